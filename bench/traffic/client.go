@@ -12,22 +12,23 @@ import (
 	"time"
 )
 
-// Client measures against a server.
+// Client runs measurements against a Server.
 type Client struct {
-	// Server is HOST, HOST:PORT, unix:PATH or vsock:CID:PORT.
+	// Server is the server's address: HOST, HOST:PORT, unix:PATH or vsock:CID:PORT.
 	Server string
-	// From, if set, is another server, in the same notation, that acts as the client
-	// in place of this process: one in a guest, for example.
+	// From, if set, is the address of another server, which acts as the client in
+	// place of this process. Such a server may run in a guest.
 	From string
-	// Link carries raw frames: a device name, or the path of a vhost-user socket.
+	// Link is the link for raw frames: a device name, or the path of a vhost-user
+	// socket.
 	Link string
-	// Progress, if set, is called for each interval of Every. measured is false
-	// during the warm-up.
+	// Progress, if set, is called at the end of each interval of length Every. The
+	// argument measured is false during the warm-up.
 	Progress func(i Interval, measured bool)
 	Every    time.Duration
 }
 
-// Run does one measurement. If the context ends, Run ends early with an error.
+// Run runs one measurement. If ctx ends, Run stops early and returns an error.
 func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	if err := spec.Check(); err != nil {
 		return nil, err
@@ -59,7 +60,7 @@ func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	s.end()
 	if err != nil {
 		if ctx.Err() == nil {
-			_ = s.ctl.send(message{Error: err.Error()}) // the other end may have failed already
+			_ = s.ctl.send(message{Error: err.Error()}) // ignores the error, because the connection may already be broken
 		}
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	return r, nil
 }
 
-// order makes another server act as the client.
+// order asks the server c.From to act as the client, and returns the result.
 func (c *Client) order(ctx context.Context, spec Spec) (*Result, error) {
 	conn, err := dial(ctx, c.From)
 	if err != nil {
@@ -152,7 +153,8 @@ func (c *Client) measure(ctx context.Context, s *session) (*Result, error) {
 	return r, nil
 }
 
-// agree sends the greeting, receives the offer and compares clocks.
+// agree sends the client's greeting, receives the server's offer and measures the
+// offset between both clocks.
 func (s *session) agree(ctx context.Context, hello greeting) (*offer, error) {
 	if err := s.ctl.send(message{Hello: &hello}); err != nil {
 		return nil, err
@@ -190,7 +192,8 @@ func (s *session) agree(ctx context.Context, hello greeting) (*offer, error) {
 	return m.Offer, nil
 }
 
-// open opens the data's sockets or link and waits until both ends are ready.
+// open opens the TCP connections, UDP sockets or link for the data, and waits until
+// both ends are ready.
 func (s *session) open(ctx context.Context, own link, local, remote netip.Addr, o *offer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, openLimit, errNoHello)
 	defer cancel()
@@ -234,7 +237,7 @@ func (s *session) open(ctx context.Context, own link, local, remote netip.Addr, 
 	return err
 }
 
-// hear waits for the other end's hello on all lanes.
+// hear waits on all lanes for the hello frames of the other end.
 func (s *session) hear(ctx context.Context, otherwise string) error {
 	err := together(ctx, len(s.lanes), func(ctx context.Context, i int) error {
 		return greeted(ctx, s.lanes[i], s.test, s.streamsOf(i))
@@ -263,7 +266,7 @@ func (s *session) dialStreams(ctx context.Context, remote netip.Addr) error {
 	return nil
 }
 
-// askAt returns the server's TCP address and port.
+// askAt returns the server's address and port for connections with requests.
 func (s *session) askAt() netip.AddrPort {
 	_, remote, _ := overNetwork(s.ctl.conn)
 	return s.askAtAddr(remote)

@@ -10,23 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stamps use CLOCK_MONOTONIC, which all namespaces and processes of a machine share.
-// Go reads this clock without a system call but exposes only differences. One reading
-// of both clocks at start gives the offset.
+// Time stamps use CLOCK_MONOTONIC, which is the same in all processes and network
+// namespaces of a machine. Go reads this clock without a system call, but exposes
+// only differences of it. One reading of CLOCK_MONOTONIC at the start of the process
+// turns the differences into absolute times.
 var (
 	clockBase  = time.Now()
 	clockStart = monotonic()
 )
 
-// monotonic returns CLOCK_MONOTONIC at the moment of clockBase, as exactly as the
-// quickest of a few readings allows.
+// monotonic returns the value of CLOCK_MONOTONIC at the time clockBase. Its error is
+// as small as the quickest of a few readings allows.
 func monotonic() int64 {
 	best, start := time.Hour, int64(0)
 	for range 16 {
 		before := time.Since(clockBase)
 		var t unix.Timespec
 		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-			return 0 // 0 keeps the stamps of one process consistent, which is all that can be had
+			return 0 // without the clock, only the stamps of this process are comparable
 		}
 		after := time.Since(clockBase)
 		if d := after - before; d < best {
@@ -36,25 +37,28 @@ func monotonic() int64 {
 	return start
 }
 
-// now returns the time for a stamp in nanoseconds.
+// now returns the current CLOCK_MONOTONIC in nanoseconds.
 func now() int64 { return clockStart + time.Since(clockBase).Nanoseconds() }
 
-// clockName identifies the clock: two ends with the same name read the same clock. It
-// differs between machines and between time namespaces.
+// clockName returns a name of this process's clock. Two processes with the same name
+// read the same clock. The name differs between machines and between time namespaces.
 func clockName() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
 	}
-	zone, _ := os.Readlink("/proc/self/ns/time") // a kernel without time namespaces has one clock
+	zone, _ := os.Readlink("/proc/self/ns/time") // an error means that the kernel has no time namespaces, and thus a single clock
 	return strings.TrimSpace(string(boot)) + " " + zone
 }
 
-// offset is how far the other end's clock is ahead, and the error of this value.
+// offset is how far the other end's clock is ahead of this one, and the possible
+// error of this value.
 type offset struct{ ahead, within time.Duration }
 
-// better improves the offset by a probe: sent at before, answered at there by the
-// other's clock, received at after. The quickest of several probes is the most exact.
+// better updates the offset with the result of a probe, if the probe was the quickest
+// so far: it has the smallest error. This end sent the probe at the time before and
+// received the answer at the time after. The argument there is the other end's clock
+// in the answer.
 func (o *offset) better(first bool, before, there, after int64) {
 	within := time.Duration(after-before) / 2
 	if first || within < o.within {

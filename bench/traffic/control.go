@@ -19,39 +19,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultPort is the port that a server listens on by default.
+// DefaultPort is the TCP port on which a server listens by default.
 const DefaultPort = 5210
 
-// version of the protocol between client and server.
+// version is the version of the protocol between client and server.
 const version = 1
 
 // Time limits of a control connection.
 const (
 	dialLimit   = 5 * time.Second
-	answerLimit = 10 * time.Second // for the next message, when one is due
-	openLimit   = 5 * time.Second  // for the data's connections, or the first frames
+	answerLimit = 10 * time.Second // limit for the other end's next message, when it is due
+	openLimit   = 5 * time.Second  // limit for opening the data's connections, or for the first frames
 )
 
-// message is one message between client and server, a JSON value with one field set.
-// The order is
+// message is one message between client and server: a JSON object with one field set.
+// The messages are sent in this order:
 //
 //	client  Hello                Probe...   (data opens)          Start   then, by who
 //	server         Offer or Error      Probe...            Ready          sends, Report
 //
-// The sender sends Measure when its warm-up is over and Report when it is done. A
-// server that receives or answers reports last.
+// The end that sends the data or the requests sends Measure when its warm-up is over,
+// and Report when it is done. If the server receives data or answers requests, it
+// sends the last Report.
 type message struct {
 	Hello   *greeting `json:"hello,omitempty"`
 	Offer   *offer    `json:"offer,omitempty"`
-	Probe   *int64    `json:"probe,omitempty"` // the server's clock in its answer
+	Probe   *int64    `json:"probe,omitempty"` // value of the server's clock, in the server's answer
 	Ready   bool      `json:"ready,omitempty"`
 	Start   *begin    `json:"start,omitempty"`
 	Measure *measure  `json:"measure,omitempty"`
 	Report  *report   `json:"report,omitempty"`
 	Error   string    `json:"error,omitempty"`
 
-	// Order makes a server act as the client of another server. It answers with
-	// Intervals and a Result.
+	// Order asks a server to act as the client of another server. The answer consists
+	// of Intervals and a Result.
 	Order    *Order    `json:"order,omitempty"`
 	Interval *Interval `json:"interval,omitempty"`
 	Result   *Result   `json:"result,omitempty"`
@@ -61,29 +62,29 @@ type greeting struct {
 	Version int    `json:"version"`
 	Spec    Spec   `json:"spec"`
 	Clock   string `json:"clock"`
-	MAC     string `json:"mac,omitempty"` // for raw frames
+	MAC     string `json:"mac,omitempty"` // MAC address of the client's link, for raw frames
 }
 
 type offer struct {
 	Test  uint32 `json:"test"`
-	Ports []int  `json:"ports,omitempty"` // one port, for UDP one for each stream
+	Ports []int  `json:"ports,omitempty"` // TCP: one port; UDP: a port for each stream
 	Clock string `json:"clock"`
 	MAC   string `json:"mac,omitempty"`
 }
 
-// begin starts the measurement. It carries the client's comparison of clocks, because
-// the server may be the receiver.
+// begin starts the measurement. It has the clock offset that the client measured,
+// because the server needs it if it receives.
 type begin struct {
-	AheadNS  int64 `json:"server_ahead_ns"` // how far the server's clock is ahead of the client's
+	AheadNS  int64 `json:"server_ahead_ns"` // how far the server's clock is ahead of the client's clock
 	WithinNS int64 `json:"within_ns"`
 }
 
-// measure ends the warm-up.
+// measure is the sender's message that the warm-up is over.
 type measure struct {
-	Bytes []uint64 `json:"bytes,omitempty"` // bytes that TCP streams have sent so far
+	Bytes []uint64 `json:"bytes,omitempty"` // bytes that each TCP stream has sent in the warm-up
 }
 
-// Order makes a server act as a client.
+// Order asks a server to act as the client of another server.
 type Order struct {
 	Server   string  `json:"server"`
 	Link     string  `json:"link,omitempty"`
@@ -97,11 +98,12 @@ var (
 	errNotDue  = errors.New("the other end says what is not due; is it another version?")
 )
 
-// control is one end of the control connection.
+// control is one end of the connection over which client and server exchange
+// messages.
 type control struct {
 	conn net.Conn
 	in   chan message
-	err  error // valid once in is closed
+	err  error // reason for the end of the connection; valid once in is closed
 }
 
 func newControl(conn net.Conn) *control {
@@ -120,10 +122,10 @@ func newControl(conn net.Conn) *control {
 	return c
 }
 
-// close ends the connection and discards unread messages.
+// close closes the connection and discards unread messages.
 func (c *control) close() {
 	c.conn.Close()
-	for range c.in { // until the reader ends
+	for range c.in { // until the reading goroutine ends
 	}
 }
 
@@ -134,8 +136,8 @@ func (c *control) send(m message) error {
 	return named(json.NewEncoder(c.conn).Encode(m))
 }
 
-// named rewords an error of the kernel or the decoder for users; it returns other
-// errors as they are.
+// named turns an error of the kernel or of the JSON decoder into a clear error for
+// users. It returns other errors unchanged.
 func named(err error) error {
 	if errors.As(err, new(*json.SyntaxError)) || errors.As(err, new(*json.UnmarshalTypeError)) {
 		return errForeign
@@ -148,7 +150,8 @@ func named(err error) error {
 	return err
 }
 
-// next returns the other end's next message, or an error after the limit.
+// next returns the other end's next message, or an error if none arrives within the
+// time limit.
 func (c *control) next(ctx context.Context, limit time.Duration) (message, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -168,7 +171,8 @@ func (c *control) next(ctx context.Context, limit time.Duration) (message, error
 	}
 }
 
-// expect is next for a state in which only one message is valid.
+// expect returns the other end's next message. It returns an error if the function ok
+// does not accept this message.
 func (c *control) expect(ctx context.Context, limit time.Duration, ok func(*message) bool) (message, error) {
 	m, err := c.next(ctx, limit)
 	if err == nil && !ok(&m) {
@@ -177,7 +181,8 @@ func (c *control) expect(ctx context.Context, limit time.Duration, ok func(*mess
 	return m, err
 }
 
-// Listen listens for clients at an address: HOST:PORT, :PORT, unix:PATH or vsock:PORT.
+// Listen opens a listener for clients at an address: HOST:PORT, :PORT, unix:PATH or
+// vsock:PORT.
 func Listen(address string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		return net.Listen("unix", path)
@@ -195,7 +200,8 @@ func Listen(address string) (net.Listener, error) {
 	return net.Listen("tcp", address)
 }
 
-// dial connects to a server: HOST, HOST:PORT, unix:PATH or vsock:CID:PORT.
+// dial connects to the server at an address: HOST, HOST:PORT, unix:PATH or
+// vsock:CID:PORT.
 func dial(ctx context.Context, server string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
@@ -229,8 +235,8 @@ func withPort(server string) string {
 	return net.JoinHostPort(strings.Trim(server, "[]"), strconv.Itoa(DefaultPort))
 }
 
-// overNetwork returns both addresses of a control connection, if data can use the
-// same network path.
+// overNetwork returns the local and the remote IP address of a control connection. ok
+// is false if the connection does not use IP, and data cannot take the same path.
 func overNetwork(conn net.Conn) (local, remote netip.Addr, ok bool) {
 	l, ok1 := conn.LocalAddr().(*net.TCPAddr)
 	r, ok2 := conn.RemoteAddr().(*net.TCPAddr)
@@ -240,7 +246,7 @@ func overNetwork(conn net.Conn) (local, remote netip.Addr, ok bool) {
 	return l.AddrPort().Addr().Unmap(), r.AddrPort().Addr().Unmap(), true
 }
 
-// zone returns the index of an IPv6 zone.
+// zone returns the interface index of an IPv6 zone.
 func zone(name string) uint32 {
 	if name == "" {
 		return 0
@@ -248,6 +254,6 @@ func zone(name string) uint32 {
 	if dev, err := net.InterfaceByName(name); err == nil {
 		return uint32(dev.Index)
 	}
-	n, _ := strconv.ParseUint(name, 10, 32) // 0 for an unknown zone, which the kernel refuses
+	n, _ := strconv.ParseUint(name, 10, 32) // an unknown zone becomes 0, which the kernel refuses
 	return uint32(n)
 }

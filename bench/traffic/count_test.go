@@ -42,8 +42,9 @@ func TestMix(t *testing.T) {
 	}
 }
 
-// At any time, the number of frames sent is the least whose sizes, without the last,
-// use up the rate, whenever the sender looked at the clock.
+// However often the sender looks at the clock, the number of sent frames is exact at
+// any time: the frames without the last one fit into the rate, and all frames use it
+// up.
 func checkSchedule(t *testing.T, s *Spec, looks []time.Duration) {
 	t.Helper()
 	plan := newSchedule(s)
@@ -53,7 +54,7 @@ func checkSchedule(t *testing.T, s *Spec, looks []time.Duration) {
 		for plan.due() <= at && !plan.done() {
 			plan.sent()
 		}
-		for { // the slow way: one frame at a time
+		for { // slow reference: one frame at a time
 			used := float64(frames)
 			rate := s.PerSecond
 			if s.BitsPerSecond > 0 {
@@ -89,7 +90,7 @@ func TestSchedule(t *testing.T) {
 	for plan.due() < time.Second {
 		plan.sent()
 	}
-	if plan.frames != 100 { // of 10,000 bits each
+	if plan.frames != 100 { // the frames have 10,000 bits each
 		t.Errorf("%d frames in a second", plan.frames)
 	}
 }
@@ -112,7 +113,7 @@ func FuzzSchedule(f *testing.F) {
 	})
 }
 
-// slowTally remembers every sequence number.
+// slowTally is a slow reference for tally, which remembers every sequence number.
 type slowTally struct {
 	tally
 	all map[uint64]bool
@@ -145,7 +146,8 @@ func FuzzTally(f *testing.F) {
 		fast, slow := newTally(), &slowTally{all: map[uint64]bool{}}
 		at := int64(0)
 		for i := 0; i+1 < min(len(steps), 200); i += 2 {
-			// Small steps in both directions, and some of half a window.
+			// The sequence number moves by small steps in both directions, and
+			// sometimes by up to about half a window.
 			if at += int64(int8(steps[i+1])); steps[i] > 200 {
 				at += int64(int8(steps[i+1])) * window / 200
 			}
@@ -161,7 +163,8 @@ func FuzzTally(f *testing.F) {
 	})
 }
 
-// gopacket reads a raw frame as UDP over IPv4.
+// The library gopacket decodes raw frames as UDP over IPv4, with the expected
+// addresses and ports.
 func TestRawFrames(t *testing.T) {
 	a, b := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	f := newFramer(a, b, true, 40_000)
@@ -194,7 +197,8 @@ func TestRawFrames(t *testing.T) {
 	}
 }
 
-// nowhere is a lane that accepts all frames and returns a given one.
+// nowhere is a lane that accepts and discards all frames. Its recv returns the same
+// frames each time.
 type nowhere struct {
 	framer
 	frames [][]byte
@@ -206,7 +210,8 @@ func (n *nowhere) dropped() uint64                      { return 0 }
 func (n *nowhere) close()                               {}
 func (n *nowhere) dress(frame []byte, i uint64)         { n.framer.dress(frame, i) }
 
-// Frames cost no allocation, so that the collector does not disturb the measurement.
+// Sending and receiving frames does not allocate, so that the garbage collector does
+// not disturb a measurement.
 func TestNoAllocations(t *testing.T) {
 	s := &Spec{Protocol: Raw, Sizes: imix, Streams: 3, PerSecond: 1e9, Seconds: 1}
 	if err := s.Check(); err != nil {
@@ -229,7 +234,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// late accepts its first frame only after the end of the measurement.
+// late is a lane that accepts its first frames only after the end of the measurement.
 type late struct {
 	nowhere
 	after time.Duration
@@ -245,8 +250,8 @@ func (l *late) send(frames [][]byte) (int, error) {
 	return len(frames), nil
 }
 
-// A delayed sender catches up: the number of frames in a time is exact. A sender
-// without a rate just ends.
+// A delayed sender with a rate catches up, so that it sends the exact number of
+// frames. A delayed sender without a rate ends without catching up.
 func TestLateSendersCatchUp(t *testing.T) {
 	const length = 20 * time.Millisecond
 	for _, c := range []struct {
@@ -268,7 +273,7 @@ func TestLateSendersCatchUp(t *testing.T) {
 	}
 }
 
-// The histogram in a result equals the recorded one.
+// The histogram in a result decodes to the recorded histogram.
 func TestLatency(t *testing.T) {
 	h := newHistogram()
 	for i := range int64(1000) {
@@ -294,7 +299,7 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// The offset of two clocks is as exact as the quickest answer allows.
+// The measured offset between two clocks is as exact as the quickest answer allows.
 func TestOffset(t *testing.T) {
 	var o offset
 	o.better(true, 1000, 50_600, 2000)

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is a packet socket on a network device.
+// device is a lane over a packet socket on a network device.
 type device struct {
 	*socket
 	*framer
 	mac net.HardwareAddr
 }
 
-// deviceBuffer is the receive buffer in bytes, for frames that arrive while the
-// reader is busy.
+// deviceBuffer is the size of the receive buffer in bytes. The buffer holds frames
+// that arrive while the receiver is busy.
 const deviceBuffer = 16 << 20
 
 func openDevice(name string, s *Spec) (link, error) {
@@ -42,7 +42,7 @@ func openDevice(name string, s *Spec) (link, error) {
 	if buffer == 0 {
 		buffer = deviceBuffer
 	}
-	// Bind last, so that no foreign frame is queued before.
+	// The socket is bound last, because a bound socket receives frames at once.
 	for _, step := range []func() error{
 		func() error { return setBuffers(fd, buffer) },
 		func() error { return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1) },

@@ -17,32 +17,33 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Port is a vhost-user port whose guest is this process: it has the memory, the rings
-// and the front end. One goroutine sends and one receives.
+// Port is a vhost-user port whose guest is this process, which has the guest's
+// memory, rings and front end. One goroutine may send while another receives.
 type Port struct {
 	guest    *vhosttest.Guest
 	front    *vhosttest.FrontEnd
 	path     string
-	made     bool // this process made the socket and removes it
+	made     bool // this process created the socket, so it removes the socket at the end
 	received [][]byte
 	bufs     [][]byte
-	// Waits counts the sleeps of the receiver; Kicks counts the kicks of the rings.
+	// Waits is the number of times that Recv has slept.
 	Waits uint64
 }
 
 const (
 	ringSize = 1024
-	// spin is how long a receiver polls before it asks for a call: about the cost of
-	// a sleep and a wake-up.
+	// spin is how long Recv polls before it enables calls and sleeps: about the cost
+	// of one sleep and wake-up.
 	spin = 20 * time.Microsecond
 )
 
-// OpenPort attaches to the vhost-user socket at path. It connects to an existing
-// socket, as QEMU does to a port with mode=server; otherwise it makes the socket and
-// the switch connects, as with mode=client. Frames have at most size bytes.
+// OpenPort attaches to the vhost-user socket at path. If the socket exists, OpenPort
+// connects to it, as QEMU does to a port with mode=server. Otherwise it creates the
+// socket and the switch connects, as for a port with mode=client. The argument size
+// is the largest length of a frame in bytes.
 func OpenPort(path string, size int) (*Port, error) {
-	// With the event index, a guest that wakes up late gets one call, as Linux's
-	// driver does.
+	// With the event index feature, a guest that wakes up late gets a single call, as
+	// a guest with Linux's driver does.
 	const features = vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureEventIndex
 	g, err := vhosttest.New(vhosttest.Options{Num: ringSize, Features: features, BufLen: (size + 12 + 63) &^ 63, Interrupts: true})
 	if err != nil {
@@ -95,7 +96,8 @@ func (p *Port) Close() {
 	}
 }
 
-// Send offers frames and returns the number that found room.
+// Send queues frames for the switch. It returns the number of frames for which the
+// ring had room.
 func (p *Port) Send(frames [][]byte) int {
 	q := p.guest.Tx[0]
 	n := 0
@@ -109,8 +111,9 @@ func (p *Port) Send(frames [][]byte) int {
 	return n
 }
 
-// Recv returns frames, which are valid until the next call. It polls for a moment and
-// then sleeps until frames arrive or the time is over.
+// Recv returns received frames, which are valid until the next call. If no frame is
+// there, Recv polls for the time spin and then sleeps until a frame arrives or the
+// time wait is over.
 func (p *Port) Recv(wait time.Duration) [][]byte {
 	q := p.guest.Rx[0]
 	p.take()
@@ -149,14 +152,14 @@ func (p *Port) take() {
 	}
 }
 
-// Drained reports whether the switch has taken all sent frames.
+// Drained reports whether the switch has returned the buffers of all sent frames.
 func (p *Port) Drained() bool {
 	q := p.guest.Tx[0]
 	q.Reclaim()
 	return q.Free() == q.Slots()
 }
 
-// portLink is a Port as a link.
+// portLink makes a Port usable as a link.
 type portLink struct {
 	*Port
 	*framer
@@ -168,7 +171,7 @@ func openGuest(path string, s *Spec) (link, error) {
 	if err != nil {
 		return nil, err
 	}
-	mac := net.HardwareAddr{2, 0, 0, 0, 0, 0} // locally administered
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 0} // 2 marks a locally administered MAC address
 	rand.Read(mac[1:])
 	return &portLink{Port: p, mac: mac}, nil
 }
@@ -182,16 +185,16 @@ func (p *portLink) towards(peer net.HardwareAddr, server bool, flows int) {
 func (p *portLink) send(frames [][]byte) (int, error) {
 	n := p.Send(frames)
 	if n == 0 {
-		time.Sleep(spin) // the ring is full: stay away from its cache lines for a while
+		time.Sleep(spin) // leaves the full ring's cache lines to the switch for a while
 	}
 	return n, nil
 }
 
 func (p *portLink) recv(wait time.Duration) ([][]byte, error) { return p.Recv(wait), nil }
 
-func (p *portLink) dropped() uint64 { return 0 } // the switch counts frames that find no buffer
+func (p *portLink) dropped() uint64 { return 0 } // the guest drops no frames; the switch counts frames without a buffer
 
-// close first lets the switch take the sent frames.
+// close waits until the switch has taken the sent frames, and detaches the guest.
 func (p *portLink) close() {
 	for start := time.Now(); !p.Drained() && time.Since(start) < quiet; {
 		time.Sleep(napMin)

@@ -9,8 +9,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Latencies have three digits, from a nanosecond to a minute. Longer ones count as a
-// minute.
+// A latency histogram has a precision of three digits and covers a nanosecond to a
+// minute. Longer latencies count as a minute.
 const (
 	slowest = int64(time.Minute)
 	digits  = 3
@@ -18,15 +18,15 @@ const (
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, slowest, digits) }
 
-// record adds a latency. A negative one, which comes from the clocks' error, counts
-// as 0.
+// record adds a latency to the histogram. A negative latency, which an error of the
+// clock offset can cause, counts as 0.
 func record(h *hdrhistogram.Histogram, ns int64) {
-	_ = h.RecordValue(min(max(ns, 0), slowest)) // the value is within bounds
+	_ = h.RecordValue(min(max(ns, 0), slowest)) // cannot fail: the value is within the histogram's bounds
 }
 
-// Latency summarises a histogram, in microseconds.
+// Latency has percentiles of latencies in microseconds.
 type Latency struct {
-	// Kind is "one way", "round trip" or "connection".
+	// Kind says which latency was measured: "one way", "round trip" or "connection".
 	Kind  string  `json:"kind"`
 	Count int64   `json:"count"`
 	Min   float64 `json:"min_us"`
@@ -36,10 +36,11 @@ type Latency struct {
 	P99   float64 `json:"p99_us"`
 	P999  float64 `json:"p99_9_us"`
 	Max   float64 `json:"max_us"`
-	// ClockError is the greatest error of all values if two clocks were compared.
+	// ClockError is the largest possible error of all values in microseconds, if
+	// sender and receiver have different clocks.
 	ClockError float64 `json:"clock_error_us,omitempty"`
-	// Histogram is the whole histogram in HdrHistogram's V2 compressed form, base64
-	// in JSON, for other tools and for merging.
+	// Histogram is the complete histogram in HdrHistogram's V2 compressed encoding,
+	// base64 in JSON. Other tools can read and merge it.
 	Histogram []byte `json:"hdrhistogram"`
 }
 

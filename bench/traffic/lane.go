@@ -13,48 +13,58 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A lane carries frames (or datagrams) between the two ends: a socket of one stream,
-// or a device or port of all streams. One goroutine sends and one receives.
+// lane carries datagrams or raw frames between client and server. It is a UDP socket
+// of one stream, or a device or a vhost-user port for all streams. One goroutine may
+// send while another receives.
 type lane interface {
-	// dress writes the headers of frame number n; the sender writes the rest.
+	// dress writes the protocol headers of frame number n. The caller writes the
+	// payload.
 	dress(frame []byte, n uint64)
-	// send sends frames in order until there is no room and returns their number. It
-	// waits for room for a moment.
+	// send sends frames in order until there is no room, and returns the number of
+	// sent frames. If there is no room at all, send waits for a moment.
 	send(frames [][]byte) (int, error)
-	// recv returns received frames, valid until the next call; none after wait.
+	// recv returns received frames, which are valid until the next call. It returns
+	// no frames if none arrives within the time wait.
 	recv(wait time.Duration) ([][]byte, error)
-	// headers returns the number of bytes before the stamp.
+	// headers returns the length of the headers in bytes. The stamp follows the
+	// headers.
 	headers() int
-	// dropped returns the number of received frames that the system had no room for.
+	// dropped returns the number of arrived frames that the system dropped because
+	// its buffer was full.
 	dropped() uint64
 	close()
 }
 
 const (
-	batch = 64 // frames to send or receive at once
-	// idleWait is how long a lane's goroutine waits before it checks whether to end.
+	batch = 64 // largest number of frames in one send or receive
+	// idleWait is how long a goroutine waits for frames before it checks whether to
+	// end.
 	idleWait = 20 * time.Millisecond
-	// stuckAfter is how long a lane may accept no frame at all.
+	// stuckAfter is how long a lane may accept no frame before the measurement fails.
 	stuckAfter = 5 * time.Second
-	// napMin is the shortest sleep of a sender. For a shorter time it polls.
+	// napMin is the shortest time that a sender sleeps until the next frame. It polls
+	// for shorter times.
 	napMin = 100 * time.Microsecond
-	// quiet is how long no frame must arrive before missing frames count as lost.
+	// quiet is how long the receiver waits without a frame before missing frames
+	// count as lost.
 	quiet = 300 * time.Millisecond
-	// catchUp is how long after the end a sender with a rate may send frames that
-	// were due before. It bounds the wait for a path that is slower than the rate.
+	// catchUp is how long after the end of the time a sender with a rate may send
+	// frames that were due before the end. It bounds the delay on a path that is
+	// slower than the rate.
 	catchUp = 100 * time.Millisecond
 )
 
-// live has counters that a data goroutine writes and progress reads.
+// live has the running totals of a measurement. The goroutines that send or receive
+// write them, and progress reads them.
 type live struct{ frames, bytes atomic.Uint64 }
 
-// Totals is a number of frames (or blocks, or requests) and of their bytes.
+// Totals has a number of frames, blocks or requests, and the sum of their bytes.
 type Totals struct {
 	Frames uint64 `json:"frames"`
 	Bytes  uint64 `json:"bytes"`
 }
 
-// laneSender sends the streams of a lane.
+// laneSender sends the frames of all streams of a lane.
 type laneSender struct {
 	lane    lane
 	test    uint32
@@ -62,8 +72,8 @@ type laneSender struct {
 	plans   []*schedule
 	live    *live
 	bufs    [][]byte
-	turn    int    // the stream whose turn is next
-	built   uint64 // frames of all streams so far
+	turn    int    // index of the stream that sends next
+	built   uint64 // number of frames of all streams so far
 }
 
 func newLaneSender(s *Spec, l lane, test uint32, streams []int, counters *live) *laneSender {
@@ -77,8 +87,8 @@ func newLaneSender(s *Spec, l lane, test uint32, streams []int, counters *live) 
 	return ls
 }
 
-// phase sends for a time; the schedule begins at 0. Limits in frames apply only to
-// the measured phase.
+// phase sends frames for the time limit. The schedule of each stream starts at 0. A
+// limit of the number of frames applies only if measured is set.
 func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	kind := byte(kindWarmup)
 	if measured {
@@ -88,7 +98,7 @@ func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Durat
 		p.restart()
 	}
 	start := time.Now()
-	var last time.Duration // end of catching up; 0: the phase is not over
+	var last time.Duration // time at which catching up ends; 0 while the phase is not over
 	frames := make([][]byte, 0, batch)
 	for ctx.Err() == nil {
 		elapsed := time.Since(start)
@@ -99,7 +109,7 @@ func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Durat
 			if elapsed >= last || !ls.limited() {
 				return nil
 			}
-			elapsed = limit - 1 // only frames that were due before the end
+			elapsed = limit - 1 // while catching up, only frames that were due before the end are sent
 		}
 		var next time.Duration
 		frames, next = ls.collect(frames[:0], kind, elapsed)
@@ -122,8 +132,9 @@ func (ls *laneSender) limited() bool {
 	return !slices.ContainsFunc(ls.plans, func(p *schedule) bool { return p.bits == 0 && p.count == 0 })
 }
 
-// collect builds the frames that are due, stream by stream in turn. next is the time
-// of the first frame after them, negative if all streams have ended.
+// collect appends the frames that are due to frames. The streams take turns. The
+// result next is the time at which the next frame is due, or negative if all streams
+// have reached their limit.
 func (ls *laneSender) collect(frames [][]byte, kind byte, elapsed time.Duration) (_ [][]byte, next time.Duration) {
 	at := now()
 	next = -1
@@ -167,7 +178,7 @@ func wait(d time.Duration, ctx context.Context) {
 
 var errStuck = fmt.Errorf("nothing can be sent for %s: is the other side of the link up?", stuckAfter)
 
-// push sends all frames and waits for room.
+// push sends all frames, and waits for room as often as needed.
 func (ls *laneSender) push(ctx context.Context, frames [][]byte) error {
 	var since time.Time
 	for len(frames) > 0 {
@@ -196,7 +207,7 @@ func (ls *laneSender) push(ctx context.Context, frames [][]byte) error {
 	return nil
 }
 
-// totals returns what each stream has sent since the phase began.
+// totals returns the frames and bytes that each stream has sent in the current phase.
 func (ls *laneSender) totals() map[int]Totals {
 	m := map[int]Totals{}
 	for i, p := range ls.plans {
@@ -205,11 +216,11 @@ func (ls *laneSender) totals() map[int]Totals {
 	return m
 }
 
-// laneReceiver counts the frames that arrive on a lane.
+// laneReceiver receives and counts the frames of a lane.
 type laneReceiver struct {
 	lane   lane
 	test   uint32
-	ahead  int64 // how far this clock is ahead of the sender's, in ns
+	ahead  int64 // how far the receiver's clock is ahead of the sender's, in nanoseconds
 	tally  map[int]*tally
 	jitter map[int]*jitter
 	delay  *hdrhistogram.Histogram
@@ -217,8 +228,8 @@ type laneReceiver struct {
 	strays uint64 // frames of other measurements
 	first  time.Time
 	last   time.Time
-	seen   atomic.Uint64 // frames of any kind; tells when no more arrive
-	done   atomic.Uint64 // distinct frames counted
+	seen   atomic.Uint64 // number of frames of any kind, from which drain sees that frames still arrive
+	done   atomic.Uint64 // number of distinct data frames
 }
 
 func newLaneReceiver(l lane, test uint32, streams []int, ahead time.Duration, counters *live) *laneReceiver {
@@ -230,7 +241,7 @@ func newLaneReceiver(l lane, test uint32, streams []int, ahead time.Duration, co
 	return lr
 }
 
-// run receives until the context ends.
+// run receives frames until ctx ends.
 func (lr *laneReceiver) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		frames, err := lr.lane.recv(idleWait)
@@ -282,7 +293,8 @@ func (lr *laneReceiver) count(frames [][]byte) {
 	lr.live.bytes.Add(uint64(bytes))
 }
 
-// stampOf returns the stamp of a frame, if the frame belongs to the test.
+// stampOf returns the stamp of a frame. ok is false if the frame does not belong to
+// the measurement test.
 func stampOf(frame []byte, headers int, test uint32) (stamp, bool) {
 	if len(frame) < headers+stampLen {
 		return nil, false
@@ -291,8 +303,9 @@ func stampOf(frame []byte, headers int, test uint32) (stamp, bool) {
 	return s, s.test() == test
 }
 
-// hello sends hello frames on a lane until the context ends. They resolve neighbours
-// and teach switches, in both directions, before anything is counted.
+// hello sends hello frames on a lane until ctx ends. Before the measurement, these
+// frames make hosts resolve their neighbours and switches learn addresses in both
+// directions.
 func hello(ctx context.Context, l lane, test uint32, streams []int) error {
 	f := make([]byte, l.headers()+stampLen)
 	for n := uint64(0); ctx.Err() == nil; n++ {
@@ -308,7 +321,7 @@ func hello(ctx context.Context, l lane, test uint32, streams []int) error {
 	return nil
 }
 
-// greeted waits for the other end's hello on each stream.
+// greeted waits until the other end's hello frames have arrived on each stream.
 func greeted(ctx context.Context, l lane, test uint32, streams []int) error {
 	missing := map[int]bool{}
 	for _, s := range streams {

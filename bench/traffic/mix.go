@@ -8,26 +8,27 @@ import (
 	"strings"
 )
 
-// A Mix is a set of sizes in proportion. Its order is fixed: a number of frames
-// always has the same number of bytes.
+// Mix is a set of frame sizes in fixed proportions. The order of the sizes is fixed
+// too, so that a number of frames determines the number of bytes.
 type Mix []Share
 
-// Share is Count frames of Size bytes in each round of a Mix.
+// Share is a frame size in bytes, with the number of frames of this size in each
+// round of a Mix.
 type Share struct {
 	Size  int `json:"size"`
 	Count int `json:"count"`
 }
 
-// imix is the simple IMIX: IP packets of 40, 576 and 1,500 bytes in proportion 7:4:1,
-// here as Ethernet frames without checksum. The smallest are padded to 64 bytes to
-// make room for a stamp.
+// imix is the simple IMIX: IP packets of 40, 576 and 1,500 bytes in the proportion
+// 7:4:1. The sizes here are those of the Ethernet frames without checksum. The
+// smallest frames are padded to 64 bytes, because they need room for a stamp.
 var imix = Mix{{64, 7}, {590, 4}, {1514, 1}}
 
-// maxRound is the number of frames in a round of a Mix.
+// maxRound is the largest number of frames in a round of a Mix.
 const maxRound = 1024
 
-// ParseMix reads one size ("64"), a list with proportions ("64:7,590:4,1514:1")
-// or "imix".
+// ParseMix parses a single size ("64"), a list of sizes with proportions
+// ("64:7,590:4,1514:1"), or "imix".
 func ParseMix(text string) (Mix, error) {
 	if text == "imix" {
 		return imix, nil
@@ -53,7 +54,7 @@ func ParseMix(text string) (Mix, error) {
 	return m, nil
 }
 
-// String returns the mix in the notation of ParseMix.
+// String returns the mix in the syntax of ParseMix.
 func (m Mix) String() string {
 	var words []string
 	for _, s := range m {
@@ -66,8 +67,8 @@ func (m Mix) String() string {
 	return strings.Join(words, ",")
 }
 
-// round returns the sizes of one round and spreads each size as evenly as possible:
-// the size with the largest remaining debt is next.
+// round returns the frame sizes of one round in order. It spreads each size as evenly
+// as possible: the next frame has the size that is most behind its share.
 func (m Mix) round() []int {
 	total := 0
 	for _, s := range m {
@@ -105,7 +106,7 @@ func (m Mix) largest() int {
 	return n
 }
 
-// less returns the mix with each size reduced by n bytes.
+// less returns a mix in which each size is n bytes smaller.
 func (m Mix) less(n int) Mix {
 	short := make(Mix, len(m))
 	for i, s := range m {

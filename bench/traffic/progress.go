@@ -7,23 +7,24 @@ import (
 	"time"
 )
 
-// progress divides a measurement into intervals and reports each. The zero value
-// reports nothing.
+// progress divides a measurement into intervals and reports each interval. The zero
+// value reports nothing.
 type progress struct {
 	tell  func(Interval, bool)
 	every time.Duration
 	count *live
 
 	mu       sync.Mutex
-	start    time.Time // of the phase
+	start    time.Time // start of the current phase
 	measured bool
-	shift    float64 // seconds from the start of the phase to the start of the measurement
+	shift    float64 // time from the start of the measurement to start, in seconds; negative in the warm-up
 	from     Interval
 	ticks    chan struct{} // closed at the end
 	done     chan struct{}
 }
 
-// begin starts a phase: the warm-up, of so many seconds, or the measurement.
+// begin starts a phase. If measured is false, the phase is a warm-up of the given
+// number of seconds; otherwise it is the measurement.
 func (p *progress) begin(measured bool, warmup float64) {
 	if p.tell == nil {
 		return
@@ -53,7 +54,7 @@ func (p *progress) run(stop, done chan struct{}) {
 	}
 }
 
-// flush reports the time since the last report, if it is at least so long.
+// flush reports the interval since the last report, unless it is shorter than least.
 func (p *progress) flush(least time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +69,7 @@ func (p *progress) flush(least time.Duration) {
 	p.from = at
 }
 
-// end reports the rest.
+// end reports the last interval and stops the reports.
 func (p *progress) end() {
 	if p.tell == nil || p.ticks == nil {
 		return

@@ -11,22 +11,23 @@ import (
 	"strings"
 )
 
-// Raw frames are UDP over IPv4 between addresses of RFC 2544 appendix C.2.2, which
-// are reserved for tests: switches see flows, and no stack answers.
+// Raw frames are UDP over IPv4 between test addresses (RFC 2544 appendix C.2.2).
+// Switches see them as flows, and no host's stack answers them.
 const frameHeaders = 14 + 20 + 8
 
-// framer writes the headers of raw frames from one end to the other.
+// framer writes the headers of raw frames in one direction.
 type framer struct {
 	head       [frameHeaders]byte
-	sum        uint32 // sum over the IPv4 header without length and checksum
+	sum        uint32 // checksum of the IPv4 header with zero for length and checksum
 	flows      uint64
-	clientPort int // offset of the client's port: the source port for the client, the destination port for the server
+	clientPort int // offset of the client's port in a frame; the client's frames have it as source port
 }
 
 // Offsets of the ports in a frame.
 const sourcePortAt, destinationPortAt = 34, 36
 
-// newFramer returns the framer of the end with hardware address from.
+// newFramer returns the framer for frames from the MAC address from to the MAC
+// address to.
 func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
 	f := &framer{flows: uint64(flows), clientPort: sourcePortAt}
 	copy(f.head[:], to)
@@ -46,9 +47,9 @@ func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
 
 func (*framer) headers() int { return frameHeaders }
 
-// dress writes the headers of frame n, whose flow is n modulo the number of flows.
-// The server's frames of a flow answer the client's frames of it. The UDP checksum
-// is zero: IPv4 allows it (RFC 768).
+// dress writes the headers of frame n into frame. The flow is n modulo the number of
+// flows. In a flow, the server's frames have the addresses and ports of the client's
+// frames, swapped. The UDP checksum is zero, which IPv4 allows (RFC 768).
 func (f *framer) dress(frame []byte, n uint64) {
 	copy(frame, f.head[:])
 	length := uint32(len(frame) - 14)
@@ -62,16 +63,17 @@ func (f *framer) dress(frame []byte, n uint64) {
 	binary.BigEndian.PutUint16(frame[38:], uint16(length-20))
 }
 
-// link carries raw frames: a network device or a vhost-user socket.
+// link is a lane for raw frames: a network device or a vhost-user socket.
 type link interface {
 	lane
 	address() net.HardwareAddr
-	// towards sets the other end's address, before the first frame.
+	// towards sets the other end's MAC address. The caller calls it before the first
+	// frame.
 	towards(peer net.HardwareAddr, server bool, flows int)
 }
 
-// openLink opens a link by its name: a path (with a slash) is a vhost-user socket,
-// any other name a device.
+// openLink opens a link by its name. A name with a slash is the path of a vhost-user
+// socket, any other name is a network device.
 func openLink(name string, s *Spec) (link, error) {
 	if strings.Contains(name, "/") {
 		return openGuest(name, s)
@@ -79,7 +81,8 @@ func openLink(name string, s *Spec) (link, error) {
 	return openDevice(name, s)
 }
 
-// CheckLink reports why a link cannot exist, without opening it.
+// CheckLink returns an error if the named link does not exist. It does not open the
+// link.
 func CheckLink(name string) error {
 	if strings.Contains(name, "/") {
 		if info, err := os.Stat(name); err == nil && info.Mode()&os.ModeSocket == 0 {

@@ -4,30 +4,30 @@ package traffic
 
 import "time"
 
-// Result is the result of a measurement. Counts are exact and cover the measured time
-// without the warm-up: a missing frame was lost.
+// Result is the result of a measurement. The counters cover exactly the measured
+// time, without the warm-up, so that every missing frame was lost.
 type Result struct {
 	Spec   Spec   `json:"spec"`
 	Server string `json:"server"` // address of the server
-	// Seconds is how long the sender sent.
+	// Seconds is how long the sender sent data.
 	Seconds  float64 `json:"seconds"`
 	Sent     Totals  `json:"sent"`
 	Received Totals  `json:"received"`
-	// SentBitsPerSecond is over Seconds. ReceivedBitsPerSecond is over the time until
-	// the last frame arrived, if that was later. Both count the bytes that Spec.Sizes
-	// counts.
+	// SentBitsPerSecond is the rate of the sender over Seconds. ReceivedBitsPerSecond
+	// is the rate of the receiver over the time until the last frame arrived, if this
+	// time is longer than Seconds. Both rates count the same bytes as Spec.Sizes.
 	SentBitsPerSecond       float64 `json:"sent_bits_per_second"`
 	ReceivedBitsPerSecond   float64 `json:"received_bits_per_second"`
 	SentFramesPerSecond     float64 `json:"sent_frames_per_second"`
 	ReceivedFramesPerSecond float64 `json:"received_frames_per_second"`
-	// Streams are in the order of their numbers.
+	// Streams has the results of the streams in the order of their numbers.
 	Streams []StreamResult `json:"streams"`
-	// Latency is nil for streams over TCP, which have none.
+	// Latency is nil for data over TCP, for which latency is not measured.
 	Latency *Latency `json:"latency,omitempty"`
-	// Local is the client's processor time, Remote the server's.
+	// Local is the CPU time of the client, Remote the CPU time of the server.
 	Local  CPU `json:"cpu_client"`
 	Remote CPU `json:"cpu_server"`
-	// SocketDrops is the part of the lost frames that reached the receiver's socket.
+	// SocketDrops is the number of lost frames that the receiver's socket dropped.
 	SocketDrops uint64     `json:"receiver_socket_drops"`
 	Intervals   []Interval `json:"intervals,omitempty"`
 }
@@ -36,25 +36,26 @@ type Result struct {
 type StreamResult struct {
 	Sent     Totals `json:"sent"`
 	Received Totals `json:"received"`
-	// Lost is the number of frames sent and not received, or of requests not
-	// answered.
+	// Lost is the number of frames that were sent and not received, or of requests
+	// without a response.
 	Lost        uint64  `json:"lost"`
 	Duplicates  uint64  `json:"duplicates"`
 	Reordered   uint64  `json:"reordered"`
-	Distance    uint64  `json:"reordering_distance"` // greatest distance behind the highest number seen
-	Late        uint64  `json:"late"`                // too late to tell from duplicates
+	Distance    uint64  `json:"reordering_distance"` // largest distance of a frame behind the highest received sequence number
+	Late        uint64  `json:"late"`                // frames that arrived too late to be distinguished from duplicates
 	JitterUS    float64 `json:"jitter_us"`
 	Retransmits uint64  `json:"retransmits"`
 }
 
-// CPU is the processor time of one end's process in seconds.
+// CPU is the CPU time of a process in seconds.
 type CPU struct {
 	User   float64 `json:"user_seconds"`
 	System float64 `json:"system_seconds"`
 }
 
-// Interval is a part of the measurement as the client saw it: what it sent, or
-// received if the server sends. Times before the measurement are negative.
+// Interval is a part of the measurement. Its counters have what the client sent, or
+// received if the server sends. From and To are seconds since the start of the
+// measurement, and negative in the warm-up.
 type Interval struct {
 	From   float64 `json:"from_seconds"`
 	To     float64 `json:"to_seconds"`
@@ -62,24 +63,25 @@ type Interval struct {
 	Bytes  uint64  `json:"bytes"`
 }
 
-// BitsPerSecond returns the rate in the interval.
+// BitsPerSecond returns the data rate in the interval.
 func (i Interval) BitsPerSecond() float64 { return float64(i.Bytes) * 8 / (i.To - i.From) }
 
-// FramesPerSecond returns the rate in the interval.
+// FramesPerSecond returns the frame rate in the interval.
 func (i Interval) FramesPerSecond() float64 { return float64(i.Frames) / (i.To - i.From) }
 
-// report is one end's part of the result.
+// report has the part of the result that one end of the measurement knows.
 type report struct {
-	// Streams has what this end knows: a sender what it sent, a receiver the rest.
+	// Streams has the sent frames in a sender's report, and all other counters in a
+	// receiver's report.
 	Streams []StreamResult `json:"streams,omitempty"`
-	// Seconds is how long this end sent or received.
+	// Seconds is how long this end sent or received data.
 	Seconds     float64  `json:"seconds,omitempty"`
 	Latency     *Latency `json:"latency,omitempty"`
 	CPU         CPU      `json:"cpu"`
 	SocketDrops uint64   `json:"socket_drops,omitempty"`
 }
 
-// combine makes the result of both ends' reports. An asker also counts the answers.
+// combine combines the reports of both ends to a result.
 func combine(s *Spec, sender, receiver *report) *Result {
 	r := &Result{Spec: *s, Seconds: sender.Seconds, Latency: sender.Latency, SocketDrops: receiver.SocketDrops}
 	if r.Latency == nil {
@@ -92,7 +94,7 @@ func combine(s *Spec, sender, receiver *report) *Result {
 			st = receiver.Streams[i]
 			st.Sent, st.Retransmits = sent, again
 			if s.Protocol == TCP {
-				st.Received.Frames = 0 // TCP does not preserve blocks
+				st.Received.Frames = 0 // TCP does not preserve the boundaries of blocks
 			} else if st.Sent.Frames > st.Received.Frames+st.Late {
 				st.Lost = st.Sent.Frames - st.Received.Frames - st.Late
 			}

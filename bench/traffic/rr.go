@@ -9,14 +9,15 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// laneAsker sends requests on a lane and receives the responses, one at a time for
-// each stream. With a rate, the time of a request starts when the request was due: a
-// delay of one request then counts for the requests behind it, too.
+// laneAsker sends requests on a lane and receives the responses. Each stream has one
+// request in flight at a time. With a rate, the time of a request starts when the
+// request was due, not when it was sent. The delay of one request thus also counts
+// for the following requests.
 type laneAsker struct {
 	lane  lane
 	test  uint32
 	plans map[int]*asked
-	order []int // streams
+	order []int // numbers of the streams, in order
 	live  *live
 	times *hdrhistogram.Histogram
 	buf   []byte
@@ -28,11 +29,11 @@ type asked struct {
 	*schedule
 	answers Totals
 	lost    uint64
-	strays  uint64 // responses that arrived too late or twice
+	strays  uint64 // number of responses that arrived too late or twice
 	waiting bool
 	seq     uint64
-	at      int64     // time in the stamp
-	until   time.Time // time at which the request counts as lost
+	at      int64     // time in the request's stamp
+	until   time.Time // time after which the request counts as lost
 }
 
 func newLaneAsker(s *Spec, l lane, test uint32, streams []int, counters *live) *laneAsker {
@@ -44,7 +45,8 @@ func newLaneAsker(s *Spec, l lane, test uint32, streams []int, counters *live) *
 	return la
 }
 
-// phase asks for a time and then waits for outstanding responses.
+// phase sends requests for the time limit, and then waits for the responses in
+// flight.
 func (la *laneAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	kind := byte(kindCold)
 	if measured {
@@ -72,8 +74,9 @@ func (la *laneAsker) phase(ctx context.Context, measured bool, limit time.Durati
 	return ctx.Err()
 }
 
-// ask sends the requests that are due and gives up lost ones. next is the time of the
-// next call; open is false if nothing is left to do.
+// ask sends the requests that are due, and counts requests without a response as lost
+// after lostAfter. The result next is the time at which to call ask again. open is
+// false if no request is in flight and none will follow.
 func (la *laneAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (next time.Duration, open bool, err error) {
 	next = elapsed + idleWait
 	for _, i := range la.order {
@@ -150,7 +153,8 @@ func (la *laneAsker) take(frames [][]byte, kind byte) {
 	}
 }
 
-// totals returns what each stream has asked since the phase began.
+// totals returns the requests and bytes that each stream has sent in the current
+// phase.
 func (la *laneAsker) totals() map[int]Totals {
 	m := map[int]Totals{}
 	for i, p := range la.plans {
@@ -159,8 +163,8 @@ func (la *laneAsker) totals() map[int]Totals {
 	return m
 }
 
-// answer answers every request on a lane until the context ends. A response has the
-// length of its request, or the given one.
+// answer answers the requests that arrive on a lane until ctx ends. The argument
+// response is the size of a response in bytes; 0 means the size of the request.
 func answer(ctx context.Context, l lane, test uint32, response int, counters *live) error {
 	out := make([][]byte, 0, batch)
 	bufs := make([][]byte, batch)

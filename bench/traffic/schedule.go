@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// A schedule says when frames are due: frame n+1 is due when the rate allows n
-// frames. A late sender catches up, so that the number of frames after a time is
-// exact.
+// schedule determines when frames are due. Frame n+1 is due when the rate allows the
+// bytes of the first n frames. A late sender catches up, so that the number of frames
+// after any time is exact.
 type schedule struct {
-	bits  float64 // bits a second; 0: no limit in bits
-	count float64 // frames a second; 0: no limit in frames
-	sizes []int   // sizes of one round, in order
+	bits  float64 // rate in bits a second; 0 means no limit
+	count float64 // rate in frames a second; 0 means no limit
+	sizes []int   // frame sizes of one round of the mix, in order
 
-	frames uint64 // frames sent
-	bytes  uint64 // bytes sent
-	limit  uint64 // greatest number of frames; 0: no limit
+	frames uint64 // number of frames sent so far
+	bytes  uint64 // number of bytes sent so far
+	limit  uint64 // largest number of frames; 0 means no limit
 }
 
 func newSchedule(s *Spec) *schedule {
@@ -27,7 +27,8 @@ func newSchedule(s *Spec) *schedule {
 // next returns the size of the next frame.
 func (s *schedule) next() int { return s.sizes[s.frames%uint64(len(s.sizes))] }
 
-// due returns the time at which the next frame may be sent, from the start.
+// due returns the time at which the next frame may be sent, counted from the start of
+// the schedule.
 func (s *schedule) due() time.Duration {
 	var at float64
 	switch {
@@ -39,15 +40,15 @@ func (s *schedule) due() time.Duration {
 	return time.Duration(math.Ceil(at * 1e9))
 }
 
-// done reports whether the number of frames is reached.
+// done reports whether the largest number of frames has been sent.
 func (s *schedule) done() bool { return s.limit != 0 && s.frames >= s.limit }
 
-// sent counts the frame whose size next returned.
+// sent records that the next frame was sent.
 func (s *schedule) sent() {
 	s.bytes += uint64(s.next())
 	s.frames++
 }
 
-// restart starts again at 0 after the warm-up, at the beginning of a round: the bytes
-// of the measurement then follow from its frames.
+// restart starts the schedule again after the warm-up, with the first frame of a
+// round. The number of measured frames then determines the number of measured bytes.
 func (s *schedule) restart() { s.frames, s.bytes = 0, 0 }

@@ -15,20 +15,22 @@ import (
 	"time"
 )
 
-// Server answers clients: several at a time, but only one on the link.
+// Server serves clients. Several clients may measure at the same time, but only one
+// of them on the link.
 type Server struct {
-	// Link carries raw frames, see Client. Empty: the server accepts none.
+	// Link is the link for raw frames (see Client.Link). If it is empty, the server
+	// refuses measurements with raw frames.
 	Link string
-	// Orders allows clients over the network to make this server a client. Over vsock
-	// and unix sockets it is always allowed.
+	// Orders allows programs on the network to make this server act as a client.
+	// Programs that connect over vsock or a unix socket may always do so.
 	Orders bool
 	Log    *slog.Logger
 
 	linkUse sync.Mutex
 }
 
-// Serve answers clients until the listener is closed; then it ends running
-// measurements.
+// Serve serves clients until the listener is closed. It then ends the measurements in
+// progress.
 func (v *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -67,18 +69,19 @@ func (v *Server) serve(ctx context.Context, conn net.Conn) {
 	}
 	if err != nil {
 		log.Warn("failed", "error", err)
-		_ = ctl.send(message{Error: err.Error()}) // the client may be gone
+		_ = ctl.send(message{Error: err.Error()}) // ignores the error, because the client may have disconnected
 	}
 }
 
-// obey acts as the client for the sender of an order.
+// obey acts as a client of another server, as the order o asks, and sends the result
+// back.
 func (v *Server) obey(ctx context.Context, ctl *control, o *Order) error {
 	if _, _, network := overNetwork(ctl.conn); network && !v.Orders {
 		return errors.New("this server takes no orders over the network; start it with --orders")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // if the sender of the order disconnects, the measurement ends
+	go func() { // ends the measurement if the program that sent the order disconnects
 		for range ctl.in {
 		}
 		cancel()
@@ -166,14 +169,15 @@ func (v *Server) measure(ctx context.Context, ctl *control, g *greeting) error {
 	return s.serve(ctx)
 }
 
-// newTest returns a random number that identifies the frames of a measurement.
+// newTest returns the random number that identifies the frames of one measurement.
 func newTest() uint32 {
 	var b [4]byte
 	rand.Read(b[:])
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// acceptLanes waits for the client's first datagram on each UDP socket.
+// acceptLanes waits for the client's first datagram on each UDP socket, and connects
+// the socket to the client.
 func (s *session) acceptLanes(ctx context.Context, fds []int) error {
 	s.lanes = make([]lane, len(fds))
 	deadline := time.Now().Add(openLimit)
@@ -194,15 +198,16 @@ func (s *session) acceptLanes(ctx context.Context, fds []int) error {
 	return err
 }
 
-// ready sends the offer, answers probes of the clock, opens the data's sockets or
-// link and waits for the start. Meanwhile it sends hello on all lanes.
+// ready sends the offer, answers the client's clock probes, opens the data's sockets
+// or link and waits for the client's start message. Meanwhile it sends hello frames
+// on all lanes.
 func (s *session) ready(ctx context.Context, o *offer, open func(context.Context) error) error {
 	if err := s.ctl.send(message{Offer: o}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	opened := make(chan error, 1)
-	said := make(chan struct{}) // closed when the hello goroutines have ended
+	said := make(chan struct{}) // closed when the goroutines that send hello frames have ended
 	go func() {
 		defer close(said)
 		err := open(ctx)
@@ -212,7 +217,7 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 		}
 		var greeting sync.WaitGroup
 		greeting.Go(func() {
-			_ = together(ctx, len(s.lanes), func(ctx context.Context, i int) error { // the waiting end reports errors
+			_ = together(ctx, len(s.lanes), func(ctx context.Context, i int) error { // the end that waits for hello frames reports the error
 				return hello(ctx, s.lanes[i], s.test, s.streamsOf(i))
 			})
 		})
@@ -249,7 +254,9 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 					return err
 				}
 			case m.Start != nil:
-				// The client's clock is behind by as much as this one is ahead.
+				// The client sends how far the server's clock is ahead. The server
+				// stores the negative value, because the client's clock is the other
+				// end's clock here.
 				s.clock = offset{ahead: -time.Duration(m.Start.AheadNS), within: time.Duration(m.Start.WithinNS)}
 				return nil
 			default:
@@ -259,7 +266,7 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 	}
 }
 
-// serve runs the server's part from the start on.
+// serve runs the server's part of the measurement after the start message.
 func (s *session) serve(ctx context.Context) error {
 	switch {
 	case s.spec.Mode != Stream:
@@ -270,7 +277,7 @@ func (s *session) serve(ctx context.Context) error {
 			err = s.ctl.send(message{Report: r})
 		}
 		if err == nil {
-			_, _ = s.ctl.next(ctx, answerLimit) // the client disconnects when it has all reports
+			_, _ = s.ctl.next(ctx, answerLimit) // waits until the client has read all reports and disconnects
 		}
 		return err
 	}
@@ -281,8 +288,8 @@ func (s *session) serve(ctx context.Context) error {
 	return s.ctl.send(message{Report: own})
 }
 
-// answers answers requests, on open connections or on new ones, until the client has
-// reported.
+// answers answers the client's requests until the client has sent its report. If the
+// listener l is not nil, each request comes on a new connection.
 func (s *session) answers(ctx context.Context, l *net.TCPListener) error {
 	serving, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -328,8 +335,8 @@ func (s *session) answers(ctx context.Context, l *net.TCPListener) error {
 	return s.ctl.send(message{Report: own})
 }
 
-// answerConnections answers one request on each connection until the listener is
-// closed.
+// answerConnections accepts connections and answers one request on each, until the
+// listener is closed.
 func (s *session) answerConnections(l *net.TCPListener) {
 	for {
 		c, err := l.AcceptTCP()
@@ -341,7 +348,7 @@ func (s *session) answerConnections(l *net.TCPListener) {
 			_ = c.SetDeadline(time.Now().Add(answerLimit))
 			var head [preambleLen]byte
 			if _, err := io.ReadFull(c, head[:]); err == nil && binary.BigEndian.Uint32(head[:]) == s.test {
-				_ = serveTCP(c, s.spec.Response, true, &s.live) // the client reports errors
+				_ = serveTCP(c, s.spec.Response, true, &s.live) // the client reports the error
 			}
 		}()
 	}

@@ -12,27 +12,28 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// session is one end of a measurement whose data path is open.
+// session is the state of the client or of the server in one measurement.
 type session struct {
 	spec   *Spec
 	ctl    *control
 	test   uint32
 	server bool
-	clock  offset // offset of the other end's clock
+	clock  offset // offset of the other end's clock to this one
 
-	conns  []*net.TCPConn // TCP: index is the stream
-	lanes  []lane         // UDP: one for each stream; raw: one for all
-	remote []int          // the server's ports
+	conns  []*net.TCPConn // TCP connections, by stream number
+	lanes  []lane         // UDP: one lane for each stream; raw frames: one lane for all streams
+	remote []int          // ports of the server for the data
 	live   live
 	progress
 }
 
-// phaser sends or asks for a time. Limits in number apply only to the measured phase.
+// phaser sends data or requests for the time limit. Limits of the number of frames or
+// requests apply only if measured is set.
 type phaser interface {
 	phase(ctx context.Context, measured bool, limit time.Duration) error
 }
 
-// streamsOf returns the numbers of the streams of lane i.
+// streamsOf returns the numbers of the streams that use lane i.
 func (s *session) streamsOf(i int) []int {
 	if len(s.lanes) > 1 || s.spec.Streams == 1 {
 		return []int{i}
@@ -55,8 +56,8 @@ func (s *session) closeData() {
 	}
 }
 
-// together runs f for each of 0..n-1 at once and joins the errors. An error ends the
-// others.
+// together calls f for each number below n concurrently, and joins the errors. An
+// error cancels the context of the other calls.
 func together(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -78,8 +79,8 @@ func together(ctx context.Context, n int, f func(ctx context.Context, i int) err
 	return errors.Join(errs...)
 }
 
-// sendsWatched is sends that ends when the other end disconnects or reports a
-// failure.
+// sendsWatched calls sends, and ends it early if the other end disconnects or reports
+// an error.
 func (s *session) sendsWatched(ctx context.Context) (*report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -108,9 +109,10 @@ func (s *session) sendsWatched(ctx context.Context) (*report, error) {
 	return r, err
 }
 
-// sends runs the end that sends or asks: warm-up, measurement, report.
+// sends runs the end that sends data or requests: warm-up and measurement. It returns
+// this end's report.
 func (s *session) sends(ctx context.Context) (*report, error) {
-	defer context.AfterFunc(ctx, func() { // end a write in progress
+	defer context.AfterFunc(ctx, func() { // ends a blocked write
 		for _, c := range s.conns {
 			_ = c.SetDeadline(time.Unix(1, 0))
 		}
@@ -175,7 +177,7 @@ func warmBytes(senders []phaser) (list []uint64) {
 	return list
 }
 
-// sent writes the senders' counts into the report.
+// sent writes the senders' counters into the report.
 func (s *session) sent(r *report, senders []phaser) (err error) {
 	r.Streams = make([]StreamResult, s.spec.Streams)
 	times := newHistogram()
@@ -206,8 +208,8 @@ func (s *session) sent(r *report, senders []phaser) (err error) {
 	return err
 }
 
-// receives runs the end that receives until the sender has reported and all frames
-// have arrived. It returns both reports.
+// receives runs the end that receives data, until the sender has reported and all
+// frames have arrived. It returns the reports of both ends.
 func (s *session) receives(ctx context.Context) (own, sender *report, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -217,10 +219,11 @@ func (s *session) receives(ctx context.Context) (own, sender *report, err error)
 		tcp = append(tcp, &tcpReceiver{conn: c, live: &s.live})
 	}
 	for i, l := range s.lanes {
-		// This clock is ahead of the sender's by as much as the sender's is behind.
+		// The clock offset has its sign reversed: laneReceiver needs how far its own
+		// clock is ahead of the sender's.
 		lanes = append(lanes, newLaneReceiver(l, s.test, s.streamsOf(i), -s.clock.ahead, &s.live))
 	}
-	defer context.AfterFunc(ctx, func() { // end a read in progress
+	defer context.AfterFunc(ctx, func() { // ends a blocked read
 		for _, c := range s.conns {
 			_ = c.SetDeadline(time.Unix(1, 0))
 		}
@@ -260,7 +263,8 @@ func (s *session) receives(ctx context.Context) (own, sender *report, err error)
 	return own, sender, nil
 }
 
-// followSender waits for the end of the warm-up and for the end of the measurement.
+// followSender waits for the sender's message that the warm-up is over, and then for
+// the sender's report.
 func (s *session) followSender(ctx context.Context) (warm []uint64, start time.Time, watch stopwatch, sender *report, err error) {
 	m, err := s.ctl.expect(ctx, seconds(s.spec.Warmup)+answerLimit, func(m *message) bool { return m.Measure != nil })
 	if err != nil {
@@ -274,7 +278,8 @@ func (s *session) followSender(ctx context.Context) (warm []uint64, start time.T
 	return warm, start, watch, m.Report, err
 }
 
-// drain waits until all sent frames have arrived, or none has for a while.
+// drain waits until all sent frames have arrived, or until no frame has arrived for
+// the time quiet.
 func (s *session) drain(ctx context.Context, lanes []*laneReceiver, sender *report) {
 	sent := uint64(0)
 	for _, st := range sender.Streams {
@@ -297,7 +302,7 @@ func (s *session) drain(ctx context.Context, lanes []*laneReceiver, sender *repo
 	}
 }
 
-// received writes the receivers' counts into the report.
+// received writes the receivers' counters into the report.
 func (s *session) received(r *report, tcp []*tcpReceiver, lanes []*laneReceiver, warm []uint64, start time.Time) (err error) {
 	r.Streams = make([]StreamResult, s.spec.Streams)
 	var last time.Time

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package traffic is the measuring part of weft bench: a server and a client. The
-// client decides what is sent in which direction: streams of bytes (TCP), datagrams
-// (UDP), frames (raw, on a device or as the guest of a vhost-user port), requests
-// with responses, or connections with one request each.
+// Package traffic is the measuring part of the command weft bench: a client and a
+// server. The client decides what is sent, and in which direction: streams of bytes
+// (TCP), datagrams (UDP), raw frames (on a device, or as the guest of a vhost-user
+// port), requests with responses, or connections with one request each.
 //
-// The files, in the order of a measurement: spec.go says what is measured. control.go
-// is the connection over which client and server agree; client.go and server.go are
-// its two ends. session.go runs the part that both ends share. tcp.go, lane.go and
-// rr.go move the data; udp.go, raw.go, device.go and guest.go are the lanes. tally.go
-// and histogram.go count, and result.go has the result.
+// The files, in the order of a measurement: spec.go describes what to measure.
+// control.go is the connection over which client and server agree, with its two ends
+// in client.go and server.go. session.go runs the part that is common to both ends.
+// tcp.go, lane.go and rr.go move the data, and udp.go, raw.go, device.go and guest.go
+// are the lanes. tally.go and histogram.go count. result.go has the result.
 package traffic
 
 import (
@@ -24,62 +24,64 @@ const (
 	UDP = "udp"
 	Raw = "raw"
 
-	Stream  = "stream" // one direction, at the given rate
-	Request = "rr"     // a request, its response, the next request
-	Connect = "crr"    // a connection for each request
+	Stream  = "stream" // data in one direction, at the given rate
+	Request = "rr"     // one request after another on the same connection, each with a response
+	Connect = "crr"    // a new connection for each request
 )
 
 // Limits of a Spec.
 const (
 	MaxStreams   = 128
-	MaxBlock     = 1 << 20       // bytes of one write to TCP
-	MaxDatagram  = 65507         // bytes of a UDP payload over IPv4
-	MaxFrame     = 9018          // bytes of a raw frame without checksum
-	MaxFlows     = 1 << 20       // flows of raw frames
-	MaxSeconds   = 24 * 3600     // length of a measurement
-	lostAfter    = time.Second   // time after which an unanswered UDP or raw request is lost
-	defaultBlock = 128 << 10     // bytes of one write to TCP
-	requestBytes = stampLen + 42 // default size of a request: the payload of a frame of 64 bytes
+	MaxBlock     = 1 << 20       // largest size in bytes of one write to TCP
+	MaxDatagram  = 65507         // largest size in bytes of a UDP payload over IPv4
+	MaxFrame     = 9018          // largest size in bytes of a raw frame without checksum
+	MaxFlows     = 1 << 20       // largest number of flows of raw frames
+	MaxSeconds   = 24 * 3600     // greatest length of a measurement
+	lostAfter    = time.Second   // time after which a UDP or raw request without a response counts as lost
+	defaultBlock = 128 << 10     // default size in bytes of one write to TCP
+	requestBytes = stampLen + 42 // default size of a request in bytes, the size of the smallest raw frame
 )
 
-// Spec describes one measurement. The client checks it, and the server checks it
-// again.
+// Spec describes one measurement. The client checks it before it sends it, and the
+// server checks it again.
 type Spec struct {
 	Protocol string `json:"protocol"`
 	Mode     string `json:"mode"`
-	// Reverse makes the server send.
+	// Reverse makes the server send the data and the client receive it.
 	Reverse bool `json:"reverse,omitempty"`
-	// Streams is the number of parallel connections or sockets; for raw frames, of
-	// numbers in the frames.
+	// Streams is the number of parallel connections or sockets. All streams of raw
+	// frames use the same link, and a number in the frames distinguishes them.
 	Streams int `json:"streams"`
-	// Sizes in bytes: of writes (TCP), payloads (UDP), frames without checksum (raw)
-	// or requests.
+	// Sizes in bytes are those of TCP writes, UDP payloads, raw frames without
+	// checksum, or requests.
 	Sizes Mix `json:"sizes"`
-	// FrameSizes are Sizes given as frames without checksum. The client subtracts the
-	// headers of its address family. UDP only.
+	// FrameSizes may replace Sizes for UDP. They are the sizes of the frames without
+	// checksum, from which the client subtracts the headers of its address family.
 	FrameSizes Mix `json:"frame_sizes,omitempty"`
-	// Response is the size of a response in bytes; 0: the size of the request.
+	// Response is the size of a response in bytes; 0 means the size of the request.
 	Response int `json:"response,omitempty"`
-	// BitsPerSecond of each stream, counted as Sizes counts; 0: no limit.
+	// BitsPerSecond is the rate of each stream, which counts the same bytes as Sizes.
+	// 0 means no limit.
 	BitsPerSecond float64 `json:"bits_per_second,omitempty"`
-	// PerSecond is the number of frames, blocks or requests a second of each stream;
-	// 0: no limit. It excludes BitsPerSecond.
+	// PerSecond is the rate of each stream in frames, blocks or requests a second. 0
+	// means no limit. Only one of PerSecond and BitsPerSecond may be set.
 	PerSecond float64 `json:"per_second,omitempty"`
-	// Seconds is the length of the measurement, Warmup the length of the uncounted
-	// time before it.
+	// Seconds is the length of the measurement. Warmup is the length of the time
+	// before the measurement, in which nothing is counted.
 	Seconds float64 `json:"seconds"`
 	Warmup  float64 `json:"warmup,omitempty"`
-	// Count ends each stream after so many writes, datagrams, frames or requests; 0:
-	// Seconds does.
+	// Count is the number of writes, datagrams, frames or requests after which each
+	// stream ends. 0 means that streams end after Seconds.
 	Count uint64 `json:"count,omitempty"`
-	// Flows is the number of UDP port pairs of raw frames.
+	// Flows is the number of pairs of UDP ports that raw frames use.
 	Flows int `json:"flows,omitempty"`
-	// SocketBuffer is in bytes; 0: the system's default.
+	// SocketBuffer is the size of the socket buffers in bytes; 0 means the system's
+	// default.
 	SocketBuffer int `json:"socket_buffer,omitempty"`
 }
 
-// Check reports what is wrong with a Spec, in the words of the command's options, and
-// fills in defaults.
+// Check fills in defaults and returns an error if a field is invalid. The error names
+// the option of the command weft bench.
 func (s *Spec) Check() error {
 	s.defaults()
 	if err := s.checkKind(); err != nil {
@@ -162,7 +164,7 @@ func (s *Spec) defaults() {
 	}
 }
 
-// bounds returns the limits of Sizes in bytes.
+// bounds returns the smallest and the largest valid value of Sizes in bytes.
 func (s *Spec) bounds() (least, most int) {
 	switch s.Protocol {
 	case UDP:
@@ -173,7 +175,8 @@ func (s *Spec) bounds() (least, most int) {
 	return 1, MaxBlock
 }
 
-// largestFrame returns the room in bytes that a received frame needs.
+// largestFrame returns the size of the buffer in bytes that a received frame may
+// need.
 func (s *Spec) largestFrame() int { return max(s.Sizes.largest(), s.Response, frameHeaders+stampLen) }
 
 // seconds converts seconds to a duration.

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Check names what is wrong in one line.
+// Check returns an error of one line that names the invalid field.
 func TestSpecRefuses(t *testing.T) {
 	for _, c := range []struct {
 		spec Spec

@@ -4,27 +4,27 @@ package traffic
 
 import "encoding/binary"
 
-// stamp is the view of the start of every payload: that of a datagram, or of the UDP
-// datagram in a raw frame. A frame of 64 bytes has room for its 22 bytes behind the
-// headers.
+// stamp is the first part of every payload, after the UDP header of a datagram or of
+// a raw frame. The smallest frame of 64 bytes has room for the 22 bytes of a stamp.
+// Fields with offset and length in bytes:
 //
-//	0   4   test, which tells the frames of other measurements apart
+//	0   4   test, which distinguishes the frames of different measurements
 //	4   1   stream
 //	5   1   kind
 //	6   8   sequence number, from 0 in each stream and kind
-//	14  8   when the frame was sent, or the request was due: CLOCK_MONOTONIC, ns
+//	14  8   time at which the frame was sent, or the request was due: CLOCK_MONOTONIC, ns
 type stamp []byte
 
 const stampLen = 22
 
 // Kinds of frames.
 const (
-	kindHello    = 1 // sent before anything is measured
+	kindHello    = 1 // sent before the warm-up and not counted
 	kindWarmup   = 2
 	kindData     = 3
 	kindRequest  = 4
 	kindResponse = 5
-	kindCold     = 6 // a request of the warm-up; its response is a kindResponse
+	kindCold     = 6 // request of the warm-up, whose response is a kindResponse
 )
 
 func (s stamp) test() uint32   { return binary.BigEndian.Uint32(s) }

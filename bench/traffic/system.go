@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mmsghdr is the kernel's (include/linux/socket.h).
+// mmsghdr is the kernel's struct mmsghdr (include/linux/socket.h).
 type mmsghdr struct {
 	unix.Msghdr
 	n uint32
@@ -19,8 +19,8 @@ type mmsghdr struct {
 
 var _ [64]byte = [unsafe.Sizeof(mmsghdr{})]byte{}
 
-// socket is a non-blocking datagram or packet socket that sends and receives in
-// batches. One goroutine sends and one receives.
+// socket is a non-blocking UDP or packet socket that sends and receives frames in
+// batches. One goroutine may send while another receives.
 type socket struct {
 	fd       int
 	out, in  [batch]mmsghdr
@@ -30,7 +30,8 @@ type socket struct {
 	received [][]byte
 }
 
-// newSocket takes ownership of a descriptor, for frames of at most size bytes.
+// newSocket returns a socket for frames of at most size bytes. The socket owns the
+// file descriptor fd.
 func newSocket(fd, size int) *socket {
 	s := &socket{fd: fd, received: make([][]byte, 0, batch)}
 	for i := range batch {
@@ -46,8 +47,8 @@ func newSocket(fd, size int) *socket {
 
 func (s *socket) close() { unix.Close(s.fd) }
 
-// send sends at most batch frames and returns their number; 0 after a moment without
-// room.
+// send sends at most batch frames and returns the number of sent frames. If the
+// socket has no room, send waits for a moment and returns 0.
 func (s *socket) send(frames [][]byte) (int, error) {
 	n := min(len(frames), batch)
 	for i, f := range frames[:n] {
@@ -62,7 +63,7 @@ func (s *socket) send(frames [][]byte) (int, error) {
 		case unix.EINTR:
 			continue
 		case unix.ECONNREFUSED:
-			continue // the error of an earlier datagram, reported once; a closed port shows as loss
+			continue // the kernel reports the error of an earlier datagram once; a closed port shows as loss
 		case unix.EAGAIN, unix.ENOBUFS:
 			return 0, poll(s.fd, unix.POLLOUT, time.Millisecond)
 		default:
@@ -71,7 +72,8 @@ func (s *socket) send(frames [][]byte) (int, error) {
 	}
 }
 
-// recv receives available frames and waits for them at most so long.
+// recv returns the frames that have arrived. If there are none, it waits for frames
+// for the given time.
 func (s *socket) recv(wait time.Duration) ([][]byte, error) {
 	for {
 		r, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.in[0])), batch, 0, 0, 0)
@@ -107,14 +109,15 @@ func poll(fd int, events int16, wait time.Duration) error {
 	return err
 }
 
-// SO_MEMINFO returns an array (include/uapi/linux/sock_diag.h), of which one word is
-// used here.
+// SO_MEMINFO returns an array of counters (include/uapi/linux/sock_diag.h). Only the
+// counter of dropped frames is used here.
 const (
 	meminfoWords = 9
 	meminfoDrops = 8
 )
 
-// dropped returns the number of frames that the socket had no room for.
+// dropped returns the number of frames that the kernel dropped because the socket's
+// buffer was full.
 func (s *socket) dropped() uint64 {
 	var words [meminfoWords]uint32
 	size := uint32(unsafe.Sizeof(words))
@@ -126,8 +129,8 @@ func (s *socket) dropped() uint64 {
 	return uint64(words[meminfoDrops])
 }
 
-// setBuffers sets socket buffers of n bytes, beyond the system's limit if the process
-// has the privilege.
+// setBuffers sets the sizes of the socket's send and receive buffers to n bytes. If
+// the process has the privilege, n may exceed the system's limit.
 func setBuffers(fd, n int) error {
 	for _, o := range []struct{ force, plain int }{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.force, n) == nil {
@@ -140,7 +143,7 @@ func setBuffers(fd, n int) error {
 	return nil
 }
 
-// usage returns the processor time of this process.
+// usage returns the CPU time of this process.
 func usage() (user, system time.Duration) {
 	var r unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {

@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preambleLen is the length in bytes of the start of a TCP connection of a
-// measurement: test 4, stream 1.
+// preambleLen is the length in bytes of the first data on a TCP connection: 4 bytes
+// for the measurement's number, 1 byte for the stream.
 const preambleLen = 5
 
 func preamble(test uint32, stream int) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, test), byte(stream))
 }
 
-// dialTCP connects a stream.
+// dialTCP opens the TCP connection of a stream.
 func dialTCP(ctx context.Context, remote netip.AddrPort, s *Spec) (*net.TCPConn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", remote.String())
 	if err != nil {
@@ -46,8 +46,8 @@ func dialTCP(ctx context.Context, remote netip.AddrPort, s *Spec) (*net.TCPConn,
 	return c, nil
 }
 
-// acceptTCP accepts the connections of all streams and returns them in order. It
-// closes other connections.
+// acceptTCP accepts the TCP connections of all streams and returns them by stream
+// number. It closes connections that do not belong to the measurement.
 func acceptTCP(l *net.TCPListener, test uint32, s *Spec, deadline time.Time) ([]*net.TCPConn, error) {
 	conns := make([]*net.TCPConn, s.Streams)
 	closeAll := func() {
@@ -76,7 +76,7 @@ func acceptTCP(l *net.TCPListener, test uint32, s *Spec, deadline time.Time) ([]
 			continue
 		}
 		if s.SocketBuffer > 0 {
-			_ = errors.Join(c.SetReadBuffer(s.SocketBuffer), c.SetWriteBuffer(s.SocketBuffer)) // the client reports a failure of its own
+			_ = errors.Join(c.SetReadBuffer(s.SocketBuffer), c.SetWriteBuffer(s.SocketBuffer)) // ignores errors here, because the client reports the same failure
 		}
 		conns[stream] = c
 		missing--
@@ -84,13 +84,13 @@ func acceptTCP(l *net.TCPListener, test uint32, s *Spec, deadline time.Time) ([]
 	return conns, nil
 }
 
-// tcpSender writes one stream.
+// tcpSender sends the data of one stream.
 type tcpSender struct {
 	conn *net.TCPConn
 	plan *schedule
 	live *live
 	buf  []byte
-	sent Totals // in the current phase
+	sent Totals // totals of the current phase
 }
 
 func newTCPSender(s *Spec, c *net.TCPConn, counters *live) *tcpSender {
@@ -101,8 +101,8 @@ func newTCPSender(s *Spec, c *net.TCPConn, counters *live) *tcpSender {
 	return &tcpSender{conn: c, plan: newSchedule(s), live: counters, buf: buf}
 }
 
-// phase writes for a time. A write interrupted by the end counts with the bytes
-// written.
+// phase writes blocks for the time limit. If the end of the time interrupts a write,
+// the written bytes of this block count.
 func (t *tcpSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	t.plan.restart()
 	t.sent = Totals{}
@@ -133,7 +133,7 @@ func (t *tcpSender) phase(ctx context.Context, measured bool, limit time.Duratio
 	return ctx.Err()
 }
 
-// tcpReceiver reads one stream to its end.
+// tcpReceiver reads the data of one stream until the sender closes the connection.
 type tcpReceiver struct {
 	conn  *net.TCPConn
 	live  *live
@@ -159,14 +159,14 @@ func (t *tcpReceiver) run() error {
 	}
 }
 
-// retransmits returns the number of segments that the connection has retransmitted.
+// retransmits returns the number of segments that a TCP connection has retransmitted.
 func retransmits(c *net.TCPConn) uint64 {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return 0
 	}
 	n := uint64(0)
-	_ = raw.Control(func(fd uintptr) { // an error leaves 0: the count is a convenience
+	_ = raw.Control(func(fd uintptr) { // after an error the number is 0, which is good enough for this secondary result
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			n = uint64(info.Total_retrans)
 		}
@@ -174,12 +174,13 @@ func retransmits(c *net.TCPConn) uint64 {
 	return n
 }
 
-// tcpAsker asks on one connection, or on a new one for each request.
+// tcpAsker sends requests on one TCP connection, or on a new connection for each
+// request.
 type tcpAsker struct {
 	spec    *Spec
 	remote  netip.AddrPort
 	head    []byte
-	conn    *net.TCPConn // nil: a new one for each request
+	conn    *net.TCPConn // nil if each request has a new connection
 	plan    *schedule
 	live    *live
 	times   *hdrhistogram.Histogram
@@ -193,8 +194,8 @@ func newTCPAsker(s *Spec, c *net.TCPConn, remote netip.AddrPort, test uint32, st
 		times: newHistogram(), out: make([]byte, largest), in: make([]byte, max(largest, s.Response))}
 }
 
-// phase asks for a time. With a rate, the time of a request starts when the request
-// was due.
+// phase sends requests for the time limit. With a rate, the time of a request starts
+// when the request was due, not when it was sent.
 func (t *tcpAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	t.plan.restart()
 	t.answers = Totals{}
@@ -229,7 +230,7 @@ func (t *tcpAsker) phase(ctx context.Context, measured bool, limit time.Duration
 	return ctx.Err()
 }
 
-// ask sends one request, reads the response and returns its length.
+// ask sends one request, reads the response and returns the response's length.
 func (t *tcpAsker) ask(ctx context.Context, size int) (int, error) {
 	back := size
 	if t.spec.Response > 0 {
@@ -247,7 +248,8 @@ func (t *tcpAsker) ask(ctx context.Context, size int) (int, error) {
 	if err := t.exchange(c, append(bytes.Clone(t.head), request...), back); err != nil {
 		return 0, err
 	}
-	// The server closes first: its port then stays in TIME_WAIT, not the client's.
+	// The client waits for the server to close the connection first. The state
+	// TIME_WAIT then occupies a port of the server, not one of the client.
 	if _, err := c.Read(t.in[:1]); err != io.EOF {
 		return 0, fmt.Errorf("after the response came %v, expected the end", err)
 	}
@@ -264,8 +266,8 @@ func (t *tcpAsker) exchange(c *net.TCPConn, request []byte, back int) error {
 	return nil
 }
 
-// serveTCP answers requests on a connection, one or all of them. Each request starts
-// with its length.
+// serveTCP answers the requests on a TCP connection, or only one if once is set. Each
+// request begins with its length.
 func serveTCP(c *net.TCPConn, response int, once bool, counters *live) error {
 	buf := make([]byte, max(4, response))
 	for {
@@ -288,7 +290,8 @@ func serveTCP(c *net.TCPConn, response int, once bool, counters *live) error {
 		if response > 0 {
 			back = response
 		}
-		// Count before the write: the client may end as soon as it has the response.
+		// The response is counted before it is written, because the client may end as
+		// soon as it has the response.
 		counters.frames.Add(1)
 		counters.bytes.Add(uint64(back))
 		if _, err := c.Write(buf[:back]); err != nil {

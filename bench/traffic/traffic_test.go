@@ -20,13 +20,13 @@ import (
 	"weft/internal/testnet"
 )
 
-// Two ends in their own namespaces, each a process that serves, and between them a
-// forwarder that mangles frames as a test asks:
+// The tests run a server process in each of the namespaces a and b. The test itself
+// forwards frames between both, and loses, repeats or delays frames as a test wants:
 //
 //	a ──veth── middle (the test) ──veth── b
 //	10.77.0.1                     10.77.0.2
 //
-// The test orders measurements from a over a unix socket.
+// The test sends orders to the server in a over a unix socket.
 
 const serveVariable = "WEFT_TRAFFIC_TEST_SERVE"
 
@@ -41,7 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveForTest serves at addresses; the first argument is the link.
+// serveForTest runs a server process. The first argument is the link, the others are
+// addresses to listen on.
 func serveForTest(words []string) error {
 	server := &Server{Link: words[0], Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	errs := make(chan error)
@@ -57,12 +58,12 @@ func serveForTest(words []string) error {
 
 type rig struct {
 	t      *testing.T
-	orders string // a's socket
+	orders string // path of the unix socket of the server in namespace a
 	mangle mangler
 }
 
-// mangler decides about data frame n, counted in each direction: it returns the
-// frames to send in its place.
+// mangler returns the frames that the forwarder sends in place of a data frame. The
+// argument n counts the data frames of each direction.
 type mangler func(n int, frame []byte) [][]byte
 
 func newRig(t *testing.T, mangle mangler) *rig {
@@ -77,7 +78,7 @@ func newRig(t *testing.T, mangle mangler) *rig {
 		testnet.Join(b, "v", middle, "vb")
 		r.forward(middle)
 		for _, n := range []*testnet.Namespace{a, b} {
-			n.Exec("ethtool", "-K", "v", "tx", "off") // otherwise checksums are partial
+			n.Exec("ethtool", "-K", "v", "tx", "off") // with offload, checksums on the veth would be unfinished
 		}
 	}
 	a.Exec("ip", "addr", "add", "10.77.0.1/24", "dev", "v")
@@ -115,7 +116,8 @@ func (r *rig) serve(n *testnet.Namespace, words string) {
 	})
 }
 
-// forward carries frames between the two devices of the middle namespace.
+// forward carries frames between the two devices of the namespace middle, through the
+// mangler.
 func (r *rig) forward(middle *testnet.Namespace) {
 	r.t.Helper()
 	fds := [2]int{}
@@ -171,7 +173,7 @@ func (r *rig) carry(from, to int, stop chan struct{}) {
 			continue
 		}
 		out := [][]byte{buf[:k]}
-		// A UDP datagram has its stamp at the same offset as a raw frame.
+		// A UDP datagram and a raw frame have their stamps at the same offset.
 		const at = frameHeaders
 		if kind := byte(0); k >= at+stampLen && buf[12] == 8 && buf[23] == 17 {
 			if kind = stamp(buf[at:]).kind(); kind == kindData || kind == kindRequest {
@@ -187,7 +189,7 @@ func (r *rig) carry(from, to int, stop chan struct{}) {
 	}
 }
 
-// run orders a measurement from a.
+// run orders a measurement from the server in namespace a, and returns the result.
 func (r *rig) run(s Spec) *Result {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -211,8 +213,8 @@ func mean(m Mix, frames uint64) (bytes uint64) {
 	return bytes
 }
 
-// Without loss, everything sent arrives and nothing else, in each direction and with
-// every protocol. The warm-up does not count.
+// Without loss, the receiver counts exactly the sent frames and bytes, in each
+// direction and with every protocol. The frames of the warm-up do not count.
 func TestCountsAreExact(t *testing.T) {
 	r := newRig(t, nil)
 	small, frames := Mix{{30, 2}, {900, 1}}, imix
@@ -248,7 +250,7 @@ func TestCountsAreExact(t *testing.T) {
 	}
 }
 
-// Each request is answered once.
+// Each request gets exactly one response.
 func TestRequests(t *testing.T) {
 	r := newRig(t, nil)
 	for _, s := range []Spec{
@@ -274,7 +276,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// Of ten frames one is lost, one duplicated and one delayed behind the next two.
+// If one of ten frames is lost, one is duplicated and one is delayed behind the next
+// two, the counters of lost, duplicate and reordered frames are exact.
 func TestLossAndReordering(t *testing.T) {
 	held := [][]byte{}
 	newMangler := func() mangler {
@@ -302,7 +305,8 @@ func TestLossAndReordering(t *testing.T) {
 	}
 }
 
-// A request is not repeated and counts as lost if it, or its response, is lost.
+// If a request or its response is lost, the request counts as lost and is not
+// repeated.
 func TestLostRequests(t *testing.T) {
 	r := newRig(t, func(n int, f []byte) [][]byte {
 		if n == 3 {
@@ -316,7 +320,7 @@ func TestLostRequests(t *testing.T) {
 	}
 }
 
-// A failure is reported at once, in one line that names the cause.
+// A failed measurement returns at once an error of one line that names the cause.
 func TestFailures(t *testing.T) {
 	r := newRig(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -339,7 +343,7 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%+v: %v, expected %q", c.client, err, c.word)
 		}
 	}
-	// A server that dies during a measurement.
+	// This server disconnects during a measurement.
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "dies"))
 	if err != nil {
 		t.Fatal(err)
@@ -359,7 +363,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// closedConn is a connection whose other end is closed.
+// closedConn returns a connection whose other end is closed.
 func closedConn(t *testing.T) net.Conn {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "closed"))
 	if err != nil {
@@ -379,7 +383,8 @@ func closedConn(t *testing.T) net.Conn {
 	return c
 }
 
-// A server that speaks another protocol is named as such.
+// If the server does not speak the protocol of weft bench, the client's error says
+// so.
 func TestAnotherProgramAnswers(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -393,7 +398,7 @@ func TestAnotherProgramAnswers(t *testing.T) {
 		}
 		defer c.Close()
 		_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
-		_, _ = io.Copy(io.Discard, c) // until the client disconnects
+		_, _ = io.Copy(io.Discard, c) // reads until the client disconnects
 	}()
 	c := Client{Server: l.Addr().String()}
 	_, err = c.Run(context.Background(), Spec{Protocol: TCP, Mode: Stream, Streams: 1, Seconds: 1, Flows: 1, Sizes: Mix{{Size: 1000, Count: 1}}})

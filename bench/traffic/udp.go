@@ -9,17 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpBuffer is the default socket buffer in bytes: room for some milliseconds of one
-// core's sending.
+// udpBuffer is the default size of the socket buffers in bytes. It holds what one
+// core can send in some milliseconds.
 const udpBuffer = 4 << 20
 
-// udpLane is a connected UDP socket of one stream.
+// udpLane is a lane over the connected UDP socket of one stream.
 type udpLane struct{ *socket }
 
 func (udpLane) dress([]byte, uint64) {}
 func (udpLane) headers() int         { return 0 }
 
-// listenUDP opens a socket at a local address on a free port and returns both.
+// listenUDP opens a UDP socket at a local address, and returns its file descriptor
+// and its port, which the kernel has chosen.
 func listenUDP(local netip.Addr, buffer int) (fd, port int, err error) {
 	fd, err = unix.Socket(family(local), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -51,7 +52,7 @@ func listenUDP(local netip.Addr, buffer int) (fd, port int, err error) {
 	return fd, port, nil
 }
 
-// dialUDP opens a lane to a port of the other end.
+// dialUDP opens a lane to a UDP port of the server.
 func dialUDP(local netip.Addr, remote netip.AddrPort, s *Spec) (lane, error) {
 	fd, _, err := listenUDP(local, s.SocketBuffer)
 	if err != nil {
@@ -64,8 +65,8 @@ func dialUDP(local netip.Addr, remote netip.AddrPort, s *Spec) (lane, error) {
 	return udpLane{newSocket(fd, s.largestFrame())}, nil
 }
 
-// acceptUDP waits for a datagram of the test and connects the socket to its sender.
-// The lane then owns the socket; on an error it is closed.
+// acceptUDP waits for the client's first datagram and connects the socket to its
+// sender. The returned lane owns the socket. After an error, the socket is closed.
 func acceptUDP(fd int, test uint32, expired func() bool, s *Spec) (lane, error) {
 	buf := make([]byte, s.largestFrame())
 	for !expired() {
