@@ -7,14 +7,15 @@ import (
 	"math/bits"
 )
 
-// The Internet checksum (RFC 1071). A sum is the ones' complement sum of 16-bit
-// big-endian words, not inverted; a checksum, as headers carry it, is the
-// inverted sum.
+// The Internet checksum (RFC 1071). In this package a sum is the ones' complement sum
+// of 16-bit big-endian words. A checksum, as headers carry it, is the inverted sum.
 
-// Sum returns the sum over b. An odd last byte counts as the upper half of a word.
+// Sum returns the sum over b. If b has an odd number of bytes, the last byte counts
+// as the upper half of a word.
 func Sum(b []byte) uint16 {
-	// The byte order matters only for a final swap (RFC 1071 section 2(B)), and words
-	// of any width give the same sum (2(C)).
+	// The code adds little-endian words of 64 bits. The result is right after a final
+	// byte swap (RFC 1071 section 2(B)), and words of any width give the same sum
+	// (section 2(C)).
 	var acc, c uint64
 	if len(b) >= sumLeast && sumByBlocks {
 		n := len(b) &^ (sumBlock - 1)
@@ -33,7 +34,7 @@ func Sum(b []byte) uint16 {
 		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[56:]), c)
 		b = b[64:]
 	}
-	var last uint64 // four bytes at a time: too few to overflow acc
+	var last uint64 // at most 63 bytes in words of 32 bits: the sum does not overflow
 	for len(b) >= 8 {
 		v := binary.LittleEndian.Uint64(b)
 		last += v>>32 + v&0xffffffff
@@ -55,15 +56,15 @@ func Sum(b []byte) uint16 {
 	return bits.ReverseBytes16(fold(acc + c))
 }
 
-// sumHeader is Sum of an IPv4 header without options.
+// sumHeader returns the sum over an IPv4 header without options.
 func sumHeader(ip *[IPv4Len]byte) uint16 {
 	x, y, z := binary.LittleEndian.Uint64(ip[0:]), binary.LittleEndian.Uint64(ip[8:]), binary.LittleEndian.Uint32(ip[16:])
 	const half = 1<<32 - 1
 	return bits.ReverseBytes16(fold(x>>32 + x&half + y>>32 + y&half + uint64(z)))
 }
 
-// CopySum copies src to dst and returns the sum over it. dst is at least as long as
-// src, and the two do not overlap.
+// CopySum copies src to dst and returns the sum over src. dst is at least as long as
+// src. src and dst do not overlap.
 func CopySum(dst, src []byte) uint16 {
 	dst = dst[:len(src)]
 	if len(src) < sumLeast || !sumByBlocks {
@@ -92,7 +93,8 @@ func fold(v uint64) uint16 {
 // Checksum returns the checksum over b.
 func Checksum(b []byte) uint16 { return ^Sum(b) }
 
-// AddSums returns the sum over two pieces; the first has an even number of bytes.
+// AddSums returns the sum over two adjacent pieces of data from their sums a and b.
+// The first piece has an even number of bytes.
 func AddSums(a, b uint16) uint16 {
 	s := uint32(a) + uint32(b)
 	return uint16(s>>16 + s)
@@ -110,8 +112,8 @@ func SumIPv6(src, dst []byte, proto uint8, n int) uint16 {
 	return fold(uint64(Sum(src[:16])) + uint64(Sum(dst[:16])) + uint64(proto) + uint64(n))
 }
 
-// MendChecksum updates a checksum after some of the covered bytes changed. before and
-// after are the sums over these bytes (RFC 1624 equation 3).
+// MendChecksum returns the updated checksum after some of the covered bytes changed.
+// before and after are the sums over the changed bytes (RFC 1624 equation 3).
 func MendChecksum(checksum, before, after uint16) uint16 {
 	return ^fold(uint64(^checksum) + uint64(^before) + uint64(after))
 }

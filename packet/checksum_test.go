@@ -12,7 +12,7 @@ import (
 	"weft/packet"
 )
 
-// slowSum is RFC 1071 section 4.1, word by word.
+// slowSum computes the sum word by word, as in RFC 1071 section 4.1.
 func slowSum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(b); i += 2 {
@@ -61,7 +61,7 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// MendChecksum gives the checksum of the changed bytes.
+// MendChecksum returns the same checksum as a computation over the changed bytes.
 func TestMendChecksum(t *testing.T) {
 	rng := rand.New(rand.NewSource(2))
 	b := make([]byte, 40)
@@ -80,7 +80,7 @@ func TestMendChecksum(t *testing.T) {
 	}
 }
 
-// The sums of the assembly do not overflow for a frame of MaxFrameLen.
+// The assembly sums a frame of MaxFrameLen bytes without overflow.
 func TestSumOfLargest(t *testing.T) {
 	b := make([]byte, packet.MaxFrameLen)
 	for i := range b {

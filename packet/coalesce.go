@@ -8,35 +8,36 @@ import (
 )
 
 // Coalescer merges consecutive segments of a connection within one batch into one
-// large frame (GRO). It keeps apart whatever Linux's GRO keeps apart
+// large frame (GRO). It does not merge frames that Linux's GRO would not merge
 // (net/ipv4/tcp_offload.c, udp_offload.c, and gro_receive of both IP versions).
-// Cutting a large frame therefore gives exactly the segments it was made of. Frames
-// of one connection keep their order: a frame that is not merged ends the large frame
-// before it.
+// Segmentation of a large frame therefore restores exactly the merged segments.
+// Frames of one connection keep their order: a frame that cannot be merged ends the
+// connection's large frame.
 //
 // Call Begin, then Add for every frame of a run in order, then Finish. A frame that
 // Add has merged is part of an earlier frame and must not be sent.
 type Coalescer struct {
 	takes Offloads
 	count int
-	spans int // number of spans that Finish will add to the batch
+	spans int // number of spans that Finish will add to the batch for all large frames
 	flows [coalesceFlows]coalesceFlow
-	next  [BatchSize]uint8 // next[i] is the frame behind frame i in its large frame
+	next  [BatchSize]uint8 // next[i] is the index of the frame behind frame i in the same large frame
 }
 
 const (
-	// coalesceFlows is the number of connections gathered at a time. One more
-	// replaces the oldest, which then takes no more segments.
+	// coalesceFlows is the number of connections whose frames are merged at the same
+	// time. A further connection replaces the oldest one, whose large frame then
+	// ends.
 	coalesceFlows = 8
 	// maxIPLen is the length of the longest IP datagram in bytes.
 	maxIPLen = 65535
 )
 
-// coalesceFlow is a connection's latest large frame.
+// coalesceFlow is the latest large frame of one connection.
 type coalesceFlow struct {
 	first, last uint8 // frames of the batch, by index
 	open        bool  // more segments may follow
-	fixedID     bool  // IPv4: all segments have the first one's identification
+	fixedID     bool  // IPv4: all segments have the same identification, that of the first segment
 	flags       uint8 // TCP: FIN and PSH of all segments
 	count       int   // number of segments
 	size        int   // payload of the first segment in bytes
@@ -53,16 +54,16 @@ type segment struct {
 	payload int
 }
 
-// Begin starts a run of frames. takes is the set of offloads that all their outputs
-// take.
+// Begin starts a run of frames. takes is the set of offloads that every output of the
+// run accepts.
 func (c *Coalescer) Begin(takes Offloads) { c.takes, c.count, c.spans = takes, 0, 0 }
 
-// Add reports whether frame i continues a frame added earlier; if so, it merges frame
-// i into it. Frames with different tags stay apart.
+// Add tries to merge frame i with an earlier frame of its connection, and reports
+// whether it has merged it. Frames with different tags are never merged.
 func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
 	f := &b.Frames[i]
 	if f.L4 == 0 || f.Proto != ProtoTCP && f.Proto != ProtoUDP {
-		if f.Flags&FrameFragment != 0 { // a fragment ends the large frames of all connections: its own is not known
+		if f.Flags&FrameFragment != 0 { // a fragment's connection is unknown, so it ends the large frames of all connections
 			c.Finish(b)
 		}
 		return false
@@ -86,8 +87,8 @@ func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
 	return false
 }
 
-// Finish writes the headers of the large frames. The frames of the run may be sent
-// afterwards.
+// Finish writes the headers of the large frames. After Finish the caller may send the
+// frames of the run.
 func (c *Coalescer) Finish(b *Batch) {
 	for i := range c.flows[:c.count] {
 		c.finish(b, &c.flows[i])
@@ -117,7 +118,8 @@ func (c *Coalescer) find(b *Batch, f *Frame) *coalesceFlow {
 	return nil
 }
 
-// make returns a free place for a flow, that of the oldest flow if all are in use.
+// make returns an entry for a new flow. If all entries are in use, it finishes and
+// reuses the entry of the oldest flow.
 func (c *Coalescer) make(b *Batch) *coalesceFlow {
 	if c.count == coalesceFlows {
 		c.finish(b, &c.flows[0])
@@ -128,7 +130,8 @@ func (c *Coalescer) make(b *Batch) *coalesceFlow {
 	return &c.flows[c.count-1]
 }
 
-// read fills s and reports whether the frame can be part of a large frame.
+// read fills s from the headers of frame s.f. It reports whether the frame can be
+// part of a large frame.
 func (s *segment) read(takes Offloads) bool {
 	f, h := s.f, s.h
 	if f.Flags&(FrameFragment|FrameRouted) != 0 || f.Undone() {
@@ -137,7 +140,8 @@ func (s *segment) read(takes Offloads) bool {
 	v4 := h[f.L3]>>4 == 4
 	if v4 {
 		ip := IPv4(h[f.L3:])
-		// No options, no fragment, a right checksum.
+		// The IPv4 header must have no options and a valid checksum, and the frame
+		// must not be a fragment.
 		if f.L4 != f.L3+IPv4Len || ip.FlagsFrag()&^0x4000 != 0 || Sum(ip[:IPv4Len]) != 0xffff {
 			return false
 		}
@@ -161,8 +165,8 @@ func (s *segment) read(takes Offloads) bool {
 	return len(h) == s.headers || f.origin != 0
 }
 
-// start makes s the first frame of flow. With ok false the flow takes no segment and
-// only marks the connection's latest frame.
+// start makes the frame of s the first frame of flow. If ok is false, later frames
+// are not merged into this frame: it only marks the latest frame of the connection.
 func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, takes Offloads) {
 	*flow = coalesceFlow{first: i, last: i, count: 1, tag: s.tag, size: s.payload, payload: s.payload}
 	flow.open = ok && s.payload > 0
@@ -198,9 +202,9 @@ func (c *Coalescer) continues(b *Batch, flow *coalesceFlow, s *segment) bool {
 	return true
 }
 
-// sameIP compares two IP headers with the same addresses. TTL, TOS, flow label and DF
-// must be equal. Identifications must count up; with DF they may all be equal
-// instead.
+// sameIP compares two IP headers that have the same addresses. TTL, TOS, flow label
+// and DF must be equal. Identifications must increase by one; if DF is set, they may
+// also be equal.
 func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	if ip[0]>>4 != 4 {
 		return binary.BigEndian.Uint32(first) == binary.BigEndian.Uint32(ip) && first[7] == ip[7]
@@ -221,7 +225,8 @@ func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 }
 
 // sameTCP compares two TCP headers with their options. It also compares the urgent
-// pointer, which Linux ignores without URG, so that cutting gives it back.
+// pointer, so that segmentation can restore it. Linux ignores the urgent pointer if
+// URG is not set.
 func (flow *coalesceFlow) sameTCP(first, tcp []byte) bool {
 	const mayDiffer = (tcpFIN | tcpPSH) << 16
 	if len(first) != len(tcp) || tcp[13]&tcpCWR != 0 ||
@@ -248,7 +253,7 @@ func (flow *coalesceFlow) add(s *segment) {
 	}
 }
 
-// finish makes one large frame of a flow's frames.
+// finish turns the merged frames of a flow into one large frame.
 func (c *Coalescer) finish(b *Batch, flow *coalesceFlow) {
 	if flow.count < 2 {
 		return
@@ -286,7 +291,8 @@ func (c *Coalescer) finish(b *Batch, flow *coalesceFlow) {
 	flow.count, flow.open = 1, false
 }
 
-// joinSpans appends the payload of all of flow's other frames to f's spans.
+// joinSpans appends the payload of the flow's later frames to the spans of f, the
+// flow's first frame.
 func (c *Coalescer) joinSpans(b *Batch, flow *coalesceFlow, f *Frame) {
 	c.spans -= int(f.spanCount)
 	first := b.spanUsed
@@ -301,7 +307,7 @@ func (c *Coalescer) joinSpans(b *Batch, flow *coalesceFlow, f *Frame) {
 			b.AddSpan(f, own, uint32(n))
 		}
 		for _, s := range b.Spans(g) {
-			if b.spanUsed > first { // usually the bytes right behind those that the header holds
+			if b.spanUsed > first { // merge adjacent spans: a span often starts right behind the bytes copied to the header
 				if last := &b.spans[b.spanUsed-1]; last.Addr+uintptr(last.Len) == s.Addr {
 					last.Len += s.Len
 					f.tailLen += s.Len

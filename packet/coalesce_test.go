@@ -11,15 +11,15 @@ import (
 	"weft/packet/packettest"
 )
 
-// sent is a frame of a test's batch with the stream it belongs to.
+// sent is a frame of a test's batch, with the stream that has sent it.
 type sent struct {
 	s    *stream
 	data []byte
 	tag  uint64
 }
 
-// randomRun makes interleaved frames of several connections. Most are in order and
-// full; the others have everything that must keep frames apart.
+// randomRun returns interleaved frames of several connections. Most frames are in
+// order and full. The other frames have properties for which they must not be merged.
 func randomRun(rng *rand.Rand) (run []sent) {
 	type sender struct {
 		*stream
@@ -30,7 +30,7 @@ func randomRun(rng *rand.Rand) (run []sent) {
 	var senders []*sender
 	for range 1 + rng.Intn(3) {
 		s := randomStream(rng)
-		if len(senders) > 0 && rng.Intn(4) == 0 { // a connection that differs from another in one field
+		if len(senders) > 0 && rng.Intn(4) == 0 { // a connection that differs from another one in a single field
 			c := *senders[0].stream
 			s = &c
 			switch rng.Intn(4) {
@@ -85,7 +85,7 @@ func randomRun(rng *rand.Rand) (run []sent) {
 			}
 			data := c.frame(randomBytes(rng, n), p.index, p.at, flags, false)
 			if rng.Intn(40) == 0 {
-				data[len(data)-1-rng.Intn(min(20, len(data)-c.l3()))] ^= 1 // corrupt a byte, so that the checksum is wrong
+				data[len(data)-1-rng.Intn(min(20, len(data)-c.l3()))] ^= 1 // flip a bit, so that a checksum is wrong
 			}
 			run = append(run, sent{&c, data, tag})
 			p.at += n
@@ -95,8 +95,9 @@ func randomRun(rng *rand.Rand) (run []sent) {
 	return run
 }
 
-// mayFollow applies Linux's rules to two frames as sent. It reports whether z may be
-// merged behind a, with count frames and payload bytes after the first.
+// mayFollow applies Linux's rules to two frames of a connection. It reports whether z
+// may be merged behind a into a large frame that already has count frames and payload
+// bytes.
 func mayFollow(a, z sent, count, payload int, fixed *bool) bool {
 	s, g := a.s, z.s
 	if a.tag != z.tag || s.v6 != g.v6 || s.udp != g.udp || !bytes.Equal(s.eth, g.eth) || s.ttl != g.ttl || s.tos != g.tos {
@@ -147,7 +148,7 @@ func mayFollow(a, z sent, count, payload int, fixed *bool) bool {
 func be16(b []byte) uint16 { return uint16(b[0])<<8 | uint16(b[1]) }
 func be32(b []byte) uint32 { return uint32(be16(b))<<16 | uint32(be16(b[2:])) }
 
-// endsAfter reports whether z must be the last frame of a large one.
+// endsAfter reports whether no frame may be merged behind frame z of a large frame.
 func endsAfter(z sent, size int) bool {
 	if own := len(z.data) - z.s.headers(); own < size || own == 0 {
 		return true
@@ -155,7 +156,7 @@ func endsAfter(z sent, size int) bool {
 	return !z.s.udp && z.data[z.s.l4()+13]&0x2f != 0 // FIN, SYN, RST, PSH, URG
 }
 
-// sound verifies the checksums of a frame, byte by byte.
+// sound verifies the checksums of a frame with slow code.
 func sound(z sent) bool {
 	s, l4 := z.s, z.data[z.s.l4():]
 	l3 := z.data[s.l3():]
@@ -167,11 +168,12 @@ func sound(z sent) bool {
 	return slowSum(l3[:20]) == 0xffff && slowSum(append(pseudo, l4...)) == 0xffff
 }
 
-// slowCoalesce returns the groups of frames to merge, by index.
+// slowCoalesce returns the groups of frames that a Coalescer must merge, as indexes
+// into run.
 func slowCoalesce(run []sent) (groups [][]int) {
 	fixed := map[int]bool{}
 	for i, z := range run {
-		latest := -1 // the group with this connection's latest frame
+		latest := -1 // index of the group that has the latest frame of this connection
 		for g := range groups {
 			if connection(run[groups[g][0]]) == connection(z) {
 				latest = g
@@ -197,8 +199,8 @@ func slowCoalesce(run []sent) (groups [][]int) {
 	return groups
 }
 
-// connection returns the addresses, protocol and ports that a frame claims; they may
-// be wrong.
+// connection returns the addresses, protocol and ports in a frame's headers. They may
+// be corrupt.
 func connection(z sent) string {
 	l3, l4 := z.data[z.s.l3():], z.data[z.s.l4():]
 	addresses := l3[12:20]
@@ -249,7 +251,7 @@ func checkCoalesce(t *testing.T, a *packettest.Arena, seed int64) (merged int) {
 	return merged
 }
 
-// Coalescing a run and cutting the large frames gives the run again.
+// Segmentation of the coalesced frames restores the original frames.
 func TestCoalesce(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	merged, seeds := int64(0), seeds(4000)
@@ -267,7 +269,7 @@ func FuzzCoalesce(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkCoalesce(t, a, seed) })
 }
 
-// Coalescer makes only large frames that the output takes.
+// Coalescer makes only large frames that the output accepts.
 func TestCoalesceOnlyWhatIsTaken(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	for seed := range int64(400) {

@@ -3,8 +3,8 @@
 package packet
 
 // The checksum of SCTP (RFC 9260 appendix A) is a CRC. A CRC is linear: the effect of
-// changed bytes depends on these bytes and on the number of bytes behind them, not on
-// the rest. Rewriting a port therefore does not need the payload.
+// changed bytes depends only on the change and on the number of bytes behind it. The
+// checksum can therefore be updated for a new port without reading the payload.
 
 const castagnoli = 0x82f63b78 // bits reflected
 
@@ -18,7 +18,8 @@ var crcPowers = func() (p [17]uint32) {
 	return p
 }()
 
-// crcMultiply multiplies two polynomials whose bit 31 is the coefficient of 1.
+// crcMultiply multiplies two polynomials modulo the CRC's polynomial. Bit 31 is the
+// coefficient of x to the power of 0.
 func crcMultiply(a, b uint32) (product uint32) {
 	for ; a != 0; a <<= 1 {
 		if a>>31 != 0 {

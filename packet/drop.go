@@ -2,18 +2,19 @@
 
 package packet
 
-// DropReason is the reason for which a frame was dropped. Every drop has a reason and
-// is counted by worker and, if the port is known, by port.
+// DropReason is the reason why a frame was dropped. Every drop has a reason. It is
+// counted for the worker and, if the port is known, for the port.
 type DropReason uint8
 
-// Drop reasons. The order is part of the counters' layout in shared memory;
-// append only, before dropReasonCount.
+// Drop reasons. Their order is the layout of the drop counters in shared memory:
+// append new reasons before dropReasonCount.
 const (
 	// DropNone: the frame is not dropped.
 	DropNone DropReason = iota
-	// DropRuntFrame: shorter than an Ethernet header.
+	// DropRuntFrame: the frame is shorter than an Ethernet header.
 	DropRuntFrame
-	// DropOversizeFrame: longer than MaxFrameLen, or than the output takes.
+	// DropOversizeFrame: the frame is longer than MaxFrameLen, or longer than its
+	// output accepts.
 	DropOversizeFrame
 	// DropBadVLAN: the frame ends within a VLAN tag.
 	DropBadVLAN
@@ -29,7 +30,8 @@ const (
 	// DropBadTransport: the datagram ends within its TCP, UDP, SCTP or ICMP header,
 	// or a length in that header contradicts the datagram.
 	DropBadTransport
-	// DropFlow: a flow has the action drop, or no flow of the frame has an output.
+	// DropFlow: the matching flow has the action drop, or no matching flow has an
+	// output.
 	DropFlow
 	// DropTableMiss: no flow matched.
 	DropTableMiss
@@ -37,20 +39,22 @@ const (
 	DropTTLExpired
 	// DropNoHeadroom: the tags or tunnel headers to push exceed the frame's headroom.
 	DropNoHeadroom
-	// DropNoPort: the output port does not exist.
+	// DropNoPort: the output port of the action does not exist.
 	DropNoPort
-	// DropTxFull: the output's ring or device is full.
+	// DropTxFull: the transmit ring or the device of the output port is full.
 	DropTxFull
-	// DropTxFailed: the output's device refused the frame.
+	// DropTxFailed: the device of the output port refused the frame.
 	DropTxFailed
-	// DropMissRingFull: the ring to control is full, so control does not learn of the
-	// miss.
+	// DropMissRingFull: the ring that carries cache misses to control is full.
 	DropMissRingFull
-	// DropHeldFull: no held slot is free, or the frame is longer than a slot.
+	// DropHeldFull: all slots for held frames are in use, or the frame is longer than
+	// a slot. A frame is held while control translates its flow or resolves its next
+	// hop.
 	DropHeldFull
 	// DropHeldExpired: a held frame waited longer than HeldTimeout.
 	DropHeldExpired
-	// DropMissAgain: a frame that was held and resumed missed again.
+	// DropMissAgain: a frame that was held and then looked up again missed the cache
+	// a second time.
 	DropMissAgain
 	// DropNotTunnel: a frame received through an uplink is no VXLAN datagram.
 	DropNotTunnel
@@ -70,7 +74,7 @@ const (
 	DropTooBigForTunnel
 	// DropLoop: a translation exceeded its limit of resubmits or depth.
 	DropLoop
-	// DropPortFault: the memory of the frame's port failed during the pass.
+	// DropPortFault: an access to the shared memory of the frame's port faulted.
 	DropPortFault
 	// DropBadECN: the outer header of a tunnel reports congestion, and the inner
 	// header's transport does not support ECN (RFC 6040 section 4.2).
@@ -81,37 +85,38 @@ const (
 	// DropBadOffload: the virtio-net header contradicts the frame, or asks for an
 	// offload that was not negotiated.
 	DropBadOffload
-	// DropConnLimit: a connection to be committed found its zone, or the table of
-	// connections, full of such that may not be evicted for it.
+	// DropConnLimit: ct(commit) found the table of connections, or the quota of the
+	// zone, full of connections that may not be evicted.
 	DropConnLimit
-	// DropNATExhausted: the new connection finds no free translation, or a translated
-	// connection uses its own tuple.
+	// DropNATExhausted: NAT finds no free address and port for the new connection, or
+	// a translated connection already uses the new connection's own tuple.
 	DropNATExhausted
 	// DropMeter: a meter's rate was exceeded.
 	DropMeter
 	// DropBadFragment: the fragment overlaps another, is a duplicate, contradicts the
 	// rest of its datagram, or exceeds the limit of incomplete datagrams.
 	DropBadFragment
-	// DropHeldShare: the port, or the neighbour that the frame waits for, already has
-	// its share of the held frames.
+	// DropHeldShare: the input port, or the next hop that the frame waits for, has
+	// reached its quota of held frames.
 	DropHeldShare
 	// DropGateway: the FTP helper cannot rewrite this segment of a translated control
 	// connection: it arrived out of order, it announces an address while the previous
 	// announcement is not acknowledged, or it retransmits with other boundaries. TCP
 	// sends it again.
 	DropGateway
-	// DropSpoofed: the frame has an address that its port may not send as.
+	// DropSpoofed: the binding of the input port does not allow the frame's sender
+	// address.
 	DropSpoofed
-	// DropReserved: normal got a frame to an address of IEEE 802.1Q table 8-1, which
-	// stays on its link.
+	// DropReserved: the action normal got a frame to a reserved address of IEEE
+	// 802.1Q table 8-1. Such frames stay on their link.
 	DropReserved
-	// DropBadSource: normal got a frame from a group address.
+	// DropBadSource: the action normal got a frame whose source is a group address.
 	DropBadSource
 
 	dropReasonCount
 )
 
-// DropReasons is the number of reasons, DropNone included.
+// DropReasons is the number of drop reasons, DropNone included.
 const DropReasons = int(dropReasonCount)
 
 var dropNames = [DropReasons]string{
@@ -125,7 +130,7 @@ var dropNames = [DropReasons]string{
 	"spoofed", "reserved-address", "bad-source",
 }
 
-// String is the name under which the reason is counted and shown.
+// String returns the name under which the reason is counted and shown.
 func (r DropReason) String() string {
 	if int(r) >= DropReasons {
 		return "unknown"

@@ -2,10 +2,10 @@
 
 package packet
 
-// CRCDelta is exported to compare it with hash/crc32.
+// CRCDelta exports crcDelta, so that a test can compare it with hash/crc32.
 var CRCDelta = crcDelta
 
-// WithoutBlocks runs f with the sums in Go instead of assembly.
+// WithoutBlocks calls f while sums are computed in Go instead of assembly.
 func WithoutBlocks(f func()) {
 	setSumByBlocks(false)
 	defer setSumByBlocks(true)

@@ -7,18 +7,19 @@ import "unsafe"
 // Foreign returns n bytes of foreign memory at addr as a slice. The memory must
 // be mapped outside the Go heap for as long as the slice is used.
 func Foreign(addr uintptr, n uint32) []byte {
-	// Not an address of the Go heap: the collector neither moves nor frees it.
+	// The address is not in the Go heap: the garbage collector neither moves nor
+	// frees this memory.
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
 }
 
-// A Frame and its header start on a cache line; otherwise this does not compile.
+// The build fails unless every Frame and its private header start on a cache line.
 const _ = -(unsafe.Offsetof(Frame{}.buf)%64 + unsafe.Sizeof(Frame{})%64)
 
-// pointer converts an address of foreign memory.
+// pointer converts the address of foreign memory to an unsafe.Pointer.
 func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
-// copy64 copies 64 bytes; the two places do not overlap. It copies word by word: for
-// an array, the compiler calls memmove, which costs more than the moves.
+// copy64 copies 64 bytes. Source and destination do not overlap. It copies word by
+// word: for an array assignment the compiler calls memmove, which takes longer.
 func copy64(to, from unsafe.Pointer) {
 	p, q := (*[8]uint64)(to), (*[8]uint64)(from)
 	p[0], p[1], p[2], p[3] = q[0], q[1], q[2], q[3]
@@ -29,9 +30,9 @@ func copy64(to, from unsafe.Pointer) {
 // private header has such a length.
 func isWide(n uint32) bool { return n-64 <= InnerHeader-64 }
 
-// Append appends a frame for each span until the batch is full and returns how many
-// it appended. It copies the first bytes into the private header; the rest stays a
-// span. Spans are not empty.
+// Append appends one frame for each span until the batch is full. It returns the
+// number of appended frames. The first bytes of a span are copied into the frame's
+// private header; the rest remains a span. Spans must not be empty.
 func (b *Batch) Append(spans []Span) int {
 	for n, s := range spans {
 		if b.N >= BatchSize || b.spanUsed == MaxSpans {
@@ -57,8 +58,8 @@ func (b *Batch) Append(spans []Span) int {
 	return len(spans)
 }
 
-// GatherAll gathers the frames of order, each to its address in foreign memory. Each
-// destination has room for its whole frame.
+// GatherAll copies the frames with the indexes in order to the addresses in to. The
+// addresses are in foreign memory, and each has room for its whole frame.
 func (b *Batch) GatherAll(order []uint8, to []uintptr) {
 	for n, i := range order {
 		if n >= len(to) {
@@ -92,15 +93,17 @@ func (b *Batch) Gather(f *Frame, dst []byte) int {
 }
 
 // Cursor reads a frame from front to back into buffers of any size, for outputs that
-// scatter (mergeable receive buffers). Batch.Cursor makes one; the zero Cursor is not
-// useful. A Cursor is a value and allocates nothing.
+// split a frame over several buffers (mergeable receive buffers). Batch.Cursor
+// returns a Cursor; the zero Cursor is not useful. Using a Cursor allocates no
+// memory.
 type Cursor struct {
 	header []byte
 	spans  []Span
 	offset uint32 // offset into spans[0] in bytes
 }
 
-// Cursor starts at the frame's first byte. It is valid until the end of the pass.
+// Cursor returns a Cursor at the frame's first byte. It is valid until the end of the
+// pass.
 func (b *Batch) Cursor(f *Frame) Cursor {
 	return Cursor{header: f.buf[f.start:f.end], spans: b.Spans(f)}
 }
@@ -121,6 +124,6 @@ func (c *Cursor) Read(dst []byte) int {
 	return n
 }
 
-// Address returns the address of b's first byte, for a span. b is not empty and lies
-// in memory mapped outside the Go heap.
+// Address returns the address of the first byte of b, for a span. b is not empty and
+// lies in memory mapped outside the Go heap.
 func Address(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }

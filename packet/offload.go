@@ -16,9 +16,10 @@ type Offload struct {
 	// Flags is a set of the Offload* bits.
 	Flags uint8
 	Size  uint16
-	// CsumStart and CsumOffset are valid with OffloadPartial. The checksum covers
-	// everything from CsumStart (relative to the start of the header) on. It goes to
-	// CsumStart+CsumOffset, which now holds the sum over the pseudo header.
+	// CsumStart and CsumOffset are valid with OffloadPartial. The checksum covers all
+	// bytes from offset CsumStart of the private header to the end of the frame. Its
+	// place is CsumStart+CsumOffset, which holds the sum over the pseudo header until
+	// the checksum is finished.
 	CsumStart, CsumOffset uint16
 }
 
@@ -28,9 +29,9 @@ const (
 	OffloadPartial uint8 = 1 << iota
 	// OffloadValid: a trusted party has verified the transport checksum.
 	OffloadValid
-	// OffloadFixedID: all segments of a large IPv4 frame have its identification (RFC
-	// 6864 section 4.1 allows it with DF). Without the flag, identifications count
-	// up.
+	// OffloadFixedID: all segments of a large IPv4 frame have the identification of
+	// the large frame (RFC 6864 section 4.1 allows this with DF). Without the flag,
+	// each segment's identification is one higher than the previous one.
 	OffloadFixedID
 	// OffloadOuter: the checksum of the UDP header at OuterL4 is missing; see
 	// outer.go.
@@ -56,8 +57,8 @@ type Offloads uint8
 const (
 	// TakesPartial: partial checksums.
 	TakesPartial Offloads = 1 << iota
-	// TakesTCPv4 and TakesTCPv6: large TCP frames. TakesECN: also large TCP frames
-	// whose first segment has CWR set (RFC 3168 section 6.1.2).
+	// TakesTCPv4 and TakesTCPv6: large TCP frames. TakesECN: large TCP frames whose
+	// first segment has CWR set (RFC 3168 section 6.1.2).
 	TakesTCPv4
 	TakesTCPv6
 	TakesECN
@@ -70,7 +71,7 @@ const (
 	TakesAll = TakesPartial | TakesTCPv4 | TakesTCPv6 | TakesECN | TakesUDP
 )
 
-// Takes reports whether o includes all that is left to do of f.
+// Takes reports whether o includes all unfinished work of the frame.
 func (o Offloads) Takes(f *Frame) bool {
 	need := Offloads(0)
 	if f.Offload.Flags&OffloadPartial != 0 {
@@ -90,7 +91,7 @@ func (o Offloads) Takes(f *Frame) bool {
 	return need&^o == 0
 }
 
-// congestion returns TakesECN if the TCP header has CWR set.
+// congestion returns TakesECN if the TCP header has the flag CWR, otherwise 0.
 func (f *Frame) congestion() Offloads {
 	if f.Header()[f.L4+13]&tcpCWR != 0 {
 		return TakesECN
@@ -110,14 +111,14 @@ const (
 	tcpCWR
 )
 
-// Undone reports whether a checksum or a segmentation is left to do.
+// Undone reports whether the frame's checksum or segmentation is unfinished.
 func (f *Frame) Undone() bool { return f.Offload.GSO != GSONone || f.Offload.Flags&OffloadPartial != 0 }
 
-// CheckOffload validates the offload against the frame, once extraction has set L3
-// and L4, and pulls all headers that later steps finish or repeat into the private
-// header. It returns DropBadOffload for a contradiction; later steps need no check. A
-// large frame of one segment becomes an ordinary frame. More than MaxSegments
-// segments are refused: no real sender makes them.
+// CheckOffload compares the frame's offload with its headers. Call it once extraction
+// has set L3 and L4. It pulls all headers that later steps finish or repeat into the
+// private header. It returns DropBadOffload for a contradiction; later steps need no
+// check. It turns a large frame of one segment into an ordinary frame. It refuses
+// large frames of more than MaxSegments segments, which no real sender makes.
 func (b *Batch) CheckOffload(f *Frame) DropReason {
 	o := &f.Offload
 	if o.Flags&OffloadPartial == 0 {
@@ -165,13 +166,13 @@ func (b *Batch) CheckOffload(f *Frame) DropReason {
 	return DropNone
 }
 
-// MaxSegments is the number of frames that a large frame may stand for. 64 KiB at the
-// least MSS that Linux accepts (48), with timestamps in each segment, make 1,819.
-// Without the limit a guest could have 64 KiB cut into single bytes.
+// MaxSegments is the maximum number of segments of a large frame. 64 KiB at the least
+// MSS that Linux accepts (48), with timestamps in each segment, give 1,819 segments.
+// Without the limit a guest could have 64 KiB cut into segments of a single byte.
 const MaxSegments = 2048
 
-// headersLen returns the length of all headers of a TCP or UDP frame, tunnel
-// included, in bytes. The payload starts there.
+// headersLen returns the length in bytes of all headers of a TCP or UDP frame, tunnel
+// headers included. The payload starts at this offset.
 func (f *Frame) headersLen() int {
 	if f.Proto == ProtoTCP {
 		return int(f.L4) + TCP(f.Header()[f.L4:]).HeaderLen()
@@ -179,8 +180,8 @@ func (f *Frame) headersLen() int {
 	return int(f.L4) + UDPLen
 }
 
-// SegmentLen returns the length in bytes of the longest frame that f stands for, or
-// of f itself if it is not large.
+// SegmentLen returns the length in bytes of the longest segment of a large frame,
+// headers included. For an ordinary frame it returns the frame's length.
 func (f *Frame) SegmentLen() int {
 	if f.Offload.GSO == GSONone {
 		return f.Len()
@@ -188,7 +189,8 @@ func (f *Frame) SegmentLen() int {
 	return f.headersLen() + int(f.Offload.Size)
 }
 
-// SegmentCount returns the number of frames that f stands for, 1 if it is not large.
+// SegmentCount returns the number of segments of a large frame, or 1 for an ordinary
+// frame.
 func (f *Frame) SegmentCount() int {
 	if f.Offload.GSO == GSONone {
 		return 1
@@ -197,10 +199,10 @@ func (f *Frame) SegmentCount() int {
 	return (f.Len() - f.headersLen() + size - 1) / size
 }
 
-// LimitSegments reduces the segments of a large TCP frame to at most limit bytes,
-// headers included. It reports false and changes nothing if the headers alone exceed
-// limit, and for a datagram or an ordinary frame longer than limit: these cannot be
-// cut.
+// LimitSegments reduces the segment size of a large TCP frame so that segments have
+// at most limit bytes, headers included. It reports false and changes nothing if the
+// headers alone exceed limit. It also reports false for a datagram or an ordinary
+// frame longer than limit, which cannot be cut.
 func (f *Frame) LimitSegments(limit int) bool {
 	if f.SegmentLen() <= limit {
 		return true
@@ -215,13 +217,13 @@ func (f *Frame) LimitSegments(limit int) bool {
 	return true
 }
 
-// minSegment is the smallest payload in bytes that LimitSegments cuts a TCP stream
-// into. It is the least MSS that Linux accepts; a wrong path MTU thus does not flood
-// the path.
+// minSegment is the smallest payload in bytes to which LimitSegments reduces
+// segments. It is the least MSS that Linux accepts. A wrong path MTU therefore cannot
+// create a flood of tiny segments.
 const minSegment = 48
 
-// FinishChecksum finishes a partial checksum of an ordinary frame in the private
-// header; it reads the spans. It does not change a complete checksum.
+// FinishChecksum finishes the partial checksum of an ordinary frame in the private
+// header. It reads the spans. It leaves a complete checksum unchanged.
 func (b *Batch) FinishChecksum(f *Frame) {
 	o := &f.Offload
 	if o.Flags&OffloadOuter != 0 {
@@ -236,7 +238,8 @@ func (b *Batch) FinishChecksum(f *Frame) {
 	putChecksum(h[o.CsumOffset:], b.sumFrom(f, int(o.CsumStart)), o.CsumOffset)
 }
 
-// sumFrom returns the sum over the frame from byte at of its private header on.
+// sumFrom returns the sum over the frame from offset at of its private header to the
+// end of the frame.
 func (b *Batch) sumFrom(f *Frame, at int) uint16 {
 	h := f.Header()[at:]
 	sum, odd := Sum(h), len(h)&1 != 0
@@ -257,8 +260,8 @@ const (
 	tcpCsumOffset = 16
 )
 
-// putChecksum writes the checksum of sum. For UDP it writes 0xffff instead of 0,
-// which means that there is no checksum (RFC 768).
+// putChecksum inverts sum and writes it as the checksum. In UDP a checksum of 0 would
+// mean "no checksum" (RFC 768), so it writes 0xffff instead.
 func putChecksum(field []byte, sum uint16, offset uint16) {
 	sum = ^sum
 	if sum == 0 && offset == udpCsumOffset {
@@ -267,9 +270,10 @@ func putChecksum(field []byte, sum uint16, offset uint16) {
 	binary.BigEndian.PutUint16(field, sum)
 }
 
-// ValidChecksum verifies the TCP or UDP checksum of a whole datagram. It reports
-// false for other protocols, for a partial checksum, and for a UDP datagram without
-// checksum. It reads the whole frame; OffloadValid records the result.
+// ValidChecksum verifies the TCP or UDP checksum of an unfragmented datagram. It
+// reports false for other protocols, for a partial checksum, and for a UDP datagram
+// without a checksum. It reads the whole frame. If the checksum is valid, it sets
+// OffloadValid.
 func (b *Batch) ValidChecksum(f *Frame) bool {
 	if f.Offload.Flags&OffloadValid != 0 {
 		return true
@@ -294,8 +298,8 @@ func (b *Batch) ValidChecksum(f *Frame) bool {
 	return true
 }
 
-// pseudoSum returns the sum over the pseudo header, for n bytes of transport header
-// and payload.
+// pseudoSum returns the sum over the pseudo header. n is the length of transport
+// header and payload in bytes.
 func (f *Frame) pseudoSum(n int) uint16 {
 	if ip := f.ipv4(); ip != nil {
 		return SumIPv4(ip.Src(), ip.Dst(), f.Proto, n)
@@ -304,9 +308,9 @@ func (f *Frame) pseudoSum(n int) uint16 {
 	return SumIPv6(ip[8:], ip[24:], f.Proto, n)
 }
 
-// GatherFinished copies the whole frame into dst, as Gather does, and finishes its
-// checksum there in the same pass. The frame does not change. dst has room for all of
-// it.
+// GatherFinished copies the whole frame into dst, as Gather does. In the same pass it
+// finishes the checksum in dst. The frame itself does not change. dst has room for
+// the whole frame.
 func (b *Batch) GatherFinished(f *Frame, dst []byte) int {
 	o := &f.Offload
 	if o.Flags&OffloadOuter != 0 {

@@ -17,8 +17,9 @@ package packet
 
 // Limits of a batch and a frame.
 const (
-	// BatchSize is the largest number of frames that a pass takes from one queue.
-	// Below 8 the cost of a frame rises; above 32 it does not fall.
+	// BatchSize is the maximum number of frames that a worker's pass takes from one
+	// queue. Measured: with smaller batches than 8 the cost of a frame rises; with
+	// batches over 32 it does not fall.
 	BatchSize = 32
 	// Headroom is the space in bytes before a received header, for outer headers:
 	// Ethernet 14, VLAN 4, IPv6 40, UDP 8 and VXLAN 8 make 74 bytes; two inner VLAN
@@ -32,48 +33,52 @@ const (
 	// without a tunnel. It covers Ethernet, two VLAN tags, IPv6 with some extension
 	// headers, and TCP with options.
 	InnerHeader = 128
-	// MaxSpans is the number of spans of all frames of a batch together. A frame that
-	// needs more than are left ends the batch.
+	// MaxSpans is the number of spans that all frames of a batch share. The batch
+	// ends before a frame that needs more spans than remain.
 	MaxSpans = 1024
-	// MaxFrameLen is the length in bytes of the longest frame taken from any port: a
-	// datagram of 64 KiB, Ethernet and two tags.
+	// MaxFrameLen is the length in bytes of the longest frame that any port accepts:
+	// an IP datagram of 64 KiB, the Ethernet header and two VLAN tags.
 	MaxFrameLen = 65536 + 22
 )
 
 // Span is a piece of a frame in foreign memory (guest memory, UMEM, a tap's buffer, a
-// held slot). Its maker keeps the memory mapped until the end of the pass. The bytes
-// may change at any time; only copy them.
+// held slot). The receive queue that makes a span keeps its memory mapped until the
+// end of the pass. The bytes may change at any time: read them only once, by copying
+// them.
 type Span struct {
 	Addr uintptr // address in this process
 	Len  uint32  // bytes, never 0
 	_    uint32
 }
 
-// Frame is one frame in a pass. Offsets are relative to the start of the private
-// header unless stated otherwise.
+// Frame is one frame in a worker's pass. Offsets are relative to the start of the
+// private header unless stated otherwise.
 type Frame struct {
 	start, end uint16 // the private header is buf[start:end]
 	spanCount  uint16
 	// OuterL3 and OuterL4 are the offsets of the outer IP and UDP header if a tunnel
 	// header was pushed, else 0.
 	OuterL3, OuterL4 uint16
-	// L3 and L4 are set by extraction. L3 is the offset of the IPv4 or IPv6 header,
-	// whose first nibble is the version. L4 is the offset of the TCP, UDP, SCTP, ICMP
-	// or ICMPv6 header. 0 means that there is none; later fragments have no L4. The
-	// fixed part of both headers lies in the private header.
+	// L3 and L4 are offsets that extraction sets. L3 is the offset of the IPv4 or
+	// IPv6 header, whose first nibble is the version. L4 is the offset of the TCP,
+	// UDP, SCTP, ICMP or ICMPv6 header. 0 means that there is no such header. Later
+	// fragments have no L4. The fixed parts of both headers are in the private
+	// header.
 	L3, L4 uint16
-	// Drop is the reason for which the frame is dropped, DropNone if it is not.
+	// Drop is the reason why the frame is dropped, or DropNone.
 	Drop DropReason
 	// Proto is the IP protocol at L4, set by extraction. It is valid if L4 is not 0.
 	Proto uint8
 	// Flags is a set of the Frame* bits.
 	Flags uint32
-	// Held is the held slot of a resumed frame plus one, 0 for other frames.
+	// Held is 0 for a received frame. For a frame that was held and looked up again,
+	// Held is the number of its held slot plus one.
 	Held uint32
-	// Offload is the work that the sender left undone, or that was verified.
+	// Offload has the work that the sender left undone, and whether the checksum was
+	// verified.
 	Offload Offload
-	// origin is the address that buf[0] would have in the foreign memory that the
-	// header was copied from, 0 if unknown. See SetOrigin.
+	// origin is the address in foreign memory that corresponds to buf[0], if the
+	// header was copied from there; 0 if the address is unknown. See SetOrigin.
 	origin uintptr
 
 	tailLen   uint32 // total length of the spans in bytes
@@ -82,18 +87,19 @@ type Frame struct {
 	// received it, or the vxlan port after decapsulation.
 	InPort uint32
 
-	_   [12]byte // the fields above fill one cache line, buf fills whole ones
+	_   [12]byte // padding: the fields above fill one cache line, and buf fills whole lines
 	buf [Headroom + MaxHeader]byte
 	_   [32]byte
 }
 
 // Frame flags.
 const (
-	// FrameResumed marks a frame that was held and looked up before. A second miss
-	// drops it.
+	// FrameResumed marks a frame that was held and is looked up again. A second miss
+	// drops the frame.
 	FrameResumed uint32 = 1 << iota
-	// FrameRouted marks an IPv6 frame whose routing header has segments left. Its
-	// checksum covers the final destination (RFC 8200 section 8.1).
+	// FrameRouted marks an IPv6 frame whose routing header has segments left. The
+	// transport checksum of such a frame covers the final destination (RFC 8200
+	// section 8.1).
 	FrameRouted
 	// FrameFragment marks any IP fragment.
 	FrameFragment
@@ -105,27 +111,27 @@ type Batch struct {
 	Frames [BatchSize]Frame
 	// N is the number of frames: Frames[:N] are in use.
 	N int
-	// Port is the datapath port the batch was received on.
+	// Port is the number of the datapath port that received the batch.
 	Port uint32
 
 	spanUsed int // number of spans in use
-	reserved int // number of free frames that receive queues must not use, see Reserve
+	reserved int // number of free frames that Reserve keeps from receive queues
 	spans    [MaxSpans]Span
 }
 
 // Reset empties the batch. The frames keep stale bytes; Next clears the fields.
 func (b *Batch) Reset() { b.N, b.spanUsed, b.reserved = 0, 0, 0 }
 
-// Reserve keeps n frames of the batch from receive queues that ask for Room, until
+// Reserve keeps n frames of the batch from receive queues that call Room, until
 // Reset.
 func (b *Batch) Reserve(n int) { b.reserved = n }
 
 // Room returns the number of frames that a receive queue may still add. Queues that
-// lend large frames call it. Queues that bound the bytes of a batch themselves need not
-// call it.
+// receive large frames must call it. Queues that limit the bytes of a batch
+// themselves need not call it.
 func (b *Batch) Room() int { return max(BatchSize-b.reserved-b.N, 0) }
 
-// Full reports whether the batch has no free frame.
+// Full reports whether the batch already has BatchSize frames.
 func (b *Batch) Full() bool { return b.N == BatchSize }
 
 // SpansLeft returns the number of spans that can still be added to the batch.
@@ -140,8 +146,8 @@ func (b *Batch) Next() (*Frame, *[MaxHeader]byte) {
 	return f, (*[MaxHeader]byte)(f.buf[Headroom:])
 }
 
-// begin empties the frame. It sets the fields in their order, so that the compiler
-// merges the stores.
+// begin resets the fields of the frame. It sets the fields in the order of their
+// declaration, so that the compiler merges the stores.
 func (f *Frame) begin(port uint32, span int) {
 	f.start, f.end, f.spanCount, f.OuterL3 = Headroom, Headroom, 0, 0
 	f.OuterL4, f.L3, f.L4, f.Drop, f.Proto = 0, 0, 0, 0, 0
@@ -152,8 +158,8 @@ func (f *Frame) begin(port uint32, span int) {
 	f.tailLen, f.spanFirst, f.InPort = 0, uint16(span), port
 }
 
-// AddSpan appends a span of n > 0 bytes to the frame begun last. It reports false and
-// adds nothing if the batch has no span left.
+// AddSpan appends a span of n > 0 bytes to the frame that Next has begun. It reports
+// false and adds nothing if the batch has no span left.
 func (b *Batch) AddSpan(f *Frame, addr uintptr, n uint32) bool {
 	if b.spanUsed == MaxSpans {
 		return false
@@ -165,18 +171,19 @@ func (b *Batch) AddSpan(f *Frame, addr uintptr, n uint32) bool {
 	return true
 }
 
-// Commit counts the frame begun last. Its private header has headerLen bytes.
+// Commit adds the frame that Next has begun to the batch. Its private header has
+// headerLen bytes.
 func (b *Batch) Commit(f *Frame, headerLen int) {
 	f.end = f.start + uint16(headerLen)
 	b.N++
 }
 
-// SetOrigin records that the frame's first bytes were copied from addr. They stay
-// readable there, in one piece, for as long as the spans are valid. Coalescing needs
-// it.
+// SetOrigin records that the frame's first bytes were copied from addr. These bytes
+// stay readable at addr, contiguously, for as long as the spans are valid. Coalescing
+// needs them.
 func (f *Frame) SetOrigin(addr uintptr) { f.origin = addr - uintptr(f.start) }
 
-// Abandon releases the spans of a frame that was begun and not committed.
+// Abandon releases the spans of a frame that was begun with Next but not committed.
 func (b *Batch) Abandon(f *Frame) {
 	b.spanUsed = int(f.spanFirst)
 	f.spanCount, f.tailLen = 0, 0
@@ -187,10 +194,10 @@ func (b *Batch) Spans(f *Frame) []Span {
 	return b.spans[f.spanFirst : f.spanFirst+f.spanCount]
 }
 
-// Fork saves f in was and gives f copies of its spans, so that pulling up or trimming
-// f does not change was. It reports false and does nothing if the batch has too few
-// spans left. Join undoes it; several forks are joined in reverse order. No other
-// spans may be added between Fork and Join.
+// Fork saves f in was and gives f copies of its spans. Afterwards Pullup and Trim of
+// f do not change was. Fork reports false and does nothing if the batch has too few
+// spans left. Join restores f from was. Join several forks in reverse order. Do not
+// add other spans between Fork and Join.
 func (b *Batch) Fork(f, was *Frame) bool {
 	if int(f.spanCount) > b.SpansLeft() {
 		return false
@@ -211,8 +218,8 @@ func (b *Batch) Join(f, was *Frame) {
 // SpanCount returns the number of the frame's spans.
 func (f *Frame) SpanCount() int { return int(f.spanCount) }
 
-// Header returns the private header, to read and to rewrite in place. It is valid
-// until the frame is reused.
+// Header returns the private header. The caller may read and rewrite it in place. It
+// is valid until the frame is reused.
 func (f *Frame) Header() []byte { return f.buf[f.start:f.end] }
 
 // Len returns the length of the frame in bytes, header and spans.
@@ -221,8 +228,8 @@ func (f *Frame) Len() int { return int(f.end-f.start) + int(f.tailLen) }
 // TailLen returns the total length of the spans in bytes.
 func (f *Frame) TailLen() int { return int(f.tailLen) }
 
-// Push makes room for n bytes before the header and returns the new header, or nil if
-// the headroom is used up. It moves L3, L4 and the offload's offset along.
+// Push adds n bytes in front of the header and returns the new header. It returns nil
+// if the headroom is too small. It adjusts L3, L4 and the offload's offsets.
 func (f *Frame) Push(n int) []byte {
 	if int(f.start) < n {
 		return nil
@@ -241,8 +248,8 @@ func (f *Frame) Push(n int) []byte {
 }
 
 // Pull removes n bytes from the front of the header. It reports false if the private
-// header is shorter. It moves L3, L4 and the offload's offset along and clears those
-// that were removed.
+// header is shorter than n. It adjusts L3, L4 and the offload's offset, and clears
+// the offsets of removed headers.
 func (f *Frame) Pull(n int) bool {
 	if int(f.end-f.start) < n {
 		return false
@@ -265,9 +272,9 @@ func pulled(off uint16, n int) uint16 {
 	return off - uint16(n)
 }
 
-// Pullup extends the private header to at least n bytes, with bytes from the spans.
-// It reports false and moves nothing if the frame is shorter or the private header
-// has no room.
+// Pullup extends the private header to at least n bytes by moving bytes from the
+// spans. It reports false and moves nothing if the frame is shorter than n or the
+// private header has no room.
 func (b *Batch) Pullup(f *Frame, n int) bool {
 	header := int(f.end - f.start)
 	if n <= header {
@@ -292,8 +299,8 @@ func (b *Batch) Pullup(f *Frame, n int) bool {
 	return true
 }
 
-// Trim shortens the frame to n bytes; it never lengthens. The padding behind the IP
-// total length of a short Ethernet frame goes this way.
+// Trim shortens the frame to at most n bytes. Extraction uses it to remove the
+// padding of short Ethernet frames behind the IP datagram.
 func (b *Batch) Trim(f *Frame, n int) {
 	header := int(f.end - f.start)
 	if n <= header {

@@ -11,8 +11,9 @@ import (
 	"weft/packet/packettest"
 )
 
-// checkShape applies random pushes, pulls, trims and pullups to a frame and to plain
-// bytes. It compares the gathered frames, read at once and through a cursor.
+// checkShape applies random pushes, pulls, trims and pullups to a frame and to a
+// slice of the same bytes. It compares the slice with the frame, gathered at once and
+// read through a cursor.
 func checkShape(t *testing.T, a *packettest.Arena, seed int64) {
 	rng := rand.New(rand.NewSource(seed))
 	var b packet.Batch
@@ -75,7 +76,7 @@ func FuzzFrameShape(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkShape(t, a, seed) })
 }
 
-// Pullup fills all of the space behind the headroom and no more.
+// Pullup can fill all of the space behind the headroom, but no more.
 func TestPullupLimit(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	var b packet.Batch

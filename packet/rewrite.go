@@ -9,16 +9,18 @@ import "encoding/binary"
 // field are updated (RFC 1624). A UDP checksum of 0 ("none") stays 0. Later fragments
 // have no transport checksum.
 
-// SetEthDst sets the destination address to the low 48 bits.
+// SetEthDst sets the destination MAC address to the low 48 bits of mac.
 func (f *Frame) SetEthDst(mac uint64) { Ethernet(f.Header()).SetDst(mac) }
 
-// SetEthSrc sets the source address to the low 48 bits.
+// SetEthSrc sets the source MAC address to the low 48 bits of mac.
 func (f *Frame) SetEthSrc(mac uint64) { Ethernet(f.Header()).SetSrc(mac) }
 
-// SetIPv4Src sets the source address, most significant byte first.
+// SetIPv4Src sets the source address of the IPv4 header. The most significant byte of
+// addr is the first byte.
 func (f *Frame) SetIPv4Src(addr uint32) { f.setIPv4Address(12, addr) }
 
-// SetIPv4Dst sets the destination address, most significant byte first.
+// SetIPv4Dst sets the destination address of the IPv4 header. The most significant
+// byte of addr is the first byte.
 func (f *Frame) SetIPv4Dst(addr uint32) { f.setIPv4Address(16, addr) }
 
 func (f *Frame) setIPv4Address(off int, addr uint32) {
@@ -34,12 +36,13 @@ func (f *Frame) setIPv4Address(off int, addr uint32) {
 	}
 }
 
-// SetIPv6Src sets the source address from its upper and lower half.
+// SetIPv6Src sets the source address of the IPv6 header from its upper and lower 64
+// bits.
 func (f *Frame) SetIPv6Src(hi, lo uint64) { f.setIPv6Address(8, hi, lo, true) }
 
 // SetIPv6Dst sets the destination address of the IPv6 header from its upper and lower
-// half. It updates the checksum unless a routing header holds the final destination,
-// which the checksum covers instead.
+// 64 bits. It updates the transport checksum, unless a routing header holds the final
+// destination: the checksum covers the final destination.
 func (f *Frame) SetIPv6Dst(hi, lo uint64) { f.setIPv6Address(24, hi, lo, f.Flags&FrameRouted == 0) }
 
 func (f *Frame) setIPv6Address(off int, hi, lo uint64, covered bool) {
@@ -56,7 +59,7 @@ func (f *Frame) setIPv6Address(off int, hi, lo uint64, covered bool) {
 	}
 }
 
-// SetTOS sets all eight bits of the TOS or traffic class.
+// SetTOS sets all eight bits of the IPv4 TOS or the IPv6 traffic class.
 func (f *Frame) SetTOS(tos uint8) {
 	if ip := f.ipv4(); ip != nil {
 		before := binary.BigEndian.Uint16(ip)
@@ -78,8 +81,8 @@ func (f *Frame) SetTTL(ttl uint8) {
 	}
 }
 
-// DecTTL decrements the TTL or hop limit. At 1 and 0 it changes nothing and returns
-// DropTTLExpired.
+// DecTTL decrements the TTL or hop limit. If it is 1 or 0, DecTTL changes nothing and
+// returns DropTTLExpired.
 func (f *Frame) DecTTL() DropReason {
 	var ttl uint8
 	if ip := f.ipv4(); ip != nil {
@@ -112,13 +115,13 @@ func (f *Frame) setPort(off int, port uint16) {
 	case ProtoTCP, ProtoUDP:
 		before := binary.BigEndian.Uint16(l4[off:])
 		binary.BigEndian.PutUint16(l4[off:], port)
-		if !f.partial() { // a partial checksum covers the port when it is finished
+		if !f.partial() { // an unfinished checksum will cover the new port when it is finished
 			f.mendTransport(before, port)
 		}
 	case ProtoSCTP:
 		before := binary.BigEndian.Uint16(l4[off:])
 		binary.BigEndian.PutUint16(l4[off:], port)
-		if f.Flags&FrameFragment == 0 { // of a fragment, the number of bytes behind the port is not known
+		if f.Flags&FrameFragment == 0 { // the CRC update needs the number of bytes behind the port, unknown in a fragment
 			rest := f.Len() - int(f.L4) - off - 2
 			crc := binary.LittleEndian.Uint32(l4[8:]) ^ crcDelta(before^port, rest)
 			binary.LittleEndian.PutUint32(l4[8:], crc)
@@ -126,8 +129,8 @@ func (f *Frame) setPort(off int, port uint16) {
 	}
 }
 
-// mendTransport updates the checksum of the transport header, if there is one, after
-// covered bytes changed. before and after are their sums.
+// mendTransport updates the checksum of the transport header, if the frame has one,
+// after covered bytes changed. before and after are the sums over the changed bytes.
 func (f *Frame) mendTransport(before, after uint16) {
 	if f.L4 == 0 {
 		return
@@ -146,24 +149,25 @@ func (f *Frame) mendTransport(before, after uint16) {
 	default:
 		return
 	}
-	if f.partial() { // a partial checksum is the sum over the pseudo header, not inverted
+	if f.partial() { // an unfinished checksum holds the sum over the pseudo header, not inverted
 		sum := AddSums(binary.BigEndian.Uint16(l4), AddSums(^before, after))
 		binary.BigEndian.PutUint16(l4, sum)
 		return
 	}
 	sum := MendChecksum(binary.BigEndian.Uint16(l4), before, after)
 	if sum == 0 && f.Proto == ProtoUDP {
-		sum = 0xffff // RFC 768: 0 means that there is no checksum
+		sum = 0xffff // in UDP a checksum of 0 would mean "no checksum" (RFC 768)
 	}
 	binary.BigEndian.PutUint16(l4, sum)
 }
 
-// partial reports whether the checksum of the header at L4 is unfinished.
+// partial reports whether the transport checksum of the frame is unfinished.
 func (f *Frame) partial() bool {
 	return f.Offload.Flags&OffloadPartial != 0 && f.Offload.CsumStart == f.L4
 }
 
-// ipv4 returns the bytes from the IPv4 header on, or nil.
+// ipv4 returns the private header from the IPv4 header on, or nil if the frame is not
+// IPv4.
 func (f *Frame) ipv4() IPv4 {
 	if f.L3 == 0 {
 		return nil
@@ -174,7 +178,8 @@ func (f *Frame) ipv4() IPv4 {
 	return nil
 }
 
-// ipv6 returns the bytes from the IPv6 header on, or nil.
+// ipv6 returns the private header from the IPv6 header on, or nil if the frame is not
+// IPv6.
 func (f *Frame) ipv6() IPv6 {
 	if f.L3 == 0 {
 		return nil

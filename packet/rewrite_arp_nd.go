@@ -8,7 +8,7 @@ import "encoding/binary"
 // rewrite.go, rewriting a header that the frame does not have changes nothing, and
 // checksums are updated.
 
-// arp returns the ARP packet for IPv4 over Ethernet in the frame, or nil.
+// arp returns the frame's ARP packet if it is for IPv4 over Ethernet, otherwise nil.
 func (f *Frame) arp() []byte {
 	h := f.Header()
 	at := 12
@@ -28,7 +28,7 @@ func (f *Frame) arp() []byte {
 		return nil
 	}
 	arp := h[at+2 : at+2+ARPLen]
-	if binary.BigEndian.Uint64(arp)>>16 != 0x0001_0800_0604 { // hardware type Ethernet, protocol IPv4, address lengths 6 and 4
+	if binary.BigEndian.Uint64(arp)>>16 != 0x0001_0800_0604 { // not hardware type Ethernet, protocol IPv4 and address lengths 6 and 4
 		return nil
 	}
 	return arp
@@ -41,10 +41,10 @@ func (f *Frame) SetARPOp(op uint16) {
 	}
 }
 
-// SetARPSha sets the sender's hardware address to the low 48 bits.
+// SetARPSha sets the sender's hardware address to the low 48 bits of mac.
 func (f *Frame) SetARPSha(mac uint64) { f.setARPHardware(8, mac) }
 
-// SetARPTha sets the target's hardware address to the low 48 bits.
+// SetARPTha sets the target's hardware address to the low 48 bits of mac.
 func (f *Frame) SetARPTha(mac uint64) { f.setARPHardware(18, mac) }
 
 func (f *Frame) setARPHardware(off int, mac uint64) {
@@ -97,11 +97,11 @@ const (
 	ndAdvertisment = 136
 	ndSourceLink   = 1
 	ndTargetLink   = 2
-	ndOptions      = 24 // offset of the options in the ICMPv6 header
+	ndOptions      = 24 // offset of the options behind the start of the ICMPv6 header
 )
 
-// nd returns the neighbour solicitation or advertisement, from its ICMPv6 header to
-// the end of the private header, or nil.
+// nd returns the private header from the ICMPv6 header on if the frame is a neighbour
+// solicitation or advertisement, otherwise nil.
 func (f *Frame) nd() []byte {
 	if f.L4 == 0 || f.Proto != ProtoICMPv6 {
 		return nil
@@ -113,7 +113,8 @@ func (f *Frame) nd() []byte {
 	return l4
 }
 
-// SetNDTarget sets the target address from its upper and lower half.
+// SetNDTarget sets the target address of neighbour discovery from its upper and lower
+// 64 bits.
 func (f *Frame) SetNDTarget(hi, lo uint64) {
 	nd := f.nd()
 	if nd == nil {
@@ -126,12 +127,12 @@ func (f *Frame) SetNDTarget(hi, lo uint64) {
 	f.mendTransport(before, Sum(target))
 }
 
-// SetNDSll sets the source link-layer address option, if there is one, to the low 48
-// bits.
+// SetNDSll sets the address in the source link-layer address option to the low 48
+// bits of mac. It changes nothing if the frame does not have the option.
 func (f *Frame) SetNDSll(mac uint64) { f.setNDOption(ndSourceLink, mac) }
 
-// SetNDTll sets the target link-layer address option, if there is one, to the low 48
-// bits.
+// SetNDTll sets the address in the target link-layer address option to the low 48
+// bits of mac. It changes nothing if the frame does not have the option.
 func (f *Frame) SetNDTll(mac uint64) { f.setNDOption(ndTargetLink, mac) }
 
 func (f *Frame) setNDOption(kind byte, mac uint64) {
@@ -154,7 +155,7 @@ func (f *Frame) setNDOption(kind byte, mac uint64) {
 	}
 }
 
-// SetIPv6Label sets the flow label to the low 20 bits.
+// SetIPv6Label sets the IPv6 flow label to the low 20 bits of label.
 func (f *Frame) SetIPv6Label(label uint32) {
 	if ip := f.ipv6(); ip != nil {
 		const bits = 0xfffff

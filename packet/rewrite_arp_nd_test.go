@@ -10,14 +10,14 @@ import (
 )
 
 // arpNDFrame is an ARP packet, a neighbour solicitation or advertisement, or an ICMP
-// echo, with the offsets of its fields. The twin writes to these offsets and computes
-// the checksum anew.
+// echo, with the offsets of its fields. Its slow rewrites write to these offsets and
+// compute the checksum anew.
 type arpNDFrame struct {
 	bytes  []byte
 	l3, l4 int // 0: none
 	proto  uint8
 	arp    int
-	sll    int // offset of the option's address, 0: none
+	sll    int // offset of the address in the source link-layer address option; 0: no option
 	tll    int
 }
 
@@ -95,7 +95,8 @@ func (n *arpNDFrame) checksum() {
 	binary.BigEndian.PutUint16(l4[2:], ^uint16(sum))
 }
 
-// put writes the low size bytes of v at off, if the header at base exists.
+// put writes the low size bytes of v at offset off of the header that starts at base.
+// If base is 0, the frame lacks the header and put does nothing.
 func (n *arpNDFrame) put(base, off int, v uint64, size int) {
 	if base == 0 {
 		return
@@ -177,8 +178,8 @@ func checkNear(t *testing.T, seed uint64) {
 	}
 }
 
-// zeroSums reports whether the frames differ only in a checksum that is 0 in one and
-// 0xffff in the other: both are right.
+// zeroSums reports whether two frames differ only in a checksum that is 0 in one
+// frame and 0xffff in the other. Both values are valid.
 func zeroSums(a, b []byte, l4 int) bool {
 	if l4 == 0 {
 		return false

@@ -17,8 +17,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// model is a frame as fields. bytes writes it from scratch with all checksums
-// computed anew: the slow twin of every rewrite.
+// model is a frame as a struct of header fields. bytes serializes it and computes all
+// checksums anew, as a slow reference for every rewrite.
 type model struct {
 	eth       layers.Ethernet
 	tags      []layers.Dot1Q
@@ -30,7 +30,7 @@ type model struct {
 	icmp6     *layers.ICMPv6
 	noUDPSum  bool
 	payload   []byte
-	fragBytes int // bytes of transport header and payload within the frame; 0: all
+	fragBytes int // number of bytes of transport header and payload in the fragment; 0: not a fragment
 }
 
 func (m *model) transport(t testing.TB) []byte {
@@ -79,7 +79,7 @@ func (m *model) bytes(t testing.TB) []byte {
 		ls = append(ls, m.ip6)
 	}
 	data := serialize(t, append(ls, gopacket.Payload(tp))...)
-	ip := data[14+4*len(m.tags):] // gopacket may have padded the frame to 60 bytes
+	ip := data[14+4*len(m.tags):] // gopacket pads short frames to 60 bytes
 	n := packet.IPv4(ip).TotalLen()
 	if m.ip6 != nil {
 		n = packet.IPv6Len + packet.IPv6(ip).PayloadLen()
@@ -160,7 +160,7 @@ func (m *model) pushTag(tag layers.Dot1Q) {
 	m.tags = append([]layers.Dot1Q{tag}, m.tags...)
 }
 
-// frame makes a frame of the model's bytes, as a receive queue and extraction do.
+// frame returns the model as a Frame, with the offsets that extraction sets.
 func (m *model) frame(t testing.TB, a *packettest.Arena, b *packet.Batch, header int) *packet.Frame {
 	f := a.Add(b, m.bytes(t), header, 64)
 	f.L3 = uint16(14 + 4*len(m.tags))
@@ -180,7 +180,8 @@ func (m *model) frame(t testing.TB, a *packettest.Arena, b *packet.Batch, header
 	return f
 }
 
-// rewrite applies one random rewrite to frame and model and returns its name.
+// rewrite applies the same random rewrite to frame and model. It returns the name of
+// the rewrite.
 func (m *model) rewrite(rng *rand.Rand, f *packet.Frame) string {
 	v := rng.Uint64()
 	if rng.Intn(4) == 0 {
@@ -318,7 +319,7 @@ func checkRewrites(t *testing.T, a *packettest.Arena, seed int64) {
 	for range 1 + rng.Intn(40) {
 		names = append(names, m.rewrite(rng, f))
 		want := m.bytes(t)
-		if m.sctp != nil && m.fragBytes != 0 { // setPort cannot update the checksum of such a fragment
+		if m.sctp != nil && m.fragBytes != 0 { // setPort cannot update the CRC of an SCTP fragment
 			copy(want[f.L4+8:], f.Header()[f.L4+8:f.L4+12])
 		}
 		if got := packettest.Bytes(&b, f); !bytes.Equal(got, want) {

@@ -4,11 +4,11 @@ package packet
 
 import "encoding/binary"
 
-// Segmenter cuts a large frame into the frames it stands for. Each gets a private
-// header with its own lengths, sequence number, identification, flags and checksums,
-// and spans over its part of the large frame's memory. The outer headers of a tunnel
-// are repeated and adjusted in the same way. No payload is copied; the sender of the
-// segments copies it.
+// Segmenter cuts a large frame into segments. Each segment gets a private header with
+// its own lengths, sequence number, identification, flags and checksums. Its spans
+// refer to its part of the large frame's memory. Outer headers of a tunnel are
+// repeated and adjusted in the same way. Segmenter copies no payload; the output that
+// sends the segments copies it.
 //
 // The large frame must not change, nor be dropped, until its segments are sent.
 type Segmenter struct {
@@ -21,18 +21,20 @@ type Segmenter struct {
 	at      int // payload cut so far, in bytes
 	index   int // number of segments so far
 
-	span   int    // span of the large frame with the next payload byte
+	span   int    // index of the large frame's span with the next payload byte
 	offset uint32 // offset into that span in bytes
 
-	// sums over the IPv4 headers without length, identification and checksum
+	// sum and outerSum are the sums over the inner and outer IPv4 headers without
+	// length, identification and checksum.
 	sum, outerSum uint32
 	id, outerID   uint16
 	seq           uint32
-	partial       uint16 // sum over the pseudo header without the length
+	partial       uint16 // sum over the pseudo header of TCP or UDP without the length
 }
 
-// Segments begins to cut f, a large frame that CheckOffload has accepted or that
-// coalescing has made. Call f.LimitSegments first if the path limits the segments.
+// Segments returns a Segmenter for f. f is a large frame that CheckOffload has
+// accepted or that coalescing has made. Call f.LimitSegments first if the path limits
+// the size of segments.
 func (b *Batch) Segments(f *Frame) Segmenter {
 	h := f.Header()
 	s := Segmenter{from: b, f: f, headers: f.headersLen(), size: int(f.Offload.Size)}
@@ -62,11 +64,11 @@ func sumWithout(ip IPv4) uint32 {
 	return uint32(AddSums(Sum(ip), ^uint16(fold(uint64(without)))))
 }
 
-// Done reports whether all segments have been made.
+// Done reports whether Next has returned all segments.
 func (s *Segmenter) Done() bool { return s.at >= s.payload }
 
-// Next appends the next segment to dst. It reports false if there is none or dst is
-// full.
+// Next appends the next segment to dst. It reports false if no segment is left or dst
+// is full.
 func (s *Segmenter) Next(dst *Batch) bool {
 	if s.Done() || dst.Full() {
 		return false
@@ -89,11 +91,11 @@ func (s *Segmenter) Next(dst *Batch) bool {
 	return true
 }
 
-// Write writes the next segment's headers to dst and its payload's spans to spans,
-// and finishes the inner checksum. It returns the length of the headers and the
-// number of spans; n is 0 if spans has too little room. dst has room for Headroom and
-// MaxHeader bytes. Without outer, Write leaves the place of the outer headers as it
-// is.
+// Write writes the headers of the next segment to dst and the spans of its payload to
+// spans. It finishes the inner checksum. n is the length of the headers, count is the
+// number of spans. n is 0 if spans is too short. dst has room for Headroom and
+// MaxHeader bytes. If outer is false, Write leaves the bytes of the outer headers in
+// dst unchanged.
 func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 	f := s.f
 	payload, skip := min(s.size, s.payload-s.at), 0
@@ -133,9 +135,9 @@ func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 	return n, count
 }
 
-// addPayload gives seg the next n bytes of payload. It copies bytes of the large
-// frame's private header and refers to the rest by spans. It reports false and keeps
-// its position if dst has too few spans left.
+// addPayload adds the next n bytes of payload to the segment seg. It copies payload
+// bytes in the large frame's private header and refers to the rest by spans. It
+// reports false and does not advance if dst has too few spans left.
 func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	f := s.f
 	if have := int(f.end-f.start) - s.headers - s.at; have > 0 {
@@ -162,8 +164,8 @@ func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	return true
 }
 
-// finish adjusts the headers in h for n bytes of payload, outer headers too if outer
-// is set, and advances to the next segment.
+// finish adjusts the headers in h for n bytes of payload and advances to the next
+// segment. If outer is true, it also adjusts the outer headers.
 func (s *Segmenter) finish(h []byte, n int, outer bool) {
 	f := s.f
 	length := s.headers + n
@@ -189,8 +191,8 @@ func (s *Segmenter) finish(h []byte, n int, outer bool) {
 	s.index++
 }
 
-// finishIP adjusts an IP header to a packet of length bytes. sum is the result of
-// sumWithout for it.
+// finishIP adjusts an IP header to a packet of length bytes. sum is sumWithout of
+// this header.
 func (s *Segmenter) finishIP(ip []byte, length int, sum uint32, id uint16, fixed bool) {
 	if ip[0]>>4 != 4 {
 		IPv6(ip).SetPayloadLen(length - IPv6Len)

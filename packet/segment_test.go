@@ -13,10 +13,10 @@ import (
 	"weft/packet/packettest"
 )
 
-// stream has the common parts of a connection's frames. It writes its frames byte by
-// byte, as a slow reference for the tests of segmentation.
+// stream has the header fields that all frames of a connection share. It writes
+// frames byte by byte, as a slow reference for segmentation and coalescing.
 type stream struct {
-	outer   []byte // outer headers with lengths and IPv4 checksum of 0
+	outer   []byte // outer headers of a tunnel; length fields and IPv4 checksum are 0
 	outerL3 int    // offset in outer
 	eth     []byte // Ethernet header, tags and EtherType
 	v6, udp bool
@@ -60,7 +60,7 @@ func randomStream(rng *rand.Rand) *stream {
 	return s
 }
 
-// tunnel gives the stream outer headers of VXLAN.
+// tunnel adds outer headers of VXLAN to the stream.
 func (s *stream) tunnel(rng *rand.Rand) {
 	h := randomBytes(rng, 12)
 	if rng.Intn(3) == 0 {
@@ -83,8 +83,9 @@ func (s *stream) tunnel(rng *rand.Rand) {
 	s.outer = append(h, 0xc0, 1, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 100, 0)
 }
 
-// frame writes frame number index, whose payload starts at offset at of the stream.
-// flags are TCP's; partial leaves the checksum unfinished.
+// frame returns frame number index of the stream. Its payload starts at offset at of
+// the connection's data. flags are TCP flags. If partial is true, the checksum is
+// unfinished.
 func (s *stream) frame(payload []byte, index, at int, flags byte, partial bool) []byte {
 	l4 := make([]byte, 8)
 	csum := 6
@@ -175,7 +176,7 @@ func (s *stream) headers() int {
 	return s.l4() + len(s.tcp)
 }
 
-// note sets the fields that a receive queue and extraction set.
+// note sets the frame fields that a receive queue and extraction would set.
 func (s *stream) note(f *packet.Frame, size int) {
 	f.L3, f.L4, f.Proto = uint16(s.l3()), uint16(s.l4()), s.proto
 	if len(s.outer) > 0 {
@@ -196,7 +197,7 @@ func (s *stream) note(f *packet.Frame, size int) {
 	}
 }
 
-// cut returns the expected segments of a large frame. It writes each of them byte by byte.
+// cut returns the expected segments of a large frame, written byte by byte.
 func (s *stream) cut(payload []byte, size int, flags byte) (frames [][]byte) {
 	for at := 0; at < len(payload); at += size {
 		end := min(at+size, len(payload))
@@ -212,8 +213,8 @@ func (s *stream) cut(payload []byte, size int, flags byte) (frames [][]byte) {
 	return frames
 }
 
-// segments cuts f into the frames of batches, as an output does. It finishes the
-// checksums in place if inPlace is true, and otherwise while it gathers the frames.
+// segments cuts f into frames in batches, as an output does. If inPlace is true, it
+// finishes the checksums in the frames, otherwise while it gathers them.
 func segments(b *packet.Batch, f *packet.Frame, inPlace bool) (frames [][]byte) {
 	s := b.Segments(f)
 	var dst packet.Batch
@@ -272,7 +273,7 @@ func checkSegments(t *testing.T, a *packettest.Arena, seed int64) {
 	rng := rand.New(rand.NewSource(seed))
 	s := randomStream(rng)
 	if rng.Intn(3) == 0 {
-		s.ext = make([]byte, 8) // a destination option of padding, or IPv4 options of type 0 (end)
+		s.ext = make([]byte, 8) // IPv6: a destination option with padding only; IPv4: options of type 0 (end of options)
 		s.ext[0], s.ext[2], s.ext[3] = s.proto, 1, 4
 		if !s.v6 {
 			s.ext[0] = 0
@@ -331,7 +332,8 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// seeds returns n, or a tenth of it for short tests, as under the race detector.
+// seeds returns the number of random seeds for a test: n, or a tenth of n in short
+// mode.
 func seeds(n int64) int64 {
 	if testing.Short() {
 		return n / 10
@@ -372,7 +374,8 @@ func TestLimitSegments(t *testing.T) {
 	}
 }
 
-// CheckOffload refuses contradictions and reads no byte behind the frame.
+// CheckOffload refuses offloads that contradict the frame. It reads no byte behind
+// the frame.
 func TestCheckOffloadRefuses(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	for seed := range seeds(20000) {

@@ -4,23 +4,23 @@ package packet
 
 import "encoding/binary"
 
-// EditTCP calls edit to change the TCP header of f with its options and updates its
-// checksum. The header lies in the private header and ends at offset end. edit must
+// EditTCP calls edit to change the TCP header of f, including options, and updates
+// the TCP checksum. The header ends at offset end of the private header. edit must
 // not change ports, data offset and checksum.
 func (f *Frame) EditTCP(end int, edit func(TCP)) {
 	h := f.Header()[f.L4:end]
 	before := Sum(h)
 	edit(h)
-	if !f.partial() { // a partial checksum covers the header when it is finished
+	if !f.partial() { // an unfinished checksum will cover the new header when it is finished
 		f.mendTransport(before, Sum(h))
 	}
 }
 
-// ReplaceTCP replaces n bytes at offset at of the frame with text. The bytes lie in
-// the TCP payload, which starts at offset payload. The bytes behind them move;
-// lengths and checksums follow. It reports false and changes nothing if the frame has
-// an unfinished offload, or if it does not lie in its private header as a whole,
-// before and after: a checksum cannot be updated for bytes elsewhere.
+// ReplaceTCP replaces n bytes of the TCP payload with text. at is the offset of these
+// bytes, payload the offset of the whole payload. ReplaceTCP moves the bytes behind
+// them and updates lengths and checksums. It reports false and changes nothing if the
+// frame has an unfinished offload. It also reports false unless the old and the new
+// frame fit into the private header: the checksum update needs all bytes there.
 func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
 	h := f.Header()
 	delta := len(text) - n
@@ -47,12 +47,11 @@ func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
 	return true
 }
 
-// HeaderRoom returns the greatest length in bytes that the private header can grow
-// to.
+// HeaderRoom returns the maximum length in bytes of the frame's private header.
 func (f *Frame) HeaderRoom() int { return len(f.buf) - int(f.start) }
 
 // SACKs calls edge for each edge of the selective acknowledgement blocks (RFC 2018)
-// in options and stores the returned value in its place.
+// in options. It replaces the edge with the returned value.
 func SACKs(options []byte, edge func(right bool, v uint32) uint32) {
 	const sack = 5
 	for option, rest := TCPOption(options); option != nil; option, rest = TCPOption(rest) {

@@ -7,30 +7,31 @@ import (
 	"encoding/binary"
 )
 
-// A train is a sequence of datagrams that one sender handed over at once. They lie
-// one behind the other and have the same size; the last may be shorter. If they carry
-// consecutive segments of one TCP connection, JoinTrain makes one large frame of them
-// in place, by the rules of Coalescer, without a Frame for each.
+// A train is a sequence of datagrams that one sender passed to the switch at once.
+// They are contiguous in memory and have the same size; only the last may be shorter.
+// If they carry consecutive segments of one TCP connection, JoinTrain merges them
+// into one large frame in place, by the rules of Coalescer. The datagrams do not need
+// Frames of their own.
 
 // trainShape has the offsets of the headers of a train's datagrams, relative to the
 // payload of the outer UDP header.
 type trainShape struct {
-	l3, l4, end int // inner IP header, TCP header, TCP payload
+	l3, l4, end int // offsets of the inner IP header, the TCP header and the TCP payload
 	v4          bool
-	partial     uint16 // sum over the pseudo header without the length
+	partial     uint16 // sum over the pseudo header of TCP without the length
 }
 
 // JoinTrain makes f, begun with Next, a large frame of the first datagrams of a train
-// that fit together, and commits it. It returns the number of bytes taken from the
-// train. If not even two datagrams fit together, it returns 0 and f is unchanged.
+// that can be merged, and commits f. It returns the number of bytes taken from the
+// train. If not even two datagrams can be merged, it returns 0 and f is unchanged.
 //
-// The train's remaining left bytes start at address at, in datagrams of size bytes.
-// The first n bytes of f's header are the outer headers, of outer bytes, and a copy
-// of the bytes at at. inner is the offset of the inner Ethernet header in this copy.
-// The caller sets the outer lengths.
+// The remaining left bytes of the train start at address at, in datagrams of size
+// bytes. The first n bytes of f's header are the outer headers (outer bytes) and a
+// copy of the bytes at address at. inner is the offset of the inner Ethernet header
+// in this copy. The caller sets the outer lengths.
 //
-// JoinTrain verifies the inner checksums: the outer checksum does not vouch for their
-// sender.
+// JoinTrain verifies the inner checksums: a valid outer checksum says nothing about
+// the sender of the inner frame.
 func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, at, left, size uintptr) (taken uintptr) {
 	h := f.buf[f.start : int(f.start)+n]
 	shape, ok := readTrain(h[outer:], inner-outer, int(min(size, left)))
@@ -71,8 +72,9 @@ func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, at, left, size uintptr)
 	return taken
 }
 
-// readTrain finds the headers of the first datagram, of size bytes; h is its
-// beginning. It reports false if nothing may be merged with the datagram.
+// readTrain finds the headers of the first datagram, of size bytes. h has the
+// beginning of this datagram. readTrain reports false if no datagram may be merged
+// with the first one.
 func readTrain(h []byte, inner, size int) (t trainShape, ok bool) {
 	if len(h) < inner+EthernetLen+VLANLen {
 		return t, false
@@ -111,7 +113,7 @@ func readTrain(h []byte, inner, size int) (t trainShape, ok bool) {
 const tcpMinLen = 20
 
 // continues reports whether datagram seg is the next segment of flow. first has the
-// headers of the first datagram.
+// headers of the train's first datagram.
 func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
 	if !bytes.Equal(first[:t.l3], seg[:t.l3]) {
 		return false
@@ -130,17 +132,18 @@ func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
 	return flow.sameIP(o, ip) && binary.BigEndian.Uint32(otherTCP) == binary.BigEndian.Uint32(tcp) && flow.sameTCP(otherTCP, tcp)
 }
 
-// valid verifies the TCP checksum of a datagram with the first one's addresses.
+// valid verifies the TCP checksum of a datagram that has the addresses of the train's
+// first datagram.
 func (t *trainShape) valid(seg []byte) bool {
 	return AddSums(t.pseudo(len(seg)-t.l4), Sum(seg[t.l4:])) == 0xffff
 }
 
-// pseudo returns the sum over the pseudo header, for n bytes of TCP header and
-// payload.
+// pseudo returns the sum over the TCP pseudo header. n is the length of TCP header
+// and payload in bytes.
 func (t *trainShape) pseudo(n int) uint16 { return AddSums(t.partial, uint16(n)) }
 
-// finish turns h, the first datagram's headers behind outer bytes of f's header, into
-// the headers of the large frame.
+// finish turns h into the headers of the large frame. h starts behind the outer
+// headers in f's private header and has the headers of the first datagram.
 func (t *trainShape) finish(f *Frame, h []byte, outer int, flow *coalesceFlow) {
 	length := t.end - t.l4 + flow.payload
 	f.Offload = Offload{GSO: GSOTCPv6, Flags: OffloadPartial, Size: uint16(flow.size),

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	trainOuter = 42 // Ethernet, IPv4 and UDP headers, all zero here
+	trainOuter = 42 // length of the outer Ethernet, IPv4 and UDP headers; their bytes are 0 in these tests
 	trainVXLAN = 8
 )
 
-// checkTrain joins a train of one connection's segments, one of which may have a
-// flipped bit, and cuts the result. Cutting gives the original datagrams, and no
-// large frame contains a corrupt one.
+// checkTrain joins a train of one connection's segments and cuts the large frame
+// again. One segment may have a flipped bit. Cutting must restore the original
+// datagrams, and no large frame may contain the corrupt one.
 func checkTrain(t *testing.T, mem []byte, seed int64) (joined int) {
 	rng := rand.New(rand.NewSource(seed))
 	s := randomStream(rng)

@@ -107,7 +107,7 @@ func (h IPv6) PayloadLen() int     { return int(binary.BigEndian.Uint16(h[4:])) 
 func (h IPv6) NextHeader() uint8   { return h[6] }
 func (h IPv6) HopLimit() uint8     { return h[7] }
 
-// Src and Dst return the upper and the lower half.
+// Src and Dst return the upper and lower 64 bits of an IPv6 address.
 func (h IPv6) Src() (hi, lo uint64) {
 	return binary.BigEndian.Uint64(h[8:]), binary.BigEndian.Uint64(h[16:])
 }

@@ -19,7 +19,7 @@ type Arena struct {
 	used int
 }
 
-// NewArena maps size bytes, unmapped at the end of the test.
+// NewArena maps size bytes of memory. The end of the test unmaps them.
 func NewArena(t testing.TB, size int) *Arena {
 	t.Helper()
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
@@ -30,12 +30,12 @@ func NewArena(t testing.TB, size int) *Arena {
 	return &Arena{mem: mem}
 }
 
-// Reset makes all of the arena free again; spans in it become stale.
+// Reset frees all memory of the arena. Existing spans in the arena become invalid.
 func (a *Arena) Reset() { a.used = 0 }
 
-// Add appends data to b as one frame: the first header bytes (all, if it has no
-// more) become the private header, the rest spans of span bytes each (one span
-// if 0). b.Port is set by the caller.
+// Add appends data to b as one frame. The first header bytes of data become the
+// private header. The rest becomes spans of span bytes each (0: a single span). The
+// caller sets b.Port.
 func (a *Arena) Add(b *packet.Batch, data []byte, header, span int) *packet.Frame {
 	f, buf := b.Next()
 	header = min(header, len(data), packet.MaxHeader)
