@@ -4,24 +4,27 @@ package flowtable
 
 import "math/bits"
 
-// The action store holds each different list once, with the number of flows that use
-// it, so that the lists of many flows share cache lines. A list lies in one block.
-// Blocks have sizes of a power of two and are split and merged as buddies.
+// The action store holds each different list of actions once, with the number of
+// flows that use it. Flows with equal lists thus share cache lines. Each list is in
+// one block. Block sizes are powers of two; the store splits and merges blocks as a
+// buddy allocator.
 
 const (
-	// blockActions is the number of actions in the smallest block: a cache line.
+	// blockActions is the number of actions in the smallest block, which fills one
+	// cache line.
 	blockActions = 4
-	// maxOrder is the order of the largest block: MaxActions actions.
+	// maxOrder is the order of the largest block, which holds MaxActions actions.
 	maxOrder = 9
 )
 
 var _ = [1]struct{}{}[blockActions<<maxOrder-MaxActions]
 
-// actionBlock describes the block that starts at its index.
+// actionBlock describes the block of actions that starts at the same index.
 type actionBlock struct {
-	// Neighbours in the free list plus one, if the block is free.
+	// next and prev link free blocks of one order. They are block indexes plus one;
+	// 0: none.
 	next, prev uint32
-	refs       uint32 // flows that use the list; 0: free, or part of another block
+	refs       uint32 // number of flows that use the list; 0: the block is free or part of another block
 	length     uint32 // length of the list in actions
 	hash       uint32
 	order      uint8
@@ -29,27 +32,28 @@ type actionBlock struct {
 	_          [2]byte
 }
 
-// ActionRef locates a list: the index of its first action plus, in the bits that the
-// alignment leaves free, refOne or refMany. 0 is the empty list.
+// ActionRef locates a list of actions. It is the index of the list's first action.
+// Blocks are aligned, so the two lowest bits of the index are free for refOne or
+// refMany. 0 is the empty list.
 type ActionRef uint32
 
 const (
 	refOne  = 1 // a list of one action
-	refMany = 2 // a longer list; its block has the length
+	refMany = 2 // a list of two or more actions; actionBlock.length has their number
 	refBits = blockActions - 1
 )
 
 func (r ActionRef) at() uint32 { return uint32(r &^ refBits) }
 
-// actionStore is the store over its part of Memory. The worker owns it.
+// actionStore is the action store in a worker's Memory. The worker owns it.
 type actionStore struct {
 	actions []Action
 	blocks  []actionBlock
 	index   index
 	seeds   [4]uint64
 	top     uint8                // order of the largest block that exists
-	fresh   uint32               // blocks from this index on were never used
-	free    [maxOrder + 1]uint32 // first free block of each order, plus one
+	fresh   uint32               // index of the first block that was never used
+	free    [maxOrder + 1]uint32 // head of the free list of each order: block index plus one; 0: empty
 }
 
 func newActionStore(m *Memory, seed uint64) actionStore {
@@ -77,8 +81,8 @@ func refer(block uint32, n int) ActionRef {
 	return ActionRef(block*blockActions | refMany)
 }
 
-// acquire returns the reference to a list and stores the list if it is new. It
-// reports false if there is no room.
+// acquire returns the reference to a list and increments its use count. It stores the
+// list if it is new. It reports false if the store has no room.
 func (s *actionStore) acquire(list []Action) (r ActionRef, ok bool) {
 	if len(list) == 0 {
 		return 0, true
@@ -99,7 +103,7 @@ func (s *actionStore) acquire(list []Action) (r ActionRef, ok bool) {
 	return refer(block, len(list)), true
 }
 
-// release takes back one acquire of the list.
+// release decrements the use count of the list. It frees the block of an unused list.
 func (s *actionStore) release(r ActionRef) {
 	if r == 0 {
 		return

@@ -2,8 +2,8 @@
 
 package flowtable
 
-// Agrees reports whether slot still holds the megaflow of generation and k matches it
-// in all bits but those of except.
+// Agrees reports whether slot still has the megaflow of this generation, and whether
+// the megaflow matches k. It ignores the bits of the key that are set in except.
 func (c *Cache) Agrees(slot, generation uint32, k, except *Key) bool {
 	if slot >= uint32(len(c.m.Flows)) || generation&1 == 0 || c.m.Flows[slot].Generation != generation {
 		return false
@@ -17,6 +17,6 @@ func (c *Cache) Agrees(slot, generation uint32, k, except *Key) bool {
 	return diff == 0
 }
 
-// MaskOf returns the mask of an installed slot, in place. It is valid until the next
-// Install or Remove.
+// MaskOf returns the mask of an installed slot without copying. It is valid until the
+// next Install or Remove.
 func (c *Cache) MaskOf(slot uint32) *Key { return &c.m.masks[c.m.rows[slot].mask].key }

@@ -9,39 +9,40 @@ import (
 	"weft/packet"
 )
 
-// Cache is one worker's flow cache over its Memory: an exact-match cache in front of
-// the megaflows. The worker owns it, and nothing in it allocates.
+// Cache is the flow cache of one worker, over its Memory: an exact-match cache in
+// front of the megaflows. The worker owns the Cache. No method allocates memory.
 type Cache struct {
 	m Memory
 
-	// Exact-match cache. Its memory is private to the worker.
+	// The fields up to groupSeeds are the exact-match cache. Their memory is private
+	// to the worker.
 	buckets    []bucket
 	exact      []exactEntry
 	union      Key    // bits that any mask has
-	groups     uint32 // groups of words in which union has bits
-	unionStale bool   // a mask was removed whose bits union may still have
+	groups     uint32 // groups of key words in which union has bits
+	unionStale bool   // true if a mask was removed since union was computed
 	bucketWrap uint32
 	victim     uint32
 	seeds      seeds
 	groupSeeds [groupEnd][4]uint64 // index: group
 
 	// Megaflows.
-	order     []uint32 // rows of masks in use, in order of search
+	order     []uint32 // rows of the masks in use, in the order in which a search tries them
 	maskSeeds []uint64
-	searched  uint32 // frames searched since the masks were sorted
+	searched  uint32 // number of frames searched since the masks were sorted
 	store     actionStore
 
 	// The batch that is looked up.
 	digests [packet.BatchSize]digest // index: frame
 	more    [packet.BatchSize]exactMore
-	hashes  [packet.BatchSize]uint32 // hashes under the mask that is being searched; index: frame
+	hashes  [packet.BatchSize]uint32 // hash of each frame's key under the mask that is being searched
 	frames  [packet.BatchSize]uint8  // frames that are live and no repeats
-	homes   [packet.BatchSize]uint32 // index as frames: place in the table being searched
-	repeats [packet.BatchSize]repeat // live frames whose key equals that of the frame before
+	homes   [packet.BatchSize]uint32 // for each element of frames: its bucket or its position in the megaflow index
+	repeats [packet.BatchSize]repeat // live frames with the same key as the frame before them
 	found   [packet.BatchSize]uint8  // frames that have an entry
 	entries [packet.BatchSize]uint32 // index as found: the entry
 	slots   [packet.BatchSize]uint32 // index as found: the entry's megaflow
-	expects [packet.BatchSize]uint32 // index as found: the generation that the entry expects
+	expects [packet.BatchSize]uint32 // for each element of found: the megaflow generation in the exact-match entry
 	missed  [packet.BatchSize]uint8  // frames without an entry
 }
 
@@ -53,26 +54,26 @@ const (
 	Installed InstallResult = iota
 	// InstallBadSlot: the slot number is beyond Sizes.Megaflows.
 	InstallBadSlot
-	// InstallSlotInUse: the slot holds a megaflow; Remove it first.
+	// InstallSlotInUse: the slot already has a megaflow. Remove it first.
 	InstallSlotInUse
-	// InstallTooManyActions: more than MaxActions.
+	// InstallTooManyActions: the megaflow has more than MaxActions actions.
 	InstallTooManyActions
-	// InstallMasksFull: Sizes.Masks different masks are in use.
+	// InstallMasksFull: Sizes.Masks different masks are already in use.
 	InstallMasksFull
-	// InstallActionsFull: no room in the action store.
+	// InstallActionsFull: the action store has no room for the list.
 	InstallActionsFull
 )
 
 // LookupCounts has the counters that Lookup increments.
 type LookupCounts struct {
-	ExactHits     uint64 // frames found in the exact-match cache, and repeats of a found frame
+	ExactHits     uint64 // frames found in the exact-match cache, and repetitions of a frame that was found
 	MegaflowHits  uint64 // frames found among the megaflows
 	Misses        uint64 // frames without a megaflow
-	MasksSearched uint64 // masks searched for frames that the exact-match cache did not have
+	MasksSearched uint64 // number of masks that were searched for frames without an exact-match entry
 }
 
-// Reserve allocates the private memory of caches of these sizes, which NewCache
-// takes. The allocation is the slowest part of NewCache.
+// Reserve allocates the private memory of caches of these sizes in advance. NewCache
+// then uses this memory. The allocation is the slowest part of NewCache.
 func Reserve(sizes Sizes, caches int) {
 	for range caches {
 		shm.Reserve[bucket](sizes.Exact / bucketEntries)
@@ -80,8 +81,8 @@ func Reserve(sizes Sizes, caches int) {
 	}
 }
 
-// NewCache opens an empty cache over m and empties m if it was used before. seed must
-// be random: otherwise somebody outside could choose keys that collide.
+// NewCache returns an empty cache over m. It empties m if m was used before. seed
+// must be random: otherwise a sender could choose keys that collide.
 func NewCache(m Memory, seed uint64) *Cache {
 	m.empty()
 	c := &Cache{
@@ -101,8 +102,8 @@ func NewCache(m Memory, seed uint64) *Cache {
 	return c
 }
 
-// Install installs a megaflow in a free slot and clears its statistics. key need not
-// be masked. Megaflows that overlap must have equal actions.
+// Install installs a megaflow in a free slot and clears the slot's statistics. key
+// may have bits outside mask. Megaflows that overlap must have equal actions.
 func (c *Cache) Install(slot uint32, key, mask *Key, actions []Action) InstallResult {
 	if int(slot) >= len(c.m.Flows) {
 		return InstallBadSlot
@@ -133,8 +134,8 @@ func (c *Cache) Install(slot uint32, key, mask *Key, actions []Action) InstallRe
 	return Installed
 }
 
-// Remove removes the megaflow of slot. It reports false if there is none. The
-// statistics stay readable until the slot is used again.
+// Remove removes the megaflow of slot. It reports false if the slot has no megaflow.
+// The statistics stay readable until the slot is used again.
 func (c *Cache) Remove(slot uint32) bool {
 	if int(slot) >= len(c.m.Flows) || c.m.Flows[slot].Generation&1 == 0 {
 		return false
@@ -147,18 +148,18 @@ func (c *Cache) Remove(slot uint32) bool {
 	return true
 }
 
-// Lookup finds the megaflow of each frame i whose bit i is set in live and writes its
-// slot, or NoSlot, to out[i]. It leaves other elements of out alone. The caller
-// counts the statistics of the flows (Flow).
+// Lookup finds the megaflow of each frame i whose bit i is set in live. It writes the
+// megaflow's slot, or NoSlot, to out[i]. It does not write other elements of out. The
+// caller updates the statistics of the flows (Flow).
 func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.BatchSize]uint32, n *LookupCounts) {
 	count, repeated := uint(0), uint(0)
 	var x exactLookup
 	u := &c.union
-	var before *Key // key of the frame before: of a burst of one flow, only the first frame is looked up
+	var before *Key // key of the previous frame; in a burst of one flow, only the first frame is looked up
 	for ; live != 0; live &= live - 1 {
 		i := bits.TrailingZeros32(live) % packet.BatchSize
 		k := &keys[i]
-		// compare the words in which flows differ most first
+		// compare first the words in which flows differ most often
 		if before != nil && (k[WL4]^before[WL4])&u[WL4]|(k[WIPv4]^before[WIPv4])&u[WIPv4] == 0 &&
 			(k[WPort]^before[WPort])&u[WPort]|(k[WEthDst]^before[WEthDst])&u[WEthDst]|
 				(k[WEthSrc]^before[WEthSrc])&u[WEthSrc]|(k[WIP]^before[WIP])&u[WIP] == 0 &&
@@ -192,14 +193,16 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.Ba
 	}
 }
 
-// repeat is a frame with the same digest as the frame of before it.
+// repeat is a frame whose key equals that of an earlier frame of the batch, with the
+// index of the earlier frame.
 type repeat struct{ frame, of uint8 }
 
-// Flows returns the statistics of all slots, in place. The index is the slot.
+// Flows returns the statistics of all slots without copying. The index is the slot.
 func (c *Cache) Flows() []Flow { return c.m.Flows }
 
-// Only returns the action of an installed slot that has exactly one, in place, or
-// nil. It is valid as long as Actions' result.
+// Only returns the action of an installed megaflow that has exactly one action,
+// otherwise nil. The result is not a copy; it is valid until the next Install or
+// Remove.
 func (c *Cache) Only(f *Flow) *Action {
 	at := f.Actions.at()
 	if f.Actions&refOne == 0 || at >= uint32(len(c.m.actions)) {
@@ -208,11 +211,11 @@ func (c *Cache) Only(f *Flow) *Action {
 	return &c.m.actions[at]
 }
 
-// Flow returns the statistics of an installed slot.
+// Flow returns the statistics of an installed slot without copying.
 func (c *Cache) Flow(slot uint32) *Flow { return &c.m.Flows[slot] }
 
-// Actions returns the action list of an installed slot, in place. It is valid until
-// the next Install or Remove.
+// Actions returns the action list of an installed slot without copying. It is valid
+// until the next Install or Remove.
 func (c *Cache) Actions(slot uint32) []Action {
 	return c.store.list(c.m.Flows[slot].Actions)
 }

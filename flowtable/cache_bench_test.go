@@ -10,12 +10,12 @@ import (
 	"weft/packet"
 )
 
-// benchFlows is a cache with n megaflows of one connection each, and the means to
-// make their keys.
+// benchFlows is a cache with n megaflows of one connection each. It makes the keys of
+// random connections.
 type benchFlows struct {
 	c     *Cache
 	base  Key
-	word  int // word of the key in which connections differ
+	word  int // index of the key word in which the connections differ
 	picks []uint32
 }
 
@@ -47,7 +47,8 @@ func newBenchFlows(b *testing.B, n int, sizes Sizes, tunnel bool) *benchFlows {
 	return f
 }
 
-// run makes frames, looks them up and counts them as a worker does.
+// run makes keys and, if lookup is true, looks them up and updates statistics as a
+// worker does.
 func (f *benchFlows) run(frames int, lookup bool) (n LookupCounts) {
 	var keys [packet.BatchSize]Key
 	var out [packet.BatchSize]uint32
@@ -68,7 +69,7 @@ func (f *benchFlows) run(frames int, lookup bool) (n LookupCounts) {
 	return n
 }
 
-// One op is one frame; connections come in random order.
+// One operation is one frame. The frames' connections are in random order.
 func BenchmarkLookup(outer *testing.B) {
 	outer.Run("only-making-keys", func(b *testing.B) {
 		newBenchFlows(b, 1, DefaultSizes, false).run(b.N, false)

@@ -26,7 +26,8 @@ func newMemory(t testing.TB, s Sizes) Memory {
 	return CarveMemory(&shm.Layout{Mem: r.Bytes()}, s)
 }
 
-// slowFlow and slowCache are the slow twin: a list of flows, searched from the front.
+// slowFlow and slowCache are a slow implementation of the cache: a list of flows that
+// is searched from the front. The tests compare it with Cache.
 type slowFlow struct {
 	slot      uint32
 	key, mask Key
@@ -51,7 +52,7 @@ func (f *slowFlow) matches(k *Key) bool {
 	return true
 }
 
-// matching returns the slots of all flows that match.
+// matching returns the slots of all flows that match the key.
 func (s *slowCache) matching(k *Key) (slots []uint32) {
 	for i := range s.flows {
 		if s.flows[i].matches(k) {
@@ -61,7 +62,8 @@ func (s *slowCache) matching(k *Key) (slots []uint32) {
 	return slots
 }
 
-// install returns the result that Install must give, if the action store has room.
+// install adds a flow to the slow cache. It returns the result that Cache.Install
+// must return, provided that the action store has room.
 func (s *slowCache) install(f slowFlow) InstallResult {
 	masks := map[Key]bool{f.mask: true}
 	for i := range s.flows {
@@ -81,7 +83,8 @@ func (s *slowCache) install(f slowFlow) InstallResult {
 	return Installed
 }
 
-// randomKey draws from few values, so that keys collide.
+// randomKey returns a random key. Its fields have few different values, so that keys
+// are often equal.
 func randomKey(rng *rand.Rand) (k Key) {
 	groups := rng.Intn(groupEnd) // any set of groups
 	for i := range k {
@@ -92,7 +95,8 @@ func randomKey(rng *rand.Rand) (k Key) {
 	return k
 }
 
-// A word behind the base words belongs to a group: otherwise the digest ignores it.
+// Every key word behind the base words belongs to a group. The digest would ignore a
+// word without a group.
 func TestEveryWordHasAGroup(t *testing.T) {
 	for at, group := range wordGroups {
 		if (group == 0) != (at < baseWords) {
@@ -119,7 +123,8 @@ func randomActions(rng *rand.Rand) []Action {
 	return list
 }
 
-// checkCache does random installs, removes and lookups in the cache and in its twin.
+// checkCache makes random installs, removes and lookups in a Cache and in a
+// slowCache, and compares the results.
 func checkCache(t *testing.T, m Memory, sizes Sizes, seed int64, steps int) {
 	rng := rand.New(rand.NewSource(seed))
 	c, twin := NewCache(m, uint64(seed)), &slowCache{sizes: sizes}
@@ -187,7 +192,7 @@ func checkLookup(t *testing.T, c *Cache, twin *slowCache, keys *[packet.BatchSiz
 	}
 }
 
-// checkRead compares Read with the twin for all slots.
+// checkRead compares Memory.Read with the slow cache for all slots.
 func checkRead(t *testing.T, m *Memory, c *Cache, twin *slowCache) {
 	t.Helper()
 	for slot := range uint32(len(m.Flows) + 1) {
@@ -225,8 +230,9 @@ func FuzzCache(f *testing.F) {
 	})
 }
 
-// Prefetching and the absence of false sharing depend on these layouts: no record
-// takes more lines than it must, wherever it is in its table.
+// No record spans more cache lines than its size requires, wherever it is in its
+// table. Prefetching depends on these sizes, and so does the absence of false
+// sharing.
 func TestLineSizes(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -244,8 +250,8 @@ func TestLineSizes(t *testing.T) {
 	}
 }
 
-// A batch of any size is looked up correctly: known flows, unknown flows, and flows
-// whose entry is stale, wherever they are in the batch.
+// Lookup is correct for batches of every size with known flows, unknown flows, and
+// flows with a stale entry in any order.
 func TestBatchesOfEverySize(t *testing.T) {
 	sizes := Sizes{Megaflows: 64, Exact: 1024, Masks: 4, Actions: 64}
 	m := newMemory(t, sizes)
@@ -263,7 +269,7 @@ func TestBatchesOfEverySize(t *testing.T) {
 			live |= 1 << i
 		}
 		var keys [packet.BatchSize]Key
-		for round := range 12 { // state that one lookup leaves behind must not affect the next
+		for round := range 12 { // several rounds: state that one lookup leaves behind must not affect the next
 			where := fmt.Sprintf("%d frames, round %d", count, round)
 			known := 0
 			for i, k := range rng.Perm(64)[:packet.BatchSize] { // a quarter of these have no megaflow
@@ -288,7 +294,7 @@ func TestBatchesOfEverySize(t *testing.T) {
 	}
 }
 
-// Removing a megaflow removes its own exact-match entries; other flows keep theirs.
+// Removing a megaflow removes its exact-match entries. Entries of other flows stay.
 func TestRemoveKeepsOtherEntries(t *testing.T) {
 	c := NewCache(newMemory(t, tinySizes), 1)
 	mask := Key{WIPv4: ^uint64(0)}
@@ -306,7 +312,7 @@ func TestRemoveKeepsOtherEntries(t *testing.T) {
 	if n.ExactHits != 7 || n.Misses != 1 || out[3] != NoSlot {
 		t.Fatalf("%+v, out %v", n, out[:8])
 	}
-	// The old key does not find another megaflow in the same slot.
+	// The key of a removed megaflow does not find a new megaflow in the same slot.
 	key := Key{WIPv4: 100}
 	c.Install(3, &key, &mask, nil)
 	if c.Lookup(&keys, 0xff, &out, &n); out[3] != NoSlot {
@@ -314,7 +320,7 @@ func TestRemoveKeepsOtherEntries(t *testing.T) {
 	}
 }
 
-// Keys that differ only in bits that no mask has share an entry.
+// Keys that differ only in bits outside all masks share an exact-match entry.
 func TestUnionOfMasks(t *testing.T) {
 	c := NewCache(newMemory(t, tinySizes), 1)
 	mask := Key{WPort: ^uint64(0)}

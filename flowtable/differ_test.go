@@ -4,8 +4,8 @@ package flowtable
 
 import "testing"
 
-// An entry matches a key only if all bits of all words agree. A difference in one
-// word must not be hidden by the bits of the next.
+// An exact-match entry matches a key only if all bits of all words are equal. The
+// bits of the next word must not hide a difference in one word.
 func TestEveryBitDiffers(t *testing.T) {
 	var a, all Key
 	for i := range a {
@@ -31,8 +31,8 @@ func TestEveryBitDiffers(t *testing.T) {
 	}
 }
 
-// An entry matches a key only if all bits also agree in the words that only some keys
-// have (exactMore).
+// An exact-match entry matches a key only if the words of groups (exactMore) are
+// equal too.
 func TestEveryBitOfMoreDiffers(t *testing.T) {
 	c := &Cache{m: Memory{more: make([]exactMore, 1)}}
 	var of exactMore

@@ -9,23 +9,24 @@ import (
 	"weft/packet"
 )
 
-// The exact-match cache maps a key, reduced to the bits that any installed mask has
-// (the union of all masks), to a megaflow: keys that agree in these bits have the
-// same megaflow. The cache is set-associative. A bucket holds the signatures of its
-// entries in one word: choosing among them costs one line of a small table, and only
-// the chosen entry is fetched from the large one.
+// The exact-match cache maps a key to a megaflow. It ignores key bits that are in no
+// installed mask: keys that agree on the union of all masks have the same megaflow.
+// The cache is set-associative. Each bucket has one word with the signatures of its
+// entries. Finding an entry therefore reads one cache line of the small table of
+// buckets and the line of one entry in the large table.
 //
 // An entry holds the generation of the megaflow's slot. Removing a megaflow thus
-// invalidates its own entries and no others. A change of the union empties the cache.
+// invalidates exactly its own entries. A change of the union empties the cache.
 
 // bucketEntries is the number of entries in a bucket.
 const bucketEntries = 8
 
-// bucket holds an 8-bit signature for each of its entries; 0: free.
+// bucket has an 8-bit signature for each of its entries. Signature 0 marks a free
+// entry.
 type bucket uint64
 
-// baseWords is the number of words that every entry has: WPort to WIPv4. The other
-// words come in groups; an entry keeps a group only if one of its bits is set.
+// baseWords is the number of key words that every entry stores: WPort to WIPv4. The
+// other words are in groups. An entry stores a group only if the key has a bit in it.
 const baseWords = WIPv4 + 1
 
 // Groups of words.
@@ -33,8 +34,8 @@ const (
 	groupIPv6    = 1 << iota // ipv6_src and ipv6_dst
 	groupTun                 // tun_id, tun_src and tun_dst
 	groupTunIPv6             // tun_ipv6_src and tun_ipv6_dst
-	groupARP                 // the fields of ARP and neighbour discovery
-	groupCT                  // ct_mark, ct_state, ct_nw_proto, ct_zone, ct ports and ct_label
+	groupARP                 // words of ARP and neighbour discovery
+	groupCT                  // words with ct_mark, ct_state, ct_nw_proto, ct_zone, ct ports and ct_label
 	groupCTAddr              // ct addresses
 	groupEnd                 // above the last group
 )
@@ -48,24 +49,24 @@ type exactEntry struct {
 	_          uint32
 }
 
-// exactMore has the words of an entry's groups, lowest group first.
+// exactMore has the words of an entry's groups, group with the lowest number first.
 type exactMore [32]uint64
 
-// This does not compile if the words of all groups do not fit exactMore.
+// The build fails unless the words of all groups fit into an exactMore.
 const _ = uint(len(exactMore{}) - (KeyWords - baseWords))
 
-// digest is a key as the exact-match cache looks for it.
+// digest is the hash of a key and the groups in which the key has bits.
 type digest struct {
 	hash   uint64
 	groups uint32
 	n      uint32 // number of words in its exactMore
 }
 
-// signature returns the 8-bit signature, which is never 0.
+// signature returns the digest's 8-bit signature for a bucket. It is never 0.
 func (d *digest) signature() uint64 { return max(d.hash>>56, 1) }
 
-// digest masks the key with the union and hashes it. It writes the words of groups to
-// more.
+// digest hashes the bits of the key that are in the union of all masks. It writes the
+// words of the key's groups to more.
 func (c *Cache) digest(k *Key, d *digest, more *exactMore) {
 	u, s := &c.union, &c.seeds
 	acc := fold(k[WPort]&u[WPort]^s[0], k[WEthDst]&u[WEthDst]^s[1]) ^
@@ -78,7 +79,8 @@ func (c *Cache) digest(k *Key, d *digest, more *exactMore) {
 	d.hash = s.finish(acc)
 }
 
-// alike reports whether two keys agree in all masked bits behind the base words.
+// alike reports whether two keys are equal in the words behind the base words, under
+// the union of all masks.
 func (c *Cache) alike(k, o *Key) bool {
 	diff := uint64(0)
 	for at := baseWords; at < KeyWords; at++ {
@@ -87,8 +89,8 @@ func (c *Cache) alike(k, o *Key) bool {
 	return diff == 0
 }
 
-// digestGroups adds the words of the groups in which both the union and the key have
-// bits.
+// digestGroups adds the words of the groups in which both the union of all masks and
+// the key have bits. It returns the hash of these words.
 func (c *Cache) digestGroups(k *Key, d *digest, more *exactMore) (acc uint64) {
 	u := &c.union
 	if c.groups&groupIPv6 != 0 {
@@ -122,7 +124,8 @@ func (c *Cache) digestGroups(k *Key, d *digest, more *exactMore) (acc uint64) {
 	return acc
 }
 
-// group4 adds a group of four words, unless all are 0, and returns their hash.
+// group4 adds a group of four words to the digest, unless all words are 0. It returns
+// their hash.
 func (c *Cache) group4(d *digest, more *exactMore, group uint32, w0, w1, w2, w3 uint64) uint64 {
 	if w0|w1|w2|w3 == 0 {
 		return 0
@@ -135,29 +138,29 @@ func (c *Cache) group4(d *digest, more *exactMore, group uint32, w0, w1, w2, w3 
 	return fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3])
 }
 
-// exactLookup is the progress of a batch in the exact-match cache. With more flows
-// than the core's own cache holds, each frame needs a line of exact and a line of
-// Flows from memory, and a core can wait for only a few lines at once. The batch
-// therefore advances in strides: while the lines of one stride arrive, the core works
-// on others.
+// exactLookup is the progress of a batch in the exact-match cache. If the flows
+// exceed the core's own cache, each frame needs one line of Cache.exact and one line
+// of Memory.Flows from memory. A core can wait for only a few lines at once. The
+// batch therefore advances in strides: while the lines of one stride arrive, the core
+// works on other strides.
 type exactLookup struct {
 	asked    uint // number of frames whose bucket was prefetched
-	chosen   uint // number of these that are in found or in missed
+	chosen   uint // number of frames whose bucket was searched; each is now in found or in missed
 	found    uint
-	due      uint // number in found whose entry was prefetched a stride ago
-	compared uint // number of these whose words were compared and whose flow was prefetched
+	due      uint // number of frames in found whose entry was prefetched one stride ago
+	compared uint // number of frames in found whose entry was compared and whose flow was prefetched
 	missed   uint
 }
 
-// stride is the number of frames that advance together: few enough for lines to
-// arrive in time, and many enough for few calls. A frame between two guests takes, at
-// 100,000 flows, 62.6 ns with 8 and 62.0 with 12 (69.8 if entries are compared right
-// after they are prefetched); at 10,000 flows 56.6 and 55.2.
+// stride is the number of frames that advance together. It is small enough for lines
+// to arrive in time, and large enough for few calls. A frame between two guests takes
+// 62.6 ns with stride 8 and 62.0 ns with stride 12 at 100,000 flows (69.8 ns if
+// entries are compared right after their prefetch). At 10,000 flows it takes 56.6 and
+// 55.2 ns.
 const stride = 12
 
-// advance prefetches the buckets of the frames below to and takes the frames before
-// them one step further. A stride lies between the prefetch of an entry and its
-// comparison.
+// advance prefetches the buckets of the frames before index to and advances the
+// earlier frames by one step. An entry is compared one stride after its prefetch.
 func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	from, entries := x.asked, x.found
 	cpu.Prefetch(&c.buckets[0], c.homes[from:to])
@@ -168,7 +171,8 @@ func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	x.due = entries
 }
 
-// choose looks for the entries of the frames below to in their buckets.
+// choose searches the buckets of the frames before index to for an entry with the
+// frame's signature.
 func (c *Cache) choose(x *exactLookup, to uint) {
 	buckets := c.buckets
 	found, missed := x.found, x.missed
@@ -187,8 +191,9 @@ func (c *Cache) choose(x *exactLookup, to uint) {
 	x.chosen, x.found, x.missed = to, found, missed
 }
 
-// compare compares the entries of the frames below to with their keys and prefetches
-// the flows of those that agree. It leaves the others to endExact, without a flow.
+// compare compares the entries of the found frames before index to with their keys.
+// It prefetches the flows of equal entries. It leaves frames with another entry to
+// endExact.
 func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	exact, u := c.exact, &c.union
 	from := x.compared
@@ -210,7 +215,8 @@ func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 }
 
 // endExact finishes the lookup of all count frames and writes the found slots to out.
-// It returns the number n of frames that were not found: missed[:n].
+// It returns the number n of frames that were not found. These frames are in
+// missed[:n].
 func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint, out *[packet.BatchSize]uint32) uint {
 	if count <= fewLookups {
 		return c.probeFew(keys, count, out)
@@ -233,7 +239,8 @@ func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint
 	return missed
 }
 
-// fewLookups is the number of frames up to which prefetching does not pay.
+// fewLookups is the number of frames up to which prefetching costs more than it
+// saves.
 const fewLookups = 2
 
 // probeFew looks count frames up one by one.
@@ -250,12 +257,12 @@ func (c *Cache) probeFew(keys *[packet.BatchSize]Key, count uint, out *[packet.B
 	return missed
 }
 
-// lowerDiffer returns 0 if the lower half of the base words of k under u equals the
-// entry's; upperDiffer does the same for the upper half. The compiler does not inline
-// both halves as one function.
+// lowerDiffer returns 0 if an entry equals the key k under the mask u in the lower
+// half of the base words. upperDiffer does the same for the upper half. The compiler
+// inlines them only as two functions.
 func lowerDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
-	// ^ and | have the same precedence in Go: without the parentheses a difference
-	// could be hidden.
+	// In Go ^ and | have the same precedence: the parentheses keep each comparison
+	// apart from the next word.
 	return (w[0] ^ k[0]&u[0]) | (w[1] ^ k[1]&u[1]) | (w[2] ^ k[2]&u[2])
 }
 
@@ -263,8 +270,8 @@ func upperDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
 	return (w[3] ^ k[3]&u[3]) | (w[4] ^ k[4]&u[4]) | (w[5] ^ k[5]&u[5])
 }
 
-// differMore returns 0 if entry number at has the words of d's groups, which are in
-// of.
+// differMore returns 0 if the entry with index at has the same group words as the key
+// with digest d, whose group words are in of.
 func (c *Cache) differMore(at uint32, d *digest, of *exactMore) (diff uint64) {
 	more := &c.m.more[at]
 	for j := uint32(0); j < d.n && j < uint32(len(more)); j += 2 {
@@ -273,19 +280,19 @@ func (c *Cache) differMore(at uint32, d *digest, of *exactMore) (diff uint64) {
 	return diff
 }
 
-// candidates marks the entries of b with the signature, by bit 7 of each byte. The
-// lowest mark is right; a higher one may be wrong.
+// candidates marks the entries of bucket b that have the signature, with bit 7 of
+// each byte. The lowest mark is always right; a higher one may be wrong.
 func (b bucket) candidates(signature uint64) (marks uint64) {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	x := uint64(b) ^ signature*ones
 	return (x - ones) &^ x & tops
 }
 
-// first returns the index of the lowest marked entry.
+// first returns the index within the bucket of the lowest marked entry.
 func first(marks uint64) uint32 { return uint32(bits.TrailingZeros64(marks)) / 8 }
 
-// holds reports whether entry number at has the words of k and d. The entry may be
-// stale.
+// holds reports whether the entry with index at has the words of key k, whose digest
+// is d. It does not check whether the entry is stale.
 func (c *Cache) holds(at uint32, d *digest, more *exactMore, k *Key) bool {
 	e := &c.exact[at]
 	diff := lowerDiffer(&e.words, k, &c.union) | upperDiffer(&e.words, k, &c.union) | uint64(e.groups^d.groups)
@@ -295,7 +302,8 @@ func (c *Cache) holds(at uint32, d *digest, more *exactMore, k *Key) bool {
 	return diff == 0
 }
 
-// probe tries the candidates of d's bucket and returns the slot, or NoSlot.
+// probe compares the key with the entries of its bucket that have its signature. It
+// returns the slot of the megaflow, or NoSlot.
 func (c *Cache) probe(d *digest, more *exactMore, k *Key) uint32 {
 	number := uint32(d.hash) & c.bucketWrap
 	for marks := c.buckets[number].candidates(d.signature()); marks != 0; marks &= marks - 1 {
@@ -308,13 +316,14 @@ func (c *Cache) probe(d *digest, more *exactMore, k *Key) uint32 {
 	return NoSlot
 }
 
-// replaceOneIn: one new entry in replaceOneIn replaces another if its bucket is full.
-// With more flows than entries a replacement gains nothing on average and costs the
-// write: 124 instead of 109 ns a frame at 200,000 flows.
+// replaceOneIn limits replacements: if a bucket is full, only one of replaceOneIn new
+// entries replaces another. With more flows than entries a replacement gains nothing
+// on average and costs a write: 124 instead of 109 ns a frame at 200,000 flows.
 const replaceOneIn = 4
 
-// enter adds k, whose digest is d, with its slot to the cache: over an entry with the
-// same words, into a free entry, or over another entry.
+// enter adds key k, whose digest is d, with the slot of its megaflow to the
+// exact-match cache. It overwrites an entry with the same key. Otherwise it takes a
+// free entry of the bucket or replaces another entry.
 func (c *Cache) enter(d *digest, more *exactMore, k *Key, slot uint32) {
 	number := uint32(d.hash) & c.bucketWrap
 	b := &c.buckets[number]
@@ -347,8 +356,8 @@ func (c *Cache) enter(d *digest, more *exactMore, k *Key, slot uint32) {
 	}
 }
 
-// setUnion computes the union of all masks. If it changed, setUnion empties the cache
-// by clearing the signatures, which takes some microseconds.
+// setUnion computes the union of all masks. If the union changed, setUnion empties
+// the exact-match cache by clearing the signatures, which takes some microseconds.
 func (c *Cache) setUnion() {
 	c.unionStale = false
 	var union Key
@@ -369,7 +378,7 @@ func (c *Cache) setUnion() {
 	clear(c.buckets)
 }
 
-// wordGroups maps each word to its group; 0 for base words.
+// wordGroups maps each key word to its group. Base words have group 0.
 var wordGroups = [KeyWords]uint32{
 	WIPv6Src: groupIPv6, WIPv6Src + 1: groupIPv6, WIPv6Dst: groupIPv6, WIPv6Dst + 1: groupIPv6,
 	WTunID: groupTun, WTunIPv4: groupTun,

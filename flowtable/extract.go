@@ -8,16 +8,17 @@ import (
 	"weft/packet"
 )
 
-// Extraction follows ovs-fields(7) in the meaning of fields and is as lenient as Open
-// vSwitch about their content. It drops a frame that ends within a header or has
-// lengths that contradict it. This file has the order of the headers: Ethernet, tags,
-// ARP, IPv4, IPv6 and its extension headers (extract_ipv6.go), transport.
+// Extraction follows ovs-fields(7) in the meaning of fields. It is as lenient as Open
+// vSwitch about the contents of fields. It drops frames that end within a header and
+// frames whose lengths contradict each other. The functions of this file are in the
+// order of the headers: Ethernet, tags, ARP, IPv4, IPv6 with its extension headers
+// (extract_ipv6.go), transport.
 
-// Extract fills every word of k from the frame's headers, with 0 for recirc_id and
-// the tunnel words (see Key.Tunnel). It sets f.L3, f.L4 and f.Proto, trims the
-// padding behind an IP datagram, and pulls headers into the private header as far as
-// needed. It returns the reason to drop a malformed frame, or DropDeepHeader if the
-// headers are too long; k is then undefined.
+// Extract sets every word of k from the frame's headers. recirc_id and the tunnel
+// words (see Key.Tunnel) become 0. It sets f.L3, f.L4 and f.Proto, trims the padding
+// behind an IP datagram, and pulls headers into the private header as needed. For a
+// malformed frame it returns the reason to drop the frame, for headers that are too
+// long DropDeepHeader; k is then undefined.
 func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	clear(k[WIPv6Src:])
 	if extractPlain(b, f, k) {
@@ -26,11 +27,11 @@ func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	return extractAny(b, f, k)
 }
 
-// ExtractAll is Extract for the frames of a batch that are not dropped; it stores the
-// reason in Drop. dirty has a bit for each key that may have words other than 0 from
-// WIPv6Src on, before and after the call. Most frames do not set these words, and
-// clearing them each time would cost as much as the rest. special has a bit for each
-// frame that is dropped or has an unfinished offload.
+// ExtractAll calls Extract for all frames of a batch that are not dropped, and stores
+// the reason in Drop. dirty has a bit for each key whose words from WIPv6Src on may
+// not be 0, before the call and after it. Most frames do not set these words, and
+// clearing them each time would take as long as the rest of extraction. special has a
+// bit for each frame that is dropped or has an unfinished offload.
 func ExtractAll(b *packet.Batch, keys *[packet.BatchSize]Key, dirty uint32) (nowDirty, special uint32) {
 	for i := range b.Frames[:min(uint(b.N), packet.BatchSize)] {
 		f, k := &b.Frames[i], &keys[i]
@@ -55,9 +56,9 @@ func ExtractAll(b *packet.Batch, keys *[packet.BatchSize]Key, dirty uint32) (now
 	return dirty, special
 }
 
-// extractPlain is Extract for the common frame: UDP or TCP over IPv4 without options,
-// no fragment, all lengths consistent. It reports false for any other frame. On
-// entry, the words from WIPv6Src on are 0.
+// extractPlain does the work of Extract for common frames: UDP or TCP over IPv4
+// without options, not a fragment, all lengths consistent. It reports false for all
+// other frames. The caller has cleared the words from WIPv6Src on.
 func extractPlain(b *packet.Batch, f *packet.Frame, k *Key) bool {
 	h := f.Header()
 	if len(h) < plainLen {
@@ -104,13 +105,14 @@ func extractPlain(b *packet.Batch, f *packet.Frame, k *Key) bool {
 	return true
 }
 
-// Length of a frame that extractPlain takes, up to the end of the UDP or TCP header.
+// Minimum length of a frame for extractPlain, up to the end of the UDP or TCP header.
 const (
 	plainLen    = packet.EthernetLen + packet.IPv4Len + packet.UDPLen
 	plainTCPLen = packet.EthernetLen + packet.IPv4Len + packet.TCPLen
 )
 
-// extractAny is Extract for any frame. On entry, the words from WIPv6Src on are 0.
+// extractAny does the work of Extract for any frame. The caller has cleared the words
+// from WIPv6Src on.
 func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	h := f.Header()
 	if len(h) < packet.EthernetLen {
@@ -145,12 +147,12 @@ func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	return packet.DropNone
 }
 
-// minEtherType is the lowest EtherType. Lower values are the length of an 802.3
+// minEtherType is the lowest valid EtherType. A lower value is the length of an 802.3
 // frame.
 const minEtherType = 0x600
 
-// reach returns the private header, extended to at least n bytes. It returns the drop
-// reason short if the frame is shorter.
+// reach extends the private header to at least n bytes and returns it. If the frame
+// is shorter than n, it returns the drop reason short.
 func reach(b *packet.Batch, f *packet.Frame, n int, short packet.DropReason) ([]byte, packet.DropReason) {
 	if n > f.Len() {
 		return nil, short
@@ -161,8 +163,8 @@ func reach(b *packet.Batch, f *packet.Frame, n int, short packet.DropReason) ([]
 	return f.Header(), packet.DropNone
 }
 
-// maxTags is the number of VLAN tags that are parsed. The TPID of a third tag is the
-// frame's dl_type.
+// maxTags is the number of VLAN tags that extraction parses. If a frame has a third
+// tag, its TPID becomes dl_type.
 const maxTags = 2
 
 // extractTags parses the headers between the source address and the final EtherType:

@@ -15,7 +15,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// extractAll runs Extract on data with a private header of header bytes.
+// extractAll runs Extract on a frame with these bytes. header is the length of its
+// private header.
 func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
 	var b packet.Batch
 	a.Reset()
@@ -110,7 +111,7 @@ const (
 	db8       = 0x20010db8 << 32
 )
 
-// wellFormed returns frames with the words that their keys must have.
+// wellFormed returns well-formed frames and their expected keys.
 func wellFormed(t testing.TB) []struct {
 	name string
 	data []byte
@@ -180,7 +181,8 @@ func TestExtractWellFormed(t *testing.T) {
 	}
 }
 
-// Extract trims the padding behind the datagram, in the private header and in spans.
+// Extract removes the padding behind the IP datagram, both in the private header and
+// in spans.
 func TestExtractTrims(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	ip := ipv4(17)
@@ -246,7 +248,8 @@ func TestExtractMalformed(t *testing.T) {
 	}
 }
 
-// Frames truncated at every length, and with random bytes changed.
+// Extract and slowExtract give the same results for frames that are truncated at
+// every length or have random bytes changed.
 func TestExtractAgainstTwin(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	rng := rand.New(rand.NewSource(1))
@@ -264,8 +267,8 @@ func TestExtractAgainstTwin(t *testing.T) {
 	}
 }
 
-// ExtractAll gives each frame of a batch the key that Extract gives it, whatever the
-// keys held before.
+// ExtractAll and Extract give each frame of a batch the same key, whatever the keys
+// contained before.
 func TestExtractAll(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	rng := rand.New(rand.NewSource(2))
@@ -329,7 +332,7 @@ func TestExtractAllocatesNothing(t *testing.T) {
 	}
 }
 
-// One op is one frame; each batch has 32 different frames.
+// One operation is one frame. Each batch has 32 different frames.
 func BenchmarkExtract(b *testing.B) {
 	for _, c := range wellFormed(b) {
 		b.Run(c.name, func(b *testing.B) {

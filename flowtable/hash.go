@@ -4,11 +4,12 @@ package flowtable
 
 import "math/bits"
 
-// Hashes use random seeds, one for each word, so that nobody outside can choose keys
-// that collide. The hash multiplies two words at a time, each XORed with its seed,
-// and folds both halves of the product.
+// Hashes of keys use random seeds, one for each word, so that no sender can choose
+// keys that collide. The hash XORs two words with their seeds, multiplies them, and
+// XORs the halves of the product.
 
-// seeds has one seed for each word and two for finish.
+// seeds has one random seed for each key word, and two for the final step of the
+// hash.
 type seeds [KeyWords + 2]uint64
 
 // spread expands one seed to len(s) seeds (splitmix64).
@@ -22,7 +23,7 @@ func spread(seed uint64, s []uint64) {
 	}
 }
 
-// fold multiplies and XORs the halves of the product.
+// fold multiplies a and b and XORs the two halves of the product.
 func fold(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo

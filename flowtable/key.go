@@ -69,8 +69,8 @@ const (
 	wEnd        = WCTDst + 2
 )
 
-// These do not compile if a word has no name, or if their number is odd: a hash
-// takes words in pairs.
+// The build fails if a word has no name. It also fails if the number of words is odd:
+// a hash takes words in pairs.
 var _ = [1]struct{}{}[wEnd-KeyWords]
 var _ = [1]struct{}{}[KeyWords%2]
 
@@ -89,14 +89,15 @@ const EthTypeNone = 0x05ff
 // TunnelWords is the number of words that describe the tunnel of a received frame.
 const TunnelWords = WARPSha - WTunID
 
-// Tunnel returns the key's tunnel words, in place: tun_id, then tun_src and tun_dst
-// of an IPv4 underlay, then those of an IPv6 underlay.
+// Tunnel returns the key's tunnel words without copying: tun_id, then tun_src and
+// tun_dst for an IPv4 underlay, then tun_ipv6_src and tun_ipv6_dst for an IPv6
+// underlay.
 func (k *Key) Tunnel() *[TunnelWords]uint64 { return (*[TunnelWords]uint64)(k[WTunID:WARPSha]) }
 
 // CTWords is the number of words with the result of a ct action.
 const CTWords = KeyWords - WCT
 
-// CT returns the key's ct_* words, in place.
+// CT returns the key's ct_* words without copying.
 func (k *Key) CT() *[CTWords]uint64 { return (*[CTWords]uint64)(k[WCT:]) }
 
 // Recirc returns recirc_id.

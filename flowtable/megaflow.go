@@ -7,15 +7,15 @@ import (
 	"weft/packet"
 )
 
-// Megaflows are found by tuple-space search. One index holds the megaflows of all
-// masks by the hash of masked key and mask. A lookup tries the masks in turn, those
-// with most recent hits first.
+// Megaflows are found by tuple-space search. One index maps hashes to megaflows; a
+// hash covers the mask and the key under the mask. A lookup tries one mask after the
+// other. Masks with the most recent hits come first.
 
-// mask is one mask in use, prepared for the search.
+// mask is a mask in use, in a form that is fast to search.
 type mask struct {
 	key  Key
-	refs uint32 // number of megaflows with the mask; 0: the row is free
-	n    uint32 // number of words that are not 0, rounded up to pairs
+	refs uint32 // number of megaflows with this mask; 0: the row is free
+	n    uint32 // number of non-zero words in the mask, rounded up to an even number
 	hits uint64 // recent hits; sortMasks halves them
 	seed uint64
 	at   [KeyWords]uint8 // indexes of these words
@@ -23,10 +23,10 @@ type mask struct {
 	bits [KeyWords]uint64 // values of these words
 }
 
-// sortEvery is the number of searched frames between two sorts of the masks.
+// sortEvery is the number of searched frames after which the masks are sorted again.
 const sortEvery = 1 << 14
 
-// hash returns the hash of the key under mask m.
+// hash returns the hash of key k under mask m.
 func (c *Cache) hash(m *mask, k *Key) uint32 {
 	acc := m.seed
 	for j := uint32(0); j < m.n && j < KeyWords; j += 2 {
@@ -37,7 +37,8 @@ func (c *Cache) hash(m *mask, k *Key) uint32 {
 	return uint32(c.seeds.finish(acc))
 }
 
-// matches reports whether slot holds a megaflow of mask number row that matches k.
+// matches reports whether slot has a megaflow with mask number row that matches the
+// key k.
 func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	r := &c.m.rows[slot]
 	if r.mask != row {
@@ -52,8 +53,8 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	return diff == 0
 }
 
-// search finds the megaflows of the frames of list, whose digests are known, and
-// enters them into the exact-match cache.
+// search searches the megaflows for the frames in list. digests has the digests of
+// these frames. It enters each found frame into the exact-match cache.
 func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.BatchSize]uint32, n *LookupCounts) {
 	c.searched += uint32(len(list))
 	index := index(c.m.index)
@@ -97,14 +98,15 @@ func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.B
 	}
 }
 
-// fetchRows prefetches the lines that find needs for the frames of list: first those
-// of the index, then those of the megaflows.
+// fetchRows prefetches the cache lines that find will read for the frames in list:
+// first lines of the index, then lines of the megaflows.
 func (c *Cache) fetchRows(list []uint8) {
 	index := index(c.m.index)
 	cpu.Prefetch(&index[0], c.homes[:len(list)])
 	likely := uint(0)
 	for at, i := range list {
-		// Usually there is no megaflow under this mask, or it is the first.
+		// In most cases the first index entry decides: it is empty or has the frame's
+		// megaflow.
 		if e := index[c.homes[at%packet.BatchSize]]; e.value != 0 && e.hash == c.hashes[i%packet.BatchSize] {
 			c.slots[likely%packet.BatchSize] = e.value - 1
 			likely++
@@ -114,8 +116,8 @@ func (c *Cache) fetchRows(list []uint8) {
 	cpu.Prefetch(&c.m.Flows[0], c.slots[:likely])
 }
 
-// find returns the slot of the megaflow of mask number row that matches k, or NoSlot.
-// h is the hash of k under the mask.
+// find returns the slot of the megaflow with mask number row that matches the key k,
+// or NoSlot. h is the hash of k under this mask.
 func (c *Cache) find(row uint32, m *mask, h uint32, k *Key) uint32 {
 	index := index(c.m.index)
 	wrap := uint32(len(index) - 1)
@@ -130,11 +132,11 @@ func (c *Cache) find(row uint32, m *mask, h uint32, k *Key) uint32 {
 	}
 }
 
-// sortMasks orders the masks by recent hits, halves the hits, and recomputes the
-// union after a mask was removed.
+// sortMasks sorts the masks by recent hits and halves the hit counts. If a mask was
+// removed, it also computes the union of all masks again.
 func (c *Cache) sortMasks() {
 	masks := c.m.masks
-	for i := 1; i < len(c.order); i++ { // insertion sort: the order is nearly right already
+	for i := 1; i < len(c.order); i++ { // insertion sort is fast here: the masks are almost sorted
 		for j := i; j > 0 && masks[c.order[j]].hits > masks[c.order[j-1]].hits; j-- {
 			c.order[j], c.order[j-1] = c.order[j-1], c.order[j]
 		}
@@ -147,8 +149,8 @@ func (c *Cache) sortMasks() {
 	}
 }
 
-// acquireMask returns the row of the mask and adds the mask if it is new. It reports
-// false if all rows are in use.
+// acquireMask returns the row of the mask and increments its reference count. It adds
+// a new mask. It reports false if all rows are in use.
 func (c *Cache) acquireMask(key *Key) (row uint32, ok bool) {
 	for _, row := range c.order {
 		if c.m.masks[row].key == *key {
@@ -170,7 +172,7 @@ func (c *Cache) acquireMask(key *Key) (row uint32, ok bool) {
 			m.n++
 		}
 	}
-	m.n = (m.n + 1) &^ 1 // an odd number is padded with word 0 and no bits
+	m.n = (m.n + 1) &^ 1 // an odd number of words is padded with word 0 under an empty mask
 	c.order = append(c.order, row)
 	for at := range key {
 		if key[at]&^c.union[at] != 0 {

@@ -10,19 +10,19 @@ import (
 
 // Sizes are the limits of one worker's cache.
 type Sizes struct {
-	// Megaflows is the number of slots, Exact the number of exact-match entries. Both
-	// are powers of two, Exact at least 8.
+	// Megaflows is the number of megaflow slots. Exact is the number of exact-match
+	// entries. Both are powers of two; Exact is at least 8.
 	Megaflows int `json:"megaflows"`
 	Exact     int `json:"exact"`
-	// Masks is the greatest number of different masks.
+	// Masks is the maximum number of different masks.
 	Masks int `json:"masks"`
-	// Actions is the number of Action records of all megaflows together: a power of
-	// two, at least 4. Equal lists are stored once; a list takes a power of two of
-	// records.
+	// Actions is the number of Action records that all megaflows share: a power of
+	// two, at least 4. Equal lists are stored once. The records of a list are rounded
+	// up to a power of two.
 	Actions int `json:"actions"`
 }
 
-// DefaultSizes suit one worker of a host with some hundred guests.
+// DefaultSizes are sizes for one worker of a host with some hundred guests.
 var DefaultSizes = Sizes{Megaflows: 1 << 18, Exact: 1 << 18, Masks: 128, Actions: 1 << 19}
 
 // Check returns an error that names the first invalid size.
@@ -41,36 +41,39 @@ func (s Sizes) Check() error {
 	return nil
 }
 
-// Limits of Sizes. A hash has 32 bits, and a miss searches all masks.
+// Limits of Sizes. maxSize keeps indexes within the 32 bits of a hash. maxMasks
+// bounds a miss, which searches all masks.
 const (
 	maxSize  = 1 << 26
 	maxMasks = 1 << 12
 )
 
-// NoSlot stands for the absence of a megaflow.
+// NoSlot is the slot number that means "no megaflow".
 const NoSlot = ^uint32(0)
 
 // Flow is the part of a megaflow that a hit writes: half a cache line. The rest is in
-// megaflow. The worker writes it; control reads Packets, Bytes and UsedNS at any
-// time.
+// the type megaflow. The worker writes a Flow; control may read Packets, Bytes and
+// UsedNS at any time.
 type Flow struct {
 	Packets    uint64
-	Bytes      uint64 // of frames as matched, Ethernet header included
-	UsedNS     uint64 // CLOCK_MONOTONIC of the last hit, read once a pass
-	Generation uint32 // odd while installed; every install and remove increments it
+	Bytes      uint64 // bytes of matched frames in their length before any action, Ethernet header included
+	UsedNS     uint64 // time of the last hit (CLOCK_MONOTONIC); the worker reads the clock once a pass
+	Generation uint32 // odd while a megaflow is installed; every install and remove increments it
 	Actions    ActionRef
 }
 
-// megaflow is the part that a search reads, in the order of use.
+// megaflow is the part of a megaflow that a search reads. The fields are in the order
+// in which the search reads them.
 type megaflow struct {
 	mask uint32 // index of its mask
 	_    uint32
 	key  Key                   // the masked key
-	_    [31 - KeyWords]uint64 // a megaflow fills four cache lines: a key of more words does not compile
+	_    [31 - KeyWords]uint64 // padding to four cache lines; the build fails if a key has more words
 }
 
-// Memory is the cache's part of a worker's region, without pointers. The worker owns
-// it. Control reads statistics and, with Read, installed megaflows.
+// Memory is the flow cache's part of a worker's shared memory region. It has no
+// pointers. The worker owns it. Control reads statistics and, with Read, installed
+// megaflows.
 type Memory struct {
 	sizes Sizes
 	head  []head     // one element
@@ -80,23 +83,23 @@ type Memory struct {
 
 	index []indexEntry // megaflows by masked key
 
-	// Exact-match entry i has its signature in Cache.buckets[i/bucketEntries] and its
-	// words of groups in more[i].
+	// more[i] has the group words of exact-match entry i. Its signature is in
+	// Cache.buckets[i/bucketEntries].
 	more []exactMore
 
 	actions     []Action
-	blocks      []actionBlock // index: first action of the block / blockActions
-	actionIndex []indexEntry  // lists by content; the values are blocks
+	blocks      []actionBlock // index: number of the block's first action, divided by blockActions
+	actionIndex []indexEntry  // index from the hash of a list to its block number
 }
 
-// head tells a used region from a fresh one. The pages of a fresh region are not
-// touched.
+// head distinguishes a used region from a fresh one. NewCache does not touch the
+// pages of a fresh region.
 type head struct {
 	used uint32
 	_    [60]byte
 }
 
-// CarveMemory lays out the cache in a region; see shm.Layout.
+// CarveMemory places the cache in a shared memory region; see shm.Layout.
 func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	return Memory{
 		sizes:       s,
@@ -124,14 +127,14 @@ func (m *Memory) empty() {
 	m.head[0].used = 1
 }
 
-// Read returns copies of the megaflow in slot; installed is false for a free slot. It
-// is for control: it allocates and must not run beside a command that changes the
-// slot.
+// Read returns copies of the megaflow in slot. installed is false for a free slot.
+// Only control calls Read: it allocates memory. It must not run concurrently with a
+// command that changes the slot.
 func (m *Memory) Read(slot uint32) (key, mask Key, actions []Action, installed bool) {
 	if int(slot) >= len(m.Flows) {
 		return
 	}
-	f, row := m.Flows[slot], m.rows[slot] // one read: the worker's values are checked below
+	f, row := m.Flows[slot], m.rows[slot] // read once, because the worker may change these values; they are checked below
 	at, n := uint64(f.Actions.at()), uint64(0)
 	if f.Actions != 0 && at/blockActions < uint64(len(m.blocks)) {
 		n = uint64(m.blocks[at/blockActions].length)

@@ -6,8 +6,8 @@ package flowtable
 const (
 	CTCommit uint32 = 1 << iota
 	CTForce
-	// CTNAT translates the frame as its connection was set up. With CTNATSrc or
-	// CTNATDst it also sets up the translation of a new connection.
+	// CTNAT applies the connection's NAT to the frame. With CTNATSrc or CTNATDst it
+	// also sets up NAT for a new connection.
 	CTNAT
 	CTNATSrc
 	CTNATDst
@@ -16,19 +16,22 @@ const (
 	CTPersistent
 	// CTIPv6: the addresses are IPv6.
 	CTIPv6
-	// CTLabel: four OpData follow with the label and its mask.
+	// CTLabel: four OpData actions follow with ct_label and its mask, upper and lower
+	// half each.
 	CTLabel
-	// CTRange: four OpData follow with the lowest and the highest address, upper and
-	// lower half each. An IPv4 address is in the lower 32 bits of the lower half. The
-	// U32 of the first OpData is lowest port 16 | highest port 16.
+	// CTRange: four OpData actions follow with the lowest and the highest NAT
+	// address, upper and lower half each. An IPv4 address is in the lower 32 bits of
+	// the lower half. The U32 of the first OpData has the lowest port (upper 16 bits)
+	// and the highest port (lower 16 bits).
 	CTRange
-	// CTFTP and CTTFTP expect the connections that the tracked connection announces.
+	// CTFTP and CTTFTP add expectations for the data connections that the tracked FTP
+	// or TFTP connection announces.
 	CTFTP
 	CTTFTP
 )
 
-// CTRecords returns the number of actions that OpCT with these bits takes, itself
-// included.
+// CTRecords returns the number of actions that an OpCT with these CT* bits takes,
+// including the OpCT and its OpData.
 func CTRecords(bits uint32) int {
 	n := 1
 	if bits&CTLabel != 0 {
@@ -50,7 +53,7 @@ type CTRequest struct {
 	PortLo, PortHi   uint16
 }
 
-// AppendTo appends the actions that encode r.
+// AppendTo appends the actions that encode request r to list.
 func (r *CTRequest) AppendTo(list []Action) []Action {
 	list = append(list, Action{Op: OpCT, U16: r.Zone, U32: r.Bits, U64: uint64(r.Mark)<<32 | uint64(r.MarkMask)})
 	if r.Bits&CTLabel != 0 {
@@ -66,8 +69,9 @@ func (r *CTRequest) AppendTo(list []Action) []Action {
 	return list
 }
 
-// ReadCT decodes the OpCT at the start of the list and returns the number of actions
-// it takes. Missing actions of a truncated list read as zero.
+// ReadCT decodes the OpCT at the start of the list. It returns the request and the
+// number of actions that it takes. If the list is truncated, missing actions count as
+// zero.
 func ReadCT(list []Action, r *CTRequest) int {
 	a := &list[0]
 	*r = CTRequest{Zone: a.U16, Bits: a.U32, Mark: uint32(a.U64 >> 32), MarkMask: uint32(a.U64)}
