@@ -21,8 +21,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// bystanders are two guests between which checked frames circulate while a third
-// guest attacks.
+// bystanders are two guests that exchange checked frames while a third guest attacks
+// the switch.
 type bystanders struct {
 	load     *vhosttest.Load
 	received atomic.Uint64
@@ -57,7 +57,8 @@ func newBystanders(t *testing.T, d *lab.Daemon, dir string) *bystanders {
 		}
 		return nil
 	})
-	// The flow is added last, because frames to a port that is not up are lost.
+	// The flows are added after the ports are up, because the switch drops frames to
+	// a port that is not up.
 	d.Weft("add-flow", "in_port=a,actions=output:b")
 	d.Weft("add-flow", "in_port=b,actions=output:a")
 	go b.run()
@@ -96,7 +97,8 @@ func (b *bystanders) run() {
 	}
 }
 
-// goOn waits until frames arrive that were sent after the call.
+// goOn waits until the bystanders have received 1,000 more frames, which shows that
+// their traffic continues.
 func (b *bystanders) goOn(t *testing.T) {
 	t.Helper()
 	for from, end := b.received.Load(), time.Now().Add(settle); b.received.Load() < from+1000; time.Sleep(100 * time.Microsecond) {
@@ -109,7 +111,7 @@ func (b *bystanders) goOn(t *testing.T) {
 	}
 }
 
-// hostile is the attacking guest. The switch returns its frames to it.
+// hostile is the attacking guest. A flow returns its frames to it.
 type hostile struct {
 	*vhosttest.Guest
 	front *vhosttest.FrontEnd
@@ -140,7 +142,7 @@ func (h *hostile) close() {
 	h.Close()
 }
 
-// echo waits until the switch has returned a frame.
+// echo sends a frame and waits until the switch has returned it.
 func (h *hostile) echo(t *testing.T) {
 	t.Helper()
 	h.send()
@@ -160,8 +162,8 @@ func (h *hostile) send() {
 	h.Tx[0].Publish()
 }
 
-// closed waits until the switch closes the connection. It calls again, if not nil,
-// meanwhile.
+// closed waits until the switch closes the guest's connection. If again is not nil,
+// closed calls it repeatedly meanwhile.
 func (h *hostile) closed(t *testing.T, what string, again func()) {
 	t.Helper()
 	for end := time.Now().Add(settle); ; {
@@ -179,8 +181,8 @@ func (h *hostile) closed(t *testing.T, what string, again func()) {
 	}
 }
 
-// misdeed is an attack on something other than a ring. harmless means that the guest
-// stays attached.
+// misdeed is an attack on the memory or the vhost-user messages, not on a ring. If
+// harmless is set, the switch must not disconnect the guest.
 type misdeed struct {
 	name     string
 	harmless bool
@@ -233,7 +235,7 @@ func misdeeds() []misdeed {
 			send(t, h, vhosttest.SetVringAddr, addr)
 		}},
 		{"a ring moves while it is in use", false, func(t *testing.T, h *hostile) {
-			v := h.Rx[0].Vring() // place the ring over the other one, whose descriptors have the other direction
+			v := h.Rx[0].Vring() // moves the receive ring onto its own memory with avail and used swapped
 			addr := vhosttest.Pair(1, 0)
 			for _, a := range []uint64{v.Desc, v.Used, v.Avail, 0} {
 				addr = append(addr, vhosttest.Number(a)...)
@@ -269,8 +271,8 @@ func misdeeds() []misdeed {
 }
 
 // A guest attacks its rings, its memory or the vhost-user messages. The switch stops
-// its port with one line in the log and keeps nothing of it in the two processes. Two
-// other guests are not affected.
+// the guest's port with one line in the log, and keeps no open files of the guest.
+// Two other guests are not affected.
 func TestAttacks(t *testing.T) {
 	l := newLab(t)
 	d := l.Host("host").Weftd()
@@ -279,7 +281,8 @@ func TestAttacks(t *testing.T) {
 	d.Weft("add-port", "stalls", "type=vhost-user", "path="+socket+"2")
 	d.Weft("add-flow", "in_port=bad,actions=in_port")
 	b := newBystanders(t, d, l.Dir)
-	// The first frames of a flow may be reordered, which is not the attack's fault.
+	// The first frames of a flow may arrive out of order, so the counters are read
+	// after 2,000 frames.
 	b.goOn(t)
 	b.goOn(t)
 	first := b.totals.Load()
@@ -303,7 +306,7 @@ func TestAttacks(t *testing.T) {
 					attack.Do(h.Tx[0])
 				} else {
 					attack.Do(h.Rx[0])
-					again = h.send // the switch returns a frame into the corrupt ring and notices
+					again = h.send // the switch notices the corrupt ring when it returns a frame into it
 				}
 				b.goOn(t)
 				h.closed(t, fmt.Sprintf("%s, transmit %v, features %#x", attack.Name, transmit, layout), again)
@@ -349,7 +352,7 @@ func TestAttacks(t *testing.T) {
 	t.Logf("%d stops; %d frames of the others in the meantime", stopped, b.received.Load())
 }
 
-// newStalled returns a front end that stops in the middle of its first message.
+// newStalled returns a front end that sends only the start of its first message.
 func newStalled(t *testing.T, socket string) *hostile {
 	t.Helper()
 	f, err := vhosttest.Dial(socket)

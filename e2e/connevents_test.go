@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// A monitor of connections reports the start, the answer and the end of a TCP
-// connection, also after another engine takes over. A monitor of another zone does
-// not report it.
+// A monitor of connection events reports the start, the first answer and the end of a
+// TCP connection, also after another engine has taken over. A monitor of another zone
+// does not report the connection.
 func TestMonitorConnections(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
@@ -34,7 +34,7 @@ func TestMonitorConnections(t *testing.T) {
 	if regexp.MustCompile("connection").MatchString(other.Output()) {
 		t.Errorf("of zone 6:\n%s", other.Output())
 	}
-	// The monitor continues with the next engine.
+	// The monitor continues to report after the engine is replaced.
 	told := len(all.Output())
 	s.weft.KillEngine()
 	s.calls(s.inside, "192.0.2.2", 80, "192.0.2.1")

@@ -11,9 +11,10 @@ import (
 	"weft/api"
 )
 
-// A command sets the limit of the whole table. At the limit, an unanswered connection
-// of the zone with the most of them is evicted. Answered connections and other zones
-// stay. If all connections are answered, no new one begins.
+// A command sets the limit of the connection table. At the limit, a new connection
+// evicts an unanswered connection of the zone with the most unanswered connections.
+// Answered connections and other zones stay. If all connections are answered, new
+// connections are refused.
 func TestConntrackTableLimit(t *testing.T) {
 	const limit = 12
 	s := newTracked(t, `
@@ -31,7 +32,7 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 			}
 		}
 	}
-	// has fails unless the zone reaches n connections.
+	// has fails unless the number of connections in the zone becomes n.
 	has := func(zone, n int) {
 		t.Helper()
 		want := fmt.Sprintf("zone=%d,limit=0,count=%d\n", zone, n)
@@ -52,9 +53,9 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		t.Errorf("ct-get-maxconns: %q", out)
 	}
 
-	begin(3000, 1, 53) // sent alone, because a first frame may arrive behind later ones
+	begin(3000, 1, 53) // sent alone, because the first frame of a flow may arrive behind later frames
 	has(1, 1)
-	begin(3001, 3, 53) // two of these are answered
+	begin(3001, 3, 53) // two of these three connections are answered below
 	has(1, 4)
 	for port := range 2 {
 		if err := outside.Send(craftUDP(t, outsideMAC, insideMAC, "192.0.2.2", "10.0.0.1", 53, 3000+port)); err != nil {
@@ -77,14 +78,14 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		t.Errorf("ct-get-nconns: %q", out)
 	}
 	out := s.weft.Weft("dump-conntrack", "zone=2")
-	for port := 4000 + 50 - (limit - 4); port < 4050; port++ { // the newest connections
+	for port := 4000 + 50 - (limit - 4); port < 4050; port++ { // the newest connections stay
 		if !strings.Contains(out, fmt.Sprintf("sport=%d,", port)) {
 			t.Errorf("the oldest did not go first: no %d in\n%s", port, out)
 		}
 	}
 
-	// Zone 1 outgrows the other zone and loses its own connections; answered ones
-	// stay.
+	// Once zone 1 has the most connections, it loses its own unanswered connections.
+	// Its answered connections stay.
 	begin(5000, 50, 53)
 	eventually(t, func() error {
 		if n := evicted(); n != 100-(limit-4) {
@@ -97,8 +98,8 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		t.Errorf("zone 1, of which 3000 and 3001 were answered:\n%s", out)
 	}
 
-	// flush-conntrack deletes one connection by zone and tuple, then a zone, then
-	// all.
+	// flush-conntrack deletes one connection by zone and tuple, then all connections
+	// of a zone, then all connections.
 	s.weft.Weft("flush-conntrack", "zone=1", "ct_nw_src=10.0.0.1,ct_nw_dst=192.0.2.2,ct_nw_proto=17,ct_tp_src=3000,ct_tp_dst=53")
 	left := s.weft.Weft("dump-conntrack", "zone=1")
 	if n := strings.Count(out, "\n"); strings.Contains(left, "sport=3000,") || !strings.Contains(left, "sport=3001,") || strings.Count(left, "\n") != n-1 {

@@ -12,8 +12,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// craftIP returns a datagram of the protocol from inside to outside, or in the other
-// direction if back is set.
+// craftIP returns an IP datagram from inside to outside, or from outside to inside if
+// back is set.
 func craftIP(t *testing.T, back bool, proto layers.IPProtocol, rest ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	src, dst := insideMAC, outsideMAC
@@ -32,7 +32,7 @@ func craftIP(t *testing.T, back bool, proto layers.IPProtocol, rest ...gopacket.
 	return serialize(t, append([]gopacket.SerializableLayer{frame, ip}, rest...)...)
 }
 
-// sends sends frames from inside, or from outside if they have outside's address.
+// sends sends each frame from the guest that has the frame's source MAC address.
 func (s *tracked) sends(frames ...[]byte) {
 	s.t.Helper()
 	for _, f := range frames {
@@ -46,7 +46,8 @@ func (s *tracked) sends(frames ...[]byte) {
 	}
 }
 
-// counts fails unless the flow with the text reaches the packet count.
+// counts fails unless the packet count of the flow becomes want. The flow is the one
+// whose line in dump-flows contains text.
 func (s *tracked) counts(text string, want uint64) {
 	s.t.Helper()
 	eventually(s.t, func() error {
@@ -57,8 +58,8 @@ func (s *tracked) counts(text string, want uint64) {
 	})
 }
 
-// Commands set single bits of mark and label and leave the other bits. Flows match
-// the bits that they name.
+// An action sets single bits of ct_mark and ct_label and leaves the other bits. A
+// flow matches only the bits that its mask names.
 func TestConntrackMasks(t *testing.T) {
 	const upper, lower = "0x50000000000000000000000000000000/0xf0000000000000000000000000000000", "0x6/0xf"
 	s := newTracked(t, `
@@ -90,9 +91,9 @@ table=1,priority=1,cookie=0x33,udp,ct_state=+est,actions=drop
 	s.counts("cookie=0x32", 1)
 }
 
-// Flows match whether a frame was translated, and the original direction of its
-// connection. Protocols without ports and SCTP are tracked. Segments outside of the
-// window are invalid, unless the check is off.
+// Flows match whether a frame was translated, and the addresses of its connection in
+// the original direction. SCTP and protocols without ports are tracked. TCP segments
+// outside of the window are invalid, unless the window check is off.
 func TestConntrackStates(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -128,14 +129,14 @@ table=5,cookie=0x52,tcp,ct_state=-inv,actions=drop
 	s.sends(serialize(t, six, ip, udp))
 	s.counts("cookie=0x21", 1)
 
-	experiment := gopacket.Payload(strings.Repeat("x", 30)) // protocol 253 is for experiments (RFC 3692)
+	experiment := gopacket.Payload(strings.Repeat("x", 30)) // IP protocol 253 is reserved for experiments (RFC 3692)
 	s.sends(craftIP(t, false, 253, experiment))
 	s.dumped(`253,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=0,dport=0\),reply=\(src=192\.0\.2\.2,dst=10\.0\.0\.1,sport=0,dport=0\),zone=3`)
 	s.sends(craftIP(t, true, 253, experiment))
 	s.counts("cookie=0x31", 1)
 
-	// SCTP opens with INIT and INIT ACK, which has the requested tag (RFC 9260
-	// section 3.3.2).
+	// An SCTP association opens with INIT and INIT ACK. The INIT ACK has the tag that
+	// INIT requested (RFC 9260 section 3.3.2).
 	opening := func(kind layers.SCTPChunkType, tag uint32) *layers.SCTPInit {
 		return &layers.SCTPInit{SCTPChunk: layers.SCTPChunk{Type: kind}, InitiateTag: tag, AdvertisedReceiverWindowCredit: 65536, OutboundStreams: 1, InboundStreams: 1, InitialTSN: 1}
 	}
@@ -164,7 +165,7 @@ table=5,cookie=0x52,tcp,ct_state=-inv,actions=drop
 	s.sends(far(1 << 30))
 	s.counts("cookie=0x51", 1)
 	s.weft.Weft("ct-disable-tcp-seq-chk")
-	s.sends(far(1 << 30)) // the window continues from here
+	s.sends(far(1 << 30)) // the window continues from this sequence number
 	s.counts("cookie=0x52", 4)
 	s.weft.Weft("ct-enable-tcp-seq-chk")
 	s.sends(far(1 << 31))

@@ -16,8 +16,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// tracked is the layout for tests of connection tracking: two guests of one switch,
-// whose addresses each test chooses.
+// tracked is the setup of the connection tracking tests: guests inside and outside of
+// one switch, between which the flows track connections.
 type tracked struct {
 	t               *testing.T
 	weft            *lab.Daemon
@@ -29,9 +29,10 @@ const (
 	outsideMAC = "02:00:00:00:00:02"
 )
 
-// newTracked makes inside with 10.0.0.1 and fd00::1, and outside with 192.0.2.2 and
-// 2001:db8::2. Each has a route to the other's network. Each takes 192.0.2.1,
-// 192.0.2.9, 2001:db8::1 and 2001:db8::9 for the other guest. newTracked adds flows.
+// newTracked starts a switch with the flows and two guests: inside has 10.0.0.1 and
+// fd00::1, outside has 192.0.2.2 and 2001:db8::2. Each guest has a route to the
+// network of the other. Static neighbour entries map the NAT addresses 192.0.2.1,
+// 192.0.2.9, 2001:db8::1 and 2001:db8::9 to the other guest.
 func newTracked(t *testing.T, flows string) *tracked {
 	t.Helper()
 	l := newLab(t)
@@ -47,8 +48,8 @@ func newTracked(t *testing.T, flows string) *tracked {
 	return s
 }
 
-// configure sets routes and neighbours again after the guests' devices were made
-// anew.
+// configure sets the guests' routes and neighbour entries. It is called again after
+// the guests' taps were created anew.
 func (s *tracked) configure() {
 	s.t.Helper()
 	s.inside.Run("ip", "address", "add", "fd00::1/64", "dev", "eth0", "nodad")
@@ -65,8 +66,8 @@ func (s *tracked) configure() {
 	}
 }
 
-// serve answers every TCP connection to host on port with the caller's address and
-// then with every byte received.
+// serve starts a server on host that answers every TCP connection to the port, first
+// with the caller's address and then with every received byte.
 func serve(t *testing.T, host *lab.Host, address string, port int) {
 	t.Helper()
 	host.Start("python3", "-c", fmt.Sprintf(`
@@ -85,8 +86,8 @@ while True:
 `, address, port, address))
 }
 
-// caller connects from host to address and port and returns the address that serve
-// sees.
+// caller connects from host to the server at address and port, and returns the
+// caller's address as the server sees it.
 func caller(host *lab.Host, address string, port int) (string, error) {
 	out, err := host.Try("python3", "-c", fmt.Sprintf(`
 import socket
@@ -97,7 +98,8 @@ c.close()
 	return strings.TrimSpace(out), err
 }
 
-// calls fails unless host reaches the server and the server sees the address from.
+// calls fails unless host can connect to the server and the server sees the caller's
+// address from.
 func (s *tracked) calls(host *lab.Host, address string, port int, from string) {
 	s.t.Helper()
 	eventually(s.t, func() error {
@@ -119,7 +121,7 @@ func (s *tracked) refused(host *lab.Host, address string, port int) {
 	}
 }
 
-// dumped fails unless dump-conntrack prints a line that matches.
+// dumped fails unless dump-conntrack prints a line that matches the pattern.
 func (s *tracked) dumped(pattern string, args ...string) {
 	s.t.Helper()
 	re := regexp.MustCompile("(?m)^" + pattern + "$")
@@ -131,7 +133,8 @@ func (s *tracked) dumped(pattern string, args ...string) {
 	})
 }
 
-// The stateful firewall in ovs-actions(7) works as written.
+// The stateful firewall in the manual page ovs-actions(7) works with the flows as
+// printed there.
 func TestConntrackFirewall(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=1,action=drop
@@ -161,7 +164,7 @@ table=1,in_port=2,ip,ct_state=+trk+est,action=1
 	}
 }
 
-// iperf sends TCP from one guest to another for a second. It fails if nothing
+// iperf runs iperf3 over TCP between two guests for a second. It fails if no data
 // arrives.
 func iperf(from, to *lab.Host, address string) error {
 	f, err := lab.Iperf(from, to, address, 1)
@@ -183,8 +186,8 @@ table=2,in_port=2,ipv6,ct_state=+est,actions=1
 table=2,in_port=2,ipv6,ct_state=+rel,actions=1
 `
 
-// Source translation: the server sees the switch's address, answers return to the
-// client, and ICMP errors reach inside translated back.
+// With source NAT, the server sees the switch's address, answers return to the
+// client, and ICMP errors reach the guest inside with the original addresses.
 func TestConntrackSNAT(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
@@ -217,9 +220,9 @@ except ConnectionRefusedError:
 	}
 }
 
-// A stateful firewall precedes a tunnel. Connections that the guest begins pass VXLAN
-// in both directions; connections of the other side do not. The outer header is never
-// tracked.
+// A stateful firewall precedes a tunnel. Connections that the local guest opens pass
+// the tunnel in both directions, and connections that the remote guest opens do not.
+// The outer header is never tracked.
 func TestConntrackOverTunnel(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("del-flows")
@@ -245,8 +248,8 @@ func TestConntrackOverTunnel(t *testing.T) {
 	}
 }
 
-// alg=ftp lets the data connection pass that a control connection announces. Without
-// it the data connection is refused.
+// With alg=ftp, the data connection that an FTP control connection announces passes.
+// Without alg=ftp, the data connection is refused.
 func TestConntrackFTP(t *testing.T) {
 	for _, alg := range []string{",alg=ftp", ""} {
 		s := newTracked(t, `
@@ -299,9 +302,10 @@ print(socket.create_connection(("192.0.2.2", port), timeout=2).recv(10).decode()
 	}
 }
 
-// Behind source translation, the address that the client announces becomes the
-// switch's, and the server connects to it. Each connection makes several transfers,
-// over IPv4 and IPv6, whose announcements grow or shrink.
+// With source NAT, the switch replaces the address that an FTP client announces by
+// the translated address, and the server connects to the translated address. Each
+// control connection makes several transfers, over IPv4 and IPv6. The announcements
+// become longer or shorter by the translation.
 func TestConntrackFTPThroughSNAT(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -371,7 +375,8 @@ for i in range(6):
 	}
 }
 
-// Fragmented datagrams pass in both directions and through NAT.
+// Fragmented datagrams pass connection tracking in both directions, with and without
+// NAT.
 func TestConntrackFragments(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	ping(t, s.inside, "192.0.2.2", 3, "-s", "4000")
@@ -403,8 +408,8 @@ print("same")
 	})
 }
 
-// Destination translation works, and also together with source translation for a
-// guest that calls its own service (hairpin).
+// Destination NAT works alone. It also works together with source NAT for a guest
+// that calls its own service through the virtual address (hairpin).
 func TestConntrackDNAT(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -441,8 +446,8 @@ func craftUDP(t *testing.T, srcMAC, dstMAC, src, dst string, srcPort, dstPort in
 	return serialize(t, frame, ip, udp, gopacket.Payload("weft"))
 }
 
-// echoes starts a process with one TCP connection that echoes n lines at intervals of
-// 50 ms.
+// echoes starts a process that opens one TCP connection and sends n lines, one every
+// 50 ms. The process checks that the server echoes each line.
 func echoes(host *lab.Host, address string, port, n int) *lab.Process {
 	return host.Start("python3", "-c", fmt.Sprintf(`
 import socket, time
@@ -457,7 +462,8 @@ print("done")
 `, address, port, n))
 }
 
-// Connections through NAT survive the death of either process and a restart of both.
+// Connections through NAT survive a kill of the engine, a kill of the control process
+// and an orderly restart of both.
 func TestConntrackSurvivesKills(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
@@ -470,7 +476,7 @@ func TestConntrackSurvivesKills(t *testing.T) {
 	s.weft.Control().Kill()
 	s.weft.Start()
 	time.Sleep(time.Second)
-	s.weft.Stop() // orderly: the engine and the taps end, too
+	s.weft.Stop() // an orderly stop also ends the engine and removes the taps
 	s.weft.Start()
 	s.inside.Address("eth0", "10.0.0.1/24")
 	s.outside.Address("eth0", "192.0.2.2/24")
@@ -480,7 +486,8 @@ func TestConntrackSurvivesKills(t *testing.T) {
 	}
 }
 
-// The limits, timeouts and other settings of ovs-dpctl's verbs take effect.
+// The limits, timeouts and other settings of the ct commands, as in ovs-dpctl, take
+// effect.
 func TestConntrackSettings(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	s.weft.Weft("ct-set-limits", "default=5", "zone=5,limit=2", "zone=7,limit=0")

@@ -13,8 +13,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// The flows of Open vSwitch's conntrack tutorial work: tracked frames resume in the
-// right table, and only a connection whose SYN came from the left is answered.
+// The flows of Open vSwitch's conntrack tutorial work. Tracked frames resume in the
+// right table, and a connection is answered only if its SYN came from the left host.
 func TestConntrackTutorial(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -31,8 +31,8 @@ table=0, priority=50, ct_state=+trk+est, tcp, in_port=1, actions=2
 	s.dumped(`tcp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=\d+,dport=80\),reply=\(src=192\.0\.2\.2,dst=10\.0\.0\.1,sport=80,dport=\d+\),protoinfo=\(state=TIME_WAIT\)`)
 }
 
-// A TFTP server answers from a new port. alg=tftp makes the answer related to the
-// request, also behind source translation.
+// A TFTP server answers from a new port. With alg=tftp, the answer is a related
+// connection, also with source NAT.
 func TestConntrackTFTP(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -82,9 +82,9 @@ print(s.recv(600)[4:].decode())
 	}
 }
 
-// The options of nat select the translation: with hash the same connection gets the
-// same port again, with random another one, and with persistent a guest keeps its
-// address towards all servers.
+// The options of the action nat select the translated address and port. With hash,
+// the same connection gets the same port again. With random, it gets another port.
+// With persistent, a guest keeps its translated address towards all servers.
 func TestConntrackChoosesTranslation(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -93,8 +93,8 @@ table=0,in_port=1,udp,tp_dst=1002,actions=ct(commit,nat(src=192.0.2.1:20000-2999
 table=0,in_port=1,udp,tp_dst=2048/0xfff0,actions=ct(commit,nat(src=192.0.2.10-192.0.2.250,persistent)),2
 `)
 	raw := s.inside.Raw("eth0")
-	// chosen returns the translated addresses and ports of n connections to the ports
-	// from dport on.
+	// chosen opens n connections to the destination ports from dport on, and returns
+	// their translated addresses and ports.
 	chosen := func(dport, n int) (got []string) {
 		t.Helper()
 		s.weft.Weft("flush-conntrack")
@@ -136,8 +136,8 @@ table=0,in_port=1,udp,tp_dst=2048/0xfff0,actions=ct(commit,nat(src=192.0.2.10-19
 	}
 }
 
-// Flow counters show the effect of a zone from a field, ct_clear, force and invalid
-// frames.
+// Flow counters show the effect of a zone that is read from a field, of ct_clear, of
+// force, and of invalid frames.
 func TestConntrackFields(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -155,7 +155,7 @@ table=3,tcp,ct_state=+new,actions=2
 	send := func(f []byte) {
 		t.Helper()
 		from := inside
-		if f[11] == 2 { // the last byte of outsideMAC
+		if f[11] == 2 { // distinguishes the guests: the last byte of outsideMAC
 			from = outside
 		}
 		if err := from.Send(f); err != nil {
@@ -181,13 +181,13 @@ table=3,tcp,ct_state=+new,actions=2
 	send(out(3000, 53))
 	s.dumped(`udp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=3000,dport=53\),.*,zone=7,mark=5`)
 	send(back(53, 3000))
-	counted(2, "1") // through table 1, where it is no longer tracked
+	counted(2, "1") // counted in table 1 after ct_clear
 	send(back(6000, 5000))
 	s.dumped(`udp,orig=\(src=192\.0\.2\.2,dst=10\.0\.0\.1,sport=6000,dport=5000\),.*,zone=9`)
 	send(out(5000, 6000))
 	s.dumped(`udp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=5000,dport=6000\),.*,zone=9`)
 
-	// A RST segment of a connection that never began is invalid.
+	// A RST segment that belongs to no connection is invalid.
 	frame := crafted(layers.EthernetTypeIPv4)
 	frame.SrcMAC, _ = net.ParseMAC(insideMAC)
 	frame.DstMAC, _ = net.ParseMAC(outsideMAC)

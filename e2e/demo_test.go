@@ -15,7 +15,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// startDemo starts the demonstration as make demo does.
+// startDemo builds and starts the demonstration. Its output goes to the returned
+// file.
 func startDemo(t *testing.T) (cmd *exec.Cmd, output string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -45,7 +46,8 @@ func startDemo(t *testing.T) (cmd *exec.Cmd, output string) {
 	return cmd, output
 }
 
-// noneLeft fails the test if the demonstration has left anything behind.
+// noneLeft fails the test if the demonstration has left namespaces or files behind.
+// The names of both contain the process id pid.
 func noneLeft(t *testing.T, pid int) {
 	t.Helper()
 	prefix := fmt.Sprintf("weft%d-", pid)
@@ -75,7 +77,7 @@ func TestDemo(t *testing.T) {
 	noneLeft(t, cmd.Process.Pid)
 }
 
-// The demonstration cleans up if Ctrl-C interrupts it.
+// If Ctrl-C interrupts the demonstration, it removes its namespaces and files.
 func TestDemoInterrupted(t *testing.T) {
 	cmd, output := startDemo(t)
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {

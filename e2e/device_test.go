@@ -10,7 +10,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// uplinkState waits until the uplink is in a state with the words in its detail.
+// uplinkState waits until the uplink port is in the given state and the state's
+// detail contains the words.
 func uplinkState(t *testing.T, s *site, state, words string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -23,7 +24,7 @@ func uplinkState(t *testing.T, s *site, state, words string) {
 }
 
 // The uplink's device is removed and added again under the same name. Meanwhile the
-// port is failed and says why. It resumes by itself.
+// port is in the state failed and gives the reason. The port then resumes by itself.
 func TestUplinkDeviceRemoved(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -38,7 +39,8 @@ func TestUplinkDeviceRemoved(t *testing.T) {
 		s.peer.Address("u0", peerIP+"/24")
 		s.peer.NoOffloads("u0")
 		uplinkState(t, s, "up", "")
-		// Linux's vxlan device disappeared with its underlying device.
+		// The peer's vxlan device disappeared together with its underlying device, so
+		// the test creates it again.
 		s.peer.Try("ip", "link", "delete", fmt.Sprint("vx", siteVNI))
 		s.peer.Run("ip", "link", "add", fmt.Sprint("vx", siteVNI), "type", "vxlan", "id", fmt.Sprint(siteVNI),
 			"local", peerIP, "remote", hostIP, "dstport", "4789", "dev", "u0")
@@ -48,7 +50,8 @@ func TestUplinkDeviceRemoved(t *testing.T) {
 	}
 }
 
-// The port shows and counts a link that goes down and up, from either end.
+// The uplink port shows and counts that its link goes down and up, whichever end of
+// the cable causes it.
 func TestUplinkLinkFlap(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -64,8 +67,9 @@ func TestUplinkLinkFlap(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// The uplink uses a larger MTU and keeps to a smaller one without a new XDP program,
-// which would reset the link of some cards.
+// If the uplink device's MTU grows, the port uses the larger MTU. If the MTU shrinks,
+// the port obeys the smaller MTU. The XDP program stays the same, because a new
+// program would reset the link of some cards.
 func TestUplinkMTU(t *testing.T) {
 	s := newUnderlay(t)
 	for _, h := range []*lab.Host{s.host, s.peer} {
@@ -87,7 +91,7 @@ func TestUplinkMTU(t *testing.T) {
 	for _, h := range []*lab.Host{s.peer, s.host} {
 		h.Run("ip", "link", "set", "u0", "mtu", fmt.Sprint(underlayMTU))
 	}
-	s.guest.Run("ip", "route", "flush", "cache") // drop the learned path MTU
+	s.guest.Run("ip", "route", "flush", "cache") // forgets the path MTU that the guest's kernel has learned
 	reach(t, s.guest, remoteIP, big...)
 	if now := s.host.Run("ip", "-d", "link", "show", "u0"); !strings.Contains(now, strings.SplitN(program, "\n", 2)[0]) {
 		t.Errorf("another XDP program than %s:\n%s", program, now)
@@ -95,8 +99,7 @@ func TestUplinkMTU(t *testing.T) {
 	uplinkState(t, s, "up", "")
 }
 
-// A BPF link holds the XDP program, so that another tool does not detach it by
-// mistake.
+// A BPF link holds the XDP program, so that no other tool can detach it by mistake.
 func TestUplinkProgramStays(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -106,7 +109,7 @@ func TestUplinkProgramStays(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// An underlay with jumbo frames uses several buffers for a frame.
+// On an underlay with jumbo frames, the uplink receives a frame in several buffers.
 func TestJumboUnderlay(t *testing.T) {
 	s := newUnderlay(t)
 	for _, h := range []*lab.Host{s.host, s.peer} {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e tests the whole switch: the programs of the tree, in network namespaces
-// and with a virtual machine, against Linux's own VXLAN.
+// Package e2e tests the whole switch: the built programs, in network namespaces and
+// with virtual machines, against Linux's own VXLAN.
 package e2e
 
 import (
@@ -17,10 +17,10 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// settle is the time to wait for an immediate effect on a busy machine.
+// settle is the time limit for an effect that is immediate on an idle machine.
 const settle = 30 * time.Second
 
-// silence is the time to wait for a frame that must not arrive.
+// silence is how long a test waits for a frame that must not arrive.
 const silence = 250 * time.Millisecond
 
 func newLab(t *testing.T) *lab.Lab {
@@ -33,8 +33,8 @@ func newLab(t *testing.T) *lab.Lab {
 	return l
 }
 
-// site is the layout of most tests: a guest of a weftd, and a remote guest
-// behind Linux's own VXLAN.
+// site is the setup of most tests: a guest of weftd, and a remote guest behind
+// Linux's own VXLAN.
 //
 //	guest ──tap── weftd ── AF_XDP u0 ══veth══ u0 ── vxlan, bridge ── remote
 //	10.0.0.1      host    172.16.0.1        172.16.0.2   peer     10.0.0.2
@@ -57,7 +57,8 @@ const (
 	guestMAC    = "02:00:00:00:00:01"
 )
 
-// newUnderlay makes a site without a weftd: two hosts, the peer's VXLAN, and remote.
+// newUnderlay creates a site without weftd: the two hosts, the peer's VXLAN device
+// and the remote guest.
 func newUnderlay(t *testing.T) *site {
 	t.Helper()
 	l := newLab(t)
@@ -71,8 +72,8 @@ func newUnderlay(t *testing.T) *site {
 	return s
 }
 
-// newSite makes the whole site with ports uplink, overlay and guest, and a flow in
-// each direction between overlay and guest.
+// newSite creates a complete site: weftd with the ports uplink, overlay and guest,
+// and a flow in each direction between the ports overlay and guest.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := newUnderlay(t)
@@ -85,9 +86,9 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// readdress gives the guest its address again after both processes of the switch
-// ended. Without a holder the kernel removed the tap, and the next weftd made a new
-// one.
+// readdress gives the guest its address again after both processes of the switch have
+// ended. The kernel then removed the tap, because no process had it open, and the
+// next weftd created a new tap without an address.
 func (s *site) readdress() {
 	s.t.Helper()
 	eventually(s.t, func() error { _, err := s.guest.Try("ip", "link", "show", "eth0"); return err })
@@ -96,7 +97,8 @@ func (s *site) readdress() {
 	}
 }
 
-// reach fails the test unless `to` answers a ping of from.
+// reach fails the test unless the address to answers a ping from the guest from
+// within the time settle.
 func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	t.Helper()
 	if err := lab.WaitPing(from, to, settle, args...); err != nil {
@@ -104,7 +106,8 @@ func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	}
 }
 
-// ping fails the test unless each of count pings is answered, at any time.
+// ping sends count pings and fails the test unless each of them is answered, however
+// late.
 func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
 	t.Helper()
 	p, err := lab.Ping(from, to, count, append([]string{"-W", "10"}, args...)...)
@@ -116,7 +119,8 @@ func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
 	}
 }
 
-// flood fails the test unless iperf3 transfers some data.
+// flood runs iperf3 between two guests and fails the test if less than 5 Mbit/s
+// arrive.
 func flood(t *testing.T, from, to lab.Guest, addr string, args ...string) {
 	t.Helper()
 	f, err := lab.Iperf(from, to, addr, 2, args...)
@@ -129,8 +133,8 @@ func flood(t *testing.T, from, to lab.Guest, addr string, args ...string) {
 	}
 }
 
-// eventually waits until f returns nil. After the limit it fails the test with the
-// last error of f.
+// eventually calls f until f returns nil. If the time settle is over, it fails the
+// test with the last error of f.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	var err error
@@ -148,7 +152,8 @@ func flows(d *lab.Daemon) []api.Flow {
 	return list
 }
 
-// packets returns the packet count of the one flow whose line has the text.
+// packets returns the counters of the one flow whose line in dump-flows contains the
+// text.
 func packets(t *testing.T, d *lab.Daemon, text string) (frames, bytes uint64) {
 	t.Helper()
 	found := 0
@@ -181,7 +186,7 @@ func portOf(t *testing.T, d *lab.Daemon, name string) api.Port {
 	return api.Port{}
 }
 
-// drops returns the count of a drop reason, summed over the workers.
+// drops returns the number of frames dropped for a reason, summed over the workers.
 func drops(d *lab.Daemon, reason string) uint64 {
 	var n uint64
 	for _, w := range show(d).Workers {

@@ -15,7 +15,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// dump-flows counts every frame and byte sent, and all forwarded frames arrive.
+// dump-flows counts every sent frame and byte, and all forwarded frames arrive.
 func TestCountsAreExact(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("del-flows")
@@ -26,7 +26,7 @@ func TestCountsAreExact(t *testing.T) {
 
 	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")
 	const count = 1000
-	sizes := map[int]int{1001: 100, 1002: 64, 1003: 1514} // frame size by UDP port
+	sizes := map[int]int{1001: 100, 1002: 64, 1003: 1514} // frame size in bytes by UDP port
 	sent := 0
 	counted := func(more int) {
 		t.Helper()
@@ -51,11 +51,11 @@ func TestCountsAreExact(t *testing.T) {
 			})
 		}
 	}
-	// 100 frames are within a port's share of frames held for control. Afterwards the
-	// flow is cached.
+	// The first 100 frames may wait for control, which is within a port's quota of
+	// such frames. After that the flow is cached, and the rest follows.
 	counted(100)
 	counted(count - 100)
-	// The counters stay as they are: no frame is late.
+	// The counters do not grow any further, because all frames have been counted.
 	time.Sleep(500 * time.Millisecond)
 	if frames, _ := packets(t, s.weft, "tp_dst=1001"); frames != count {
 		t.Errorf("the count went on to %d", frames)
@@ -68,7 +68,7 @@ func TestCountsAreExact(t *testing.T) {
 	}
 }
 
-// send sends frames no faster than a tap's queue and a socket's buffer allow.
+// send sends frames at a rate that a tap's queue and a socket's buffer can absorb.
 func send(t *testing.T, r *lab.Raw, frame []byte, count int) {
 	t.Helper()
 	for i := range count {
@@ -81,9 +81,9 @@ func send(t *testing.T, r *lab.Raw, frame []byte, count int) {
 	}
 }
 
-// received counts the crafted frames that arrive at a socket with UDP destination
-// ports from first to last. It waits for want frames, and then briefly for excess
-// ones.
+// received returns the number of crafted frames that arrive at a raw socket with a
+// UDP destination port from first to last. It waits until want frames have arrived,
+// and then briefly for excess frames.
 func received(t *testing.T, r *lab.Raw, first, last, want int) int {
 	t.Helper()
 	head := udpFrame(t, first, 100)[:14]
@@ -108,8 +108,8 @@ func received(t *testing.T, r *lab.Raw, first, last, want int) int {
 	}
 }
 
-// An empty table forwards nothing. actions=normal makes a learning switch of three
-// taps.
+// An empty flow table forwards nothing. With actions=normal, the switch is a learning
+// switch between three taps.
 func TestLearningSwitch(t *testing.T) {
 	l := newLab(t)
 	d := l.Host("host").Weftd()
@@ -130,7 +130,7 @@ func TestLearningSwitch(t *testing.T) {
 			}
 		}
 	}
-	// The third guest does not see frames between two learned addresses.
+	// The third guest does not receive frames between two learned addresses.
 	third := guests[2].Raw("eth0")
 	ping(t, guests[0], "10.0.0.2", 5)
 	unicast := []byte{2, 0, 0, 0, 0}
@@ -148,12 +148,13 @@ func TestLearningSwitch(t *testing.T) {
 			t.Errorf("unknown destination: %v", err)
 		}
 	}
-	// The switch follows an address that moves: frames to it now leave at g1.
+	// If an address moves to another port, the switch learns the new port: frames to
+	// the address now leave at port g1.
 	if err := guests[2].Raw("eth0").Send(udpFrameFrom(t, craftedDstMAC, 10)); err != nil {
 		t.Fatal(err)
 	}
 	first, port := guests[0].Raw("eth0"), 100
-	eventually(t, func() error { // control learns the address a moment later
+	eventually(t, func() error { // control learns the new port a moment later
 		port++
 		again := udpFrame(t, port, 80)
 		if err := first.Send(again); err != nil {
@@ -167,7 +168,8 @@ func TestLearningSwitch(t *testing.T) {
 		}
 		return nil
 	})
-	// fdb-show lists learned addresses. A flushed address is unknown at once.
+	// fdb-show lists the learned addresses. After fdb-flush, the flushed address is
+	// unknown at once.
 	var learnt []api.MAC
 	d.WeftJSON(&learnt, "fdb-show")
 	if !slices.ContainsFunc(learnt, func(m api.MAC) bool { return m.MAC == "02:00:00:00:00:01" && m.Port == "g1" }) {
@@ -186,7 +188,7 @@ func TestLearningSwitch(t *testing.T) {
 	flood(t, guests[0], guests[1], "10.0.0.2")
 }
 
-// A changed or deleted flow affects cached frames at once.
+// A changed or deleted flow takes effect at once on frames whose flow is cached.
 func TestFlowsChangeUnderTraffic(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -210,7 +212,8 @@ func TestFlowsChangeUnderTraffic(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// Actions rewrite tags and addresses.
+// Actions rewrite VLAN tags and addresses, and the remote guest receives the
+// rewritten frames.
 func TestActionsOnTheWire(t *testing.T) {
 	s := newSite(t)
 	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")

@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// frontend is the part of a vhost-user front end that an attack needs: memory with a
-// ring for each direction, and the messages that set it up. The layout of messages is
-// in QEMU's docs/interop/vhost-user.rst.
+// frontend is a minimal vhost-user front end for attacks: guest memory with a receive
+// and a transmit ring, and the messages that set them up. QEMU's
+// docs/interop/vhost-user.rst has the layout of the messages.
 type frontend struct {
 	t          *testing.T
 	conn       *net.UnixConn
 	mem        []byte
 	memFD      int
-	kick, call [2]int // eventfds of the receive and the transmit ring
+	kick, call [2]int // eventfds of the receive ring (0) and of the transmit ring (1)
 }
 
 // Requests of vhost-user.
@@ -47,10 +47,10 @@ const (
 	featureProtocol = 1 << 30
 
 	frontendMem  = 1 << 20
-	guestBase    = 0x10000 // guest physical address of the memory
+	guestBase    = 0x10000 // guest-physical address of the memory
 	processBase  = 0x7f0000000000
 	ringSize     = 64
-	ringDistance = 0x4000 // distance of the two rings; each has these offsets for avail and used:
+	ringDistance = 0x4000 // bytes between the two rings; avail and used begin at these offsets:
 	availOff     = 0x1000
 	usedOff      = 0x2000
 )
@@ -88,7 +88,7 @@ func newFrontend(t *testing.T, socket string) *frontend {
 	return f
 }
 
-// send sends a message with file descriptors.
+// send sends a vhost-user message with file descriptors.
 func (f *frontend) send(request uint32, payload []byte, fds ...int) {
 	f.t.Helper()
 	msg := le32(request, 1, uint32(len(payload))) // flags 1: protocol version
@@ -101,7 +101,7 @@ func (f *frontend) send(request uint32, payload []byte, fds ...int) {
 	}
 }
 
-// ask sends a message and reads the 64-bit answer.
+// ask sends a vhost-user message and returns the 64-bit value of the reply.
 func (f *frontend) ask(request uint32) uint64 {
 	f.t.Helper()
 	f.send(request, nil)
@@ -113,7 +113,7 @@ func (f *frontend) ask(request uint32) uint64 {
 	return binary.LittleEndian.Uint64(reply[12:])
 }
 
-// attach negotiates and sends memory and rings to the switch.
+// attach negotiates features and sends the memory and the rings to the switch.
 func (f *frontend) attach() {
 	f.t.Helper()
 	f.send(reqSetOwner, nil)
@@ -136,7 +136,7 @@ func (f *frontend) attach() {
 	}
 }
 
-// transmit makes one descriptor available on the transmit ring and kicks.
+// transmit makes one descriptor available on the transmit ring and kicks the switch.
 func (f *frontend) transmit(addr uint64, length uint32, flags, next uint16) {
 	ring := f.mem[ringDistance:]
 	binary.LittleEndian.PutUint64(ring[0:], addr)
@@ -164,8 +164,8 @@ func le64(values ...uint64) []byte {
 	return b
 }
 
-// The switch detaches a guest whose descriptors point outside its memory or whose
-// rings are corrupt, and logs a line. Other guests continue.
+// If a guest's descriptors point outside of its memory, or its rings are corrupt, the
+// switch detaches the guest and logs one line. Other guests continue.
 func TestHostileGuest(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)

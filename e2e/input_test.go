@@ -14,8 +14,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// Wrong input is refused as a whole: exit code 2, one line with the wrong word, and
-// nothing changes.
+// The client refuses wrong input completely: exit code 2, one line that contains the
+// wrong word, and no change of the switch.
 func TestBadInput(t *testing.T) {
 	l := newLab(t)
 	h := l.Host("host")
@@ -80,7 +80,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// A right request that cannot be fulfilled fails with one line and an exit code.
+// A valid request that the switch cannot fulfil fails with one line and the right
+// exit code.
 func TestClearFailures(t *testing.T) {
 	l := newLab(t)
 	h := l.Host("host")
@@ -133,7 +134,8 @@ func TestClearFailures(t *testing.T) {
 	d.Weft("show")
 }
 
-// Malformed frames are dropped and counted by port under their reasons.
+// The switch drops malformed frames of a guest, and counts them for the port under
+// their reasons.
 func TestMalformedFrames(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -182,14 +184,13 @@ func portDrops(t *testing.T, s *site, port, reason string) uint64 {
 	return portOf(t, s.weft, port).Stats.RxDrops[reason]
 }
 
-// Datagrams to the tunnel's UDP port that are no valid VXLAN are dropped under their
-// reasons.
+// Datagrams to the tunnel's UDP port that are not valid VXLAN are dropped and counted
+// under their reasons.
 func TestMalformedTunnelFrames(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
 	wire := s.peer.Raw("u0")
-	// capture takes a good frame off the wire and swaps its addresses. Each case
-	// corrupts a copy.
+	// Each case corrupts a copy of a valid frame.
 	good := capture(t, s)
 	const count = 3
 	for _, c := range []struct {
@@ -218,7 +219,8 @@ func TestMalformedTunnelFrames(t *testing.T) {
 	ping(t, s.guest, remoteIP, 3)
 }
 
-// capture returns a VXLAN frame from the peer to the host as it is on the wire.
+// capture captures a VXLAN frame that the switch sends, and swaps its outer
+// addresses. The result is a valid frame from the peer to the host.
 func capture(t *testing.T, s *site) []byte {
 	t.Helper()
 
@@ -240,7 +242,8 @@ func capture(t *testing.T, s *site) []byte {
 	return f
 }
 
-// cutInner truncates a frame to n bytes and adjusts the outer lengths.
+// cutInner truncates the inner frame so that the whole frame has n bytes, and adjusts
+// the lengths in the outer headers.
 func cutInner(f []byte, n int) []byte {
 	binary.BigEndian.PutUint16(f[16:], uint16(n-14))
 	binary.BigEndian.PutUint16(f[38:], uint16(n-34))
@@ -249,8 +252,8 @@ func cutInner(f []byte, n int) []byte {
 	return f
 }
 
-// An idle daemon sleeps. The test only logs the CPU time, because a busy machine
-// disturbs it.
+// A daemon without traffic sleeps. The test only logs the CPU time, because other
+// work on the machine influences it.
 func TestIdle(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -267,7 +270,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// cpuTicks returns the CPU time of a process in user and kernel mode, in ticks
+// cpuTicks returns the CPU time of a process in user and kernel mode, in clock ticks
 // (proc(5)).
 func cpuTicks(t *testing.T, pid int) int {
 	t.Helper()

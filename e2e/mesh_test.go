@@ -14,14 +14,15 @@ import (
 	"weft/e2e/lab"
 )
 
-// mesh is five weft hosts on one segment. Each host has a tunnel of three VNIs to all
-// others and a guest in each VNI. The guests' addresses are the same in every VNI.
+// mesh is five hosts with weft on one network segment. Each host has a tunnel for
+// three VNIs to all other hosts, and a guest in each VNI. The guests' addresses are
+// the same in every VNI.
 //
 //	guest v-i: VNI 100+v, 10.0.0.i, 02:00:00:00:00:0i     host i: 172.16.0.i
 type mesh struct {
 	t      *testing.T
 	weft   []*lab.Daemon
-	guests [][]*lab.Host // by VNI, then by host
+	guests [][]*lab.Host // guests by VNI, then by host
 }
 
 const (
@@ -64,13 +65,13 @@ func (m *mesh) vtep(i int) string    { return fmt.Sprint("172.16.0.", i+1) }
 func (m *mesh) address(i int) string { return fmt.Sprint("10.0.0.", i+1) }
 func (m *mesh) mac(i int) string     { return fmt.Sprintf("02:00:00:00:00:%02x", i+1) }
 
-// attach attaches guest i of VNI v to host at.
+// attach attaches guest i of VNI v to the host with number at.
 func (m *mesh) attach(v, i, at int) {
 	m.weft[at].Tap(m.guests[v][i], m.mac(i), m.address(i)+"/24", guestMTU, fmt.Sprint("vni=", 100+v))
 }
 
-// announce makes a guest announce its address by gratuitous ARP, as hypervisors do
-// for a migrated machine (RFC 5227 section 3).
+// announce makes a guest announce its address by gratuitous ARP (RFC 5227 section 3),
+// as hypervisors do for a migrated machine.
 func (m *mesh) announce(v, i int) {
 	m.t.Helper()
 	src, _ := net.ParseMAC(m.mac(i))
@@ -99,7 +100,8 @@ func TestMesh(t *testing.T) {
 				t.Errorf("%s reached another VNI: %+v, %v", from, p, err)
 			}
 		}
-		// A flow that names the port of another VNI does cross.
+		// A flow whose action outputs to a port of another VNI forwards frames into
+		// that VNI.
 		m.weft[0].Weft("add-flow", "priority=40000,in_port=g0-0,arp,arp_tpa=10.0.0.99,actions=output:g1-0")
 		wire := m.guests[1][0].Raw("eth0")
 		m.guests[0][0].Try("ping", "-c", "1", "-W", "1", "10.0.0.99")
@@ -113,8 +115,8 @@ func TestMesh(t *testing.T) {
 	t.Run("guests move", m.moves)
 }
 
-// answered checks that the host answers ARP requests for known addresses itself and
-// sends them to no other host.
+// answered checks that a host answers ARP requests for known addresses itself and
+// does not send them to other hosts.
 func (m *mesh) answered(t *testing.T) {
 	asker, other := m.guests[0][0], m.guests[0][2].Raw("eth0")
 	asker.Run("ip", "neighbour", "flush", "dev", "eth0")
@@ -130,8 +132,9 @@ func (m *mesh) answered(t *testing.T) {
 	}
 }
 
-// moves moves guest 1 from host to host while two others ping it. Pings are lost
-// until the guest's announcement has reached the others; each may lose three more.
+// moves moves guest 1 from host to host while two other guests ping it. Pings may be
+// lost until the announcement of guest 1 has reached both. Each of the two guests may
+// lose three more pings for each move.
 func (m *mesh) moves(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	const count = 150
@@ -166,7 +169,7 @@ func (m *mesh) moves(t *testing.T) {
 			t.Errorf("pinger %d: %d of %d pings lost, at most %d of %d may be", i, sent-received, sent, allowed, count)
 		}
 	}
-	for v := range meshVNIs { // guests of other VNIs with the same addresses have not moved
+	for v := range meshVNIs { // the guests with the same addresses in other VNIs are still at their old host
 		reach(t, m.guests[v][2], m.address(1))
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 // checksumErrors returns the number of errors that a guest's kernel has counted, in
 // IPv4 and IPv6: datagrams with a wrong checksum, and IP headers with errors. cat is
-// the command that prints a file of the guest.
+// the guest's command that prints a file.
 func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 	t.Helper()
 	read := func(path string) string {
@@ -28,7 +28,8 @@ func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 		}
 		return out
 	}
-	// /proc/net/snmp has a line of names and a line of values for each protocol.
+	// In /proc/net/snmp, each protocol has a line of counter names, followed by a
+	// line of values.
 	lines := strings.Split(read("/proc/net/snmp"), "\n")
 	for i := 0; i+1 < len(lines); i += 2 {
 		names, values := strings.Fields(lines[i]), strings.Fields(lines[i+1])
@@ -52,16 +53,16 @@ func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 	return total
 }
 
-// Large frames and unfinished checksums of a tap cross the overlay to Linux's own
-// vxlan device and back. They also cross to a tap without offloads. Every receiver
-// finds every checksum right.
+// Large frames and frames with unfinished checksums cross the overlay from a tap to
+// Linux's own vxlan device and back. They also reach a tap without offloads. Every
+// receiver gets valid checksums.
 func TestOffloads(t *testing.T) {
 	offloads(t, newSite(t))
 }
 
-// The overlay also works with an AF_PACKET uplink. Linux's vxlan device does not have
-// to segment frames or complete checksums before the wire. So large frames and
-// partial checksums arrive at the uplink.
+// The overlay also works with an AF_PACKET uplink. In this case Linux's vxlan device
+// may send large frames and unfinished checksums over the veth, and the uplink
+// receives them as they are.
 func TestOffloadsPacket(t *testing.T) {
 	s := newUnderlay(t)
 	s.peer.Run("ethtool", "-K", "u0", "tx", "on", "tso", "on", "gso", "on")
@@ -88,7 +89,7 @@ func offloads(t *testing.T, s *site) {
 	reach(t, plain, "fd00::1")
 	before := map[string]int{}
 	for _, g := range []*lab.Host{s.guest, s.remote, plain} {
-		before[g.Name] = checksumErrors(t, g, "cat") // errors so far: bridges send faulty frames while they start
+		before[g.Name] = checksumErrors(t, g, "cat") // errors so far: bridges send some faulty frames while they start
 	}
 
 	flood(t, s.guest, s.remote, remoteIP)
@@ -121,7 +122,8 @@ func offloads(t *testing.T, s *site) {
 	}
 }
 
-// A guest whose frames do not fit into the tunnel learns the path MTU.
+// If a guest's frames are too large for the tunnel, the guest learns the path MTU
+// from ICMP.
 func TestPathMTU(t *testing.T) {
 	s := newUnderlay(t)
 	for _, h := range []*lab.Host{s.host, s.peer} {
@@ -157,8 +159,9 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// Datagrams that an application sends as one (UDP_SEGMENT) arrive separately and
-// unchanged, at a guest of Linux and at one that takes them joined.
+// Datagrams that an application sends with a single UDP_SEGMENT call arrive
+// separately and unchanged. The receivers are a guest of Linux, and a guest whose
+// device accepts joined datagrams.
 func TestUDPSegmentation(t *testing.T) {
 	s := newSite(t)
 	second := s.lab.Host("second")

@@ -10,16 +10,17 @@ import (
 	"weft/e2e/lab"
 )
 
-// fabric is an overlay of five hosts on one segment: three of weft, two of Linux's
-// own VXLAN with bridge fdb append. Every host has a list of all others and
-// replicates broadcasts to them. All hosts learn the places of addresses.
+// fabric is an overlay of five hosts on one network segment: three hosts with weft,
+// and two hosts with Linux's own VXLAN and bridge fdb append. Each host has a list of
+// all other hosts and replicates broadcasts to them. All hosts learn behind which
+// host a MAC address is.
 //
 //	guest i: 10.0.0.i, 02:00:00:00:00:0i     host i: 172.16.0.i
 type fabric struct {
 	t      *testing.T
 	lab    *lab.Lab
 	hosts  []*lab.Host
-	weft   []*lab.Daemon // nil for a Linux host
+	weft   []*lab.Daemon // nil for a host with Linux's VXLAN
 	guests []*lab.Host
 }
 
@@ -63,7 +64,7 @@ func newFabric(t *testing.T) *fabric {
 func (f *fabric) vtep(i int) string    { return fmt.Sprint("172.16.0.", i) }
 func (f *fabric) address(i int) string { return fmt.Sprint("10.0.0.", i) }
 
-// others returns the addresses of all hosts except i.
+// others returns the underlay addresses of all hosts except host i.
 func (f *fabric) others(i int) (list []string) {
 	for j := 1; j <= fabricHosts; j++ {
 		if j != i {
@@ -73,7 +74,7 @@ func (f *fabric) others(i int) (list []string) {
 	return list
 }
 
-// linux sets up host i with guest i and Linux's VXLAN.
+// linux sets up host i with Linux's own VXLAN and guest i.
 func (f *fabric) linux(i int) {
 	h, vx := f.hosts[i-1], fmt.Sprint("vx", siteVNI)
 	h.LinuxVTEP(f.guests[i-1], f.address(i)+"/24", siteVNI, guestMTU, "u0", f.vtep(i), f.others(i)[0])
@@ -82,13 +83,13 @@ func (f *fabric) linux(i int) {
 	}
 }
 
-// attach attaches guest g to host i, a host of weft.
+// attach attaches guest g to host i, which runs weft.
 func (f *fabric) attach(g, i int) {
 	f.weft[i-1].Tap(f.guests[g-1], fmt.Sprintf("02:00:00:00:00:%02x", g), f.address(g)+"/24", guestMTU)
 }
 
-// Every guest reaches every other, first by replication and then by learned
-// addresses.
+// Every guest reaches every other guest: first its frames are replicated to all
+// hosts, then they follow learned addresses.
 func TestOverlayOfFiveHosts(t *testing.T) {
 	f := newFabric(t)
 	for i, g := range f.guests {
@@ -131,7 +132,7 @@ func TestOverlayOfFiveHosts(t *testing.T) {
 				f.weft[i].TryWeft("del-port", f.guests[1].Name)
 			}
 			f.attach(2, to)
-			reach(t, f.guests[1], f.address(5)) // the first frame teaches all hosts the new place
+			reach(t, f.guests[1], f.address(5)) // the first frame of the moved guest teaches all hosts its new place
 			for _, from := range []int{1, 3, 4, 5} {
 				reach(t, f.guests[from-1], f.address(2))
 			}
@@ -145,8 +146,8 @@ func (f *fabric) arrived(i int) uint64 {
 	return portOf(f.t, f.weft[i-1], "overlay").Stats.RxPackets
 }
 
-// Two overlays with different VNIs on the same hosts are isolated, whatever addresses
-// they use.
+// Two overlays with different VNIs on the same hosts are isolated from each other,
+// even if they use the same addresses.
 func TestOverlaysAreIsolated(t *testing.T) {
 	f := newFabric(t)
 	other := siteVNI + 1

@@ -17,12 +17,14 @@ import (
 	"weft/e2e/lab"
 )
 
-// The files testdata/ovs/*.play record commands and the answers of ovs-ofctl and a
-// switch of Open vSwitch. weft must give the same answers. A line that begins with $
-// is a command without the bridge; the lines below are its answer. The answer of a
-// refused command is "refused". A line that begins with < adds text to the file that
-// the command reads. "# differs: REASON" before a command means that weft's answer
-// differs on purpose; it follows behind "weft:".
+// The files testdata/ovs/*.play are recordings of commands and of the answers of
+// ovs-ofctl and an Open vSwitch switch. weft must give the same answers.
+//
+// A line that begins with $ is a command, without the name of the bridge. The lines
+// below it are the answer, or the word "refused" if Open vSwitch refuses the command.
+// A line that begins with < is text of the file that the command reads. The comment
+// "# differs: REASON" before a command means that weft answers differently on
+// purpose. In this case weft's answer follows after "weft:".
 //
 // To record again, use a bridge br0 with datapath_type=dummy, dummy ports 1 to 4 and
 // no controller:
@@ -30,10 +32,10 @@ import (
 //	go test ./e2e -run TestAsOVS -record-ovs unix:DIR/br0.mgmt
 var recordOVS = flag.String("record-ovs", "", "record what the switch of this connection answers")
 
-// play is one recording.
+// play is one recording of commands and answers.
 type play struct {
 	file    string
-	version string // version of OpenFlow; groups, meters and some actions depend on it
+	version string // OpenFlow version, on which groups, meters and some actions depend
 	steps   []playStep
 }
 
@@ -115,7 +117,8 @@ func readPlay(t *testing.T, file string) *play {
 	return p
 }
 
-// words splits a command like a shell; it supports single quotes.
+// words splits the step's command into words as a shell does, with support for single
+// quotes.
 func (s *playStep) words() (words []string) {
 	for i, part := range strings.Split(s.command, "'") {
 		if i%2 == 1 {
@@ -127,7 +130,8 @@ func (s *playStep) words() (words []string) {
 	return words
 }
 
-// run runs the commands with weft and compares the answers.
+// run runs the commands of a recording with weft and compares the answers with the
+// recorded ones.
 func (p *play) run(t *testing.T, d *lab.Daemon) {
 	for i := range p.steps {
 		s := &p.steps[i]
@@ -173,8 +177,8 @@ var (
 	header  = regexp.MustCompile(`^(NXST_|OFPST_|OFPT_)\w+ reply( \(\w+\.\w+\))? \(xid=\w+\):`)
 )
 
-// normalized returns the lines of an answer without times, sorted if the switch gives
-// them no order.
+// normalized returns the lines of an answer without times. It sorts the lines if the
+// switch does not define their order.
 func normalized(out string, failed bool) []string {
 	if failed {
 		return []string{"refused"}
@@ -190,11 +194,13 @@ func normalized(out string, failed bool) []string {
 	return lines
 }
 
-// Traces of both switches send the frame to the same ports in the same order. The
-// actions may be written differently. The megaflows have the same fields, or a
-// comment that begins with "# megaflow" says why not.
+// The traces of weft and of Open vSwitch must send the frame to the same ports in the
+// same order, but may write the actions differently. The megaflows must have the same
+// fields. If they do not, a comment that begins with "# megaflow" in the recording
+// gives the reason.
 
-// traced returns the lines of a trace that show the result for the frame.
+// traced returns the lines of a trace's output that show the result: the megaflow and
+// the datapath actions.
 func traced(out string) (lines []string) {
 	for _, line := range strings.Split(out, "\n") {
 		if strings.HasPrefix(line, "Megaflow:") || strings.HasPrefix(line, "Datapath actions:") {
@@ -209,11 +215,11 @@ var (
 	portWord  = regexp.MustCompile(`^\d+$`)
 )
 
-// localPort is the number of the recorded switch's own interface. weft has no such
-// port.
+// localPort is the port number of the bridge's own interface in the recordings. weft
+// has no such port.
 const localPort = "100"
 
-// sentTo returns the ports among datapath actions.
+// sentTo returns the port numbers in the datapath actions of a trace.
 func sentTo(lines []string) (ports []string) {
 	_, actions, _ := strings.Cut(lines[len(lines)-1], ": ")
 	for bracketed.MatchString(actions) {
@@ -227,8 +233,8 @@ func sentTo(lines []string) (ports []string) {
 	return ports
 }
 
-// lookedAt returns the fields of a megaflow, without the fields that Open vSwitch
-// always includes.
+// lookedAt returns the fields of the megaflow of a trace, without the fields that
+// Open vSwitch always includes.
 func lookedAt(lines []string) (fields []string) {
 	_, megaflow, _ := strings.Cut(lines[0], ": ")
 	for _, field := range strings.Split(megaflow, ",") {
@@ -240,7 +246,7 @@ func lookedAt(lines []string) (fields []string) {
 	return fields
 }
 
-// says reports whether one of the step's comments begins with word.
+// says reports whether one of the comments before the command begins with word.
 func (s *playStep) says(word string) bool {
 	return slices.ContainsFunc(s.comments, func(c string) bool { return strings.HasPrefix(c, word) })
 }
@@ -251,7 +257,7 @@ func (s *playStep) compareTraces(t *testing.T, got []string) {
 		t.Fatalf("weft %s: %q beside %q", s.command, got, s.answer)
 	}
 	ours, theirs := sentTo(got), sentTo(s.answer)
-	if s.says("# order") { // a flood has no order
+	if s.says("# order") { // the order of flooded ports is not defined
 		slices.Sort(theirs)
 	}
 	if !slices.Equal(ours, theirs) {
@@ -265,7 +271,8 @@ func (s *playStep) compareTraces(t *testing.T, got []string) {
 
 // Recording.
 
-// record runs the commands with ovs-ofctl and writes the answers.
+// record runs the commands of a recording with ovs-ofctl and writes the answers to
+// the file.
 func (p *play) record(t *testing.T) {
 	for _, clear := range []string{"del-flows", "del-groups", "del-meters"} {
 		if out, err := p.ofctl(clear); err != nil && !(p.version == "OpenFlow10" && clear != "del-flows") {
@@ -289,7 +296,8 @@ func (p *play) record(t *testing.T) {
 	}
 }
 
-// ofctl runs ovs-ofctl with the switch's name behind the verb.
+// ofctl runs ovs-ofctl with the bridge's name after the first word, and returns its
+// output.
 func (p *play) ofctl(words ...string) (string, error) {
 	at := slices.IndexFunc(words, func(w string) bool { return !strings.HasPrefix(w, "-") })
 	args := append([]string{"--no-names", "-O", p.version}, words[:at+1]...)

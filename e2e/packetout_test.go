@@ -12,8 +12,9 @@ import (
 	"weft/api"
 )
 
-// packet-out sends a frame by its actions or through the tables. The frame counts for
-// the flows, and normal learns from it, but no port counts it as received.
+// The command packet-out sends a frame by its actions or through the flow tables. The
+// flows count the frame, and the action normal learns its source address, but no port
+// counts it as received.
 func TestPacketOut(t *testing.T) {
 	s := newSite(t)
 	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")
@@ -60,14 +61,15 @@ func TestPacketOut(t *testing.T) {
 		t.Errorf("of a port without flows: %+v", sent)
 	}
 
-	// The frame continues after connection tracking like a frame from a port.
+	// A frame of packet-out continues after connection tracking like a frame from a
+	// port.
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,ct_state=-trk,actions=ct(table=7)")
 	s.weft.Weft("add-flow", "table=7,ct_state=+new+trk,udp,actions=ct(commit),output:overlay")
 	three := udpFrame(t, 2003, 100)
 	s.weft.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(three)+",actions=TABLE")
 	arrives("remote, tracked", is(three))
 
-	// The actions learn and normal learn from the frame.
+	// The actions learn and normal learn from a frame of packet-out.
 	s.weft.Weft("del-flows")
 	s.weft.Weft("add-flow", "table=1,actions=learn(table=2,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),normal")
 	s.weft.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(three)+",actions=resubmit(,1)")
@@ -84,7 +86,8 @@ func TestPacketOut(t *testing.T) {
 	}
 }
 
-// A capture of the controller shows the frames that flows send to it.
+// A capture of the port controller shows the frames that flows send to the
+// controller.
 func TestCaptureController(t *testing.T) {
 	l := newLab(t)
 	d := l.Host("host").Weftd()
@@ -94,7 +97,7 @@ func TestCaptureController(t *testing.T) {
 	frame := udpFrame(t, 1003, 300)
 	d.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(frame)+",actions=TABLE")
 	out := finished(t, p)
-	_, value, _ := strings.Cut(out, "\n") // skip the first line, which describes the capture
+	_, value, _ := strings.Cut(out, "\n") // skips the first line, which describes the capture
 	var f api.Captured
 	if err := json.NewDecoder(strings.NewReader(value)).Decode(&f); err != nil {
 		t.Fatalf("%v in %s", err, out)

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// pingGap is the interval of the pings that measure an outage.
+// pingGap is the interval between the pings that measure an outage of the switch.
 const pingGap = 50 * time.Millisecond
 
-// steadyPings counts the answers to background pings, one each pingGap, and returns
-// the length of the switch's outage.
+// steadyPings returns the length of an outage: the number of unanswered pings in the
+// output of ping times pingGap.
 func steadyPings(t *testing.T, output string, sent int) (outage time.Duration) {
 	t.Helper()
 	_, rest, ok := strings.Cut(output, "packets transmitted, ")
@@ -27,8 +27,8 @@ func steadyPings(t *testing.T, output string, sent int) (outage time.Duration) {
 	return time.Duration(sent-received) * pingGap
 }
 
-// Known flows forward while control is dead. The next control continues with all
-// state, and the counters continue.
+// Known flows are forwarded while control is dead. The next control continues with
+// the complete state, and no counter starts again at zero.
 func TestKillControl(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
@@ -53,7 +53,7 @@ func TestKillControl(t *testing.T) {
 	steady := s.guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "10", "-c", strconv.Itoa(pings), remoteIP)
 	time.Sleep(500 * time.Millisecond)
 	s.weft.Control().Kill()
-	send(t, tap, frame, count) // control is dead
+	send(t, tap, frame, count) // sent while control is dead
 	time.Sleep(500 * time.Millisecond)
 	if n := received(t, remote, 1001, 1001, 2*count); n != 2*count {
 		t.Errorf("%d frames arrived with control dead, want %d", n, 2*count)
@@ -73,13 +73,13 @@ func TestKillControl(t *testing.T) {
 	if out := steadyPings(t, steady.Output(), pings); out != 0 {
 		t.Errorf("pings were lost for %v while control was away", out)
 	}
-	// The new control works: it accepts new flows and ports.
+	// The new control process accepts new flows and ports.
 	s.weft.Weft("del-flows", "in_port=guest")
 	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
 	reach(t, s.guest, remoteIP)
 }
 
-// Control replaces a dead engine, and connections survive.
+// Control replaces a dead engine, and TCP connections through the switch survive.
 func TestKillEngine(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
@@ -116,7 +116,7 @@ func TestKillEngine(t *testing.T) {
 	if err := tcp.Wait(60 * time.Second); err != nil {
 		t.Errorf("the TCP connection did not live on: %v\n%s", err, tcp.Output())
 	}
-	// The counters continue.
+	// The counters continue after the engine is replaced.
 	send(t, tap, frame, count)
 	eventually(t, func() error {
 		if got, _ := packets(t, s.weft, "tp_dst=1001"); got != 2*count {
@@ -124,7 +124,7 @@ func TestKillEngine(t *testing.T) {
 		}
 		return nil
 	})
-	// The replacement works repeatedly.
+	// The engine can be replaced repeatedly.
 	for range 3 {
 		s.weft.KillEngine()
 		time.Sleep(200 * time.Millisecond)
@@ -132,7 +132,7 @@ func TestKillEngine(t *testing.T) {
 	}
 }
 
-// Ports and flows survive a restart, orderly or not.
+// Ports and flows survive a restart of weftd, after an orderly end and after a kill.
 func TestStateSurvivesRestart(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "table=2,priority=7,cookie=0xabc,tcp,nw_dst=10.1.0.0/16,tp_dst=80,actions=drop")

@@ -16,11 +16,11 @@ import (
 	"weft/e2e/lab"
 )
 
-// The cases of Linux's own selftests of VXLAN forwarding
-// (tools/testing/selftests/net/forwarding: vxlan_bridge_1d.sh,
-// vxlan_bridge_1d_port_8472.sh, vxlan_reserved.sh) hold for weft next to Linux's
-// vxlan device. Cases about the bridge's own configuration (the VLAN to VNI mapping
-// of vxlan_bridge_1q.sh, vxlan_fdb_veto.sh, q-in-vni) do not apply here.
+// The cases of Linux's own selftests of VXLAN forwarding hold for weft with a peer
+// that has Linux's vxlan device (tools/testing/selftests/net/forwarding:
+// vxlan_bridge_1d.sh, vxlan_bridge_1d_port_8472.sh, vxlan_reserved.sh). Cases about
+// the configuration of Linux's bridge do not apply to weft (the VLAN to VNI mapping
+// of vxlan_bridge_1q.sh, vxlan_fdb_veto.sh, q-in-vni).
 func TestLinuxForwardingCases(t *testing.T) {
 	s := newSite(t)
 	c := &forwarding{site: s, wire: s.peer.Raw("u0"), guestWire: s.guest.Raw("eth0"), port: 4789}
@@ -49,11 +49,12 @@ type forwarding struct {
 	port            int
 }
 
-// others are remotes without a host. Their neighbours are configured, so that the
-// wire shows frames replicated to them.
+// others are addresses of remotes that do not exist. The host has neighbour entries
+// for them, so that frames to them appear on the wire.
 var others = []string{"172.16.0.3", "172.16.0.4"}
 
-// overlay adds the overlay port again with options, under action normal.
+// overlay deletes the overlay port and adds it again with the given options. All
+// frames get the action normal.
 func (c *forwarding) overlay(options ...string) {
 	c.t.Helper()
 	c.weft.TryWeft("del-port", "overlay")
@@ -66,8 +67,9 @@ func (c *forwarding) overlay(options ...string) {
 		"remote=" + strings.Join(append([]string{peerIP}, others...), ",")}, options...)...)
 }
 
-// to waits for a tunnel datagram to a remote whose inner frame satisfies match, and
-// returns the outer IP header.
+// to waits for a tunnel datagram to the address remote whose inner frame satisfies
+// match. It returns the datagram from the outer IP header on. The result is false if
+// no such datagram appears within the time limit.
 func (c *forwarding) to(t *testing.T, limit time.Duration, remote string, match func(inner []byte) bool) ([]byte, bool) {
 	ip := net.ParseIP(remote).To4()
 	f, err := c.wire.Match(limit, func(f []byte) bool {
@@ -80,8 +82,8 @@ func (c *forwarding) to(t *testing.T, limit time.Duration, remote string, match 
 	return f[14:], true
 }
 
-// own returns a frame from the guest to mac with a number in it, and a function that
-// recognizes the frame.
+// own returns a frame from the guest to mac that contains the number, and a function
+// that recognizes this frame.
 func own(t *testing.T, mac string, number int) ([]byte, func([]byte) bool) {
 	frame := udpFrameFrom(t, guestMAC, number)
 	dst, err := net.ParseMAC(mac)
@@ -97,7 +99,7 @@ func (c *forwarding) remoteMAC() string {
 	return strings.TrimSpace(out)
 }
 
-// flood: a frame to an unknown address goes to every remote once.
+// flood checks that a frame to an unknown address goes to every remote once.
 func (c *forwarding) flood(t *testing.T) {
 	for n, mac := range []string{"02:00:00:00:0e:01", "ff:ff:ff:ff:ff:ff"} {
 		frame, same := own(t, mac, 7200+n)
@@ -112,7 +114,8 @@ func (c *forwarding) flood(t *testing.T) {
 	}
 }
 
-// unicast: a frame to a learned address goes to its VTEP only.
+// unicast checks that a frame to a learned address goes only to the VTEP of this
+// address.
 func (c *forwarding) unicast(t *testing.T) {
 	ping(t, c.remote, guestIP, 1)
 	frame, same := own(t, c.remoteMAC(), 7210)
@@ -127,15 +130,16 @@ func (c *forwarding) unicast(t *testing.T) {
 	}
 }
 
-// icmp reports whether an inner frame is a ping.
+// icmp reports whether an inner frame is ICMP over IPv4, such as a ping.
 func icmp(inner []byte) bool {
 	return len(inner) > 34 && inner[12] == 8 && inner[13] == 0 && inner[23] == 1
 }
 
-// outerOf pings with further arguments and returns the outer IP header of a ping.
+// outerOf pings from the guest with more arguments of ping, and returns the outer IP
+// header of one of the pings.
 func (c *forwarding) outerOf(t *testing.T, args ...string) []byte {
 	t.Helper()
-	wire := c.peer.Raw("u0") // a new socket, without earlier frames
+	wire := c.peer.Raw("u0") // a new socket, which has not queued earlier frames
 	ping(t, c.guest, remoteIP, 1, args...)
 	was := c.wire
 	c.wire = wire
@@ -174,8 +178,8 @@ func (c *forwarding) tos(t *testing.T) {
 	}
 }
 
-// ecnEncap: the outer ECN field equals the inner one (RFC 6040 section 4.1), whatever
-// the TOS.
+// ecnEncap checks that the outer ECN field equals the inner one (RFC 6040 section
+// 4.1), independent of the rest of the TOS.
 func (c *forwarding) ecnEncap(t *testing.T) {
 	for _, option := range []string{"tos=0", "tos=inherit"} {
 		c.overlay(option)
@@ -188,8 +192,8 @@ func (c *forwarding) ecnEncap(t *testing.T) {
 	}
 }
 
-// encapsulated returns a datagram from the peer to the guest with an outer TOS and a
-// VXLAN header.
+// encapsulated returns a VXLAN datagram from the peer to the guest with the given
+// outer TOS and VXLAN header.
 func (c *forwarding) encapsulated(t *testing.T, tos byte, header uint64, inner []byte) []byte {
 	mac := func(h *lab.Host) net.HardwareAddr {
 		a, err := net.ParseMAC(strings.TrimSpace(h.Run("cat", "/sys/class/net/u0/address")))
@@ -205,8 +209,8 @@ func (c *forwarding) encapsulated(t *testing.T, tos byte, header uint64, inner [
 		gopacket.Payload(append(binary.BigEndian.AppendUint64(nil, header), inner...)))
 }
 
-// innerWithTOS returns a small datagram to the guest with a number that identifies
-// it.
+// innerWithTOS returns a small datagram to the guest with the given TOS. The number
+// identifies the datagram.
 func innerWithTOS(t *testing.T, tos byte, number int) []byte {
 	dst, _ := net.ParseMAC(guestMAC)
 	eth := crafted(layers.EthernetTypeIPv4)
@@ -218,8 +222,8 @@ func innerWithTOS(t *testing.T, tos byte, number int) []byte {
 	return serialize(t, eth, ip, udp, gopacket.Payload("weft"))
 }
 
-// arrives sends a datagram to the switch and returns the inner IP header that the
-// guest receives, or nil.
+// arrives sends a VXLAN datagram to the switch. It returns the inner IP header that
+// the guest receives, or nil if the guest receives nothing.
 func (c *forwarding) arrives(t *testing.T, limit time.Duration, datagram []byte, number int) []byte {
 	if err := c.wire.Send(datagram); err != nil {
 		t.Fatal(err)
@@ -235,10 +239,11 @@ func (c *forwarding) arrives(t *testing.T, limit time.Duration, datagram []byte,
 
 const plainHeader = 0x08<<56 | siteVNI<<8
 
-// ecnDecap: decapsulation follows RFC 6040 section 4.2 and INET_ECN_decapsulate.
+// ecnDecap checks that decapsulation treats ECN as RFC 6040 section 4.2 and Linux's
+// INET_ECN_decapsulate do.
 func (c *forwarding) ecnDecap(t *testing.T) {
 	const drop = 0xff
-	want := [4][4]byte{ // rows: inner, columns: outer; order Not-ECT, ECT(1), ECT(0), CE
+	want := [4][4]byte{ // row: inner ECN; column: outer ECN; order: Not-ECT, ECT(1), ECT(0), CE
 		0: {0, 0, 0, drop}, 1: {1, 1, 1, 3}, 2: {2, 1, 2, 3}, 3: {3, 3, 3, 3},
 	}
 	before := drops(c.weft, "bad-ecn")
@@ -267,8 +272,9 @@ func (c *forwarding) ecnDecap(t *testing.T) {
 	}
 }
 
-// reserved: the option reserved= selects whether bits reserved by RFC 7348 are
-// ignored or make a frame invalid.
+// reserved checks the port option reserved=. It selects whether the switch ignores the
+// bits that RFC 7348 reserves, drops frames in which they are set, or accepts the bits
+// of an extension (gbp, gpe).
 func (c *forwarding) reserved(t *testing.T) {
 	number := 7400
 	for _, v := range []struct {
@@ -293,8 +299,8 @@ func (c *forwarding) reserved(t *testing.T) {
 	}
 }
 
-// learning: without learning, a frame to an address that has sent frames still goes
-// to all remotes.
+// learning checks that without learning, a frame goes to all remotes even if its
+// destination address has already sent frames.
 func (c *forwarding) learning(t *testing.T) {
 	c.overlay("learning=off")
 	reach(t, c.remote, guestIP)
@@ -309,8 +315,8 @@ func (c *forwarding) learning(t *testing.T) {
 	}
 }
 
-// multicast: either side sends a broadcast to the group once, and a frame to a known
-// address to its VTEP.
+// multicast checks a tunnel with a multicast group: each end sends a broadcast to the
+// group once, and a frame to a known address to the address's VTEP.
 func (c *forwarding) multicast(t *testing.T) {
 	const group = "239.1.1.1"
 	vx := fmt.Sprint("vx", siteVNI)
@@ -319,7 +325,7 @@ func (c *forwarding) multicast(t *testing.T) {
 	c.peer.Run("ip", "link", "set", vx, "mtu", fmt.Sprint(guestMTU), "master", fmt.Sprint("br", siteVNI), "up")
 	c.weft.Weft("del-port", "overlay")
 	c.weft.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+group, "dev=u0")
-	for _, h := range []*lab.Host{c.guest, c.remote} { // each asks for the other by ARP over the group
+	for _, h := range []*lab.Host{c.guest, c.remote} { // each guest asks for the other guest's address by ARP through the group
 		h.Run("ip", "neighbour", "flush", "dev", "eth0")
 	}
 	reach(t, c.remote, guestIP)
@@ -361,7 +367,8 @@ func (c *forwarding) otherPort(t *testing.T) {
 	ping(t, c.guest, remoteIP, 2)
 }
 
-// external: one Linux device serves all VNIs and remotes, which its routes select.
+// external checks tunnels to a single Linux vxlan device in external mode, whose
+// routes select the VNI and the remote.
 func (c *forwarding) external(t *testing.T) {
 	c.port = 4789
 	c.overlay()
@@ -375,7 +382,7 @@ func (c *forwarding) external(t *testing.T) {
 	ping(t, c.guest, "10.0.0.50", 3)
 }
 
-// vteps: two addresses of one host are the ends of two tunnels with one VNI.
+// vteps checks two tunnels with the same VNI that end at two addresses of one host.
 func (c *forwarding) vteps(t *testing.T) {
 	c.host.Address("u0", "172.16.0.11/24")
 	c.weft.Weft("del-port", "overlay")
@@ -401,8 +408,8 @@ func (c *forwarding) vteps(t *testing.T) {
 	}
 }
 
-// busyPolling: the uplink works if the worker's system calls poll the device, and the
-// device's settings are restored afterwards.
+// busyPolling checks that the uplink works if the worker's system calls poll the
+// device. The device's settings are restored at the end.
 func (c *forwarding) busyPolling(t *testing.T) {
 	c.weft.Weft("del-port", "uplink")
 	c.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0", "busy_poll=50")

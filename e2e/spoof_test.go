@@ -15,9 +15,9 @@ import (
 	"weft/e2e/lab"
 )
 
-// A guest that is bound to its addresses talks over IPv4 and IPv6 with the kernel's
-// own ARP, neighbour discovery and duplicate address detection. With any other
-// address it reaches nobody, and every refused frame is counted.
+// A guest that is bound to its addresses communicates over IPv4 and IPv6 with the
+// kernel's own ARP, neighbour discovery and duplicate address detection. With any
+// other address it reaches no other guest, and the switch counts every refused frame.
 func TestBoundGuest(t *testing.T) {
 	l := newLab(t)
 	host, good, other := l.Host("host"), l.Host("good"), l.Host("other")
@@ -58,8 +58,8 @@ func TestBoundGuest(t *testing.T) {
 	good.Run("ip", "address", "add", "fd00::9/64", "dev", "eth0", "nodad")
 	silent("another IPv6 source", "fd00::2", "-I", "fd00::9")
 	good.Run("ip", "address", "del", "fd00::9/64", "dev", "eth0")
-	// The guest's kernel answers ARP requests for the other address, but nobody
-	// receives the answers.
+	// The guest's kernel answers ARP requests for an address that the port does not
+	// allow, and the switch drops the answers.
 	if p, err := lab.Ping(other, "10.0.0.9", 2); err != nil || p.Received != 0 {
 		t.Errorf("an address that is not bound answers: %+v, %v", p, err)
 	}
@@ -85,7 +85,7 @@ func spoofed(t *testing.T, d *lab.Daemon, port string) uint64 {
 	return portOf(t, d, port).Stats.RxDrops["spoofed"]
 }
 
-// etherFrame returns a small frame with an unused EtherType.
+// etherFrame returns a small frame whose EtherType no protocol uses.
 func etherFrame(dst, src string, size int) []byte {
 	d, _ := net.ParseMAC(dst)
 	s, _ := net.ParseMAC(src)
@@ -93,7 +93,8 @@ func etherFrame(dst, src string, size int) []byte {
 }
 
 // Attack 6: a guest of VNI 5 sends with the MAC address of a guest of VNI 7. A port
-// without a VNI still reaches the guest of VNI 7, and the attacker receives nothing.
+// without a VNI still reaches the guest of VNI 7, and the attacker receives none of
+// its frames.
 func TestAddressOfAnotherVNI(t *testing.T) {
 	l := newLab(t)
 	host, trunk, victim, thief := l.Host("host"), l.Host("trunk"), l.Host("victim"), l.Host("thief")
@@ -158,9 +159,9 @@ func limitRow(t *testing.T, d *lab.Daemon, name, holder string) (row api.Limit) 
 	return row
 }
 
-// Attack 10: a guest invents source addresses as fast as possible. Frames between two
-// other guests never reach it, and the table keeps their addresses. Two workers learn
-// at the same time.
+// Attack 10: a guest invents source addresses as fast as it can. Frames between two
+// other guests never reach the attacker, because the table of learned addresses keeps
+// the addresses of these guests. Two workers learn at the same time.
 func TestInventedSources(t *testing.T) {
 	l := newLab(t)
 	host, one, two, thief := l.Host("host"), l.Host("one"), l.Host("two"), l.Host("thief")
@@ -192,7 +193,8 @@ func TestInventedSources(t *testing.T) {
 	ping(t, one, "10.0.0.2", 50)
 	close(stop)
 	<-ended
-	// The guests' frames are ICMP; the attacker must not receive any.
+	// The other guests' frames are ICMP, and the attacker must not receive any of
+	// them.
 	if _, err := x.Match(silence, func(f []byte) bool {
 		return len(f) > 34 && f[12] == 8 && f[13] == 0 && bytes.Equal(f[26:29], []byte{10, 0, 0})
 	}); err == nil {
@@ -216,8 +218,9 @@ func TestInventedSources(t *testing.T) {
 	t.Logf("%d frames sent, %d addresses learnt, %d refused", sent, row.Used, row.Refused)
 }
 
-// A bound guest's established connection, whose frames need one lookup only, passes
-// no frame of another sender, neither from the guest itself nor from another port.
+// A guest bound to its addresses has an established connection, whose frames pass
+// with a single cache look-up. The switch forwards no frame of this connection with
+// another sender address, neither from the guest itself nor from another port.
 func TestBoundConnection(t *testing.T) {
 	l := newLab(t)
 	host, good, other, third := l.Host("host"), l.Host("good"), l.Host("other"), l.Host("third")
@@ -257,7 +260,7 @@ func TestBoundConnection(t *testing.T) {
 		carry(o, g, back)
 	}
 	stolen := bytes.Clone(there)
-	stolen[11]++ // change the source MAC address within the connection
+	stolen[11]++ // changes the source MAC address of a frame of the connection
 	for range 10 {
 		if err := g.Send(stolen); err != nil {
 			t.Fatal(err)

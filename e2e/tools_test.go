@@ -21,8 +21,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// background starts the client and waits for the output ready, which the client
-// prints once its request is in force.
+// background starts the weft client and waits until the client prints the text ready,
+// which means that its request is in force.
 func background(t *testing.T, d *lab.Daemon, ready string, args ...string) *lab.Process {
 	t.Helper()
 	p := d.Host.Start(append([]string{d.Binary("weft"), "--socket", d.Socket}, args...)...)
@@ -35,7 +35,8 @@ func background(t *testing.T, d *lab.Daemon, ready string, args ...string) *lab.
 	return p
 }
 
-// finished waits for the end of a background command and returns its output.
+// finished waits for the end of a client that background has started, and returns its
+// output.
 func finished(t *testing.T, p *lab.Process) string {
 	t.Helper()
 	if err := p.Wait(settle); err != nil {
@@ -44,7 +45,8 @@ func finished(t *testing.T, p *lab.Process) string {
 	return p.Output()
 }
 
-// trace predicts for a made-up frame the treatment of a real one.
+// weft trace predicts correctly what the switch does with a frame that is given by
+// its fields.
 func TestTrace(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("del-flows")
@@ -79,7 +81,7 @@ func TestTrace(t *testing.T) {
 	})
 }
 
-// A live trace shows the frame that missed and the following ones.
+// A live trace shows the frame that missed in the flow cache and the frames after it.
 func TestTraceLive(t *testing.T) {
 	s := newSite(t)
 	p := background(t, s.weft, "waiting", "trace", "--live", "-c", "2", "udp,tp_dst=1003", "--json")
@@ -104,8 +106,9 @@ func TestTraceLive(t *testing.T) {
 	}
 }
 
-// Another program reads a capture. The capture has every frame of the port in both
-// directions with its verdict, and the tunnel headers on an uplink.
+// A capture file is readable by other programs. A capture of a port has every frame
+// of the port in both directions, with its verdict. A capture of an uplink has the
+// frames with their tunnel headers.
 func TestCapture(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1002,actions=drop")
@@ -132,7 +135,7 @@ func TestCapture(t *testing.T) {
 	}
 	captures := []struct {
 		file, port string
-		want       []string // length, direction (1 in, 2 out), comment
+		want       []string // frame length, direction (1 in, 2 out) and comment of each captured frame
 	}{
 		{"guest", "guest", []string{
 			"200 1 port guest in: sent to overlay", "300 1 port guest in: dropped: flow-drop",
@@ -142,7 +145,7 @@ func TestCapture(t *testing.T) {
 		{"drops", "guest", []string{"300  port guest: dropped: flow-drop"}},
 	}
 	for i, c := range captures {
-		eventually(t, func() error { // the capture shows frames a moment after they passed
+		eventually(t, func() error { // a frame appears in the capture a moment after it has passed
 			if n := shown(file(c.file)); n < len(c.want) {
 				return fmt.Errorf("%d frames in the capture of %s, want %d", n, c.file, len(c.want))
 			}
@@ -164,13 +167,13 @@ func TestCapture(t *testing.T) {
 			t.Errorf("capture of %s: no interface %s in\n%s", c.file, c.port, text)
 		}
 	}
-	// Frames still pass after the capture.
+	// Frames still pass after the capture has ended.
 	reach(t, s.guest, remoteIP)
 }
 
-// shown returns the number of crafted frames in a pcapng file so far.
+// shown returns the number of crafted frames that a pcapng file has so far.
 func shown(name string) (n int) {
-	const enhancedPacket = 6 // block type of section 4.3 of the pcapng draft
+	const enhancedPacket = 6 // block type of a captured frame (pcapng draft, section 4.3)
 	text, _ := os.ReadFile(name)
 	addresses := append(net.ParseIP(craftedSrcIP).To4(), net.ParseIP(craftedDstIP).To4()...)
 	for len(text) >= 8 {
@@ -186,7 +189,7 @@ func shown(name string) (n int) {
 	return n
 }
 
-// A capture misses no frame and repeats none while the engine is killed.
+// A capture misses no frame and repeats no frame when the engine is killed.
 func TestCaptureThroughEngineDeath(t *testing.T) {
 	s := newSite(t)
 	p := background(t, s.weft, "capturing", "capture", "guest", "-c", "9")
@@ -200,14 +203,15 @@ func TestCaptureThroughEngineDeath(t *testing.T) {
 	})
 	s.weft.KillEngine()
 	reach(t, s.guest, remoteIP)
-	ping(t, s.guest, remoteIP, 3) // more than the frames that the guests' kernels send on their own
+	ping(t, s.guest, remoteIP, 3) // more frames than the guests' kernels send on their own
 	if out := finished(t, p); !strings.Contains(out, "icmp") || !strings.Contains(out, "9 frames captured, 0 lost") {
 		t.Error(out)
 	}
 }
 
-// replace-flows keeps unchanged flows and their counters. diff-flows shows the
-// changes that replace-flows would make. A file with a wrong line changes nothing.
+// replace-flows keeps flows that do not change, with their counters. diff-flows shows
+// the changes that replace-flows would make. A file with a wrong line changes
+// nothing.
 func TestReplaceAndDiffFlows(t *testing.T) {
 	s := newSite(t)
 	send(t, s.guest.Raw("eth0"), udpFrame(t, 1001, 100), 10)
@@ -246,8 +250,8 @@ func TestReplaceAndDiffFlows(t *testing.T) {
 	}
 }
 
-// A monitor reports ports, and flows when they are added, changed, expired and
-// deleted, with their last counters.
+// A monitor reports changes of ports. It also reports when flows are added, changed,
+// expired and deleted, with their last counters.
 func TestMonitor(t *testing.T) {
 	s := newSite(t)
 	p := background(t, s.weft, "monitoring", "monitor")
@@ -279,7 +283,7 @@ func TestMonitor(t *testing.T) {
 	finished(t, p)
 }
 
-// metricsOf returns the metrics that the daemon serves to Prometheus over its socket.
+// metricsOf returns the Prometheus metrics that the daemon serves on its socket.
 func metricsOf(t *testing.T, d *lab.Daemon) string {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
@@ -297,7 +301,7 @@ func metricsOf(t *testing.T, d *lab.Daemon) string {
 	return string(text)
 }
 
-// top shows the present traffic, and metrics count it.
+// weft top shows the current traffic, and the metrics count it.
 func TestTop(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)

@@ -14,8 +14,8 @@ const (
 	peerIP6 = "fd01::2"
 )
 
-// newSite6 is newSite over an IPv6 underlay. overlay and device are further options
-// of the overlay port and of the peer's vxlan device.
+// newSite6 is like newSite, with an IPv6 underlay. The arguments overlay and device
+// are more options of the overlay port and of the peer's vxlan device.
 func newSite6(t *testing.T, overlay []string, device ...string) *site {
 	t.Helper()
 	l := newLab(t)
@@ -28,7 +28,7 @@ func newSite6(t *testing.T, overlay []string, device ...string) *site {
 	s.host.Address("u0", hostIP6+"/64")
 	s.peer.Address("u0", peerIP6+"/64")
 	s.peer.LinuxVTEP(s.remote, remoteIP+"/24", siteVNI, guestMTU, "u0", peerIP6, hostIP6)
-	if len(device) > 0 { // flags of a vxlan device cannot change after its creation
+	if len(device) > 0 { // the flags of a vxlan device cannot change, so it is created again
 		vx := fmt.Sprint("vx", siteVNI)
 		s.peer.Run("ip", "link", "delete", vx)
 		s.peer.Run(append([]string{"ip", "link", "add", vx, "type", "vxlan", "id", fmt.Sprint(siteVNI),
@@ -44,8 +44,8 @@ func newSite6(t *testing.T, overlay []string, device ...string) *site {
 	return s
 }
 
-// Linux's VTEP by default drops VXLAN over IPv6 without a UDP checksum. The switch
-// sends one.
+// The switch sends a UDP checksum over IPv6. Without one, Linux's vxlan device would
+// drop the datagrams by default.
 func TestUnderlay6(t *testing.T) {
 	s := newSite6(t, []string{fmt.Sprint("vni=", siteVNI), "remote=" + peerIP6})
 	reach(t, s.guest, remoteIP)
@@ -57,10 +57,11 @@ func TestUnderlay6(t *testing.T) {
 	flood(t, s.guest, s.remote, remoteIP)
 	flood(t, s.remote, s.guest, guestIP)
 	flood(t, s.guest, s.remote, remoteIP, "-u", "-b", "50M")
-	ping(t, s.host, peerIP6, 2) // the host's own traffic
+	ping(t, s.host, peerIP6, 2) // traffic of the host's own kernel
 }
 
-// Flows choose the remote, and a checksum of 0 passes if the other side accepts it.
+// Flows can choose the tunnel's remote over IPv6. Datagrams without a UDP checksum
+// pass if the receiving end accepts them.
 func TestUnderlay6ByFlow(t *testing.T) {
 	s := newSite6(t, []string{"vni=flow", "remote=flow", "udp_csum=off"}, "udp6zerocsumrx")
 	s.weft.Weft("del-flows")
@@ -71,8 +72,8 @@ func TestUnderlay6ByFlow(t *testing.T) {
 	flood(t, s.guest, s.remote, remoteIP)
 }
 
-// Nothing arrives without a checksum that Linux requires. This shows that the tests
-// above can fail.
+// If Linux requires a UDP checksum and the switch sends none, no datagram arrives.
+// This shows that the tests above can fail.
 func TestUnderlay6ZeroChecksum(t *testing.T) {
 	s := newSite6(t, []string{fmt.Sprint("vni=", siteVNI), "remote=" + peerIP6, "udp_csum=off"})
 	if p, err := lab.Ping(s.guest, remoteIP, 3); err != nil || p.Received != 0 {
@@ -80,7 +81,7 @@ func TestUnderlay6ZeroChecksum(t *testing.T) {
 	}
 }
 
-// Options of the overlay port set the outer header over IPv4.
+// Options of the overlay port set fields of the outer headers over IPv4.
 func TestOuterSettings(t *testing.T) {
 	s := newUnderlay(t)
 	s.weft = s.host.Weftd()
@@ -91,7 +92,7 @@ func TestOuterSettings(t *testing.T) {
 	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
 	s.weft.Weft("add-flow", "in_port=overlay,actions=output:guest")
 	wire := s.peer.Raw("u0")
-	reach(t, s.guest, remoteIP) // Linux verifies a checksum that is present
+	reach(t, s.guest, remoteIP) // passes only if the checksum is right, because Linux verifies a checksum that is there
 	ping(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
 	f, err := wire.Match(settle, func(f []byte) bool {
 		return len(f) > 42 && f[12] == 8 && f[13] == 0 && f[23] == 17 && f[36] == 4789>>8 && f[37] == 4789&0xff

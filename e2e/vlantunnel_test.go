@@ -10,10 +10,11 @@ import (
 	"weft/e2e/lab"
 )
 
-// The switch pushes tags and decrements the TTL before encapsulation, and pops the
-// tags behind the tunnel: for small frames, large ones, and frames with an unfinished
-// checksum. The guests' kernels check every checksum. dec_ttl with push_vlan needs a
-// match of ip or ipv6, as in Open vSwitch.
+// The switch pushes VLAN tags and decrements the TTL before encapsulation, and the
+// switch at the other end of the tunnel pops the tags. This works for small frames,
+// large frames and frames with unfinished checksums. The guests' kernels check every
+// checksum. An action list with dec_ttl and push_vlan needs a match of ip or ipv6, as
+// in Open vSwitch.
 //
 //	one ──tap── weftd a ── u0 ══veth══ u0 ── weftd b ──tap── two
 func TestVLANWithTTLIntoVXLAN(t *testing.T) {
@@ -26,8 +27,8 @@ func TestVLANWithTTLIntoVXLAN(t *testing.T) {
 	}
 }
 
-// vlanCase has the actions before encapsulation, and the match and actions of the
-// peer.
+// vlanCase has the actions of switch a before encapsulation, and the match and
+// actions of switch b after decapsulation.
 type vlanCase struct{ push, match, pop string }
 
 func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
@@ -53,8 +54,8 @@ func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
 			d.Weft("add-flow", "priority=10,in_port="+name+","+ip+",actions="+c.push+",output:overlay")
 			d.Weft("add-flow", "priority=10,in_port=overlay,"+c.match+","+ip+",actions="+c.pop+",output:"+name)
 		}
-		// Neighbour discovery requires a hop limit of 255, so its TTL is not
-		// decremented.
+		// Frames of neighbour discovery bypass dec_ttl, because they are valid only
+		// with a hop limit of 255.
 		for _, words := range []string{"arp", "icmp6,icmp_type=135", "icmp6,icmp_type=136"} {
 			d.Weft("add-flow", "priority=20,in_port="+name+","+words+",actions="+without(c.push, "dec_ttl")+",output:overlay")
 			d.Weft("add-flow", "priority=20,in_port=overlay,"+c.match+","+words+",actions="+without(c.pop, "dec_ttl")+",output:"+name)
@@ -92,7 +93,7 @@ func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
 	}
 }
 
-// without returns a list of actions with one action removed.
+// without returns a list of actions without the given action.
 func without(actions, action string) string {
 	return strings.Trim(strings.ReplaceAll(","+actions+",", ","+action+",", ","), ",")
 }

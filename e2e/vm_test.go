@@ -18,7 +18,8 @@ const (
 	vmMAC = "02:00:00:00:00:03"
 )
 
-// newVM boots a machine on the site's host, attached through port vm.
+// newVM boots a virtual machine on the site's host, attached through the port vm. The
+// returned function boots the machine again.
 func newVM(t *testing.T, s *site, serve bool) (*lab.VM, func() *lab.VM) {
 	t.Helper()
 	if !lab.Have("qemu-system-x86_64") {
@@ -42,7 +43,8 @@ func newVM(t *testing.T, s *site, serve bool) (*lab.VM, func() *lab.VM) {
 	return boot(), boot
 }
 
-// talk checks traffic between the machine and both other guests.
+// talk checks the traffic between the virtual machine and the site's two other
+// guests.
 func talk(t *testing.T, s *site, vm *lab.VM) {
 	t.Helper()
 	reach(t, vm, remoteIP)
@@ -52,9 +54,9 @@ func talk(t *testing.T, s *site, vm *lab.VM) {
 	ping(t, s.guest, vmIP, 5, "-s", "1472", "-M", "do")
 }
 
-// A virtual machine uses vhost-user on the switch's socket: traffic in both
-// directions, an inner tag of its own kernel, and the death of each process of the
-// switch.
+// A virtual machine uses a vhost-user port whose socket the switch has created.
+// Traffic flows in both directions, with and without a VLAN tag of the machine's
+// kernel, and continues after the death of each process of the switch.
 func TestVM(t *testing.T) {
 	s := newSite(t)
 	vm, _ := newVM(t, s, false)
@@ -94,8 +96,9 @@ func TestVM(t *testing.T) {
 	talk(t, s, vm)
 }
 
-// vmOutage pings from the machine while happens runs and returns the length of the
-// outage. A TCP connection of the machine must survive.
+// vmOutage pings from the virtual machine while it calls happens, and returns the
+// length of the outage. It fails the test unless a TCP connection of the machine
+// survives.
 func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	t.Helper()
 	const pings = 100
@@ -127,8 +130,8 @@ func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	return outage
 }
 
-// A machine uses two queue pairs. QEMU sends its memory table once for each. The
-// guest enables the second pair later.
+// A virtual machine uses two queue pairs. QEMU sends its memory table once for each
+// pair. The guest's kernel enables the second pair later.
 func TestVMQueues(t *testing.T) {
 	s := newSite(t)
 	if !lab.Have("qemu-system-x86_64") {
@@ -143,7 +146,7 @@ func TestVMQueues(t *testing.T) {
 	talk(t, s, vm)
 	vm.Run("ethtool", "-L", "eth0", "combined", "2")
 	talk(t, s, vm)
-	// Eight connections in both directions use all queues.
+	// Eight TCP connections in each direction use all queues.
 	flood(t, vm, s.guest, guestIP, "-P", "8")
 	flood(t, s.guest, vm, vmIP, "-P", "8")
 	for _, name := range []string{"tx0", "tx1"} {
@@ -162,7 +165,8 @@ func TestVMQueues(t *testing.T) {
 	}
 }
 
-// queuePackets returns the driver's packet counter of a queue.
+// queuePackets returns the packet counter of a queue from the driver of the machine's
+// network device.
 func queuePackets(t *testing.T, vm *lab.VM, queue string) (n int) {
 	t.Helper()
 	stats := vm.Run("ethtool", "-S", "eth0")
@@ -177,8 +181,8 @@ func queuePackets(t *testing.T, vm *lab.VM, queue string) (n int) {
 	return 0
 }
 
-// QEMU serves the socket and the switch is the client. The guest reboots, and the
-// machine ends and returns.
+// A virtual machine uses a vhost-user port whose socket QEMU has created. The guest
+// reboots, and later the machine ends and another one takes its place.
 func TestVMComesAndGoes(t *testing.T) {
 	s := newSite(t)
 	vm, boot := newVM(t, s, true)
@@ -201,9 +205,8 @@ func TestVMComesAndGoes(t *testing.T) {
 	flood(t, vm, s.remote, remoteIP)
 }
 
-// Two machines on one switch: frames go from guest memory to guest memory, with an
-// inner tag of their own kernels. A machine that stands still does not stop the
-// other.
+// Two virtual machines on one switch exchange frames, with and without VLAN tags of
+// their kernels. A paused machine does not disturb the other machine's traffic.
 func TestTwoMachines(t *testing.T) {
 	s := newSite(t)
 	vm, _ := newVM(t, s, false)

@@ -56,7 +56,7 @@ func TestLinuxVXLAN(t *testing.T) {
 }
 
 // taggedFrames sends frames with an inner VLAN tag through the overlay in both
-// directions. They arrive unchanged, up to the largest size.
+// directions. It checks that they arrive unchanged, up to the largest size.
 func taggedFrames(t *testing.T, s *site) {
 	a, b := s.guest.Raw("eth0"), s.remote.Raw("eth0")
 	for _, way := range []struct {
@@ -78,8 +78,8 @@ func taggedFrames(t *testing.T, s *site) {
 	}
 }
 
-// Frames with another VNI reach nobody, in either direction, and have their own drop
-// counter.
+// Frames with another VNI than the port's reach no guest, in either direction, and
+// have their own drop counter.
 func TestWrongVNI(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -88,8 +88,8 @@ func TestWrongVNI(t *testing.T) {
 	s.weft.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI+1), "remote="+peerIP)
 	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
 	s.weft.Weft("add-flow", "in_port=overlay,actions=output:guest")
-	// The guests still have neighbour entries from the first ping, so that these pings
-	// need no ARP.
+	// These pings need no ARP, because the guests still have neighbour entries from
+	// the first ping.
 	before := drops(s.weft, "no-tunnel-port")
 	for _, way := range []struct {
 		from *lab.Host
@@ -107,7 +107,8 @@ func TestWrongVNI(t *testing.T) {
 	}
 }
 
-// Flows choose the tunnel's remote and VNI, and match received frames by them.
+// Flows choose the tunnel's remote and VNI, and match received frames by remote and
+// VNI.
 func TestTunnelOfFlows(t *testing.T) {
 	s := newUnderlay(t)
 	s.weft = s.host.Weftd()
@@ -120,7 +121,7 @@ func TestTunnelOfFlows(t *testing.T) {
 	ping(t, s.remote, guestIP, 3)
 	flood(t, s.guest, s.remote, remoteIP)
 
-	// A flow with another VNI reaches nobody.
+	// With a flow that sets another VNI, the frames reach no guest.
 	s.weft.Weft("add-flow", fmt.Sprintf("in_port=guest,actions=set_field:%d->tun_id,set_field:%s->tun_dst,output:overlay", siteVNI+1, peerIP))
 	eventually(t, func() error {
 		if p, err := lab.Ping(s.guest, remoteIP, 3); err != nil || p.Received != 0 {
@@ -130,7 +131,7 @@ func TestTunnelOfFlows(t *testing.T) {
 	})
 }
 
-// Two weftds are connected by a wire, with AF_XDP or a packet socket at each end.
+// Two weftds are connected by a veth, with AF_XDP or a packet socket at each end.
 //
 //	ga ──tap── weftd a ── AF_XDP u0 ══veth══ u0 AF_XDP ── weftd b ──tap── gb
 func TestWeftToWeft(t *testing.T) {
@@ -150,7 +151,7 @@ func weftToWeft(t *testing.T, uplinks [2]string) {
 		remote, mac, addr string
 	}{{a, ga, "172.16.0.2", "02:00:00:00:00:0a", "10.0.0.1/24"}, {b, gb, "172.16.0.1", "02:00:00:00:00:0b", "10.0.0.2/24"}} {
 		if uplinks[i] == "af_packet" && uplinks[1-i] == "af_xdp" {
-			end.host.NoOffloads("u0") // a card would finish the checksums; a veth passes them on unfinished
+			end.host.NoOffloads("u0") // a veth, unlike a card, would pass frames on with unfinished checksums
 		}
 		d := end.host.Weftd()
 		d.Weft("add-port", "uplink", "type="+uplinks[i], "dev=u0")
@@ -164,7 +165,7 @@ func weftToWeft(t *testing.T, uplinks [2]string) {
 	flood(t, gb, ga, "10.0.0.1", "-u", "-b", "50M")
 }
 
-// The outer header on the wire conforms to RFC 7348 section 5.
+// The outer headers on the wire conform to RFC 7348 section 5.
 func TestOuterHeader(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -217,7 +218,7 @@ func checkOuter(t *testing.T, f []byte, innerLen int) {
 	}
 }
 
-// sum16 returns the ones' complement sum of RFC 1071, not inverted.
+// sum16 returns the ones' complement sum (RFC 1071) without the final inversion.
 func sum16(b []byte) uint16 {
 	var sum uint32
 	for ; len(b) > 1; b = b[2:] {
@@ -229,8 +230,9 @@ func sum16(b []byte) uint16 {
 	return uint16(sum)
 }
 
-// The kernel's neighbour table directs a tunnel's frames. weft makes the kernel
-// resolve a neighbour, so that the first frame to a new peer arrives.
+// The tunnel takes the MAC addresses of its remotes from the kernel's neighbour
+// table. weft makes the kernel resolve an unknown neighbour, so that the first frame
+// to a new remote arrives.
 func TestUnresolvedNeighbour(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -243,7 +245,7 @@ func TestUnresolvedNeighbour(t *testing.T) {
 	if _, err := got.Match(settle, func(f []byte) bool { return bytes.Equal(f, frame) }); err != nil {
 		t.Errorf("the frame that found no neighbour: %v", err)
 	}
-	// The tunnel follows a peer whose MAC address changes.
+	// If the MAC address of the remote changes, the tunnel uses the new one.
 	s.peer.Run("ip", "link", "set", "u0", "address", "02:00:00:00:99:99")
 	time.Sleep(100 * time.Millisecond)
 	reach(t, s.peer, hostIP)

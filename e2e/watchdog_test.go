@@ -17,7 +17,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// workerThread returns the engine's thread that is pinned to the first worker's core.
+// workerThread returns the id of the engine's thread that is pinned to the first
+// worker's core.
 func workerThread(t *testing.T, d *lab.Daemon) (tid int) {
 	t.Helper()
 	now := show(d)
@@ -37,7 +38,8 @@ func workerThread(t *testing.T, d *lab.Daemon) (tid int) {
 	return 0
 }
 
-// halt stops one thread as a debugger does, until its process or the test ends.
+// halt stops a thread with ptrace, as a debugger does, until its process or the test
+// ends.
 func halt(t *testing.T, tid int) {
 	t.Helper()
 	halted, done := make(chan error), make(chan struct{})
@@ -56,8 +58,9 @@ func halt(t *testing.T, tid int) {
 	}
 }
 
-// The engine of a hung worker is replaced. The port that the worker served says why
-// it is down and recovers by itself. The daemon answers requests meanwhile.
+// If a worker hangs, control replaces the engine. Meanwhile the worker's port gives
+// the reason why it is down, and the daemon answers requests. The port recovers by
+// itself.
 func TestHungWorker(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)

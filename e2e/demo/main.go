@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo shows the whole path on real parts, in about a minute:
+// Command demo demonstrates the switch with real guests and a real overlay, in about
+// a minute:
 //
 //	┌─ namespace host-a ─────────────┐           ┌─ namespace host-b ─────────┐
 //	│ vm ──vhost-user─┐              │  underlay │              ┌─tap── guest-b│
@@ -9,8 +10,9 @@
 //	│ 10.0.0.12                      │           │                            │
 //	└────────────────────────────────┘           └────────────────────────────┘
 //
-// The underlay's MTU of 1600 leaves the guests Ethernet's usual 1500 (VXLAN
-// over IPv4 takes 50). Guests of taps are namespaces, the vm is QEMU.
+// VXLAN over IPv4 adds 50 bytes, so the underlay's MTU of 1600 leaves the guests the
+// usual 1500. A guest with a tap is a network namespace, and vm is a virtual machine
+// in QEMU.
 package main
 
 import (
@@ -31,11 +33,11 @@ const (
 	underlayMTU = 1600
 	guestMTU    = 1500
 	vni         = 100
-	// limit is the time after which a demonstration that hangs is ended.
+	// limit is the time after which a hanging demonstration is ended.
 	limit = 90 * time.Second
 )
 
-// console returns a Reporter that logs with the time since start.
+// console returns a lab.Program that logs each message with the time since start.
 func console(start time.Time) lab.Program {
 	return lab.Program{Log: func(format string, args ...any) {
 		fmt.Printf("[%4.1fs] "+format+"\n", append([]any{time.Since(start).Seconds()}, args...)...)
@@ -62,7 +64,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "demo: not done after %v, cleaning up\n", limit)
 		code = 1
 	}
-	signal.Ignore(os.Interrupt) // do not interrupt the cleanup
+	signal.Ignore(os.Interrupt) // Ctrl-C must not interrupt the cleanup
 	lab.CloseAll()
 	os.Exit(code)
 }
@@ -84,15 +86,16 @@ func run() (err error) {
 	return d.verdict()
 }
 
-// guest is one end of the measurements.
+// guest is a guest of the demonstration, between two of which measure runs ping and
+// iperf3.
 type guest struct {
 	lab.Guest
 	addr string
-	side string // host of the guest
-	port string // kind of port
+	side string // host on which the guest runs
+	port string // kind of the guest's port
 }
 
-// result is one line of the table.
+// result has the measurements between two guests, one line of the printed table.
 type result struct {
 	from, to guest
 	pings    lab.Pings
@@ -116,7 +119,7 @@ func (d *demo) accelerator() {
 	d.Logf("virtual machine under %s: %s", d.accel, why)
 }
 
-// hosts sets up the two hosts and starts a weftd on each.
+// hosts creates the two hosts and starts a weftd on each of them.
 func (d *demo) hosts() {
 	d.Logf("two hosts as network namespaces, joined by a veth of MTU %d", underlayMTU)
 	a, b := d.lab.Host("host-a"), d.lab.Host("host-b")
@@ -133,8 +136,9 @@ func (d *demo) start(h *lab.Host) *lab.Daemon {
 	return daemon
 }
 
-// guests adds ports, guests and flows. Host A is a learning switch whose tunnel has a
-// fixed remote. On host B flows choose the output and the tunnel.
+// guests adds the ports, the guests and the flows. Host A is a learning switch whose
+// tunnel port has a fixed remote. On host B, flows choose the output port and the
+// tunnel's remote.
 func (d *demo) guests() {
 	guestA, guestB := d.lab.Host("guest-a"), d.lab.Host("guest-b")
 	socket := filepath.Join(d.lab.Dir, "vm.sock")
@@ -162,7 +166,7 @@ func (d *demo) guests() {
 	}
 }
 
-// measure runs ping and iperf3 between all guests: across the overlay, to and from
+// measure runs ping and iperf3 between all pairs of guests: across the overlay, with
 // the virtual machine, and between the taps.
 func (d *demo) measure() {
 	vm, guestA, guestB := d.all[0], d.all[1], d.all[2]
@@ -207,7 +211,7 @@ func (d *demo) flood(r *result) {
 	r.ran = true
 }
 
-// report prints the flows with their counters, and the table.
+// report prints the flows with their counters, and the table of measurements.
 func (d *demo) report() {
 	fmt.Println()
 	for _, daemon := range []*lab.Daemon{d.a, d.b} {
@@ -232,7 +236,8 @@ func (d *demo) report() {
 	fmt.Println()
 }
 
-// path returns the path of a frame between two guests, for the table.
+// path returns a text for the table that names the path of a frame between two
+// guests.
 func path(from, to guest, modes map[string]string) string {
 	if from.side == to.side {
 		return fmt.Sprintf("%s > weft > %s", from.port, to.port)
@@ -241,9 +246,9 @@ func path(from, to guest, modes map[string]string) string {
 		from.port, vni, modes[from.side], modes[to.side], to.port)
 }
 
-// mode returns the mode of the daemon's AF_XDP port.
+// mode returns the mode (zero-copy or copy) of the daemon's AF_XDP port.
 func (d *demo) mode(daemon *lab.Daemon) string {
-	daemon.Echo = nil // do not print this command: it is no step of the demonstration
+	daemon.Echo = nil // this command is not printed, because it is no step of the demonstration
 	var ports []api.Port
 	daemon.WeftJSON(&ports, "dump-ports", "uplink")
 	if len(ports) != 1 {
@@ -252,7 +257,7 @@ func (d *demo) mode(daemon *lab.Daemon) string {
 	return ports[0].Mode
 }
 
-// verdict returns the first failure of the measurements.
+// verdict returns an error that describes the first failed measurement, or nil.
 func (d *demo) verdict() error {
 	for _, r := range d.results {
 		if r.err != nil {

@@ -19,10 +19,10 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Guest runs commands: a Host, a VM, or a Namespace of a Machine.
+// Guest runs commands: it is a Host, a VM, or a Namespace inside a Machine.
 type Guest interface {
-	// Try runs a command until it ends and returns its output. The error of a failed
-	// command includes the output.
+	// Try runs a command until it ends and returns its output. If the command fails,
+	// the error includes the output.
 	Try(args ...string) (string, error)
 	// Spawn starts a command that runs until the lab closes.
 	Spawn(args ...string)
@@ -30,15 +30,15 @@ type Guest interface {
 	String() string
 }
 
-// Host is a network namespace that stands for a host or for a guest.
+// Host is a network namespace that plays a host or a guest.
 type Host struct {
 	Name string
 	NS   string // name for ip netns
 	lab  *Lab
 }
 
-// Host adds a namespace. IPv6 is off until EnableIPv6, because frames of the kernel's
-// neighbour discovery would disturb tests that count frames.
+// Host adds a host to the lab. IPv6 is off until EnableIPv6, because frames of the
+// kernel's neighbour discovery would disturb tests that count frames.
 func (l *Lab) Host(name string) *Host {
 	l.T.Helper()
 	h := &Host{Name: name, NS: l.prefix + "-" + name, lab: l}
@@ -58,7 +58,8 @@ func (l *Lab) Host(name string) *Host {
 
 func (h *Host) String() string { return h.Name }
 
-// EnableIPv6 turns IPv6 on, without the delay of duplicate address detection.
+// EnableIPv6 turns IPv6 on. Duplicate address detection, which would delay the first
+// use of an address, stays off.
 func (h *Host) EnableIPv6() {
 	h.lab.T.Helper()
 	for _, which := range []string{"all", "default"} {
@@ -75,7 +76,7 @@ func (h *Host) sysctl(name, value string) {
 	}
 }
 
-// Wire connects two hosts by a veth; both ends are up.
+// Wire connects two hosts by a veth pair and brings both devices up.
 func (l *Lab) Wire(a *Host, devA string, b *Host, devB string, mtu int) {
 	l.T.Helper()
 	l.run("ip", "link", "add", devA, "mtu", fmt.Sprint(mtu), "netns", a.NS,
@@ -92,17 +93,18 @@ func (h *Host) Address(dev, cidr string) {
 	h.Run("ip", "link", "set", dev, "up")
 }
 
-// NoOffloads makes the kernel finish checksums and segments before frames reach dev,
-// as a network card would. A veth passes frames on unfinished, and an AF_XDP socket
-// at its other end would receive them so.
+// NoOffloads turns off the offloads of the device dev, so that the kernel finishes
+// checksums and segments before frames reach dev. A real network card would do this.
+// A veth passes unfinished frames to its peer device, and an AF_XDP socket there
+// would receive unfinished frames.
 func (h *Host) NoOffloads(dev string) {
 	h.lab.T.Helper()
 	h.Run("ethtool", "-K", dev, "tx", "off", "tso", "off", "gso", "off")
 }
 
-// LinuxVTEP sets up Linux's own VXLAN on the host: a vxlan device with the given VNI
-// towards remote over dev, and a bridge. The guest's eth0 with address cidr is a port
-// of the bridge.
+// LinuxVTEP sets up Linux's own VXLAN on the host: a bridge, and a vxlan device with
+// the given VNI towards the address remote over the device dev. The eth0 of the guest
+// is a port of the bridge and gets the address cidr.
 func (h *Host) LinuxVTEP(guest *Host, cidr string, vni, mtu int, dev, local, remote string) {
 	h.lab.T.Helper()
 	bridge, vxlan, tail := fmt.Sprint("br", vni), fmt.Sprint("vx", vni), "p-"+guest.Name
@@ -117,8 +119,8 @@ func (h *Host) LinuxVTEP(guest *Host, cidr string, vni, mtu int, dev, local, rem
 	guest.Address("eth0", cidr)
 }
 
-// Do calls f on a thread in the namespace. Sockets that f opens stay in the
-// namespace.
+// Do calls f on a thread in the host's network namespace. Sockets that f opens stay
+// in the namespace.
 func (h *Host) Do(f func() error) error {
 	errs := make(chan error, 1)
 	go func() {
@@ -138,24 +140,25 @@ func (h *Host) Do(f func() error) error {
 	return <-errs
 }
 
-// command returns a command that runs in the namespace. It has its own process group,
-// so that Ctrl-C reaches only the lab, which ends everything in order.
+// command returns a command that runs in the host's network namespace. The command
+// has its own process group, so that Ctrl-C reaches only the lab, which then ends all
+// commands in order.
 func (h *Host) command(args ...string) *exec.Cmd {
 	return h.commandContext(context.Background(), args...)
 }
 
-// commandContext returns a command as command does. The end of ctx kills its process
-// group.
+// commandContext returns a command like command does. When ctx ends, the command's
+// process group is killed.
 func (h *Host) commandContext(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", h.NS}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	// A child that survives the command may hold its output open.
+	// A child process that survives the command may keep the command's output open.
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
 
-// Run runs a command and returns its output. A failure of the command ends the test.
+// Run runs a command and returns its output. If the command fails, the test ends.
 func (h *Host) Run(args ...string) string {
 	h.lab.T.Helper()
 	out, err := h.Try(args...)
@@ -168,7 +171,7 @@ func (h *Host) Run(args ...string) string {
 // tryLimit is the time after which Try kills a command.
 const tryLimit = 3 * time.Minute
 
-// Try runs a command and returns its output.
+// Try runs a command until it ends and returns its output.
 func (h *Host) Try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
 	defer cancel()
@@ -186,13 +189,13 @@ func (h *Host) Spawn(args ...string) {
 	h.Start(args...)
 }
 
-// Process is a command in the background.
+// Process is a command that runs in the background.
 type Process struct {
 	Name string
 	Log  string // file with the output
 	cmd  *exec.Cmd
 	done chan struct{} // closed at the end of the command
-	err  error         // result of the command; valid once done is closed
+	err  error         // error of the command; valid once the channel done is closed
 }
 
 var processCount struct {
@@ -200,7 +203,7 @@ var processCount struct {
 	n int
 }
 
-// Start starts a command in the background. The lab ends it at Close.
+// Start starts a command in the background. Lab.Close ends the command.
 func (h *Host) Start(args ...string) *Process {
 	h.lab.T.Helper()
 	processCount.Lock()
@@ -238,7 +241,7 @@ func (p *Process) Signal(s syscall.Signal) {
 	}
 }
 
-// Kill ends the process by SIGKILL and waits until it is gone.
+// Kill kills the process by SIGKILL and waits for its end.
 func (p *Process) Kill() {
 	if p.cmd.Process != nil {
 		p.Signal(syscall.SIGKILL)
@@ -246,7 +249,7 @@ func (p *Process) Kill() {
 	}
 }
 
-// Alive reports whether the process still runs.
+// Alive reports whether the process is still running.
 func (p *Process) Alive() bool {
 	select {
 	case <-p.done:
@@ -256,7 +259,8 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// Wait waits for the process to end by itself and returns its error.
+// Wait waits until the process ends by itself, at most for the time limit, and
+// returns the command's error.
 func (p *Process) Wait(limit time.Duration) error {
 	select {
 	case <-p.done:

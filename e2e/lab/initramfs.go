@@ -14,36 +14,39 @@ import (
 	"weft/e2e/guest/agent"
 )
 
-// userland lists the content of a virtual machine's root file system.
+// userland lists the files of a virtual machine's root file system.
 type userland struct {
-	// programs are programs of the host, copied with the shared libraries that they
-	// name.
+	// programs are programs of the host. They are copied together with the shared
+	// libraries in their ELF headers.
 	programs []string
-	// libraries are libraries that the programs load by path while they run.
+	// libraries are shared libraries that the programs load at run time, without a
+	// reference in their ELF headers.
 	libraries []string
-	// links are commands that busybox provides.
+	// links are the names of commands that busybox provides.
 	links []string
-	// binaries are files of the host, copied to /bin.
+	// binaries are the paths of files of the host that are copied to /bin.
 	binaries []string
-	// modules are kernel modules, loaded with their dependencies.
+	// modules are the names of kernel modules to load, together with their
+	// dependencies.
 	modules []string
 }
 
-// guestUserland is the userland of a guest of the switch. Its modules are the network
-// device, VLAN tags, and vsock, over which the bench commands reach the machine.
+// guestUserland is the userland of a virtual machine that is a guest of the switch.
+// Its kernel modules are for the network device, for VLAN tags and for vsock, over
+// which the bench commands reach the machine.
 var guestUserland = userland{
 	programs: []string{"busybox", "ping", "iperf3", "ethtool"},
 	links:    []string{"sh", "ip"},
 	modules:  []string{"virtio_pci", "virtio_net", "8021q", "vmw_vsock_virtio_transport", "vsock_loopback"},
 }
 
-// libraryDirs are the directories that the loader searches; the multiarch directory
-// of amd64 is first.
+// libraryDirs are the directories in which the dynamic loader searches for shared
+// libraries. The first one is the multiarch directory of amd64.
 var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/lib", "/usr/lib"}
 
-// buildInitramfs writes the first root file system of the virtual machines to path:
-// the agent as /init, the programs, libraries, and modules of the unpacked kernel
-// package.
+// buildInitramfs writes the first root file system of virtual machines to path. It
+// contains the agent as /init, and the programs, libraries and kernel modules of the
+// userland. The modules come from the unpacked kernel package.
 func buildInitramfs(path, agentBinary, kernelDir string, u *userland) error {
 	out, err := os.Create(path)
 	if err != nil {
@@ -97,8 +100,8 @@ func addAll(c *cpioWriter, agentBinary, kernelDir string, u *userland) error {
 	return addModules(c, kernelDir, u.modules)
 }
 
-// addProgram adds the ELF file host as name, together with its interpreter and its
-// libraries. It adds each file once.
+// addProgram adds the host's ELF file under the given name, together with its
+// interpreter and its shared libraries. It adds each file only once.
 func addProgram(c *cpioWriter, host, name string, done map[string]bool) error {
 	if done[name] {
 		return nil
@@ -152,8 +155,8 @@ func findLibrary(name string) (string, error) {
 	return "", fmt.Errorf("library %s not found in %s", name, strings.Join(libraryDirs, ", "))
 }
 
-// addModules adds the guest's modules and a list of them in which each module follows
-// its dependencies.
+// addModules adds the userland's kernel modules and a file that lists them. In the
+// list, each module follows its dependencies.
 func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	found, err := filepath.Glob(filepath.Join(kernelDir, "lib/modules/*/kernel"))
 	if err == nil && len(found) == 0 { // path in packages since Debian 13
@@ -162,7 +165,7 @@ func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	if err != nil || len(found) != 1 {
 		return fmt.Errorf("want one kernel in %s, have %d", kernelDir, len(found))
 	}
-	files := map[string]string{} // file of each module, by the module's name
+	files := map[string]string{} // path of each module's file, by the name of the module
 	err = filepath.WalkDir(found[0], func(path string, _ os.DirEntry, err error) error {
 		if stem, _, ok := strings.Cut(filepath.Base(path), ".ko"); ok && err == nil {
 			files[strings.ReplaceAll(stem, "-", "_")] = path
@@ -176,7 +179,7 @@ func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	seen := map[string]bool{}
 	var add func(name string) error
 	add = func(name string) error {
-		if seen[name] || files[name] == "" { // a module without a file is built into the kernel
+		if seen[name] || files[name] == "" { // the module has no file because it is built into the kernel
 			return nil
 		}
 		seen[name] = true
@@ -207,7 +210,8 @@ func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	return nil
 }
 
-// readModule reads a module and decompresses it, because the agent has no xz.
+// readModule returns a kernel module's contents. It decompresses the module, because
+// the agent has no xz.
 func readModule(path string) ([]byte, error) {
 	if !strings.HasSuffix(path, ".xz") {
 		return os.ReadFile(path)
@@ -219,8 +223,9 @@ func readModule(path string) ([]byte, error) {
 	return data, nil
 }
 
-// moduleDepends returns the dependencies of a module, as depmod finds them: the
-// "depends=" entry of section .modinfo, which holds key=value strings that end in 0.
+// moduleDepends returns the names of the modules on which a module depends. They are
+// in the entry "depends=" of the section .modinfo, which consists of strings
+// key=value that each end with a zero byte. The program depmod uses the same entry.
 func moduleDepends(ko []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(ko))
 	if err != nil {

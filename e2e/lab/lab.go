@@ -2,12 +2,13 @@
 
 // Package lab sets up hosts, guests and virtual machines for the end-to-end tests and
 // the demonstration, and removes them again. Hosts and guests are network namespaces,
-// cables are veth pairs, the machines are QEMU.
+// cables are veth pairs, and virtual machines run in QEMU.
 //
-// A Lab owns everything that it makes, and Close removes it. Names contain the
-// process id of the maker, so that the next run finds and removes the leftovers of a
-// killed one. A failing step of the set-up ends the test through Reporter. Methods
-// for steps that a test expects to fail have a Try form that returns an error.
+// A Lab owns everything that its methods create, and Close removes all of it. Names
+// of namespaces and files contain the process id of the program, so that the next run
+// can find and remove what a killed run has left. If a step of the setup fails, the
+// Reporter ends the test. If a test expects a step to fail, it uses the step's Try
+// form, which returns an error.
 package lab
 
 import (
@@ -32,19 +33,19 @@ type Reporter interface {
 	Logf(format string, args ...any)
 }
 
-// Program is a Reporter for programs that are no tests. A failure becomes the error
+// Program is a Reporter for programs that are not tests. A failure becomes the error
 // of the function that defers Caught.
 type Program struct {
 	Log func(format string, args ...any) // nil: log nothing
 }
 
-// failure is the value of Fatalf's panic.
+// failure is the panic value of Program.Fatalf.
 type failure string
 
 // Helper does nothing.
 func (Program) Helper() {}
 
-// Fatalf panics with the message; Caught recovers it.
+// Fatalf panics with the message. Caught recovers the panic.
 func (Program) Fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
 
 // Logf calls Log, if set.
@@ -54,8 +55,8 @@ func (p Program) Logf(format string, args ...any) {
 	}
 }
 
-// Caught turns the panic of Program.Fatalf into the error of the function that defers
-// Caught. It closes all layouts and continues any other panic.
+// Caught recovers a panic of Program.Fatalf and stores the message as the error of
+// the function that defers Caught. It closes all labs, and continues any other panic.
 func Caught(err *error) {
 	switch f := recover().(type) {
 	case nil:
@@ -67,8 +68,8 @@ func Caught(err *error) {
 	}
 }
 
-// Lab is one layout. One goroutine may call its methods; any goroutine may call
-// Close.
+// Lab is a set of hosts, guests and virtual machines. Only one goroutine may call its
+// methods. Close is an exception: any goroutine may call it.
 type Lab struct {
 	T   Reporter
 	Dir string // scratch directory with a path short enough for unix sockets
@@ -82,7 +83,7 @@ type Lab struct {
 	undo    []func()
 }
 
-// labs has the open layouts, for CloseAll.
+// labs has the open labs, which CloseAll closes.
 var (
 	labs      = map[*Lab]bool{}
 	labsMu    sync.Mutex
@@ -90,7 +91,7 @@ var (
 	sweepOnce sync.Once
 )
 
-// New makes an empty layout. It needs root.
+// New returns an empty lab. The process needs to run as root.
 func New(t Reporter) *Lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -109,8 +110,8 @@ func New(t Reporter) *Lab {
 	return l
 }
 
-// Close ends every process of the layout and removes its namespaces and files. It
-// asks the daemons to end first, so that they clean up themselves.
+// Close ends all processes of the lab and removes its namespaces and files. It first
+// asks the daemons to end, so that they can clean up themselves.
 func (l *Lab) Close() {
 	l.mu.Lock()
 	if l.closed {
@@ -136,8 +137,8 @@ func (l *Lab) Close() {
 	labsMu.Unlock()
 }
 
-// Main is the body of a test package's TestMain. It runs the tests, closes every
-// layout at the end or at an interrupt, and does not return.
+// Main is the body of a test package's TestMain and does not return. It runs the
+// tests. At the end or at an interrupt, it closes all labs.
 func Main(tests interface{ Run() int }) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
@@ -151,8 +152,8 @@ func Main(tests interface{ Run() int }) {
 	os.Exit(code)
 }
 
-// CloseAll closes every open layout and removes the built programs. Call it at the
-// end of the process and on signals.
+// CloseAll closes all open labs and removes the programs that were built for them.
+// Programs call it at their end and on signals.
 func CloseAll() {
 	labsMu.Lock()
 	open := make([]*Lab, 0, len(labs))
@@ -166,8 +167,8 @@ func CloseAll() {
 	os.RemoveAll(binDir())
 }
 
-// cleanup registers f for Close, which calls the latest function first. If the lab is
-// closed, cleanup does not register f and returns false.
+// cleanup registers f for Close, which calls the last registered function first. If
+// the lab is closed, cleanup returns false and does not register f.
 func (l *Lab) cleanup(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,7 +178,7 @@ func (l *Lab) cleanup(f func()) bool {
 	return !l.closed
 }
 
-// run runs a command of the set-up. A failure of the command ends the test.
+// run runs a command of the setup. If the command fails, the test ends.
 func (l *Lab) run(args ...string) string {
 	l.T.Helper()
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
@@ -187,11 +188,11 @@ func (l *Lab) run(args ...string) string {
 	return string(out)
 }
 
-// leftoverName matches the names of a lab's namespaces and files. They contain the
-// process id of the maker.
+// leftoverName matches the names of a lab's namespaces and files. The number in a
+// name is the process id of the program that created the lab.
 var leftoverName = regexp.MustCompile(`^weft([0-9]+)-`)
 
-// sweep removes the leftovers of labs of dead processes.
+// sweep removes the namespaces and files of labs whose program no longer runs.
 func sweep() {
 	for _, dir := range []string{"/run/netns", os.TempDir()} {
 		entries, _ := os.ReadDir(dir)
@@ -212,8 +213,8 @@ func sweep() {
 	}
 }
 
-// removeNamespace ends the processes in a namespace of a lab and deletes it. Only
-// labs have processes there.
+// removeNamespace kills the processes in a lab's network namespace and deletes the
+// namespace. Only a lab has processes in its namespaces.
 func removeNamespace(ns string) {
 	for _, pid := range namespacePIDs(ns) {
 		syscall.Kill(pid, syscall.SIGKILL)
@@ -221,8 +222,8 @@ func removeNamespace(ns string) {
 	exec.Command("ip", "netns", "delete", ns).Run()
 }
 
-// namespacePIDs returns the processes in a namespace except this process, one of
-// whose threads may be there in Do.
+// namespacePIDs returns the ids of the processes in a network namespace. It leaves
+// out this process, which may have a thread in the namespace because of Host.Do.
 func namespacePIDs(ns string) []int {
 	out, _ := exec.Command("ip", "netns", "pids", ns).Output()
 	var pids []int

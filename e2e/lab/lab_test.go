@@ -29,8 +29,8 @@ func newLab(t *testing.T) *Lab {
 	return l
 }
 
-// Cables, guests, ping, iperf3 in both directions, and packet sockets work between
-// two hosts with Linux's own VXLAN.
+// Two hosts with Linux's own VXLAN can exchange pings, iperf3 data in both
+// directions, and frames of packet sockets.
 func TestLinuxToLinux(t *testing.T) {
 	l := newLab(t)
 	a, b, ga, gb := l.Host("a"), l.Host("b"), l.Host("ga"), l.Host("gb")
@@ -69,7 +69,7 @@ func TestLinuxToLinux(t *testing.T) {
 	}
 }
 
-// A virtual machine boots, runs commands, and reboots.
+// A virtual machine boots, runs commands and reboots.
 func TestVM(t *testing.T) {
 	l := newLab(t)
 	if !Have("qemu-system-x86_64") {
@@ -96,7 +96,8 @@ func TestVM(t *testing.T) {
 	}
 }
 
-// sweep removes the leftovers of a dead process and keeps everything of a living one.
+// sweep removes what a dead process has left, and keeps everything of a running
+// process.
 func TestSweep(t *testing.T) {
 	newLab(t)
 	dead := exec.Command("true")

@@ -12,30 +12,31 @@ import (
 	"time"
 )
 
-// MachineConfig describes a virtual machine that is a host of the switch. It has two
-// processors, 512 MiB, the switch's programs, and one network card, which is
-// connected to another machine's card.
+// MachineConfig describes a virtual machine that runs the switch. The machine has two
+// CPUs, 512 MiB of memory, the switch's programs, and one network card, whose cable
+// leads to another machine's card.
 type MachineConfig struct {
 	Name string
-	// Card is QEMU's name of the card: igb or virtio-net-pci.
+	// Card is QEMU's name of the network card: igb or virtio-net-pci.
 	Card string
 	MAC  string
-	// Options are further options of the card, each after a comma.
+	// Options are more QEMU options of the card. A comma precedes each of them.
 	Options string
-	// Cable is the path of the socket that connects two machines. The machine with
-	// Serve makes the socket and must start first.
+	// Cable is the path of the unix socket that connects two machines. The machine
+	// with Serve set creates the socket, so it must start first.
 	Cable string
 	Serve bool
 }
 
-// Machine is a virtual machine that is a host of the switch. Its card is eth0.
+// Machine is a virtual machine that runs the switch. Its network card is eth0.
 type Machine struct {
 	*VM
 	monitor string // path of QEMU's monitor socket
 }
 
-// machineUserland is the userland of a host. It has the real ip and ss for namespaces
-// and AF_XDP sockets.
+// machineUserland is the userland of a machine that runs the switch. It has the full
+// programs ip and ss instead of busybox's, because the tests need namespaces and
+// AF_XDP sockets.
 var machineUserland = userland{
 	programs: []string{"busybox", "ping", "iperf3", "ip", "ss", "ethtool", "iptables-legacy"},
 	libraries: []string{"/usr/lib/x86_64-linux-gnu/xtables/libxt_standard.so", "/usr/lib/x86_64-linux-gnu/xtables/libxt_conntrack.so",
@@ -45,14 +46,15 @@ var machineUserland = userland{
 		"iptable_filter", "iptable_nat", "xt_conntrack", "xt_MASQUERADE"},
 }
 
-// emulator is a QEMU of version 10 or later: the one that scripts/setup nic has
-// installed, or the system's.
+// emulator is the path of a QEMU of version 10 or later: the QEMU that the command
+// "scripts/setup nic" has installed, or the system's.
 type emulator struct {
 	command           []string
 	kernel, initramfs string
 }
 
-// machineImage builds the machines' emulator, kernel and initramfs once a process.
+// machineImage prepares the emulator, the kernel and the initramfs of the machines,
+// once in each process.
 var machineImage = sync.OnceValues(func() (*emulator, error) {
 	root, err := Root()
 	if err != nil {
@@ -90,8 +92,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Machine starts a machine. Booted waits for it, so that several machines can boot at
-// the same time.
+// Machine starts a virtual machine and does not wait for its boot, so that several
+// machines can boot at the same time. Booted waits for the boot.
 func (h *Host) Machine(c MachineConfig) *Machine {
 	h.lab.T.Helper()
 	accel, _ := h.lab.Accelerator()
@@ -138,7 +140,7 @@ func (h *Host) Machine(c MachineConfig) *Machine {
 	return m
 }
 
-// served waits until QEMU has made the cable's socket.
+// served waits until QEMU has created the socket of the cable.
 func (m *Machine) served(path string) error {
 	for end := time.Now().Add(startLimit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if exists(path) {
@@ -151,8 +153,8 @@ func (m *Machine) served(path string) error {
 	return fmt.Errorf("QEMU made no socket %s", path)
 }
 
-// Booted waits for the machine's agent. Under software emulation a kernel with two
-// processors sometimes hangs while it starts, so the caller may need to try again.
+// Booted waits for the agent of a machine. Without KVM, a kernel with two CPUs
+// sometimes hangs while it starts, so the caller may need to start the machine again.
 func (m *Machine) Booted(limit time.Duration) error {
 	if err := m.greeted(limit); err != nil {
 		return fmt.Errorf("machine %s: %w%s", m.Name, err, m.troubles())
@@ -185,7 +187,8 @@ func (m *Machine) Plug(in bool) {
 	}
 }
 
-// Namespace is a network namespace in a machine that stands for its guest.
+// Namespace is a network namespace inside a machine that plays a guest of the
+// machine's switch.
 type Namespace struct {
 	Machine *Machine
 	Name    string

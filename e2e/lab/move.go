@@ -12,14 +12,15 @@ import (
 	"time"
 )
 
-// moveLimit is the time after which a live migration has failed.
+// moveLimit is the time after which a live migration counts as failed.
 const moveLimit = 60 * time.Second
 
-// qmp returns the path of QEMU's control socket.
+// qmp returns the path of the socket for QEMU's machine protocol (QMP).
 func (vm *VM) qmp() string { return filepath.Join(vm.host.lab.Dir, vm.Name+".qmp") }
 
-// Move migrates the running machine to another host, under the name and the socket of
-// c. vm has ended afterwards.
+// Move migrates the running virtual machine to another host. The machine gets the
+// name and the vhost-user socket of the configuration c. After the migration, the VM
+// vm has ended, and the returned VM continues.
 func (vm *VM) Move(to *Host, c VMConfig) *VM {
 	to.lab.T.Helper()
 	c.incoming = filepath.Join(to.lab.Dir, c.Name+".incoming")
@@ -33,11 +34,11 @@ func (vm *VM) Move(to *Host, c VMConfig) *VM {
 		to.lab.T.Fatalf("%s: move to %s: %v%s%s", vm.Name, to.Name, err, vm.troubles(), moved.troubles())
 	}
 	vm.Kill()
-	moved.lastID = vm.lastID // replies to requests before the move may still arrive
+	moved.lastID = vm.lastID // numbers continue, because replies to earlier requests may still arrive
 	return moved
 }
 
-// migrate makes QEMU send the machine and waits for the end of the migration.
+// migrate starts QEMU's migration and waits for its end.
 func (vm *VM) migrate(path string) error {
 	conn, err := net.Dial("unix", vm.qmp())
 	if err != nil {
@@ -78,7 +79,7 @@ func (vm *VM) migrate(path string) error {
 	}
 }
 
-// qmpClient is a client of QEMU's machine protocol.
+// qmpClient is a client of QEMU's machine protocol (QMP).
 type qmpClient struct {
 	out *json.Encoder
 	in  *json.Decoder
@@ -92,7 +93,7 @@ func (q qmpClient) call(command string, arguments map[string]any) (json.RawMessa
 	if err := q.out.Encode(request); err != nil {
 		return nil, err
 	}
-	for { // the greeting and events may precede the reply
+	for { // skips QEMU's greeting and events before the reply
 		var answer struct {
 			Return json.RawMessage
 			Error  json.RawMessage

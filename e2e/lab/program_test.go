@@ -4,8 +4,8 @@ package lab
 
 import "testing"
 
-// Caught turns a failure into the error of the function that defers it, and continues
-// any other panic.
+// Caught turns a failure into the error of the function that defers Caught, and
+// continues any other panic.
 func TestCaught(t *testing.T) {
 	fail := func(f func()) (err error) {
 		defer Caught(&err)

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Raw sends and receives whole frames on a device of a host.
+// Raw is a packet socket that sends and receives whole frames on a device of a host.
 type Raw struct {
 	dev string
 	fd  int
 }
 
-// Raw opens a packet socket on dev, which the lab closes. It lengthens the device's
-// queue, so that frames of the test fit while the switch does not get a core; a tap's
-// queue holds only 1000 frames by default.
+// Raw opens a packet socket on the device dev. Lab.Close closes the socket. Raw also
+// makes the device's queue longer: the default queue of a tap holds only 1,000
+// frames, which is too little if the switch gets no core for a while.
 func (h *Host) Raw(dev string) *Raw {
 	h.lab.T.Helper()
 	h.Run("ip", "link", "set", "dev", dev, "txqueuelen", "10000")
@@ -46,8 +46,8 @@ func openRaw(dev string) (int, error) {
 	addr := &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8, Ifindex: nic.Index}
 	for _, err := range []error{
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20),
-		// The kernel removes the VLAN tag of a frame and reports it in auxiliary
-		// data.
+		// The kernel removes the VLAN tag of a received frame and reports the tag in
+		// auxiliary data.
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
 		unix.Bind(fd, addr),
 	} {
@@ -59,7 +59,7 @@ func openRaw(dev string) (int, error) {
 	return fd, nil
 }
 
-// Send sends a frame that begins with its Ethernet header.
+// Send sends a frame, which begins with its Ethernet header.
 func (r *Raw) Send(frame []byte) error {
 	for {
 		_, err := unix.Write(r.fd, frame)
@@ -75,11 +75,12 @@ func (r *Raw) Send(frame []byte) error {
 	}
 }
 
-// ErrTimeout is the error of a Recv or Match that saw no frame in time.
+// ErrTimeout is the error of Recv and Match if no frame arrives in time.
 var ErrTimeout = errors.New("no frame came in time")
 
-// Recv returns the next frame received by the device, with its VLAN tag in place. It
-// returns ErrTimeout after limit. It skips frames that the host itself sends.
+// Recv returns the next frame that the device receives, with its VLAN tag. It skips
+// frames that the host itself sends. It returns ErrTimeout if no frame arrives within
+// the time limit.
 func (r *Raw) Recv(limit time.Duration) ([]byte, error) {
 	buf := make([]byte, 1<<16)
 	oob := make([]byte, 128)
@@ -109,8 +110,8 @@ func (r *Raw) Recv(limit time.Duration) ([]byte, error) {
 	}
 }
 
-// Match returns the next frame for which f returns true. It returns ErrTimeout after
-// limit.
+// Match returns the next frame for which f returns true. It returns ErrTimeout if no
+// such frame arrives within the time limit.
 func (r *Raw) Match(limit time.Duration, f func(frame []byte) bool) ([]byte, error) {
 	for end := time.Now().Add(limit); ; {
 		frame, err := r.Recv(time.Until(end))
@@ -120,14 +121,14 @@ func (r *Raw) Match(limit time.Duration, f func(frame []byte) bool) ([]byte, err
 	}
 }
 
-// Sizes and offsets in packet(7)'s struct tpacket_auxdata.
+// Sizes and offsets in struct tpacket_auxdata (packet(7)).
 const (
 	auxStatus = 0
 	auxTCI    = 16
 	auxTPID   = 18
 )
 
-// putTag puts the tag that the kernel removed back into the frame.
+// putTag inserts the VLAN tag that the kernel has removed from the frame.
 func putTag(frame, oob []byte) ([]byte, error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // Pings is the report of a ping.
 type Pings struct {
 	Sent, Received int
-	AvgMS          float64 // mean round trip time; 0 without answers
+	AvgMS          float64 // mean round-trip time; 0 if there are no answers
 }
 
 var (
@@ -22,8 +22,8 @@ var (
 	pingTimes  = regexp.MustCompile(`(?:rtt|round-trip) min/avg/max/\w+ = [\d.]+/([\d.]+)/`)
 )
 
-// Ping sends count echo requests at intervals of 0.1 s and waits a second for the
-// last answer. args are further arguments of ping (-s SIZE, -M do).
+// Ping sends count echo requests at intervals of 0.1 s, and waits a second for the
+// last answer. args are more arguments of ping, such as "-s SIZE" and "-M do".
 func Ping(from Guest, dst string, count int, args ...string) (Pings, error) {
 	out, err := from.Try(append([]string{"ping", "-n", "-q", "-i", "0.1", "-W", "1", "-c", fmt.Sprint(count)}, append(args, dst)...)...)
 	p, ok := parsePing(out)
@@ -46,8 +46,8 @@ func parsePing(out string) (p Pings, ok bool) {
 	return p, true
 }
 
-// WaitPing pings until an answer comes, because links, neighbours and guests need a
-// moment to start.
+// WaitPing pings until the first answer arrives, because links, neighbours and guests
+// need a moment to start.
 func WaitPing(from Guest, dst string, limit time.Duration, args ...string) error {
 	var last error
 	for end := time.Now().Add(limit); time.Now().Before(end); {
@@ -72,7 +72,7 @@ type Flood struct {
 	Datagrams     int     // number sent, UDP only
 }
 
-// iperfReport is the used part of iperf3's JSON.
+// iperfReport has the fields of iperf3's JSON report that the lab uses.
 type iperfReport struct {
 	Error string
 	End   struct {
@@ -93,7 +93,8 @@ type iperfReport struct {
 
 var iperfPort = 5200
 
-// ServeIperf starts iperf3's server for one connection, and waits until it listens.
+// ServeIperf starts a server of iperf3 for one connection, and waits until the server
+// listens.
 func (h *Host) ServeIperf(port string) {
 	h.lab.T.Helper()
 	h.Spawn("iperf3", "-s", "-1", "-p", port)
@@ -108,9 +109,9 @@ func (h *Host) ServeIperf(port string) {
 	}
 }
 
-// Iperf runs iperf3 for a number of seconds from client to the guest server, which
-// has address addr. args are further arguments of the client (-u, -b RATE, -R, -M
-// MSS).
+// Iperf runs iperf3 for the given number of seconds, from the guest client to the
+// guest server. The server's address is addr. args are more arguments of the client,
+// such as "-u", "-b RATE", "-R" and "-M MSS".
 func Iperf(client, server Guest, addr string, seconds int, args ...string) (Flood, error) {
 	iperfPort++
 	port := fmt.Sprint(iperfPort)
@@ -135,7 +136,7 @@ func Iperf(client, server Guest, addr string, seconds int, args ...string) (Floo
 	if report.End.Sum.Packets > 0 {
 		sum := report.End.Sum
 		f.Datagrams, f.LostPercent = sum.Packets, sum.LostPercent
-		if f.BitsPerSecond == 0 { // iperf3 before 3.13 has no sum_received for UDP
+		if f.BitsPerSecond == 0 { // versions of iperf3 before 3.13 have no sum_received for UDP
 			f.BitsPerSecond = sum.BitsPerSecond * (1 - sum.LostPercent/100)
 		}
 	}

@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// Limits of a daemon's actions; generous, for busy machines.
+// Time limits for the start and the end of a daemon. They are long, because the
+// machine may be busy.
 const (
 	startLimit = 60 * time.Second
 	stopLimit  = 60 * time.Second
@@ -28,7 +29,7 @@ func binDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("weft%d-bin", os.Getpid()))
 }
 
-// Root returns the directory of the module.
+// Root returns the root directory of the module.
 var Root = sync.OnceValues(func() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -44,8 +45,8 @@ var Root = sync.OnceValues(func() (string, error) {
 	}
 })
 
-// builtSwitch and builtGuest build programs of the tree once a process, without cgo,
-// and return their directory.
+// builtSwitch and builtGuest build the switch's programs and the guest agent without
+// cgo, once in each process, and return the directory of the programs.
 var (
 	builtSwitch = sync.OnceValues(func() (string, error) { return build("./cmd/weftd", "./cmd/weft") })
 	builtGuest  = sync.OnceValues(func() (string, error) { return build("./e2e/guest") })
@@ -68,14 +69,15 @@ func build(packages ...string) (string, error) {
 	return binDir(), nil
 }
 
-// Build builds the switch now instead of at its first use.
+// Build builds the switch's programs now. Otherwise the lab builds them at their
+// first use.
 func (l *Lab) Build() {
 	l.T.Helper()
 	l.binary("")
 }
 
-// Binaries, unless empty, is the directory of a weftd and a weft that layouts use
-// instead of the tree's, for a comparison with another version.
+// Binaries, if not empty, is a directory with programs weftd and weft that labs use
+// instead of building the programs. It serves for comparisons with another version.
 var Binaries string
 
 func (l *Lab) binary(name string) string {
@@ -90,19 +92,19 @@ func (l *Lab) binary(name string) string {
 	return filepath.Join(dir, name)
 }
 
-// Daemon is a weftd in a host's namespace.
+// Daemon is a weftd in a host's network namespace.
 type Daemon struct {
 	Host   *Host
 	Socket string // socket of the API
 	State  string // state directory
-	// Echo, if set, is called with each command line before it runs
+	// Echo, if set, is called with each command line of the client before it runs.
 	Echo func(line string)
 
 	proc  *Process
 	extra []string
 }
 
-// Weftd starts a weftd, with extra arguments, and waits until it answers.
+// Weftd starts weftd with the given arguments, and waits until it answers.
 func (h *Host) Weftd(extra ...string) *Daemon {
 	h.lab.T.Helper()
 	dir := filepath.Join(h.lab.Dir, h.Name)
@@ -117,7 +119,8 @@ func (h *Host) Weftd(extra ...string) *Daemon {
 	return d
 }
 
-// Start starts the daemon, again after it ended, with the same state.
+// Start starts weftd with the state of the previous weftd, if there was one, and
+// waits until it answers.
 func (d *Daemon) Start() {
 	l := d.Host.lab
 	l.T.Helper()
@@ -138,13 +141,13 @@ func (d *Daemon) Start() {
 	l.T.Fatalf("%s: weftd does not answer after %v: %v\n%s", d.Host.Name, startLimit, last, d.proc.Output())
 }
 
-// Binary returns the path of a built program, weftd or weft.
+// Binary returns the path of the built program weftd or weft.
 func (d *Daemon) Binary(name string) string { return d.Host.lab.binary(name) }
 
 // Control returns the control process.
 func (d *Daemon) Control() *Process { return d.proc }
 
-// EnginePID returns the process id of the engine, or 0.
+// EnginePID returns the process id of the engine, or 0 if there is no engine.
 func (d *Daemon) EnginePID() int {
 	text, _ := os.ReadFile(filepath.Join(d.State, "engine.lock"))
 	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
@@ -165,8 +168,7 @@ func (d *Daemon) KillEngine() {
 	syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// Stop asks the daemon to end. The test fails if the daemon or its engine does not
-// end.
+// Stop asks weftd to end. The test fails unless weftd and its engine end in time.
 func (d *Daemon) Stop() {
 	d.Host.lab.T.Helper()
 	d.proc.Signal(syscall.SIGTERM)
@@ -180,7 +182,7 @@ func (d *Daemon) Stop() {
 	}
 }
 
-// terminate stops the daemon for Close. It always returns.
+// terminate stops weftd when the lab is closed. A failure does not end the test.
 func (d *Daemon) terminate() {
 	if d.proc != nil && d.proc.cmd.Process != nil && d.proc.Alive() {
 		d.proc.Signal(syscall.SIGTERM)
@@ -192,8 +194,8 @@ func (d *Daemon) command(ctx context.Context, args ...string) *exec.Cmd {
 	return d.Host.commandContext(ctx, append([]string{d.Host.lab.binary("weft"), "--socket", d.Socket}, args...)...)
 }
 
-// Weft runs the client and returns its standard output. A failure of the client ends
-// the test.
+// Weft runs the weft client and returns its standard output. If the client fails, the
+// test ends.
 func (d *Daemon) Weft(args ...string) string {
 	d.Host.lab.T.Helper()
 	out, stderr, code := d.TryWeft(args...)
@@ -203,7 +205,7 @@ func (d *Daemon) Weft(args ...string) string {
 	return out
 }
 
-// TryWeft runs the client and returns its output and exit code.
+// TryWeft runs the weft client and returns its output and its exit code.
 func (d *Daemon) TryWeft(args ...string) (stdout, stderr string, code int) {
 	if d.Echo != nil {
 		d.Echo("weft " + shellJoin(args))
@@ -221,7 +223,7 @@ func (d *Daemon) TryWeft(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// WeftJSON runs the client with --json and decodes its output into v.
+// WeftJSON runs the weft client with --json and decodes its output into v.
 func (d *Daemon) WeftJSON(v any, args ...string) {
 	d.Host.lab.T.Helper()
 	out := d.Weft(append(args, "--json")...)
@@ -230,8 +232,8 @@ func (d *Daemon) WeftJSON(v any, args ...string) {
 	}
 }
 
-// Tap adds a tap port with the guest's name and moves the tap into the guest as its
-// eth0, with the given MAC and IP address.
+// Tap adds a tap port that has the guest's name. It moves the tap into the guest's
+// namespace as eth0, with the given MAC and IP address.
 func (d *Daemon) Tap(guest *Host, mac, cidr string, mtu int, options ...string) {
 	d.Host.lab.T.Helper()
 	d.Weft(append([]string{"add-port", guest.Name, "type=tap", "dev=eth0", "netns=" + guest.NS, "mac=" + mac, fmt.Sprint("mtu=", mtu)}, options...)...)
@@ -242,7 +244,7 @@ func (d *Daemon) Tap(guest *Host, mac, cidr string, mtu int, options ...string) 
 	}
 }
 
-// shellJoin quotes and joins args as a shell command line.
+// shellJoin returns args as a shell command line, with quotes as needed.
 func shellJoin(args []string) string {
 	words := make([]string, len(args))
 	for i, a := range args {

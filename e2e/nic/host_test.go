@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nic tests the uplink on real network card drivers with cards that QEMU
-// emulates. Two virtual machines with Debian's kernel are hosts of the switch. A
+// Package nic tests the uplink on the drivers of real network cards, with cards that
+// QEMU emulates. Two virtual machines with Debian's kernel run the switch, and a
 // cable connects their cards.
 package nic
 
@@ -23,18 +23,18 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// settle is the time to wait for an effect that is immediate on real hardware, in a
-// machine under software emulation.
+// settle is the time limit for an effect that is immediate on real hardware. It is
+// long, because the virtual machines may run under software emulation.
 const settle = 60 * time.Second
 
-// host is a machine with a weftd and a guest behind it.
+// host is a virtual machine that runs weftd, with a guest.
 //
 //	guest ──tap── weftd ── AF_XDP eth0 ══cable══ eth0 AF_XDP ── weftd ──tap── guest
 //	10.0.0.1      left     172.16.0.1          172.16.0.2       right      10.0.0.2
 type host struct {
 	*lab.Machine
 	t       *testing.T
-	ip      string // IP address of eth0
+	ip      string // IP address of the card eth0
 	guestIP string
 	guest   *lab.Namespace
 	weftd   int // process id of weftd
@@ -46,7 +46,7 @@ const (
 	guestMTU    = 1500
 )
 
-// pair boots the two hosts with a kind of card.
+// pair boots the two hosts with the given kind of network card.
 func pair(t *testing.T, card, options string) (left, right *host) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -81,7 +81,8 @@ func pair(t *testing.T, card, options string) (left, right *host) {
 	return hosts[0], hosts[1]
 }
 
-// boots is the number of attempts to boot. Each takes at most bootLimit.
+// boots is the number of attempts to boot the two hosts. Each attempt takes at most
+// bootLimit.
 const (
 	boots     = 3
 	bootLimit = 60 * time.Second
@@ -100,7 +101,7 @@ func boot(t *testing.T, outside *lab.Host, card, options, cable string) (hosts [
 	return hosts, err
 }
 
-// start starts weftd and waits until it answers.
+// start starts weftd on the host and waits until it answers.
 func (h *host) start() {
 	h.t.Helper()
 	out := h.Run("sh", "-c", "weftd --socket /run/weft.sock --state /run/weft >>/tmp/weftd.log 2>&1 </dev/null & echo $!")
@@ -125,7 +126,8 @@ func (h *host) log() string {
 	return out
 }
 
-// configure adds the three ports and the flows between guest and overlay.
+// configure adds the ports uplink, overlay and guest, and the flows between overlay
+// and guest.
 func (h *host) configure(peer *host) {
 	h.t.Helper()
 	h.guest = h.Namespace("guest")
@@ -138,8 +140,9 @@ func (h *host) configure(peer *host) {
 	h.address()
 }
 
-// address assigns the guest its address again. Once no process held the tap, the
-// kernel removed it, and the new tap has no address.
+// address gives the guest its address again after both processes of the switch have
+// ended. The kernel then removed the tap, because no process had it open, and the new
+// tap has no address.
 func (h *host) address() {
 	h.t.Helper()
 	eventually(h.t, func() error {
@@ -174,14 +177,14 @@ func (h *host) port(name string) api.Port {
 	return api.Port{}
 }
 
-// kill kills one of weftd's processes by SIGKILL.
+// kill kills a process of weftd with SIGKILL.
 func (h *host) kill(pid int) {
 	h.t.Helper()
 	h.Run("kill", "-9", strconv.Itoa(pid))
 }
 
-// engine returns the engine's process id, or 0. A spare engine that waits for the
-// engine's end does not count.
+// engine returns the process id of the engine, or 0. It leaves out the spare engine,
+// which waits for the engine's end.
 func (h *host) engine() int {
 	h.t.Helper()
 	out, _ := h.Try("cat", "/run/weft/engine.lock")
@@ -192,8 +195,8 @@ func (h *host) engine() int {
 	return 0
 }
 
-// processes returns the ids of weftd's processes whose arguments begin with text. It
-// skips zombies, which have no command line.
+// processes returns the ids of weftd's processes whose command-line arguments begin
+// with text. It skips zombies, which have no command line.
 func (h *host) processes(text string) string {
 	h.t.Helper()
 	out, _ := h.Try("sh", "-c", `for p in $(busybox pidof weftd); do
@@ -201,7 +204,8 @@ func (h *host) processes(text string) string {
 	return strings.TrimSpace(out)
 }
 
-// program returns the XDP program attached to eth0, or "".
+// program returns the description by ip(8) of the XDP program that is attached to eth0,
+// or "".
 func (h *host) program() string {
 	h.t.Helper()
 	out := h.Run("ip", "-d", "link", "show", "dev", "eth0")
@@ -213,8 +217,8 @@ func (h *host) program() string {
 	return strings.TrimSpace(line)
 }
 
-// eventually waits until f returns nil. After the limit it fails the test with the
-// last error of f.
+// eventually calls f until f returns nil. If the time settle is over, it fails the
+// test with the last error of f.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	var err error

@@ -12,8 +12,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// The uplink works zero-copy on the igb driver (an emulated Intel 82576), on as many
-// queues as the machine has processors.
+// On the igb driver (an emulated Intel 82576), the uplink works zero-copy. It uses as
+// many queues as the virtual machine has CPUs.
 func TestIGB(t *testing.T) {
 	uplink(t, "igb", "", func(t *testing.T, h *host) {
 		if mode := h.port("uplink").Mode; mode != "zerocopy" {
@@ -25,8 +25,8 @@ func TestIGB(t *testing.T) {
 	})
 }
 
-// The uplink works zero-copy on virtio_net, on one queue, because a socket netdev of
-// QEMU has only one.
+// On the virtio_net driver, the uplink works zero-copy. It uses one queue, because
+// QEMU's socket network device has only one.
 func TestVirtioNet(t *testing.T) {
 	uplink(t, "virtio-net-pci", ",iommu_platform=on,disable-legacy=on", func(t *testing.T, h *host) {
 		if mode := h.port("uplink").Mode; mode != "zerocopy" {
@@ -38,11 +38,11 @@ func TestVirtioNet(t *testing.T) {
 	})
 }
 
-// socketLine matches the zero-copy flag in ss's output for an AF_XDP socket and its
-// UMEM.
+// socketLine matches a line of an AF_XDP socket in ss's output, with the zero-copy
+// flags of the socket and of its UMEM.
 var socketLine = regexp.MustCompile(`zc:([01])`)
 
-// sockets returns the zero-copy flag of each AF_XDP socket of the host, as the kernel
+// sockets returns the zero-copy flag of each AF_XDP socket on the host, as the kernel
 // reports it.
 func (h *host) sockets() (flags []string) {
 	h.t.Helper()
@@ -61,7 +61,8 @@ func allZeroCopy(flags []string) bool {
 	return len(flags) > 0
 }
 
-// uplink runs the tests that every driver must pass.
+// uplink runs the tests that the uplink must pass on every driver. The function mode
+// checks the driver's AF_XDP mode.
 func uplink(t *testing.T, card, options string, mode func(*testing.T, *host)) {
 	left, right := pair(t, card, options)
 	left.start()
@@ -97,9 +98,9 @@ func uplink(t *testing.T, card, options string, mode func(*testing.T, *host)) {
 	}
 }
 
-// someQueues serves one of two queues. The switch makes RSS select this queue only,
-// so connections whose hash selected the other queue arrive, too. It restores RSS
-// afterwards.
+// someQueues checks an uplink that uses one of the card's two queues. The switch then
+// limits RSS to this queue, so that connections whose hash selected the other queue
+// arrive, too. At its end, the switch restores RSS.
 func someQueues(t *testing.T, left, right *host) {
 	queues := len(left.sockets())
 	if queues < 2 {
@@ -112,7 +113,7 @@ func someQueues(t *testing.T, left, right *host) {
 		t.Errorf("mode %s: %s", p.Mode, p.Detail)
 	}
 	reach(t, left.guest, right.guestIP)
-	for range 3 { // each run has another source port, and so another outer source port
+	for range 3 { // each connection has another source port, and thus another outer source port
 		flood(t, right.guest, left.guest, left.guestIP)
 	}
 	left.weft("del-port", "uplink")
@@ -135,8 +136,8 @@ func traffic(t *testing.T, left, right *host) {
 	}
 }
 
-// kernelTraffic checks that the host's own traffic passes on the uplink's card: pings
-// of full size, a TCP connection and ARP.
+// kernelTraffic checks that the host's own traffic passes on the card of the uplink:
+// pings of full size, a TCP connection and ARP.
 func kernelTraffic(t *testing.T, left, right *host) {
 	ping(t, left, right.ip, 5, "-s", "1572", "-M", "do")
 	left.Run("ip", "neighbour", "flush", "dev", "eth0")
@@ -147,7 +148,7 @@ func kernelTraffic(t *testing.T, left, right *host) {
 
 func cableFlap(t *testing.T, left, right *host) {
 	left.Plug(false)
-	defer left.Plug(true) // plug the cable in even after a failure
+	defer left.Plug(true) // plugs the cable in again even after a failure
 	eventually(t, func() error { return left.state("down") })
 	if p, err := lab.Ping(left.guest, right.guestIP, 2); err != nil || p.Received != 0 {
 		t.Errorf("pings without a cable: %+v, %v", p, err)
@@ -167,7 +168,7 @@ func linkFlap(t *testing.T, left, right *host) {
 	reach(t, left, right.ip)
 }
 
-// state returns an error unless the uplink is in state want.
+// state returns an error unless the uplink port is in the given state.
 func (h *host) state(want string) error {
 	p := h.port("uplink")
 	if p.State != want {
@@ -176,9 +177,9 @@ func (h *host) state(want string) error {
 	return nil
 }
 
-// engineKilled kills the engine. The kernel's own TCP connection on the card
-// survives, the program stays attached (a new one would reset the card), and the
-// guests reach each other again.
+// engineKilled kills the engine. A TCP connection of the host's kernel on the card
+// must survive, and the guests must reach each other again. The same XDP program must
+// stay attached, because a new one would reset the card.
 func engineKilled(t *testing.T, left, right *host) {
 	program := left.program()
 	engine := left.engine()
@@ -200,7 +201,7 @@ func engineKilled(t *testing.T, left, right *host) {
 func controlKilled(t *testing.T, left, right *host) {
 	program, engine := left.program(), left.engine()
 	left.kill(left.weftd)
-	ping(t, left.guest, right.guestIP, 5) // the engine continues without control
+	ping(t, left.guest, right.guestIP, 5) // the engine continues while control is dead
 	left.start()
 	ping(t, left.guest, right.guestIP, 5)
 	if now := left.engine(); now != engine {
@@ -211,15 +212,15 @@ func controlKilled(t *testing.T, left, right *host) {
 	}
 }
 
-// bothKilled kills control and engine. The kernel then has its card to itself, and
-// the next weftd takes the uplink again.
+// bothKilled kills control and engine. The host's kernel must then have the card
+// alone, and the next weftd must take over the uplink again.
 func bothKilled(t *testing.T, left, right *host) {
 	whileTCP(t, left, right, func() {
 		engine := left.engine()
 		left.kill(left.weftd)
 		left.kill(engine)
-		// Nobody holds the program any more: the kernel detaches it, and the card
-		// resets.
+		// No process has the BPF link open any more, so the kernel detaches the XDP
+		// program and the card resets.
 		eventually(t, func() error {
 			if p, err := lab.Ping(left, right.ip, 3); err != nil || p.Received != 3 {
 				return fmt.Errorf("the host's pings without a switch: %+v, %v", p, err)
@@ -232,7 +233,8 @@ func bothKilled(t *testing.T, left, right *host) {
 	reach(t, left.guest, right.guestIP)
 }
 
-// whileTCP calls do during a TCP connection of the kernel, which must survive.
+// whileTCP calls do during a TCP connection of the host's kernel, and fails the test
+// unless the connection survives.
 func whileTCP(t *testing.T, left, right *host, do func()) {
 	t.Helper()
 	right.Spawn("iperf3", "-s", "-1", "-p", "5190")
@@ -262,7 +264,8 @@ func portAgain(t *testing.T, left, right *host) {
 	reach(t, left.guest, right.guestIP)
 }
 
-// nothingLeft checks that weftd leaves nothing behind when it is asked to end.
+// nothingLeft checks that weftd, ended by SIGTERM, leaves no process, XDP program,
+// socket or tap behind.
 func nothingLeft(t *testing.T, left, right *host) {
 	left.Run("kill", fmt.Sprint(left.weftd))
 	eventually(t, func() error {
@@ -287,7 +290,8 @@ func nothingLeft(t *testing.T, left, right *host) {
 	flood(t, left, right, right.ip)
 }
 
-// reach fails the test unless `to` answers a ping of from.
+// reach fails the test unless the address to answers a ping from the guest from
+// within the time settle.
 func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	t.Helper()
 	if err := lab.WaitPing(from, to, settle, args...); err != nil {
@@ -295,10 +299,11 @@ func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	}
 }
 
-// ping fails the test unless each of count pings is answered, at any time.
+// ping sends count pings and fails the test unless each of them is answered, however
+// late.
 func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
 	t.Helper()
-	reach(t, from, to) // wait for a link that is coming up
+	reach(t, from, to) // waits for a link that is coming up
 	p, err := lab.Ping(from, to, count, append([]string{"-W", "10"}, args...)...)
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +313,8 @@ func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
 	}
 }
 
-// flood fails the test unless iperf3 transfers some data.
+// flood runs iperf3 between two guests and fails the test if less than 100 kbit/s
+// arrive.
 func flood(t *testing.T, from, to lab.Guest, addr string, args ...string) {
 	t.Helper()
 	f, err := lab.Iperf(from, to, addr, 2, args...)

@@ -1,38 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent is what the lab and the program inside the virtual machine say
-// to each other over the machine's second serial port: JSON, one message a
-// line, a Request answered by one Reply.
+// Package agent defines the protocol between the lab and the program inside a virtual
+// machine. Its messages go over the machine's second serial port: JSON, one message
+// on each line. One Reply answers each Request.
 package agent
 
-// Version tells apart the greeting of the agent from noise of the firmware.
+// Version is the text of the agent's greeting. It distinguishes the greeting from
+// messages of the firmware on the same serial port.
 const Version = "weft guest 1"
 
-// Modules is the file of the initramfs that lists the kernel modules to load,
-// one path a line, in order.
+// Modules is the path of the file in the initramfs that lists the kernel modules to
+// load, one path on each line, in order.
 const Modules = "/modules.list"
 
-// Port is the serial port of the agent, in the machine.
+// Port is the device of the agent's serial port inside the virtual machine.
 const Port = "/dev/ttyS1"
 
-// Request asks for one thing: of the fields but ID one is set.
+// Request asks the agent for one action. Apart from ID, exactly one field is set.
 type Request struct {
-	ID int `json:"id"` // returned in the Reply; starts at 1
-	// Run is a command with its arguments, run until it ends.
+	ID int `json:"id"` // the Reply has the same ID; starts at 1
+	// Run is a command with its arguments. The agent replies when the command has
+	// ended.
 	Run []string `json:"run,omitempty"`
-	// Spawn is a command with its arguments, started and left to itself.
+	// Spawn is a command with its arguments. The agent starts the command and replies
+	// at once.
 	Spawn []string `json:"spawn,omitempty"`
-	// Reboot restarts the machine as its own operating system would, PowerOff
-	// ends it. Neither is answered.
+	// Reboot restarts the machine as its operating system would, PowerOff turns it
+	// off. Neither request has a reply.
 	Reboot   bool `json:"reboot,omitempty"`
 	PowerOff bool `json:"poweroff,omitempty"`
 }
 
-// Reply answers the Request of the same ID. The greeting after boot is a Reply
-// of ID 0 whose Output is Version.
+// Reply answers the Request with the same ID. The greeting after a boot is a Reply
+// with ID 0 whose Output is Version.
 type Reply struct {
 	ID     int    `json:"id"`
-	Exit   int    `json:"exit"`            // the command's exit code, -1 if it did not start
-	Output string `json:"output"`          // standard output and error
-	Error  string `json:"error,omitempty"` // why it did not start
+	Exit   int    `json:"exit"`            // the command's exit code, or -1 if the command did not start
+	Output string `json:"output"`          // the command's standard output and standard error
+	Error  string `json:"error,omitempty"` // reason why the command did not start
 }
