@@ -13,26 +13,27 @@ import (
 type Captured struct {
 	Time   time.Time `json:"time"`
 	Worker int       `json:"worker"`
-	// Kind is in (received on Port), out (sent to Port, or meant to be), drop
-	// (dropped by Port's input or output) or trace (looked up).
+	// Kind is in (received on Port), out (sent to Port, or intended for Port but
+	// dropped), drop (dropped by Port's input or output) or trace (looked up in the
+	// caches).
 	Kind string `json:"kind"`
 	Port string `json:"port"`
-	// InPort is the port that in_port matches for this frame.
+	// InPort is the port that the match field in_port matches for this frame.
 	InPort string `json:"in_port"`
 	// Verdict is sent, dropped, held-for-control, held-for-neighbour or merged (into
-	// a large frame). Reason is the drop reason. For a frame sent to some of its
-	// outputs it is the reason of the failed outputs.
+	// a larger frame). Reason is the drop reason. If a frame was sent to only some of
+	// its outputs, Reason is the drop reason of the failed outputs.
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
-	// Outputs are the first ports that the frame was sent to. OutputCount is the
-	// number of all of them.
+	// Outputs has the first ports to which the frame was sent. OutputCount is the
+	// number of all such ports.
 	Outputs     []string `json:"outputs,omitempty"`
 	OutputCount int      `json:"output_count"`
-	// HeldUS is the time that the frame waited for control, in µs.
+	// HeldUS is the time for which the frame waited for control, in µs.
 	HeldUS float64 `json:"held_us,omitempty"`
 	Len    int     `json:"len"`
 	Data   []byte  `json:"data"` // first bytes of the frame
-	// Flow is the frame's headers in the syntax of a match.
+	// Flow has the frame's header fields in match syntax.
 	Flow string `json:"flow"`
 	// Lost is the number of frames that this capture has lost so far.
 	Lost  uint64     `json:"lost"`
@@ -56,39 +57,41 @@ const (
 	VerdictMerged    = "merged"
 )
 
-// LiveTrace describes the processing of a frame between its receipt and its outputs.
+// LiveTrace describes the processing of one frame between its receipt and its
+// outputs.
 type LiveTrace struct {
-	// Cache is the cache that found the frame, exact or megaflow, or control if
-	// control executed the frame alone. Masks is the number of masks searched.
+	// Cache is the cache in which the frame was found: exact or megaflow. It is
+	// control if control executed the frame without a cache entry. Masks is the
+	// number of masks searched.
 	Cache string `json:"cache"`
 	Masks int    `json:"masks"`
-	// Megaflow is the match of the cache entry, or "" if the entry is gone already.
+	// Megaflow is the match of the cache entry, or "" if the entry has been removed.
 	Megaflow string `json:"megaflow"`
 	Actions  string `json:"actions"`
-	// Stages are the times of the stages for the whole batch of the frame. Frames is
-	// the number of frames of the batch.
+	// Stages has the time that each stage took for the frame's whole batch. Frames is
+	// the number of frames in the batch.
 	Stages []StageTime `json:"stages"`
 	Frames int         `json:"frames"`
 }
 
-// StageTime is the time of one stage of a pass.
+// StageTime is the time that one stage of the pipeline took for a batch.
 type StageTime struct {
 	Name string `json:"name"`
 	NS   uint32 `json:"ns"`
 }
 
-// CaptureRequest selects the frames to capture: the frames of Port, or with Drops the
-// dropped frames of Port. With Drops, an empty Port means all ports.
+// CaptureRequest selects the frames to capture: the frames of Port, or only the
+// dropped frames of Port if Drops is set. With Drops, an empty Port means all ports.
 type CaptureRequest struct {
 	Port  string
 	Drops bool
-	// Snap is the number of bytes to capture of each frame. Limit is the number of
-	// frames to capture. 0 means all.
+	// Snap is the number of bytes to capture of each frame, and Limit the number of
+	// frames to capture. 0 means no limit.
 	Snap, Limit int
 }
 
 // Capture calls each with every captured frame until each returns an error, ctx ends,
-// or the limit is reached. It calls ready once the workers capture.
+// or the limit is reached. It calls ready once the workers capture frames.
 func (c *Client) Capture(ctx context.Context, r CaptureRequest, ready func(), each func(*Captured) error) error {
 	q := url.Values{}
 	if r.Port != "" {
@@ -108,7 +111,7 @@ func (c *Client) Capture(ctx context.Context, r CaptureRequest, ready func(), ea
 
 // TraceLive calls each with the next matching frames until each returns an error, ctx
 // ends, or limit frames have come. A limit of 0 means any number. It calls ready once
-// the workers trace.
+// the workers trace frames.
 func (c *Client) TraceLive(ctx context.Context, match string, limit int, ready func(), each func(*Captured) error) error {
 	q := matchQuery(match)
 	q.Set("limit", strconv.Itoa(limit))

@@ -22,15 +22,15 @@ import (
 
 // Client is a client of one daemon. Several goroutines may use it.
 type Client struct {
-	// PortNumbers makes the daemon show ports by number in its answers.
+	// PortNumbers makes the daemon show ports by number in its responses.
 	PortNumbers bool
 
 	socket string
 	http   *http.Client
 }
 
-// Refused is an error that the daemon answered. Input is set if the request itself is
-// wrong, and clear if the request was right but failed.
+// Refused is an error response of the daemon. Input is true if the request itself is
+// wrong, and false if a correct request failed.
 type Refused struct {
 	Message string
 	Input   bool
@@ -38,8 +38,8 @@ type Refused struct {
 
 func (e *Refused) Error() string { return e.Message }
 
-// NewClient makes a client of the daemon on socket: the path of a unix socket, or
-// vsock:CID:PORT. It does not connect.
+// NewClient makes a client of the daemon on socket, which is the path of a unix
+// socket or vsock:CID:PORT. NewClient does not connect.
 func NewClient(socket string) (*Client, error) {
 	dial := func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
@@ -68,21 +68,21 @@ func parseVsock(text string) (cid, port uint32, err error) {
 	return uint32(c64), uint32(p64), nil
 }
 
-// Do sends a request with in as its JSON body (nil: no body) and decodes the answer
-// into out (nil: ignored). An error is one line. It is a *Refused if the daemon
-// answered with an error.
+// Do sends a request with in as its JSON body (nil: no body) and decodes the response
+// into out (nil: the response is ignored). An error is one line. It is a *Refused if
+// the daemon responded with an error.
 func (c *Client) Do(method, path string, query url.Values, in, out any) error {
 	body, err := c.roundTrip(method, path, query, in)
 	if err != nil || out == nil {
 		return err
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("the daemon's answer to %s %s makes no sense: %w", method, path, err)
+		return fmt.Errorf("the daemon's answer to %s %s is malformed: %w", method, path, err)
 	}
 	return nil
 }
 
-// plainText is a body that is sent as text, not as JSON.
+// plainText is a request body that is sent as text, not as JSON.
 type plainText string
 
 func (c *Client) roundTrip(method, path string, query url.Values, in any) ([]byte, error) {
@@ -126,17 +126,17 @@ func (c *Client) roundTrip(method, path string, query url.Values, in any) ([]byt
 	return nil, refusal(method, path, resp, answer)
 }
 
-// unreachable returns an error that names the socket and the remedy.
+// unreachable returns an error that names the socket and what the user can do.
 func (c *Client) unreachable(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("no daemon at %s: start weftd, or name its socket with --socket or WEFT_SOCKET", c.socket)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nobody answers at %s: weftd is not running; start it", c.socket)
+		return fmt.Errorf("no process listens at %s: weftd is not running; start it", c.socket)
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("no permission for %s: run as root, or start weftd with --socket-group", c.socket)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return fmt.Errorf("the daemon at %s went away in the middle of the answer: see its log, and try again", c.socket)
+		return fmt.Errorf("the daemon at %s closed the connection during the answer: see its log, and try again", c.socket)
 	}
 	var op *url.Error
 	if errors.As(err, &op) {
@@ -151,7 +151,7 @@ func (c *Client) Show() (Show, error) {
 	return s, c.Do(http.MethodGet, "/v1/show", nil, nil, &s)
 }
 
-// Ports lists all ports, or only the port name.
+// Ports lists all ports, or only the named port.
 func (c *Client) Ports(name string) ([]Port, error) {
 	var ports []Port
 	query := url.Values{}
@@ -184,9 +184,9 @@ func (c *Client) ChangeFlows(change ChangeFlows) (FlowsChanged, error) {
 	return n, c.Do(http.MethodPost, "/v1/flows", nil, change, &n)
 }
 
-// Flows lists the flows that match selects; an empty match selects all. sort are
+// Flows lists the flows that match selects; an empty match selects all. sort has
 // fields to sort by, or priority. A field with "-" in front sorts in descending
-// order. Without sort, flows come by table and descending priority.
+// order. Without sort, flows are sorted by table and descending priority.
 func (c *Client) Flows(match string, sort ...string) ([]Flow, error) {
 	var flows []Flow
 	query := matchQuery(match)

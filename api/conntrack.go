@@ -44,16 +44,16 @@ type Tuple struct {
 	DstPort uint16 `json:"dst_port"`
 }
 
-// ConnectionsChanged is the number of connections deleted.
+// ConnectionsChanged has the number of deleted connections.
 type ConnectionsChanged struct {
 	Connections int `json:"connections"`
 }
 
-// Conntrack is the state of the connection table.
+// Conntrack has settings and counters of the connection table.
 type Conntrack struct {
 	Connections    int               `json:"connections"`
 	MaxConnections int               `json:"max_connections"`
-	DefaultLimit   uint32            `json:"default_limit"` // limit of zones without their own; 0: none
+	DefaultLimit   uint32            `json:"default_limit"` // limit of each zone without its own limit; 0: no limit
 	SequenceChecks bool              `json:"sequence_checks"`
 	Timeouts       map[string]uint32 `json:"timeouts_s"`
 	Zones          []Zone            `json:"zones"` // zones with connections or settings
@@ -64,7 +64,8 @@ type Conntrack struct {
 	RefusedNAT     uint64            `json:"refused_nat"`
 }
 
-// Zone is one zone of the connection table.
+// Zone has the number of connections and the settings of one connection tracking
+// zone.
 type Zone struct {
 	Zone        uint16            `json:"zone"`
 	Connections int               `json:"connections"`
@@ -78,16 +79,16 @@ type ZoneLimit struct {
 	Limit uint32 `json:"limit"`
 }
 
-// ChangeConntrack changes settings of the connection table.
+// ChangeConntrack changes the given settings of the connection table.
 type ChangeConntrack struct {
 	MaxConnections *uint32     `json:"max_connections,omitempty"`
 	SequenceChecks *bool       `json:"sequence_checks,omitempty"`
 	DefaultLimit   *uint32     `json:"default_limit,omitempty"`
 	Limits         []ZoneLimit `json:"limits,omitempty"`
 	ClearLimits    []uint16    `json:"clear_limits,omitempty"`
-	// Timeouts are in seconds, by name. They apply to TimeoutZone, or to all zones
-	// without their own timeouts. Without Timeouts, ClearTimeouts restores the
-	// defaults.
+	// Timeouts has timeouts in seconds, by name. They apply to TimeoutZone, or to all
+	// zones without their own timeouts. If Timeouts is empty, ClearTimeouts restores
+	// the defaults.
 	Timeouts      map[string]uint32 `json:"timeouts_s,omitempty"`
 	TimeoutZone   *uint16           `json:"timeout_zone,omitempty"`
 	ClearTimeouts bool              `json:"clear_timeouts,omitempty"`
@@ -100,7 +101,7 @@ type DumpConntrack struct {
 	More, Statistics, JSON bool
 }
 
-// Connections writes one line for each connection to w, as the lines arrive.
+// Connections writes one line for each connection to w, as soon as the line arrives.
 func (c *Client) Connections(w io.Writer, d DumpConntrack) error {
 	query := url.Values{"arg": d.Args}
 	for name, set := range map[string]bool{"more": d.More, "statistics": d.Statistics, "json": d.JSON} {
@@ -133,13 +134,13 @@ func (c *Client) FlushConnections(args []string) (ConnectionsChanged, error) {
 	return n, c.Do(http.MethodDelete, "/v1/conntrack", url.Values{"arg": args}, nil, &n)
 }
 
-// Conntrack returns the state of the connection table.
+// Conntrack returns settings and counters of the connection table.
 func (c *Client) Conntrack() (Conntrack, error) {
 	var s Conntrack
 	return s, c.Do(http.MethodGet, "/v1/conntrack/settings", nil, nil, &s)
 }
 
-// ChangeConntrack changes settings of the connection table.
+// ChangeConntrack changes the given settings of the connection table.
 func (c *Client) ChangeConntrack(change ChangeConntrack) error {
 	return c.Do(http.MethodPost, "/v1/conntrack/settings", nil, change, nil)
 }

@@ -8,21 +8,23 @@ import (
 )
 
 // GET /v1/limits[?port=NAME] answers []Limit: every resource that ports, zones, VNIs
-// or clients share, with its use. A port selects the rows of this port only.
+// or clients share, with its use. With port=NAME it answers only the rows of this
+// port.
 
-// Limit is one holder's use of one shared resource.
+// Limit is the use of one shared resource by one port, zone, VNI or client.
 type Limit struct {
 	Name string `json:"name"` // name of the resource, for example megaflows
-	Unit string `json:"unit"` // unit of the numbers: entries, bytes, ...
-	// HolderKind is all, port, zone, vni or peer. Holder is the port's name, the
-	// number of the zone or VNI, or the peer's address. It is empty for all.
+	Unit string `json:"unit"` // unit of Used, Guarantee and Limit: entries, bytes, ...
+	// HolderKind says whose use this is: all, port, zone, vni or peer. Holder is the
+	// port's name, the number of the zone or VNI, or the peer's address. Holder is
+	// empty for all.
 	HolderKind string `json:"holder_kind"`
 	Holder     string `json:"holder"`
 	Used       uint64 `json:"used"`
-	Guarantee  uint64 `json:"guarantee"` // amount reserved for the holder; 0: nothing
-	Limit      uint64 `json:"limit"`     // largest amount the holder may have now; 0: none
-	Refused    uint64 `json:"refused"`   // number of requests refused since the daemon started
-	Evicted    uint64 `json:"evicted"`   // number of the holder's entries evicted for new ones of any holder
+	Guarantee  uint64 `json:"guarantee"` // amount reserved for Holder; 0: nothing
+	Limit      uint64 `json:"limit"`     // largest amount that Holder may use now; 0: no limit
+	Refused    uint64 `json:"refused"`   // number of requests for more that were refused since the daemon started
+	Evicted    uint64 `json:"evicted"`   // number of Holder's entries that were evicted for new entries
 }
 
 // Limits lists the shared resources and their use. port selects the rows of one port;

@@ -11,22 +11,22 @@ import (
 // Event is a change of the flow tables, of a port or of a connection.
 type Event struct {
 	Time time.Time `json:"time"`
-	// Kind is flow, port, connection, or lost. A lost event counts the events that
-	// the client missed because it did not read fast enough.
+	// Kind is flow, port, connection or lost. A lost event has the number of events
+	// that the client lost because it did not read fast enough.
 	Kind string `json:"kind"`
-	// Event of a flow is initial (present at the start), added, modified, deleted or
-	// expired. Event of a port is initial, added, deleted or its new state. Event of
-	// a connection is new, update or destroy.
+	// Event says what happened. For a flow it is initial (present at the start),
+	// added, modified, deleted or expired. For a port it is initial, added, deleted
+	// or the port's new state. For a connection it is new, update or destroy.
 	Event string `json:"event,omitempty"`
 	// Reason of a flow's end is one of ovs-ofctl's words: delete, idle, hard,
 	// eviction, group_delete, meter_delete. Reason of a connection's update is state
-	// or mark; of its end it is timeout, eviction, flush or successor.
+	// or mark. Reason of a connection's end is timeout, eviction, flush or successor.
 	Reason string     `json:"reason,omitempty"`
 	Flow   *Flow      `json:"flow,omitempty"` // the flow now, or at its end
 	Port   *PortState `json:"port,omitempty"`
 	// Connection is the connection at the time of the event, without its remaining
-	// time. Time is the time at which the daemon received the event, about 10 ms
-	// later if it keeps up.
+	// time. Time is the time at which the daemon received the event, usually about 10
+	// ms after the event.
 	Connection *Connection `json:"connection,omitempty"`
 	Lost       uint64      `json:"lost,omitempty"`
 }
@@ -45,7 +45,7 @@ const (
 	EventExpired  = "expired"
 )
 
-// PortState is the part of a Port in events.
+// PortState has the fields of a Port that events show.
 type PortState struct {
 	Number uint32 `json:"number"`
 	Name   string `json:"name"`
@@ -54,16 +54,16 @@ type PortState struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// MonitorRequest selects the kinds of events. Without any kind, Monitor sends flows
-// and ports.
+// MonitorRequest selects the kinds of events. If no kind is selected, Monitor sends
+// events of flows and ports.
 type MonitorRequest struct {
 	Flows, Ports, Connections bool
 	// Zone and Events select events of connections; empty means all. Zone is a
-	// number. Events is a comma-separated list of new, update and destroy.
+	// number. Events is a comma-separated list of the words new, update and destroy.
 	Zone, Events string
-	// Match selects flows, as the match of dump-flows does.
+	// Match selects flows, in the syntax of dump-flows.
 	Match string
-	// Initial asks for the present objects first.
+	// Initial makes the daemon first send the present flows and ports as events.
 	Initial bool
 }
 

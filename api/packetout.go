@@ -4,18 +4,19 @@ package api
 
 import "net/http"
 
-// PacketOut is a request to send a frame: in_port=PORT,packet=HEX,actions=ACTIONS.
+// PacketOut is a request to send a frame. Its text is
+// in_port=PORT,packet=HEX,actions=ACTIONS.
 type PacketOut struct {
 	Text string `json:"text"`
 }
 
-// PacketSent is the result of a PacketOut.
+// PacketSent is the result of a PacketOut request.
 type PacketSent struct {
 	Actions string `json:"actions"`        // datapath actions executed
-	Drop    string `json:"drop,omitempty"` // reason if the frame did not reach all outputs
+	Drop    string `json:"drop,omitempty"` // drop reason if the frame did not reach all outputs
 }
 
-// PacketOut makes the switch execute actions on a frame.
+// PacketOut makes the switch execute actions on a frame, as text requests.
 func (c *Client) PacketOut(text string) (PacketSent, error) {
 	var sent PacketSent
 	return sent, c.Do(http.MethodPost, "/v1/packet-out", nil, PacketOut{Text: text}, &sent)

@@ -12,9 +12,9 @@ import (
 	"net/url"
 )
 
-// stream requests path and calls each with every JSON value of the answer, until each
-// returns an error, ctx ends or the daemon ends the answer. It returns the error of
-// each, or nil if ctx or the answer ended.
+// stream requests path and calls each with every JSON value of the response, until
+// each returns an error, ctx ends or the daemon ends the response. It returns the
+// error of each, or nil if ctx or the response ended.
 func stream[T any](ctx context.Context, c *Client, path string, query url.Values, ready func(), each func(*T) error) error {
 	target := url.URL{Scheme: "http", Host: "weft", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
@@ -45,7 +45,7 @@ func stream[T any](ctx context.Context, c *Client, path string, query url.Values
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			return c.unreachable(err)
 		case err != nil:
-			return fmt.Errorf("the daemon's answer to GET %s makes no sense: %w", path, err)
+			return fmt.Errorf("the daemon's answer to GET %s is malformed: %w", path, err)
 		}
 		if err := each(v); err != nil {
 			return err
@@ -53,7 +53,7 @@ func stream[T any](ctx context.Context, c *Client, path string, query url.Values
 	}
 }
 
-// refusal returns the error for an answer with a status other than success.
+// refusal returns the error for a response whose status is not success.
 func refusal(method, path string, resp *http.Response, answer []byte) error {
 	var e Error
 	if json.Unmarshal(answer, &e) != nil || e.Error == "" {

@@ -10,15 +10,17 @@ import (
 // ChangeTable changes groups or meters. If any line is wrong, it changes nothing.
 // Deleting a group or meter deletes the flows that name it.
 type ChangeTable struct {
-	// Op is add, modify or delete. Groups also have put, which adds or modifies.
+	// Op is add, modify or delete. For groups it may also be put, which adds or
+	// modifies.
 	Op string `json:"op"`
-	// Text is one group or meter. With File it is one a line, with # comments.
+	// Text is one group or meter. With File, Text has one group or meter a line, with
+	// # comments.
 	Text string `json:"text"`
 	File bool   `json:"file,omitempty"`
 }
 
-// TableChanged has the number of groups or meters changed, and the number of flows
-// deleted with them.
+// TableChanged has the number of changed groups or meters, and the number of flows
+// that were deleted because they name a deleted group or meter.
 type TableChanged struct {
 	Changed int `json:"changed"`
 	Flows   int `json:"flows_deleted"`
@@ -29,7 +31,7 @@ type Group struct {
 	ID   uint32 `json:"id"`
 	Type string `json:"type"`
 	Line string `json:"line"` // the group in the format of ovs-ofctl dump-groups
-	// The counters start when the group is added or modified.
+	// Packets and Bytes count from the time when the group was added or modified.
 	DurationS float64       `json:"duration_s"` // since it was added
 	Flows     int           `json:"flows"`      // number of flows that name the group
 	Packets   uint64        `json:"packets"`
@@ -92,8 +94,8 @@ func selectQuery(text string) url.Values {
 	return query
 }
 
-// ModTable sets the limits of a flow table. Settings are evict, noevict and limit:N;
-// limit:0 removes the limit.
+// ModTable changes the limits of a flow table. Settings are evict, noevict and
+// limit:N; limit:0 removes the limit.
 type ModTable struct {
 	Table    int      `json:"table"` // 0 to 254; -1 means all tables
 	Settings []string `json:"settings"`
@@ -107,7 +109,7 @@ type Table struct {
 	Evict bool `json:"evict"`
 }
 
-// ModTable sets the limits of a flow table.
+// ModTable changes the limits of a flow table.
 func (c *Client) ModTable(mod ModTable) error {
 	return c.Do(http.MethodPost, "/v1/tables", nil, mod, nil)
 }

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Hot is a megaflow with its counters over an interval.
+// Hot is a megaflow with its rates over an interval.
 type Hot struct {
 	Megaflow
 	PacketsPerS float64 `json:"packets_per_s"`
 	BytesPerS   float64 `json:"bytes_per_s"`
 }
 
-// Hottest counts the packets of the megaflows over an interval of at most a minute.
+// Hottest counts the packets of all megaflows over an interval of at most a minute.
 // It returns the n megaflows with the most packets, the hottest first.
 func (c *Client) Hottest(n int, interval time.Duration) ([]Hot, error) {
 	var hot []Hot

@@ -7,19 +7,19 @@ import (
 	"net/url"
 )
 
-// Trace is the path of a made-up frame through the tables.
+// Trace is the path of a hypothetical frame through the tables.
 type Trace struct {
 	Flow  string      `json:"flow"` // the frame as the daemon understood it
 	Steps []TraceStep `json:"steps"`
-	// Megaflow is the match of the cache entry that the frame would create. Actions
-	// are the datapath actions of this entry.
+	// Megaflow is the match of the cache entry that the frame would create, and
+	// Actions are this entry's datapath actions.
 	Megaflow string `json:"megaflow"`
 	Actions  string `json:"actions"`
-	// Drop is the reason if nothing is sent. Some reasons, such as loop, mean that
-	// only a part is sent.
+	// Drop is the drop reason if the frame is not sent. Some reasons, such as loop,
+	// mean that the frame is sent to only some of its outputs.
 	Drop string `json:"drop,omitempty"`
-	// Then has a Trace for each ct action that names a table. It is the path of the
-	// frame from that table on, after connection tracking.
+	// Then has a Trace for each ct action that names a table. It is the frame's path
+	// from that table on, after connection tracking.
 	Then []Trace `json:"then,omitempty"`
 }
 
@@ -27,14 +27,14 @@ type Trace struct {
 const (
 	StepTable  = "table"  // lookup in Table; Rule is null if no flow matched
 	StepAction = "action" // execution of Action
-	StepNote   = "note"   // Note has the outcome of the previous step
+	StepNote   = "note"   // Note describes the outcome of the previous step
 )
 
 // TraceStep is one step of a Trace.
 type TraceStep struct {
 	Kind   string     `json:"kind"`
 	Depth  int        `json:"depth"` // nesting depth of resubmits
-	Table  uint8      `json:"table"` // table of the lookup or of the action's flow
+	Table  uint8      `json:"table"` // table of the lookup, or of the flow whose action is executed
 	Rule   *TraceRule `json:"rule,omitempty"`
 	Action string     `json:"action,omitempty"`
 	Note   string     `json:"note,omitempty"`
@@ -48,8 +48,8 @@ type TraceRule struct {
 	Actions  string `json:"actions"`
 }
 
-// Trace follows a made-up frame through the tables. ctNext is the ct_state that
-// tracking finds, in the syntax of a match; "" means a new connection.
+// Trace follows a hypothetical frame through the tables. ctNext is the ct_state that
+// connection tracking returns, in match syntax; "" means a new connection.
 func (c *Client) Trace(flow, ctNext string) (Trace, error) {
 	var t Trace
 	q := url.Values{"flow": {flow}}

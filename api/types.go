@@ -39,7 +39,7 @@ package api
 // DefaultSocket is the path of the daemon's socket unless configured otherwise.
 const DefaultSocket = "/run/weft/weft.sock"
 
-// Error is the body of every answer that is not a success. The text is one line.
+// Error is the body of every response that is not a success. Its text is one line.
 type Error struct {
 	Error string `json:"error"`
 }
@@ -51,7 +51,7 @@ type Show struct {
 	EnginePID int      `json:"engine_pid"` // 0 if no engine runs
 	StateDir  string   `json:"state_dir"`
 	UptimeS   float64  `json:"uptime_s"`
-	Restarts  uint64   `json:"engine_restarts"` // restarts of the engine since control started
+	Restarts  uint64   `json:"engine_restarts"` // number of engine restarts since control started
 	Flows     int      `json:"flows"`
 	Megaflows int      `json:"megaflows"`
 	MACs      int      `json:"macs"`
@@ -64,7 +64,7 @@ type Worker struct {
 	Core          int               `json:"core"`
 	Passes        uint64            `json:"passes"` // number of passes that found a frame
 	IdlePasses    uint64            `json:"idle_passes"`
-	PassGaps      []uint64          `json:"pass_gaps,omitempty"` // passes by the gap to the previous pass: entry i counts gaps under (3+i%2)<<(i/2)>>2 ns
+	PassGaps      []uint64          `json:"pass_gaps,omitempty"` // histogram of the gaps between passes of the worker's loop: entry i counts gaps under (3+i%2)<<(i/2)>>2 ns
 	Sleeps        uint64            `json:"sleeps"`
 	BusyNS        uint64            `json:"busy_ns"` // time in passes that found frames
 	Frames        uint64            `json:"frames"`
@@ -78,7 +78,7 @@ type Worker struct {
 	Drops         map[string]uint64 `json:"drops"`        // by reason, without zeros
 
 	CommandsRefused uint64 `json:"commands_refused"` // number of invalid Commands
-	InstallsRefused uint64 `json:"installs_refused"` // number of megaflows without room in the cache
+	InstallsRefused uint64 `json:"installs_refused"` // number of megaflows refused because the cache had no room
 	Batches         uint64 `json:"batches"`          // number of batches of received frames
 }
 
@@ -88,18 +88,18 @@ type Port struct {
 	Name    string            `json:"name"`
 	Type    string            `json:"type"`
 	Options map[string]string `json:"options"` // options as given to add-port
-	// State is up, down, waiting or failed. Detail is the reason.
+	// State is up, down, waiting or failed. Detail is the reason for the state.
 	State  string `json:"state"`
 	Detail string `json:"detail,omitempty"`
-	// Mode is the mode of af_xdp: zerocopy, copy or generic. Reason is why the port
-	// uses it.
+	// Mode is the mode of an af_xdp port: zerocopy, copy or generic. Reason is why
+	// the port uses this mode.
 	Mode   string    `json:"mode,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	Stats  PortStats `json:"stats"`
 }
 
 // PortStats has sums over all workers since the port was added or the daemon's state
-// was made.
+// directory was created.
 type PortStats struct {
 	RxPackets uint64            `json:"rx_packets"`
 	RxBytes   uint64            `json:"rx_bytes"`
@@ -109,42 +109,43 @@ type PortStats struct {
 	TxDrops   uint64            `json:"tx_drops"`
 }
 
-// AddPort is a request for a port. Options are KEY=VALUE words, including type=.
+// AddPort is a request to add a port. Options are words KEY=VALUE, including type=.
 type AddPort struct {
 	Name    string   `json:"name"`
 	Options []string `json:"options"`
 }
 
-// ChangeFlows changes the flow tables. If any line is wrong, it changes nothing.
+// ChangeFlows is a change of the flow tables. If any line is wrong, it changes
+// nothing.
 type ChangeFlows struct {
 	// Op is add, modify, modify-strict, delete, delete-strict or replace. A line of a
-	// file may begin with its own operation. replace makes the flows of Text, a file,
-	// the only flows.
+	// file may begin with its own operation. The operation replace deletes all flows
+	// that are not in the file.
 	Op string `json:"op"`
-	// Text is one flow. With File it is one flow a line, with # comments, and errors
-	// begin with the line number. The client sends a file as text/plain, with Op in
-	// the query.
+	// Text is one flow. With File, Text has one flow a line, with # comments, and
+	// errors begin with the line number. The client sends a file as text/plain, with
+	// Op in the query.
 	Text string `json:"text"`
 	File bool   `json:"-"`
 }
 
-// FlowsChanged has the number of flows added, changed or deleted.
+// FlowsChanged has the number of flows that were added, changed or deleted.
 type FlowsChanged struct {
 	Flows int `json:"flows"`
-	// Notes name parts of the flows that were ignored, as ovs-ofctl ignores them:
-	// match fields whose prerequisites the match lacks. Notes on a file begin with
-	// the line number. There are at most ten notes.
+	// Notes has at most ten notes about parts of flows that were ignored, as in
+	// ovs-ofctl: match fields whose prerequisites the match lacks. Notes on a file
+	// begin with the line number.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// DiffFlows asks for the difference between the flows of two files. If Second is
-// null, it compares First with the tables.
+// DiffFlows is a request to compare the flows of two files. If Second is null, the
+// daemon compares the tables with the file First.
 type DiffFlows struct {
 	First  string  `json:"first"`
 	Second *string `json:"second"`
 }
 
-// FlowsDiffer has a line for each flow that only one side has or that differs. "-"
+// FlowsDiffer has a line for each flow that is on only one side or that differs. "-"
 // marks a flow of the first file, or of the tables. "+" marks a flow of the other
 // side.
 type FlowsDiffer struct {
@@ -161,7 +162,7 @@ type Flow struct {
 	DurationS   float64 `json:"duration_s"`
 	IdleTimeout uint16  `json:"idle_timeout_s,omitempty"` // 0: none
 	HardTimeout uint16  `json:"hard_timeout_s,omitempty"` // 0: none
-	IdleAgeS    float64 `json:"idle_age_s"`               // time since the last frame, or since it was added
+	IdleAgeS    float64 `json:"idle_age_s"`               // time in seconds since the flow's last frame, or since it was added
 	Packets     uint64  `json:"packets"`
 	Bytes       uint64  `json:"bytes"` // bytes of frames as matched
 	// Line is the whole flow in the format of ovs-ofctl dump-flows.
@@ -176,5 +177,5 @@ type Megaflow struct {
 	Actions string   `json:"actions"`
 	Packets uint64   `json:"packets"`
 	Bytes   uint64   `json:"bytes"`
-	UsedS   *float64 `json:"used_s"` // time since the last hit; null: never hit
+	UsedS   *float64 `json:"used_s"` // time in seconds since the last hit; null: never hit
 }
