@@ -7,7 +7,7 @@ import "github.com/spf13/cobra"
 const benchHelp = `Measures the throughput and latency of a path, and where its time goes. make bench
 runs the comparisons with other switches.`
 
-// benchVerb returns the verb bench, whose sub-verbs measure.
+// benchVerb returns the verb bench, whose sub-verbs run measurements.
 func (c *command) benchVerb() *cobra.Command {
 	verb := &cobra.Command{
 		Use: "bench", Short: "measure what a path carries and where its time goes", Long: benchHelp,

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A bench verb refuses wrong words in one line that names them, before it measures
-// anything.
+// A bench verb with wrong words is refused in one line that names them, before
+// anything is measured.
 func TestBenchWrongWords(t *testing.T) {
 	for line, word := range map[string]string{
 		"frob": "frob",
@@ -68,7 +68,7 @@ func TestBenchWrongWords(t *testing.T) {
 	}
 }
 
-// The port verbs name a wrong word before they ask the daemon.
+// The port verbs report a wrong word before they send a request to the daemon.
 func TestPortsWrongWords(t *testing.T) {
 	for line, word := range map[string]string{
 		"add-port":                 "NAME",

@@ -11,8 +11,8 @@ import (
 	"weft/bench/traffic"
 )
 
-// progressLine shows intervals: one changing line on a terminal, otherwise a line
-// each.
+// progressLine shows the results of intervals: as one changing line on a terminal,
+// otherwise as a line for each interval.
 type progressLine struct {
 	out      io.Writer
 	terminal bool
@@ -43,8 +43,8 @@ func (p *progressLine) clear() {
 	}
 }
 
-// scaled formats a number with three digits and an SI prefix. blank is put before the
-// prefix.
+// scaled formats a number with three digits and an SI prefix. The text blank is put
+// before the prefix.
 func scaled(v float64, blank string) string {
 	prefixes := []string{"", "k", "M", "G", "T"}
 	i := 0
@@ -77,7 +77,7 @@ func printTraffic(out io.Writer, r *traffic.Result) error {
 	row := func(name string, n traffic.Totals, bits, frames float64) {
 		count, rate := fmt.Sprint(n.Frames), scaled(frames, "")+"/s"
 		if s.Protocol == traffic.TCP && name == "received" {
-			count, rate = "-", "-" // the receiver does not see the sender's blocks
+			count, rate = "-", "-" // over TCP the receiver cannot count the sender's writes
 		}
 		fmt.Fprintf(t, "%s\t%s\t%d\t%sbit/s\t%s\t\n", name, count, n.Bytes, scaled(bits, " "), rate)
 	}

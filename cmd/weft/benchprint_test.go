@@ -57,7 +57,7 @@ func TestBenchClientPrints(t *testing.T) {
 	}
 }
 
-// On a terminal the progress is one line that is overwritten and erased at the end.
+// On a terminal the progress is one line, which is overwritten and erased at the end.
 func TestProgressLine(t *testing.T) {
 	var b strings.Builder
 	line := progressLine{out: &b, terminal: true, bits: true}

@@ -136,7 +136,7 @@ func (c *command) benchClientVerb() *cobra.Command {
 	return verb
 }
 
-// read fills the measurement's specification from the options.
+// read fills b.spec, the specification of the measurement, from the options.
 func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 	changed := cmd.Flags().Changed
 	s := &b.spec

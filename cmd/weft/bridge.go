@@ -14,20 +14,20 @@ import (
 	"weft/api"
 )
 
-// ofctlVerbs are the verbs for which ovs-ofctl and ovs-appctl expect the name of a
-// bridge as the first word. A weftd is one switch without a name.
+// ofctlVerbs are the verbs for which ovs-ofctl and ovs-appctl expect a bridge name as
+// the first word. A weftd is a single switch without a name.
 var ofctlVerbs = strings.Fields("add-flow add-flows replace-flows mod-flows del-flows diff-flows dump-flows dump-aggregate " +
 	"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter mod-meter del-meters dump-meters " +
 	"meter-stats mod-table dump-tables packet-out monitor trace show dump-ports fdb-show fdb-flush")
 
-// fileVerbs are the verbs among ofctlVerbs whose word is a file name. An error about
-// such a verb is about the file's content.
+// fileVerbs are the verbs of ofctlVerbs whose word is a file name. Their errors are
+// about the file's content.
 var fileVerbs = strings.Fields("add-flows replace-flows diff-flows add-groups")
 
 var bareName = regexp.MustCompile(`^[A-Za-z][\w.-]*$`)
 
-// bridgeHint returns a hint if the refused first word of a verb may be a bridge's
-// name, otherwise "".
+// bridgeHint returns a hint if the first word of a refused verb may be a bridge name,
+// otherwise "".
 func bridgeHint(verb *cobra.Command, args []string) string {
 	if len(args) == 0 || !bareName.MatchString(args[0]) || !slices.Contains(ofctlVerbs, verb.Name()) {
 		return ""
@@ -35,8 +35,8 @@ func bridgeHint(verb *cobra.Command, args []string) string {
 	return "; if " + args[0] + " is a bridge, leave it out: weftd is one switch"
 }
 
-// protocols is ovs-ofctl's option -O. It accepts any version, because weft and the
-// daemon do not speak OpenFlow.
+// protocols is the value of ovs-ofctl's option -O. It accepts any version, because
+// weft does not speak OpenFlow with the daemon.
 type protocols struct{}
 
 var openFlowVersions = regexp.MustCompile(`^OpenFlow1[0-5](,OpenFlow1[0-5])*$`)
@@ -50,7 +50,8 @@ func (protocols) Set(text string) error {
 	return nil
 }
 
-// ofctlHabits adds -O to the ofctlVerbs, and the hint about bridges to their errors.
+// ofctlHabits adds the option -O to the ofctlVerbs, and the hint about bridge names
+// to their errors.
 func ofctlHabits(root *cobra.Command) {
 	for _, verb := range root.Commands() {
 		run := verb.RunE

@@ -57,8 +57,8 @@ func (c *command) captureVerb() *cobra.Command {
 	return verb
 }
 
-// untilSignal returns a context that ends with Ctrl-C, for commands that run until
-// then.
+// untilSignal returns a context that ends with Ctrl-C. It is for commands that run
+// until then.
 func untilSignal() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 }
@@ -115,8 +115,8 @@ func (c *command) capture(errs io.Writer, r api.CaptureRequest, file string) err
 	return err
 }
 
-// captureFile opens the output file; - is standard output. It does not empty the
-// file, so a capture that the daemon refuses leaves it unchanged.
+// captureFile opens the output file; the name - means standard output. It does not
+// empty the file, so a capture that the daemon refuses leaves the file unchanged.
 func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err error) {
 	if name == "-" {
 		return c.out, func() {}, nil
@@ -128,8 +128,8 @@ func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err
 	return f, func() { f.Close() }, nil
 }
 
-// empty empties a file. It leaves standard output unchanged. Pipes and devices answer
-// EINVAL, because they have nothing to empty.
+// empty truncates a file to 0 bytes. A writer that is not a file stays unchanged.
+// Pipes and devices answer EINVAL, because they cannot be truncated.
 func empty(out io.Writer) error {
 	f, ok := out.(*os.File)
 	if !ok {
@@ -141,7 +141,7 @@ func empty(out io.Writer) error {
 	return nil
 }
 
-// printLine prints a value of a stream as one line of JSON.
+// printLine prints one value of a stream as a line of JSON.
 func (c *command) printLine(v any) error { return json.NewEncoder(c.out).Encode(v) }
 
 const clock = "15:04:05.000000"
@@ -158,7 +158,7 @@ func (c *command) captureLine(f *api.Captured) error {
 	return err
 }
 
-// traceLive prints the processing of the next matching frames.
+// traceLive prints a live trace: the processing of the next matching frames.
 func (c *command) traceLive(errs io.Writer, match string, limit int) error {
 	client, err := c.client()
 	if err != nil {

@@ -24,8 +24,8 @@ var capturedFrames = []api.Captured{
 	{Time: time.Unix(1700000002, 5), Kind: "drop", Port: "vm1", InPort: "vm1", Verdict: "dropped", Reason: "table-miss", HeldUS: 12, Data: []byte{}, Lost: 3},
 }
 
-// streaming starts a daemon that answers every request with the values, and returns
-// its socket.
+// streaming starts a daemon that answers every request with the given values. It
+// returns the daemon's socket.
 func streaming[T any](t *testing.T, asked *string, values []T) string {
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		*asked = r.URL.RequestURI()
@@ -35,7 +35,7 @@ func streaming[T any](t *testing.T, asked *string, values []T) string {
 	})
 }
 
-// Another reader of pcapng reads the written frames.
+// An independent pcapng reader reads the frames that weft capture writes.
 func TestPcapng(t *testing.T) {
 	var asked string
 	t.Setenv("WEFT_SOCKET", streaming(t, &asked, capturedFrames))
@@ -124,7 +124,8 @@ func TestLiveTraceText(t *testing.T) {
 	}
 }
 
-// A refused capture leaves its output file unchanged and prints no number of frames.
+// A refused capture leaves its output file unchanged and does not print a number of
+// frames.
 func TestRefusedCaptureKeepsTheFile(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -138,7 +139,7 @@ func TestRefusedCaptureKeepsTheFile(t *testing.T) {
 	if kept, _ := os.ReadFile(file); string(kept) != "kept" || errs != "weft: vm9: no such port\n" || code != exitInput {
 		t.Errorf("%q in the file; %d %q", kept, code, errs)
 	}
-	// A capture that is not refused overwrites the whole file.
+	// A successful capture overwrites the whole output file.
 	var asked string
 	t.Setenv("WEFT_SOCKET", streaming(t, &asked, capturedFrames[:0]))
 	_, _, code = weft("", "capture", "vm1", "-w", file)

@@ -17,7 +17,7 @@ import (
 )
 
 // conntrackVerbs returns the verbs of ovs-dpctl(8) for connections, with the same
-// arguments and output, and ct-timeout.
+// arguments and output, and the verb ct-timeout.
 func (c *command) conntrackVerbs() []*cobra.Command {
 	dump := &cobra.Command{Use: "dump-conntrack [zone=N] [mark=N[/MASK]] [labels=N[/MASK]] [TUPLE [TUPLE]]", Short: "print the connections, as ovs-dpctl does", Args: words(0, 6)}
 	more := dump.Flags().BoolP("more", "m", false, "with number and status of each")
@@ -52,8 +52,8 @@ func (c *command) conntrackVerbs() []*cobra.Command {
 	}
 }
 
-// noDatapath removes the name of a datapath, which is the first argument of
-// ovs-dpctl.
+// noDatapath removes the name of a datapath, which ovs-dpctl takes as first argument,
+// from args.
 func noDatapath(args []string) []string {
 	if len(args) > 0 && strings.Contains(args[0], "@") && !strings.Contains(args[0], "=") {
 		return args[1:]
@@ -73,7 +73,8 @@ func (c *command) flushConntrack(_ *cobra.Command, args []string) error {
 	return c.printJSON(n)
 }
 
-// ctShow prints one property of the connection table.
+// ctShow returns the function of a verb that prints one property of the connection
+// table.
 func (c *command) ctShow(word func(*api.Conntrack) string) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if rest := noDatapath(args); len(rest) > 0 {
@@ -274,7 +275,8 @@ func (c *command) ctTimeout(args []string, reset bool) error {
 	return nil
 }
 
-// ctStats counts connections by protocol in the format of ct-stats-show.
+// ctStats prints the number of connections by protocol in the format of
+// ct-stats-show.
 func (c *command) ctStats(args []string, states bool) error {
 	client, err := c.client()
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"weft/api"
 )
 
-// exitDiffer is the exit code of diff-flows if the flows differ, as for ovs-ofctl.
-// Every failure of diff-flows, wrong input included, ends with exitFailed.
+// exitDiffer is the exit code of diff-flows if the flows differ, as in ovs-ofctl.
+// Every failure of diff-flows, including wrong input, ends with exitFailed.
 const exitDiffer = 2
 
-// errDiffer makes diff-flows end with exitDiffer and without a message.
+// errDiffer makes diff-flows end with exitDiffer and no message.
 var errDiffer = errors.New("the flows differ")
 
 const diffHelp = `Prints the differences between the flows of two files: "-" marks flows of the first
@@ -55,8 +55,8 @@ func (c *command) diffFlows(args []string) error {
 		if rest, of := strings.CutPrefix(message, "second file: "); of {
 			name, message = args[1], rest
 		}
-		// The error is not an *api.Refused, because the exit code of one means a
-		// difference here.
+		// The error must not be an *api.Refused, whose exit code means that flows
+		// differ.
 		return errors.New(ofFile(name, &api.Refused{Message: message}).Error())
 	}
 	if c.json {

@@ -14,7 +14,7 @@ import (
 	"weft/api"
 )
 
-// The exit code says whether the flows differ, as for ovs-ofctl.
+// The exit code of diff-flows says whether the flows differ, as in ovs-ofctl.
 func TestDiffFlows(t *testing.T) {
 	lines, status := []string{"-ip actions=drop"}, http.StatusOK
 	var asked api.DiffFlows
@@ -51,7 +51,7 @@ func TestDiffFlows(t *testing.T) {
 	}
 }
 
-// The verbs accept --bundle, and - is standard input.
+// The verbs that read a file of flows accept --bundle, and - as standard input.
 func TestFlowFiles(t *testing.T) {
 	var method, body string
 	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {

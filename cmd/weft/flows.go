@@ -82,7 +82,8 @@ func strictly(op string, strict bool) string {
 	return op
 }
 
-// changeBy changes flows by one text, or by the lines of standard input if text is -.
+// changeBy changes flows by the text of one flow, or by the lines of standard input
+// if text is -.
 func (c *command) changeBy(op, text string) error {
 	if text != "-" {
 		return c.changeFlows(api.ChangeFlows{Op: op, Text: text})
@@ -99,7 +100,7 @@ func (c *command) changeByFile(op, name string) error {
 	return ofFile(name, c.changeFlows(api.ChangeFlows{Op: op, Text: text, File: true}))
 }
 
-// ofFile adds the file name to an error that names a line of the file.
+// ofFile adds the file name to an error that has a line number of the file.
 func ofFile(name string, err error) error {
 	var refused *api.Refused
 	if !errors.As(err, &refused) || !strings.HasPrefix(refused.Message, "line ") {
@@ -113,7 +114,7 @@ func ofFile(name string, err error) error {
 	return &of
 }
 
-// fileVerb returns the function of a verb that changes flows by a file.
+// fileVerb returns the function of a verb that changes flows by the lines of a file.
 func (c *command) fileVerb(op string) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
 		return c.changeByFile(op, args[0])
@@ -132,7 +133,8 @@ func (c *command) changeFlows(change api.ChangeFlows) error {
 	return c.printChanged(n)
 }
 
-// printChanged prints the notes of a change. Without notes it prints nothing.
+// printChanged prints the notes of a change of flows. Without notes it prints
+// nothing.
 func (c *command) printChanged(n api.FlowsChanged) error {
 	if c.json {
 		return c.printJSON(n)

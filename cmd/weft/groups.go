@@ -81,7 +81,7 @@ func (c *command) groups(args []string, show func(api.Group)) error {
 	}
 	which := optional(args)
 	if _, err := strconv.ParseUint(which, 10, 32); err == nil {
-		which = "group_id=" + which // ovs-ofctl accepts a plain number as well
+		which = "group_id=" + which // like ovs-ofctl, the verb accepts a plain number
 	}
 	list, err := client.Groups(which)
 	if err != nil {
@@ -129,7 +129,7 @@ func (c *command) meters(args []string, show func(api.Meter)) error {
 }
 
 func (c *command) dumpMeters(_ *cobra.Command, args []string) error {
-	// ovs-ofctl prints each band on its own line.
+	// ovs-ofctl prints each band of a meter on its own line.
 	bands := strings.NewReplacer(" bands=", " bands=\n", " type=", "\ntype=")
 	return c.meters(args, func(m api.Meter) { fmt.Fprintln(c.out, bands.Replace(m.Line)) })
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// helpVerb replaces cobra's help verb, which prints the whole usage for an unknown
-// verb.
+// helpVerb returns a help verb that replaces cobra's, which prints the whole usage if
+// the verb is unknown.
 func helpVerb(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [VERB...]", Short: "explain a verb and its options", Args: cobra.ArbitraryArgs,
@@ -28,7 +28,8 @@ func helpVerb(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// noSuchVerb returns an error that suggests similar verbs, or where to find all.
+// noSuchVerb returns an error that suggests similar verbs. If there are none, the
+// error says where to find all verbs.
 func noSuchVerb(cmd *cobra.Command, word string) error {
 	near := cmd.SuggestionsFor(word)
 	if len(near) > 0 && len(near) < 10 {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// An unknown verb is refused with a list of similar verbs, also by help.
+// An unknown verb is refused with a list of similar verbs. The verb help does the
+// same.
 func TestNoSuchVerb(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"dump-flow", "dump-flow: no such verb; expected dump-flows, perhaps"},

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// jsonLines has a command line for every verb that the test runs.
+// jsonLines has the arguments of every verb that the test runs.
 var jsonLines = map[string]string{
 	"add-port": "p type=tap", "del-port": "p", "dump-ports": "", "show": "", "show limits": "p", "version": "",
 	"add-flow": "actions=drop", "add-flows": "-", "replace-flows": "-", "mod-flows": "actions=drop", "del-flows": "",
@@ -31,12 +31,12 @@ var jsonLines = map[string]string{
 	"bench hops": "",
 }
 
-// notPrinting are the verbs that need a peer or print nothing but their log. The
-// tests of e2e cover the JSON of bench client.
+// notPrinting lists the verbs that need a peer or print only a log. The tests of e2e
+// cover the JSON of bench client.
 var notPrinting = []string{"bench server", "bench client", "help"}
 
-// answers are example answers of a daemon to GET requests. It answers all other
-// requests with {}.
+// answers has the fake daemon's responses to GET requests. The daemon answers all
+// other requests with {}.
 var answers = map[string]string{
 	"/v1/ports": `[{"name":"p","number":1}]`, "/v1/flows": `[{"line":" table=0 actions=drop"}]`,
 	"/v1/megaflows": `[{"actions":"drop"}]`, "/v1/groups": `[{"group_id":1}]`, "/v1/meters": `[{"meter":1}]`,
@@ -47,8 +47,9 @@ var answers = map[string]string{
 	"/v1/monitor": `{"kind":"lost","lost":5,"time":"2020-01-01T00:00:00Z"}`,
 }
 
-// Every verb that prints something prints JSON with --json, which may precede or
-// follow the verb. It is one value, or a sequence of values for a stream.
+// Every verb that prints results prints JSON with --json, which may precede or follow
+// the verb. A stream is a sequence of JSON values; all other output is one JSON
+// value.
 func TestEveryVerbHasJSON(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.URL.Path]
@@ -102,7 +103,8 @@ func leavesOf(cmd *cobra.Command, path string) (list []string) {
 	return list
 }
 
-// values counts the JSON values of a text that consists of them.
+// values counts the JSON values in a text. It returns an error if the text has
+// anything else.
 func values(text string) (n int, err error) {
 	for dec := json.NewDecoder(strings.NewReader(text)); ; n++ {
 		var v any
@@ -114,8 +116,8 @@ func values(text string) (n int, err error) {
 	}
 }
 
-// A bridge name before the words of a verb, as for ovs-ofctl, is refused in a line
-// that says to omit it.
+// A bridge name before the words of a verb, as in ovs-ofctl, is refused in a line
+// that says to omit the name.
 func TestBridgesAreLeftOut(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -142,8 +144,8 @@ func TestBridgesAreLeftOut(t *testing.T) {
 	}
 }
 
-// The name of an existing file is not taken for a bridge, whatever is wrong in the
-// file.
+// The name of an existing file is not mistaken for a bridge name if a line of the
+// file is wrong.
 func TestFilesAreNoBridges(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -165,7 +167,7 @@ func TestFilesAreNoBridges(t *testing.T) {
 	}
 }
 
-// --no-names, before or behind the verb, makes the daemon show ports by number.
+// --no-names, before or after the verb, makes the daemon show ports by number.
 func TestNoNames(t *testing.T) {
 	var query string
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -18,11 +18,11 @@ import (
 
 // Exit codes. Scripts rely on them.
 const (
-	exitFailed = 1 // a right request failed, or no daemon answers
+	exitFailed = 1 // a correct request failed, or no daemon answers
 	exitInput  = 2 // the request is wrong; nothing changed
 )
 
-// usageError is wrong input that the client finds itself.
+// usageError is an error in the arguments that the client finds itself.
 type usageError struct{ message string }
 
 func (e *usageError) Error() string { return e.message }
@@ -70,8 +70,8 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// oneLine returns the error's text without line breaks: scripts show and match one
-// line.
+// oneLine returns the error's text without line breaks, because scripts show and
+// match one line.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", " ")), " ")
 }
@@ -83,7 +83,7 @@ type command struct {
 	errs   io.Writer
 	socket string
 	json   bool
-	// numbers makes the daemon show ports by number.
+	// numbers is the option --no-names: the daemon shows ports by number.
 	numbers bool
 }
 
@@ -95,7 +95,8 @@ func (c *command) client() (*api.Client, error) {
 	return client, err
 }
 
-// showsPorts adds ovs-ofctl's options --names and --no-names to a verb.
+// showsPorts adds ovs-ofctl's options --names and --no-names to a verb that shows
+// ports.
 func (c *command) showsPorts(verb *cobra.Command) *cobra.Command {
 	verb.Flags().Bool("names", false, "show ports by name (default)")
 	verb.Flags().BoolVar(&c.numbers, "no-names", false, "show ports by number")
@@ -121,7 +122,8 @@ func (c *command) root() *cobra.Command {
 			return cmd.Help()
 		},
 		Args: cobra.ArbitraryArgs,
-		// A suggested verb differs by at most this number of letters.
+		// For a wrong verb, cobra suggests verbs that differ by at most this number
+		// of letters.
 		SuggestionsMinimumDistance: 2,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -132,11 +134,12 @@ func (c *command) root() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&c.socket, "socket", socket, "the daemon's socket (or WEFT_SOCKET): a path, or vsock:CID:PORT")
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
-	// The options of ovs-ofctl come before the verb. The root knows the options of
-	// all verbs, so that it can tell them from words. The verb reads them.
+	// ovs-ofctl accepts options before the verb. The root command knows the options
+	// of all verbs, so that it can tell options from the verb. The verb then parses
+	// the options.
 	for _, name := range []string{"bundle", "strict", "no-stats", "names", "no-names", "may-create"} {
 		root.Flags().Bool(name, false, "")
-		_ = root.Flags().MarkHidden(name) // the flag exists: the line above made it
+		_ = root.Flags().MarkHidden(name) // error ignored: the flag exists, because Bool has just defined it
 	}
 	root.Flags().VarP(protocols{}, "protocols", "O", "")
 	_ = root.Flags().MarkHidden("protocols")
@@ -153,7 +156,7 @@ func (c *command) root() *cobra.Command {
 	return root
 }
 
-// words checks the number of arguments and names a wrong one by the verb's usage
+// words returns a check of the number of arguments. Its error shows the verb's usage
 // line.
 func words(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -15,7 +15,7 @@ import (
 	"weft/api"
 )
 
-// serve starts a daemon that answers every request by calling answer.
+// serve starts a fake daemon that answers every request by calling answer.
 func serve(t *testing.T, answer http.HandlerFunc) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
@@ -35,7 +35,8 @@ func weft(in string, args ...string) (out, errs string, code int) {
 	return o.String(), e.String(), code
 }
 
-// Wrong words are refused before a request is sent, with exit code 2 and one line.
+// Wrong arguments are refused before a request is sent, with exit code 2 and one
+// line.
 func TestWrongWords(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -66,7 +67,7 @@ func TestWrongWords(t *testing.T) {
 	}
 }
 
-// If no daemon answers, the error names the socket and the remedy.
+// If no daemon answers, the error names the socket and says what to do.
 func TestNobodyAnswers(t *testing.T) {
 	dead := filepath.Join(t.TempDir(), "dead")
 	l, err := net.Listen("unix", dead)
@@ -83,7 +84,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// An error of the daemon is printed on one line and sets the exit code.
+// An error response of the daemon is printed on one line and sets the exit code.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct{ status, code int }{{400, exitInput}, {404, exitFailed}, {500, exitFailed}} {
 		socket := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -97,7 +98,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Each verb sends the right request; the client reads files itself.
+// Each verb sends the right request. The client itself reads the files that arguments
+// name.
 func TestRequests(t *testing.T) {
 	var method, path, query, body string
 	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -131,7 +133,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// show prints tables, or JSON with --json.
+// The verb show prints tables, or JSON with --json.
 func TestShow(t *testing.T) {
 	socket := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(api.Show{
@@ -156,7 +158,8 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// Notes of a change are printed to standard error, or are part of the JSON.
+// Notes of a change are printed to standard error, or are part of the JSON with
+// --json.
 func TestNotes(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"flows":1,"notes":["ip_dst is ignored: it needs ip"]}`)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// output is the destination of results. It keeps the first write error, so that a
-// full disk makes any verb fail.
+// output writes the results of a verb. It keeps the first write error, so that any
+// verb fails if the disk is full.
 type output struct {
 	io.Writer
 	err error
@@ -24,7 +24,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// file returns the file behind w, or nil if w is no file.
+// file returns the file that w writes to, or nil if w is not a file.
 func file(w io.Writer) *os.File {
 	if o, ok := w.(*output); ok {
 		w = o.Writer
@@ -42,7 +42,8 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// unlimited is the size of an output that is no terminal: nothing is truncated there.
+// unlimited is the width and height of an output that is not a terminal, so that
+// nothing is truncated.
 const unlimited = 1 << 20
 
 // terminalSize returns the size of out in characters, or 80 by 24 if a terminal does

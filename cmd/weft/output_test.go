@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Every verb fails if its results cannot be written.
+// Every verb fails if it cannot write its results.
 func TestFullDisk(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
 		answer := answers[r.URL.Path]

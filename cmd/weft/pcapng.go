@@ -13,8 +13,8 @@ import (
 )
 
 // pcapng writes captured frames in the format of draft-ietf-opsawg-pcapng. Each port
-// is an interface. Each frame is an enhanced packet block, whose comment holds the
-// data without a field in the format.
+// is an interface. Each frame is an enhanced packet block, whose comment has the data
+// for which the format has no field.
 type pcapng struct {
 	w          io.Writer
 	interfaces map[string]uint32 // interface number of each port
@@ -23,8 +23,8 @@ type pcapng struct {
 	buf        []byte
 }
 
-// Block types (sections 4.1 to 4.6) and options (section 3.5 and the sections of the
-// blocks).
+// Block types (sections 4.1 to 4.6 of the draft) and options (section 3.5 and the
+// sections of the blocks).
 const (
 	blockSection    = 0x0a0d0d0a
 	blockInterface  = 1
@@ -66,7 +66,7 @@ func (p *pcapng) padded(data []byte) {
 	}
 }
 
-// maxOption is the longest value of an option in bytes.
+// maxOption is the limit of an option's value in bytes. A longer value is truncated.
 const maxOption = 1<<16 - 1
 
 func (p *pcapng) option(code uint16, value []byte) {
@@ -82,7 +82,7 @@ func (p *pcapng) begin(block uint32) {
 	p.u32(0) // block length; end fills it in
 }
 
-// end ends the options and writes the block.
+// end writes the end of the options and then the whole block.
 func (p *pcapng) end() error {
 	p.option(optEnd, nil)
 	length := uint32(len(p.buf) + 4)
@@ -134,7 +134,7 @@ func (p *pcapng) frame(f *api.Captured) error {
 	return p.end()
 }
 
-// close writes the number of lost frames.
+// close writes the number of lost frames as a statistics block for each interface.
 func (p *pcapng) close() error {
 	for no := range uint32(len(p.interfaces)) {
 		p.begin(blockStatistics)
@@ -148,7 +148,8 @@ func (p *pcapng) close() error {
 	return nil
 }
 
-// comment returns where a frame was captured and its verdict.
+// comment returns the comment of a frame: the port, where it was captured and its
+// verdict.
 func comment(f *api.Captured) string {
 	text := "port " + f.Port
 	switch f.Kind {

@@ -75,7 +75,8 @@ func (c *command) printShow(s api.Show) error {
 	return w.Flush()
 }
 
-// detail returns the port's detail and, for an af_xdp port, its mode and the reason.
+// detail returns a port's detail and, for an af_xdp port, the mode and the reason for
+// the mode.
 func detail(p api.Port) string {
 	var parts []string
 	if p.Mode != "" {

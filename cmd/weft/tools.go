@@ -4,7 +4,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// toolVerbs returns the verbs for diagnosis.
+// toolVerbs returns the verbs for diagnosis, such as trace and capture.
 func (c *command) toolVerbs() []*cobra.Command {
 	return []*cobra.Command{c.traceVerb(), c.packetOutVerb(), c.captureVerb(), c.monitorVerb(), c.topVerb(), c.benchVerb()}
 }

@@ -20,9 +20,10 @@ output is no terminal, the intervals are printed one after the other and lines a
 not truncated.`
 
 const (
-	// topFlows is the number of megaflows requested.
+	// topFlows is the number of hottest megaflows that weft top requests.
 	topFlows = 40
-	// leastInterval is the shortest interval between two requests to the daemon.
+	// leastInterval is the shortest allowed interval between two requests to the
+	// daemon.
 	leastInterval = 100 * time.Millisecond
 )
 
@@ -76,7 +77,7 @@ func (c *command) top(interval time.Duration, once bool) error {
 	}
 }
 
-// watch requests the hottest megaflows of the interval. It returns early if ctx ends.
+// watch requests the hottest megaflows of one interval. It returns early if ctx ends.
 func watch(ctx context.Context, client *api.Client, interval time.Duration) ([]api.Hot, error) {
 	type answer struct {
 		hot []api.Hot
@@ -111,7 +112,8 @@ func (c *command) printTop(view *topView, live, once bool) error {
 		_, err := fmt.Fprintln(c.out, strings.Join(lines, "\n"))
 		return err
 	}
-	// Overwrite the old screen so that nothing flickers, then clear the rest of it.
+	// Overwrite the old screen before clearing the rest of it, so that nothing
+	// flickers.
 	_, err := fmt.Fprint(c.out, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
 	return err
 }

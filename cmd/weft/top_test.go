@@ -32,17 +32,19 @@ func TestTopRates(t *testing.T) {
 	if len(v.Drops) != 2 || v.Drops[0] != (topDrop{"flow-drop", 10, 25}) || v.Drops[1] != (topDrop{"tx-full", 2, 4}) {
 		t.Errorf("%+v", v.Drops)
 	}
-	// b is the busier port. The other is a new port with a reused number.
+	// Port b is the busiest. The other port is new and has the number of a deleted
+	// port, so its counters grow from 0.
 	if v.Ports[0].Name != "b" || v.Ports[0].RxPerS != 100 || v.Ports[0].RxBits != 4000 || v.Ports[0].DropsPerS != 1 || v.Ports[1].RxPerS != 4 {
 		t.Errorf("%+v", v.Ports)
 	}
-	// The counters restart at 0 after the engine died.
+	// If a worker's counters are lower than before, they have restarted at 0 after
+	// the engine died.
 	if v := topOf(after, before, nil, 1); v.Workers[0].FramesPerS != 1000 || v.Workers[0].Busy != 1 {
 		t.Errorf("%+v", v.Workers)
 	}
 }
 
-// The view fits any screen, and shows a part of every list.
+// The view fits a screen of any size, and shows a part of every list.
 func TestTopFits(t *testing.T) {
 	v := &topView{Version: strings.Repeat("v", 90)}
 	for i := range 70 {
@@ -116,7 +118,7 @@ func TestTopOnce(t *testing.T) {
 	}
 }
 
-// If the output is no terminal, the intervals follow each other in full and without
+// If the output is not a terminal, all intervals are printed in full and without
 // cursor movements.
 func TestTopIntoAFile(t *testing.T) {
 	match := strings.Repeat("µ", 200)

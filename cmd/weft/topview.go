@@ -11,7 +11,7 @@ import (
 	"weft/api"
 )
 
-// topView is the content of weft top: rates in units a second over an interval.
+// topView is the content of weft top: rates per second over an interval.
 type topView struct {
 	IntervalS float64     `json:"interval_s"`
 	Version   string      `json:"version"`
@@ -27,7 +27,8 @@ type topView struct {
 	Hottest   []api.Hot   `json:"hottest"`
 }
 
-// topWorker is one worker's row. Shares are between 0 and 1.
+// topWorker is one worker's row. Busy, Exact, Megaflow and Miss are fractions between
+// 0 and 1.
 type topWorker struct {
 	Core        int     `json:"core"`
 	Busy        float64 `json:"busy"`
@@ -60,7 +61,8 @@ type topDrop struct {
 	Total  uint64  `json:"total"`
 }
 
-// grown returns the growth of a counter. A counter that restarted has grown from 0.
+// grown returns the growth of a counter. A counter that is lower than before has
+// restarted and grown from 0.
 func grown(before, after uint64) float64 {
 	if after < before {
 		return float64(after)
@@ -75,7 +77,8 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// topOf compares two states of the daemon that are the given number of seconds apart.
+// topOf returns the view of two states of the daemon that are the given number of
+// seconds apart.
 func topOf(before, after *api.Show, hot []api.Hot, seconds float64) *topView {
 	v := &topView{
 		IntervalS: seconds, Version: after.Version, EnginePID: after.EnginePID, Restarts: after.Restarts, UptimeS: after.UptimeS,
@@ -141,8 +144,8 @@ func portOf(was, now *api.Port, seconds float64) topPort {
 	}
 }
 
-// lines formats the view for a screen. Lists are truncated to fit. Half of the rows
-// that the head and the workers leave free belong to the ports.
+// lines formats the view for a screen and truncates lists to fit. Of the rows left by
+// the head and the workers, half are for the ports.
 func (v *topView) lines(width, height int) []string {
 	engine := "no engine"
 	if v.EnginePID != 0 {
@@ -154,7 +157,7 @@ func (v *topView) lines(width, height int) []string {
 		"",
 		"WORKER CORE   BUSY FRAMES/S NS/FRAME FRAMES/BATCH  EXACT MEGAFL.   MISS DROPS/S",
 	}
-	rows := max(height, 16) - len(out) - 8 // 8 rows for the headings and gaps of the other parts
+	rows := max(height, 16) - len(out) - 8 // 8 rows are reserved for headings and blank lines
 	for i, w := range v.Workers[:min(len(v.Workers), max(rows/3, 1))] {
 		out = append(out, fmt.Sprintf("%6d %4d %s %8s %8.0f %12.1f %s %s %s %7s", i, w.Core, percent(w.Busy), short(w.FramesPerS),
 			w.NSPerFrame, w.PerBatch, percent(w.Exact), " "+percent(w.Megaflow), percent(w.Miss), short(w.DropsPerS)))
@@ -190,7 +193,7 @@ func (v *topView) dropText() string {
 	return strings.Join(words, ", ")
 }
 
-// percent formats a share as a percentage in six columns.
+// percent formats a fraction as a percentage in six columns.
 func percent(share float64) string { return fmt.Sprintf("%5.1f%%", 100*share) }
 
 // short formats a number in at most six columns.

@@ -27,7 +27,7 @@ time of each stage of the pass, and the verdict.`
 
 func (c *command) traceVerb() *cobra.Command {
 	verb := &cobra.Command{
-		Use: "trace FLOW | trace --live [MATCH]", Short: "follow a made-up frame through the tables, or real frames through the workers",
+		Use: "trace FLOW | trace --live [MATCH]", Short: "follow a hypothetical frame through the tables, or real frames through the workers",
 		Long: traceHelp, Args: words(0, 1),
 	}
 	live := verb.Flags().Bool("live", false, "show the next real frames that match")
@@ -38,7 +38,7 @@ func (c *command) traceVerb() *cobra.Command {
 		case *count < 0:
 			return usagef("-c %d: expected a number of frames", *count)
 		case *live && c.numbers:
-			return usagef("trace --live: --no-names is for made-up frames; expected one of the two")
+			return usagef("trace: --live and --no-names: expected one of them")
 		case *live:
 			return c.traceLive(cmd.ErrOrStderr(), optional(args), *count)
 		case len(args) == 0:
@@ -64,8 +64,8 @@ func (c *command) trace(flow, ctNext string) error {
 	return printTrace(c.out, &t)
 }
 
-// printTrace writes a trace in the format of ofproto/trace: numbered tables with
-// their actions below. Nested lookups are indented.
+// printTrace prints a trace in the format of ofproto/trace: numbered tables, each
+// with its actions below. Nested lookups are indented.
 func printTrace(out io.Writer, t *api.Trace) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Flow: %s\n\n", orAny(t.Flow))

@@ -10,8 +10,8 @@ import (
 	"weft/api"
 )
 
-// Every verb refuses wrong options and words before it sends a request, in one line
-// that names them.
+// Every verb refuses wrong options and arguments before it sends a request, in one
+// line that names them.
 func TestWrongOptions(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing", "file")
 	for _, c := range []struct{ line, word string }{
@@ -112,7 +112,7 @@ func TestWrongOptions(t *testing.T) {
 	}
 }
 
-// An error about a line of a file names the file.
+// An error about a line of a file names the file and the line.
 func TestErrorsNameTheFile(t *testing.T) {
 	for name, want := range map[string]string{"-": "standard input: line 3: x", "f": "f: line 3: x"} {
 		if err := ofFile(name, refusedLine("line 3: x")); err.Error() != want {

@@ -21,10 +21,10 @@ import (
 	"weft/internal/testnet"
 )
 
-// These tests run the built daemon with two taps in their own namespaces. Package e2e
-// tests larger set-ups.
+// These tests run the built daemon with two taps, each in a network namespace.
+// Package e2e tests larger set-ups.
 
-// patience is the time after which a test gives up waiting.
+// patience is the time after which a waiting test fails.
 const patience = 60 * time.Second
 
 type running struct {
@@ -34,7 +34,7 @@ type running struct {
 	socket string
 	client *api.Client
 	cmd    *exec.Cmd
-	log    string // log file; the engine also has it open and outlives control
+	log    string // log file of the daemon; also written by the engine, which outlives control
 }
 
 func build(t *testing.T) string {
@@ -89,13 +89,14 @@ func (r *running) eventually(what string, ok func() bool) {
 	}
 }
 
-// said returns the log of the present daemon.
+// said returns the log of the present daemon process.
 func (r *running) said() string {
 	text, _ := os.ReadFile(r.log)
 	return string(text)
 }
 
-// stop ends the daemon by SIGTERM and checks that it leaves nothing behind.
+// stop ends the daemon with SIGTERM and checks that its socket and its engine are
+// gone.
 func (r *running) stop() {
 	show, err := r.client.Show()
 	_ = r.cmd.Process.Signal(unix.SIGTERM)
@@ -132,7 +133,7 @@ func (r *running) addFlow(text string) {
 	r.must(err)
 }
 
-// count returns the packet counter of the one flow that match selects.
+// count returns the packet counter of the only flow that match selects.
 func (r *running) count(match string) uint64 {
 	r.t.Helper()
 	flows, err := r.client.Flows(match)
@@ -191,9 +192,10 @@ func ping(g *guest, count int) (*exec.Cmd, *bytes.Buffer) {
 	return cmd, out
 }
 
-// A ping passes between two taps by normal, with exact counters. Known flows keep
-// passing and counting after control is killed, and the next control continues their
-// counters. A killed engine is replaced, and the counters stay exact.
+// A ping passes between two taps by the action normal, with exact counters. Known
+// flows keep forwarding and counting after control is killed, and the next control
+// process continues their counters. After the engine is killed and replaced, the
+// counters stay exact.
 func TestTapsThroughKills(t *testing.T) {
 	r := startDaemon(t)
 	a, _ := r.guests()
@@ -238,7 +240,8 @@ func TestTapsThroughKills(t *testing.T) {
 	}
 }
 
-// Ports and flows survive an orderly restart. The devices of deleted ports disappear.
+// Ports and flows survive an orderly restart of the daemon. The devices of deleted
+// ports disappear.
 func TestRestartAndDelete(t *testing.T) {
 	r := startDaemon(t)
 	a, b := r.guests()
@@ -259,8 +262,8 @@ func TestRestartAndDelete(t *testing.T) {
 	}
 }
 
-// A daemon that cannot start says why in one line and leaves the running daemon
-// alone.
+// A second weftd that cannot start says why in one line and does not disturb the
+// running daemon.
 func TestRefusesToStart(t *testing.T) {
 	r := startDaemon(t)
 	other := filepath.Join(r.dir, "other")

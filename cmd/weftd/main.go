@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weftd is the daemon. It is the control process; with the word `engine` it
-// is the process of the workers, which control starts.
+// Command weftd is the daemon. Without arguments it runs the control process. With
+// the argument `engine` it runs the engine, the process of the workers, which control
+// starts.
 package main
 
 import (
@@ -28,13 +29,13 @@ import (
 	"weft/xsk"
 )
 
-// Exit codes, equal to those of the client weft.
+// Exit codes, the same as those of the client weft.
 const (
 	exitFailed = 1
 	exitInput  = 2
 )
 
-// usageError is a wrong flag or configuration file.
+// usageError is an error in a flag or in the configuration file.
 type usageError struct{ message string }
 
 func (e *usageError) Error() string { return e.message }

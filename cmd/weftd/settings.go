@@ -21,8 +21,8 @@ import (
 
 const defaultState = "/var/lib/weft"
 
-// settings are the values of the flags and the configuration file. A setting has the
-// same name in both.
+// settings has the values of the flags or of the configuration file. A setting has
+// the same name in both.
 type settings struct {
 	Socket      string `toml:"socket"`
 	SocketGroup string `toml:"socket-group"`
@@ -88,7 +88,7 @@ func settingNames() []string {
 	return names
 }
 
-// fillFrom takes the settings from the file that no flag sets.
+// fillFrom copies from the configuration file the settings that no flag sets.
 func (s *settings) fillFrom(file *settings, flags *pflag.FlagSet) {
 	to, from := reflect.ValueOf(s).Elem(), reflect.ValueOf(file).Elem()
 	for i, name := range settingNames() {
@@ -129,7 +129,7 @@ func (s *settings) config() (control.Config, error) {
 	return c, nil
 }
 
-// parseVsockAllow parses comma-separated CID=ROLE words.
+// parseVsockAllow parses comma-separated words CID=ROLE.
 func parseVsockAllow(text string) (map[uint32]access.Role, error) {
 	allow := map[uint32]access.Role{}
 	if text == "" {

@@ -23,7 +23,7 @@ func writeSettings(t *testing.T, text string) string {
 	return path
 }
 
-// Flags override the file; the file overrides the defaults.
+// Flags override the configuration file, and the file overrides the defaults.
 func TestSettingsOrder(t *testing.T) {
 	file, err := readSettings(writeSettings(t, "socket = \"/f/s\"\nstate = \"/f/state\"\nworkers = 2\ncores = \"2-3\"\n"))
 	if err != nil {
