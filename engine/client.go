@@ -22,15 +22,16 @@ import (
 )
 
 // Timeouts of the client. The engine answers a request between two passes of every
-// worker. That takes less than a second; the rest is reserve for a busy machine.
+// worker, which takes less than a second; the rest is a margin for a busy machine.
 const (
 	spawnTimeout   = 10 * time.Second
 	requestTimeout = 10 * time.Second
-	// stuckTimeout is the time for which Kill waits for a condemned engine. It takes
-	// some milliseconds to die; the rest is reserve for a busy machine and for
-	// threads that the kernel keeps.
+	// stuckTimeout is the time for which Kill waits for an engine after Condemn. The
+	// engine takes some milliseconds to die; the rest is a margin for a busy machine
+	// and for threads that the kernel keeps.
 	stuckTimeout = 250 * time.Millisecond
-	// stuckEvery is the time between two checks of a condemned engine's threads.
+	// stuckEvery is the time between two checks whether a condemned engine's threads
+	// have ended.
 	stuckEvery = 5 * time.Millisecond
 )
 
@@ -38,22 +39,22 @@ const (
 var ErrGone = errors.New("engine: connection lost")
 
 // ErrStuck is the error of Kill for an engine that got SIGKILL and does not end,
-// because the kernel keeps one of its threads, for example in a page fault that
-// nobody serves. None of its threads executes an instruction of the program any more,
-// because the kernel handles SIGKILL before it returns to the program. So the engine
-// writes to no ring and no guest memory, and another engine may take its ports; see
-// Disown.
+// because the kernel keeps one of its threads, for example in a page fault that no
+// process serves. None of its threads executes an instruction of the program any
+// more, because the kernel handles SIGKILL before it returns to the program. The
+// engine therefore writes to no ring and no guest memory, and another engine may take
+// over its ports; see Disown.
 var ErrStuck = errors.New("engine: killed, but the process does not end")
 
 // Client is control's connection to the engine. Several goroutines may call its
-// methods; requests are answered one after the other. The kernel duplicates the
+// methods; the engine answers requests one after the other. The kernel duplicates the
 // descriptors given to a method; the caller still owns them.
 type Client struct {
 	conn  *net.UnixConn
 	pid   int
 	pidfd int // pidfd of pid, open until Close
 
-	mu      sync.Mutex // mutex of call, which allows one request at a time
+	mu      sync.Mutex // mu lets one call at a time send a request and wait for its reply
 	number  uint64     // number of the last request
 	replies chan received
 	gone    chan struct{}
@@ -65,14 +66,14 @@ type Client struct {
 
 // Pending is a request that the engine has not answered yet.
 type Pending struct {
-	Number uint64 // number of the request on this connection, from 1 on; 0: none is pending
+	Number uint64 // number of the request on this connection, starting at 1; 0: no request is pending
 	Op     string
-	Port   uint32 // port that the request is about; 0: none
+	Port   uint32 // number of the port that the request is about; 0: no port
 }
 
-// Kept is one request that the engine keeps for control: the Request as it was sent
-// (OpStart, OpAttach or OpKeep) and duplicates of its descriptors, which the receiver
-// owns.
+// Kept is one request that the engine keeps for control: the Request as control sent
+// it (OpStart, OpAttach or OpKeep) and duplicates of its descriptors, which the
+// receiver owns.
 type Kept struct {
 	Request Request
 	FDs     []int
@@ -85,8 +86,8 @@ func (k *Kept) CloseFDs() {
 }
 
 // Spawn starts `exe engine --state stateDir` in a process group of its own and
-// connects to it. The engine outlives the caller and inherits its standard error.
-// Spawn fails if another engine serves stateDir.
+// connects to it. The engine outlives the caller and inherits the caller's standard
+// error. Spawn fails if another engine serves stateDir.
 func Spawn(exe, stateDir string) (*Client, error) {
 	s, err := launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag))
 	if err != nil {
@@ -95,24 +96,24 @@ func Spawn(exe, stateDir string) (*Client, error) {
 	return s.Engage()
 }
 
-// Spare is a running engine that waits for the death of the serving one and then
-// serves in its place. It ends with the caller, unless it has workers by then. Only
-// one goroutine at a time may call Engage and Close.
+// Spare is a running engine that waits for the death of the serving engine and then
+// serves in its place. A spare ends with its control process, unless its workers have
+// started. Only one goroutine at a time may call Engage and Close.
 type Spare struct {
 	cmd    *exec.Cmd
 	client *Client
-	exited chan struct{} // closed when the process has ended and why is set
+	exited chan struct{} // closed after the process has ended and why is set
 	why    error
 }
 
 // Prepare starts a spare for the engine of stateDir. workers is the number of workers
-// that it will need. Otherwise it works like Spawn.
+// that the spare will need. In all other respects Prepare works like Spawn.
 func Prepare(exe, stateDir string, workers int) (*Spare, error) {
 	return launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag, "--spare="+strconv.Itoa(workers)))
 }
 
-// controlFlag names the descriptor of the connection that an engine inherits. So it
-// need not create or find a socket in a file system while guests wait.
+// controlFlag passes the descriptor of the connection to control to an engine. The
+// engine then need not create or find a socket in a file system while guests wait.
 const controlFlag = "--control=3"
 
 func launch(cmd *exec.Cmd) (*Spare, error) {
@@ -126,14 +127,14 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 	cmd.ExtraFiles = []*os.File{theirs}
 	// The engine gets a process group of its own, so that the terminal's signals
 	// reach only control. It does not get a session of its own: Linux divides a core
-	// among sessions first (sched(7), autogroup), so a worker's yield would not let a
-	// process run that was started from the switch's session.
+	// among sessions first (sched(7), autogroup). A worker in its own session would
+	// therefore not yield to a process that was started in the switch's session.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		ours.Close()
 		return nil, fmt.Errorf("engine: start: %w", err)
 	}
-	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0) // the process is not reaped yet, so its id is valid
+	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0) // the process is not reaped yet, so no other process can have its id
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -148,8 +149,8 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 	return s, nil
 }
 
-// connection returns the two ends of a socket pair of the same type as the engine's
-// socket.
+// connection returns the two ends of a socket pair, of the same socket type as the
+// engine's socket.
 func connection() (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -162,18 +163,18 @@ func connection() (ours *net.UnixConn, theirs *os.File, err error) {
 	return ours, theirs, err
 }
 
-// Abandon ends a spare and does not wait for its end.
+// Abandon kills a spare without waiting for its end.
 func (s *Spare) Abandon() { go s.Close() }
 
-// Close kills a spare and waits for its end.
+// Close kills a spare and waits until its process has ended.
 func (s *Spare) Close() {
 	_ = s.cmd.Process.Kill()
 	<-s.exited
 	s.client.Close()
 }
 
-// Engage waits until the engine serves. It ends the engine if that fails or takes
-// longer than spawnTimeout.
+// Engage waits until the spare serves. If that fails or takes longer than
+// spawnTimeout, Engage kills the spare.
 func (s *Spare) Engage() (*Client, error) {
 	timeout := time.NewTimer(spawnTimeout)
 	defer timeout.Stop()
@@ -190,12 +191,13 @@ func (s *Spare) Engage() (*Client, error) {
 	}
 }
 
-// Connect connects to the engine that serves stateDir and replaces an older control
-// process. If there is no engine, the error wraps fs.ErrNotExist or ECONNREFUSED.
+// Connect connects to the engine that serves stateDir. The connection replaces the
+// connection of an older control process. If there is no engine, the error wraps
+// fs.ErrNotExist or ECONNREFUSED.
 func Connect(stateDir string) (*Client, error) {
 	conn, err := dialSocket(filepath.Join(stateDir, SocketName))
 	for end := time.Now().Add(spawnTimeout); err != nil && locked(stateDir) && time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // a spare has just taken the lock and has no socket yet
+		time.Sleep(time.Millisecond) // a spare that has just taken the lock may not have its socket yet
 		conn, err = dialSocket(filepath.Join(stateDir, SocketName))
 	}
 	if err != nil {
@@ -215,7 +217,7 @@ func locked(stateDir string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close() // also releases the lock if Flock took it
+	defer f.Close() // Close also releases the lock, if Flock below acquires it
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK
 }
 
@@ -226,8 +228,8 @@ func newClient(conn *net.UnixConn, pid, pidfd int) *Client {
 }
 
 // read passes replies to the waiting request until the engine is gone. The kernel
-// closes the connection when the engine dies, whatever the cause, so read notices it
-// at once.
+// closes the connection when the engine dies for any reason, so read notices the
+// death at once.
 func (c *Client) read() {
 	defer close(c.gone)
 	for {
@@ -251,7 +253,7 @@ func (c *Client) PID() int { return c.pid }
 // another control process.
 func (c *Client) Gone() <-chan struct{} { return c.gone }
 
-// Pending returns the request under way, or a zero Pending.
+// Pending returns the request in progress, or a zero Pending if there is none.
 func (c *Client) Pending() Pending {
 	if p := c.pending.Load(); p != nil {
 		return *p
@@ -260,22 +262,23 @@ func (c *Client) Pending() Pending {
 }
 
 // Condemn sends the engine SIGKILL and closes the connection, without waiting.
-// Requests under way return ErrGone.
+// Requests in progress return ErrGone.
 func (c *Client) Condemn() {
 	c.condemned.Store(true)
-	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0) // an error is left to Kill, which reports it
+	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0) // error ignored: Kill sends the signal again and reports the error
 	c.conn.Close()
 }
 
 // Disown removes the lock file of a state directory, so that the next engine does not
-// wait for a stuck one that holds the lock. Call it after Kill has returned ErrStuck.
-// The caller must close a spare: it already waits for the old lock file.
+// wait for a stuck engine that holds the lock. The caller must call Disown only after
+// Kill has returned ErrStuck. The caller must also close the spare, which already
+// waits for the old lock file.
 func Disown(stateDir string) error { return os.Remove(filepath.Join(stateDir, LockName)) }
 
-// Wait blocks until the engine's process has ended. It blocks the calling thread, not
-// only its goroutine, so that it returns as soon as the thread gets a core.
+// Wait waits until the engine's process has ended. It blocks the calling thread, not
+// only the goroutine, and therefore returns as soon as the thread gets a core.
 func (c *Client) Wait() {
-	fd, err := unix.FcntlInt(uintptr(c.pidfd), unix.F_DUPFD_CLOEXEC, 0) // a duplicate, because Close may close pidfd meanwhile
+	fd, err := unix.FcntlInt(uintptr(c.pidfd), unix.F_DUPFD_CLOEXEC, 0) // duplicate of pidfd, because Close may close pidfd during the wait
 	if err != nil {
 		<-c.gone
 		return
@@ -289,7 +292,7 @@ func (c *Client) Wait() {
 	}
 }
 
-// Start starts the workers on memory that control has made for s with NewMemory.
+// Start starts the workers on the memory m, which NewMemory has made for s.
 func (c *Client) Start(s Start, m *Memory) error {
 	_, err := c.call(&Request{Op: OpStart, Start: &s}, m.FDs())
 	return err
@@ -301,8 +304,8 @@ func (c *Client) Attach(a Attach, fds []int) error {
 	return err
 }
 
-// Detach takes a port from the workers, closes it and returns its device's State.
-// Once Detach returns, the engine uses no memory or descriptor of the port.
+// Detach takes a port from the workers, closes its device and returns the device's
+// State. When Detach returns, the engine uses no memory or descriptor of the port.
 func (c *Client) Detach(port uint32) (json.RawMessage, error) {
 	r, err := c.call(&Request{Op: OpDetach, Port: port}, nil)
 	return r.State, err
@@ -314,13 +317,13 @@ func (c *Client) Keep(key string, blob json.RawMessage, fds []int) error {
 	return err
 }
 
-// Forget drops the entry of key. It is no error if there is none.
+// Forget deletes the entry of key. It returns no error if there is none.
 func (c *Client) Forget(key string) error {
 	_, err := c.call(&Request{Op: OpForget, Key: key}, nil)
 	return err
 }
 
-// Recall returns everything that the engine keeps: first the OpStart, if there was
+// Recall returns all requests that the engine keeps: first the OpStart, if there was
 // one, then the ports in the order of attachment, then the keys in the order of their
 // first OpKeep. The caller owns the descriptors.
 func (c *Client) Recall() ([]Kept, error) {
@@ -359,10 +362,10 @@ func (c *Client) Stop() error {
 	return c.awaitDeath(requestTimeout)
 }
 
-// Kill sends SIGKILL to the engine, if it lives, and waits until it has ended; for a
-// condemned engine it waits only for stuckTimeout. It returns ErrStuck if the engine
-// does not end. Control calls it before it spawns another engine, so that two engines
-// never use one ring.
+// Kill sends SIGKILL to the engine and waits until its process has ended. After
+// Condemn, Kill waits only for stuckTimeout. Kill returns ErrStuck if the engine does
+// not end. Control calls Kill before it spawns another engine, so that two engines
+// never use the same ring.
 func (c *Client) Kill() error {
 	if err := unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("engine: kill %d: %w", c.pid, err)
@@ -380,7 +383,8 @@ func (c *Client) Kill() error {
 }
 
 // threadsEnded reports whether every thread of a process has ended and closed its
-// files. The process itself may remain until a debugger has taken note of its end.
+// files. The process may remain as a zombie until a debugger that traces it has
+// noticed its end.
 func threadsEnded(pid int) bool {
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(names) == 0 {
@@ -413,7 +417,7 @@ func (c *Client) awaitDeath(timeout time.Duration) error {
 	}
 }
 
-// Close closes the connection; the engine continues to run.
+// Close closes the connection. The engine continues to run.
 func (c *Client) Close() error {
 	var err error
 	c.close.Do(func() {
@@ -466,7 +470,8 @@ func (c *Client) await() (received, error) {
 			return received{}, ErrGone
 		}
 	case <-timeout.C:
-		// A later reply would be taken for the answer to another request.
+		// The connection is closed, because a late reply would be taken for the reply
+		// to the next request.
 		c.conn.Close()
 		return received{}, fmt.Errorf("engine: no answer within %v", requestTimeout)
 	}

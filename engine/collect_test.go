@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The engine's memory stays within twice maxGarbage, however often control keeps the
-// same key.
+// The engine's memory grows by less than twice maxGarbage, however often control
+// keeps the same key.
 func TestGarbage(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	startEngine(t, c, 1)
@@ -24,7 +24,7 @@ func TestGarbage(t *testing.T) {
 	}
 	limit := uint64(2 * maxGarbage)
 	if raceEnabled {
-		limit *= 5 // the race detector needs memory of its own
+		limit *= 5 // allowance for the memory of the race detector
 	}
 	if grown := residentBytes(t, c.PID()) - before; uint64(grown) > limit {
 		t.Fatalf("the engine has grown by %d MB", grown>>20)

@@ -26,8 +26,8 @@ import (
 	"weft/port/porttest"
 )
 
-// The test binary is also the engine: like the real one, it is started with the
-// arguments `engine --state DIR` and further flags.
+// The test binary also runs as the engine: like the real engine, it is started with
+// the arguments `engine --state DIR` and further flags.
 func TestMain(m *testing.M) {
 	if len(os.Args) >= 4 && os.Args[1] == "engine" {
 		var o Options
@@ -106,7 +106,7 @@ func startEngine(t *testing.T, c *Client, workers int) (Start, *Memory) {
 }
 
 // socketPair returns the test's end and the engine's end of a socket pair. The caller
-// closes the engine's end once it is sent.
+// closes the engine's end after sending it.
 func socketPair(t *testing.T) (ours, theirs int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -128,7 +128,7 @@ func attachSocket(t *testing.T, c *Client, no uint32, spec string) (ours int) {
 	return ours
 }
 
-// install adds a megaflow to every worker that sends frames from port from to port
+// install adds to every worker a megaflow that forwards frames of port from to port
 // to.
 func install(t *testing.T, m *Memory, slot, from, to uint32) {
 	t.Helper()
@@ -184,7 +184,7 @@ func openFDs(t *testing.T, pid int) int {
 }
 
 // The engine forwards frames, a detached port returns its state, and the client
-// notices that the engine was killed.
+// notices when the engine is killed.
 func TestLife(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -219,12 +219,13 @@ func TestLife(t *testing.T) {
 	if err := c.Kill(); err != nil {
 		t.Fatalf("kill of a dead engine: %v, want nil", err)
 	}
-	// Another engine can follow at once in the same directory.
+	// After the engine is killed, another engine can start at once in the same
+	// directory.
 	spawnEngine(t, dir)
 }
 
-// After control has died, frames still pass, and the next control process gets back
-// everything that the engine kept, descriptors included.
+// After control has died, frames still pass. The next control process gets back
+// everything that the engine kept, including descriptors.
 func TestRecall(t *testing.T) {
 	dir := t.TempDir()
 	first := spawnEngine(t, dir)
@@ -274,8 +275,8 @@ func TestRecall(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("recalled %q, want %q", got, want)
 	}
-	// The recalled region is the one that the worker writes its counters to, and the
-	// recalled pipe is the kept one.
+	// The recalled region is the region to which the worker writes its counters, and
+	// the recalled pipe is the pipe that was kept.
 	m2, err := OpenMemory(start, kept[0].FDs)
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +287,7 @@ func TestRecall(t *testing.T) {
 	}
 	unix.Write(kept[3].FDs[0], []byte("x"))
 	if n, _ := unix.Read(pipe[0], make([]byte, 1)); n != 1 {
-		t.Fatal("the recalled descriptor is not the kept one")
+		t.Fatal("the recalled descriptor differs from the kept descriptor")
 	}
 	unix.Close(pipe[0])
 	for i := range kept[1:] {
@@ -295,7 +296,7 @@ func TestRecall(t *testing.T) {
 	passes(t, a, b, ethernet(200))
 }
 
-// A newer control process replaces the older one, whose connection ends.
+// A newer control process replaces an older one, whose connection then ends.
 func TestReplaced(t *testing.T) {
 	dir := t.TempDir()
 	first := spawnEngine(t, dir)
@@ -314,7 +315,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// The engine refuses invalid requests with a reason and continues to serve.
+// The engine refuses invalid requests with a reason and continues to answer requests.
 func TestRefusals(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -373,8 +374,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// After attaching, refusing, keeping, recalling and forgetting, no descriptor is left
-// open on either side.
+// After attaching, refusing, keeping, recalling and forgetting, no descriptor stays
+// open in the engine or in control.
 func TestNoLeaks(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -421,16 +422,16 @@ func TestNoLeaks(t *testing.T) {
 	for range rounds {
 		round()
 	}
-	// Descriptors of earlier engines may be closed as late as these.
+	// The engine may close the descriptors of the rounds with a delay.
 	await(t, "the engine's descriptors to be closed", func() bool { return openFDs(t, c.PID()) <= engine })
 	// Cleanup closes this test's ends.
 	await(t, "this process's descriptors to be closed", func() bool { return openFDs(t, os.Getpid()) <= self+rounds })
 }
 
-// Only one engine can serve a directory. Stop ends it in good order; signals do not
-// end it.
+// Only one engine can serve a state directory. Stop ends the engine in order; signals
+// of a terminal do not end it.
 func TestOneEngineAndStop(t *testing.T) {
-	// The path is longer than a socket address; engine and client handle that.
+	// This path is too long for a socket address; engine and client must handle it.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"weft/port/porttest"
 )
 
-// replayDevice sends itself as many frames as its specification says. On detach, its
-// State holds the process's counts of allocations and collections.
+// replayDevice sends itself the number of frames that its specification gives. On
+// detach, its State has the engine process's numbers of allocations and collections.
 type replayDevice struct{ *porttest.Device }
 
 type processStats struct {
@@ -43,7 +43,7 @@ func (d replayDevice) State() []byte {
 }
 
 // While a million frames pass, the engine runs no garbage collection and its workers
-// allocate nothing; only requests allocate a little.
+// allocate nothing; only requests allocate a little memory.
 func TestMillionFrames(t *testing.T) {
 	const frames = 1_000_000
 	c := spawnEngine(t, t.TempDir())

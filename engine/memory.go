@@ -14,19 +14,20 @@ import (
 	"weft/internal/shm"
 )
 
-// Memory is the memory that control and engine share: one region and one command
-// eventfd a worker, one upcall eventfd that wakes control, and the connection table.
-// Control makes it and both map it; each side closes its own mapping.
+// Memory is the memory that control and engine share: a region and a command eventfd
+// for each worker, one upcall eventfd that wakes control, and the connection table.
+// Control makes the memory and both processes map it. Each process closes its own
+// mapping.
 type Memory struct {
 	Regions []*shm.Region
-	// Shared are the tables and rings in the workers' regions; index: worker.
+	// Shared has the tables and rings in the workers' regions; index: worker.
 	Shared []*datapath.Shared
-	// CommandEvents are the eventfds that wake the workers, UpcallEvent is the one
-	// that wakes control.
+	// CommandEvents has the eventfds that wake the workers; index: worker.
+	// UpcallEvent is the eventfd that wakes control.
 	CommandEvents []int
 	UpcallEvent   int
-	// Connections is the connection table. It has a region of its own because it
-	// outlives the workers' regions.
+	// Connections is the connection table. It has its own region, because it outlives
+	// the workers' regions.
 	Connections conntrack.Memory
 	table       *shm.Region
 }
@@ -38,10 +39,9 @@ func regionSize(s datapath.Sizes) int {
 	return l.Off
 }
 
-// NewMemory makes the memory for the workers of s. old is the memory of an engine
-// that is gone, or nil. If old's connection table has as many records as s asks for,
-// the new memory continues to use it; otherwise the table is empty. The caller still
-// owns old.
+// NewMemory makes the memory for the workers of s. old is the memory of a dead
+// engine, or nil. The new memory uses old's connection table if the table has as many
+// records as s requires; otherwise the new table is empty. The caller still owns old.
 func NewMemory(s Start, old *Memory) (*Memory, error) {
 	m := &Memory{UpcallEvent: -1}
 	var err error
@@ -70,7 +70,7 @@ func NewMemory(s Start, old *Memory) (*Memory, error) {
 }
 
 // OpenMemory maps memory that was made for s, from the descriptors of an OpStart. It
-// owns the descriptors, also when it fails.
+// owns the descriptors, even if it fails.
 func OpenMemory(s Start, fds []int) (*Memory, error) {
 	workers := len(s.Cores)
 	if len(fds) != 2*workers+2 {
@@ -104,7 +104,8 @@ func (m *Memory) add(r *shm.Region, s datapath.Sizes) {
 	m.Shared = append(m.Shared, datapath.CarveShared(&shm.Layout{Mem: r.Bytes()}, s))
 }
 
-// tableSizes returns the sizes of s's connection table, with the default filled in.
+// tableSizes returns the sizes of the connection table of s, with defaults in place
+// of zeros.
 func tableSizes(s Start) conntrack.Sizes {
 	if s.Connections.Connections == 0 {
 		s.Connections.Connections = conntrack.DefaultConnections
@@ -118,7 +119,8 @@ func tableBytes(s conntrack.Sizes) int {
 	return l.Off
 }
 
-// makeTable makes an empty table, or maps old's if its size fits.
+// makeTable makes an empty connection table. If old's table has the right size,
+// makeTable maps old's table instead.
 func (m *Memory) makeTable(s Start, old *Memory) error {
 	sizes := tableSizes(s)
 	if !sizes.Valid() {
@@ -142,7 +144,7 @@ func (m *Memory) makeTable(s Start, old *Memory) error {
 	return nil
 }
 
-// openTable maps the table behind fd. It owns fd.
+// openTable maps the connection table behind fd. It owns fd.
 func (m *Memory) openTable(s Start, fd int) error {
 	sizes := tableSizes(s)
 	r, err := shm.Open(fd)
@@ -162,7 +164,8 @@ func (m *Memory) setTable(r *shm.Region, sizes conntrack.Sizes) {
 	m.Connections = conntrack.CarveMemory(&shm.Layout{Mem: r.Bytes()}, sizes)
 }
 
-// FDs returns the descriptors in the order of OpStart. m still owns them.
+// FDs returns the descriptors of the memory in the order of OpStart. m still owns
+// them.
 func (m *Memory) FDs() []int {
 	var fds []int
 	for _, r := range m.Regions {
@@ -171,8 +174,8 @@ func (m *Memory) FDs() []int {
 	return append(append(fds, m.CommandEvents...), m.UpcallEvent, m.table.FD())
 }
 
-// Close unmaps the regions and closes all descriptors. Nobody may use Shared or
-// Connections afterwards.
+// Close unmaps the regions and closes all descriptors. The caller must not use Shared
+// or Connections afterwards.
 func (m *Memory) Close() {
 	for _, r := range m.Regions {
 		r.Close()

@@ -14,22 +14,22 @@ import (
 	"weft/port"
 )
 
-// MaxWorkers is the largest number of workers whose descriptors fit into one OpStart:
-// two a worker, and two more.
+// MaxWorkers is the limit of workers, so that their descriptors fit into one OpStart:
+// two descriptors for each worker, and two more.
 const MaxWorkers = (MaxDescriptors - 2) / 2
 
-// spareProcs is the number of Go processors beside those of the workers: one for the
-// goroutine that serves control, one for the runtime's.
+// spareProcs is the number of Go processors in addition to one for each worker: one
+// for the goroutine that serves control, and one for goroutines of the runtime.
 const spareProcs = 2
 
-// pool is the set of workers, each on a thread of its own.
+// pool is the set of workers. Each worker has its own thread.
 type pool struct {
 	memory  *Memory
 	table   *conntrack.Table
 	workers []*datapath.Worker
 }
 
-// newPool starts the workers on the memory behind fds. It owns fds.
+// newPool starts the workers on the memory behind the descriptors fds. It owns fds.
 func newPool(s Start, fds []int) (*pool, error) {
 	if len(s.Cores) == 0 || len(s.Cores) > MaxWorkers {
 		closeAll(fds)
@@ -40,10 +40,11 @@ func newPool(s Start, fds []int) (*pool, error) {
 		return nil, err
 	}
 	p := &pool{memory: memory, table: conntrack.Open(memory.Connections, len(s.Cores))}
-	// A worker never yields its Go processor, so other goroutines need further ones.
+	// A worker never yields its Go processor, so other goroutines need additional
+	// processors.
 	runtime.GOMAXPROCS(len(s.Cores) + spareProcs)
-	// All threads leave the workers' cores before the workers are pinned to them.
-	// Threads started later inherit the affinity.
+	// All threads leave the workers' cores before the workers are pinned to these
+	// cores. Threads started later inherit the affinity.
 	if err := cpu.Confine(s.Cores); err != nil {
 		p.stop()
 		return nil, err
@@ -84,7 +85,7 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 // add gives a device's queues to the workers.
 func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
 	all := assign(no, len(p.workers), d.Rx(), d.Tx())
-	for i := range all { // all places are set before any worker uses a queue
+	for i := range all { // all queues get their place before any worker uses one of them
 		all[i].Tunnel = tunnel
 		place(i, p.memory.CommandEvents[i], &all[i])
 	}
@@ -96,8 +97,9 @@ func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
 	return nil
 }
 
-// place passes to each queue the number and the wake-up event of the worker that
-// calls it. A transmit queue that several workers share gets those of the last one.
+// place tells each queue which worker uses it: the worker's number and wake-up
+// eventfd. A transmit queue that several workers share keeps the place of the last
+// worker.
 func place(worker, wake int, q *datapath.PortQueues) {
 	for _, rx := range q.Rx {
 		if p, ok := rx.(port.Placed); ok {
@@ -109,15 +111,16 @@ func place(worker, wake int, q *datapath.PortQueues) {
 	}
 }
 
-// assign divides the queues of port no among the workers. Receive queue i goes to
-// worker (no+i) modulo the number of workers, so that ports with one queue spread
+// assign divides the queues of port no among the workers. Worker (no+i) modulo the
+// number of workers gets receive queue i, so that ports with one queue are spread
 // over the workers too.
 //
 // Every worker can send to every port. If there are more workers than transmit
-// queues, workers share the queues under a lock. The worker of receive queue i also
-// sends on transmit queue i. A tap or a guest sends a connection's frames on the
-// queue where it received the last one; with another assignment, a connection would
-// move back and forth between two workers and its frames would get out of order.
+// queues, workers share transmit queues under a lock. The worker of receive queue i
+// also sends on transmit queue i. A tap or a guest sends a connection's frames on the
+// queue on which it received the connection's last frame. With another assignment, a
+// connection would move back and forth between two workers and its frames would be
+// reordered.
 func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQueues {
 	all := make([]datapath.PortQueues, workers)
 	for i := range all {
@@ -129,7 +132,7 @@ func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQ
 	}
 	for i := range tx {
 		var lock *datapath.TxLock
-		if i+len(tx) < workers { // more workers than transmit queues: this one is shared
+		if i+len(tx) < workers { // transmit queue i is shared, because there are more workers than transmit queues
 			lock = new(datapath.TxLock)
 		}
 		for k := i; k < workers; k += len(tx) {
@@ -147,7 +150,7 @@ func (p *pool) remove(no uint32) {
 	}
 }
 
-// stop ends the workers and unmaps their memory.
+// stop ends the workers and unmaps their shared memory.
 func (p *pool) stop() {
 	for _, w := range p.workers {
 		w.Stop()

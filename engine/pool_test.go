@@ -10,8 +10,9 @@ import (
 	"weft/port/porttest"
 )
 
-// Every receive queue has one worker, every worker a transmit queue, and exactly
-// the transmit queues of several workers a lock, the same for all of them.
+// Every receive queue belongs to one worker, and every worker has a transmit queue. A
+// transmit queue of several workers has one lock that all of them share; other
+// transmit queues have no lock.
 func TestAssign(t *testing.T) {
 	for workers := 1; workers <= 5; workers++ {
 		for queues := 1; queues <= 7; queues++ {
@@ -27,7 +28,7 @@ func TestAssign(t *testing.T) {
 				}
 				txUsers[q.Tx]++
 				if len(q.Rx) > 0 && slices.Index(d.Rx(), q.Rx[0]) != slices.Index(d.Tx(), q.Tx) {
-					t.Fatalf("worker %d of %d, %d queues: receives on another queue than it sends on", w, workers, queues)
+					t.Fatalf("worker %d of %d, %d queues: receives on a queue other than the one on which it sends", w, workers, queues)
 				}
 			}
 			for _, rx := range d.Rx() {
@@ -51,7 +52,7 @@ func TestAssign(t *testing.T) {
 	if all := assign(1, 2, nil, nil); len(all) != 2 || all[0].Tx != nil {
 		t.Fatalf("%+v", all)
 	}
-	// Ports of one queue each do not all land on one worker.
+	// Ports with one queue each are spread over all workers.
 	d := porttest.New(1, porttest.Options{})
 	defer d.Close()
 	if len(assign(1, 2, d.Rx(), nil)[1].Rx) != 1 || len(assign(2, 2, d.Rx(), nil)[0].Rx) != 1 {

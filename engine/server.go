@@ -26,27 +26,29 @@ import (
 
 // Limits of the engine.
 const (
-	// MaxKept bounds the keys of OpKeep. A further key is refused.
+	// MaxKept is the limit of keys of OpKeep. A further key is refused.
 	MaxKept = 4096
-	// heapLimit is the heap size in bytes from which on the garbage collector, which
-	// is otherwise off, runs by itself. It is a safety net: workers allocate nothing,
-	// and the server collects the garbage of requests (see collector).
+	// heapLimit is the heap size in bytes at which the Go runtime collects garbage by
+	// itself; below it automatic collection is off. It is a safety net: workers
+	// allocate nothing, and the server collects the garbage of requests (see
+	// collector).
 	heapLimit = 1 << 30
 )
 
-// LockName is the file in the state directory that the engine holds locked, so that
-// there is never a second one. It contains the engine's process id.
+// LockName is the name of the file in the state directory that the engine keeps
+// locked, so that a second engine cannot serve. The file contains the engine's
+// process id.
 const LockName = "engine.lock"
 
-// Opener opens a device of one back end from the specification and descriptors that
-// control has set up. It owns fds, also when it fails.
+// Opener opens a device from the specification and descriptors that control has
+// prepared. Each back end has an Opener. The Opener owns fds, even if it fails.
 type Opener func(spec []byte, fds []int) (port.Device, error)
 
-// server is the state of the engine process. The goroutine that serves the control
-// connection owns everything except the workers.
+// server is the state of the engine process. The goroutine that serves the connection
+// to control owns everything except the workers.
 type server struct {
 	openers map[string]Opener
-	workers *pool // the running workers; nil before OpStart
+	workers *pool // the running workers, or nil before OpStart
 	start   *Kept
 	ports   []*attached // attached ports, in the order of attachment
 	kept    map[string]*Kept
@@ -54,40 +56,41 @@ type server struct {
 	garbage *collector
 }
 
-// attached is an attached port: the request that control sent, and the opened device.
+// attached is an attached port: the OpAttach request that control sent, and the
+// opened device.
 type attached struct {
 	Kept
 	device port.Device
 }
 
-// Options are the options of an engine's start.
+// Options are the options with which an engine is started.
 type Options struct {
-	// Control is the descriptor of a connection to control that the engine inherits;
-	// 0: none.
+	// Control is an inherited descriptor of a connection to control; 0: no such
+	// connection.
 	Control int
-	// Spare makes the engine wait until no other engine serves the directory. It is
-	// the approximate number of workers, for whose caches the engine prepares memory.
-	// A spare ends with its control process, unless it has workers by then. 0: no
-	// spare.
+	// Spare makes the engine a spare, which waits until no other engine serves the
+	// directory. Its value is the expected number of workers, for whose caches the
+	// spare prepares memory. A spare ends with its control process, unless its
+	// workers have started. 0: no spare.
 	Spare int
 }
 
-// Serve runs the engine: it serves control's requests on the socket in stateDir until
-// OpStop. openers has one Opener for each device kind. The engine must have the
-// process to itself, because Serve turns the garbage collector off and confines
-// threads. It ignores the signals of a terminal or a service manager, because control
-// decides when the engine ends.
+// Serve runs the engine: it answers control's requests on the socket in stateDir
+// until OpStop. openers has one Opener for each kind of device. The engine must be
+// alone in its process, because Serve turns the garbage collector off and confines
+// threads. Serve ignores the signals of a terminal or a service manager, because
+// control decides when the engine ends.
 func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE, unix.SIGTTOU)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapLimit)
-	if err := shm.Prepare(); err != nil { // not fatal: the engine serves without it
+	if err := shm.Prepare(); err != nil { // not fatal: only the protection against blocking front ends is missing
 		fmt.Fprintf(os.Stderr, "engine: %v; until then a front end can block a worker\n", err)
 	}
 	s := &server{openers: openers, kept: map[string]*Kept{}, garbage: newCollector()}
 	var serving atomic.Bool
 	if o.Spare > 0 {
-		_ = cpu.Urgent() // guests wait while a spare takes over; without the privilege they wait longer
+		_ = cpu.Urgent() // raises the priority, because guests wait while a spare takes over; may fail without the privilege
 		go reserve(o.Spare)
 		go leaveWithControl(o.Control, &serving)
 	}
@@ -106,7 +109,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 			return fmt.Errorf("engine: connection to control: %w", err)
 		}
 	}
-	if o.Spare > 0 { // a spare serves before any access to a disk, because guests wait
+	if o.Spare > 0 { // a spare serves before it accesses the disk, because guests wait
 		c.take(conn, true)
 	}
 	if err := sign(lock); err != nil {
@@ -123,16 +126,17 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	return c.accept(l)
 }
 
-// reserve prepares the memory of the workers' caches. The engine does not wait for
-// it: an engine that must serve earlier allocates the rest itself.
+// reserve prepares memory for the workers' caches. The engine does not wait for
+// reserve: if the engine must serve earlier, it allocates the remaining memory later.
 func reserve(workers int) {
-	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	runtime.LockOSThread() // no unlock: the thread ends with the goroutine
 	_ = cpu.ShortSlice()
 	flowtable.Reserve(datapath.DefaultSizes.Cache, workers)
 }
 
 // leaveWithControl ends a spare whose control process dies before the spare serves.
-// It notices that the other end of the connection is closed.
+// It detects the death because the kernel then closes the other end of the
+// connection.
 func leaveWithControl(control int, serving *atomic.Bool) {
 	fds := []unix.PollFd{{Fd: int32(control), Events: unix.POLLRDHUP}}
 	for !serving.Load() {
@@ -143,7 +147,8 @@ func leaveWithControl(control int, serving *atomic.Bool) {
 }
 
 // lockState makes this process the engine of stateDir. If another engine holds the
-// lock, it waits for its end, or fails without wait.
+// lock, lockState waits until that engine has ended; without wait it returns an
+// error.
 func lockState(stateDir string, wait bool) (*os.File, error) {
 	path := filepath.Join(stateDir, LockName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -167,7 +172,7 @@ func lockState(stateDir string, wait bool) (*os.File, error) {
 	return f, nil
 }
 
-// sign writes this process's id into the lock file.
+// sign writes this process's id to the lock file.
 func sign(lock *os.File) error {
 	err := lock.Truncate(0)
 	if err == nil {
@@ -182,20 +187,20 @@ func sign(lock *os.File) error {
 // errStop ends converse after OpStop.
 var errStop = errors.New("stop")
 
-// connections are the connections to control, one at a time. A new one ends the old
-// one, and is served only after the goroutine of the old one has returned.
+// connections has the connection to control. A new connection ends the old one, and
+// is served after the goroutine of the old connection has returned.
 type connections struct {
 	*server
 	listener atomic.Pointer[net.UnixListener]
 	stop     sync.Once
 	stopped  chan struct{} // channel that OpStop closes
 	old      *net.UnixConn
-	replaced *atomic.Bool  // set when a newer connection replaces old
-	done     chan struct{} // channel that is closed when old is no longer served
+	replaced *atomic.Bool  // set to true when a newer connection replaces old
+	done     chan struct{} // closed when the goroutine that serves old has returned
 }
 
-// take serves a connection from now on. With greet it first sends an empty Reply,
-// which tells control that an inherited connection is being served.
+// take serves a new connection. If greet is true it first sends an empty Reply, which
+// shows control that the engine serves an inherited connection.
 func (c *connections) take(conn *net.UnixConn, greet bool) {
 	if c.old != nil {
 		c.replaced.Store(true)
@@ -209,18 +214,19 @@ func (c *connections) take(conn *net.UnixConn, greet bool) {
 		if greet {
 			_ = sendMessage(conn, Reply{}, nil)
 		}
-		// If control dies before it has started the workers, the engine is of no use
-		// to another control process and ends.
+		// If control dies before it has started the workers, the engine ends, because
+		// another control process cannot use it.
 		if errors.Is(c.converse(conn), errStop) || c.workers == nil && !replaced.Load() {
 			c.stop.Do(func() { close(c.stopped) })
-			if l := c.listener.Load(); l != nil { // without a listener yet, accept checks stopped
+			if l := c.listener.Load(); l != nil { // if there is no listener yet, accept checks stopped instead
 				l.Close()
 			}
 		}
 	}(c.replaced, c.done)
 }
 
-// hangUp ends a connection even if leaveWithControl still polls its descriptor.
+// hangUp ends a connection, even if leaveWithControl still polls the connection's
+// descriptor.
 func hangUp(conn *net.UnixConn) {
 	_ = conn.CloseRead()
 	_ = conn.CloseWrite()
@@ -249,8 +255,8 @@ func (c *connections) accept(l *net.UnixListener) error {
 	}
 }
 
-// converse answers the requests of a connection until the connection or the engine
-// ends.
+// converse answers the requests of a connection until the connection ends or OpStop
+// ends the engine.
 func (s *server) converse(conn *net.UnixConn) error {
 	for {
 		var req Request
@@ -350,7 +356,7 @@ func (s *server) attach(req *Request, fds []int) error {
 		closeAll(fds)
 		return fmt.Errorf("attach %s: unknown device kind %q", a.Name, a.Kind)
 	}
-	// The old device must release its memory before the port is opened again.
+	// The old device must release its memory before the port's new device is opened.
 	s.remove(a.Port)
 	dups, err := duplicate(fds)
 	if err != nil {
@@ -380,8 +386,8 @@ func (s *server) detach(no uint32) (json.RawMessage, error) {
 	return state, nil
 }
 
-// remove takes a port from the workers, closes it and returns its device's State; was
-// reports whether the port was attached.
+// remove takes a port from the workers, closes its device and returns the device's
+// State. was reports whether the port was attached.
 func (s *server) remove(no uint32) (state json.RawMessage, was bool) {
 	for i, p := range s.ports {
 		if p.Request.Attach.Port != no {
@@ -427,7 +433,7 @@ func (s *server) forget(key string) {
 	}
 }
 
-// recall sends all kept requests; the kernel duplicates their descriptors.
+// recall sends all kept requests. The kernel duplicates their descriptors.
 func (s *server) recall(conn *net.UnixConn) error {
 	var all []*Kept
 	if s.start != nil {

@@ -25,7 +25,7 @@ func prepareSpare(t *testing.T, dir string) *Spare {
 	return s
 }
 
-// A spare serves once the engine has died, and not before.
+// A spare serves only after the serving engine has died.
 func TestSpare(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -63,8 +63,8 @@ func TestSpare(t *testing.T) {
 	}
 }
 
-// A spare ends with its control process, and when it is closed. Engage fails at once
-// for a spare that has ended.
+// A spare ends when its control process ends or closes it. Engage fails at once for a
+// spare that has ended.
 func TestSpareEnds(t *testing.T) {
 	dir := t.TempDir()
 	spawnEngine(t, dir)

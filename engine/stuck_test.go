@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// After Disown, the next engine does not wait for a stuck one that holds the lock.
+// After Disown, the next engine does not wait for a stuck engine that holds the lock.
 func TestDisown(t *testing.T) {
 	dir := t.TempDir()
 	stuck, err := os.OpenFile(filepath.Join(dir, LockName), os.O_CREATE|os.O_RDWR, 0o600)
@@ -30,7 +30,7 @@ func TestDisown(t *testing.T) {
 	}
 	if c, err := Spawn(exe, dir); err == nil {
 		_ = c.Kill()
-		t.Fatal("an engine serves a directory that another one has locked")
+		t.Fatal("an engine serves a directory that another engine has locked")
 	}
 	if err := Disown(dir); err != nil {
 		t.Fatal(err)
@@ -44,8 +44,8 @@ func TestDisown(t *testing.T) {
 	}
 }
 
-// A condemned engine whose thread a debugger holds counts as dead for Kill, and the
-// spare takes its place.
+// An engine that was condemned while a debugger holds one of its threads counts as
+// dead for Kill, and the spare takes its place.
 func TestKillUnderDebugger(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -54,7 +54,7 @@ func TestKillUnderDebugger(t *testing.T) {
 	halted, done := make(chan error), make(chan struct{})
 	defer close(done)
 	go func() {
-		runtime.LockOSThread() // this thread is the tracer, and it never waits for the traced thread
+		runtime.LockOSThread() // this thread is the ptrace tracer, which never waits for the traced thread
 		tid := int(m.Shared[0].InHand.Thread)
 		err := unix.PtraceSeize(tid)
 		if err == nil {
@@ -72,7 +72,7 @@ func TestKillUnderDebugger(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the connection of a condemned engine stays open")
 	}
-	await(t, "the end of its threads", func() bool { return c.Kill() == nil })
+	await(t, "the end of the engine's threads", func() bool { return c.Kill() == nil })
 	next, err := s.Engage()
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestKillUnderDebugger(t *testing.T) {
 	next.Close()
 }
 
-// A condemned engine answers no request, and Kill waits for its end.
+// After Condemn the engine answers no request, and Kill waits for the engine's end.
 func TestCondemn(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	startEngine(t, c, 1)
@@ -88,7 +88,7 @@ func TestCondemn(t *testing.T) {
 	if _, err := c.Detach(3); !errors.Is(err, ErrGone) {
 		t.Errorf("detach: %v, want ErrGone", err)
 	}
-	await(t, "its end", func() bool { return c.Kill() == nil })
+	await(t, "the engine's end", func() bool { return c.Kill() == nil })
 	if p := c.Pending(); p.Number != 0 {
 		t.Errorf("request %+v is pending", p)
 	}

@@ -14,12 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRequest is the longest message in bytes; a longer one is refused. The kernel's
-// default socket buffer takes that many bytes in one packet.
+// maxRequest is the limit of a message in bytes; a longer message is refused. The
+// kernel's default socket buffer accepts this many bytes in one packet.
 const maxRequest = 128 << 10
 
-// maxPath is the length of the longest path in a socket address (sun_path without its
-// NUL).
+// maxPath is the limit of a path in a socket address (sun_path without its NUL).
 const maxPath = 107
 
 type received struct {
@@ -47,16 +46,16 @@ func sendMessage(conn *net.UnixConn, v any, fds []int) error {
 	return err
 }
 
-// buffers are reused for messages, so that no garbage collection delays guests while
-// an engine is replaced.
+// buffers has reusable buffers for messages, so that no garbage collection delays
+// guests while an engine is replaced.
 var buffers = sync.Pool{New: func() any { return new([maxRequest]byte) }}
 
-// receiveMessage receives one packet and decodes it into v. malformed is an error of
-// the contents, err one of the connection. The caller owns the descriptors in either
-// case.
+// receiveMessage receives one packet and decodes it into v. malformed is an error in
+// the packet's content, and err is an error of the connection. The caller owns the
+// descriptors in both cases.
 func receiveMessage(conn *net.UnixConn, v any) (fds []int, malformed error, err error) {
 	buffer := buffers.Get().(*[maxRequest]byte)
-	defer buffers.Put(buffer) // json copies, so v does not refer to the buffer
+	defer buffers.Put(buffer) // buffer is free again at the return, because json copies all data into v
 	msg := buffer[:]
 	oob := make([]byte, unix.CmsgSpace(4*MaxDescriptors))
 	n, nOOB, flags, _, err := conn.ReadMsgUnix(msg, oob)
@@ -101,7 +100,8 @@ func parseRights(oob []byte) []int {
 	return fds
 }
 
-// fileConn returns a connection for a descriptor. It owns the descriptor.
+// fileConn returns a connection for the descriptor of a socket. It owns the
+// descriptor.
 func fileConn(fd int) (*net.UnixConn, error) {
 	f := os.NewFile(uintptr(fd), "connection")
 	defer f.Close()
@@ -117,7 +117,8 @@ func fileConn(fd int) (*net.UnixConn, error) {
 	return c, nil
 }
 
-// peer returns the id of the process at the other end, and a pidfd of it.
+// peer returns the id of the process at the other end of conn, and a pidfd of this
+// process.
 func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -139,8 +140,8 @@ func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	return int(cred.Pid), pidfd, nil
 }
 
-// dialSocket and listenSocket use /proc/self/fd for the directory if the path is too
-// long for a socket address.
+// dialSocket and listenSocket open the socket's directory and use a path over
+// /proc/self/fd if the path is too long for a socket address.
 func dialSocket(path string) (*net.UnixConn, error) {
 	short, done, err := shortPath(path)
 	if err != nil {
@@ -159,8 +160,8 @@ func listenSocket(path string) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	// The umask gives the socket its mode when it is created: a chmod afterwards
-	// would leave a gap.
+	// The umask sets the socket's mode when the socket is created. A later chmod
+	// would leave a time in which other users can connect.
 	old := syscall.Umask(0o177)
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: short, Net: "unixpacket"})
 	syscall.Umask(old)
@@ -188,7 +189,7 @@ func closeAll(fds []int) {
 	}
 }
 
-// duplicate returns duplicates of all fds, or an error and none.
+// duplicate returns duplicates of all fds, or an error and no descriptors.
 func duplicate(fds []int) ([]int, error) {
 	dups := make([]int, 0, len(fds))
 	for _, fd := range fds {
