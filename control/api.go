@@ -25,7 +25,7 @@ import (
 	"weft/control/usererr"
 )
 
-// listen opens the API's sockets. Requests are answered only after serve.
+// listen opens the API's sockets. Requests are answered only after the method serve.
 func (d *Daemon) listen() error {
 	policy := access.Policy{UID: os.Geteuid(), WriteGroup: access.NoGroup, ReadGroup: access.NoGroup, CIDs: access.DefaultCIDs()}
 	maps.Copy(policy.CIDs, d.config.VsockAllow)
@@ -46,7 +46,8 @@ func (d *Daemon) listen() error {
 	return err
 }
 
-// lookupGroup stores the group's number in to, unless name is empty.
+// lookupGroup stores the number of the named group in to. It does nothing if name is
+// empty.
 func lookupGroup(name string, to *int) error {
 	if name == "" {
 		return nil
@@ -59,7 +60,7 @@ func lookupGroup(name string, to *int) error {
 	return err
 }
 
-// serve answers requests from now on. Every peer of the metrics listener may read the
+// serve starts to answer requests. Every peer of the metrics listener may read the
 // metrics.
 func (d *Daemon) serve() {
 	metrics := http.NewServeMux()
@@ -67,9 +68,9 @@ func (d *Daemon) serve() {
 	d.servers.Serve(endOnPanic(d.handler()), endOnPanic(metrics))
 }
 
-// endOnPanic returns a handler that ends the process on a panic. net/http would
-// continue, with locks that are never released and with a change half applied. The
-// next control process finds complete state, and the engine keeps forwarding.
+// endOnPanic returns a handler that ends the process if h panics. net/http would
+// recover and continue with locked locks and half-applied changes. The next control
+// process starts from complete state, and the engine keeps forwarding.
 func endOnPanic(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer endWithPanic(r.Method + " " + r.URL.Path)
@@ -77,21 +78,21 @@ func endOnPanic(h http.Handler) http.Handler {
 	})
 }
 
-// endWithPanic, when deferred, ends the process if the request panics.
+// endWithPanic ends the process if the request panics. Callers defer it.
 func endWithPanic(request string) {
 	if v := recover(); v != nil {
 		endProcess(fmt.Sprintf("%s: %v\n\n%s", request, v, debug.Stack()))
 	}
 }
 
-// endProcess panics on a goroutine where nothing recovers. Tests replace it.
+// endProcess panics on a new goroutine, where nothing recovers the panic. Tests
+// replace it.
 var endProcess = func(why string) {
 	go panic(why)
 	select {}
 }
 
-// handler returns the API's routes with their handlers; see package api for the
-// paths.
+// handler returns the API's routes with their handlers. Package api lists the paths.
 func (d *Daemon) handler() *access.Mux {
 	mux := d.servers.NewMux(apiRoutes)
 	route := func(pattern string, answer func(r *http.Request) (any, error)) {
@@ -155,8 +156,8 @@ func touchesMany(pattern string) bool {
 	return strings.Contains(pattern, "flows") || strings.Contains(pattern, "conntrack") || strings.Contains(pattern, "hottest")
 }
 
-// patientMetrics returns a handler of metrics that answers in time, with an error if
-// necessary.
+// patientMetrics returns the metrics handler. If the metrics take longer than
+// patience.Short, it answers with an error.
 func (d *Daemon) patientMetrics() http.Handler {
 	return http.TimeoutHandler(observe.MetricsHandler(d.numbers), patience.Short, "weftd is busy: the metrics are not there in time\n")
 }
@@ -175,8 +176,8 @@ func strictWord(word string) (bool, error) {
 	return false, usererr.Errorf("strict=%s: expected true or false", word)
 }
 
-// body decodes a request's JSON completely, and refuses unknown fields. The table of
-// routes bounds its size.
+// body decodes a request's JSON body, and refuses unknown fields. The table of routes
+// limits the size of the body.
 func body(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
@@ -186,7 +187,7 @@ func body(r *http.Request, into any) error {
 	return nil
 }
 
-// bodyError returns the error for a request whose body could not be read.
+// bodyError returns the error for a request whose body cannot be read.
 func bodyError(err error, expected string) error {
 	var limit *access.LimitError
 	if errors.As(err, &limit) {
@@ -195,8 +196,8 @@ func bodyError(err error, expected string) error {
 	return usererr.Errorf("body: %v; expected %s", err, expected)
 }
 
-// lateBody replaces the error of a request that was given up by one that names its body,
-// if the client has not sent the whole body. Such a request has changed nothing.
+// lateBody returns err, or an error about the body if the request was abandoned
+// because the client had not sent the whole body. Such a request has changed nothing.
 func lateBody(r *http.Request, err error) error {
 	var late *patience.TooLong
 	if !errors.As(err, &late) || !access.AbandonBody(r) {
@@ -206,13 +207,14 @@ func lateBody(r *http.Request, err error) error {
 		Message: "body: the client has not sent all of it in time, and nothing was changed; send the request again, without pauses"}
 }
 
-// changeOf parses a change of flows: JSON, or a file as plain text.
+// changeOf parses a change of flows, whose body is JSON, or a file of flows as plain
+// text.
 func changeOf(r *http.Request) (c api.ChangeFlows, err error) {
 	if r.Header.Get("Content-Type") != "text/plain" {
 		return c, body(r, &c)
 	}
 	var text strings.Builder
-	text.Grow(int(min(max(r.ContentLength, 0), access.SmallBody))) // a client may announce a length and send less
+	text.Grow(int(min(max(r.ContentLength, 0), access.SmallBody))) // bounded, because a client may announce a large length and send less
 	if _, err = io.Copy(&text, r.Body); err != nil {
 		return c, bodyError(err, "a file of flows")
 	}
@@ -235,7 +237,7 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 			status = http.StatusNotFound
 		case errors.As(err, &late):
 			status = http.StatusServiceUnavailable
-			d.log.Error("request is given up", "error", err)
+			d.log.Error("request is abandoned", "error", err)
 		default:
 			status = http.StatusInternalServerError
 			d.log.Error("request failed", "error", err)
@@ -244,14 +246,14 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = writeJSON(w, result) // an error means that the client has gone
+	_ = writeJSON(w, result) // error ignored: the client has closed the connection
 }
 
-// listChunk is the number of entries of a list that are encoded at once.
+// listChunk is the number of entries of a list that writeJSON encodes at once.
 const listChunk = 1024
 
-// writeJSON writes v as json.Encoder does, but a long list in chunks: the text of a
-// million flows takes hundreds of megabytes.
+// writeJSON writes v as json.Encoder does. It encodes a long list in chunks, because
+// the text of a million flows takes hundreds of megabytes.
 func writeJSON(w io.Writer, v any) error {
 	list := reflect.ValueOf(v)
 	if list.Kind() != reflect.Slice || list.Len() <= listChunk || list.Type().Elem().Kind() == reflect.Uint8 {
@@ -263,7 +265,7 @@ func writeJSON(w io.Writer, v any) error {
 			return err
 		}
 		if from > 0 {
-			text[0] = ',' // replaces the bracket that begins a list
+			text[0] = ',' // a comma replaces the opening bracket of every chunk except the first
 		}
 		if from+listChunk < list.Len() {
 			text = text[:len(text)-1]

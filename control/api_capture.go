@@ -19,7 +19,7 @@ import (
 	"weft/packet"
 )
 
-// captureTap returns the tap for a GET /v1/capture.
+// captureTap returns the tap for the request GET /v1/capture.
 func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 	q := r.URL.Query()
 	tap := datapath.Tap{Kind: datapath.TapPort}
@@ -52,7 +52,7 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 	return tap, err
 }
 
-// traceTap returns the tap for a GET /v1/trace/live.
+// traceTap returns the tap for the request GET /v1/trace/live.
 func (d *Daemon) traceTap(r *http.Request) (datapath.Tap, error) {
 	q := r.URL.Query()
 	tap := datapath.Tap{Kind: datapath.TapTrace, Snap: packet.InnerHeader}
@@ -88,8 +88,8 @@ func numberWord(word, name string) (uint64, error) {
 	return n, nil
 }
 
-// streamCapture answers a request with frames, each as a JSON value, for as long as
-// the client listens.
+// streamCapture answers a request with captured frames, each as a JSON value, for as
+// long as the client listens.
 func (d *Daemon) streamCapture(w http.ResponseWriter, r *http.Request, tap datapath.Tap) {
 	out := newStream(w)
 	wall := time.Now().Add(-time.Duration(clock.Monotonic()))
@@ -119,20 +119,20 @@ func newStream(w http.ResponseWriter) *stream {
 	return &stream{w: w, enc: json.NewEncoder(w), control: http.NewResponseController(w)}
 }
 
-// begin sends the header. The client learns from it that its tap or monitor is
-// active.
+// begin sends the response header, which means to the client that its tap or monitor
+// is active.
 func (s *stream) begin() error {
 	s.w.Header().Set("Content-Type", "application/x-ndjson")
 	s.w.WriteHeader(http.StatusOK)
 	return s.flush()
 }
 
-// streamPatience is how long a client may leave a stream unread before its connection
-// is closed.
+// streamPatience is how long a client may leave a stream unread before the daemon
+// closes the connection.
 const streamPatience = 10 * time.Second
 
 func (s *stream) send(v any) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience)) // fails only for listeners without deadlines, in tests
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience)) // error ignored: only in tests does the listener have no deadlines
 	return s.enc.Encode(v)
 }
 
@@ -140,8 +140,8 @@ func (s *stream) sendEvent(e *api.Event) error { return s.send(e) }
 
 func (s *stream) flush() error { return s.control.Flush() }
 
-// captured converts a frame for a client. wall is the wall-clock time at which
-// CLOCK_MONOTONIC was 0.
+// captured converts a captured frame to the API's form. wall is the wall-clock time
+// at which CLOCK_MONOTONIC was 0.
 func (d *Daemon) captured(f *datapath.Capture, lost uint64, wall time.Time) *api.Captured {
 	c := observe.Captured(f, d.pipeline.View(), wall)
 	c.Lost = lost
@@ -151,7 +151,7 @@ func (d *Daemon) captured(f *datapath.Capture, lost uint64, wall time.Time) *api
 	return c
 }
 
-// captureRoutes registers the requests that show frames.
+// captureRoutes registers the handlers of requests that show frames.
 func (d *Daemon) captureRoutes(mux *access.Mux) {
 	taps := map[string]func(*http.Request) (datapath.Tap, error){
 		"GET /v1/capture": d.captureTap, "GET /v1/trace/live": d.traceTap,

@@ -38,12 +38,12 @@ func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, ans
 }
 
 // pagerPatience is how long a client may leave a dump of connections unread, because
-// a person may be reading it page by page. The dump holds neither locks nor memory
-// meanwhile.
+// a person may be reading the dump page by page. A dump that waits for its client
+// holds neither locks nor memory.
 const pagerPatience = 5 * time.Minute
 
 // dumpConnections answers with a line for each connection, in the format of ovs-dpctl
-// dump-conntrack or in JSON.
+// dump-conntrack or as JSON.
 func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	filter, err := conntrack.ParseFilter(q["arg"])

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// maxHot bounds the megaflows of an answer, and maxHotInterval the time over
-	// which they are watched.
+	// maxHot is the limit of megaflows in a response. maxHotInterval is the limit of
+	// the time over which their frames are counted.
 	maxHot         = 1000
 	maxHotInterval = time.Minute
 )
 
-// hottest returns the megaflows with the highest rates over an interval. Only the
-// megaflows in the answer are described.
+// hottest returns the megaflows with the highest rates over an interval. It describes
+// only the returned megaflows.
 func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
 	q := r.URL.Query()
 	n, err := numberWord(q.Get("n"), "n")

@@ -10,11 +10,12 @@ import (
 	"weft/control/observe"
 )
 
-// registerLimits registers every owner of a shared resource. To add one, write a
-// function of type limits.Source beside the resource, in its package if it has one
-// (see megaflows.limitRows), and register it here. The function is called without
-// locks, at any time after newDaemon. A resource must not emit two rows of one name
-// for one holder: the metrics would fail. TestLimitRowsAreUnique checks this.
+// registerLimits registers every owner of a shared resource. To add a resource, write
+// a function of type limits.Source beside it, in its package if it has one (see
+// megaflows.limitRows), and register the function here. The function is called
+// without locks, at any time after newDaemon. A source must not emit two rows with
+// the same name and Holder, because the metrics would fail. TestLimitRowsAreUnique
+// checks this.
 func (d *Daemon) registerLimits() {
 	d.limits.Add(d.pipeline.LimitRows)
 	d.limits.Add(d.captures.LimitRows)
@@ -25,7 +26,7 @@ func (d *Daemon) limitRoutes(route func(pattern string, answer func(r *http.Requ
 	route("GET /v1/limits", func(r *http.Request) (any, error) { return d.listLimits(r.URL.Query().Get("port")) })
 }
 
-// listLimits returns all rows, or the rows of the named port.
+// listLimits returns the rows of all limits, or only the rows of the named port.
 func (d *Daemon) listLimits(port string) ([]api.Limit, error) {
 	rows := d.limits.Rows()
 	if port == "" {

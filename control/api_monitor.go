@@ -15,10 +15,10 @@ import (
 	"weft/openflow"
 )
 
-// portInterval is the interval at which a monitor polls the ports' states.
+// portInterval is the time between two checks of the ports' states by a monitor.
 const portInterval = 200 * time.Millisecond
 
-// monitoring is a parsed GET /v1/monitor.
+// monitoring has the parsed parameters of the request GET /v1/monitor.
 type monitoring struct {
 	api.MonitorRequest
 	filter      openflow.FlowMod
@@ -44,7 +44,7 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 	want.to = observe.NewMonitor(want.filter)
 	for _, name := range []string{"zone", "events"} {
 		if q.Get(name) != "" && !want.Connections {
-			return nil, usererr.Errorf("%s=%s: expected connections=true too, which it chooses among", name, q.Get(name))
+			return nil, usererr.Errorf("%s=%s: expected connections=true as well, because it selects events of connections", name, q.Get(name))
 		}
 	}
 	if want.Connections {
@@ -53,7 +53,7 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 		}
 	}
 	if want.filter.ByOutPort || want.filter.ByOutGroup {
-		return nil, usererr.Errorf("match %s: expected no out_port or out_group, which the flow may lose as it changes", q.Get("match"))
+		return nil, usererr.Errorf("match %s: expected no out_port or out_group, because a change may remove them from the flow", q.Get("match"))
 	}
 	return want, nil
 }
@@ -68,7 +68,7 @@ func yesWord(name, word string) (bool, error) {
 	return false, usererr.Errorf("%s=%s: expected true or false", name, word)
 }
 
-// streamMonitor answers a request with events, for as long as the client listens.
+// streamMonitor answers a request with events for as long as the client listens.
 func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
 	want, err := d.monitorRequest(r)
 	if err != nil {
@@ -100,9 +100,9 @@ func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
 }
 
 // beginMonitor adds the client to the monitors of flows. If the client wants the
-// present flows, beginMonitor first sends them as a dump, which waits for a turn
-// among the expensive requests and has one deadline for the whole dump. If it fails,
-// it has answered the client.
+// present flows, beginMonitor first sends them as a dump. The dump waits for a turn
+// among the expensive requests and has one deadline as a whole. If beginMonitor
+// returns an error, it has already sent the error to the client.
 func (d *Daemon) beginMonitor(w http.ResponseWriter, r *http.Request, want *monitoring) error {
 	if !want.Flows || !want.Initial {
 		d.enroll(want)
@@ -143,8 +143,8 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	return d.pipeline.FlowsOf(&want.filter, nil, pipeline.ByName)
 }
 
-// sendPorts sends the port states that the client does not know yet; send is as in
-// observe.PortStates.Update.
+// sendPorts sends the port states that the client does not know yet. It calls send as
+// observe.PortStates.Update does.
 func (d *Daemon) sendPorts(ports *observe.PortStates, initial bool, send func(*api.Event) error) error {
 	list, err := d.ports.List("")
 	if err != nil {

@@ -7,16 +7,16 @@ import (
 	"weft/datapath"
 )
 
-// maxHottest bounds the requests for the hottest megaflows in progress. Each holds
-// two copies of the counts of all megaflows for at most a minute. Further requests
-// are refused.
+// maxHottest is the limit of requests for the hottest megaflows in progress. Each
+// such request holds two copies of the counts of all megaflows for at most a minute.
+// Further requests are refused.
 const maxHottest = 16
 
-// apiRoutes is the table of the API's routes, with the role that each needs and its
-// cost. A route without a row is refused for every peer.
+// apiRoutes is the table of the API's routes, with the role that each route needs and
+// its cost. A route that is not in the table is refused for every peer.
 //
 // Captures show the payload of guests' frames and therefore need the role Write. A
-// live trace shows a reader only header fields.
+// live trace needs only the role Read, and then shows only header fields.
 var apiRoutes = map[string]access.Route{
 	"GET /v1/show":                {Role: access.Read},
 	"GET /v1/limits":              {Role: access.Read},

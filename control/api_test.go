@@ -17,7 +17,7 @@ import (
 	"weft/control/access"
 )
 
-// overSocket returns an HTTP client of the daemon's unix socket.
+// overSocket returns an HTTP client that connects to the daemon's unix socket.
 func overSocket(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) },
@@ -107,8 +107,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Every route has a row in the table of roles, and every row has a route. A route
-// without a row refuses everybody.
+// Every route is in the table of roles, and every entry of the table has a route. A
+// route that is not in the table refuses every peer.
 func TestEveryRouteHasARole(t *testing.T) {
 	routes := newFakes(t).d.handler().Routes()
 	for _, pattern := range routes {
@@ -118,12 +118,12 @@ func TestEveryRouteHasARole(t *testing.T) {
 	}
 	for pattern := range apiRoutes {
 		if !slices.Contains(routes, pattern) {
-			t.Errorf("apiRoutes has a row for %s, which nobody answers", pattern)
+			t.Errorf("apiRoutes has a row for %s, which has no handler", pattern)
 		}
 	}
 	for _, pattern := range routes {
 		if method, path, _ := strings.Cut(pattern, " "); method != http.MethodGet && path != "/v1/flows/diff" && apiRoutes[pattern].Role != access.Write {
-			t.Errorf("%s may change something, and a reader may ask it", pattern)
+			t.Errorf("%s may change something, but role Read may call it", pattern)
 		}
 	}
 }
@@ -137,7 +137,7 @@ func TestSocketGroupIsNamed(t *testing.T) {
 		config := f.config
 		c(&config)
 		if _, err := newDaemon(config); err == nil || !strings.Contains(err.Error(), "nosuchgroup") {
-			t.Errorf("a group that is none: %v", err)
+			t.Errorf("a group that does not exist: %v", err)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func TestChooseCores(t *testing.T) {
 	for _, c := range []struct {
 		workers int
 		cores   []int
-		want    int // expected number of workers; 0: the request is refused
+		want    int // expected number of workers; 0: the configuration is refused
 	}{
 		{0, nil, 1}, {2, nil, 2}, {0, []int{3, 1}, 2}, {2, []int{3, 1}, 2},
 		{5, nil, 0}, {1, []int{3, 1}, 0}, {0, []int{9}, 0}, {-1, nil, 0}, {1000, nil, 0},

@@ -12,7 +12,7 @@ import (
 	"weft/packet"
 )
 
-// bound adds guests' ports that are bound to addresses.
+// bound adds ports of guests that are bound to addresses.
 func (f *fakes) bound(ports map[string]string) {
 	f.t.Helper()
 	for name, options := range ports {
@@ -35,7 +35,7 @@ func (f *fakes) actionsOf(key *flowtable.Key) (actions []flowtable.Action) {
 }
 
 // A frame from an address to which its port is not bound is dropped and counted under
-// its own drop reason, also after control has died and started again.
+// its own drop reason, also after control was killed and started again.
 func TestSpoofedFramesAreDropped(t *testing.T) {
 	f := newFakes(t)
 	const addresses = "addresses=02:00:00:00:00:01 10.0.0.1 fd00::/64,02:00:00:00:00:02"
@@ -76,8 +76,8 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 	check("after control's death")
 }
 
-// The table of addresses lists the addresses of a bound port before the port sends a
-// frame. No other port learns them, and they disappear with the port.
+// The table of addresses has the addresses of a bound port before the port sends a
+// frame. No other port learns these addresses, and they disappear with the port.
 func TestDeclaredAddressesAreListed(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -119,7 +119,8 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	}
 }
 
-// If a port is bound, the existing megaflows are revalidated.
+// Adding a port that is bound to addresses removes megaflows that match frames of all
+// ports, so that the binding applies to the new port's frames.
 func TestBindingRevalidates(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
@@ -130,7 +131,7 @@ func TestBindingRevalidates(t *testing.T) {
 	f.bound(map[string]string{"g": "mac=02:00:00:00:00:05"})
 	f.worker().On(func() {
 		if _, ok := f.worker().Lookup(&key); ok {
-			t.Error("a megaflow for all ports is still there, a bound one's frames included")
+			t.Error("a megaflow that also matches the bound port's frames is still installed")
 		}
 	})
 }

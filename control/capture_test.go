@@ -23,7 +23,7 @@ import (
 	"weft/packet"
 )
 
-// capturing is a capture over the API that runs in the background.
+// capturing is a capture through the API that runs in the background.
 type capturing struct {
 	ready  chan struct{}
 	frames chan *api.Captured
@@ -52,7 +52,7 @@ func (f *fakes) capture(r api.CaptureRequest) *capturing {
 	return c
 }
 
-// tapsSet returns the number of taps that the daemon has set.
+// tapsSet returns the number of taps that the daemon has set in the workers.
 func (f *fakes) tapsSet() int {
 	n, _ := f.d.captures.Counts()
 	return n
@@ -99,8 +99,8 @@ func TestCapture(t *testing.T) {
 	waitfor.True(t, "no tap is set", func() bool { return f.tapsSet() == 0 })
 }
 
-// If the engine dies, a capture continues with the next engine. It ends with its
-// client.
+// If the engine dies, a capture continues with the next engine. The capture ends when
+// its client disconnects.
 func TestCaptureOutlivesTheEngine(t *testing.T) {
 	f := newFakes(t)
 	c := f.capture(api.CaptureRequest{Drops: true})
@@ -124,14 +124,14 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	if err := <-c.ended; err != nil {
 		t.Error(err)
 	}
-	waitfor.True(t, "the tap is taken away", func() bool {
+	waitfor.True(t, "the tap is removed", func() bool {
 		set := true
 		f.worker().On(func() { set = f.worker().Taps[0].Kind != datapath.TapNone })
 		return !set
 	})
 }
 
-// The next daemon removes the tap of a killed daemon.
+// A daemon that takes over an engine removes the taps that a killed daemon has set.
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.d.pipeline.Workers().Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
@@ -150,7 +150,7 @@ func TestCaptureLeftBehind(t *testing.T) {
 		t.Fatalf("tap %+v", got)
 	}
 	f.begin()
-	waitfor.True(t, "the tap is taken away", func() bool { return tap().Kind == datapath.TapNone })
+	waitfor.True(t, "the tap is removed", func() bool { return tap().Kind == datapath.TapNone })
 }
 
 func TestCaptureRefusals(t *testing.T) {

@@ -18,13 +18,13 @@ import (
 	"weft/control/access"
 )
 
-// by returns a request of a peer that has the role.
+// by returns a request from a peer with the given role.
 func by(role access.Role, method, target string) *http.Request {
 	r := httptest.NewRequest(method, target, http.NoBody)
 	return r.WithContext(access.WithConn(r.Context(), &access.Conn{Peer: access.Peer{Role: role, Share: "uid 1000", Name: "uid 1000 pid 5"}}))
 }
 
-// A peer with a read-only role may call exactly the routes that change nothing.
+// A peer with role Read may call exactly the routes that change nothing.
 func TestReaderLooksOnly(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
@@ -57,7 +57,8 @@ func TestReaderLooksOnly(t *testing.T) {
 	}
 }
 
-// TestLateBody sends half a body. The answer names the body, not weftd, as the cause.
+// A client that sends only half of a body gets an error about the body, not about
+// weftd.
 func TestLateBody(t *testing.T) {
 	f := newFakes(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -93,7 +94,7 @@ func TestChangesAreLogged(t *testing.T) {
 	f.begin()
 	f.d.handler().ServeHTTP(httptest.NewRecorder(), by(access.Write, "DELETE", "/v1/flows?match=tcp"))
 	f.d.handler().ServeHTTP(httptest.NewRecorder(), by(access.Read, "DELETE", "/v1/flows?match=udp"))
-	f.end() // after this the daemon no longer writes to the log
+	f.end() // the daemon has ended, so nothing writes to the log any more
 	for _, words := range []string{
 		`who="uid 1000 pid 5" method=DELETE path=/v1/flows query="match=tcp" status=200`,
 		`msg="request refused" who="uid 1000 pid 5" role=read method=DELETE path=/v1/flows`,
@@ -104,7 +105,8 @@ func TestChangesAreLogged(t *testing.T) {
 	}
 }
 
-// A long list gives the same JSON in chunks as in one piece.
+// writeJSON gives the same JSON for a long list, which it encodes in chunks, as
+// json.Encoder.
 func TestListsInChunks(t *testing.T) {
 	for _, n := range []int{0, 1, listChunk, listChunk + 1, 2 * listChunk, 2*listChunk + 7} {
 		list := make([]api.Flow, n)

@@ -19,33 +19,35 @@ import (
 // Config is the configuration of the daemon.
 type Config struct {
 	Socket      string // path of the API's unix socket
-	SocketGroup string // group whose members have role Write; "": none
-	// SocketReadGroup is the group whose members have role Read; "": none.
+	SocketGroup string // name of the group whose members have role Write; "": no group
+	// SocketReadGroup is the name of the group whose members have role Read; "": no
+	// group.
 	SocketReadGroup string
 	StateDir        string
-	Workers         int   // number of workers; 0: one for each of Cores, or 1
-	Cores           []int // one worker on each; nil: the last allowed cores
+	Workers         int   // number of workers; 0: as many as Cores, or 1 without Cores
+	Cores           []int // cores of the workers, one worker on each; nil: the last allowed cores
 	// VsockPort is the vsock port of the API; 0: no vsock listener.
 	VsockPort uint32
-	// VsockAllow has roles by CID, which override access.DefaultCIDs.
+	// VsockAllow has roles of vsock peers by CID, which override access.DefaultCIDs.
 	VsockAllow map[uint32]access.Role
-	Metrics    string // TCP address of the Prometheus listener; "": none
+	Metrics    string // TCP address of the Prometheus listener; "": no listener
 	// GuestMemoryGiB is the memory that one guest may map, in GiB; 0: a limit that
-	// follows the machine.
+	// depends on the machine's memory.
 	GuestMemoryGiB int
-	SpinUS         int    // how long a worker polls empty queues, in microseconds; 0: DefaultSpinUS
-	Exe            string // path of the binary with the engine; "": this binary
+	SpinUS         int    // time for which a worker polls empty queues, in microseconds; 0: DefaultSpinUS
+	Exe            string // path of the binary that contains the engine; "": this binary
 	Log            *slog.Logger
 
-	sizes    datapath.Sizes   // sizes of the workers' memory; zero: the default
+	sizes    datapath.Sizes   // sizes of the memory shared with the workers; zero: the defaults
 	launcher engines.Launcher // starts engines; nil: as processes
 }
 
-// DefaultSpinUS is long enough to keep a worker awake between the frames of moderate
-// traffic.
+// DefaultSpinUS is the default polling time in microseconds. It keeps a worker awake
+// between the frames of moderate traffic.
 const DefaultSpinUS = 50
 
-// complete sets the defaults and returns an error for invalid values.
+// complete replaces zero values by the defaults. It returns an error for invalid
+// values.
 func (c *Config) complete() error {
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -73,7 +75,7 @@ func (c *Config) complete() error {
 	return c.chooseCores(allowed)
 }
 
-// chooseCores selects the workers' cores.
+// chooseCores selects the workers' cores among the allowed cores.
 func (c *Config) chooseCores(allowed []int) error {
 	for _, core := range c.Cores {
 		if !slices.Contains(allowed, core) {

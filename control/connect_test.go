@@ -9,7 +9,7 @@ import (
 	"weft/packet"
 )
 
-// connect adds n connections to the tracker's memory, like a worker.
+// connect adds n connections to the shared connection table, as a worker does.
 func (f *fakes) connect(n int) {
 	f.t.Helper()
 	tracker := conntrack.NewTracker(conntrack.Open(*f.d.pipeline.Workers().Connections(), 1), 1)

@@ -1,38 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package control is the control process. Daemon makes the packages under it, starts and
-// stops them, owns the lock of changes and answers the API (api_*.go). The packages have
-// the state and do the work. The process may allocate, be upgraded and crash, while the
-// engine keeps forwarding.
+// Package control is the control process. Daemon makes the packages below control/,
+// starts and stops them, owns the lock of changes and answers the API (api_*.go). The
+// packages have the state and do the work. The control process may allocate memory, be
+// upgraded and crash, while the engine keeps forwarding.
 //
-// # Packages and locks, in the order they are taken
+// # Packages and their locks, in the order in which the locks are taken
 //
-// A package takes its locks before those of the packages that it imports.
-// internal/archtest lists what each may import, so the order of imports is the order of
+// A package takes its own locks before the locks of the packages that it imports.
+// internal/archtest lists the allowed imports, so the order of imports is the order of
 // locks.
 //
-//  1. The lock of changes, Daemon.change, is handed to engines, ports and pipeline. It
-//     allows one change at a time. A change alters ports or tables, removes megaflows, or
-//     replaces the engine. It may wait for the disk, the kernel and the workers while it
-//     holds no other lock. The API's dumps take this lock too, so that they never see a
-//     change half applied.
+//  1. The lock of changes is Daemon.change. The packages engines, ports and pipeline
+//     share it. It allows one change at a time. A change alters ports or tables, removes
+//     megaflows, or replaces the engine. A change that holds no other lock may wait for
+//     the disk, the kernel and the workers. The API's dumps take this lock too, so that
+//     they never show a half-applied change.
 //  2. control/engines: Engines.mu guards only the pointer to the engine's client and is
 //     never held while another lock is taken.
 //  3. control/ports: each driver's lock guards its device against events of the guest
 //     and the kernel.
 //  4. control/observe: the locks of captures and of connection events are taken right
-//     before the pipeline's lock. The lock of monitors is taken inside it, and no other
-//     lock is taken while it is held.
-//  5. control/pipeline: Pipeline.mu guards everything that translation reads and that
-//     statistics are credited to. The locks of megaflows and of learned addresses are
-//     taken inside it.
+//     before the pipeline's lock. Monitors.mu is taken after the pipeline's lock, and no
+//     other lock is taken while Monitors.mu is held.
+//  5. control/pipeline: Pipeline.mu guards the tables that translations read, and the
+//     statistics. The locks of megaflows and of learned addresses are taken after it.
 //  6. control/underlay: Templates.mu, then Kernel.mu.
 //  7. control/workers: Workers.mu guards the command rings.
 //
-// Every wait for workers or for the engine ends when the watchdog kills the engine, for
-// which it takes no lock (control/engines). A request of the API waits at most as long as
-// control/patience allows, whatever lock it needs. The work of a request that was given
-// up continues in the background.
+// Every wait for workers or for the engine ends when the watchdog kills the engine. The
+// watchdog takes no lock (control/engines). A client of the API waits at most as long as
+// control/patience allows, whatever lock its request needs. An abandoned request
+// continues in the background.
 package control
 
 import (
@@ -59,8 +58,8 @@ import (
 	"weft/internal/cpu"
 )
 
-// Daemon is a control process: its packages, in order. See the package comment for
-// the locks.
+// Daemon is a control process. Its fields have the packages in the order of their
+// start. See the package comment for the locks.
 type Daemon struct {
 	config  Config
 	log     *slog.Logger
@@ -84,30 +83,30 @@ type Daemon struct {
 	done     sync.WaitGroup // goroutines started by begin
 }
 
-// Run runs the daemon until ctx ends. It then stops in order: the engine ends, XDP
-// programs are detached, sockets are removed. It calls ready, unless nil, once the
-// API answers. An error is one line for the operator.
+// Run runs the daemon until ctx ends. It then stops in order: it ends the engine,
+// detaches XDP programs and removes the sockets. If ready is not nil, Run calls ready
+// once the API answers. An error is one line for the operator.
 func Run(ctx context.Context, config Config, ready func()) error {
 	d, err := newDaemon(config)
 	if err != nil {
 		return err
 	}
-	// Before the first engine starts, because the engine inherits the limit. Ports
-	// and front ends use descriptors, and the usual limit of 1,024 is too low for a
-	// host.
+	// The descriptor limit is raised before the first engine starts, because the
+	// engine inherits it. Ports and front ends use descriptors, and the usual limit
+	// of 1,024 is too low for a host.
 	if n, err := access.RaiseDescriptors(); err != nil {
-		d.log.Warn("the limit of descriptors stays", "limit", n, "error", err)
+		d.log.Warn("cannot raise the limit of descriptors", "limit", n, "error", err)
 	}
-	// Control leaves the workers' cores alone. The engine inherits this and does the
-	// same.
+	// Control leaves the workers' cores to the workers. The engine inherits the
+	// remaining cores for its other threads.
 	if allowed, err := cpu.Allowed(); err == nil && len(allowed) == len(d.config.Cores) {
-		d.log.Warn("all cores are workers', none is left for this process", "cores", d.config.Cores)
+		d.log.Warn("the workers use all cores, none is left for this process", "cores", d.config.Cores)
 	}
 	if err := cpu.Confine(d.config.Cores); err != nil {
 		d.log.Warn("this process shares the workers' cores", "error", err)
 	}
-	runtime.SetDefaultGOMAXPROCS() // adapts GOMAXPROCS to the cores that are left
-	_ = cpu.ShortSlices()          // reduces latency: guests wait for the engine that replaces a dead one
+	runtime.SetDefaultGOMAXPROCS() // adapts GOMAXPROCS to the cores that remain for control
+	_ = cpu.ShortSlices()          // reduces the latency of control, because guests wait while it replaces a dead engine
 	running, stop := context.WithCancel(ctx)
 	if err := d.begin(running); err != nil {
 		stop()
@@ -138,7 +137,7 @@ func checkPrivileges() error {
 	return nil
 }
 
-// newDaemon makes a daemon and locks the resources that only one daemon can have: the
+// newDaemon makes a daemon and takes the resources that only one daemon can have: the
 // state directory and the sockets.
 func newDaemon(config Config) (*Daemon, error) {
 	if err := config.complete(); err != nil {
@@ -180,7 +179,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	return d, nil
 }
 
-// begin starts everything: the engine (an existing one if it lives), ports, flows,
+// begin starts the engine, or takes over a living engine, then the ports and flows,
 // and then the goroutines that update them.
 func (d *Daemon) begin(ctx context.Context) error {
 	saved, err := d.store.Load()
@@ -200,7 +199,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 	return nil
 }
 
-// end stops what begin has started, even if begin failed halfway.
+// end stops everything that begin has started, even if begin failed halfway.
 func (d *Daemon) end() {
 	d.servers.Close()
 	d.done.Wait()

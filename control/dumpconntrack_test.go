@@ -10,7 +10,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// stuckClient is a client that sends a request and never reads the answer.
+// stuckClient is a client that sends a request and never reads the response.
 type stuckClient struct {
 	*httptest.ResponseRecorder
 	writing, reads chan struct{}
@@ -27,8 +27,8 @@ func (c stuckClient) Write(b []byte) (int, error) {
 	return c.ResponseRecorder.Write(b)
 }
 
-// A client that does not read the dump that it requested (a pager, for example)
-// delays neither other requests nor misses.
+// A client that does not read its dump of connections, such as a pager, delays
+// neither other requests nor misses.
 func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 	f := newFakes(t)
 	f.connect(1000) // more than the buffers on the way hold

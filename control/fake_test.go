@@ -25,7 +25,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// fakes is a daemon over fake engines, together with the engines that it has started.
+// fakes is a daemon with fake engines of package enginetest.
 type fakes struct {
 	t       testing.TB
 	config  Config
@@ -33,8 +33,8 @@ type fakes struct {
 	stop    context.CancelFunc
 	mu      sync.Mutex
 	engines []*enginetest.Engine
-	// launcher starts the engines. A test changes it only while no engine is being
-	// started.
+	// launcher starts the engines. A test changes launcher only while no engine is
+	// being started.
 	launcher *fakeLauncher
 }
 
@@ -88,7 +88,7 @@ func (f *fakes) begin() {
 	}
 }
 
-// end shuts the daemon and its engine down in order.
+// end stops the daemon and its engine in order.
 func (f *fakes) end() {
 	if f.d != nil {
 		f.stop()
@@ -97,8 +97,8 @@ func (f *fakes) end() {
 	}
 }
 
-// die ends the daemon like SIGKILL, as far as this is possible inside the test's
-// process: the engine continues, and the daemon writes and sends nothing more.
+// die ends the daemon abruptly, similar to SIGKILL: the engine continues, and the
+// daemon writes and sends nothing more.
 func (f *fakes) die() {
 	f.stop()
 	f.d.done.Wait()
@@ -119,13 +119,15 @@ func (f *fakes) settle() {
 	waitfor.True(f.t, "no frame waits", func() bool { return f.worker().Waiting() == 0 })
 }
 
-// byRoot returns a request of root for a handler that is called without a connection.
+// byRoot adds the peer root to a request, for handlers that tests call without a
+// connection.
 func byRoot(method, target string, body io.Reader) *http.Request {
 	r := httptest.NewRequest(method, target, body)
 	return r.WithContext(access.WithConn(r.Context(), &access.Conn{Peer: access.Peer{Role: access.Write, Share: "uid 0", Name: "uid 0"}}))
 }
 
-// fakeLauncher starts fake engines. A function that is not nil replaces the default.
+// fakeLauncher is a Launcher of fake engines. Each of its functions that is not nil
+// replaces the default behaviour.
 type fakeLauncher struct {
 	f       *fakes
 	prepare func() (*engine.Spare, error)

@@ -54,7 +54,7 @@ func (f *fakes) want(match, count string) {
 	}
 }
 
-// vxlanPorts adds n ports that need no device.
+// vxlanPorts adds n tunnel ports, which need no device.
 func (f *fakes) vxlanPorts(n int) {
 	f.t.Helper()
 	for i := range n {
@@ -64,7 +64,7 @@ func (f *fakes) vxlanPorts(n int) {
 	}
 }
 
-// If an engine dies, its counts stay and the next engine has its megaflows.
+// If an engine dies, its counts stay and the next engine gets its megaflows.
 func TestEngineDies(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop")
@@ -78,7 +78,7 @@ func TestEngineDies(t *testing.T) {
 	_ = dead.Kill()
 	waitfor.True(t, "a new engine", func() bool { e := f.d.engines.Current(); return e != nil && e != engines.Client(dead) })
 	next := f.worker()
-	waitfor.True(t, "the megaflow is there again", func() bool {
+	waitfor.True(t, "the next engine has the megaflow", func() bool {
 		ok := false
 		next.On(func() { _, ok = next.Lookup(&key) })
 		return ok
@@ -91,7 +91,7 @@ func TestEngineDies(t *testing.T) {
 }
 
 // If control is killed, no count is lost. The next control process adopts the
-// megaflows that are still valid and removes the others.
+// megaflows that are still correct and removes the others.
 func TestControlDies(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop")
@@ -105,13 +105,14 @@ func TestControlDies(t *testing.T) {
 	f.want("udp,tp_dst=1", "50/5000")
 	var slot uint32
 	w.On(func() { slot, _ = w.Lookup(&one) })
-	// The next control process does not find flow 2 in the state.
+	// Flow 2 is deleted from the state file, so the next control process does not
+	// load it.
 	if err := f.d.store.ChangeFlows(nil, []uint32{1}); err != nil {
 		t.Fatal(err)
 	}
 	f.die()
 	for range 25 {
-		w.Frame(one, 100) // forwarded while no control process runs
+		w.Frame(one, 100) // the engine forwards these frames while no control process runs
 		w.Frame(two, 100)
 	}
 	f.begin()
@@ -121,7 +122,7 @@ func TestControlDies(t *testing.T) {
 			t.Errorf("megaflow of slot %d is at %d, %v", slot, now, ok)
 		}
 		if _, ok := w.Lookup(&two); ok {
-			t.Error("a megaflow of a flow that is gone is still there")
+			t.Error("a megaflow of a deleted flow is still installed")
 		}
 	})
 	for range 25 {
@@ -134,7 +135,7 @@ func TestControlDies(t *testing.T) {
 	}
 }
 
-// Flows and ports survive the end of both processes.
+// Flows and ports survive the end of control and engine.
 func TestRestart(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(3)
@@ -158,7 +159,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// dumpWithout returns dump-flows without the fields that change with time.
+// dumpWithout returns the output of dump-flows without the fields that change with
+// time.
 func dumpWithout(t *testing.T, d *Daemon) string {
 	t.Helper()
 	flows, err := d.pipeline.DumpFlows("", pipeline.ByName)

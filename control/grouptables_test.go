@@ -20,7 +20,7 @@ func (f *fakes) group(op, text string) {
 	}
 }
 
-// megaflowActions returns the actions of the only megaflow.
+// megaflowActions returns the actions of the only installed megaflow.
 func (f *fakes) megaflowActions() string {
 	f.t.Helper()
 	list := f.d.pipeline.DumpMegaflows(pipeline.ByName)
@@ -30,8 +30,8 @@ func (f *fakes) megaflowActions() string {
 	return list[0].Actions
 }
 
-// A bucket follows the state of the port that it watches. A change of a group
-// revalidates the group's megaflows.
+// A group stops using a bucket when the port that the bucket watches goes down. A
+// change of a group revalidates the megaflows that use the group.
 func TestFailover(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(3)
@@ -45,7 +45,7 @@ func TestFailover(t *testing.T) {
 	f.d.change.Lock()
 	f.d.ports.Fail(2, errors.New("unplugged"))
 	f.d.change.Unlock()
-	waitfor.True(t, "the megaflow of a bucket that died goes", func() bool {
+	waitfor.True(t, "the megaflow of a dead bucket is removed", func() bool {
 		known := true
 		w.On(func() { _, known = w.Lookup(&key) })
 		return !known
@@ -63,8 +63,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// A control process that starts again knows at once which ports are down, so that the
-// traffic that avoids them continues.
+// A restarted control process knows at once which watched ports are down, so that
+// traffic keeps avoiding these ports.
 func TestFailoverOutlivesControl(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
@@ -86,8 +86,9 @@ func TestFailoverOutlivesControl(t *testing.T) {
 	}
 }
 
-// Groups and buckets count every frame once: frames of installed megaflows, singly
-// executed frames, and frames before a change of the tables that keeps the megaflow.
+// Groups and buckets count every frame once: frames that hit a megaflow, frames that
+// control executes without a megaflow, and frames before a change of the tables that
+// keeps the megaflow.
 func TestGroupsCount(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(3)
@@ -126,7 +127,7 @@ func TestGroupsCount(t *testing.T) {
 	}
 }
 
-// After a restart, groups and meters exist before the flows that refer to them.
+// After a restart, groups and meters are loaded before the flows that refer to them.
 // Deleting a group or a meter deletes these flows.
 func TestGroupsAndMetersStay(t *testing.T) {
 	f := newFakes(t)

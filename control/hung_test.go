@@ -19,9 +19,9 @@ import (
 	"weft/internal/waitfor"
 )
 
-// hangWith makes the last engine's worker hang with queue 1 of a port in hand, and
-// returns the engine. A thread of the test's process that is blocked in a system call
-// stands for the worker.
+// hangWith makes the last engine's worker look hung while it uses queue 1 of the port
+// with this number, and returns the engine. A thread of the test's process that
+// blocks in a system call plays the worker's thread.
 func (f *fakes) hangWith(number uint32) *enginetest.Engine {
 	f.t.Helper()
 	var p [2]int
@@ -55,17 +55,17 @@ func (f *fakes) port(name string) (p api.Port) {
 	return list[0]
 }
 
-// awaitReplacement waits until an engine other than old has all ports.
+// awaitReplacement waits until another engine than old serves all ports.
 func (f *fakes) awaitReplacement(old *enginetest.Engine) {
 	f.t.Helper()
 	waitfor.True(f.t, "another engine takes its place", func() bool {
-		f.d.change.Lock() // no engine is being started while this is held
+		f.d.change.Lock() // while the test holds this lock, no engine is being started
 		defer f.d.change.Unlock()
 		return f.last() != old && f.d.engines.Current() == engines.Client(f.last())
 	})
 }
 
-// If a worker hangs, only the port that it had in hand is held for a while. A change
+// If a worker hangs, only the port that it was using is held for a while. A change
 // that waits for the worker ends.
 func TestHungWorkerIsReplaced(t *testing.T) {
 	f := newFakes(t)
@@ -84,7 +84,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	f.settle()
 }
 
-// The port reports why it is held, and returns later.
+// A port on which a worker hung shows why it is held, and is attached again later.
 func TestPortOfHungWorker(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -107,8 +107,8 @@ func TestPortOfHungWorker(t *testing.T) {
 	})
 }
 
-// If the kernel does not end the engine's process, the next engine starts without
-// waiting for the old one's lock.
+// If the old engine's process does not end, the next engine starts without waiting
+// for the lock that the old engine holds.
 func TestStuckEngineIsLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -125,8 +125,8 @@ func TestStuckEngineIsLeftBehind(t *testing.T) {
 	}
 }
 
-// While an engine is being replaced, a request that must wait gets an error with this
-// cause. It still takes effect afterwards.
+// While an engine is being replaced, a request that must wait gets an error that
+// names this cause. The request still takes effect afterwards.
 func TestRequestsDuringReplacement(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

@@ -14,7 +14,7 @@ import (
 	"weft/control/limits"
 )
 
-// The API, a filter by port and the metrics print the same rows.
+// The API, the API with a port filter, and the metrics show the same limit rows.
 func TestLimitRows(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -41,7 +41,7 @@ func TestLimitRows(t *testing.T) {
 	}
 	own := get("/v1/limits?port=p1")
 	if len(own) == 0 {
-		t.Fatal("p1 holds nothing")
+		t.Fatal("p1 uses no resource")
 	}
 	for _, l := range own {
 		if l.HolderKind != "port" || l.Holder != "p1" || l.Used == 0 || !slices.Contains(all, l) {
@@ -65,8 +65,8 @@ func TestLimitRows(t *testing.T) {
 	}
 }
 
-// No two rows have the same name and holder: a duplicate fails every scrape of the
-// metrics.
+// No two limit rows have the same name and Holder, because a duplicate fails every
+// scrape of the metrics.
 func TestLimitRowsAreUnique(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

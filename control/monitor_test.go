@@ -14,7 +14,7 @@ import (
 	"weft/api"
 )
 
-// monitor follows events over the API in the background.
+// monitor receives events through the API in the background.
 func (f *fakes) monitor(r api.MonitorRequest) <-chan *api.Event {
 	f.t.Helper()
 	client, err := api.NewClient(f.config.Socket)
@@ -27,7 +27,7 @@ func (f *fakes) monitor(r api.MonitorRequest) <-chan *api.Event {
 	go func() {
 		defer close(events)
 		defer stop()
-		// Monitor fails if the daemon ends first.
+		// error ignored: Monitor fails if the daemon ends before the client
 		_ = client.Monitor(ctx, r, func() { close(ready) }, func(e *api.Event) error { events <- e; return nil })
 	}()
 	select {
@@ -61,8 +61,8 @@ func (f *fakes) mustTell(events <-chan *api.Event, want ...string) {
 	}
 }
 
-// A monitor receives every change of the tables in order, with the reason and the
-// counts up to the change.
+// A monitor receives every change of the tables in order, with the reason of the
+// change and the flow's counts up to the change.
 func TestMonitorFlows(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop", "tcp,actions=drop")
@@ -110,7 +110,7 @@ func TestMonitorPorts(t *testing.T) {
 	if err := f.d.ports.Delete("p1"); err != nil {
 		t.Fatal(err)
 	}
-	for e := range events { // other events, such as the repair of p2, may come first
+	for e := range events { // events of other ports, such as the repair of p2, may come first
 		if e.Port.Name == "p1" {
 			if e.Event != api.EventDeleted {
 				t.Errorf("%+v", e)
@@ -118,7 +118,7 @@ func TestMonitorPorts(t *testing.T) {
 			return
 		}
 	}
-	t.Error("the stream ended before the port did")
+	t.Error("the stream ended before the event of the deleted port")
 }
 
 func (f *fakes) stateOf(name string) string {

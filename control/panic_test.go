@@ -10,7 +10,7 @@ import (
 )
 
 // A panic in a request ends the process with an error text that names the request.
-// net/http does not recover from it.
+// net/http does not recover the panic.
 func TestPanicEndsTheProcess(t *testing.T) {
 	old, why := endProcess, ""
 	defer func() { endProcess = old }()

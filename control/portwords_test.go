@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// With names=false, ports appear by number everywhere.
+// With names=false, every response shows ports by number.
 func TestPortsByNumber(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

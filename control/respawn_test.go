@@ -24,8 +24,8 @@ func (e dying) Start(s engine.Start, m *engine.Memory) error {
 	return err
 }
 
-// An engine that dies while control sends it the ports and megaflows is replaced like
-// any other.
+// An engine that dies while control sends it the ports and megaflows is replaced,
+// like an engine that dies later.
 func TestEngineDiesDuringReplay(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -42,7 +42,7 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 	}
 	first := f.last()
 	_ = first.Kill()
-	waitfor.True(t, "what the first one knew is known again", func() bool {
+	waitfor.True(t, "the next engine has the ports and megaflows", func() bool {
 		if !f.d.change.TryLock() {
 			return false
 		}
@@ -53,7 +53,7 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 	})
 }
 
-// leaving is an engine that dies shortly after it has reported its ports.
+// leaving is an engine that dies shortly after control has recalled its kept state.
 type leaving struct{ *enginetest.Engine }
 
 func (e leaving) Recall() ([]engine.Kept, error) {
@@ -61,7 +61,7 @@ func (e leaving) Recall() ([]engine.Kept, error) {
 	return e.Engine.Recall()
 }
 
-// An engine of the previous control process that dies while it is taken over is
+// If the engine of the previous control process dies while it is taken over, it is
 // replaced.
 func TestEngineDiesDuringTakeover(t *testing.T) {
 	f := newFakes(t)
@@ -84,7 +84,7 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 		t.Fatal("control hangs in the take-over of an engine that has died")
 	}
 	waitfor.True(t, "another engine takes its place", func() bool {
-		f.d.change.Lock() // no engine is being started while this is held
+		f.d.change.Lock() // while the test holds this lock, no engine is being started
 		defer f.d.change.Unlock()
 		return f.last() != old
 	})

@@ -11,8 +11,8 @@ import (
 	"weft/engine"
 )
 
-// A wait for workers ends when their engine dies, even while the goroutine that
-// replaces the engine holds the lock of changes and prepares a spare.
+// A wait for workers ends when their engine dies, even while another goroutine
+// replaces the engine with the lock of changes held and prepares a spare.
 func TestWaitingEndsWithTheEngine(t *testing.T) {
 	f := newFakes(t)
 	f.end()
@@ -37,6 +37,6 @@ func TestWaitingEndsWithTheEngine(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Fatal("waits for workers whose engine has died")
+		t.Fatal("the wait for workers goes on although their engine has died")
 	}
 }

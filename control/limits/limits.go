@@ -21,7 +21,7 @@ type Holder struct {
 	text   string // name of a peer
 }
 
-// Kind is a kind of Holder. Rows are sorted by kind in this order.
+// Kind is a kind of Holder. Rows are sorted in the order of the constants below.
 type Kind uint8
 
 const (

@@ -59,7 +59,7 @@ type trace struct {
 // follow traces a flow key, and the keys that connection tracking derives from it.
 func (c *trace) follow(key *flowtable.Key) api.Trace {
 	out := api.Trace{Steps: []api.TraceStep{}}
-	var tracked []flowtable.Key // keys at the ct actions that resubmit to a table, with the new ct_state
+	var tracked []flowtable.Key // flow keys at the ct actions that name a table, with the new ct_state
 	t := c.tables.Trace(key, func(s openflow.TraceStep) {
 		out.Steps = append(out.Steps, traceStep(&s, c.names))
 		if s.Action != nil && s.Action.Kind == openflow.ActCT && s.Action.CT.Table != openflow.TableAll {

@@ -154,8 +154,8 @@ func (r *Requests) anyLong() bool {
 	return false
 }
 
-// cause names the oldest other request, which is probably the one that the others
-// wait for.
+// cause names the oldest other running request, for which this request probably
+// waits.
 func (r *Requests) cause(name string, but uint64) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

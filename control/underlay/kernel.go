@@ -356,7 +356,7 @@ const (
 	hopPending          // the MAC address of the next hop is not known yet
 	hopFailed           // the neighbour did not answer
 	hopReady
-	hopStale // the address is usable, but the kernel must be told to confirm the neighbour
+	hopStale // the address is usable, but the kernel confirms the neighbour only after a probe
 )
 
 // resolve asks the kernel for the path from local to remote. If local is invalid the

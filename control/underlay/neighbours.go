@@ -24,7 +24,7 @@ func (n neighbour) hopState() hopState {
 	switch n.state {
 	case netlink.NUD_REACHABLE, netlink.NUD_PERMANENT, netlink.NUD_NOARP:
 		return hopReady
-	case netlink.NUD_DELAY, netlink.NUD_PROBE: // in these states the kernel is confirming the neighbour and still uses its address
+	case netlink.NUD_DELAY, netlink.NUD_PROBE: // in the states DELAY and PROBE the kernel still uses the address while it confirms the neighbour
 		return hopReady
 	case netlink.NUD_STALE:
 		return hopStale
