@@ -19,6 +19,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -47,6 +48,8 @@ type Store struct {
 	ops    int // of one transaction
 	bytes  int // of one transaction
 	lease  requestLease
+
+	undecodable atomic.Uint64
 }
 
 // Option changes a Store.
@@ -100,10 +103,11 @@ type Object struct {
 // Sink takes what Follow reads, from one goroutine. Revisions only grow, except at a
 // Reset after etcd was restored from an older backup.
 type Sink interface {
-	// Reset replaces everything.
+	// Reset replaces everything. Networks come first, then hosts, ports, bindings and
+	// status.
 	Reset(revision int64, objects []Object)
 	// Change has all objects that changed in one revision, or the sum of the changes up
-	// to this revision.
+	// to this revision, in any order, each once.
 	Change(revision int64, objects []Object)
 	// Progress says that nothing else changed up to the revision.
 	Progress(revision int64)

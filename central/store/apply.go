@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+// errConflict: somebody changed what the request had read. Read again.
+var errConflict = errors.New("the intent changes too often")
+
+// Apply changes the intent as a whole or not at all, see wire.ChangeRequest. The
+// revision is that of the change; of a known id, that of the first request. A request
+// without an id gets one.
+//
+// Apply repeats what fails temporarily until ctx ends. An error other than a *Refused
+// says nothing about the effect: send the same request again, with the same id.
+func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, error) {
+	id := request.GetId()
+	if id == "" {
+		id = rand.Text()
+	} else if err := checkWord("the id of the request", id); err != nil {
+		return 0, err
+	}
+	all, err := collect(request.GetChanges())
+	if err != nil {
+		return 0, err
+	}
+	a := &applying{store: s, id: id, all: all, expected: request.GetExpected()}
+	for n := 0; ; n++ {
+		revision, err := a.try(ctx)
+		switch {
+		case err == nil:
+			s.unbindDeleted(ctx, all)
+			return revision, nil
+		case !errors.Is(err, errConflict) && !temporary(err):
+			return 0, explain(err)
+		case ctx.Err() != nil || pause(ctx, n) != nil:
+			return 0, fmt.Errorf("request %s may or may not have had an effect, send it again: %w", id, err)
+		}
+	}
+}
+
+// applying is one request in progress.
+type applying struct {
+	store    *Store
+	id       string
+	all      []*wanted
+	expected int64
+}
+
+// prepare reads and plans. done is the revision of the request if it took effect
+// before.
+func (a *applying) prepare(ctx context.Context, locked bool) (v *view, done int64, err error) {
+	v = a.store.newView()
+	keys := []string{requestKey(a.id)}
+	if !locked {
+		keys = append(keys, writerKey)
+	}
+	if a.expected != 0 {
+		keys = append(keys, intentKey)
+	}
+	if err := v.load(ctx, keys); err != nil {
+		return nil, 0, err
+	}
+	if r := v.records[requestKey(a.id)]; r.there {
+		return nil, r.mod, nil
+	}
+	if r := v.records[writerKey]; r != nil && r.there {
+		if err := a.store.awaitWriter(ctx); err != nil {
+			return nil, 0, err
+		}
+		return nil, 0, errConflict
+	}
+	if a.expected != 0 {
+		if r := v.records[intentKey]; r.mod > a.expected {
+			return nil, 0, refusedf("the intent has changed since revision %d, in revision %d; read it again and repeat", a.expected, r.mod)
+		}
+	}
+	return v, 0, v.plan(ctx, a.all)
+}
+
+func (a *applying) try(ctx context.Context) (int64, error) {
+	s := a.store
+	v, done, err := a.prepare(ctx, false)
+	if err != nil || done != 0 {
+		return done, err
+	}
+	changes, ifs := v.changes(), v.unchanged()
+	size := 0
+	for _, c := range changes {
+		size += c.size()
+	}
+	if len(changes)+2 > s.ops || len(ifs) > s.ops || size+len(ifs)*64 > s.bytes {
+		return a.large(ctx)
+	}
+	lease, err := s.requestLease(ctx)
+	if err != nil {
+		return 0, err
+	}
+	then := make([]clientv3.Op, 0, len(changes)+2)
+	for _, c := range changes {
+		then = append(then, c.op())
+	}
+	if len(changes) > 0 {
+		then = append(then, clientv3.OpPut(intentKey, a.id))
+	}
+	then = append(then, clientv3.OpPut(requestKey(a.id), "", clientv3.WithLease(lease)))
+	timeout := attemptTimeout
+	if size > largeBytes {
+		timeout = largeTimeout
+	}
+	r, err := s.commit(ctx, timeout, ifs, then)
+	switch {
+	case errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound):
+		s.forgetLease(lease)
+		return 0, errConflict
+	case err != nil:
+		return 0, err
+	case !r.Succeeded:
+		return 0, errConflict
+	}
+	return r.Header.Revision, nil
+}
+
+// unbindDeleted removes the bindings to hosts that a request deleted. Nobody can bind to
+// them any more. A crash before the end leaves bindings to hosts that are not declared;
+// readers take them for unbound.
+func (s *Store) unbindDeleted(ctx context.Context, all []*wanted) {
+	deleted := map[string]bool{}
+	for _, w := range all {
+		if w.kind == "host" && w.message == nil {
+			deleted[w.id] = true
+		}
+	}
+	if len(deleted) == 0 {
+		return
+	}
+	var stale []*mvccpb.KeyValue
+	var revision int64
+	err := s.list(ctx, bindPrefix, &revision, func(kv *mvccpb.KeyValue) {
+		var b wire.Bind
+		if proto.Unmarshal(kv.Value, &b) == nil && deleted[b.Host] && bytes.HasPrefix(kv.Key, []byte(bindPrefix)) {
+			stale = append(stale, kv)
+		}
+	})
+	if err != nil {
+		return
+	}
+	for _, kv := range stale {
+		key := string(kv.Key)
+		_, _ = s.commit(ctx, attemptTimeout, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision)},
+			[]clientv3.Op{clientv3.OpDelete(key)})
+	}
+}

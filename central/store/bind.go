@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+// Operations of one binding in a transaction: it compares port, host and binding.
+const bindOps = 3
+
+// Bind binds ports to hosts, many in one transaction. Results are in the order of the
+// requests. A port that is bound there already keeps its generation. Bind repeats what
+// fails temporarily until ctx ends; then it is not known whether the port is bound.
+func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
+	results := make([]BindResult, len(requests))
+	pending := make([]int, len(requests)) // indexes of requests
+	for i := range pending {
+		pending[i] = i
+	}
+	for len(pending) > 0 {
+		// Two requests for one port go into two rounds: the later sees the earlier.
+		var group, later []int
+		ports := map[string]bool{}
+		for _, i := range pending {
+			if ports[requests[i].Port] || len(group) >= max(1, s.ops/bindOps) {
+				later = append(later, i)
+			} else {
+				ports[requests[i].Port] = true
+				group = append(group, i)
+			}
+		}
+		s.bindGroup(ctx, requests, results, group)
+		pending = later
+	}
+	return results
+}
+
+// bindGroup binds different ports. After a conflict it goes on with halves, so that one
+// port that changes all the time does not hold up the others.
+func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results []BindResult, group []int) {
+	for n := 0; ; n++ {
+		err := s.bindOnce(ctx, requests, results, &group)
+		if len(group) == 0 {
+			return
+		}
+		if err != errConflict && !temporary(err) || pause(ctx, n) != nil {
+			for _, i := range group {
+				results[i].Err = fmt.Errorf("port %s: it is not known whether it is bound, ask again: %w", requests[i].Port, explain(err))
+			}
+			return
+		}
+		if err == errConflict && len(group) > 1 {
+			half := len(group) / 2
+			s.bindGroup(ctx, requests, results, group[:half])
+			group = group[half:]
+		}
+	}
+}
+
+// bindOnce reads the state of the group's ports, answers those that need no write, and
+// binds the others in one transaction. The group keeps those without an answer.
+func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []BindResult, group *[]int) error {
+	keys := make([]string, 0, bindOps*len(*group))
+	for _, i := range *group {
+		r := &requests[i]
+		keys = append(keys, portKey(r.Port), hostKey(r.Host), bindKey(r.Port))
+	}
+	slices.Sort(keys)
+	v := s.newView()
+	if err := v.load(ctx, slices.Compact(keys)); err != nil {
+		return err
+	}
+	var ifs []clientv3.Cmp
+	var then []clientv3.Op
+	var writing []int
+	hosts := map[string]bool{}
+	for _, i := range *group {
+		r := &requests[i]
+		value, generation, err := v.checkBind(r)
+		if err != nil || generation != 0 {
+			results[i] = BindResult{generation, err}
+			continue
+		}
+		writing = append(writing, i)
+		for _, key := range []string{portKey(r.Port), bindKey(r.Port)} {
+			ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(key), "=", v.records[key].mod))
+		}
+		if !hosts[r.Host] {
+			hosts[r.Host] = true
+			ifs = append(ifs, clientv3.Compare(clientv3.CreateRevision(hostKey(r.Host)), ">", 0))
+		}
+		then = append(then, clientv3.OpPut(bindKey(r.Port), string(value)))
+	}
+	*group = writing
+	if len(writing) == 0 {
+		return nil
+	}
+	r, err := s.commit(ctx, attemptTimeout, ifs, then)
+	if err != nil {
+		return err // the next round reads what became of it
+	}
+	if !r.Succeeded {
+		return errConflict
+	}
+	for _, i := range writing {
+		results[i] = BindResult{Generation: r.Header.Revision}
+	}
+	*group = nil
+	return nil
+}
+
+// checkBind returns the value to write, or the generation if the port is bound there.
+func (v *view) checkBind(r *BindRequest) (value []byte, generation int64, err error) {
+	if why := wrongAddress(r.Endpoint); why != "" {
+		return nil, 0, refusedf("port %s: endpoint: %s", r.Port, why)
+	}
+	stored, there := v.get(portKey(r.Port))
+	if !there {
+		return nil, 0, refusedf("port %s: there is no port of this id; declare it first", r.Port)
+	}
+	var port wire.Port
+	if err := proto.Unmarshal(stored, &port); err != nil {
+		return nil, 0, fmt.Errorf("%s is damaged: %w", portKey(r.Port), err)
+	}
+	if _, there := v.get(hostKey(r.Host)); !there {
+		return nil, 0, refusedf("port %s: there is no host of id %s; declare it first", port.Name, r.Host)
+	}
+	if port.Host != "" && r.Host != port.Host && r.Host != port.MoveTo {
+		return nil, 0, refusedf("port %s is restricted to host %s; host %s may not bind it until its host or move_to says so", port.Name, port.Host, r.Host)
+	}
+	bound := &wire.Bind{}
+	key := bindKey(r.Port)
+	stored, there = v.get(key)
+	if there {
+		if err := proto.Unmarshal(stored, bound); err != nil {
+			return nil, 0, fmt.Errorf("%s is damaged: %w", key, err)
+		}
+		if bound.Host == r.Host && bytes.Equal(bound.Endpoint, r.Endpoint) {
+			return nil, v.records[key].mod, nil
+		}
+	}
+	if r.Expected != 0 && r.Expected != v.records[key].mod {
+		return nil, 0, refusedf("port %s has generation %d on host %s, not %d; look again", port.Name, v.records[key].mod, bound.Host, r.Expected)
+	}
+	b := proto.Clone(bound).(*wire.Bind) // with the fields of later versions
+	b.Port, b.Host, b.Endpoint = r.Port, r.Host, r.Endpoint
+	value, err = encode(b)
+	return value, 0, err
+}
+
+// PutStatus stores what hosts report, many in one transaction. It repeats what fails
+// temporarily until ctx ends.
+func (s *Store) PutStatus(ctx context.Context, status []*wire.HostStatus) error {
+	latest := map[string]*wire.HostStatus{} // a key only once in a transaction
+	var hosts []string
+	for _, h := range status {
+		if err := checkWord("the host of a status", h.GetHost()); err != nil {
+			return err
+		}
+		if latest[h.Host] == nil {
+			hosts = append(hosts, h.Host)
+		}
+		latest[h.Host] = h
+	}
+	for batch := range slices.Chunk(hosts, s.ops) {
+		ops := make([]clientv3.Op, len(batch))
+		for i, host := range batch {
+			value, err := encode(latest[host])
+			if err != nil {
+				return refusedf("status of host %s: %v", host, err)
+			}
+			ops[i] = clientv3.OpPut(statusKey(host), string(value))
+		}
+		if _, err := s.read(ctx, ops); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// progressEvery is how often Follow asks etcd how far it has come.
+	progressEvery = time.Second
+	// silentMost is the time without any answer after which Follow opens another watch:
+	// the member hangs, and its connection has not ended.
+	silentMost = 5 * time.Second
+)
+
+// Follow gives the sink everything and then every change until ctx ends, whose error it
+// returns. Other errors are those that do not pass, such as a refused certificate.
+//
+// Objects of one revision come together. While a large request takes effect chunk by
+// chunk, see journal.go, its objects are kept back until its last revision, and with
+// them bindings of its ports. Other bindings go on; Progress pauses. After etcd has
+// compacted what Follow missed, the sink gets the difference in one Change.
+func (s *Store) Follow(ctx context.Context, sink Sink) error {
+	f := &follower{store: s, sink: sink}
+	for n := 0; ; n++ {
+		before := f.revision
+		err := f.follow(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		switch {
+		case errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted):
+			f.relist = true
+		case err != nil && !temporary(err) && !errors.Is(err, errWatchEnded):
+			return explain(err)
+		}
+		if f.revision != before {
+			n = 0
+		}
+		if pause(ctx, n) != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+var errWatchEnded = errors.New("the watch ended")
+
+type objectKey struct {
+	kind Kind
+	id   string
+}
+
+type follower struct {
+	store    *Store
+	sink     Sink
+	cluster  uint64 // etcd's id of the cluster
+	revision int64  // everything up to here was read
+	relist   bool
+	known    map[objectKey]int64 // revisions of what the sink has
+	// holding: a large request takes effect, and held has its objects so far.
+	holding bool
+	held    map[objectKey]Object
+}
+
+func (f *follower) follow(ctx context.Context) error {
+	r, err := f.store.read(ctx, []clientv3.Op{clientv3.OpGet(intentKey, clientv3.WithKeysOnly())})
+	if err != nil {
+		return err
+	}
+	// A restored cluster is another one, and may have an older revision.
+	restored := f.cluster != r.Header.ClusterId || r.Header.Revision < f.revision
+	if restored || f.relist {
+		if err := f.list(ctx, restored); err != nil {
+			return err
+		}
+		f.cluster, f.relist = r.Header.ClusterId, false
+	}
+	return f.watch(ctx)
+}
+
+// list reads everything at one revision and gives the sink all of it or the difference.
+func (f *follower) list(ctx context.Context, reset bool) error {
+	s := f.store
+	var revision int64
+	for {
+		r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(writerKey)})
+		if err != nil {
+			return err
+		}
+		revision = r.Header.Revision
+		kvs := r.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 {
+			break
+		}
+		w, err := decodeWriter(kvs[0].Value, kvs[0].ModRevision)
+		if err != nil {
+			return err
+		}
+		if !w.Committed {
+			break
+		}
+		if err := s.awaitWriter(ctx); err != nil {
+			return err
+		}
+	}
+	var all []Object
+	for i := range kinds {
+		err := s.list(ctx, kinds[i].prefix, &revision, func(kv *mvccpb.KeyValue) {
+			if o, ok := s.decodeOrCount(kv, false); ok {
+				all = append(all, o)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	f.holding, f.held = false, nil
+	f.revision = revision
+	known := make(map[objectKey]int64, len(all))
+	for _, o := range all {
+		known[objectKey{o.Kind, o.ID}] = o.Revision
+	}
+	before := f.known
+	f.known = known
+	if reset {
+		f.sink.Reset(revision, all)
+		return nil
+	}
+	changed := slices.DeleteFunc(all, func(o Object) bool { return before[objectKey{o.Kind, o.ID}] == o.Revision })
+	for k := range before {
+		if _, there := known[k]; !there {
+			changed = append(changed, Object{Kind: k.kind, ID: k.id, Revision: revision})
+		}
+	}
+	f.sink.Change(revision, changed)
+	return nil
+}
+
+// decodeOrCount skips values that are no objects, which something else wrote.
+func (s *Store) decodeOrCount(kv *mvccpb.KeyValue, deleted bool) (Object, bool) {
+	o, object, err := decode(kv.Key, kv.Value, deleted, kv.ModRevision)
+	if err != nil {
+		s.undecodable.Add(1)
+		return o, false
+	}
+	return o, object
+}
+
+// Undecodable counts stored values that Follow skipped because they are no valid
+// objects.
+func (s *Store) Undecodable() uint64 { return s.undecodable.Load() }
+
+func (f *follower) watch(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	watch := f.store.client.Watch(ctx, Prefix, clientv3.WithPrefix(), clientv3.WithRev(f.revision+1),
+		clientv3.WithFragment(), clientv3.WithProgressNotify())
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	heard := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			if time.Since(heard) > silentMost {
+				return fmt.Errorf("%w: nothing heard for %s", errWatchEnded, silentMost)
+			}
+			ask, done := context.WithTimeout(ctx, progressEvery)
+			_ = f.store.client.RequestProgress(ask) // heard tells whether it works
+			done()
+		case r, ok := <-watch:
+			if !ok {
+				return errWatchEnded
+			}
+			if err := r.Err(); err != nil {
+				if r.Canceled && r.CompactRevision == 0 && !temporary(err) {
+					return err
+				}
+				if r.CompactRevision != 0 {
+					return rpctypes.ErrCompacted
+				}
+				return fmt.Errorf("%w: %w", errWatchEnded, err)
+			}
+			heard = time.Now()
+			f.take(&r)
+		}
+	}
+}
+
+// take gives the sink a response of the watch, a revision at a time.
+func (f *follower) take(r *clientv3.WatchResponse) {
+	for events := r.Events; len(events) > 0; {
+		revision := events[0].Kv.ModRevision
+		n := 1
+		for n < len(events) && events[n].Kv.ModRevision == revision {
+			n++
+		}
+		if revision > f.revision {
+			f.takeRevision(revision, events[:n])
+		}
+		events = events[n:]
+	}
+	if r.IsProgressNotify() && r.Header.Revision > f.revision {
+		f.revision = r.Header.Revision
+		if !f.holding {
+			f.sink.Progress(f.revision)
+		}
+	}
+}
+
+func (f *follower) takeRevision(revision int64, events []*clientv3.Event) {
+	f.revision = revision
+	var objects []Object
+	ended := false
+	for _, e := range events {
+		if string(e.Kv.Key) == writerKey {
+			ended = f.takeWriter(e)
+			continue
+		}
+		if o, ok := f.store.decodeOrCount(e.Kv, e.Type == clientv3.EventTypeDelete); ok {
+			objects = append(objects, o)
+		}
+	}
+	if f.holding {
+		objects = slices.DeleteFunc(objects, f.hold)
+	}
+	if ended {
+		objects = append(objects, f.release()...)
+	}
+	for _, o := range objects {
+		if k := (objectKey{o.Kind, o.ID}); o.Message == nil {
+			delete(f.known, k)
+		} else {
+			f.known[k] = o.Revision
+		}
+	}
+	switch {
+	case len(objects) > 0:
+		f.sink.Change(revision, objects)
+	case !f.holding:
+		f.sink.Progress(revision)
+	}
+}
+
+// takeWriter follows the key writer. ended: a committed request has taken effect.
+func (f *follower) takeWriter(e *clientv3.Event) (ended bool) {
+	if e.Type == clientv3.EventTypeDelete {
+		return f.holding
+	}
+	w, err := decodeWriter(e.Kv.Value, e.Kv.ModRevision)
+	if err != nil {
+		f.store.undecodable.Add(1)
+		return false
+	}
+	if w.Committed && !f.holding {
+		f.holding, f.held = true, map[objectKey]Object{}
+	}
+	return false
+}
+
+// hold keeps the object back if it belongs to the large request.
+func (f *follower) hold(o Object) bool {
+	switch o.Kind {
+	case KindNet, KindHost, KindPort:
+	case KindBind:
+		_, port := f.held[objectKey{KindPort, o.ID}]
+		_, bind := f.held[objectKey{KindBind, o.ID}]
+		if !port && !bind {
+			return false
+		}
+	default:
+		return false
+	}
+	f.held[objectKey{o.Kind, o.ID}] = o
+	return true
+}
+
+func (f *follower) release() []Object {
+	objects := make([]Object, 0, len(f.held))
+	for _, o := range f.held {
+		objects = append(objects, o)
+	}
+	slices.SortFunc(objects, func(a, b Object) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.ID, b.ID))
+	})
+	f.holding, f.held = false, nil
+	return objects
+}
+
+// rank puts what others refer to first, as in a Reset.
+func rank(o Object) int {
+	return slices.IndexFunc(kinds, func(k kindRow) bool { return k.kind == o.Kind })
+}

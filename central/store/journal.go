@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// A request that exceeds one transaction goes through the journal:
+//
+//  1. Its store writes the key writer, state preparing. Other changes of the intent
+//     compare that this key is absent, so that they wait. Bindings go on.
+//  2. It reads and plans, and writes the operations to journal/<token>/<n>, one key a
+//     chunk. Each of these transactions compares that the key writer is as the store
+//     left it: a store that was given up for dead writes nothing more.
+//  3. One transaction sets the state committed. From here on the request takes effect.
+//  4. Each chunk is one transaction, which also counts it in the key writer. Everybody
+//     who sees the key may do the next one: the comparison with the key's revision lets
+//     exactly one succeed. The last one deletes the key writer and writes request/<id>.
+//
+// A store that stops in step 2 is given up after givenUp; nothing has changed then.
+// After step 3 another store rolls the request forward after helpAfter. A reader of
+// etcd sees a committed request chunk by chunk; Follow keeps it back until the end.
+
+// Times of a store that waits for the writer.
+const (
+	// helpAfter is the time without progress after which a waiting store rolls a
+	// committed request forward itself.
+	helpAfter = 500 * time.Millisecond
+	// givenUp is the time without progress after which a preparing writer loses the key.
+	givenUp = 10 * time.Second
+	// maxChunks bounds what a damaged journal makes a store do.
+	maxChunks = 1 << 20
+)
+
+// writer is the value of the key writer.
+type writer struct {
+	Token     string `json:"token"`
+	Request   string `json:"request"`
+	Committed bool   `json:"committed,omitempty"`
+	Chunks    int    `json:"chunks,omitempty"` // written so far
+	Next      int    `json:"next,omitempty"`   // the first chunk without effect
+	Step      int    `json:"step"`             // makes each value another one
+
+	mod int64 // revision of the key
+}
+
+func (w *writer) encode() string {
+	b, err := json.Marshal(w)
+	if err != nil {
+		panic(err) // strings and numbers only
+	}
+	return string(b)
+}
+
+func decodeWriter(value []byte, mod int64) (*writer, error) {
+	w := &writer{mod: mod}
+	if err := json.Unmarshal(value, w); err != nil {
+		return nil, fmt.Errorf("%s: %w", writerKey, err)
+	}
+	if w.Chunks < 0 || w.Chunks > maxChunks || w.Next < 0 || w.Next > w.Chunks ||
+		w.Committed && w.Next == w.Chunks || checkWord("token", w.Token) != nil || checkWord("request", w.Request) != nil {
+		return nil, fmt.Errorf("%s is damaged: %.200q", writerKey, value)
+	}
+	return w, nil
+}
+
+func (w *writer) chunkKey(n int) string { return fmt.Sprintf("%s%s/%08d", journalPrefix, w.Token, n) }
+
+// encodeChunk packs operations of the intent.
+func encodeChunk(changes []change) ([]byte, error) {
+	t := &pb.TxnRequest{}
+	for _, c := range changes {
+		if c.delete {
+			t.Success = append(t.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
+				RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(c.key)}}})
+		} else {
+			t.Success = append(t.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{
+				RequestPut: &pb.PutRequest{Key: []byte(c.key), Value: c.value}}})
+		}
+	}
+	return encode(t)
+}
+
+// decodeChunk refuses everything but puts and deletions of single objects and guards.
+func decodeChunk(value []byte) ([]change, error) {
+	t := &pb.TxnRequest{}
+	if err := proto.Unmarshal(value, t); err != nil {
+		return nil, err
+	}
+	changes := make([]change, 0, len(t.Success))
+	for _, op := range t.Success {
+		var c change
+		switch {
+		case op.GetRequestPut() != nil:
+			c = change{key: string(op.GetRequestPut().Key), value: op.GetRequestPut().Value}
+		case op.GetRequestDeleteRange() != nil && len(op.GetRequestDeleteRange().RangeEnd) == 0:
+			c = change{key: string(op.GetRequestDeleteRange().Key), delete: true}
+		default:
+			return nil, errors.New("an operation that is neither a put nor a deletion of one key")
+		}
+		if !slices.ContainsFunc([]string{netPrefix, portPrefix, hostPrefix, bindPrefix, statusPrefix, guardPrefix},
+			func(p string) bool { return strings.HasPrefix(c.key, p) }) {
+			return nil, fmt.Errorf("key %q is no object and no guard", c.key)
+		}
+		changes = append(changes, c)
+	}
+	return changes, nil
+}
+
+// cut divides the changes into chunks of one transaction each. Two more operations fit.
+func (s *Store) cut(changes []change) [][]change {
+	var chunks [][]change
+	for len(changes) > 0 {
+		n, size := 0, 0
+		for n < len(changes) && n < s.ops-4 && (n == 0 || size+changes[n].size() < s.bytes/2) {
+			size += changes[n].size()
+			n++
+		}
+		chunks = append(chunks, changes[:n])
+		changes = changes[n:]
+	}
+	return chunks
+}
+
+// large does a request through the journal.
+func (a *applying) large(ctx context.Context) (int64, error) {
+	s := a.store
+	w, err := a.lock(ctx)
+	if err != nil {
+		return 0, err
+	}
+	v, done, err := a.prepare(ctx, true)
+	if err != nil || done != 0 {
+		s.unlock(w)
+		return done, err
+	}
+	chunks := s.cut(v.changes())
+	if len(chunks) == 0 || len(chunks) > maxChunks {
+		s.unlock(w)
+		return 0, errConflict // somebody did the same meanwhile
+	}
+	if err := a.writeChunks(ctx, w, chunks); err != nil {
+		s.unlock(w)
+		return 0, err
+	}
+	return s.roll(ctx, w, chunks)
+}
+
+// lock takes the key writer.
+func (a *applying) lock(ctx context.Context) (*writer, error) {
+	w := &writer{Token: rand.Text(), Request: a.id}
+	ifs := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(requestKey(a.id)), "=", 0)}
+	err := a.store.step(ctx, w, w, ifs, nil)
+	if errors.Is(err, errLost) {
+		return nil, errConflict
+	}
+	return w, err
+}
+
+// unlock gives the key back, if it is still the writer's. Nothing has changed.
+func (s *Store) unlock(w *writer) {
+	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
+	defer cancel()
+	s.discard(ctx, w)
+}
+
+func (s *Store) discard(ctx context.Context, w *writer) {
+	_, _ = s.commit(ctx, largeTimeout,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(writerKey), "=", w.mod)},
+		[]clientv3.Op{clientv3.OpDelete(writerKey), clientv3.OpDelete(journalPrefix+w.Token+"/", clientv3.WithPrefix())})
+}
+
+// writeChunks writes the journal, as many chunks in a transaction as fit, and commits
+// the request with the last one.
+func (a *applying) writeChunks(ctx context.Context, w *writer, chunks [][]change) error {
+	var ops []clientv3.Op
+	size := 0
+	for i, chunk := range chunks {
+		value, err := encodeChunk(chunk)
+		if err != nil {
+			return err
+		}
+		if len(ops) > 0 && (len(ops)+2 > a.store.ops || size+len(value)+100 > a.store.bytes) {
+			next := *w
+			next.Chunks, next.Step = i, w.Step+1
+			if err := a.store.step(ctx, w, &next, nil, ops); err != nil {
+				return lostIsConflict(err)
+			}
+			ops, size = nil, 0
+		}
+		ops = append(ops, clientv3.OpPut(w.chunkKey(i), string(value)))
+		size += len(value) + 100
+	}
+	next := *w
+	next.Chunks, next.Step, next.Committed = len(chunks), w.Step+1, true
+	return lostIsConflict(a.store.step(ctx, w, &next, nil, ops))
+}
+
+func lostIsConflict(err error) error {
+	if errors.Is(err, errLost) {
+		return errConflict
+	}
+	return err
+}
+
+// errLost: the key writer is not as expected. Another store moved it on.
+var errLost = errors.New("another store has the writer")
+
+// step writes next over w in one transaction with ops, exactly once: the result of an
+// attempt that is not known shows in the key. On success w is next. ops nil and w ==
+// next: takes the key.
+func (s *Store) step(ctx context.Context, w, next *writer, ifs []clientv3.Cmp, ops []clientv3.Op) error {
+	ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(writerKey), "=", w.mod))
+	then := append(slices.Clip(ops), clientv3.OpPut(writerKey, next.encode()))
+	for n := 0; ; n++ {
+		r, err := s.commit(ctx, largeTimeout, ifs, then)
+		if err == nil && r.Succeeded {
+			*w = *next
+			w.mod = r.Header.Revision
+			return nil
+		}
+		if err != nil && !temporary(err) {
+			return explain(err)
+		}
+		if err == nil || n > 0 || ctx.Err() == nil {
+			now, readErr := s.readWriter(ctx)
+			switch {
+			case readErr != nil:
+				return readErr
+			case now != nil && now.Token == next.Token && now.Step == next.Step:
+				*w = *now
+				return nil
+			case err == nil:
+				return errLost
+			}
+		}
+		if pause(ctx, n) != nil {
+			return fmt.Errorf("etcd does not answer: %w", err)
+		}
+	}
+}
+
+// readWriter returns nil if there is no writer.
+func (s *Store) readWriter(ctx context.Context) (*writer, error) {
+	r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(writerKey)})
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
+		return decodeWriter(kv.Value, kv.ModRevision)
+	}
+	return nil, nil
+}
+
+// roll does what is left of a committed request. chunks may be nil: they are read from
+// the journal. It returns the revision of the request, also if others did the rest.
+func (s *Store) roll(ctx context.Context, w *writer, chunks [][]change) (int64, error) {
+	for n := 0; ; n++ {
+		revision, err := s.rollOnce(ctx, w, chunks)
+		if err == nil && revision != 0 {
+			return revision, nil
+		}
+		if err == nil {
+			n = 0
+			continue
+		}
+		if !temporary(err) && !errors.Is(err, errLost) {
+			return 0, explain(err)
+		}
+		now, readErr := s.readWriter(ctx)
+		if readErr != nil {
+			return 0, readErr
+		}
+		if now == nil || now.Token != w.Token {
+			return s.requestRevision(ctx, w.Request)
+		}
+		*w = *now
+		if pause(ctx, n) != nil {
+			return 0, fmt.Errorf("request %s is committed and will be done: %w", w.Request, err)
+		}
+	}
+}
+
+// rollOnce does one chunk. The revision is that of the last chunk, otherwise 0.
+func (s *Store) rollOnce(ctx context.Context, w *writer, chunks [][]change) (int64, error) {
+	chunk, err := s.chunk(ctx, w, chunks)
+	if err != nil {
+		return 0, err
+	}
+	next := *w
+	next.Next, next.Step = w.Next+1, w.Step+1
+	then := make([]clientv3.Op, 0, len(chunk)+4)
+	for _, c := range chunk {
+		then = append(then, c.op())
+	}
+	then = append(then, clientv3.OpDelete(w.chunkKey(w.Next)))
+	last := next.Next == next.Chunks
+	var lease clientv3.LeaseID
+	if last {
+		if lease, err = s.requestLease(ctx); err != nil {
+			return 0, err
+		}
+		then = append(then, clientv3.OpDelete(writerKey), clientv3.OpPut(intentKey, w.Request),
+			clientv3.OpPut(requestKey(w.Request), "", clientv3.WithLease(lease)))
+	} else {
+		then = append(then, clientv3.OpPut(writerKey, next.encode()))
+	}
+	r, err := s.commit(ctx, largeTimeout, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(writerKey), "=", w.mod)}, then)
+	switch {
+	case errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound):
+		s.forgetLease(lease)
+		return 0, nil
+	case err != nil:
+		return 0, err
+	case !r.Succeeded:
+		return 0, errLost
+	case last:
+		return r.Header.Revision, nil
+	}
+	*w = next
+	w.mod = r.Header.Revision
+	return 0, nil
+}
+
+// chunk returns the next chunk, from memory or the journal.
+func (s *Store) chunk(ctx context.Context, w *writer, chunks [][]change) ([]change, error) {
+	if chunks != nil {
+		return chunks[w.Next], nil
+	}
+	key := w.chunkKey(w.Next)
+	r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(key)})
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
+		changes, err := decodeChunk(kv.Value)
+		if err != nil {
+			return nil, fmt.Errorf("%s is damaged: %w", key, err)
+		}
+		return changes, nil
+	}
+	return nil, errLost // done by another store since
+}
+
+// requestRevision returns the revision of a request that took effect.
+func (s *Store) requestRevision(ctx context.Context, id string) (int64, error) {
+	r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(requestKey(id))})
+	if err != nil {
+		return 0, err
+	}
+	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
+		return kv.ModRevision, nil
+	}
+	return 0, errConflict // expired or another's
+}
+
+// awaitWriter returns when there is no writer, and helps or gives it up.
+func (s *Store) awaitWriter(ctx context.Context) error {
+	var seen int64
+	since := time.Now()
+	for n := 0; ; n++ {
+		w, err := s.readWriter(ctx)
+		if err != nil || w == nil {
+			return err
+		}
+		if w.mod != seen {
+			seen, since = w.mod, time.Now()
+		}
+		switch idle := time.Since(since); {
+		case w.Committed && idle > helpAfter:
+			if _, err := s.roll(ctx, w, nil); err != nil && !errors.Is(err, errConflict) {
+				return err
+			}
+		case !w.Committed && idle > givenUp:
+			s.discard(ctx, w)
+		}
+		if err := pause(ctx, n); err != nil {
+			return fmt.Errorf("request %s is in progress: %w", w.Request, err)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+// Prefix is the beginning of every key.
+const Prefix = "/weft/v1/"
+
+// What is stored under Prefix. The objects:
+//
+//	net/<id>  port/<id>  host/<id>  bind/<port id>  status/<host id>
+//
+// The guards, whose value is the owner's id:
+//
+//	guard/name/net/<name>  guard/name/port/<name>  guard/name/host/<name>
+//	guard/vni/<vni>  guard/endpoint/<hex>
+//	guard/mac/<net id>/<hex>  guard/ip/<net id>/<hex>
+//	guard/pin/<host id>/<port id>    the port names the host
+//
+// The rest:
+//
+//	request/<id>            a request that took effect in this key's revision
+//	intent                  written by every change of the intent
+//	writer                  a large request in progress, see journal.go
+//	journal/<number>/<n>    its operations
+const (
+	netPrefix     = Prefix + "net/"
+	portPrefix    = Prefix + "port/"
+	hostPrefix    = Prefix + "host/"
+	bindPrefix    = Prefix + "bind/"
+	statusPrefix  = Prefix + "status/"
+	guardPrefix   = Prefix + "guard/"
+	requestPrefix = Prefix + "request/"
+	journalPrefix = Prefix + "journal/"
+	intentKey     = Prefix + "intent"
+	writerKey     = Prefix + "writer"
+)
+
+func netKey(id string) string      { return netPrefix + id }
+func portKey(id string) string     { return portPrefix + id }
+func hostKey(id string) string     { return hostPrefix + id }
+func bindKey(port string) string   { return bindPrefix + port }
+func statusKey(host string) string { return statusPrefix + host }
+func requestKey(id string) string  { return requestPrefix + id }
+
+func nameGuard(kind, name string) string { return guardPrefix + "name/" + kind + "/" + name }
+func vniGuard(vni uint32) string         { return fmt.Sprintf("%svni/%d", guardPrefix, vni) }
+func endpointGuard(ip []byte) string     { return guardPrefix + "endpoint/" + hex.EncodeToString(ip) }
+func macGuards(net string) string        { return guardPrefix + "mac/" + net + "/" }
+func macGuard(net string, mac []byte) string {
+	return macGuards(net) + hex.EncodeToString(mac)
+}
+func ipGuard(net string, ip []byte) string {
+	return guardPrefix + "ip/" + net + "/" + hex.EncodeToString(ip)
+}
+func pinGuards(host string) string      { return guardPrefix + "pin/" + host + "/" }
+func pinGuard(host, port string) string { return pinGuards(host) + port }
+
+// kindRow has the keys of a kind of object and its message.
+type kindRow struct {
+	kind   Kind
+	prefix string
+	empty  func() proto.Message
+	id     func(proto.Message) string
+}
+
+// kinds is in the order of a Reset: what others refer to comes first.
+var kinds = []kindRow{
+	{KindNet, netPrefix, func() proto.Message { return &wire.Net{} }, func(m proto.Message) string { return m.(*wire.Net).GetId() }},
+	{KindHost, hostPrefix, func() proto.Message { return &wire.Host{} }, func(m proto.Message) string { return m.(*wire.Host).GetId() }},
+	{KindPort, portPrefix, func() proto.Message { return &wire.Port{} }, func(m proto.Message) string { return m.(*wire.Port).GetId() }},
+	{KindBind, bindPrefix, func() proto.Message { return &wire.Bind{} }, func(m proto.Message) string { return m.(*wire.Bind).GetPort() }},
+	{KindStatus, statusPrefix, func() proto.Message { return &wire.HostStatus{} }, func(m proto.Message) string { return m.(*wire.HostStatus).GetHost() }},
+}
+
+// decode reads an object; object tells whether the key is an object's. deleted: the
+// value is to be ignored, and the message nil.
+func decode(key, value []byte, deleted bool, revision int64) (o Object, object bool, err error) {
+	for i := range kinds {
+		k := &kinds[i]
+		id, ok := strings.CutPrefix(string(key), k.prefix)
+		if !ok {
+			continue
+		}
+		o = Object{Kind: k.kind, ID: id, Revision: revision}
+		if deleted {
+			return o, true, nil
+		}
+		m := k.empty()
+		if err := proto.Unmarshal(value, m); err != nil {
+			return o, true, fmt.Errorf("%s: %w", key, err)
+		}
+		if got := k.id(m); got != id {
+			return o, true, fmt.Errorf("%s has the object of id %q", key, got)
+		}
+		o.Message = m
+		return o, true, nil
+	}
+	return o, false, nil
+}
+
+// encode is deterministic, so that equal messages have equal bytes.
+func encode(m proto.Message) ([]byte, error) {
+	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
+}

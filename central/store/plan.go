@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+// wanted is the state that a request wants for one object. Only the state after the
+// whole request counts, so that changes of one request may come in any order: two ports
+// may swap addresses.
+type wanted struct {
+	kind    string // net, port or host, as in keys
+	id      string
+	message proto.Message // nil: delete
+}
+
+func (w *wanted) key() string { return Prefix + w.kind + "/" + w.id }
+
+// collect checks each change by itself. The later of two changes of one object wins.
+func collect(changes []*wire.Change) ([]*wanted, error) {
+	if len(changes) > MaxChanges {
+		return nil, refusedf("the request has %d changes; send at most %d in one", len(changes), MaxChanges)
+	}
+	var all []*wanted
+	known := make(map[string]*wanted, len(changes))
+	for i, c := range changes {
+		w, err := checkChange(c)
+		if err != nil {
+			return nil, err
+		}
+		if w == nil {
+			return nil, refusedf("change %d of the request is empty or of a later version; upgrade weft-central", i+1)
+		}
+		if before := known[w.key()]; before != nil {
+			*before = *w
+			continue
+		}
+		known[w.key()] = w
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+func checkChange(c *wire.Change) (*wanted, error) {
+	switch c := c.GetChange().(type) {
+	case *wire.Change_SetNet:
+		return &wanted{"net", c.SetNet.GetId(), c.SetNet}, checkNet(c.SetNet)
+	case *wire.Change_SetPort:
+		return &wanted{"port", c.SetPort.GetId(), c.SetPort}, checkPort(c.SetPort)
+	case *wire.Change_SetHost:
+		return &wanted{"host", c.SetHost.GetId(), c.SetHost}, checkHost(c.SetHost)
+	case *wire.Change_DeleteNet:
+		return &wanted{"net", c.DeleteNet, nil}, checkWord("the id of the network to delete", c.DeleteNet)
+	case *wire.Change_DeletePort:
+		return &wanted{"port", c.DeletePort, nil}, checkWord("the id of the port to delete", c.DeletePort)
+	case *wire.Change_DeleteHost:
+		return &wanted{"host", c.DeleteHost, nil}, checkWord("the id of the host to delete", c.DeleteHost)
+	}
+	return nil, nil
+}
+
+// guards returns the keys that hold what the object alone may have.
+func guards(m proto.Message) []string {
+	switch m := m.(type) {
+	case *wire.Net:
+		return []string{nameGuard("net", m.Name), vniGuard(m.Vni)}
+	case *wire.Host:
+		return []string{nameGuard("host", m.Name), endpointGuard(m.Endpoint)}
+	case *wire.Port:
+		keys := []string{nameGuard("port", m.Name), macGuard(m.Net, m.Mac)}
+		for _, a := range m.Addresses {
+			keys = append(keys, ipGuard(m.Net, a))
+		}
+		for _, h := range []string{m.Host, m.MoveTo} {
+			if h != "" {
+				keys = append(keys, pinGuard(h, m.Id))
+			}
+		}
+		return keys
+	}
+	return nil
+}
+
+// references returns the keys that must be there as long as the object is.
+func references(m proto.Message) []string {
+	p, ok := m.(*wire.Port)
+	if !ok {
+		return nil
+	}
+	keys := []string{netKey(p.Net)}
+	for _, h := range []string{p.Host, p.MoveTo} {
+		if h != "" {
+			keys = append(keys, hostKey(h))
+		}
+	}
+	return keys
+}
+
+// plan loads what the changes concern and changes the view. The error is a *Refused if
+// the changes cannot be done.
+func (v *view) plan(ctx context.Context, all []*wanted) error {
+	stored, err := v.loadStored(ctx, all)
+	if err != nil {
+		return err
+	}
+	var keys []string
+	for _, w := range all {
+		if w.message != nil {
+			keys = append(append(keys, guards(w.message)...), references(w.message)...)
+		}
+	}
+	if err := v.load(ctx, keys); err != nil {
+		return err
+	}
+	for _, w := range all {
+		switch old := stored[w.key()]; {
+		case old != nil:
+			for _, g := range guards(old) {
+				v.del(g)
+			}
+		case w.message == nil:
+			return refusedf("there is no %s of id %s to delete; list them", noun[w.kind], w.id)
+		}
+	}
+	if err := v.write(all, stored); err != nil {
+		return err
+	}
+	return v.checkReferences(ctx, all)
+}
+
+var noun = map[string]string{"net": "network", "port": "port", "host": "host"}
+
+// loadStored returns the objects that the changes replace or delete.
+func (v *view) loadStored(ctx context.Context, all []*wanted) (map[string]proto.Message, error) {
+	keys := make([]string, len(all))
+	for i, w := range all {
+		keys[i] = w.key()
+	}
+	if err := v.load(ctx, keys); err != nil {
+		return nil, err
+	}
+	stored := map[string]proto.Message{}
+	for _, k := range keys {
+		value, there := v.get(k)
+		if !there {
+			continue
+		}
+		o, _, err := decode([]byte(k), value, false, 0)
+		if err != nil {
+			return nil, fmt.Errorf("the store is damaged, restore it from a backup: %w", err)
+		}
+		stored[k] = o.Message
+	}
+	return stored, nil
+}
+
+// write puts the objects and their guards, after the guards of the old ones are gone.
+func (v *view) write(all []*wanted, stored map[string]proto.Message) error {
+	for _, w := range all {
+		if w.message == nil {
+			v.del(w.key())
+			switch w.kind {
+			case "port":
+				v.del(bindKey(w.id))
+			case "host":
+				v.del(statusKey(w.id))
+			}
+			continue
+		}
+		value, err := encode(keepUnknown(w.message, stored[w.key()]))
+		if err != nil {
+			return refusedf("%s %s cannot be encoded: %v; send valid UTF-8", noun[w.kind], w.id, err)
+		}
+		v.put(w.key(), value)
+		for _, g := range guards(w.message) {
+			if owner, there := v.get(g); there && string(owner) != w.id {
+				return duplicate(w, g, string(owner))
+			}
+			v.put(g, []byte(w.id))
+		}
+	}
+	return nil
+}
+
+// duplicate says what the guard holds for another object.
+func duplicate(w *wanted, guard, owner string) error {
+	rest := strings.TrimPrefix(guard, guardPrefix)
+	switch m := w.message.(type) {
+	case *wire.Net:
+		if strings.HasPrefix(rest, "vni/") {
+			return refusedf("network %s: vni %d belongs to the network of id %s; choose another", m.Name, m.Vni, owner)
+		}
+		return refusedf("network %s: the name belongs to the network of id %s; choose another name or set that one", m.Name, owner)
+	case *wire.Host:
+		if strings.HasPrefix(rest, "endpoint/") {
+			return refusedf("host %s: endpoint %s belongs to the host of id %s; choose another", m.Name, addressText(m.Endpoint), owner)
+		}
+		return refusedf("host %s: the name belongs to the host of id %s; choose another name or set that one", m.Name, owner)
+	case *wire.Port:
+		switch {
+		case strings.HasPrefix(rest, "mac/"):
+			return refusedf("port %s: mac %s belongs to the port of id %s in network %s; choose another", m.Name, net.HardwareAddr(m.Mac), owner, m.Net)
+		case strings.HasPrefix(rest, "ip/"):
+			for _, a := range m.Addresses {
+				if ipGuard(m.Net, a) == guard {
+					return refusedf("port %s: address %s belongs to the port of id %s in network %s; choose another", m.Name, addressText(a), owner, m.Net)
+				}
+			}
+		}
+		return refusedf("port %s: the name belongs to the port of id %s; choose another name or set that one", m.Name, owner)
+	}
+	return refusedf("%s %s: %s belongs to %s", noun[w.kind], w.id, rest, owner)
+}
+
+// checkReferences refuses ports without their network or hosts, and networks and hosts
+// that are deleted although ports name them.
+func (v *view) checkReferences(ctx context.Context, all []*wanted) error {
+	inUse := map[string]*wanted{} // by the guards' prefix
+	for _, w := range all {
+		if p, ok := w.message.(*wire.Port); ok {
+			for _, k := range references(p) {
+				if _, there := v.get(k); !there {
+					kind, id, _ := strings.Cut(strings.TrimPrefix(k, Prefix), "/")
+					return refusedf("port %s: there is no %s of id %s; declare it before or in the same request", p.Name, noun[kind], id)
+				}
+			}
+		}
+		if w.message != nil || w.kind == "port" {
+			continue
+		}
+		prefix := macGuards(w.id)
+		if w.kind == "host" {
+			prefix = pinGuards(w.id)
+		}
+		inUse[prefix] = w
+		if err := v.loadPrefix(ctx, prefix); err != nil {
+			return err
+		}
+	}
+	if len(inUse) == 0 {
+		return nil
+	}
+	for k, r := range v.records {
+		if !r.there || !strings.HasPrefix(k, guardPrefix) {
+			continue
+		}
+		if w := inUse[k[:strings.LastIndexByte(k, '/')+1]]; w != nil {
+			return refusedf("%s %s cannot be deleted: the port of id %s uses it; delete or change its ports before or in the same request",
+				noun[w.kind], w.id, r.value)
+		}
+	}
+	return nil
+}
+
+// keepUnknown returns m with the fields of old that this version does not know. A later
+// version wrote them; m replaces only what this version understands.
+func keepUnknown(m, old proto.Message) proto.Message {
+	if old == nil {
+		return m
+	}
+	unknown := old.ProtoReflect().GetUnknown()
+	if len(unknown) == 0 {
+		return m
+	}
+	given := map[protowire.Number]bool{}
+	for b := m.ProtoReflect().GetUnknown(); len(b) > 0; {
+		number, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			break
+		}
+		given[number] = true
+		b = b[n:]
+	}
+	merged := proto.Clone(m)
+	fields := merged.ProtoReflect().GetUnknown()
+	for b := unknown; len(b) > 0; {
+		number, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			break
+		}
+		if !given[number] {
+			fields = append(fields, b[:n]...)
+		}
+		b = b[n:]
+	}
+	merged.ProtoReflect().SetUnknown(fields)
+	return merged
+}

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+// testMember starts etcd on unix sockets in a directory of its own.
+func testMember(t testing.TB) *Embedded {
+	t.Helper()
+	dir := t.TempDir()
+	t.Chdir(dir)
+	e, err := Embed(t.Context(), EmbedConfig{
+		Name: "a", Dir: dir + "/data", PeerURL: "unix://peer:1", ClientURL: "unix://client:1",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+func setNet(id string, vni uint32) *wire.Change {
+	return &wire.Change{Change: &wire.Change_SetNet{SetNet: &wire.Net{Id: id, Name: id, Vni: vni}}}
+}
+
+func setHost(id string, last byte) *wire.Change {
+	return &wire.Change{Change: &wire.Change_SetHost{SetHost: &wire.Host{Id: id, Name: id, Endpoint: []byte{192, 0, 2, last}}}}
+}
+
+// port number n has its own MAC and address.
+func port(id, net string, n int) *wire.Port {
+	return &wire.Port{Id: id, Name: id, Net: net, Mac: []byte{2, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)},
+		Addresses: [][]byte{{10, byte(n >> 16), byte(n >> 8), byte(n)}}}
+}
+
+func setPort(p *wire.Port) *wire.Change {
+	return &wire.Change{Change: &wire.Change_SetPort{SetPort: p}}
+}
+
+func deleteNet(id string) *wire.Change {
+	return &wire.Change{Change: &wire.Change_DeleteNet{DeleteNet: id}}
+}
+
+func deletePort(id string) *wire.Change {
+	return &wire.Change{Change: &wire.Change_DeletePort{DeletePort: id}}
+}
+
+func deleteHost(id string) *wire.Change {
+	return &wire.Change{Change: &wire.Change_DeleteHost{DeleteHost: id}}
+}
+
+func apply(t testing.TB, s *Store, changes ...*wire.Change) int64 {
+	t.Helper()
+	revision, err := s.Apply(t.Context(), &wire.ChangeRequest{Changes: changes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revision
+}
+
+// refused applies and wants a refusal that has the words.
+func refused(t *testing.T, s *Store, words string, changes ...*wire.Change) {
+	t.Helper()
+	_, err := s.Apply(t.Context(), &wire.ChangeRequest{Changes: changes})
+	wantRefusal(t, err, words)
+}
+
+func wantRefusal(t *testing.T, err error, words string) {
+	t.Helper()
+	var r *Refused
+	if !errors.As(err, &r) {
+		t.Errorf("%v, expected a refusal with %q", err, words)
+		return
+	}
+	if !strings.Contains(r.Why, words) || strings.Contains(r.Why, "\n") {
+		t.Errorf("refused with %q, expected %q", r.Why, words)
+	}
+}
+
+// dump returns all keys with values, except requests and the intent's key.
+func dump(t testing.TB, s *Store) map[string]string {
+	t.Helper()
+	r, err := s.client.Get(t.Context(), Prefix, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, kv := range r.Kvs {
+		if k := string(kv.Key); !strings.HasPrefix(k, requestPrefix) && k != intentKey {
+			all[k] = string(kv.Value)
+		}
+	}
+	return all
+}
+
+// wantGuards fails unless the guards are those of the stored objects, no more and no
+// less.
+func wantGuards(t testing.TB, s *Store) {
+	t.Helper()
+	keys := dump(t, s)
+	want := map[string]string{}
+	for k, value := range keys {
+		o, object, err := decode([]byte(k), []byte(value), false, 0)
+		if err != nil {
+			t.Error(err)
+		}
+		if !object {
+			continue
+		}
+		for _, g := range guards(o.Message) {
+			if want[g] != "" {
+				t.Errorf("%s is wanted by %s and %s", g, want[g], o.ID)
+			}
+			want[g] = o.ID
+		}
+		for _, r := range references(o.Message) {
+			if _, there := keys[r]; !there {
+				t.Errorf("%s refers to %s, which is not there", k, r)
+			}
+		}
+	}
+	for k, v := range keys {
+		if strings.HasPrefix(k, guardPrefix) && want[k] != v {
+			t.Errorf("%s belongs to %s, expected %q", k, v, want[k])
+		}
+	}
+	for k, v := range want {
+		if keys[k] != v {
+			t.Errorf("%s belongs to %q, expected %s", k, keys[k], v)
+		}
+	}
+}
+
+func TestApplyRefusesWhatIsWrong(t *testing.T) {
+	s := testMember(t).Store()
+	apply(t, s, setNet("blue", 1), setNet("red", 2), setHost("h1", 1), setPort(port("p1", "blue", 1)))
+	before := dump(t, s)
+	with := func(change func(*wire.Port)) *wire.Change {
+		p := port("p2", "blue", 2)
+		change(p)
+		return setPort(p)
+	}
+	for _, c := range []struct {
+		words  string
+		change *wire.Change
+	}{
+		{"id of network is empty", setNet("", 9)},
+		{"character '/'", setNet("a/b", 9)},
+		{"at most 64", setNet(strings.Repeat("x", 65), 9)},
+		{"vni 0: expected 1 to 16777215", setNet("x", 0)},
+		{"vni 16777216", setNet("x", 1<<24)},
+		{"vni 2 belongs to the network of id red", setNet("x", 2)},
+		{"name belongs to the network of id red", &wire.Change{Change: &wire.Change_SetNet{SetNet: &wire.Net{Id: "x", Name: "red", Vni: 9}}}},
+		{"mtu 10", &wire.Change{Change: &wire.Change_SetNet{SetNet: &wire.Net{Id: "x", Name: "x", Vni: 9, Mtu: 10}}}},
+		{"port of id p1 uses it", deleteNet("blue")},
+		{"no network of id x to delete", deleteNet("x")},
+		{"no port of id x to delete", deletePort("x")},
+		{"no host of id x to delete", deleteHost("x")},
+		{"endpoint: 0 bytes", &wire.Change{Change: &wire.Change_SetHost{SetHost: &wire.Host{Id: "h2", Name: "h2"}}}},
+		{"endpoint 192.0.2.1 belongs to the host of id h1", setHost("h2", 1)},
+		{"mac: 5 bytes", with(func(p *wire.Port) { p.Mac = p.Mac[:5] })},
+		{"is a group's", with(func(p *wire.Port) { p.Mac[0] = 1 })},
+		{"is nobody's", with(func(p *wire.Port) { p.Mac = make([]byte, 6) })},
+		{"mac 02:00:00:00:00:01 belongs to the port of id p1", with(func(p *wire.Port) { p.Mac[5] = 1 })},
+		{"address: 5 bytes", with(func(p *wire.Port) { p.Addresses[0] = make([]byte, 5) })},
+		{"expected the address of one machine", with(func(p *wire.Port) { p.Addresses[0] = []byte{224, 0, 0, 1} })},
+		{"IPv4 address in 16 bytes", with(func(p *wire.Port) {
+			p.Addresses[0] = []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1}
+		})},
+		{"is there twice", with(func(p *wire.Port) { p.Addresses = append(p.Addresses, p.Addresses[0]) })},
+		{"address 10.0.0.1 belongs to the port of id p1", with(func(p *wire.Port) { p.Addresses[0][3] = 1 })},
+		{"expected at most 64", with(func(p *wire.Port) {
+			for i := range 64 {
+				p.Addresses = append(p.Addresses, []byte{10, 9, 9, byte(i + 1)})
+			}
+		})},
+		{"no network of id x", with(func(p *wire.Port) { p.Net = "x" })},
+		{"no host of id x", with(func(p *wire.Port) { p.Host = "x" })},
+		{"without a host", with(func(p *wire.Port) { p.MoveTo = "h1" })},
+		{"name belongs to the port of id p1", with(func(p *wire.Port) { p.Name = "p1" })},
+		{"change 2 of the request is empty", &wire.Change{}},
+	} {
+		// A good change beside it has no effect either.
+		refused(t, s, c.words, setHost("good", 99), c.change)
+	}
+	if after := dump(t, s); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("refused requests changed the store: %q, before %q", after, before)
+	}
+	wantGuards(t, s)
+}
+
+func TestApplyIsOfTheWholeRequest(t *testing.T) {
+	s := testMember(t).Store()
+	// Any order in a request.
+	apply(t, s, setPort(port("p1", "blue", 1)), setPort(port("p2", "blue", 2)), setNet("blue", 1))
+	wantGuards(t, s)
+	// Two ports swap MAC and address.
+	p1, p2 := port("p1", "blue", 2), port("p2", "blue", 1)
+	apply(t, s, setPort(p1), setPort(p2))
+	wantGuards(t, s)
+	// The same addresses are free in another network, and a moved port frees its own.
+	p3 := port("p3", "red", 1)
+	apply(t, s, setNet("red", 2), setPort(p3))
+	wantGuards(t, s)
+	p1.Net = "green"
+	apply(t, s, setNet("green", 3), setPort(p1), setPort(port("p4", "blue", 2)))
+	wantGuards(t, s)
+	// A network goes with its ports.
+	apply(t, s, deleteNet("blue"), deletePort("p2"), deletePort("p4"))
+	wantGuards(t, s)
+	apply(t, s, deletePort("p1"), deletePort("p3"), deleteNet("red"), deleteNet("green"))
+	if all := dump(t, s); len(all) != 0 {
+		t.Errorf("left: %q", all)
+	}
+}
+
+func TestApplyTwiceIsOnce(t *testing.T) {
+	s := testMember(t).Store()
+	request := &wire.ChangeRequest{Id: "r1", Changes: []*wire.Change{setNet("blue", 1)}}
+	first, err := s.Apply(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, deleteNet("blue"))
+	again, err := s.Apply(t.Context(), request)
+	if err != nil || again != first {
+		t.Errorf("the retry returns %d, %v; expected %d", again, err, first)
+	}
+	if all := dump(t, s); len(all) != 0 {
+		t.Errorf("the retry wrote %q", all)
+	}
+	r, err := s.client.Get(t.Context(), requestKey("r1"))
+	if err != nil || len(r.Kvs) != 1 {
+		t.Fatal(r, err)
+	}
+	ttl, err := s.client.TimeToLive(t.Context(), clientv3.LeaseID(r.Kvs[0].Lease))
+	if err != nil || ttl.TTL < 3600 {
+		t.Errorf("the request is known for %+v, %v", ttl, err)
+	}
+}
+
+func TestApplyExpected(t *testing.T) {
+	s := testMember(t).Store()
+	seen := apply(t, s, setNet("blue", 1))
+	request := func(expected int64, c *wire.Change) error {
+		_, err := s.Apply(t.Context(), &wire.ChangeRequest{Expected: expected, Changes: []*wire.Change{c}})
+		return err
+	}
+	if err := request(seen, setNet("red", 2)); err != nil {
+		t.Error(err)
+	}
+	wantRefusal(t, request(seen, setNet("green", 3)), "has changed since revision")
+	// What changes nothing is no change of the intent.
+	now := apply(t, s, setNet("green", 3))
+	apply(t, s, setNet("green", 3))
+	if err := request(now, setNet("white", 4)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A field of a later version stays when this version writes the object.
+func TestUnknownFieldsAreKept(t *testing.T) {
+	s := testMember(t).Store()
+	later := &wire.Net{Id: "blue", Name: "blue", Vni: 1}
+	later.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 7))
+	apply(t, s, &wire.Change{Change: &wire.Change_SetNet{SetNet: later}}, setPort(port("p1", "blue", 1)), setHost("h1", 1))
+	apply(t, s, setNet("blue", 2))
+	var got wire.Net
+	if err := proto.Unmarshal([]byte(dump(t, s)[netKey("blue")]), &got); err != nil {
+		t.Fatal(err)
+	}
+	if string(got.ProtoReflect().GetUnknown()) != string(later.ProtoReflect().GetUnknown()) || got.Vni != 2 {
+		t.Errorf("stored %v with unknown fields %x", &got, got.ProtoReflect().GetUnknown())
+	}
+	bound := &wire.Bind{Port: "p1", Host: "h0", Endpoint: []byte{192, 0, 2, 9}}
+	bound.ProtoReflect().SetUnknown(later.ProtoReflect().GetUnknown())
+	value, err := encode(bound)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.client.Put(t.Context(), bindKey("p1"), string(value)); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.Bind(t.Context(), []BindRequest{{Port: "p1", Host: "h1", Endpoint: []byte{192, 0, 2, 1}}}); r[0].Err != nil {
+		t.Fatal(r[0].Err)
+	}
+	var b wire.Bind
+	if err := proto.Unmarshal([]byte(dump(t, s)[bindKey("p1")]), &b); err != nil || b.Host != "h1" || len(b.ProtoReflect().GetUnknown()) == 0 {
+		t.Errorf("stored %v, %v", &b, err)
+	}
+}
+
+// request builds n ports in networks of 250.
+func manyPorts(n int) []*wire.Change {
+	var changes []*wire.Change
+	for i := range n {
+		if i%250 == 0 {
+			changes = append(changes, setNet(fmt.Sprint("net", i/250), uint32(i/250+1)))
+		}
+		changes = append(changes, setPort(port(fmt.Sprint("port", i), fmt.Sprint("net", i/250), i+1)))
+	}
+	return changes
+}
+
+func TestApplyLarge(t *testing.T) {
+	e := testMember(t)
+	for name, s := range map[string]*Store{"embedded": e.Store(), "foreign": New(e.Client())} {
+		n := 10_000
+		if name == "foreign" {
+			n = 1_000
+		}
+		start := time.Now()
+		request := &wire.ChangeRequest{Id: "r-" + name, Changes: manyPorts(n)}
+		revision, err := s.Apply(t.Context(), request)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		t.Logf("%s: %d ports in %s", name, n, time.Since(start).Round(time.Millisecond))
+		wantGuards(t, s)
+		all := dump(t, s)
+		ports := 0
+		for k := range all {
+			if strings.HasPrefix(k, portPrefix) {
+				ports++
+			}
+			if strings.HasPrefix(k, journalPrefix) || k == writerKey {
+				t.Errorf("%s: %s is left", name, k)
+			}
+		}
+		if ports != n {
+			t.Errorf("%s: %d ports", name, ports)
+		}
+		if again, err := s.Apply(t.Context(), request); err != nil || again != revision {
+			t.Errorf("%s: the retry returns %d, %v; expected %d", name, again, err, revision)
+		}
+		var gone []*wire.Change
+		for _, c := range request.Changes {
+			if n := c.GetSetNet(); n != nil {
+				gone = append(gone, deleteNet(n.Id))
+			} else {
+				gone = append(gone, deletePort(c.GetSetPort().Id))
+			}
+		}
+		apply(t, s, gone...)
+		if all := dump(t, s); len(all) != 0 {
+			t.Errorf("%s: %d keys left", name, len(all))
+		}
+	}
+}
+
+func context10(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}

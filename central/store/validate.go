@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"weft/central/wire"
+)
+
+// Limits of what is declared. A request beyond one is refused.
+const (
+	// MaxName is the length of an id or a name in bytes, that of a certificate's common
+	// name (RFC 5280, ub-common-name).
+	MaxName = 64
+	// MaxAddresses is the number of addresses of one port.
+	MaxAddresses = 64
+	// MaxChanges is the number of changes of one request.
+	MaxChanges = 200_000
+	// MaxVNI is the greatest VNI (RFC 7348 section 5: 24 bits).
+	MaxVNI = 1<<24 - 1
+	// The MTU of a network, in bytes of an IP packet: RFC 791 asks for 68 at least.
+	minMTU, maxMTU = 68, 65535
+)
+
+// checkWord checks an id or a name.
+func checkWord(what, word string) error {
+	if word == "" {
+		return refusedf("%s is empty; give 1 to %d letters, digits or any of . _ : @ + -", what, MaxName)
+	}
+	if len(word) > MaxName {
+		return refusedf("%s %.16q... has %d characters; expected at most %d", what, word, len(word), MaxName)
+	}
+	for _, c := range []byte(word) {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			c == '.' || c == '_' || c == ':' || c == '@' || c == '+' || c == '-') {
+			return refusedf("%s %q has the character %q; expected letters, digits or any of . _ : @ + -", what, word, c)
+		}
+	}
+	return nil
+}
+
+func checkNames(what, id, name string) error {
+	if err := checkWord("the id of "+what, id); err != nil {
+		return err
+	}
+	return checkWord(fmt.Sprintf("the name of %s %s", what, id), name)
+}
+
+func checkNet(n *wire.Net) error {
+	if err := checkNames("network", n.Id, n.Name); err != nil {
+		return err
+	}
+	if n.Vni < 1 || n.Vni > MaxVNI {
+		return refusedf("network %s: vni %d: expected 1 to %d", n.Name, n.Vni, MaxVNI)
+	}
+	if n.Mtu != 0 && (n.Mtu < minMTU || n.Mtu > maxMTU) {
+		return refusedf("network %s: mtu %d: expected %d to %d, or 0 for the underlay's", n.Name, n.Mtu, minMTU, maxMTU)
+	}
+	return nil
+}
+
+func checkHost(h *wire.Host) error {
+	if err := checkNames("host", h.Id, h.Name); err != nil {
+		return err
+	}
+	if why := wrongAddress(h.Endpoint); why != "" {
+		return refusedf("host %s: endpoint: %s", h.Name, why)
+	}
+	return nil
+}
+
+func checkPort(p *wire.Port) error {
+	if err := checkNames("port", p.Id, p.Name); err != nil {
+		return err
+	}
+	if err := checkWord(fmt.Sprintf("port %s: the id of its network", p.Name), p.Net); err != nil {
+		return err
+	}
+	if why := wrongMAC(p.Mac); why != "" {
+		return refusedf("port %s: mac: %s", p.Name, why)
+	}
+	if len(p.Addresses) > MaxAddresses {
+		return refusedf("port %s has %d addresses; expected at most %d", p.Name, len(p.Addresses), MaxAddresses)
+	}
+	for i, a := range p.Addresses {
+		if why := wrongAddress(a); why != "" {
+			return refusedf("port %s: address: %s", p.Name, why)
+		}
+		for _, b := range p.Addresses[:i] {
+			if string(a) == string(b) {
+				return refusedf("port %s: address %s is there twice; give it once", p.Name, addressText(a))
+			}
+		}
+	}
+	for _, host := range []string{p.Host, p.MoveTo} {
+		if host != "" {
+			if err := checkWord(fmt.Sprintf("port %s: the id of a host", p.Name), host); err != nil {
+				return err
+			}
+		}
+	}
+	if p.MoveTo != "" && p.Host == "" {
+		return refusedf("port %s: move_to %s without a host; name the present host too, or neither", p.Name, p.MoveTo)
+	}
+	return nil
+}
+
+func wrongMAC(mac []byte) string {
+	switch {
+	case len(mac) != 6:
+		return fmt.Sprintf("%d bytes; expected 6", len(mac))
+	case mac[0]&1 != 0:
+		return fmt.Sprintf("%s is a group's; expected a unicast address", net.HardwareAddr(mac))
+	case string(mac) == "\x00\x00\x00\x00\x00\x00":
+		return "00:00:00:00:00:00 is nobody's; expected a unicast address"
+	}
+	return ""
+}
+
+// wrongAddress tells what is wrong with the address of a machine, "" for nothing.
+func wrongAddress(b []byte) string {
+	a, ok := netip.AddrFromSlice(b)
+	switch {
+	case !ok:
+		return fmt.Sprintf("%d bytes; expected 4 (IPv4) or 16 (IPv6)", len(b))
+	case a.Is4In6():
+		return fmt.Sprintf("%s is an IPv4 address in 16 bytes; give it in 4", a)
+	case a.IsUnspecified(), a.IsMulticast(), a.IsLoopback(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return fmt.Sprintf("%s: expected the address of one machine", a)
+	}
+	return ""
+}
+
+func addressText(b []byte) string {
+	if a, ok := netip.AddrFromSlice(b); ok {
+		return a.String()
+	}
+	return fmt.Sprintf("%x", b)
+}

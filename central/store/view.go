@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// listPage is the number of keys of one read of a range.
+const listPage = 2000
+
+// record is one key in a view.
+type record struct {
+	value []byte // as the changes so far leave it
+	there bool
+	// read: the key was read; stored and mod are what was read, mod 0: absent.
+	read   bool
+	stored []byte
+	mod    int64
+	// ranged: read with a prefix of the view.
+	ranged bool
+}
+
+// view is the keys that a request reads, all of one revision, and its changes above
+// them.
+type view struct {
+	store    *Store
+	revision int64 // of all reads; 0: none yet
+	records  map[string]*record
+	// prefixes were read as a whole: a key that appears there is a conflict.
+	prefixes []string
+}
+
+func (s *Store) newView() *view { return &view{store: s, records: map[string]*record{}} }
+
+// load reads the keys that the view does not have.
+func (v *view) load(ctx context.Context, keys []string) error {
+	missing := make([]string, 0, len(keys))
+	for _, k := range keys {
+		if _, ok := v.records[k]; !ok {
+			v.records[k] = &record{read: true}
+			missing = append(missing, k)
+		}
+	}
+	for batch := range slices.Chunk(missing, v.store.ops) {
+		ops := make([]clientv3.Op, len(batch))
+		for i, k := range batch {
+			ops[i] = clientv3.OpGet(k, clientv3.WithRev(v.revision))
+		}
+		r, err := v.store.read(ctx, ops)
+		if err != nil {
+			return err
+		}
+		if v.revision == 0 {
+			v.revision = r.Header.Revision
+		}
+		for i, k := range batch {
+			for _, kv := range r.Responses[i].GetResponseRange().Kvs {
+				rec := v.records[k]
+				rec.value, rec.there = kv.Value, true
+				rec.stored, rec.mod = kv.Value, kv.ModRevision
+			}
+		}
+	}
+	return nil
+}
+
+// list reads the keys under a prefix, in pages, and calls each. The keys are not made
+// records.
+func (s *Store) list(ctx context.Context, prefix string, revision *int64, each func(*mvccpb.KeyValue)) error {
+	end := clientv3.GetPrefixRangeEnd(prefix)
+	for from := prefix; ; {
+		r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(listPage), clientv3.WithRev(*revision))})
+		if err != nil {
+			return err
+		}
+		if *revision == 0 {
+			*revision = r.Header.Revision
+		}
+		page := r.Responses[0].GetResponseRange()
+		for _, kv := range page.Kvs {
+			each(kv)
+		}
+		if !page.More || len(page.Kvs) == 0 {
+			return nil
+		}
+		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// loadPrefix reads everything under a prefix; a key that is added later is a conflict.
+func (v *view) loadPrefix(ctx context.Context, prefix string) error {
+	if slices.Contains(v.prefixes, prefix) {
+		return nil
+	}
+	v.prefixes = append(v.prefixes, prefix)
+	return v.store.list(ctx, prefix, &v.revision, func(kv *mvccpb.KeyValue) {
+		if _, ok := v.records[string(kv.Key)]; !ok {
+			v.records[string(kv.Key)] = &record{
+				value: kv.Value, there: true, read: true, stored: kv.Value, mod: kv.ModRevision, ranged: true,
+			}
+		}
+	})
+}
+
+// get returns the value as the changes so far leave it.
+func (v *view) get(key string) (value []byte, there bool) {
+	if r := v.records[key]; r != nil {
+		return r.value, r.there
+	}
+	return nil, false
+}
+
+func (v *view) record(key string) *record {
+	r := v.records[key]
+	if r == nil {
+		r = &record{}
+		v.records[key] = r
+	}
+	return r
+}
+
+func (v *view) put(key string, value []byte) {
+	r := v.record(key)
+	r.value, r.there = value, true
+}
+
+// del removes a key, read or not.
+func (v *view) del(key string) {
+	r := v.record(key)
+	r.value, r.there = nil, false
+}
+
+// change is one operation of a view.
+type change struct {
+	key    string
+	value  []byte
+	delete bool
+}
+
+func (c change) op(options ...clientv3.OpOption) clientv3.Op {
+	if c.delete {
+		return clientv3.OpDelete(c.key)
+	}
+	return clientv3.OpPut(c.key, string(c.value), options...)
+}
+
+func (c change) size() int { return len(c.key) + len(c.value) + 16 }
+
+// changes returns what the view changes, in the order in which a large request writes
+// it. Bindings come last: nobody can bind a port that is deleted already.
+func (v *view) changes() []change {
+	var all []change
+	for k, r := range v.records {
+		switch {
+		case r.read && r.there == (r.mod != 0) && bytes.Equal(r.value, r.stored):
+		case r.there:
+			all = append(all, change{key: k, value: r.value})
+		default:
+			all = append(all, change{key: k, delete: true})
+		}
+	}
+	slices.SortFunc(all, func(a, b change) int {
+		if x, y := strings.HasPrefix(a.key, bindPrefix), strings.HasPrefix(b.key, bindPrefix); x != y {
+			if x {
+				return 1
+			}
+			return -1
+		}
+		return strings.Compare(a.key, b.key)
+	})
+	return all
+}
+
+// unchanged returns the comparisons that hold as long as nobody changes what the view
+// has read.
+func (v *view) unchanged() []clientv3.Cmp {
+	var ifs []clientv3.Cmp
+	for k, r := range v.records {
+		if r.read && !r.ranged {
+			ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(k), "=", r.mod))
+		}
+	}
+	for _, p := range v.prefixes {
+		ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(p).WithPrefix(), "<", v.revision+1))
+	}
+	return ifs
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"log/slog"
+
+	"go.uber.org/zap/zapcore"
+)
+
+// slogCore writes etcd's warnings and errors to the daemon's log.
+type slogCore struct {
+	log  *slog.Logger
+	with []zapcore.Field
+}
+
+var levels = map[zapcore.Level]slog.Level{zapcore.WarnLevel: slog.LevelDebug, zapcore.ErrorLevel: slog.LevelWarn}
+
+func (c *slogCore) Enabled(l zapcore.Level) bool {
+	return c.log != nil && l >= zapcore.WarnLevel && c.log.Enabled(context.Background(), level(l))
+}
+
+func level(l zapcore.Level) slog.Level {
+	if s, ok := levels[l]; ok {
+		return s
+	}
+	return slog.LevelError
+}
+
+func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
+	return &slogCore{c.log, append(c.with[:len(c.with):len(c.with)], fields...)}
+}
+
+func (c *slogCore) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return to.AddCore(e, c)
+	}
+	return to
+}
+
+func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	all := zapcore.NewMapObjectEncoder()
+	for _, f := range append(c.with[:len(c.with):len(c.with)], fields...) {
+		f.AddTo(all)
+	}
+	attrs := []any{}
+	for k, v := range all.Fields {
+		attrs = append(attrs, k, v)
+	}
+	c.log.Log(context.Background(), level(e.Level), "etcd: "+e.Message, attrs...)
+	return nil
+}
+
+func (c *slogCore) Sync() error { return nil }
