@@ -10,13 +10,13 @@ import (
 
 // Local answers. A guest asks for the MAC address of an IP address with an ARP
 // request or a neighbour solicitation. Weft answers if a host behind the overlay has
-// announced the IP address. Without local answers, every question goes to every host
-// of the VNI.
+// announced the IP address, or if a declared network has it. Without local answers,
+// every question goes to every host of the VNI.
 //
-// Weft never answers the first broadcast of a guest: other hosts learn the guest's
-// new place from this broadcast. Weft forwards duplicate address detection (RFC 5227
-// section 1.1, RFC 4862 section 5.4.2), because several hosts might have the address.
-// Weft also forwards unicast questions.
+// Outside declared networks Weft never answers the first broadcast of a guest: other
+// hosts learn the guest's new place from this broadcast. Weft forwards duplicate address
+// detection (RFC 5227 section 1.1, RFC 4862 section 5.4.2), because several hosts might
+// have the address. Weft also forwards unicast questions.
 
 // Operations of ARP (RFC 826).
 const (
@@ -90,6 +90,11 @@ func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool 
 		return false
 	}
 	x.usedMACs = true
+	if x.network(s) != nil {
+		if mac, known := x.env.HostOf(s, asked); known {
+			return x.answerDeclared(mac, src)
+		}
+	}
 	if !x.env.Announced(s, vlan, src, from.No) {
 		return false
 	}
@@ -103,11 +108,25 @@ func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool 
 	}
 	x.usedPorts = true
 	behind, ok := x.env.Port(no)
-	if !ok || behind.Kind != PortTunnel || behind.NoAnswers || !behind.takes(s) {
+	if !ok || behind.Kind != PortTunnel || behind.NoAnswers || behind.Central || !behind.takes(s) {
 		return false
 	}
-	x.note("answered locally: the address is known")
+	x.emitAnswer(mac, "answered locally: the address is known")
+	return true
+}
+
+// answerDeclared answers a question for an address of a declared network. A question for
+// an address of the asker itself is forwarded: it looks for another host that uses it.
+func (x *xlate) answerDeclared(mac, asker uint64) bool {
+	if mac == asker {
+		return false
+	}
+	x.emitAnswer(mac, "answered locally: declared by central")
+	return true
+}
+
+func (x *xlate) emitAnswer(mac uint64, note string) {
+	x.note(note)
 	x.emit(flowtable.Action{Op: flowtable.OpAnswer, U64: mac})
 	x.sent = x.sent || !x.halted
-	return true
 }

@@ -66,32 +66,35 @@ func (t *MACTable) Declare(list []Declared) {
 		}
 	}
 	t.generation++
+	t.removeIf(func(e *macEntry) bool {
+		return t.declaredElsewhere(&Learn{Segment: e.segment, Port: e.port, MAC: e.entry().MAC})
+	})
+	t.neighbours.removeIf(func(n *neighbour) bool {
+		return t.declaredIPElsewhere(&Learn{Segment: n.segment, Port: n.port, IP: n.ip})
+	})
+}
+
+// removeIf removes the learnt addresses that are unwanted.
+func (t *MACTable) removeIf(unwanted func(*macEntry) bool) {
 	for _, p := range t.ports {
 		for _, h := range p.holders {
 			for e := h.oldest; e != nil; {
 				next := e.newer
-				if t.declared.elsewhere(&Learn{Segment: e.segment, Port: e.port, MAC: e.entry().MAC}) {
+				if unwanted(e) {
 					t.remove(e)
 				}
 				e = next
 			}
 		}
 	}
-	t.neighbours.removeIf(func(n *neighbour) bool {
-		return t.declared.ipElsewhere(&Learn{Segment: n.segment, Port: n.port, IP: n.ip})
-	})
 }
 
-// overlaps reports whether two segments have ports in common. Ports without a VNI are
-// in every segment.
-func (s Segment) overlaps(o Segment) bool { return s == o || s == 0 || o == 0 }
-
-// find returns the declaration of a MAC address in the segment. It returns nil if no
-// port or several ports declare the address.
-func (d *declarations) find(s Segment, mac uint64) (one *macEntry) {
-	for _, e := range d.macs[mac] {
+// findDeclared returns the declaration of a MAC address in the segment. It returns nil
+// if no port or several ports declare the address.
+func (t *MACTable) findDeclared(s Segment, mac uint64) (one *macEntry) {
+	for _, e := range t.declared.macs[mac] {
 		switch {
-		case !e.segment.overlaps(s):
+		case !t.overlap(e.segment, s):
 		case one != nil:
 			return nil
 		default:
@@ -101,20 +104,20 @@ func (d *declarations) find(s Segment, mac uint64) (one *macEntry) {
 	return one
 }
 
-// elsewhere reports whether another port declares the MAC address of l and the port
-// of l does not.
-func (d *declarations) elsewhere(l *Learn) bool {
-	list := d.macs[l.MAC]
-	overlaps := func(e *macEntry) bool { return e.segment.overlaps(l.Segment) }
+// declaredElsewhere reports whether another port declares the MAC address of l and the
+// port of l does not.
+func (t *MACTable) declaredElsewhere(l *Learn) bool {
+	list := t.declared.macs[l.MAC]
+	overlaps := func(e *macEntry) bool { return t.overlap(e.segment, l.Segment) }
 	return slices.ContainsFunc(list, overlaps) &&
 		!slices.ContainsFunc(list, func(e *macEntry) bool { return overlaps(e) && e.port == l.Port })
 }
 
-// ipElsewhere reports whether another port declares the IP address of l and the port
-// of l does not.
-func (d *declarations) ipElsewhere(l *Learn) bool {
-	list := d.ips[l.IP]
-	overlaps := func(e declaredIP) bool { return e.segment.overlaps(l.Segment) }
+// declaredIPElsewhere reports whether another port declares the IP address of l and the
+// port of l does not.
+func (t *MACTable) declaredIPElsewhere(l *Learn) bool {
+	list := t.declared.ips[l.IP]
+	overlaps := func(e declaredIP) bool { return t.overlap(e.segment, l.Segment) }
 	return slices.ContainsFunc(list, overlaps) &&
 		!slices.ContainsFunc(list, func(e declaredIP) bool { return overlaps(e) && e.port == l.Port })
 }

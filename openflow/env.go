@@ -46,6 +46,10 @@ type PortInfo struct {
 	// Binding restricts the addresses that a PortNormal may use as sender; nil: no
 	// restriction.
 	Binding *Binding
+	// Central: weft-central has declared the port, or the port is the tunnel to the other
+	// hosts of weft-central's networks. A frame of the port that matches no flow of table
+	// 0 continues in CentralTable. The port takes frames of its own network only.
+	Central bool
 	// NoSplitHorizon lets normal and flood send frames from another tunnel to this
 	// tunnel. Without NoSplitHorizon no flooded frame goes from a tunnel to a tunnel.
 	NoSplitHorizon bool
@@ -96,6 +100,23 @@ type Env interface {
 	VTEP(s Segment, vlan uint16, mac uint64) netip.Addr
 	// Neighbour returns the MAC address that a host has announced for ip.
 	Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool)
+	Networks
+}
+
+// Networks are the networks that weft-central has declared.
+type Networks interface {
+	// Central reports whether any port has Central set.
+	Central() bool
+	// CentralTunnel returns the port that leads to the other hosts; ok is false if there
+	// is none.
+	CentralTunnel() (port PortInfo, ok bool)
+	// Network returns the settings of the declared network of a segment; nil: the segment
+	// is no declared network.
+	Network(s Segment) *Network
+	// Place returns the place of an address of a declared network.
+	Place(s Segment, mac uint64) (place Place, ok bool)
+	// HostOf returns the MAC address that a declared network has for ip.
+	HostOf(s Segment, ip netip.Addr) (mac uint64, ok bool)
 }
 
 // Reserved port numbers, as ovs-ofctl shows them (OpenFlow 1.0, 16 bits).

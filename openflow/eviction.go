@@ -54,6 +54,9 @@ func (p *Pipeline) Config(table uint8) (c TableConfig, rules int) {
 // no rule may be evicted.
 func (b *bundle) makeRoom(table uint8, m *FlowMod) error {
 	p, c := b.p, &b.p.config[table]
+	if b.central {
+		return nil
+	}
 	if p.count >= p.limit {
 		if !c.Evict || !b.evict(TableAll, m) {
 			return fmt.Errorf("table %d: expected at most %d flows in all tables", table, p.limit)
@@ -99,7 +102,7 @@ func (r *Rule) timed() bool { return r.IdleTimeout|r.HardTimeout != 0 }
 func (p *Pipeline) evictable(table uint8) []*Rule {
 	var list []*Rule
 	for _, r := range p.rules {
-		if r != nil && (table == TableAll || r.Table == table) && p.config[r.Table].Evict {
+		if r != nil && (table == TableAll || r.Table == table) && r.Table != CentralTable && p.config[r.Table].Evict {
 			list = append(list, r)
 		}
 	}

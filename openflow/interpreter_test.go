@@ -179,6 +179,10 @@ func (in *interpreter) probe(word int, mask uint64) (uint64, bool) { return in.f
 func (in *interpreter) run(table uint8) {
 	for in.budget--; in.budget > 0; in.budget-- {
 		r := slowLookup(in.p, table, &in.f)
+		if port, _ := in.env.Port(uint32(in.f[flowtable.WPort] >> 32)); r == nil && table == 0 && port.Central {
+			table = CentralTable
+			continue
+		}
 		if r == nil {
 			return
 		}

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// MACTable is the table of addresses that normal has learnt in all segments and that
-// ports have declared. macquota.go has the quotas of ports, and macmove.go has the
-// rules for an address that moves. The owner guards the table: only Lookup, VTEP,
-// Neighbour, Moved, Announced, Generation and Len may run concurrently with each
-// other.
+// MACTable is the table of addresses: those that normal has learnt in all segments,
+// those that ports have declared (declared.go), and those of declared networks
+// (netaddress.go). macquota.go has the quotas of ports, and macmove.go has the rules for
+// an address that moves. The owner guards the table: only Lookup, VTEP, Neighbour,
+// Network, Place, HostOf, Moved, Announced, Generation, NetAddresses and Len may run
+// concurrently with each other.
 type MACTable struct {
 	limit      int
 	ageNS      uint64
@@ -19,9 +20,16 @@ type MACTable struct {
 	count      int
 	ports      map[uint32]*macPort
 	segments   map[Segment]int // number of addresses by segment
+	tagged     int             // number of addresses in a VLAN
 	declared   declarations
 	neighbours neighbours
 	generation uint64
+
+	// Declared networks, see netaddress.go.
+	nets         map[Segment]*netTable
+	netAddresses int
+	netLimit     int // MaxNetAddresses, except in tests
+	netRefused   uint64
 }
 
 // macKey is VLAN 16 | MAC 48.
@@ -66,7 +74,15 @@ func NewMACTable(limit int, age time.Duration) *MACTable {
 		age = DefaultMACAge
 	}
 	return &MACTable{limit: limit, ageNS: uint64(age), entries: map[macKey]*macEntry{}, ports: map[uint32]*macPort{},
-		segments: map[Segment]int{}, neighbours: newNeighbours(limit)}
+		segments: map[Segment]int{}, neighbours: newNeighbours(limit), nets: map[Segment]*netTable{}, netLimit: MaxNetAddresses}
+}
+
+// taggedKey returns 1 for a key with a VLAN, otherwise 0.
+func taggedKey(k macKey) int {
+	if k>>48 != 0 {
+		return 1
+	}
+	return 0
 }
 
 func keyOf(vlan uint16, mac uint64) macKey { return macKey(uint64(vlan)<<48 | mac&(1<<48-1)) }
@@ -85,17 +101,19 @@ func (t *MACTable) Lookup(s Segment, vlan uint16, mac uint64) (port uint32, ok b
 }
 
 func (t *MACTable) find(s Segment, vlan uint16, mac uint64) *macEntry {
-	if e := t.declared.find(s, mac); e != nil {
+	if e := t.findDeclared(s, mac); e != nil {
 		return e
 	}
-	e := t.entries[keyOf(vlan, mac)]
-	for e != nil && e.next != nil && e.segment != s {
-		e = e.next
+	var oldest *macEntry
+	for e := t.entries[keyOf(vlan, mac)]; e != nil; e = e.next {
+		if e.segment == s {
+			return e
+		}
+		if t.overlap(e.segment, s) {
+			oldest = e
+		}
 	}
-	if e != nil && (e.segment == s || s == 0 || e.segment == 0) {
-		return e
-	}
-	return nil
+	return oldest
 }
 
 // exact returns the entry of the address in exactly this segment, or nil.
@@ -115,7 +133,10 @@ func (e *macEntry) at(l *Learn) bool { return e.segment == l.Segment && e.macPla
 // Moved reports whether the table has the address of l at a place other than in l. In
 // this case control must learn from the next frame of the address at once.
 func (t *MACTable) Moved(l *Learn) bool {
-	if !l.Valid || t.declared.elsewhere(l) {
+	if !l.Valid || t.declaredElsewhere(l) {
+		return false
+	}
+	if declared, _ := t.declaredInNet(l); declared {
 		return false
 	}
 	e := t.find(l.Segment, l.VLAN, l.MAC)
@@ -138,11 +159,18 @@ func (t *MACTable) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 
 // Learn records that the address was seen at nowNS (CLOCK_MONOTONIC). It reports
 // whether forwarding changes: the address is new, has moved to another port or
-// remote, or has announced another IP address. Learn ignores an l that is not valid.
-// It also ignores an l from another place that is older than the known entry. The
-// rules of moves and quotas may refuse l; the port's counters count refusals.
+// remote, or has announced another IP address. Learn ignores an l that is not valid,
+// and an address of a declared network. It also ignores an l from another place that is
+// older than the known entry. The rules of moves and quotas may refuse l; the port's
+// counters count refusals.
 func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	if !l.Valid {
+		return false
+	}
+	if declared, elsewhere := t.declaredInNet(&l); declared {
+		if elsewhere {
+			t.portOf(l.Port).refused.Declared++
+		}
 		return false
 	}
 	if e := t.find(l.Segment, l.VLAN, l.MAC); e != nil && nowNS < e.seenNS && !e.at(&l) {
@@ -165,6 +193,7 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 		e = &macEntry{key: key, segment: l.Segment, macPlace: l.place(), next: t.entries[key]}
 		t.entries[key] = e
 		t.count++
+		t.tagged += taggedKey(key)
 		t.segments[e.segment]++
 		changed = true
 	case e.at(&l):
@@ -194,7 +223,7 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 // segment that l displaces. e is nil for a new address.
 func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	switch {
-	case t.declared.elsewhere(l):
+	case t.declaredElsewhere(l):
 		return &p.refused.Declared
 	case t.crosses(l, nowNS):
 		return &p.refused.OtherVNI
@@ -213,7 +242,7 @@ func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	if !l.IP.IsValid() {
 		return false
 	}
-	if t.declared.ipElsewhere(l) {
+	if _, declared := t.HostOf(l.Segment, l.IP); declared || t.declaredIPElsewhere(l) {
 		p.refused.Declared++
 		return false
 	}
@@ -229,8 +258,10 @@ func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 // replace, or nil. A port without a VNI is in all segments, so its address cannot
 // also be in a single segment.
 func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
-	if e := t.entries[key]; e != nil && e.segment != s && (s == 0 || e.segment == 0) {
-		return e
+	for e := t.entries[key]; e != nil; e = e.next {
+		if e.segment != s && t.overlap(e.segment, s) {
+			return e
+		}
 	}
 	return nil
 }
@@ -241,7 +272,7 @@ func (t *MACTable) enterSegment(e *macEntry, l *Learn) (changed bool) {
 	key := keyOf(l.VLAN, l.MAC)
 	for o := t.entries[key]; o != nil; {
 		next := o.next
-		if o != e && o.segment != l.Segment && (l.Segment == 0 || o.segment == 0) {
+		if o != e && o.segment != l.Segment && t.overlap(l.Segment, o.segment) {
 			t.remove(o)
 			changed = true
 		}
@@ -319,9 +350,15 @@ func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64,
 		return mac, ok
 	}
 	if s != 0 {
+		if !t.overlap(s, 0) {
+			return 0, false
+		}
 		return t.neighbours.find(neighbourKey{0, vlan, ip})
 	}
 	for any := range t.segments {
+		if !t.overlap(any, 0) {
+			continue
+		}
 		one, there := t.neighbours.find(neighbourKey{any, vlan, ip})
 		if there && ok && one != mac {
 			return 0, false
@@ -342,19 +379,22 @@ func (t *MACTable) Len() int { return t.count }
 
 // MACEntry is one address, for display.
 type MACEntry struct {
-	Segment  Segment
-	VLAN     uint16 // VLAN ID; 0 for a declared address, which is in all VLANs
-	MAC      uint64
-	Port     uint32
-	SeenNS   uint64     // CLOCK_MONOTONIC
-	Remote   netip.Addr // remote behind which the address is, for a tunnel with several remotes; otherwise invalid
+	Segment Segment
+	VLAN    uint16 // VLAN ID; 0 for a declared address, which is in all VLANs
+	MAC     uint64
+	Port    uint32
+	SeenNS  uint64 // CLOCK_MONOTONIC
+	// Remote is the remote behind which the address is, for a tunnel with several
+	// remotes, or the host of a declared address; otherwise invalid.
+	Remote   netip.Addr
 	Declared bool
 }
 
 // Entries returns all addresses: first the learnt addresses of each place, least
-// recently seen first, then the declared addresses.
+// recently seen first, then the declared addresses. Port is 0 for an address of a
+// declared network behind another host.
 func (t *MACTable) Entries() []MACEntry {
-	list := make([]MACEntry, 0, t.count)
+	list := make([]MACEntry, 0, t.count+t.netAddresses)
 	for _, p := range t.ports {
 		for _, h := range p.holders {
 			for e := h.oldest; e != nil; e = e.newer {
@@ -369,6 +409,11 @@ func (t *MACTable) Entries() []MACEntry {
 			list = append(list, declared)
 		}
 	}
+	for s, net := range t.nets {
+		for _, a := range net.macs {
+			list = append(list, MACEntry{Segment: s, MAC: a.MAC, Port: a.Port, Remote: a.Remote, Declared: true})
+		}
+	}
 	return list
 }
 
@@ -380,6 +425,7 @@ func (e *macEntry) entry() MACEntry {
 func (t *MACTable) remove(e *macEntry) {
 	t.unlink(e)
 	t.count--
+	t.tagged -= taggedKey(e.key)
 	t.generation++
 	t.leaveSegment(e.segment)
 	if t.entries[e.key] == e {

@@ -74,7 +74,7 @@ func (t *MACTable) crosses(l *Learn, nowNS uint64) bool {
 		return false
 	}
 	for e := t.entries[keyOf(l.VLAN, l.MAC)]; e != nil; e = e.next {
-		if e.segment != l.Segment && (l.Segment == 0 || e.segment == 0) && !e.tunnel && !e.silent(vniQuiet, nowNS) {
+		if e.segment != l.Segment && t.overlap(l.Segment, e.segment) && !e.tunnel && !e.silent(vniQuiet, nowNS) {
 			return true
 		}
 	}

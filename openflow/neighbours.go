@@ -14,6 +14,7 @@ type neighbours struct {
 	limit   int
 	entries map[neighbourKey]*list.Element // values are *neighbour
 	ages    map[uint32]*list.List          // entries of each port, least recently seen first; a port without entries has no list
+	tagged  int                            // number of entries in a VLAN
 }
 
 type neighbourKey struct {
@@ -58,7 +59,19 @@ func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS uint64) (ch
 		n.ages[port] = own
 	}
 	n.entries[key] = own.PushBack(&neighbour{key, port, mac, nowNS})
+	if key.vlan != 0 {
+		n.tagged++
+	}
 	return changed
+}
+
+func (n *neighbours) len() int { return len(n.entries) }
+
+// forget removes an address, if it is there.
+func (n *neighbours) forget(key neighbourKey) {
+	if e := n.entries[key]; e != nil {
+		n.remove(e)
+	}
 }
 
 func (n *neighbours) makeRoom(port uint32) {
@@ -102,6 +115,9 @@ func (n *neighbours) removeIf(unwanted func(*neighbour) bool) {
 func (n *neighbours) remove(e *list.Element) {
 	said := e.Value.(*neighbour)
 	delete(n.entries, said.neighbourKey)
+	if said.vlan != 0 {
+		n.tagged--
+	}
 	own := n.ages[said.port]
 	if own.Remove(e); own.Len() == 0 {
 		delete(n.ages, said.port)

@@ -27,16 +27,20 @@ func (x *xlate) flood(withFlags bool) {
 	if port, ok := x.env.Port(in); ok {
 		fromTunnel, segment = port.Kind == PortTunnel, x.segment(&port)
 	}
+	network := x.network(segment)
 	ports := x.env.Ports()
 	for i := range ports {
 		p := &ports[i]
-		if p.No == in || p.Kind == PortUplink || x.halted || !p.takes(segment) {
+		if p.No == in || p.Kind == PortUplink || x.halted || !p.reaches(segment, network) {
 			continue
 		}
 		if withFlags && (p.NoFlood || fromTunnel && p.Kind == PortTunnel && !p.NoSplitHorizon) {
 			continue
 		}
 		x.sendWithin(p, segment)
+	}
+	if network != nil && network.Flood && !fromTunnel {
+		x.toMembers(segment, network)
 	}
 }
 
@@ -69,7 +73,13 @@ func (x *xlate) normal() {
 	x.look(flowtable.WEthSrc, vlanVID)
 	vlan := uint16(x.flow[flowtable.WEthSrc] & vlanVID)
 	segment := x.segment(&from)
-	if !from.NoLearning {
+	network := x.network(segment)
+	if from.Central && network == nil {
+		x.because(packet.DropNoPort)
+		x.note("the VNI is no network that weft-central has declared on this host")
+		return
+	}
+	if !from.NoLearning && !(network != nil && x.declaredSource(&from, segment, src)) {
 		x.learn = Learn{Valid: true, Segment: segment, VLAN: vlan, Port: in, MAC: src,
 			Tunnel: from.Kind == PortTunnel, Remote: x.origin(&from), IP: x.announcement(src)}
 	}
@@ -87,6 +97,13 @@ func (x *xlate) normal() {
 // If no port is known, it floods.
 func (x *xlate) normalTo(in uint32, segment Segment, vlan uint16, dst uint64) {
 	x.usedMACs = true
+	network := x.network(segment)
+	if network != nil {
+		if place, ok := x.env.Place(segment, dst); ok {
+			x.sendToPlace(in, segment, &place)
+			return
+		}
+	}
 	no, known := x.env.MAC(segment, vlan, dst)
 	if !known {
 		x.flood(true)
@@ -97,7 +114,7 @@ func (x *xlate) normalTo(in uint32, segment Segment, vlan uint16, dst uint64) {
 		return
 	}
 	x.usedPorts = true
-	if port, ok := x.env.Port(no); ok && port.Kind != PortUplink && port.takes(segment) {
+	if port, ok := x.env.Port(no); ok && port.Kind != PortUplink && (port.reaches(segment, network) || network != nil && port.isCentralTunnel()) {
 		x.sendLearnt(&port, segment, vlan, dst)
 		return
 	}

@@ -22,10 +22,10 @@ func (p *PortInfo) towards(remote netip.Addr) *PortInfo {
 	return &one
 }
 
-// origin returns the remote that sent the frame, for learning. Only ports with
-// Remotes have an origin; for other ports the address is invalid.
+// origin returns the remote that sent the frame, for learning. Only ports with Remotes,
+// and weft-central's tunnel, have an origin; for other ports the address is invalid.
 func (x *xlate) origin(port *PortInfo) netip.Addr {
-	if port.Kind != PortTunnel || len(port.Remotes) == 0 {
+	if port.Kind != PortTunnel || len(port.Remotes) == 0 && !port.Central {
 		return netip.Addr{}
 	}
 	return x.tunnelAddr(FTunSrc, FTunIPv6Src, true, true)
@@ -34,7 +34,7 @@ func (x *xlate) origin(port *PortInfo) netip.Addr {
 // sendLearnt sends to the port behind which normal has learnt the address. If the
 // remote of the address is known, only this remote gets the frame.
 func (x *xlate) sendLearnt(port *PortInfo, s Segment, vlan uint16, mac uint64) {
-	if len(port.Remotes) > 0 {
+	if len(port.Remotes) > 0 || port.Central {
 		if remote := x.env.VTEP(s, vlan, mac); remote.IsValid() {
 			port = port.towards(remote)
 		}

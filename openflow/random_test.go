@@ -53,6 +53,22 @@ func (e *fakeEnv) MAC(s Segment, vlan uint16, mac uint64) (uint32, bool) {
 func (e *fakeEnv) Announced(s Segment, vlan uint16, mac uint64, port uint32) bool {
 	return e.macs.Announced(s, vlan, mac, port)
 }
+func (e *fakeEnv) Central() bool {
+	return slices.ContainsFunc(e.ports, func(p PortInfo) bool { return p.Central })
+}
+func (e *fakeEnv) CentralTunnel() (PortInfo, bool) {
+	for _, p := range e.ports {
+		if p.Central && p.Kind == PortTunnel {
+			return p, true
+		}
+	}
+	return PortInfo{}, false
+}
+func (e *fakeEnv) Network(s Segment) *Network { return e.macs.Network(s) }
+func (e *fakeEnv) Place(s Segment, mac uint64) (Place, bool) {
+	return e.macs.Place(s, mac)
+}
+func (e *fakeEnv) HostOf(s Segment, ip netip.Addr) (uint64, bool) { return e.macs.HostOf(s, ip) }
 func (e *fakeEnv) Neighbour(s Segment, vlan uint16, ip netip.Addr) (uint64, bool) {
 	return e.macs.Neighbour(s, vlan, ip)
 }

@@ -25,8 +25,8 @@ func (x *xlate) segment(port *PortInfo) Segment {
 	return 0
 }
 
-// takes reports whether normal, flood and all may send frames of segment s to the
-// port.
+// takes reports whether normal, flood and all may send frames of segment s to the port.
+// The segment is no declared network; see reaches.
 func (p *PortInfo) takes(s Segment) bool {
 	if s == 0 || p.Kind == PortTunnel && p.FlowVNI || p.Kind != PortTunnel && !p.InVNI {
 		return true

@@ -194,6 +194,7 @@ func (e *ApplyError) Unwrap() error { return e.Err }
 type bundle struct {
 	p       *Pipeline
 	nowNS   uint64
+	central bool // the changes are weft-central's
 	changes Changes
 	undo    []func()
 	victims map[uint8][]*Rule // candidates for eviction, by table
@@ -201,10 +202,13 @@ type bundle struct {
 
 // Apply applies all changes in mods, in order. If it returns an error (*ApplyError),
 // no change was made. nowNS is CLOCK_MONOTONIC. The pipeline keeps the Actions of
-// mods; the caller must not change them any more.
+// mods; the caller must not change them any more. Apply refuses changes of CentralTable.
 func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
+	return p.applyAll(bundle{p: p, nowNS: nowNS}, mods)
+}
+
+func (p *Pipeline) applyAll(b bundle, mods []FlowMod) (Changes, error) {
 	p.releaseSlots()
-	b := bundle{p: p, nowNS: nowNS}
 	start := b.mark()
 	for i := range mods {
 		if err := b.apply(&mods[i]); err != nil {
@@ -272,11 +276,14 @@ func (b *bundle) apply(m *FlowMod) error {
 }
 
 func (b *bundle) do(m *FlowMod) error {
+	if err := b.refuses(m); err != nil {
+		return err
+	}
 	switch m.Command {
 	case Add:
 		return b.add(m)
 	case Modify, ModifyStrict:
-		found := b.p.selectRules(m)
+		found := b.selected(m)
 		if err := b.p.checkReferences(m.Actions); err != nil {
 			return err
 		}
@@ -288,7 +295,7 @@ func (b *bundle) do(m *FlowMod) error {
 		}
 		return nil
 	}
-	for _, r := range b.p.selectRules(m) {
+	for _, r := range b.selected(m) {
 		b.remove(r, WhyDeleted)
 	}
 	return nil

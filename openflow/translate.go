@@ -307,7 +307,8 @@ func (x *xlate) inPort() uint32 {
 
 // pipeline searches table, executes the rule that matches, and follows goto_table. If
 // no rule matches, first true means a table miss; first false means a resubmit
-// without effect.
+// without effect. A frame of a declared port that misses in table 0 continues in
+// CentralTable.
 func (x *xlate) pipeline(table uint8, first bool) {
 	for {
 		rule := x.lookup(table)
@@ -315,6 +316,10 @@ func (x *xlate) pipeline(table uint8, first bool) {
 			x.hook(TraceStep{Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow})
 		}
 		if rule == nil {
+			if first && table == 0 && x.continues() {
+				table = CentralTable
+				continue
+			}
 			if first {
 				x.because(packet.DropTableMiss)
 			}

@@ -18,6 +18,9 @@ type Switch interface {
 	Apply(changes *Changes) error
 	// Ports returns the names and ids of the switch's ports that may be declared.
 	Ports() []LocalPort
+	// NotFound answers an Events.Ask: the network has no such address, a MAC address if
+	// ip is invalid. The call does not wait.
+	NotFound(vni uint32, mac uint64, ip netip.Addr)
 }
 
 // LocalPort is a port of the switch that an operator has added.

@@ -184,4 +184,5 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.workerLimitRows(emit)
 	pl.learnedLimitRows(emit)
 	pl.macs.limitRows(emit)
+	pl.macs.netLimitRows(emit)
 }

@@ -20,15 +20,22 @@ type View struct {
 	byName  map[string]uint32
 	udpPort map[uint32]uint16
 	bound   bool // at least one port has a Binding
+	// anyCentral: at least one port has Central. centralTunnel is the tunnel among them,
+	// or nil.
+	anyCentral    bool
+	centralTunnel *openflow.PortInfo
 }
 
 // NewView makes a view of ports, which are sorted by number. udpPort has the outer
 // UDP destination port of each tunnel, by port number.
 func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	v := &View{infos: infos, byNo: map[uint32]openflow.PortInfo{}, byName: map[string]uint32{}, udpPort: udpPort}
-	for _, info := range infos {
+	for i, info := range infos {
 		v.byNo[info.No], v.byName[info.Name] = info, info.No
 		v.bound = v.bound || info.Binding != nil
+		if v.anyCentral = v.anyCentral || info.Central; info.Central && info.Kind == openflow.PortTunnel {
+			v.centralTunnel = &infos[i]
+		}
 	}
 	return v
 }

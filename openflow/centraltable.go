@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+	"slices"
+
+	"weft/flowtable"
+)
+
+// CentralTable is the table of weft-central's flows. A frame of a port with Central that
+// matches no flow of table 0 continues there. Only ApplyCentral changes it; operators'
+// flows may resubmit to it.
+const CentralTable = 250
+
+// errCentralTable refuses an operator's change.
+var errCentralTable = fmt.Errorf("table=%d: belongs to weft-central; expected another table", CentralTable)
+
+// ApplyCentral is Apply for flows of CentralTable. The limit of rules does not apply to
+// these: there is one for each declared port.
+func (p *Pipeline) ApplyCentral(mods []FlowMod, nowNS uint64) (Changes, error) {
+	return p.applyAll(bundle{p: p, nowNS: nowNS, central: true}, mods)
+}
+
+// CentralFlow returns the change that adds or deletes the flow of a declared port.
+func CentralFlow(command Command, port uint32) FlowMod {
+	var m Match
+	whole(FInPort).put(&m.Value, value64(uint64(port)), whole(FInPort).ones())
+	m.Mask[flowtable.WPort] = 0xffffffff << 32
+	return FlowMod{Command: command, Table: CentralTable, Priority: DefaultPriority, Match: m.Pack(),
+		Actions: []Action{{Kind: ActOutput, Port: PortNORMAL}}}
+}
+
+// refuses returns an error for a change of CentralTable that is not weft-central's.
+func (b *bundle) refuses(m *FlowMod) error {
+	if b.central {
+		return nil
+	}
+	if m.Table == CentralTable {
+		return errCentralTable
+	}
+	return refusesLearning(m.Actions)
+}
+
+// refusesLearning returns an error if actions learn flows into CentralTable.
+func refusesLearning(actions []Action) error {
+	for i := range actions {
+		a := &actions[i]
+		if a.Kind == ActLearn && a.Learn.Table == CentralTable {
+			return errCentralTable
+		}
+		if err := refusesLearning(a.Sub); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// selected returns the rules that a change selects. Only ApplyCentral selects
+// weft-central's.
+func (b *bundle) selected(m *FlowMod) []*Rule {
+	list := b.p.selectRules(m)
+	if b.central {
+		return list
+	}
+	return slices.DeleteFunc(list, func(r *Rule) bool { return r.Table == CentralTable })
+}
+
+// continues reports whether a frame that matches no flow of table 0 continues in
+// CentralTable.
+func (x *xlate) continues() bool {
+	if !x.env.Central() {
+		return false
+	}
+	port, ok := x.env.Port(x.inPort())
+	return ok && port.Central
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import "weft/packet"
+
+// normal in declared networks. A declared network has the ports of its VNI on this
+// switch and, behind the tunnel of weft-central, the other hosts. Ports without a VNI and
+// the operator's tunnels take no part in it.
+
+// network returns the settings of the declared network of a segment, or nil.
+func (x *xlate) network(s Segment) *Network {
+	if s == 0 {
+		return nil
+	}
+	return x.env.Network(s)
+}
+
+// reaches reports whether normal, flood and all may send a frame of the segment to the
+// port. network is the result of xlate.network.
+func (p *PortInfo) reaches(s Segment, network *Network) bool {
+	if network != nil {
+		return p.Kind == PortNormal && p.InVNI && segmentOf(p.VNI) == s
+	}
+	return !p.Central && p.takes(s)
+}
+
+func (p *PortInfo) isCentralTunnel() bool { return p.Central && p.Kind == PortTunnel }
+
+// declaredSource reports whether the network declares src behind the port from which the
+// frame came. Frames from there teach nothing. It does not compare the host that sent a
+// frame from the tunnel, so that frames of all hosts share megaflows.
+func (x *xlate) declaredSource(from *PortInfo, s Segment, src uint64) bool {
+	x.usedMACs = true
+	place, ok := x.env.Place(s, src)
+	switch {
+	case !ok:
+		return false
+	case place.Remote.IsValid():
+		return from.isCentralTunnel()
+	}
+	return place.Port == from.No
+}
+
+// sendToPlace sends to the place of a declared address. A frame from the tunnel does not
+// return to the tunnel: two hosts with different places of an address would send it to
+// each other forever.
+func (x *xlate) sendToPlace(in uint32, s Segment, place *Place) {
+	x.usedPorts = true
+	var port PortInfo
+	ok := false
+	if place.Remote.IsValid() {
+		if x.hook != nil {
+			x.note("declared by central: behind " + place.Remote.String())
+		}
+		port, ok = x.env.CentralTunnel()
+	} else {
+		port, ok = x.env.Port(place.Port)
+		ok = ok && port.Kind == PortNormal && port.InVNI && segmentOf(port.VNI) == s
+		if ok && x.hook != nil {
+			x.note("declared by central: at port " + port.Name)
+		}
+	}
+	switch {
+	case !ok:
+		x.because(packet.DropNoPort)
+		x.note("declared by central, but its port is not on this host now")
+	case port.No == in:
+		x.note("the destination is behind the input port")
+	case place.Remote.IsValid():
+		x.sendWithin(port.towards(place.Remote), s)
+	default:
+		x.sendTo(&port)
+	}
+}
+
+// toMembers sends a copy to each other host of the network.
+func (x *xlate) toMembers(s Segment, network *Network) {
+	port, ok := x.env.CentralTunnel()
+	if !ok {
+		return
+	}
+	for _, member := range network.Members {
+		if x.halted {
+			return
+		}
+		x.sendWithin(port.towards(member), s)
+	}
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// networkEnv returns a switch with two declared networks.
+//
+//	1, 2: VNI 1, declared    3: VNI 2, declared    4: VNI 1, not declared
+//	5: operator's vxlan port of VNI 1    6: no VNI    9: tunnel of weft-central
+func networkEnv(flood bool) *fakeEnv {
+	env := &fakeEnv{macs: NewMACTable(0, 0), ports: []PortInfo{
+		{No: 1, Name: "a", Central: true, InVNI: true, VNI: 1}, {No: 2, Name: "b", Central: true, InVNI: true, VNI: 1},
+		{No: 3, Name: "c", Central: true, InVNI: true, VNI: 2}, {No: 4, Name: "d", InVNI: true, VNI: 1},
+		{No: 5, Name: "vx", Kind: PortTunnel, VNI: 1, Remote: netip.MustParseAddr("192.0.2.5")}, {No: 6, Name: "e"},
+		{No: 9, Name: "central", Kind: PortTunnel, Central: true, FlowVNI: true, FlowRemote: true, Local: testEndpoint(99)},
+	}}
+	env.macs.SetNetwork(segmentOf(1), &Network{Flood: flood, Members: []netip.Addr{testEndpoint(1), testEndpoint(2)}})
+	env.macs.SetNetwork(segmentOf(2), &Network{Flood: flood})
+	env.macs.SetNetAddresses([]NetAddress{
+		{Segment: segmentOf(1), MAC: 1, IPs: []netip.Addr{testIP(1)}, Place: Place{Port: 1}},
+		{Segment: segmentOf(1), MAC: 2, IPs: []netip.Addr{testIP(2)}, Place: Place{Port: 2}},
+		{Segment: segmentOf(1), MAC: 3, IPs: []netip.Addr{testIP(3), netip.MustParseAddr("fd00::3")}, Place: Place{Remote: testEndpoint(1)}},
+		{Segment: segmentOf(1), MAC: 4, Place: Place{Port: 77}},
+		{Segment: segmentOf(2), MAC: 3, Place: Place{Port: 3}},
+	}, nil)
+	return env
+}
+
+// centralPipeline has no operator's flow, and weft-central's for the declared ports.
+func centralPipeline(t testing.TB) *Pipeline {
+	t.Helper()
+	p := NewPipeline(Limits{})
+	var mods []FlowMod
+	for _, port := range []uint32{1, 2, 3, 9} {
+		mods = append(mods, CentralFlow(Add, port))
+	}
+	if _, err := p.ApplyCentral(mods, 0); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// destinations returns the copies of a frame: "PORT" or "central VNI TEMPLATE".
+func destinations(tr *Translation) []string {
+	list := []string{}
+	for _, a := range tr.Actions {
+		switch a.Op {
+		case flowtable.OpOutput:
+			list = append(list, fmt.Sprint(a.U32))
+		case flowtable.OpTunnel:
+			list = append(list, fmt.Sprintf("%d vni %d template %d", a.U16, a.U64, a.U32))
+		case flowtable.OpAnswer:
+			list = append(list, fmt.Sprintf("answer %d", a.U64))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func toEndpoint(env *fakeEnv, vni uint32, endpoint netip.Addr) string {
+	template, _ := env.Tunnel(9, vni, testEndpoint(99), endpoint)
+	return fmt.Sprintf("9 vni %d template %d", vni, template)
+}
+
+// slowNetworkDestinations says where a unicast or broadcast frame goes in networkEnv.
+func slowNetworkDestinations(env *fakeEnv, from, vni uint32, dst uint64) []string {
+	list := []string{}
+	local := func(mac bool) {
+		for _, p := range env.ports {
+			if p.Kind == PortNormal && p.InVNI && p.VNI == vni && p.No != from {
+				list = append(list, fmt.Sprint(p.No))
+			}
+		}
+	}
+	network := env.macs.Network(segmentOf(vni))
+	if network == nil {
+		return list
+	}
+	place, declared := env.macs.Place(segmentOf(vni), dst)
+	switch {
+	case !declared:
+		local(true)
+		if network.Flood && from != 9 {
+			for _, m := range network.Members {
+				list = append(list, toEndpoint(env, vni, m))
+			}
+		}
+	case place.Remote.IsValid() && from != 9:
+		list = append(list, toEndpoint(env, vni, place.Remote))
+	case !place.Remote.IsValid() && place.Port != from:
+		if p, ok := env.Port(place.Port); ok && p.VNI == vni {
+			list = append(list, fmt.Sprint(place.Port))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func TestNetworksAgainstASlowOne(t *testing.T) {
+	p := centralPipeline(t)
+	for _, flood := range []bool{false, true} {
+		env := networkEnv(flood)
+		for _, from := range []uint32{1, 2, 3, 9} {
+			for vni := range uint32(4) {
+				port, _ := env.Port(from)
+				if from != 9 && port.VNI != vni {
+					continue
+				}
+				for _, dst := range []uint64{1, 2, 3, 4, 5, 0xffffffffffff, 0x01005e000001} {
+					k := keyOfText(t, fmt.Sprintf("in_port=%d,tun_id=%d,udp,dl_src=00:00:00:00:00:09,dl_dst=%s", from, vni, FormatEthernet(dst)))
+					tr := p.Translate(&k, env)
+					if got, want := destinations(&tr), slowNetworkDestinations(env, from, vni, dst); !slices.Equal(got, want) {
+						t.Errorf("flood %v, from %d in VNI %d to %x: %q, want %q", flood, from, vni, dst, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A frame of a port without a VNI, or of an operator's tunnel of another VNI, reaches no
+// declared network.
+func TestNetworksAreClosed(t *testing.T) {
+	p := pipelineOf(t, "actions=normal")
+	for _, dst := range []string{"00:00:00:00:00:01", "00:00:00:00:00:03", "ff:ff:ff:ff:ff:ff"} {
+		k := keyOfText(t, "in_port=6,udp,dl_src=00:00:00:00:00:09,dl_dst="+dst)
+		tr := p.Translate(&k, networkEnv(true))
+		for _, to := range destinations(&tr) {
+			if to != "4" && !strings.HasPrefix(to, "5 vni 1 ") {
+				t.Errorf("a frame to %s of a port without a VNI goes to %q", dst, to)
+			}
+		}
+	}
+}
+
+func TestQuestionsInNetworks(t *testing.T) {
+	p, env := centralPipeline(t), networkEnv(false)
+	arp := func(in, src, spa, tpa string) string {
+		return fmt.Sprintf("in_port=%s,dl_src=%s,dl_dst=ff:ff:ff:ff:ff:ff,arp,arp_op=1,arp_sha=%s,arp_spa=%s,arp_tpa=%s", in, src, src, spa, tpa)
+	}
+	const one, local = "00:00:00:00:00:01", "2 4"
+	for _, c := range []struct{ what, frame, want string }{
+		{"the first frame asks for a host behind another", arp("1", one, "10.0.0.1", "10.0.0.3"), "answer 3"},
+		{"a host here", arp("1", one, "10.0.0.1", "10.0.0.2"), "answer 2"},
+		{"not declared", arp("1", one, "10.0.0.1", "10.0.0.9"), local},
+		{"the asker's own address", arp("1", one, "10.0.0.7", "10.0.0.1"), local},
+		{"a probe", arp("1", one, "0.0.0.0", "10.0.0.3"), local},
+		{"an announcement", arp("1", one, "10.0.0.3", "10.0.0.3"), local},
+		{"a solicitation", "in_port=1,dl_src=" + one + ",dl_dst=33:33:ff:00:00:03,icmp6,ipv6_src=fd00::1,icmp_type=135,nd_target=fd00::3,nd_sll=" + one, "answer 3"},
+		{"of another network", arp("3", "00:00:00:00:00:03", "10.0.0.1", "10.0.0.3"), ""},
+	} {
+		k := keyOfText(t, c.frame)
+		tr := p.Translate(&k, env)
+		if got := strings.Join(destinations(&tr), " "); got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+	}
+}
+
+// A port that may send from any address teaches its addresses here, and on other hosts
+// behind the host that sent the frame.
+func TestUndeclaredAddressesAreLearnt(t *testing.T) {
+	p, env := centralPipeline(t), networkEnv(false)
+	run := func(frame string) Translation {
+		k := keyOfText(t, frame)
+		tr := p.Translate(&k, env)
+		env.macs.Learn(tr.Learn, 1)
+		return tr
+	}
+	run("in_port=9,tun_id=1,tun_src=192.0.2.2,tun_dst=192.0.2.99,udp,dl_src=00:00:00:00:00:77,dl_dst=00:00:00:00:00:01")
+	tr := run("in_port=1,udp,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:77")
+	if got, want := destinations(&tr), []string{toEndpoint(env, 1, testEndpoint(2))}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if tr.Learn.Valid {
+		t.Errorf("a declared address behind its port teaches %+v", tr.Learn)
+	}
+	// A frame from a declared address behind another host matches no address of the
+	// underlay: all hosts share its megaflow.
+	tr = run("in_port=9,tun_id=1,tun_src=192.0.2.1,tun_dst=192.0.2.99,udp,dl_src=00:00:00:00:00:03,dl_dst=00:00:00:00:00:01")
+	if m := tr.Mask[flowtable.WTunID+1]; tr.Learn.Valid || m != 0 {
+		t.Errorf("a declared address behind the tunnel: %+v, mask of tunnel addresses %x", tr.Learn, m)
+	}
+	if tr = run("in_port=2,udp,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02"); env.macs.Len() != 1 {
+		t.Errorf("another port has learnt a declared address: %+v", env.macs.Entries())
+	}
+}
+
+func TestNetworksAreSound(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		p, env := centralPipeline(t), networkEnv(seed%2 == 0)
+		env.macs.Learn(Learn{Valid: true, Segment: segmentOf(1), Port: 9, Tunnel: true, MAC: 0x0a0000000001, Remote: testEndpoint(2)}, 0)
+		random := func() flowtable.Key {
+			k := randomKey(r)
+			k[flowtable.WPort] = k[flowtable.WPort]&0xffffffff | uint64(pick[uint32](r, 1, 2, 3, 4, 9))<<32
+			return k
+		}
+		for range 60 {
+			k := random()
+			got := p.Translate(&k, env)
+			for range 20 {
+				o := agreeing(r, &k, &got.Mask)
+				other := p.Translate(&o, env)
+				other.Mask = got.Mask
+				if !reflect.DeepEqual(got, other) {
+					t.Fatalf("seed %d: %x and %x agree on the mask %x, but their translations are\n%+v\n%+v", seed, k, o, got.Mask, got, other)
+				}
+			}
+		}
+	}
+}
+
+func TestTraceNamesThePlace(t *testing.T) {
+	p, env := centralPipeline(t), networkEnv(false)
+	for dst, want := range map[string]string{
+		"00:00:00:00:00:03": "declared by central: behind 192.0.2.1", "00:00:00:00:00:02": "declared by central: at port b",
+		"00:00:00:00:00:04": "declared by central, but its port is not on this host now",
+	} {
+		k := keyOfText(t, "in_port=1,udp,dl_src=00:00:00:00:00:01,dl_dst="+dst)
+		var notes, tables []string
+		p.Trace(&k, env, func(s TraceStep) {
+			if s.Note != "" {
+				notes = append(notes, s.Note)
+			}
+			if s.Lookup {
+				tables = append(tables, fmt.Sprint(s.Table, s.Rule != nil))
+			}
+		})
+		if !slices.Equal(notes, []string{want}) || !slices.Equal(tables, []string{"0 false", "250 true"}) {
+			t.Errorf("%s: notes %q, look-ups %q", dst, notes, tables)
+		}
+	}
+}
+
+// An operator cannot change table 250; flows of table 0 precede it, and frames of ports
+// that weft-central has not declared do not reach it.
+func TestCentralTable(t *testing.T) {
+	p := centralPipeline(t)
+	const belongs = "table=250: belongs to weft-central; expected another table"
+	for command, text := range map[Command]string{
+		Add: "table=250,actions=drop", Modify: "table=250,actions=drop", ModifyStrict: "table=250,in_port=1,actions=drop",
+		Delete: "table=250", DeleteStrict: "table=250,in_port=1",
+	} {
+		m, err := ParseFlowMod(text, command, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Apply([]FlowMod{m}, 0); err == nil || err.Error() != belongs {
+			t.Errorf("command %d: %v", command, err)
+		}
+	}
+	learning, err := ParseFlowMod("actions=clone(learn(table=250,in_port=1))", Add, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Apply([]FlowMod{learning}, 0); err == nil || err.Error() != belongs {
+		t.Errorf("learn: %v", err)
+	}
+	all := FlowMod{Command: Delete, Table: TableAll}
+	if c, err := p.Apply([]FlowMod{all}, 0); err != nil || len(c.Removed) != 0 || p.Len() != 4 {
+		t.Errorf("a delete of all tables removed %d flows, %v; %d are left", len(c.Removed), err, p.Len())
+	}
+	if got := len(p.Select(&FlowMod{Command: Delete, Table: TableAll})); got != 4 {
+		t.Errorf("a dump shows %d flows", got)
+	}
+	k := keyOfText(t, "in_port=4,udp,dl_src=00:00:00:00:00:09,dl_dst=00:00:00:00:00:01")
+	if tr := p.Translate(&k, networkEnv(false)); tr.Drop != packet.DropTableMiss {
+		t.Errorf("a frame of a port that is not declared: %+v", tr)
+	}
+	first, _ := ParseFlowMod("in_port=1,actions=drop", Add, nil)
+	if _, err := p.Apply([]FlowMod{first}, 0); err != nil {
+		t.Fatal(err)
+	}
+	k = keyOfText(t, "in_port=1,udp,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02")
+	if tr := p.Translate(&k, networkEnv(false)); tr.Drop != packet.DropFlow || len(tr.Rules) != 1 || tr.Rules[0].Table != 0 {
+		t.Errorf("an operator's flow does not precede: %+v", tr)
+	}
+	if c, err := p.ApplyCentral([]FlowMod{CentralFlow(DeleteStrict, 1)}, 0); err != nil || len(c.Removed) != 1 {
+		t.Errorf("weft-central's delete: %+v, %v", c, err)
+	}
+}
+
+// Weft-central's flows enter a full pipeline, and no eviction removes them.
+func TestCentralFlowsIgnoreTheLimit(t *testing.T) {
+	p := NewPipeline(Limits{Rules: 1})
+	p.Configure(0, TableConfig{Evict: true})
+	p.Configure(CentralTable, TableConfig{Evict: true, Limit: 1})
+	if _, err := p.Apply([]FlowMod{{Command: Add, Importance: 0}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := p.ApplyCentral([]FlowMod{CentralFlow(Add, 1), CentralFlow(Add, 2)}, 0); err != nil || len(c.Removed) != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if c, err := p.Apply([]FlowMod{{Command: Add, Priority: 7, Importance: 9, IdleTimeout: 1}}, 0); err != nil || len(c.Removed) != 1 || c.Removed[0].Table != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
