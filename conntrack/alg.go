@@ -9,11 +9,11 @@ import (
 	"weft/packet"
 )
 
-// Application layer gateways. Control connections of FTP (RFC 959, RFC 2428) and
-// requests of TFTP (RFC 1350) announce further connections, which become related to
-// them. Only an announcement of the sender's own address counts, so that nobody opens
-// a path to a third host. Announcements on a translated FTP control connection are
-// rewritten; see shift.go.
+// Application layer gateways (ALGs). FTP control connections (RFC 959, RFC 2428) and
+// TFTP requests (RFC 1350) announce further connections. An announced connection is
+// related to the connection that announced it. A gateway accepts only announcements
+// of the sender's own address, so that nobody opens a path to a third host.
+// Announcements on a translated FTP control connection are rewritten; see shift.go.
 
 // ALG is a gateway.
 type ALG uint8
@@ -25,12 +25,14 @@ const (
 	ALGTFTP
 )
 
-// maxCommand is the number of bytes read of an FTP segment. The relevant commands and
-// replies are shorter and begin the segment.
+// maxCommand is the number of bytes of an FTP segment that the gateway reads. The FTP
+// commands and replies that announce a connection are shorter, and begin their
+// segment.
 const maxCommand = 120
 
-// announce passes f to the gateway of connection n, if the connection has one and
-// still has generation g. f is a valid frame of the connection in direction dir.
+// announce passes frame f to the gateway of connection n, if the connection has a
+// gateway and still has generation g. f is a valid frame of the connection in
+// direction dir.
 func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir uint8, now uint64) {
 	t := tr.Table
 	var v view
@@ -39,10 +41,10 @@ func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir u
 	}
 	e := tr.expectationOf(&v, n, dir)
 	switch {
-	case v.flags&connTFTP != 0 && dir == 0: // a request, which the server answers from another port
+	case v.flags&connTFTP != 0 && dir == 0: // a TFTP request, which the server answers from another port
 		e.dstPort, e.to = v.tuples[1].dstPort(), v.tuples[0].srcPort()
 		t.expect(&e, now)
-	case v.flags&(connFTP|connTranslated) == connFTP: // shift handles announcements on translated connections
+	case v.flags&(connFTP|connTranslated) == connFTP: // FTP without NAT; with NAT see shift.go
 		if a, ok := readOwn(payloadOf(b, f), &v, dir); ok {
 			e.dstPort, e.to = a.port, a.port
 			t.expect(&e, now)
@@ -50,9 +52,9 @@ func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir u
 	}
 }
 
-// expectationOf returns the expectation for an announcement by the sender of
-// direction dir of connection v, which has number n: the other side will call the
-// announcer by the address that it knows. The caller sets the ports.
+// expectationOf returns the expectation for an announcement in direction dir of
+// connection v, which has number n. The peer will call the announcing side at the
+// address by which the peer knows it. The caller sets the ports.
 func (tr *Tracker) expectationOf(v *view, n uint32, dir uint8) expectation {
 	other := v.tuples[1-dir&1].tuple(v.addresses(1 - dir&1))
 	e := expectation{src: other.Src, dst: other.Dst, zone: other.Zone, proto: other.Proto, announcer: dir, from: tr.from,
@@ -63,8 +65,8 @@ func (tr *Tracker) expectationOf(v *view, n uint32, dir uint8) expectation {
 	return e
 }
 
-// readOwn reads an announcement. ok is false if it names another address than the
-// sender's.
+// readOwn reads an FTP announcement. ok is false if the announcement names an address
+// other than the sender's.
 func readOwn(line []byte, v *view, dir uint8) (a announced, ok bool) {
 	if len(line) == 0 {
 		return a, false
@@ -77,7 +79,7 @@ func readOwn(line []byte, v *view, dir uint8) (a announced, ok bool) {
 	return a, ok && a.port != 0
 }
 
-// payloadOf returns the first maxCommand bytes of f's TCP payload.
+// payloadOf returns at most the first maxCommand bytes of f's TCP payload.
 func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 	h := f.Header()
 	at := int(f.L4) + packet.TCP(h[f.L4:]).HeaderLen()
@@ -91,10 +93,11 @@ func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 	return h[at:min(at+maxCommand, len(h))]
 }
 
-// translationOfParent chooses the translation of a connection that was expected by a
-// translated parent. The announced address becomes the announcer's real address, and
-// the caller's address becomes the one by which the announcer knows the caller. ok is
-// false for all other connections. The caller holds the table's lock.
+// translationOfParent chooses the translation of a connection that a translated
+// connection, its parent, has announced. The announced address becomes the announcing
+// side's real address. The caller's address becomes the address by which the
+// announcing side knows the caller. ok is false if the connection has no translated
+// parent. The caller of this function holds the table's lock.
 func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint64) (reply probe, flags uint16, ok bool) {
 	t, n := tr.Table, g.related.Number
 	if g.related.Generation == 0 || nat.Kind == NATNone {
@@ -111,27 +114,27 @@ func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint6
 	want.Src, want.Dst, want.DstPort = announcer.Dst, announcer.Src, g.to
 	tr.search.begin(tr.from.holder(p.zone()), now)
 	defer tr.search.end()
-	// The caller's port changes if another connection uses it.
+	// The source port changes if another connection already uses it.
 	if reply, ok = tr.choosePort(p, &NAT{Kind: NATSrc}, &plain, want, now); !ok {
 		return reply, connClash, true
 	}
 	return reply, flagsOf(&plain, &reply), true
 }
 
-// announced is the announcement in a line of FTP.
+// announced is the address and port that one line of FTP announces.
 type announced struct {
 	address  netip.Addr // invalid: the connection's own address
 	port     uint16
 	from, to int  // line[from:to] holds address and port
-	between  byte // the separator; 0: the six numbers of PORT and 227
+	between  byte // separator of EPRT and 229; 0: the six numbers of PORT and 227
 }
 
-// readFTP reads PORT and EPRT of a client, or the replies 227 and 229 of a server. It
-// does not use netip's parser, which allocates.
+// readFTP reads the announcement in a client's PORT or EPRT command, or in a server's
+// reply 227 or 229. It does not use netip's parser, because that allocates memory.
 func readFTP(line []byte, reply bool) (a announced, ok bool) {
 	end := bytes.IndexByte(line, '\r')
 	if end < 5 {
-		return a, false // no complete line within maxCommand bytes
+		return a, false // the line does not end within maxCommand bytes
 	}
 	line = line[:end]
 	a.from, a.to = 5, end
@@ -158,7 +161,7 @@ func readFTP(line []byte, reply bool) (a announced, ok bool) {
 	return a, ok
 }
 
-// readSix reads h1,h2,h3,h4,p1,p2 (RFC 959).
+// readSix reads an address and a port in the form h1,h2,h3,h4,p1,p2 (RFC 959).
 func (a *announced) readSix(line []byte) bool {
 	var v [6]byte
 	fields := fields{line[a.from:a.to], ','}
@@ -174,8 +177,8 @@ func (a *announced) readSix(line []byte) bool {
 	return true
 }
 
-// readExtended reads |family|address|port| (RFC 2428). In a reply the first two
-// fields are empty.
+// readExtended reads an address and a port in the form |family|address|port| (RFC
+// 2428). In a reply the first two fields are empty.
 func (a *announced) readExtended(line []byte, full bool) bool {
 	if a.to-a.from < 5 {
 		return false
@@ -199,13 +202,14 @@ func (a *announced) readExtended(line []byte, full bool) bool {
 	return len(family)+len(address) == 0
 }
 
-// fields splits text at a separator; between is 0 after the last field.
+// fields is the rest of a text whose fields are divided by a separator. between is
+// the separator; it is 0 after the last field.
 type fields struct {
 	text    []byte
 	between byte
 }
 
-// next returns the next field. last is true for the last one.
+// next returns the next field of the text. last is true if no field follows.
 func (f *fields) next() (text []byte, last bool) {
 	at := bytes.IndexByte(f.text, f.between)
 	if at < 0 {
@@ -219,7 +223,7 @@ func (f *fields) next() (text []byte, last bool) {
 // digit returns the value of a decimal digit, or 10 for another character.
 func digit(c byte) uint { return min(uint(c-'0'), 10) }
 
-// decimal reads a number of at most most.
+// decimal reads a decimal number. It fails if the number exceeds most.
 func decimal(text []byte, most uint) (n uint, ok bool) {
 	if len(text) == 0 || len(text) > 5 {
 		return 0, false
@@ -233,7 +237,7 @@ func decimal(text []byte, most uint) (n uint, ok bool) {
 	return n, n <= most
 }
 
-// readAddress reads an IPv4 or IPv6 address, RFC 4291 section 2.2.
+// readAddress reads the text of an IPv4 or IPv6 address (RFC 4291 section 2.2).
 func readAddress(text []byte) (netip.Addr, bool) {
 	if bytes.IndexByte(text, ':') < 0 {
 		var v [4]byte
@@ -249,7 +253,7 @@ func readAddress(text []byte) (netip.Addr, bool) {
 		return netip.AddrFrom4(v), true
 	}
 	var v [16]byte
-	n, gap := 0, -1 // number of bytes read, and the number of them before ::
+	n, gap := 0, -1 // number of bytes of the address read, in all and before "::"
 	if string(text[:min(2, len(text))]) == "::" {
 		gap, text = 0, text[2:]
 	}
@@ -284,7 +288,7 @@ func readAddress(text []byte) (netip.Addr, bool) {
 	return netip.AddrFrom16(v), true
 }
 
-// hexadecimal reads one group of an IPv6 address.
+// hexadecimal reads one 16-bit group of an IPv6 address.
 func hexadecimal(text []byte) (n uint, ok bool) {
 	if len(text) == 0 || len(text) > 4 {
 		return 0, false

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// tell sends a segment of an established connection that carries text, and wants this
-// ct_state.
+// tell sends a segment with a text on an established connection, and fails the test
+// unless the segment gets this ct_state.
 func (r *rig) tell(src, dst string, seq, ack uint32, text string, state uint8) {
 	r.t.Helper()
 	f := tcpFrame(src, dst, tcpSegment{flags: "AP", seq: seq, ack: ack, window: 60000, scale: -1, payload: len(text)})
@@ -18,8 +18,9 @@ func (r *rig) tell(src, dst string, seq, ack uint32, text string, state uint8) {
 	r.expect(f, look, state)
 }
 
-// A data connection that an FTP control connection announces is related to it,
-// inherits its mark, and is committed on its own. Other connections are not related.
+// A data connection that an FTP control connection announces is related to the
+// control connection and inherits its mark. It is committed on its own. Connections
+// that were not announced are not related.
 func TestFTP(t *testing.T) {
 	for _, v := range []struct {
 		client, server, text string
@@ -67,7 +68,8 @@ func TestFTP(t *testing.T) {
 	}
 }
 
-// The answer to a TFTP request comes from another port and is related to it.
+// The answer to a TFTP request comes from another server port. It is related to the
+// request.
 func TestTFTP(t *testing.T) {
 	r := newRig(t, 64)
 	req := commit
@@ -94,7 +96,7 @@ func FuzzReadFTP(f *testing.F) {
 		if a.from > a.to || a.to > len(line) {
 			t.Fatal("the announcement's bounds lie outside the line")
 		}
-		// Twin: writing the parsed announcement again gives a line with the same
+		// A line rewritten with the announcement's own address and port has the same
 		// meaning.
 		r := rewriting{announced: a, port: a.port}
 		address := [2]uint64{}
@@ -108,8 +110,8 @@ func FuzzReadFTP(f *testing.F) {
 	})
 }
 
-// FuzzReadAddress compares readAddress with netip. netip also parses zones and IPv4
-// inside IPv6, which are skipped.
+// FuzzReadAddress compares readAddress with netip's parser. It skips zones and IPv4
+// inside IPv6, which only netip parses.
 func FuzzReadAddress(f *testing.F) {
 	for _, text := range []string{"::", "::1", "1::", "1:2:3:4:5:6:7:8", "1::8", "fd00::1:2", "1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1:::2", "1::2::3", "1:", ":1", "12345::",
 		"1.2.3.4", "1.2.3", "1.2.3.4.", "256.1.1.1", "", ":", "Fe80::aBcD", "1:2:3:4:5:6:7:8:9", "g::"} {

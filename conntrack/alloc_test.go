@@ -10,7 +10,7 @@ import (
 	"weft/packet"
 )
 
-// Gateways allocate nothing: the engine runs without garbage collection.
+// Gateways allocate no memory, because the engine runs without garbage collection.
 func TestGatewayAllocatesNothing(t *testing.T) {
 	for _, v := range []struct {
 		client, server, outside, text string

@@ -9,7 +9,7 @@ import (
 	"weft/packet"
 )
 
-// Creating and ending connections, always under the table's lock.
+// This file creates and ends connections, always under the table's lock.
 
 // Lists. Every connection is in one list of its holder and in the same list of its
 // member (member.go). It joins at the end, so that the oldest is evicted first.
@@ -21,10 +21,10 @@ const (
 	listNone = lists
 )
 
-// zone is one cache line. Control writes limit and policy; the table's lock guards
-// the rest.
+// zone is the state of one ct zone, in one cache line. The control process writes
+// limit and policy. The table's lock guards the other fields.
 type zone struct {
-	limit     atomic.Uint32 // limit of connections, plus one; 0: the default limit applies
+	limit     atomic.Uint32 // limit of the zone's connections, plus one; 0: the default limit applies
 	policy    atomic.Uint32
 	count     uint32
 	tunnelled bool // at least one connection began here through a tunnel
@@ -35,26 +35,30 @@ type zone struct {
 	_         [32]byte
 }
 
-// list is a list of connections: first and last by number plus one, and their count.
+// list is a list of connections: their count, and the number of the first and of the
+// last one, each plus one.
 type list struct{ first, last, count uint32 }
 
-// SetZoneLimit limits a zone to n connections; 0: no limit. Existing connections
-// stay.
+// SetZoneLimit limits a zone to n connections; 0: no limit. Connections that already
+// exist stay, even beyond the limit.
 func (m *Memory) SetZoneLimit(zone uint16, n uint32) {
 	m.zones[zone].limit.Store(min(n, 1<<32-2) + 1)
 }
 
-// ClearZoneLimit removes a zone's own limit, so that the default limit applies.
+// ClearZoneLimit removes the limit of a single zone, so that the default limit
+// applies to it.
 func (m *Memory) ClearZoneLimit(zone uint16) { m.zones[zone].limit.Store(0) }
 
-// SetDefaultZoneLimit limits the zones without a limit of their own; 0: no limit.
+// SetDefaultZoneLimit limits every zone that has no limit of its own to n
+// connections; 0: no limit.
 func (m *Memory) SetDefaultZoneLimit(n uint32) { m.settings.zoneDefault.Store(n) }
 
-// DefaultZoneLimit returns the limit of zones without a limit of their own; 0: none.
+// DefaultZoneLimit returns the limit of the zones that have no limit of their own; 0:
+// no limit.
 func (m *Memory) DefaultZoneLimit() uint32 { return m.settings.zoneDefault.Load() }
 
-// ZoneLimit returns a zone's own limit, 0 meaning none. set reports whether the zone
-// has its own limit.
+// ZoneLimit returns the limit that was set for this zone; 0: no limit. set is false
+// if the default limit applies to the zone.
 func (m *Memory) ZoneLimit(zone uint16) (n uint32, set bool) {
 	v := m.zones[zone].limit.Load()
 	return max(v, 1) - 1, v != 0
@@ -76,7 +80,8 @@ func (m *Memory) zoneLimit(z *zone) uint32 {
 	return m.settings.zoneDefault.Load()
 }
 
-// join adds live connection n, which is in no list, to the lists of a kind.
+// join adds live connection n, which is in no list, to the lists of this kind of its
+// quota holder and its zone.
 func (t *Table) join(n uint32, kind uint8) {
 	t.conns[n].list = kind
 	m := t.links[n].member
@@ -99,8 +104,8 @@ func (t *Table) push(l *list, n uint32, where int) {
 	l.count++
 }
 
-// leave removes connection n from its lists. c.list keeps its value, since workers
-// read it without the lock; the caller then calls join or freeRecord.
+// leave removes connection n from its lists. c.list keeps its value, because workers
+// read it without the lock. The caller then calls join or freeRecord.
 func (t *Table) leave(n uint32) {
 	c := &t.conns[n]
 	kind := c.list
@@ -126,7 +131,8 @@ func (t *Table) pull(l *list, n uint32, where int) {
 	l.count--
 }
 
-// relist moves a connection to another list if it still has generation g.
+// relist moves a connection to the lists of another kind if it still has generation
+// g.
 func (t *Table) relist(n, g uint32, kind uint8) {
 	t.lock()
 	if c := &t.conns[n]; c.generation() == g && c.list != kind {
@@ -158,10 +164,10 @@ func (t *Table) evictFirst(l *list, where int) {
 	t.prefetchEviction(l.first, where)
 }
 
-// prefetchEviction prefetches the memory that the next two evictions of a list will
-// touch. first is the list's first connection, number plus one. Its record was
-// prefetched at the previous eviction; its bucket and the second connection's record
-// are prefetched now.
+// prefetchEviction prefetches the memory that the next two evictions from a list will
+// access. first is the number of the list's first connection, plus one. The previous
+// eviction has prefetched that connection's record. prefetchEviction prefetches its
+// bucket, and the record of the second connection.
 func (t *Table) prefetchEviction(first uint32, where int) {
 	if first == 0 {
 		return
@@ -176,24 +182,24 @@ func (t *Table) prefetchEviction(first uint32, where int) {
 	}
 }
 
-// newConn is the initial state of a new connection.
+// newConn is the initial state of a connection to create.
 type newConn struct {
 	peers   [2]peer
 	class   Class
 	mark    uint32
 	label   [2]uint64
 	marked  bool
-	related Ref // the parent, with the generation of its begin; zero if none
-	// announcer and to come from the expectation of the connection.
+	related Ref // connection that announced this one, in the generation of its begin; zero: none
+	// announcer and to are copied from the expectation that announced the connection.
 	announcer uint8
 	to        uint16
 	alg       ALG
 	from      sender
 }
 
-// create makes the connection of p with the translation of nat. It returns a Ref to
-// the new connection, or the reason for refusing it. created is false also if the
-// connection already exists.
+// create creates the connection of p with the translation that nat demands. It
+// returns a Ref to the new connection, or the reason for refusing it. created is also
+// false if the connection already exists.
 func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, why packet.DropReason) {
 	t := tr.Table
 	t.lock()
@@ -226,7 +232,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 		t.setAddresses(n, flags, &p.long, &reply.long)
 	}
 	c.mark, c.flags, c.port = g.mark, flags, g.from.port
-	c.list = listUnreplied // set before the connection lives: workers read it without the lock
+	c.list = listUnreplied // set before the connection becomes visible, because workers read it without the lock
 	if g.from.tunnel {
 		c.flags |= connTunnel
 	}
@@ -280,7 +286,7 @@ func (t *Table) refuse(h uint32) (Ref, bool, packet.DropReason) {
 	return Ref{}, false, packet.DropConnLimit
 }
 
-// allocRecord allocates a record; it returns none if no record is free.
+// allocRecord allocates a record of the table. It returns none if no record is free.
 func (t *Table) allocRecord() uint32 {
 	if n := t.head.free; n != 0 {
 		t.head.free = t.links[n-1].in[inMember].next
@@ -298,8 +304,8 @@ func (t *Table) freeRecord(n uint32) {
 	t.head.free = n + 1
 }
 
-// erase ends live connection n and counts the reason. The caller holds the table's
-// lock.
+// erase ends live connection n and counts the reason for its end. The caller holds
+// the table's lock.
 func (t *Table) erase(n uint32, why Reason) {
 	c := &t.conns[n]
 	t.emitEvent(n, EventDestroy, why)
@@ -320,7 +326,8 @@ func (t *Table) hashOf(n uint32, dir uint8) uint64 {
 	return t.head.hash(t.conns[n].tuples[dir&1], &long)
 }
 
-// end ends connection n if it still has generation g, and reports whether it did.
+// end ends connection n if the connection still has generation g, and reports whether
+// it ended it.
 func (t *Table) end(n, g uint32, why Reason) bool {
 	t.lock()
 	defer t.unlock()
@@ -332,9 +339,9 @@ func (t *Table) end(n, g uint32, why Reason) bool {
 	return true
 }
 
-// Flush ends the connection of ref. It reports false if the connection has ended or
-// changed. Only workers call it; control sends them the connections that it has
-// chosen.
+// Flush ends the connection of ref. It reports false if the connection has already
+// ended or changed. Only workers call Flush. The control process sends them the Refs
+// of the connections to flush.
 func (t *Table) Flush(ref Ref) bool {
 	return ref.Number < uint32(len(t.conns)) && t.end(ref.Number, ref.Generation, EndFlushed)
 }

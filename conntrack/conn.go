@@ -12,23 +12,23 @@ import (
 )
 
 // conn is the part of a connection that each of its frames needs: one cache line. The
-// other parts lie in arrays of their own, indexed by the same number, so that a
-// connection takes memory only for the parts it uses.
+// other parts are in separate arrays with the same index, so that a connection uses
+// memory only for the parts that it needs.
 type conn struct {
-	// meta holds the generation in the lower half; it is odd while the connection
-	// lives. The upper half is the epoch of the engine that holds the connection's
-	// lock, 0 if nobody does.
+	// meta holds the generation in its lower half; the generation is odd while the
+	// connection lives. The upper half is the epoch of the engine that holds the
+	// connection's lock; 0: the lock is free.
 	meta      atomic.Uint64
-	tuples    [2]words // original direction, then reply direction, each as its frames arrive
+	tuples    [2]words // tuples of frames as they arrive: original direction, reply direction
 	expiresNS uint64   // CLOCK_MONOTONIC
 	mark      uint32
 	flags     uint16
-	policy    uint8 // timeout policy of the zone when the connection began
+	policy    uint8 // timeout policy that the zone had when the connection began
 	class     Class // state whose timeout runs
 	list      uint8 // list of member and holder that has the connection
 	_         uint8
-	port      uint16 // port that received its first frame; see holder.go
-	born      uint32 // generation at its begin
+	port      uint16 // port that received the connection's first frame; see holder.go
+	born      uint32 // generation when the connection began
 }
 
 // links are a connection's neighbours in the lists of its member and its holder.
@@ -43,15 +43,16 @@ const (
 	inHolder
 )
 
-// link holds two numbers of connections, each plus one; 0: none.
+// link holds the numbers of the next and the previous connection of a list, each plus
+// one; 0: none.
 type link struct{ prev, next uint32 }
 
 // Flags of a connection.
 const (
 	connReplied    uint16 = 1 << iota // frames were seen in both directions
-	connSNAT                          // the original direction's source is translated
-	connDNAT                          // the original direction's destination is translated
-	connTranslated                    // the reply tuple is not the reverse of the original: it has its own entry in the index
+	connSNAT                          // NAT changes the source of the original direction
+	connDNAT                          // NAT changes the destination of the original direction
+	connTranslated                    // the reply tuple is not the reverse of the original one, so it has its own index entry
 	connLabelled                      // mark or label was set at least once
 	connRelated
 	connSeen // more than one frame was seen
@@ -60,22 +61,24 @@ const (
 	connTunnel // the first frame came through a tunnel
 )
 
-// peer is the observed state of one side of a connection.
+// peer is the observed TCP or SCTP state of one side of a connection.
 type peer struct {
-	end    uint32 // TCP: sequence number behind the last byte sent; SCTP: verification tag that this side's packets carry
-	maxEnd uint32 // highest sequence number allowed by the other side's window
-	maxWin uint32 // largest window this side offered in bytes, scaled
-	scale  uint8  // window scale
+	end    uint32 // TCP: number after the last byte sent; SCTP: verification tag of this side's packets
+	maxEnd uint32 // highest TCP sequence number that the other side's window allows
+	maxWin uint32 // largest TCP window that this side has offered, in bytes, after scaling
+	scale  uint8  // TCP window scale of this side
 	flags  uint8
 	phase  phase
 	_      uint8
 }
 
-// hasPeers reports whether connections of a protocol have peers.
+// hasPeers reports whether the tracker observes both sides of connections of this
+// protocol (TCP and SCTP).
 func hasPeers(proto uint8) bool { return proto == packet.ProtoTCP || proto == packet.ProtoSCTP }
 
-// Ref names a connection in one generation. It becomes stale when the connection
-// ends, and when the ct_* fields of its frames change. The zero Ref names none.
+// Ref names a connection in one generation. A Ref becomes stale when the connection
+// ends, and when the ct_* fields of the connection's frames change. The zero Ref
+// names no connection.
 type Ref struct {
 	Number     uint32
 	Generation uint32 // odd
@@ -83,8 +86,8 @@ type Ref struct {
 
 func (c *conn) generation() uint32 { return uint32(c.meta.Load()) }
 
-// Locks. Both spin: the owner releases a lock within a microsecond unless the kernel
-// preempts it.
+// Spin locks of the table and of a connection. Spinning is short, because the owner
+// releases a lock within a microsecond unless the kernel preempts it.
 
 const maxLockPauses = 256
 
@@ -104,8 +107,8 @@ func (t *Table) lock() {
 
 func (t *Table) unlock() { t.head.lock.Store(0) }
 
-// lockConn takes the lock of c if c has generation g; otherwise it reports false. A
-// single worker takes no lock.
+// lockConn locks connection c and reports true, if c has generation g. Otherwise it
+// locks nothing and reports false. An engine with one worker needs no lock.
 func (t *Table) lockConn(c *conn, g uint32) bool {
 	if t.solo {
 		return c.generation() == g
@@ -125,16 +128,16 @@ func (t *Table) lockConn(c *conn, g uint32) bool {
 	}
 }
 
-// unlockConn releases the lock and sets the generation to g.
+// unlockConn releases the lock of connection c and sets the generation to g.
 func (t *Table) unlockConn(c *conn, g uint32) {
 	if !t.solo || c.meta.Load() != uint64(g) {
 		c.meta.Store(uint64(g))
 	}
 }
 
-// kill makes c's generation even, so that no look-up finds c. The caller must not
-// hold c's lock: unlocking would restore the odd generation. Nobody takes the table's
-// lock while holding a connection's.
+// kill makes c's generation even, so that no look-up finds c any more. The caller
+// must not hold c's lock, because unlocking would restore the odd generation. Nobody
+// takes the table's lock while holding a connection's lock.
 func (t *Table) kill(c *conn) {
 	for n := 0; ; n++ {
 		meta := c.meta.Load()
@@ -148,20 +151,20 @@ func (t *Table) kill(c *conn) {
 	}
 }
 
-// view is a copy of a connection at one moment. Code that rewrites a frame by a
-// connection, or adds an expectation, uses a view or holds the lock: without either,
-// another connection may reuse the record at any time.
+// view is a consistent copy of a connection. Another connection may reuse a record at
+// any time. Code that rewrites a frame by a connection, or adds an expectation,
+// therefore uses a view or holds the connection's lock.
 type view struct {
 	flags  uint16
 	mark   uint32
 	born   uint32
 	label  [2]uint64
-	parent Ref // the parent, with the generation of its begin
+	parent Ref // connection that announced this one, in the generation of its begin
 	tuples [2]words
 	long   addresses // of an IPv6 connection
 }
 
-// addresses returns the IPv6 addresses of a direction.
+// addresses returns the IPv6 addresses of the frames of one direction.
 func (v *view) addresses(dir uint8) *[4]uint64 {
 	if dir == 0 {
 		return (*[4]uint64)(v.long[:4])
@@ -169,8 +172,8 @@ func (v *view) addresses(dir uint8) *[4]uint64 {
 	return (*[4]uint64)(v.long[4:])
 }
 
-// read copies connection n to v. It reports false unless the connection lives and has
-// generation g.
+// read copies connection n to v. It reports false if the connection has ended or has
+// another generation than g.
 func (t *Table) read(n, g uint32, v *view) bool {
 	c := &t.conns[n]
 	for tries := 0; ; tries++ {
@@ -197,8 +200,8 @@ func (t *Table) read(n, g uint32, v *view) bool {
 	}
 }
 
-// readBorn copies the connection that began as ref to v. It reports false if that
-// connection has ended.
+// readBorn copies a connection to v. ref has the number of the connection and the
+// generation with which it began. It reports false if that connection has ended.
 func (t *Table) readBorn(ref Ref, v *view) bool {
 	return ref.Number < uint32(len(t.conns)) && t.read(ref.Number, t.conns[ref.Number].generation(), v) && v.born == ref.Generation
 }

@@ -4,37 +4,40 @@ package conntrack
 
 import "weft/packet"
 
-// Entry is a connection as control shows it.
+// Entry is a connection in the form that control lists and flushes.
 type Entry struct {
 	Ref         Ref
 	Orig, Reply Tuple
 	Mark        uint32
 	Label       [2]uint64 // upper and lower half
-	// TimeoutS is the time until it expires in seconds, at most the timeout.
+	// TimeoutS is the number of seconds until the connection expires. It never
+	// exceeds the configured timeout.
 	TimeoutS uint32
 	Replied  bool
 	SNAT     bool
 	DNAT     bool
-	// Class is the state whose timeout runs.
+	// Class is the class of the timeout that is running.
 	Class Class
-	// State is the state of a TCP connection.
+	// State is the TCP state of the connection; other protocols leave it 0.
 	State TCPState
-	// Tags are the verification tags of an SCTP association, by direction.
+	// Tags are the verification tags of an SCTP association: original direction, then
+	// reply direction.
 	Tags [2]uint32
 }
 
-// readTries bounds how often Each rereads a connection that changes meanwhile.
+// readTries is the number of times that Each tries to read a connection that a worker
+// changes meanwhile. Each then skips the connection.
 const readTries = 100
 
 // Each calls visit for every connection that has not expired, until visit returns
-// false. Workers continue meanwhile: each entry is consistent, the whole table is
-// not. The entry is valid during the call.
+// false. Workers continue meanwhile, so each entry is consistent, but the whole list
+// is not. visit may use the entry only during the call.
 func (m *Memory) Each(now uint64, visit func(*Entry) bool) {
 	m.EachIn(0, uint32(len(m.conns)), now, visit)
 }
 
-// EachIn visits the records numbered from to to-1 like Each. It reports whether more
-// records follow; it reports false too once visit has returned false.
+// EachIn does the same as Each for the records with numbers from from to to-1. more
+// reports whether records follow; it is also false once visit has returned false.
 func (m *Memory) EachIn(from, to uint32, now uint64, visit func(*Entry) bool) bool {
 	fresh := min(m.head.fresh, uint32(len(m.conns)))
 	var e Entry
@@ -46,8 +49,8 @@ func (m *Memory) EachIn(from, to uint32, now uint64, visit func(*Entry) bool) bo
 	return to < fresh
 }
 
-// entry copies connection n to e. It reports false if no connection lives there, or
-// if it kept changing.
+// entry copies connection n to e. It reports false if record n has no live
+// connection, or if the connection kept changing.
 func (m *Memory) entry(n uint32, now uint64, e *Entry) bool {
 	c := &m.conns[n]
 	for range readTries {

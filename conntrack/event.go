@@ -11,15 +11,15 @@ import (
 	"weft/packet"
 )
 
-// Events report to control which connections begin, change and end, while control
-// watches (Watch). If control does not watch, an event costs the test of one word,
-// and a frame that changes nothing costs nothing. All workers share one ring. They
-// write it under the table's lock, which beginning or ending a connection needs
-// anyway, so that the events of a connection are in order. An event that finds the
-// ring full is counted as lost; nobody waits.
+// Events report to the control process which connections begin, change and end, while
+// the control process watches (Watch). Without a watcher, an event costs the test of
+// one word, and a frame that changes nothing costs nothing. All workers share one
+// ring. They write to it under the table's lock, so the events of a connection are in
+// order. Beginning or ending a connection needs this lock anyway. If the ring is
+// full, an event is lost and counted; no worker waits.
 
-// EventRingBytes is the size of the ring: about 10,000 events. Its memory is
-// allocated at the first use.
+// EventRingBytes is the size of the event ring: about 10,000 events. A page of the
+// ring uses memory only after its first use.
 const EventRingBytes = 1 << 20
 
 // EventKind is the kind of an event.
@@ -33,15 +33,15 @@ const (
 	EventKinds
 )
 
-// AllEvents is the set of all kinds, a bit each.
+// AllEvents is the set of all event kinds, one bit each.
 const AllEvents = 1<<EventKinds - 1
 
 var eventNames = [EventKinds]string{"new", "update", "destroy"}
 
-// String returns the kind's name in commands and output.
+// String returns the name of the event kind in commands and output.
 func (k EventKind) String() string { return eventNames[k%EventKinds] }
 
-// ParseEventKind returns the kind with a name.
+// ParseEventKind returns the event kind with this name.
 func ParseEventKind(name string) (EventKind, bool) {
 	i := slices.Index(eventNames[:], name)
 	return EventKind(i), i >= 0
@@ -50,12 +50,12 @@ func ParseEventKind(name string) (EventKind, bool) {
 // Reason is the reason for which a connection changed or ended.
 type Reason uint8
 
-// Reasons. ReasonState and ReasonMark belong to EventUpdate, the others to
-// EventDestroy.
+// Reasons for an event. ReasonState and ReasonMark are reasons of EventUpdate, all
+// others of EventDestroy.
 const (
 	ReasonNone  Reason = iota
-	ReasonState        // new state, hence another timeout
-	ReasonMark         // new ct_mark or ct_label
+	ReasonState        // the connection has a new state, and so another timeout
+	ReasonMark         // the connection has a new ct_mark or ct_label
 	EndExpired
 	EndEvicted
 	EndFlushed
@@ -65,10 +65,10 @@ const (
 
 var reasonNames = [reasons]string{"", "state", "mark", "timeout", "eviction", "flush", "successor"}
 
-// String returns the reason's name in output; empty for ReasonNone.
+// String returns the reason's name in output, or "" for ReasonNone.
 func (r Reason) String() string { return reasonNames[r%reasons] }
 
-// ended returns the counter of connections that ended for a reason.
+// ended returns the counter of the connections that ended for this reason.
 func (c *Counters) ended(why Reason) *uint64 {
 	switch why {
 	case EndEvicted:
@@ -81,22 +81,24 @@ func (c *Counters) ended(why Reason) *uint64 {
 	return &c.Expired
 }
 
-// Event is one event. Entry is the connection at that moment, without TimeoutS.
+// Event is one event of a connection. Entry is the connection at the time of the
+// event; its TimeoutS is not set.
 type Event struct {
 	Kind   EventKind
 	Reason Reason
 	Entry  Entry
 }
 
-// Layout of settings.events: the zone in the lower 16 bits, then eventOneZone, then
-// the kinds.
+// Layout of the word settings.events: the zone in the lower 16 bits, then the bit
+// eventOneZone, then one bit for each kind of event.
 const (
 	eventOneZone = 1 << 16
 	eventKindsAt = 17
 )
 
-// Watch selects the events that workers report: kinds, a bit each, in one zone, or in
-// all zones if zone is nil. With kinds 0 they report none. Control calls it.
+// Watch selects the events that workers report. kinds has one bit for each kind. zone
+// limits the events to one zone; nil selects all zones. If kinds is 0, workers report
+// no events. The control process calls Watch.
 func (m *Memory) Watch(kinds uint8, zone *uint16) {
 	v := uint32(kinds&AllEvents) << eventKindsAt
 	if zone != nil && v != 0 {
@@ -105,21 +107,21 @@ func (m *Memory) Watch(kinds uint8, zone *uint16) {
 	m.settings.events.Store(v)
 }
 
-// Events returns a consumer of the ring. The ring has one consumer.
+// Events returns the consumer of the event ring. The ring may have only one consumer.
 func (m *Memory) Events() *shm.Consumer { return shm.NewConsumer(m.events) }
 
-// EventsLost returns the number of events that found the ring full since the table
-// was made.
+// EventsLost returns the number of events lost because the ring was full, since the
+// table was made.
 func (m *Memory) EventsLost() uint64 { return m.head.eventsLost.Load() }
 
-// watched reports whether control watches this kind of event in a zone.
+// watched reports whether the control process watches this kind of event in a zone.
 func (t *Table) watched(kind EventKind, zone uint16) bool {
 	v := t.settings.events.Load()
 	return v>>(eventKindsAt+uint32(kind))&1 != 0 && (v&eventOneZone == 0 || uint16(v) == zone)
 }
 
-// emitUpdate reports a change of connection n if it still has generation g. The
-// caller holds no lock.
+// emitUpdate reports a change of connection n to the control process, if the
+// connection still has generation g. The caller holds no lock.
 func (t *Table) emitUpdate(c *conn, n, g uint32, why Reason) {
 	if !t.watched(EventUpdate, c.tuples[0].zone()) {
 		return
@@ -131,7 +133,8 @@ func (t *Table) emitUpdate(c *conn, n, g uint32, why Reason) {
 	t.unlock()
 }
 
-// An event's message, little endian:
+// Layout of an event in the ring, little endian. Each line gives an offset in bytes,
+// the fields from there on, and the size of each field:
 //
 //	 0 kind, reason, class, phases of both sides   1 byte each
 //	 6 flags                                       16 bits
@@ -143,8 +146,8 @@ const (
 	eventLongBytes = eventBytes + 64
 )
 
-// emitEvent writes an event of live connection n to the ring. The caller holds the
-// table's lock.
+// emitEvent writes an event of live connection n to the event ring. The caller holds
+// the table's lock.
 func (t *Table) emitEvent(n uint32, kind EventKind, why Reason) {
 	c := &t.conns[n]
 	if !t.watched(kind, c.tuples[0].zone()) {
@@ -188,7 +191,7 @@ func (t *Table) emitEvent(n uint32, kind EventKind, why Reason) {
 	t.eventRing.Publish()
 }
 
-// ParseEvent decodes a message of the ring. Only control calls it.
+// ParseEvent decodes an event from the ring. Only the control process calls it.
 func ParseEvent(msg []byte) (Event, error) {
 	if len(msg) != eventBytes && len(msg) != eventLongBytes || msg[0] >= byte(EventKinds) || msg[1] >= byte(reasons) {
 		return Event{}, fmt.Errorf("invalid connection event of %d bytes", len(msg))

@@ -10,7 +10,7 @@ import (
 	"weft/internal/shm"
 )
 
-// told reads the events from the ring, as one line each.
+// told reads all events from the event ring and returns one line for each.
 func told(t *testing.T, ring *shm.Consumer) (list []string) {
 	t.Helper()
 	for msg := ring.Next(); msg != nil; msg = ring.Next() {
@@ -24,8 +24,9 @@ func told(t *testing.T, ring *shm.Consumer) (list []string) {
 	return list
 }
 
-// Workers report only the kinds and the zone that control watches, with the reason
-// and the connection's state at that moment.
+// Workers report only the kinds of events, and only in the zone, that the control
+// process watches. An event has its reason and the connection's state at the time of
+// the event.
 func TestEvents(t *testing.T) {
 	r := newRig(t, 64)
 	ring := r.tr.Events()
@@ -74,8 +75,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// An event that finds the ring full is counted as lost and allocates nothing. After
-// the ring is read, events are reported again.
+// If the event ring is full, an event is counted as lost, without allocating memory.
+// Once the ring is read, new events are reported again.
 func TestEventsLost(t *testing.T) {
 	r := newRig(t, 64)
 	ring := r.tr.Events()

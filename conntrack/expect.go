@@ -4,59 +4,62 @@ package conntrack
 
 import "weft/packet"
 
-// Expectations: connections that were announced and have not begun. They are found by
-// hash. Each counts for the holder whose frame announced it (holder.go). If all
-// records are in use, the oldest expectation of the holder with the most is evicted.
+// Expectations are connections that were announced (alg.go) and have not begun. They
+// are found by hash. Each expectation counts for the quota holder whose frame
+// announced it (holder.go). If all records are in use, the quota holder with the most
+// expectations loses its oldest one.
 
 const (
-	// MaxExpectations bounds the expectations of a table.
+	// MaxExpectations is the largest number of expectations of a table.
 	MaxExpectations = 1024
-	// expectationNS is the lifetime of an expectation in ns.
+	// expectationNS is the lifetime of an expectation in nanoseconds.
 	expectationNS = 120_000_000_000
-	// maxExpectedPorts bounds the ports tried in place of an announced port that
-	// another client behind the same address has already announced.
+	// maxExpectedPorts is the number of other ports tried if a client announces a
+	// port that another client behind the same translated address has already
+	// announced.
 	maxExpectedPorts = 64
-	// expectationsSwept is how many are looked at, at each move of the sweep's hand.
+	// expectationsSwept is the number of expectations that each step of the sweep
+	// checks for expiry.
 	expectationsSwept = 4
 )
 
-// expectation is a connection that may begin: from any port of src to dstPort of dst.
-// The table's lock guards it.
+// expectation is a connection that may begin: from any port of src to port dstPort of
+// dst. Its parent is the connection that announced it. The table's lock guards it.
 type expectation struct {
 	src, dst  [2]uint64
-	expiresNS uint64 // 0: free; cleared first when an expectation ends, and written last when one begins
+	expiresNS uint64 // 0: free record; the field is cleared first at the end and written last at the beginning
 	dstPort   uint16
 	zone      uint16
 	proto     uint8
 	ipv6      uint8
-	announcer uint8 // direction of the parent in which it was announced
-	// translated: the parent is translated, so that dstPort may differ from the
+	announcer uint8 // direction of the parent's frame that announced the expectation
+	// translated is set if the parent is translated. dstPort may then differ from the
 	// announced port.
 	translated bool
-	parent     Ref    // the parent, with the generation of its begin
-	to         uint16 // port that the announcer named; dstPort if the parent is not translated
+	parent     Ref    // connection that announced this one, in the generation of its begin
+	to         uint16 // announced port; equals dstPort if the parent is not translated
 	from       sender
-	chain      uint32 // next record of the hash, or next free record, number plus one
-	own        link   // neighbours in its holder's list, in order of announcement
+	chain      uint32 // next record with the same hash, or next free record; number plus one
+	own        link   // neighbours in the list of the quota holder's expectations, oldest first
 }
 
-// expecter is a holder's use of expectations. The table's lock guards it; control
-// reads the counter without the lock.
+// expecter lists and counts the expectations of one quota holder. The table's lock
+// guards it. The control process reads the counter without the lock.
 type expecter struct {
 	all     list // oldest first
 	_       uint32
 	evicted uint64
 }
 
-// expecting is the head of the expectations. The table's lock guards it.
+// expecting is the head of the table of expectations. The table's lock guards it.
 type expecting struct {
-	free, fresh uint32 // first free record (number plus one) and first record never used, as in header
+	free, fresh uint32 // first free record, number plus one, and first record that was never used
 	hand        uint32 // record at which the next sweep begins
 	_           uint32
 	ranking     ranking // holders by number of expectations
 }
 
-// chainOf returns the head of an expectation's chain.
+// chainOf returns the head of the hash chain for an expectation.
 func (t *Table) chainOf(e *expectation) *uint32 {
 	s := &t.head.seeds
 	h := fold(e.src[0]^s[0], e.src[1]^s[1]) ^ fold(e.dst[0]^s[2], e.dst[1]^s[3])
@@ -64,13 +67,14 @@ func (t *Table) chainOf(e *expectation) *uint32 {
 	return &t.chains[h%MaxExpectations]
 }
 
-// sameTuple reports whether x and e expect the same connection.
+// sameTuple reports whether x and e expect a connection with the same addresses and
+// destination port.
 func (x *expectation) sameTuple(e *expectation) bool {
 	return x.dst == e.dst && x.src == e.src && x.dstPort == e.dstPort && x.zone == e.zone && x.proto == e.proto && x.ipv6 == e.ipv6
 }
 
-// expectationOfTuple returns the number of the expectation with e's tuple, or none.
-// The caller holds the table's lock.
+// expectationOfTuple returns the number of the expectation that has the same tuple as
+// e, or none. The caller holds the table's lock.
 func (t *Table) expectationOfTuple(e *expectation) uint32 {
 	for at := *t.chainOf(e); at != 0; at = t.expectations[at-1].chain {
 		if t.expectations[at-1].sameTuple(e) {
@@ -80,15 +84,15 @@ func (t *Table) expectationOfTuple(e *expectation) uint32 {
 	return none
 }
 
-// valid reports whether an expectation is valid: it has not expired and its parent
-// lives.
+// valid reports whether an expectation is valid: it has not expired, and the
+// connection that announced it lives.
 func (t *Table) valid(x *expectation, now uint64) bool {
 	up := &t.conns[x.parent.Number%uint32(len(t.conns))]
 	return x.expiresNS >= now && up.generation()&1 != 0 && up.born == x.parent.Generation
 }
 
-// expect adds an expectation. If another client already announced the same port
-// behind the same translated address, e.dstPort changes to a free port.
+// expect adds an expectation. If another client behind the same translated address
+// has already announced the same port, expect changes e.dstPort to a free port.
 func (t *Table) expect(e *expectation, now uint64) {
 	t.lock()
 	defer t.unlock()
@@ -109,15 +113,15 @@ func (t *Table) expect(e *expectation, now uint64) {
 	t.addExpectation(e, now+expectationNS)
 }
 
-// clashes reports whether expectation at is valid and belongs to another announcement
-// than e.
+// clashes reports whether the expectation with number at is valid and comes from
+// another announcement than e.
 func (t *Table) clashes(at uint32, e *expectation, now uint64) bool {
 	x := &t.expectations[at]
 	return (x.parent != e.parent || x.to != e.to) && t.valid(x, now)
 }
 
-// addExpectation adds e; the caller has made sure of a free record. The caller holds
-// the table's lock.
+// addExpectation adds expectation e. The caller holds the table's lock and has
+// ensured that a record is free.
 func (t *Table) addExpectation(e *expectation, expiresNS uint64) {
 	h := &t.head.expects
 	n := h.free - 1
@@ -133,8 +137,8 @@ func (t *Table) addExpectation(e *expectation, expiresNS uint64) {
 	t.linkExpectation(n)
 }
 
-// linkExpectation links expectation n, whose record is written. The caller holds the
-// table's lock.
+// linkExpectation adds expectation n, whose record is already written, to its hash
+// chain and to its quota holder's list. The caller holds the table's lock.
 func (t *Table) linkExpectation(n uint32) {
 	x := &t.expectations[n]
 	first, i := t.chainOf(x), x.from.holder(x.zone)
@@ -183,8 +187,8 @@ func (t *Table) forgetExpectation(n uint32) {
 	t.head.expecting.Add(^uint32(0))
 }
 
-// expected finds the expectation that p fulfils, and removes it if take is set. Most
-// frames find an empty chain and take no lock.
+// expected finds the expectation that the frame with tuple p fulfils, and removes the
+// expectation if take is set. Most frames find an empty hash chain and need no lock.
 func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok bool) {
 	if t.head.expecting.Load() == 0 {
 		return e, false
@@ -213,7 +217,8 @@ func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok boo
 	return e, true
 }
 
-// sweepExpectations removes the invalid expectations among the next few records.
+// sweepExpectations checks the next few records and removes the expectations that are
+// no longer valid.
 func (t *Table) sweepExpectations(now uint64) {
 	if t.head.expecting.Load() == 0 {
 		return
@@ -232,8 +237,8 @@ func (t *Table) sweepExpectations(now uint64) {
 	}
 }
 
-// rebuildExpectations links the written expectations again, as rebuild does for
-// connections.
+// rebuildExpectations rebuilds the hash chains, lists and free records of the
+// expectations after a crash, as rebuild does for connections.
 func (t *Table) rebuildExpectations() {
 	clear(t.chains)
 	t.eachHolder(func(i uint32) { t.expectRanks[i], t.expecters[i].all = rank{}, list{} })
@@ -249,8 +254,8 @@ func (t *Table) rebuildExpectations() {
 	}
 }
 
-// ExpectationShares calls visit for each holder that has expectations, or that had
-// some evicted. Workers continue meanwhile.
+// ExpectationShares calls visit for each quota holder (port or zone) that has
+// expectations, or that lost some by eviction. Workers continue meanwhile.
 func (m *Memory) ExpectationShares(visit func(Share)) {
 	m.eachHolder(func(i uint32) {
 		if x := &m.expecters[i]; x.all.count != 0 || x.evicted != 0 {

@@ -10,7 +10,8 @@ import (
 	"weft/packet"
 )
 
-// checkExpectations compares chains, lists, counts and free records with the records.
+// checkExpectations checks that hash chains, lists, counts and free records agree
+// with the records of the expectations.
 func checkExpectations(t *testing.T, tab *Table) {
 	t.Helper()
 	used, chained := map[uint32]bool{}, 0
@@ -51,7 +52,7 @@ func checkExpectations(t *testing.T, tab *Table) {
 	}
 }
 
-// parent begins a connection that can announce others.
+// parent begins a connection whose frames can announce other connections.
 func (r *rig) parent(i int) Ref {
 	r.t.Helper()
 	m, _ := r.send(udpFrame(fmt.Sprintf("10.9.%d.%d:1", i>>8, i&0xff), server, 1), commit)
@@ -70,8 +71,8 @@ func probeOf(t *Table, zone, port uint16) *probe {
 	return &probe{words: tuple.words(t.head)}
 }
 
-// The table of expectations behaves like a map, while parents end, expectations
-// expire and engines are killed in the middle of a change.
+// The table of expectations agrees with a simple map, while announcing connections
+// end, expectations expire, and engines are killed in the middle of a change.
 func TestExpectationsTwin(t *testing.T) {
 	type key struct{ zone, port uint16 }
 	for seed := range int64(20) {
@@ -99,7 +100,7 @@ func TestExpectationsTwin(t *testing.T) {
 				e.expiresNS = r.now + expectationNS
 				slow[k] = e
 			case 6:
-				if rng.Intn(50) == 0 { // a killed engine leaves only the records intact
+				if rng.Intn(50) == 0 { // after a kill only the records are intact, so the test corrupts all other memory
 					r.tr.head.lock.Store(r.tr.epoch)
 					clear(r.tr.chains)
 					r.tr.head.expects.free, r.tr.expecters[1].all.first = 700, 900
@@ -133,9 +134,9 @@ func TestExpectationsTwin(t *testing.T) {
 	}
 }
 
-// A port that announces without end does not remove the expectations of other ports,
-// and others can still add new ones. Its own oldest expectations are evicted and
-// counted.
+// A port that announces connections without end evicts only its own oldest
+// expectations, which are counted. Other ports keep their expectations and can add
+// new ones.
 func TestOthersTransfersStay(t *testing.T) {
 	r := newRig(t, 1024)
 	parent := r.parent(1)

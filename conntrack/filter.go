@@ -10,12 +10,14 @@ import (
 	"strings"
 )
 
-// maxNumberText bounds the text of a number: 128 bits in binary digits, with a prefix.
+// maxNumberText is the greatest length of a number's text: 128 bits in binary digits,
+// with a prefix.
 const maxNumberText = 130
 
 // Filter selects connections by the arguments of flush-conntrack and dump-conntrack
-// in ovs-dpctl(8): a zone, mark and label with masks, and partial tuples. If Orig is
-// whole and stands alone, it selects the one connection that has it in either direction.
+// in ovs-dpctl(8): a zone, a mark and a label with masks, and partial tuples. If a
+// complete original tuple is the only argument, the filter selects the one connection
+// that has this tuple in either direction.
 type Filter struct {
 	Zone             *uint16
 	Mark, MarkMask   uint32
@@ -23,7 +25,7 @@ type Filter struct {
 	Orig, Reply      TupleFilter
 }
 
-// TupleFilter compares the fields that are set.
+// TupleFilter selects tuples: every field that is set must match.
 type TupleFilter struct {
 	Src, Dst         netip.Addr
 	Proto            *uint8
@@ -32,9 +34,9 @@ type TupleFilter struct {
 	Type, Code       *uint8  // ICMP and ICMPv6
 }
 
-// ParseFilter parses arguments in the order of ovs-dpctl: zone=N, mark=N[/MASK],
-// labels=N[/MASK], the original tuple, the reply tuple. Each may be missing, and a tuple
-// may be empty.
+// ParseFilter parses the filter arguments of ovs-dpctl, in this order: zone=N,
+// mark=N[/MASK], labels=N[/MASK], the original tuple, the reply tuple. Each may be
+// missing, and a tuple may be empty.
 func ParseFilter(args []string) (Filter, error) {
 	var f Filter
 	if len(args) > 0 && strings.HasPrefix(args[0], "zone=") {
@@ -72,12 +74,12 @@ func ParseFilter(args []string) (Filter, error) {
 		return f, fmt.Errorf("%q: expected at most a zone, a mark, labels, an original and a reply tuple, in this order", args[0])
 	}
 	if f.Zone == nil && f.one() {
-		f.Zone = new(uint16) // ovs-dpctl(8): the zone of a whole tuple defaults to 0
+		f.Zone = new(uint16) // ovs-dpctl(8): a complete tuple without a zone means zone 0
 	}
 	return f, nil
 }
 
-// parseMasked parses N or N/MASK, of at most width bits.
+// parseMasked parses the text N or N/MASK. N and MASK have at most width bits.
 func parseMasked(text string, width int) (value, mask [2]uint64, ok bool) {
 	number, of, masked := strings.Cut(text, "/")
 	if value, ok = parseWide(number, width); !ok {
@@ -90,7 +92,8 @@ func parseMasked(text string, width int) (value, mask [2]uint64, ok bool) {
 	return value, mask, ok
 }
 
-// parseWide parses a number of at most width bits, the upper half first.
+// parseWide parses a number of at most width bits. The result has the upper 64 bits
+// first.
 func parseWide(text string, width int) (halves [2]uint64, ok bool) {
 	if len(text) > maxNumberText {
 		return halves, false
@@ -148,7 +151,7 @@ func parseUint[T uint8 | uint16](text string) (*T, error) {
 	return &v, err
 }
 
-// Match reports whether the filter selects e.
+// Match reports whether the filter selects connection e.
 func (f *Filter) Match(e *Entry) bool {
 	if f.Zone != nil && *f.Zone != e.Orig.Zone || (f.Mark^e.Mark)&f.MarkMask != 0 ||
 		(f.Label[0]^e.Label[0])&f.LabelMask[0] != 0 || (f.Label[1]^e.Label[1])&f.LabelMask[1] != 0 {
@@ -157,7 +160,8 @@ func (f *Filter) Match(e *Entry) bool {
 	return f.Orig.match(&e.Orig) && f.Reply.match(&e.Reply) || f.one() && f.Orig.match(&e.Reply)
 }
 
-// one reports whether the filter is a whole tuple, which one connection of a zone can have.
+// one reports whether the filter is a complete tuple, which only one connection of a
+// zone can have.
 func (f *Filter) one() bool {
 	t := &f.Orig
 	return t.Src.IsValid() && t.Dst.IsValid() && t.Proto != nil && (!hasPorts(*t.Proto) ||

@@ -11,7 +11,8 @@ import (
 	"weft/packet"
 )
 
-// Text in the format of `ovs-dpctl dump-conntrack`, which scripts parse.
+// This file writes connections in the text format of `ovs-dpctl dump-conntrack`,
+// which scripts parse.
 
 // FormatOptions are the options of dump-conntrack.
 type FormatOptions struct {
@@ -24,7 +25,7 @@ var tcpStateNames = [...]string{
 	"LAST_ACK", "FIN_WAIT_2", "TIME_WAIT",
 }
 
-// String returns the state's name in ovs-dpctl's output.
+// String returns the TCP state's name in the output of ovs-dpctl.
 func (s TCPState) String() string {
 	if int(s) >= len(tcpStateNames) {
 		return strconv.Itoa(int(s))
@@ -32,7 +33,7 @@ func (s TCPState) String() string {
 	return tcpStateNames[s]
 }
 
-// ProtoName returns a protocol's name in ovs-dpctl's output.
+// ProtoName returns a protocol's name in the output of ovs-dpctl.
 func ProtoName(proto uint8) string {
 	switch proto {
 	case packet.ProtoICMP:
@@ -62,7 +63,8 @@ func addr(a [2]uint64, ipv6 bool) netip.Addr {
 	return netip.AddrFrom4([4]byte(b[12:]))
 }
 
-// SetAddrs sets source and destination, which must have the same family.
+// SetAddrs sets the source and destination of a tuple, which must have the same
+// family.
 func (t *Tuple) SetAddrs(src, dst netip.Addr) {
 	t.IPv6 = src.Is6()
 	t.Src, t.Dst = AddrWords(src), AddrWords(dst)
@@ -90,7 +92,7 @@ func appendTuple(buf []byte, t *Tuple) []byte {
 	return fmt.Appendf(buf, ",sport=%d,dport=%d", t.SrcPort, t.DstPort)
 }
 
-// AppendTo appends the line of dump-conntrack, without a newline.
+// AppendTo appends the connection's line of dump-conntrack, without a newline.
 func (e *Entry) AppendTo(buf []byte, o FormatOptions) []byte {
 	buf = append(buf, ProtoName(e.Orig.Proto)...)
 	buf = append(buf, ",orig=("...)

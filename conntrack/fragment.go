@@ -8,30 +8,33 @@ import (
 	"weft/packet"
 )
 
-// Fragments of IP datagrams: collecting the fragments of each datagram until it is
-// complete. The caller holds the frames; here they are slot numbers. If fragments
-// overlap, the whole datagram is given up, with the fragments still to come (RFC 5722
-// section 4, RFC 8200 section 4.5; for IPv4 RFC 1858 and Linux's practice). Of a
-// duplicate only the duplicate is dropped.
+// This file collects the fragments of each IP datagram until the datagram is
+// complete. The caller holds the frames, and names them here by slot numbers. If
+// fragments overlap, the whole datagram is discarded, with the fragments still to
+// come (RFC 5722 section 4, RFC 8200 section 4.5; for IPv4 RFC 1858 and Linux's
+// practice). If a fragment is a duplicate, only the duplicate is dropped.
 
 // Limits of one worker.
 const (
-	// MaxDatagrams bounds the incomplete datagrams. Fragments of a further datagram
-	// are dropped. A sender (Fragment.Sender) may hold as many datagrams as it leaves
-	// free: a single sender at most half, two senders a third each.
+	// MaxDatagrams is the largest number of incomplete datagrams. Fragments of a
+	// further datagram are dropped. A sender (Fragment.Sender) may have as many
+	// incomplete datagrams as it leaves free: one sender alone at most half of them,
+	// two senders a third each.
 	MaxDatagrams = 256
-	// MaxFragments bounds the fragments of a datagram: 64 KiB in pieces of 1 KiB. A
-	// datagram with more is given up.
+	// MaxFragments is the largest number of fragments of a datagram: 64 KiB in pieces
+	// of 1 KiB. A datagram with more fragments is discarded.
 	MaxFragments = 64
-	// FragmentTimeoutNS is the time that fragments wait for the rest of their
-	// datagram.
+	// FragmentTimeoutNS is how long fragments wait for the rest of their datagram, in
+	// nanoseconds.
 	FragmentTimeoutNS = 1_800_000_000
-	// MaxSenders bounds the senders that are told apart; see Fragment.Sender.
+	// MaxSenders is the number of senders with a quota of their own; see
+	// Fragment.Sender.
 	MaxSenders = 2048
 )
 
-// FragmentKey identifies the datagram of a fragment. It contains the input port, so
-// that another port cannot add a piece to the datagram.
+// FragmentKey identifies the datagram to which a fragment belongs. The key contains
+// the input port, so that one port cannot add fragments to the datagram of another
+// port.
 type FragmentKey struct {
 	Src, Dst [2]uint64
 	Port     uint32
@@ -41,18 +44,18 @@ type FragmentKey struct {
 	IPv6     bool
 }
 
-// Fragment is a piece of a datagram: the bytes From to To-1 of its payload.
+// Fragment is a fragment with the bytes From to To-1 of its datagram's payload.
 type Fragment struct {
 	Key      FragmentKey
 	From, To uint32
 	More     bool // the fragment is not the last
-	// Sender is the owner of the quota that the datagram counts against, if the
-	// fragment is its first to arrive. It is taken modulo MaxSenders.
+	// Sender owns the quota that the datagram counts against. The datagram's first
+	// fragment to arrive decides. Sender is taken modulo MaxSenders.
 	Sender uint32
 }
 
-// FragmentOf reads the fragment in f. ok is false if its lengths or its offset are
-// invalid.
+// FragmentOf reads the fragment in frame f. ok is false if its lengths or its offset
+// are invalid.
 func FragmentOf(f *packet.Frame, zone uint16) (fr Fragment, ok bool) {
 	h := f.Header()
 	fr.Key.Zone, fr.Key.Port = zone, f.InPort
@@ -80,8 +83,8 @@ func FragmentOf(f *packet.Frame, zone uint16) (fr Fragment, ok bool) {
 	return fr, n > 0 && fr.To <= 0xffff && (!fr.More || n%8 == 0)
 }
 
-// fragmentHeader returns the offset of the fragment header behind the IPv6 header at
-// off.
+// fragmentHeader returns the offset of the fragment header that follows the IPv6
+// header at off.
 func fragmentHeader(h []byte, off int) (at int, ok bool) {
 	proto, at := h[off+6], off+packet.IPv6Len
 	for at+8 <= len(h) {
@@ -99,13 +102,13 @@ func fragmentHeader(h []byte, off int) (at int, ok bool) {
 	return 0, false
 }
 
-// Fragments are the incomplete datagrams of one worker. The zero value is empty. Seed
+// Fragments are the incomplete datagrams of one worker. The zero value has none. Seed
 // must be random, so that nobody outside can choose datagrams whose hashes collide.
 type Fragments struct {
 	Seed     uint64
 	Count    int
-	bySender [MaxSenders]uint16   // number of datagrams by sender; their sum is Count
-	chains   [MaxDatagrams]uint16 // first datagram of each hash: number plus one
+	bySender [MaxSenders]uint16   // number of datagrams of each sender; the sum is Count
+	chains   [MaxDatagrams]uint16 // first datagram with each hash, number plus one
 	free     uint16               // first free record, number plus one
 	fresh    int                  // first record that was never used
 	records  [MaxDatagrams]datagram
@@ -114,12 +117,12 @@ type Fragments struct {
 type datagram struct {
 	key      FragmentKey
 	sinceNS  uint64
-	next     uint16 // next record of the hash, or next free record, number plus one
+	next     uint16 // next record with the same hash, or next free record; number plus one
 	sender   uint16
 	used     bool
-	bad      bool   // given up: its further fragments are dropped
-	complete bool   // all fragments are there; the caller sends them on
-	total    uint32 // payload bytes; 0 until the last fragment is there
+	bad      bool   // the datagram is discarded; further fragments are dropped
+	complete bool   // the datagram has all fragments; the caller forwards them
+	total    uint32 // length of the datagram's payload; 0 until the last fragment has arrived
 	got      uint32
 	count    int
 	pieces   [MaxFragments]piece // in order of from
@@ -132,21 +135,23 @@ type FragmentVerdict uint8
 
 // Verdicts.
 const (
-	// FragmentWaits: the fragment was added and waits in its slot.
+	// FragmentWaits means that the fragment was added and waits in its slot.
 	FragmentWaits FragmentVerdict = iota
-	// FragmentCompletes: the fragment was added, and the datagram is complete.
+	// FragmentCompletes means that the fragment was added and the datagram is
+	// complete.
 	FragmentCompletes
-	// FragmentTwice: the fragment is a duplicate, or its datagram is already complete
-	// or given up.
+	// FragmentTwice means that the fragment is a duplicate, or that its datagram is
+	// already complete or discarded.
 	FragmentTwice
-	// FragmentBad: the datagram is given up; the caller drops all its slots.
+	// FragmentBad means that the datagram is discarded. The caller drops the frames
+	// in all its slots.
 	FragmentBad
-	// FragmentNoRoom: too many datagrams are incomplete.
+	// FragmentNoRoom means that too many datagrams are incomplete to begin another.
 	FragmentNoRoom
 )
 
-// Add adds a fragment, which the caller holds in slot, and returns the number of its
-// datagram.
+// Add adds a fragment, whose frame the caller holds in slot, and returns the number
+// of the fragment's datagram.
 func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v FragmentVerdict) {
 	number = r.find(fr, now)
 	if number < 0 {
@@ -183,8 +188,8 @@ func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v Fr
 	return number, FragmentWaits
 }
 
-// find returns the number of a fragment's datagram, if need be of a new one, or -1 if
-// no datagram is free.
+// find returns the number of a fragment's datagram. It begins a new datagram if
+// necessary. It returns -1 if no datagram is free.
 func (r *Fragments) find(fr *Fragment, now uint64) int {
 	first := &r.chains[r.slot(&fr.Key)]
 	for at := *first; at != 0; at = r.records[at-1].next {
@@ -211,13 +216,13 @@ func (r *Fragments) find(fr *Fragment, now uint64) int {
 	return n
 }
 
-// slot returns the index of a datagram's chain.
+// slot returns the index of the hash chain for the datagram with this key.
 func (r *Fragments) slot(k *FragmentKey) int {
 	h := fold(k.Src[0]^k.Dst[1]^r.Seed^0x9e3779b97f4a7c15, k.Src[1]^uint64(k.ID)<<32^uint64(k.Zone)<<8^uint64(k.Proto)^0xbf58476d1ce4e5b9)
 	return int(fold(h^uint64(k.Port), r.Seed^0x94d049bb133111eb) % MaxDatagrams)
 }
 
-// Slots appends the slots of a datagram, ordered by offset.
+// Slots appends the slots of a datagram's fragments, ordered by offset.
 func (r *Fragments) Slots(number int, to []uint32) []uint32 {
 	d := &r.records[number]
 	for i := range d.pieces[:d.count] {
@@ -226,15 +231,15 @@ func (r *Fragments) Slots(number int, to []uint32) []uint32 {
 	return to
 }
 
-// Total returns the payload of a complete datagram and of its first fragment, in
-// bytes.
+// Total returns the length of a complete datagram's payload, and the length of the
+// payload in its first fragment, in bytes.
 func (r *Fragments) Total(number int) (total, first uint32) {
 	d := &r.records[number]
 	return d.total, d.pieces[0].to
 }
 
-// Empty removes the slots of a datagram that was given up. The datagram stays until
-// Free, so that its later fragments are recognized.
+// Empty removes the slots of a discarded datagram. The datagram itself stays until
+// Free, so that fragments that arrive later are recognized.
 func (r *Fragments) Empty(number int) { r.records[number].count = 0 }
 
 // Free removes a datagram.
@@ -253,8 +258,8 @@ func (r *Fragments) Free(number int) {
 	r.bySender[d.sender]--
 }
 
-// Expired returns the number of the first expired datagram from number from on, or
-// -1. Complete datagrams do not expire.
+// Expired returns the number of the first expired datagram, searching from number
+// from on, or -1. Complete datagrams do not expire.
 func (r *Fragments) Expired(from int, now uint64) int {
 	for n := from; n < r.fresh; n++ {
 		if d := &r.records[n]; d.used && !d.complete && int64(now-d.sinceNS) > FragmentTimeoutNS {
@@ -264,17 +269,17 @@ func (r *Fragments) Expired(from int, now uint64) int {
 	return -1
 }
 
-// TrackFirst runs the first fragment of a complete datagram through an action, on
-// behalf of the whole datagram. missing is the payload of the other fragments in
-// bytes.
+// TrackFirst runs the first fragment of a complete datagram through a ct action, on
+// behalf of the whole datagram. missing is the number of payload bytes in the other
+// fragments.
 func (tr *Tracker) TrackFirst(b *packet.Batch, i uint8, missing uint32, metas *[packet.BatchSize]Meta, req *Request, now uint64) {
 	tr.missing = missing
 	tr.Process(b, []uint8{i}, metas, req, now)
 	tr.missing = 0
 }
 
-// TrackLater translates the addresses of a later fragment like those of the first
-// fragment, whose Meta is m.
+// TrackLater translates the addresses of a later fragment in the same way as the
+// datagram's first fragment, whose Meta is m.
 func (tr *Tracker) TrackLater(b *packet.Batch, f *packet.Frame, m *Meta) {
 	n := m.Ref.Number
 	if m.State&(SNAT|DNAT) == 0 || n >= uint32(len(tr.conns)) || tr.conns[n].generation() != m.Ref.Generation {

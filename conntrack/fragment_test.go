@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Twin: a map of bytes.
+// slowDatagram is a reference implementation of one datagram: a map of its bytes.
 type slowDatagram struct {
 	bytes map[uint32]bool
 	seen  map[[2]uint32]bool
@@ -77,7 +77,7 @@ func tryFragments(t *testing.T, seed int64) {
 		want := slow[id].add(&fr)
 		n, got := fast.Add(&fr, slot, 1)
 		if got != want {
-			t.Fatalf("%+v: verdict %d, twin %d", fr, got, want)
+			t.Fatalf("%+v: verdict %d, want %d", fr, got, want)
 		}
 		if got == FragmentCompletes {
 			if slots := fast.Slots(n, nil); len(slots) != slow[id].n || slices.Index(slots, slot) < 0 {
@@ -91,7 +91,8 @@ func tryFragments(t *testing.T, seed int64) {
 	}
 }
 
-// Datagrams beyond the limit are refused until the others expire.
+// At the limit of incomplete datagrams a new datagram is refused until older ones
+// expire.
 func TestFragmentLimits(t *testing.T) {
 	var r Fragments
 	refused := 0
@@ -117,10 +118,10 @@ func TestFragmentLimits(t *testing.T) {
 	}
 }
 
-// A port that sends only first fragments leaves room for another port's datagrams,
-// even if its datagrams are given up and their numbers are chosen to be in one chain.
+// A port sends only first fragments, whose datagrams may be discarded and may all
+// have the same hash. Another port can still complete its datagrams.
 func TestFragmentsOfAFlood(t *testing.T) {
-	for _, length := range []uint32{8, 9} { // 9: a second fragment overlaps, so that every datagram is given up
+	for _, length := range []uint32{8, 9} { // 9 bytes: a second fragment overlaps the first, so every datagram is discarded
 		r := Fragments{Seed: 7}
 		var unseeded Fragments
 		flood := func(id uint32) bool {
@@ -162,8 +163,9 @@ func TestFragmentsOfAFlood(t *testing.T) {
 	}
 }
 
-// Many senders that begin datagrams without end finally hold equally many and leave
-// as many free. Another sender gets its datagrams, whatever the records in use.
+// Many senders begin datagrams without end. They finally have equally many, and leave
+// that number of datagrams free. Another sender can then complete its datagrams,
+// whatever records are in use.
 func TestFragmentsOfManySenders(t *testing.T) {
 	const senders = 15
 	r := Fragments{Seed: 7}

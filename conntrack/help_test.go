@@ -19,7 +19,7 @@ import (
 
 const second = 1_000_000_000
 
-// newMemory carves and initializes a table of n records.
+// newMemory allocates and initializes a table of n connection records.
 func newMemory(t testing.TB, n int) Memory {
 	t.Helper()
 	s := Sizes{Connections: n}
@@ -38,7 +38,7 @@ func newMemory(t testing.TB, n int) Memory {
 	return m
 }
 
-// rig sends single frames through a tracker.
+// rig sends single frames through a Tracker.
 type rig struct {
 	t     testing.TB
 	tr    *Tracker
@@ -56,7 +56,7 @@ func newRigOf(t testing.TB, tab *Table) *rig {
 	return &rig{t: t, tr: NewTracker(tab, 7), arena: packettest.NewArena(t, 1<<17), now: 1000 * second}
 }
 
-// put makes a batch that contains only frame.
+// put makes a batch with a single frame.
 func (r *rig) put(frame []byte) {
 	r.t.Helper()
 	r.b.Reset()
@@ -71,21 +71,22 @@ func (r *rig) put(frame []byte) {
 	r.metas[0] = Meta{}
 }
 
-// send runs frame through the action and returns its Meta and the resulting frame.
+// send runs frame through a ct action. It returns the frame's Meta and its bytes
+// after the action.
 func (r *rig) send(frame []byte, req Request) (Meta, []byte) {
 	r.t.Helper()
 	r.put(frame)
 	return r.again(req)
 }
 
-// again runs the current frame through another action.
+// again runs the frame of the last send through another ct action.
 func (r *rig) again(req Request) (Meta, []byte) {
-	r.tr.Forget(^uint32(0)) // the first action may have translated the frame
+	r.tr.Forget(^uint32(0)) // the first action may have changed the frame, so its old look-up is invalid
 	r.tr.Process(&r.b, []uint8{0}, &r.metas, &req, r.now)
 	return r.metas[0], packettest.Bytes(&r.b, &r.b.Frames[0])
 }
 
-// expect fails unless the frame gets this ct_state.
+// expect fails the test unless the frame gets this ct_state.
 func (r *rig) expect(frame []byte, req Request, state uint8) []byte {
 	r.t.Helper()
 	m, out := r.send(frame, req)
@@ -105,7 +106,7 @@ func stateText(s uint8) string {
 	return text
 }
 
-// end parses an address and a port, "10.0.0.1:80" or "[fd00::1]:80".
+// end parses an address and a port such as "10.0.0.1:80" or "[fd00::1]:80".
 func end(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
 // tcpSegment describes a TCP frame.
@@ -175,21 +176,22 @@ func udpFrame(src, dst string, payload int) []byte {
 	return serialize(ethernet(kind), ip, udp, gopacket.Payload(make([]byte, payload)))
 }
 
-// otherFrame returns a frame of a protocol without ports.
+// otherFrame returns a frame of an IP protocol without ports.
 func otherFrame(proto uint8, src, dst string) []byte {
 	ip, _, kind := network(layers.IPProtocol(proto), netip.MustParseAddr(src), netip.MustParseAddr(dst))
 	return serialize(ethernet(kind), ip, gopacket.Payload("payload"))
 }
 
-// icmpFrame returns a query or its answer; kind and code as on the wire.
+// icmpFrame returns an ICMP or ICMPv6 query, or the answer to one. kind and code are
+// the type and code on the wire.
 func icmpFrame(src, dst string, kind, code uint8, id uint16) []byte {
 	body := make([]byte, 40)
 	body[0], body[1] = byte(id>>8), byte(id)
 	return icmpRaw(netip.MustParseAddr(src), netip.MustParseAddr(dst), kind, code, body)
 }
 
-// icmpRaw returns an ICMP message whose header ends with the first four bytes of
-// body.
+// icmpRaw returns an ICMP message. The first four bytes of body are the rest of the
+// ICMP header.
 func icmpRaw(src, dst netip.Addr, kind, code uint8, body []byte) []byte {
 	if src.Is4() {
 		ip, _, eth := network(layers.IPProtocolICMPv4, src, dst)
@@ -203,7 +205,8 @@ func icmpRaw(src, dst netip.Addr, kind, code uint8, body []byte) []byte {
 	return serialize(ethernet(eth), ip, icmp, gopacket.Payload(body))
 }
 
-// check fails unless index, lists, counts and records agree.
+// check fails the test unless the index, lists and counts of a table agree with its
+// records.
 func check(t testing.TB, tab *Table) {
 	t.Helper()
 	if err := inconsistency(tab); err != nil {

@@ -2,35 +2,37 @@
 
 package conntrack
 
-// Quotas. Each connection counts for a holder: the port that received its first
-// frame. A tunnel port carries many senders, so a connection through a tunnel counts
-// for its zone instead. If the table is full, the holder with the most connections
-// loses one, an established one if it has no other. A holder with fewer connections
-// than the others therefore always gets a new one. Its quota is the limit divided by
-// the number of holders with connections, to within an eighth. A holder may fill the
-// whole table as long as no other holder needs a connection.
+// Quotas. Each connection counts for a quota holder: the port that received the
+// connection's first frame. A tunnel port carries the traffic of many senders, so a
+// connection through a tunnel counts for its zone instead. If the table is full, the
+// quota holder with the most connections loses one: an unreplied or closed one if it
+// has any, otherwise an established one. A quota holder with fewer connections than
+// the others can therefore always begin another. A quota is the table's limit divided
+// by the number of quota holders with connections, to within an eighth. A quota
+// holder may fill the whole table as long as no other one needs a connection.
 
 const (
 	// Ports bounds the port numbers.
 	Ports = 1024
-	// Holders is the number of holders: the ports, followed by the zones.
+	// Holders is the number of quota holders: the ports, followed by the zones.
 	Holders = Ports + Zones
-	// unansweredShare bounds the unreplied connections for which a holder may evict
-	// connections of others: 1/unansweredShare of the limit. A holder with more
-	// evicts its own oldest one. An unanswered flood therefore costs the others at
-	// most this part of the table.
+	// unansweredShare limits a flood without answers. A quota holder with more than
+	// 1/unansweredShare of the table's limit in unreplied connections evicts its own
+	// oldest one and not another quota holder's. A flood therefore costs all others
+	// at most this fraction of the table.
 	unansweredShare = 1024
-	// minUnanswered is the lower bound of that number, for small tables.
+	// minUnanswered is the lower bound, for small tables, of the number of unreplied
+	// connections that unansweredShare allows.
 	minUnanswered = 16
 )
 
-// holder is one cache line. The table's lock guards it; control reads the counters
-// without the lock.
+// holder is the state of one quota holder, in one cache line. The table's lock guards
+// it. The control process reads the counters without the lock.
 type holder struct {
 	lists   [lists]list
 	_       uint32
-	evicted uint64 // connections evicted, for others or for the holder itself
-	refused uint64 // connections refused
+	evicted uint64 // number of this quota holder's connections that were evicted
+	refused uint64 // number of this quota holder's connections that were refused
 	_       uint64
 }
 
@@ -40,8 +42,8 @@ type sender struct {
 	tunnel bool
 }
 
-// holder returns the number of the holder for connections that the sender's frames
-// begin in a zone.
+// holder returns the number of the quota holder for connections that this sender
+// begins in a zone.
 func (s sender) holder(zone uint16) uint32 {
 	if s.tunnel {
 		return Ports + uint32(zone)
@@ -49,30 +51,31 @@ func (s sender) holder(zone uint16) uint32 {
 	return uint32(s.port) % Ports
 }
 
-// holderOf returns the holder of connection n.
+// holderOf returns the number of the quota holder of connection n.
 func (t *Table) holderOf(n uint32) uint32 {
 	c := &t.conns[n]
 	return sender{c.port, c.flags&connTunnel != 0}.holder(c.tuples[0].zone())
 }
 
-// Share is a holder's use of a limited resource.
+// Share is the use of a limited resource by one quota holder: a port, or the tunnels'
+// traffic into a zone.
 type Share struct {
-	// Port is the holder. With Tunnel the holder is the traffic of all tunnels into
-	// Zone.
+	// Port is the quota holder. If Tunnel is set, the quota holder is instead the
+	// traffic of all tunnels into Zone.
 	Port   uint32
 	Zone   uint16
 	Tunnel bool
-	// Used is the holder's current use. Guaranteed is the part that the other current
-	// holders cannot evict. Limit is the most it may use if no other holder needs
-	// any.
+	// Used is the present use. Guaranteed is the part that the other present quota
+	// holders cannot evict. Limit is the most that this quota holder may use if no
+	// other needs any.
 	Used, Guaranteed, Limit uint32
-	// Evicted counts the holder's evicted items. Refused counts items refused to the
-	// holder.
+	// Evicted counts the items that this quota holder lost by eviction. Refused
+	// counts the items that it was refused.
 	Evicted, Refused uint64
 }
 
-// Shares calls visit for each holder that has connections, or that had some evicted
-// or refused. Workers continue meanwhile.
+// Shares calls visit for each quota holder that has connections, or whose connections
+// were evicted or refused. Workers continue meanwhile.
 func (m *Memory) Shares(visit func(Share)) {
 	limit := uint32(m.Limit())
 	m.eachHolder(func(i uint32) {
@@ -87,8 +90,8 @@ func (m *Memory) Shares(visit func(Share)) {
 	})
 }
 
-// eachHolder calls visit for all ports, and for the zones in which a tunnel's frame
-// began something.
+// eachHolder calls visit for the number of each port, and of each zone in which a
+// frame from a tunnel has begun a connection.
 func (m *Memory) eachHolder(visit func(i uint32)) {
 	for i := range uint32(Ports) {
 		visit(i)
@@ -109,13 +112,13 @@ func shareOf(i uint32) (s Share) {
 	return s
 }
 
-// count adds by to the number of holder h's connections.
+// count adds by to the number of connections of quota holder h.
 func (t *Table) count(h uint32, by int32) {
 	t.head.ranking.set(t.ranks, h, t.ranks[h].count+uint32(by))
 }
 
-// evictFor ends a connection so that holder h can have another. It reports false if
-// no connection may be evicted.
+// evictFor ends a connection so that quota holder h can begin another. It reports
+// false if no connection may be evicted.
 func (t *Table) evictFor(h uint32) bool {
 	heavy := t.head.ranking.holderToEvict(t.ranks, h)
 	if heavy == none {
@@ -132,8 +135,8 @@ func (t *Table) evictFor(h uint32) bool {
 // pays with its own ones at a limit.
 func mostUnanswered(limit uint32) uint32 { return max(limit/unansweredShare, minUnanswered) }
 
-// evictOf ends the oldest connection in a list of a holder. It reports false if the
-// list is empty.
+// evictOf ends the oldest connection in one of the lists of quota holder h. It
+// reports false if the list is empty.
 func (t *Table) evictOf(h uint32, kind uint8) bool {
 	l := &t.holders[h].lists[kind%lists]
 	if l.first == 0 {

@@ -13,11 +13,11 @@ import (
 	"weft/packet"
 )
 
-// from sets the input port of the next frames.
+// from sets the input port of the frames that follow.
 func (r *rig) from(port uint32) *rig { r.port = port; return r }
 
 // begin begins connection i from address 10.port.x.y in a zone, and answers it if
-// answered is set. It returns the reason if the connection was refused.
+// answered is set. It returns the drop reason if the connection was refused.
 func (r *rig) begin(i int, zone uint16, answered bool) packet.DropReason {
 	r.t.Helper()
 	in := commit
@@ -37,9 +37,10 @@ func (r *rig) begin(i int, zone uint16, answered bool) packet.DropReason {
 // lives returns the number of live connections of a port.
 func (r *rig) lives(port uint32) int { return int(r.tr.ranks[port].count) }
 
-// Two ports fill the table with answered connections. A third port still gets a
-// hundred connections and keeps them while the two go on: in its own zone, in their
-// zone, and through a tunnel.
+// Two ports fill the table with answered connections. A third port can still begin a
+// hundred connections, and keeps them while the two ports go on. The third port's
+// connections are in its own zone, in the zone of the two ports, or come through a
+// tunnel.
 func TestOthersGetConnectionsInAFullTable(t *testing.T) {
 	for _, zone := range []uint16{0, 9} {
 		r := newRig(t, 1024)
@@ -69,7 +70,7 @@ func TestOthersGetConnectionsInAFullTable(t *testing.T) {
 	}
 }
 
-// A flood without answers evicts few connections of others, and hardly any
+// A flood without answers evicts few connections of other ports, and hardly any
 // established one.
 func TestFloodTakesNoEstablished(t *testing.T) {
 	r := newRig(t, 1024)
@@ -85,14 +86,15 @@ func TestFloodTakesNoEstablished(t *testing.T) {
 	if n := r.lives(1); n != 1024-minUnanswered {
 		t.Errorf("%d of 1024 answered connections left", n)
 	}
-	// The flood's sender does not evict its own established connections either: its
-	// new one is refused.
+	// The port that sends the flood does not evict its own established connections.
+	// Its new connection is refused.
 	if why := r.from(1).begin(5000, 0, false); why != packet.DropConnLimit {
 		t.Errorf("drop reason %v, want the connection refused by the limit", why)
 	}
 }
 
-// If one port has several zones, the flooded zone loses connections.
+// If one port serves several zones, a flood in one zone evicts only connections of
+// the flooded zone.
 func TestFloodedZoneOfAPortPays(t *testing.T) {
 	r := newRig(t, 64)
 	for i := range 5 {
@@ -107,8 +109,8 @@ func TestFloodedZoneOfAPortPays(t *testing.T) {
 	}
 }
 
-// A connection through a tunnel counts for its zone: a flood in one zone does not
-// evict the other zone's, although both share the tunnel port.
+// A connection through a tunnel counts for its zone. A flood in one zone does not
+// evict connections of another zone, although both zones share the tunnel port.
 func TestTunnelledZonesAreToldApart(t *testing.T) {
 	r := newRig(t, 512)
 	tunnelled := func(i int, zone uint16, back bool) packet.DropReason {
@@ -142,8 +144,9 @@ func TestTunnelledZonesAreToldApart(t *testing.T) {
 	}
 }
 
-// Counts and lists agree with the records after random operations, after an engine
-// was killed in the middle, and after saving and loading.
+// The counts and lists of quota holders agree with the records after random
+// operations, after an engine was killed in the middle of one, and after saving and
+// loading.
 func TestHoldersTwin(t *testing.T) {
 	for seed := range int64(10) {
 		rng := rand.New(rand.NewSource(seed))
@@ -188,8 +191,8 @@ func counted(all []rank) (counts []uint32) {
 	return counts[:16]
 }
 
-// Several workers, whose ports flood the table, run at once. Another port that needs
-// few connections gets them, and the table stays consistent.
+// Several workers run at once, and their ports flood the table. Another port, which
+// needs few connections, can begin them, and the table stays consistent.
 func TestHoldersTogether(t *testing.T) {
 	const records, workers = 1024, 4
 	tab := Open(newMemory(t, records), workers)
@@ -233,7 +236,8 @@ func TestHoldersTogether(t *testing.T) {
 	}
 }
 
-// attack does the same as begin with prepared frames, and never fails the test.
+// attack begins a connection with prepared frames. Unlike begin, it never fails the
+// test.
 func (r *rig) attack(i int, answered bool) packet.DropReason {
 	in := commit
 	src := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(r.port), byte(i >> 8), byte(i)}), 1000).String()

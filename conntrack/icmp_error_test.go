@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// datagramOf returns the part of frame that an ICMP error carries: its IP header and
-// n more bytes at most.
+// datagramOf returns the part of frame that an ICMP error carries: the IP header and
+// at most n more bytes.
 func datagramOf(frame []byte, n int) []byte {
 	header := packet.IPv4Len
 	if frame[12] == 0x86 {
@@ -21,13 +21,13 @@ func datagramOf(frame []byte, n int) []byte {
 	return frame[14:min(len(frame), 14+header+n)]
 }
 
-// errorFrame returns an ICMP error from src to dst about frame.
+// errorFrame returns an ICMP error from src to dst about the datagram in frame.
 func errorFrame(src, dst netip.Addr, kind, code uint8, frame []byte, n int) []byte {
 	return icmpRaw(src, dst, kind, code, append(make([]byte, 4), datagramOf(frame, n)...))
 }
 
-// An ICMP error is related to the connection of the datagram inside it, in the
-// opposite direction. Without a connection it is invalid.
+// An ICMP error is related to the connection of the datagram that it carries, in the
+// opposite direction. If there is no such connection, the error is invalid.
 func TestICMPErrors(t *testing.T) {
 	for _, v := range []struct {
 		guest, server, router string
@@ -56,8 +56,8 @@ func TestICMPErrors(t *testing.T) {
 	}
 }
 
-// FuzzICMPErrorNAT translates errors about translated connections. The result must
-// equal an error made from the translated datagram.
+// FuzzICMPErrorNAT translates ICMP errors about datagrams of translated connections.
+// The result must equal the error made from the translated datagram.
 func FuzzICMPErrorNAT(f *testing.F) {
 	for seed := range int64(40) {
 		f.Add(seed, uint8(seed), uint8(8+seed))
@@ -98,10 +98,10 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 		}
 		return udpFrame(a, b, payload)
 	}
-	if n2 := random(n); true { // translated address, with a port if the protocol has ports
+	if n2 := random(n); true { // address that NAT chooses, with a port if the protocol has ports
 		r := newRig(t, 64)
 		req := natTo(NATSrc, n, n, end(n2).Port(), end(n2).Port())
-		far, near := [2]string{n2, b}, [2]string{a, b} // source and destination after and before the translation
+		far, near := [2]string{n2, b}, [2]string{a, b} // source and destination of the datagram after and before NAT
 		if dst {
 			req.NAT.Kind = NATDst
 			far, near = [2]string{a, n2}, [2]string{a, b}
@@ -116,7 +116,7 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 		if tcp && size == 17 {
 			size = 16 // half a checksum cannot be updated
 		}
-		if !reply { // error about a datagram of the guest, sent to the guest
+		if !reply { // an ICMP error about the guest's datagram, on its way to the guest
 			from := netip.MustParseAddr(router)
 			got := errorFrame(from, end(far[0]).Addr(), kind, 1, frame(far[0], far[1], false), size)
 			outer := from
@@ -128,7 +128,8 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 			sameError(t, r.expect(got, bare, state), want)
 			return
 		}
-		// Error about an answer as the guest received it, sent to the server.
+		// An ICMP error about the server's answer, which the guest has received, is
+		// on its way to the server.
 		r.send(frame(far[1], far[0], true), bare)
 		state := uint8(Tracked | Related | SNAT)
 		if dst {
@@ -140,8 +141,9 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 	}
 }
 
-// sameError compares two errors. It accepts 0xffff for a TCP or ICMP checksum of 0:
-// updating and summing give different ones of these two equal values.
+// sameError compares two ICMP errors. It treats a TCP or ICMP checksum of 0xffff as
+// equal to 0: updating a checksum and computing it anew may give different ones of
+// these two equivalent values.
 func sameError(t *testing.T, got, want []byte) {
 	t.Helper()
 	if string(got) == string(want) {

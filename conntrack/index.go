@@ -6,9 +6,9 @@ import "math/bits"
 
 // The index finds connections by hash. A bucket is one cache line: two words hold the
 // signatures of its entries, which are compared at once, and eight numbers name the
-// connections. An entry whose bucket is full goes to the next bucket, and every
-// bucket that it passed counts it. A search ends at the first bucket that no entry
-// has passed. Entries never move.
+// connections. If a bucket is full, an entry goes into the next bucket with a free
+// slot, and each full bucket on the way counts the entries that passed it. A search
+// ends at the first bucket that no entry has passed. Entries never move.
 //
 // The buckets have four slots for each connection. A connection takes one entry for
 // both directions, or two if it is translated, so at least half of the slots stay
@@ -19,11 +19,12 @@ const slots = 8
 type bucket struct {
 	signatures [slots / 4]uint64 // 16 bits for each slot; 0: free
 	numbers    [slots]uint32
-	passed     uint32 // number of entries whose search begins at or before this bucket and that lie behind it
+	passed     uint32 // number of entries that were inserted in a later bucket because this one was full
 	_          [12]byte
 }
 
-// maxBuckets bounds a search. An entry that finds no free slot within it is refused.
+// maxBuckets is the largest number of buckets in a search. If an entry finds no free
+// slot in them, its connection is refused.
 const maxBuckets = 64
 
 // none is the number that means no connection.
@@ -31,8 +32,8 @@ const none = ^uint32(0)
 
 func signature(hash uint64) uint64 { return hash>>48 | 1 }
 
-// candidates marks the slots that have the signature, by bit 15 of each 16 bits. The
-// lowest mark of each word is exact; a higher mark may be wrong.
+// candidates marks the slots of a word that have the signature, in bit 15 of each 16
+// bits. The lowest mark of a word is always right. A higher mark may be wrong.
 func (b *bucket) candidates(signature uint64) (lo, hi uint64) {
 	return b.marks(0, signature), b.marks(1, signature)
 }
@@ -44,7 +45,7 @@ func (b *bucket) marks(word int, signature uint64) uint64 {
 	return (x - ones) &^ x & tops
 }
 
-// firstSlot returns the lowest marked slot.
+// firstSlot returns the number of the lowest marked slot.
 func firstSlot(lo, hi uint64) uint32 {
 	if lo != 0 {
 		return uint32(bits.TrailingZeros64(lo)) / 16
@@ -60,8 +61,8 @@ func dropFirst(lo, hi uint64) (uint64, uint64) {
 	return 0, hi & (hi - 1)
 }
 
-// find returns the live connection with p's tuple and the direction in which it has
-// that tuple, or none. The connection may be expired.
+// find returns the live connection that has p's tuple, and the direction of that
+// tuple, or none. The connection may have expired.
 func (t *Table) find(p *probe) (number uint32, dir uint8) {
 	sig := signature(p.hash)
 	at := uint32(p.hash) & t.wrap
@@ -81,7 +82,8 @@ func (t *Table) find(p *probe) (number uint32, dir uint8) {
 	return none, 0
 }
 
-// is reports whether connection n lives and has p's tuple, and in which direction.
+// is reports whether connection n lives and has p's tuple, and in which direction it
+// has the tuple.
 func (t *Table) is(n uint32, p *probe) (dir uint8, ok bool) {
 	c := &t.conns[n]
 	if c.meta.Load()&1 == 0 {
@@ -96,8 +98,8 @@ func (t *Table) is(n uint32, p *probe) (dir uint8, ok bool) {
 	return 0, false
 }
 
-// insert adds an entry. It reports false if no slot is free. The caller holds the
-// table's lock.
+// insert adds an entry to the index. It reports false if the search finds no free
+// slot. The caller holds the table's lock.
 func (t *Table) insert(hash uint64, n uint32) bool {
 	home := uint32(hash)
 	for i := range uint32(maxBuckets) {
@@ -117,8 +119,8 @@ func (t *Table) insert(hash uint64, n uint32) bool {
 	return false
 }
 
-// remove deletes the entry of this hash and connection, if there is one. The caller
-// holds the table's lock.
+// remove deletes the index entry with this hash and connection, if it exists. The
+// caller holds the table's lock.
 func (t *Table) remove(hash uint64, n uint32) {
 	home := uint32(hash)
 	for i := range uint32(maxBuckets) {

@@ -29,8 +29,8 @@ func same(t *testing.T, got, want []byte) {
 	}
 }
 
-// Source translation in both directions gives exactly the frames made with the
-// translated addresses, checksums included.
+// Source translation, in both directions and with every protocol, gives exactly the
+// frames made with the translated addresses, checksums included.
 func TestSNAT(t *testing.T) {
 	for _, v := range []struct{ guest, server, outside, lo string }{
 		{guest, server, "192.0.2.1:1000", "192.0.2.1"},
@@ -44,10 +44,10 @@ func TestSNAT(t *testing.T) {
 		same(t, out, udpFrame(v.server, v.guest, 21))
 		out = r.expect(udpFrame(v.guest, v.server, 33), req, Tracked|Established|SNAT)
 		same(t, out, udpFrame(v.outside, v.server, 33))
-		// An action without nat leaves the frame unchanged.
+		// A ct action without nat leaves the frame unchanged.
 		out = r.expect(udpFrame(v.guest, v.server, 33), look, Tracked|Established)
 		same(t, out, udpFrame(v.guest, v.server, 33))
-		// A second action does not translate the frame again.
+		// A second ct action does not translate the frame again.
 		r.send(udpFrame(v.server, v.outside, 21), bare)
 		_, out = r.again(req)
 		same(t, out, udpFrame(v.server, v.guest, 21))
@@ -72,8 +72,9 @@ func TestDNAT(t *testing.T) {
 	}
 }
 
-// Two guests use the same port behind one address. The second gets another port (for
-// ICMP another identifier), and each gets its own answers.
+// Two guests behind one address use the same port. NAT gives the second guest another
+// port (with ICMP another identifier), and each guest gets the answers to its own
+// frames.
 func TestNATCollision(t *testing.T) {
 	r := newRig(t, 256)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1")
@@ -106,8 +107,8 @@ func TestNATCollision(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// The ports of many guests with one source port behind one address spread over the
-// range, so that a search is short.
+// Many guests behind one address use the same source port. Their translated ports
+// spread over the range, so that each search is short.
 func TestNATSpreads(t *testing.T) {
 	r := newRig(t, 4096)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1")
@@ -118,7 +119,8 @@ func TestNATSpreads(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// NAT uses only the range of ports, and refuses a connection if the range is used up.
+// NAT uses only ports of the given range. It refuses a connection if all ports of the
+// range are in use.
 func TestNATPortRange(t *testing.T) {
 	for _, flag := range []string{"", "random", "hash"} {
 		r := newRig(t, 256)
@@ -143,7 +145,8 @@ func TestNATPortRange(t *testing.T) {
 	}
 }
 
-// With persistent the address depends only on the guest, in every table.
+// With persistent, the translated address depends only on the guest's address, in
+// every table.
 func TestNATPersistent(t *testing.T) {
 	req := natTo(NATSrc, "192.0.2.0", "192.0.2.255")
 	req.NAT.Persistent = true
@@ -167,7 +170,8 @@ func TestNATPersistent(t *testing.T) {
 	}
 }
 
-// nat(src=0.0.0.0) changes only the port, and only if the tuple is in use.
+// The action nat(src=0.0.0.0) keeps the source address. It changes the port only if
+// another connection has the same tuple.
 func TestNATOfCollisionAlone(t *testing.T) {
 	r := newRig(t, 64)
 	dnat := natTo(NATDst, "10.0.1.1", "10.0.1.1", 80, 80)
@@ -190,8 +194,8 @@ func TestNATOfCollisionAlone(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// A block of ports in use does not keep a connection from the free ports elsewhere in
-// the range.
+// If a block of adjacent ports is in use, NAT still finds the free ports in the rest
+// of the range.
 func TestPortsBesideABlock(t *testing.T) {
 	r := newRig(t, 1<<14)
 	req := commit

@@ -2,65 +2,69 @@
 
 package conntrack
 
-// Bounding the search for a free translation. The search runs under the table's lock
-// and takes long if most translations are in use. Three bounds apply. The queue that
-// sent the frame is charged for the tries beyond the first few (NATTries,
-// datapath/fair.go). A worker spends only a part of its time on searches. If no
-// translation is free, a holder loses a connection: the holder whose connections use most
-// of the tried translations. No holder loses one if the holder of the new connection
-// uses about as many itself.
+// Limits of the search for a free translation. The search runs under the table's
+// lock, and takes long if most translations are in use. Three limits apply:
+//
+//   - The queue that sent the frame is charged for the tries beyond the first few
+//     (NATTries, datapath/fair.go).
+//   - A worker spends only a part of its time on searches.
+//   - If no translation is free, one connection of another quota holder (holder.go) is
+//     evicted: of the one whose connections use most of the tried translations. Nothing
+//     is evicted if the quota holder of the new connection uses about as many itself.
 
 const (
-	// freeNATTries is the number of tries of a frame that are not charged.
+	// freeNATTries is the number of tries of each search that cost the sending queue
+	// nothing.
 	freeNATTries = 16
-	// NATTryNS is the approximate cost of a further try in ns
+	// NATTryNS is the approximate time of one try in nanoseconds
 	// (BenchmarkNATExhausted).
 	NATTryNS = 60
-	// A worker spends at most 1/natTimeShare of its time on charged tries. If it owes
-	// more than maxNATDebtNS, a frame gets only the free tries.
+	// natTimeShare limits a worker to 1/natTimeShare of its time for charged tries.
+	// Charged tries add to the worker's debt, and passing time reduces the debt. If
+	// the debt exceeds maxNATDebtNS, a search gets only freeNATTries.
 	natTimeShare = 16
 	maxNATDebtNS = 1_000_000
-	// natHolders bounds the holders whose translations one search counts. The search
-	// does not count tries that meet further holders.
+	// natHolders is the largest number of quota holders whose translations one search
+	// counts. The search ignores the connections of further quota holders.
 	natHolders = 8
 )
 
-// natSearch is the search for the current frame, and the time debt of all searches of
-// a worker.
+// natSearch is the search for the present frame's translation, and the time debt of
+// all searches of a worker.
 type natSearch struct {
 	tries, most int    // number of tries made, and their limit
-	asker       uint32 // holder of the new connection
-	own         int    // number of tries that met the asker's own connections
+	holder      uint32 // quota holder of the new connection
+	own         int    // number of tried translations used by the new connection's own quota holder
 	count       int    // number of used entries in holders
 	holders     [natHolders]natHolder
 	debtNS      uint64
-	paidNS      uint64 // time of the last payment of the debt
-	charged     uint64 // number of charged tries since the start
+	paidNS      uint64 // time at which debtNS was last reduced
+	charged     uint64 // number of charged tries since the worker started
 }
 
-// natHolder counts the tried translations that are in use by connections of one holder
-// (holder.go).
+// natHolder counts how many of the tried translations connections of one quota holder
+// (holder.go) use.
 type natHolder struct {
 	holder  uint32
-	met     int    // number of tried translations that its connections use
-	number  uint32 // the connection to evict: one of the holder's, not an established one if possible
+	met     int    // number of tried translations that this quota holder's connections use
+	number  uint32 // connection to evict: an unreplied one if the search has found any
 	replied bool   // the connection to evict is established
 	reply   probe  // reply tuple of the connection to evict
 }
 
-// NATTries returns the number of charged tries that the worker's frames have made.
+// NATTries returns the number of charged tries of this worker since its start.
 func (tr *Tracker) NATTries() uint64 { return tr.search.charged }
 
-func (s *natSearch) begin(asker uint32, now uint64) {
+func (s *natSearch) begin(holder uint32, now uint64) {
 	s.debtNS -= min(s.debtNS, (now-min(s.paidNS, now))/natTimeShare)
-	s.paidNS, s.asker = now, asker
+	s.paidNS, s.holder = now, holder
 	s.tries, s.own, s.count = 0, 0, 0
 	if s.most = maxNATAddresses * (maxNATPorts + 1); s.debtNS > maxNATDebtNS {
 		s.most = freeNATTries
 	}
 }
 
-// over reports whether the search has used up its tries.
+// over reports whether the search has reached its limit of tries.
 func (s *natSearch) over() bool { return s.tries >= s.most }
 
 // end charges the tries of the search.
@@ -71,10 +75,10 @@ func (s *natSearch) end() {
 	}
 }
 
-// met notes that a tried translation belongs to connection n.
+// met counts a tried translation that connection n already uses.
 func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	h, replied := t.holderOf(n), t.conns[n].list == listEstablished
-	if h == s.asker {
+	if h == s.holder {
 		s.own++
 		return
 	}
@@ -92,9 +96,9 @@ func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	}
 }
 
-// heaviestOther returns the holder whose connections use most of the tried
-// translations. It returns nil unless that holder uses at least two more than the holder
-// of the new connection.
+// heaviestOther returns the quota holder whose connections use most of the tried
+// translations. It returns nil unless this quota holder uses at least two more than
+// the quota holder of the new connection.
 func (s *natSearch) heaviestOther() *natHolder {
 	var heaviest *natHolder
 	for i := range s.holders[:s.count] {
@@ -108,9 +112,9 @@ func (s *natSearch) heaviestOther() *natHolder {
 	return heaviest
 }
 
-// evictForTranslation evicts a connection of the holder that heaviestOther returns, and
-// returns the connection's reply tuple. ok is false if there is no such holder.
-// The caller holds the table's lock.
+// evictForTranslation evicts a connection of the quota holder that heaviestOther
+// returns, and returns the reply tuple of that connection. ok is false if
+// heaviestOther returns nil. The caller holds the table's lock.
 func (tr *Tracker) evictForTranslation() (reply probe, ok bool) {
 	x := tr.search.heaviestOther()
 	if x == nil {

@@ -11,24 +11,25 @@ import (
 	"weft/internal/shm"
 )
 
-// Populating pages ahead of a growing table. The first touch of a page costs the
-// worker a fault of some microseconds, and more if the kernel must reclaim memory
-// first. A goroutine beside the workers therefore populates the pages of the next
-// records. It populates those of the index once most of them will be used, and the
-// arrays of peers and addresses if the newest connection uses them. The worker that
-// sweeps wakes it up.
+// This file populates the pages of a growing table before workers need them. The
+// first access to a page costs a worker a page fault of some microseconds, and more
+// if the kernel must reclaim memory first. A goroutine beside the workers therefore
+// populates the pages of the next records. It populates the index once most of the
+// index's pages will be used. It populates the arrays of peers and addresses if the
+// newest connection uses them. The worker that sweeps wakes the goroutine up.
 
 const (
-	// pagesAhead bounds the records that are populated ahead: 5 MB, and 2 MB each of
-	// peers and addresses.
+	// pagesAhead is the largest number of records populated ahead: 5 MB of records,
+	// and 2 MB each of peers and of addresses.
 	pagesAhead = 1 << 16
-	// bucketsAPage is the smallest number of buckets in a page.
+	// bucketsAPage is the number of index buckets in a page of 4 KiB, the smallest
+	// page.
 	bucketsAPage = 4096 / 64
 )
 
-// pages is the progress of the goroutine that populates pages.
+// pages is the state of the goroutine that populates pages.
 type pages struct {
-	event   int // eventfd, written by the worker that sweeps; -1: there is no goroutine
+	event   int // eventfd that wakes the goroutine up; -1: no goroutine runs
 	records atomic.Uint32
 	asked   atomic.Bool
 	closing atomic.Bool
@@ -36,7 +37,7 @@ type pages struct {
 }
 
 // StartPopulating starts a goroutine that populates pages until StopPopulating.
-// Without it a page is populated at its first use.
+// Without the goroutine the kernel populates a page at its first use.
 func (t *Table) StartPopulating() error {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
@@ -47,7 +48,8 @@ func (t *Table) StartPopulating() error {
 	return nil
 }
 
-// StopPopulating ends the goroutine. No worker may sweep any more.
+// StopPopulating ends the goroutine that populates pages. No worker may sweep any
+// more.
 func (t *Table) StopPopulating() {
 	if p := &t.pages; p.event >= 0 {
 		p.closing.Store(true)
@@ -64,16 +66,16 @@ func (p *pages) wake() {
 	unix.Write(p.event, one[:])
 }
 
-// requestPages wakes the goroutine up if the next records may soon lack pages.
-// Nothing is populated until there is a connection for every eighth page of the
-// index.
+// requestPages wakes the populating goroutine up if the next records may soon have no
+// pages. A table with few connections, fewer than one for every eighth page of the
+// index, is not populated ahead.
 func (t *Table) requestPages() {
 	p, fresh := &t.pages, t.head.fresh
 	if fresh+min(fresh, pagesAhead/2) <= p.records.Load() || fresh < uint32(len(t.buckets)/bucketsAPage/8) ||
 		p.records.Load() == uint32(len(t.conns)) || p.event < 0 || p.asked.Load() {
 		return
 	}
-	p.asked.Store(true) // set before the write: populate clears it after its read
+	p.asked.Store(true) // stored before the wake-up, because populate clears it after reading the event
 	p.wake()
 }
 

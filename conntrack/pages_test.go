@@ -13,7 +13,7 @@ import (
 	"weft/internal/shm"
 )
 
-// taken returns the resident memory of a region in bytes.
+// taken returns the resident memory of a shared region in bytes.
 func taken(t *testing.T, r *shm.Region) int {
 	t.Helper()
 	var st unix.Stat_t
@@ -23,8 +23,8 @@ func taken(t *testing.T, r *shm.Region) int {
 	return int(st.Blocks) * 512
 }
 
-// A full table takes the memory that the comment of DefaultConnections states: a
-// connection takes memory only for the parts it has.
+// A full table uses the amount of memory that the comment of DefaultConnections
+// gives. A connection uses memory only for the parts that it has.
 func TestMemoryAConnection(t *testing.T) {
 	const n = 1 << 12
 	labels := commit
@@ -56,7 +56,7 @@ func TestMemoryAConnection(t *testing.T) {
 		m := CarveMemory(&shm.Layout{Mem: region.Bytes()}, Sizes{Connections: n})
 		Init(m, 42)
 		r := newRigOf(t, Open(m, 1))
-		read := func() { // reading takes no more memory
+		read := func() { // reading the table populates no pages
 			check(t, r.tr.Table)
 			if err := m.Save(io.Discard, "", r.now); err != nil {
 				t.Fatal(err)
@@ -76,8 +76,8 @@ func TestMemoryAConnection(t *testing.T) {
 	}
 }
 
-// The pages of the next connections are populated before they are needed. An unused
-// table takes no pages.
+// The pages of the next connections are populated before a worker needs them. A table
+// without connections uses no pages.
 func TestPagesAhead(t *testing.T) {
 	const n = 1 << 14
 	s := Sizes{Connections: n}

@@ -18,22 +18,24 @@ const (
 	DNAT        = 0x80
 )
 
-// Request is the arguments of a ct action.
+// Request holds the arguments of a ct action.
 type Request struct {
 	Zone   uint16
 	Commit bool
 	Force  bool
-	// With Commit, mark and label become old &^ mask | value.
+	// Mark and Label are values under a mask, which Commit sets: old &^ mask | value.
 	Mark, MarkMask   uint32
 	Label, LabelMask [2]uint64
 	NAT              NAT
-	ALG              ALG // with Commit: the gateway of new connections
-	// Tunnelled has a bit for each frame of the batch that came through a tunnel.
+	ALG              ALG // gateway of new connections; needs Commit
+	// Tunnelled has one bit for each frame of the batch, set if the frame came
+	// through a tunnel.
 	Tunnelled uint32
 }
 
 // Meta is the tracker's result for a frame: the ct_* fields. The zero Meta means
-// untracked. If the same frame is tracked again, its Meta saves the second look-up.
+// untracked. If a ct action tracks the same frame again, the frame's Meta makes a
+// second look-up unnecessary.
 type Meta struct {
 	State uint8 // ct_state
 	Dir   uint8 // 1: the frame has the reply direction
@@ -42,8 +44,8 @@ type Meta struct {
 	Zone  uint16
 	Mark  uint32
 	Label [2]uint64
-	Ref   Ref   // the connection; zero if the frame has none
-	Orig  Tuple // original direction of the connection; without a connection the frame's own tuple
+	Ref   Ref   // connection of the frame; zero if it has none
+	Orig  Tuple // original tuple of the connection; without a connection the frame's own tuple
 }
 
 // Tracker is one worker's access to the table.
@@ -51,18 +53,18 @@ type Tracker struct {
 	*Table
 	sought
 	rng     uint64
-	missing uint32 // payload bytes in other fragments than the current frame
+	missing uint32 // number of payload bytes in the datagram's other fragments
 	from    sender // sender of the current frame
 	search  natSearch
 	order   [packet.BatchSize]uint8
 }
 
-// NewTracker makes a tracker for one worker. seed must be random.
+// NewTracker makes a Tracker for one worker. seed must be random.
 func NewTracker(t *Table, seed uint64) *Tracker { return &Tracker{Table: t, rng: seed | 1} }
 
 // Process runs frames of the batch, in order, through a ct action and sets the Meta
-// of each. NAT rewrites the frames. now is CLOCK_MONOTONIC in ns. The parser must
-// have set the offsets of the frames as they are now.
+// of each frame. NAT rewrites the frames. now is CLOCK_MONOTONIC in nanoseconds. The
+// header offsets in each frame must be up to date.
 func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.BatchSize]Meta, req *Request, now uint64) {
 	unknown := tr.order[:0]
 	for _, i := range frames {
@@ -86,7 +88,7 @@ func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.Batch
 	}
 }
 
-// track runs one frame, which seek has looked up, through the action.
+// track runs one frame through the ct action. seek has already looked the frame up.
 func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint64) {
 	t, f, p := tr.Table, &b.Frames[i], &tr.probes[i]
 	if m.State&Tracked != 0 && m.Zone == req.Zone && m.Ref.Generation != 0 && tr.trackAgain(b, f, p, m, req, now) {
@@ -98,7 +100,7 @@ func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint
 	}
 	n, dir := tr.numbers[i], tr.dirs[i]
 	if n == none && tr.created != t.head.counters.Created && (!req.Commit || p.kind != kindFlow || !tr.beginsIfUnknown(b, f, p)) {
-		n, dir = t.find(p) // an earlier frame of the batch may have begun it
+		n, dir = t.find(p) // an earlier frame of the batch may have created the connection
 	}
 	for range maxRestarts {
 		if n == none && tr.unknown(b, f, p, m, req, now) {
@@ -112,25 +114,27 @@ func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint
 	tr.unknown(b, f, p, m, req, now)
 }
 
-// beginsIfUnknown reports whether the frame begins a connection if it has none.
-// create then looks the connection up anyway.
+// beginsIfUnknown reports whether the frame would begin a connection if it has none.
+// In this case another look-up is unnecessary, because create looks the connection up
+// anyway.
 func (tr *Tracker) beginsIfUnknown(b *packet.Batch, f *packet.Frame, p *probe) bool {
 	var g newConn
 	return tr.head.expecting.Load() == 0 && tr.begin(b, f, p.proto(), &g)
 }
 
-// begin makes m the Meta of a frame without a connection.
+// begin sets m to the Meta of a frame that has no connection.
 func (m *Meta) begin(zone uint16) {
 	*m = Meta{}
 	m.State, m.Zone = Tracked|Invalid, zone
 }
 
-// maxRestarts bounds how often a frame is looked up again because its connection
-// ended meanwhile. The frame then counts as one without a connection.
+// maxRestarts is the number of times that a frame is looked up again because its
+// connection ended meanwhile. After that the frame counts as a frame without a
+// connection.
 const maxRestarts = 4
 
-// follow tracks a frame of connection n. It reports false if that connection has
-// ended, so that the frame belongs to another connection or to none.
+// follow tracks a frame of connection n. It reports false if connection n has ended.
+// The frame then belongs to another connection, or to none.
 func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, dir uint8, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	c := &t.conns[n]
@@ -173,8 +177,9 @@ func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 	return tr.apply(b, f, p, n, g, m, req, now)
 }
 
-// apply finishes a frame of connection n: it sets mark and label, the original tuple
-// and the translation. It reports false if the connection has changed meanwhile.
+// apply completes the action on a frame of connection n: it sets the mark and the
+// label, the original tuple, and the translation. It reports false if the connection
+// has changed meanwhile.
 func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	if req.Commit && req.MarkMask|uint32(req.LabelMask[0]|req.LabelMask[0]>>32|req.LabelMask[1]|req.LabelMask[1]>>32) != 0 &&
@@ -207,8 +212,9 @@ func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32
 	return true
 }
 
-// originOfParent sets the original tuple of a related connection's frame to the
-// parent's, as long as the parent lives.
+// originOfParent sets the original tuple in the Meta of a related connection's frame
+// to the original tuple of the announcing connection, as long as that connection
+// lives.
 func (t *Table) originOfParent(parent Ref, m *Meta) {
 	var up view
 	if t.readBorn(parent, &up) {
@@ -216,8 +222,9 @@ func (t *Table) originOfParent(parent Ref, m *Meta) {
 	}
 }
 
-// setMark changes mark and label of connection n as req demands. It returns the new
-// generation: g if nothing changed, 0 if the connection no longer has generation g.
+// setMark changes the mark and label of connection n as req demands. It returns the
+// connection's new generation: g if nothing has changed, 0 if the connection no
+// longer has generation g.
 func (t *Table) setMark(n, g uint32, req *Request) uint32 {
 	c := &t.conns[n]
 	if !t.lockConn(c, g) {
@@ -250,9 +257,9 @@ func merge(mark uint32, label [2]uint64, req *Request) (uint32, [2]uint64) {
 	return mark, label
 }
 
-// trackAgain tracks a frame that was tracked in the same zone before and that may be
-// translated by now. m names the frame's connection. trackAgain reports false if the
-// frame now belongs, or must belong, to another connection.
+// trackAgain tracks a frame that was already tracked in the same zone, and perhaps
+// translated since. m names the frame's connection. trackAgain reports false if the
+// frame belongs, or must belong, to another connection now.
 func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	n := m.Ref.Number
@@ -268,10 +275,10 @@ func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Met
 	return tr.apply(b, f, p, n, m.Ref.Generation, m, req, now)
 }
 
-// carries reports whether a frame that was tracked with result m still has a tuple of
-// connection n in direction m.Dir. This is the translated tuple if m says that the frame
-// was translated, and the untranslated tuple otherwise. The frame has another tuple
-// after an action has set an address or a port.
+// carries reports whether a frame that was tracked with result m still has the tuple
+// of connection n in direction m.Dir: the translated tuple if m says that the frame
+// was translated, otherwise the untranslated one. If an action has set an address or
+// a port since, the frame has another tuple.
 func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 	if m.State&(SNAT|DNAT) == 0 {
 		dir, ok := t.is(n, p)
@@ -281,8 +288,8 @@ func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 	return p.tuple(&p.long) == t.conns[n].tuples[1-m.Dir&1].tuple(&long).Reverse()
 }
 
-// unknown tracks a frame without a connection. It reports false if another worker has
-// just created the connection.
+// unknown tracks a frame that has no connection. It reports false if another worker
+// has just created the connection.
 func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
 	m.begin(req.Zone)
 	if p.kind != kindFlow {
@@ -325,8 +332,8 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 	return tr.apply(b, f, p, ref.Number, ref.Generation, m, req, now)
 }
 
-// begin fills g for a connection that begins with f. It reports false if f cannot
-// begin one.
+// begin sets g to the state of a connection that begins with frame f. It reports
+// false if f cannot begin a connection.
 func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *newConn) bool {
 	switch {
 	case proto == packet.ProtoTCP && f.L4 != 0:
@@ -350,8 +357,8 @@ func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *newCo
 }
 
 // update updates the state of connection n for a frame with tuple p, and returns the
-// connection's new generation. Fields that it reads without the lock are valid only
-// if the connection still has generation g at the write.
+// connection's new generation. Some fields are read without the lock. They are valid
+// only if the connection still has generation g when update writes.
 func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, dir uint8, now uint64) (verdict, uint32) {
 	t := tr.Table
 	c, peers := &t.conns[n], &t.peers[n]
@@ -366,7 +373,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		if !t.lockConn(c, g) {
 			return verdictInvalid, g
 		}
-		if c.flags&connFTP != 0 { // the windows of both sides are tracked in each side's own sequence numbers
+		if c.flags&connFTP != 0 { // converts the acknowledgement to the sequence numbers that the other side uses itself
 			s.ack = t.shifts[n][1-dir&1].acknowledged(s.ack)
 		}
 		_, was = stateOf(peers[0].phase, peers[1].phase)
@@ -396,7 +403,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		c.flags |= connSeen
 		if dir == 1 {
 			c.flags |= connReplied
-			g += 2 // frames of the original direction get other ct_state bits from now on
+			g += 2 // from now on frames of the original direction get other ct_state bits
 		}
 		t.unlockConn(c, g)
 	}

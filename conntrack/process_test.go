@@ -20,7 +20,8 @@ var (
 	commit = Request{Zone: 1, Commit: true}
 )
 
-// A UDP connection is new until it is answered, committed or not.
+// A UDP connection is new until an answer makes it established, whether it was
+// committed or not.
 func TestUDPStates(t *testing.T) {
 	for _, ends := range [][2]string{{guest, server}, {guest6, srv6}} {
 		r := newRig(t, 64)
@@ -40,7 +41,8 @@ func TestUDPStates(t *testing.T) {
 	}
 }
 
-// TCP from SYN to TIME-WAIT, then a new connection with the same ports.
+// A TCP connection goes from SYN to TIME-WAIT. Then a new connection uses the same
+// ports.
 func TestTCPStates(t *testing.T) {
 	for _, ends := range [][2]string{{guest, server}, {guest6, srv6}} {
 		r := newRig(t, 64)
@@ -90,8 +92,8 @@ func TestTCPStates(t *testing.T) {
 	}
 }
 
-// A connection picked up in the middle has no bounds. Invalid flags and SYN with ACK
-// begin no connection.
+// A TCP connection that is first seen in the middle has no window bounds. Segments
+// with invalid flags, and SYN+ACK, begin no connection.
 func TestTCPFromTheMiddle(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(tcpFrame(server, guest, tcpSegment{flags: "SA", seq: 9, ack: 7, scale: -1}), commit, Tracked|Invalid)
@@ -103,7 +105,8 @@ func TestTCPFromTheMiddle(t *testing.T) {
 	r.expect(tcpFrame(guest, server, tcpSegment{flags: "A", seq: 90000, ack: 1407}), look, Tracked|Established)
 }
 
-// With the window check off, a segment outside the windows is established.
+// If the window check is off, a segment outside of the window is accepted as
+// established.
 func TestLiberal(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(tcpFrame(guest, server, tcpSegment{flags: "S", seq: 1, scale: -1}), commit, Tracked|New)
@@ -148,8 +151,8 @@ func TestNotIP(t *testing.T) {
 	r.expect(arp, commit, Tracked|Invalid)
 }
 
-// Only commit sets mark and label, under their masks. Frames of both directions see
-// them.
+// Only a commit sets the mark and the label, under their masks. Frames of both
+// directions get both.
 func TestMarkAndLabel(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)
@@ -183,7 +186,7 @@ func TestMarkAndLabel(t *testing.T) {
 	see(m, 0x12ff, [2]uint64{1, 2})
 }
 
-// The original tuple is the tuple of the frame that began the connection.
+// The original tuple in a Meta is the tuple of the frame that began the connection.
 func TestOriginalTuple(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(udpFrame(guest, server, 1), commit, Tracked|New)
@@ -198,7 +201,8 @@ func TestOriginalTuple(t *testing.T) {
 	}
 }
 
-// force replaces the connection by a new one in the direction of the frame.
+// A commit with force by a frame of the reply direction replaces the connection by a
+// new one, whose original direction is the frame's.
 func TestForce(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)
@@ -209,7 +213,7 @@ func TestForce(t *testing.T) {
 	r.expect(out, force, Tracked|Established)
 	r.expect(back, force, Tracked|New)
 	r.expect(out, look, Tracked|Established|Reply)
-	// The same with a frame that was looked up before.
+	// Force also replaces the connection of a frame that was already looked up.
 	r.send(out, look)
 	if m, _ := r.again(force); m.State != Tracked|New {
 		t.Fatalf("unexpected ct_state %s", stateText(m.State))
@@ -217,7 +221,7 @@ func TestForce(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// A frame that is tracked twice in a zone keeps its connection.
+// A frame that is tracked twice in one zone keeps its connection.
 func TestTwice(t *testing.T) {
 	r := newRig(t, 64)
 	r.send(udpFrame(guest, server, 1), look)
@@ -232,8 +236,9 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// A frame whose tuple changed between two actions in one zone belongs to the connection
-// of its new tuple, whether the first action translated it or not.
+// If an action changes a frame's tuple between two ct actions in one zone, the frame
+// then belongs to the connection of its new tuple, whether the first ct action
+// translated the frame or not.
 func TestRewrittenInBetween(t *testing.T) {
 	for _, v := range []struct{ guest, server, lo string }{
 		{guest, server, "192.0.2.1"},
@@ -248,7 +253,8 @@ func TestRewrittenInBetween(t *testing.T) {
 			if m.State != Tracked|New || m.Ref == first || m.Orig.DstPort != 4000 || r.tr.Count() != 2 {
 				t.Fatalf("ct_state %s of %+v, %d connections; want a new one to port 4000", stateText(m.State), m.Orig, r.tr.Count())
 			}
-			// The header as it was belongs to the first connection again.
+			// A frame that gets its old header back belongs to its first connection
+			// again.
 			r.b.Frames[0].SetTpDst(end(v.server).Port())
 			if m, _ = r.again(look); m.Ref != first && req.NAT.Kind == NATNone {
 				t.Fatalf("the frame has connection %v, want %v", m.Ref, first)
@@ -258,8 +264,8 @@ func TestRewrittenInBetween(t *testing.T) {
 	}
 }
 
-// A connection expires as the policy of its zone says, found by the next frame or by
-// the sweep.
+// A connection expires after the timeout of its zone's policy. Either its next frame
+// or the sweep finds that it has expired.
 func TestTimeouts(t *testing.T) {
 	r := newRig(t, 64)
 	short := DefaultTimeouts
@@ -293,8 +299,8 @@ func TestTimeouts(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// At the limit an unreplied connection is evicted and answered ones stay. If there is
-// no unreplied one, the new connection is refused.
+// At the limit of connections an unreplied connection is evicted and answered ones
+// stay. If all connections are answered, a new one is refused.
 func TestLimits(t *testing.T) {
 	r := newRig(t, 64)
 	at := func(i int) (string, string) { return end(guest).String()[:len(guest)-4] + port(1000+i), server }
@@ -339,7 +345,7 @@ func TestZoneLimit(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// Process allocates nothing, whatever the frames of the batch are.
+// Process allocates no memory, whatever frames the batch has.
 func TestProcessAllocatesNothing(t *testing.T) {
 	r := newRig(t, 1024)
 	r.put(udpFrame(guest, server, 1))

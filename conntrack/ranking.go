@@ -4,34 +4,34 @@ package conntrack
 
 import "math/bits"
 
-// A ranking finds the holder with the highest count, to within an eighth, without a
-// search: it links holders with similar counts in a tier. Changing a count costs a
-// few instructions, and a relink if the tier changes.
+// A ranking finds, without a search, the quota holder (holder.go) with the highest
+// count, to within an eighth. It links quota holders with similar counts in a tier.
+// Changing a count costs a few instructions, and a relink if the tier changes.
 
 const (
-	// tierSteps is the number of tiers between a count and its double.
+	// tierSteps is the number of tiers from a count to twice that count.
 	tierSteps = 8
-	// tiers is the number of tiers, enough for a count of MaxConnections.
+	// tiers is the number of tiers. It is enough for a count of MaxConnections.
 	tiers = 256
 )
 
-// rank is one holder's entry. A zero rank has count 0 and is in no tier.
+// rank is the entry of one quota holder. A zero rank has count 0 and is in no tier.
 type rank struct {
 	count      uint32
-	prev, next uint32 // neighbours in the tier; number of a holder, plus one
+	prev, next uint32 // number of the neighbouring quota holder in the tier, plus one
 	_          uint32
 }
 
-// ranking links the tiers. The table's lock guards it.
+// ranking links the quota holders of each tier. The table's lock guards it.
 type ranking struct {
 	marks [tiers / 64]uint64 // a bit for each tier that has holders
-	first [tiers]uint32      // first holder of each tier: number plus one
+	first [tiers]uint32      // first quota holder of each tier, number plus one
 	used  uint32             // number of holders with a count above 0
 	_     uint32
 }
 
-// tierOf returns the tier of a count. A higher count never has a lower tier; tier 0
-// is for a count of 0 only.
+// tierOf returns the tier of a count. A higher count never has a lower tier. Only a
+// count of 0 has tier 0.
 func tierOf(count uint32) uint32 {
 	if count < tierSteps {
 		return count
@@ -40,7 +40,7 @@ func tierOf(count uint32) uint32 {
 	return (e-2)*tierSteps + count>>(e-3)%tierSteps
 }
 
-// set sets the count of holder i; all is the ranks of all holders.
+// set sets the count of quota holder i. all holds the ranks of all quota holders.
 func (r *ranking) set(all []rank, i, count uint32) {
 	k := &all[i]
 	was, is := tierOf(k.count)%tiers, tierOf(count)%tiers
@@ -78,7 +78,7 @@ func (r *ranking) unlink(all []rank, k *rank, tier uint32) {
 	}
 }
 
-// heaviest returns a holder of the highest tier, or none if all counts are 0.
+// heaviest returns a quota holder of the highest tier, or none if all counts are 0.
 func (r *ranking) heaviest() uint32 {
 	for i := len(r.marks) - 1; i >= 0; i-- {
 		if m := r.marks[i]; m != 0 {
@@ -88,9 +88,9 @@ func (r *ranking) heaviest() uint32 {
 	return none
 }
 
-// holderToEvict returns the holder that must lose an entry so that i gets one: a
-// holder of the highest tier, or i itself if i is in that tier. It returns none if
-// all counts are 0.
+// holderToEvict returns the quota holder that must lose an item so that quota holder
+// i gets one. It is i itself if i is in the highest tier, otherwise any quota holder
+// of the highest tier. It returns none if all counts are 0.
 func (r *ranking) holderToEvict(all []rank, i uint32) uint32 {
 	h := r.heaviest()
 	if h != none && tierOf(all[h].count) == tierOf(all[i].count) {
@@ -99,9 +99,9 @@ func (r *ranking) holderToEvict(all []rank, i uint32) uint32 {
 	return h
 }
 
-// fairShare returns the part of limit that holder i keeps if all holders want more:
-// an equal part, less the width of a tier. i counts as a holder even if its count is
-// 0.
+// fairShare returns the part of limit that quota holder i keeps if all quota holders
+// want more: an equal part, less the width of a tier. i takes part even if its count
+// is 0.
 func (r *ranking) fairShare(all []rank, i, limit uint32) uint32 {
 	used := r.used
 	if all[i].count == 0 {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The ranking finds the same holder as a linear search, over counts of all sizes.
+// The ranking finds the same quota holder as a linear search, for counts of all
+// sizes.
 func TestRankingTwin(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	for range 50 {
@@ -40,7 +41,7 @@ func TestRankingTwin(t *testing.T) {
 	}
 }
 
-// A higher count never has a lower tier, and the tier of the highest count exists.
+// A higher count never has a lower tier, and even the largest count has a tier.
 func TestTiersRise(t *testing.T) {
 	last := uint32(0)
 	for n := uint32(0); n <= MaxConnections; n += 1 + n/64 {

@@ -2,10 +2,10 @@
 
 package conntrack
 
-// rebuild repairs a table whose engine was killed while it held the lock. It keeps
-// every live connection, that is every connection whose creation was completed. It
-// rebuilds the index, the lists and the free records from them. 1,000,000 connections
-// take about a tenth of a second.
+// rebuild repairs a table whose engine was killed while it held the table's lock. It
+// keeps every live connection, because each of them was created completely. From
+// these it rebuilds the index, the lists and the free records. A table of 1,000,000
+// connections takes about a tenth of a second.
 func (t *Table) rebuild() {
 	clear(t.buckets)
 	h := t.head

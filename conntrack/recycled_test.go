@@ -14,12 +14,13 @@ import (
 	"weft/packet/packettest"
 )
 
-// conversation has a connection's first frame, its answer and an announcement.
+// conversation holds three frames: the first frame of a connection, the answer, and a
+// frame that announces another connection.
 type conversation struct {
 	name         string
 	ask, answer  []byte
 	alg          ALG
-	announcement []byte // sent by the client; nil: the request itself is the announcement
+	announcement []byte // announcement from the client; nil: the first frame is the announcement
 }
 
 func conversations(client, server netip.Addr) (all []conversation) {
@@ -53,9 +54,9 @@ func allConversations() []conversation {
 		conversations(netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd01::1"))...)
 }
 
-// A connection ends while the tracker handles one of its frames, and another
-// connection gets its record. The frame never uses the new connection and never
-// changes it, for all protocols and families, translated or not.
+// While the tracker handles a frame, the frame's connection ends and another
+// connection reuses the record. The frame never uses or changes the new connection,
+// for all protocols and families, with and without NAT.
 func TestRecordTakenByAnother(t *testing.T) {
 	all := allConversations()
 	for _, workers := range []int{1, 2} {
@@ -85,7 +86,7 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 		if m.Ref.Generation == 0 || m.Drop != packet.DropNone {
 			t.Fatalf("%s: ct_state %s, drop reason %v", v.name, stateText(m.State), m.Drop)
 		}
-		// Set the state of an answered, established connection.
+		// The state of the connection's record is set to answered and established.
 		c := &tab.conns[m.Ref.Number]
 		c.flags |= connReplied | connSeen
 		peers := &tab.peers[m.Ref.Number]
@@ -154,8 +155,8 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 	check(t, tab)
 }
 
-// A gateway acts only on its own protocol, whatever protocol the flow requests it
-// for. The datagram is shorter than a TCP header.
+// A gateway acts only on frames of its own protocol, whatever connections the flow
+// requests it for. The UDP datagram here is shorter than a TCP header.
 func TestGatewayOfAnotherProtocol(t *testing.T) {
 	for _, v := range allConversations() {
 		for _, alg := range []ALG{ALGFTP, ALGTFTP} {

@@ -10,22 +10,22 @@ import (
 	"io"
 )
 
-// Saving and loading a table, for the time between two daemons. Times are
+// This file saves and loads a table, for the time between two daemons. Times are
 // CLOCK_MONOTONIC, so saved connections are valid only until the machine reboots.
-// Saved settings stay valid.
+// Saved settings are still valid after a reboot.
 
-// saveMagic begins a saved table. It changes with the format.
+// saveMagic is the beginning of a saved table. It changes when the format changes.
 const saveMagic = "weft connections 1\n"
 
-// bootBytes is the size of the boot identifier in a saved table.
+// bootBytes is the size of the boot identifier in a saved table, in bytes.
 const bootBytes = 64
 
-// savedConn is the size of a saved connection in bytes: 26 words, IPv6 addresses
-// included.
+// savedConn is the size of one saved connection in bytes: 26 words of 64 bits, which
+// include the IPv6 addresses.
 const savedConn = 26 * 8
 
-// Save writes settings and connections. No engine may have the table open. boot
-// identifies the boot of the machine, with at most 64 bytes.
+// Save writes the settings and connections of the table. No engine may have the table
+// open. boot identifies the machine's boot in at most 64 bytes.
 func (m *Memory) Save(w io.Writer, boot string, now uint64) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	var id [bootBytes]byte
@@ -101,9 +101,9 @@ func (m *Memory) appendConn(buf []byte, n uint32) []byte {
 	return buf
 }
 
-// Load fills an empty table from the output of Save: always the settings, and the
-// connections only if boot is the same. It returns the number of loaded connections.
-// No engine may have the table open.
+// Load fills an empty table with the output of Save: always with the settings, and
+// with the connections only if boot is the same as in Save. It returns the number of
+// loaded connections. No engine may have the table open.
 func (m *Memory) Load(r io.Reader, boot string, now uint64) (int, error) {
 	in := bufio.NewReaderSize(r, 1<<20)
 	head := make([]byte, len(saveMagic)+bootBytes+8*len(m.head.seeds)+12+8*int(Classes)*MaxPolicies+5*Zones)
@@ -153,7 +153,7 @@ func (m *Memory) Load(r io.Reader, boot string, now uint64) (int, error) {
 	}
 }
 
-// adopt adds a saved connection. It reports false if the table is full.
+// adopt adds a saved connection to the table. It reports false if the table is full.
 func (t *Table) adopt(buf []byte) bool {
 	t.lock()
 	defer t.unlock()

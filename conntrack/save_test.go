@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Loading a saved table in another region restores connections, NAT, TCP windows,
+// Loading a saved table into another region restores connections, NAT, TCP windows,
 // limits and timeouts. After a reboot it restores only limits and timeouts.
 func TestSaveAndLoad(t *testing.T) {
 	r := newRig(t, 256)

@@ -8,9 +8,9 @@ import (
 	"weft/packet"
 )
 
-// SCTP as a middlebox observes it (RFC 9260): verification tags, and the
-// association's progress by the first chunk of each packet. peer.end is the tag that
-// packets of that side must carry; 0: not known yet.
+// SCTP as a middlebox observes it (RFC 9260). The tracker checks verification tags,
+// and follows an association by the first chunk of each packet. peer.end is the tag
+// that packets of that side must carry; 0: the tag is not known yet.
 
 // Chunk types, RFC 9260 section 3.2.
 const (
@@ -32,8 +32,8 @@ type chunk struct {
 	noTag   bool   // the T bit: tag is the other side's tag
 }
 
-// parseSCTP reads the packet of f. It reports false if the packet has no complete
-// chunk header, or an INIT or INIT ACK without a tag.
+// parseSCTP reads the SCTP packet in frame f. It reports false if the packet has no
+// complete chunk header, or if it has an INIT or INIT ACK without an initiate tag.
 func parseSCTP(b *packet.Batch, f *packet.Frame, c *chunk) bool {
 	off := int(f.L4)
 	if !b.Pullup(f, off+packet.SCTPLen+4) {
@@ -52,8 +52,8 @@ func parseSCTP(b *packet.Batch, f *packet.Frame, c *chunk) bool {
 }
 
 // beginSCTP starts an association with its first packet. It reports false if the
-// packet cannot begin one. A packet without INIT is taken as one from the middle of
-// an association.
+// packet cannot begin one. A packet without INIT is taken as a packet from the middle
+// of an association.
 func beginSCTP(peers *[2]peer, c *chunk) bool {
 	*peers = [2]peer{}
 	switch c.kind {
@@ -72,7 +72,7 @@ func beginSCTP(peers *[2]peer, c *chunk) bool {
 	return true
 }
 
-// trackSCTP tracks a packet from side s to side r.
+// trackSCTP tracks a packet from peer s to peer r.
 func trackSCTP(s, r *peer, c *chunk) verdict {
 	if c.kind == chunkInit {
 		switch {
@@ -83,7 +83,7 @@ func trackSCTP(s, r *peer, c *chunk) verdict {
 		case r.phase < phaseEstablished:
 			r.end, s.phase = c.initTag, max(s.phase, phaseSyn)
 		}
-		return verdictValid // in an existing association the cookie decides, section 5.2.2
+		return verdictValid // INIT in an existing association is valid: the endpoints decide (RFC 9260 section 5.2.2)
 	}
 	if !tagFits(s, r, c) {
 		return verdictInvalid
@@ -117,8 +117,8 @@ func trackSCTP(s, r *peer, c *chunk) verdict {
 	return verdictValid
 }
 
-// tagFits checks the verification tag (section 8.5). It learns a tag that is not
-// known yet.
+// tagFits checks the verification tag of a packet (RFC 9260 section 8.5). If the
+// sender's tag is not known yet, tagFits learns it.
 func tagFits(s, r *peer, c *chunk) bool {
 	if c.noTag && (c.kind == chunkAbort || c.kind == chunkShutdownComplete) && c.tag == r.end {
 		return true

@@ -11,8 +11,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// sctpFrame returns a packet with one chunk of 20 bytes and this initiate tag. flags
-// is 1 for its T bit.
+// sctpFrame returns an SCTP packet with a single chunk of 20 bytes and this initiate
+// tag. flags 1 sets the chunk's T bit.
 func sctpFrame(src, dst string, kind uint8, tag, initTag uint32, flags ...uint8) []byte {
 	a, b := end(src), end(dst)
 	ip, _, eth := network(layers.IPProtocolSCTP, a.Addr(), b.Addr())
@@ -34,8 +34,9 @@ const (
 	chunkHeartbeat = 4
 )
 
-// An association goes from INIT to SHUTDOWN COMPLETE; at each step packets that do
-// not belong to it are invalid (RFC 9260 section 8.5). Then its ports are used again.
+// An association goes from INIT to SHUTDOWN COMPLETE, and then a new association uses
+// the same ports. At each step, packets with a wrong verification tag are invalid
+// (RFC 9260 section 8.5).
 func TestSCTPStates(t *testing.T) {
 	for _, ends := range [][2]string{{guest, server}, {guest6, srv6}} {
 		r := newRig(t, 64)
@@ -83,7 +84,7 @@ func TestSCTPStates(t *testing.T) {
 	}
 }
 
-// NAT translates an association's ports and addresses and updates its checksum.
+// NAT translates the addresses and ports of an association and updates its checksum.
 func TestSCTPNAT(t *testing.T) {
 	r := newRig(t, 64)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1", 5000, 5000)

@@ -9,32 +9,34 @@ import (
 	"weft/packet"
 )
 
-// Looking up a batch. Independent memory accesses are prefetched together: first the
-// buckets of all frames, then the records of all connections. A result stays valid
-// until Forget, so that a later look-up of the same frame reuses it.
+// Looking up a batch of frames. Memory accesses that do not depend on each other are
+// prefetched together: first the index buckets of all frames, then the records of all
+// connections. A result stays valid until Forget, so that a later look-up of the same
+// frame can reuse it.
 
-// sought holds the results of a batch's look-ups, by frame.
+// sought holds the look-up results of a batch, by frame.
 type sought struct {
-	known  uint32 // set of frames whose probe and number are valid
+	known  uint32 // set of frames whose probe and number are valid, one bit each
 	probes [packet.BatchSize]probe
-	// numbers are the connections found. none means that no connection existed when
-	// Counters.Created was equal to created.
+	// numbers are the numbers of the connections found. none means that there was no
+	// connection while Counters.Created was equal to created.
 	numbers     [packet.BatchSize]uint32
 	dirs        [packet.BatchSize]uint8
-	generations [packet.BatchSize]uint32 // generations of numbers before the tuples were compared
+	generations [packet.BatchSize]uint32 // generations of the connections, read before their tuples were compared
 	created     uint64
 	lines       [packet.BatchSize]uint32
 }
 
-// Forget discards the results for a set of frames, a bit each: a new batch, or frames
-// whose headers have changed.
+// Forget discards the look-up results of a set of frames, one bit each. The caller
+// uses it for a new batch and for frames whose headers have changed.
 func (tr *Tracker) Forget(frames uint32) { tr.known &^= frames }
 
 // SeekFlows begins to look up the frames of set in a zone, and prefetches the records
 // of their likely connections. It skips fragments, frames that are neither TCP nor
-// UDP, and frames already known in the zone. It returns the remaining frames in order
-// and, in the same order, the number of each frame's likely connection. Both results
-// are valid until the next call. The caller must call Settle for each returned frame.
+// UDP, and frames that were already looked up in the zone. It returns the remaining
+// frames in order and, in the same order, the number of each frame's likely
+// connection. Both results are valid until the next call. The caller must call Settle
+// for each returned frame.
 func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
 	t, n := tr.Table, 0
 	for ; set != 0; set &= set - 1 {
@@ -55,14 +57,14 @@ func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8,
 	return order, &tr.lines
 }
 
-// Ends are the endpoints of a whole datagram of TCP or UDP over IPv4.
+// Ends are the endpoints of an unfragmented TCP or UDP datagram over IPv4.
 type Ends struct {
 	Addresses uint64 // source<<32 | destination
 	Rest      uint64 // source port<<48 | destination port<<32 | protocol<<8
 }
 
-// SeekEnds does the same as SeekFlows for frames that all have Ends and of which none
-// is known.
+// SeekEnds does the same as SeekFlows for frames whose Ends are all given. None of
+// the frames may have been looked up before.
 func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
 	t, n := tr.Table, 0
 	s, wrap, more := &t.head.seeds, t.wrap, uint64(zone)<<16|familyIPv4
@@ -81,7 +83,7 @@ func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint1
 	return order, &tr.lines
 }
 
-// seek does the same as SeekFlows for all of frames, of any protocol.
+// seek looks up all given frames, of any protocol, as SeekFlows does for TCP and UDP.
 func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
 	t := tr.Table
 	for n, i := range frames {
@@ -93,8 +95,8 @@ func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
 	tr.prefetchLikely(frames)
 }
 
-// prefetchLikely prefetches the buckets of frames, which are in lines, and then the
-// records of their likely connections.
+// prefetchLikely prefetches the index buckets of frames, whose numbers are in lines,
+// and then the records of their likely connections.
 func (tr *Tracker) prefetchLikely(frames []uint8) {
 	t := tr.Table
 	if tr.known == 0 {
@@ -121,28 +123,30 @@ func (tr *Tracker) prefetchLikely(frames []uint8) {
 	cpu.Prefetch(&t.conns[0], tr.lines[:len(frames)])
 }
 
-// unsure is the number for a frame whose search must continue in the next bucket.
+// unsure stands for the number of a frame's connection if the search must continue in
+// the next bucket.
 const unsure = none - 1
 
-// Hint is a worker's note about one direction of a connection. It is valid while the
-// connection has this generation.
+// Hint is a note of the caller about one direction of a connection: Tag. It is valid
+// while the connection has this generation.
 type Hint struct{ Tag, Generation uint32 }
 
-// Hints are a connection's hints, by direction.
+// Hints are the two hints of a connection, by direction.
 type Hints [2]Hint
 
-// Settled holds the results of SettleAll: sets of frames, a bit each.
+// Settled holds the results of SettleAll: sets of frames, one bit each.
 type Settled struct {
 	Expected uint32 // the expected tag
-	Hinted   uint32 // frames whose connection has a valid hint; their tags are set
+	Hinted   uint32 // frames whose connection has a valid hint, whose tag SettleAll has set
 	Usual    uint32 // frames of Hinted with the expected tag
-	// Quick are the frames for which Fast would return ok and write nothing except
-	// the translation.
+	// Quick is the set of frames for which Fast would return ok and change nothing
+	// but the frame itself.
 	Quick uint32
 }
 
-// SettleAll does the same as Settle for frames that SeekFlows returned, and reads
-// their hints. hints is indexed by the number of the connection.
+// SettleAll completes the look-up of frames that SeekFlows returned, as Settle does
+// for one frame, and reads their hints. The index of hints is the number of the
+// connection.
 func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32, now uint64) Settled {
 	conns := tr.Table.conns
 	hints = hints[:len(conns)]
@@ -170,7 +174,9 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 		}
 		tr.dirs[i], tr.generations[i] = dir, g
 		h := hints[n][dir]
-		if h.Generation != g || c.generation() != g { // otherwise the tuple may belong to another connection
+		// The hint is not valid. If the generation has changed, the tuple may be another
+		// connection's.
+		if h.Generation != g || c.generation() != g {
 			continue
 		}
 		tags[i] = h.Tag
@@ -182,8 +188,8 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 			policy = c.policy
 			lasts, moves = tr.timeout(policy, UDPMultiple)
 		}
-		// A connection that is not due has not expired either, unless its timeout is
-		// 0.
+		// If a connection's expiry need not be written again, the connection has not
+		// expired either, except with a timeout of 0.
 		if d := now + lasts - c.expiresNS; d <= moves && d < lasts && c.class == UDPMultiple &&
 			c.flags&(connFTP|connTFTP|connReplied) == connReplied && c.generation() == g {
 			quick |= 1 << i
@@ -193,7 +199,7 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 }
 
 // lookUpHint does the work of SettleAll for one frame that is IPv6, or whose likely
-// connection has another tuple.
+// connection turned out to have another tuple.
 func (tr *Tracker) lookUpHint(i uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32) (hinted, usual uint32) {
 	i %= packet.BatchSize
 	ref, dir, ok := tr.Settle(int(i))
@@ -210,8 +216,8 @@ func (tr *Tracker) lookUpHint(i uint8, hints []Hints, tags *[packet.BatchSize]ui
 	return 1 << i, usual
 }
 
-// Settle completes the look-up of frame i that SeekFlows has begun. It returns the
-// frame's connection and direction; ok is false if it has none.
+// Settle completes the look-up of frame i, which SeekFlows has begun. It returns the
+// frame's connection and direction. ok is false if the frame has no connection.
 func (tr *Tracker) Settle(i int) (ref Ref, dir uint8, ok bool) {
 	i %= packet.BatchSize
 	t, p, n := tr.Table, &tr.probes[i], tr.numbers[i]
@@ -241,7 +247,8 @@ func (tr *Tracker) Settle(i int) (ref Ref, dir uint8, ok bool) {
 	return Ref{n, g}, dir, n != none
 }
 
-// locate finds p's connection. g is its generation before its tuple was compared.
+// locate finds p's connection. g is the connection's generation before its tuple was
+// compared.
 func (t *Table) locate(p *probe) (n uint32, dir uint8, g uint32) {
 	if n, _ = t.find(p); n == none {
 		return none, 0, 0
@@ -253,7 +260,7 @@ func (t *Table) locate(p *probe) (n uint32, dir uint8, g uint32) {
 	return none, 0, 0
 }
 
-// Known reports whether frame i has been looked up in the zone.
+// Known reports whether frame i has already been looked up in the zone.
 func (tr *Tracker) Known(i int, zone uint16) bool {
 	i %= packet.BatchSize
 	p := &tr.probes[i]

@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// SeekEnds gives the same results as SeekFlows, whatever headers precede the
-// endpoints in the frame. SeekFlows skips fragments.
+// SeekEnds gives the same results as SeekFlows, whatever headers come before the IP
+// header. SeekFlows skips fragments.
 func TestSeekEnds(t *testing.T) {
 	r := newRig(t, 64)
 	const zone = 0xfedc
@@ -52,8 +52,8 @@ func TestSeekEnds(t *testing.T) {
 	}
 }
 
-// A hint has the expected tag wherever the search for its connection ends: behind
-// another entry with the same signature, behind a full bucket, and for IPv6.
+// SettleAll finds a connection's hint wherever the search for the connection ends:
+// after another entry with the same signature, after a full bucket, and for IPv6.
 func TestUsualWhereverFound(t *testing.T) {
 	type place struct{ home, signature uint64 }
 	at := func(r *rig, port int) place {
@@ -62,7 +62,8 @@ func TestUsualWhereverFound(t *testing.T) {
 		hash := r.tr.head.hash(o.words(r.tr.head), &[4]uint64{})
 		return place{hash & uint64(r.tr.wrap), signature(hash)}
 	}
-	// The connections before the last one displace its entry.
+	// The test uses the hint of the last connection. The connections before it
+	// displace its index entry.
 	for name, clients := range map[string]func(r *rig) []string{
 		"own": func(*rig) []string { return []string{"10.0.0.1:1"} },
 		"signature": func(r *rig) []string {
@@ -114,7 +115,7 @@ func TestUsualWhereverFound(t *testing.T) {
 				t.Errorf("%s: unexpected result %+v, tag %d", name, got, tags[0])
 			}
 		}
-		// A hint of another generation is ignored.
+		// A hint with another generation than its connection is ignored.
 		hints[ref.Number][0].Generation += 2
 		r.put(frame)
 		order, _ := r.tr.SeekFlows(&r.b, 1, 1)

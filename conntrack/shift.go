@@ -10,39 +10,40 @@ import (
 	"weft/packet"
 )
 
-// Translated control connections of FTP. An announcement must name the address by
-// which the other side knows the announcer, so it is rewritten. If its length
-// changes, all later sequence numbers of its direction shift, and so do the
-// acknowledgements of the other direction. The TCP tracking follows each side in that
-// side's own sequence numbers.
+// Rewriting the announcements on translated control connections of FTP. An
+// announcement must name the address by which the other side knows the announcing
+// side, so its text is rewritten. If the length changes, all later sequence numbers
+// of its direction shift, and so do the acknowledgements of the other direction. The
+// TCP tracking follows each side in the sequence numbers that this side uses itself.
 //
-// An announcement is rewritten only if it begins its segment, ends within it and
-// within maxCommand bytes, and the whole unfragmented segment fits into the frame's
-// private header. Any other announcement passes unchanged, and no connection is
-// expected for it.
+// An announcement is rewritten only if it is at the beginning of its segment, ends
+// within the segment and within maxCommand bytes, and if the whole unfragmented
+// segment fits into the frame's private header. Any other announcement passes
+// unchanged, and no connection is expected for it.
 
-// shift holds the changes to one side's sequence numbers. "As sent" means in the
-// sender's own numbers. The connection's lock guards it.
+// shift holds the changes to one side's sequence numbers. "As sent" refers to the
+// numbers that the sender uses, "as passed on" to the shifted numbers. The
+// connection's lock guards it.
 type shift struct {
-	pos    uint32 // sequence number, as sent, of the last rewritten announcement
-	before uint32 // shift of the numbers up to pos, modulo 2^32
-	next   uint32 // first number, as sent, behind everything passed on
-	acked  uint32 // highest number acknowledged, as sent
+	pos    uint32 // sequence number of the last rewritten announcement, as sent
+	before uint32 // shift of the sequence numbers up to pos, modulo 2^32
+	next   uint32 // sequence number after all data that was passed on, as sent
+	acked  uint32 // highest sequence number acknowledged, as sent
 	port   uint16 // port in the rewritten announcement
 	was    uint8  // length of the announcement as sent
-	is     uint8  // length of the announcement as passed on; 0: there is no announcement
+	is     uint8  // length of the announcement as passed on; 0: none was rewritten
 	seen   uint8  // 1: next and acked are valid
 	_      [3]byte
 }
 
-// maxShiftAge bounds the distance from pos to next, so that sequence numbers compare
-// correctly. No sender repeats an announcement that old.
+// maxShiftAge is the largest distance from pos to next, so that 32-bit sequence
+// numbers compare correctly. No sender repeats an announcement that is so old.
 const maxShiftAge = 1 << 30
 
-// after returns the shift of the numbers behind the announcement.
+// after returns the shift of the sequence numbers after the announcement.
 func (s *shift) after() uint32 { return s.before + uint32(s.is) - uint32(s.was) }
 
-// passed converts a sequence number as sent to the number as passed on.
+// passed converts a sequence number as sent to the sequence number as passed on.
 func (s *shift) passed(seq uint32) uint32 {
 	switch {
 	case s.is == 0 || !before(s.pos, seq):
@@ -50,14 +51,14 @@ func (s *shift) passed(seq uint32) uint32 {
 	case !before(seq, s.pos+uint32(s.was)):
 		return seq + s.after()
 	}
-	// seq lies within the announcement: a probe that the peer must acknowledge again
-	// (RFC 9293 section 3.8.4). The result must not lie behind the rewritten
-	// announcement.
+	// seq is within the announcement: the segment is a probe that the peer must
+	// acknowledge again (RFC 9293 section 3.8.4). The result stays within the
+	// rewritten announcement.
 	return s.pos + s.before + min(seq-s.pos, uint32(s.is)-1)
 }
 
-// origin converts a number as passed on to the number as sent. For a number within
-// the announcement it returns within.
+// origin converts a sequence number as passed on to the number as sent. For a number
+// within the rewritten announcement it returns within.
 func (s *shift) origin(v, within uint32) uint32 {
 	switch sent := v - s.before; {
 	case s.is == 0 || !before(s.pos, sent):
@@ -68,14 +69,16 @@ func (s *shift) origin(v, within uint32) uint32 {
 	return within
 }
 
-// acknowledged converts an acknowledgement from numbers as passed on to numbers as
-// sent. An acknowledgement of a part of the announcement acknowledges nothing of it,
-// so that the sender repeats it.
+// acknowledged converts an acknowledgement from sequence numbers as passed on to
+// numbers as sent. An acknowledgement of only a part of the announcement becomes an
+// acknowledgement of nothing of it, so that the sender repeats the whole
+// announcement.
 func (s *shift) acknowledged(ack uint32) uint32 { return s.origin(ack, s.pos) }
 
-// sacked converts an edge of a SACK block (RFC 2018) from numbers as passed on to numbers
-// as sent. right selects the right edge. If the block covers only a part of the rewritten
-// announcement, the result covers nothing of the announcement.
+// sacked converts an edge of a SACK block (RFC 2018) from sequence numbers as passed
+// on to numbers as sent. right selects the block's right edge. If the block covers
+// only a part of the rewritten announcement, the result covers nothing of the
+// announcement.
 func (s *shift) sacked(right bool, edge uint32) uint32 {
 	if right {
 		return s.origin(edge, s.pos)
@@ -83,7 +86,7 @@ func (s *shift) sacked(right bool, edge uint32) uint32 {
 	return s.origin(edge, s.pos+uint32(s.was))
 }
 
-// send notes that a segment is passed on.
+// send records that a segment is passed on.
 func (s *shift) send(g *segment) {
 	end := g.seq + g.length
 	if s.seen == 0 || g.flags&tcpSyn != 0 && s.is == 0 {
@@ -96,19 +99,19 @@ func (s *shift) send(g *segment) {
 	}
 }
 
-// rewriting is an announcement to rewrite.
+// rewriting is an FTP announcement to rewrite.
 type rewriting struct {
 	announced
 	line    int    // offset of the line in the frame
 	pos     uint32 // sequence number of the line
 	port    uint16 // port to announce instead
-	repeats bool   // the same announcement was rewritten before
+	repeats bool   // the sender repeats an announcement that was rewritten before
 }
 
 // shift rewrites f, a segment in direction dir of translated control connection n of
 // generation g: it shifts the sequence numbers and rewrites an announcement. It
-// returns a reason if the caller must drop f. It reports false, with f unchanged, if
-// the connection v has changed meanwhile.
+// returns a reason if the caller must drop f. It reports false and leaves f unchanged
+// if the connection, whose copy is v, has changed meanwhile.
 func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view, dir uint8, now uint64) (why packet.DropReason, ok bool) {
 	t := tr.Table
 	c := &t.conns[n]
@@ -139,7 +142,7 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 	}
 	own, other := &t.shifts[n][dir&1], &t.shifts[n][1-dir&1]
 	if rewrites && !r.repeats {
-		if *own != s { // another worker is handling a segment of the same direction
+		if *own != s { // another worker has passed on a segment of this direction meanwhile
 			t.unlockConn(c, g)
 			return packet.DropGateway, true
 		}
@@ -168,14 +171,15 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 	}
 	if rewrites {
 		b.FinishChecksum(f)
-		f.ReplaceTCP(payload, r.line+r.from, r.to-r.from, text) // rewrites has checked the room
+		f.ReplaceTCP(payload, r.line+r.from, r.to-r.from, text) // always fits, because rewrites has checked the frame's room
 	}
 	return packet.DropNone, true
 }
 
-// rewrites reports whether segment g contains an announcement to rewrite, and fills
-// r. A new announcement adds an expectation. A repeated announcement must be
-// rewritten exactly as before. payload is the offset of the segment's text.
+// rewrites reports whether segment g contains an announcement to rewrite, and
+// describes it in r. A new announcement adds an expectation. A repeated announcement
+// must be rewritten exactly as before. payload is the offset of the segment's text.
+// The returned reason is set if the caller must drop the segment.
 func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segment, n uint32, v *view, dir uint8, payload int, r *rewriting, now uint64) (bool, packet.DropReason) {
 	t := tr.Table
 	length := uint32(f.Len() - payload)
@@ -184,15 +188,17 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	}
 	at := s.pos - g.seq
 	if s.seen != 0 && before(s.next, g.seq) {
-		return false, packet.DropGateway // the missing segment may hold an announcement, so wait for the segments in order
+		// Out of order: an earlier segment may hold an announcement, so the sender
+		// must repeat this one.
+		return false, packet.DropGateway
 	}
 	r.repeats = s.is != 0 && at < length
 	if s.is != 0 && g.seq-s.pos-1 < uint32(s.was)-1 && length > 1 {
-		return false, packet.DropGateway // the segment begins within the rewritten announcement
+		return false, packet.DropGateway // the segment begins in the middle of the rewritten announcement
 	}
 	if !r.repeats {
 		if at = 0; s.seen != 0 && before(g.seq, s.next) {
-			return false, packet.DropNone // this text was already passed on unchanged
+			return false, packet.DropNone // a repetition of text that was passed on unchanged
 		}
 	}
 	r.pos, r.line, r.port = g.seq+at, payload+int(at), s.port
@@ -215,7 +221,9 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	case !known || r.from+longest > maxCommand:
 		return false, packet.DropNone
 	case s.is != 0 && before(s.acked, s.pos+uint32(s.was)):
-		return false, packet.DropGateway // the sender repeats it after the previous announcement was acknowledged
+		// Two announcements in flight: the sender repeats the second one once the
+		// first is acknowledged.
+		return false, packet.DropGateway
 	}
 	e := tr.expectationOf(v, n, dir)
 	e.dstPort, e.to = r.announced.port, r.announced.port
@@ -225,14 +233,14 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	return r.port != e.to || r.address.IsValid() && e.dst != own, packet.DropNone
 }
 
-// Bounds of the text that replaces address and port: |1|, an address, |, and a port
-// with |.
+// Greatest lengths of the rewritten text: "|1|", an address, "|", and a port followed
+// by "|".
 const (
 	maxText4 = 3 + 15 + 1 + 6
 	maxText6 = 3 + 39 + 1 + 6
 )
 
-// text appends the text that replaces address and port.
+// text appends the rewritten address and port in the form of the announcement.
 func (r *rewriting) text(to []byte, address [2]uint64) []byte {
 	var a netip.Addr
 	if r.address.Is6() {
@@ -262,7 +270,8 @@ func (r *rewriting) text(to []byte, address [2]uint64) []byte {
 	return append(strconv.AppendUint(append(to, r.between), uint64(r.port), 10), r.between)
 }
 
-// appendShifts appends the shifts of both directions as five words; see Save.
+// appendShifts appends a connection's sequence shifts of both directions as five
+// words, for Save.
 func appendShifts(buf []byte, shifts *[2]shift) []byte {
 	le := binary.LittleEndian
 	small := uint64(0)
@@ -275,7 +284,7 @@ func appendShifts(buf []byte, shifts *[2]shift) []byte {
 	return le.AppendUint64(buf, small)
 }
 
-// readShifts reads the words that appendShifts wrote.
+// readShifts reads the sequence shifts that appendShifts wrote.
 func readShifts(word func() uint64) (shifts [2]shift) {
 	for i := range shifts {
 		a, b := word(), word()

@@ -4,10 +4,11 @@ package conntrack
 
 import "weft/packet"
 
-// Protocols without states of their own: the only state is whether one side or both
-// have sent frames.
+// This file tracks protocols without states of their own. Their only state is whether
+// one side or both sides have sent frames.
 
-// classOfSimple returns the timeout class of a connection of proto.
+// classOfSimple returns the timeout class of a connection of a protocol other than
+// TCP and SCTP.
 func classOfSimple(proto uint8, flags uint16) Class {
 	replied := flags&connReplied != 0
 	switch proto {

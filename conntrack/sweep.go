@@ -2,23 +2,24 @@
 
 package conntrack
 
-// Expiry. A look-up checks the expiry of the connection that it finds. The sweep
-// finds the other expired connections: a hand moves round the records, a few at a
-// time.
+// Expiry of connections. A look-up checks whether the connection that it finds has
+// expired. The sweep ends all other expired connections: it goes round all records, a
+// few at a time. Its position is called the hand.
 
 const (
-	// sweepPeriodNS is the time for one round, on a worker that does not sleep.
+	// sweepPeriodNS is the time for one round of the sweep over all records, on a
+	// worker that does not sleep.
 	sweepPeriodNS = 8_000_000_000
-	// sweepGapNS is the time between two moves of the hand.
+	// sweepGapNS is the time between two steps of the sweep, in nanoseconds.
 	sweepGapNS = 200_000
-	// sweepMost bounds the records checked in one pass. A pass takes some tenths of a
-	// millisecond if all of them have expired.
+	// sweepMost is the largest number of records checked in one step of the sweep. A
+	// step takes some tenths of a millisecond if all these records have expired.
 	sweepMost = 1024
 )
 
-// Sweep ends the expired connections among the next few records. One worker calls it,
-// once a pass. more is true while the table has connections: the worker should then
-// call Sweep again soon even if it has no other work.
+// Sweep ends the expired connections among the next few records. One worker calls it
+// once in each pass. more is true while the table has connections. The worker then
+// calls Sweep again soon, even if it has no other work.
 func (t *Table) Sweep(now uint64) (more bool) {
 	h := t.head
 	if h.count == 0 {

@@ -3,14 +3,15 @@
 // Package conntrack tracks connections. For a frame it finds the connection and its
 // state. It stores the connections that a flow commits, and it translates addresses.
 // The semantics are those of ct() in ovs-actions(7) and of the ct_* fields in
-// ovs-fields(7). The files are listed in the order in which a frame meets them:
+// ovs-fields(7). These are the package's files, in the order in which a frame meets
+// them:
 //
 //	process.go    runs a batch of frames through one ct action
 //	tuple.go      addresses, ports and zone of a frame, and their hash
 //	index.go      finds a connection by hash
 //	conn.go       the record of a connection, its generation and lock
 //	tcp.go, sctp.go, simple.go   protocol states
-//	nat.go        chooses the translation of a new connection; natsearch.go bounds its cost
+//	nat.go        chooses the translation of a new connection; natsearch.go limits its cost
 //	translate.go  translates a frame, also the datagram inside an ICMP error
 //	commit.go     creates and ends connections; limits, eviction
 //	holder.go, ranking.go   connections by holder, and whose are evicted; member.go does
@@ -22,19 +23,19 @@
 //	timeout.go    timeout policies; sweep.go expires connections
 //	pages.go      populates memory ahead of a growing table
 //	recover.go    repairs a table that a killed process left
-//	event.go      reports changes of connections to control
+//	event.go      reports changes of connections to the control process
 //	save.go       saves and loads a table between two daemons
-//	entry.go, format.go, filter.go   connections as control shows and flushes them
+//	entry.go, format.go, filter.go   connections as the control process lists and flushes them
 //
 // Invariants:
-//   - The table has no pointers. It lies in memory that all workers of the engine share
+//   - The table has no pointers. It is in memory that all workers of the engine share
 //     and that outlives every process. It never grows.
 //   - A look-up takes no lock. Adding, removing or relinking a connection needs the
 //     table's single lock. Changing the state, mark or label of a live connection needs
 //     the connection's lock. Both locks carry the epoch of the engine that took them, so
 //     that a lock of a killed engine counts as free.
-//   - A connection's generation is odd while the connection lives. It changes whenever a
-//     frame that leaves the state as it is would get other ct_* fields.
+//   - A connection's generation is odd while the connection lives. It changes whenever
+//     the ct_* fields change that a later frame of the same kind would get.
 package conntrack
 
 import (
@@ -50,35 +51,36 @@ const (
 	// IPv6 addresses take 34 MB more each; labels take 17 MB more. A zone with
 	// connections takes 1 KB, each holder in it 84 bytes.
 	DefaultConnections = 1 << 20
-	// MaxConnections fits the 32-bit numbers of the index and the memory of a usual
-	// machine.
+	// MaxConnections is the largest number of records. It fits into the 32-bit
+	// numbers of the index and the memory of a usual machine.
 	MaxConnections = 1 << 26
-	// Zones is the number of values of ct_zone.
+	// Zones is the number of zones: ct_zone has 16 bits.
 	Zones = 1 << 16
-	// MaxPolicies bounds the timeout policies; policy 0 is the default.
+	// MaxPolicies is the number of timeout policies. Policy 0 is the default.
 	MaxPolicies = 256
 )
 
-// Sizes are the limits of a table. All processes that open it use the same.
+// Sizes are the sizes of a table. All processes that open the table use the same
+// sizes.
 type Sizes struct {
-	// Connections is the number of records: a power of two, at least 64.
+	// Connections is the number of connection records: a power of two, at least 64.
 	Connections int `json:"connections"`
 }
 
-// Valid reports whether a table can have these sizes.
+// Valid reports whether a table may have these sizes.
 func (s Sizes) Valid() bool {
 	n := s.Connections
 	return n >= 64 && n <= MaxConnections && n&(n-1) == 0
 }
 
-// Memory is a table inside a shared region. Workers write it; control writes only the
-// settings.
+// Memory is a table inside a shared region. Workers write it. The control process
+// writes only the settings.
 type Memory struct {
 	head     *header
 	settings *settings
 	zones    []zone   // index: zone
 	holders  []holder // index: number of the holder
-	ranks    []rank   // connections by holder; index: number of the holder
+	ranks    []rank   // number of connections of each quota holder; index: number of the quota holder
 	policies []policy // index: zone.policy
 	// The counts of zones, by holder; see member.go. Members are as many as records.
 	zoneRankings []ranking // members by number of connections; index: zone
@@ -88,24 +90,25 @@ type Memory struct {
 
 	buckets []bucket // index: hash
 
-	// The following arrays are indexed by the number of the connection.
+	// The index of the following arrays is the number of a connection.
 	conns   []conn
 	links   []links
-	parents []Ref       // with connRelated: the connection it is related to, with the generation of its begin
+	parents []Ref       // with connRelated: announcing connection, in the generation of its begin
 	peers   [][2]peer   // TCP and SCTP: both sides, by direction
 	labels  [][2]uint64 // with connLabelled
-	long    [][4]uint64 // IPv6: addresses of the original direction
-	replies [][4]uint64 // IPv6 with connTranslated: addresses of the reply direction
-	shifts  [][2]shift  // with connFTP: sequence shifts, by direction
+	long    [][4]uint64 // IPv6 addresses of the original direction
+	replies [][4]uint64 // IPv6 addresses of the reply direction, with connTranslated
+	shifts  [][2]shift  // shifts of sequence numbers by direction, with connFTP
 
 	expectations []expectation
-	chains       []uint32    // first expectation of each hash: number plus one
+	chains       []uint32    // first expectation with each hash, number plus one
 	expecters    []expecter  // index: number of the holder
-	expectRanks  []rank      // expectations by holder; index: number of the holder
-	events       shm.RingMem // workers produce under the table's lock, control consumes
+	expectRanks  []rank      // number of expectations of each quota holder; index: number of the quota holder
+	events       shm.RingMem // event ring: workers write it under the table's lock, the control process reads it
 }
 
-// CarveMemory lays out a table in l; see shm.Layout. The region must be zeroed.
+// CarveMemory allocates a table in layout l; see shm.Layout. The region must be
+// zeroed.
 func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	head := shm.Carve[header](l, 1)
 	set := shm.Carve[settings](l, 1)
@@ -146,15 +149,15 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 // magic marks a region that Init has filled. It changes with the layout.
 const magic = 0x7765667463740008
 
-// header is the part of the table that belongs to no single connection. lock guards
-// the fields behind it; control reads the counters without it.
+// header is the state of the whole table. Its field lock guards the fields after it.
+// The control process reads the counters without the lock.
 type header struct {
 	magic uint64
 	seeds [14]uint64 // keys of the hashes
-	epoch uint64     // epoch of the engine, 1 to 0xffff; Open advances it
+	epoch uint64     // epoch of the engine, 1 to 0xffff; Open increments it
 	_     [128 - 16*8]byte
 
-	lock atomic.Uint64 // epoch of the engine that holds the lock; 0: free
+	lock atomic.Uint64 // epoch of the engine that holds the table's lock; 0: the lock is free
 	_    [56]byte
 
 	count       uint32  // live connections
@@ -171,36 +174,37 @@ type header struct {
 	expecting atomic.Uint32
 	sweptNS   uint64
 	counters  Counters
-	// eventsLost counts events that found the ring full.
+	// eventsLost counts the events lost because the ring was full.
 	eventsLost atomic.Uint64
 }
 
-// Counters count events of a table since it was made. Workers write them under the
-// lock; control reads them without it. Append only.
+// Counters count what has happened to connections since the table was made. Workers
+// write them under the table's lock; the control process reads them without it. New
+// fields go to the end, because the layout is shared.
 type Counters struct {
 	Created  uint64
 	Expired  uint64 // ended by a timeout
 	Evicted  uint64 // ended to make room for another
 	Flushed  uint64 // ended by control
-	Replaced uint64 // ended by a new connection with the same addresses and ports
-	// RefusedLimit counts connections refused because zone or table were full and
-	// nothing could be evicted. RefusedNAT counts those refused because no
+	Replaced uint64 // connections replaced by a new connection with the same addresses and ports
+	// RefusedLimit counts connections refused because the zone or the table was full
+	// and nothing could be evicted. RefusedNAT counts connections refused because no
 	// translation was free.
 	RefusedLimit, RefusedNAT uint64
 }
 
-// settings are written by control, one word each, and read by the workers.
+// settings are words that the control process writes and workers read.
 type settings struct {
 	liberal     atomic.Uint32 // 1: TCP windows are not checked
-	limit       atomic.Uint32 // connections in the table; 0: as many as records
-	zoneDefault atomic.Uint32 // connections in a zone without a limit of its own; 0: unlimited
+	limit       atomic.Uint32 // limit of connections in the table; 0: the number of records
+	zoneDefault atomic.Uint32 // default limit of connections in a zone; 0: no limit
 	events      atomic.Uint32 // see Watch
 	_           [48]byte
 }
 
-// Init makes an empty table in a zeroed region. It does nothing to a table in use.
-// Control calls it before any engine gets the region. seed must be random, so that
-// nobody outside can choose connections whose hashes collide.
+// Init makes an empty table in a zeroed region. It does nothing if the region already
+// has a table. The control process calls it before any engine gets the region. seed
+// must be random, so that nobody outside can choose connections whose hashes collide.
 func Init(m Memory, seed uint64) {
 	if m.head.magic == magic {
 		return
@@ -216,19 +220,18 @@ func Init(m Memory, seed uint64) {
 	m.head.magic = magic
 }
 
-// Table is an engine's view of a table. The engine's workers share it.
+// Table is a conntrack table as an engine has it open. The engine's workers share it.
 type Table struct {
 	Memory
 	epoch     uint64
-	solo      bool // the engine has one worker: connections need no lock
+	solo      bool // the engine has only one worker, so connections need no lock
 	wrap      uint32
-	eventRing *shm.Producer // producer of the event ring; the table's lock guards it
+	eventRing *shm.Producer // producer of the event ring, guarded by the table's lock
 	pages     pages
 }
 
-// Open takes the table over for an engine of n workers. It repairs the table if the
-// previous engine was killed in the middle of a change. The previous engine must have
-// ended.
+// Open opens the table for an engine of n workers. The previous engine must have
+// ended. If it was killed in the middle of a change, Open repairs the table.
 func Open(m Memory, n int) *Table {
 	t := &Table{Memory: m, solo: n == 1, wrap: uint32(len(m.buckets) - 1)}
 	t.eventRing = shm.NewProducer(m.events, -1)
@@ -242,14 +245,14 @@ func Open(m Memory, n int) *Table {
 	return t
 }
 
-// Count returns the number of connections, including expired ones that the sweep has
-// not found yet.
+// Count returns the number of connections. It includes expired ones that the sweep
+// has not ended yet.
 func (m *Memory) Count() int { return int(m.head.count) }
 
-// Capacity returns the number of records.
+// Capacity returns the number of connection records.
 func (m *Memory) Capacity() int { return len(m.conns) }
 
-// Counters returns a copy of the counters.
+// Counters returns a copy of the table's counters.
 func (m *Memory) Counters() Counters { return m.head.counters }
 
 // SetLiberal turns the check of TCP sequence windows off (true) or on (false).
@@ -261,14 +264,14 @@ func (m *Memory) SetLiberal(on bool) {
 	m.settings.liberal.Store(v)
 }
 
-// Liberal reports whether the check of TCP windows is off.
+// Liberal reports whether the check of TCP sequence windows is off.
 func (m *Memory) Liberal() bool { return m.settings.liberal.Load() != 0 }
 
-// SetLimit limits the table to n connections; 0: to the number of records. Existing
-// connections stay.
+// SetLimit limits the table to n connections; 0: to the number of records.
+// Connections that already exist stay.
 func (m *Memory) SetLimit(n uint32) { m.settings.limit.Store(n) }
 
-// Limit returns the number of connections that the table accepts.
+// Limit returns the largest number of connections that the table accepts.
 func (m *Memory) Limit() int {
 	if n := m.settings.limit.Load(); n != 0 && int(n) < len(m.conns) {
 		return int(n)

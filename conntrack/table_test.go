@@ -12,7 +12,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// Twin: a map of UDP connections by all fields, searched from end to end.
+// slowTable is a reference implementation of the table: a list of UDP connections
+// that it searches from end to end.
 
 type slowConn struct {
 	zone      uint16
@@ -28,7 +29,7 @@ type slowTable struct{ conns []*slowConn }
 func (s *slowTable) find(zone uint16, src, dst netip.AddrPort, now uint64) (*slowConn, int) {
 	for i := 0; i < len(s.conns); i++ {
 		c := s.conns[i]
-		if now > c.expires { // an expiry may be up to a second late, and the clock of this test moves by seconds
+		if now > c.expires { // a connection may expire up to a second late, and the test's clock moves by seconds
 			s.conns = append(s.conns[:i], s.conns[i+1:]...)
 			i--
 			continue
@@ -53,8 +54,9 @@ func (s *slowTable) end(c *slowConn) {
 	}
 }
 
-// see returns the frame's result and its new addresses. snat is the translated
-// address if the frame begins a connection; the port stays.
+// see returns the result that a frame must get, and the frame's addresses after NAT.
+// snat is the translated source address if the frame begins a connection; the port
+// stays.
 func (s *slowTable) see(zone uint16, src, dst netip.AddrPort, req *Request, snat netip.Addr, now uint64) (state uint8, mark uint32, drop bool, a, b netip.AddrPort) {
 	c, dir := s.find(zone, src, dst, now)
 	if c != nil && req.Force && req.Commit && dir == 1 {
@@ -139,7 +141,8 @@ func tryTable(t *testing.T, seed int64, steps int) {
 		case 0:
 			req.NAT.Kind = NATBare
 		case 1:
-			// A range of one port, so that the twin need not choose another.
+			// The range has a single port, so that the reference implementation need
+			// not choose one.
 			snat = address()
 			req.NAT = NAT{Kind: NATSrc, IPv6: v6, Lo: AddrWords(snat), Hi: AddrWords(snat), PortLo: src.Port(), PortHi: src.Port()}
 		}
@@ -153,7 +156,7 @@ func tryTable(t *testing.T, seed int64, steps int) {
 		state, mark, drop, a, b := slow.see(req.Zone, src, dst, &req, snat, r.now)
 		m, out := r.send(udpFrame(src.String(), dst.String(), 10), req)
 		if drop != (m.Drop != packet.DropNone) || !drop && (m.State != state || m.Mark != mark) {
-			t.Fatalf("step %d: %v > %v %+v: %s mark %#x drop %v; twin %s mark %#x drop %v",
+			t.Fatalf("step %d: %v > %v %+v: %s mark %#x drop %v; want %s mark %#x drop %v",
 				step, src, dst, req, stateText(m.State), m.Mark, m.Drop, stateText(state), mark, drop)
 		}
 		same(t, out, udpFrame(a.String(), b.String(), 10))
@@ -164,14 +167,14 @@ func tryTable(t *testing.T, seed int64, steps int) {
 	check(t, r.tr.Table)
 	live := 0
 	r.tr.Each(r.now, func(*Entry) bool { live++; return true })
-	slow.find(0, netip.AddrPort{}, netip.AddrPort{}, r.now) // removes the expired connections from the twin
+	slow.find(0, netip.AddrPort{}, netip.AddrPort{}, r.now) // removes the expired connections from the reference implementation
 	if live != len(slow.conns) {
-		t.Fatalf("%d connections, twin %d", live, len(slow.conns))
+		t.Fatalf("%d connections, want %d", live, len(slow.conns))
 	}
 }
 
-// An engine is killed while it holds the lock, in the middle of any change. The next
-// engine finds all live connections.
+// An engine is killed while it holds the table's lock, in the middle of any change.
+// The next engine finds all live connections.
 func TestRecovery(t *testing.T) {
 	for seed := range int64(20) {
 		rng := rand.New(rand.NewSource(seed))
@@ -189,8 +192,8 @@ func TestRecovery(t *testing.T) {
 		}
 		live := map[Tuple]bool{}
 		r.tr.Each(r.now, func(e *Entry) bool { live[e.Orig] = e.Replied; return true })
-		// The state after a kill: the table's lock and a connection's lock are held,
-		// and index, counts and lists are arbitrary.
+		// State after a kill: the table's lock and the lock of a connection are held,
+		// and index, counts and lists have arbitrary contents.
 		r.tr.head.lock.Store(r.tr.epoch)
 		r.tr.conns[3].meta.Store(r.tr.conns[3].meta.Load() | r.tr.epoch<<32)
 		for range 40 {
@@ -219,7 +222,7 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// Opening a table after an orderly end changes nothing.
+// Opening a table whose previous engine ended orderly changes nothing.
 func TestReopen(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(udpFrame(guest, server, 1), commit, Tracked|New)
@@ -236,7 +239,8 @@ func BenchmarkTrack(b *testing.B) {
 	}
 }
 
-// benchFrame writes source address and port of connection i into frame's header.
+// benchFrame writes the source address and port of connection i into a frame's
+// header.
 func benchFrame(h []byte, i int) {
 	h[27], h[28], h[29] = byte(i>>20), byte(i>>12), byte(i>>4)
 	h[34], h[35] = byte(i>>8&15|16), byte(i<<4)
@@ -300,7 +304,8 @@ func benchTrack(b *testing.B, n int, kind string) {
 	b.ReportMetric(float64(tab.Count()), "conns")
 }
 
-// BenchmarkCommit begins connections until the table is full, and then evicts.
+// BenchmarkCommit creates connections until the table is full. After that each new
+// connection evicts an old one.
 func BenchmarkCommit(b *testing.B) {
 	for _, kind := range []string{"udp", "snat"} {
 		b.Run(kind, func(b *testing.B) {

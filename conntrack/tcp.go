@@ -10,7 +10,7 @@ import (
 
 // TCP as a middlebox observes it. Each side has a phase (the states of RFC 9293
 // section 3.3.2 as far as an observer can know them) and bounds for its segments. A
-// segment is valid if its receiver could accept it and if the data that it
+// segment is valid if its receiver could accept it, and if the data that it
 // acknowledges was sent. The bounds are those of van Rooij, "Real stateful TCP packet
 // filtering in IP Filter" (2001).
 
@@ -18,18 +18,18 @@ import (
 type phase uint8
 
 const (
-	phaseNone        phase = iota // it has sent nothing
-	phaseSyn                      // its SYN is out
-	phaseEstablished              // its SYN was acknowledged
-	phaseFin                      // its FIN is out
-	phaseDone                     // its FIN was acknowledged
+	phaseNone        phase = iota // this side has sent nothing
+	phaseSyn                      // this side has sent its SYN
+	phaseEstablished              // this side's SYN was acknowledged
+	phaseFin                      // this side has sent its FIN
+	phaseDone                     // this side's FIN was acknowledged
 	phaseReset                    // the connection was reset
 )
 
 // Flags of a peer.
 const (
-	peerScales  = 1 << iota // its SYN offered window scaling (RFC 7323 section 2.2)
-	peerUnknown             // the connection was picked up in the middle: its bounds are not known
+	peerScales  = 1 << iota // this side's SYN offered window scaling (RFC 7323 section 2.2)
+	peerUnknown             // the connection was first seen in the middle, so this side's bounds are not known
 )
 
 // Bits of a TCP header's flags.
@@ -45,10 +45,10 @@ const (
 // segment holds the fields of a TCP segment that the tracker reads.
 type segment struct {
 	seq, ack uint32
-	length   uint32 // in sequence numbers: payload, SYN and FIN
+	length   uint32 // sequence numbers that the segment takes: payload, SYN and FIN
 	window   uint32 // as in the header
 	flags    uint16
-	scale    uint8 // window scale option of a SYN, or noScale
+	scale    uint8 // window scale option of a SYN, or noScale if it has none
 }
 
 const (
@@ -56,18 +56,18 @@ const (
 	maxScale = 14 // RFC 7323 section 2.3
 )
 
-// verdict is the result of tracking a frame's protocol state.
+// verdict is the result of tracking the protocol state of a frame.
 type verdict uint8
 
 const (
 	verdictInvalid verdict = iota
 	verdictValid           // belongs to the connection
-	verdictIgnored         // belongs to the connection and changes nothing
-	verdictRestart         // begins a new connection with the same ports: the old one has ended
+	verdictIgnored         // the frame belongs to the connection and changes nothing
+	verdictRestart         // the old connection has ended; the frame begins a new one with the same ports
 )
 
-// minAckWindow is the distance by which acknowledgements may always lag: the window
-// of one segment of 64 KiB.
+// minAckWindow is the number of bytes by which a valid acknowledgement may always be
+// behind the data sent: the window of one segment of 64 KiB.
 const minAckWindow = 66000
 
 func before(a, b uint32) bool { return int32(a-b) < 0 }
@@ -79,7 +79,7 @@ func later(a, b uint32) uint32 {
 	return a
 }
 
-// plausible reports whether a segment may have this combination of flags.
+// plausible reports whether a segment may have this combination of TCP flags.
 func plausible(flags uint16) bool {
 	switch flags & (tcpSyn | tcpFin | tcpRst | tcpAck) {
 	case tcpSyn, tcpSyn | tcpAck, tcpRst, tcpRst | tcpAck, tcpFin | tcpAck, tcpAck:
@@ -89,8 +89,8 @@ func plausible(flags uint16) bool {
 }
 
 // beginTCP starts a connection with its first segment. It reports false if the
-// segment cannot begin one. A segment without SYN is taken as one from the middle of
-// a connection.
+// segment cannot begin one. A segment without SYN is taken as a segment from the
+// middle of a connection.
 func beginTCP(peers *[2]peer, g *segment) bool {
 	if !plausible(g.flags) || g.flags&tcpRst != 0 || g.flags&(tcpSyn|tcpAck) == tcpSyn|tcpAck {
 		return false
@@ -109,7 +109,7 @@ func beginTCP(peers *[2]peer, g *segment) bool {
 	return true
 }
 
-// sendSYN sets s to a side that has just sent its SYN.
+// sendSYN sets peer s to the state of a side that has just sent its SYN.
 func sendSYN(s *peer, g *segment) {
 	end := g.seq + g.length
 	*s = peer{end: end, maxEnd: g.seq + 1, maxWin: max(g.window, 1), phase: phaseSyn}
@@ -118,7 +118,7 @@ func sendSYN(s *peer, g *segment) {
 	}
 }
 
-// trackTCP tracks segment g from side s to side r.
+// trackTCP tracks segment g from peer s to peer r.
 func trackTCP(s, r *peer, g *segment, liberal bool) verdict {
 	if !plausible(g.flags) {
 		return verdictInvalid
@@ -140,7 +140,7 @@ func trackSYN(s, r *peer, g *segment) verdict {
 	switch {
 	case ended(s.phase) && ended(r.phase):
 		return verdictRestart
-	case s.phase == phaseNone: // simultaneous open, RFC 9293 section 3.5
+	case s.phase == phaseNone: // simultaneous open (RFC 9293 section 3.5)
 		other := *r
 		sendSYN(s, g)
 		agreeOnScale(s, r)
@@ -149,15 +149,15 @@ func trackSYN(s, r *peer, g *segment) verdict {
 	case s.phase == phaseSyn && r.phase == phaseNone: // the sender has started again
 		sendSYN(s, g)
 	default:
-		// The sender has lost the connection. Its peer answers with an ACK, and the
-		// sender then resets the connection (RFC 9293 section 3.10.7.4, RFC 5961
-		// section 4).
+		// A SYN on an established connection: its sender has lost the connection. The
+		// peer answers with an ACK, and the sender then resets the connection (RFC
+		// 9293 section 3.10.7.4, RFC 5961 section 4).
 		return verdictIgnored
 	}
 	return verdictValid
 }
 
-// agreeOnScale turns window scaling off unless both SYNs offered it.
+// agreeOnScale turns window scaling off for both sides unless both SYNs offered it.
 func agreeOnScale(s, r *peer) {
 	if s.flags&r.flags&peerScales == 0 {
 		s.scale, r.scale = 0, 0
@@ -169,8 +169,9 @@ func trackSYNACK(s, r *peer, g *segment) verdict {
 		return verdictInvalid
 	}
 	if s.phase == phaseNone || g.seq+g.length != s.end {
-		// The first SYN+ACK, or one that replaces it: a server with SYN cookies (RFC
-		// 4987 section 3.6) does not remember its previous sequence number.
+		// This is the first SYN+ACK, or it replaces the first one: a server with SYN
+		// cookies (RFC 4987 section 3.6) does not remember its previous sequence
+		// number.
 		offered := r.maxWin
 		sendSYN(s, g)
 		agreeOnScale(s, r)
@@ -183,20 +184,20 @@ func trackSYNACK(s, r *peer, g *segment) verdict {
 	return verdictValid
 }
 
-// acksSYN reports whether ack acknowledges the SYN of r. Data in the SYN need not be
-// acknowledged (RFC 7413 section 4.2). Until a window is known, maxEnd is the number
-// behind the SYN itself.
+// acksSYN reports whether ack acknowledges the SYN of peer r. It need not acknowledge
+// the data in the SYN (RFC 7413 section 4.2). As long as peer s has sent nothing,
+// r.maxEnd is the sequence number after the SYN itself.
 func acksSYN(s, r *peer, ack uint32) bool {
 	return ack == r.end || s.phase == phaseNone && !before(ack, r.maxEnd) && before(ack, r.end)
 }
 
-// inWindow reports whether the segment lies within its receiver's window.
+// inWindow reports whether segment g is within the window of its receiver r.
 func inWindow(s, r *peer, g *segment) bool {
 	return !before(s.maxEnd, g.seq) && !before(g.seq+g.length, s.end-r.maxWin)
 }
 
-// acksWhatWasSent reports whether the acknowledgement covers only sent data and is no
-// older than the largest window.
+// acksWhatWasSent reports whether the acknowledgement in segment g covers only data
+// that was sent, and is not further behind than the largest window.
 func acksWhatWasSent(s, r *peer, g *segment) bool {
 	return !before(r.end, g.ack) && !before(g.ack, r.end-max(s.maxWin, minAckWindow))
 }
@@ -206,7 +207,7 @@ func trackRST(s, r *peer, g *segment, liberal bool) verdict {
 	case s.phase == phaseReset:
 		return verdictIgnored
 	case s.phase == phaseNone:
-		// A reset that answers a SYN, RFC 9293 section 3.10.7.3.
+		// The reset answers a SYN (RFC 9293 section 3.10.7.3).
 		if g.flags&tcpAck == 0 || !acksSYN(s, r, g.ack) && !liberal {
 			return verdictInvalid
 		}
@@ -231,30 +232,29 @@ func trackACK(s, r *peer, g *segment, liberal bool) verdict {
 	if g.flags&tcpSyn == 0 {
 		window <<= s.scale
 	}
-	// The sender's own data.
 	end := g.seq + g.length
 	if before(s.maxEnd, end) {
-		// The segment exceeds the known window: the acknowledgement that opened it
-		// took another path.
+		// The segment exceeds the known window, so the acknowledgement that opened
+		// the window took another path.
 		r.maxWin += end - s.maxEnd
 	}
 	s.end = later(s.end, end)
 	if g.flags&tcpFin != 0 && s.phase < phaseFin {
 		s.phase = phaseFin
 	}
-	// The window that the sender offers to the other side.
+	// The segment offers the other side a new window.
 	s.maxWin = max(s.maxWin, window)
 	if edge := g.ack + window; !before(edge, r.maxEnd) {
 		r.maxEnd = edge
 		if window == 0 {
-			r.maxEnd++ // allow one byte to probe a closed window, RFC 9293 section 3.8.6.1
+			r.maxEnd++ // one byte may probe a closed window (RFC 9293 section 3.8.6.1)
 		}
 	}
 	acknowledge(r, g.ack)
 	return verdictValid
 }
 
-// acknowledge advances r's phase if ack acknowledges its SYN or FIN.
+// acknowledge advances the phase of peer r if ack acknowledges r's SYN or FIN.
 func acknowledge(r *peer, ack uint32) {
 	switch r.phase {
 	case phaseSyn:
@@ -266,10 +266,11 @@ func acknowledge(r *peer, ack uint32) {
 	}
 }
 
-// TCPState is a state of RFC 9293, for display.
+// TCPState is the state of a TCP connection in the terms of RFC 9293, for output
+// only.
 type TCPState uint8
 
-// States, in the order in which Open vSwitch numbers them.
+// TCP states, in the order of Open vSwitch's numbers.
 const (
 	StateClosed TCPState = iota
 	StateListen
@@ -284,8 +285,8 @@ const (
 	StateTimeWait
 )
 
-// stateOf returns the state of a connection whose sides are in phases a and b, and
-// the class of its timeout.
+// stateOf returns the TCP state of a connection whose sides are in phases a and b,
+// and the class of its timeout.
 func stateOf(a, b phase) (TCPState, Class) {
 	lo, hi := min(a, b), max(a, b)
 	switch {
@@ -307,8 +308,8 @@ func stateOf(a, b phase) (TCPState, Class) {
 	return StateEstablished, TCPEstablished
 }
 
-// parseTCP reads the segment of f. The private header must hold the fixed part of the
-// TCP header.
+// parseTCP reads the TCP segment in frame f. The private header must contain the
+// fixed part of the TCP header.
 func parseTCP(b *packet.Batch, f *packet.Frame, g *segment) {
 	l4 := f.Header()[f.L4:]
 	h := (*[packet.TCPLen]byte)(l4)
@@ -329,7 +330,8 @@ func parseTCP(b *packet.Batch, f *packet.Frame, g *segment) {
 	}
 }
 
-// windowScale returns the window scale option (RFC 7323 section 2.2), or noScale.
+// windowScale returns the value of the window scale option (RFC 7323 section 2.2), or
+// noScale.
 func windowScale(options []byte) uint8 {
 	const scale = 3
 	for option, rest := packet.TCPOption(options); option != nil; option, rest = packet.TCPOption(rest) {

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// Twin: the same rules over unbounded integers instead of 32-bit numbers, and over a
-// list of all segments instead of running bounds.
+// slowTCP is a reference implementation of the tracker's rules for TCP. It uses
+// 64-bit sequence numbers, which do not wrap, and a list of all segments instead of
+// running bounds.
 
 type slowSegment struct {
 	from     int
@@ -25,10 +26,10 @@ type slowSide struct {
 	scale   int
 	scales  bool
 	isn     int64
-	ends    []int64 // numbers behind each segment
-	edges   []int64 // limits up to which the other side let it send
+	ends    []int64 // sequence number after each segment
+	edges   []int64 // limits up to which the peer allows this side to send
 	offers  []int64 // windows offered, scaled
-	surplus int64   // numbers that the other side sent beyond its known limit
+	surplus int64   // sequence numbers that the peer sent beyond the known limit of its window
 }
 
 func greatest(list []int64) int64 {
@@ -139,7 +140,7 @@ func (c *slowTCP) seeACK(s, r *slowSide, g slowSegment, inWindow func() bool) ve
 	if g.flags&tcpFin != 0 && s.phase < phaseFin {
 		s.phase = phaseFin
 	}
-	if s.surplus > 0 { // trackACK keeps running maxima: add the surplus to the largest offer
+	if s.surplus > 0 { // the surplus enlarges the largest offer, as in trackACK, which keeps running maxima
 		s.offers, s.surplus = []int64{s.offer()}, 0
 	}
 	s.offers = append(s.offers, window)
@@ -157,8 +158,8 @@ func (c *slowTCP) seeACK(s, r *slowSide, g slowSegment, inWindow func() bool) ve
 	return verdictValid
 }
 
-// FuzzTCPTwin feeds the tracker and its twin with segments at or near the expected
-// place.
+// FuzzTCPTwin compares the tracker with the reference implementation slowTCP, for
+// segments at or near the expected sequence numbers.
 func FuzzTCPTwin(f *testing.F) {
 	for seed := range int64(20) {
 		f.Add(seed, uint8(seed*13))
@@ -176,7 +177,7 @@ func tryTCPTwin(t *testing.T, seed int64, shape uint8) {
 	rng := rand.New(rand.NewSource(seed))
 	var slow slowTCP
 	var fast [2]peer
-	// Sequence numbers begin anywhere, also just below a wrap.
+	// The initial sequence numbers are random, so some runs wrap around 2^32.
 	isn := [2]int64{int64(rng.Uint32()) + 1<<34, int64(rng.Uint32()) + 1<<34}
 	if shape&1 != 0 {
 		isn[0] = 1<<35 - int64(rng.Intn(3000))
@@ -230,7 +231,7 @@ func tryTCPTwin(t *testing.T, seed int64, shape uint8) {
 			was := fmt.Sprintf("%+v", fast)
 			got, want := trackTCP(&fast[g.from], &fast[other], &narrow, false), slow.see(g)
 			if got != want {
-				t.Fatalf("step %d: segment %+v in state %s: verdict %d, twin %d", step, g, was, got, want)
+				t.Fatalf("step %d: segment %+v in state %s: verdict %d, want %d", step, g, was, got, want)
 			}
 			if got == verdictInvalid || got == verdictIgnored {
 				continue
@@ -241,32 +242,32 @@ func tryTCPTwin(t *testing.T, seed int64, shape uint8) {
 		}
 		for i := range fast {
 			if fast[i].phase != slow.sides[i].phase {
-				t.Fatalf("step %d: %+v: side %d in phase %d, twin %d", step, g, i, fast[i].phase, slow.sides[i].phase)
+				t.Fatalf("step %d: %+v: side %d in phase %d, want %d", step, g, i, fast[i].phase, slow.sides[i].phase)
 			}
 		}
 		next[g.from] = max(next[g.from], g.seq+g.length)
 	}
 }
 
-// Model: two endpoints that follow RFC 9293. On both sides of the tracker a network
-// loses, repeats and reorders segments. The tracker must pass every segment that an
-// endpoint would accept. It must refuse a segment that can be neither data nor
-// acknowledgement of the connection.
+// A simulation of two endpoints that follow RFC 9293. Between them are the tracker
+// and a network that loses, repeats and reorders segments. The tracker must accept
+// every segment that an endpoint would accept. It must refuse a segment that can be
+// neither data nor acknowledgement of the connection.
 
 type endpoint struct {
 	una, nxt   int64 // SND.UNA, SND.NXT
 	rcv        int64 // RCV.NXT
 	wnd        int64 // its own receive window in bytes
-	edge       int64 // limit up to which it may send
+	edge       int64 // sequence number up to which this endpoint may send
 	scale      int
 	fin        bool // its FIN is sent
 	finAt      int64
 	peerFin    bool
-	greatestWn int64 // largest window it was offered
+	greatestWn int64 // largest window that the peer has offered
 }
 
-// acceptable applies the first test of RFC 9293 section 3.10.7.4 and its test of
-// SEG.ACK with RFC 5961's lower bound.
+// acceptable applies two checks of RFC 9293 section 3.10.7.4 to a segment: the first
+// one, and the check of SEG.ACK with the lower bound of RFC 5961.
 func (e *endpoint) acceptable(g slowSegment) bool {
 	if g.ack > e.nxt || g.ack < e.una-e.greatestWn {
 		return false
@@ -332,14 +333,14 @@ func tryTCPModel(t *testing.T, seed int64) {
 	for i := range ends {
 		ends[i] = endpoint{una: isn[i] + 1, nxt: isn[i] + 1, rcv: isn[1-i] + 1, wnd: 1000, edge: isn[i] + 1001, scale: scale[i], greatestWn: 1000}
 	}
-	var before, behind [2][]slowSegment // segments in flight before and behind the tracker, by sender
+	var before, behind [2][]slowSegment // segments in flight before and after the tracker, by sender
 	for step := range 300 {
 		i := rng.Intn(2)
 		switch e := &ends[i]; rng.Intn(4) {
-		case 0, 1: // send new data, repeat old data, or only acknowledge
+		case 0, 1: // send new data, repeat old data, or only an acknowledgement
 			e.wnd = int64(rng.Intn(1<<16)>>rng.Intn(16)) << e.scale
-			// An endpoint does not shrink a window that it has offered (section
-			// 3.8.6).
+			// An endpoint does not shrink a window that it has offered (RFC 9293
+			// section 3.8.6).
 			g := slowSegment{from: i, seq: e.nxt, ack: e.rcv, window: e.wnd >> e.scale, flags: tcpAck, scale: -1}
 			if rng.Intn(3) == 0 && e.una < e.nxt && !e.fin {
 				g.seq = e.una + rng.Int63n(e.nxt-e.una)
@@ -374,7 +375,7 @@ func tryTCPModel(t *testing.T, seed int64) {
 					behind[i] = append(behind[i], g)
 				}
 			}
-		case 3: // deliver a segment to the other endpoint
+		case 3: // deliver a segment from the network to the other endpoint
 			if n := len(behind[i]); n > 0 {
 				at := rng.Intn(min(n, 4))
 				g := behind[i][at]
@@ -384,8 +385,8 @@ func tryTCPModel(t *testing.T, seed int64) {
 				}
 			}
 		}
-		// A stranger's guess: beyond all windows, or acknowledging data that was
-		// never sent.
+		// An attacker's guess: a segment beyond all windows, or one that acknowledges
+		// data that was never sent.
 		stray := slowSegment{from: i, seq: ends[i].nxt, ack: ends[i].rcv, window: 1000, flags: tcpAck, scale: -1}
 		if rng.Intn(2) == 0 {
 			stray.seq += 1<<30 + rng.Int63n(1<<29)

@@ -7,11 +7,12 @@ import (
 	"sync/atomic"
 )
 
-// Class is a state of a connection that has its own timeout. The names are those of
-// the keys of CT_Timeout_Policy in ovs-vswitchd.conf.db(5).
+// Class is a state of a connection that has its own timeout. The names of the classes
+// are the keys of CT_Timeout_Policy in ovs-vswitchd.conf.db(5).
 type Class uint8
 
-// Classes. The order is part of the layout in shared memory; append only.
+// Timeout classes. Their order is part of the layout in shared memory, so new ones go
+// to the end.
 const (
 	TCPSynSent Class = iota
 	TCPSynRecv
@@ -22,7 +23,7 @@ const (
 	TCPTimeWait
 	TCPClose
 	UDPFirst    // one datagram
-	UDPSingle   // several datagrams, all in one direction
+	UDPSingle   // several UDP datagrams, all in one direction
 	UDPMultiple // datagrams in both directions
 	ICMPFirst
 	ICMPReply
@@ -42,7 +43,7 @@ var classNames = [Classes]string{
 	"sctp_init", "sctp_established", "sctp_shutdown", "other_first", "other_multiple",
 }
 
-// String returns the name under which the timeout is set.
+// String returns the name of the timeout class in the configuration.
 func (c Class) String() string {
 	if c >= Classes {
 		return "unknown"
@@ -60,24 +61,25 @@ func ParseClass(name string) (Class, bool) {
 	return 0, false
 }
 
-// Timeouts are timeouts in seconds, by class.
+// Timeouts are timeouts in seconds, indexed by Class.
 type Timeouts [Classes]uint32
 
-// DefaultTimeouts are the timeouts of Linux's nf_conntrack, except for an established
-// TCP connection: one day, as in Open vSwitch's userspace datapath.
+// DefaultTimeouts are the timeouts of Linux's nf_conntrack, except for established
+// TCP connections: one day, as in Open vSwitch's userspace datapath.
 var DefaultTimeouts = Timeouts{
 	TCPSynSent: 120, TCPSynRecv: 60, TCPEstablished: 86400, TCPFinWait: 120, TCPCloseWait: 60, TCPLastAck: 30,
 	TCPTimeWait: 120, TCPClose: 10, UDPFirst: 30, UDPSingle: 30, UDPMultiple: 120, ICMPFirst: 30, ICMPReply: 30,
 	SCTPInit: 30, SCTPEstablished: 86400, SCTPShutdown: 30, OtherFirst: 60, OtherMultiple: 600,
 }
 
-// MaxTimeout bounds a timeout: one year in seconds.
+// MaxTimeout is the longest timeout: one year, in seconds.
 const MaxTimeout = 365 * 86400
 
-// ClassNames returns the names of the classes, separated by commas.
+// ClassNames returns the names of all timeout classes, separated by commas.
 func ClassNames() string { return strings.Join(classNames[:], ", ") }
 
-// policy holds the timeouts in nanoseconds. Control writes, workers read.
+// policy holds the timeouts of one policy in nanoseconds. The control process writes
+// them, workers read them.
 type policy [Classes]atomic.Uint64
 
 func (p *policy) set(t *Timeouts) {
@@ -86,8 +88,8 @@ func (p *policy) set(t *Timeouts) {
 	}
 }
 
-// SetPolicy sets the timeouts of policy i; zones without a policy use policy 0. A
-// connection adopts them with its next frame.
+// SetPolicy sets the timeouts of policy i. Zones without a policy of their own use
+// policy 0. A connection adopts new timeouts with its next frame.
 func (m *Memory) SetPolicy(i uint8, t *Timeouts) { m.policies[i].set(t) }
 
 // Policy returns the timeouts of policy i.
@@ -99,47 +101,50 @@ func (m *Memory) Policy(i uint8) (t Timeouts) {
 }
 
 // SetZonePolicy sets policy i for the connections that begin in the zone from now on.
+// Existing connections keep their policy.
 func (m *Memory) SetZonePolicy(zone uint16, i uint8) { m.zones[zone].policy.Store(uint32(i)) }
 
-// ZonePolicy returns the policy of a zone.
+// ZonePolicy returns the number of the timeout policy of a zone.
 func (m *Memory) ZonePolicy(zone uint16) uint8 { return uint8(m.zones[zone].policy.Load()) }
 
-// An expiry is written only if it moves by at least 1/128 of its timeout or by one
-// second. Every write invalidates the cache line in other workers, and in a large
-// table the line is often not cached at all. The expiry is set later by the same
-// amount, so that a skipped write never ends a connection too early: RFC 4787 REQ-5
-// forbids to end a UDP translation before its timeout.
+// A connection's expiry is written only if it moves by at least 1/128 of the timeout
+// or by one second. Each write invalidates the cache line for other workers, and in a
+// large table the line is often not cached at all. The expiry is set later by this
+// amount, so that skipping a write never ends a connection too early: RFC 4787 REQ-5
+// forbids ending a UDP translation before its timeout.
 const (
 	refreshShift = 7
 	maxRefreshNS = 1_000_000_000
 )
 
-// timeout returns two times in ns for a class. lasts is how far ahead an expiry is
-// set: the timeout plus moves. moves is the least change that is written.
+// timeout returns two times in nanoseconds for a class. lasts is the time from now to
+// the expiry to set: the timeout plus moves. moves is the smallest move of an expiry
+// that is written.
 func (m *Memory) timeout(policy uint8, class Class) (lasts, moves uint64) {
 	timeout := m.policies[policy][class%Classes].Load()
 	moves = min(timeout>>refreshShift, maxRefreshNS)
 	return timeout + moves, moves
 }
 
-// refresh restarts the timeout of class. The caller holds c's lock, or c is not
-// visible yet.
+// refresh restarts the timeout of class for connection c. The caller holds c's lock,
+// or no other worker sees c yet.
 func (t *Table) refresh(c *conn, class Class, now uint64) {
 	c.class = class
 	lasts, moves := t.timeout(c.policy, class)
-	if now+lasts-c.expiresNS > moves { // unsigned: true also if the new expiry is earlier
+	if now+lasts-c.expiresNS > moves { // the difference is unsigned, so this is also true if the new expiry is earlier
 		c.expiresNS = now + lasts
 	}
 }
 
-// due reports whether refresh would write.
+// due reports whether refresh would write the expiry.
 func (t *Table) due(c *conn, class Class, now uint64) bool {
 	lasts, moves := t.timeout(c.policy, class)
 	return c.class != class || now+lasts-c.expiresNS > moves
 }
 
-// keep refreshes c for a caller without its lock, and takes the lock only if refresh
-// is due. It reports false if c no longer has generation g.
+// keep restarts the timeout of c for a caller that does not hold c's lock. It takes
+// the lock only if the expiry must be written. It reports false if c no longer has
+// generation g.
 func (t *Table) keep(c *conn, g uint32, class Class, now uint64) bool {
 	if !t.due(c, class, now) {
 		return c.generation() == g

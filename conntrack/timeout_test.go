@@ -57,8 +57,8 @@ func TestTimeoutsAreNotEarly(t *testing.T) {
 	}
 }
 
-// A frame in Settled.Quick needs no write: its connection has not expired and stays
-// for its timeout from now on.
+// The connection of a frame in Settled.Quick has not expired, and will not expire
+// before its timeout has passed from now on. It therefore needs no write.
 func TestQuickIsNotDue(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)

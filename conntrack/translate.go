@@ -9,19 +9,20 @@ import (
 	"weft/packet"
 )
 
-// Translating frames. A frame of the original direction gets the reverse of the reply
-// tuple. A frame of the reply direction gets the reverse of the original tuple.
+// This file translates frames. A frame of the original direction gets the reverse of
+// the reply tuple. A frame of the reply direction gets the reverse of the original
+// tuple.
 
 // translate rewrites f, which travels in direction dir of connection v. It returns
-// the ct_state bits of the translation: snat if the source was translated, dnat if
-// the destination was.
+// the ct_state bits of the translation: snat if it changed the source, dnat if it
+// changed the destination.
 func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, v *view, dir uint8) (state uint8) {
 	if v.flags&connTranslated == 0 {
 		return 0
 	}
 	state = translated(v.flags, dir)
 	src, dst := state&SNAT != 0, state&DNAT != 0
-	// The new tuple of the frame is the reverse of the other direction's tuple.
+	// The frame's new tuple is the reverse of the tuple of the other direction.
 	if w := v.tuples[1-dir&1]; p.kind != kindError && w.setIPv4Endpoints(f) {
 		return state
 	}
@@ -36,14 +37,14 @@ func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, v *view, d
 	return state
 }
 
-// setIPv4Endpoints gives f the reverse of w if f is TCP or UDP over IPv4. Otherwise it
-// changes nothing and reports false.
+// setIPv4Endpoints gives frame f the reverse of tuple w, if f is TCP or UDP over
+// IPv4. Otherwise it changes nothing and reports false.
 func (w words) setIPv4Endpoints(f *packet.Frame) bool {
 	return !w.ipv6() && f.SetIPv4Ends(bits.RotateLeft64(w.a, 32), bits.RotateLeft32(uint32(w.b>>32), 16))
 }
 
-// translated returns the ct_state bits of a frame in direction dir of a translated
-// connection.
+// translated returns the ct_state bits snat and dnat of a frame in direction dir of a
+// translated connection.
 func translated(flags uint16, dir uint8) (state uint8) {
 	src, dst := flags&connSNAT != 0, flags&connDNAT != 0
 	if dir == 1 {
@@ -90,7 +91,7 @@ func setPorts(f *packet.Frame, to *Tuple, src, dst bool) {
 	}
 }
 
-// setIdentifier sets the identifier of an ICMP or ICMPv6 query.
+// setIdentifier sets the identifier of an ICMP or ICMPv6 query or answer.
 func setIdentifier(f *packet.Frame, id uint16) {
 	h := f.Header()[f.L4:]
 	if len(h) < packet.ICMPLen {
@@ -104,17 +105,17 @@ func setIdentifier(f *packet.Frame, id uint16) {
 	binary.BigEndian.PutUint16(h[2:], packet.MendChecksum(binary.BigEndian.Uint16(h[2:]), was, id))
 }
 
-// translateError rewrites the datagram at offset at in the ICMP error f. outer is the
-// new tuple of the error. The datagram travelled the other way, so it gets the
-// reverse of outer. The checksums inside the datagram are updated as far as they are
-// present, and the error's own checksum covers all changes.
+// translateError rewrites the datagram that ICMP error f carries at offset at. outer
+// is the new tuple of the error. The datagram travelled in the opposite direction, so
+// it gets the reverse of outer. Checksums inside the datagram are updated if the
+// error carries them. The error's own checksum covers all changes.
 func (t *Table) translateError(b *packet.Batch, f *packet.Frame, at int, outer *Tuple) {
 	to := outer.Reverse()
 	b.Pullup(f, min(at+innerReach, f.Len()))
 	h := f.Header()
 	in := h[at:]
 	was := packet.Sum(in)
-	l4, addresses := 0, [2]uint16{} // addresses: sums of the addresses before and after
+	l4, addresses := 0, [2]uint16{} // addresses are the checksum parts of the IP addresses before and after
 	if to.IPv6 {
 		_, l4, _ = walkIPv6(in, 0)
 		addresses[0] = packet.Sum(in[8:40])
@@ -138,8 +139,8 @@ func (t *Table) translateError(b *packet.Batch, f *packet.Frame, at int, outer *
 	binary.BigEndian.PutUint16(sum, packet.MendChecksum(binary.BigEndian.Uint16(sum), was, packet.Sum(in)))
 }
 
-// translateInner rewrites ports and checksum of a transport header that may be
-// truncated.
+// translateInner rewrites the ports and the checksum of a transport header that may
+// be truncated.
 func translateInner(l4 []byte, to *Tuple, addresses [2]uint16) {
 	if !hasPorts(to.Proto) || len(l4) < 8 {
 		return
@@ -148,7 +149,7 @@ func translateInner(l4 []byte, to *Tuple, addresses [2]uint16) {
 		was := binary.BigEndian.Uint16(l4[4:])
 		binary.BigEndian.PutUint16(l4[4:], to.SrcPort)
 		sum := packet.MendChecksum(binary.BigEndian.Uint16(l4[2:]), was, to.SrcPort)
-		if to.IPv6 { // the checksum of ICMPv6 covers a pseudo header
+		if to.IPv6 { // the ICMPv6 checksum covers a pseudo header with the addresses
 			sum = packet.MendChecksum(sum, addresses[0], addresses[1])
 		}
 		binary.BigEndian.PutUint16(l4[2:], sum)
@@ -162,7 +163,7 @@ func translateInner(l4 []byte, to *Tuple, addresses [2]uint16) {
 	case packet.ProtoTCP:
 		off = 16
 	case packet.ProtoSCTP:
-		return // its CRC covers bytes that the error does not carry
+		return // SCTP's CRC covers bytes that the ICMP error does not carry
 	}
 	if len(l4) < off+2 || to.Proto == packet.ProtoUDP && l4[6]|l4[7] == 0 {
 		return

@@ -15,8 +15,9 @@ import (
 	"weft/packet/packettest"
 )
 
-// togetherFrames returns frames of all protocols and families between few endpoints,
-// with ICMP errors, data connections, and answers to the translated connections.
+// togetherFrames returns frames of all protocols and families between a few
+// endpoints: also ICMP errors, FTP data connections, and answers to translated
+// connections.
 func togetherFrames() (frames [][]byte) {
 	for _, v := range []struct{ client, server, outside string }{
 		{"10.0.0.1", "10.0.1.", natInside4}, {"fd00::1", "fd01::", natInside6},
@@ -46,7 +47,7 @@ func togetherFrames() (frames [][]byte) {
 
 const natInside4, natInside6 = "192.0.2.1", "2001:db8::1"
 
-// together is one of several workers that share a table.
+// together is one of several workers of the test that share a table.
 type together struct {
 	*rig
 	rng    *rand.Rand
@@ -56,8 +57,7 @@ type together struct {
 	req    Request
 }
 
-// round runs a few frames through the tracker and returns an error if one result is
-// wrong.
+// round tracks a few frames and returns an error if one result is wrong.
 func (w *together) round(id, round int) error {
 	w.b.Reset()
 	w.arena.Reset()
@@ -116,7 +116,7 @@ func (w *together) round(id, round int) error {
 	return nil
 }
 
-// choose chooses the next action at random.
+// choose chooses the next ct action at random.
 func (w *together) choose() {
 	mark := w.rng.Uint32()
 	w.req = Request{Zone: uint16(w.rng.Intn(2)), Commit: w.rng.Intn(3) > 0, Force: w.rng.Intn(9) == 0,
@@ -132,8 +132,8 @@ func (w *together) choose() {
 	}
 }
 
-// whole checks frame i, for which tracking returned state: either it is unchanged, or
-// one endpoint is translated and its checksums are right.
+// whole checks frame i after tracking, which returned state. Either the frame is
+// unchanged, or one of its endpoints is translated and its checksums are right.
 func (w *together) whole(i int, state uint8) error {
 	got, was := packettest.Bytes(&w.b, &w.b.Frames[i]), w.sent[i]
 	if state&(SNAT|DNAT) == 0 {
@@ -161,8 +161,8 @@ func (w *together) whole(i int, state uint8) error {
 	return nil
 }
 
-// checksumsRight verifies a frame's checksums as its receiver does. It skips SCTP and
-// protocols without a checksum.
+// checksumsRight verifies a frame's checksums as its receiver does. It skips SCTP,
+// and protocols without a checksum.
 func checksumsRight(frame []byte) bool {
 	var ends []byte
 	var proto byte
@@ -188,9 +188,9 @@ func checksumsRight(frame []byte) bool {
 	return true
 }
 
-// Several workers share a small table in which connections of all protocols and
-// families begin, end and are translated. The table is consistent at the end, and no
-// frame gets an impossible result.
+// Several workers share a small table. Connections of all protocols and families
+// begin, end and are translated. No frame gets an impossible result, and the table is
+// consistent at the end.
 func TestWorkersTogether(t *testing.T) {
 	tab := Open(newMemory(t, 128), 4)
 	frames := togetherFrames()
