@@ -11,11 +11,12 @@ import (
 
 // This file creates and ends connections, always under the table's lock.
 
-// Lists. Every connection is in one list of its holder and in the same list of its
-// member (member.go). It joins at the end, so that the oldest is evicted first.
+// Kinds of lists. Every connection is in one list of its quota holder (holder.go),
+// and in the list of the same kind of its member (member.go). Connections join a list
+// at its end and are evicted from its beginning, so the oldest one is evicted first.
 const (
 	listUnreplied = iota // no reply so far
-	listClosing          // a TCP connection that both sides have ended
+	listClosing          // TCP connections that both sides have closed
 	listEstablished
 	lists
 	listNone = lists
@@ -27,11 +28,11 @@ type zone struct {
 	limit     atomic.Uint32 // limit of the zone's connections, plus one; 0: the default limit applies
 	policy    atomic.Uint32
 	count     uint32
-	tunnelled bool // at least one connection began here through a tunnel
-	begun     bool // at least one connection began here
+	tunnelled bool // at least one connection of the zone began through a tunnel
+	begun     bool // at least one connection has begun in the zone
 	_         [2]byte
-	evicted   uint64 // connections evicted because of the zone's limit
-	refused   uint64 // connections refused because of the zone's limit
+	evicted   uint64 // number of connections evicted because of the zone's limit
+	refused   uint64 // number of connections refused because of the zone's limit
 	_         [32]byte
 }
 
@@ -67,8 +68,8 @@ func (m *Memory) ZoneLimit(zone uint16) (n uint32, set bool) {
 // ZoneCount returns the number of connections in a zone.
 func (m *Memory) ZoneCount(zone uint16) int { return int(m.zones[zone].count) }
 
-// ZoneLosses returns the numbers of connections evicted and refused because a zone was
-// at its limit.
+// ZoneLosses returns the number of connections that were evicted, and the number that
+// were refused, because the zone was at its limit.
 func (m *Memory) ZoneLosses(zone uint16) (evicted, refused uint64) {
 	return m.zones[zone].evicted, m.zones[zone].refused
 }
@@ -81,7 +82,7 @@ func (m *Memory) zoneLimit(z *zone) uint32 {
 }
 
 // join adds live connection n, which is in no list, to the lists of this kind of its
-// quota holder and its zone.
+// quota holder and its member.
 func (t *Table) join(n uint32, kind uint8) {
 	t.conns[n].list = kind
 	m := t.links[n].member
@@ -142,8 +143,9 @@ func (t *Table) relist(n, g uint32, kind uint8) {
 	t.unlock()
 }
 
-// makeRoom evicts a connection for holder h if the zone is at its limit, and one if
-// the table is. It reports false if no connection may be evicted.
+// makeRoom evicts one connection if the zone is at its limit, and one if the table
+// is, so that quota holder h can begin another. It reports false if the new
+// connection must be refused, because nothing may be evicted.
 func (t *Table) makeRoom(zone uint16, h uint32) bool {
 	z := &t.zones[zone]
 	if limit := t.zoneLimit(z); limit != 0 && z.count >= limit {
@@ -156,7 +158,7 @@ func (t *Table) makeRoom(zone uint16, h uint32) bool {
 	return t.head.count < uint32(t.Limit()) || t.evictFor(h)
 }
 
-// evictFirst ends the oldest connection of a list that is not empty.
+// evictFirst ends the oldest connection of a non-empty list.
 func (t *Table) evictFirst(l *list, where int) {
 	n := l.first - 1
 	t.holders[t.holderOf(n)].evicted++
@@ -271,7 +273,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 		return t.refuse(h)
 	}
 	c.born = c.generation() + 1
-	c.meta.Store(uint64(c.born)) // an odd generation: the connection lives
+	c.meta.Store(uint64(c.born)) // the odd generation makes the connection visible to workers
 	t.head.counters.Created++
 	t.enrol(n)
 	t.join(n, listUnreplied)
@@ -279,7 +281,8 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 	return Ref{n, c.born}, true, packet.DropNone
 }
 
-// refuse counts a connection refused to holder h because the table or its zone is full.
+// refuse counts a connection that was refused to quota holder h because the table or
+// the zone is full.
 func (t *Table) refuse(h uint32) (Ref, bool, packet.DropReason) {
 	t.head.counters.RefusedLimit++
 	t.holders[h].refused++

@@ -25,21 +25,22 @@ type conn struct {
 	flags     uint16
 	policy    uint8 // timeout policy that the zone had when the connection began
 	class     Class // state whose timeout runs
-	list      uint8 // list of member and holder that has the connection
+	list      uint8 // kind of the lists that contain the connection: listUnreplied and so on
 	_         uint8
 	port      uint16 // port that received the connection's first frame; see holder.go
 	born      uint32 // generation when the connection began
 }
 
-// links are a connection's neighbours in the lists of its member and its holder.
+// links are the connection's neighbours in the lists of its member (member.go) and of
+// its quota holder.
 type links struct {
 	in     [2]link
-	member uint32 // number of the member
+	member uint32 // number of the connection's member
 }
 
 // Indexes of links.in.
 const (
-	inMember = iota // in a free record, next links the free records
+	inMember = iota // in a free record, in[inMember].next is the next free record
 	inHolder
 )
 

@@ -283,8 +283,8 @@ func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 	return nil
 }
 
-// inconsistentMembers compares the members, their lists and the rankings of the zones
-// with the records, and returns the first difference.
+// inconsistentMembers compares the members, their lists and the rankings of all zones
+// with the records. It returns the first difference.
 func inconsistentMembers(tab *Table) error {
 	want, used, most := map[uint32]uint32{}, map[uint16]uint32{}, map[uint16]uint32{}
 	for n := range min(tab.head.fresh, uint32(len(tab.conns))) {
@@ -343,8 +343,8 @@ func inconsistentMembers(tab *Table) error {
 	return nil
 }
 
-// inconsistentHolders compares the holders' lists and the ranking with the records,
-// and returns the first difference.
+// inconsistentHolders compares the lists and the ranking of all quota holders with
+// the records. It returns the first difference.
 func inconsistentHolders(tab *Table) error {
 	var want [Holders]uint32
 	for n := range min(tab.head.fresh, uint32(len(tab.conns))) {

@@ -131,8 +131,8 @@ func (t *Table) evictFor(h uint32) bool {
 		heavy != h && t.evictOf(heavy, listEstablished)
 }
 
-// mostUnanswered returns the number of unreplied connections from which on a holder
-// pays with its own ones at a limit.
+// mostUnanswered returns the number of unreplied connections from which on a quota
+// holder evicts its own oldest one at a limit; see unansweredShare.
 func mostUnanswered(limit uint32) uint32 { return max(limit/unansweredShare, minUnanswered) }
 
 // evictOf ends the oldest connection in one of the lists of quota holder h. It
@@ -146,9 +146,10 @@ func (t *Table) evictOf(h uint32, kind uint8) bool {
 	return true
 }
 
-// evictFromCrowdedZone ends the oldest unreplied connection of the member with the
-// most of them, if holder h is that member; otherwise it reports false. If one port
-// serves many zones, a flooded zone thus loses its own connections.
+// evictFromCrowdedZone ends the oldest unreplied connection of the member (member.go)
+// with the most unreplied connections. It does so only if the connection belongs to
+// quota holder h, and reports whether it did. If one port serves many zones, a
+// flooded zone thus loses its own connections and not those of the other zones.
 func (t *Table) evictFromCrowdedZone(h uint32) bool {
 	l := &t.members[t.head.crowded].lists[listUnreplied]
 	if l.first == 0 || t.holderOf(l.first-1) != h {

@@ -4,37 +4,38 @@ package conntrack
 
 import "math/bits"
 
-// Quotas within a zone that has a limit. A member is a holder in one zone: it counts
-// the connections that the holder has there. If the zone is at its limit, the member
-// with the most connections loses one, as the heaviest holder does in a full table
-// (see holder.go). A port in a zone is therefore sure of the zone's limit divided by
-// the number of its members, to within an eighth. All tunnels into a zone are one
-// member.
+// Quotas within a zone that has a limit. A member is a pair of a zone and a quota
+// holder (holder.go). It counts the connections that the quota holder has in the
+// zone. If the zone is at its limit, the member with the most connections loses one,
+// by the rules for a full table in holder.go. A port in a zone may therefore always
+// have the zone's limit divided by the number of the zone's members, to within an
+// eighth. All tunnels into a zone are one member.
 //
-// Members exist in zones without a limit too, so a limit applies at once when control
-// sets it. A member without connections is freed. There are as many members as
-// records, so allocating one never fails.
+// Members exist in zones without a limit too, so a limit takes effect as soon as the
+// control process sets it. A member without connections is freed. There are as many
+// members as records, so allocating a member never fails.
 
-// member is one cache line. The table's lock guards it.
+// member is one cache line: the lists of a quota holder's connections in one zone.
+// The table's lock guards it.
 type member struct {
-	key   uint32 // zone and holder, see memberKey
-	next  uint32 // next member of the same chain, or next free member: number plus one
+	key   uint32 // zone and quota holder, see memberKey
+	next  uint32 // next member with the same hash, or next free member; number plus one
 	lists [lists]list
 	_     [20]byte
 }
 
-// memberKey returns the key of holder h in a zone.
+// memberKey returns the key of the member of quota holder h in a zone.
 func memberKey(zone uint16, h uint32) uint32 { return uint32(zone)<<11 | min(h, Ports) }
 
-// memberChain returns the head of the chain that has the member of a key. The
-// multiplier is secret, so nobody outside can fill one chain.
+// memberChain returns the head of the hash chain for a member's key. The multiplier
+// of the hash is secret, so nobody outside can put many members into one chain.
 func (t *Table) memberChain(key uint32) *uint32 {
 	hash := uint64(key+1) * (t.head.seeds[0] | 1)
 	return &t.memberChains[hash>>(64-bits.TrailingZeros(uint(len(t.memberChains))))]
 }
 
-// findMember returns the number of a holder's member in a zone, or none if the holder
-// has no connection there.
+// findMember returns the number of quota holder h's member in a zone, or none if h
+// has no connection in the zone.
 func (t *Table) findMember(zone uint16, h uint32) uint32 {
 	key := memberKey(zone, h)
 	for at := *t.memberChain(key); at != 0; at = t.members[at-1].next {
@@ -45,8 +46,8 @@ func (t *Table) findMember(zone uint16, h uint32) uint32 {
 	return none
 }
 
-// addMember returns the number of a holder's member in a zone; it makes the member if
-// there is none.
+// addMember returns the number of quota holder h's member in a zone. It allocates the
+// member if h has no connection in the zone.
 func (t *Table) addMember(zone uint16, h uint32) uint32 {
 	m := t.findMember(zone, h)
 	if m != none {
@@ -75,13 +76,13 @@ func (t *Table) freeMember(m uint32) {
 	t.members[m].next, t.head.freeMember = t.head.freeMember, m+1
 }
 
-// enrol counts new connection n for the table, its zone, its holder and its member.
-// The caller then calls join.
+// enrol counts new connection n in the table, its zone, its quota holder and its
+// member. The caller then calls join.
 func (t *Table) enrol(n uint32) {
 	c, h := &t.conns[n], t.holderOf(n)
 	zone := c.tuples[0].zone()
 	z := &t.zones[zone]
-	z.begun = true // before the other counts: rebuild clears the zones that have begun
+	z.begun = true // set before the counts change, because rebuild clears only the zones with begun set
 	z.tunnelled = z.tunnelled || c.flags&connTunnel != 0
 	z.count++
 	t.head.count++
@@ -91,7 +92,8 @@ func (t *Table) enrol(n uint32) {
 	t.zoneRankings[zone].set(t.memberRanks, m, t.memberRanks[m].count+1)
 }
 
-// dismiss undoes enrol. The connection is in no list.
+// dismiss subtracts connection n from all counts to which enrol added it. The
+// connection is in no list.
 func (t *Table) dismiss(n uint32) {
 	zone, m := t.conns[n].tuples[0].zone(), t.links[n].member
 	t.zones[zone].count--
@@ -104,9 +106,9 @@ func (t *Table) dismiss(n uint32) {
 	}
 }
 
-// evictInZone ends a connection of a zone at its limit, so that holder h can have
-// another there. It reports false if no connection may be evicted. The order is the
-// same as in evictFor.
+// evictInZone ends a connection of a zone at its limit, so that quota holder h can
+// begin another in the zone. It reports false if no connection may be evicted. The
+// rules are those of evictFor.
 func (t *Table) evictInZone(zone uint16, h, limit uint32) bool {
 	r := &t.zoneRankings[zone]
 	heavy, own := r.heaviest(), t.findMember(zone, h)
@@ -123,8 +125,8 @@ func (t *Table) evictInZone(zone uint16, h, limit uint32) bool {
 		heavy != own && t.evictOfMember(heavy, listEstablished)
 }
 
-// evictOfMember ends the oldest connection in a list of a member. It reports false if
-// the list is empty.
+// evictOfMember ends the oldest connection in one of the lists of member m. It
+// reports false if the list is empty.
 func (t *Table) evictOfMember(m uint32, kind uint8) bool {
 	l := &t.members[m].lists[kind%lists]
 	if l.first == 0 {
@@ -134,12 +136,12 @@ func (t *Table) evictOfMember(m uint32, kind uint8) bool {
 	return true
 }
 
-// forgetMembers empties the members and the rankings of all zones, for rebuild.
+// forgetMembers clears all members and the rankings of all zones, for rebuild.
 func (t *Table) forgetMembers() {
 	clear(t.memberChains)
 	t.head.crowded, t.head.freeMember, t.head.freshMember = 0, 0, 0
 	for i := range t.zones {
-		if z := &t.zones[i]; z.begun { // a look at the others' rankings would allocate their pages
+		if z := &t.zones[i]; z.begun { // skips unused zones, because an access would allocate the pages of their rankings
 			z.count, t.zoneRankings[i] = 0, ranking{}
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"weft/packet"
 )
 
-// A port fills a zone that has its own limit with answered connections. Another port
-// still gets half of the zone, less an eighth, and keeps it; a third port in another
-// zone loses nothing.
+// A port fills a zone that has a limit of its own with answered connections. Another
+// port can still begin connections in the zone and keeps half of the zone, less an
+// eighth. A third port in another zone loses nothing.
 func TestOthersGetConnectionsInAFullZone(t *testing.T) {
 	r := newRig(t, 1024)
 	r.tr.SetZoneLimit(5, 200)
@@ -42,7 +42,8 @@ func TestOthersGetConnectionsInAFullZone(t *testing.T) {
 	}
 }
 
-// In a zone at its limit a flood without answers costs the others few connections.
+// In a zone at its limit, a flood without answers evicts few connections of other
+// ports.
 func TestFloodInAFullZoneTakesNoEstablished(t *testing.T) {
 	r := newRig(t, 1024)
 	r.tr.SetDefaultZoneLimit(500)
@@ -60,8 +61,8 @@ func TestFloodInAFullZoneTakesNoEstablished(t *testing.T) {
 	}
 }
 
-// Members outlive neither their connections nor the table's capacity: each record in
-// a zone of its own is the most that there can be.
+// A member is freed with its last connection. A table in which each connection has a
+// zone of its own needs the most members, and has enough.
 func TestMembersAreFreed(t *testing.T) {
 	r := newRig(t, 64)
 	for round := range 5 {
@@ -79,7 +80,8 @@ func TestMembersAreFreed(t *testing.T) {
 	}
 }
 
-// Twin: the live connections in order, searched from end to end.
+// A reference implementation of the limits of zones: it searches a list of the live
+// connections, oldest first.
 
 type slowMember struct {
 	port     uint32
@@ -88,8 +90,8 @@ type slowMember struct {
 	answered bool
 }
 
-// victims returns the connections of which a zone's limit may end one for a new
-// connection of a port, and whether the new one may be refused instead.
+// victims returns the connections that a zone at its limit may evict for a new
+// connection of a port, and whether the new connection may be refused instead.
 func victims(conns []slowMember, zone uint16, port uint32) (may []slowMember, refused bool) {
 	count, unanswered := map[uint32]uint32{}, uint32(0)
 	for _, c := range conns {
@@ -133,7 +135,8 @@ func victims(conns []slowMember, zone uint16, port uint32) (may []slowMember, re
 	return may, refused
 }
 
-// Zones at their limits end the connections that the twin allows.
+// Each connection that a zone at its limit evicts is one that the reference
+// implementation allows.
 func TestZoneLimitTwin(t *testing.T) {
 	for seed := range int64(20) {
 		rng := rand.New(rand.NewSource(seed))
@@ -164,24 +167,24 @@ func TestZoneLimitTwin(t *testing.T) {
 			ended := slices.IndexFunc(conns, func(c slowMember) bool { return !live[c.name()] })
 			switch {
 			case !full && ended >= 0, full && ended < 0, full && !slices.Contains(may, conns[ended]):
-				t.Fatalf("seed %d, connection %+v in a zone that has %d of %d: ended %d of %+v; the twin allows %+v", seed, c, inZone, limits[c.zone], ended, conns, may)
+				t.Fatalf("seed %d, connection %+v in a zone that has %d of %d: ended %d of %+v; expected one of %+v", seed, c, inZone, limits[c.zone], ended, conns, may)
 			case full:
 				conns = slices.Delete(conns, ended, ended+1)
 			}
 			if conns = append(conns, c); len(live) != len(conns) {
-				t.Fatalf("seed %d: %d connections live, the twin has %d", seed, len(live), len(conns))
+				t.Fatalf("seed %d: %d connections live, expected %d", seed, len(live), len(conns))
 			}
 		}
 		check(t, r.tr.Table)
 	}
 }
 
-// name returns the source address and port of the connection that begin makes.
+// name returns the source address and port of the connection that rig.begin makes.
 func (c *slowMember) name() string {
 	return fmt.Sprintf("10.%d.%d.%d:%d", c.port, c.i>>8&0xff, c.i&0xff, 1000+c.i>>16)
 }
 
-// live returns the source addresses and ports of the live connections.
+// live returns the source addresses and ports of all live connections.
 func (r *rig) live() map[string]bool {
 	names := map[string]bool{}
 	r.tr.Each(r.now, func(e *Entry) bool {

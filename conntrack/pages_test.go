@@ -63,7 +63,7 @@ func TestMemoryAConnection(t *testing.T) {
 			}
 			m.Each(r.now, func(*Entry) bool { return true })
 		}
-		read() // excludes zones and index; the slack of 13 pages has the zone's ranking and its member
+		read() // populates the zones and the index, which do not count
 		before := taken(t, region)
 		for i := range n {
 			r.send(c.frame(port(i+1)), c.req)

@@ -14,9 +14,9 @@
 //	nat.go        chooses the translation of a new connection; natsearch.go limits its cost
 //	translate.go  translates a frame, also the datagram inside an ICMP error
 //	commit.go     creates and ends connections; limits, eviction
-//	holder.go, ranking.go   connections by holder, and whose are evicted; member.go does
-//	              the same within a zone
-//	alg.go        reads announcements of connections; expect.go stores the expected ones
+//	holder.go, ranking.go   quotas of ports and zones, which decide about eviction
+//	member.go     quotas within one zone
+//	alg.go        reads announcements of connections; expect.go stores the announced ones
 //	shift.go      rewrites announcements on translated control connections
 //	fast.go       tracks a frame whose connection is known
 //	fragment.go   collects the fragments of one datagram
@@ -46,10 +46,10 @@ import (
 
 // Limits of a table.
 const (
-	// DefaultConnections is the default number of records. When all are in use, UDP
-	// over IPv4 takes 122 MB. Peers (TCP and SCTP), IPv6 addresses and translated
-	// IPv6 addresses take 34 MB more each; labels take 17 MB more. A zone with
-	// connections takes 1 KB, each holder in it 84 bytes.
+	// DefaultConnections is the default number of records. If all are in use, UDP
+	// connections over IPv4 take 122 MB. Three parts take 34 MB more each: peers (TCP
+	// and SCTP), IPv6 addresses, and translated IPv6 addresses. Labels take 17 MB
+	// more. A zone with connections takes 1 KB, and each quota holder in it 84 bytes.
 	DefaultConnections = 1 << 20
 	// MaxConnections is the largest number of records. It fits into the 32-bit
 	// numbers of the index and the memory of a usual machine.
@@ -82,11 +82,11 @@ type Memory struct {
 	holders  []holder // index: number of the holder
 	ranks    []rank   // number of connections of each quota holder; index: number of the quota holder
 	policies []policy // index: zone.policy
-	// The counts of zones, by holder; see member.go. Members are as many as records.
-	zoneRankings []ranking // members by number of connections; index: zone
+	// The members of zones, see member.go. There are as many members as records.
+	zoneRankings []ranking // ranking of each zone's members by number of connections; index: zone
 	members      []member
 	memberRanks  []rank   // index: number of the member
-	memberChains []uint32 // first member of each hash: number plus one
+	memberChains []uint32 // first member with each hash, number plus one
 
 	buckets []bucket // index: hash
 
@@ -164,13 +164,13 @@ type header struct {
 	fresh       uint32  // first record that was never used
 	free        uint32  // first free record, number plus one; 0: none
 	hand        uint32  // record at which the next sweep begins
-	crowded     uint32  // member with the most unreplied connections, as far as join has seen
+	crowded     uint32  // member with the most unreplied connections, updated when a connection joins a list
 	freshMember uint32  // first member that was never used
 	freeMember  uint32  // first free member, number plus one; 0: none
 	ranking     ranking // holders by number of connections
 	expects     expecting
-	// expecting is the number of expectations. The lock guards writes; everybody
-	// reads it.
+	// expecting is the number of expectations. The table's lock guards writes;
+	// anybody may read it.
 	expecting atomic.Uint32
 	sweptNS   uint64
 	counters  Counters
