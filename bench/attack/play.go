@@ -35,9 +35,6 @@ type attack struct {
 	// message is set if the attack is a single message or a single attach. Such an
 	// attack is repeated at least a thousand times, unless the time is over first.
 	message bool
-	// unmended is set if the switch does not withstand the attack yet. The tests
-	// leave such an attack out.
-	unmended bool
 	// uplink is the type of uplink port that the attack needs; "" means af_xdp.
 	uplink string
 	// alone is set if a storm must leave the attack out, because the attack forges a
@@ -66,6 +63,7 @@ type play struct {
 	rng     *rand.Rand
 	until   time.Time
 	wrong   atomic.Int64 // number of bystanders' frames that the attacker received
+	began   int64        // value of wrong when the counts of the row began
 	repeats int
 	notes   string // remarks of the attack's check for the report
 
@@ -219,6 +217,31 @@ func (g *guest) drain() (n int) {
 		}
 		q.Refill()
 	}
+	return n
+}
+
+// drain receives the frames that have arrived at the play's guest, if it has one. Without
+// it, frames that arrive after the attack's last step stay in the ring, uncounted.
+func (p *play) drain() {
+	if g, ok := p.vars["guest"].(*guest); ok && !g.closed {
+		g.drain()
+	}
+}
+
+// heldFrames returns the number of bystanders' frames that the switch holds until control
+// answers their misses. It also receives the frames of the play's guest. A held frame seems
+// lost, because its sender has the buffer back.
+func (p *play) heldFrames() (n int) {
+	rows, err := p.site.client.Limits("")
+	if err != nil {
+		return 0 // the row of the attack tells a failing API
+	}
+	for _, r := range rows {
+		if r.Name == "held_frames" && (r.Holder == "a" || r.Holder == "b") {
+			n += int(r.Used)
+		}
+	}
+	p.drain() // after the request, because a frame may have been delivered meanwhile
 	return n
 }
 

@@ -31,6 +31,7 @@ type row struct {
 	Again    uint64            `json:"again"` // number of frames that the bystanders received twice because an engine was replaced
 	Bad      int               `json:"bad"`   // number of changed frames and of misused buffers
 	Wrong    int64             `json:"wrong"` // number of bystanders' frames that the attacker received
+	Heard    int64             `json:"heard"` // part of Wrong since the other counts began
 
 	Control [2]usage `json:"control"` // resources of the control process before and after the attack
 	Engine  [2]usage `json:"engine"`
@@ -91,7 +92,8 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 		return r, err
 	}
 	r.Control[0], r.Engine[0] = usageOf(before.PID), usageOf(before.EnginePID)
-	s.stream.Begin()
+	s.stream.BeginStill(p.heldFrames)
+	p.began = p.wrong.Load()
 	s.stream.Watch()
 	bare, answers, newcomer := watchMachine(), probe(s.client), watchNewcomer(s)
 	begin := time.Now()
@@ -162,14 +164,17 @@ func (s *site) settle(r *row, p *play, before api.Show) error {
 		r.PauseMS = ms(s.stream.Longest())
 		return err
 	}
-	t := s.stream.Count()
+	t := s.stream.CountStill(p.heldFrames)
 	r.Received, r.Lost, r.Again, r.Bad = t.Received, t.Lost, t.Repeated, t.Bad+t.Misused
+	r.Wrong = p.wrong.Load()
+	r.Heard = r.Wrong - p.began
 	var after api.Show
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		var err error
 		if after, err = s.client.Show(); err != nil {
 			return err
 		}
+		r.countDrops(&before, &after)
 		r.Control[1], r.Engine[1] = usageOf(after.PID), usageOf(after.EnginePID)
 		if !r.leaks(p.memory) || time.Now().After(end) {
 			break
@@ -180,14 +185,7 @@ func (s *site) settle(r *row, p *play, before api.Show) error {
 			r.fault("%v", err)
 		}
 	}
-	r.Wrong, r.Notes = p.wrong.Load(), p.notes
-	r.Drops = map[string]uint64{}
-	was := dropped(&before)
-	for reason, n := range dropped(&after) {
-		if n > was[reason] {
-			r.Drops[reason], r.Counted = n-was[reason], r.Counted+n-was[reason]
-		}
-	}
+	r.Notes = p.notes
 	r.Engines = after.Restarts - before.Restarts
 	if after.PID != before.PID {
 		r.fault("control ended")
@@ -197,6 +195,21 @@ func (s *site) settle(r *row, p *play, before api.Show) error {
 	}
 	return nil
 }
+
+// countDrops counts the bystanders' frames that the switch has dropped in between.
+func (r *row) countDrops(before, after *api.Show) {
+	r.Drops, r.Counted = map[string]uint64{}, 0
+	was := dropped(before)
+	for reason, n := range dropped(after) {
+		if n > was[reason] {
+			r.Drops[reason], r.Counted = n-was[reason], r.Counted+n-was[reason]
+		}
+	}
+}
+
+// uncounted returns the number of lost frames that the switch has neither counted as
+// dropped nor delivered to the attacker.
+func (r *row) uncounted() int64 { return max(r.Lost-int64(r.Counted)-r.Heard, 0) }
 
 func (r *row) fault(format string, args ...any) {
 	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
@@ -224,8 +237,8 @@ func (r *row) judge(a *attack, c runConfig) {
 	if r.Wrong > 0 && !a.hears {
 		r.fault("%d frames of the bystanders came to the attacker", r.Wrong)
 	}
-	if r.Lost > int64(r.Counted) {
-		r.fault("%d frames are lost without being counted", r.Lost-int64(r.Counted))
+	if n := r.uncounted(); n > 0 {
+		r.fault("%d frames are lost without being counted", n)
 	}
 	if r.Lost > 0 && a.mayLose == "" {
 		r.fault("%d frames are lost", r.Lost)

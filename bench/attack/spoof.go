@@ -17,9 +17,7 @@ func spoofAttacks() []*attack {
 	return []*attack{
 		{name: "declared-mac-theft", alone: true, from: "guest", does: "sends as a bystander of its own VNI whose address is declared (mac=)",
 			setup: member(fmt.Sprint("vni=", memberVNI)), once: flood(asBystander(1))},
-		// One run of several lost 64 frames that the switch did not count. The cause
-		// is not known.
-		{name: "mac-theft", unmended: true, alone: true, from: "guest", does: "sends as a bystander whose address nobody has declared",
+		{name: "mac-theft", alone: true, from: "guest", does: "sends as a bystander whose address nobody has declared",
 			mayLose: "what the thief hears until the address has come back twice: frames of two intervals", hears: true,
 			setup: member(), once: flood(asBystander(0))},
 		{name: "spoofed-addresses", from: "guest", does: "ARP, ND, IPv4 and IPv6 with others' addresses, tagged too, from a port with addresses=",

@@ -179,16 +179,20 @@ func (s *Stream) Do(f func() error) error {
 func (s *Stream) Still(f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rest()
+	s.rest(nil)
 	return f()
 }
 
 // Begin starts a measurement. Count and End then leave out all frames that were sent
 // before Begin, such as frames that were lost before both guests were attached.
-func (s *Stream) Begin() {
+func (s *Stream) Begin() { s.BeginStill(nil) }
+
+// BeginStill is Begin. While the load rests it calls elsewhere until elsewhere returns 0,
+// the number of frames that are in flight in a place that the load does not see.
+func (s *Stream) BeginStill(elsewhere func() int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.base, s.gaps, s.own = s.rest(), nil, 0
+	s.base, s.gaps, s.own = s.rest(elsewhere), nil, 0
 	s.baseBad, s.last, s.ownGap = s.bad, time.Now(), 0
 }
 
@@ -200,10 +204,13 @@ type Counted struct {
 
 // Count waits until no frame is in flight, and returns the numbers of frames since
 // Begin.
-func (s *Stream) Count() Counted {
+func (s *Stream) Count() Counted { return s.CountStill(nil) }
+
+// CountStill is Count. It calls elsewhere as BeginStill does.
+func (s *Stream) CountStill(elsewhere func() int) Counted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.since(s.rest())
+	return s.since(s.rest(elsewhere))
 }
 
 // End ends the stream and returns the numbers of frames since Begin.
@@ -212,7 +219,7 @@ func (s *Stream) End() Counted {
 	<-s.ended
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.since(s.rest())
+	return s.since(s.rest(nil))
 }
 
 func (s *Stream) since(t vhosttest.LoadTotals) Counted {
@@ -223,19 +230,28 @@ func (s *Stream) since(t vhosttest.LoadTotals) Counted {
 	return Counted{t, s.bad - s.baseBad}
 }
 
-// quiet is the time without an arrival after which all frames in flight are taken to
-// have arrived or to be lost.
-const quiet = 50 * time.Millisecond
+const (
+	// quiet is the time without an arrival after which no frame is taken to be in flight.
+	quiet = 50 * time.Millisecond
+	// stalled is the time without an arrival after which rest no longer waits for a
+	// switch that returns no buffers, or for frames elsewhere.
+	stalled = 5 * time.Second
+)
 
-// rest waits until no frame is in flight, and returns the totals of the load. The
-// caller holds the lock.
-func (s *Stream) rest() vhosttest.LoadTotals {
+// rest waits until no frame is in flight and the switch has returned all buffers, because
+// the totals compare returned buffers with received frames. It returns the totals. The load
+// has resumed when rest returns. The caller holds the lock.
+func (s *Stream) rest(elsewhere func() int) vhosttest.LoadTotals {
 	last := time.Now()
 	t, bad := s.load.Rest(func(came int) bool {
 		if came > 0 {
 			last = time.Now()
 		}
-		return time.Since(last) >= quiet
+		still := time.Since(last)
+		if still < quiet {
+			return false
+		}
+		return s.load.Unreturned() == 0 && (elsewhere == nil || elsewhere() == 0) || still >= stalled
 	})
 	s.bad += bad
 	return t

@@ -505,6 +505,16 @@ func (l *Load) Totals() LoadTotals {
 	return t
 }
 
+// Unreturned returns the number of transmitted buffers that the switch has not returned.
+// It may have delivered their frames already: a switch may retain a buffer longer than
+// its frame.
+func (l *Load) Unreturned() (n int) {
+	for _, e := range l.ends {
+		n += int(e.tx.next - e.tx.UsedIndex())
+	}
+	return n
+}
+
 // Replace starts new frames until as many frames are replaced as are lost. replaced
 // is the number of frames replaced so far; Replace returns the new number. Run
 // replaces lost frames by itself.
