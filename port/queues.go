@@ -4,20 +4,21 @@ package port
 
 import "golang.org/x/sys/unix"
 
-// Queues is a Device for back ends whose next Open needs no state: everything that
-// lasts is in the kernel or in shared memory.
+// Queues is a Device for back ends whose next Open needs no state, because all
+// lasting state is in the kernel or in shared memory.
 type Queues struct {
-	// FDs are the descriptors that both directions share. Close closes them.
+	// FDs are the descriptors that receive and transmit queues share. Close closes
+	// them.
 	FDs []int
 
 	rx []Rx
 	tx []Tx
 }
 
-// AddRx appends a receive queue. d owns it from then on.
+// AddRx appends a receive queue. The Queues owns it from then on.
 func (d *Queues) AddRx(q Rx) { d.rx = append(d.rx, q) }
 
-// AddTx appends a transmit queue. d owns it from then on.
+// AddTx appends a transmit queue. The Queues owns it from then on.
 func (d *Queues) AddTx(q Tx) { d.tx = append(d.tx, q) }
 
 // Rx and Tx return the queues in the order in which they were added.

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recorder logs its Close, and whether the descriptor was open at that time.
+// recorder is a queue that logs its Close, and whether the descriptor was still open
+// at that time.
 type recorder struct {
 	name string
 	log  *[]string
@@ -26,7 +27,7 @@ func (r recorder) Close() {
 	*r.log = append(*r.log, r.name+state)
 }
 
-// rx and tx embed nil interfaces: the test calls only the methods of recorder.
+// The queues embed nil interfaces, because the test only calls methods of recorder.
 type (
 	rxQueue struct{ Rx }
 	txQueue struct{ Tx }

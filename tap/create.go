@@ -21,22 +21,23 @@ type Config struct {
 	// Dev is the device's name, at most 15 bytes.
 	Dev string
 	// Netns is the device's network namespace: a name as in `ip netns`, or a path.
-	// Empty means the process's own.
+	// Empty means the network namespace of this process.
 	Netns string
-	// MAC is the address of the kernel's end. If it is nil, the kernel chooses one,
-	// and an existing device keeps its own.
+	// MAC is the address of the kernel's side of the tap. If it is nil, the kernel
+	// chooses one for a new device, and an existing device keeps its address.
 	MAC net.HardwareAddr
-	// MTU is in bytes. 0 means the kernel's default of 1500, and an existing device
-	// keeps its own.
+	// MTU is the device's MTU in bytes. 0 means the kernel's default of 1500 for a
+	// new device, and no change for an existing one.
 	MTU int
 	// Queues is the number of queues; 0 means 1.
 	Queues int
-	// Offloads leaves checksums and segmentation undone in both directions, as far as
-	// the kernel and the output of a frame support it.
+	// Offloads lets frames of both directions pass with unfinished checksums and
+	// segmentation, as far as the kernel and the frame's output support it.
 	Offloads bool
 }
 
-// Tap is control's side of a tap. Control owns it; one goroutine uses it at a time.
+// Tap is control's handle of a tap device. Control owns it. Only one goroutine may
+// use it at a time.
 type Tap struct {
 	spec    spec
 	netns   string // namespace as configured, for display
@@ -44,10 +45,10 @@ type Tap struct {
 	fds     []int
 }
 
-// Create makes the tap, or attaches to a persistent one of the same name. It applies
-// the configuration and brings the link up, because a tap that is down refuses every
-// frame. The user assigns IP addresses. An error is one line that names the wrong
-// setting.
+// Create makes the tap, or attaches to a persistent tap of the same name. It applies
+// the configuration. It also brings the link up, because a tap that is down refuses
+// every frame. The user assigns IP addresses. An error is one line that names the
+// wrong setting.
 func Create(cfg Config) (*Tap, error) {
 	if cfg.Queues == 0 {
 		cfg.Queues = 1
@@ -78,7 +79,7 @@ func Create(cfg Config) (*Tap, error) {
 	if t.spec.Vnet = cfg.Offloads; cfg.Offloads {
 		flags |= unix.IFF_VNET_HDR
 	}
-	// The kernel makes the device in the namespace of the thread that opens
+	// The kernel makes the device in the network namespace of the thread that opens
 	// /dev/net/tun.
 	err = within(ns, func() error {
 		for range cfg.Queues {
@@ -94,7 +95,7 @@ func Create(cfg Config) (*Tap, error) {
 		if t.spec.Takes, err = setOffloads(t.fds[0]); err != nil {
 			err = cfg.fail("offloads", err)
 		}
-	} else if err == nil { // an earlier user of a persistent tap may have set offloads
+	} else if err == nil { // turn offloads off: an earlier user of a persistent tap may have left them on
 		if err = unix.IoctlSetInt(t.fds[0], unix.TUNSETOFFLOAD, 0); err != nil {
 			err = cfg.fail("offloads", err)
 		}
@@ -116,7 +117,8 @@ func (c Config) fail(what string, err error) error {
 	return fmt.Errorf("tap %s: %s: %w", c.Dev, what, err)
 }
 
-// check refuses bad settings with clearer errors than the kernel's.
+// check returns errors for invalid settings. They are clearer than the kernel's
+// errors.
 func (c Config) check() error {
 	switch {
 	case c.Dev == "":
@@ -155,11 +157,11 @@ func openNetns(name string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// within runs f on a thread that is in ns. A thread that cannot return to its own
-// namespace stays locked and ends with its goroutine.
+// within runs f on a thread in the network namespace ns. If the thread cannot return
+// to its own namespace, it stays locked and ends with its goroutine.
 func within(ns netns.NsHandle, f func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- enter(ns, f) }() // enter closes every descriptor that it opens
+	go func() { done <- enter(ns, f) }() // enter closes every descriptor that it opens for namespaces
 	return <-done
 }
 
@@ -187,7 +189,7 @@ func explainPermission(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// findExisting returns the tap with the configured name, or nil.
+// findExisting returns the existing tap with the configured name, or nil.
 func findExisting(h *netlink.Handle, cfg Config) (*netlink.Tuntap, error) {
 	link, err := h.LinkByName(cfg.Dev)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -208,7 +210,7 @@ func findExisting(h *netlink.Handle, cfg Config) (*netlink.Tuntap, error) {
 	return tuntap, nil
 }
 
-// attach opens one queue of the device. It makes the device if it does not exist.
+// attach opens one queue of the tap device. It makes the device if it does not exist.
 func attach(cfg Config, flags uint16) (int, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
@@ -239,8 +241,8 @@ func attach(cfg Config, flags uint16) (int, error) {
 	return -1, fmt.Errorf("tap %s: %w", cfg.Dev, explainPermission("create or attach", err))
 }
 
-// configure sets the MAC and MTU if they are configured, brings the link up, and
-// returns the MTU in force.
+// configure sets MAC and MTU if they are configured, and brings the link up. It
+// returns the device's MTU.
 func configure(h *netlink.Handle, cfg Config) (int, error) {
 	link, err := h.LinkByName(cfg.Dev)
 	if err != nil {
@@ -267,18 +269,19 @@ func configure(h *netlink.Handle, cfg Config) (int, error) {
 	return mtu, nil
 }
 
-// Spec returns the specification that Open needs with the descriptors.
+// Spec returns the specification of the tap for Open. Open also needs the
+// descriptors.
 func (t *Tap) Spec() ([]byte, error) { return json.Marshal(t.spec) }
 
-// FDs returns the descriptors that Open needs, one for each queue. The tap owns them;
-// send duplicates.
+// FDs returns the descriptors for Open, one for each queue. The tap owns them: pass
+// duplicates to Open.
 func (t *Tap) FDs() []int { return t.fds }
 
 // MTU returns the device's MTU at creation, in bytes without the Ethernet header.
 func (t *Tap) MTU() int { return t.spec.MTU }
 
-// Close closes control's descriptors. A tap that is not persistent disappears with
-// the last descriptor of any process.
+// Close closes control's descriptors. A tap that is not persistent disappears when
+// every process has closed its descriptors.
 func (t *Tap) Close() {
 	for _, fd := range t.fds {
 		unix.Close(fd)

@@ -10,7 +10,7 @@ import (
 )
 
 // Offload bits of TUNSETOFFLOAD (include/uapi/linux/if_tun.h): work that the kernel
-// may leave undone in frames that the switch reads.
+// may leave unfinished in frames that the switch reads.
 const (
 	tunCsum   = 0x01
 	tunTSO4   = 0x02
@@ -23,9 +23,9 @@ const (
 	tunUSO = tunUSO4 | tunUSO6
 )
 
-// setOffloads makes the tap's frames carry a virtio-net header of VnetLen bytes and
-// turns on every offload that the kernel supports. It returns these offloads. The
-// kernel accepts the same ones in frames that the switch writes.
+// setOffloads adds a virtio-net header of VnetLen bytes to the tap's frames and turns
+// on every offload that the kernel supports. It returns these offloads. In frames
+// that the switch writes, the kernel accepts the same offloads.
 func setOffloads(fd int) (packet.Offloads, error) {
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, packet.VnetLen); err != nil {
 		return 0, err
@@ -40,9 +40,9 @@ func setOffloads(fd int) (packet.Offloads, error) {
 }
 
 const (
-	// trainBytes is the UDP payload in bytes of the longest train of datagrams (see
+	// trainBytes is the maximum UDP payload in bytes of a train of datagrams (see
 	// package afpacket) over IPv6. tunnelBytes is the number of bytes that a tunnel
-	// adds to an IP packet in a train: VXLAN, Ethernet and a tag.
+	// adds to an IP packet in a train: VXLAN, Ethernet and a VLAN tag.
 	trainBytes  = 65535 - 40 - 8
 	tunnelBytes = 8 + 14 + 4
 	// headerBytes is the length of the headers of TCP over IPv4 with timestamps.
@@ -53,15 +53,16 @@ const (
 )
 
 // limitLarge limits the kernel's large frames to the number of segments that fit into
-// one train of a tunnel. The few segments beyond it would need a second train, which
-// costs as much as the first. Kernels without this limit keep their default.
+// one train of tunnel datagrams. A few further segments would need a second train,
+// which costs as much as the first. Kernels that do not support this limit keep their
+// default.
 func limitLarge(h *netlink.Handle, dev string, mtu int) {
 	link, err := h.LinkByName(dev)
 	if err != nil || mtu <= headerBytes {
 		return
 	}
 	segments := trainBytes / (mtu + tunnelBytes)
-	limit := (segments*2+1)*(mtu-headerBytes)/2 + tcpReserve // half a segment is spare for other headers
+	limit := (segments*2+1)*(mtu-headerBytes)/2 + tcpReserve // room for half a segment more, because other headers may be longer
 	_ = h.LinkSetGSOMaxSize(link, min(limit, 65536))
 	_ = h.LinkSetGSOIPv4MaxSize(link, min(limit, 65536))
 }

@@ -9,20 +9,20 @@ import (
 	"weft/packet"
 )
 
-// rxQueue reads frames from one descriptor of a tap. The worker owns it.
+// rxQueue reads frames from one descriptor of a tap. A worker owns it.
 type rxQueue struct {
-	iovec.RxQueue         // vectors and virtio-net header, then the buffers
+	iovec.RxQueue         // memory: the vectors of readv and the virtio-net header, then the buffers
 	buffers       uintptr // address of the first buffer
 	length        int     // length of a buffer in bytes
-	lent          int     // number of buffers in use until Release, from the first one on
+	lent          int     // number of buffers that frames use until Release, starting with the first buffer
 	read          int     // number of bytes read since Release
 	vnet          *[packet.VnetLen]byte
-	before        int // length of the virtio-net header in bytes, 0 without one
+	before        int // length in bytes of the virtio-net header of each frame; 0: no header
 	takes         packet.Offloads
 }
 
-// vectorBytes is the space before the buffers for three vectors and the virtio-net
-// header: one cache line.
+// vectorBytes is the length of the memory in front of the buffers: one cache line for
+// three vectors and the virtio-net header.
 const (
 	vectorBytes = 64
 	vnetAt      = 3 * iovec.Size
@@ -43,9 +43,10 @@ func newRx(fd int, s spec) (*rxQueue, error) {
 	return q, nil
 }
 
-// Recv reads one frame a call until none waits. The spans are the queue's buffers and
-// are valid until Release. The kernel truncates a frame longer than a buffer; such a
-// frame gets its Drop set.
+// Recv reads frames, one with each system call, until no frame waits or the batch is
+// full. The spans refer to the queue's buffers and are valid until Release. The
+// kernel truncates a frame that is longer than a buffer; Recv sets the Drop of such a
+// frame.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
@@ -80,16 +81,17 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	return n
 }
 
-// goesOn reports whether the queue survives a read error. If not, it sets the fault.
+// goesOn reports whether the queue is still usable after a read error. If not, it
+// records the fault.
 func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	switch errno {
 	case unix.EAGAIN:
 		return true
 	case unix.ENOMEM, unix.ENOBUFS:
-		return true // temporary; the descriptor stays readable
+		return true // the kernel is out of memory for now; the descriptor stays readable
 	case unix.EBADFD, unix.EFAULT:
-		// tun returns these errors after its device is deleted: one before it
-		// releases the descriptor, the other afterwards.
+		// The tun driver returns these errors after its device is deleted: EFAULT
+		// while it detaches the descriptor, EBADFD afterwards.
 		q.Broken = "the tap device was removed"
 	default:
 		q.Broken = errno.Error()
@@ -97,8 +99,8 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	return false
 }
 
-// Release makes all buffers available for reading again.
+// Release makes all buffers available for the next reads.
 func (q *rxQueue) Release() { q.lent, q.read = 0, 0 }
 
-// Arm makes no request: the descriptor stays readable while a frame waits.
+// Arm does nothing: the descriptor stays readable as long as a frame waits.
 func (q *rxQueue) Arm() bool { return false }

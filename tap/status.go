@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Status is the state of a tap, for display.
+// Status is the state of a tap for the operator.
 type Status struct {
 	Dev     string `json:"dev"`
 	Netns   string `json:"netns,omitempty"` // namespace as configured
 	Queues  int    `json:"queues"`
 	Created bool   `json:"created"` // false if the device existed before
-	// The fields from Index on are the kernel's present view. Error is the reason if
-	// the kernel cannot be asked.
+	// Index, MAC, MTU and Up are the kernel's current values. If the kernel cannot be
+	// asked, Error is the reason.
 	Index int    `json:"ifindex,omitempty"`
 	MAC   string `json:"mac,omitempty"`
 	MTU   int    `json:"mtu"`
@@ -26,7 +26,7 @@ type Status struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Status asks the kernel for the state of the device.
+// Status returns the state of the device. It asks the kernel for the current values.
 func (t *Tap) Status() Status {
 	s := Status{Dev: t.spec.Dev, Netns: t.netns, Queues: t.spec.Queues, Created: t.created, MTU: t.spec.MTU}
 	link, err := t.link()
@@ -40,8 +40,8 @@ func (t *Tap) Status() Status {
 	return s
 }
 
-// link finds the device by its descriptor, so it finds a device that was renamed or
-// moved to another namespace.
+// link finds the device by its descriptor. It therefore finds a device that was
+// renamed or moved to another namespace.
 func (t *Tap) link() (netlink.Link, error) {
 	if len(t.fds) == 0 {
 		return nil, fmt.Errorf("closed")
@@ -70,22 +70,22 @@ func (t *Tap) link() (netlink.Link, error) {
 	return link, nil
 }
 
-// snapshot is the state of a tap in JSON that passes to another process.
+// snapshot is the state of a tap, in JSON, that control passes to its next process.
 type snapshot struct {
 	Spec    spec   `json:"spec"`
 	Netns   string `json:"netns,omitempty"`
 	Created bool   `json:"created"`
 }
 
-// Snapshot returns the state and the descriptors that Restore needs in another
-// process. The tap keeps owning the descriptors.
+// Snapshot returns the state and the descriptors of the tap. Restore takes them in
+// another process. The tap still owns the descriptors.
 func (t *Tap) Snapshot() (blob []byte, fds []int, err error) {
 	blob, err = json.Marshal(snapshot{Spec: t.spec, Netns: t.netns, Created: t.created})
 	return blob, t.fds, err
 }
 
-// Restore makes a tap of another process's Snapshot. It owns the descriptors, also if
-// it fails.
+// Restore returns the tap of another process's Snapshot. It owns the descriptors,
+// even if it fails.
 func Restore(blob []byte, fds []int) (*Tap, error) {
 	t := &Tap{fds: fds}
 	var s snapshot

@@ -23,39 +23,41 @@ import (
 )
 
 const (
-	// MaxQueues is the largest number of queues of a tap. The tun driver allows 256
+	// MaxQueues is the maximum number of queues of a tap. The tun driver allows 256
 	// (MAX_TAP_QUEUES), but more queues than workers are useless.
 	MaxQueues = 64
-	// buffers is the number of buffers of a receive queue; each frame uses one. That
-	// is enough for one batch. If a worker reads twice before Release, the frames
-	// beyond the limit wait in the kernel.
+	// buffers is the number of buffers of a receive queue. Each frame uses one
+	// buffer, so one batch fits. If a worker reads twice before Release, the frames
+	// beyond this number wait in the kernel.
 	buffers = packet.BatchSize
-	// bufferLen is the length of a buffer in bytes, without the frame's private
-	// header. largeBufferLen is the length with offloads, more than
-	// packet.MaxFrameLen. The kernel allocates their pages at the first write.
+	// bufferLen is the length of a receive buffer in bytes. A frame's private header
+	// is not in the buffer. largeBufferLen is the length with offloads; it exceeds
+	// packet.MaxFrameLen. The kernel allocates the pages of a buffer at the first
+	// write.
 	bufferLen      = 10 << 10
 	largeBufferLen = 64 << 10
-	// headerLen is the number of bytes of each frame read into its private header.
+	// headerLen is the number of bytes of each frame that are read into its private
+	// header.
 	headerLen = packet.InnerHeader
-	// MaxMTU is the largest MTU in bytes. A frame of this MTU with an Ethernet header
-	// and two tags is shorter than a buffer. A frame that fills its buffer is
-	// therefore a truncated one.
+	// MaxMTU is the maximum MTU in bytes. A frame of this MTU with an Ethernet header
+	// and two VLAN tags is shorter than a buffer. A frame that fills its buffer is
+	// therefore truncated.
 	MaxMTU = 10000
-	// minMTU is the smallest MTU in bytes that IPv4 (RFC 791) and the kernel allow.
+	// minMTU is the minimum MTU in bytes that IPv4 (RFC 791) and the kernel allow.
 	minMTU = 68
 	// overhead is the number of bytes by which a frame may exceed the MTU: the
-	// Ethernet header and one VLAN tag, which Linux does not count.
+	// Ethernet header and one VLAN tag. Linux does not count either in the MTU.
 	overhead = 14 + 4
 )
 
-// spec is the specification of a tap that control sends to the engine, in JSON. The
-// descriptors sent with it are the queues.
+// spec is the specification of a tap that control sends to the engine, in JSON.
+// Control sends the descriptors of the queues with it.
 type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`
 	MTU    int    `json:"mtu"`
-	// Vnet is set if frames carry a virtio-net header. Takes is the set of offloads
-	// that may be undone in frames of both directions.
+	// Vnet is true if frames carry a virtio-net header. Takes is the set of offloads
+	// that may be unfinished in frames of both directions.
 	Vnet  bool            `json:"vnet,omitempty"`
 	Takes packet.Offloads `json:"takes,omitempty"`
 }

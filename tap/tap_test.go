@@ -22,7 +22,8 @@ import (
 	"weft/port"
 )
 
-// open opens the engine's side of a tap from duplicates of its descriptors.
+// open opens the queues of a tap, as the engine does, from duplicates of its
+// descriptors.
 func open(t testing.TB, tap *Tap) port.Device {
 	t.Helper()
 	text, err := tap.Spec()
@@ -59,7 +60,8 @@ func create(t testing.TB, cfg Config) *Tap {
 	return tap
 }
 
-// wire is the kernel's end of a tap: an AF_PACKET socket on the device.
+// wire is the test's access to the kernel's side of a tap: an AF_PACKET socket on the
+// device.
 type wire struct {
 	fd int
 	t  testing.TB
@@ -73,8 +75,8 @@ func openWire(t testing.TB, n *testnet.Namespace, dev string) *wire {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Receive only the test's EtherType, so that frames which the kernel sends on
-		// its own stay out.
+		// Receive only frames with the test's EtherType, because the kernel also
+		// sends frames of its own.
 		proto := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, etherType))
 		w.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(proto))
 		if err != nil {
@@ -111,7 +113,8 @@ func (w *wire) receive() []byte {
 	return buf[:n]
 }
 
-// etherType of the test's frames is the first local experimental one (IEEE 802).
+// etherType is the EtherType of the test's frames: the first one for local
+// experiments (IEEE 802).
 const etherType = 0x88b5
 
 // frame returns a broadcast frame of n bytes with the test's EtherType.
@@ -126,7 +129,7 @@ func frame(n int, seed uint64) []byte {
 }
 
 // recv returns copies of the next want frames with the test's EtherType. It skips
-// others, such as router solicitations.
+// other frames, such as router solicitations.
 func recv(t testing.TB, rx port.Rx, b *packet.Batch, want int) [][]byte {
 	t.Helper()
 	var got [][]byte
@@ -175,8 +178,7 @@ func TestFramesOfEverySizePassUnchanged(t *testing.T) {
 			t.Fatalf("frame of %d bytes did not arrive as sent: %d frames", size, len(got))
 		}
 	}
-	// The other direction: frames of a header and spans arrive in the order of the
-	// call.
+	// Send delivers frames, each a header with spans, to the kernel in order.
 	for first := 0; first < len(sizes); first += packet.BatchSize {
 		part := sizes[first:min(first+packet.BatchSize, len(sizes))]
 		keep := fill(b, part)
@@ -192,8 +194,8 @@ func TestFramesOfEverySizePassUnchanged(t *testing.T) {
 	}
 }
 
-// fill makes a batch of frames of the given sizes. Each has a header and up to three
-// spans in mapped memory that stays until the process ends.
+// fill makes a batch of frames with the given sizes. Each frame has a header and up
+// to three spans. The spans are in mapped memory that is never unmapped.
 func fill(b *packet.Batch, sizes []int) [][]byte {
 	b.Reset()
 	var frames [][]byte
@@ -227,12 +229,12 @@ func TestBatchesLendOnlyUntilRelease(t *testing.T) {
 	}
 	b, total := new(packet.Batch), 0
 	rx := d.Rx()[0]
-	// Some frames may arrive late: another thread of the kernel sends them.
+	// Another thread of the kernel sends some of the frames, so they may arrive late.
 	for end := time.Now().Add(30 * time.Second); total < 3*buffers && time.Now().Before(end); {
 		b.Reset()
 		n := rx.Recv(b)
 		if n > 0 {
-			// A second Recv before Release must not overwrite lent buffers.
+			// A second Recv before Release must not overwrite buffers in use.
 			first := make([]byte, b.Frames[0].Len())
 			b.Gather(&b.Frames[0], first)
 			more := new(packet.Batch)
@@ -267,8 +269,8 @@ func TestAFrameThatDoesNotFitIsDroppedByName(t *testing.T) {
 			t.Errorf("frame %d: %v, want %v", i, b.Frames[i].Drop, want)
 		}
 	}
-	// The user raises the MTU after creation. The kernel truncates the frame, and
-	// Recv sets its Drop.
+	// If the operator raises the MTU after Create, the kernel truncates long frames,
+	// and Recv sets their Drop.
 	n.Exec("ip", "link", "set", "tap0", "mtu", "20000")
 	openWire(t, n, "tap0").send(frame(headerLen+bufferLen+1, 1))
 	b.Reset()
@@ -304,7 +306,7 @@ func TestARemovedDeviceIsAFault(t *testing.T) {
 	n.Exec("ip", "link", "del", "tap0")
 	b := new(packet.Batch)
 	got := 0
-	for range 100 { // frames queued before the removal come first
+	for range 100 { // the first reads may return frames that were queued before the removal
 		b.Reset()
 		if got = d.Rx()[0].Recv(b); got < 0 {
 			break
@@ -319,8 +321,8 @@ func TestARemovedDeviceIsAFault(t *testing.T) {
 	}
 }
 
-// TestPing joins two taps in two namespaces as the switch does. The kernels ping each
-// other with ARP, ICMP, and IP fragments of the largest frames.
+// TestPing forwards between two taps in two namespaces. The kernels ping each other:
+// with ARP, ICMP, and fragments of the largest IP datagrams.
 func TestPing(t *testing.T) {
 	a, b := testnet.New(t), testnet.New(t)
 	da := open(t, create(t, Config{Dev: "left", Netns: a.Name, MTU: 9000}))
@@ -341,7 +343,7 @@ func TestPing(t *testing.T) {
 				return
 			default:
 			}
-			// Sleep as a worker does: until the descriptor is readable.
+			// Sleep until the descriptor is readable, as a worker does.
 			p := []unix.PollFd{{Fd: int32(from.Rx()[0].WaitFD()), Events: unix.POLLIN}}
 			if n, _ := unix.Poll(p, 20); n < 1 {
 				continue
@@ -375,7 +377,8 @@ func TestConfigurationIsWhatTheKernelShows(t *testing.T) {
 	if got != want {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
-	// Another process takes over, and the first one closes the tap.
+	// Restore takes over the tap, as another process would. Then the first Tap is
+	// closed.
 	blob, fds, err := tap.Snapshot()
 	if err != nil {
 		t.Fatal(err)
@@ -409,7 +412,7 @@ func TestPersistentTapIsAttachedAndStays(t *testing.T) {
 	}
 	tap.Close()
 	n.Exec("ip", "link", "show", "keep")
-	// Create with one queue attaches to a tap made for several queues.
+	// Create with one queue attaches to a tap that was made for several queues.
 	n.Exec("ip", "tuntap", "add", "many", "mode", "tap", "multi_queue")
 	create(t, Config{Dev: "many", Netns: n.Name})
 }

@@ -12,9 +12,9 @@ import (
 	"weft/packet/packettest"
 )
 
-// slowChecksum computes the transport checksum over covered and the pseudo header of
-// the IP header before it, byte by byte (RFC 768, RFC 8200 section 8.1). The checksum
-// field must be 0.
+// slowChecksum computes the UDP checksum over the bytes in covered and the pseudo
+// header of the IP header in ip, byte by byte (RFC 768, RFC 8200 section 8.1). The
+// checksum field must be 0.
 func slowChecksum(ip, covered []byte) uint16 {
 	sum := uint32(packet.ProtoUDP) + uint32(len(covered))
 	addresses := ip[12:20]
@@ -33,16 +33,16 @@ func slowChecksum(ip, covered []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// zeroed returns the frame with the two bytes at i set to 0.
+// zeroed returns a copy of the frame in which the two bytes at offset i are 0.
 func zeroed(frame []byte, i int) []byte {
 	frame = bytes.Clone(frame)
 	frame[i], frame[i+1] = 0, 0
 	return frame
 }
 
-// checkOuterChecksum pushes outer headers before a frame made from seed, whose own
-// checksum may be partial. It compares the frames of both kinds of output with sums
-// over the finished bytes.
+// checkOuterChecksum pushes outer headers with a checksum before a random frame. The
+// inner checksum may be partial. It reads the final frame in both ways in which
+// outputs do, and compares both checksums with slow sums over the final bytes.
 func checkOuterChecksum(t *testing.T, a *packettest.Arena, seed int64) {
 	t.Helper()
 	rng := rand.New(rand.NewSource(seed))
@@ -67,7 +67,7 @@ func checkOuterChecksum(t *testing.T, a *packettest.Arena, seed int64) {
 	binary.BigEndian.PutUint16(want[l4+6:], slowChecksum(inner[14:], inner[l4:]))
 	partial := rng.Intn(2) == 0
 	if partial {
-		sum := packet.SumIPv4(0, 0, packet.ProtoUDP, length) // the addresses are all 0, in both families
+		sum := packet.SumIPv4(0, 0, packet.ProtoUDP, length) // all addresses are 0: the IPv4 and IPv6 pseudo headers have the same sum
 		binary.BigEndian.PutUint16(inner[l4+6:], sum)
 	} else {
 		inner = want
@@ -117,7 +117,7 @@ func FuzzOuterChecksum(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkOuterChecksum(t, a, seed) })
 }
 
-// Every segment of a large frame has its own outer checksum.
+// Every segment of a large frame gets its own outer checksum.
 func TestOuterChecksumOfSegments(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	p := params6

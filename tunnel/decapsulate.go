@@ -9,7 +9,7 @@ import (
 	"weft/packet"
 )
 
-// outer has the fields of a datagram's outer headers.
+// outer has the fields of the outer headers of an encapsulated frame.
 type outer struct {
 	vxlan         int // offset
 	remote, local [2]uint64
@@ -18,15 +18,16 @@ type outer struct {
 	v6            bool
 }
 
-// Decapsulate validates the outer headers of a frame received by an uplink and finds
-// its vxlan port. It removes the outer headers and anything behind the UDP datagram,
-// sets f.InPort to the vxlan port, and writes the tunnel words of the frame's key;
-// the caller stores them with flowtable.Key.Tunnel after Extract. It merges the outer
-// ECN field into the inner IP header (RFC 6040 section 4.2). If it returns a drop
-// reason, InPort still is the uplink.
+// Decapsulate validates the outer headers of a frame that an uplink received and
+// finds its vxlan port. It removes the outer headers and all bytes behind the UDP
+// datagram, sets f.InPort to the vxlan port, and writes the tunnel words of the
+// frame's key; after Extract the caller stores these words with flowtable.Key.Tunnel.
+// It merges the outer ECN field into the inner IP header (RFC 6040 section 4.2). If
+// it returns a drop reason, InPort is still the uplink.
 //
-// It does not verify an outer UDP checksum, as RFC 7348 section 5 allows: the inner
-// frame has its own. It drops outer fragments as DropBadOuter (RFC 7348 section 4.3).
+// Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows:
+// the inner frame has its own checksum. It drops outer fragments as DropBadOuter (RFC
+// 7348 section 4.3).
 func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flowtable.TunnelWords]uint64) packet.DropReason {
 	var o outer
 	if why := t.parseOuter(b, f, &o); why != packet.DropNone {
@@ -59,8 +60,9 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 	return packet.DropNone
 }
 
-// parseOuter validates Ethernet, IP and UDP and trims the frame to the UDP datagram.
-// It returns DropNotTunnel unless the table has the UDP port.
+// parseOuter validates the outer Ethernet, IP and UDP headers and trims the frame to
+// the UDP datagram. It returns DropNotTunnel unless a vxlan port uses the UDP
+// destination port.
 func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) packet.DropReason {
 	h := f.Header()
 	if len(h) < MaxOuter {
@@ -93,7 +95,7 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 	if off+packet.UDPLen > end {
 		return packet.DropBadOuter
 	}
-	if h = f.Header(); len(h) < off+packet.UDPLen+VXLANLen { // the headers are truncated, or IP options push them out of the private header
+	if h = f.Header(); len(h) < off+packet.UDPLen+VXLANLen { // the frame is truncated, or long IP options push UDP and VXLAN out of the private header
 		b.Pullup(f, min(f.Len(), off+packet.UDPLen+VXLANLen))
 		if h = f.Header(); len(h) < off+packet.UDPLen {
 			return packet.DropBadOuter

@@ -32,8 +32,8 @@ func datagram(t testing.TB, a *packettest.Arena, p Params, inner []byte, vni uin
 	return packettest.Bytes(&b, f)
 }
 
-// A pushed frame is decapsulated to the original, however it is split into header and
-// spans.
+// Decapsulate restores a frame to which Push added outer headers, however the frame
+// is split into header and spans.
 func TestPushDecapsulate(t *testing.T) {
 	a := packettest.NewArena(t, 1<<18)
 	rng := rand.New(rand.NewSource(1))
@@ -130,7 +130,7 @@ func TestDecapsulateMalformed(t *testing.T) {
 	}
 }
 
-// RFC 6040 figure 4: the inner ECN field after decapsulation.
+// Decapsulation sets the inner ECN field as in RFC 6040 figure 4.
 func TestECN(t *testing.T) {
 	const drop = 255
 	const n, e1, e0, ce = ecnNotECT, ecnECT1, ecnECT0, ecnCE
@@ -164,7 +164,8 @@ func TestECN(t *testing.T) {
 	}
 }
 
-// slowFind is the slow twin of Terminations.find: it compares all entries.
+// slowFind is a slow implementation of Terminations.find, with which tests compare
+// it. It looks at all entries.
 func slowFind(entries []Termination, remote, local [16]byte, vni uint32, udpPort uint16) uint32 {
 	best, port := 0, uint32(0)
 	for _, e := range entries {
@@ -245,8 +246,9 @@ func FuzzTerminations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64, steps uint8) { checkTerminations(t, seed, int(steps)) })
 }
 
-// Decapsulate and extraction handle any received bytes. The result is a part of the
-// input, but for ECN bits and a checksum.
+// Decapsulate and extraction accept any received bytes without a panic. Apart from
+// ECN bits and an IPv4 header checksum, the decapsulated frame is a part of the
+// received bytes.
 func FuzzDecapsulate(f *testing.F) {
 	a := packettest.NewArena(f, 1<<18)
 	for _, p := range []Params{params4, params6} {

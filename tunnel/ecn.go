@@ -16,14 +16,14 @@ const (
 	ecnCE
 )
 
-// mergeECN sets the ECN field of the inner IP header as RFC 6040 section 4.2 demands
-// for the outer traffic class tos. f starts with the inner Ethernet header. It does
-// not change a frame without a complete inner IP header: extraction handles that
-// frame.
+// mergeECN sets the ECN field of the inner IP header as RFC 6040 section 4.2
+// requires. tos is the outer traffic class. f starts with the inner Ethernet header.
+// mergeECN does not change a frame without a complete inner IP header; extraction
+// drops or accepts such a frame later.
 func mergeECN(b *packet.Batch, f *packet.Frame, tos uint8) packet.DropReason {
 	from := tos & 3
 	if from == ecnNotECT || from == ecnECT0 {
-		return packet.DropNone // the inner field is kept, whatever its value
+		return packet.DropNone // outer Not-ECT and ECT(0) leave every inner ECN field unchanged
 	}
 	ip := innerIP(b, f)
 	if ip == nil {
@@ -54,7 +54,8 @@ func mergeECN(b *packet.Batch, f *packet.Frame, tos uint8) packet.DropReason {
 	return packet.DropNone
 }
 
-// innerIP returns the fixed part of the IP header behind up to two tags, or nil.
+// innerIP returns the fixed part of the inner IP header, which is behind Ethernet and
+// up to two VLAN tags. It returns nil if there is no complete IP header.
 func innerIP(b *packet.Batch, f *packet.Frame) []byte {
 	b.Pullup(f, min(f.Len(), packet.EthernetLen+2*packet.VLANLen+packet.IPv6Len))
 	h := f.Header()

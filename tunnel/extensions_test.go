@@ -11,8 +11,9 @@ import (
 	"weft/packet/packettest"
 )
 
-// The headers with reserved bits (RFC 7348) that each setting accepts. The rows come
-// from Linux's selftest of reserved bits and from the two drafts.
+// Each Extensions setting accepts the listed VXLAN headers with reserved bits (RFC
+// 7348). The rows come from Linux's selftest of reserved bits and from the GBP and
+// GPE drafts.
 func TestExtensions(t *testing.T) {
 	const valid = 0x08 << 56
 	inner := innerFrame(t, false, false, 0, 50)
@@ -53,8 +54,8 @@ func TestExtensions(t *testing.T) {
 	}
 }
 
-// TTL and TOS inherited between both families. A frame without an IP header gets the
-// port's TTL and a TOS of 0.
+// The outer header inherits TTL and TOS in all combinations of inner and outer IP
+// version. A frame without an IP header gets the port's TTL and TOS 0.
 func TestInherit(t *testing.T) {
 	a := packettest.NewArena(t, 1<<18)
 	for _, outer6 := range []bool{false, true} {
@@ -93,8 +94,8 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-// The shares of the next hops are in proportion to their entries. Next hop and source
-// port come from the same bits of the hash.
+// The next hops' shares of the hash values are in proportion to their entries. Next
+// hop and source port depend on the same bits of the hash.
 func TestSpread(t *testing.T) {
 	for _, nexthops := range [][]uint32{{7}, {7, 8}, {7, 8, 8, 9}, {1, 2, 3}} {
 		s := Spread(nexthops)

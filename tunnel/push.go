@@ -10,12 +10,12 @@ import (
 	"weft/packet"
 )
 
-// Push puts the outer header before the frame, with vni (24 bits) and the source
-// port of hash (FlowHash). The outer header takes the ECN bits of innerTOS (InnerTOS;
-// RFC 6040 section 4.1, normal mode), or all of innerTOS if the tunnel inherits it.
-// In any state but TemplateReady, Push returns the reason for which the frame drops:
-// DropNoNeighbour while the neighbour is being resolved. It changes the frame only if
-// it returns DropNone. Pop undoes it.
+// Push adds the outer headers in front of the frame. vni has 24 bits; hash (FlowHash)
+// gives the UDP source port. The outer TOS gets the ECN bits of innerTOS (see
+// InnerTOS; RFC 6040 section 4.1, normal mode), or all bits of innerTOS if the tunnel
+// inherits TOS. If the template is not in TemplateReady, Push returns the drop reason
+// for its state, such as DropNoNeighbour while control resolves the neighbour. Push
+// changes the frame only if it returns DropNone. Pop undoes Push.
 func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packet.DropReason {
 	if t.State != TemplateReady {
 		return t.reason()
@@ -37,7 +37,7 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	}
 	copy(h[:n], t.Header[:n])
 	f.OuterL3, f.OuterL4 = t.IP, t.UDP
-	length := f.Len() // For a large frame this exceeds the length fields; the segments get their own lengths.
+	length := f.Len() // may exceed 16 bits for a large frame; Segmenter writes the lengths of the segments
 	udp := packet.UDP(h[t.UDP : t.UDP+packet.UDPLen])
 	udp.SetSrcPort(t.PortBase + uint16(uint64(hash)*uint64(t.PortRange)>>32))
 	udp.SetLen(length - int(t.UDP))
@@ -57,9 +57,9 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	return packet.DropNone
 }
 
-// finishIPv4 writes the fields that differ between datagrams. The checksum field of
-// the template holds the sum of the other fields. tos and ttl are the inherited
-// values. count is the number of datagrams.
+// finishIPv4 writes the outer IPv4 fields that differ between datagrams. The checksum
+// field of the template holds the sum of the constant fields. tos and ttl are the
+// inherited values. count is the number of datagrams that the frame becomes.
 func (t *Template) finishIPv4(ip packet.IPv4, length int, tos, ttl uint8, count uint16) {
 	sum := uint32(ip.Checksum()) + uint32(length) + uint32(tos) + uint32(ttl)<<8
 	ip[1] |= tos
@@ -82,7 +82,7 @@ func (t *Template) reason() packet.DropReason {
 	return packet.DropNoRoute
 }
 
-// Pop removes the header that Push pushed.
+// Pop removes the outer headers that Push has added.
 func (t *Template) Pop(f *packet.Frame) {
 	f.Pull(int(t.Len))
 	f.Offload.Flags &^= packet.OffloadOuter
@@ -105,8 +105,8 @@ func InnerTOS(f *packet.Frame) uint8 {
 	return packet.IPv6(ip).TrafficClass()
 }
 
-// innerTTL returns the TTL or hop limit of the frame's IP header. It returns the argument
-// without if the frame has no IP header.
+// innerTTL returns the TTL or hop limit of the frame's IP header. If the frame has no
+// IP header, it returns the value of the parameter without.
 func innerTTL(f *packet.Frame, without uint8) uint8 {
 	if f.L3 == 0 {
 		return without
@@ -121,14 +121,14 @@ func innerTTL(f *packet.Frame, without uint8) uint8 {
 	return ip[7]
 }
 
-// FlowHash returns a hash of the frame's connection. It is equal for all frames of a
-// connection and for all fragments between two addresses. It is the same in every
-// process. A sender can choose the hash of its frames; the hash decides only about
-// the path in the underlay.
+// FlowHash returns a hash of the frame's connection. All frames of a connection have
+// the same hash, and so have all fragments between two addresses. Every process
+// computes the same hash. A sender can choose the hash of its frames; the hash only
+// selects the path in the underlay.
 func FlowHash(k *flowtable.Key) uint32 {
 	ports, proto := k[flowtable.WL4]>>32, k[flowtable.WIP]>>56
 	if k[flowtable.WIP]>>32&flowtable.FragAny != 0 {
-		ports, proto = 0, 0 // later fragments have no ports, and protocol 44 in IPv6
+		ports, proto = 0, 0 // fragments: later ones have no ports, and over IPv6 their protocol is 44
 	}
 	acc := mix(k[flowtable.WIPv4]^0x2d358dccaa6c78a5, ports<<8^proto^0x8bb84b93962eacc9)
 	if uint16(k[flowtable.WEthDst]) != packet.EtherTypeIPv4 {

@@ -48,7 +48,8 @@ func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 	return append([]byte(nil), buf.Bytes()...)
 }
 
-// innerFrame returns a UDP frame with this traffic class, with a tag if vlan is set.
+// innerFrame returns a UDP frame with traffic class tos. If vlan is true, the frame
+// has a VLAN tag.
 func innerFrame(t testing.TB, v6, vlan bool, tos uint8, payload int) []byte {
 	eth := &layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6)}
 	udp := &layers.UDP{SrcPort: 1, DstPort: 2}
@@ -70,7 +71,7 @@ func innerFrame(t testing.TB, v6, vlan bool, tos uint8, payload int) []byte {
 	return serialize(t, append(ls, ip, udp, gopacket.Payload(make([]byte, payload)))...)
 }
 
-// gopacket reads the headers that Push writes.
+// Push writes headers that gopacket decodes with the expected fields.
 func TestPush(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	inner := innerFrame(t, false, false, 0x41, 200)
@@ -157,7 +158,7 @@ func TestPushRefuses(t *testing.T) {
 	}
 }
 
-// Without DF every datagram has its own identification.
+// Without DF every datagram gets a different IPv4 identification.
 func TestPushCountsID(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	p := params4
@@ -239,7 +240,7 @@ func TestEncoding(t *testing.T) {
 	if !got.Parse(buf[6:]) || got != *want || len(buf) != 6+TemplateBytes {
 		t.Errorf("template: got %+v, want %+v", got, want)
 	}
-	for range 10000 { // Push can use every template that Parse accepts
+	for range 10000 { // Push does not panic with any template that Parse accepts
 		bad := append([]byte(nil), buf[6:]...)
 		bad[rng.Intn(len(bad))] = byte(rng.Int())
 		bad[8+rng.Intn(12)] = byte(rng.Intn(100))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnel is VXLAN (RFC 7348): header views, the templates from which a worker
-// writes outer headers, and the table of vxlan ports, which terminate tunnels.
+// Package tunnel implements VXLAN (RFC 7348): views of the header, the templates from
+// which a worker writes outer headers, and the table of vxlan ports, which terminate
+// tunnels.
 package tunnel
 
 import (
@@ -13,79 +14,86 @@ import (
 	"weft/packet"
 )
 
-// MaxOuter is the longest outer header in bytes: Ethernet 14, VLAN 4, IPv6 40, UDP 8,
-// VXLAN 8, rounded up.
+// MaxOuter is the maximum length of the outer headers in bytes: Ethernet 14, VLAN 4,
+// IPv6 40, UDP 8, VXLAN 8, rounded up.
 const MaxOuter = 80
 
 // Template states.
 const (
-	// TemplateFree: the tunnel does not exist; frames drop as DropNoRoute.
+	// TemplateFree: the tunnel does not exist. Its frames are dropped as DropNoRoute.
 	TemplateFree uint32 = iota
-	// TemplatePending: control resolves the next hop; frames are held.
+	// TemplatePending: control is resolving the next hop. The worker holds the
+	// tunnel's frames until then.
 	TemplatePending
 	// TemplateReady: Header is complete.
 	TemplateReady
-	// TemplateNoRoute and TemplateNoNeighbour: frames drop for that reason.
+	// TemplateNoRoute and TemplateNoNeighbour: the tunnel has no route or no
+	// neighbour. Its frames are dropped as DropNoRoute or DropNoNeighbour.
 	TemplateNoRoute
 	TemplateNoNeighbour
-	// TemplateSpread: the underlay has several next hops. Header has the indexes of
-	// their templates, NextHops entries; see NextHop.
+	// TemplateSpread: the underlay has several next hops. Header has NextHops indexes
+	// of the templates of the next hops; see NextHop.
 	TemplateSpread
 )
 
-// NextHops is the number of entries of a TemplateSpread. A next hop has entries in
-// proportion to its weight.
+// NextHops is the number of template indexes in a TemplateSpread. A next hop with a
+// higher weight has proportionally more of them.
 const NextHops = 16
 
-// Template is the outer header of one tunnel (local, remote, uplink). Control keeps
-// it current with the kernel's routes and neighbours. It has no pointers.
+// Template is the outer header of one tunnel (local address, remote address, uplink).
+// Control updates it when the kernel's routes and neighbours change. It has no
+// pointers.
 type Template struct {
 	State uint32
 	Port  uint32 // datapath port of the uplink
-	// Len is the length of Header in use; IP, UDP and VXLAN are offsets into it.
+	// Len is the number of used bytes of Header. IP, UDP and VXLAN are the offsets of
+	// these headers in Header.
 	Len, IP, UDP, VXLAN uint16
-	// MTU is the longest outer frame the uplink takes, Ethernet header included.
+	// MTU is the length in bytes of the longest outer frame that the uplink accepts,
+	// Ethernet header included.
 	MTU uint16
-	// PortBase and PortRange: the UDP source port is PortBase plus the hash of the
-	// inner flow, scaled to 0..PortRange-1.
+	// PortBase and PortRange determine the UDP source port: PortBase plus the hash of
+	// the inner flow, scaled to 0..PortRange-1.
 	PortBase, PortRange uint16
-	// ID is the next IPv4 identification. It counts only without DF (RFC 6864 section
-	// 4).
+	// ID is the IPv4 identification of the next datagram. It only increases for
+	// tunnels without DF (RFC 6864 section 4).
 	ID uint16
-	// Inherit is the set of fields taken from the inner IP header, if there is one.
+	// Inherit is the set of outer fields that are copied from the inner IP header, if
+	// the frame has one.
 	Inherit uint16
 	// Header has every constant byte: addresses, ports, flags, TTL, DSCP. Lengths,
 	// UDP source port, IPv4 identification, ECN bits, inherited fields and VNI are 0.
-	// The IPv4 checksum field holds the sum over the header, not inverted. The UDP
-	// checksum field is 0, or holds the sum over the pseudo header without the length
-	// if the tunnel has UDP checksums.
+	// The IPv4 checksum field holds the sum over the header, not inverted. Without
+	// UDP checksums the UDP checksum field is 0; with them it holds the sum over the
+	// pseudo header without the length.
 	Header [MaxOuter]byte
-	// TTL is the TTL of frames without an IP header if TTLs are inherited.
+	// TTL is the outer TTL of frames without an IP header, in a tunnel that inherits
+	// TTLs.
 	TTL uint16
 }
 
 // Bits of Template.Inherit.
 const (
 	InheritTTL = 1 << iota
-	InheritTOS // all eight bits; without this bit the ECN bits alone
+	InheritTOS // the tunnel copies all eight bits of the inner TOS; without InheritTOS only the two ECN bits
 )
 
 // Params are the inputs of Build.
 type Params struct {
 	Port           uint32 // datapath port of the uplink
-	MTU            uint16 // longest outer frame, Ethernet header included
+	MTU            uint16 // length in bytes of the longest outer frame, Ethernet header included
 	SrcMAC, DstMAC [6]byte
 	VLAN           uint16 // TCI of the outer tag; 0: untagged
 	Local, Remote  netip.Addr
 	TTL            uint8 // TTL or hop limit; 0: 64
-	TOS            uint8 // DSCP in the upper six bits; ECN comes from the frame
-	// InheritTTL and InheritTOS take these fields from the inner IP header. A frame
-	// without one gets TTL and a TOS of 0.
+	TOS            uint8 // TOS of the outer header: DSCP in the upper six bits; the frame's ECN fills the other two
+	// InheritTTL and InheritTOS copy the outer field from the inner IP header. A
+	// frame without an IP header gets the field TTL and TOS 0.
 	InheritTTL, InheritTOS bool
 	DontFragment           bool // IPv4 only
 	UDPPort                uint16
-	// Checksum gives the outer UDP header a checksum. Linux drops VXLAN over IPv6
-	// without one unless its device has udp6zerocsumrx.
+	// Checksum enables checksums in the outer UDP header. Linux drops VXLAN over IPv6
+	// without a UDP checksum unless its vxlan device has udp6zerocsumrx.
 	Checksum bool
 	// PortBase and PortRange are as in Template. PortRange 0 means 49152 to 65535
 	// (RFC 7348 section 5).
@@ -99,9 +107,9 @@ const (
 	flagDF           = 0x4000
 )
 
-// Build makes a template in TemplateReady. It fails for missing addresses or
-// addresses of different families, for a UDP port of 0, and for source ports beyond
-// 65535.
+// Build returns a template in state TemplateReady. It returns an error for missing
+// addresses or addresses of different families, for UDP port 0, and for source ports
+// beyond 65535.
 func Build(p Params) (Template, error) {
 	local, remote := p.Local.Unmap(), p.Remote.Unmap()
 	switch {
@@ -137,8 +145,8 @@ func Build(p Params) (Template, error) {
 	t.UDP = uint16(len(h))
 	h = append(h, 0, 0)
 	h = binary.BigEndian.AppendUint16(h, p.UDPPort)
-	// RFC 7348 section 5 asks for a UDP checksum of 0, and RFC 6935 allows it over
-	// IPv6: the inner frame has its own.
+	// The default is UDP checksum 0: RFC 7348 section 5 recommends it, and RFC 6935
+	// allows it over IPv6, because the inner frame has its own checksum.
 	sum := uint16(0)
 	if p.Checksum {
 		sum = pseudoSum(local, remote)
@@ -150,7 +158,8 @@ func Build(p Params) (Template, error) {
 	return t, nil
 }
 
-// inherit clears the fields of p that come from the inner header.
+// inherit records which fields of p the tunnel inherits, and clears these fields in
+// p.
 func (t *Template) inherit(p *Params) {
 	if p.InheritTTL {
 		t.Inherit |= InheritTTL
@@ -162,8 +171,8 @@ func (t *Template) inherit(p *Params) {
 	}
 }
 
-// Spread makes a template that refers to the templates of next hops, at least one and
-// at most NextHops, in the order of their hashes.
+// Spread returns a TemplateSpread that refers to the templates of next hops by index.
+// nexthops has 1 to NextHops indexes, in the order of the hash values that they get.
 func Spread(nexthops []uint32) Template {
 	t := Template{State: TemplateSpread}
 	for i := range NextHops {
@@ -172,9 +181,9 @@ func Spread(nexthops []uint32) Template {
 	return t
 }
 
-// NextHop returns the index of the template for a frame with this hash (FlowHash),
-// for a TemplateSpread. It uses the bits of the hash that the source port comes from:
-// each next hop has its own range of source ports.
+// NextHop returns the index of the template for frames with this hash (FlowHash). The
+// template is a TemplateSpread. NextHop and the UDP source port use the same bits of
+// the hash: each next hop has its own range of source ports.
 func (t *Template) NextHop(hash uint32) uint32 {
 	return binary.LittleEndian.Uint32(t.Header[4*(hash>>28):])
 }
@@ -204,8 +213,8 @@ func (t *Template) appendIPv6(h []byte, p *Params, local, remote [16]byte) []byt
 	return append(h, remote[:]...)
 }
 
-// pseudoSum returns the sum over the pseudo header without the length. It is never 0:
-// the protocol is part of it.
+// pseudoSum returns the sum over the UDP pseudo header without the length. It is
+// never 0, because it includes the protocol number.
 func pseudoSum(local, remote netip.Addr) uint16 {
 	if local.Is4() {
 		src, dst := local.As4(), remote.As4()
@@ -228,8 +237,8 @@ func (t *Template) AppendTo(buf []byte) []byte {
 	return append(buf, t.Header[:]...)
 }
 
-// Parse decodes the encoding of AppendTo and checks the offsets. It reports false and
-// leaves t unchanged for anything else. It allocates nothing.
+// Parse decodes the encoding of AppendTo and checks the offsets. For any other bytes
+// it reports false and leaves t unchanged. It allocates no memory.
 func (t *Template) Parse(body []byte) bool {
 	if len(body) != TemplateBytes {
 		return false
@@ -248,7 +257,7 @@ func (t *Template) Parse(body []byte) bool {
 	return true
 }
 
-// consistent reports whether Push can use the template.
+// consistent reports whether the template's offsets are valid for Push.
 func (t *Template) consistent() bool {
 	ip := packet.IPv4Len
 	if int(t.IP) < packet.EthernetLen || int(t.IP) >= MaxOuter {

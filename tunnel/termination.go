@@ -4,20 +4,20 @@ package tunnel
 
 import "encoding/binary"
 
-// Termination maps datagrams of a tunnel to the datapath port that decapsulated
-// frames come from. It has no pointers. The most specific entry wins: remote and VNI,
-// then remote, then VNI, then neither. Among equals, an entry with the local address
-// wins, then the lowest index.
+// Termination maps encapsulated frames to the datapath port of a vxlan port. It has
+// no pointers. If several entries match a frame, the most specific entry wins: remote
+// and VNI, then remote, then VNI, then neither. Of equally specific entries, an entry
+// with the local address wins, then the entry with the lowest index.
 type Termination struct {
-	Port    uint32 // datapath port of the vxlan port; 0: the entry is free
-	VNI     uint32 // 24 bits; AnyVNI: taken from the frame (vni=flow)
+	Port    uint32 // datapath port number of the vxlan port; 0: the entry is free
+	VNI     uint32 // VNI of 24 bits; AnyVNI: every VNI matches (vni=flow)
 	UDPPort uint16
-	// Extensions is the treatment of the bits that RFC 7348 reserves, an Ext
-	// constant.
+	// Extensions decides about VXLAN headers with bits that RFC 7348 reserves. It is
+	// an Ext constant.
 	Extensions uint8
 	_          [5]byte
-	// Local and Remote are addresses of the underlay; IPv4 is mapped into IPv6. All
-	// zero: any.
+	// Local and Remote are addresses of the underlay. IPv4 addresses are mapped into
+	// IPv6. All zero means any address.
 	Local, Remote [16]byte
 }
 
@@ -37,10 +37,10 @@ const (
 	extensions
 )
 
-// AnyVNI in Termination.VNI matches every VNI.
+// AnyVNI, as Termination.VNI, matches every VNI.
 const AnyVNI = ^uint32(0)
 
-// MaxTerminations is the number of entries of a Terminations. Indexes are below it.
+// MaxTerminations is the number of entries of a Terminations table.
 const MaxTerminations = 1024
 
 // TerminationBytes is the size of an encoded Termination in bytes.
@@ -55,8 +55,8 @@ func (t *Termination) AppendTo(buf []byte) []byte {
 	return append(buf, t.Remote[:]...)
 }
 
-// Parse decodes the encoding of AppendTo. It reports false and leaves t unchanged for
-// anything else. It allocates nothing.
+// Parse decodes the encoding of AppendTo. For any other bytes it reports false and
+// leaves t unchanged. It allocates no memory.
 func (t *Termination) Parse(body []byte) bool {
 	if len(body) != TerminationBytes {
 		return false
@@ -71,19 +71,21 @@ func (t *Termination) Parse(body []byte) bool {
 	return true
 }
 
-// Terminations is a worker's table of the vxlan ports that terminate tunnels. The
-// worker owns it. NewTerminations makes it; after that nothing allocates.
+// Terminations is a worker's table of the vxlan ports, which terminate tunnels. The
+// worker owns it. Only NewTerminations allocates memory.
 type Terminations struct {
 	entries [MaxTerminations]Termination
 	tuples  [MaxTerminations]tuple     // index: entry
 	locals  [MaxTerminations][2]uint64 // index: entry
-	// ports has a bit for each UDP port that an entry has.
+	// ports is a bit set of the UDP ports of all entries.
 	ports [1 << 16 / 64]uint64
-	// slots is an open-addressing table by tuple, with twice the room needed; a slot
-	// is the index of an entry plus one, 0: free. Every change rebuilds it: changes
-	// are rare, and no removal can go wrong.
+	// slots is a hash table from tuples to entries, with open addressing and room for
+	// twice the entries. A slot is the index of an entry plus one; 0 marks a free
+	// slot. Every change rebuilds the whole table, because changes are rare and this
+	// is simpler than removing a slot.
 	slots [2 * MaxTerminations]uint16
-	// last is the result for the frame before; it is most often right again.
+	// last caches the result for the previous frame. The next frame most often has
+	// the same result.
 	last struct {
 		tuple tuple
 		local [2]uint64
@@ -91,7 +93,7 @@ type Terminations struct {
 	}
 }
 
-// tuple is the search key of an entry: its fields without Local.
+// tuple is the hash key of an entry: all its match fields but Local.
 type tuple struct {
 	remote  [2]uint64 // 0: any
 	vni     uint32    // AnyVNI: any
@@ -101,7 +103,8 @@ type tuple struct {
 // NewTerminations makes an empty table.
 func NewTerminations() *Terminations { return &Terminations{} }
 
-// Set adds or replaces entry index; it reports false for an index out of range.
+// Set adds or replaces the entry with this index. It reports false if index is out of
+// range.
 func (t *Terminations) Set(index uint32, e *Termination) bool {
 	if index >= MaxTerminations {
 		return false
@@ -180,7 +183,7 @@ func (t *Terminations) findTuple(q *tuple, local [2]uint64) (found *Termination)
 	return found
 }
 
-// takes reports whether an entry has this UDP port.
+// takes reports whether any entry has this UDP port.
 func (t *Terminations) takes(udpPort uint16) bool {
 	return t.ports[udpPort/64]>>(udpPort%64)&1 != 0
 }

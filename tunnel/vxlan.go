@@ -4,26 +4,27 @@ package tunnel
 
 import "encoding/binary"
 
-// VXLAN is a VXLAN header, 8 bytes (RFC 7348 section 5). The view checks nothing.
+// VXLAN is a view of a VXLAN header, 8 bytes (RFC 7348 section 5). The view does not
+// validate the header.
 type VXLAN []byte
 
 const (
 	// VXLANLen is the length of the header in bytes.
 	VXLANLen = 8
-	// VXLANPort is the UDP port that IANA assigned.
+	// VXLANPort is the UDP port that IANA assigned to VXLAN.
 	VXLANPort = 4789
-	// vxlanValid is the I flag: the VNI is valid. All other bits are reserved: a
-	// sender clears them, a receiver ignores them.
+	// vxlanValid is the I flag, which means that the VNI is valid. RFC 7348 reserves
+	// all other flags: a sender clears them, a receiver ignores them.
 	vxlanValid = 0x08
 )
 
-// Valid reports whether the I flag is set.
+// Valid reports whether the I flag (valid VNI) is set.
 func (h VXLAN) Valid() bool { return h[0]&vxlanValid != 0 }
 
 // VNI returns the VXLAN network identifier, 24 bits.
 func (h VXLAN) VNI() uint32 { return binary.BigEndian.Uint32(h[4:]) >> 8 }
 
-// Bits of the header as a big-endian word.
+// Masks for the VXLAN header as a 64-bit big-endian word.
 const (
 	validBit = vxlanValid << 56
 	vniBits  = 0xffffff << 8
@@ -31,7 +32,7 @@ const (
 	// only with G (draft-smith-vxlan-group-policy-05 section 2.1).
 	gbpG    = 0x80 << 56
 	gbpBits = gbpG | 0x40<<48 | 0x08<<48 | 0xffff<<32
-	// gpeP: the next protocol is given. gpeB: the frame is broadcast, unknown unicast
+	// gpeP is the flag "next protocol present". gpeB marks broadcast, unknown unicast
 	// or multicast (draft-ietf-nvo3-vxlan-gpe-13 section 3.2).
 	gpeP        = 0x04 << 56
 	gpeB        = 0x02 << 56
@@ -39,8 +40,8 @@ const (
 	gpeEthernet = 0x03 << 32
 )
 
-// allowed reports whether the header has no bits that extensions, an Ext constant,
-// does not allow.
+// allowed reports whether the setting extensions, an Ext constant, allows all
+// reserved bits that are set in the header.
 func (h VXLAN) allowed(extensions uint8) bool {
 	reserved := binary.BigEndian.Uint64(h) &^ (validBit | vniBits)
 	switch extensions {

@@ -19,7 +19,7 @@ type Device struct {
 	Closed   bool
 }
 
-// New makes a device with n receive and n transmit queues.
+// New returns a device with n receive and n transmit queues.
 func New(n int, o Options) *Device {
 	d := &Device{}
 	for range n {
@@ -61,8 +61,8 @@ func (d *Device) Close() {
 	}
 }
 
-// address returns the address of b's first byte, which is in memory that Go does not
-// manage.
+// address returns the address of the first byte of b. b is mapped memory outside the
+// Go heap.
 func address(b []byte) uintptr { return packet.Address(b) }
 
 func closeFD(fd int) { unix.Close(fd) }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package porttest has ports for tests: a port in memory that Go does not manage, and
-// a port over a socket between two processes.
+// Package porttest has ports for tests: a port over mapped memory, and a port over a
+// socket between two processes.
 package porttest
 
 import (
 	"golang.org/x/sys/unix"
 )
 
-// memory is a mapped file that can be truncated under its user, as a guest may do.
+// memory is a mapped file. A test can truncate it while a queue uses it, as a guest
+// could.
 type memory struct {
 	fd    int
 	bytes []byte

@@ -23,8 +23,8 @@ func frameOf(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-// Injected frames come out of Take in order, through private headers and spans of any
-// size. Slots are free again only after Release.
+// Frames from Inject come out of Take in order, through private headers and spans of
+// any size. A slot is free again only after Release.
 func TestThrough(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	o := Options{Slots: 8, SlotBytes: 3000, Header: 64, Span: 100}

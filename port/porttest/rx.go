@@ -9,17 +9,17 @@ import (
 	"weft/packet"
 )
 
-// Options configure a queue. Zero values mean the defaults.
+// Options configures a queue. Zero values mean the defaults.
 type Options struct {
-	Slots     int // largest number of frames in a queue; default 256
+	Slots     int // maximum number of frames in a queue; default 256
 	SlotBytes int // longest frame in bytes; default 2048
 	// Header is the number of bytes that Recv copies into the private header; the
 	// default is packet.InnerHeader. Span is the longest span in bytes; by default a
 	// frame has one span of any length.
 	Header, Span int
-	// Polled is the result of the queue's method Polled.
+	// Polled is the result of the receive queue's method Polled.
 	Polled bool
-	// MTU of the transmit queue in bytes; the default is SlotBytes.
+	// MTU is the MTU of the transmit queue in bytes; the default is SlotBytes.
 	MTU int
 	// Takes is the set of offloads of the transmit queue; the default is none.
 	Takes packet.Offloads
@@ -44,7 +44,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Rx is a receive queue. One goroutine of the test injects frames; the worker
+// Rx is a receive queue. One goroutine of the test injects frames. The worker
 // receives them.
 type Rx struct {
 	memory
@@ -54,12 +54,12 @@ type Rx struct {
 	wait  int
 	armed atomic.Bool
 
-	injected atomic.Uint64 // number of injected frames; pairs with Recv
-	released atomic.Uint64 // number of released frames; pairs with Inject
-	received uint64        // number of received frames; worker's own
-	replays  atomic.Int64  // number of frames that Recv has yet to repeat, see Replay
+	injected atomic.Uint64 // number of frames injected by the test; pairs with Recv
+	released atomic.Uint64 // number of frames released by the worker; pairs with Inject
+	received uint64        // number of frames received by the worker, which alone uses it
+	replays  atomic.Int64  // number of frames that Recv still has to repeat, see Replay
 
-	// Retains makes ReleaseLate leave all frames to Release.
+	// Retains makes ReleaseLate release nothing until the next Release.
 	Retains atomic.Bool
 
 	broken   atomic.Bool
@@ -69,7 +69,7 @@ type Rx struct {
 	Releases atomic.Uint64 // number of calls of Release
 }
 
-// NewRx makes an empty queue. Close frees it.
+// NewRx returns an empty queue. Close frees its memory.
 func NewRx(o Options) *Rx {
 	o = o.withDefaults()
 	wait, err := shm.NewEvent()
@@ -79,10 +79,10 @@ func NewRx(o Options) *Rx {
 	return &Rx{memory: newMemory(o.Slots * o.SlotBytes), o: o, lens: make([]uint32, o.Slots), left: make([]packet.Offload, o.Slots), wait: wait}
 }
 
-// Inject puts a copy of frame into the queue and returns false if the queue is full.
+// Inject adds a copy of frame to the queue. It returns false if the queue is full.
 func (r *Rx) Inject(frame []byte) bool { return r.InjectUndone(frame, packet.Offload{}) }
 
-// InjectUndone is Inject for a frame whose sender left the offload o undone.
+// InjectUndone does the same as Inject, for a frame with the unfinished offload o.
 func (r *Rx) InjectUndone(frame []byte, o packet.Offload) bool {
 	at := r.injected.Load()
 	if at-r.released.Load() == uint64(r.o.Slots) || len(frame) > r.o.SlotBytes {
@@ -98,20 +98,20 @@ func (r *Rx) InjectUndone(frame []byte, o packet.Offload) bool {
 	return true
 }
 
-// Replay makes Recv repeat the frames injected so far until it has returned n more
-// frames.
+// Replay makes Recv return the frames injected so far again and again, until it has
+// returned n frames.
 func (r *Rx) Replay(n int64) {
 	r.replays.Store(n)
 	shm.SignalOwn(r.wait)
 }
 
-// Replayed reports whether Recv has returned all frames of Replay.
+// Replayed reports whether Recv has returned all frames that Replay asked for.
 func (r *Rx) Replayed() bool { return r.replays.Load() == 0 }
 
 // Break makes every further Recv fail.
 func (r *Rx) Break() { r.broken.Store(true) }
 
-// Lent returns the number of frames injected and not released yet.
+// Lent returns the number of frames that were injected but not released.
 func (r *Rx) Lent() int { return int(r.injected.Load() - r.released.Load()) }
 
 // Recv implements port.Rx.
@@ -176,8 +176,9 @@ func (r *Rx) ReleaseLate() {
 	}
 }
 
-// MayKeep implements port.Keeper like a guest's ring. A polled queue stands for one
-// of the kernel, which keeps no frames.
+// MayKeep implements port.Keeper with the rule of a guest's ring. It returns false
+// for a polled queue, which stands for a queue of the kernel: the kernel preserves no
+// frames.
 func (r *Rx) MayKeep() bool { return !r.o.Polled && 2*packet.BatchSize <= r.o.Slots/4 }
 
 // Arm implements port.Rx.

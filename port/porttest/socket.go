@@ -12,8 +12,9 @@ import (
 	"weft/port"
 )
 
-// Socket is a device over a datagram socket, one frame in each datagram. The other
-// end of the socket is another process. The device has one queue in each direction.
+// Socket is a device over a datagram socket, with one frame in each datagram. Another
+// process has the other end of the socket. The device has one receive and one
+// transmit queue.
 type Socket struct {
 	memory
 	fd    int
@@ -22,11 +23,11 @@ type Socket struct {
 	saved json.RawMessage
 }
 
-// socketSlot is the longest frame in bytes.
+// socketSlot is the length in bytes of the longest frame.
 const socketSlot = 2048
 
-// OpenSocket is an engine.Opener. It takes one descriptor, a connected datagram or
-// seqpacket socket. State returns the specification, if there is one.
+// OpenSocket is an engine.Opener. It needs one descriptor, a connected datagram or
+// seqpacket socket. The device's State returns the specification, if it is not empty.
 func OpenSocket(spec []byte, fds []int) (port.Device, error) {
 	if len(fds) != 1 {
 		for _, fd := range fds {

@@ -8,31 +8,32 @@ import (
 	"weft/packet"
 )
 
-// Tx is a transmit queue that keeps the frames sent. The worker sends; one goroutine
-// of the test takes the frames.
+// Tx is a transmit queue that stores the sent frames. The worker sends. One goroutine
+// of the test takes the frames out.
 type Tx struct {
 	memory
 	o        Options
 	lens     []uint32
 	offloads []packet.Offload
 
-	gathered  uint64        // number of gathered frames; worker's own
-	published atomic.Uint64 // number of published frames; pairs with Take
-	taken     atomic.Uint64 // number of taken frames; pairs with Send
+	gathered  uint64        // number of frames gathered by the worker, which alone uses it
+	published atomic.Uint64 // number of frames published by the worker; pairs with Take
+	taken     atomic.Uint64 // number of frames taken out by the test; pairs with Send
 
-	// Room is the number of further frames that Send takes; -1 means no limit.
+	// Room is the number of further frames that Send accepts; -1 means no limit.
 	Room atomic.Int64
-	// Discard drops frames after gathering, so that nobody needs to call Take.
+	// Discard makes the queue drop frames after gathering, so that the test need not
+	// call Take.
 	Discard atomic.Bool
-	// Patient makes Postpone leave the flush to a later call.
+	// Patient makes Postpone leave every flush to a later Flush.
 	Patient atomic.Bool
 	Sends   atomic.Uint64 // number of calls of Send
-	Flushes atomic.Uint64 // number of calls of Flush that published a frame
+	Flushes atomic.Uint64 // number of calls of Flush that published at least one frame
 	Packets atomic.Uint64 // number of frames published
 	Closed  atomic.Bool
 }
 
-// NewTx makes an empty queue. Close frees it.
+// NewTx returns an empty queue. Close frees its memory.
 func NewTx(o Options) *Tx {
 	o = o.withDefaults()
 	t := &Tx{memory: newMemory(o.Slots * o.SlotBytes), o: o, lens: make([]uint32, o.Slots),
@@ -99,13 +100,13 @@ func (t *Tx) Close() {
 	}
 }
 
-// Take returns a copy of the next sent frame, or nil.
+// Take removes the oldest sent frame and returns a copy, or nil if no frame is left.
 func (t *Tx) Take() []byte {
 	frame, _ := t.TakeUndone()
 	return frame
 }
 
-// TakeUndone is Take that also returns the offload which the frame leaves undone.
+// TakeUndone does the same as Take. It also returns the frame's unfinished offload.
 func (t *Tx) TakeUndone() ([]byte, packet.Offload) {
 	at := t.taken.Load()
 	if at == t.published.Load() {
@@ -117,7 +118,7 @@ func (t *Tx) TakeUndone() ([]byte, packet.Offload) {
 	return frame, o
 }
 
-// TakeAll returns copies of all frames that were sent and not taken yet.
+// TakeAll removes all sent frames and returns copies.
 func (t *Tx) TakeAll() [][]byte {
 	var all [][]byte
 	for f := t.Take(); f != nil; f = t.Take() {
