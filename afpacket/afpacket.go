@@ -34,39 +34,42 @@ import (
 )
 
 const (
-	// MaxQueues is the largest number of sockets of an uplink.
+	// MaxQueues is the maximum number of packet sockets of an uplink.
 	MaxQueues = 64
-	// MaxEndpoints is the largest number of tunnel endpoints of one uplink. That many
-	// fit into a filter of 4096 instructions (BPF_MAXINSNS).
+	// MaxEndpoints is the maximum number of tunnel endpoints of one uplink. More
+	// endpoints would not fit into a socket filter of 4096 instructions
+	// (BPF_MAXINSNS).
 	MaxEndpoints = 512
-	// buffers is the number of receive buffers of a queue; each read fills one.
-	// bufferLen is their size in bytes, more than packet.MaxFrameLen. The kernel
-	// allocates their pages at the first write.
+	// buffers is the number of receive buffers of a queue. Each read fills one
+	// buffer. bufferLen is the length of a buffer in bytes, more than
+	// packet.MaxFrameLen. The kernel allocates the pages of a buffer at the first
+	// write.
 	buffers   = packet.BatchSize
 	bufferLen = 65 << 10
-	// rxHeader is the number of bytes of each frame copied into its private header,
-	// as in package xsk.
+	// rxHeader is the number of bytes of each received frame that are copied into its
+	// private header. Package xsk copies the same number.
 	rxHeader = 192
-	// socketBytes is the size of a socket's kernel buffer in each direction, in
-	// bytes.
+	// socketBytes is the size in bytes of the kernel's buffer of a socket, for each
+	// direction.
 	socketBytes = 16 << 20
 	ethernetLen = 14
 )
 
 // spec is the specification of an uplink that control sends to the engine, in JSON.
-// The descriptors sent with it are the sockets.
+// Control sends the descriptors of the sockets with it.
 type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`
 	MTU    int    `json:"mtu"` // MTU of the device in bytes
-	// Trains is set if the kernel accepts UDP segmentation from a packet socket
-	// (Linux 6.2 and later).
+	// Trains is true if the kernel accepts a train of datagrams as one large datagram
+	// from a packet socket, by UDP segmentation (Linux 6.2 and later).
 	Trains bool `json:"trains"`
-	// Feeder is set if the uplink has a feeder. Its descriptor follows the sockets.
+	// Feeder is true if the uplink has a feeder (feeder.go). Its descriptor follows
+	// the descriptors of the sockets.
 	Feeder bool `json:"feeder,omitempty"`
 }
 
-// fds returns the number of descriptors that the engine gets.
+// fds returns the number of descriptors that belong to the specification.
 func (s spec) fds() int {
 	if s.Feeder {
 		return s.Queues + 1

@@ -24,7 +24,7 @@ import (
 	"weft/tunnel"
 )
 
-// rig has two hosts on one wire, each with an uplink.
+// rig has two hosts that are connected by a veth. Each host has an uplink.
 type rig struct {
 	t    *testing.T
 	ns   [2]*testnet.Namespace
@@ -88,7 +88,7 @@ func (r *rig) open(i int) port.Device {
 	return d
 }
 
-// template returns the tunnel from host 0 to host 1.
+// template returns the outer headers of a tunnel from host 0 to host 1.
 func (r *rig) template(v6 bool) tunnel.Template {
 	at := 0
 	if v6 {
@@ -102,7 +102,7 @@ func (r *rig) template(v6 bool) tunnel.Template {
 	return tmpl
 }
 
-// receive returns copies of n frames received by host i.
+// receive returns copies of the next n frames that the uplink of host i receives.
 func (r *rig) receive(i, n int) (frames [][]byte) {
 	r.t.Helper()
 	rx := r.dev[i].Rx()[0]
@@ -131,7 +131,8 @@ var inOrder = func() (order [packet.BatchSize]uint8) {
 	return order
 }()
 
-// comparable clears the fields of a datagram that sending it in a train may change.
+// comparable returns a copy of a frame without the fields that may change when the
+// frame is sent in a train.
 func comparable(f []byte) []byte {
 	f = bytes.Clone(f)
 	if f[12] == 8 {
@@ -144,7 +145,8 @@ func comparable(f []byte) []byte {
 	return f
 }
 
-// Frames of any lengths, in trains or alone, arrive unchanged and in order.
+// Frames of any length arrive unchanged and in order, whether they are sent in trains
+// or alone.
 func TestTrains(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)
@@ -196,8 +198,9 @@ func TestTrains(t *testing.T) {
 	}
 }
 
-// A full batch of one flow costs one system call each way. The rest of a train that
-// exceeds the batch goes into the next batch.
+// A full batch of one flow needs only one system call to send and one to receive. If
+// the receiving batch has no room for the whole train, the rest comes in the next
+// batch.
 func TestTrainIsOneCall(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)
@@ -212,7 +215,7 @@ func TestTrainIsOneCall(t *testing.T) {
 	}
 	rx := r.dev[1].Rx()[0].(*rxQueue)
 	got := new(packet.Batch)
-	got.N = 10 // the batch holds ten frames already, as if from another queue
+	got.N = 10 // the batch already has ten frames, as if from another queue
 	for end := time.Now().Add(30 * time.Second); got.N == 10 && time.Now().Before(end); {
 		rx.Recv(got)
 	}
@@ -230,7 +233,7 @@ func TestTrainIsOneCall(t *testing.T) {
 	}
 }
 
-// The uplink takes no datagram for other addresses, and the kernel does not answer
+// The uplink receives only datagrams for its endpoints. The kernel does not answer
 // datagrams for an endpoint.
 func TestOnlyEndpoints(t *testing.T) {
 	r := newRig(t)
@@ -241,7 +244,7 @@ func TestOnlyEndpoints(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			refused := false // the next call on the socket, whichever it is, returns the ICMP error once
+			refused := false // a UDP socket reports an ICMP error once, from whichever call comes next
 			note := func(err error) { refused = refused || errors.Is(err, unix.ECONNREFUSED) }
 			for range 3 {
 				_, err := c.Write(make([]byte, 30))
@@ -285,8 +288,8 @@ func TestOnlyEndpoints(t *testing.T) {
 	}
 }
 
-// SetEndpoints refuses an endpoint that another socket is bound to, names it, and
-// keeps the old endpoints.
+// SetEndpoints refuses an endpoint to which another socket is bound. The error names
+// the endpoint, and the old endpoints stay.
 func TestEndpointInUse(t *testing.T) {
 	r := newRig(t)
 	taken := netip.AddrPortFrom(r.addr[0][0], 4800)

@@ -8,9 +8,10 @@ import (
 	"weft/port"
 )
 
-// Open opens the queues of an uplink from the results of Uplink.Spec and Uplink.FDs.
-// Receive queue i and transmit queue i both use socket i; they may belong to
-// different workers. Open owns the descriptors, also if it fails.
+// Open opens the queues of an uplink. The specification is from Uplink.Spec; the
+// descriptors are duplicates of Uplink.FDs. Receive queue i and transmit queue i both
+// use socket i. Different workers may own the two queues. Open owns the descriptors,
+// even if it fails.
 func Open(text []byte, fds []int) (port.Device, error) {
 	d := &port.Queues{FDs: fds}
 	s, err := parseSpec(text, fds)

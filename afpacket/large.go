@@ -10,9 +10,10 @@ import (
 )
 
 // tunnelVnetLen is the length in bytes of the virtio-net header with tunnel fields
-// (struct virtio_net_hdr_v1_hash_tunnel, include/uapi/linux/virtio_net.h). The ten
-// bytes of a tap's header come first. num_buffers and the hash follow, which a tap
-// ignores. The offsets of the outer UDP header and of the inner IP header are last.
+// (struct virtio_net_hdr_v1_hash_tunnel, include/uapi/linux/virtio_net.h). Its first
+// ten bytes are the header of an ordinary tap. A tap ignores the next fields,
+// num_buffers and the hash. The last fields are the offsets of the outer UDP header
+// and of the inner IP header.
 const tunnelVnetLen = 24
 
 const (
@@ -20,20 +21,21 @@ const (
 	vnetInnerL3At   = 22
 	vnetTunnelIPv4  = 0x20 // bit of gso_type
 	vnetTunnelIPv6  = 0x40
-	vnetTunnelSum   = 8 // bit of flags: finish the outer UDP checksum as well
+	vnetTunnelSum   = 8 // flag of the virtio-net header: also finish the outer UDP checksum
 	vnetFlags       = 0
 	vnetGSOType     = 1
 	maxOuterPayload = 65535 // largest value of an outer length field
 )
 
-// passes reports whether the feeder can take f whole. The kernel expects an outer
-// Ethernet header without a tag, and the frame must fit into the outer length fields.
+// passes reports whether the feeder can send the large frame f unsegmented. The
+// kernel expects an outer Ethernet header without a VLAN tag, and the length of the
+// frame must fit into the outer length fields.
 func (q *txQueue) passes(f *packet.Frame) bool {
 	return q.feeder >= 0 && f.OuterL3 == packet.EthernetLen && f.L3 != 0 && f.Len()-int(f.OuterL3) <= maxOuterPayload
 }
 
-// gatherWhole points the vectors to a large frame in a tunnel and returns their
-// number.
+// gatherWhole sets the vectors to an unsegmented large frame in a tunnel, and returns
+// the number of vectors.
 func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	clear(q.vnet)
 	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
@@ -45,7 +47,7 @@ func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	}
 	if f.Offload.Flags&packet.OffloadOuter != 0 {
 		q.vnet[vnetFlags] |= vnetTunnelSum
-		udp := packet.UDP(h[f.OuterL4:]) // the kernel takes the virtio-net header off after this
+		udp := packet.UDP(h[f.OuterL4:]) // outer checksum: the kernel expects the sum over the pseudo header with the length
 		udp.SetChecksum(packet.AddSums(udp.Checksum(), uint16(udp.Len())))
 	}
 	binary.LittleEndian.PutUint16(q.vnet[vnetOuterL4At:], f.OuterL4)
@@ -54,35 +56,37 @@ func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	return q.add(1, b, f, 0)
 }
 
-// txTrain is a train under construction from the segments of large frames.
+// txTrain is a train of datagrams that is being built from the segments of large
+// frames.
 type txTrain struct {
 	spans    []packet.Span // spans of the latest segment
 	headers  []byte        // headers of all segments, back to back
 	used     int           // bytes of headers in use
 	segments int
 	vectors  int
-	frame    *packet.Frame // frame whose outer header the train gets
-	outer    int           // length of the outer header up to and including UDP, in bytes
-	size     int           // UDP payload of the first segment in bytes
+	frame    *packet.Frame // first frame of the train; the train is sent with its outer header
+	outer    int           // length in bytes of the outer headers, from Ethernet to UDP
+	size     int           // UDP payload in bytes of the first segment, which no other segment exceeds
 	total    int           // UDP payload of all segments in bytes
 }
 
 const (
-	// maxSegments is the largest number of datagrams of a train made of large frames.
-	// A train at the limit is sent and the next one begins. The kernel's limit is 128
-	// (UDP_MAX_SEGMENTS).
+	// maxSegments is the maximum number of datagrams in a train that is built from
+	// large frames. At this limit the train is sent and a new train begins. The
+	// kernel's limit is 128 (UDP_MAX_SEGMENTS).
 	maxSegments  = 64
 	headerBytes  = packet.Headroom + packet.MaxHeader
 	trainHeaders = maxSegments * headerBytes
 )
 
-// sendCut segments the first frame into a train. Following frames join the train if
-// all their segments fit. It returns the number of frames it handled and the reason
-// if they were not sent. DropTxFull means that nothing was sent.
+// sendCut segments the first frame into a train and sends it. The following frames
+// join the train as long as all segments of a frame fit. It returns the number of
+// frames that it has handled, and the drop reason if they were not sent. DropTxFull
+// means that nothing was sent.
 func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, why packet.DropReason) {
 	first := &b.Frames[order[0]]
 	q.train.begin(first)
-	begun := false // the kernel has taken an earlier train of these frames
+	begun := false // true once the kernel has a train of datagrams with segments of these frames
 	for _, i := range order {
 		f := &b.Frames[i]
 		if count > 0 && !q.train.joins(first, f) {
@@ -98,7 +102,7 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, why packet
 				q.train.begin(first)
 			}
 			if !q.addSegment(&s) {
-				return count, packet.DropTxFailed // the segment has more pieces than there are vectors
+				return count, packet.DropTxFailed // the segment has more pieces than the queue has vectors
 			}
 		}
 		if q.train.total%q.train.size != 0 {
@@ -108,14 +112,16 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, why packet
 	return count, partly(q.writeTrain(), begun)
 }
 
-// joins reports whether all segments of f may follow those of first in the train.
+// joins reports whether all segments of frame f may follow the segments of the frame
+// first in the train.
 func (t *txTrain) joins(first, f *packet.Frame) bool {
 	return f.Offload.GSO == first.Offload.GSO && f.SegmentLen() == first.SegmentLen() &&
 		t.segments+f.SegmentCount() <= maxSegments && t.total+f.SegmentCount()*t.size <= maxTrain && sameOuter(first, f)
 }
 
-// partly turns DropTxFull into DropTxFailed once a part of a frame is sent: the
-// worker must not try such a frame again.
+// partly returns the drop reason after a failed write. If a part of a frame was
+// already sent (begun), it turns DropTxFull into DropTxFailed, because the worker
+// must not send such a frame again.
 func partly(why packet.DropReason, begun bool) packet.DropReason {
 	if why == packet.DropTxFull && begun {
 		return packet.DropTxFailed
@@ -129,18 +135,19 @@ func (t *txTrain) begin(f *packet.Frame) {
 	t.size = f.SegmentLen() - t.outer
 }
 
-// full reports whether the train may lack room for another segment of f. vectors is
-// the number of vectors of the queue.
+// full reports whether another segment of frame f might not fit into the train.
+// vectors is the number of vectors of the queue.
 func (t *txTrain) full(f *packet.Frame, vectors int) bool {
 	return t.segments == maxSegments || t.total+t.size > maxTrain ||
 		t.segments > 0 && t.vectors+1+f.SpanCount() > vectors
 }
 
-// addSegment writes the next segment with its inner checksum and points vectors to
-// it. It returns false if there are too few vectors.
+// addSegment adds the next segment to the train: it writes the segment's headers with
+// the inner checksum and sets vectors to the segment. It returns false if the queue
+// has too few vectors.
 func (q *txQueue) addSegment(s *packet.Segmenter) bool {
 	t := &q.train
-	n, count := s.Write(t.headers[t.used:], t.spans, t.segments == 0) // only the first segment's outer header is sent
+	n, count := s.Write(t.headers[t.used:], t.spans, t.segments == 0) // only the first segment of a train of datagrams needs an outer header
 	if n == 0 || t.vectors+1+count > len(q.Vectors) {
 		return false
 	}
@@ -158,7 +165,8 @@ func (q *txQueue) addSegment(s *packet.Segmenter) bool {
 	return true
 }
 
-// writeTrain sends the train. A single segment is sent as an ordinary datagram.
+// writeTrain sends the train with one system call. A train of one segment is an
+// ordinary datagram.
 func (q *txQueue) writeTrain() packet.DropReason {
 	t := &q.train
 	if t.segments == 0 {
@@ -180,7 +188,8 @@ func (q *txQueue) writeTrain() packet.DropReason {
 	return q.write(q.FD, t.vectors)
 }
 
-// finishLater asks the kernel or the device to finish the outer checksum.
+// finishLater sets the virtio-net header so that the kernel or the device finishes
+// the outer checksum.
 func (q *txQueue) finishLater(f *packet.Frame) {
 	const needsChecksum, offset = 1, 6
 	q.vnet[vnetFlags] = needsChecksum

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A link-local address is an endpoint like any other address, and two devices may
-// have the same one.
+// A link-local address can be an endpoint, and two devices may have the same
+// link-local address.
 func TestLinkLocalEndpoint(t *testing.T) {
 	r := newRig(t)
 	e := netip.MustParseAddrPort("[fe80::99]:4789")

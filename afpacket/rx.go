@@ -11,28 +11,28 @@ import (
 	"weft/packet"
 )
 
-// rxQueue reads from one packet socket. The worker owns it.
+// rxQueue reads from one packet socket. A worker owns it.
 type rxQueue struct {
-	iovec.RxQueue // vectors and virtio-net header, then the buffers
+	iovec.RxQueue // memory: the vectors of readv and the virtio-net header, then the buffers
 	vnet          *[packet.VnetLen]byte
 	buffers       uintptr // address of the first buffer
 	first         int     // index of the first lent buffer
-	lent          int     // number of buffers lent from first on, until Release
-	train         train   // train whose datagrams are not all received yet
+	lent          int     // number of buffers that frames use until Release, starting with buffer first
+	train         train   // train of datagrams that Recv has not returned completely
 }
 
-// train is a large UDP datagram. nextOfTrain makes frames of it as far as the batch
-// has room; the rest goes into the next batch.
+// train is a large UDP datagram that contains several datagrams. nextOfTrain makes
+// frames of it until the batch is full; the rest goes into the next batch.
 type train struct {
-	at, left uintptr // address and length in bytes of the remaining payload
+	at, left uintptr // address and length in bytes of the payload that is not in a frame yet
 	size     uintptr // UDP payload of each datagram in bytes
-	outer    int     // length of the headers up to and including UDP, in bytes
+	outer    int     // length in bytes of the outer headers, from Ethernet to UDP
 	l3, l4   int     // offsets of IP and UDP in header
 	header   [maxOuter]byte
 }
 
-// maxOuter is the length in bytes of the longest outer header up to and including
-// UDP: Ethernet, one tag, IPv6, UDP.
+// maxOuter is the maximum length in bytes of the outer headers up to UDP: Ethernet,
+// one VLAN tag, IPv6, UDP.
 const maxOuter = 14 + 4 + 40 + 8
 
 const (
@@ -51,8 +51,8 @@ func newRx(fd int) (*rxQueue, error) {
 	return q, nil
 }
 
-// Recv reads one datagram or train a call until none waits. The spans are the queue's
-// buffers and are valid until Release.
+// Recv reads datagrams or trains, one with each system call, until none waits or the
+// batch is full. The spans refer to the queue's buffers and are valid until Release.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
@@ -82,12 +82,13 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	return b.N - was
 }
 
-// goesOn reports whether the queue survives a read error. If not, it sets the fault.
+// goesOn reports whether the queue is still usable after a read error. If not, it
+// records the fault.
 func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	switch errno {
 	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
 		return true
-	case unix.ENETDOWN: // reported once when the device goes down; it may come up again
+	case unix.ENETDOWN: // the socket reports once that the device is down; the device may come up again
 		return true
 	case unix.ENXIO, unix.ENODEV:
 		q.Broken = "the device was removed"
@@ -97,7 +98,8 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	return false
 }
 
-// note appends a frame of n bytes at addr, or begins a train.
+// note adds the n bytes at addr, which were just read, to the batch as a frame, or
+// makes them the queue's train.
 func (q *rxQueue) note(b *packet.Batch, addr uintptr, n int) {
 	if q.vnet[1] == vnetUDP && q.beginTrain(addr, n) {
 		return
@@ -105,7 +107,7 @@ func (q *rxQueue) note(b *packet.Batch, addr uintptr, n int) {
 	f, header := b.Next()
 	f.SetOrigin(addr)
 	k := copy(header[:rxHeader], packet.Foreign(addr, uint32(n)))
-	f.DecodeVnet(q.vnet, packet.TakesAll, false) // ignore "checksum valid": it covers only the outer checksum
+	f.DecodeVnet(q.vnet, packet.TakesAll, false) // not trusted: the kernel's "checksum valid" only covers the outer checksum
 	if n > k {
 		b.AddSpan(f, addr+uintptr(k), uint32(n-k))
 	}
@@ -115,13 +117,13 @@ func (q *rxQueue) note(b *packet.Batch, addr uintptr, n int) {
 	b.Commit(f, k)
 }
 
-// vnetUDP is the gso_type of a train, and also that of large UDP datagrams inside a
-// tunnel.
+// vnetUDP is the gso_type of a train of datagrams. Large UDP datagrams inside a
+// tunnel have the same gso_type.
 const vnetUDP = 5
 
-// beginTrain reports whether the n bytes at addr are a train, and makes them the
-// queue's train. In a train the unfinished checksum is the outer one; a large
-// datagram inside a tunnel has an unfinished inner checksum.
+// beginTrain reports whether the n bytes at addr are a train. If so, it makes them
+// the queue's train. The unfinished checksum tells both cases apart: in a train it is
+// the outer checksum, in a large datagram inside a tunnel it is the inner checksum.
 func (q *rxQueue) beginTrain(addr uintptr, n int) bool {
 	t := &q.train
 	h := t.header[:copy(t.header[:], packet.Foreign(addr, uint32(min(n, maxOuter))))]
@@ -135,8 +137,8 @@ func (q *rxQueue) beginTrain(addr uintptr, n int) bool {
 	return true
 }
 
-// outerOffsets returns the offsets of IP and UDP behind Ethernet and at most one tag,
-// or zeros for any other header.
+// outerOffsets returns the offsets of the outer IP and UDP headers behind Ethernet
+// and at most one VLAN tag. It returns zeros for any other frame.
 func outerOffsets(h []byte) (l3, l4 int) {
 	if len(h) < ethernetLen {
 		return 0, 0
@@ -155,8 +157,8 @@ func outerOffsets(h []byte) (l3, l4 int) {
 	return 0, 0
 }
 
-// setLength sets the lengths of the train's outer header for a datagram of n bytes of
-// UDP payload.
+// setLength writes the length fields of the train's outer headers for n bytes of UDP
+// payload.
 func (t *train) setLength(n int) {
 	packet.UDP(t.header[t.l4:]).SetLen(n + packet.UDPLen)
 	if ip := t.header[t.l3:t.l4]; len(ip) == packet.IPv4Len {
@@ -169,9 +171,9 @@ func (t *train) setLength(n int) {
 	}
 }
 
-// nextOfTrain appends one frame: a large frame of as many datagrams as can be joined,
-// or the next datagram. All of them have the same IPv4 identification, which nothing
-// reads.
+// nextOfTrain appends one frame from the train of datagrams: a large frame of as many
+// datagrams as JoinTrain can merge, or otherwise the next datagram. All frames of a
+// train have the same outer IPv4 identification, which nothing reads.
 func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t := &q.train
 	n := min(t.size, t.left)
@@ -183,7 +185,7 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 		t.at, t.left = t.at+taken, t.left-taken
 		return
 	}
-	f.SetOrigin(t.at - uintptr(t.outer)) // address at which the whole frame would begin; only the bytes behind the outer header are there
+	f.SetOrigin(t.at - uintptr(t.outer)) // address where the frame would start; only the bytes behind the outer headers are there
 	t.setLength(int(n))
 	copy(header[:], t.header[:t.outer])
 	if rest := n - uintptr(m); rest > 0 {
@@ -193,13 +195,13 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t.at, t.left = t.at+n, t.left-n
 }
 
-// vxlanLen is the length of the VXLAN header in bytes. This package does not read the
-// header.
+// vxlanLen is the length in bytes of the VXLAN header. This package does not
+// interpret the header.
 const vxlanLen = 8
 
-// Release makes the buffers available for reading again. A buffer with the rest of a
-// train stays lent. Reading restarts at the first buffer, because the first buffers
-// are in the cache.
+// Release makes the buffers available for the next reads. A buffer with the rest of a
+// train stays in use. The next read starts with the first buffer again, because the
+// first buffers are in the CPU cache.
 func (q *rxQueue) Release() {
 	if q.train.left == 0 {
 		q.first, q.lent = 0, 0
@@ -208,7 +210,7 @@ func (q *rxQueue) Release() {
 	q.first, q.lent = (q.first+q.lent-1)%buffers, 1
 }
 
-// Arm does not need a request to the kernel: the descriptor stays readable while a
+// Arm makes no request to the kernel: the descriptor stays readable as long as a
 // datagram waits. It returns true while a train is unfinished, because the rest of
-// the train does not wake the worker.
+// the train makes no descriptor readable.
 func (q *rxQueue) Arm() bool { return q.train.left > 0 }

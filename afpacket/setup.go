@@ -15,26 +15,26 @@ import (
 
 // Config describes an uplink for Setup.
 type Config struct {
-	// Dev is the network device, in the process's network namespace.
+	// Dev is the network device, in the network namespace of this process.
 	Dev string
-	// Queues is the number of sockets; 0 means 1. The kernel spreads received flows
-	// over them.
+	// Queues is the number of packet sockets; 0 means 1. The kernel distributes
+	// received flows over them.
 	Queues int
 }
 
-// Uplink is control's side of an uplink. Control owns it; one goroutine uses it at a
-// time.
+// Uplink is control's handle of an uplink. Control owns it. Only one goroutine may
+// use it at a time.
 type Uplink struct {
 	spec      spec
 	ifindex   int
-	sockets   []int            // packet sockets, then the feeder if there is one
+	sockets   []int            // descriptors of the packet sockets, then of the feeder if the uplink has one
 	why       string           // reason why there is no feeder
 	endpoints []netip.AddrPort // sorted
 	sinks     []int            // UDP sockets, sinks[i] for endpoints[i]
 }
 
 // Setup makes an uplink of a network device. The uplink receives nothing until
-// SetEndpoints. An error is one line, and a failed call leaves nothing behind.
+// SetEndpoints. An error is one line; a failed Setup leaves nothing behind.
 func Setup(cfg Config) (*Uplink, error) {
 	if cfg.Queues == 0 {
 		cfg.Queues = 1
@@ -66,7 +66,7 @@ func Setup(cfg Config) (*Uplink, error) {
 }
 
 // takesTrains reports whether the kernel's version supports UDP segmentation on
-// packet sockets. There is no way to ask the kernel before the first frame.
+// packet sockets. Before the first frame there is no way to ask the kernel.
 func takesTrains() bool {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {
@@ -79,8 +79,8 @@ func takesTrains() bool {
 	return major > 6 || major == 6 && minor >= 2
 }
 
-// open adds a socket. The filter that drops everything is attached before the socket
-// is bound.
+// open adds a packet socket. It attaches a filter that drops everything before it
+// binds the socket.
 func (u *Uplink) open() error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) {
@@ -93,7 +93,8 @@ func (u *Uplink) open() error {
 	if err := setFilter(fd, takeNothing); err != nil {
 		return fmt.Errorf("filter: %w", err)
 	}
-	// PACKET_QDISC_BYPASS stays off: it drops frames that the device cannot segment.
+	// PACKET_QDISC_BYPASS stays off: with it, the kernel drops large frames that the
+	// device cannot segment.
 	for _, o := range []struct{ level, name, value int }{
 		{unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1},
 		{unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1},
@@ -117,21 +118,24 @@ func (u *Uplink) open() error {
 	return nil
 }
 
-// Spec returns the specification that Open needs with the descriptors.
+// Spec returns the specification of the uplink for Open. Open also needs the
+// descriptors.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
-// Whole reports whether the device gets large frames in tunnels whole. If not, why is
-// the reason, and they are sent as trains.
+// Whole reports whether the device gets large frames in tunnels unsegmented.
+// Otherwise the uplink sends them as trains of datagrams, and why is the reason.
 func (u *Uplink) Whole() (yes bool, why string) { return u.spec.Feeder, u.why }
 
-// FDs returns the descriptors that Open needs. The uplink owns them; send duplicates.
+// FDs returns the descriptors for Open. The uplink owns them: pass duplicates to
+// Open.
 func (u *Uplink) FDs() []int { return u.sockets }
 
-// MTU returns the device's MTU at setup or of the latest SetMTU, in bytes without the
+// MTU returns the device's MTU at Setup or from the last SetMTU, in bytes without the
 // Ethernet header.
 func (u *Uplink) MTU() int { return u.spec.MTU }
 
-// SetMTU sets the MTU for the next Spec, in bytes without the Ethernet header.
+// SetMTU changes the MTU in later results of Spec. It is in bytes without the
+// Ethernet header.
 func (u *Uplink) SetMTU(mtu int) { u.spec.MTU = mtu }
 
 // Index returns the device's ifindex.
@@ -139,8 +143,8 @@ func (u *Uplink) Index() int { return u.ifindex }
 
 // SetEndpoints sets the tunnel endpoints whose datagrams the uplink receives: local
 // addresses and UDP ports of the switch on this host. It skips unspecified addresses.
-// On an error the old endpoints stay. An endpoint that another socket is bound to,
-// for example that of Linux's own vxlan device, is an error.
+// If it returns an error, the old endpoints stay. It returns an error if another
+// socket is bound to an endpoint, for example the socket of Linux's own vxlan device.
 func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	list, err := sorted(endpoints)
 	if err != nil {
@@ -188,8 +192,8 @@ func closeAll(fds []int) {
 	}
 }
 
-// snapshot is the state of an uplink in JSON that passes to another process. The
-// descriptors with it are those of FDs, then the sinks.
+// snapshot is the state of an uplink, in JSON, that control passes to its next
+// process. The descriptors with it are those of FDs, then those of the sinks.
 type snapshot struct {
 	Spec      spec             `json:"spec"`
 	Why       string           `json:"why,omitempty"`
@@ -197,15 +201,15 @@ type snapshot struct {
 	Endpoints []netip.AddrPort `json:"endpoints"`
 }
 
-// Snapshot returns the state and the descriptors that Restore needs in another
-// process. The uplink keeps owning the descriptors.
+// Snapshot returns the state and the descriptors of the uplink. Restore takes them in
+// another process. The uplink still owns the descriptors.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.why, Index: u.ifindex, Endpoints: u.endpoints})
 	return blob, append(slices.Clone(u.sockets), u.sinks...), err
 }
 
-// Restore makes an uplink of another process's Snapshot. It owns the descriptors,
-// also if it fails.
+// Restore returns the uplink of another process's Snapshot. It owns the descriptors,
+// even if it fails.
 func Restore(blob []byte, fds []int) (*Uplink, error) {
 	var s snapshot
 	err := json.Unmarshal(blob, &s)

@@ -13,10 +13,10 @@ import (
 	"weft/packet"
 )
 
-// txQueue writes to one packet socket, and large frames in tunnels to the feeder. The
-// worker owns it.
+// txQueue writes to one packet socket. Large frames in tunnels go to the feeder. A
+// worker owns the queue.
 type txQueue struct {
-	iovec.TxQueue     // vectors, virtio-net header, outer headers of a train, headers of segments
+	iovec.TxQueue     // memory: vectors of writev, virtio-net header, outer headers of a train of datagrams, headers of segments
 	feeder        int // -1 without a feeder
 	trains        bool
 	vnet          []byte
@@ -24,8 +24,8 @@ type txQueue struct {
 	train         txTrain
 }
 
-// maxTrain is the longest UDP payload in bytes of a large datagram over IPv4 and over
-// IPv6.
+// maxTrain is the maximum UDP payload in bytes of a large datagram. It fits both IPv4
+// and IPv6.
 const maxTrain = 65535 - packet.IPv6Len - packet.UDPLen
 
 func newTx(fd, feeder int, s spec) (*txQueue, error) {
@@ -41,10 +41,10 @@ func newTx(fd, feeder int, s spec) (*txQueue, error) {
 	return q, nil
 }
 
-// Send writes large frames whole if the device takes them, and joins other frames
-// into trains as long as possible. Each large frame or train costs one system call.
-// If the kernel is out of buffers, Send stops and returns the number of frames
-// handled so far.
+// Send writes large frames unsegmented if the device accepts them. It joins other
+// frames into trains that are as long as possible. Each large frame or train needs
+// one system call. If the kernel is out of buffers, Send stops. It returns the number
+// of frames handled so far.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for n := 0; n < len(order); {
 		f := &b.Frames[order[n]]
@@ -77,8 +77,8 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
-// sendOrdinary sends the first frame, together with following frames if they form a
-// train, and returns the number of frames handled.
+// sendOrdinary sends the first frame of order. Following frames that form a train
+// with it are sent in the same call. It returns the number of frames handled.
 func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, why packet.DropReason) {
 	f := &b.Frames[order[0]]
 	vectors := 0
@@ -91,8 +91,8 @@ func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, why p
 	return count, q.write(q.FD, vectors)
 }
 
-// write sends the bytes of the first vectors. DropTxFull means that the kernel is out
-// of buffers for now.
+// write sends the bytes of the first vectors with one system call. It returns
+// DropTxFull if the kernel is out of buffers for now.
 func (q *txQueue) write(fd, vectors int) packet.DropReason {
 	if vectors == 0 {
 		return packet.DropTxFailed // the frame has too many pieces or none
@@ -103,21 +103,21 @@ func (q *txQueue) write(fd, vectors int) packet.DropReason {
 	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
 		return packet.DropTxFull
 	}
-	return packet.DropTxFailed // ENETDOWN, ENXIO: the device is down or gone
+	return packet.DropTxFailed // the device is down (ENETDOWN) or gone (ENXIO)
 }
 
-// gather points the vectors to one frame and returns their number.
+// gather sets the vectors to one frame and returns the number of vectors.
 func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	if f.Offload.Flags&packet.OffloadOuter != 0 {
-		b.FinishChecksum(f) // the virtio-net header leaves only one checksum undone
+		b.FinishChecksum(f) // finish the inner checksum: the virtio-net header has fields for one unfinished checksum only
 	}
 	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
 	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
 	return q.add(1, b, f, 0)
 }
 
-// add points vectors from number n on to f without its first skip bytes. It returns
-// the number of vectors in use, or 0 if there are too few.
+// add sets vectors, from number n on, to the frame f without its first skip bytes. It
+// returns the number of vectors in use, or 0 if the queue has too few.
 func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	header, spans := f.Header()[skip:], b.Spans(f)
 	if n+1+len(spans) > len(q.Vectors) || len(header) == 0 {
@@ -132,8 +132,9 @@ func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	return n
 }
 
-// gatherTrain points the vectors to the longest train at the start of order. All
-// frames of a train share the outer header and length; the last may be shorter.
+// gatherTrain sets the vectors to the longest train at the start of order. All frames
+// of a train have equal outer headers and equal lengths; only the last frame may be
+// shorter.
 func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors int) {
 	f := &b.Frames[order[0]]
 	outer := int(f.OuterL4) + packet.UDPLen
@@ -162,7 +163,7 @@ func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors in
 	if count < 2 {
 		return 1, 0
 	}
-	for _, i := range order[:count] { // the device finishes only one checksum, the outer one
+	for _, i := range order[:count] { // finish the inner checksums: the device finishes only the outer one
 		g := &b.Frames[i]
 		g.Offload.Flags &^= packet.OffloadOuter
 		b.FinishChecksum(g)
@@ -171,8 +172,8 @@ func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors in
 	return count, vectors
 }
 
-// sameOuter reports whether two outer headers are equal except for lengths, IPv4
-// identification and the checksum over these.
+// sameOuter reports whether the outer headers of two frames are equal. It ignores
+// lengths, the IPv4 identification and the checksums over these fields.
 func sameOuter(f, g *packet.Frame) bool {
 	if f.OuterL3 != g.OuterL3 || f.OuterL4 != g.OuterL4 {
 		return false
@@ -182,15 +183,16 @@ func sameOuter(f, g *packet.Frame) bool {
 	if !bytes.Equal(a[:l3+2], z[:l3+2]) || !bytes.Equal(a[l4:l4+4], z[l4:l4+4]) {
 		return false
 	}
-	if a[l3]>>4 == 4 { // compare flags, TTL and protocol, addresses
+	if a[l3]>>4 == 4 { // compare the IPv4 flags, TTL and protocol, then the addresses
 		return bytes.Equal(a[l3+6:l3+10], z[l3+6:l3+10]) && bytes.Equal(a[l3+12:l4], z[l3+12:l4])
 	}
 	return bytes.Equal(a[l3+2:l3+4], z[l3+2:l3+4]) && bytes.Equal(a[l3+6:l4], z[l3+6:l4])
 }
 
-// finishOuter writes the virtio-net header and the outer header h of a train with
-// total bytes of UDP payload. UDP segmentation needs a UDP checksum, which the device
-// finishes. The checksum is then not 0, which RFC 7348 section 5 allows.
+// finishOuter writes the virtio-net header and the outer headers h of a train with
+// total bytes of UDP payload. UDP segmentation requires a UDP checksum, and the
+// device finishes it. The outer checksum of a train is therefore not 0; RFC 7348
+// section 5 allows this.
 func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 	l3, l4 := int(f.OuterL3), int(f.OuterL4)
 	length := packet.UDPLen + total
@@ -215,9 +217,9 @@ func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 	binary.LittleEndian.PutUint16(q.vnet[4:], uint16(size))
 }
 
-// Offloads returns the set of offloads that frames given to Send may leave undone. It
-// includes large frames in tunnels, sent whole or as trains. On a kernel without
-// trains it is checksums and tunnels only.
+// Offloads returns the offloads that frames given to Send may leave unfinished. They
+// include large frames in tunnels, which are sent unsegmented or as trains. On a
+// kernel without support for trains they are only checksums and tunnels.
 func (q *txQueue) Offloads() packet.Offloads {
 	if !q.trains {
 		return packet.TakesPartial | packet.TakesTunnel
