@@ -10,8 +10,9 @@ import (
 	"weft/packet"
 )
 
-// The benchmarks measure the queue's own cost for a batch of 32 frames of 128 bytes.
-// The modelled kernel costs next to nothing, and the memory is in the cache.
+// The benchmarks measure the cost of the queue itself, for batches of 32 frames of
+// 128 bytes. A model stands for the kernel and costs almost nothing. All memory is in
+// the CPU cache.
 
 func benchModel() *model {
 	m := newModel(&testing.T{}, 0)
@@ -32,7 +33,7 @@ func BenchmarkReceive(b *testing.B) {
 			b.Fatal(m.rx.fault)
 		}
 		m.rx.Release()
-		m.rxRing.producer.Add(packet.BatchSize) // the slots hold the same frames in each round
+		m.rxRing.producer.Add(packet.BatchSize) // publish the same frames again: the ring's slots still have them
 	}
 }
 

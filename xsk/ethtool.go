@@ -14,7 +14,8 @@ const (
 	ethtoolSetRSS      = 0x39
 	ethtoolGetChannels = 0x3c
 	ethtoolSetChannels = 0x3d
-	// maxIndirection bounds the entries of an RSS table; a longer table is an error.
+	// maxIndirection is the maximum number of entries of an RSS indirection table. A
+	// longer table is an error.
 	maxIndirection = 4096
 )
 
@@ -48,7 +49,7 @@ func ethtool(fd int, dev string, command unsafe.Pointer) error {
 	return nil
 }
 
-// getChannels returns a device's current and largest numbers of queues.
+// getChannels returns the current and the maximum numbers of a device's queues.
 func getChannels(fd int, dev string) (ethtoolChannels, error) {
 	c := ethtoolChannels{cmd: ethtoolGetChannels}
 	return c, ethtool(fd, dev, unsafe.Pointer(&c))

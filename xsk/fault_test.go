@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// gone returns memory whose file was truncated behind its first page, as a worker
-// sees the memory of such a guest.
+// gone returns the address of mapped memory of which only the first page (edge bytes)
+// can be read. A guest that truncates its memory file leaves such memory to a worker.
 func gone(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
@@ -35,8 +35,8 @@ func gone(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	return address(mem), edge
 }
 
-// faults runs call under the same guard as a worker and reports whether memory failed
-// in it.
+// faults runs call with the same protection against memory faults as a worker. It
+// reports whether a memory access in call faulted.
 func faults(t *testing.T, call func()) (failed bool) {
 	t.Helper()
 	defer func() {
@@ -51,14 +51,14 @@ func faults(t *testing.T, call func()) (failed bool) {
 	return false
 }
 
-// Memory may fail under Send at any frame of a batch and in any piece of a large
-// frame. The queue then still owns every frame of its UMEM, and sends no frame of the
-// batch.
+// A memory access in Send may fault at any frame of a batch and in any piece of a
+// large frame. Afterwards the queue still owns every frame of its UMEM, and no frame
+// of the batch is sent.
 func TestNoFrameIsLostInAFault(t *testing.T) {
 	const rounds = 2000
 	for name, mtu := range map[string]int{"one piece": 1514, "several pieces": 4 * modelFrame} {
 		t.Run(name, func(t *testing.T) {
-			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // SetPanicOnFault applies to this goroutine only
+			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // restored by the defer; the setting belongs to this goroutine
 			m := newModel(t, ^uint32(0)-100)
 			m.tx.mtu, m.tx.large = mtu, make([]byte, mtu)
 			addr, edge := gone(t, 1<<16)
@@ -94,7 +94,7 @@ func TestNoFrameIsLostInAFault(t *testing.T) {
 			if n := m.tx.Send(batch(-1), order); n != len(order) {
 				t.Fatalf("%d of %d frames sent afterwards", n, len(order))
 			}
-			m.kill() // the next owner finds the same in the record
+			m.kill() // the next engine finds the same state in the shared record
 			m.check("successor")
 			if m.tx.freeCount != modelRing {
 				t.Fatalf("%d frames free for the successor", m.tx.freeCount)

@@ -20,8 +20,8 @@ import (
 	"weft/packet"
 )
 
-// engine is the child process that is killed: it opens the uplink from descriptors 3
-// and up, and sends back the frames that it receives, until it ends.
+// engine is the main function of the child process that the test kills. It opens the
+// uplink from descriptors 3 and up, and sends the received frames back.
 func engine() {
 	var fds []int
 	n, _ := strconv.Atoi(os.Getenv("WEFT_XSK_FDS"))
@@ -42,7 +42,7 @@ func engine() {
 				fmt.Println(rx.Fault())
 				os.Exit(1)
 			}
-			for range 4 { // four times, so that the engine is seldom idle
+			for range 4 { // sends each frame four times, so that the engine is rarely idle
 				d.Tx()[i].Send(b, order[:b.N])
 			}
 			d.Tx()[i].Flush()
@@ -80,8 +80,9 @@ func startEngine(t *testing.T, u *Uplink) *exec.Cmd {
 	return c
 }
 
-// lastStates reports which states the killed engine left in queue 0: frames lent, a
-// Release in progress, frames written and not published.
+// lastStates reports which states the killed engine left in queue 0: s[0] received
+// frames not released, s[1] a Release in progress, s[2] frames written to the tx ring
+// but not published.
 func lastStates(t *testing.T, u *Uplink) (s [3]bool) {
 	t.Helper()
 	off, err := mmapOffsets(u.sockets[0])
@@ -104,8 +105,8 @@ func lastStates(t *testing.T, u *Uplink) (s [3]bool) {
 	return s
 }
 
-// The next engine accounts for every frame after engines were killed under full load,
-// at random points.
+// After engines were killed at random points under full load, the next engine
+// accounts for every frame.
 func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	kills := 30
 	if n, err := strconv.Atoi(os.Getenv("WEFT_XSK_KILLS")); err == nil {
@@ -138,8 +139,8 @@ func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	senders.Wait()
 
 	d := open(t, u)
-	// Older frames are gone once a later one has arrived: the kernel may deliver
-	// late.
+	// The kernel may deliver late. Once this later frame has arrived, no older frame
+	// can follow.
 	for last := pattern(99, 1); ; {
 		waiting(t, d)
 		write(t, conn, last)
@@ -155,8 +156,8 @@ func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	if q.RxInvalid != 0 || q.TxInvalid != 0 || q.FramesSending != 0 {
 		t.Errorf("%+v", q)
 	}
-	// As many datagrams as the UMEM has frames find room when nobody receives,
-	// however often the ring fills.
+	// No UMEM frame is lost: in every round, as many datagrams as there are receiving
+	// frames arrive.
 	for round := range 3 {
 		for i := range 64 {
 			write(t, conn, pattern(100, i))

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netdev is the state of a device that set-up depends on.
+// netdev is the state of a network device on which Setup depends.
 type netdev struct {
 	name   string
 	index  int
 	mtu    int
-	driver string // driver name as in ethtool -i; the link's type if the driver has none
-	rx, tx int    // numbers of receive and transmit queues in use
+	driver string // driver name as in ethtool -i; for a device without a driver name its link type
+	rx, tx int    // numbers of receive and of transmit queues in use
 	frame  int    // size in bytes of a UMEM frame
 	// program is the id of the attached XDP program, 0 for none.
 	program uint32
 }
 
-// inspect reads the state of a device of the current network namespace.
+// inspect returns the state of a device in the current network namespace.
 func inspect(dev string) (*netdev, error) {
 	nl, err := netlink.LinkByName(dev)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -48,17 +48,17 @@ func inspect(dev string) (*netdev, error) {
 			n.driver = d
 		}
 	}
-	// A driver without channels uses all allocated queues.
+	// A driver that does not report channels uses all queues that the device has.
 	if c, err := getChannels(fd, a.Name); err == nil && c.rx() > 0 && c.tx() > 0 {
 		n.rx, n.tx = c.rx(), c.tx()
 	}
 	return n, nil
 }
 
-// pieces reports whether the device's longest frame needs several UMEM frames.
+// pieces reports whether the device's longest frame needs more than one UMEM frame.
 func (n *netdev) pieces() bool { return n.frame > 0 && n.mtu > maxMTU(n.frame) }
 
-// check returns an error if no mode can serve the device as cfg asks.
+// check returns an error if the device cannot satisfy cfg in any mode.
 func (n *netdev) check(cfg *Config) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("af_xdp on %s: %s", n.name, fmt.Sprintf(format, args...))
@@ -77,8 +77,8 @@ func (n *netdev) check(cfg *Config) error {
 	return nil
 }
 
-// removeProgram detaches every XDP program from the device, also one that a link of
-// another process holds.
+// removeProgram detaches every XDP program from the device, even a program that a
+// link of another process keeps attached.
 func (n *netdev) removeProgram() error {
 	fail := func(err error) error {
 		return fmt.Errorf("af_xdp on %s: the XDP program that is attached, %s, cannot be replaced: %w", n.name, describeProgram(n.program), err)

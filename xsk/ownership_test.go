@@ -15,16 +15,17 @@ import (
 	"weft/packet"
 )
 
-// This file runs one queue against a model of the kernel that consists of a few
+// This file runs one queue against a model of the kernel that is made of a few
 // slices. It kills the engine at every store that another process can see. After
-// every step it compares the owner of each frame with the slices.
+// every step it compares the owner of each frame with the model.
 
 const (
 	modelRing  = 64
 	modelFrame = 2048
 )
 
-// model is the kernel's side of a queue, and the oracle.
+// model is the kernel's side of one queue. It knows the expected owner of every
+// frame.
 type model struct {
 	t    *testing.T
 	umem []byte
@@ -33,17 +34,17 @@ type model struct {
 	fill, completion ring[uint64]
 	rxRing, txRing   ring[unix.XDPDesc]
 
-	held     []uint64 // frames taken off the fill ring and not received into yet
-	inFlight []uint64 // frames taken off the tx ring and not completed
+	held     []uint64 // UMEM addresses taken from the fill ring, without a received frame so far
+	inFlight []uint64 // UMEM addresses taken from the tx ring, not completed so far
 
 	rx *rxQueue
 	tx *txQueue
 
-	received  uint64   // number of the last frame that the kernel received
-	delivered uint64   // number of the last frame that the engine saw
-	killed    bool     // the engine was killed after it last saw a frame
-	written   []uint64 // numbers of the frames handed to Send and not flushed
-	flushed   []uint64 // numbers of the frames flushed and not taken by the kernel
+	received  uint64   // sequence number of the last frame that the kernel has received
+	delivered uint64   // sequence number of the last frame that the engine has received
+	killed    bool     // true if the engine was killed since it last received a frame
+	written   []uint64 // sequence numbers of frames given to Send but not flushed
+	flushed   []uint64 // sequence numbers of frames flushed but not taken by the kernel
 	sequence  uint64
 	pending   int // number of frames lent and not released
 }
@@ -63,8 +64,8 @@ func newModel(t *testing.T, start uint32) *model {
 	_, size := s.carve(nil)
 	region := make([]byte, size)
 	queues, _ := s.carve(region)
-	m.umem, m.mem = region[:s.umemBytes()], queues[1] // the second queue, because the addresses of the first start at 0
-	// The indexes start shortly before they wrap.
+	m.umem, m.mem = region[:s.umemBytes()], queues[1] // use the second queue: its UMEM addresses do not start at 0
+	// The ring indexes start shortly before 2^32, so that they wrap.
 	for _, index := range []interface{ Store(uint32) }{
 		m.fill.producer, m.fill.consumer, m.completion.producer, m.completion.consumer,
 		m.rxRing.producer, m.rxRing.consumer, m.txRing.producer, m.txRing.consumer, &m.mem.record.sent, &m.mem.record.lent,
@@ -76,7 +77,7 @@ func newModel(t *testing.T, start uint32) *model {
 	return m
 }
 
-// open does the same as Open for one queue, on the model's rings.
+// open does the same as Open for one queue, over the rings of the model.
 func (m *model) open() {
 	m.t.Helper()
 	m.rx = &rxQueue{
@@ -101,7 +102,8 @@ func (m *model) kill() {
 	m.open()
 }
 
-// between returns a ring's slots from consumer to producer.
+// between returns the entries of a ring from the consumer index to the producer
+// index.
 func between[T unix.XDPDesc | uint64](r *ring[T]) (all []T) {
 	for i := r.consumer.Load(); i != r.producer.Load(); i++ {
 		all = append(all, *r.at(i))
@@ -111,7 +113,7 @@ func between[T unix.XDPDesc | uint64](r *ring[T]) (all []T) {
 
 func frameOf(addr uint64) uint64 { return addr &^ (modelFrame - 1) }
 
-// check fails unless every frame has exactly one owner and is marked accordingly.
+// check fails the test unless every frame has exactly one owner and a mark that fits.
 func (m *model) check(op string) {
 	m.t.Helper()
 	rx := append(between(&m.fill), m.held...)
@@ -144,7 +146,8 @@ func (m *model) check(op string) {
 	m.whole(op+": sending", tx, m.mem.tx)
 }
 
-// whole fails unless frames are all the frames of one half, each once.
+// whole fails the test unless frames has each frame of the receiving or sending half
+// exactly once. first is the address of the half.
 func (m *model) whole(what string, frames []uint64, first uint64) {
 	m.t.Helper()
 	slices.Sort(frames)
@@ -155,7 +158,8 @@ func (m *model) whole(what string, frames []uint64, first uint64) {
 	}
 }
 
-// kernelTake takes frames off the fill ring; kernelReceive receives into them.
+// kernelTake takes n frames from the fill ring, as the kernel does. kernelReceive
+// receives into these frames.
 func (m *model) kernelTake(n int) {
 	for _, addr := range between(&m.fill)[:min(n, int(m.fill.producer.Load()-m.fill.consumer.Load()))] {
 		m.held = append(m.held, addr)
@@ -191,7 +195,8 @@ func (m *model) kernelSend(n int) {
 	}
 }
 
-// kernelComplete completes n frames in the order that pick draws.
+// kernelComplete completes n sent frames, as the kernel does. pick determines their
+// order.
 func (m *model) kernelComplete(n int, pick uint64) {
 	for ; n > 0 && len(m.inFlight) > 0; n-- {
 		i := int(pick % uint64(len(m.inFlight)))
@@ -208,8 +213,8 @@ func payload(b []byte, number uint64) {
 	binary.LittleEndian.PutUint64(b, number)
 }
 
-// recv receives up to room frames and compares them with the frames that the kernel
-// received.
+// recv receives a batch with room for room frames. It compares the frames with the
+// frames that the model of the kernel has received.
 func (m *model) recv(room int) {
 	b := new(packet.Batch)
 	for b.N < packet.BatchSize-room {
@@ -239,8 +244,8 @@ func (m *model) recv(room int) {
 	}
 }
 
-// release executes the first cut of Release's stores, as if the engine were killed
-// there. 2 means all stores.
+// release executes only the first cut stores of Release, and then kills the engine.
+// cut 2 or more executes the whole Release.
 func (m *model) release(cut int) {
 	if m.rx.next == m.rx.released || cut >= 2 {
 		m.rx.Release()
@@ -253,8 +258,9 @@ func (m *model) release(cut int) {
 	m.kill()
 }
 
-// send executes the first cut of Send's stores: first completions, then slots, then
-// the index, then the marks. 255 means all stores.
+// send executes only the first cut stores of Send, and then kills the engine. The
+// order of the stores is: marks of completions, tx slots, the record's index sent,
+// marks of sent frames. cut 255 executes the whole Send.
 func (m *model) send(n, cut int) {
 	done := m.completion.producer.Load()
 	if cut < 8 {
@@ -264,7 +270,7 @@ func (m *model) send(n, cut int) {
 			m.kill()
 			return
 		}
-		m.tx.markDone(done) // the engine dies with all completions marked and none published
+		m.tx.markDone(done) // kill the engine when all completions are marked and the ring's consumer has not moved
 		m.kill()
 		return
 	}
@@ -308,8 +314,8 @@ func (m *model) flush() {
 	m.written = nil
 }
 
-// run interprets data as steps of two bytes each. At the end it lets the queue come
-// to rest.
+// run interprets data as steps of two bytes each. At the end it runs the queue until
+// no frame is in flight.
 func (m *model) run(data []byte) {
 	m.check("open")
 	for ; len(data) >= 2; data = data[2:] {

@@ -12,17 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The XDP program takes datagrams to the switch's own tunnel endpoints and nothing
-// else. Such a datagram is UDP directly over IPv4, with or without options, or over
-// IPv6; it is neither fragmented nor in a VLAN, and its destination address and port
-// are in the endpoints map. The program redirects it to the socket of the queue that
-// it came in on. If the queue has no socket, the datagram passes to the kernel, as
-// everything else does. Fragments pass because only the kernel reassembles them.
-// Tagged frames pass because it depends on the driver whether the tag is still in the
-// frame.
+// The XDP program redirects only datagrams to the switch's own tunnel endpoints. Such
+// a datagram is UDP directly over IPv4, with or without options, or over IPv6. It is
+// neither fragmented nor VLAN-tagged, and its destination address and port are in the
+// endpoints map. The program redirects it to the socket of the queue on which it
+// arrived. If the queue has no socket, the datagram passes to the kernel, as all
+// other frames do. Fragments pass because only the kernel reassembles them. Tagged
+// frames pass because some drivers remove the tag from the frame and some do not.
 //
-// The program is assembled here, so that neither the build nor the switch needs a
-// compiler.
+// The program is assembled in this file, so neither the build nor the switch needs a
+// BPF compiler.
 
 // endpointKey is the key of the endpoints map: the IPv6 address (an IPv4 address
 // mapped into IPv6), the port in network order, and two zero bytes.
@@ -44,21 +43,21 @@ func (k endpointKey) addrPort() netip.AddrPort {
 // (include/uapi/linux/bpf.h).
 const xdpPass = 2
 
-// The key is 20 bytes of the program's stack from keyAt on. It ends at -4, which
-// keeps the eight-byte stores aligned.
+// The key of the endpoints map takes 20 bytes of the program's stack from keyAt on.
+// It ends at offset -4, which keeps the eight-byte stores aligned.
 const (
 	keyAt   = -24
 	keyPort = keyAt + 16
 )
 
-// network16 returns the result of a two-byte load of memory that holds v in network
-// order.
+// network16 returns the number that a two-byte load reads from memory with v in
+// network order.
 func network16(v uint16) int32 {
 	return int32(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v)))
 }
 
-// instructions returns the program. Registers: R6 context, R2 packet, R3 its end, R4
-// transport header, R5 scratch.
+// instructions returns the XDP program. It uses R6 for the context, R2 for the start
+// of the packet, R3 for its end, R4 for the transport header and R5 as scratch.
 func instructions(endpoints, sockets int) asm.Instructions {
 	var p asm.Instructions
 	p = append(p,
@@ -91,7 +90,7 @@ func instructions(endpoints, sockets int) asm.Instructions {
 		asm.JEq.Imm(asm.R0, 0, "pass"),
 		asm.LoadMem(asm.R2, asm.R6, 16, asm.Word), // load xdp_md.rx_queue_index
 		asm.LoadMapPtr(asm.R1, sockets),
-		asm.Mov.Imm(asm.R3, xdpPass), // the helper's verdict if the queue has no socket
+		asm.Mov.Imm(asm.R3, xdpPass), // return value of the redirect helper if the queue has no socket
 		asm.FnRedirectMap.Call(),
 		asm.Return(),
 		asm.Mov.Imm(asm.R0, xdpPass).WithSymbol("pass"),
@@ -100,14 +99,15 @@ func instructions(endpoints, sockets int) asm.Instructions {
 	return p
 }
 
-// ipv4 parses an IPv4 header (RFC 791 section 3.1) at offset 14.
+// ipv4 returns the instructions that parse an IPv4 header (RFC 791 section 3.1) at
+// offset 14.
 func ipv4() asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R4, asm.R2).WithSymbol("ipv4"),
 		asm.Add.Imm(asm.R4, 14+20),
 		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 14+6, asm.Half),
-		asm.And.Imm(asm.R5, network16(0x3fff)), // a fragment: more fragments follow, or the offset is not 0
+		asm.And.Imm(asm.R5, network16(0x3fff)), // mask of a fragment: the flag "more fragments" or an offset other than 0
 		asm.JNE.Imm(asm.R5, 0, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 14+9, asm.Byte),
 		asm.JNE.Imm(asm.R5, 17, "pass"), // protocol 17: UDP
@@ -131,8 +131,8 @@ func ipv4() asm.Instructions {
 	}
 }
 
-// ipv6 parses an IPv6 header (RFC 8200 section 3) at offset 14. It takes no extension
-// headers.
+// ipv6 returns the instructions that parse an IPv6 header (RFC 8200 section 3) at
+// offset 14. Frames with extension headers pass to the kernel.
 func ipv6() asm.Instructions {
 	p := asm.Instructions{
 		asm.Mov.Reg(asm.R4, asm.R2).WithSymbol("ipv6"),
@@ -153,18 +153,18 @@ func ipv6() asm.Instructions {
 	return append(p, asm.Ja.Label("udp")) // R4 points behind the header
 }
 
-// program is the loaded program with its maps. Once attached, the link holds the
-// program itself.
+// program is the loaded XDP program with its maps. Once the program is attached, the
+// link keeps it loaded.
 type program struct {
 	prog      *ebpf.Program
-	endpoints *ebpf.Map // key: endpointKey; the value is not used
+	endpoints *ebpf.Map // map from endpointKey to an unused value
 	sockets   *ebpf.Map // map of type XSKMAP, from queue number to socket
 }
 
 // loadProgram loads the program and its maps for a device with the given number of
-// queues. With pieces, the program declares that it supports frames in several
-// pieces; otherwise the kernel does not run it on them. It sees only the first piece,
-// which contains all headers.
+// queues. pieces declares that the program supports frames in several pieces;
+// otherwise the kernel does not run it for such frames. The program only sees the
+// first piece, which contains all headers.
 func loadProgram(queues int, pieces bool) (*program, error) {
 	p := &program{}
 	var err error
@@ -197,8 +197,7 @@ func loadProgram(queues int, pieces bool) (*program, error) {
 	return p, nil
 }
 
-// close closes the descriptors that are open. Maps used by an attached program live
-// on.
+// close closes the open descriptors. An attached program keeps its maps.
 func (p *program) close() {
 	if p.prog != nil {
 		p.prog.Close()

@@ -14,8 +14,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// taken is the slow twin of the XDP program: it reports whether frame goes to an own
-// endpoint.
+// taken is a slow implementation of the XDP program, with which tests compare it: it
+// reports whether the destination of frame is one of the endpoints.
 func taken(frame []byte, endpoints map[netip.AddrPort]bool) bool {
 	if len(frame) < 14 {
 		return false
@@ -51,9 +51,9 @@ var testEndpoints = map[netip.AddrPort]bool{
 	netip.MustParseAddrPort("192.168.7.9:4789"): true,
 }
 
-// verdicts returns a function that runs the program over single frames and reports
-// whether it takes a frame. A device map replaces the sockets, so that a redirect
-// shows in the result.
+// verdicts returns a function that runs the XDP program on one frame and reports
+// whether the program redirects it. A device map stands in for the map of sockets, so
+// that the return value shows the redirect.
 func verdicts(t testing.TB) func(frame []byte) bool {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -88,7 +88,7 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(func() { prog.Close() })
-	return func(frame []byte) bool { // panics, because a fuzz target must not use t
+	return func(frame []byte) bool { // it panics on errors: a fuzz target must not use the outer t
 		verdict, err := prog.Run(&ebpf.RunOptions{Data: frame})
 		if err != nil {
 			panic(err)
@@ -103,8 +103,8 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 	}
 }
 
-// datagram returns a UDP datagram over IPv4, with options words of options, or over
-// IPv6.
+// datagram returns a UDP datagram to an endpoint over IPv4 or IPv6. An IPv4 header
+// gets the given number of 32-bit words of options.
 func datagram(to netip.AddrPort, options int) []byte {
 	f := make([]byte, 14, 200)
 	copy(f, "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01")
@@ -170,7 +170,7 @@ func TestProgramTakesOnlyOwnEndpoints(t *testing.T) {
 	}
 }
 
-// mutated returns a random datagram to an endpoint, or nearly one.
+// mutated returns a random datagram to an endpoint. Most results have random changes.
 func mutated(r *rand.Rand) []byte {
 	var to netip.AddrPort
 	n := r.IntN(len(testEndpoints))
@@ -214,7 +214,7 @@ func FuzzProgram(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) < 14 || len(frame) > 3000 {
-			return // the kernel does not run the program on shorter frames (and never receives any)
+			return // the kernel's test run refuses shorter frames; real ones are never shorter
 		}
 		if got, want := run(frame), taken(frame, testEndpoints); got != want {
 			t.Fatalf("program %v, twin %v", got, want)

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refusal is the reason why a mode could not be used.
+// Refusal is the reason why Setup could not use a mode.
 type Refusal struct {
 	Mode   string `json:"mode"`
-	Reason string `json:"reason"` // one line, with what to do if that is known
+	Reason string `json:"reason"` // one line with the reason and, if known, the remedy
 }
 
 // RefusedError is the error of Setup if no mode could be used.
@@ -22,7 +22,8 @@ type RefusedError struct {
 	Refusals []Refusal
 }
 
-// Error returns one line. A reason that several modes share appears once.
+// Error returns one line with the reasons of all modes. A reason that several modes
+// share appears once.
 func (e *RefusedError) Error() string {
 	var parts []string
 	for i := 0; i < len(e.Refusals); {
@@ -37,7 +38,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("af_xdp on %s: %s", e.Dev, strings.Join(parts, "; "))
 }
 
-// step is a step of set-up that can fail; explain chooses its words by it.
+// step is a step of Setup that can fail. explain chooses its words by the step.
 type step int
 
 const (
@@ -50,7 +51,8 @@ const (
 	stepMap // putting the socket into the XSKMAP
 )
 
-// explain returns the errno of a step in words: the cause, and what to do.
+// explain returns an error that says in words why a step of Setup failed: the cause,
+// and what to do about it.
 func explain(at step, mode string, n *netdev, queue int, err error) error {
 	var words string
 	var errno unix.Errno
@@ -116,8 +118,8 @@ func isAny(err error, errnos []unix.Errno) bool {
 	return false
 }
 
-// errnoOf returns the errno in err. It keeps a message in one line, because a
-// verifier's error has many.
+// errnoOf returns the errno in err, without the text around it. A verifier's error
+// has many lines, and the message must stay on one line.
 func errnoOf(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

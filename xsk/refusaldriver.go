@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The meanings of a driver's errno for that driver, from its source in Linux:
-// ixgbe_xdp_setup (ixgbe_main.c), igb_xdp_setup (igb_main.c), virtnet_xsk_pool_enable
-// (virtio_net.c). The errors of other drivers are explained by the step alone.
+// Causes of errors that certain drivers return, found in the source of these drivers
+// in Linux: ixgbe_xdp_setup (ixgbe_main.c), igb_xdp_setup (igb_main.c),
+// virtnet_xsk_pool_enable (virtio_net.c). For other drivers explain only knows the
+// step of Setup.
 
-// explainDriver returns the cause and what to do, or "" if this errno of the driver
-// is not known.
+// explainDriver returns the cause of the driver's errno and what to do about it. It
+// returns "" if the cause is not known.
 func explainDriver(at step, mode string, n *netdev, errno unix.Errno) string {
 	switch {
 	case n.driver == "ixgbe" && at == stepAttach && errno == unix.EINVAL:

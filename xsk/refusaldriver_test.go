@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A known driver's errno is explained in one line with what to do; other drivers get
-// the words of the step.
+// For a known driver, one line explains the errno and says what to do. For other
+// drivers the words only depend on the step of Setup.
 func TestDriversHaveWords(t *testing.T) {
 	for _, c := range []struct {
 		at     step

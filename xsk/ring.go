@@ -20,14 +20,14 @@ var (
 	_ [48]byte  = [unsafe.Sizeof(unix.XDPStatistics{})]byte{}
 )
 
-// ring is one of a socket's four rings. It has one producer and one consumer, one of
-// them the kernel (Documentation/networking/af_xdp.rst). Indexes only grow and wrap
-// at 32 bits. T is a descriptor or a UMEM address.
+// ring is one of the four rings of a socket. One side is the kernel: it is the
+// producer or the consumer (Documentation/networking/af_xdp.rst). Indexes only
+// increase and wrap at 32 bits. T is a descriptor or a UMEM address.
 type ring[T unix.XDPDesc | uint64] struct {
-	// producer is loaded with acquire semantics before slots are read, and stored
-	// with release semantics after slots are written. It pairs with the kernel's
-	// smp_store_release and smp_load_acquire of ring->producer. consumer works the
-	// same way in the other direction (net/xdp/xsk_queue.h).
+	// producer has acquire semantics for loads before slots are read, and release
+	// semantics for stores after slots are written. It pairs with the kernel's
+	// smp_store_release and smp_load_acquire of ring->producer. consumer does the
+	// same in the other direction (net/xdp/xsk_queue.h).
 	producer *atomic.Uint32
 	consumer *atomic.Uint32
 	flags    *atomic.Uint32
@@ -36,7 +36,7 @@ type ring[T unix.XDPDesc | uint64] struct {
 	mem      []byte
 }
 
-// mapRing maps the ring of n entries at the socket's page offset.
+// mapRing maps a ring of n entries of the socket, at the mmap offset of this ring.
 func mapRing[T unix.XDPDesc | uint64](fd int, pageOffset int64, off unix.XDPRingOffset, n int) (ring[T], error) {
 	var t T
 	size := int(off.Desc) + n*int(unsafe.Sizeof(t))
@@ -47,7 +47,8 @@ func mapRing[T unix.XDPDesc | uint64](fd int, pageOffset int64, off unix.XDPRing
 	return makeRing[T](mem, off, n), nil
 }
 
-// makeRing returns a ring over mem with n entries, a power of two.
+// makeRing returns a ring over the mapped memory mem. n is the number of entries, a
+// power of two.
 func makeRing[T unix.XDPDesc | uint64](mem []byte, off unix.XDPRingOffset, n int) ring[T] {
 	return ring[T]{
 		producer: &shm.View[atomic.Uint32](mem, int(off.Producer), 1)[0],
@@ -62,9 +63,10 @@ func makeRing[T unix.XDPDesc | uint64](mem []byte, off unix.XDPRingOffset, n int
 // at returns the slot of index i.
 func (r *ring[T]) at(i uint32) *T { return &r.slots[i&r.mask] }
 
-// wantsWakeup reports whether the kernel waits for a system call. The caller must
-// store the producer first. Both accesses are sequentially consistent, and the driver
-// sets the flag before it checks the producer once more, so no wake-up is lost.
+// wantsWakeup reports whether the kernel needs a system call to notice new entries.
+// The caller must store the producer index first. The store and this load are
+// sequentially consistent, and the driver sets the flag before it reads the producer
+// index once more. No wake-up is lost.
 func (r *ring[T]) wantsWakeup() bool { return r.flags.Load()&unix.XDP_RING_NEED_WAKEUP != 0 }
 
 func (r *ring[T]) unmap() {
@@ -78,7 +80,7 @@ func (r *ring[T]) unmap() {
 func address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 
 // kickTx makes the kernel process the tx ring. The system call neither blocks nor
-// enters Go's scheduler.
+// enters the Go scheduler.
 func kickTx(fd int) unix.Errno {
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
@@ -89,7 +91,7 @@ func kickTx(fd int) unix.Errno {
 }
 
 // kickRx makes the driver read the fill ring. The system call neither blocks nor
-// enters Go's scheduler.
+// enters the Go scheduler.
 func kickRx(fd int) unix.Errno {
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
@@ -99,22 +101,22 @@ func kickRx(fd int) unix.Errno {
 	}
 }
 
-// epollControl adds a socket to an epoll set or removes it. Errors only mean that it
-// is already there or gone, and are ignored.
+// epollControl adds a socket to an epoll set or removes it. Errors are ignored: they
+// only mean that the socket is already in the set, or already removed.
 func epollControl(set, op, fd int) {
 	event := unix.EpollEvent{Events: unix.EPOLLIN}
 	_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(set), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(&event)), 0, 0)
 }
 
-// mmapOffsets returns the offsets of the indexes, flags and slots in the mappings of
-// the rings.
+// mmapOffsets returns the offsets of indexes, flags and slots in the mapped rings of
+// a socket.
 func mmapOffsets(fd int) (unix.XDPMmapOffsets, error) {
 	var off unix.XDPMmapOffsets
 	err := getsockopt(fd, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off))
 	return off, err
 }
 
-// statistics returns the kernel's counters of the socket since it was made.
+// statistics returns the kernel's counters of the socket since its creation.
 func statistics(fd int) (unix.XDPStatistics, error) {
 	var s unix.XDPStatistics
 	err := getsockopt(fd, unix.XDP_STATISTICS, unsafe.Pointer(&s), unsafe.Sizeof(s))
@@ -129,7 +131,7 @@ func getsockopt(fd, option int, value unsafe.Pointer, size uintptr) error {
 	case errno != 0:
 		return errno
 	case uintptr(n) != size:
-		return unix.EOPNOTSUPP // a kernel before 5.4 writes a shorter structure
+		return unix.EOPNOTSUPP // kernels before 5.4 return a shorter structure without all counters
 	}
 	return nil
 }

@@ -10,12 +10,12 @@ import (
 	"weft/packet"
 )
 
-// rxHeader is the number of bytes of each frame that are copied as its private
-// header: 50 of outer headers over IPv4 (70 over IPv6) and 128 of the inner frame,
-// rounded up to cache lines.
+// rxHeader is the number of bytes of each received frame that are copied into its
+// private header: 50 bytes of outer headers over IPv4 (70 over IPv6) and 128 bytes of
+// the inner frame, rounded up to cache lines.
 const rxHeader = 192
 
-// rxQueue receives from one queue of the NIC. The worker owns it.
+// rxQueue receives from one queue of the NIC. A worker owns it.
 type rxQueue struct {
 	fd     int
 	rx     ring[unix.XDPDesc]
@@ -24,34 +24,35 @@ type rxQueue struct {
 
 	umem      []byte
 	umemAt    uintptr // address of umem[0]
-	first     uint64  // offset in the UMEM of the queue's receiving frames
+	first     uint64  // UMEM offset of the first of the queue's receiving frames
 	bytes     uint64  // length of all receiving frames
 	frameSize uint64
 
-	next     uint32 // rx index to read next; ahead of the ring's consumer by the lent frames
+	next     uint32 // index of the next rx entry to read; exceeds the ring's consumer index by the unreleased frames
 	seen     uint32 // rx producer index as last loaded
 	released uint32 // rx consumer index as last stored
-	filled   uint32 // fill index to write next; ahead of the ring's producer by the lent frames
+	filled   uint32 // index of the next fill entry to write; exceeds the ring's producer index by the unreleased frames
 
-	// tx is the tx ring of the same queue. Arm only reads it, so that the last frames
-	// of a burst are sent before the worker sleeps. It has no slots if the queue does
-	// not send.
+	// tx is the tx ring of the same queue. It has no slots if the queue does not
+	// send. Only Arm reads it: the last frames of a burst must be sent before the
+	// worker sleeps.
 	tx    ring[unix.XDPDesc]
-	wait  int // epoll set that contains the socket while the worker sleeps
+	wait  int // epoll set of WaitFD; it has the socket only while the worker sleeps
 	armed bool
-	// busyPoll: the kernel serves the device in this queue's system calls.
+	// busyPoll is true if the kernel serves the device in the system calls of this
+	// queue.
 	busyPoll bool
-	// pieces: a received frame may span several UMEM frames.
+	// pieces is true if a received frame may span several UMEM frames.
 	pieces bool
 	fault  string
 }
 
-// newWaitSet returns the epoll set for WaitFD.
+// newWaitSet returns a new epoll set for WaitFD.
 func newWaitSet() (int, error) { return unix.EpollCreate1(unix.EPOLL_CLOEXEC) }
 
-// Recv takes frames off the rx ring. Their spans point into the UMEM and are valid
-// until Release. Recv writes the frames to the fill ring at once, but only Release
-// publishes them there.
+// Recv takes frames from the rx ring. Their spans point into the UMEM and are valid
+// until Release. Recv writes the UMEM addresses to the fill ring at once, but only
+// Release publishes them.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.fault != "" {
 		return -1
@@ -63,7 +64,7 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	}
 	n := q.seen - q.next
 	if n == 0 && q.busyPoll {
-		kickRx(q.fd) // busy polling: the call serves the device now
+		kickRx(q.fd) // with busy polling the kernel serves the device in this system call
 		q.seen = q.rx.producer.Load()
 		n = q.seen - q.next
 	}
@@ -74,8 +75,8 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		return q.broken("the rx ring's producer is ahead by more than the ring's size")
 	}
 	n = min(n, uint32(room))
-	// Stored before a frame is read, because reading it may kill the engine: see the
-	// package comment.
+	// Stored before the frames are read, because reading a frame may kill the engine:
+	// the next engine discards frames up to this index (see the package comment).
 	if !q.pieces {
 		q.record.lent.Store(q.next + n)
 	}
@@ -98,10 +99,10 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	return b.N - before
 }
 
-// take takes one descriptor off the rx ring and writes its frame to the fill ring. ok
-// is false if the address is not the queue's.
+// take takes one descriptor from the rx ring and writes its UMEM frame to the fill
+// ring. ok is false if the address does not belong to the queue.
 func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
-	if q.pieces { // the number of descriptors of the batch is not known in advance
+	if q.pieces { // with pieces, Recv does not know the number of descriptors of the batch in advance
 		q.record.lent.Store(q.next + 1)
 	}
 	d = *q.rx.at(q.next) // kernel memory is read once
@@ -116,9 +117,9 @@ func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
 	return d, true
 }
 
-// appendPieces appends a frame in several pieces; first is the first one. The kernel
-// publishes all pieces of a frame together. It reports false if the frame does not
-// end.
+// appendPieces appends a frame in several pieces. first is the descriptor of its
+// first piece. The kernel publishes all pieces of a frame at the same time.
+// appendPieces reports false if the last piece is missing.
 func (q *rxQueue) appendPieces(b *packet.Batch, first unix.XDPDesc) bool {
 	f, header := b.Next()
 	n := uint32(copy(header[:rxHeader], q.umem[first.Addr:first.Addr+uint64(first.Len)]))
@@ -161,8 +162,8 @@ func (q *rxQueue) broken(why string) int {
 	return -1
 }
 
-// Release publishes the frames that Recv took: first on the fill ring, then as
-// consumed on the rx ring.
+// Release returns the received frames to the kernel. It first publishes them on the
+// fill ring and then consumes them on the rx ring.
 func (q *rxQueue) Release() {
 	if q.next == q.released {
 		return
@@ -187,11 +188,11 @@ func (q *rxQueue) wakeFill() {
 	}
 }
 
-// Arm adds the socket to the epoll set, where it is only while the worker sleeps.
-// While somebody waits on a socket, the kernel locks the list of waiters for every
-// frame sent, which costs a tenth of copy mode's rate. The socket is readable as long
-// as the rx ring is not empty. If the driver waits for a wake-up, it must learn of
-// free frames and of frames to send before the worker sleeps.
+// Arm adds the socket to the epoll set. The socket is in the set only while the
+// worker sleeps: for every sent frame the kernel locks the socket's list of waiters,
+// and a waiter would cost a tenth of the throughput in copy mode. The socket is
+// readable as long as the rx ring is not empty. If the driver needs a wake-up, it
+// must learn of free frames and of frames to send before the worker sleeps.
 func (q *rxQueue) Arm() bool {
 	if !q.armed {
 		q.armed = true
@@ -204,7 +205,7 @@ func (q *rxQueue) Arm() bool {
 	return q.fault == "" && q.rx.producer.Load() != q.next
 }
 
-// Disarm removes the socket from the epoll set.
+// Disarm removes the socket from the epoll set of WaitFD.
 func (q *rxQueue) Disarm() {
 	if q.armed {
 		q.armed = false
@@ -212,7 +213,8 @@ func (q *rxQueue) Disarm() {
 	}
 }
 
-// WaitFD returns the epoll set. Woken need not drain it: receiving does.
+// WaitFD returns the epoll set. Woken does not drain it, because receiving makes it
+// unreadable.
 func (q *rxQueue) WaitFD() int { return q.wait }
 func (q *rxQueue) Woken()      {}
 
@@ -222,7 +224,8 @@ func (q *rxQueue) Polled() bool { return false }
 // Fault returns the reason why Recv fails.
 func (q *rxQueue) Fault() string { return q.fault }
 
-// Close unmaps the rings and closes the epoll set. The device owns the socket.
+// Close unmaps the rings and closes the epoll set. The device owns the socket and
+// closes it.
 func (q *rxQueue) Close() {
 	q.rx.unmap()
 	q.fill.unmap()
@@ -234,9 +237,9 @@ func (q *rxQueue) Close() {
 	q.fault = "closed"
 }
 
-// fillAll puts all receiving frames of a queue on its new fill ring. Control calls it
-// before it binds the socket, because a zero-copy driver takes frames for its own
-// ring during the bind.
+// fillAll puts all receiving frames of a queue on its new fill ring. Control calls
+// fillAll before it binds the socket, because a zero-copy driver takes frames for its
+// own ring during the bind.
 func fillAll(fill *ring[uint64], first, frameSize uint64) {
 	index := fill.producer.Load()
 	for i := range uint64(len(fill.slots)) {
@@ -246,8 +249,8 @@ func fillAll(fill *ring[uint64], first, frameSize uint64) {
 	fill.producer.Store(index) // pairs with the kernel's acquire of fill.producer
 }
 
-// recoverIndexes continues where the last owner stopped, at whatever point that was.
-// See the package comment.
+// recoverIndexes sets the queue's indexes so that it continues where the last engine
+// stopped, even if that engine was killed. See the package comment.
 func (q *rxQueue) recoverIndexes() error {
 	size := uint32(len(q.fill.slots))
 	q.filled, q.released = q.fill.producer.Load(), q.rx.consumer.Load()
@@ -260,12 +263,12 @@ func (q *rxQueue) recoverIndexes() error {
 	if err := q.discardLent(); err != nil {
 		return err
 	}
-	q.wakeFill() // the last owner may have died between publish and wake-up
+	q.wakeFill() // the last engine may have died between publishing frames and the wake-up
 	return nil
 }
 
-// discardLent returns to the kernel, unread, the frames that the last owner lent and
-// did not release.
+// discardLent returns the frames that the last engine received but did not release to
+// the kernel. It does not read them.
 func (q *rxQueue) discardLent() error {
 	q.seen = q.rx.producer.Load()
 	lent := q.record.lent.Load() - q.next

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An uplink may change settings of its device. Their old values are restored when the
-// uplink closes. If control and engine are both killed, the changed values stay.
+// An uplink may change settings of its device. Closing the uplink restores the old
+// values. If control and engine are both killed, the changed values stay.
 
-// setting is the old value of one setting.
+// setting is a changed setting of the device, with its old value.
 type setting struct {
-	// Name is channels, rss, or a file below /sys/class/net/DEV.
+	// Name is "channels", "rss", or the name of a file below /sys/class/net/DEV.
 	Name string   `json:"name"`
-	Was  []uint32 `json:"was"` // channels: rx, tx, combined; rss: the table; a file: its number
+	Was  []uint32 `json:"was"` // old value. channels: rx, tx, combined; rss: the table; a file: its number
 }
 
 const (
@@ -35,8 +35,8 @@ const (
 	flushTimeoutNS = 200_000
 )
 
-// changeSettings changes the device's settings as cfg asks, before its queues are
-// counted.
+// changeSettings changes the settings of the device that cfg asks for. It must run
+// before the device's queues are counted.
 func (u *Uplink) changeSettings(cfg *Config) error {
 	if cfg.Channels > 0 {
 		if err := u.setChannels(cfg.Channels); err != nil {
@@ -156,12 +156,12 @@ func withSocket(f func(fd int) error) error {
 	return f(fd)
 }
 
-// busyPollBudget is the number of frames of one busy poll, the same as of one
-// interrupt (NAPI_POLL_WEIGHT).
+// busyPollBudget is the maximum number of frames in one busy poll. It equals the
+// number for one interrupt (NAPI_POLL_WEIGHT).
 const busyPollBudget = 64
 
-// pollBusily makes the kernel serve the socket's queue in system calls on the socket
-// instead of in interrupts. us is the time of a poll in µs.
+// pollBusily makes the kernel serve the queue of a socket in system calls on this
+// socket instead of in interrupts. us is the maximum time of one poll in µs.
 func pollBusily(fd, us int) error {
 	for _, o := range [...]struct{ option, value int }{
 		{unix.SO_PREFER_BUSY_POLL, 1}, {unix.SO_BUSY_POLL, us}, {unix.SO_BUSY_POLL_BUDGET, busyPollBudget},
@@ -173,7 +173,7 @@ func pollBusily(fd, us int) error {
 	return nil
 }
 
-// busyPollRefused returns the kernel's refusal in words.
+// busyPollRefused returns an error that explains why the kernel refuses busy polling.
 func busyPollRefused(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOPROTOOPT):

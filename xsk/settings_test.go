@@ -18,8 +18,8 @@ import (
 	"weft/packet"
 )
 
-// Frames in several pieces pass in both directions beside small ones, and the UMEM
-// frames that they took come back.
+// Frames in several pieces pass in both directions together with small frames.
+// Afterwards all their UMEM frames are free again.
 func TestJumboFrames(t *testing.T) {
 	for _, cfg := range []Config{{Mode: ModeCopy}, {Mode: ModeGeneric}, {Mode: ModeCopy, FrameSize: 2048}} {
 		t.Run(fmt.Sprint(cfg.Mode, cfg.FrameSize), func(t *testing.T) {
@@ -79,8 +79,8 @@ func (r *rig) channels() string {
 	return out
 }
 
-// The number of queues is set before the queues are counted. It is restored by Close,
-// by Close of an uplink from Restore, and when a later step of set-up fails.
+// Setup sets the number of queues before it counts them. The old number is restored
+// by Close, by Close of a restored uplink, and if a later step of Setup fails.
 func TestChannels(t *testing.T) {
 	r := newRig(t, 4)
 	r.host.Exec("ethtool", "-L", "up0", "rx", "4", "tx", "4")
@@ -107,14 +107,14 @@ func TestChannels(t *testing.T) {
 	}
 }
 
-// A busy polled socket receives and sends like any other.
+// A socket with busy polling sends and receives like any other socket.
 func TestBusyPoll(t *testing.T) {
 	r := newRig(t, 1)
 	files := map[string]string{}
 	r.host.Do(func() {
 		for _, name := range []string{settingDefer, settingTimeout} {
 			text, err := os.ReadFile("/sys/class/net/up0/" + name)
-			if err != nil { // /sys shows the devices of another namespace here
+			if err != nil { // this /sys shows the devices of another network namespace
 				t.Logf("%v: only the words are tested", err)
 				return
 			}
@@ -172,7 +172,8 @@ func TestBusyPollRefused(t *testing.T) {
 	}
 }
 
-// Another's program is replaced only with Replace, whether a link holds it or not.
+// Setup replaces another process's XDP program only with Replace, whether or not a
+// link keeps the program attached.
 func TestReplace(t *testing.T) {
 	for _, linked := range []bool{true, false} {
 		r := newRig(t, 1)
@@ -209,7 +210,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// If a program cannot be removed, the error names it and has the kernel's reason.
+// If an XDP program cannot be removed, the error names the program and has the
+// kernel's reason.
 func TestReplaceFails(t *testing.T) {
 	testnet.NeedsRoot(t, "looks an XDP program up")
 	gone := &netdev{name: "gone0", index: 1 << 30, program: 1 << 30}

@@ -18,51 +18,55 @@ import (
 // Modes, in the order in which ModeAuto tries them.
 const (
 	ModeAuto     = "auto"
-	ModeZeroCopy = "zerocopy" // XDP in the driver; the NIC reads and writes the UMEM
-	ModeCopy     = "copy"     // XDP in the driver; the kernel copies once
-	ModeGeneric  = "generic"  // XDP in the kernel, behind the driver's receive path
+	ModeZeroCopy = "zerocopy" // driver runs the XDP program; the NIC reads and writes the UMEM
+	ModeCopy     = "copy"     // driver runs the XDP program; the kernel copies each frame once
+	ModeGeneric  = "generic"  // kernel runs the XDP program, behind the driver's receive path
 )
 
 // Config describes the wanted uplink.
 type Config struct {
-	// Dev is the network device, in the process's network namespace.
+	// Dev is the network device, in the network namespace of this process.
 	Dev string
-	// Queues is the number of device queues to serve, counted from queue 0; 0: all,
-	// up to MaxQueues. Tunnel traffic on other queues goes to the kernel.
+	// Queues is the number of device queues that the uplink serves, counted from
+	// queue 0. 0 means all queues, up to MaxQueues. Tunnel traffic on other queues
+	// goes to the kernel.
 	Queues int
 	// Mode is one of the Mode constants; "" means ModeAuto.
 	Mode string
-	// Channels is the number of queues that the device has while the uplink is set
-	// up; 0: unchanged.
+	// Channels is the number of queues to which Setup configures the device. 0 leaves
+	// the number unchanged. Close restores the old number.
 	Channels int
-	// Steer sets RSS so that traffic goes only to the served queues while the uplink
-	// is set up.
+	// Steer configures RSS so that traffic only goes to the served queues. Close
+	// restores the old RSS table.
 	Steer bool
-	// BusyPoll is the time in µs for which the kernel polls the device in the queues'
-	// system calls, instead of in interrupts (SO_PREFER_BUSY_POLL); 0: no busy
-	// polling.
+	// BusyPoll is the time in µs for which the kernel polls the device in one system
+	// call of a queue, instead of in interrupts (SO_PREFER_BUSY_POLL). 0 means no
+	// busy polling.
 	BusyPoll int
-	// Replace removes another's XDP program from the device first.
+	// Replace lets Setup first remove another process's XDP program from the device.
 	Replace bool
-	// FrameSize is in bytes, RingSize in entries; 0: the defaults.
+	// FrameSize is the size of a UMEM frame in bytes. RingSize is the number of
+	// entries of each ring. 0 means the defaults.
 	FrameSize, RingSize int
 	// Logger may be nil: nothing is logged.
 	Logger *slog.Logger
 }
 
-// xdpUseSG is XDP_USE_SG, and pieceFollows XDP_PKT_CONTD (include/uapi/linux/
-// if_xdp.h).
+// xdpUseSG is the kernel's XDP_USE_SG. pieceFollows is XDP_PKT_CONTD, which marks a
+// piece that is not the last one of its frame (include/uapi/linux/if_xdp.h).
 const (
 	xdpUseSG     = 1 << 4
 	pieceFollows = 1 << 0
 )
 
-// xdpMaxTxSKBBudget is XDP_MAX_TX_SKB_BUDGET, from Linux 6.17 on.
+// xdpMaxTxSKBBudget is the socket option XDP_MAX_TX_SKB_BUDGET of Linux 6.17 and
+// later.
 const xdpMaxTxSKBBudget = 9
 
-// Binding a queue right after another process closed its socket fails with EBUSY,
-// because the kernel releases the queue later, from a work queue. All binds of one
-// set-up share bindTries, so a set-up waits for a second at most.
+// bindTries is the number of attempts to bind, and bindPause is the time between two.
+// If another process has just closed its socket on a queue, a bind fails with EBUSY:
+// the kernel releases the queue later, from a work queue. All binds of one Setup
+// share bindTries, so Setup waits for at most one second.
 const (
 	bindTries = 50
 	bindPause = 20 * time.Millisecond
@@ -100,9 +104,10 @@ func (c *Config) complete() ([]string, error) {
 }
 
 // Setup sets up an uplink on a network device: sockets on its queues, and the XDP
-// program, which takes no frames until SetEndpoints. ModeAuto uses the best mode that
-// works. An error is one line with the cause and what to do, and leaves nothing
-// behind; it is a *RefusedError if modes were tried.
+// program. The program redirects no frames until SetEndpoints. ModeAuto selects the
+// best mode that works. An error is one line with the cause and what to do; a failed
+// Setup leaves nothing behind. If Setup has tried modes, the error is a
+// *RefusedError.
 func Setup(cfg Config) (*Uplink, error) {
 	modes, err := cfg.complete()
 	if err != nil {
@@ -141,7 +146,7 @@ func (u *Uplink) setup(cfg *Config, modes []string) error {
 		return err
 	}
 	dev.frame = cfg.FrameSize
-	// Before Linux 5.11, maps and programs count as locked memory.
+	// Before Linux 5.11, BPF maps and programs count as locked memory.
 	if err := rlimit.RemoveMemlock(); err != nil {
 		cfg.Logger.Debug("af_xdp: limit of locked memory", "error", err)
 	}
@@ -161,9 +166,9 @@ func (u *Uplink) setup(cfg *Config, modes []string) error {
 	return u.tryModes(dev, modes)
 }
 
-// tryModes attaches and binds in the first mode that works. Zero-copy and copy mode
-// share one attachment, because attaching takes the links of some NICs down for
-// seconds.
+// tryModes attaches the XDP program and binds the sockets in the first mode that
+// works. Zero-copy and copy mode share one attachment, because some NICs take their
+// link down for seconds during an attachment.
 func (u *Uplink) tryModes(dev *netdev, modes []string) error {
 	for _, mode := range modes {
 		if u.link != nil && mode == ModeGeneric {
@@ -182,8 +187,9 @@ func (u *Uplink) tryModes(dev *netdev, modes []string) error {
 	return &RefusedError{Dev: dev.name, Refusals: u.refused}
 }
 
-// attach loads the program and links it to the device, unless that is done already.
-// It does not replace another's program: the kernel refuses.
+// attach loads the XDP program and attaches it to the device, unless it is already
+// attached. It does not replace another process's program: the kernel refuses the
+// attachment.
 func (u *Uplink) attach(dev *netdev, mode string) error {
 	if u.link != nil {
 		return nil
@@ -206,8 +212,8 @@ func (u *Uplink) attach(dev *netdev, mode string) error {
 	return nil
 }
 
-// openSockets makes the memory and the sockets of all queues, binds the sockets, and
-// puts them into the program's map.
+// openSockets makes the shared memory and the sockets of all queues, binds the
+// sockets, and adds them to the XDP program's map.
 func (u *Uplink) openSockets(dev *netdev, mode string) error {
 	_, size := u.spec.carve(nil)
 	var err error
@@ -237,8 +243,8 @@ func (u *Uplink) openSockets(dev *netdev, mode string) error {
 }
 
 // openSocket makes and binds the socket of one queue. The socket of queue 0 registers
-// the UMEM. The others share it (XDP_SHARED_UMEM), with their own fill and completion
-// rings.
+// the UMEM. The other sockets share this UMEM (XDP_SHARED_UMEM), with fill and
+// completion rings of their own.
 func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -276,7 +282,7 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 	}
 	addr := &unix.SockaddrXDP{Ifindex: uint32(dev.index), QueueID: uint32(queue)}
 	switch {
-	case queue > 0: // queue 0 sets the other flags for all queues
+	case queue > 0: // sockets of other queues share the UMEM; the flags of queue 0 apply to all
 		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(u.sockets[0])
 	case mode == ModeZeroCopy:
 		addr.Flags = unix.XDP_USE_NEED_WAKEUP | unix.XDP_ZEROCOPY
@@ -299,11 +305,12 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 	return fd, nil
 }
 
-// raiseBudget makes one system call send up to maxPostponed frames, as many as wait
-// for it. An older kernel ignores the option and sends kickBudget frames a call.
+// raiseBudget raises the number of frames that one system call sends to maxPostponed,
+// as many as Postpone collects. An older kernel ignores the option and sends
+// kickBudget frames with each call.
 func raiseBudget(fd int) { _ = unix.SetsockoptInt(fd, unix.SOL_XDP, xdpMaxTxSKBBudget, maxPostponed) }
 
-// fill puts the queue's receiving frames on its fill ring.
+// fill puts the receiving frames of a queue on its fill ring.
 func (u *Uplink) fill(fd, queue int) error {
 	off, err := mmapOffsets(fd)
 	if err != nil {
@@ -328,16 +335,17 @@ func (u *Uplink) closeSockets() {
 	}
 }
 
-// detach removes the program from the device, even if other processes hold the link.
+// detach removes the XDP program from the device, even if other processes have
+// descriptors of its link.
 func (u *Uplink) detach() {
 	if u.link != nil {
-		_ = u.link.Detach() // fails only if the device is gone, and the link with it
+		_ = u.link.Detach() // fails only if the device is gone, and with it the link
 	}
 	u.closeProgram()
 }
 
-// closeProgram closes this process's descriptors of the link and the maps. Closing a
-// nil map has no effect.
+// closeProgram closes this process's descriptors of the XDP program's link and maps.
+// Closing a nil map has no effect.
 func (u *Uplink) closeProgram() {
 	if u.link != nil {
 		_ = u.link.Close()

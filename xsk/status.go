@@ -15,14 +15,16 @@ type Status struct {
 	Index  int    `json:"ifindex"`
 	Driver string `json:"driver"`
 	MTU    int    `json:"mtu"`
-	// Mode is the mode in use. Refused has the reasons why better modes were not
-	// used.
+	// Mode is the mode in use. Refused lists the better modes and why Setup could not
+	// use them.
 	Mode    string    `json:"mode"`
 	Refused []Refusal `json:"refused,omitempty"`
-	// Endpoints are the tunnel endpoints that the program takes, sorted.
+	// Endpoints lists the tunnel endpoints whose datagrams the XDP program redirects,
+	// sorted.
 	Endpoints []string      `json:"endpoints"`
 	Queues    []QueueStatus `json:"queues"`
-	// Notes are for the operator: things that work, but not as well as they should.
+	// Notes are remarks for the operator about settings that work, but not as well as
+	// they could.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -31,18 +33,20 @@ type QueueStatus struct {
 	Queue    int  `json:"queue"`
 	ZeroCopy bool `json:"zero_copy"` // as the kernel reports it (XDP_OPTIONS)
 	Sends    bool `json:"sends"`
-	// The kernel's counters since the socket was made (XDP_STATISTICS).
-	RxDropped     uint64 `json:"rx_dropped"`      // frames too long for a UMEM frame, or without a free one
-	RxRingFull    uint64 `json:"rx_ring_full"`    // frames dropped because the engine was too slow
-	RxFillEmpty   uint64 `json:"rx_fill_empty"`   // number of times without a frame to receive into
+	// RxDropped to TxRingEmpty are the kernel's counters since the socket was made
+	// (XDP_STATISTICS).
+	RxDropped     uint64 `json:"rx_dropped"`      // dropped frames: too long for a UMEM frame, or no UMEM frame was free
+	RxRingFull    uint64 `json:"rx_ring_full"`    // dropped frames: the rx ring was full because the engine was too slow
+	RxFillEmpty   uint64 `json:"rx_fill_empty"`   // number of times when the fill ring was empty
 	RxInvalid     uint64 `json:"rx_invalid"`      // bad addresses on the fill ring
 	TxInvalid     uint64 `json:"tx_invalid"`      // bad descriptors on the tx ring
-	TxRingEmpty   uint64 `json:"tx_ring_empty"`   // number of system calls without a frame to send
-	FramesSending int    `json:"frames_sending"`  // frames marked given: in the tx ring, with the kernel, or in the completion ring
+	TxRingEmpty   uint64 `json:"tx_ring_empty"`   // number of system calls that found the tx ring empty
+	FramesSending int    `json:"frames_sending"`  // sending frames in the tx ring, with the kernel, or in the completion ring
 	Error         string `json:"error,omitempty"` // why the socket did not answer
 }
 
-// Status reads the state of the sockets and of the program's map.
+// Status returns the state of the uplink. It reads the kernel's counters of the
+// sockets and the XDP program's map.
 func (u *Uplink) Status() Status {
 	s := Status{
 		Dev: u.spec.Dev, Index: u.ifindex, Driver: u.driver, MTU: u.spec.MTU, Mode: u.mode, Refused: u.refused,

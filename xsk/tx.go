@@ -10,22 +10,22 @@ import (
 	"weft/packet"
 )
 
-// kickBudget is the number of frames that copy mode sends in one system call
-// (TX_BATCH_SIZE in net/xdp/xsk.c); more frames need further calls. From Linux 6.17
-// on, raiseBudget raises it to maxPostponed.
+// kickBudget is the number of frames that one system call sends in copy mode
+// (TX_BATCH_SIZE in net/xdp/xsk.c). More frames need further calls. On Linux 6.17 and
+// later, raiseBudget raises this number to maxPostponed.
 const kickBudget = 32
 
-// maxPostponed is the number of frames at which Postpone no longer waits for more.
-// The system call sends the frames itself, about a microsecond each, and the worker
-// does nothing else meanwhile.
+// maxPostponed is the number of waiting frames at which Postpone flushes. In copy
+// mode the system call itself sends the frames, for about a microsecond each, and the
+// worker does nothing else in this time.
 const maxPostponed = 64
 
-// kickStalls is the number of system calls that may send nothing before Flush leaves
-// the rest to a later one. Such a call means that completions or buffers are short at
-// the moment.
+// kickStalls is the number of system calls without a sent frame after which Flush
+// gives up for now. The rest is left to a later Flush. A call sends nothing if the
+// kernel is short of completions or buffers.
 const kickStalls = 3
 
-// txQueue sends on one queue of the NIC. The worker owns it.
+// txQueue sends on one queue of the NIC. A worker owns it.
 type txQueue struct {
 	fd         int
 	tx         ring[unix.XDPDesc]
@@ -34,27 +34,29 @@ type txQueue struct {
 	marks      []uint8
 
 	umem      []byte
-	first     uint64 // offset in the UMEM of the queue's sending frames
+	first     uint64 // UMEM offset of the first of the queue's sending frames
 	bytes     uint64 // length of all sending frames
 	frameSize uint64
 	shift     uint // log2 of frameSize
-	mtu       int  // length of the longest frame, Ethernet header included
+	mtu       int  // length in bytes of the longest frame, Ethernet header included
 	zeroCopy  bool
 
-	free      []uint32 // stack of free frames; its length is RingSize
+	free      []uint32 // stack of the numbers of free sending frames; its length is RingSize
 	freeCount int
 	next      uint32 // tx index to write next
 	published uint32 // tx producer index as last stored
-	reaped    uint32 // completion consumer index as last stored
-	backlog   bool   // published frames wait for a system call
-	large     []byte // buffer for gathering a frame of several pieces; nil: the queue sends no such frames
+	reaped    uint32 // consumer index of the completion ring, as last stored
+	backlog   bool   // true if published frames wait for a system call
+	large     []byte // buffer to gather a frame of several pieces; nil if the queue does not send such frames
 }
 
-// Send gathers frames into UMEM frames and writes their descriptors; Flush publishes
-// them. The tx ring has a slot for every UMEM frame, so only the frames can run out.
+// Send gathers frames into UMEM frames and writes their descriptors to the tx ring.
+// Flush publishes them. The tx ring has a slot for every sending frame of the UMEM,
+// so Send can run out of UMEM frames but not of slots.
 //
-// A copy faults if a guest has truncated its memory. All copies come before take,
-// which alone changes the queue's state. So a fault leaves the queue as it was.
+// A copy faults if a guest has truncated its memory. Send makes all copies before it
+// calls take, which alone changes the queue's state. A fault therefore leaves the
+// queue unchanged.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	q.reap()
 	n, count := 0, 0
@@ -66,7 +68,7 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 			n++
 			continue
 		}
-		if length == 0 { // the kernel loses the UMEM frame of an empty descriptor
+		if length == 0 { // an empty frame is not sent: the kernel would lose its UMEM frame
 			f.Drop = packet.DropRuntFrame
 			n++
 			continue
@@ -95,13 +97,14 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return n
 }
 
-// frameFor returns the UMEM address of the frame for the i-th slot from next on.
+// frameFor returns the address of the UMEM frame for the i-th tx slot behind next.
 func (q *txQueue) frameFor(i int) uint64 {
 	return q.first + uint64(q.free[q.freeCount-1-i])<<q.shift
 }
 
-// gatherPieces gathers a frame longer than a UMEM frame into the slots from number
-// count on. It returns the number of slots, 0 if there are not enough free frames.
+// gatherPieces gathers a frame that is longer than a UMEM frame into several slots,
+// starting with slot number count. It returns the number of slots, or 0 if the queue
+// has too few free frames.
 func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count int) int {
 	pieces := (length + int(q.frameSize) - 1) / int(q.frameSize)
 	if pieces > q.freeCount-count || length > len(q.large) {
@@ -122,8 +125,8 @@ func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count i
 	return pieces
 }
 
-// take removes the frames of the next count slots from the free list. The slots are
-// already written.
+// take removes the UMEM frames of the next count slots from the free list. Send has
+// already written these slots.
 func (q *txQueue) take(count int) {
 	q.freeCount -= count
 	q.next += uint32(count)
@@ -133,34 +136,34 @@ func (q *txQueue) take(count int) {
 
 func (q *txQueue) noteSent() { q.record.sent.Store(q.next) }
 
-// markGiven records that the last count frames taken from the free list are no longer
-// free.
+// markGiven marks the last count frames taken from the free list as given to the
+// kernel.
 func (q *txQueue) markGiven(count int) {
 	for _, frame := range q.free[q.freeCount:][:count] {
 		q.marks[frame] = markGiven
 	}
 }
 
-// reap frees the frames that the kernel has completed.
+// reap frees the UMEM frames that the kernel has completed.
 func (q *txQueue) reap() {
 	done := q.completion.producer.Load() // pairs with the kernel's release of completion.producer
 	if n := done - q.reaped; n == 0 || n > uint32(len(q.completion.slots)) {
-		return // a count beyond the ring's size is a bug of the kernel: do not free any frame
+		return // more completions than the ring has entries are a bug of the kernel: free no frame
 	}
 	q.markDone(done)
 	q.publishReaped(done)
 }
 
-// markDone marks the completed frames up to index done as free. It ignores the
-// address of a frame that was not given, which is a bug of the kernel. No frame must
-// become free twice.
+// markDone marks the completed frames up to index done as free. A completion of a
+// frame that was not given to the kernel is a bug of the kernel. markDone ignores it,
+// so that no frame becomes free twice.
 func (q *txQueue) markDone(done uint32) {
 	for i := q.reaped; i != done; i++ {
 		offset := *q.completion.at(i) - q.first // kernel memory is read once
 		if offset >= q.bytes {
 			continue
 		}
-		frame := uint32(offset >> q.shift) // a completion may carry an offset within the frame
+		frame := uint32(offset >> q.shift) // the address of a completion may have an offset within the frame
 		if q.marks[frame] != markGiven {
 			continue
 		}
@@ -175,10 +178,10 @@ func (q *txQueue) publishReaped(done uint32) {
 	q.completion.consumer.Store(done) // pairs with the kernel's acquire of completion.consumer
 }
 
-// Flush publishes the written frames and wakes the kernel if it waits for that. In
-// copy mode the system call itself sends some frames at a time, so Flush repeats it
-// until all are sent. Frames that the device does not take now are sent by a later
-// Flush, or before the worker sleeps.
+// Flush publishes the written frames. If the kernel needs a wake-up, Flush makes a
+// system call. In copy mode each system call sends some frames, so Flush repeats it
+// until all frames are sent. If the device does not accept some frames now, a later
+// Flush sends them, at the latest before the worker sleeps.
 func (q *txQueue) Flush() {
 	if q.next == q.published && !q.backlog {
 		return
@@ -190,14 +193,14 @@ func (q *txQueue) Flush() {
 	}
 	if q.zeroCopy {
 		errno := kickTx(q.fd)
-		q.backlog = errno != 0 // after EBUSY or EAGAIN, kick again later
+		q.backlog = errno != 0 // after EBUSY or EAGAIN, a later Flush repeats the system call
 		return
 	}
 	q.kickCopy()
 }
 
-// Postpone publishes the written frames. It leaves the system call to a later Flush
-// or Postpone while fewer than maxPostponed frames wait for it.
+// Postpone publishes the written frames. It postpones the system call as long as
+// fewer than maxPostponed frames wait for it.
 func (q *txQueue) Postpone() bool {
 	if q.next-q.tx.consumer.Load() >= maxPostponed { // pairs with the kernel's release of tx.consumer
 		q.Flush()
@@ -224,7 +227,7 @@ func (q *txQueue) kickCopy() {
 		}
 		switch errno {
 		case 0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS:
-		default: // ENETDOWN, ENXIO: the device must come up first
+		default: // the device is down (ENETDOWN) or gone (ENXIO): sending continues when it is up
 			return
 		}
 		if now == consumed {
@@ -236,23 +239,23 @@ func (q *txQueue) kickCopy() {
 	}
 }
 
-// MTU returns the length of the device's longest frame at set-up, with the Ethernet
-// header.
+// MTU returns the length in bytes of the device's longest frame, Ethernet header
+// included, as of Setup.
 func (q *txQueue) MTU() int { return q.mtu }
 
-// Offloads returns TakesPartial: checksums are finished while the frame is copied
-// into the UMEM. Large frames must be cut before, because no driver segments frames
-// from AF_XDP.
+// Offloads returns TakesPartial: Send finishes checksums while it copies the frame
+// into the UMEM. Large frames must be segmented before Send, because no driver
+// segments frames from AF_XDP.
 func (q *txQueue) Offloads() packet.Offloads { return packet.TakesPartial }
 
-// Close unmaps the rings. The device owns the socket.
+// Close unmaps the rings. The device owns the socket and closes it.
 func (q *txQueue) Close() {
 	q.tx.unmap()
 	q.completion.unmap()
 }
 
-// recoverFrames continues where the last owner stopped, at whatever point that was.
-// See the package comment.
+// recoverFrames sets the queue's state so that it continues where the last engine
+// stopped, even if that engine was killed. See the package comment.
 func (q *txQueue) recoverFrames() error {
 	size := uint32(len(q.tx.slots))
 	q.published = q.tx.producer.Load()

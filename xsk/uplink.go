@@ -13,8 +13,8 @@ import (
 	"weft/internal/shm"
 )
 
-// Uplink is control's side of an uplink that is set up. Control owns it; one
-// goroutine at a time may use it.
+// Uplink is control's handle of an uplink. Control owns it. Only one goroutine may
+// use it at a time.
 type Uplink struct {
 	spec         spec
 	ifindex      int
@@ -22,9 +22,9 @@ type Uplink struct {
 	deviceQueues int
 	mode         string
 	refused      []Refusal
-	settings     []setting // old values of the device's changed settings
+	settings     []setting // settings of the device that Setup changed, with their old values
 	steered      bool
-	busy         int // number of binds that found their queue busy during set-up
+	busy         int // number of binds that failed with EBUSY during Setup
 
 	region    *shm.Region
 	sockets   []int // sockets of the queues; index: queue
@@ -33,24 +33,25 @@ type Uplink struct {
 	link      link.Link
 }
 
-// Spec returns the specification that Open needs besides the descriptors.
+// Spec returns the specification of the uplink for Open. Open also needs the
+// descriptors.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
-// FDs returns the descriptors that Open needs: the memory, and one socket a queue.
-// The uplink still owns them, so send duplicates.
+// FDs returns the descriptors for Open: the shared memory, and one socket for each
+// queue. The uplink owns them: pass duplicates to Open.
 func (u *Uplink) FDs() []int { return append([]int{u.region.FD()}, u.sockets...) }
 
-// MTU returns the device's MTU at set-up, or as of the last SetMTU, in bytes without
-// the Ethernet header.
+// MTU returns the device's MTU at Setup or from the last SetMTU, in bytes without the
+// Ethernet header.
 func (u *Uplink) MTU() int { return u.spec.MTU }
 
 // Index returns the device's ifindex.
 func (u *Uplink) Index() int { return u.ifindex }
 
-// SetEndpoints sets the datagrams that the program takes from now on: those to these
-// local addresses and UDP ports, which must be the switch's own tunnel endpoints on
-// this host. An unspecified address stands for no endpoint. New endpoints are added
-// before old ones are removed; after an error the old ones stay.
+// SetEndpoints sets the tunnel endpoints whose datagrams the XDP program redirects
+// from now on: local addresses and UDP ports of the switch on this host. It skips
+// unspecified addresses. It adds new endpoints before it removes old ones; after an
+// error the old endpoints stay.
 func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	want := make(map[endpointKey]bool)
 	for _, e := range endpoints {
@@ -69,8 +70,8 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	// A full map has no room for new endpoints until old ones are removed, so then
-	// the old ones are removed first.
+	// If the map is too full for the new endpoints, the old endpoints are removed
+	// first.
 	stale := func() error {
 		for k := range have {
 			if !want[k] {
@@ -94,7 +95,7 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	return stale()
 }
 
-// currentEndpoints returns the keys of the program's map.
+// currentEndpoints returns the keys of the XDP program's endpoints map.
 func (u *Uplink) currentEndpoints() (map[endpointKey]bool, error) {
 	have := make(map[endpointKey]bool)
 	var k endpointKey
@@ -109,24 +110,26 @@ func (u *Uplink) currentEndpoints() (map[endpointKey]bool, error) {
 	return have, nil
 }
 
-// Close detaches the program, closes control's descriptors and restores the settings
-// that Setup changed. It detaches the program before it closes the sockets, because
-// some drivers hang in the other order. The engine should have closed its descriptors
-// before; otherwise its queues receive nothing more.
+// Close detaches the XDP program, closes control's descriptors and restores the
+// settings that Setup changed. It detaches the program before it closes the sockets,
+// because some drivers hang in the other order. The engine should close its
+// descriptors first; otherwise its queues receive nothing more.
 func (u *Uplink) Close() {
 	u.detach()
 	u.closeSockets()
 	u.restoreSettings()
 }
 
-// Release closes control's descriptors. The program stays attached as long as another
-// process holds its link. Control calls it when it ends and the engine continues.
+// Release closes control's descriptors. The XDP program stays attached as long as
+// another process has a descriptor of its link. Control calls Release when it ends
+// and the engine continues.
 func (u *Uplink) Release() {
 	u.closeProgram()
 	u.closeSockets()
 }
 
-// snapshot is the state, in JSON, that outlives the process that set the uplink up.
+// snapshot is the state of an uplink, in JSON, that control passes to its next
+// process.
 type snapshot struct {
 	Spec         spec      `json:"spec"`
 	Index        int       `json:"ifindex"`
@@ -138,10 +141,10 @@ type snapshot struct {
 	Steered      bool      `json:"steered,omitempty"`
 }
 
-// Snapshot returns the state that Restore needs in another process: a text and the
-// descriptors (those of FDs, then the program's two maps and its link). The uplink
-// still owns the descriptors. A process that keeps duplicates keeps the program
-// attached.
+// Snapshot returns the state and the descriptors of the uplink: those of FDs, then
+// the XDP program's two maps and its link. Restore takes them in another process. The
+// uplink still owns the descriptors. The program stays attached as long as a process
+// has duplicates.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	fd, ok := u.link.(interface{ FD() int })
 	if !ok {
@@ -154,8 +157,8 @@ func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	return blob, append(u.FDs(), u.endpoints.FD(), u.sockmap.FD(), fd.FD()), err
 }
 
-// Restore takes over an uplink from the results of Snapshot, without any change to
-// the device. It owns the descriptors, also when it fails.
+// Restore returns the uplink of another process's Snapshot, without any change to the
+// device. It owns the descriptors, even if it fails.
 func Restore(blob []byte, fds []int) (*Uplink, error) {
 	u := &Uplink{}
 	s, err := parseSnapshot(blob, fds)
@@ -167,8 +170,8 @@ func Restore(blob []byte, fds []int) (*Uplink, error) {
 	u.mode, u.refused, u.settings, u.steered = s.Mode, s.Refused, s.Settings, s.Steered
 	n := 1 + s.Spec.Queues
 	u.sockets = append(u.sockets, fds[1:n]...)
-	// Each constructor owns its descriptor, also when it fails. So all of them are
-	// called before the first error is checked.
+	// Each constructor owns its descriptor, even if it fails. All of them must
+	// therefore run before the first error is checked.
 	var errs [4]error
 	u.region, errs[0] = shm.Open(fds[0])
 	u.endpoints, errs[1] = ebpf.NewMapFromFD(fds[n])

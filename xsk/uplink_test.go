@@ -24,7 +24,7 @@ import (
 	"weft/port"
 )
 
-// rig is a host with an uplink, and its peer on the underlay.
+// rig is a host with an uplink, and a peer at the other end of a veth.
 type rig struct {
 	t          *testing.T
 	host, peer *testnet.Namespace
@@ -41,7 +41,7 @@ const (
 var ownEndpoints = []netip.AddrPort{
 	netip.MustParseAddrPort("10.1.0.1:4789"),
 	netip.MustParseAddrPort("[fd00::1]:4789"),
-	{}, // an unspecified address stands for no endpoint
+	{}, // SetEndpoints must skip an unspecified address
 }
 
 func newRig(t *testing.T, queues int) *rig {
@@ -102,7 +102,7 @@ func (r *rig) setup(cfg Config) *Uplink {
 	return u
 }
 
-// listen opens a UDP socket of the kernel in namespace n.
+// listen opens an ordinary UDP socket, bound to addr, in namespace n.
 func (r *rig) listen(n *testnet.Namespace, addr string) *net.UDPConn {
 	r.t.Helper()
 	var conn *net.UDPConn
@@ -117,7 +117,7 @@ func (r *rig) listen(n *testnet.Namespace, addr string) *net.UDPConn {
 	return conn
 }
 
-// dial opens a UDP socket of the peer to addr.
+// dial opens an ordinary UDP socket of the peer that is connected to addr.
 func (r *rig) dial(addr string) *net.UDPConn {
 	r.t.Helper()
 	var conn *net.UDPConn
@@ -159,8 +159,8 @@ func duplicates(t testing.TB, fds []int) []int {
 	return out
 }
 
-// recv returns whole frames from all queues. It ends when want frames have come or
-// none came for a while.
+// recv returns received frames from all queues. It ends after want frames, or if no
+// frame arrives for a while.
 func recv(t testing.TB, d port.Device, want int) [][]byte {
 	t.Helper()
 	var got [][]byte
@@ -184,7 +184,7 @@ func recv(t testing.TB, d port.Device, want int) [][]byte {
 	return got
 }
 
-// waiting returns the frames that are there now.
+// waiting returns the frames that have already arrived on all queues.
 func waiting(t testing.TB, d port.Device) (got [][]byte) {
 	t.Helper()
 	for {
@@ -281,7 +281,7 @@ func TestAllElseStaysWithTheKernel(t *testing.T) {
 			if got := readOne(t, other); string(got) != "other port" {
 				t.Errorf("%q", got)
 			}
-			// Fragments to an own endpoint go to the kernel, which reassembles them.
+			// Fragments to an endpoint go to the kernel, which reassembles them.
 			own := r.listen(r.host, hostAddr+":4789")
 			write(t, r.dial(hostAddr+":4789"), pattern(5000, 1))
 			if got := readOne(t, own); !bytes.Equal(got, pattern(5000, 1)) {
@@ -291,7 +291,7 @@ func TestAllElseStaysWithTheKernel(t *testing.T) {
 			if got := waiting(t, d); len(got) != 0 {
 				t.Errorf("the switch took %x", got[0])
 			}
-			// Datagrams to removed endpoints go to the kernel again.
+			// Datagrams to removed endpoints go to the kernel.
 			if err := u.SetEndpoints(nil); err != nil {
 				t.Fatal(err)
 			}
@@ -335,7 +335,8 @@ func (r *rig) tcp() {
 	}
 }
 
-// outbound returns a frame from the host to the peer's UDP port with a zero checksum.
+// outbound returns a frame with a UDP datagram from the host to the peer's port to.
+// The UDP checksum is 0.
 func (r *rig) outbound(payload []byte, to uint16) []byte {
 	f := append(append(append([]byte{}, r.peerMAC...), r.hostMAC...), 0x08, 0x00)
 	ip := make([]byte, 20)
@@ -355,8 +356,8 @@ func (r *rig) outbound(payload []byte, to uint16) []byte {
 	return append(append(append(f, ip...), udp...), payload...)
 }
 
-// fill adds frames to a batch, each with a header and spans in memory that stays
-// until the process ends.
+// fill adds frames to a batch. Each frame has a header and spans. The spans are in
+// mapped memory that is never unmapped.
 func fill(t testing.TB, b *packet.Batch, frames [][]byte) {
 	t.Helper()
 	b.Reset()
@@ -391,8 +392,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 			_ = at.SetReadBuffer(4 << 20)
 			b := new(packet.Batch)
 			tx := d.Tx()[0]
-			// Send more frames than the UMEM has, and in each flush more than copy
-			// mode sends in one system call.
+			// Send more frames than the UMEM has. Each flush has more frames than
+			// copy mode sends in one system call.
 			sent := 0
 			for round := range 10 {
 				var want [][]byte
@@ -419,8 +420,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 			if tx.MTU() != 1514 {
 				t.Errorf("MTU %d", tx.MTU())
 			}
-			// With the link down nothing is sent, and Send takes no more frames once
-			// all are in use.
+			// While the link is down, nothing is sent. Send accepts no more frames
+			// once all UMEM frames are in use.
 			r.host.Exec("ip", "link", "set", "up0", "down")
 			took, n := 0, 0
 			for range 20 {
@@ -432,7 +433,7 @@ func TestSentFramesReachThePeer(t *testing.T) {
 				t.Errorf("%d frames taken with the link down, %d in the end", took, n)
 			}
 			r.host.Exec("ip", "link", "set", "up0", "up")
-			tx.Flush() // without new frames, Flush sends the backlog
+			tx.Flush() // Flush sends the waiting frames even if no new frames were written
 			d.allFree(t)
 			postpones(t, tx, b, order[:])
 			d.allFree(t)
@@ -440,8 +441,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 	}
 }
 
-// postpones postpones the flushes of full batches and checks when the kernel is
-// called: when maxPostponed frames wait, or at the next flush.
+// postpones calls Postpone after full batches. It checks that the system call happens
+// when maxPostponed frames wait, or at the next Flush, and not before.
 func postpones(t *testing.T, tx port.Tx, b *packet.Batch, order []uint8) {
 	t.Helper()
 	q := tx.(*txQueue)
@@ -462,7 +463,7 @@ func postpones(t *testing.T, tx port.Tx, b *packet.Batch, order []uint8) {
 	}
 }
 
-// allFree waits until the kernel has completed every frame sent.
+// allFree waits until the kernel has completed every sent frame.
 func (d *device) allFree(t *testing.T) {
 	t.Helper()
 	for i, q := range d.Tx() {
@@ -504,8 +505,8 @@ func TestAWaitingWorkerIsWoken(t *testing.T) {
 	}
 }
 
-// While the worker is awake, no epoll set waits on the socket: the kernel would
-// search the waiters for every frame sent.
+// While the worker is awake, the socket is in no epoll set. Otherwise the kernel
+// would search the socket's waiters for every sent frame.
 func TestNobodyWaitsWhileAwake(t *testing.T) {
 	r := newRig(t, 1)
 	rx := open(t, r.setup(Config{})).Rx()[0]
@@ -562,7 +563,8 @@ func TestADeviceThatGoesIsTold(t *testing.T) {
 	if notes := u.Status().Notes; len(notes) != 1 || !strings.Contains(notes[0], "the device is gone") {
 		t.Errorf("notes: %v", notes)
 	}
-	// The queues stay usable as far as possible and are not damaged.
+	// After the device is gone, Send, Flush, Recv and Arm of its queues still return
+	// normally.
 	b := new(packet.Batch)
 	fill(t, b, [][]byte{r.outbound([]byte("nowhere"), 9)})
 	if n := d.Tx()[0].Send(b, order[:1]); n != 1 || b.Frames[0].Drop != packet.DropNone {
@@ -618,7 +620,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := duplicates(t, fds)
-	u.Release() // control ends; the engine holds duplicates
+	u.Release() // control closes its descriptors; the engine has duplicates
 
 	write(t, r.dial(hostAddr+":4789"), []byte("between"))
 	if got := recv(t, d, 1); len(got) != 1 || string(udpPayload(got[0])) != "between" {
@@ -642,7 +644,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 	if got := recv(t, d, 1); len(got) != 1 || string(udpPayload(got[0])) != "after" {
 		t.Fatalf("%d frames after", len(got))
 	}
-	// Close detaches the program even if other processes hold descriptors.
+	// Close detaches the XDP program even if other processes have descriptors of it.
 	second.Close()
 	if out := r.host.Exec("ip", "link", "show", "up0"); strings.Contains(out, "xdp") {
 		t.Errorf("still attached: %s", out)
@@ -651,7 +653,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 		t.Errorf("the engine's sockets still hold the queue: %v", err)
 	}
 	d.Close()
-	u, err = r.trySetup(Config{}) // set up again right after the engine closed its sockets
+	u, err = r.trySetup(Config{}) // Setup right after the engine has closed its sockets, while the kernel still frees the queues
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -738,7 +740,8 @@ func TestRefusalsAreNamed(t *testing.T) {
 			r.host.Exec(strings.Fields(c.after)...)
 		}
 	}
-	// Another's program, even a copy of this one, is neither replaced nor disturbed.
+	// Setup neither replaces nor disturbs another process's XDP program, not even a
+	// copy of Weft's program.
 	first := r.setup(Config{})
 	info, _ := first.link.Info()
 	_, err := r.trySetup(Config{Mode: ModeGeneric})
@@ -760,7 +763,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 	}
 }
 
-// Every errno that this machine does not produce has its words too.
+// explain has words even for errnos that this machine does not produce.
 func TestErrnosHaveWords(t *testing.T) {
 	dev := &netdev{name: "eth0", driver: "ice", mtu: 3000, frame: 4096}
 	for _, c := range []struct {
@@ -889,7 +892,8 @@ func descriptors(t testing.TB) int {
 	return len(all)
 }
 
-// reexec returns a command that runs this test binary in a role.
+// reexec returns a command that runs this test binary as a child process with the
+// given role.
 func reexec(t *testing.T, role string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()

@@ -49,17 +49,18 @@ import (
 
 // Limits of an uplink.
 const (
-	// MaxQueues is the number of queues of a NIC that an uplink can serve. Tunnel
+	// MaxQueues is the maximum number of NIC queues that an uplink serves. Tunnel
 	// traffic on further queues goes to the kernel.
 	MaxQueues = 64
-	// MaxEndpoints is the number of tunnel endpoints of one uplink. SetEndpoints
-	// refuses more.
+	// MaxEndpoints is the maximum number of tunnel endpoints of one uplink.
+	// SetEndpoints refuses more.
 	MaxEndpoints = 1024
-	// DefaultFrameSize is one page in bytes. 2048 halves the memory and the largest
-	// MTU.
+	// DefaultFrameSize is the default size of a UMEM frame in bytes: one page. A size
+	// of 2048 would halve both the memory and the maximum MTU.
 	DefaultFrameSize = 4096
-	// DefaultRingSize is the number of entries of each of a queue's four rings, and
-	// of frames in each direction: 1.6 ms of traffic at 10 Gbit/s of full frames.
+	// DefaultRingSize is the default number of entries of each of a queue's four
+	// rings. It is also the number of UMEM frames for each direction: 1.6 ms of full
+	// frames at 10 Gbit/s.
 	DefaultRingSize = 2048
 	minRingSize     = 64
 	maxRingSize     = 8192
@@ -70,8 +71,8 @@ const (
 	vlanLen        = 4
 )
 
-// spec is control's description of an uplink for the engine, in JSON. The memfd and
-// one socket a queue come as descriptors.
+// spec is the specification of an uplink that control sends to the engine, in JSON.
+// Control sends the descriptors with it: the memfd and one socket for each queue.
 type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`
@@ -80,12 +81,12 @@ type spec struct {
 	TxQueues  int  `json:"tx_queues"`
 	FrameSize int  `json:"frame_size"`
 	RingSize  int  `json:"ring_size"`
-	MTU       int  `json:"mtu"` // MTU of the device in bytes, without the Ethernet header
+	MTU       int  `json:"mtu"` // device's MTU in bytes, without the Ethernet header
 	ZeroCopy  bool `json:"zero_copy"`
-	// Pieces: a frame may span several UMEM frames (XDP_USE_SG). The MTU may then be
-	// up to maxPiecesMTU.
+	// Pieces is true if a frame may span several UMEM frames (XDP_USE_SG). The MTU
+	// may then be up to maxPiecesMTU.
 	Pieces bool `json:"pieces,omitempty"`
-	// BusyPoll is the time of a busy poll in µs; 0: no busy polling.
+	// BusyPoll is the maximum time of a busy poll in µs. 0 means no busy polling.
 	BusyPoll int `json:"busy_poll,omitempty"`
 }
 
@@ -97,7 +98,8 @@ func parseSpec(text []byte, fds []int) (spec, error) {
 	return s, s.check(len(fds))
 }
 
-// check returns an error if a spec with fds descriptors cannot be opened.
+// check returns an error if Open cannot use the specification with this number of
+// descriptors.
 func (s *spec) check(fds int) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("af_xdp on %s: %s", s.Dev, fmt.Sprintf(format, args...))
@@ -126,14 +128,14 @@ func checkSizes(frame, ring int) error {
 	return nil
 }
 
-// maxPiecesMTU is the largest MTU for frames in several pieces, the usual MTU of
-// jumbo frames. maxPieces UMEM frames of 2048 bytes hold such a frame.
+// maxPiecesMTU is the maximum MTU for frames in several pieces, the usual MTU of
+// jumbo frames. Such a frame fits into maxPieces UMEM frames of 2048 bytes.
 const (
 	maxPiecesMTU = 9216
 	maxPieces    = 8
 )
 
-// maxMTU returns the largest MTU of the uplink's device.
+// maxMTU returns the maximum MTU of the uplink's device.
 func (s *spec) maxMTU() int {
 	if s.Pieces {
 		return maxPiecesMTU
@@ -141,37 +143,39 @@ func (s *spec) maxMTU() int {
 	return maxMTU(s.FrameSize)
 }
 
-// maxMTU returns the largest MTU whose frames, with a VLAN tag, fit into one UMEM
-// frame behind the kernel's headroom.
+// maxMTU returns the maximum MTU without pieces. A frame of this MTU, with a VLAN tag
+// and the kernel's headroom, fits into one UMEM frame.
 func maxMTU(frameSize int) int { return frameSize - kernelHeadroom - ethernetLen - vlanLen }
 
-// record is the part of a queue's record in front of the marks. Each direction has a
-// cache line of its own. It holds no pointers and starts as zeros.
+// record is the fixed part of a queue's record in shared memory; the marks follow it.
+// Each direction has its own cache line. A record has no pointers and is initially
+// zero.
 type record struct {
-	lent atomic.Uint32 // rx index up to which frames were lent; the Rx owner writes
+	lent atomic.Uint32 // rx index up to which the engine has received frames; written by the owner of the receive queue
 	_    [60]byte
-	sent atomic.Uint32 // tx index up to which slots were written; the Tx owner writes
+	sent atomic.Uint32 // tx index up to which the engine has written slots; written by the owner of the transmit queue
 	_    [60]byte
 }
 
 // Values of a sending frame's mark.
 const (
 	markFree  uint8 = iota
-	markGiven       // in the tx ring, with the kernel, or in the completion ring
+	markGiven       // the sending frame is in the tx ring, with the kernel, or in the completion ring
 )
 
-// queueMemory is one queue's part of the region.
+// queueMemory is one queue's part of the shared memory region.
 type queueMemory struct {
 	record *record
-	marks  []uint8 // one mark for each sending frame; the Tx owner writes
-	rx, tx uint64  // offsets in the UMEM of the receiving and the sending frames
+	marks  []uint8 // one mark for each sending frame; written by the owner of the transmit queue
+	rx, tx uint64  // UMEM offsets of the receiving frames and of the sending frames
 }
 
-// umemBytes returns the size in bytes of the UMEM, which is the front of the region.
+// umemBytes returns the size of the UMEM in bytes. The UMEM is at the start of the
+// shared memory region.
 func (s *spec) umemBytes() int { return s.Queues * 2 * s.RingSize * s.FrameSize }
 
-// carve returns the queues' parts of the region and its size in bytes. With mem nil
-// it only computes the size.
+// carve returns each queue's part of the shared memory region, and the region's size
+// in bytes. If mem is nil, it only computes the size.
 func (s *spec) carve(mem []byte) (queues []queueMemory, size int) {
 	l := &shm.Layout{Mem: mem, Off: s.umemBytes()}
 	half := uint64(s.RingSize) * uint64(s.FrameSize)
