@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package archtest enforces the module's architecture: who may import whom,
-// where unsafe may be, and that there is no cgo. docs/ARCHITECTURE.md has the
+// Package archtest tests the module's architecture: which package may import which,
+// which files may use unsafe, and that no file uses cgo. docs/ARCHITECTURE.md has the
 // reasons.
 package archtest
 
@@ -19,10 +19,10 @@ import (
 
 const module = "weft/"
 
-// mayImport lists, for each package of the product, the module's packages that
-// its own files may import; tests may import more. Imports point one way: cmd,
-// control, openflow, flowtable, packet; and engine, datapath, flowtable, packet.
-// What is not listed may import nothing of the module.
+// mayImport has, for each package of the product, the packages of this module that it
+// may import. Its tests may import more. Imports go in one direction: from cmd to
+// control, openflow, flowtable and packet, and from engine to datapath, flowtable and
+// packet. A package that is not listed may not import any package of this module.
 var mayImport = map[string][]string{
 	"packet":            {},
 	"port":              {"packet"},
@@ -54,15 +54,17 @@ var mayImport = map[string][]string{
 	"central/store":     {"central/wire"},
 }
 
-// mayImportTree is the same for whole folders; "" stands for any package.
+// mayImportTree has, for a directory with all packages below it, the packages of this
+// module that they may import. The entry "" allows any package.
 var mayImportTree = map[string][]string{
 	"cmd":   {""},
 	"bench": {""},
-	"e2e":   {"e2e", "api"}, // sees the product only through its programs
+	"e2e":   {"e2e", "api"}, // the end-to-end tests use the product only through its programs
 }
 
-// mayUseUnsafe lists the files, by pattern, that touch rings and memory shared
-// with the kernel, a guest or the other process.
+// mayUseUnsafe has patterns of the files that may use unsafe. These files access
+// rings and memory that are shared with the kernel, a guest or another process of
+// Weft.
 var mayUseUnsafe = []string{
 	"internal/shm/*.go",
 	"packet/gather.go",
@@ -78,15 +80,16 @@ var mayUseUnsafe = []string{
 	"central/wire/central.pb.go", // generated: the descriptor without a copy
 }
 
-// toolingOnly names modules that are for tests and tools, never for the product.
+// toolingOnly has modules that only tests and tools may import, never the product.
 var toolingOnly = []string{"github.com/google/gopacket", "github.com/google/go-cmp"}
 
-// tooling lists the packages, each with the packages below it, that compare Weft
-// with others or test it. The product never links them.
+// tooling has the packages, each with the packages below it, that test Weft or
+// compare it with other switches. The product never imports them.
 var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest"}
 
-// measuring lists the packages of bench that are product: weft bench client,
-// server and hops. The driver's side of vhost-user that they use is product too.
+// measuring has the packages below bench that belong to the product: they implement
+// weft bench client, server and hops. The vhost-user front end that they use
+// (vhost/vhosttest) belongs to the product, too.
 var measuring = []string{"bench/traffic", "bench/hops"}
 
 type file struct {
@@ -97,15 +100,16 @@ type file struct {
 
 func (f file) tool() bool { return f.test || isTooling(f.dir) }
 
-// isTooling tells whether a package, relative to the module, is tooling.
+// isTooling reports whether a package belongs to the tests and tools. The argument
+// dir is relative to the module.
 func isTooling(dir string) bool { return within(dir, tooling) && !within(dir, measuring) }
 
-// within tells whether dir is one of the folders or below one.
+// within reports whether dir is one of the folders or below one of them.
 func within(dir string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(f string) bool { return dir == f || strings.HasPrefix(dir, f+"/") })
 }
 
-// files parses the imports of every Go file of the module.
+// files returns all Go files of the module with their imports.
 func files(t *testing.T) []file {
 	t.Helper()
 	root := "../.."
@@ -148,8 +152,8 @@ func imported(f *ast.File) []string {
 	return paths
 }
 
-// allowed tells whether the package dir may import target, both relative to the
-// module, and whether there is a rule for dir at all.
+// allowed reports whether the package in dir may import the package target, and
+// whether there is a rule for dir at all. Both paths are relative to the module.
 func allowed(dir, target string) (ok, known bool) {
 	if list, exact := controlMayImport[dir]; exact {
 		return slices.Contains(list, target), true
@@ -230,8 +234,8 @@ func TestToolingStaysOutOfTheProduct(t *testing.T) {
 	}
 }
 
-// quiet lists the worker's packages. They neither log nor print: they count, or
-// send control a message.
+// quiet has the packages that workers run. They may not log or print. Instead they
+// count, or send a message to control.
 var quiet = []string{"packet", "port", "flowtable", "conntrack", "tunnel", "datapath"}
 
 func TestDatapathDoesNotLog(t *testing.T) {
@@ -247,7 +251,8 @@ func TestDatapathDoesNotLog(t *testing.T) {
 	}
 }
 
-// The rules themselves refuse what they should.
+// The import rules forbid some imports that must not exist, and allow some that must
+// exist.
 func TestRulesRefuse(t *testing.T) {
 	for _, c := range []struct {
 		dir, target string
@@ -271,7 +276,7 @@ func TestRulesRefuse(t *testing.T) {
 	}
 	for _, newcomer := range []string{"newcomer", "control/newcomer"} {
 		if _, known := allowed(newcomer, "packet"); known {
-			t.Errorf("package %s, without a rule, has one", newcomer)
+			t.Errorf("package %s has an import rule, want none", newcomer)
 		}
 	}
 	for dir, tool := range map[string]bool{
@@ -284,8 +289,8 @@ func TestRulesRefuse(t *testing.T) {
 	}
 }
 
-// A row that matches nothing is stale: it would let a later package or file of
-// that name pass, or a rule that nobody breaks stay.
+// Every rule of this package applies to an existing package, file or import. A stale
+// rule could hide a later mistake.
 func TestRowsMatch(t *testing.T) {
 	for _, row := range staleRows(files(t)) {
 		t.Error(row)
@@ -311,7 +316,7 @@ func staleRows(all []file) (stale []string) {
 			}
 			for _, target := range targets {
 				if target != "" && !imports(dir, target) {
-					stale = append(stale, dir+" does not import "+target+", which it may")
+					stale = append(stale, dir+" does not import "+target+", which its rule allows")
 				}
 			}
 		}
@@ -339,7 +344,7 @@ func staleRows(all []file) (stale []string) {
 	return stale
 }
 
-// staleRows finds what it should: with no files, every row is stale.
+// staleRows finds stale rules: for a module without files, it returns every rule.
 func TestStaleRowsAreFound(t *testing.T) {
 	rows := len(mayImport) + len(mayImportTree) + len(tooling) + len(measuring) + len(quiet) + len(mayUseUnsafe) + len(toolingOnly)
 	for _, rules := range []map[string][]string{mayImport, mayImportTree} {

@@ -13,14 +13,16 @@ import (
 	"testing"
 )
 
-// widestComment is the longest line of a comment in columns. A tab counts as one.
+// widestComment is the longest allowed line of a comment in columns. A tab counts as
+// one column.
 const widestComment = 110
 
-// directive matches comments that tools read: go:build, lint:ignore and the like.
+// directive matches comments that are instructions to tools, such as go:build and
+// lint:ignore.
 var directive = regexp.MustCompile(`^//([a-z]+:[a-z]|line |export )`)
 
-// misformatted tells what is wrong with a line of a comment, "" for nothing. gofmt
-// holds the rest of the format.
+// misformatted returns the format error of a comment line, or "" if there is none. It
+// covers only errors that gofmt leaves.
 func misformatted(line string) string {
 	switch {
 	case len(line) > 2 && line[2] != ' ' && line[2] != '\t' && !directive.MatchString(line):
@@ -33,7 +35,7 @@ func misformatted(line string) string {
 	return ""
 }
 
-// license is the first line of every Go file.
+// license is the line with which every Go file must begin.
 const license = "// SPDX-License-Identifier: Apache-2.0"
 
 func TestCommentsAreFormatted(t *testing.T) {

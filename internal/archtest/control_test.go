@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// controlMayImport is mayImport for control and the packages under it. A package
-// takes its locks before those of the packages that it imports: the rows are the lock
-// order of control.
+// controlMayImport has, for control and each package below it, the packages of this
+// module that it may import. A package takes its own locks before the locks of the
+// packages that it imports, so these rules also give the lock order of control.
 var controlMayImport = map[string][]string{
 	"control": {
 		"control/access",
@@ -56,7 +56,8 @@ var controlMayImport = map[string][]string{
 	"control/usererr":            {},
 }
 
-// controlOrder has the packages of control from the callers to the called.
+// controlOrder has control and the packages below it. A package may call only
+// packages that come later in the list.
 var controlOrder = []string{
 	"control",
 	"control/access", "control/patience", // requests
@@ -70,7 +71,8 @@ var controlOrder = []string{
 	"control/loop", "control/usererr",
 }
 
-// A package of control imports only packages of control that stand below it.
+// A package of control imports only packages of control that come later in
+// controlOrder.
 func TestControlImportsPointDown(t *testing.T) {
 	for dir, list := range controlMayImport {
 		from := slices.Index(controlOrder, dir)
@@ -90,8 +92,7 @@ func TestControlImportsPointDown(t *testing.T) {
 	}
 }
 
-// A row of controlMayImport names packages that import each other in one direction,
-// and none that nobody needs.
+// Every import that controlMayImport allows exists.
 func TestControlHasNoStaleRow(t *testing.T) {
 	used := map[string]map[string]bool{}
 	for _, f := range files(t) {

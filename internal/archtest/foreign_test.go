@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// The eventfds of vhost are a front end's as well: only shm.Foreign may signal them, and
-// nobody reads them. fault.go wakes workers by their own events.
+// A front end can make the eventfds of its rings blocking at any time. So package
+// vhost may signal them only through shm.Foreign, and may not read them. The file
+// fault.go is an exception, because it uses eventfds that no front end has.
 func TestEventsOfFrontEndsAreForeign(t *testing.T) {
 	own := regexp.MustCompile(`shm\.(SignalOwn|DrainOwn)\b|unix\.(Write|Read)\(`)
 	for _, f := range files(t) {

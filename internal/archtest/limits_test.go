@@ -16,14 +16,16 @@ import (
 	"time"
 )
 
-// evaluator computes constants of one package by its source.
+// evaluator computes the values of a package's constants from their expressions in
+// the source.
 type evaluator map[string]ast.Expr
 
 var durations = map[string]time.Duration{
 	"Microsecond": time.Microsecond, "Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute,
 }
 
-// load collects the constants of the package in dir that have a value of their own.
+// load returns the expressions of the constants of the package in dir. It leaves out
+// constants that repeat the expression of the previous line.
 func load(dir string) (evaluator, error) {
 	e := evaluator{}
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -93,7 +95,8 @@ var units = map[string]int64{
 	"µs": int64(time.Microsecond), "ms": int64(time.Millisecond), "s": int64(time.Second), "min": int64(time.Minute),
 }
 
-// documented returns the number that a limit's text stands for; times are in ns.
+// documented returns the value of a limit in docs/limits.md, such as "64 KiB". Times
+// are in nanoseconds.
 func documented(text string) (int64, error) {
 	m := limitText.FindStringSubmatch(text)
 	if m == nil {
@@ -106,7 +109,7 @@ func documented(text string) (int64, error) {
 	return n * units[m[2]], nil
 }
 
-// Each limit in docs/limits.md is the value of the constant that it names.
+// Each limit in docs/limits.md has the value of the constant that the same row names.
 func TestLimitsAreDocumented(t *testing.T) {
 	const root = "../.."
 	doc, err := os.ReadFile(filepath.Join(root, "docs/limits.md"))

@@ -22,9 +22,9 @@ var (
 	linkTarget   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// relativeLinks returns the targets of a Markdown document's links and images
-// that lead into the repository. Code blocks, code spans and addresses with a
-// scheme have none.
+// relativeLinks returns the targets of a Markdown document's links and images to
+// files of the repository. Code blocks, code spans and addresses with a scheme do not
+// count.
 func relativeLinks(doc string) []string {
 	doc = codeSpan.ReplaceAllString(fencedBlock.ReplaceAllString(doc, ""), "")
 	var targets []string
@@ -36,9 +36,9 @@ func relativeLinks(doc string) []string {
 	return targets
 }
 
-// anchors returns the fragments that GitHub gives to the headings of a document:
-// lower case, punctuation removed, blanks replaced by hyphens, repetitions
-// numbered.
+// anchors returns the fragments that GitHub generates for the headings of a document:
+// in lower case, without punctuation, with hyphens for blanks, and with a number
+// after a repeated heading.
 func anchors(doc string) []string {
 	var all []string
 	seen := map[string]int{}
@@ -63,8 +63,8 @@ func anchors(doc string) []string {
 	return all
 }
 
-// linkError returns what is wrong with a relative link in the document at path,
-// or "" if its file and its heading exist.
+// linkError describes the error of a relative link in the document at path. It
+// returns "" if the link's file and heading exist.
 func linkError(path, target string) string {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -90,8 +90,8 @@ func linkError(path, target string) string {
 	return ""
 }
 
-// markdownFiles calls visit with the path from this package and the text of each
-// Markdown file of the repository.
+// markdownFiles calls visit for each Markdown file of the repository, with the file's
+// path relative to this package and its text.
 func markdownFiles(t *testing.T, visit func(path, name, text string)) {
 	t.Helper()
 	const root = "../.."
@@ -117,8 +117,8 @@ func markdownFiles(t *testing.T, visit func(path, name, text string)) {
 	}
 }
 
-// Every relative link in a Markdown file leads to an existing file, and its
-// fragment to a heading of that file. A link has a text.
+// Every relative link in a Markdown file leads to an existing file, and its fragment
+// to a heading in that file. No link has an empty text.
 func TestLinksLeadSomewhere(t *testing.T) {
 	links := 0
 	markdownFiles(t, func(path, name, text string) {
@@ -137,7 +137,8 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// A code span in a row of a table ends in its row. Otherwise the table is broken.
+// A code span in a table row ends in the same row. Otherwise the table is displayed
+// wrongly.
 func TestTablesAreWhole(t *testing.T) {
 	rows := 0
 	markdownFiles(t, func(_, doc, text string) {
@@ -156,7 +157,7 @@ func TestTablesAreWhole(t *testing.T) {
 	}
 }
 
-// Every Go file that a Markdown file names in backquotes exists.
+// Every Go file whose path a Markdown file has in backquotes exists.
 func TestMarkdownNamesExistingFiles(t *testing.T) {
 	named := 0
 	markdownFiles(t, func(_, doc, text string) {
@@ -173,7 +174,7 @@ func TestMarkdownNamesExistingFiles(t *testing.T) {
 	}
 }
 
-// Every decision is in the list of docs/decisions/README.md, under its own title.
+// docs/decisions/README.md lists every decision with the title of its file.
 func TestDecisionsAreListed(t *testing.T) {
 	const dir = "../../docs/decisions"
 	list, err := os.ReadFile(filepath.Join(dir, "README.md"))
@@ -216,7 +217,7 @@ func TestRelativeLinks(t *testing.T) {
 	}
 }
 
-// A link to a file or a heading that does not exist is reported.
+// linkError reports links to files and headings that do not exist.
 func TestLinkErrors(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.md")

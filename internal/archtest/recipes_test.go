@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// The recipes of CONTRIBUTING.md name files and identifiers that exist. A reader of a
-// recipe looks nowhere else.
+// The recipes in CONTRIBUTING.md name only files and identifiers that exist.
 func TestRecipesNameWhatIsThere(t *testing.T) {
 	const root = "../.."
 	text, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
@@ -47,7 +46,8 @@ func TestRecipesNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// identifiers returns all identifiers of the module's Go files, comments excluded.
+// identifiers returns all identifiers in the code of the module's Go files, without
+// their comments.
 func identifiers(t *testing.T, root string) map[string]bool {
 	t.Helper()
 	words := map[string]bool{}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clock reads the clock that all statistics use.
+// Package clock reads CLOCK_MONOTONIC, which all statistics of Weft use.
 package clock
 
 import (
@@ -9,8 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monotonic returns CLOCK_MONOTONIC in ns, the clock that the engine's workers read.
-// The runtime reads this clock without a system call but exposes only differences.
+// Monotonic returns CLOCK_MONOTONIC in nanoseconds. The engine's workers read the
+// same clock. Go reads CLOCK_MONOTONIC without a system call, but exposes only
+// differences of it. One reading at the start turns the differences into absolute
+// times.
 func Monotonic() uint64 { return startNS + uint64(time.Since(start)) }
 
 var start, startNS = time.Now(), read()

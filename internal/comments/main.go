@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command comments prints a random sample of the module's comments. A reader who
-// has not seen the packages judges each of them by its text and its file's name.
+// Command comments prints a random sample of the module's comments, each with its
+// file and line but without its code. A reader who has not seen the packages then
+// judges whether each comment is clear.
 //
 //	comments SEED [N]
 package main
@@ -20,8 +21,8 @@ import (
 	"strings"
 )
 
-// shortest is the length in bytes of the shortest comment worth judging: shorter
-// ones are labels.
+// shortest is the length in bytes of the shortest comment in a sample. Shorter
+// comments are only labels.
 const shortest = 40
 
 type comment struct {
@@ -67,7 +68,8 @@ func run(seed uint64, n int) error {
 	return nil
 }
 
-// draw chooses n comments. The same seed and the same comments give the same sample.
+// draw returns n random comments. The same seed and the same comments give the same
+// sample.
 func draw(all []comment, seed uint64, n int) []comment {
 	sample := slices.Clone(all)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -75,7 +77,8 @@ func draw(all []comment, seed uint64, n int) []comment {
 	return sample[:min(n, len(sample))]
 }
 
-// collect returns the comments of all Go files below root, in order of place.
+// collect returns the comments of all Go files below root, in the order of their
+// places.
 func collect(root string) (all []comment, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

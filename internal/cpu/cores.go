@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cpu pins threads to cores, sets their scheduling, and helps spinning
-// threads wait.
+// Package cpu pins threads to cores, sets the scheduling of threads, and helps
+// threads that poll to wait.
 package cpu
 
 import (
@@ -14,11 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxCores is the limit of core numbers: a unix.CPUSet holds cores 0 to 1023.
+// MaxCores is the number of cores that a unix.CPUSet can hold. Core numbers are below
+// MaxCores.
 const MaxCores = 1024
 
-// ParseList parses a list of cores in the kernel's notation: "0,2-3". It keeps the
-// order of the list. A duplicate core is an error. An empty list gives nil.
+// ParseList parses a list of cores in the kernel's notation, such as "0,2-3". The
+// result has the order of the list. A duplicate core is an error. An empty list gives
+// nil.
 func ParseList(list string) ([]int, error) {
 	if strings.TrimSpace(list) == "" {
 		return nil, nil
@@ -57,7 +59,7 @@ func parseCore(s string) (int, error) {
 	return int(n), nil
 }
 
-// Allowed returns the cores that this process may run on, in ascending order.
+// Allowed returns the cores on which this process may run, in ascending order.
 func Allowed() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -72,8 +74,8 @@ func Allowed() ([]int, error) {
 	return cores, nil
 }
 
-// Pin restricts the calling thread to one core. The goroutine must be locked to
-// its thread.
+// Pin restricts the calling thread to one core. The calling goroutine must be locked
+// to its thread.
 func Pin(core int) error {
 	var set unix.CPUSet
 	set.Set(core)
@@ -83,9 +85,9 @@ func Pin(core int) error {
 	return nil
 }
 
-// Confine restricts all threads of this process, and threads that they start later,
-// to the allowed cores that are not in taken. If no core is left, it changes nothing.
-// Call it before the workers' threads are pinned.
+// Confine restricts all threads of this process, and the threads that they start
+// later, to the allowed cores that are not in taken. If no core is left, Confine
+// changes nothing. It must be called before the workers' threads are pinned.
 func Confine(taken []int) error {
 	allowed, err := Allowed()
 	if err != nil {

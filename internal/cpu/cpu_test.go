@@ -68,7 +68,7 @@ func TestPin(t *testing.T) {
 			t.Error(err)
 		}
 		got := affinity(t, 0)
-		release(t, 0, allowed) // the thread may end a little later than its goroutine
+		release(t, 0, allowed) // restores the cores of the thread, which may outlive its goroutine for a moment
 		done <- got
 	}()
 	if got := <-done; !slices.Equal(got, allowed[:1]) {
@@ -79,8 +79,8 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// Confine moves all threads off the workers' cores. It moves none if the workers have
-// all cores.
+// Confine moves all threads to cores that are not taken. If all cores are taken, it
+// moves no thread.
 func TestConfine(t *testing.T) {
 	allowed, err := Allowed()
 	if err != nil {

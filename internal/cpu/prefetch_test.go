@@ -4,7 +4,8 @@ package cpu
 
 import "testing"
 
-// Prefetch does not fault, change memory or allocate, whatever the numbers are.
+// Prefetch does not fault, change memory or allocate, even if numbers are out of
+// range.
 func TestPrefetch(t *testing.T) {
 	records := [4][3]uint64{{1}, {2}, {3}, {4}}
 	was := records

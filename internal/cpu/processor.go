@@ -7,24 +7,26 @@ import (
 	"unsafe"
 )
 
-// Processor is the Go runtime's processor (P) of a goroutine that is locked to its
-// thread and wants to keep the P.
+// Processor lets a goroutine that is locked to its thread keep its P, the processor
+// of the Go runtime.
 //
-// The runtime's monitor asks a goroutine to yield once it has run for 10 ms. The
-// monitor measures this by a number, the P's count of scheduling decisions, which has
-// not changed (runtime/proc.go, retake). A locked goroutine yields by passing its P
-// to another thread, which passes the P back as soon as it runs. On a busy machine
-// this takes long. Keep changes the number, so the monitor does not ask. Panics,
-// faults and stopping the world work as usual, because Keep holds no lock of the
-// runtime.
+// The runtime's monitor asks a goroutine to yield when it has run for 10 ms. It
+// recognizes such a goroutine by the P's count of scheduling decisions, which has not
+// changed (runtime/proc.go, retake). A goroutine that is locked to its thread yields
+// by passing its P to another thread, which soon passes the P back. On a busy machine
+// this takes long. Keep increments the count, so that the monitor does not ask.
+// Panics, faults and stopping the world work as usual, because Keep holds no lock of
+// the runtime.
 //
-// The number has no public name. OwnProcessor finds it by the fields around it. If
-// they are not as expected, Keep does nothing and the goroutine stays preemptible.
+// The runtime does not export the count. OwnProcessor finds it by the values of the
+// fields around it. If these fields are not as expected, Keep does nothing, and the
+// goroutine yields when the monitor asks.
 type Processor struct {
-	processor *uintptr // address of the thread's pointer to its P; nil if not found
+	processor *uintptr // address of the thread's pointer to its P; nil if OwnProcessor did not find it
 }
 
-// Offsets into runtime.g, .m and .p in bytes. TestProcessor fails if they are wrong.
+// Offsets in bytes into the runtime's structs g, m and p. If an offset is wrong,
+// TestProcessor fails.
 const (
 	threadOfG        = 48
 	searchFrom       = 128 // in m: behind gsignal and sigmask
@@ -36,8 +38,8 @@ const (
 	threadOfP        = 48
 )
 
-// OwnProcessor returns the processor of the calling goroutine, which must be locked
-// to its thread.
+// OwnProcessor returns the Processor of the calling goroutine. The goroutine must be
+// locked to its thread.
 func OwnProcessor() (s Processor) {
 	g := self()
 	if g == 0 {
@@ -55,27 +57,28 @@ func OwnProcessor() (s Processor) {
 	return s
 }
 
-// isProcessor reports whether p points to the P of the thread: a P in use that names
-// the thread.
+// isProcessor reports whether p points to the P of the thread. Such a P is running
+// and refers to the thread.
 func isProcessor(p, thread uintptr) (is bool) {
-	defer func() { _ = recover() }() // reading through a word that is no pointer faults
+	defer func() { _ = recover() }() // recovers from the fault of reading through a word that is not a pointer
 	return p >= 1<<16 && p%8 == 0 && word(p+threadOfP) == thread && *(*uint32)(pointer(p + statusOfP)) == statusRunning
 }
 
-// Keep keeps the monitor from asking for the P. Call it at least every few
-// milliseconds. The number has one owner at a time, whichever thread has the P; the
-// race detector does not know this.
+// Keep keeps the runtime's monitor from taking the P away. The goroutine must call it
+// at least every few milliseconds. Only the thread that has the P writes the count,
+// so there is no data race, but the race detector does not know this.
 //
 //go:norace
 func (s *Processor) Keep() {
 	if s.processor != nil {
 		if p := *s.processor; p != 0 {
-			*(*uint32)(pointer(p + schedTickOfP))++ // only the thread that has the P writes this word
+			*(*uint32)(pointer(p + schedTickOfP))++ // no race: only the thread that has the P writes this count
 		}
 	}
 }
 
 func word(at uintptr) uintptr { return *(*uintptr)(pointer(at)) }
 
-// pointer converts an address of memory that the runtime never frees to a pointer.
+// pointer converts an address to a pointer. The address must be in memory that the Go
+// runtime never frees.
 func pointer(at uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&at)) }

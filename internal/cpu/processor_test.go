@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The runtime's monitor reads the number that Keep writes, and a panic after Keep can
+// Keep changes the count that the runtime's monitor reads. A panic after Keep can
 // still be recovered.
 func TestProcessor(t *testing.T) {
 	if self() == 0 {
@@ -55,7 +55,7 @@ func keeping() (why string) {
 	return ""
 }
 
-// isProcessor refuses words that are no processor.
+// isProcessor returns false for words that do not point to the thread's P.
 func TestNoProcessor(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	thread := uintptr(1 << 40)

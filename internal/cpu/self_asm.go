@@ -4,5 +4,5 @@
 
 package cpu
 
-// self returns the address of the runtime's g of the calling goroutine.
+// self returns the address of the calling goroutine's struct g in the Go runtime.
 func self() uintptr

@@ -8,19 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sliceNS is the shortest time slice that the kernel accepts (sched_setattr,
-// __setparam_fair).
+// sliceNS is the shortest time slice in nanoseconds that the kernel accepts
+// (sched_setattr, __setparam_fair).
 const sliceNS = 100_000
 
 // ShortSlice gives the calling thread a short time slice. Linux 6.12 and later
-// (EEVDF) then runs the thread as soon as it wakes up, without waiting for the end of
-// another thread's slice of some milliseconds. If the thread spins, other threads run
-// after a tenth of a millisecond. Its share of the core stays the same. Older kernels
-// ignore the slice. ShortSlice also ends Urgent for this thread.
+// (EEVDF) then runs the thread as soon as it wakes up, and does not wait for the end
+// of another thread's slice of some milliseconds. If the calling thread polls, other
+// threads get the core after a tenth of a millisecond. The thread's share of the core
+// stays the same. Older kernels ignore the slice. ShortSlice also undoes Urgent for
+// this thread.
 func ShortSlice() error { return shortSlice(0) }
 
-// ShortSlices calls ShortSlice for all threads of this process. Threads that they
-// start inherit the slice.
+// ShortSlices does what ShortSlice does, for all threads of this process and the
+// threads that they start later.
 func ShortSlices() error { return eachThread(shortSlice) }
 
 func shortSlice(tid int) error {
@@ -38,6 +39,6 @@ func shortSlice(tid int) error {
 	return nil
 }
 
-// Yield lets another thread that waits for this core run. It returns at once if no
-// thread waits.
+// Yield gives the core to another thread that waits for it. If no thread waits, Yield
+// returns at once.
 func Yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

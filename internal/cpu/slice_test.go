@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Linux 6.12 and later keep the slice. All kernels keep the policy and niceness.
+// Linux 6.12 and later store the short time slice. On all kernels, ShortSlice keeps
+// the scheduling policy and the niceness.
 func TestShortSlice(t *testing.T) {
 	runtime.LockOSThread() // the thread ends with the test
 	before, err := unix.SchedGetAttr(0, 0)
@@ -26,7 +27,7 @@ func TestShortSlice(t *testing.T) {
 	if after.Policy != before.Policy || after.Nice != before.Nice {
 		t.Errorf("%+v became %+v", before, after)
 	}
-	if before.Runtime != 0 && after.Runtime != sliceNS { // the value is 0 on a kernel without slices
+	if before.Runtime != 0 && after.Runtime != sliceNS { // kernels without time slices return 0
 		t.Errorf("turns of %d ns", after.Runtime)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Urgent makes all threads urgent, including those started meanwhile. ShortSlices
-// makes them ordinary again with the niceness that each had.
+// Urgent makes all threads urgent, including threads that start at the same time.
+// ShortSlices makes them ordinary again, each with its old niceness.
 func TestUrgent(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: real-time priorities")
@@ -23,7 +23,7 @@ func TestUrgent(t *testing.T) {
 		started <- unix.Gettid()
 		<-end
 	}
-	own, err := unix.SchedGetAttr(0, 0) // policy and niceness that the tests run with
+	own, err := unix.SchedGetAttr(0, 0) // policy and niceness of the tests' threads
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iovec wraps readv and writev with vectors in mapped memory, for queues that
-// make one system call a frame.
+// Package iovec wraps readv and writev with vectors in mapped memory. The packages
+// for tap and packet-socket ports use it, which make one system call for each frame.
 package iovec
 
 import (
@@ -13,27 +13,27 @@ import (
 	"weft/internal/shm"
 )
 
-// Vector is the kernel's struct iovec (include/uapi/linux/uio.h). The base is a
-// number, because vectors are outside of the Go heap and mostly point to foreign
-// memory.
+// Vector is the kernel's struct iovec (include/uapi/linux/uio.h). Base is an address
+// and not a pointer, because vectors are in memory outside of the Go heap and mostly
+// refer to guest memory.
 type Vector struct {
 	Base uintptr
 	Len  uintptr
 }
 
-// Size is the size of a Vector in bytes, as in the kernel of 64-bit machines.
+// Size is the size of a Vector in bytes on a 64-bit kernel.
 const Size = 16
 
 var _ [Size]byte = [unsafe.Sizeof(Vector{})]byte{}
 
-// BatchBytes is the number of bytes after which a batch reads no further frame. It
-// keeps the bytes in the cache until they are sent.
+// BatchBytes is the number of bytes after which a batch receives no more frames. The
+// limit keeps a batch's bytes in the CPU cache until they are sent.
 const BatchBytes = 128 << 10
 
-// Max is the largest number of vectors of one call (UIO_MAXIOV).
+// Max is the kernel's limit of vectors in one system call (UIO_MAXIOV).
 const Max = 1024
 
-// Map maps n bytes of zeroed memory outside of the Go heap.
+// Map returns n bytes of zeroed memory outside of the Go heap.
 func Map(n int) ([]byte, error) {
 	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -42,22 +42,23 @@ func Map(n int) ([]byte, error) {
 	return mem, nil
 }
 
-// View returns n vectors at the start of mem.
+// View returns the first n vectors in mem, without a copy.
 func View(mem []byte, n int) []Vector { return shm.View[Vector](mem, 0, n) }
 
-// Address returns the address of the first byte of mem, which must not be empty. A
-// number keeps nothing alive, so mem must be mapped memory or a part of a batch that
-// the caller holds. Go's heap does not move, and a batch passed through an interface
-// is not on a stack.
+// Address returns the address of the first byte of mem, which must not be empty. The
+// address does not keep mem alive. So mem must be mapped memory, or part of a batch
+// to which the caller has a pointer. The Go heap does not move objects, and a batch
+// that is passed through an interface is not on a stack.
 func Address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 
-// Readv reads from fd into n vectors at the address vectors. It bypasses Go's
-// scheduler, because the descriptor does not block.
+// Readv reads from the file descriptor fd into n vectors, which begin at the address
+// vectors. The call bypasses Go's scheduler, because fd is non-blocking.
 func Readv(fd int, vectors uintptr, n int) (int, unix.Errno) {
 	return call(unix.SYS_READV, fd, vectors, n)
 }
 
-// Writev writes n vectors at the address vectors to fd, as Readv reads.
+// Writev writes n vectors, which begin at the address vectors, to the file descriptor
+// fd. The call bypasses Go's scheduler, because fd is non-blocking.
 func Writev(fd int, vectors uintptr, n int) (int, unix.Errno) {
 	return call(unix.SYS_WRITEV, fd, vectors, n)
 }

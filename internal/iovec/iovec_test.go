@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writev from several pieces of memory and Readv into several others keep the bytes.
+// Writev from several pieces of memory, followed by Readv into several others, keeps
+// all bytes.
 func TestReadvWritev(t *testing.T) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {

@@ -4,16 +4,18 @@ package iovec
 
 import "golang.org/x/sys/unix"
 
-// Queue is the common part of queues that make one readv or writev a frame: a
-// descriptor, and mapped memory that begins with the vectors. The worker owns it.
+// Queue is the common part of queues that make one readv or writev for each frame: a
+// file descriptor, and mapped memory that begins with the vectors. The worker owns
+// it.
 type Queue struct {
 	FD      int    // the device owns and closes it
-	Mem     []byte // outside of the Go heap; nil after Close
+	Mem     []byte // memory outside of the Go heap; nil after Close
 	Vectors []Vector
 	at      uintptr // address of Vectors
 }
 
-// OpenQueue maps n bytes of memory that begin with the given number of vectors.
+// OpenQueue returns a queue with n bytes of mapped memory, which begins with the
+// given number of vectors.
 func OpenQueue(fd, vectors, n int) (Queue, error) {
 	mem, err := Map(n)
 	if err != nil {
@@ -22,16 +24,17 @@ func OpenQueue(fd, vectors, n int) (Queue, error) {
 	return Queue{FD: fd, Mem: mem, Vectors: View(mem, vectors), at: Address(mem)}, nil
 }
 
-// Read reads from the descriptor into the first n vectors.
+// Read reads a frame from the queue's file descriptor into the first n vectors.
 func (q *Queue) Read(n int) (int, unix.Errno) { return Readv(q.FD, q.at, n) }
 
-// WriteTo writes the first n vectors to fd, which need not be the queue's own.
+// WriteTo writes the first n vectors to the file descriptor fd, which may belong to
+// another queue.
 func (q *Queue) WriteTo(fd, n int) unix.Errno {
 	_, errno := Writev(fd, q.at, n)
 	return errno
 }
 
-// Close unmaps the memory. A second call does nothing.
+// Close unmaps the memory. Calling Close again does nothing.
 func (q *Queue) Close() {
 	if q.Mem != nil {
 		_ = unix.Munmap(q.Mem)
@@ -39,29 +42,29 @@ func (q *Queue) Close() {
 	}
 }
 
-// RxQueue has the methods of a port.Rx whose descriptor is readable while a frame
-// waits, so that it needs no request for a wake-up.
+// RxQueue implements a part of port.Rx for a file descriptor that is readable while a
+// frame waits. Such a queue needs no request for a wake-up.
 type RxQueue struct {
 	Queue
-	Broken string // reason why the queue fails for good, or ""
+	Broken string // reason why Recv fails for good, or ""
 }
 
-// Disarm does nothing: Arm made no request.
+// Disarm does nothing, because Arm makes no request that it could cancel.
 func (q *RxQueue) Disarm() {}
 
 // WaitFD returns the queue's descriptor.
 func (q *RxQueue) WaitFD() int { return q.FD }
 
-// Woken does nothing, because reading frames drains the descriptor.
+// Woken does nothing, because a file descriptor without frames is no longer readable.
 func (q *RxQueue) Woken() {}
 
-// Polled returns true: a Recv that finds nothing costs a system call.
+// Polled returns true, because a Recv that finds no frame costs a system call.
 func (q *RxQueue) Polled() bool { return true }
 
-// Fault returns the reason why Recv fails, or "".
+// Fault returns the reason why Recv fails for good, or "".
 func (q *RxQueue) Fault() string { return q.Broken }
 
-// Close unmaps the memory and makes every later Recv fail.
+// Close unmaps the queue's memory. Every later Recv fails.
 func (q *RxQueue) Close() {
 	if q.Mem != nil {
 		q.Broken = "closed"
@@ -69,17 +72,19 @@ func (q *RxQueue) Close() {
 	q.Queue.Close()
 }
 
-// TxQueue has the methods of a port.Tx whose Send writes each frame at once.
+// TxQueue implements a part of port.Tx for a queue whose Send writes each frame at
+// once.
 type TxQueue struct {
 	Queue
-	Longest int // length of the longest frame in bytes, Ethernet header included
+	Longest int // length of the longest frame in bytes, including the Ethernet header
 }
 
-// Flush does nothing: Send has already written the frames.
+// Flush does nothing, because Send has already written the frames.
 func (q *TxQueue) Flush() {}
 
-// Postpone returns false: there is nothing left to flush.
+// Postpone returns false, because there is nothing to flush.
 func (q *TxQueue) Postpone() bool { return false }
 
-// MTU returns the length of the longest frame in bytes, Ethernet header included.
+// MTU returns the length of the longest frame in bytes, including the Ethernet
+// header.
 func (q *TxQueue) MTU() int { return q.Longest }

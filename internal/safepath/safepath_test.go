@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-const someone = 12345 // a user who is neither root nor the tester
+const someone = 12345 // user id that belongs to neither root nor the user of the test
 
 func as(t *testing.T) string {
 	t.Helper()
@@ -27,7 +27,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A link is followed where only root or this user can have made it.
+// safepath follows a symbolic link only if no user but root and the test's user can
+// have created it.
 func TestLinks(t *testing.T) {
 	top := as(t)
 	real := filepath.Join(top, "real")
@@ -80,7 +81,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// The last name of a file is not followed where others may have made it.
+// OpenFile does not follow a symbolic link to a file if another user may have created
+// the link.
 func TestFileThroughLink(t *testing.T) {
 	top := as(t)
 	target := filepath.Join(top, "target")
@@ -109,7 +111,8 @@ func TestFileThroughLink(t *testing.T) {
 	}
 }
 
-// What is made above a directory is for others, too; the directory itself is private.
+// Private creates the directory with mode 0700 and its missing parents with mode
+// 0755.
 func TestPrivate(t *testing.T) {
 	top := as(t)
 	path := filepath.Join(top, "a", "b", "state")

@@ -7,8 +7,10 @@ import (
 	"testing"
 )
 
-// One port gets half of what is not kept for others, two a third each.
-func TestPortsTakeWhatTheyLeaveFree(t *testing.T) {
+// Ports that request units until they are refused get equal numbers: of 1,000 units,
+// a single port gets half, two ports get a third each, and four ports get a fifth
+// each.
+func TestPortsGetEqualParts(t *testing.T) {
 	for ports, want := range map[uint32]int{1: 500, 2: 333, 4: 200} {
 		p := New(1000)
 		for range 1000 {
@@ -20,15 +22,15 @@ func TestPortsTakeWhatTheyLeaveFree(t *testing.T) {
 		}
 		for port := range ports {
 			if n := p.Own(port); n < want-1 || n > want+1 {
-				t.Errorf("of %d ports one has %d of 1000", ports, n)
+				t.Errorf("%d ports: port %d has %d of 1000 units, want about %d", ports, port, n, want)
 			}
 		}
 	}
 }
 
-// Ports that take all they may, one after another, leave each further one what is kept
-// for it; and all of that is there.
-func TestWhatIsKeptStays(t *testing.T) {
+// Even if each port takes as many units as it may, one port after another, every
+// later port gets its reserved units.
+func TestReservedUnitsStayFree(t *testing.T) {
 	const limit = 1 << 16
 	p := New(limit)
 	for port := range uint32(Holders) {
@@ -36,24 +38,25 @@ func TestWhatIsKeptStays(t *testing.T) {
 			p.Add(port, 1)
 		}
 		if n := p.Own(port); n < limit/keptPart/Holders {
-			t.Fatalf("port %d has %d", port, n)
+			t.Fatalf("port %d gets %d units, want at least %d", port, n, limit/keptPart/Holders)
 		}
 		p.Refuse(port)
 	}
 	if p.Count() > limit {
-		t.Errorf("%d of %d", p.Count(), limit)
+		t.Errorf("%d units are in use, more than the limit of %d", p.Count(), limit)
 	}
 	if n := p.Each(func(port uint32, u Use) {
 		if u.Limit != u.Used || u.Guarantee != 8 || u.Refused != 1 {
-			t.Fatalf("port %d: %+v", port, u)
+			t.Fatalf("port %d: %+v, want all units used, 8 guaranteed and 1 refusal", port, u)
 		}
 	}); n != Holders {
-		t.Errorf("%d refused", n)
+		t.Errorf("%d refusals, want %d", n, Holders)
 	}
 }
 
-// Counts against a slow sum, and never more than there are.
-func TestSharesTwin(t *testing.T) {
+// After random requests, the counters equal those of a slow reference, and the units
+// in use never exceed the limit.
+func TestPortsEqualSlowReference(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	for range 50 {
 		p := New(rng.Intn(1 << 16))
@@ -74,11 +77,11 @@ func TestSharesTwin(t *testing.T) {
 				secured += min(n, p.floor)
 			}
 			if p.Count() != count || p.secured != secured || count > p.limit || p.Own(port) != slow[port] {
-				t.Fatalf("%d counted, %d of what is kept; expected %d, %d of %d", p.Count(), p.secured, count, secured, p.limit)
+				t.Fatalf("%d units in use, %d of them reserved; want %d and %d, within the limit of %d", p.Count(), p.secured, count, secured, p.limit)
 			}
 			for port := range uint32(20) {
 				if has := slow[port]; has < p.floor && !p.MayHave(port, p.floor-has) {
-					t.Fatalf("port %d with %d does not get what is kept for it", port, has)
+					t.Fatalf("port %d with %d units does not get its %d reserved units", port, has, p.floor)
 				}
 			}
 		}
@@ -86,7 +89,7 @@ func TestSharesTwin(t *testing.T) {
 			p.Add(port, -n)
 		}
 		if p.Count()+p.secured+len(p.own) != 0 {
-			t.Fatalf("left: %+v", p)
+			t.Fatalf("after all units are returned: %+v", p)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// request is struct iocb of linux/aio_abi.h, little endian.
+// request is struct iocb of linux/aio_abi.h on a little-endian machine.
 type request struct {
 	_      uint64 // data
 	_      uint32 // key
@@ -29,8 +29,8 @@ type request struct {
 	result uint32 // descriptor of the eventfd to signal
 }
 
-// completionRing is struct aio_ring of fs/aio.c, which the kernel maps at the
-// context's address. The kernel moves tail; user space moves head.
+// completionRing is struct aio_ring of fs/aio.c. The kernel maps it at the address of
+// the asynchronous I/O context. The kernel advances tail, user space advances head.
 type completionRing struct {
 	_          uint32 // id
 	_          uint32 // number of slots
@@ -50,22 +50,23 @@ const (
 	opPread         = 0 // IOCB_CMD_PREAD
 	flagResultEvent = 1 // IOCB_FLAG_RESFD
 	ringMagic       = 0xa10a10a1
-	// maxContexts is the largest number of contexts of a process. With more workers,
-	// some share a context: this is correct, but slower, because their cores compete
-	// for its cache lines.
+	// maxContexts is the largest number of asynchronous I/O contexts in a process. If
+	// there are more workers than contexts, some workers share a context. This is
+	// correct but slower, because their cores compete for the context's cache lines.
 	maxContexts = 16
-	// contextRequests is the number of requests of a context. It counts against the
-	// machine's fs.aio-max-nr, 65,536 by default. The kernel rounds the ring up to a
-	// page.
+	// contextRequests is the number of requests for which a context is created. The
+	// kernel rounds the completion ring up to a page. The requests count against the
+	// machine's limit fs.aio-max-nr, 65,536 by default.
 	contextRequests = 1
-	// submitTries is the number of times Signal tries to submit to a full completion
-	// ring, emptying it in between.
+	// submitTries is how often Signal tries to submit a request while the completion
+	// ring is full. It empties the ring after each attempt.
 	submitTries = 3
 )
 
-// completions is an asynchronous I/O context. Every request is complete when
-// io_submit returns. Several threads may use one context: each moves head to the tail
-// that it saw. A head that lags behind only delays the kernel's count of free slots.
+// completions is an asynchronous I/O context of the kernel. Every request is complete
+// when io_submit returns. Several threads may use one context. Each thread sets head
+// to the tail that it has read. If head lags behind, the kernel counts fewer free
+// slots than there are, which is harmless.
 type completions struct {
 	id   uintptr
 	ring *completionRing
@@ -85,9 +86,9 @@ func newCompletions() (*completions, error) {
 }
 
 // submit returns false if the kernel lacks memory or slots for the request. It
-// returns true for a request that the kernel refuses because the result descriptor is
-// no eventfd; such a request signals nothing. The call bypasses Go's scheduler,
-// because it returns at once.
+// returns true if the kernel refuses the request because the result descriptor is not
+// an eventfd; such a request signals nothing. The call bypasses Go's scheduler,
+// because it never blocks.
 func (c *completions) submit(list *[1]*request) bool {
 	for range submitTries {
 		n, _, errno := unix.RawSyscall(unix.SYS_IO_SUBMIT, c.id, 1, uintptr(unsafe.Pointer(list)))
@@ -102,17 +103,17 @@ func (c *completions) submit(list *[1]*request) bool {
 	return false
 }
 
-// contexts are the contexts of the process. Prepare makes them. They are never freed,
-// because io_destroy waits for a grace period of the kernel.
+// contexts has the asynchronous I/O contexts of the process, which Prepare creates.
+// They are never freed, because io_destroy waits for a grace period of the kernel.
 var contexts struct {
 	sync.Mutex
 	all  []*completions
-	null int // descriptor of /dev/null, from which requests read nothing
+	null int // descriptor of /dev/null, from which the requests read zero bytes
 }
 
-// Prepare makes the contexts that Foreign.Signal uses. A later call tries again to
-// make the missing ones. Without any context, Signal writes to the eventfd, and a
-// front end can block the writer.
+// Prepare creates the asynchronous I/O contexts that Foreign.Signal uses. A later
+// call tries again to create missing contexts. If there is no context, Signal writes
+// to the eventfd, and a front end can block this write.
 func Prepare() error {
 	contexts.Lock()
 	defer contexts.Unlock()
@@ -144,12 +145,12 @@ func prepare() error {
 	return nil
 }
 
-// contextOf returns a worker's context, or nil if there are none, and the descriptor
-// that its requests read.
+// contextOf returns the context of a worker, and the descriptor of /dev/null from
+// which the context's requests read. The context is nil if the process has none.
 func contextOf(worker int) (*completions, int) {
 	contexts.Lock()
 	defer contexts.Unlock()
-	_ = prepare() // Prepare reported the error at the start
+	_ = prepare() // Prepare has returned the error at the start
 	if len(contexts.all) == 0 {
 		return nil, 0
 	}

@@ -4,17 +4,18 @@ package shm
 
 import "golang.org/x/sys/unix"
 
-// Weft has two kinds of eventfds. An own event is shared by Weft's processes only. It
-// is always non-blocking; SignalOwn and DrainOwn write and read it. The eventfds of a
-// front end are Foreign, and only Foreign's methods may touch them.
+// Weft uses two kinds of eventfds. Own eventfds are shared only between Weft's
+// processes. They are always non-blocking, and SignalOwn and DrainOwn write and read
+// them. An eventfd of a vhost-user front end is a Foreign, and only Foreign's methods
+// may use it.
 
-// NewEvent makes an own event: an eventfd, non-blocking and closed on exec.
+// NewEvent creates an own eventfd, which is non-blocking and closed on exec.
 func NewEvent() (int, error) { return unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC) }
 
 var one = [8]byte{1}
 
-// SignalOwn makes an own event readable. It would block on an eventfd whose
-// O_NONBLOCK another process clears; see Foreign.
+// SignalOwn makes an own eventfd readable. On an eventfd of a front end, which can
+// clear O_NONBLOCK, SignalOwn could block (see Foreign).
 func SignalOwn(fd int) {
 	for {
 		if _, err := unix.Write(fd, one[:]); err != unix.EINTR {
@@ -23,7 +24,8 @@ func SignalOwn(fd int) {
 	}
 }
 
-// DrainOwn makes an own event unreadable. It has the same restriction as SignalOwn.
+// DrainOwn resets an own eventfd, so that it is not readable. On an eventfd of a
+// front end, DrainOwn could block.
 func DrainOwn(fd int) {
 	var buf [8]byte
 	for {

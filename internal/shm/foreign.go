@@ -12,56 +12,59 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Foreign is an eventfd that Weft signals and a process outside of Weft also holds: a
-// front end's call or err descriptor. A plain write to it can block. O_NONBLOCK
-// belongs to the file description, so the front end can clear it at any time, and the
-// front end can fill the counter.
+// Foreign is an eventfd that Weft signals and that a process outside of Weft also
+// has: the call or err descriptor of a front end. A plain write to it could block,
+// because the front end can fill the counter and clear O_NONBLOCK at any time.
+// O_NONBLOCK belongs to the open file description, which both processes share.
 //
-// Signal does not write. It submits a request that completes at once, with the
-// eventfd as its result event (IOCB_FLAG_RESFD). The kernel's eventfd_signal stops
-// counting at the counter's maximum, wakes all waiters, and never waits itself.
+// Signal therefore does not write to the eventfd. It submits an asynchronous request
+// that completes at once, with the eventfd as its result event (IOCB_FLAG_RESFD). The
+// kernel's eventfd_signal stops counting at the counter's maximum, wakes all waiters
+// and never blocks.
 //
-// Weft also waits for events of a front end (kicks). It watches them edge-triggered
-// and never reads them: a read blocks on an empty counter, and wakes everyone who
-// waits to write.
+// Weft also waits for kicks, the events of a front end. It watches the kick
+// descriptors edge-triggered and never reads them: a read blocks if the counter is
+// zero, and it wakes all threads that wait to write.
 //
-// The caller owns the descriptor. Methods of a nil Foreign do nothing. Several
-// goroutines may call Signal at once.
+// The caller owns the file descriptor. Methods of a nil Foreign do nothing. Several
+// goroutines may call Signal at the same time.
 type Foreign struct {
 	fd      int
-	via     *completions // nil if there is no context, see writeAnyway
+	via     *completions // nil if the process has no context; then writeAnyway signals
 	request request
 	list    [1]*request // argument of io_submit
-	slow    int         // number of signals in a row that took more than MaxSignalNS
+	slow    int         // number of consecutive signals that took more than MaxSignalNS
 }
 
-// A signal wakes every waiter of the eventfd with interrupts disabled. Each waiter
-// costs the signalling thread 30 to 100 ns. A front end can have millions of waiters:
-// one poll call can wait as often as RLIMIT_NOFILE allows.
+// Limits of the time that a signal may take. A signal wakes every waiter of the
+// eventfd with interrupts disabled, and each waiter costs the signalling thread 30 to
+// 100 ns. A front end can have millions of waiters, because a single poll call can
+// wait RLIMIT_NOFILE times for the same eventfd.
 const (
-	// MaxSignalNS is the largest acceptable CPU time of a signal in ns. With a few
-	// waiters a signal takes 1 µs.
+	// MaxSignalNS is the largest acceptable CPU time of a signal in nanoseconds. A
+	// signal with few waiters takes 1 µs.
 	MaxSignalNS = 250_000
-	// SlowSignals is the number of consecutive signals over MaxSignalNS at which Slow
-	// returns true. An interrupt can delay a single one.
+	// SlowSignals is the number of consecutive signals longer than MaxSignalNS after
+	// which Slow returns true. A single long signal may be due to an interrupt.
 	SlowSignals = 3
-	// suspected is the number of signals that Suspect makes the process measure.
+	// suspected is the number of signals that are measured after a call of Suspect.
 	suspected = 64
 )
 
-// suspicion is the number of signals of this process still to measure.
+// suspicion is the number of signals in this process that are still to be measured.
 var suspicion atomic.Int32
 
-// Suspect turns on the measurement of the process's next signals. A worker calls it
-// after a pass that took long. Without it no signal reads a clock.
+// Suspect turns on the measurement of the next signals in this process. A worker
+// calls it after an unusually long poll. Signals that are not measured do not read a
+// clock.
 func Suspect() { suspicion.Store(suspected) }
 
-// Slow reports whether the latest measured signals took so long that the event's
-// owner must be detached.
+// Slow reports whether the latest measured signals took so long that the front end
+// must be detached.
 func (e *Foreign) Slow() bool { return e != nil && e.slow >= SlowSignals }
 
-// NewForeign makes a Foreign of fd. If fd is not an eventfd, the error says which
-// kind of file it is.
+// NewForeign returns a Foreign for the file descriptor fd. If fd is not an eventfd,
+// the error names the kind of file.
 func NewForeign(fd int) (*Foreign, error) {
 	if err := CheckEvent(fd); err != nil {
 		return nil, err
@@ -72,20 +75,21 @@ func NewForeign(fd int) (*Foreign, error) {
 	return e, nil
 }
 
-// CheckEvent returns an error if fd is not an eventfd.
+// CheckEvent returns an error if the file descriptor fd is not an eventfd.
 func CheckEvent(fd int) error {
 	what, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		return fmt.Errorf("descriptor %d: %w", fd, err)
 	}
-	if what != "anon_inode:[eventfd]" { // the link of a real file begins with a slash
+	if what != "anon_inode:[eventfd]" { // the link of a regular file is a path and begins with a slash
 		return fmt.Errorf("the descriptor is %q, expected an eventfd", what)
 	}
 	return nil
 }
 
-// Place sets the worker that signals the event most, so that workers seldom share a
-// context. Nobody uses the event during Place.
+// Place chooses the asynchronous I/O context of the worker that signals the event
+// most, so that workers seldom share a context. No other goroutine may use the
+// Foreign during the call.
 func (e *Foreign) Place(worker int) {
 	if e == nil {
 		return
@@ -95,7 +99,7 @@ func (e *Foreign) Place(worker int) {
 	e.request = request{op: opPread, fd: uint32(null), flags: flagResultEvent, result: uint32(e.fd)}
 }
 
-// Signal makes the event readable and wakes its waiters.
+// Signal makes the eventfd readable and wakes its waiters. It never blocks.
 func (e *Foreign) Signal() {
 	if e == nil {
 		return
@@ -118,16 +122,17 @@ func (e *Foreign) signal() {
 	}
 }
 
-// measured signals and returns the thread's CPU time for it in ns. Wall time would
-// include a process that the signal wakes on this core.
+// measured signals the eventfd and returns the thread's CPU time for the signal in
+// nanoseconds. Elapsed time would include a process that the signal wakes on this
+// core.
 func (e *Foreign) measured() int64 {
 	before := threadNS()
 	e.signal()
 	return threadNS() - before
 }
 
-// Probe signals the event from a thread that is no worker's, and returns an error if
-// the event has too many waiters.
+// Probe signals the eventfd once and returns an error if the signal takes too long,
+// because too many threads wait for the eventfd. Workers do not call it.
 func (e *Foreign) Probe() error {
 	if e == nil {
 		return nil
@@ -148,9 +153,9 @@ func threadNS() int64 {
 	return ts.Nano()
 }
 
-// writeAnyway signals the event by a write, without a context. It may block if the
-// front end clears O_NONBLOCK between the two system calls. Prepare's error says how
-// to avoid this.
+// writeAnyway signals the eventfd by a write, if there is no asynchronous I/O
+// context. The write may block if the front end clears O_NONBLOCK after writeAnyway
+// has set it. The error of Prepare tells users how to avoid this.
 func (e *Foreign) writeAnyway() {
 	if unix.SetNonblock(e.fd, true) == nil {
 		SignalOwn(e.fd)

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockingEvent returns an eventfd whose O_NONBLOCK another owner has cleared.
+// blockingEvent returns an eventfd whose O_NONBLOCK is cleared, as a front end can
+// do.
 func blockingEvent(t *testing.T, flags int) int {
 	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|flags)
@@ -31,8 +32,8 @@ func fill(t *testing.T, fd int) {
 	}
 }
 
-// returns fails the test if call is still blocked long after any scheduling delay,
-// and then calls release to end it.
+// returns fails the test if the function call is still blocked after a time that
+// exceeds any scheduling delay. It then calls release to end the blocked call.
 func returns(t *testing.T, what string, release, call func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -73,8 +74,8 @@ func count(t *testing.T, fd int) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// The other owner cannot block a signal with the counter or O_NONBLOCK. It sees every
-// signal as readable.
+// A front end can block a signal neither by filling the counter nor by clearing
+// O_NONBLOCK. After every signal, the eventfd is readable.
 func TestForeignNeverBlocks(t *testing.T) {
 	for name, flags := range map[string]int{"counter": 0, "semaphore": unix.EFD_SEMAPHORE} {
 		t.Run(name, func(t *testing.T) {
@@ -92,8 +93,8 @@ func TestForeignNeverBlocks(t *testing.T) {
 	}
 }
 
-// Each signal adds one to the counter, far beyond the size of the completion ring,
-// and wakes a waiting reader.
+// Each signal adds one to the eventfd's counter and wakes a waiting reader, also
+// after many more signals than the completion ring has slots.
 func TestForeignSignals(t *testing.T) {
 	const signals = 10_000
 	fd := blockingEvent(t, 0)
@@ -117,7 +118,7 @@ func TestForeignSignals(t *testing.T) {
 	<-woken
 }
 
-// Several threads may use one context and one event at once.
+// Several threads may signal one eventfd through one context at the same time.
 func TestForeignShared(t *testing.T) {
 	const threads, signals = 8, 20_000
 	fd := blockingEvent(t, 0)
@@ -150,7 +151,7 @@ func TestForeignWithoutContext(t *testing.T) {
 	}
 }
 
-// NewForeign refuses every descriptor that is not an eventfd.
+// NewForeign refuses every file descriptor that is not an eventfd.
 func TestForeignRefuses(t *testing.T) {
 	file, err := os.CreateTemp(t.TempDir(), "anon_inode:[eventfd]")
 	if err != nil {

@@ -10,15 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserved is memory that Reserve has prepared for Private.
+// reserved has the memory that Reserve has prepared for a later Private.
 var reserved struct {
 	sync.Mutex
 	blocks [][]byte
 }
 
-// Private returns n zeroed elements in memory of this process alone. Its pages are
-// populated, and huge if the kernel provides them: random access to a large table in
-// small pages costs a page walk at every other access. T has no pointers.
+// Private returns n zeroed elements in memory of this process alone. The pages are
+// populated, and huge if the kernel provides huge pages. With small pages, random
+// access to a large table would cost a page walk at every second access. T must not
+// contain pointers.
 func Private[T any](n int) []T {
 	size := privateBytes[T](n)
 	mem := takeReserved(size)
@@ -29,7 +30,7 @@ func Private[T any](n int) []T {
 }
 
 // Reserve prepares the memory for a later Private of the same size. Populating pages
-// takes milliseconds, which the later caller may not have.
+// takes milliseconds, for which the later caller may have no time.
 func Reserve[T any](n int) {
 	mem := populated(privateBytes[T](n))
 	reserved.Lock()
@@ -56,7 +57,7 @@ func takeReserved(size int) []byte {
 
 func populated(size int) []byte {
 	mem := make([]byte, size)
-	// MADV_HUGEPAGE is advice: a kernel without huge pages uses small ones.
+	// an error is harmless: without MADV_HUGEPAGE the kernel uses small pages
 	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
 	_ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
 	return mem

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shm manages the memory that control and engine share: regions (memfd),
-// message rings between one producer and one consumer, and typed views. It is one of
-// the few packages that may use unsafe.
+// Package shm manages the memory that the control process and the engine share:
+// regions (memfd), message rings between one producer and one consumer, and typed
+// views. It is one of the few packages that may use unsafe.
 package shm
 
 import (
@@ -12,15 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Region is a sealed memfd mapped into this process. It holds no Go pointers. Another
-// process that receives the descriptor maps the region with Open.
+// Region is a sealed memfd that is mapped into this process. It contains no Go
+// pointers. Another process that receives the file descriptor maps the region with
+// Open.
 type Region struct {
 	fd  int
 	mem []byte
 }
 
-// Create makes a zeroed region of size bytes, rounded up to pages, that can neither
-// shrink nor grow. The kernel allocates a page at its first use.
+// Create creates a zeroed region of size bytes, rounded up to pages. The region can
+// neither shrink nor grow. The kernel allocates a page at its first use.
 func Create(name string, size int) (*Region, error) {
 	page := unix.Getpagesize()
 	size = (size + page - 1) &^ (page - 1)
@@ -39,7 +40,8 @@ func Create(name string, size int) (*Region, error) {
 	return Open(fd)
 }
 
-// Open maps the whole region behind fd. It owns fd and closes it if it fails.
+// Open maps the whole region behind the file descriptor fd. The Region owns fd. If
+// Open fails, it closes fd.
 func Open(fd int) (*Region, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -54,13 +56,14 @@ func Open(fd int) (*Region, error) {
 	return &Region{fd: fd, mem: mem}, nil
 }
 
-// FD returns the region's descriptor; the region owns it.
+// FD returns the region's file descriptor, which the Region owns.
 func (r *Region) FD() int { return r.fd }
 
-// Bytes returns the whole region, valid until Close.
+// Bytes returns the memory of the whole region. It is valid until Close.
 func (r *Region) Bytes() []byte { return r.mem }
 
-// Close unmaps the region and closes its descriptor. Views become invalid.
+// Close unmaps the region and closes its file descriptor. Views of the region become
+// invalid.
 func (r *Region) Close() error {
 	err := unix.Munmap(r.mem)
 	unix.Close(r.fd)
@@ -68,9 +71,10 @@ func (r *Region) Close() error {
 	return err
 }
 
-// View returns n values of T in place, from byte off of mem on. T must hold no
-// pointers, and off must be aligned for T. View panics if the values exceed mem: both
-// processes compute offsets from the same constants, so this is a bug.
+// View returns n values of type T in mem, from the byte offset off on, without a
+// copy. T must not contain pointers, and off must be aligned for T. View panics if
+// the values exceed mem. Both processes compute offsets from the same constants, so
+// this can only be a bug.
 func View[T any](mem []byte, off, n int) []T {
 	var t T
 	size := int(unsafe.Sizeof(t))
@@ -83,15 +87,16 @@ func View[T any](mem []byte, off, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&mem[off])), n)
 }
 
-// Layout divides a region into aligned pieces in order. Both processes make the same
-// calls and get the same offsets. With a nil Mem, Layout only measures the size.
+// Layout divides the memory of a region into aligned pieces, one after another. Both
+// processes make the same calls and thus get the same offsets. If Mem is nil, Layout
+// only measures the size.
 type Layout struct {
 	Mem []byte
 	Off int
 }
 
-// Carve takes n values of T from the layout; each piece starts at a cache line. It
-// returns nil while the layout only measures.
+// Carve returns the next n values of type T in the layout. Each piece starts at a
+// cache line. If the layout only measures, Carve returns nil.
 func Carve[T any](l *Layout, n int) []T {
 	var t T
 	l.Off = (l.Off + 63) &^ 63
@@ -103,16 +108,16 @@ func Carve[T any](l *Layout, n int) []T {
 	return View[T](l.Mem, off, n)
 }
 
-// Populate makes the kernel allocate the pages of s, which is in a region, so that no
-// later write waits for them. If the kernel does not support this, the first writes
-// allocate the pages.
+// Populate makes the kernel allocate the pages of s, a slice of a region, so that no
+// later write waits for the allocation. If the kernel does not support this, the
+// first write to each page allocates it.
 func Populate[T any](s []T) {
 	if len(s) == 0 {
 		return
 	}
 	page := uintptr(unix.Getpagesize())
 	at := uintptr(unsafe.Pointer(&s[0]))
-	skipped := -at & (page - 1) // bytes of a first page that s shares with other data
+	skipped := -at & (page - 1) // number of bytes before s in the first page
 	if size := uintptr(len(s)) * unsafe.Sizeof(s[0]); size > skipped {
 		mem := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&s[0]), skipped)), size-skipped)
 		_ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)

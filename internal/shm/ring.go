@@ -7,38 +7,41 @@ import (
 	"sync/atomic"
 )
 
-// A ring carries messages of any length from one Producer to one Consumer through
-// shared memory, without locks. Neither side waits for the other. A full ring refuses
-// messages. The consumer of an empty ring sleeps on an eventfd, which the producer
-// writes only if the consumer's sleeping flag is set.
+// A ring carries messages from one Producer to one Consumer through shared memory,
+// without locks. Neither side waits for the other. A full ring refuses messages. If
+// the ring is empty, the consumer sleeps on an eventfd. The producer writes to this
+// eventfd only if the consumer's sleeping flag is set.
 //
-// A message is a 32-bit length and its bytes, padded to 8. A message never wraps: if
-// it does not fit before the end of the ring, a length of wrapMark skips to the
-// start. Head and tail count bytes and only grow.
+// A message in the ring is a 32-bit length and the message's bytes, padded to 8
+// bytes. A message never wraps around: if it does not fit before the end of the ring,
+// the producer writes the length wrapMark, and the message begins at the start of the
+// ring. Head and tail count bytes and only grow.
 type ringHeader struct {
-	head     atomic.Uint64 // number of bytes published; the producer writes it
-	messages atomic.Uint64 // number of messages published; the producer writes it
+	head     atomic.Uint64 // number of published bytes; only the producer writes it
+	messages atomic.Uint64 // number of published messages; only the producer writes it
 	_        [48]byte
-	tail     atomic.Uint64 // number of bytes released; the consumer writes it
-	done     atomic.Uint64 // number of messages released; the consumer writes it
-	sleeping atomic.Uint32 // set if the consumer sleeps or is about to; the consumer writes it
+	tail     atomic.Uint64 // number of released bytes; only the consumer writes it
+	done     atomic.Uint64 // number of released messages; only the consumer writes it
+	sleeping atomic.Uint32 // 1 if the consumer sleeps or is about to sleep; the consumer writes it
 	_        [44]byte
 }
 
 const (
 	wrapMark = 1<<32 - 1
-	// MaxMessage is the longest message in bytes. A ring is at least twice as large.
+	// MaxMessage is the length of the longest message in bytes. A ring is at least
+	// twice as large.
 	MaxMessage = 1 << 17
 )
 
-// RingMem is the memory of a ring in a region. Each side makes its end from it.
+// RingMem is the memory of a ring in a region. Producer and consumer each open their
+// end of the ring from it.
 type RingMem struct {
 	hdr  *ringHeader
 	data []byte
 }
 
-// CarveRing takes a ring of size bytes (a power of two, at least 2*MaxMessage)
-// from the layout. A zeroed region holds an empty ring.
+// CarveRing takes the memory of a ring of size bytes from the layout. The size is a
+// power of two and at least 2*MaxMessage. Zeroed memory is an empty ring.
 func CarveRing(l *Layout, size int) RingMem {
 	hdr := Carve[ringHeader](l, 1)
 	data := Carve[byte](l, size)
@@ -52,19 +55,20 @@ func CarveRing(l *Layout, size int) RingMem {
 type Producer struct {
 	RingMem
 	wake     int
-	head     uint64 // number of bytes written, published or not
+	head     uint64 // number of committed bytes, including bytes not yet published
 	messages uint64
-	reserved uint64 // value of head after the commit of the reserved message
+	reserved uint64 // value that head will have after Commit of the reserved message
 }
 
-// NewProducer opens the writing end. wake is the consumer's eventfd, or -1 if the
-// consumer only polls. In a used ring it continues behind the last published message.
+// NewProducer opens the writing end of a ring. The argument wake is the eventfd of
+// the consumer, or -1 if the consumer only polls. If the ring was in use before, the
+// producer continues after the last published message.
 func NewProducer(m RingMem, wake int) *Producer {
 	return &Producer{RingMem: m, wake: wake, head: m.hdr.head.Load(), messages: m.hdr.messages.Load()}
 }
 
-// Reserve returns n bytes in the ring for a message, at most MaxMessage, or nil if
-// the ring is full. Another Reserve before Commit replaces the first one.
+// Reserve returns n bytes in the ring for a message, or nil if the ring is full. n is
+// at most MaxMessage. Another Reserve before Commit replaces the reservation.
 func (p *Producer) Reserve(n int) []byte {
 	need := uint64(4+n+7) &^ 7
 	size := uint64(len(p.data))
@@ -85,22 +89,22 @@ func (p *Producer) Reserve(n int) []byte {
 	return p.data[at+4 : at+4+uint64(n) : at+4+uint64(n)]
 }
 
-// Commit adds the reserved message; it becomes visible with Publish.
+// Commit appends the reserved message. The consumer sees the message after Publish.
 func (p *Producer) Commit() {
 	p.head = p.reserved
 	p.messages++
 }
 
-// Publish makes the committed messages visible and wakes the consumer if it sleeps.
-// It returns the number of messages ever published. The consumer has released all of
-// them when Done reaches this number.
+// Publish makes the committed messages visible to the consumer, and wakes the
+// consumer if it sleeps. It returns the total number of messages published so far.
+// When Done reaches this number, the consumer has released all of them.
 func (p *Producer) Publish() uint64 {
 	if p.head != p.hdr.head.Load() {
 		p.hdr.messages.Store(p.messages)
 		p.hdr.head.Store(p.head) // pairs with Next
-		// The store above and the load below are sequentially consistent. Sleep
-		// stores and loads in the opposite order, so at least one side sees the
-		// other's store.
+		// The store of head above and the load of sleeping below are sequentially
+		// consistent. Consumer.Sleep stores sleeping and then loads head, so at least
+		// one side sees the other side's store.
 		if p.wake >= 0 && p.hdr.sleeping.Load() != 0 {
 			SignalOwn(p.wake)
 		}
@@ -108,8 +112,8 @@ func (p *Producer) Publish() uint64 {
 	return p.messages
 }
 
-// Push writes and publishes one message. If the ring is full, it changes nothing and
-// returns false.
+// Push writes and publishes one message. If the ring is full, Push returns false and
+// changes nothing.
 func (p *Producer) Push(msg []byte) bool {
 	buf := p.Reserve(len(msg))
 	if buf == nil {
@@ -121,26 +125,26 @@ func (p *Producer) Push(msg []byte) bool {
 	return true
 }
 
-// Done returns the number of messages that the consumer has ever released.
+// Done returns the total number of messages that the consumer has released so far.
 func (p *Producer) Done() uint64 { return p.hdr.done.Load() }
 
 // Consumer is the reading end of a ring. One goroutine owns it.
 type Consumer struct {
 	RingMem
 	tail  uint64 // number of bytes read, released or not
-	count uint64 // number of messages read, released or not
-	head  uint64 // latest value of the producer's head read here
+	count uint64 // number of bytes read, including bytes not yet released
+	head  uint64 // value of the producer's head at the last load
 }
 
-// NewConsumer opens the reading end. In a used ring it starts at the first message
-// not released.
+// NewConsumer opens the reading end of a ring. If the ring was in use before, the
+// consumer starts at the first message that was not released.
 func NewConsumer(m RingMem) *Consumer {
 	tail := m.hdr.tail.Load()
 	return &Consumer{RingMem: m, tail: tail, head: tail, count: m.hdr.done.Load()}
 }
 
-// Next returns the next message in place, or nil. The message is valid until Release.
-// A corrupt length makes the ring look empty.
+// Next returns the next message without a copy, or nil if there is none. The message
+// is valid until Release. If a message's length is corrupt, the ring looks empty.
 func (c *Consumer) Next() []byte {
 	size := uint64(len(c.data))
 	for {
@@ -165,17 +169,17 @@ func (c *Consumer) Next() []byte {
 	}
 }
 
-// Release lets the producer reuse the space of all messages read so far.
+// Release lets the producer reuse the space of all messages that Next has returned.
 func (c *Consumer) Release() { c.ReleaseTo(c.Mark()) }
 
 // Mark is a position between two messages.
 type Mark struct{ tail, count uint64 }
 
-// Mark returns the position behind the latest message read.
+// Mark returns the position after the last message that Next has returned.
 func (c *Consumer) Mark() Mark { return Mark{c.tail, c.count} }
 
-// ReleaseTo lets the producer reuse the space of all messages before m. Marks must be
-// released in order.
+// ReleaseTo lets the producer reuse the space of all messages before the mark m.
+// Marks must be released in order.
 func (c *Consumer) ReleaseTo(m Mark) {
 	if c.hdr.tail.Load() != m.tail {
 		c.hdr.done.Store(m.count)
@@ -183,8 +187,8 @@ func (c *Consumer) ReleaseTo(m Mark) {
 	}
 }
 
-// Sleep asks the producer to wake the consumer at its next message. If a message
-// waits already, Sleep cancels the request and returns false.
+// Sleep sets the flag that makes the producer wake the consumer at its next message.
+// If a message is already in the ring, Sleep clears the flag and returns false.
 func (c *Consumer) Sleep() bool {
 	c.hdr.sleeping.Store(1)
 	if c.hdr.head.Load() != c.tail { // pairs with Publish
@@ -194,5 +198,5 @@ func (c *Consumer) Sleep() bool {
 	return true
 }
 
-// Awake cancels the request for a wake-up.
+// Awake clears the flag that Sleep has set.
 func (c *Consumer) Awake() { c.hdr.sleeping.Store(0) }

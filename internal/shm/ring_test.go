@@ -21,7 +21,7 @@ func newRing(t testing.TB, size int) RingMem {
 	return CarveRing(&Layout{Mem: r.Bytes()}, size)
 }
 
-// Messages of random lengths arrive intact and in order across goroutines.
+// Messages of random lengths arrive unchanged and in order between two goroutines.
 func TestRingOrder(t *testing.T) {
 	m := newRing(t, 2*MaxMessage)
 	const count = 20000
@@ -60,7 +60,8 @@ func TestRingOrder(t *testing.T) {
 	}
 }
 
-// ReleaseTo keeps the messages behind the mark, and a reopened consumer starts there.
+// ReleaseTo releases only the messages before the mark. A consumer that is opened
+// again starts at the mark.
 func TestRingReleaseTo(t *testing.T) {
 	m := newRing(t, 2*MaxMessage)
 	p, c := NewProducer(m, -1), NewConsumer(m)
@@ -84,7 +85,8 @@ func TestRingReleaseTo(t *testing.T) {
 	}
 }
 
-// A full ring refuses a message and keeps its content. A reopened end continues.
+// A full ring refuses a message and keeps its messages. Both ends continue at their
+// positions when they are opened again.
 func TestRingFullAndReopen(t *testing.T) {
 	m := newRing(t, 2*MaxMessage)
 	p := NewProducer(m, -1)
@@ -100,7 +102,7 @@ func TestRingFullAndReopen(t *testing.T) {
 	c.Next()
 	c.Next()
 	c.Release()
-	c.Next()           // a message read but not released is received again
+	c.Next()           // a message that was read but not released is received again
 	c = NewConsumer(m) // restart of the consumer
 	p = NewProducer(m, -1)
 	for i := 2; i < sent; i++ {
@@ -117,7 +119,7 @@ func TestRingFullAndReopen(t *testing.T) {
 	}
 }
 
-// Sleep returns false while a message waits. Otherwise the next message wakes the
+// Sleep returns false if the ring has a message. Otherwise the next message wakes the
 // consumer.
 func TestRingSleep(t *testing.T) {
 	m := newRing(t, 2*MaxMessage)

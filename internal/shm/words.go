@@ -4,9 +4,9 @@ package shm
 
 import "unsafe"
 
-// Words returns the 64-bit words of *v in place, so that a block of counters can be
-// summed word by word. T consists of uint64 only. Words panics if T's size or
-// alignment does not fit.
+// Words returns the memory of *v as 64-bit words, without a copy. A block of counters
+// can thus be summed word by word. T must consist of uint64 fields only. Words panics
+// if the size or alignment of T shows that it does not.
 func Words[T any](v *T) []uint64 {
 	size, align := unsafe.Sizeof(*v), unsafe.Alignof(*v)
 	if size%8 != 0 || align != 8 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package testnet gives tests their own network namespaces. The namespaces have
-// names, so that `ip netns exec` and code that opens a namespace by name find them.
-// Only tests may use it.
+// names, so that "ip netns exec" and code that opens a namespace by name can use
+// them. Only tests may import this package.
 package testnet
 
 import (
@@ -17,17 +17,17 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Namespace is a network namespace with its loopback device up. The end of the test
-// removes it.
+// Namespace is a network namespace whose loopback device is up. It is deleted at the
+// end of the test.
 type Namespace struct {
-	// Name is the name for `ip netns`, unique on this machine.
+	// Name is the name of the namespace for "ip netns". It is unique on this machine.
 	Name string
 	t    testing.TB
 }
 
 var count atomic.Uint32
 
-// NeedsRoot skips the test, with the reason, if the process is not root.
+// NeedsRoot skips the test and logs the reason if the process does not run as root.
 func NeedsRoot(t testing.TB, reason string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -35,7 +35,8 @@ func NeedsRoot(t testing.TB, reason string) {
 	}
 }
 
-// New makes a namespace. It skips the test if the process is not root.
+// New creates a network namespace. It skips the test if the process does not run as
+// root.
 func New(t testing.TB) *Namespace {
 	t.Helper()
 	NeedsRoot(t, "makes network namespaces")
@@ -45,7 +46,8 @@ func New(t testing.TB) *Namespace {
 			t.Errorf("namespace %s: %v", n.Name, err)
 		}
 	})
-	// Making a named namespace moves the thread into it: return to the previous one.
+	// netns.NewNamed moves the thread into the new namespace, so the thread must
+	// return to its old one.
 	back := hold(t)
 	h, err := netns.NewNamed(n.Name)
 	back()
@@ -57,8 +59,8 @@ func New(t testing.TB) *Namespace {
 	return n
 }
 
-// hold locks the goroutine to its thread. The function returned moves the thread back
-// to its present namespace and unlocks it.
+// hold locks the calling goroutine to its thread. The returned function moves the
+// thread back to the namespace in which it was, and unlocks the goroutine.
 func hold(t testing.TB) func() {
 	runtime.LockOSThread()
 	old, err := netns.Get()
@@ -68,15 +70,16 @@ func hold(t testing.TB) func() {
 	}
 	return func() {
 		if err := netns.Set(old); err != nil {
-			panic(err) // a thread in the wrong namespace must not run other tests
+			panic(err) // panics, because other tests must not run on a thread in the wrong namespace
 		}
 		old.Close()
 		runtime.UnlockOSThread()
 	}
 }
 
-// Do runs f in the namespace on this goroutine. f may end the test. Sockets that f
-// opens stay in the namespace. Goroutines that f starts do not run in the namespace.
+// Do calls f in the namespace, on the calling goroutine. f may end the test. Sockets
+// that f opens stay in the namespace. Goroutines that f starts do not run in the
+// namespace.
 func (n *Namespace) Do(f func()) {
 	n.t.Helper()
 	defer hold(n.t)()
@@ -97,8 +100,8 @@ func (n *Namespace) Command(args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", n.Name}, args...)...)
 }
 
-// Exec runs a command in the namespace and returns its output. The test ends if the
-// command fails.
+// Exec runs a command in the namespace and returns its output. If the command fails,
+// the test ends.
 func (n *Namespace) Exec(args ...string) string {
 	n.t.Helper()
 	out, err := n.Command(args...).CombinedOutput()
@@ -108,8 +111,8 @@ func (n *Namespace) Exec(args ...string) string {
 	return string(out)
 }
 
-// Join connects two namespaces by a veth. Both ends are up and have no IPv6 addresses
-// of their own.
+// Join connects two namespaces by a veth pair and brings both devices up. The devices
+// have no link-local IPv6 addresses.
 func Join(a *Namespace, devA string, b *Namespace, devB string) {
 	a.t.Helper()
 	a.Exec("ip", "link", "add", devA, "type", "veth", "peer", "name", devB, "netns", b.Name)

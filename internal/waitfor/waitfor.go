@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package waitfor has tests wait for what other goroutines do.
+// Package waitfor lets tests wait for effects of other goroutines.
 package waitfor
 
 import (
@@ -8,16 +8,17 @@ import (
 	"time"
 )
 
-// patience is far longer than anything that is waited for takes: a busy machine does
-// not fail a test.
+// patience is the time limit of a wait. It is far longer than any effect takes, so
+// that a test does not fail on a busy machine.
 const patience = 30 * time.Second
 
-// True waits until ok reports true, and fails the test, naming what, if it never does.
+// True waits until the function ok returns true. If this does not happen in time,
+// True fails the test with the text what.
 func True(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("does not come: %s", what)
+			t.Fatalf("did not happen in time: %s", what)
 		}
 	}
 }
