@@ -30,7 +30,7 @@ type TableChanged struct {
 type Group struct {
 	ID   uint32 `json:"id"`
 	Type string `json:"type"`
-	Line string `json:"line"` // the group in the format of ovs-ofctl dump-groups
+	Line string `json:"line"` // whole group in the format of ovs-ofctl dump-groups
 	// Packets and Bytes count from the time when the group was added or modified.
 	DurationS float64       `json:"duration_s"` // since it was added
 	Flows     int           `json:"flows"`      // number of flows that name the group

@@ -102,7 +102,7 @@ func Spawn(exe, stateDir string) (*Client, error) {
 type Spare struct {
 	cmd    *exec.Cmd
 	client *Client
-	exited chan struct{} // closed after the process has ended and why is set
+	exited chan struct{} // exited is closed after the process has ended and why is set
 	why    error
 }
 

@@ -128,8 +128,8 @@ func attachSocket(t *testing.T, c *Client, no uint32, spec string) (ours int) {
 	return ours
 }
 
-// install adds to every worker a megaflow that forwards frames of port from to port
-// to.
+// install adds to every worker a megaflow that forwards frames received on one port
+// to another port.
 func install(t *testing.T, m *Memory, slot, from, to uint32) {
 	t.Helper()
 	for i := range m.Shared {

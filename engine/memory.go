@@ -119,8 +119,8 @@ func tableBytes(s conntrack.Sizes) int {
 	return l.Off
 }
 
-// makeTable makes an empty connection table. If old's table has the right size,
-// makeTable maps old's table instead.
+// makeTable makes an empty connection table. If the table of old has the right size,
+// makeTable maps that table instead.
 func (m *Memory) makeTable(s Start, old *Memory) error {
 	sizes := tableSizes(s)
 	if !sizes.Valid() {

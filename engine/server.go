@@ -50,9 +50,9 @@ type server struct {
 	openers map[string]Opener
 	workers *pool // the running workers, or nil before OpStart
 	start   *Kept
-	ports   []*attached // attached ports, in the order of attachment
+	ports   []*attached // attached ports of the engine, in the order of attachment
 	kept    map[string]*Kept
-	keys    []string // keys of kept, in the order of their first OpKeep
+	keys    []string // keys of the OpKeep requests in kept, in the order of their first OpKeep
 	garbage *collector
 }
 
@@ -84,13 +84,13 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE, unix.SIGTTOU)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapLimit)
-	if err := shm.Prepare(); err != nil { // not fatal: only the protection against blocking front ends is missing
+	if err := shm.Prepare(); err != nil { // an error is not fatal: only the protection against blocking front ends is missing
 		fmt.Fprintf(os.Stderr, "engine: %v; until then a front end can block a worker\n", err)
 	}
 	s := &server{openers: openers, kept: map[string]*Kept{}, garbage: newCollector()}
 	var serving atomic.Bool
 	if o.Spare > 0 {
-		_ = cpu.Urgent() // raises the priority, because guests wait while a spare takes over; may fail without the privilege
+		_ = cpu.Urgent() // raises the process's priority, because guests wait while a spare takes over; fails without the privilege
 		go reserve(o.Spare)
 		go leaveWithControl(o.Control, &serving)
 	}
@@ -195,8 +195,8 @@ type connections struct {
 	stop     sync.Once
 	stopped  chan struct{} // channel that OpStop closes
 	old      *net.UnixConn
-	replaced *atomic.Bool  // set to true when a newer connection replaces old
-	done     chan struct{} // closed when the goroutine that serves old has returned
+	replaced *atomic.Bool  // true after a newer connection has replaced the present connection
+	done     chan struct{} // closed when the goroutine that serves the present connection has returned
 }
 
 // take serves a new connection. If greet is true it first sends an empty Reply, which

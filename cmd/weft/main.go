@@ -18,7 +18,7 @@ import (
 
 // Exit codes. Scripts rely on them.
 const (
-	exitFailed = 1 // a correct request failed, or no daemon answers
+	exitFailed = 1 // exit code if a correct request failed or no daemon answers
 	exitInput  = 2 // the request is wrong; nothing changed
 )
 

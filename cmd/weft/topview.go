@@ -157,7 +157,7 @@ func (v *topView) lines(width, height int) []string {
 		"",
 		"WORKER CORE   BUSY FRAMES/S NS/FRAME FRAMES/BATCH  EXACT MEGAFL.   MISS DROPS/S",
 	}
-	rows := max(height, 16) - len(out) - 8 // 8 rows are reserved for headings and blank lines
+	rows := max(height, 16) - len(out) - 8 // of the screen's rows, 8 are reserved for headings and blank lines
 	for i, w := range v.Workers[:min(len(v.Workers), max(rows/3, 1))] {
 		out = append(out, fmt.Sprintf("%6d %4d %s %8s %8.0f %12.1f %s %s %s %7s", i, w.Core, percent(w.Busy), short(w.FramesPerS),
 			w.NSPerFrame, w.PerBatch, percent(w.Exact), " "+percent(w.Megaflow), percent(w.Miss), short(w.DropsPerS)))

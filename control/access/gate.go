@@ -45,8 +45,8 @@ type Gate struct {
 	refused  uint64 // number of connections closed or refused because of a limit
 }
 
-// NewGate makes a gate for limit connections. name is the resource's name in limit
-// rows.
+// NewGate makes a gate for at most limit connections. name is the resource's name in
+// limit rows.
 func NewGate(name string, limit int) *Gate {
 	return &Gate{name: name, limit: limit, peers: map[string]int{}, conns: map[*Conn]struct{}{}}
 }
@@ -63,7 +63,7 @@ type Conn struct {
 	order uint64
 	busy  atomic.Bool // a request is in progress
 	once  sync.Once
-	after func() // function called when the connection closes, or nil
+	after func() // function that Close calls once, or nil
 }
 
 // Close closes the connection and frees its place in the gate.

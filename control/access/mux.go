@@ -195,7 +195,7 @@ const (
 type pacedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	began   time.Time // time of the first write; before the first write, time of the request
+	began   time.Time // time of the response's first write; before the first write, time of the request
 	written int64
 }
 
@@ -216,7 +216,7 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 		w.written += int64(k)
 		p = p[len(piece):]
 	}
-	w.extend() // also postpones the deadline of the bytes that net/http still buffers
+	w.extend() // postpones the deadline again, for the bytes that net/http still buffers
 	return n, err
 }
 

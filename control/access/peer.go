@@ -25,7 +25,7 @@ type Role uint8
 
 const (
 	None  Role = iota // no request is allowed
-	Read              // permits requests that change nothing and show no payload of frames
+	Read              // Read permits requests that change nothing and show no payload of frames
 	Write             // all requests
 )
 

@@ -35,7 +35,7 @@ func (s *shares) of(peer string) chan struct{} {
 	return one.slots
 }
 
-// leave ends one caller's use of a peer's semaphore, which it got from of.
+// leave ends one caller's use of a peer's semaphore.
 func (s *shares) leave(peer string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
 		t.Errorf("a second daemon on the socket: %v", err)
 	}
 	l.(*unixListener).Listener.Close() // leaves the socket file, as a killed daemon does
-	own := os.Getgid()                 // the test's own group: only root may set a group that is not the process's own
+	own := os.Getgid()                 // the test uses its own group, because only root may give a file to another group
 	for _, c := range []struct {
 		write, read int
 		mode        os.FileMode

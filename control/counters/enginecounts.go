@@ -12,8 +12,8 @@ import (
 // The counters of workers and ports are arrays of 64-bit words. The workers increase
 // the words, and control sums them word by word.
 
-// AddPort adds the counters from to the counters to, word by word; if sign is -1, it
-// subtracts.
+// AddPort adds the second port's counters to the first port's counters, word by word.
+// If sign is -1, it subtracts them.
 func AddPort(to *datapath.PortCounters, from *datapath.PortCounters, sign int64) {
 	Add(shm.Words(to), shm.Words(from), sign)
 }

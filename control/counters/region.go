@@ -66,7 +66,7 @@ type Rule struct {
 // been added to rules, and the slots of these rules.
 type Slot struct {
 	Packets, Bytes uint64
-	RuleCount      uint32 // number of rules; 0: nothing to credit; above SlotRules: only some rules are stored
+	RuleCount      uint32 // number of the megaflow's rules; 0: nothing to credit; above SlotRules: only some rules are stored
 	// Generation is the flowtable.Flow.Generation under which every worker counts for
 	// this megaflow. Counts under another generation belong to another megaflow.
 	Generation uint32
@@ -75,7 +75,7 @@ type Slot struct {
 }
 
 type journal struct {
-	State          atomic.Uint64 // 1: the journal is complete and must be applied
+	State          atomic.Uint64 // 1 means that the journal is complete and must be applied
 	Slot           uint64        // flowtable.NoSlot: no megaflow slot
 	Packets, Bytes uint64        // next values of the slot
 	Count          uint64

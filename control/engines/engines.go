@@ -96,7 +96,7 @@ type Engines struct {
 
 	region *counters.Region // counters, which the engine keeps
 	spare  *engine.Spare    // spare engine, or nil; guarded by the lock of changes
-	guard  *guard           // watches the present engine for hangs; written only under the lock of changes
+	guard  *guard           // guard watches the present engine for hangs; written only under the lock of changes
 
 	mu     sync.Mutex
 	client Client // nil: none; guarded by mu

@@ -176,7 +176,7 @@ func (es *Engines) replaceDead(dead Client, died time.Time) bool {
 	es.change.Lock()
 	defer es.change.Unlock()
 	es.setEngine(nil)
-	if err := es.endOld(dead); err != nil { // a stuck process must not use the devices of the next engine
+	if err := es.endOld(dead); err != nil { // endOld kills the dead engine's process, which must not use the devices of the next engine
 		es.log.Error("the old engine", "error", err)
 	}
 	if hang := es.guard.hang.Swap(nil); hang != nil { // blames once, however many starts fail

@@ -154,8 +154,8 @@ func (r *Requests) anyLong() bool {
 	return false
 }
 
-// cause names the oldest other running request, for which this request probably
-// waits.
+// cause names the oldest running request other than this one, because this request
+// probably waits for it.
 func (r *Requests) cause(name string, but uint64) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

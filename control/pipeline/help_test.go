@@ -239,7 +239,7 @@ func (f *rig) settle() {
 // withoutEngine runs do while the pipeline's workers are marked as gone. The memory
 // of the workers stays mapped.
 func (f *rig) withoutEngine(do func()) {
-	f.change.Lock() // waits until a starting engine has taken over
+	f.change.Lock() // Lock waits until a starting engine has taken over
 	f.p.mu.Lock()
 	present := f.p.workers
 	gone := workers.New(present.Memory(), nil)

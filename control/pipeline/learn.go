@@ -153,7 +153,7 @@ func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.releasePlaces(removed)
 }
 
-// changedTables adds to set the tables in which rules changed. The translation of a
+// changedTables inserts the tables of changed rules into set. The translation of a
 // megaflow that looked up none of these tables stays valid.
 func changedTables(c *openflow.Changes, set *openflow.TableSet) {
 	for _, list := range [][]*openflow.Rule{c.Added, c.Modified, c.Removed} {

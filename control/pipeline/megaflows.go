@@ -85,7 +85,7 @@ type admission uint8
 const (
 	admitted admission = iota // has a new slot and must be installed
 	present                   // an equal megaflow exists
-	refused                   // a limit is reached: slots, masks or actions
+	refused                   // refused: the limit of slots, masks or actions is reached
 )
 
 // flowID identifies a megaflow by its match.

@@ -22,7 +22,7 @@ type missQueue struct {
 	first   uint64            // number of the first message in taken
 	senders map[uint32]*senderMisses
 	turns   fifo[*senderMisses] // senders with misses
-	batch   []uint64            // ring numbers of the misses that next has returned
+	batch   []uint64            // numbers, in the order of the ring, of the misses that next has returned
 }
 
 // takenUpcall is a message that was read from the ring; msg is nil once the message
@@ -32,7 +32,7 @@ type takenUpcall struct {
 	behind shm.Mark
 }
 
-// senderMisses has the ring numbers of one sender's misses.
+// senderMisses has the numbers, in the order of the ring, of one sender's misses.
 type senderMisses struct{ fifo[uint64] }
 
 func newMissQueue(ring *shm.Consumer) *missQueue {

@@ -123,7 +123,7 @@ func TestPacketOutRefreshesLearntFlows(t *testing.T) {
 	}
 	r := learnt()
 	f.p.mu.Lock()
-	r.ModifiedNS -= 500e9 // moves the flow's last modification 500 s into the past
+	r.ModifiedNS -= 500e9 // moves the learnt flow's last modification 500 s into the past
 	before := r.ModifiedNS
 	f.p.mu.Unlock()
 	again := learnt()

@@ -29,8 +29,9 @@ var changing = flowtable.Key{
 	flowtable.WL4: 0xffffffff,                   // ipv6_label
 }
 
-// narrow returns the reserved mask that replaces mask if mask exceeds a quota: all
-// bits if mask has a bit of changing, otherwise all bits except changing.
+// narrow returns the reserved mask that replaces mask if a port's quota has no room
+// for mask. The reserved mask has all header bits if mask has any bit of changing.
+// Otherwise it has all header bits except the bits of changing.
 func narrow(mask *flowtable.Key) flowtable.Key {
 	var all, most flowtable.Key
 	changes := false

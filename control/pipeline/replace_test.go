@@ -53,7 +53,7 @@ func TestReplaceFlows(t *testing.T) {
 	if got := f.diff(strings.Join(text, "\n"), nil); !slices.Equal(got, want) {
 		t.Errorf("diff %q, want %q", got, want)
 	}
-	if n := f.replace(text...); n != 5 { // 5 changes, because the flow with a timeout is removed and then added
+	if n := f.replace(text...); n != 5 { // 5 changes are expected, because the flow with a timeout is removed and then added
 		t.Errorf("%d changes", n)
 	}
 	f.want("udp,tp_dst=1", "1/100")

@@ -220,7 +220,7 @@ func (pl *Pipeline) DeleteFlows(match string, strict bool) (api.FlowsChanged, er
 // The caller holds the lock of changes.
 func (pl *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
 	pl.mu.Lock()
-	pl.pullAll() // adds earlier counts to the statistics of the old rules
+	pl.pullAll() // adds the counts up to now to the statistics of the old rules
 	changes, err := pl.tables.Apply(mods, clock.Monotonic())
 	if err != nil {
 		pl.mu.Unlock()

@@ -112,7 +112,7 @@ func (u *upcalls) take(worker int, msg []byte) {
 	case datapath.UpNeighbour:
 		u.d.templates.Wait(up.Template, underlay.HeldFrame{Worker: worker, Slot: up.Arg})
 	case datapath.UpFault:
-		go u.d.ports.Fault(up.Arg, up.Reason) // in its own goroutine, because Fault waits for the engine, which waits for the worker
+		go u.d.ports.Fault(up.Arg, up.Reason) // Fault runs in its own goroutine, because it waits for the engine, which waits for the worker
 	}
 }
 
@@ -142,7 +142,7 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 	pl.refusals.Add(uint64(len(a.executed)))
 	pl.creditExecuted(a.executed, a.now)
 	if a.usedMACs && pl.macs.generation() != a.generation {
-		pl.macsChanged() // an address was learned between the translation and the installation
+		pl.macsChanged() // another miss learned an address between this miss's translation and installation
 	}
 }
 

@@ -21,7 +21,7 @@ func (ps *Ports) Blame(h *watchdog.Hang) {
 		}
 		held := ps.suspects.Held(number, time.Now())
 		ps.log.Error("port has hung the engine", "port", p.saved.Name, "error", held)
-		p.driver.fault(why) // fault ends a guest's session; devices other than a guest's stay open
+		p.driver.fault(why) // ends the session of a guest's port; devices of other ports stay open
 		p.fail(held)
 	}
 }

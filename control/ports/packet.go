@@ -34,8 +34,8 @@ type packetPort struct {
 	mu        sync.Mutex
 	uplink    *afpacket.Uplink // nil: not open
 	endpoints []netip.AddrPort
-	down      string // reason why the device does not forward; "": it forwards
-	problem   string // reason why the endpoints could not be set; "": they are set
+	down      string // reason why the uplink's device does not forward; "": it forwards
+	problem   string // reason why the tunnel endpoints could not be set; "": they are set
 }
 
 func (p *packetPort) open(kept *engine.Kept) error {

@@ -142,9 +142,9 @@ type switchPort struct {
 	info    openflow.PortInfo
 	udpPort uint16 // outer destination port of a vxlan port
 	driver  portDriver
-	problem atomic.Pointer[string] // reason why open or attach failed; nil: no failure
+	problem atomic.Pointer[string] // reason why opening or attaching the port's device failed; nil: no failure
 	opened  bool
-	lost    bool // the device has disappeared; guarded by the lock of changes
+	lost    bool // the port's device has disappeared; guarded by the lock of changes
 }
 
 func (p *switchPort) fail(err error) {
@@ -288,7 +288,7 @@ func (ps *Ports) portsChanged() {
 	ps.sendTerminations(ps.pipeline.Workers())
 	ps.SetTunnels()
 	ps.updateEndpointsLocked()
-	loop.Notify(ps.kernel.Moved) // makes followAddresses look at the devices
+	loop.Notify(ps.kernel.Moved) // makes followAddresses check the ports' devices
 	ps.pipeline.PortsChanged()
 }
 
@@ -412,7 +412,7 @@ func (ps *Ports) attachPort(p *switchPort, resume bool) {
 		p.fail(err)
 		return
 	}
-	p.problem.Store(nil) // clears a failure to attach to an earlier engine
+	p.problem.Store(nil) // clears the port's failure to attach to an earlier engine
 }
 
 const (

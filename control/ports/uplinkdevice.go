@@ -104,7 +104,7 @@ func (p *xdpPort) follow(u *underlay.Kernel) error {
 	}
 	p.log.Info("MTU has changed", "dev", dev, "mtu", now.MTU)
 	_, _ = p.detach()                                                           // error ignored: a port of a dead engine is detached already
-	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) { // ErrGone is no failure: the next engine attaches the uplink
+	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) { // ErrGone is no failure: the next engine attaches the uplink with the new MTU
 		p.log.Warn("attaching with the new MTU", "error", err)
 		return err
 	}

@@ -174,7 +174,7 @@ func (p *vhostPort) close() {
 		s.Close()
 		stop()
 	}
-	_, _ = p.detach() // has an effect only if the engine has a device that the session has not attached
+	_, _ = p.detach() // Detach has an effect only if the engine has a device that the session has not attached
 	p.forgetSnapshot()
 }
 

@@ -72,7 +72,7 @@ func (p *vxlanPort) open(kept *engine.Kept) error {
 		return usererr.Errorf("remote=%s: several remotes need vni=NUMBER; vni=flow was given", remote)
 	}
 	for word := range strings.SplitSeq(remote, ",") {
-		if local != "" && netip.MustParseAddr(local).Is4() != netip.MustParseAddr(word).Is4() { // cannot panic: the option table has checked both addresses
+		if local != "" && netip.MustParseAddr(local).Is4() != netip.MustParseAddr(word).Is4() { // parsing cannot panic: the option table has checked both addresses
 			return usererr.Errorf("local=%s: expected an address of the same family as remote=%s", local, remote)
 		}
 	}
@@ -149,7 +149,7 @@ func (p *switchPort) termination() tunnel.Termination {
 		t.VNI = tunnel.AnyVNI
 	}
 	t.Extensions = uint8(max(0, slices.Index(reservedBits, p.values["reserved"])))
-	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() { // a port with a group accepts datagrams to the group and to its local address
+	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() { // without a group: a port with a group accepts datagrams to the group and to its local address
 		t.Local = p.info.Local.As16()
 	}
 	if p.info.Remote.IsValid() {

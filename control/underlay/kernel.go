@@ -346,17 +346,17 @@ type hop struct {
 	mtu, routeMTU  int // mtu is the largest IP packet in bytes; routeMTU is the MTU set on the route, or 0
 	index          int
 	state          hopState
-	why            string // if state is not hopReady: the reason, for the operator
+	why            string // reason why state is not hopReady, for the operator
 }
 
 type hopState uint8
 
 const (
 	hopNoRoute hopState = iota
-	hopPending          // the MAC address of the next hop is not known yet
+	hopPending          // hopPending: the MAC address of the next hop is not known yet
 	hopFailed           // the neighbour did not answer
 	hopReady
-	hopStale // the address is usable, but the kernel confirms the neighbour only after a probe
+	hopStale // hopStale: the MAC address is usable, but the kernel confirms it only after a probe
 )
 
 // resolve asks the kernel for the path from local to remote. If local is invalid the

@@ -77,7 +77,7 @@ func (t *Templates) refresh(all bool) {
 }
 
 // refreshSome refreshes up to refreshChunk templates, starting at index from. It
-// reports whether templates after these are left.
+// reports whether more templates are left.
 func (t *Templates) refreshSome(from int, all bool) (more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

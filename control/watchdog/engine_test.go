@@ -84,7 +84,7 @@ type hanging struct {
 	t      *testing.T
 	client *engine.Client
 	engine Engine
-	hang   int // write end of the pipe from which hangingRx reads
+	hang   int // file descriptor of the write end of the pipe from which hangingRx reads
 	core   int
 }
 
