@@ -28,10 +28,10 @@ func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 }
 
 // ExtractAll calls Extract for all frames of a batch that are not dropped, and stores
-// the reason in Drop. dirty has a bit for each key whose words from WIPv6Src on may
-// not be 0, before the call and after it. Most frames do not set these words, and
-// clearing them each time would take as long as the rest of extraction. special has a
-// bit for each frame that is dropped or has an unfinished offload.
+// the reason in Drop. dirty has a bit for each key that can have words other than 0
+// from WIPv6Src on, before the call and after it. Most frames do not set these words,
+// and clearing them each time would take as long as the rest of extraction. special
+// has a bit for each frame that is dropped or has an unfinished offload.
 func ExtractAll(b *packet.Batch, keys *[packet.BatchSize]Key, dirty uint32) (nowDirty, special uint32) {
 	for i := range b.Frames[:min(uint(b.N), packet.BatchSize)] {
 		f, k := &b.Frames[i], &keys[i]
@@ -65,14 +65,14 @@ func extractPlain(b *packet.Batch, f *packet.Frame, k *Key) bool {
 		return false
 	}
 	p := (*[plainLen]byte)(h)
-	first := binary.BigEndian.Uint64(p[14:22])  // version, IHL, TOS, length, ID, fragment
+	first := binary.BigEndian.Uint64(p[14:22])  // first 8 bytes of IPv4: version, IHL, TOS, length, ID, fragment
 	second := binary.BigEndian.Uint64(p[22:30]) // TTL, protocol, checksum, source
 	if binary.BigEndian.Uint16(p[12:14]) != packet.EtherTypeIPv4 || first>>56 != 0x45 || first&0x3fff != 0 {
 		return false
 	}
 	end, total := packet.EthernetLen+int(first>>32&0xffff), f.Len()
 	proto := uint8(second >> 48)
-	l4 := binary.BigEndian.Uint64(p[34:42]) // ports; length and checksum, or the sequence number
+	l4 := binary.BigEndian.Uint64(p[34:42]) // first 8 bytes of UDP or TCP: ports, then UDP length and checksum or TCP sequence number
 	flags := uint64(0)
 	switch {
 	case proto == packet.ProtoUDP:
@@ -235,7 +235,7 @@ func extractIPv4(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropR
 		}
 	}
 	ip := (*[packet.IPv4Len]byte)(h[off:])
-	first := binary.BigEndian.Uint64(ip[0:8]) // version, IHL, TOS, length, ID, fragment
+	first := binary.BigEndian.Uint64(ip[0:8]) // first 8 bytes of IPv4: version, IHL, TOS, length, ID, fragment
 	second := binary.BigEndian.Uint32(ip[8:]) // TTL, protocol, checksum
 	headerLen := int(first>>56&15) * 4
 	totalLen := int(first >> 32 & 0xffff)

@@ -21,7 +21,7 @@ func extractIPv6(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropR
 		}
 	}
 	ip := (*[packet.IPv6Len]byte)(h[off:])
-	first := binary.BigEndian.Uint64(ip[0:8]) // version, class, label, length, next, hop limit
+	first := binary.BigEndian.Uint64(ip[0:8]) // first 8 bytes of IPv6: version, traffic class, flow label, payload length, next header, hop limit
 	end, frameLen := off+packet.IPv6Len+int(first>>16&0xffff), f.Len()
 	if first>>60 != 6 || end > frameLen {
 		return packet.DropBadIPv6
@@ -100,7 +100,8 @@ func walkExtensions(b *packet.Batch, f *packet.Frame, k *Key, off int, proto uin
 	return 0, 0, packet.DropBadIPv6
 }
 
-// Neighbour discovery (RFC 4861 sections 4.3, 4.4 and 4.6).
+// Message types and option types of neighbour discovery (RFC 4861 sections 4.3, 4.4
+// and 4.6).
 const (
 	ndSolicitation  = 135
 	ndAdvertisement = 136

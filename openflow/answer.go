@@ -115,8 +115,9 @@ func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool 
 	return true
 }
 
-// answerDeclared answers a question for an address of a declared network. A question for
-// an address of the asker itself is forwarded: it looks for another host that uses it.
+// answerDeclared answers a guest's question for an IP address of a declared network.
+// It does not answer a question for the guest's own address, which is duplicate
+// address detection; the question is forwarded.
 func (x *xlate) answerDeclared(mac, asker uint64) bool {
 	if mac == asker {
 		return false

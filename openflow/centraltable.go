@@ -9,21 +9,22 @@ import (
 	"weft/flowtable"
 )
 
-// CentralTable is the table of weft-central's flows. A frame of a port with Central that
-// matches no flow of table 0 continues there. Only ApplyCentral changes it; operators'
-// flows may resubmit to it.
+// CentralTable is the table with the flows of weft-central. A frame of a port that
+// weft-central has declared continues in this table if it matches no flow of table 0.
+// Only ApplyCentral changes the table. Operators' flows may resubmit to it.
 const CentralTable = 250
 
-// errCentralTable refuses an operator's change.
+// errCentralTable is the error of an operator's change of CentralTable.
 var errCentralTable = fmt.Errorf("table=%d: belongs to weft-central; expected another table", CentralTable)
 
-// ApplyCentral is Apply for flows of CentralTable. The limit of rules does not apply to
-// these: there is one for each declared port.
+// ApplyCentral does the same as Apply for flows of CentralTable. The limit of rules
+// does not apply to them: weft-central has one flow for each declared port.
 func (p *Pipeline) ApplyCentral(mods []FlowMod, nowNS uint64) (Changes, error) {
 	return p.applyAll(bundle{p: p, nowNS: nowNS, central: true}, mods)
 }
 
-// CentralFlow returns the change that adds or deletes the flow of a declared port.
+// CentralFlow returns the change that adds or deletes weft-central's flow of a
+// declared port.
 func CentralFlow(command Command, port uint32) FlowMod {
 	var m Match
 	whole(FInPort).put(&m.Value, value64(uint64(port)), whole(FInPort).ones())
@@ -32,7 +33,8 @@ func CentralFlow(command Command, port uint32) FlowMod {
 		Actions: []Action{{Kind: ActOutput, Port: PortNORMAL}}}
 }
 
-// refuses returns an error for a change of CentralTable that is not weft-central's.
+// refuses returns an error if the change m is of CentralTable and not from
+// weft-central.
 func (b *bundle) refuses(m *FlowMod) error {
 	if b.central {
 		return nil
@@ -57,8 +59,8 @@ func refusesLearning(actions []Action) error {
 	return nil
 }
 
-// selected returns the rules that a change selects. Only ApplyCentral selects
-// weft-central's.
+// selected returns the rules that a change selects. It returns weft-central's rules
+// only for ApplyCentral.
 func (b *bundle) selected(m *FlowMod) []*Rule {
 	list := b.p.selectRules(m)
 	if b.central {

@@ -43,7 +43,7 @@ func addCTFields() {
 }
 
 // ctMet checks needCT, the prerequisite of fields of the original direction: ct_state
-// must have a bit of a valid connection, or trk without inv.
+// must have at least one of new, est, rel, rpl, snat and dnat, or trk without inv.
 func ctMet(q prober) bool {
 	if v, _ := q.probe(flowtable.WCT, ctStateValid<<ctStateAt); v != 0 {
 		return true

@@ -46,9 +46,10 @@ type PortInfo struct {
 	// Binding restricts the addresses that a PortNormal may use as sender; nil: no
 	// restriction.
 	Binding *Binding
-	// Central: weft-central has declared the port, or the port is the tunnel to the other
-	// hosts of weft-central's networks. A frame of the port that matches no flow of table
-	// 0 continues in CentralTable. The port takes frames of its own network only.
+	// Central is true for a port that weft-central has declared, and for the tunnel
+	// to the other hosts of weft-central's networks. A frame of the port that matches
+	// no flow of table 0 continues in CentralTable. normal and flood send only frames
+	// of the port's own network to the port.
 	Central bool
 	// NoSplitHorizon lets normal and flood send frames from another tunnel to this
 	// tunnel. Without NoSplitHorizon no flooded frame goes from a tunnel to a tunnel.
@@ -105,17 +106,18 @@ type Env interface {
 
 // Networks are the networks that weft-central has declared.
 type Networks interface {
-	// Central reports whether any port has Central set.
+	// Central reports whether at least one port has Central set.
 	Central() bool
-	// CentralTunnel returns the port that leads to the other hosts; ok is false if there
-	// is none.
+	// CentralTunnel returns the vxlan port that leads to the other hosts of
+	// weft-central's networks. ok is false if there is no such port.
 	CentralTunnel() (port PortInfo, ok bool)
-	// Network returns the settings of the declared network of a segment; nil: the segment
-	// is no declared network.
+	// Network returns the settings of a segment's network that weft-central has
+	// declared, or nil if it has declared none.
 	Network(s Segment) *Network
-	// Place returns the place of an address of a declared network.
+	// Place returns the place of a MAC address that weft-central has declared.
 	Place(s Segment, mac uint64) (place Place, ok bool)
-	// HostOf returns the MAC address that a declared network has for ip.
+	// HostOf returns the MAC address of the IP address ip in a network that
+	// weft-central has declared.
 	HostOf(s Segment, ip netip.Addr) (mac uint64, ok bool)
 }
 

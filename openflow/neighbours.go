@@ -67,7 +67,7 @@ func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS uint64) (ch
 
 func (n *neighbours) len() int { return len(n.entries) }
 
-// forget removes an address, if it is there.
+// forget removes the announcement of an IP address, if the table has it.
 func (n *neighbours) forget(key neighbourKey) {
 	if e := n.entries[key]; e != nil {
 		n.remove(e)

@@ -7,62 +7,70 @@ import (
 	"slices"
 )
 
-// Addresses of declared networks. weft-central says where each is: behind a local port
-// or behind another host. A frame never moves such an address, and no port learns it.
+// Addresses of declared networks. weft-central declares networks and the place of
+// each of their addresses: behind a port of this switch or behind another host.
+// Frames cannot move such an address, and no port learns it.
 const (
-	// MaxNetAddresses is the maximum number of MAC addresses in all declared networks.
-	// At the limit a new address is left out, and SetNetAddresses counts it.
+	// MaxNetAddresses is the maximum number of MAC addresses in all declared
+	// networks. Beyond the limit SetNetAddresses refuses new addresses and counts
+	// them.
 	MaxNetAddresses = 1 << 20
-	// MaxNetIPs is the maximum number of IP addresses of one MAC address. Further IP
-	// addresses are left out: nobody answers questions for them.
+	// MaxNetIPs is the maximum number of IP addresses of one MAC address in a
+	// declared network. Further IP addresses are ignored: Weft answers no questions
+	// for them.
 	MaxNetIPs = 64
 )
 
-// Network has the settings of a declared network. It is immutable.
+// Network has the settings of a network that weft-central has declared. It is
+// immutable.
 type Network struct {
-	// Flood: broadcasts and frames to unknown addresses also go to Members. Otherwise
-	// they go to the ports of this switch only.
+	// Flood is true if broadcasts and frames to unknown addresses also go to the
+	// hosts in Members. Otherwise they only go to ports of this switch.
 	Flood bool
-	// Asked: the switch asks weft-central for the place of an unknown address.
+	// Asked is true if the switch asks weft-central for the place of an unknown
+	// address.
 	Asked bool
-	// Members are the endpoints of the other hosts in the network.
+	// Members are the underlay addresses of the other hosts of the network.
 	Members []netip.Addr
 }
 
-// NetAddress is a MAC address of a declared network with its IP addresses and place.
+// NetAddress is a MAC address of a declared network, with its IP addresses and its
+// place.
 type NetAddress struct {
 	Segment Segment
 	MAC     uint64 // 48 bits
 	IPs     []netip.Addr
 	Place
-	// Generation orders the places of an address.
+	// Generation is higher for a newer place of the same address.
 	Generation int64
 }
 
-// Place says where an address of a declared network is.
+// Place is the place of an address of a declared network: another host or a port of
+// this switch.
 type Place struct {
-	// Remote is the endpoint of the host that has the address. If it is invalid, the
-	// address is behind Port.
+	// Remote is the underlay address of the host that has the address. If Remote is
+	// invalid, the address is behind Port.
 	Remote netip.Addr
-	Port   uint32 // number of a port of this switch; 0: the port does not exist now
+	Port   uint32 // number of the port of this switch; 0: the port does not exist at present
 }
 
-// RemovedNetAddress is an address that has no place any more.
+// RemovedNetAddress is an address that weft-central removes from a declared network.
 type RemovedNetAddress struct {
 	Segment    Segment
 	MAC        uint64
 	Generation int64 // of the place that is removed
 }
 
-// netTable is a declared network with its addresses.
+// netTable has a declared network's settings and addresses.
 type netTable struct {
 	network *Network
 	macs    map[uint64]*NetAddress
 	ips     map[netip.Addr]ipClaim
 }
 
-// ipClaim is an element of the list of addresses that declare the same IP address. The
-// list is longer than one only while an IP address moves to another MAC address.
+// ipClaim is an element of the list of MAC addresses that declare the same IP
+// address. The list has more than one element only while an IP address moves to
+// another MAC address.
 type ipClaim struct {
 	address *NetAddress
 	next    *ipClaim
@@ -108,8 +116,9 @@ func (t *MACTable) netAddress(s Segment, mac uint64) *NetAddress {
 	return nil
 }
 
-// HostOf implements Networks. While several addresses declare ip, HostOf returns the
-// one with the highest generation, and the lowest of those.
+// HostOf implements Networks. If several MAC addresses declare ip, HostOf returns the
+// one with the highest generation. Among equal generations it returns the lowest MAC
+// address.
 func (t *MACTable) HostOf(s Segment, ip netip.Addr) (mac uint64, ok bool) {
 	net := t.nets[s]
 	if net == nil {
@@ -131,13 +140,15 @@ func (t *MACTable) HostOf(s Segment, ip netip.Addr) (mac uint64, ok bool) {
 // NetAddresses returns the number of addresses of declared networks.
 func (t *MACTable) NetAddresses() int { return t.netAddresses }
 
-// RefusedNetAddresses returns how many addresses were left out at MaxNetAddresses.
+// RefusedNetAddresses returns the number of addresses that were refused at
+// MaxNetAddresses.
 func (t *MACTable) RefusedNetAddresses() uint64 { return t.netRefused }
 
-// SetNetAddresses adds and changes addresses of declared networks, and then removes
-// addresses. It ignores an address or a removal that is older than the present place,
-// and an address of a segment that is no declared network. It keeps IPs of list. It
-// returns the number of addresses for which there was no room.
+// SetNetAddresses adds and changes the addresses in list, and then removes those in
+// removed. It ignores a change or removal that is older than the address's present
+// place. It also ignores addresses of segments without a declared network. It keeps
+// the IPs slices of list. It returns the number of addresses that were refused at the
+// limit.
 func (t *MACTable) SetNetAddresses(list []NetAddress, removed []RemovedNetAddress) (left int) {
 	t.generation++
 	for i := range list {
@@ -156,7 +167,8 @@ func (t *MACTable) SetNetAddresses(list []NetAddress, removed []RemovedNetAddres
 	return left
 }
 
-// setNetAddress returns false if there is no room for the address.
+// setNetAddress adds or changes one address of a declared network. It returns false
+// at the limit of addresses.
 func (t *MACTable) setNetAddress(n *NetAddress) bool {
 	net := t.nets[n.Segment]
 	if net == nil {
@@ -203,7 +215,7 @@ func (t *MACTable) removeNetAddress(a *NetAddress) {
 	}
 }
 
-// unclaim removes a from the list of ip, if it is there.
+// unclaim removes the MAC address a from the list of MAC addresses that declare ip.
 func (net *netTable) unclaim(ip netip.Addr, a *NetAddress) {
 	claim, ok := net.ips[ip]
 	switch {
@@ -223,8 +235,8 @@ func (net *netTable) unclaim(ip netip.Addr, a *NetAddress) {
 	}
 }
 
-// forgetDeclared removes what ports have learnt for the addresses in list. Entries of
-// a VLAN are found only by a pass over the whole table.
+// forgetDeclared removes learnt MAC addresses and announced IP addresses that are now
+// declared in list. If any entry is in a VLAN, it has to search the whole table.
 func (t *MACTable) forgetDeclared(list []NetAddress) {
 	if len(list) == 0 || t.count == 0 && t.neighbours.len() == 0 {
 		return
@@ -251,8 +263,8 @@ func (t *MACTable) forgetDeclared(list []NetAddress) {
 	})
 }
 
-// declaredInNet reports whether the address of l is one of a declared network, and
-// whether the network places it elsewhere than l.
+// declaredInNet reports whether the MAC address of l is in a declared network, and
+// whether its declared place differs from the place in l.
 func (t *MACTable) declaredInNet(l *Learn) (declared, elsewhere bool) {
 	a := t.netAddress(l.Segment, l.MAC)
 	if a == nil {
@@ -264,8 +276,8 @@ func (t *MACTable) declaredInNet(l *Learn) (declared, elsewhere bool) {
 	return true, a.Port != l.Port
 }
 
-// overlap reports whether two segments share ports: a port without a VNI is in all
-// segments, except declared networks.
+// overlap reports whether two segments have ports in common. Ports without a VNI are
+// in every segment except declared networks.
 func (t *MACTable) overlap(a, b Segment) bool {
 	return a == b || (a == 0 || b == 0) && t.nets[a|b] == nil
 }

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// slowNets is a slow twin of the declared networks: a list that is searched from its
-// start.
+// slowNets is a slow implementation of declared networks: a list that is searched
+// from its start. The tests compare it with MACTable.
 type slowNets struct {
 	nets  []Segment
 	list  []NetAddress
@@ -75,8 +75,8 @@ func randomNetAddress(r *rand.Rand, generation int64) NetAddress {
 	return a
 }
 
-// TestNetAddressesAgainstAList compares the table with slowNets, while frames try to
-// teach the same addresses in every segment and VLAN.
+// TestNetAddressesAgainstAList compares MACTable with slowNets. Meanwhile frames use
+// the declared addresses in every segment and VLAN.
 func TestNetAddressesAgainstAList(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -151,8 +151,8 @@ func compareNets(t *testing.T, tab *MACTable, slow *slowNets, when string) {
 	}
 }
 
-// A declared address is not learnt; a learnt one disappears when it is declared. Both
-// hold in VLANs too.
+// A port cannot learn a declared address, and a declaration removes a learnt address.
+// Both are true for frames in VLANs too.
 func TestDeclaredAddressesDoNotMove(t *testing.T) {
 	for vlan := range uint16(2) {
 		tab := NewMACTable(0, 0)
@@ -171,7 +171,7 @@ func TestDeclaredAddressesDoNotMove(t *testing.T) {
 		if s := tab.Shares(); len(s) != 1 || s[0].Refused.Declared != 1 {
 			t.Errorf("VLAN %d: the refusal is not counted: %+v", vlan, s)
 		}
-		learn.MAC = 0xb // another host announces the declared IP address
+		learn.MAC = 0xb // a frame of another host announces the declared IP address
 		tab.Learn(learn, 3)
 		if mac, ok := tab.Neighbour(5, vlan, testIP(1)); ok {
 			t.Errorf("VLAN %d: host %x took a declared IP address", vlan, mac)
@@ -179,8 +179,8 @@ func TestDeclaredAddressesDoNotMove(t *testing.T) {
 	}
 }
 
-// A port without a VNI takes no part in a declared network, neither as a place of
-// addresses nor by using them.
+// A port without a VNI is not part of a declared network: it can neither have its
+// addresses nor reach them.
 func TestPortsWithoutVNIDoNotMeetNetworks(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	tab.SetNetwork(5, &Network{})

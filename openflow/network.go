@@ -4,9 +4,9 @@ package openflow
 
 import "weft/packet"
 
-// normal in declared networks. A declared network has the ports of its VNI on this
-// switch and, behind the tunnel of weft-central, the other hosts. Ports without a VNI and
-// the operator's tunnels take no part in it.
+// The action normal in declared networks. A network that weft-central has declared
+// has the ports of its VNI on this switch and, behind the tunnel of weft-central, the
+// other hosts. Ports without a VNI and the operator's tunnels are not part of it.
 
 // network returns the settings of the declared network of a segment, or nil.
 func (x *xlate) network(s Segment) *Network {
@@ -16,8 +16,8 @@ func (x *xlate) network(s Segment) *Network {
 	return x.env.Network(s)
 }
 
-// reaches reports whether normal, flood and all may send a frame of the segment to the
-// port. network is the result of xlate.network.
+// reaches reports whether normal, flood and all may send a frame of segment s to the
+// port. network is the declared network of the segment, or nil.
 func (p *PortInfo) reaches(s Segment, network *Network) bool {
 	if network != nil {
 		return p.Kind == PortNormal && p.InVNI && segmentOf(p.VNI) == s
@@ -27,9 +27,10 @@ func (p *PortInfo) reaches(s Segment, network *Network) bool {
 
 func (p *PortInfo) isCentralTunnel() bool { return p.Central && p.Kind == PortTunnel }
 
-// declaredSource reports whether the network declares src behind the port from which the
-// frame came. Frames from there teach nothing. It does not compare the host that sent a
-// frame from the tunnel, so that frames of all hosts share megaflows.
+// declaredSource reports whether src is declared behind the port from which the frame
+// came. Normal does not learn from such frames. For a frame from the tunnel,
+// declaredSource does not compare the host that sent it, so that frames of all hosts
+// share megaflows.
 func (x *xlate) declaredSource(from *PortInfo, s Segment, src uint64) bool {
 	x.usedMACs = true
 	place, ok := x.env.Place(s, src)
@@ -42,9 +43,9 @@ func (x *xlate) declaredSource(from *PortInfo, s Segment, src uint64) bool {
 	return place.Port == from.No
 }
 
-// sendToPlace sends to the place of a declared address. A frame from the tunnel does not
-// return to the tunnel: two hosts with different places of an address would send it to
-// each other forever.
+// sendToPlace sends to the declared place of an address. A frame from the tunnel
+// never returns to the tunnel: if two hosts had different places for an address, they
+// would send the frame to each other forever.
 func (x *xlate) sendToPlace(in uint32, s Segment, place *Place) {
 	x.usedPorts = true
 	var port PortInfo
@@ -74,7 +75,7 @@ func (x *xlate) sendToPlace(in uint32, s Segment, place *Place) {
 	}
 }
 
-// toMembers sends a copy to each other host of the network.
+// toMembers sends a copy of the frame to each other host of the declared network.
 func (x *xlate) toMembers(s Segment, network *Network) {
 	port, ok := x.env.CentralTunnel()
 	if !ok {

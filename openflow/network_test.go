@@ -38,7 +38,8 @@ func networkEnv(flood bool) *fakeEnv {
 	return env
 }
 
-// centralPipeline has no operator's flow, and weft-central's for the declared ports.
+// centralPipeline returns a pipeline with weft-central's flows for the declared
+// ports, without any flow of the operator.
 func centralPipeline(t testing.TB) *Pipeline {
 	t.Helper()
 	p := NewPipeline(Limits{})
@@ -52,7 +53,8 @@ func centralPipeline(t testing.TB) *Pipeline {
 	return p
 }
 
-// destinations returns the copies of a frame: "PORT" or "central VNI TEMPLATE".
+// destinations returns the outputs of a translation as text, sorted: a port number,
+// "PORT vni VNI template TEMPLATE" for a tunnel, or "answer MAC".
 func destinations(tr *Translation) []string {
 	list := []string{}
 	for _, a := range tr.Actions {
@@ -74,7 +76,8 @@ func toEndpoint(env *fakeEnv, vni uint32, endpoint netip.Addr) string {
 	return fmt.Sprintf("9 vni %d template %d", vni, template)
 }
 
-// slowNetworkDestinations says where a unicast or broadcast frame goes in networkEnv.
+// slowNetworkDestinations returns the expected result of destinations for a unicast
+// or broadcast frame in networkEnv.
 func slowNetworkDestinations(env *fakeEnv, from, vni uint32, dst uint64) []string {
 	list := []string{}
 	local := func(mac bool) {
@@ -130,8 +133,8 @@ func TestNetworksAgainstASlowOne(t *testing.T) {
 	}
 }
 
-// A frame of a port without a VNI, or of an operator's tunnel of another VNI, reaches no
-// declared network.
+// A frame of a port without a VNI, or of an operator's tunnel, never reaches a port
+// of a declared network.
 func TestNetworksAreClosed(t *testing.T) {
 	p := pipelineOf(t, "actions=normal")
 	for _, dst := range []string{"00:00:00:00:00:01", "00:00:00:00:00:03", "ff:ff:ff:ff:ff:ff"} {
@@ -169,8 +172,8 @@ func TestQuestionsInNetworks(t *testing.T) {
 	}
 }
 
-// A port that may send from any address teaches its addresses here, and on other hosts
-// behind the host that sent the frame.
+// An address that is not declared is learnt: on its own host behind its port, on
+// other hosts behind the host that sent the frame.
 func TestUndeclaredAddressesAreLearnt(t *testing.T) {
 	p, env := centralPipeline(t), networkEnv(false)
 	run := func(frame string) Translation {
@@ -187,8 +190,8 @@ func TestUndeclaredAddressesAreLearnt(t *testing.T) {
 	if tr.Learn.Valid {
 		t.Errorf("a declared address behind its port teaches %+v", tr.Learn)
 	}
-	// A frame from a declared address behind another host matches no address of the
-	// underlay: all hosts share its megaflow.
+	// The megaflow of a frame from another host's declared address matches no
+	// underlay address, so that the frames of all hosts share it.
 	tr = run("in_port=9,tun_id=1,tun_src=192.0.2.1,tun_dst=192.0.2.99,udp,dl_src=00:00:00:00:00:03,dl_dst=00:00:00:00:00:01")
 	if m := tr.Mask[flowtable.WTunID+1]; tr.Learn.Valid || m != 0 {
 		t.Errorf("a declared address behind the tunnel: %+v, mask of tunnel addresses %x", tr.Learn, m)
@@ -245,8 +248,8 @@ func TestTraceNamesThePlace(t *testing.T) {
 	}
 }
 
-// An operator cannot change table 250; flows of table 0 precede it, and frames of ports
-// that weft-central has not declared do not reach it.
+// An operator cannot change CentralTable. Flows of table 0 take precedence over it,
+// and frames of ports that weft-central has not declared do not reach it.
 func TestCentralTable(t *testing.T) {
 	p := centralPipeline(t)
 	const belongs = "table=250: belongs to weft-central; expected another table"
@@ -293,7 +296,8 @@ func TestCentralTable(t *testing.T) {
 	}
 }
 
-// Weft-central's flows enter a full pipeline, and no eviction removes them.
+// ApplyCentral can add flows to a full pipeline, and no eviction removes
+// weft-central's flows.
 func TestCentralFlowsIgnoreTheLimit(t *testing.T) {
 	p := NewPipeline(Limits{Rules: 1})
 	p.Configure(0, TableConfig{Evict: true})

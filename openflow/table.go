@@ -146,7 +146,7 @@ type Pipeline struct {
 	groupStats map[uint32]*GroupStats // by group number
 	watching   bool                   // at least one group watches a port
 	meters     map[uint32]*Meter
-	meterSlots meterTable               // allocator of token bucket slots; its own list of meters is unused, see meters above
+	meterSlots meterTable               // allocator of the meters' token bucket slots; its meters are unused, the field meters has them
 	learnt     map[learnKey]*learnGroup // flow counts for each table and cookie of a learn action with a limit or delete_learned
 	orphans    []learnKey               // keys of learnt flows whose last learn action with delete_learned was removed
 	generation uint64

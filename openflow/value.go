@@ -132,8 +132,8 @@ func leadingDecimal(s string) int64 {
 	return v
 }
 
-// leadingNumber returns the number at the start of s, as strtoull would read it.
-// ovs-ofctl ignores the text between a number and an arrow.
+// leadingNumber returns the number at the start of s, as strtoull would read it. In
+// load, ovs-ofctl ignores text between the number and the arrow ->.
 func leadingNumber(s string) string {
 	at := 0
 	if strings.HasPrefix(s, "+") {

@@ -91,7 +91,8 @@ func (f *Frame) setICMP(off int, v uint8) {
 	binary.BigEndian.PutUint16(l4[2:], MendChecksum(binary.BigEndian.Uint16(l4[2:]), before, after))
 }
 
-// Neighbour discovery (RFC 4861 sections 4.3, 4.4 and 4.6.1).
+// Message types, option types and offsets of neighbour discovery (RFC 4861 sections
+// 4.3, 4.4 and 4.6.1).
 const (
 	ndSolicitation = 135
 	ndAdvertisment = 136

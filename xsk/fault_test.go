@@ -58,7 +58,7 @@ func TestNoFrameIsLostInAFault(t *testing.T) {
 	const rounds = 2000
 	for name, mtu := range map[string]int{"one piece": 1514, "several pieces": 4 * modelFrame} {
 		t.Run(name, func(t *testing.T) {
-			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // restored by the defer; the setting belongs to this goroutine
+			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // SetPanicOnFault is a setting of this goroutine; the defer restores it
 			m := newModel(t, ^uint32(0)-100)
 			m.tx.mtu, m.tx.large = mtu, make([]byte, mtu)
 			addr, edge := gone(t, 1<<16)

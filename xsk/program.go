@@ -113,7 +113,7 @@ func ipv4() asm.Instructions {
 		asm.JNE.Imm(asm.R5, 17, "pass"), // protocol 17: UDP
 		asm.Mov.Imm(asm.R5, 0),
 		asm.StoreMem(asm.RFP, keyAt+8, asm.R5, asm.Half),
-		asm.Mov.Imm(asm.R5, 0xffff), // IPv4-mapped prefix (RFC 4291 section 2.5.5.2)
+		asm.Mov.Imm(asm.R5, 0xffff), // prefix ffff of an IPv4 address that is mapped into IPv6 (RFC 4291 section 2.5.5.2)
 		asm.StoreMem(asm.RFP, keyAt+10, asm.R5, asm.Half),
 		asm.LoadMem(asm.R5, asm.R2, 14+16, asm.Word), // load the destination address
 		asm.StoreMem(asm.RFP, keyAt+12, asm.R5, asm.Word),

@@ -267,8 +267,8 @@ func (q *rxQueue) recoverIndexes() error {
 	return nil
 }
 
-// discardLent returns the frames that the last engine received but did not release to
-// the kernel. It does not read them.
+// discardLent gives the kernel back the frames that the last engine had received but
+// not released. It does not read these frames.
 func (q *rxQueue) discardLent() error {
 	q.seen = q.rx.producer.Load()
 	lent := q.record.lent.Load() - q.next

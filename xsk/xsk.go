@@ -16,14 +16,14 @@
 //
 // Receiving frames need no list. Set-up puts RingSize frames on the fill ring. From
 // then on each frame is in the fill ring, with the kernel, or in the rx ring. Frames
-// that the engine has lent to a pass stay in the rx ring until Release, which first
-// publishes them on the fill ring and then consumes them on the rx ring. So
+// that a worker is processing stay in the rx ring until Release, which first publishes
+// them on the fill ring and then consumes them on the rx ring. So
 //
 //	fill.producer - rx.consumer == RingSize
 //
 // holds whenever no Release is in progress. If the engine is killed inside a Release,
 // the difference is larger by the released frames, and Open corrects the rx consumer.
-// The record has one word, the rx index up to which frames were lent. Open discards
+// The record has one word, the rx index up to which workers got frames. Open discards
 // these frames instead of passing them on a second time, because one of them may have
 // killed the engine.
 //
