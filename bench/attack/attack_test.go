@@ -39,9 +39,10 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// A frame that a thief of an address received is not lost without being counted: the
-// switch has delivered it. That holds for frames that arrive after the attack's last step,
-// and frames from before the counts do not matter.
+// If the attacker receives a frame with a stolen address, the frame does not count as
+// lost without being counted, because the switch has delivered it. This also holds for
+// frames that arrive after the last step of the attack. Frames from before the
+// measurement do not count.
 func TestHeardFramesAreNotUncounted(t *testing.T) {
 	testnet.NeedsRoot(t, "makes network namespaces")
 	theft := &attack{name: "theft", mayLose: "what the thief hears", hears: true, setup: member(), once: stealOnce}
@@ -59,9 +60,9 @@ func TestHeardFramesAreNotUncounted(t *testing.T) {
 	}
 }
 
-// stealOnce takes bystander a's address while a is silent, and lets b send all frames
-// of the load to it. It does so in the first go, before the counts begin, and in the
-// second one.
+// stealOnce steals the MAC address of bystander a while a is silent, and lets bystander
+// b send all frames of the load to this address. It steals the address in the first
+// repeat, before the measurement begins, and in the second repeat.
 func stealOnce(p *play) error {
 	if p.repeats > 0 {
 		time.Sleep(time.Millisecond)
@@ -69,7 +70,7 @@ func stealOnce(p *play) error {
 	}
 	s, g := p.site, p.own("guest")
 	err := s.stream.Do(func() error {
-		p.stepWhileFrames(0) // all frames are now at b
+		p.stepWhileFrames(0) // bystander b now has the buffers of all frames
 		frame := make([]byte, 64)
 		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 			if at, err := s.portOf(vhosttest.LoadMAC(0)); err != nil || at == p.name {
@@ -84,7 +85,8 @@ func stealOnce(p *play) error {
 			g.send(asBystander(0)(p, frame))
 			g.flush()
 		}
-		// The answer to a change of flows comes when no frame uses the old place any more.
+		// The switch answers a change of flows only when no worker uses the old port of
+		// the address any more.
 		thefts, _ := p.vars["thefts"].(int)
 		p.vars["thefts"] = thefts + 1
 		if err := p.flow(fmt.Sprintf("priority=%d,in_port=%s,actions=drop", thefts+1, newcomerPort)); err != nil {
@@ -96,20 +98,21 @@ func stealOnce(p *play) error {
 	if err != nil {
 		return err
 	}
-	// The frames that replace the lost ones bring the address back.
+	// Bystander a sends new frames in place of the lost ones, so the switch learns its
+	// address at port a again.
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if at, err := s.portOf(vhosttest.LoadMAC(0)); err != nil {
 			return err
 		} else if at == "a" {
-			time.Sleep(100 * time.Millisecond) // the totals that circulates reads are newer than the theft
+			time.Sleep(100 * time.Millisecond) // time until the totals that circulates reads are from after the theft
 			return s.circulates()
 		}
 	}
 	return errors.New("the address does not come back")
 }
 
-// stepWhileFrames steps one bystander until no frame has come to it for 20 ms and none is
-// in flight.
+// stepWhileFrames runs one bystander until it has received no frame for 20 ms and no
+// frame is in flight.
 func (p *play) stepWhileFrames(guest int) {
 	load := p.site.load
 	for last := time.Now(); time.Since(last) < 20*time.Millisecond || load.Unreturned() > 0 || p.heldFrames() > 0; time.Sleep(100 * time.Microsecond) {
@@ -119,7 +122,8 @@ func (p *play) stepWhileFrames(guest int) {
 	}
 }
 
-// portOf returns the name of the port behind which the switch knows an address.
+// portOf returns the name of the port at which the switch has learned a MAC address, or
+// "".
 func (s *site) portOf(mac [6]byte) (string, error) {
 	list, err := s.client.MACs()
 	for _, m := range list {

@@ -209,15 +209,16 @@ func anyFlow(p *play, f []byte) []byte {
 	return f[:64]
 }
 
-// Limits of tracked connections during a flood, of the table and of the flooded zone.
-// They are low, so that the floods reach them soon.
+// Limits of tracked connections during a flood: ctMost is the limit of the table,
+// ctZoneMost the limit of the flooded zone. Both are low, so that a flood reaches them
+// soon.
 const (
 	ctMost     = 20_000
 	ctZoneMost = 2_000
 )
 
-// ctTableSetup limits the table. The third guest's connections are in a zone of their
-// own.
+// ctTableSetup sets a limit for the connection table. The connections of the third
+// guest have a zone of their own.
 func ctTableSetup(p *play) error {
 	before, err := p.site.client.Conntrack()
 	if err != nil {
@@ -231,7 +232,8 @@ func ctTableSetup(p *play) error {
 	return ctSetup(p, 3, 4)
 }
 
-// ctZoneSetup limits a zone. The third guest's connections are in the same zone.
+// ctZoneSetup sets a limit for a zone. The connections of the third guest are in the
+// same zone as the flood.
 func ctZoneSetup(p *play) error {
 	const zone = 5
 	limits := []api.ZoneLimit{{Zone: zone, Limit: ctZoneMost}}
@@ -242,8 +244,8 @@ func ctZoneSetup(p *play) error {
 	return ctSetup(p, zone, zone)
 }
 
-// ctSetup attaches two guests whose connections are in a zone, and a third guest whose
-// connections are in zone other.
+// ctSetup attaches two guests whose connections are in the zone of the flood, and a
+// third guest whose connections are in the zone other.
 func ctSetup(p *play, zone, other int) error {
 	p.later(func() {
 		p.site.daemon.TryWeft("flush-conntrack", fmt.Sprint("zone=", zone))

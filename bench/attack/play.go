@@ -55,7 +55,7 @@ type attack struct {
 	check func(p *play) error
 }
 
-// play is an attack in progress.
+// play is an attack in progress, with its guests and its cleanup functions.
 type play struct {
 	*attack
 	site    *site
@@ -63,7 +63,7 @@ type play struct {
 	rng     *rand.Rand
 	until   time.Time
 	wrong   atomic.Int64 // number of bystanders' frames that the attacker received
-	began   int64        // value of wrong when the counts of the row began
+	began   int64        // value of wrong at the start of the measurement
 	repeats int
 	notes   string // remarks of the attack's check for the report
 
@@ -220,28 +220,30 @@ func (g *guest) drain() (n int) {
 	return n
 }
 
-// drain receives the frames that have arrived at the play's guest, if it has one. Without
-// it, frames that arrive after the attack's last step stay in the ring, uncounted.
+// drain receives the frames that have arrived at the attacker's guest, if the attack
+// has one. Otherwise frames that arrive after the last step of the attack would stay in
+// the ring and not be counted.
 func (p *play) drain() {
 	if g, ok := p.vars["guest"].(*guest); ok && !g.closed {
 		g.drain()
 	}
 }
 
-// heldFrames returns the number of bystanders' frames that the switch holds until control
-// answers their misses. It also receives the frames of the play's guest. A held frame seems
-// lost, because its sender has the buffer back.
+// heldFrames returns the number of bystanders' frames that the switch holds until
+// control answers their cache misses. Such a frame seems lost, because the switch has
+// already returned its buffer to the sender. heldFrames also drains the attacker's
+// guest.
 func (p *play) heldFrames() (n int) {
 	rows, err := p.site.client.Limits("")
 	if err != nil {
-		return 0 // the row of the attack tells a failing API
+		return 0 // a failing API appears as a fault in the row of the attack
 	}
 	for _, r := range rows {
 		if r.Name == "held_frames" && (r.Holder == "a" || r.Holder == "b") {
 			n += int(r.Used)
 		}
 	}
-	p.drain() // after the request, because a frame may have been delivered meanwhile
+	p.drain() // after the request, during which the switch may have delivered a held frame
 	return n
 }
 

@@ -31,7 +31,7 @@ type row struct {
 	Again    uint64            `json:"again"` // number of frames that the bystanders received twice because an engine was replaced
 	Bad      int               `json:"bad"`   // number of changed frames and of misused buffers
 	Wrong    int64             `json:"wrong"` // number of bystanders' frames that the attacker received
-	Heard    int64             `json:"heard"` // part of Wrong since the other counts began
+	Heard    int64             `json:"heard"` // part of Wrong that the attacker received during the measurement
 
 	Control [2]usage `json:"control"` // resources of the control process before and after the attack
 	Engine  [2]usage `json:"engine"`
@@ -196,7 +196,8 @@ func (s *site) settle(r *row, p *play, before api.Show) error {
 	return nil
 }
 
-// countDrops counts the bystanders' frames that the switch has dropped in between.
+// countDrops records how many frames of the bystanders the switch has dropped between
+// two states, before and after.
 func (r *row) countDrops(before, after *api.Show) {
 	r.Drops, r.Counted = map[string]uint64{}, 0
 	was := dropped(before)

@@ -176,8 +176,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// A file that is not a recording is refused with a one-line error. A recording with
-// wrong sums is refused, too.
+// A file that is not a recording, or whose times would not add up, is refused with an
+// error of one line.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "neither",

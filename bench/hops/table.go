@@ -186,12 +186,11 @@ func (t *Table) Assign(path []Function) (*Hop, Function) {
 		h := t.row(f)
 		switch {
 		case h != nil && h.Name == callerHop:
-			// a closed hop keeps the time of its callees
+			// a helper function has the hop of its caller
 		case now != nil && now.closed && (h == nil || !h.anywhere && !slices.Contains(now.Holds, h.Name)):
-			// a function in user space that the table lacks does not change its
-			// callees' hop
+			// the callees of a closed hop have the closed hop
 		case h == nil && i < len(path)-1 && now == nil:
-			// An unnamed caller in user space tells nothing about its callees.
+			// an unknown caller in user space does not determine the hop of its callees
 		case h == nil:
 			now, unknown = nil, f
 		default:

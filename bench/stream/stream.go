@@ -187,8 +187,9 @@ func (s *Stream) Still(f func() error) error {
 // before Begin, such as frames that were lost before both guests were attached.
 func (s *Stream) Begin() { s.BeginStill(nil) }
 
-// BeginStill is Begin. While the load rests it calls elsewhere until elsewhere returns 0,
-// the number of frames that are in flight in a place that the load does not see.
+// BeginStill does what Begin does. It also waits until the function elsewhere returns
+// 0. This function returns the number of frames in flight that the load cannot see,
+// such as frames that the switch holds.
 func (s *Stream) BeginStill(elsewhere func() int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +207,8 @@ type Counted struct {
 // Begin.
 func (s *Stream) Count() Counted { return s.CountStill(nil) }
 
-// CountStill is Count. It calls elsewhere as BeginStill does.
+// CountStill does what Count does. It also waits until the function elsewhere returns
+// 0, as BeginStill does.
 func (s *Stream) CountStill(elsewhere func() int) Counted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,16 +233,18 @@ func (s *Stream) since(t vhosttest.LoadTotals) Counted {
 }
 
 const (
-	// quiet is the time without an arrival after which no frame is taken to be in flight.
+	// quiet is the time without an arrival after which all frames in flight are taken
+	// to have arrived or to be lost.
 	quiet = 50 * time.Millisecond
-	// stalled is the time without an arrival after which rest no longer waits for a
-	// switch that returns no buffers, or for frames elsewhere.
+	// stalled is the time without an arrival after which rest stops waiting for a
+	// switch that does not return buffers, or for the function elsewhere to return 0.
 	stalled = 5 * time.Second
 )
 
-// rest waits until no frame is in flight and the switch has returned all buffers, because
-// the totals compare returned buffers with received frames. It returns the totals. The load
-// has resumed when rest returns. The caller holds the lock.
+// rest runs the load without sending until no frame is in flight and the switch has
+// returned all buffers, and returns the totals of the load. The totals are exact only
+// then, because they compare returned buffers with received frames. When rest returns,
+// the guests send again. The caller holds the lock.
 func (s *Stream) rest(elsewhere func() int) vhosttest.LoadTotals {
 	last := time.Now()
 	t, bad := s.load.Rest(func(came int) bool {

@@ -25,7 +25,7 @@ const trackVerb = "track-guests"
 type trackSpec struct {
 	Connections  int           // number of connections of guest 0, which it uses in turn
 	IPv6         bool          // connections over IPv6 instead of IPv4
-	Fresh        bool          // each datagram of guest 0 opens a connection, until Connections are open
+	Fresh        bool          // each datagram of guest 0 opens a new connection, up to the number Connections
 	Warm, Length time.Duration // if Fresh is set, Length is the longest time
 	PerSecond    int           // segments a second of guest 2 in the second half of Length; 0 means no guest 2
 }
