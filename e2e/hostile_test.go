@@ -50,7 +50,7 @@ const (
 	guestBase    = 0x10000 // guest-physical address of the memory
 	processBase  = 0x7f0000000000
 	ringSize     = 64
-	ringDistance = 0x4000 // bytes between the two rings; avail and used begin at these offsets:
+	ringDistance = 0x4000 // bytes from the start of the receive ring to the transmit ring
 	availOff     = 0x1000
 	usedOff      = 0x2000
 )

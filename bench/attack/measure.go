@@ -39,7 +39,7 @@ func watchMachine() *machine {
 		m.ended.Add(1)
 		go func() {
 			defer m.ended.Done()
-			runtime.LockOSThread() // never unlocked: the pinned thread ends with its goroutine
+			runtime.LockOSThread() // not unlocked, so that the thread ends with its goroutine
 			if core >= 0 {
 				_ = cpu.Pin(core)
 			}

@@ -99,7 +99,7 @@ func (d *drawing) finish(title string) string {
 // on returns black or white, whichever is more readable on the colour. It uses the
 // luma weights of ITU-R BT.709.
 func on(colour string) string {
-	rgb, _ := strconv.ParseUint(colour[1:], 16, 32) // cannot fail: all palette colours are valid
+	rgb, _ := strconv.ParseUint(colour[1:], 16, 32) // parsing cannot fail: all palette colours are valid
 	luma := 0.2126*float64(rgb>>16) + 0.7152*float64(rgb>>8&0xff) + 0.0722*float64(rgb&0xff)
 	if luma > 140 {
 		return "#000000"

@@ -98,7 +98,7 @@ func (e *reported) step(line string, m []int) {
 	switch {
 	case m[2] >= 0: // the line begins a branch with a share
 		mark = len([]rune(line[:m[2]])) - 1
-		branch.share, _ = strconv.ParseFloat(line[m[4]:m[5]], 64) // cannot fail: the pattern matches digits and points only
+		branch.share, _ = strconv.ParseFloat(line[m[4]:m[5]], 64) // parsing cannot fail: the pattern matches only digits and points
 	case m[6] >= 0:
 		mark = len([]rune(line[:m[6]]))
 	}

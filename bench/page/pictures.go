@@ -239,7 +239,7 @@ func distribution(f family, r *row) *chart.Lines {
 }
 
 func percent(name string) float64 {
-	v, _ := strconv.ParseFloat(percentile.FindStringSubmatch(name)[1], 64) // cannot fail: the pattern matches digits and points only
+	v, _ := strconv.ParseFloat(percentile.FindStringSubmatch(name)[1], 64) // parsing cannot fail: the pattern matches only digits and points
 	return v
 }
 
@@ -253,7 +253,7 @@ func gaps(f family, rows []*row) *chart.Lines {
 			line := chart.Line{Name: peer + " " + f.label(r)}
 			for name, x := range r.Also[peer] {
 				if m := bench.Gaps.FindStringSubmatch(name); m != nil && x.Samples.Median() > 0 {
-					ns, _ := strconv.ParseFloat(m[1], 64) // cannot fail: the pattern matches digits only
+					ns, _ := strconv.ParseFloat(m[1], 64) // parsing cannot fail: the pattern matches only digits
 					line.Points = append(line.Points, chart.Point{X: ns / 1e3, Y: x.Samples.Median(), Min: x.Samples.Median(), Max: x.Samples.Max()})
 				}
 			}

@@ -64,7 +64,7 @@ func Start(l *vhosttest.Load, c Config) *Stream {
 	go func() {
 		defer close(s.ended)
 		if c.Core >= 0 {
-			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			runtime.LockOSThread() // not unlocked, so that the thread ends with its goroutine
 			if err := cpu.Pin(c.Core); err != nil {
 				log.Print(err)
 			}

@@ -71,7 +71,7 @@ func TestProgramsOutliveThreads(t *testing.T) {
 	all.Add(threads)
 	for i := range threads {
 		go func() {
-			runtime.LockOSThread() // the thread ends with the goroutine
+			runtime.LockOSThread() // not unlocked, so that the thread ends with its goroutine
 			p, err := r.start(fmt.Sprint("stays", i), "sleep", "1000")
 			if err != nil {
 				t.Error(err)

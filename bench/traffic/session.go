@@ -18,7 +18,7 @@ type session struct {
 	ctl    *control
 	test   uint32
 	server bool
-	clock  offset // offset of the other end's clock to this one
+	clock  offset // how far the other end's clock is ahead of this one
 
 	conns  []*net.TCPConn // TCP connections, by stream number
 	lanes  []lane         // UDP: one lane for each stream; raw frames: one lane for all streams

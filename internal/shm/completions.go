@@ -150,7 +150,7 @@ func prepare() error {
 func contextOf(worker int) (*completions, int) {
 	contexts.Lock()
 	defer contexts.Unlock()
-	_ = prepare() // Prepare has returned the error at the start
+	_ = prepare() // ignores the error, which Prepare has returned at the start
 	if len(contexts.all) == 0 {
 		return nil, 0
 	}
