@@ -206,6 +206,9 @@ func (d *Daemon) end() {
 	d.change.Lock()
 	defer d.change.Unlock()
 	d.pipeline.EndUpcalls()
+	if err := d.pipeline.SaveMACs(); err != nil {
+		d.log.Error("learned addresses cannot be saved", "error", err)
+	}
 	d.ports.Close()
 	d.engines.Stop()
 	d.kernel.Close()

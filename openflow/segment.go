@@ -34,6 +34,15 @@ func (p *PortInfo) takes(s Segment) bool {
 	return segmentOf(p.VNI) == s
 }
 
+// MayTeach reports whether a frame that arrived on the port may teach l.
+func (p *PortInfo) MayTeach(l *Learn) bool {
+	tunnel := p.Kind == PortTunnel
+	if p.NoLearning || p.Kind == PortUplink || l.Tunnel != tunnel && !l.IP.IsValid() {
+		return false
+	}
+	return tunnel && p.FlowVNI || l.Segment == 0 && !tunnel && !p.InVNI || (tunnel || p.InVNI) && l.Segment == segmentOf(p.VNI)
+}
+
 // sendWithin sends to a port that accepts frames of segment s. If the flow decides
 // the port's VNI, the VNI of the segment is used instead.
 func (x *xlate) sendWithin(port *PortInfo, s Segment) {

@@ -37,6 +37,7 @@ func (es *Engines) Start(saved store.State) error {
 		es.pipeline.Inherit(w)
 	}
 	es.ports.Load(saved.Ports, saved.Names, in.ports)
+	es.pipeline.LoadMACs()
 	for number, k := range in.ports { // Devices left in in.ports belong to ports that were deleted before control died.
 		k.CloseFDs()
 		if in.client != nil {

@@ -110,6 +110,7 @@ func (f *rig) begin() {
 		f.p.Load(&saved, f.region, true)
 		f.p.Inherit(workers.New(f.memory, f.gone))
 		f.setView()
+		f.p.LoadMACs()
 		f.p.Resume()
 	}
 	check(f.p.AnswerUpcalls())
@@ -194,6 +195,10 @@ func (s storeOf) ChangeTables(groups, meters map[uint32]string, remove []uint32)
 func (s storeOf) SaveTableConfigs(texts map[uint32]string) error {
 	return s.f.store.SaveTableConfigs(texts)
 }
+
+func (s storeOf) SaveAddresses(data []byte) error { return s.f.store.SaveAddresses(data) }
+
+func (s storeOf) LoadAddresses() ([]byte, error) { return s.f.store.LoadAddresses() }
 
 // vxlanPorts adds n tunnel ports with VNI 1, named p1, p2 and so on.
 func (f *rig) vxlanPorts(n int) {

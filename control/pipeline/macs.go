@@ -68,6 +68,9 @@ func (pl *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
 	n := flush()
 	if n > 0 {
 		pl.revalidate(usesMACs)
+		if err := pl.SaveMACs(); err != nil { // a restart would restore the flushed addresses
+			pl.log.Error("learned addresses cannot be saved", "error", err)
+		}
 	}
 	return api.MACsFlushed{Flushed: n}, nil
 }
@@ -204,6 +207,18 @@ func (m *macs) entries() []openflow.MACEntry {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.table.Entries()
+}
+
+func (m *macs) saved() []openflow.SavedMAC {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Saved()
+}
+
+func (m *macs) restore(list []openflow.SavedMAC, nowNS uint64) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.table.Restore(list, nowNS)
 }
 
 func (m *macs) len() int {

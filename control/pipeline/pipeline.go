@@ -46,6 +46,10 @@ type Store interface {
 	ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error
 	ChangeTables(groups, meters map[uint32]string, remove []uint32) error
 	SaveTableConfigs(texts map[uint32]string) error
+	// SaveAddresses replaces the data that LoadAddresses returns during the same boot
+	// of the machine. LoadAddresses returns nil if there is none.
+	SaveAddresses(data []byte) error
+	LoadAddresses() ([]byte, error)
 }
 
 // Monitors receive an event for each changed flow.
@@ -135,6 +139,7 @@ func (pl *Pipeline) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	done.Go(func() { pl.maintain(ctx) })
 	done.Go(func() { pl.learnFlows(ctx) })
+	done.Go(func() { pl.keepMACs(ctx) })
 	done.Wait()
 }
 

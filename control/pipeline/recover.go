@@ -23,10 +23,14 @@ func (pl *Pipeline) recoverMegaflows() {
 	for slot := range used {
 		pl.creditRecovered(slot)
 	}
+	known := pl.macs.generation()
 	for slot := range pl.recoverable(used) {
 		if !pl.recoverSlot(slot) {
 			stale = append(stale, slot)
 		}
+	}
+	if pl.macs.generation() != known { // a megaflow to an address that a later slot has taught is correct after all
+		stale = slices.DeleteFunc(stale, pl.recoverSlot)
 	}
 	for _, slot := range stale {
 		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, slot, nil))
@@ -111,8 +115,9 @@ func (pl *Pipeline) ruleAt(place uint32) *openflow.Rule {
 	return pl.byPlace[place]
 }
 
-// recoverSlot adopts the megaflow in slot if a new translation gives the same
-// actions. It returns false if the megaflow must be removed.
+// recoverSlot learns the address that the frames of the megaflow in slot teach, and
+// adopts the megaflow if a new translation gives the same actions. It returns false if
+// the megaflow must be removed.
 func (pl *Pipeline) recoverSlot(slot uint32) bool {
 	s := &pl.counters.Slots[slot]
 	generation, same := pl.workers.Generation(slot)
@@ -124,10 +129,13 @@ func (pl *Pipeline) recoverSlot(slot uint32) bool {
 		return false
 	}
 	t := pl.tables.Translate(&key, pl.env())
+	_, _, usedNS := pl.workers.Statistics(slot, generation)
+	if t.Learn.Valid {
+		pl.learn(t.Learn, max(usedNS, 1))
+	}
 	if !slices.Equal(t.Actions, actions) || !within(&t.Mask, &mask) {
 		return false
 	}
-	_, _, usedNS := pl.workers.Statistics(slot, generation)
 	m := &megaflow{
 		slot: slot, key: key, actions: actions, generation: generation,
 		madeNS: clock.Monotonic(), usedNS: usedNS, owner: ownerOf(&key),
@@ -142,9 +150,6 @@ func (pl *Pipeline) recoverSlot(slot uint32) bool {
 	}
 	pl.setRules(m, &t)
 	pl.counters.Assign(slot, m.places)
-	if t.Learn.Valid {
-		pl.macs.learn(t.Learn, max(usedNS, 1))
-	}
 	pl.megaflows.adopt(m, &mask)
 	return true
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package store keeps the switch's state on disk: ports, flows, groups, meters and
-// settings of tables that were made through the API, and the tracked connections
-// between a stop and the next start.
+// settings of tables that were made through the API, the learned addresses, and the
+// tracked connections between a stop and the next start.
 //
 // Store owns the state directory, through a lock file, and the state file in it. The
 // state file has its own lock: one transaction writes at a time, and waits for the

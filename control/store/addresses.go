@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// addressesFile has the learned addresses as of the last SaveAddresses, behind a line
+// with the boot of the machine.
+const addressesFile = "addresses"
+
+// mostAddressBytes bounds the file that LoadAddresses reads.
+const mostAddressBytes = 64 << 20
+
+// SaveAddresses replaces the saved addresses. It does not wait for the disk: after a
+// crash of the machine the file is not used anyway, because its times are those of one
+// boot.
+func (s *Store) SaveAddresses(data []byte) error {
+	f, err := s.dir.OpenFile(addressesFile+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append([]byte(bootID()+"\n"), data...))
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = s.dir.Rename(addressesFile+".new", addressesFile)
+	}
+	return err
+}
+
+// LoadAddresses returns the data of the last SaveAddresses, or nil if there is none
+// since the machine's start. The file stays, so that the addresses survive a start
+// that fails.
+func (s *Store) LoadAddresses() ([]byte, error) {
+	f, err := s.dir.OpenFile(addressesFile, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	all, err := io.ReadAll(io.LimitReader(f, mostAddressBytes))
+	boot, data, _ := bytes.Cut(all, []byte("\n"))
+	if err != nil || string(boot) != bootID() {
+		return nil, err
+	}
+	return data, nil
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+// SavedMAC is a learnt address for the table of a later process. If Learn.IP is valid,
+// it is an IP address that Learn.MAC has announced; otherwise it is the place of
+// Learn.MAC.
+type SavedMAC struct {
+	Learn  Learn
+	SeenNS uint64 // CLOCK_MONOTONIC
+}
+
+// Saved returns all learnt addresses: first the MAC addresses of each place, then the
+// IP addresses of each port, each least recently seen first. Declared addresses and
+// the history of moves are left out.
+func (t *MACTable) Saved() []SavedMAC {
+	all := make([]SavedMAC, 0, t.count+len(t.neighbours.entries))
+	for _, p := range t.ports {
+		for _, h := range p.holders {
+			for e := h.oldest; e != nil; e = e.newer {
+				all = append(all, SavedMAC{Learn{Valid: true, Segment: e.segment, VLAN: uint16(e.key >> 48), MAC: uint64(e.key) & (1<<48 - 1),
+					Port: e.port, Tunnel: e.tunnel, Announced: e.announced, Remote: e.remote}, e.seenNS})
+			}
+		}
+	}
+	for _, said := range t.neighbours.ages {
+		for e := said.Front(); e != nil; e = e.Next() {
+			all = append(all, e.Value.(*neighbour).saved())
+		}
+	}
+	return all
+}
+
+func (n *neighbour) saved() SavedMAC {
+	return SavedMAC{Learn{Valid: true, Segment: n.segment, VLAN: n.vlan, MAC: n.mac, Port: n.port, IP: n.ip}, n.seenNS}
+}
+
+// Restore adds the saved addresses that have not expired at nowNS, and returns their
+// number. The rate of learning does not apply; the sizes of the table and of a port's
+// part of it do. An address that the table has or another port has declared is left
+// out.
+func (t *MACTable) Restore(saved []SavedMAC, nowNS uint64) (n int) {
+	for i := range saved {
+		s := &saved[i]
+		if !s.Learn.Valid || s.SeenNS > nowNS || nowNS-s.SeenNS >= t.ageNS {
+			continue
+		}
+		if s.Learn.IP.IsValid() && t.restoreIP(s) || !s.Learn.IP.IsValid() && t.restoreMAC(s) {
+			n++
+		}
+	}
+	if n > 0 {
+		t.generation++
+	}
+	return n
+}
+
+func (t *MACTable) restoreMAC(s *SavedMAC) bool {
+	l, p := &s.Learn, t.portOf(s.Learn.Port)
+	key := keyOf(l.VLAN, l.MAC)
+	declared, _ := t.declaredInNet(l)
+	if declared || t.declaredElsewhere(l) {
+		return false
+	}
+	if t.count >= t.limit || p.count >= t.PortLimit() || t.exact(l.Segment, key) != nil || t.displaced(l.Segment, key) != nil {
+		return false
+	}
+	e := &macEntry{key: key, segment: l.Segment, macPlace: l.place(), tunnel: l.Tunnel, announced: l.Announced, seenNS: s.SeenNS, next: t.entries[key]}
+	t.entries[key] = e
+	t.count++
+	t.tagged += taggedKey(key)
+	t.segments[e.segment]++
+	t.link(e, p)
+	return true
+}
+
+func (t *MACTable) restoreIP(s *SavedMAC) bool {
+	l, n := &s.Learn, &t.neighbours
+	key := neighbourKey{l.Segment, l.VLAN, l.IP}
+	own := n.ages[l.Port]
+	if _, known := n.find(key); known || len(n.entries) >= n.limit || own != nil && own.Len() >= max(n.limit/2, 1) {
+		return false
+	}
+	if _, declared := t.HostOf(l.Segment, l.IP); declared || t.declaredIPElsewhere(l) {
+		return false
+	}
+	return n.learn(key, l.Port, l.MAC, s.SeenNS)
+}
