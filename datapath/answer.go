@@ -10,23 +10,24 @@ import (
 )
 
 // The switch answers an ARP request (RFC 826) or a neighbour solicitation (RFC 4861
-// section 7.2.4) in place of the host that owns the address. The question is taken
-// from the key, which describes the frame as it was received.
+// section 7.2.4) in place of the host that owns the address. It takes the question
+// from the frame's key, which describes the frame as it was received.
 
 const (
 	arpLen    = 28
 	arpReply  = 2
-	advertLen = 24 + 8 // includes the target link-layer address option
+	advertLen = 24 + 8 // length of an advertisement with the target link-layer address option
 	ndAdvert  = 136
-	// ndFlags are Solicited and Override. The Router flag is not set, which would be
-	// wrong for a router. Hosts know their routers by link-local addresses, and control
-	// lets questions for those pass unanswered.
+	// ndFlags are the flags Solicited and Override. Without the Router flag the
+	// answer would be wrong for a router, but hosts know their routers by link-local
+	// addresses, and the control process installs no answers for these.
 	ndFlags     = 0x60
 	ndHopLimit  = 255
-	ndTargetMAC = 2 // type of the target link-layer address option
+	ndTargetMAC = 2 // option type of the target link-layer address
 )
 
-// answerNeighbour answers the question in frame i with mac, in the low 48 bits.
+// answerNeighbour answers the question in frame i. The low 48 bits of mac are the MAC
+// address to answer with.
 func (w *Worker) answerNeighbour(i int, mac uint64) {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
@@ -51,7 +52,7 @@ func (w *Worker) answerNeighbour(i int, mac uint64) {
 	w.sendAnswer(p)
 }
 
-// sendAnswer sends the frame in segments to p.
+// sendAnswer sends the answer frame in w.segments to port p.
 func (w *Worker) sendAnswer(p *txPort) {
 	w.touch(p)
 	w.useTx(p, 0)
@@ -59,8 +60,8 @@ func (w *Worker) sendAnswer(p *txPort) {
 	w.leaveTx()
 }
 
-// writeLink writes the Ethernet header of an answer from mac and returns its length
-// in bytes.
+// writeLink writes the Ethernet header of an answer from MAC address mac. It returns
+// the header's length in bytes.
 func writeLink(h []byte, k *flowtable.Key, mac uint64) int {
 	packet.Ethernet(h).SetDst(k[flowtable.WEthSrc] >> 16)
 	packet.Ethernet(h).SetSrc(mac)
@@ -72,9 +73,9 @@ func writeLink(h []byte, k *flowtable.Key, mac uint64) int {
 func writeARPReply(h *[packet.MaxHeader]byte, k *flowtable.Key, mac uint64) int {
 	at := writeLink(h[:], k, mac)
 	arp := h[at : at+arpLen]
-	copy(arp, []byte{0, 1, 8, 0, 6, 4, 0, arpReply}) // hardware Ethernet, protocol IPv4, opcode reply
+	copy(arp, []byte{0, 1, 8, 0, 6, 4, 0, arpReply}) // ARP header: hardware Ethernet, protocol IPv4, opcode reply
 	asker, asked := uint32(k[flowtable.WIPv4]>>32), uint32(k[flowtable.WIPv4])
-	binary.BigEndian.PutUint64(arp[8:], mac<<16) // the IP address below overwrites the last two bytes
+	binary.BigEndian.PutUint64(arp[8:], mac<<16) // 6 bytes of MAC address; the IP address overwrites the other 2
 	binary.BigEndian.PutUint32(arp[14:], asked)
 	binary.BigEndian.PutUint64(arp[18:], k[flowtable.WARPSha]&^0xffff)
 	binary.BigEndian.PutUint32(arp[24:], asker)

@@ -15,8 +15,8 @@ import (
 	"weft/tunnel"
 )
 
-// BenchmarkPass measures a whole pass between queues in memory, without the cost of
-// vhost or XDP rings. One operation is one frame.
+// BenchmarkPass measures a whole pass of the worker between queues in memory, without
+// the cost of vhost or XDP rings. One operation is one frame.
 func BenchmarkPass(b *testing.B) {
 	for _, c := range []struct {
 		name    string
@@ -62,14 +62,15 @@ func benchmarkPass(b *testing.B, flows int, actions []flowtable.Action) {
 		r.turn()
 	}
 	b.StopTimer()
-	// On a busy machine the wall clock also counts other processes.
+	// The benchmark reports processor time, because on a busy machine the wall clock
+	// also counts other processes.
 	b.ReportMetric(float64(threadNS(b)-before)/float64(b.N), "cpu-ns/op")
 	if n := r.sh.Counters.Drops; n != [packet.DropReasons]uint64{} {
 		b.Logf("drops %v", n)
 	}
 }
 
-// threadNS returns the processor time of this thread in ns.
+// threadNS returns the processor time of this thread in nanoseconds.
 func threadNS(b *testing.B) int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {

@@ -11,27 +11,28 @@ import (
 	"weft/packet"
 )
 
-// Taps show frames to control: the frames of a port, the dropped ones, or the frames
-// that match a key, with the time that each stage took. A worker without a tap only
-// tests one flag a batch at each point where a tap would look. A worker with a tap
-// copies the frames into its capture ring. If the ring is full, the frame counts as
-// lost for the tap; no frame ever waits.
+// Taps copy frames to the control process: the frames of a port, dropped frames, or
+// frames that match a key, with the time that each stage took. A worker without a tap
+// only tests one flag for each batch at each place where a tap could copy. A worker
+// with a tap writes a record for each frame to its capture ring. If the ring is full,
+// the frame counts as lost for the tap; no frame ever waits.
 //
-// A record is written as soon as a frame is seen, because actions change the frame.
-// It stays with the worker until the end of the batch, when the verdict is known.
+// A record is written as soon as the frame reaches the tap, because actions change
+// the frame. The worker publishes the record at the end of the batch, when the
+// frame's verdict is known.
 
 const (
-	// MaxTaps is the number of taps of a worker.
+	// MaxTaps is the largest number of taps of a worker.
 	MaxTaps = 8
-	// CaptureRingBytes is the size of a worker's capture ring. Its pages are
-	// allocated when they are first used.
+	// CaptureRingBytes is the size of a worker's capture ring. The kernel allocates
+	// its pages when they are first used.
 	CaptureRingBytes = 4 << 20
-	// maxTapped bounds the records of a batch that wait for their verdict. Further
-	// ones count as lost.
+	// maxTapped is the largest number of records of one batch. Further records count
+	// as lost.
 	maxTapped = 4 * packet.BatchSize
 )
 
-// TapKind is the kind of frames that a tap shows.
+// TapKind is the kind of frames that a tap captures.
 type TapKind uint32
 
 // Kinds of tap.
@@ -42,20 +43,21 @@ const (
 	TapTrace         // frames whose key matches Key under Mask
 )
 
-// Tap says which frames a tap shows, and how many bytes of them.
+// Tap selects the frames that a tap captures, and how many bytes of each.
 type Tap struct {
 	Kind TapKind
 	Port uint32
-	// Snap is the number of bytes copied from a frame; 0: all.
+	// Snap is the largest number of bytes copied from a frame; 0: all bytes.
 	Snap uint32
 	// Limit is the number of frames after which the tap stops; 0: no limit.
 	Limit uint64
-	// Key and Mask select the frames of a TapTrace. Key has no bit outside of Mask.
+	// Key and Mask select the frames of a TapTrace. Bits of Key outside of Mask must
+	// be 0.
 	Key, Mask flowtable.Key
 }
 
-// TapCounters are the counters of one tap since it was set. The worker writes,
-// control reads.
+// TapCounters are the counters of one tap since the tap was set. The worker writes
+// them, the control process reads them.
 type TapCounters struct {
 	Written uint64 // frames written to the ring
 	Lost    uint64 // frames for which the ring had no room
@@ -63,8 +65,8 @@ type TapCounters struct {
 
 const tapBytes = 4 + 4 + 4 + 8 + 2*8*flowtable.KeyWords
 
-// AppendTap encodes CmdTap, which replaces tap index and clears its counters. A tap
-// of kind TapNone shows no frames.
+// AppendTap encodes CmdTap, which replaces the tap with this index and clears its
+// counters. A tap of kind TapNone captures no frames.
 func AppendTap(buf []byte, index uint32, t *Tap) []byte {
 	buf = appendHeader(buf, uint32(CmdTap), index)
 	for _, v := range []uint32{uint32(t.Kind), t.Port, t.Snap} {
@@ -75,7 +77,7 @@ func AppendTap(buf []byte, index uint32, t *Tap) []byte {
 	return appendWords(buf, t.Mask[:])
 }
 
-// tapped is a record that waits for its verdict.
+// tapped is a record of the batch in hand, which is not published yet.
 type tapped struct {
 	record captureRecord
 	frame  uint8 // index of the frame in the batch
@@ -86,11 +88,12 @@ type sight struct {
 	tap, frame int
 	kind       CaptureKind
 	port       uint32
-	skip       int // length in bytes of outer headers to leave out
+	skip       int // length in bytes of the outer headers to leave out
 	actions    []flowtable.Action
-	// headerOnly leaves out the spans, which lie in memory that has failed.
+	// headerOnly leaves out the frame's spans, because they are in memory that has
+	// faulted.
 	headerOnly bool
-	// bounded limits the bytes shown to maxLen.
+	// bounded limits the number of captured bytes to maxLen.
 	bounded bool
 	maxLen  uint32
 }
@@ -130,22 +133,23 @@ func (w *Worker) setTap(index uint32, body []byte) bool {
 	return true
 }
 
-// mark records the time at which a stage ended. Only the first end counts, because
-// tracking repeats stages. Mark 0 lies before the first stage.
+// mark records the time at which a stage ended. Only the first end in a batch counts,
+// because tracking repeats stages. Mark 0 is the beginning of the first stage.
 func (w *Worker) mark(stage int) {
 	if w.taps.tracing && w.taps.marks[stage] == 0 {
 		w.taps.marks[stage] = w.clock()
 	}
 }
 
-// tapBegin starts the clock of a batch, before Recv.
+// tapBegin records the time at which a batch begins, before Recv.
 func (w *Worker) tapBegin() {
 	w.taps.at = w.clock()
 	w.taps.marks = [Stages + 1]uint64{}
 	w.mark(0)
 }
 
-// tapReceived shows frames as they were received, before decapsulation.
+// tapReceived captures the frames of a batch as they were received, before
+// decapsulation.
 func (w *Worker) tapReceived() {
 	w.mark(1 + StageReceive)
 	for i := range w.batch.Frames[:w.batch.N] {
@@ -153,8 +157,8 @@ func (w *Worker) tapReceived() {
 	}
 }
 
-// tapLookup looks up the frames of a batch. With a trace it looks them up one by one,
-// to see which cache answers.
+// tapLookup looks up the frames of a batch. If a tap traces frames, it looks them up
+// one by one, to record which cache found each of them.
 func (w *Worker) tapLookup() {
 	w.mark(1 + StageParse)
 	if !w.taps.tracing {
@@ -182,18 +186,20 @@ func (w *Worker) tapLookup() {
 	w.mark(1 + StageLookup)
 }
 
-// tapHeld shows frame 0, a held frame that is executed without a look-up.
+// tapHeld captures frame 0, a held frame whose actions are executed without a
+// look-up.
 func (w *Worker) tapHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.tapBegin()
-	if h.Then.Op == flowtable.OpNone { // a frame that waited for a neighbour was shown at its look-up
+	if h.Then.Op == flowtable.OpNone { // a frame that waited for a neighbour was already captured at its look-up
 		w.tapInner(0)
 		w.tapFound(0, flowtable.NoSlot, 0, CacheControl, actions)
 	}
 	w.mark(1 + StageLookup)
 }
 
-// tapInner shows a frame that did not come from the receive queue as it is: it came
-// out of a tunnel, or was held.
+// tapInner captures a frame in the form in which it is looked up, if the frame came
+// out of a tunnel or was held. The frames of the receive queue have been captured
+// before.
 func (w *Worker) tapInner(i int) {
 	f := &w.batch.Frames[i]
 	if f.Held == 0 && f.InPort == w.batch.Port {
@@ -201,14 +207,14 @@ func (w *Worker) tapInner(i int) {
 	}
 	for at := range w.taps.pending[:w.taps.count] {
 		if p := &w.taps.pending[at]; int(p.frame) == i && p.record.kind() == CaptureIn && p.record.port() == f.InPort {
-			return // the frame was shown before an earlier look-up
+			return // the frame was already captured before an earlier look-up
 		}
 	}
 	w.tapPort(i, f.InPort, CaptureIn, 0)
 }
 
-// tapFound writes the result of a look-up into the frame's records, and shows the
-// frame to traces.
+// tapFound writes the result of a look-up into the frame's records, and writes a
+// record for each tap that traces the frame.
 func (w *Worker) tapFound(i int, slot, masks uint32, cache CaptureCache, actions []flowtable.Action) {
 	p := &w.taps
 	for at := range p.taps {
@@ -232,7 +238,7 @@ func matches(k *flowtable.Key, t *Tap) bool {
 	return true
 }
 
-// tapPort shows frame i, without its first skip bytes, to the taps of a port.
+// tapPort captures frame i, without its first skip bytes, for the taps of a port.
 func (w *Worker) tapPort(i int, no uint32, kind CaptureKind, skip int) {
 	for at := range w.taps.taps {
 		if t := &w.taps.taps[at]; t.Kind == TapPort && t.Port == no {
@@ -241,8 +247,8 @@ func (w *Worker) tapPort(i int, no uint32, kind CaptureKind, skip int) {
 	}
 }
 
-// tapSend shows the frames that are about to be handed to a port. If copying a frame
-// faults, sending it would have faulted too.
+// tapSend captures the frames that are about to be passed to a port. Copying a frame
+// may fault, but sending the same frame would then fault, too.
 func (w *Worker) tapSend(p *txPort, order []uint8) {
 	for _, i := range order {
 		w.tapPort(int(i), p.no, CaptureOut, 0)
@@ -252,8 +258,8 @@ func (w *Worker) tapSend(p *txPort, order []uint8) {
 	}
 }
 
-// tapSent records the results of sending: the port took the first taken frames of
-// order.
+// tapSent writes the results of sending into the frames' records. The port took the
+// first taken frames of order.
 func (w *Worker) tapSent(p *txPort, order []uint8, taken int) {
 	for n, i := range order {
 		why := w.batch.Frames[i].Drop
@@ -264,8 +270,8 @@ func (w *Worker) tapSent(p *txPort, order []uint8, taken int) {
 	}
 }
 
-// tapResult records the result of sending frame i to port p. over is the vxlan port
-// of its tunnel header, 0 for none.
+// tapResult writes the result of sending frame i to port p into the frame's records.
+// over is the vxlan port of the frame's tunnel header; 0: none.
 func (w *Worker) tapResult(p *txPort, i int, over uint16, why packet.DropReason) {
 	t := &w.taps
 	for at := range t.pending[:t.count] {
@@ -276,10 +282,10 @@ func (w *Worker) tapResult(p *txPort, i int, over uint16, why packet.DropReason)
 		to := p.no
 		if r.record.kind() == CaptureOut {
 			if no := r.record.port(); no != p.no && no != uint32(over) || r.record.verdict() != VerdictNone {
-				continue // the record belongs to another output of the frame
+				continue // the record belongs to another output of the same frame
 			}
 		} else if over != 0 {
-			to = uint32(over) // the flow's output is the vxlan port, not the uplink
+			to = uint32(over) // the flow sends to the vxlan port, not to the uplink
 		}
 		if why != packet.DropNone {
 			r.record.drop(why)
@@ -292,8 +298,8 @@ func (w *Worker) tapResult(p *txPort, i int, over uint16, why packet.DropReason)
 	}
 }
 
-// tapDrop shows a frame that is dropped before it reaches an output, and writes the
-// reason into its records.
+// tapDrop captures a frame that is dropped before it reaches an output, and writes
+// the drop reason into the frame's records.
 func (w *Worker) tapDrop(f *packet.Frame, why packet.DropReason) {
 	for i := range w.batch.Frames[:w.batch.N] {
 		if &w.batch.Frames[i] != f {
@@ -309,7 +315,7 @@ func (w *Worker) tapDrop(f *packet.Frame, why packet.DropReason) {
 	}
 }
 
-// tapDropped shows a dropped frame to the taps of kind TapDrops.
+// tapDropped captures a dropped frame for the taps of kind TapDrops.
 func (w *Worker) tapDropped(i int, no uint32, why packet.DropReason) {
 	for at := range w.taps.taps {
 		t := &w.taps.taps[at]
@@ -323,7 +329,8 @@ func (w *Worker) tapDropped(i int, no uint32, why packet.DropReason) {
 	}
 }
 
-// tapHeldDrop shows a held frame that is dropped from its slot, between two batches.
+// tapHeldDrop captures a held frame that is dropped from its slot between two
+// batches.
 func (w *Worker) tapHeldDrop(slot uint32, why packet.DropReason) {
 	h := &w.sh.Held[slot]
 	for at := range w.taps.taps {
@@ -351,8 +358,8 @@ func (w *Worker) tapHeldDrop(slot uint32, why packet.DropReason) {
 	w.taps.ring.Publish()
 }
 
-// tapWrite writes a record and returns it, or nil if there is no room. The record
-// stays unpublished until the end of the batch.
+// tapWrite writes a record and returns it, or nil if the tap has no room. The record
+// is published at the end of the batch.
 func (w *Worker) tapWrite(s sight) captureRecord {
 	p, f := &w.taps, &w.batch.Frames[s.frame]
 	if p.count == maxTapped {
@@ -399,8 +406,9 @@ func (w *Worker) tapWrite(s sight) captureRecord {
 	return r
 }
 
-// tapReserve reserves a record with extra bytes of its own and up to length bytes of
-// a frame. It returns nil if the tap has reached its limit or the ring is full.
+// tapReserve reserves ring space for a record with up to length bytes of a frame and
+// extra bytes before them. It returns nil if the tap has reached its limit or the
+// ring is full.
 func (w *Worker) tapReserve(at int, kind CaptureKind, length, extra int) (r captureRecord, room []byte) {
 	t, counters := &w.taps.taps[at], &w.sh.Taps[at]
 	if t.Limit != 0 && counters.Written >= t.Limit {
@@ -419,8 +427,8 @@ func (w *Worker) tapReserve(at int, kind CaptureKind, length, extra int) (r capt
 	return r, r[captureHeader:]
 }
 
-// tapGather copies the frame's bytes from offset skip on. skip lies within the
-// header.
+// tapGather copies the frame's bytes from offset skip on. The offset is within the
+// private header.
 func (w *Worker) tapGather(f *packet.Frame, into []byte, skip int) {
 	c := w.batch.Cursor(f)
 	var outer [packet.Headroom]byte
@@ -452,9 +460,9 @@ func (w *Worker) tapFinish() {
 	}
 }
 
-// tapUndecided sets the verdict of a record that no output and no drop has set. The
-// record of a frame that waits for control is voided: the frame is shown and counted
-// once control has answered.
+// tapUndecided sets the verdict of a record if the frame was neither sent nor
+// dropped. If the frame waits for the control process, its record is voided, because
+// the frame is captured again after the answer.
 func (w *Worker) tapUndecided(r captureRecord, i int) {
 	switch {
 	case w.live>>i&1 == 0:
@@ -463,7 +471,7 @@ func (w *Worker) tapUndecided(r captureRecord, i int) {
 		r.setVerdict(VerdictNeighbour)
 	default:
 		r.setVerdict(VerdictMissed)
-		if r.port() == w.batch.Frames[i].InPort { // with another port, the frame was still in its tunnel when it was shown
+		if r.port() == w.batch.Frames[i].InPort { // on another port the frame was captured with its tunnel header, and this record stays
 			w.sh.Taps[r[0]].Written--
 			r[0] = VoidTap
 		}

@@ -20,7 +20,7 @@ func (r *rig) tap(index uint32, t Tap) {
 	r.command(AppendTap(nil, index, &t))
 }
 
-// captures returns the records in the ring, without voided ones.
+// captures returns the records in the capture ring, except for voided ones.
 func (r *rig) captures() (all []Capture) {
 	r.t.Helper()
 	ring := shm.NewConsumer(r.sh.Captures)
@@ -37,7 +37,7 @@ func (r *rig) captures() (all []Capture) {
 	return all
 }
 
-// seen is the part of a capture that tests compare.
+// seen holds the fields of a capture that tests compare.
 type seen struct {
 	kind    CaptureKind
 	port    uint32
@@ -63,8 +63,8 @@ func (r *rig) mustSee(got []Capture, want []seen) {
 	}
 }
 
-// A port's tap shows the frames that the port receives, as they came, and those that
-// it sends, as they leave, each with its verdict.
+// A tap of a port captures the frames that the port receives, before any action, and
+// the frames that it sends, after all actions, each with its verdict.
 func TestTapOfPort(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
@@ -99,7 +99,7 @@ func TestTapOfPort(t *testing.T) {
 	r.mustSee(r.captures(), nil)
 }
 
-// A tap shows a frame that misses once, when its verdict is known.
+// A frame that misses is captured once, when its verdict is known.
 func TestTapOfMiss(t *testing.T) {
 	r := twoPorts(t)
 	r.tap(0, Tap{Kind: TapPort, Port: 1, Limit: 4})
@@ -127,7 +127,7 @@ func TestTapOfMiss(t *testing.T) {
 		}
 	}
 	r.equal("counted", r.sh.Taps[0].Written, 3)
-	// The tap's limit allows one more frame, and no further one.
+	// The tap's limit allows one more frame.
 	r.inject(1, a, a)
 	r.turn()
 	r.equal("beyond the limit", uint64(len(r.captures())), 1)
@@ -165,7 +165,7 @@ func TestTapOfDrops(t *testing.T) {
 	}
 }
 
-// A trace shows which cache knew the frame, its megaflow and the actions.
+// A trace has the cache that found the frame, its megaflow and its actions.
 func TestTapOfTrace(t *testing.T) {
 	r := twoPorts(t)
 	actions := []flowtable.Action{{Op: flowtable.OpSetEthSrc, U64: 9}, output(2)}
@@ -192,7 +192,7 @@ func TestTapOfTrace(t *testing.T) {
 	r.equal("megaflow hits", r.sh.Counters.MegaflowHits, 2)
 	r.equal("masks", uint64(got[0].Masks), 1)
 
-	// A frame that misses is traced once control has answered.
+	// A frame that misses is traced once, after the control process has answered.
 	r.tap(3, Tap{Kind: TapTrace, Limit: 1})
 	r.inject(1, ethernet(0xc, 100, 1))
 	r.turn()
@@ -206,8 +206,8 @@ func TestTapOfTrace(t *testing.T) {
 	}
 }
 
-// A tunnel's frames are shown with the outer headers on the uplink and without them
-// on the vxlan port, in both directions.
+// In both directions, frames of a tunnel are captured with their outer headers on the
+// uplink and without them on the vxlan port.
 func TestTapOfTunnel(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, toTunnel(77))
@@ -233,7 +233,7 @@ func TestTapOfTunnel(t *testing.T) {
 		{CaptureIn, vxlanPort, VerdictSent, packet.DropNone, []uint32{2}, f},
 	})
 
-	// A frame that came out of a tunnel and misses is shown once with its outer
+	// A frame that came through a tunnel and misses is captured once with its outer
 	// headers and once without.
 	inner := ethernet(0xd, 300, 0)
 	missed := append(bytes.Clone(wire[:len(wire)-len(f)]), inner...)
@@ -247,7 +247,7 @@ func TestTapOfTunnel(t *testing.T) {
 	})
 }
 
-// A frame that waits for its tunnel's neighbour has a verdict of its own.
+// A frame that waits for the next hop of its tunnel has the verdict VerdictNeighbour.
 func TestTapOfNeighbour(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplatePending)
 	r.install(0, 1, 0xa, toTunnel(77))
@@ -258,7 +258,8 @@ func TestTapOfNeighbour(t *testing.T) {
 	r.mustSee(r.captures(), []seen{{CaptureIn, 1, VerdictNeighbour, packet.DropNone, nil, f}})
 }
 
-// A full ring that nobody reads drops no frame; the tap counts its lost records.
+// If nobody reads the capture ring and it is full, no frame is dropped. The tap
+// counts the frames that it could not capture.
 func TestTapFull(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 2; no++ {
@@ -283,7 +284,8 @@ func TestTapFull(t *testing.T) {
 	r.equal("in the ring", uint64(len(r.captures())), c.Written)
 }
 
-// A memory fault while a tap copies has the same effect as a fault without a tap.
+// A memory fault while a tap copies a frame has the same effect as a fault while the
+// frame is sent.
 func TestTapOfFault(t *testing.T) {
 	for _, tap := range []Tap{{Kind: TapPort, Port: 1}, {Kind: TapPort, Port: 3}, {Kind: TapDrops}, {Kind: TapTrace}} {
 		r := guardedRig(t)
@@ -294,7 +296,8 @@ func TestTapOfFault(t *testing.T) {
 			r.inject(1, ethernet(0xa, 1000, i))
 			r.inject(2, ethernet(0xa, 1000, i))
 		}
-		// The memory of port 1 is truncated right after its frames are received.
+		// The memory of port 1 is truncated right after the worker has received its
+		// frames.
 		r.w.queues.at(0).rx = &hookedRx{Rx: r.rx(1), hook: r.rx(1).Truncate}
 		for range 3 {
 			r.turn()
@@ -326,8 +329,8 @@ func TestBadTaps(t *testing.T) {
 	}
 }
 
-// tapAll sets taps on all ports and on drops. checkTaps compares the captures with
-// the counters and with the frames that the ports sent.
+// tapAll sets taps on all ports and on dropped frames. checkTaps compares the
+// captures with the counters and with the frames that the ports have sent.
 func (r *rig) tapAll() {
 	for no := range uint32(oraclePorts) {
 		r.tap(no, Tap{Kind: TapPort, Port: no})
@@ -358,7 +361,7 @@ func (r *rig) checkTaps(sent [][][]byte) {
 	}
 }
 
-// ParseCapture survives any bytes in a record.
+// ParseCapture handles any bytes in a record without a panic.
 func FuzzParseCapture(f *testing.F) {
 	r := newRig(f, testSizes)
 	rng := rand.New(rand.NewSource(1))
@@ -381,8 +384,8 @@ func FuzzParseCapture(f *testing.F) {
 	})
 }
 
-// Segments that merge into one large frame are shown one by one and then as one
-// frame. A large frame that is cut is shown whole.
+// Segments that are merged into one large frame are captured one by one, and then as
+// one frame. A large frame that is cut into segments is captured whole.
 func TestTapOfLargeFrames(t *testing.T) {
 	r := withOffloads(t)
 	r.install(0, 1, 0xa, output(5), toTunnel(77))

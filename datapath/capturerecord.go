@@ -11,9 +11,9 @@ import (
 	"weft/packet"
 )
 
-// A worker writes one message to its capture ring for each frame that a tap shows.
+// A worker writes one message to its capture ring for each frame that a tap captures.
 
-// CaptureKind is the point at which a frame was seen.
+// CaptureKind is the point of the frame's way at which a tap captured it.
 type CaptureKind uint8
 
 // Kinds of capture.
@@ -24,18 +24,19 @@ const (
 	CaptureTrace                        // frame looked up
 )
 
-// CaptureCache is the table that answered a look-up.
+// CaptureCache is the table that found the frame's actions.
 type CaptureCache uint8
 
 // Tables that answer look-ups.
 const (
-	CacheNone     CaptureCache = iota // no table answered: the frame was not looked up, or missed
+	CacheNone     CaptureCache = iota // no table: the frame was not looked up, or the look-up missed
 	CacheExact                        // found in the exact-match cache
 	CacheMegaflow                     // found by a search of the megaflows
-	CacheControl                      // control gave the actions, for this frame alone
+	CacheControl                      // the control process gave the actions, for this frame alone
 )
 
-// CaptureVerdict is the fate of a frame, as far as the record knows it.
+// CaptureVerdict is the fate of a frame, as far as it is known when the record is
+// published.
 type CaptureVerdict uint8
 
 // Verdicts of a frame.
@@ -43,65 +44,67 @@ const (
 	VerdictNone      CaptureVerdict = iota
 	VerdictSent                     // frame sent to at least one of Outputs
 	VerdictDropped                  // frame dropped for Reason
-	VerdictMissed                   // frame held until control answers the miss
+	VerdictMissed                   // frame held until the control process answers the miss
 	VerdictNeighbour                // frame held until the tunnel's next hop is resolved
 	VerdictMerged                   // frame merged into the large frame before it
 )
 
-// Stages of a pass, the index of Capture.StageNS.
+// Stages of a pass. They are the indexes of Capture.StageNS.
 const (
-	StageReceive = iota // reading descriptors and headers from the queue
+	StageReceive = iota // reading descriptors and headers from the receive queue
 	StageParse          // decapsulation and key extraction
 	StageLookup
-	StageExecute // actions, and outputs that more actions follow
-	StageSend    // other outputs, and the end of the batch
+	StageExecute // actions, and outputs that are followed by other actions
+	StageSend    // all other outputs, and the end of the batch
 	Stages
 )
 
-// StageNames are the names of the stages.
+// StageNames are the names of the stages of a pass.
 var StageNames = [Stages]string{"receive", "parse", "lookup", "execute", "send"}
 
-// VoidTap is the tap number of a record that readers must skip.
+// VoidTap is the tap number of a voided record, which readers must skip.
 const VoidTap = 0xff
 
-// maxCaptureOutputs bounds the outputs that a record names. OutputCount counts
-// further ones.
+// maxCaptureOutputs is the largest number of output ports in a record. OutputCount
+// counts all outputs.
 const maxCaptureOutputs = 16
 
 // Capture is one decoded record.
 type Capture struct {
-	Worker  int // worker number, which the reader fills in
+	Worker  int // number of the worker, set by the reader
 	Tap     uint8
 	Kind    CaptureKind
 	Cache   CaptureCache
 	Verdict CaptureVerdict
 	Reason  packet.DropReason
-	// Port is where the frame was seen, InPort the port that flows match.
+	// Port is the port at which the frame was captured. InPort is the input port that
+	// flows match.
 	Port, InPort uint32
-	// Outputs are the first sixteen ports that the frame was sent to, OutputCount is
+	// Outputs are the first sixteen ports to which the frame was sent. OutputCount is
 	// the number of all.
 	Outputs     []uint32
 	OutputCount int
-	// Slot is the megaflow found, flowtable.NoSlot if none. Masks is the number of
-	// masks tried.
+	// Slot is the slot of the megaflow found, or flowtable.NoSlot. Masks is the
+	// number of masks that the search tried.
 	Slot, Masks uint32
-	// TimeNS is the CLOCK_MONOTONIC of the record. HeldNS is the CLOCK_MONOTONIC
-	// since which the frame waited for control, 0 if it did not.
+	// TimeNS is the time of the record (CLOCK_MONOTONIC). HeldNS is the time at which
+	// the frame began to wait for the control process; 0: it did not wait.
 	TimeNS, HeldNS uint64
-	// StageNS are the times in ns that the stages took for the whole batch of Frames
-	// frames.
+	// StageNS are the times in nanoseconds that the stages took for the whole batch.
+	// Frames is the number of frames in the batch.
 	StageNS [Stages]uint32
 	Frames  int
-	// Key and Actions are set for a CaptureTrace.
+	// Key and Actions are set only in a record of kind CaptureTrace.
 	Key     flowtable.Key
 	Actions []flowtable.Action
-	// Len is the frame's length in bytes, Data its first bytes.
+	// Len is the frame's length in bytes. Data holds the first bytes of the frame.
 	Len  int
 	Data []byte
 }
 
-// captureRecord is a message: a header, for a trace key and actions, and bytes
-// of the frame. Offsets of the header's fields, little endian:
+// captureRecord is a message of the capture ring: a header; for a trace the key and
+// the actions; and bytes of the frame. The header's fields are little endian. Each
+// line gives offsets in bytes and the size of the fields:
 //
 //	 0 tap, kind, cache, verdict     1 byte each
 //	 4 reason, outputs, frames, -    1 byte each
@@ -113,7 +116,7 @@ type captureRecord []byte
 
 const (
 	captureHeader  = 104
-	maxTapActions  = 256 // limit of the actions in a trace's record; further ones are left out
+	maxTapActions  = 256 // largest number of actions in a record of a trace; further actions are left out
 	captureOutsAt  = 68
 	captureStageAt = 48
 )
@@ -129,7 +132,7 @@ func (r captureRecord) setVerdict(v CaptureVerdict) { r[3] = byte(v) }
 func (r captureRecord) port() uint32 { return binary.LittleEndian.Uint32(r[8:]) }
 func (r captureRecord) slot() uint32 { return binary.LittleEndian.Uint32(r[16:]) }
 
-// fill writes the fields that are known when the frame is seen.
+// fill writes the fields of a record that are known when the frame is captured.
 func (r captureRecord) fill(no, inPort uint32, length int, at, held uint64) {
 	binary.LittleEndian.PutUint32(r[8:], no)
 	binary.LittleEndian.PutUint32(r[12:], inPort)
@@ -145,8 +148,8 @@ func (r captureRecord) setLookup(slot, masks uint32, c CaptureCache) {
 	r.setCache(c)
 }
 
-// drop records a drop reason. The verdict of a frame that was sent somewhere stays
-// VerdictSent.
+// drop writes a drop reason into the record. If the frame was sent to another port,
+// its verdict stays VerdictSent.
 func (r captureRecord) drop(why packet.DropReason) {
 	r[4] = byte(why)
 	if r.verdict() != VerdictSent {
@@ -165,7 +168,7 @@ func (r captureRecord) sent(to uint32) {
 }
 
 // ParseCapture decodes a message of the capture ring. The result shares no memory
-// with msg. For control only.
+// with msg. Only the control process calls it.
 func ParseCapture(msg []byte) (Capture, error) {
 	if len(msg) < captureHeader {
 		return Capture{}, fmt.Errorf("capture of %d bytes", len(msg))

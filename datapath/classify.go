@@ -10,8 +10,8 @@ import (
 	"weft/port"
 )
 
-// decapsulate removes the outer headers of an uplink's frames and returns the set of
-// frames that had one. The other frames have Drop set.
+// decapsulate removes the outer headers of frames from an uplink, and returns the set
+// of frames that had a tunnel header. It sets Drop in all other frames.
 func (w *Worker) decapsulate() (tunneled uint32) {
 	b := &w.batch
 	for i := range b.Frames[:b.N] {
@@ -30,9 +30,9 @@ func (w *Worker) decapsulate() (tunneled uint32) {
 	return tunneled
 }
 
-// classify finds the megaflow of every frame of the batch. It drops malformed frames
-// and frames that already have a reason in Drop. For each frame in tunneled, words
-// holds its tunnel words.
+// classify finds the megaflow of every frame of the batch. It drops malformed frames,
+// and frames whose Drop is already set. tunneled is the set of frames whose tunnel
+// words are in w.words.
 func (w *Worker) classify(tunneled uint32) {
 	b := &w.batch
 	special := uint32(0)
@@ -54,7 +54,8 @@ func (w *Worker) classify(tunneled uint32) {
 	w.lookUp(tunneled & w.live)
 }
 
-// lookUp finds the megaflows of the live frames. Their keys are already extracted.
+// lookUp finds the megaflows of the live frames, whose keys are already extracted.
+// tunneled is the set of frames whose tunnel words are in w.words.
 func (w *Worker) lookUp(tunneled uint32) {
 	w.dirty |= tunneled
 	for ; tunneled != 0; tunneled &= tunneled - 1 {

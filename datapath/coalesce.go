@@ -9,10 +9,10 @@ import (
 	"weft/packet"
 )
 
-// coalesce merges the segments in a run that came out of a tunnel into large frames,
-// if all outputs of the run's actions take large frames. It runs behind the look-up,
-// because only then the outputs are known and every frame has been counted. It runs
-// before the actions, so that they are done once for a large frame.
+// coalesce merges the segments in a run of frames from a tunnel into large frames, if
+// all outputs of the run's actions take large frames. It runs after the look-up,
+// because the outputs are known only then, and every segment must be counted. It runs
+// before the actions, so that they are executed once for a large frame.
 func (w *Worker) coalesce(first, end int, actions []flowtable.Action) {
 	takes := w.commonOffloads(actions)
 	if takes&(packet.TakesTCPv4|packet.TakesTCPv6|packet.TakesUDP) == 0 {
@@ -34,7 +34,8 @@ func (w *Worker) coalesce(first, end int, actions []flowtable.Action) {
 }
 
 // commonOffloads returns the offloads that all outputs of an action list take. It
-// returns none for a list that ends in a tunnel or has no output.
+// returns none for a list without output, and for one with a tunnel, a drop or
+// another look-up.
 func (w *Worker) commonOffloads(actions []flowtable.Action) packet.Offloads {
 	takes, outputs := packet.TakesAll, 0
 	for at := range actions {
@@ -55,9 +56,9 @@ func (w *Worker) commonOffloads(actions []flowtable.Action) packet.Offloads {
 	return takes
 }
 
-// origin returns a hash of the tunnel that frame i came by. A megaflow may ignore the
-// tunnel; without the hash, frames with equal headers from two tunnels would merge
-// into one connection.
+// origin returns a hash of the tunnel from which frame i came. A megaflow may ignore
+// the tunnel. Without the hash, segments with equal headers from two tunnels would
+// merge into one frame.
 func (w *Worker) origin(i int) uint64 {
 	words := &w.words[i]
 	return words[0] ^ bits.RotateLeft64(words[1], 24) ^ bits.RotateLeft64(words[2], 1) ^

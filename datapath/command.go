@@ -12,8 +12,8 @@ import (
 	"weft/tunnel"
 )
 
-// applyCommands executes waiting commands, at most maxCommandsPerPass, and returns
-// their number. Consecutive CmdRetry share one batch.
+// applyCommands executes the waiting commands, at most maxCommandsPerPass, and
+// returns their number. Consecutive CmdRetry commands share one batch.
 func (w *Worker) applyCommands() int {
 	n := 0
 	for ; n < maxCommandsPerPass; n++ {
@@ -34,7 +34,7 @@ func (w *Worker) applyCommands() int {
 	return n
 }
 
-// apply executes one command. It reports false for an invalid one.
+// apply executes one command. It reports false if the command is invalid.
 func (w *Worker) apply(msg []byte) bool {
 	if len(msg) < messageHeader {
 		return false
@@ -79,8 +79,9 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdHold:
 		w.holding = arg != 0
 		if !w.holding {
-			// The start is over. ShortSlice ends only the scheduling policy of Urgent. An
-			// error costs only latency.
+			// The start of the switch is over, so the worker leaves the urgent
+			// scheduling policy of the start for short time slices. An error costs
+			// only latency.
 			_ = cpu.ShortSlice()
 		}
 		return arg <= 1
@@ -104,8 +105,9 @@ func (w *Worker) install(slot uint32, body []byte) bool {
 	return true
 }
 
-// retry adds the frame held in slot to the batch of frames to look up again. A frame
-// that waits for a neighbour has been looked up already and is executed alone.
+// retry adds the frame held in slot to the batch of frames to look up again. If the
+// frame waits for a neighbour, it has already been looked up; retry then executes its
+// remaining action at once.
 func (w *Worker) retry(slot uint32) bool {
 	h := w.waiting(slot)
 	if h == nil || w.resumes(slot) {
@@ -124,8 +126,8 @@ func (w *Worker) retry(slot uint32) bool {
 	return true
 }
 
-// inject executes actions on a frame that control has made. The frame is held first,
-// as if it had missed.
+// inject executes actions on a frame that the control process has made. It first
+// copies the frame into a held slot, as if the frame had missed.
 func (w *Worker) inject(inPort uint32, body []byte) bool {
 	if len(body) < 4 || inPort >= port.MaxPorts {
 		return false
@@ -147,7 +149,7 @@ func (w *Worker) inject(inPort uint32, body []byte) bool {
 	return true
 }
 
-// resumes reports whether the frame of slot is already in the batch.
+// resumes reports whether the frame held in slot is already in the batch.
 func (w *Worker) resumes(slot uint32) bool {
 	for i := range w.batch.Frames[:w.batch.N] {
 		if w.batch.Frames[i].Held == slot+1 {
@@ -157,30 +159,30 @@ func (w *Worker) resumes(slot uint32) bool {
 	return false
 }
 
-// runResumed takes the resumed frames through the look-up and their actions.
+// runResumed looks up the resumed frames of the batch and executes their actions.
 func (w *Worker) runResumed() {
 	if w.batch.N == 0 {
 		return
 	}
 	w.cursor, w.live, w.undone = 0, allOf(w.batch.N), 0
-	w.classify(w.live) // the tunnel words of frames without a tunnel are 0
+	w.classify(w.live) // all frames may have tunnel words; they are 0 for frames without a tunnel
 	w.execute()
 	w.finish()
 }
 
-// runHeld executes actions on the frame held in slot, without a look-up.
+// runHeld executes actions on the frame held in slot without a look-up.
 func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) {
 	w.resume(slot, h)
 	w.performHeld(h, actions)
 }
 
-// performHeld executes actions, without a look-up, on the only frame of the batch, which
-// was held as h.
+// performHeld executes actions without a look-up on the only frame of the batch,
+// which was held as h.
 func (w *Worker) performHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.cursor, w.live, w.undone = 0, 1, 0
 	f := &w.batch.Frames[0]
-	// The frame was valid when it was held, but actions since then may have changed
-	// its headers.
+	// The frame was valid when it was received, but actions before it was held may
+	// have changed its headers.
 	w.dirty |= 1
 	why := flowtable.Extract(&w.batch, f, &w.keys[0])
 	if why == packet.DropNone && f.Undone() {

@@ -11,7 +11,8 @@ import (
 	"weft/port/porttest"
 )
 
-// The worker survives any commands, loses no held slot, and accounts for every frame.
+// Whatever commands a worker gets, it continues, loses no held slot, and accounts for
+// every frame.
 func FuzzCommands(f *testing.F) {
 	key, mask := flowtable.Key{}, flowtable.Key{}
 	for _, msg := range [][]byte{
@@ -60,7 +61,8 @@ func FuzzCommands(f *testing.F) {
 	})
 }
 
-// A worker on hold does not visit its queues; afterwards no frame is lost.
+// After CmdHold 1 a worker receives no frames. After CmdHold 0 it receives all of
+// them.
 func TestHold(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -77,7 +79,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A truncated last record of an action list is ignored.
+// If the last record of an action list is truncated, the record is ignored.
 func TestReadActions(t *testing.T) {
 	list := []flowtable.Action{output(7), {Op: flowtable.OpPushVLAN, U16: 0x8100, U32: 5, U64: 1 << 60}}
 	body := appendActions(nil, list)

@@ -3,18 +3,19 @@
 package datapath
 
 const (
-	// ControllerPort is the port under which captures see frames that flows send to
-	// the controller. It is OpenFlow's number for the controller.
+	// ControllerPort is the port at which taps capture the frames that flows send to
+	// the controller. It is OpenFlow's port number of the controller.
 	ControllerPort = 0xfffd
 	// controllerIntervalNS is the average time between two frames that a worker
-	// shows, and controllerBurst the number that it shows at once. Frames that exceed
-	// the rate are not shown.
+	// captures for the controller. controllerBurst is the number of frames that it
+	// may capture at once. Frames beyond this rate are not captured.
 	controllerIntervalNS = 1_000_000
 	controllerBurst      = 100
 )
 
-// toController shows the first maxLen bytes of frame i, as it is now, to each tap of
-// ControllerPort. It reports false if there is no such tap or the rate is exceeded.
+// toController captures the first maxLen bytes of frame i, with the changes of
+// earlier actions, for each tap of ControllerPort. It reports false if there is no
+// such tap or the rate is exceeded.
 func (w *Worker) toController(i int, maxLen uint32) (shown bool) {
 	if !w.taps.on {
 		return false

@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// Captures of ControllerPort show frames sent to the controller, at a limited rate. A
-// frame that no capture shows and no port gets is dropped as DropFlow.
+// A tap of ControllerPort captures the frames sent to the controller, at a limited
+// rate. A frame that no tap captures and no port gets is dropped as DropFlow.
 func TestController(t *testing.T) {
 	r := twoPorts(t)
 	r.install(1, 1, 0xa, flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 7}, flowtable.Action{Op: flowtable.OpController, U32: 0xffff})
@@ -48,7 +48,7 @@ func TestControllerRate(t *testing.T) {
 	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})
 	r.turn()
 	r.inject(2, ethernet(0xb, 60, 0))
-	r.turn() // without a batch there are no frames to show
+	r.turn() // a pass without frames captures nothing
 	r.w.batch.N = 1
 	r.w.now = 1 << 50
 	show := func() (n int) {
@@ -70,7 +70,8 @@ func TestControllerRate(t *testing.T) {
 	r.w.taps.count = 0
 }
 
-// max_len bounds the bytes shown of a frame, but not its reported length.
+// The action's max_len limits the captured bytes of a frame, but not the length in
+// the record.
 func TestControllerMaxLen(t *testing.T) {
 	r := twoPorts(t)
 	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})

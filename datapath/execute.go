@@ -8,9 +8,9 @@ import (
 	"weft/port"
 )
 
-// executeFound executes the actions of the megaflows found, in order of arrival.
-// Consecutive frames of one megaflow are a run, whose statistics and actions are
-// touched once.
+// executeFound executes the actions of the megaflows that the look-up found, in order
+// of the frames' arrival. Consecutive frames of one megaflow form a run. The
+// megaflow's statistics and actions are read once for a run.
 func (w *Worker) executeFound() {
 	b := &w.batch
 	for i := w.outputRuns(0, b.N); i < b.N; i = w.outputRuns(i, b.N) {
@@ -28,9 +28,9 @@ func (w *Worker) executeFound() {
 	w.cursor = b.N
 }
 
-// executeRun executes frame first and the frames behind it with the same megaflow,
-// and returns the first frame with another one. Dropped frames in between belong to
-// no run and end none.
+// executeRun executes the actions for frame first and the following frames with the
+// same megaflow. It returns the index of the first frame with another megaflow.
+// Dropped frames in between do not end a run.
 func (w *Worker) executeRun(first int, slot uint32) int {
 	b := &w.batch
 	packets, bytes, end := uint64(0), uint64(0), first
@@ -71,8 +71,8 @@ func (w *Worker) executeRun(first int, slot uint32) int {
 	return end
 }
 
-// outputRuns executes runs from frame first on, up to limit, as long as the only
-// action of each is one output; most runs are like this. It returns the first frame
+// outputRuns executes runs from frame first on, up to frame limit, as long as their
+// only action is one output. Most runs are of this kind. It returns the first frame
 // that needs other actions.
 func (w *Worker) outputRuns(first, limit int) int {
 	if w.fragments.uncounted != 0 || w.tracks.forked != 0 || w.rxInUse != nil && w.rxInUse.tunnel {
@@ -89,10 +89,10 @@ func (w *Worker) outputRuns(first, limit int) int {
 		}
 		slot := w.slots[at]
 		if slot >= uint32(len(flows)) {
-			return i // a miss: slot is NoSlot
+			return i // NoSlot: the look-up of the frame missed
 		}
 		flow := &flows[slot]
-		if flow.Actions != alike || p == nil { // many flows share the actions of the run before
+		if flow.Actions != alike || p == nil { // not the action list of the previous run, which many flows share
 			a := w.cache.Only(flow)
 			if a == nil || a.Op != flowtable.OpOutput || a.U32 >= port.MaxPorts {
 				return i
@@ -122,9 +122,9 @@ func (w *Worker) outputRuns(first, limit int) int {
 	return limit
 }
 
-// tailOf returns the index of the first action from which on no action changes the
-// frame: only outputs follow, or one tunnel at the very end. Such an output may
-// gather the frame as late as the end of the batch.
+// tailOf returns the index of the first action of the list's tail. The tail changes
+// no frame: it has only outputs, or it is a single tunnel action. The tail's actions
+// may send the frame as late as the end of the batch.
 func tailOf(actions []flowtable.Action) int {
 	tail := len(actions)
 	if tail > 0 && actions[tail-1].Op == flowtable.OpTunnel {
@@ -136,9 +136,9 @@ func tailOf(actions []flowtable.Action) int {
 	return tail
 }
 
-// perform executes an action list on frame i, beginning with action number done. tail
+// perform executes an action list on frame i, starting with action number done. tail
 // is the result of tailOf. A frame that the list neither sends nor drops is dropped
-// as DropFlow: its flow has no output.
+// as DropFlow.
 func (w *Worker) perform(i int, actions []flowtable.Action, done, tail int) {
 	f := &w.batch.Frames[i]
 	sent := false
@@ -194,8 +194,8 @@ func (w *Worker) perform(i int, actions []flowtable.Action, done, tail int) {
 	}
 }
 
-// dropReason returns the drop reason for a number that control sent, DropFlow for an
-// unknown one.
+// dropReason returns the drop reason with a number from the control process, or
+// DropFlow if the number is unknown.
 func dropReason(n uint32) packet.DropReason {
 	if n == 0 || n >= uint32(packet.DropReasons) {
 		return packet.DropFlow
@@ -203,8 +203,8 @@ func dropReason(n uint32) packet.DropReason {
 	return packet.DropReason(n)
 }
 
-// rewrite executes an action that changes the frame's private header. lower is the
-// lower half of an IPv6 address.
+// rewrite executes an action that changes the frame's private header. For an action
+// that sets an IPv6 address, lower is the lower half of the address.
 func rewrite(f *packet.Frame, a *flowtable.Action, lower uint64) packet.DropReason {
 	switch a.Op {
 	case flowtable.OpPushVLAN:

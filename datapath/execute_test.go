@@ -14,18 +14,19 @@ import (
 )
 
 const (
-	oraclePorts = 5 // ports 1 to 4 exist; an output to port 5 finds none
+	oraclePorts = 5 // number of output ports; port 5 does not exist in the worker
 	smallMTU    = 400
 )
 
-// checkAgainstTwin draws flows and frames from seed, sends the frames through a
-// worker, and compares all outputs and counters with the twin's.
+// checkAgainstTwin draws flows and frames from seed and sends the frames through a
+// worker. It compares all outputs and counters with the results of the reference
+// implementation in twin_test.go.
 func checkAgainstTwin(t *testing.T, seed int64) {
 	rng := rand.New(rand.NewSource(seed))
 	r := newRig(t, testSizes)
 	for no := uint32(1); no < oraclePorts; no++ {
-		// Spans are long enough not to end a batch early, which would make ports take
-		// turns.
+		// The room for spans is large enough not to end a batch early, so each port's
+		// frames come in one batch.
 		o := porttest.Options{Slots: 4096, Header: []int{64, 128, packet.MaxHeader}[rng.Intn(3)] + 60, Span: 24 + rng.Intn(300)}
 		if no == 4 {
 			o.MTU = smallMTU
@@ -127,8 +128,8 @@ func FuzzAgainstTwin(f *testing.F) {
 	f.Fuzz(checkAgainstTwin)
 }
 
-// Frames that an action list sends at once do not overtake frames that wait for the
-// end of the batch.
+// A frame that an action list sends in the middle of a batch does not overtake
+// earlier frames, which wait for the end of the batch.
 func TestOrderOnAPort(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
@@ -170,7 +171,8 @@ func TestOrderOnAPort(t *testing.T) {
 	}
 }
 
-// For a known flow there is one Send for each port and batch, however many frames.
+// Frames of known flows cause one Send for each output port and batch, however many
+// frames there are.
 func TestOneSendABatch(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -203,7 +205,8 @@ func TestFullOutput(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropTxFull: 7})
 }
 
-// Malformed frames are dropped under their reasons, also in the middle of a run.
+// Malformed frames are dropped and counted under their reasons, also between frames
+// of one run.
 func TestMalformed(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -223,7 +226,7 @@ func TestMalformed(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropBadIPv4: 1, packet.DropRuntFrame: 1})
 }
 
-// No stage of a known flow allocates, with rewrites and outputs of all kinds.
+// No stage of a known flow allocates memory, with rewrites and outputs of all kinds.
 func TestAllocatesNothing(t *testing.T) {
 	r := newRig(t, testSizes)
 	rng := rand.New(rand.NewSource(1))

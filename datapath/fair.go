@@ -7,80 +7,83 @@ import (
 	"weft/packet"
 )
 
-// A frame that tries all masks and misses costs some fifty times as much as a frame
-// of a known flow, and a sender can make every frame such a one (tuple-space
-// explosion, CVE-2019-25076). Other expensive frames are large ones that must be cut
-// into a thousand segments, and frames for whose address no translation is free.
+// Some frames cost a worker much more than others. A frame that tries all masks and
+// misses costs about fifty times as much as a frame of a known flow, and a sender can
+// make all its frames miss (tuple-space explosion, CVE-2019-25076). Other expensive
+// frames are large ones that must be cut into a thousand segments, and frames whose
+// search for a translation finds no free one.
 //
-// So each receive queue is charged for what its frames cost beyond the ordinary.
-// While other queues have frames, a queue with too much debt is not visited: its
-// frames wait, or are lost, at their sender, and the other queues go on. Debts are
-// paid off with time, at a rate of one part in slowShare for all queues together.
-// Expensive frames therefore take at most that part of a busy worker. Debts do not
-// matter while no other queue has frames.
+// Each receive queue is therefore charged for the extra cost of its frames. While
+// other queues have frames, a queue with too much debt is not visited: its frames
+// wait at their sender, or are lost there. Debts decrease with time, at a rate of one
+// part in slowShare of the time for all queues together. Expensive frames therefore
+// take at most this part of a busy worker. While no other queue has frames, debts
+// have no effect.
 //
-// A worker that was busy with other queues counts as busy for a while after. Guests
-// lose their cores to other processes, most of all to the control process that answers
-// misses. If such a gap let the worker send control more misses, control would keep the
-// guests away for longer.
+// A worker that was busy with other queues counts as busy for some time afterwards.
+// Guests lose their cores to other processes, most of all to the control process,
+// which answers misses. If the worker sent more misses during such a gap, the control
+// process would need the guests' cores even longer.
 //
-// Uplinks are exempt: many senders share one queue there.
+// Uplinks are exempt, because many senders share one queue of an uplink.
 
 const (
-	// maskCostNS is the approximate cost of a mask tried, missCostNS of a frame sent
-	// to control and back (BenchmarkUnderAttack). Only their proportion to real time
-	// matters.
+	// maskCostNS is the approximate cost of trying a mask. missCostNS is the
+	// approximate cost of sending a frame to the control process and back
+	// (BenchmarkUnderAttack). Only their proportion to real time matters.
 	maskCostNS = 15
 	missCostNS = 3000
-	// cutCostNS is the approximate cost of a segment that a large frame is cut into.
-	// Each cutBytesPerNS bytes of its payload, which are summed and copied, cost
+	// cutCostNS is the approximate cost of each segment that a large frame is cut
+	// into. Each cutBytesPerNS bytes of payload, which are summed and copied, cost
 	// another nanosecond.
 	cutCostNS     = 70
 	cutBytesPerNS = 4
-	// smallSegment is the payload from which segments are free of debt: every path
-	// of today carries them. Such segments count only against maxCutNS.
+	// smallSegment is the payload in bytes from which segments cause no debt, because
+	// every usual path carries segments of this size. Such segments count only
+	// against maxCutNS.
 	smallSegment = 1024
-	// maxCutNS bounds the cost of the large frames that one visit cuts while other
-	// queues have frames, and so the time for which those wait. A batch of 32 frames
-	// of 64 KiB costs seven times as much.
+	// maxCutNS limits the cost of the large frames that are cut in one visit while
+	// other queues have frames. It thus limits the time for which the other queues
+	// wait. A full batch of frames of 64 KiB costs seven times as much.
 	maxCutNS = 100_000
-	// freeMasks is the number of masks that a frame unknown to the exact-match cache
-	// may try without charge.
+	// freeMasks is the number of masks that a frame may try without charge if the
+	// exact-match cache does not know it.
 	freeMasks = 8
-	// slackNS is the debt up to which a queue is visited: some hundred misses at
-	// once.
+	// slackNS is the debt up to which a queue is still visited: the cost of some
+	// hundred misses.
 	slackNS = 500_000
-	// maxDebtNS bounds the debt of a queue, and so the time for which it is not
-	// visited. Cost beyond it is forgiven.
+	// maxDebtNS limits the debt of a queue, and so the time for which the queue is
+	// not visited. Cost beyond it is not charged.
 	maxDebtNS = 2_000_000
-	// slowShare is the divisor of time for expensive frames: they get one part in
-	// slowShare.
+	// slowShare is the fraction of time for expensive frames: one part in slowShare.
 	slowShare = 16
-	// maxAwayNS bounds the time for which the worker still counts as busy after other
-	// queues ran empty.
+	// maxAwayNS is the longest time for which a worker still counts as busy after the
+	// other queues have run empty.
 	maxAwayNS = 1_000_000
 )
 
-// fairness is the account of a worker's queues.
+// fairness holds the debts and charges of all queues of a worker; see rxQueue.debtNS.
 type fairness struct {
 	debtors  int      // number of queues with debt
 	repaidNS uint64   // clock of the last payment of debts
 	others   presence // queues without debt
-	uncut    presence // queues without debt whose frames are not cut
+	uncut    presence // queues without debt that have no large frames to cut
 	skipped  int      // number of queues not visited in this pass because of their debt
 	passNS   uint64   // clock of the last pass
-	smallNS  uint64   // running cost of the small segments that large frames stood for
-	cutNS    uint64   // running cost of all segments that large frames were cut into
+	smallNS  uint64   // total cost of the small segments in the large frames received so far
+	cutNS    uint64   // total cost of all segments that large frames were cut into so far
 }
 
-// presence records whether queues of one kind have frames for the worker.
+// presence records whether any queue of one group of queues has frames for the
+// worker.
 type presence struct {
-	waits  bool   // the queues had frames in the last pass, or may have some soon
-	frames int    // number of their frames in this pass
-	awayNS uint64 // time for which waits stays set without frames
+	waits  bool   // a queue of the group had frames in the last pass, or within awayNS
+	frames int    // number of the group's frames in this pass
+	awayNS uint64 // time for which waits stays true without frames
 }
 
-// costs are the running counts that a batch is charged by, read before and after it.
+// costs are running totals. The difference before and after a batch is charged to the
+// batch's queue.
 type costs struct{ masks, misses, smallNS, cutNS, nat uint64 }
 
 func (w *Worker) costs() costs {
@@ -92,28 +95,31 @@ func (w *Worker) costs() costs {
 	return costs{c.MasksSearched, c.Misses, w.fair.smallNS, w.fair.cutNS, nat}
 }
 
-// cutCost returns the approximate cost of cutting bytes of payload into segments.
+// cutCost returns the approximate cost in nanoseconds of cutting bytes of payload
+// into segments.
 func cutCost(segments, bytes int) uint64 {
 	return cutCostNS*uint64(segments) + uint64(bytes)/cutBytesPerNS
 }
 
-// noteCuts counts the small segments that f may have to be cut into.
+// noteCuts adds the cost of the small segments into which frame f may have to be cut.
 func (w *Worker) noteCuts(f *packet.Frame) {
 	if f.Offload.GSO != packet.GSONone && f.Offload.Size < smallSegment {
 		w.fair.smallNS += cutCost(f.SegmentCount(), f.Len())
 	}
 }
 
-// limitVisit reserves part of the batch if the large frames of q must be cut and other
-// queues have frames. The frames that find no room wait at their sender.
+// limitVisit limits the number of frames that the next visit of q takes, if large
+// frames of q were cut and other queues have frames. The remaining frames wait at
+// their sender.
 func (w *Worker) limitVisit(q *rxQueue) {
 	if q.most != 0 && w.fair.uncut.waits {
 		w.batch.Reserve(packet.BatchSize - int(q.most))
 	}
 }
 
-// mostOf returns the number of frames that the next visit may take, 0 for no limit: the
-// large frames of a visit of n frames cost cutNS.
+// mostOf returns the number of frames that the next visit may take so that cutting
+// costs at most maxCutNS; 0: no limit. Cutting the large frames of the last visit, of
+// n frames, has cost cutNS.
 func mostOf(n int, cutNS uint64) uint8 {
 	if cutNS == 0 {
 		return 0
@@ -121,8 +127,8 @@ func mostOf(n int, cutNS uint64) uint8 {
 	return uint8(min(max(uint64(n)*maxCutNS/cutNS, 1), packet.BatchSize))
 }
 
-// charge adds the cost of a batch of n frames to the debt of q. before are the counts
-// from before the batch.
+// charge adds the cost of a batch of n frames to the debt of queue q. before are the
+// running totals before the batch.
 func (w *Worker) charge(q *rxQueue, n int, before costs) {
 	c := w.costs()
 	masks, misses := c.masks-before.masks, c.misses-before.misses
@@ -154,9 +160,9 @@ func (w *Worker) skipDebtor(q *rxQueue) bool {
 	return true
 }
 
-// endPass updates waits: it is set while the queues have frames, and afterwards for as
-// long as they had frames, up to maxAwayNS. took is the duration of the pass before this
-// one.
+// endPass updates waits at the end of a pass. waits is true while the group's queues
+// have frames, and afterwards for as long as they had frames, up to maxAwayNS. took
+// is the duration of the previous pass.
 func (p *presence) endPass(took uint64) {
 	p.waits = p.frames > 0
 	p.frames = 0
@@ -168,8 +174,8 @@ func (p *presence) endPass(took uint64) {
 	p.waits = p.awayNS > 0
 }
 
-// payDebts ends a pass: it updates who waits and reduces the debts by the share of
-// the time that has passed.
+// payDebts ends a pass: it updates which groups of queues have frames, and reduces
+// the debts by the share of the time that has passed.
 func (w *Worker) payDebts() {
 	f := &w.fair
 	took := w.now - f.passNS

@@ -12,8 +12,8 @@ import (
 	"weft/port/porttest"
 )
 
-// attacked returns a worker with known flows on port 1. Frames of port 3 miss, after
-// they have tried all of the given number of masks.
+// attacked returns a worker with known flows on port 1. The frames of port 3 try the
+// given number of masks and miss.
 func attacked(t testing.TB, masks int) *rig {
 	sizes := testSizes
 	sizes.Cache.Masks = 128
@@ -34,20 +34,21 @@ func attacked(t testing.TB, masks int) *rig {
 		r.turn()
 	}
 	for range 4 {
-		r.turn() // puts the known flows into the exact-match cache
+		r.turn() // brings the known flows into the exact-match cache
 	}
 	return r
 }
 
-// answer acts as a control that installs no megaflow for any miss.
+// answer plays a control process that drops every missed frame and installs no
+// megaflow.
 func (r *rig) answer() {
 	for up, ok := r.upcall(); ok; up, ok = r.upcall() {
 		r.command(AppendDropHeld(nil, up.Arg, packet.DropFlow))
 	}
 }
 
-// While another queue has frames, a queue whose frames all miss gets only a share of
-// visits. Alone, it is visited in every pass.
+// A queue whose frames all miss gets only a share of the visits while another queue
+// has frames. If it is the only queue with frames, it is visited in every pass.
 func TestCostlyQueuesAreSkipped(t *testing.T) {
 	r := attacked(t, 128)
 	for i := range 200 {
@@ -60,7 +61,8 @@ func TestCostlyQueuesAreSkipped(t *testing.T) {
 	if q := r.w.queues.at(2); q.port != 3 || q.debtNS == 0 {
 		t.Errorf("port %d has a debt of %d ns", q.port, q.debtNS)
 	}
-	// A visit adds a debt of about 150 µs, and a sixteenth of 60 ms is paid off.
+	// Each visit adds a debt of about 150 µs, and a sixteenth of the 60 ms reduces
+	// the debt.
 	if slow < 15 || slow > 60 {
 		t.Errorf("the queue that misses was visited in %d of 3000 passes", slow)
 	}
@@ -74,8 +76,8 @@ func TestCostlyQueuesAreSkipped(t *testing.T) {
 		r.turn()
 		r.answer()
 	}
-	// The other queues may soon have frames again. The debt paid off meanwhile is
-	// less than a visit's.
+	// Shortly after their last frame the other queues still count as busy. In this
+	// time the debt decreases by less than the cost of a visit.
 	if n := r.sh.Ports[3].RxPackets - before; n > packet.BatchSize {
 		t.Errorf("%d frames of the queue that misses while the others are away", n)
 	}
@@ -91,7 +93,7 @@ func TestCostlyQueuesAreSkipped(t *testing.T) {
 }
 
 // visits returns the number of passes in which frames of a port were received. It
-// calls before at the beginning of each pass. A pass takes 20 µs by the worker's
+// calls before at the beginning of each pass. A pass takes 20 µs on the worker's
 // clock.
 func (r *rig) visits(port uint32, passes int, before func(i int)) (times int) {
 	for i := range passes {
@@ -109,14 +111,15 @@ func (r *rig) visits(port uint32, passes int, before func(i int)) (times int) {
 	return times
 }
 
-// A frame of another queue now and then does not make a queue wait whose frames miss.
+// Single frames of another queue, now and then, do not make a queue wait whose frames
+// miss.
 func TestWaitsAsLongAsOthersWereThere(t *testing.T) {
 	r := attacked(t, 128)
 	for i := range 200 {
 		r.inject(3, ethernet(0x0a0000000000+uint64(i), 60, uint32(i)))
 	}
 	r.rx(3).Replay(1 << 50)
-	r.w.fixed = r.w.now + maxAwayNS // long enough for the worker to forget earlier frames
+	r.w.fixed = r.w.now + maxAwayNS // after this time the worker no longer counts as busy
 	for range 20 {
 		r.w.fixed += maxAwayNS
 		r.turn()
@@ -132,8 +135,8 @@ func TestWaitsAsLongAsOthersWereThere(t *testing.T) {
 	}
 }
 
-// A queue is also skipped if its large frames stand for very many small segments. A
-// queue of ordinary large frames is not.
+// A queue is also skipped if its large frames consist of very many small segments. A
+// queue of ordinary large frames is not skipped.
 func TestSmallSegmentsAreCharged(t *testing.T) {
 	for size, most := range map[int]int{40: 20, 536: 100, 1448: 200} {
 		r := newRig(t, testSizes)
@@ -165,8 +168,9 @@ func TestSmallSegmentsAreCharged(t *testing.T) {
 	}
 }
 
-// TestLargeFramesAreTakenInPart cuts large frames while another queue has frames. A
-// visit then takes the frames that cost maxCutNS, and a full batch if nobody waits.
+// TestLargeFramesAreTakenInPart: while another queue has frames, a visit takes only
+// as many large frames as cost maxCutNS to cut. If no other queue has frames, it
+// takes a full batch.
 func TestLargeFramesAreTakenInPart(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
@@ -202,8 +206,8 @@ func TestLargeFramesAreTakenInPart(t *testing.T) {
 	}
 }
 
-// Frames that the caches know add no debt to their queue, and a new connection does
-// not make the worker skip a queue.
+// Frames that the caches know add no debt to their queue. A new connection now and
+// then does not make the worker skip its queue.
 func TestOrdinaryQueuesOweNothing(t *testing.T) {
 	r := attacked(t, 8)
 	r.rx(1).Replay(1 << 50)
@@ -212,7 +216,7 @@ func TestOrdinaryQueuesOweNothing(t *testing.T) {
 		r.turn()
 		r.answer()
 	}
-	for range 2 { // two passes, in case more than a batch has gathered
+	for range 2 { // two passes, in case more than one batch of frames waits
 		r.w.fixed = r.w.now + gatherNS
 		r.turn()
 		r.answer()
@@ -225,9 +229,9 @@ func TestOrdinaryQueuesOweNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkUnderAttack measures processor time for a frame of known flows: without an
-// attack, with frames of another port that try all masks and miss, and with such
-// frames if no queue had debts.
+// BenchmarkUnderAttack measures the processor time of a frame of a known flow in
+// three cases: without an attack; while frames of another port try all masks and
+// miss; and in the same attack with debts turned off.
 func BenchmarkUnderAttack(b *testing.B) {
 	for _, masks := range []int{1, 16, 128} {
 		for _, attack := range []string{"none", "bounded", "unbounded"} {
@@ -260,7 +264,7 @@ func benchmarkUnderAttack(b *testing.B, masks int, attack string) {
 			r.turn()
 		}
 		spent += threadNS(b) - before
-		r.answer() // control runs on another core, so its time does not count
+		r.answer() // the control process would run on another core, so its time is not measured
 	}
 	b.ReportMetric(float64(spent)/float64(b.N), "cpu-ns/op")
 	b.ReportMetric(float64(r.sh.Ports[3].RxPackets-other)/float64(b.N), "attack/op")

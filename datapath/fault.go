@@ -10,21 +10,22 @@ import (
 	"weft/packet"
 )
 
-// If a guest truncates the file behind its memory, the next access to that memory
-// faults. The fault arrives as a panic (debug.SetPanicOnFault) in the middle of a
-// pass. The worker detaches the port whose queue was in use, or in whose memory the
-// address lies. It drops the batch in hand, and the other ports go on. Until control
-// attaches the port again, outputs to it drop frames as DropNoPort.
+// If a guest truncates the file of its memory, the worker's next access to that
+// memory faults. The fault arrives as a panic (debug.SetPanicOnFault) in the middle
+// of a pass. The worker detaches the port whose queue it was using, or whose memory
+// contains the address. It drops the batch in hand and continues with the other
+// ports. Until the control process attaches the port again, frames sent to the port
+// are dropped as DropNoPort.
 
-// addressed is a runtime error with a memory address.
+// addressed is a runtime error that names a memory address.
 type addressed interface {
 	error
 	Addr() uintptr
 }
 
 // recoverFault turns a fault in a port's memory into the failure of that port. The
-// next call of passes finishes the batch; it is guarded too, because another port may
-// fail in it.
+// next call of passes finishes the batch, under the same protection, because the
+// memory of another port may fail meanwhile.
 func (w *Worker) recoverFault() {
 	cause := recover()
 	if cause == nil {
@@ -32,14 +33,14 @@ func (w *Worker) recoverFault() {
 	}
 	blamed, reason := w.blame(cause)
 	if blamed == 0 {
-		panic(cause) // no port is to blame: a bug of the worker
+		panic(cause) // a bug of the worker, for which no port is responsible
 	}
 	w.abandon(blamed)
 	w.visited()
 	w.failPort(blamed, reason)
 }
 
-// blame returns the port that caused the panic, and the reason; 0 if no port did.
+// blame returns the port that caused the panic, and the reason, or 0 if no port did.
 func (w *Worker) blame(cause any) (no uint32, reason string) {
 	fault, isFault := cause.(addressed)
 	switch {
@@ -55,13 +56,13 @@ func (w *Worker) blame(cause any) (no uint32, reason string) {
 	if isFault {
 		return no, fmt.Sprintf("its memory failed at %#x", fault.Addr())
 	}
-	// The panic is no memory fault but a bug that one port triggers. It must not
-	// affect other ports, and it must be visible.
+	// The panic is not a memory fault but a bug that one port triggers. It must not
+	// affect other ports, and the log must show it.
 	fmt.Fprintf(os.Stderr, "port %d: %v\n%s", no, cause, debug.Stack())
 	return no, fmt.Sprintf("internal error: %v", cause)
 }
 
-// borrowed reports whether addr lies in a span of the batch in hand.
+// borrowed reports whether addr is in a span of the batch in hand.
 func (w *Worker) borrowed(addr uintptr) bool {
 	b := &w.batch
 	for i := range b.Frames[:b.N] {
@@ -74,10 +75,10 @@ func (w *Worker) borrowed(addr uintptr) bool {
 	return false
 }
 
-// abandon drops the frames of the batch in hand that port no can no longer send or
-// provide: frames not executed yet, and frames pending for the port. Frames pending
-// for other ports stay, and the next finish sends them, unless they came from the
-// failed port: their memory is gone.
+// abandon drops the frames of the batch in hand that failed port no makes impossible
+// to send: frames that are not executed yet, and frames pending for the port. Frames
+// pending for other ports stay, and the next finish sends them, unless the failed
+// port has provided them.
 func (w *Worker) abandon(no uint32) {
 	if w.txInUse != nil {
 		w.leaveTx()
@@ -112,7 +113,8 @@ func (w *Worker) abandon(no uint32) {
 	w.live = 0
 }
 
-// failPort detaches a broken port from the worker and reports the reason to control.
+// failPort detaches a broken port from the worker and reports the reason to the
+// control process.
 func (w *Worker) failPort(no uint32, reason string) {
 	if reason == "" {
 		reason = "broken"
@@ -125,7 +127,8 @@ func (w *Worker) failPort(no uint32, reason string) {
 	w.reportFaults()
 }
 
-// detach removes all queues of a port. No frames may be pending for it.
+// detach removes all queues of a port from the worker. No frames may be pending for
+// the port.
 func (w *Worker) detach(no uint32) {
 	if q := w.rxInUse; q != nil && q.port == no {
 		w.rxInUse = nil

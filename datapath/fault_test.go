@@ -21,7 +21,7 @@ func guardedRig(t *testing.T) *rig {
 	return r
 }
 
-// total returns the number of frames that were sent or dropped.
+// total returns the number of frames that the worker sent or dropped.
 func (r *rig) total() uint64 {
 	n := uint64(0)
 	for i := range r.sh.Ports {
@@ -41,7 +41,7 @@ func (r *rig) mustFault(no uint32, word string) {
 	}
 }
 
-// A receive queue that reports a fault is detached; all other queues continue.
+// A port whose receive queue reports a fault is detached. All other queues continue.
 func TestBrokenQueue(t *testing.T) {
 	r := guardedRig(t)
 	r.install(0, 2, 0xa, output(3))
@@ -61,14 +61,14 @@ func TestBrokenQueue(t *testing.T) {
 	}
 }
 
-// A guest's memory goes away while its frames are in hand. The batch is lost and
-// counted, and only that port is detached.
+// A guest's memory is truncated while the worker has a batch of its frames in hand.
+// The batch is dropped and counted, and only this guest's port is detached.
 func TestFaultOfReceiver(t *testing.T) {
 	r := guardedRig(t)
 	r.install(0, 1, 0xa, output(2))
 	r.install(1, 2, 0xa, output(3))
 	for i := range uint32(5) {
-		r.inject(1, ethernet(0xa, 1000, i)) // long enough to have spans beyond the private header
+		r.inject(1, ethernet(0xa, 1000, i)) // frames longer than the private header, so that they have spans
 		r.inject(2, ethernet(0xa, 1000, i))
 	}
 	r.rx(1).Truncate()
@@ -81,7 +81,8 @@ func TestFaultOfReceiver(t *testing.T) {
 	r.equal("queues", uint64(r.w.queues.count), 2)
 }
 
-// A fault inside Send is charged to the port whose memory the address lies in.
+// A fault in Send detaches the port whose memory contains the address, not the port
+// that was sending.
 func TestFaultWhileSending(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -96,8 +97,8 @@ func TestFaultWhileSending(t *testing.T) {
 			r.install(0, 1, 0xa, output(2))
 			r.install(1, 1, 0xb, output(3))
 			r.install(2, 3, 0xb, output(1))
-			// Port 1 is received whole; its memory is truncated before the frames are
-			// sent.
+			// The worker has received all frames of port 1. Its memory is truncated
+			// before the frames are sent.
 			rx := &hookedRx{Rx: r.rx(1)}
 			r.w.queues.at(0).rx = rx
 			rx.hook = func() { c.truncate(r) }
@@ -115,7 +116,8 @@ func TestFaultWhileSending(t *testing.T) {
 				r.equal("buffers lent", uint64(r.rx(1).Lent()), 0)
 				r.equal("polled queues", uint64(r.w.queues.count), 2)
 			}
-			// The other ports continue, and the failed port is no output any more.
+			// The other ports continue, and frames to the failed port are dropped as
+			// DropNoPort.
 			before := r.sh.Ports[3].RxPackets
 			r.inject(3, ethernet(0xb, 60, 9))
 			r.turn()
@@ -139,7 +141,7 @@ func (h *hookedRx) Recv(b *packet.Batch) int {
 	return n
 }
 
-// A fault while a frame is copied into a held slot loses no slot.
+// A fault while a frame is copied into a held slot does not lose the slot.
 func TestFaultWhileHolding(t *testing.T) {
 	r := guardedRig(t)
 	rx := &hookedRx{Rx: r.rx(1), hook: r.rx(1).Truncate}
@@ -152,7 +154,7 @@ func TestFaultWhileHolding(t *testing.T) {
 	r.equal("free slots", uint64(len(r.w.held.free)), uint64(testSizes.Held))
 }
 
-// A port that fails leaves its lock open, because another worker may want it.
+// A port that fails releases its transmit lock, because another worker may need it.
 func TestFaultUnlocks(t *testing.T) {
 	r := guardedRig(t)
 	lock := new(TxLock)
@@ -167,7 +169,7 @@ func TestFaultUnlocks(t *testing.T) {
 	}
 }
 
-// A panic in a back end detaches its port and does not end the engine. A panic
+// A panic in a port's back end detaches the port and does not end the engine. A panic
 // outside of all queues is not caught.
 func TestMistakes(t *testing.T) {
 	r := guardedRig(t)
@@ -187,7 +189,7 @@ func TestMistakes(t *testing.T) {
 	}()
 }
 
-// A fault that finds the upcall ring full is reported once there is room.
+// If the upcall ring is full, a fault is reported as soon as the ring has room.
 func TestFaultIsReportedLater(t *testing.T) {
 	r := guardedRig(t)
 	for r.w.upcalls.Push(make([]byte, 1000)) {

@@ -10,35 +10,37 @@ import (
 	"weft/packet"
 )
 
-// Fragments of a datagram are tracked as one and sent on as they came. A fragment
-// that meets a ct action is held until the datagram is complete. Then all fragments
-// are looked up again, in order, and meet the action together; the first one, which
-// has the transport header, decides for all.
+// The fragments of a datagram are tracked together and sent on unchanged, as
+// fragments. A fragment that reaches a ct action is held until its datagram is
+// complete. Then all fragments of the datagram are looked up again, in order, and
+// pass the ct action together. The first fragment, which has the transport header,
+// decides for all.
 //
-// Only a list that begins with the ct action can hold its frame, because no action
-// has changed the frame yet. Behind other actions, later fragments are invalid. All
-// fragments of a datagram must come by one port, and by queues of one worker.
+// A frame can be held only by a list that begins with the ct action, because then no
+// action has changed the frame yet. If other actions come first, fragments without
+// transport header are invalid for tracking. All fragments of a datagram must come
+// from one port, and from queues of one worker.
 
 // fragments is the state of the fragments that a worker holds.
 type fragments struct {
 	conntrack.Fragments
-	whole     []uint32 // numbers of complete datagrams that are not sent on yet
+	whole     []uint32 // numbers of complete datagrams that are still to be sent on
 	slots     []uint32 // scratch: held slots of one datagram
 	sweptNS   uint64
 	assembled uint32                   // frames of the batch that belong to a complete datagram
-	uncounted uint32                   // frames of assembled that were counted before they were held
-	of        [packet.BatchSize]uint32 // number of the datagram of each assembled frame
+	uncounted uint32                   // frames of assembled whose megaflow counted them before they were held
+	of        [packet.BatchSize]uint32 // datagram number of each frame in assembled
 	first     [conntrack.MaxDatagrams]conntrack.Meta
-	tracked   [conntrack.MaxDatagrams]bool // the first fragment was tracked, and first holds its result
-	// given are the actions of the frame in hand if control gave them. lists are the
-	// actions that control gave for held fragments; index: slot. There is at most one
-	// list for each slot. Other fragments get the actions of their megaflow.
+	tracked   [conntrack.MaxDatagrams]bool // whether the first fragment was tracked; first holds its result
+	// given are the actions of the frame in hand if the control process gave them.
+	// lists are such actions for held fragments; the index is the held slot. All
+	// other fragments get the actions of their megaflow.
 	given []flowtable.Action
 	lists map[uint32][]flowtable.Action
 }
 
-// trackFragments handles the fragments among the frames of a run and returns them. It
-// holds a fragment of an incomplete datagram and tracks the others.
+// trackFragments handles the fragments among the frames of a run, and returns the set
+// of fragments. It holds fragments of incomplete datagrams and tracks all others.
 func (w *Worker) trackFragments(first, end int) (all uint32) {
 	for i := first; i < end; i++ {
 		if w.live>>i&1 == 0 || w.batch.Frames[i].Flags&packet.FrameFragment == 0 {
@@ -78,8 +80,8 @@ func (w *Worker) collect(i int) {
 	number, verdict := r.Add(&fr, slot, w.now)
 	h := &w.sh.Held[slot]
 	h.Track.Datagram = uint32(number) + 1
-	// A fragment held for the first time counts as never looked up: its miss goes to
-	// control.
+	// A fragment that is held for the first time counts as a new frame: if it misses
+	// when it is looked up again, its miss goes to the control process.
 	h.Track.Fresh = 1
 	if f.Flags&packet.FrameResumed != 0 {
 		h.Track.Fresh = 0
@@ -131,7 +133,7 @@ func (w *Worker) trackAssembled(i int) {
 		if m.Drop == packet.DropNone {
 			t.tracker.TrackLater(&w.batch, f, m)
 		}
-	default: // the first fragment did not meet this ct action
+	default: // invalid, because the first fragment did not reach this ct action
 		*m = conntrack.Meta{State: conntrack.Tracked | conntrack.Invalid, Zone: t.request.Zone}
 	}
 	if m.State&(conntrack.SNAT|conntrack.DNAT) != 0 {
@@ -143,9 +145,10 @@ func (w *Worker) trackAssembled(i int) {
 	}
 }
 
-// sendWhole sends the complete datagrams on. A receiver's memory may fail meanwhile.
-// A datagram leaves the list at the moment its number becomes free, so that the next
-// pass goes on with the remaining ones.
+// sendWhole looks up the fragments of complete datagrams again and executes their
+// actions. The memory of an output port may fail meanwhile. A datagram is removed
+// from the list in the moment when its number becomes free, so that the next pass
+// continues with the remaining datagrams.
 func (w *Worker) sendWhole() {
 	r := &w.fragments
 	for len(r.whole) > 0 {
@@ -180,9 +183,9 @@ func (w *Worker) sendWhole() {
 	}
 }
 
-// trackGiven tracks the only frame of the batch, or holds it, if it is a fragment and
-// actions, which control gave, begin with a ct action. It returns the number of actions
-// done.
+// trackGiven handles the only frame of the batch, whose actions the control process
+// gave, if the actions begin with a ct action. It tracks the frame, or holds it if it
+// is a fragment. It returns the number of actions done.
 func (w *Worker) trackGiven(actions []flowtable.Action) (done int) {
 	if len(actions) == 0 || actions[0].Op != flowtable.OpCT || w.batch.Frames[0].Flags&packet.FrameFragment == 0 {
 		return 0
@@ -194,14 +197,15 @@ func (w *Worker) trackGiven(actions []flowtable.Action) (done int) {
 	return done
 }
 
-// runGiven executes actions that control gave on a held fragment of a complete datagram.
+// runGiven executes actions from the control process on a held fragment whose
+// datagram is complete.
 func (w *Worker) runGiven(slot uint32, h *HeldFrame, number uint32, actions []flowtable.Action) {
 	w.resume(slot, h)
 	w.fragments.of[0], w.fragments.assembled = number, 1
 	w.performHeld(h, actions)
 }
 
-// sweepFragments drops datagrams that have waited too long.
+// sweepFragments drops datagrams whose fragments have waited too long.
 func (w *Worker) sweepFragments() {
 	r := &w.fragments
 	if r.Count == 0 || w.now-r.sweptNS < heldSweepNS {
@@ -214,8 +218,8 @@ func (w *Worker) sweepFragments() {
 	}
 }
 
-// uncount subtracts frames that were counted before they were held from a run's
-// counts.
+// uncount subtracts, from a run's counts, the frames that were already counted before
+// they were held.
 func (w *Worker) uncount(first, end int, packets, bytes *uint64) {
 	r := &w.fragments
 	for set := r.uncounted & w.live & (allOf(end) &^ allOf(first)); set != 0; set &= set - 1 {

@@ -11,7 +11,7 @@ import (
 	"weft/packet"
 )
 
-// fragmentsOf cuts an IPv4 frame into fragments of n payload bytes.
+// fragmentsOf cuts an IPv4 frame into fragments with n payload bytes each.
 func fragmentsOf(f []byte, n int, id uint16) (all [][]byte) {
 	payload := f[34:]
 	for at := 0; at < len(payload); at += n {
@@ -32,7 +32,7 @@ func fragmentsOf(f []byte, n int, id uint16) (all [][]byte) {
 	return all
 }
 
-// bigUDP returns a UDP datagram with n bytes of payload.
+// bigUDP returns a frame with a UDP datagram of n payload bytes.
 func bigUDP(src, dst uint32, sport, dport uint16, n int) []byte {
 	f := append(udp(src, dst, sport, dport)[:42], bytes.Repeat([]byte{7}, n)...)
 	packet.IPv4(f[14:]).SetTotalLen(28 + n)
@@ -46,8 +46,8 @@ func bigUDP(src, dst uint32, sport, dport uint16, n int) []byte {
 	return f
 }
 
-// reassembled returns the datagram that the fragments make, with the headers of the
-// first one.
+// reassembled returns the datagram that fragments make, with the headers of the first
+// fragment.
 func reassembled(t *testing.T, all [][]byte) []byte {
 	t.Helper()
 	var payload []byte
@@ -62,8 +62,8 @@ func reassembled(t *testing.T, all [][]byte) []byte {
 	return append(append([]byte(nil), all[0][:34]...), payload...)
 }
 
-// Fragments in any order are tracked by the ports in the first one, are sent on as
-// they came, and are counted once.
+// Fragments in any order are tracked by the ports in the first fragment, sent on as
+// fragments, and counted once.
 func TestFragments(t *testing.T) {
 	r := firewall(t)
 	r.inject(1, udp(0x0a000001, 0x0a000002, 1, 2))
@@ -89,7 +89,7 @@ func TestFragments(t *testing.T) {
 	r.equal("packets behind", r.sh.Cache.Flows[4].Packets, 4)
 	r.equal("held", uint64(r.w.held.count), 0)
 	r.equal("datagrams", uint64(r.w.fragments.Count), 0)
-	// Fragments of a connection that must not begin on this port are dropped.
+	// Fragments are dropped if their connection is not allowed to begin on this port.
 	for _, f := range fragmentsOf(bigUDP(0x0a000009, 0x0a000001, 2, 1, 3000), 1000, 9) {
 		r.inject(2, f)
 	}
@@ -97,8 +97,8 @@ func TestFragments(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropFlow: 4})
 }
 
-// A fragmented datagram begins a connection and is translated: the addresses change
-// in all fragments, ports and checksum in the first one.
+// A fragmented datagram begins a connection and is translated. The addresses change
+// in all fragments, the ports and the checksum in the first one.
 func TestFragmentsThroughNAT(t *testing.T) {
 	r := firewall(t)
 	snat := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit | flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange,
@@ -124,8 +124,8 @@ func TestFragmentsThroughNAT(t *testing.T) {
 	r.drops(nil)
 }
 
-// Overlapping fragments end their datagram, and its later fragments are dropped too.
-// Incomplete datagrams are dropped in time.
+// If fragments overlap, the whole datagram is dropped, with its later fragments.
+// Incomplete datagrams are dropped after a timeout.
 func TestBadFragments(t *testing.T) {
 	r := firewall(t)
 	pieces := fragmentsOf(bigUDP(0x0a000001, 0x0a000002, 1, 2, 3000), 1000, 9)
@@ -146,8 +146,8 @@ func TestBadFragments(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropBadFragment: 6, packet.DropHeldExpired: 2})
 }
 
-// A datagram whose fragments miss behind tracking is sent on once control has
-// answered.
+// A datagram whose fragments miss in the look-up after tracking is sent on once the
+// control process has answered.
 func TestFragmentsThatMiss(t *testing.T) {
 	r := firewall(t)
 	r.command(AppendCommand(nil, CmdRemove, 2, nil))
@@ -177,8 +177,9 @@ func TestFragmentsThatMiss(t *testing.T) {
 	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 1)
 }
 
-// Fragments that control sends through a ct action are held as those of a port are: they
-// are tracked as one datagram, and a lone or an overlapping one begins no connection.
+// Fragments that the control process injects with a ct action are handled like
+// fragments from a port: they are held and tracked as one datagram. A single or an
+// overlapping fragment begins no connection.
 func TestInjectedFragments(t *testing.T) {
 	r := firewall(t)
 	commit := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit}
@@ -200,7 +201,7 @@ func TestInjectedFragments(t *testing.T) {
 	}
 	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 1)
 
-	// Behind a look-up, and with fragments that came from a port.
+	// The injected fragments are looked up first, and mix with fragments from a port.
 	pieces = fragmentsOf(bigUDP(0x0a000001, 0x0a000002, 1, 2, 3000), 1000, 10)
 	for _, f := range pieces[:2] {
 		send(f, flowtable.Action{Op: flowtable.OpRecirc, U32: 9})

@@ -10,9 +10,9 @@ import (
 	"weft/port/porttest"
 )
 
-// The memory of a receiver of fragments fails after another datagram was sent on in
-// the same pass. The number of the sent datagram is free again: the next datagram
-// with that number waits for all its fragments, and all frames are accounted for.
+// Two datagrams are complete. After the first one was sent on, the memory of an
+// output port fails. The first datagram's number is free: the next datagram with this
+// number waits for all its fragments, and all frames are accounted for.
 func TestFaultWhileSendingFragments(t *testing.T) {
 	panicOnFault(t)
 	r := firewall(t)
@@ -30,7 +30,7 @@ func TestFaultWhileSendingFragments(t *testing.T) {
 	r.equal("sent", r.sh.Ports[2].TxPackets, uint64(len(quick)))
 	r.tx(2).TakeAll()
 
-	r.inject(1, quick[:2]...) // the datagram gets the same number and is incomplete
+	r.inject(1, quick[:2]...) // this incomplete datagram gets the same number
 	r.turn()
 	r.turn()
 	r.equal("sent of a part", uint64(len(r.tx(2).TakeAll())), 0)

@@ -12,56 +12,61 @@ import (
 	"weft/packet"
 )
 
-// Fused connections. An established connection takes three decisions for each frame:
-// the megaflow before tracking, the tracker, and the megaflow behind tracking. The
-// worker remembers their common result with the connection: a hint for each direction
-// names a pair of megaflows. A frame of such a connection is looked up once, among
-// the connections. Its hint replaces both look-ups among the flows as long as
+// Fused connections. Each frame of an established connection needs three decisions:
+// the megaflow before tracking, the tracker, and the megaflow after tracking. The
+// worker stores their common result with the connection as a hint: for each
+// direction, a pair of megaflows. A frame of such a connection is looked up only
+// once, among the connections. Its hint replaces both look-ups among the megaflows as
+// long as three conditions hold:
 //
-//   - both megaflows are unchanged (slot and generation),
-//   - the connection's generation is unchanged, the frame has its tuple, and following
-//     the frame leaves the connection established (conntrack.Fast),
-//   - the frame's key agrees with both megaflows in every bit that the connection does
+//   - Both megaflows are unchanged (slot and generation).
+//   - The connection's generation is unchanged, the frame has the connection's tuple, and
+//     the frame leaves the connection established (conntrack.Fast).
+//   - The frame's key agrees with both megaflows in every bit that the connection does
 //     not determine.
 //
-// So no change has to invalidate a hint. The statistics of both megaflows are still
-// counted. A frame behind another one of its connection that takes the plain way
-// takes the plain way too, so that they stay in order.
+// Because each use checks these conditions, no change has to invalidate a hint. The
+// statistics of both megaflows are still counted. If an earlier frame of the
+// connection in the batch is not fused, a later one is not fused either, so that the
+// frames stay in order.
 //
-// The zone is the first megaflow's. If most frames of a queue's batch were fused, the
-// frames of the next batch are sought in the same zone first, and only the others are
-// looked up in the flow cache.
+// Connections are looked up in the zone of the first megaflow. If most frames of a
+// queue's batch were fused, the worker first looks up the frames of the queue's next
+// batch among the connections of the same zone, and only the remaining ones in the
+// flow cache.
 
-// pair is two megaflows. Its serial names it until a newer pair, with a higher
-// serial, replaces it.
+// pair is a pair of megaflows: the one before tracking and the one after it. Its
+// serial names it until a newer pair with a higher serial replaces it.
 type pair struct {
-	slot, generation     uint32 // slot and generation of the megaflow with the ct action
-	then, thenGeneration uint32 // the same of the megaflow after tracking; if there is none, equal to the first two
+	slot, generation     uint32 // slot and generation of the megaflow before tracking, which has the ct action
+	then, thenGeneration uint32 // slot and generation of the megaflow after tracking, or of the first one if there is none
 	serial               uint32
-	to                   uint32 // port, if one output is all that follows tracking; else 0
+	to                   uint32 // output port, if the actions after tracking are a single output; else 0
 	tunnels              bool   // actions of then contain a tunnel
-	beyondAgreement      bool   // a mask matches words that an agreement does not hold
+	beyondAgreement      bool   // a mask of the pair matches words that type agreement does not hold
 	translates           bool   // ct action of slot has nat
 	_                    [5]byte
 }
 
-// DefaultFused is the number of pairs of megaflows that a worker remembers, a power
-// of two. The oldest pair is replaced at the limit. Pairs take 1.5 MB, and the hints
-// of 1,000,000 connections 16 MB; pages are allocated when they are first used.
+// DefaultFused is the default number of pairs of megaflows that a worker stores, a
+// power of two. At the limit a new pair replaces the oldest. The pairs take 1.5 MB,
+// and the hints of 1,000,000 connections 16 MB; the kernel allocates pages when they
+// are first used.
 const DefaultFused = 1 << 16
 
-// fuseKind is the way in which an action list can be fused.
+// fuseKind tells whether and how an action list can be fused.
 type fuseKind uint8
 
 const (
 	fuseNot    fuseKind = iota
 	fuseThen            // tracking, then a second look-up
-	fuseItself          // tracking, then actions that do not depend on it
+	fuseItself          // tracking, then actions that do not depend on its result
 )
 
-// tupleBits are the key bits that an equal tuple determines. knownBits are the bits
-// that a valid hint determines: the frame that made the hint agreed with the second
-// megaflow and had the same connection and the same first megaflow.
+// tupleBits are the key bits that are equal in all frames with the same tuple.
+// knownBits are the key bits that a valid hint determines. The frame that made the
+// hint had the same connection and the same first megaflow, and matched the second
+// megaflow.
 var knownBits, tupleBits = func() (k, t flowtable.Key) {
 	t[flowtable.WIP] = 0xff << 56
 	t[flowtable.WIPv4] = ^uint64(0)
@@ -70,41 +75,42 @@ var knownBits, tupleBits = func() (k, t flowtable.Key) {
 		t[w] = ^uint64(0)
 	}
 	k = t
-	k[flowtable.WPort] = 0xffffffff // recirc_id, which the first megaflow determines
+	k[flowtable.WPort] = 0xffffffff // recirc_id, which the first megaflow's actions set
 	for w := flowtable.WCT; w < flowtable.KeyWords; w++ {
 		k[w] = ^uint64(0)
 	}
 	return k, t
 }()
 
-// fused is the hints of a worker, and the hints found for the batch in hand.
+// fused holds a worker's hints, and the hints found for the batch in hand.
 type fused struct {
 	region *shm.Region
-	hints  []conntrack.Hints // hints of the connections; index: number of the connection; their tags are serials
+	hints  []conntrack.Hints // hint of each connection, whose tag is the serial of a pair; index: number of the connection
 	pairs  []pair            // pairs of megaflows; index: low bits of the serial
 	recent []uint32          // serials of recent pairs; index: hash of the pair
 	last   uint32            // serial of the newest pair
 
-	waiting uint32            // frames of the run in hand to execute behind the fused ones
+	waiting uint32            // frames of the present run to execute after the fused ones
 	wanted  uint32            // frames that get a hint after their second look-up
-	found   uint32            // frames with a hint, among those sought so far
+	found   uint32            // looked-up frames that have a valid hint
 	settled conntrack.Settled // result of the last search for hints
 	agreed  agreement
-	hits    uint64                   // number of frames that took the fused way
+	hits    uint64                   // number of frames that were fused
 	serials [packet.BatchSize]uint32 // serial of each frame in found
 	ends    [packet.BatchSize]conntrack.Ends
 	first   [packet.BatchSize]begun // state of each frame in wanted
 }
 
-// begun is a frame between its tracking and its second look-up, which gives it a
-// hint.
+// begun is the state of a frame after tracking and before its second look-up, after
+// which it gets a hint.
 type begun struct {
 	slot, generation uint32
 	ref              conntrack.Ref
 	dir              uint8
 }
 
-// kindOf returns how a list can be fused that begins with a ct action of n records.
+// kindOf returns how an action list can be fused whose first n records are a ct
+// action.
 func kindOf(actions []flowtable.Action, n int) fuseKind {
 	if actions[0].U32&(flowtable.CTForce|flowtable.CTFTP|flowtable.CTTFTP) != 0 {
 		return fuseNot
@@ -119,7 +125,7 @@ func kindOf(actions []flowtable.Action, n int) fuseKind {
 	return fuseItself
 }
 
-// untracked reports whether a list neither tracks nor looks up again.
+// untracked reports whether an action list has no ct action and no look-up.
 func untracked(actions []flowtable.Action) bool {
 	for i := range actions {
 		switch actions[i].Op {
@@ -130,8 +136,8 @@ func untracked(actions []flowtable.Action) bool {
 	return true
 }
 
-// openFused makes room for the hints of n connections in mapped memory, which the
-// garbage collector neither counts nor scans.
+// openFused allocates the hints of n connections in mapped memory, which the garbage
+// collector neither counts nor scans.
 func (w *Worker) openFused(n int) error {
 	pairs := w.config.Fused
 	if pairs == 0 {
@@ -153,8 +159,8 @@ func (w *Worker) openFused(n int) error {
 	return nil
 }
 
-// seekHints looks up the frames of set among the connections of a zone, except those
-// that were looked up before. It returns the frames of set that have a hint.
+// seekHints looks up the frames of set among the connections of a zone, except for
+// frames that were already looked up. It returns the frames of set that have a hint.
 func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	u, tr := &w.fused, w.tracks.tracker
 	order, lines := tr.SeekFlows(&w.batch, set, zone)
@@ -169,8 +175,8 @@ func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	return u.found & set
 }
 
-// hinted returns which of the frames being sought have a valid hint. alike is the set
-// of frames whose key agrees with agreed.
+// hinted returns the frames of order that have a valid hint. alike is the set of
+// frames whose key agrees with u.agreed.
 func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
 	u, a := &w.fused, &w.fused.agreed
 	u.settled = w.tracks.tracker.SettleAll(order, u.hints, &u.serials, a.serial, w.now)
@@ -185,9 +191,9 @@ func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
 	return set
 }
 
-// agrees reports whether a pair is still in place and key k agrees with both its
-// megaflows in every bit that the connection does not determine. If so, it stores the
-// agreement.
+// agrees reports whether the pair with this serial still exists and key k agrees with
+// both its megaflows in every bit that the connection does not determine. If so, it
+// stores k's words in u.agreed.
 func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	u := &w.fused
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
@@ -199,9 +205,9 @@ func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	return true
 }
 
-// runFused tracks those frames of a run that have a usable hint, and returns the set of
-// them. The run is the live frames from first to end-1. slot is the run's megaflow,
-// whose ct request the caller has read.
+// runFused tracks the frames of a run that have a usable hint, and returns the set of
+// these frames. The run consists of the live frames from first to end-1. slot is the
+// run's megaflow, whose ct request the caller has decoded.
 func (w *Worker) runFused(first, end int, slot uint32) (done uint32) {
 	u, t := &w.fused, &w.tracks
 	run := w.live & (allOf(end) &^ allOf(first))
@@ -223,7 +229,8 @@ func (w *Worker) runFused(first, end int, slot uint32) (done uint32) {
 }
 
 // follows tracks frame i by its hint. It reports false if the frame must be looked up
-// without the hint. waiting is the set of earlier frames to be tracked without one.
+// without the hint. waiting is the set of earlier frames that are tracked without a
+// hint later.
 func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if waiting != 0 && w.overtakes(i, waiting) {
 		return false
@@ -231,7 +238,7 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	u, t := &w.fused, &w.tracks
 	p := &u.pairs[u.serials[i]&uint32(len(u.pairs)-1)]
 	if p.serial != u.serials[i] || p.slot != slot {
-		return false // the pair was replaced, or belongs to another run
+		return false // a newer pair has replaced it, or it has another first megaflow
 	}
 	state, ok := t.tracker.Fast(&w.batch, i, t.request.NAT.Kind != conntrack.NATNone, w.now)
 	if !ok {
@@ -241,8 +248,8 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if state != 0 {
 		t.rewritten |= 1 << i
 		if p.tunnels && p.then != slot {
-			// The tunnel hashes the key, and a plain second look-up would have
-			// extracted the translated frame.
+			// The tunnel action hashes the key. Without fusing, the second look-up
+			// would have extracted the key of the translated frame.
 			w.extractAgain(i)
 		}
 	}
@@ -258,15 +265,16 @@ func tunnels(actions []flowtable.Action) bool {
 	return false
 }
 
-// agreement holds words of a key of the batch in hand that agreed with both megaflows
-// of a pair. A key with equal words agrees too, at the cost of a comparison.
+// agreement holds words of the key of a frame that agreed with both megaflows of a
+// pair. The key of a later frame with equal words agrees too, which saves the
+// comparison under the masks.
 type agreement struct {
 	serial uint32 // serial of the pair; 0: no agreement
 	words  [5]uint64
 }
 
-// set records that k agrees with p. It records nothing if a mask of p matches words
-// that an agreement does not hold.
+// set stores the words of key k, which agrees with pair p. It stores no agreement if
+// a mask of p matches words that an agreement does not hold.
 func (a *agreement) set(p *pair, k *flowtable.Key) {
 	if a.serial = p.serial; p.beyondAgreement {
 		a.serial = 0
@@ -274,15 +282,15 @@ func (a *agreement) set(p *pair, k *flowtable.Key) {
 	a.words = [5]uint64{k[flowtable.WPort], k[flowtable.WEthDst], k[flowtable.WEthSrc], k[flowtable.WIP], k[flowtable.WL4] & 0xffffffff}
 }
 
-// like reports whether k is equal in all words that the connection does not determine
-// and that the megaflows may match.
+// like reports whether key k is equal to the stored words, which the megaflows may
+// match and the connection does not determine.
 func (a *agreement) like(k *flowtable.Key) bool {
 	o := &a.words
 	return (k[flowtable.WPort]^o[0])|(k[flowtable.WEthDst]^o[1])|
 		(k[flowtable.WEthSrc]^o[2])|(k[flowtable.WIP]^o[3])|(k[flowtable.WL4]&0xffffffff^o[4]) == 0
 }
 
-// beyondAgreement reports whether a mask matches words that an agreement does not
+// beyondAgreement reports whether a mask matches key words that an agreement does not
 // hold.
 func beyondAgreement(mask *flowtable.Key) bool {
 	bits := uint64(0)
@@ -292,7 +300,8 @@ func beyondAgreement(mask *flowtable.Key) bool {
 	return bits != 0
 }
 
-// overtakes reports whether a waiting frame may belong to the connection of frame i.
+// overtakes reports whether one of the waiting frames may belong to the connection of
+// frame i, so that frame i would overtake it.
 func (w *Worker) overtakes(i int, waiting uint32) bool {
 	k := &w.keys[i]
 	for ; waiting != 0; waiting &= waiting - 1 {
@@ -304,8 +313,8 @@ func (w *Worker) overtakes(i int, waiting uint32) bool {
 	return false
 }
 
-// executeFused executes the second megaflows of the frames in set, which belong to a
-// run.
+// executeFused executes the actions of the second megaflow on the frames of set,
+// which belong to one run.
 func (w *Worker) executeFused(first, end int, set uint32) {
 	w.fused.waiting = w.live &^ set
 	w.live = set
@@ -320,8 +329,8 @@ func (w *Worker) executeFused(first, end int, set uint32) {
 	w.live, w.fused.waiting = w.fused.waiting, 0
 }
 
-// wantFused prepares hints for frames that took the plain way through tracking.
-// Frames that need no second look-up get their hint now, the others after it.
+// wantFused prepares hints for frames that were tracked without one. Frames that need
+// no second look-up get their hint now, all others after their second look-up.
 func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	u, t := &w.fused, &w.tracks
 	const want = conntrack.Tracked | conntrack.Established
@@ -344,7 +353,7 @@ func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	}
 }
 
-// fuse gives hints to the frames in wanted, after their second look-up.
+// fuse stores hints for the frames in u.wanted, after their second look-up.
 func (w *Worker) fuse() {
 	u := &w.fused
 	for set := u.wanted & w.live; set != 0; set &= set - 1 {
@@ -357,14 +366,15 @@ func (w *Worker) fuse() {
 	u.wanted = 0
 }
 
-// hint stores a hint for the connection and direction of frame i.
+// hint stores a hint for the connection of frame i in the frame's direction.
 func (w *Worker) hint(i int, then, thenGeneration uint32) {
 	u, f := &w.fused, &w.fused.first[i%packet.BatchSize]
 	serial := w.serialOf(&pair{slot: f.slot, generation: f.generation, then: then, thenGeneration: thenGeneration})
 	u.hints[f.ref.Number&uint32(len(u.hints)-1)][f.dir&1] = conntrack.Hint{Tag: serial, Generation: f.ref.Generation}
 }
 
-// serialOf returns the serial of pair p, and stores p if it is not there yet.
+// serialOf returns the serial of pair p. It stores p if the worker does not have it
+// yet.
 func (w *Worker) serialOf(p *pair) uint32 {
 	u := &w.fused
 	wrap := uint32(len(u.pairs) - 1)
@@ -373,7 +383,7 @@ func (w *Worker) serialOf(p *pair) uint32 {
 		o.then == p.then && o.thenGeneration == p.thenGeneration && o.serial != 0 {
 		return o.serial
 	}
-	if u.last++; u.last == 0 { // after 4 billion pairs: no hint may carry an old serial again
+	if u.last++; u.last == 0 { // after 4 billion pairs serials repeat, so hints with old serials must go
 		clear(u.hints)
 		u.last = 1
 	}

@@ -14,8 +14,8 @@ import (
 	"weft/port/porttest"
 )
 
-// The plain way is the slow twin of fused connections: two workers get the same
-// frames, commands and times, and one of them never fuses.
+// The worker without fused connections is the reference implementation: two workers
+// get the same frames, commands and times, and one of them never fuses connections.
 
 // tcp returns a TCP segment over IPv4 with its checksums.
 func tcp(src, dst uint32, sport, dport uint16, flags uint8, seq, ack uint32, payload int) []byte {
@@ -36,8 +36,8 @@ func tcp(src, dst uint32, sport, dport uint16, flags uint8, seq, ack uint32, pay
 	return f
 }
 
-// setTTL changes a frame's TTL. It writes a hash of the addresses and ports into the
-// frame's identification, and in bit 0 whether the TTL is 128 or more.
+// setTTL changes a frame's TTL. It also sets the frame's identification: a hash of
+// the addresses and ports, whose bit 0 tells whether the TTL is 128 or more.
 func setTTL(f []byte, ttl byte) []byte {
 	ip := packet.IPv4(f[14:])
 	ip[8] = ttl
@@ -50,7 +50,7 @@ func setTTL(f []byte, ttl byte) []byte {
 type twins struct {
 	t     *testing.T
 	rng   *rand.Rand
-	rigs  [2]*rig // the first one fuses, the second one does not
+	rigs  [2]*rig // first worker with fused connections, second worker without
 	slots map[uint32]bool
 }
 
@@ -58,7 +58,7 @@ func newTwins(t *testing.T, seed int64) *twins {
 	w := &twins{t: t, rng: rand.New(rand.NewSource(seed)), slots: map[uint32]bool{}}
 	for i := range w.rigs {
 		r := newRig(t, testSizes)
-		r.w.config.Fused = 1 << 6 // room for few pairs, so that pairs are replaced
+		r.w.config.Fused = 1 << 6 // few pairs, so that new pairs replace old ones
 		if err := r.w.setConnections(ctTable(t)); err != nil {
 			t.Fatal(err)
 		}
@@ -77,8 +77,8 @@ func (w *twins) each(f func(r *rig)) {
 	}
 }
 
-// install installs a megaflow that matches in_port, recirc_id and bits of ct_state,
-// ct_mark and TTL.
+// install installs a megaflow that matches in_port, recirc_id, and some bits of
+// ct_state, ct_mark and TTL.
 func (w *twins) install(slot uint32, key, mask flowtable.Key, actions []flowtable.Action) {
 	w.each(func(r *rig) {
 		if w.slots[slot] {
@@ -96,7 +96,7 @@ func (w *twins) remove(slot uint32) {
 	}
 }
 
-// change installs or removes a random megaflow.
+// change installs or removes a random megaflow in both workers.
 func (w *twins) change() {
 	inPort := uint32(w.rng.Intn(2) + 1)
 	other := 3 - inPort
@@ -111,7 +111,7 @@ func (w *twins) change() {
 	key[flowtable.WIP], mask[flowtable.WIP] = ttl, ttlMask
 	nat := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTNAT}
 	switch kind := w.rng.Intn(6); kind {
-	case 0: // track, with or without translation, and look up again
+	case 0: // track the frame, with or without NAT, and look it up again
 		list := []flowtable.Action{{Op: flowtable.OpCT, U16: 5}}
 		if w.rng.Intn(2) == 0 {
 			list = nat.AppendTo(nil)
@@ -137,7 +137,7 @@ func (w *twins) change() {
 			list = append(q.AppendTo(nil), output(other))
 		case w.rng.Intn(3) == 0:
 			list = []flowtable.Action{{Op: flowtable.OpSetTTL, U32: uint32(w.rng.Intn(200) + 1)}, output(other)}
-		case w.rng.Intn(4) == 0: // changes the mark of established connections
+		case w.rng.Intn(4) == 0: // this megaflow changes the mark of established connections
 			q := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit, Mark: uint32(w.rng.Intn(4)), MarkMask: 3}
 			list = append(q.AppendTo(nil), output(other))
 		}
@@ -150,8 +150,8 @@ func (w *twins) change() {
 	}
 }
 
-// frame returns a frame of one of few connections, at any stage of its life. With
-// calm, most frames are plain datagrams, so that whole batches are fused.
+// frame returns a random frame of one of few connections. If calm is set, most frames
+// are UDP datagrams, so that whole batches are fused.
 func (w *twins) frame(inPort uint32, calm bool) []byte {
 	inside, outside := uint32(0x0a000001+w.rng.Intn(2)), uint32(0x0a000101)
 	a, b := uint16(1000+w.rng.Intn(3)), uint16(80)
@@ -168,7 +168,8 @@ func (w *twins) frame(inPort uint32, calm bool) []byte {
 	if w.rng.Intn(3) == 0 {
 		return setTTL(udp(inside, outside, a, b), ttl)
 	}
-	// Sequence numbers are equal on both sides and hardly change.
+	// Sequence numbers are equal on both sides and change little, so that segments
+	// are valid in any order.
 	flags := []uint8{0x10, 0x10, 0x10, 0x10, 0x10, 0x18, 0x02, 0x12, 0x11, 0x04}[w.rng.Intn(10)]
 	seq, ack := uint32(101), uint32(101)
 	if flags&2 != 0 {
@@ -180,8 +181,8 @@ func (w *twins) frame(inPort uint32, calm bool) []byte {
 	return setTTL(tcp(inside, outside, a, b, flags, seq, ack, w.rng.Intn(3)), ttl)
 }
 
-// compare fails unless both workers sent the same frames, have the same counts and
-// track the same connections.
+// compare fails the test unless both workers sent the same frames, have the same
+// counters and track the same connections.
 func (w *twins) compare(step int) {
 	w.t.Helper()
 	for no := uint32(1); no <= 2; no++ {
@@ -189,25 +190,25 @@ func (w *twins) compare(step int) {
 		for i, r := range w.rigs {
 			sent[i] = map[string][]string{}
 			for _, f := range r.tx(no).TakeAll() {
-				// The plain way itself may reorder frames that match different
-				// megaflows, or that come from different senders and are translated
-				// to one address.
+				// Even without fusing, two kinds of frames may be reordered: frames
+				// that match different megaflows, and frames from different senders
+				// that are translated to one address.
 				connection := string(f[18:20]) + string(f[23:24]) + string(f[26:38])
 				sent[i][connection] = append(sent[i][connection], string(f))
 			}
 		}
 		if fmt.Sprint(sent[0]) != fmt.Sprint(sent[1]) {
-			w.t.Fatalf("step %d, port %d: sent\n%x, twin\n%x", step, no, sent[0], sent[1])
+			w.t.Fatalf("step %d, port %d: sent\n%x, without fusing\n%x", step, no, sent[0], sent[1])
 		}
 	}
 	a, b := w.rigs[0], w.rigs[1]
 	if a.sh.Counters.Drops != b.sh.Counters.Drops {
-		w.t.Fatalf("step %d: dropped %v, twin %v", step, a.sh.Counters.Drops, b.sh.Counters.Drops)
+		w.t.Fatalf("step %d: dropped %v, without fusing %v", step, a.sh.Counters.Drops, b.sh.Counters.Drops)
 	}
 	for slot := range a.sh.Cache.Flows {
 		f, g := a.sh.Cache.Flows[slot], b.sh.Cache.Flows[slot]
 		if f.Packets != g.Packets || f.Bytes != g.Bytes || f.Generation != g.Generation {
-			w.t.Fatalf("step %d, slot %d: %+v, twin %+v", step, slot, f, g)
+			w.t.Fatalf("step %d, slot %d: %+v, without fusing %+v", step, slot, f, g)
 		}
 	}
 	var lines [2][]string
@@ -219,7 +220,7 @@ func (w *twins) compare(step int) {
 		sort.Strings(lines[i])
 	}
 	if fmt.Sprint(lines[0]) != fmt.Sprint(lines[1]) {
-		w.t.Fatalf("step %d: connections\n%v, twin\n%v", step, lines[0], lines[1])
+		w.t.Fatalf("step %d: connections\n%v, without fusing\n%v", step, lines[0], lines[1])
 	}
 }
 
@@ -237,7 +238,7 @@ func TestFusedIsPlain(t *testing.T) {
 		fused += w.rigs[0].w.fused.hits
 		frames += w.rigs[0].sh.Counters.Frames
 		if n := w.rigs[1].w.fused.hits; n != 0 {
-			t.Fatalf("the twin fused %d frames", n)
+			t.Fatalf("the worker without fusing fused %d frames", n)
 		}
 	}
 	if fused < frames/25 {

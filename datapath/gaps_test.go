@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The bucket of a gap is the first one whose limit is above the gap, as a linear
-// search finds it.
+// GapBucket returns the first bucket whose limit is above the gap. A linear search
+// finds the same bucket.
 func TestGapBuckets(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for i := range 200_000 {

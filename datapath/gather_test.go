@@ -9,8 +9,8 @@ import (
 	"weft/port/porttest"
 )
 
-// gathering returns a worker with two ports whose frames go to a third one, and a
-// clock that the test sets.
+// gathering returns a worker with two ports whose frames go to a third port. The test
+// sets the worker's clock.
 func gathering(t *testing.T) *rig {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
@@ -24,8 +24,8 @@ func gathering(t *testing.T) *rig {
 	return r
 }
 
-// gatheringPasses runs n passes stepNS apart and injects one frame into port 2 before
-// each. It returns the number of passes in which frames of port 2 were received.
+// gatheringPasses runs n passes, stepNS apart, and injects one frame into port 2
+// before each pass. It returns the number of passes that received frames of port 2.
 func (r *rig) gatheringPasses(n int, stepNS uint64) (visits int) {
 	for range n {
 		r.inject(2, ethernet(0xa, 60, 0))
@@ -40,8 +40,8 @@ func (r *rig) gatheringPasses(n int, stepNS uint64) (visits int) {
 }
 
 // While another queue fills each batch, a queue with one frame in each pass is
-// visited once in gatherNS; otherwise it is visited in each pass. No frame is lost or
-// waits longer than that.
+// visited only once in gatherNS. Otherwise it is visited in each pass. No frame is
+// lost, or waits longer than gatherNS.
 func TestFewFramesGather(t *testing.T) {
 	r := gathering(t)
 	const step = gatherNS / 5

@@ -10,14 +10,15 @@ import (
 )
 
 const (
-	// maxHeldPerTemplate bounds the frames that wait for one neighbour. Further ones
-	// are dropped as DropHeldShare.
+	// maxHeldPerTemplate is the largest number of frames that wait for one tunnel
+	// template's neighbour. Further frames are dropped as DropHeldShare.
 	maxHeldPerTemplate = 128
-	// heldSweepNS is the time between two searches for frames held too long.
+	// heldSweepNS is the time between two searches for expired held frames, in
+	// nanoseconds.
 	heldSweepNS = 100_000_000
 )
 
-// heldPool is the list of free slots and the counts of held frames. The worker owns it.
+// heldPool lists the free held slots and counts the held frames. The worker owns it.
 type heldPool struct {
 	free       []uint32
 	bySender   [conntrack.MaxSenders]uint16
@@ -25,8 +26,8 @@ type heldPool struct {
 	count      int
 }
 
-// init rebuilds the pool from the slots as they are. Frames that an earlier worker
-// held stay until control drops them or they expire.
+// init rebuilds the pool from the slots in shared memory. Frames that an earlier
+// worker held stay held until the control process drops them or they expire.
 func (p *heldPool) init(sh *Shared) {
 	p.free = make([]uint32, 0, len(sh.Held))
 	p.byTemplate = make([]uint16, len(sh.Templates))
@@ -47,9 +48,9 @@ func (p *heldPool) tally(h *HeldFrame, by int) {
 	}
 }
 
-// senderOf returns the index of the quota that a frame counts against: its port's, or
-// its VNI's if it came through a tunnel, because many senders are behind a tunnel.
-// VNIs that are equal modulo 1,024 share one quota.
+// senderOf returns the index of the quota that a held frame counts against: the quota
+// of its port, or of its VNI if it came through a tunnel, because a tunnel carries
+// the frames of many senders. VNIs that are equal modulo 1,024 share one quota.
 func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 	if *t != [flowtable.TunnelWords]uint64{} {
 		return port.MaxPorts + uint32(t[0])%(conntrack.MaxSenders-port.MaxPorts)
@@ -57,10 +58,10 @@ func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 	return inPort % port.MaxPorts
 }
 
-// hold copies frame i, as it is now, into a slot and returns the slot. A sender may
-// hold at most as many frames as there are free slots left, so that senders that only
-// miss leave some for the others: one sender gets at most half of all slots, two get
-// at most a third each.
+// hold copies frame i, with the changes of earlier actions, into a held slot and
+// returns the slot. A sender may have at most as many held frames as there are free
+// slots, so that senders whose frames all miss leave slots for others: one such
+// sender gets at most half of all slots, two get at most a third each.
 func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.DropReason) {
 	p, f := &w.held, &w.batch.Frames[i]
 	length := f.Len()
@@ -72,7 +73,7 @@ func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.Dro
 		return 0, packet.DropHeldShare
 	}
 	slot = p.free[len(p.free)-1]
-	w.batch.Gather(f, w.heldBytes(slot)) // before the slot is taken: the copy may fault
+	w.batch.Gather(f, w.heldBytes(slot)) // copied before the slot is taken from the list, because the copy may fault
 	p.free = p.free[:len(p.free)-1]
 	h := &w.sh.Held[slot]
 	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, SinceNS: w.now,
@@ -87,8 +88,8 @@ func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.Dro
 	return slot, packet.DropNone
 }
 
-// holdOwn copies a frame that control made into a slot; ok is false if no slot is
-// free.
+// holdOwn copies a frame that the control process has made into a held slot. ok is
+// false if no slot is free.
 func (w *Worker) holdOwn(inPort uint32, frame []byte) (slot uint32, ok bool) {
 	p := &w.held
 	if len(p.free) == 0 {
@@ -157,7 +158,7 @@ func (w *Worker) resume(slot uint32, h *HeldFrame) {
 	}
 }
 
-// freeResumed frees the slots of the frames that the batch resumed.
+// freeResumed frees the slots of the frames that were resumed in this batch.
 func (w *Worker) freeResumed() {
 	for i := range w.batch.Frames[:w.batch.N] {
 		if f := &w.batch.Frames[i]; f.Held != 0 {

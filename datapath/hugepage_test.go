@@ -18,8 +18,9 @@ import (
 
 const hugePool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 
-// hugePages adds pages to the machine's pool of huge pages until the test ends.
-// empty removes all free pages earlier, those that the machine had included.
+// hugePages adds pages to the machine's pool of huge pages until the test ends. The
+// returned function empty removes all free pages from the pool at once, also those
+// that were in it before.
 func hugePages(t *testing.T, pages int) (empty func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -45,9 +46,9 @@ func hugePages(t *testing.T, pages int) (empty func()) {
 	return func() { resize([]byte("0")) }
 }
 
-// A guest's huge pages go away under the worker: its file is truncated, or its pages
-// are released and the pool has none left. Only the guest's port fails, whether the
-// worker reads from it or writes to it.
+// The huge pages of a guest's memory disappear while the worker uses them: the file
+// is truncated, or its pages are freed and the pool is empty. Only the guest's port
+// fails, whether the worker reads from the memory or writes to it.
 func TestFaultOfHugePages(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -83,7 +84,7 @@ func TestFaultOfHugePages(t *testing.T) {
 			r.equal("from huge pages", r.sh.Ports[2].TxPackets, 1)
 			r.equal("to huge pages", r.sh.Ports[1].TxPackets, 1)
 			if !c.reads {
-				r.w.queues.at(0).debtNS = 1 << 40 // the debt keeps the worker from reading the guest's ring before it writes
+				r.w.queues.at(0).debtNS = 1 << 40 // with this debt the worker writes to the guest before it reads the guest's ring
 			}
 			if c.hole {
 				err = unix.Fallocate(g.FD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 4*vhosttest.HugePage)

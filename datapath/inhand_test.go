@@ -10,8 +10,8 @@ import (
 	"weft/port/porttest"
 )
 
-// watchingRx and watchingTx record the InHand that the worker shows while it calls
-// them.
+// watchingRx and watchingTx are queues that record the worker's InHand during each
+// call.
 type watchingRx struct {
 	port.Rx
 	hand  *InHand
@@ -40,8 +40,8 @@ func (q *watchingTx) Flush() { q.calls["Flush"] = *q.hand; q.Tx.Flush() }
 
 func (q *watchingTx) Postpone() bool { q.calls["Flush"] = *q.hand; return q.Tx.Postpone() }
 
-// While the worker calls a queue, InHand names its port and number. Afterwards it
-// names no queue.
+// While the worker calls a queue, InHand names the port and the number of the queue.
+// After the call it names no queue.
 func TestInHandNamesTheQueue(t *testing.T) {
 	for _, lock := range []*TxLock{nil, new(TxLock)} {
 		r := newRig(t, testSizes)
@@ -60,7 +60,7 @@ func TestInHandNamesTheQueue(t *testing.T) {
 		in.RxQueues[0].Inject(ethernet(0xa, 100, 1))
 		r.turn()
 		r.w.config.SpinUS = 0
-		r.w.stopping.Store(true) // a worker that is about to end arms its queues but does not wait
+		r.w.stopping.Store(true) // a stopping worker arms its queues but does not wait
 		for range 2 {
 			r.turn()
 		}
@@ -87,7 +87,7 @@ func TestInHandNamesTheQueue(t *testing.T) {
 	}
 }
 
-// Two visits of one queue have different numbers, so that a pass over many queues
+// Each visit of a queue has another number in InHand, so that a pass over many queues
 // shows progress.
 func TestVisitsDiffer(t *testing.T) {
 	r := newRig(t, testSizes)
@@ -100,7 +100,7 @@ func TestVisitsDiffer(t *testing.T) {
 	}
 }
 
-// InHand shows that a worker sleeps, and that it is awake again.
+// InHand shows when the worker sleeps and when it is awake again.
 func TestAsleepIsShown(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)

@@ -10,8 +10,8 @@ import (
 	"weft/packet"
 )
 
-// A frame that control injects is sent whole, as its actions leave it, and keeps no
-// held slot.
+// A frame that the control process injects is sent whole after its actions, and
+// leaves no held slot in use.
 func TestInject(t *testing.T) {
 	r := twoPorts(t)
 	frames := [][]byte{ethernet(0xa, 60, 0), ethernet(0xa, packet.MaxFrameLen, 1)}
@@ -31,8 +31,8 @@ func TestInject(t *testing.T) {
 	r.equal("free slots", uint64(len(r.w.held.free)), uint64(testSizes.Held))
 	r.drops(nil)
 
-	// Invalid commands are refused; a frame that cannot be held is counted as
-	// dropped.
+	// Invalid commands are refused. An injected frame that finds no free held slot
+	// counts as dropped.
 	short := AppendInject(nil, 1, []flowtable.Action{output(2)}, nil)
 	r.command(short[:len(short)-1])
 	r.command(AppendInject(nil, 5000, nil, frames[0]))

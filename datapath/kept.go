@@ -2,22 +2,23 @@
 
 package datapath
 
-// keptBatch is a batch that is not released yet because frames of it wait in ports
-// whose flush was postponed. If the engine dies in between, the next engine receives
-// the batch again; so a batch must not be released before its frames are published.
+// keptBatch is a received batch whose buffers are not released yet, because frames of
+// the batch wait in output ports with a postponed flush. If the engine dies before
+// the flush, the next engine receives the batch again. A batch must therefore not be
+// released before its frames are published.
 type keptBatch struct {
 	turn  uint64 // pass in which the batch was received
-	count uint8  // number of ports; 0: no batch is kept
+	count uint8  // number of output ports that the batch waits for; 0: no batch is kept
 	ports [maxKeptFor]uint16
 }
 
-// maxKeptFor bounds the ports for which a batch is kept. If its frames wait in more
-// ports, releaseOrKeep flushes the others at once.
+// maxKeptFor is the largest number of output ports that a kept batch waits for. If
+// its frames wait in more ports, releaseOrKeep flushes the other ports at once.
 const maxKeptFor = 4
 
-// releaseOrKeep ends the batch in hand of q. If frames of it wait in ports with a
-// postponed flush, q keeps the batch until they are flushed, at most until q's next
-// batch; otherwise it is released.
+// releaseOrKeep ends the batch of queue q. If frames of the batch wait in ports with
+// a postponed flush, q keeps the batch until these ports are flushed, at most until
+// q's next batch. Otherwise the batch is released.
 func (w *Worker) releaseOrKeep(q *rxQueue) {
 	kept := keptBatch{turn: w.turn}
 	late := q.kept.count > 0
@@ -44,11 +45,13 @@ func (w *Worker) releaseOrKeep(q *rxQueue) {
 	}
 }
 
-// streamNS is the time after a full batch within which the next one is expected.
+// streamNS is the time in nanoseconds within which another batch is expected after a
+// full one.
 const streamNS = 100_000
 
-// release releases all buffers that the queue has lent. In a stream of full batches
-// the queue may release the newest ones later (decision 0025).
+// release releases all buffers that the worker has borrowed from the queue. In a
+// stream of full batches the queue may release the newest buffers later (decision
+// 0025).
 func (q *rxQueue) release(now uint64) {
 	if now < q.lateNS {
 		q.keeper.ReleaseLate()
@@ -58,8 +61,8 @@ func (q *rxQueue) release(now uint64) {
 	q.rx.Release()
 }
 
-// flushFor flushes the ports in which frames of a batch may wait, and empties the
-// list.
+// flushFor flushes the ports in which frames of the kept batch may wait, and empties
+// the batch's list of ports.
 func (w *Worker) flushFor(b *keptBatch) {
 	for _, no := range b.ports[:b.count] {
 		if p := &w.ports[no]; p.owes(b) {
@@ -69,11 +72,12 @@ func (w *Worker) flushFor(b *keptBatch) {
 	b.count = 0
 }
 
-// owes reports whether frames of a batch may wait in a port for a flush.
+// owes reports whether frames of the kept batch may wait in the port for a flush.
 func (p *txPort) owes(b *keptBatch) bool { return p.tx != nil && p.owedIn != 0 && p.owedIn <= b.turn }
 
-// releaseIfFlushed releases the batch that q keeps if all its ports have been flushed
-// meanwhile, with frames of other queues. q may then keep its next batch.
+// releaseIfFlushed releases the batch that q keeps, if all ports that it waits for
+// have been flushed meanwhile with frames of other queues. q may then keep its next
+// batch.
 func (w *Worker) releaseIfFlushed(q *rxQueue) {
 	for _, no := range q.kept.ports[:q.kept.count] {
 		if w.ports[no].owes(&q.kept) {
@@ -86,7 +90,7 @@ func (w *Worker) releaseIfFlushed(q *rxQueue) {
 }
 
 // flushAndRelease flushes the ports that q's kept batch waits for, and then releases
-// all batches of q.
+// all buffers of q.
 func (w *Worker) flushAndRelease(q *rxQueue) {
 	if q.kept.count > 0 {
 		w.flushFor(&q.kept)
@@ -94,8 +98,8 @@ func (w *Worker) flushAndRelease(q *rxQueue) {
 	q.release(w.now)
 }
 
-// releaseBetweenBatches calls flushAndRelease while no batch is in hand. It marks q
-// as visited, so that a memory fault is charged to q's port.
+// releaseBetweenBatches calls flushAndRelease while no batch is in hand. It records q
+// as visited, so that a memory fault detaches q's port.
 func (w *Worker) releaseBetweenBatches(q *rxQueue) {
 	w.visit(q)
 	w.flushAndRelease(q)

@@ -11,34 +11,35 @@ import (
 	"weft/port"
 )
 
-// PortQueues are the queues of a port that one worker gets.
+// PortQueues are the queues of one port that a worker gets.
 type PortQueues struct {
 	Port uint32 // datapath port number
-	// Rx are the receive queues that only this worker uses; there may be none.
+	// Rx are receive queues that only this worker uses. The list may be empty.
 	Rx []port.Rx
-	// RxNumbers are the numbers of Rx among the device's receive queues, and TxNumber
-	// is the number of Tx among its transmit queues. They serve to name a queue to
-	// the operator. If RxNumbers is nil, the numbers are 0, 1 and so on.
+	// RxNumbers are the numbers of the queues in Rx among the device's receive
+	// queues. TxNumber is the number of Tx among the device's transmit queues. They
+	// name a queue to the operator. If RxNumbers is nil, the numbers are 0, 1 and so
+	// on.
 	RxNumbers []uint16
 	TxNumber  uint16
-	// Tx is the transmit queue; nil: none. Lock guards Tx and is the same for every
-	// worker that shares it; nil: no other worker uses Tx.
+	// Tx is the port's transmit queue; nil: none. Lock guards Tx, and is the same for
+	// all workers that share Tx; nil: only this worker uses Tx.
 	Tx   port.Tx
 	Lock *TxLock
-	// Tunnel marks an uplink: its frames are decapsulated.
+	// Tunnel marks an uplink, whose frames the worker decapsulates.
 	Tunnel bool
 }
 
-// mail is a request to the worker, which reads one between two passes.
+// mail is a request to the worker. The worker reads at most one between two passes.
 type mail struct {
-	add    *PortQueues // queues to add; nil: remove the port in remove
+	add    *PortQueues // queues to add; nil: the request is to remove port remove
 	remove uint32
 	err    error
 	read   atomic.Bool // err is set; pairs with post
 }
 
-// AddPort gives queues to the worker and returns once the worker uses them. Run must
-// be running or about to. After an error the worker uses none of the queues.
+// AddPort adds queues to the worker and returns when the worker uses them. Run must
+// be running or about to start. After an error the worker uses none of the queues.
 func (w *Worker) AddPort(q PortQueues) error {
 	if q.Port == 0 || q.Port >= port.MaxPorts {
 		return fmt.Errorf("port %d: expected 1 to %d", q.Port, port.MaxPorts-1)
@@ -46,8 +47,8 @@ func (w *Worker) AddPort(q PortQueues) error {
 	return w.post(&mail{add: &q})
 }
 
-// RemovePort removes the queues of a port from the worker, if it has any. When it
-// returns, the worker uses no memory or descriptor of the port.
+// RemovePort removes the port's queues, if any, from the worker. When it returns, the
+// worker uses no memory or descriptor of the port.
 func (w *Worker) RemovePort(no uint32) {
 	if no < port.MaxPorts {
 		w.post(&mail{remove: no})
@@ -55,11 +56,12 @@ func (w *Worker) RemovePort(no uint32) {
 }
 
 // Settle waits until the worker begins another pass. It reports false if Run has
-// ended instead.
+// ended.
 func (w *Worker) Settle() bool { return w.post(&mail{remove: 0}) == nil }
 
-// post hands the worker a request and waits until it is done. It polls, so that the
-// worker need not wake a goroutine, which would cost it a system call and a thread.
+// post sends the worker a request and waits until the worker has executed it. It
+// polls, because a wake-up of this goroutine would cost the worker a system call and
+// a thread.
 func (w *Worker) post(m *mail) error {
 	w.mailing.Lock()
 	defer w.mailing.Unlock()
@@ -75,7 +77,7 @@ func (w *Worker) post(m *mail) error {
 	return m.err
 }
 
-// takeMail executes the waiting request, if there is one.
+// takeMail executes the waiting request of post, if there is one.
 func (w *Worker) takeMail() {
 	m := w.mail.Load() // pairs with post
 	if m == nil {
@@ -89,7 +91,7 @@ func (w *Worker) takeMail() {
 		w.detach(m.remove)
 		w.forgetFault(m.remove)
 	}
-	w.mail.Store(nil) // last: a memory fault ends the pass, and the next pass repeats the request
+	w.mail.Store(nil) // cleared last: a memory fault ends the pass, and the next pass repeats the request
 	m.read.Store(true)
 }
 
@@ -117,7 +119,7 @@ func (w *Worker) addPort(q *PortQueues) error {
 			s.keeper = keeper
 		}
 		_, s.edge = rx.(port.EdgeWatched)
-		s.ready = true // frames may have come before the descriptor was watched
+		s.ready = true // frames may have arrived before epoll watched the descriptor
 		if err := w.waiter.watch(s); err != nil {
 			w.detach(q.Port)
 			return fmt.Errorf("port %d: watch descriptor %d: %w", q.Port, s.waitFD, err)

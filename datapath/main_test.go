@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Workers never yield their Go processors. As in the engine, there must be more
-// processors than workers; otherwise two busy workers on two cores would leave none
-// to the tests.
+// Workers never yield their Go processors (GOMAXPROCS). As in the engine, the tests
+// need more of these than workers: on two cores, two busy workers would otherwise
+// leave none to the tests.
 func TestMain(m *testing.M) {
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	os.Exit(m.Run())

@@ -12,69 +12,76 @@ import (
 	"weft/tunnel"
 )
 
-// Commands go from control to a worker, upcalls from a worker to control. Each is one
-// message of a shared ring: a 32-bit operation, a 32-bit argument, and a body, all
-// little endian. The Append functions encode into a caller's buffer; the worker
-// decodes in place.
+// Commands go from the control process to a worker, upcalls from a worker to the
+// control process. Each is one message of a shared ring: a 32-bit operation, a 32-bit
+// argument, and a body, all little endian. The Append functions append an encoded
+// message to the caller's buffer. The worker decodes messages in place.
 //
-// A command has taken effect once the ring's Done count has reached the value that
-// Publish returned after the command was written.
+// A command has taken effect once the Done count of the ring has reached the value
+// that Publish returned after the command was written.
 
-// CommandOp is the operation of a command.
+// CommandOp is the operation that a command requests.
 type CommandOp uint32
 
 // Operations of commands.
 const (
-	// CmdInstall installs a megaflow in slot Arg, which must be free. Body: key,
-	// mask, actions.
+	// CmdInstall installs a megaflow in slot Arg, which must be free. The body is
+	// key, mask, actions.
 	CmdInstall CommandOp = iota + 1
-	// CmdRemove removes the megaflow of slot Arg. Its statistics stay readable until
-	// the slot is used again.
+	// CmdRemove removes the megaflow in slot Arg. The megaflow's statistics stay
+	// readable until the slot is used again.
 	CmdRemove
-	// CmdRetry resumes the frame held in slot Arg, which is looked up again.
+	// CmdRetry looks up the frame held in slot Arg again and executes its actions.
 	CmdRetry
-	// CmdExecute resumes the frame held in slot Arg with the actions of the body,
-	// without a look-up. No flow's statistics count the frame.
+	// CmdExecute executes the actions in the body on the frame held in slot Arg,
+	// without a look-up. The frame does not count in the statistics of any flow.
 	CmdExecute
-	// CmdDropHeld drops the frame held in slot Arg. Body: a 32-bit packet.DropReason.
+	// CmdDropHeld drops the frame held in slot Arg. The body is a 32-bit
+	// packet.DropReason.
 	CmdDropHeld
-	// CmdTemplate replaces tunnel template Arg by the body.
+	// CmdTemplate replaces tunnel template Arg by the template in the body.
 	CmdTemplate
-	// CmdTermination adds or replaces entry Arg of the table of vxlan ports that
-	// tunnels end in, CmdRemoveTermination removes it. Body: tunnel.Termination.
+	// CmdTermination adds or replaces entry Arg of the table of vxlan ports in which
+	// tunnels end; the body is a tunnel.Termination. CmdRemoveTermination removes
+	// entry Arg.
 	CmdTermination
 	CmdRemoveTermination
-	// CmdInject executes actions on a frame that control has made, as if it came in
-	// on port Arg. Body: the number of actions (32 bits), the actions, the frame.
+	// CmdInject executes actions on a frame that the control process has made, as if
+	// the frame had been received on port Arg. The body is the number of actions (32
+	// bits), the actions, and the frame.
 	CmdInject
 	// CmdTap sets tap Arg. Body: Tap.
 	CmdTap
-	// CmdEndConnections ends connections. Body: at most MaxEnds of conntrack.Ref, a
-	// number and a generation of 32 bits each. A connection whose generation has
-	// changed meanwhile stays.
+	// CmdEndConnections ends tracked connections. The body is a list of at most
+	// MaxEnds conntrack.Ref values, each a number and a generation of 32 bits. A
+	// connection whose generation has changed meanwhile stays.
 	CmdEndConnections
-	// CmdMeter sets meter Arg and fills its bucket. Body: cost, depth, frames.
+	// CmdMeter sets meter Arg and fills its token bucket. The body is cost, depth,
+	// frames.
 	CmdMeter
-	// CmdHold with Arg 1 stops the receive queues until a CmdHold with Arg 0. So no
-	// frame is received before every port that it may go to is attached.
+	// CmdHold with Arg 1 stops the receive queues until a CmdHold with Arg 0. At the
+	// start of the switch, no frame is thus received before every output port is
+	// attached.
 	CmdHold
 )
 
-// UpcallOp is the operation of an upcall.
+// UpcallOp is the operation that an upcall requests.
 type UpcallOp uint32
 
 // Operations of upcalls.
 const (
-	// UpMiss: the frame held in slot Arg matched no megaflow. Body: its Key.
+	// UpMiss reports that the frame held in slot Arg matched no megaflow. The body is
+	// the frame's key.
 	UpMiss UpcallOp = iota + 1
-	// UpNeighbour: the frame held in slot Arg waits until a tunnel template is
-	// resolved. Body: the 32-bit index of the template. Control answers with
-	// CmdTemplate and CmdRetry, or with CmdDropHeld.
+	// UpNeighbour reports that the frame held in slot Arg waits until a tunnel
+	// template is resolved. The body is the 32-bit index of the template. The control
+	// process answers with CmdTemplate and CmdRetry, or with CmdDropHeld.
 	UpNeighbour
-	// UpFault: port Arg is broken and no longer polled. Body: the reason.
+	// UpFault reports that port Arg is broken and no longer polled. The body is the
+	// reason.
 	UpFault
-	// UpAnswered replaces UpMiss in the ring once control has answered the miss
-	// before older ones, so that the next control process does not answer it again.
+	// UpAnswered replaces UpMiss in the ring if the control process has answered this
+	// miss before older ones. The next control process then does not answer it again.
 	UpAnswered
 )
 
@@ -90,7 +97,8 @@ func AppendCommand(buf []byte, op CommandOp, arg uint32, body []byte) []byte {
 	return append(appendHeader(buf, uint32(op), arg), body...)
 }
 
-// AppendInstall encodes CmdInstall with at most flowtable.MaxActions actions.
+// AppendInstall appends an encoded CmdInstall with at most flowtable.MaxActions
+// actions.
 func AppendInstall(buf []byte, slot uint32, key, mask *flowtable.Key, actions []flowtable.Action) []byte {
 	buf = appendHeader(buf, uint32(CmdInstall), slot)
 	buf = appendWords(buf, key[:])
@@ -103,8 +111,8 @@ func AppendExecute(buf []byte, held uint32, actions []flowtable.Action) []byte {
 	return appendActions(appendHeader(buf, uint32(CmdExecute), held), actions)
 }
 
-// AppendInject encodes CmdInject; inPort 0 stands for no port. It takes at most
-// flowtable.MaxActions actions and HeldBytes bytes of frame.
+// AppendInject appends an encoded CmdInject. An inPort of 0 means no port. It accepts
+// at most flowtable.MaxActions actions and HeldBytes bytes of frame.
 func AppendInject(buf []byte, inPort uint32, actions []flowtable.Action, frame []byte) []byte {
 	buf = appendHeader(buf, uint32(CmdInject), inPort)
 	buf = binary.LittleEndian.AppendUint32(buf, uint32(len(actions)))
@@ -126,8 +134,8 @@ func AppendTermination(buf []byte, index uint32, t *tunnel.Termination) []byte {
 	return t.AppendTo(appendHeader(buf, uint32(CmdTermination), index))
 }
 
-// MaxEnds bounds the connections in one CmdEndConnections, so that maxCommandsPerPass
-// of them take less than a millisecond.
+// MaxEnds is the largest number of connections in one CmdEndConnections, so that
+// maxCommandsPerPass of these commands take less than a millisecond.
 const MaxEnds = 64
 
 // AppendEndConnections encodes CmdEndConnections.
@@ -145,12 +153,13 @@ type Upcall struct {
 	Op       UpcallOp
 	Arg      uint32
 	Key      flowtable.Key // key of the frame; only for UpMiss
-	Template uint32        // index of the tunnel template; only for UpNeighbour
+	Template uint32        // index of the tunnel template, set only in UpNeighbour
 	Reason   string        // reason of the fault; only for UpFault
 }
 
-// MissedBy returns the sender of an UpMiss as held frames count it: the in-port, or the
-// VNI if the frame came through a tunnel. ok is false for other upcalls.
+// MissedBy returns the sender whose quota of held frames an UpMiss counts against:
+// the input port, or the VNI if the frame came through a tunnel. ok is false for
+// other upcalls.
 func MissedBy(msg []byte) (sender uint32, ok bool) {
 	if len(msg) != messageHeader+8*flowtable.KeyWords || UpcallOp(binary.LittleEndian.Uint32(msg)) != UpMiss {
 		return 0, false
@@ -161,10 +170,11 @@ func MissedBy(msg []byte) (sender uint32, ok bool) {
 	return senderOf(uint32(binary.LittleEndian.Uint64(body[8*flowtable.WPort:])>>32), &tunnel), true
 }
 
-// Answered marks a miss that is still in the ring as answered.
+// Answered changes an UpMiss that is still in the ring to UpAnswered.
 func Answered(msg []byte) { binary.LittleEndian.PutUint32(msg, uint32(UpAnswered)) }
 
-// ParseUpcall decodes one message of the upcall ring. For control only.
+// ParseUpcall decodes one message of the upcall ring. Only the control process calls
+// it.
 func ParseUpcall(msg []byte) (Upcall, error) {
 	if len(msg) < messageHeader {
 		return Upcall{}, fmt.Errorf("upcall of %d bytes", len(msg))
@@ -210,8 +220,8 @@ func appendActions(buf []byte, actions []flowtable.Action) []byte {
 	return buf
 }
 
-// readActions decodes actions into dst's storage. It allocates only if the capacity
-// does not suffice.
+// readActions decodes actions into the storage of dst. It allocates memory only if
+// dst's capacity is too small.
 func readActions(body []byte, dst []flowtable.Action) []flowtable.Action {
 	dst = dst[:0]
 	for ; len(body) >= actionBytes; body = body[actionBytes:] {

@@ -12,32 +12,33 @@ import (
 )
 
 // Meter is one token bucket, in one cache line. The worker owns its configuration and
-// counts; control reads the counts.
+// counts; the control process reads the counts.
 //
-// Workers share the bucket itself: the Due of the first worker's region is valid for
-// all of them. Due is one word, the time at which all frames so far would have passed
-// at the meter's rate (the virtual scheduling algorithm of ITU-T I.371). So a frame
-// takes one compare-and-swap, and no frame is counted twice or lost. Several workers
-// together keep to the rate as one does, except for their clocks, which each worker
-// reads once a pass: the bucket is deeper by the duration of the longest pass.
+// All workers share the bucket itself: only the Due of the first worker's meter is
+// used. Due is one word, the time at which all frames so far would have passed at the
+// meter's rate (the virtual scheduling algorithm of ITU-T I.371). A frame therefore
+// costs one compare-and-swap, and no frame is counted twice or lost. Several workers
+// together keep to the rate as one worker does, with one difference: each worker
+// reads its clock once in each pass, so the bucket is deeper by the duration of the
+// longest pass.
 type Meter struct {
-	Cost   uint64 // cost of a frame or of a bit, in 2^-16 ticks
-	Depth  uint64 // number of ticks that Due may lie ahead of the clock
-	Frames uint64 // 1: Cost is the cost of a frame; 0: of a bit
-	Due    uint64 // time in ticks of CLOCK_MONOTONIC; accessed atomically
-	// The counts cover all frames that met the meter; the Dropped ones, those that it
-	// dropped.
+	Cost   uint64 // cost of one frame, or of one bit, in units of 2^-16 ticks
+	Depth  uint64 // number of ticks by which Due may be ahead of the clock
+	Frames uint64 // 1: Cost is for each frame; 0: Cost is for each bit
+	Due    uint64 // time in ticks of CLOCK_MONOTONIC, accessed with atomic operations
+	// Packets and Bytes count all frames that reached the meter. The two Dropped
+	// counters count the frames that it dropped.
 	Packets, Bytes               uint64
 	DroppedPackets, DroppedBytes uint64
 }
 
 const (
-	// meterTicks is the number of ticks in a ns.
+	// meterTicks is the number of meter ticks in a nanosecond.
 	meterTicks = 16
 	meterShift = 16
 )
 
-// NewMeter returns a meter with a rate in frames or kilobits a second and a bucket
+// NewMeter returns a meter with a rate in frames or kilobits per second and a bucket
 // depth in frames or kilobits. rate and depth must not be 0.
 func NewMeter(frames bool, rate, depth uint32) Meter {
 	const second = meterTicks * 1_000_000_000 << meterShift
@@ -49,8 +50,8 @@ func NewMeter(frames bool, rate, depth uint32) Meter {
 	return Meter{Cost: cost, Depth: ticks(1000*uint64(depth), cost)}
 }
 
-// ticks returns the cost of n units in ticks, at most 2^60, so that sums do not
-// overflow.
+// ticks returns the cost of n frames or bits in ticks, limited to 2^60 so that sums
+// do not overflow.
 func ticks(n, cost uint64) uint64 {
 	hi, lo := bits.Mul64(n, cost)
 	if hi >= 1<<meterShift>>4 {
@@ -81,7 +82,7 @@ func (w *Worker) setMeter(slot uint32, body []byte) bool {
 	return true
 }
 
-// due returns the meter whose Due all workers share.
+// due returns the meter of the first worker, whose Due all workers share.
 func (w *Worker) due(slot uint32) *Meter {
 	if w.config.Meters != nil {
 		return &w.config.Meters[slot]
@@ -89,14 +90,15 @@ func (w *Worker) due(slot uint32) *Meter {
 	return &w.sh.Meters[slot]
 }
 
-// meter counts frame f against meter slot and reports whether it may pass. A large
-// frame passes if its first segment may, and then all its segments are charged. So a
-// bucket smaller than a large frame still lets some pass.
+// meter counts frame f in the meter with index slot and reports whether the frame may
+// pass. A large frame passes if its first segment may pass, and is then charged for
+// all its segments. A bucket smaller than a large frame therefore still lets some
+// large frames pass.
 func (w *Worker) meter(f *packet.Frame, slot uint32) bool {
 	slot %= flowtable.MaxMeters
 	m := &w.sh.Meters[slot]
 	if m.Cost == 0 {
-		return true // control has removed the meter and will remove its flows
+		return true // the control process has removed the meter and will remove the flows that use it
 	}
 	n := uint64(max(1, f.SegmentCount()))
 	size := uint64(f.Len())
@@ -104,7 +106,7 @@ func (w *Worker) meter(f *packet.Frame, slot uint32) bool {
 	if m.Frames == 0 {
 		first, all = size*8/n*m.Cost, size*8*m.Cost
 	}
-	const half = 1 << (meterShift - 1) // half rounds to the nearest tick, so that errors do not add up
+	const half = 1 << (meterShift - 1) // rounds to the nearest tick, so that rounding errors do not add up
 	first, all = (first+half)>>meterShift, (all+half)>>meterShift
 	m.Packets += n
 	m.Bytes += size

@@ -14,13 +14,15 @@ import (
 	"weft/port/porttest"
 )
 
-// slowMeter is a token bucket that is filled by time and emptied by frames.
+// slowMeter is a reference implementation of a meter: a token bucket that time fills
+// and frames empty.
 type slowMeter struct {
-	rate, depth, tokens float64 // rate in units a ns; depth and tokens in units
+	rate, depth, tokens float64 // rate in tokens per nanosecond; depth and tokens in tokens
 	atNS                uint64
 }
 
-// take reports whether n units pass, and whether rounding may decide it either way.
+// take reports whether a frame of n tokens passes, and whether the result is so close
+// that rounding may change it.
 func (s *slowMeter) take(nowNS uint64, n float64) (pass, close bool) {
 	s.tokens = min(s.depth, s.tokens+s.rate*float64(nowNS-s.atNS))
 	s.atNS = nowNS
@@ -79,8 +81,8 @@ func TestMeterIsATokenBucket(t *testing.T) {
 	}
 }
 
-// A frame larger than the bucket passes while there is room for one of its segments,
-// and all its segments are charged.
+// A frame larger than the bucket passes if the bucket has room for one of its
+// segments. It is charged for all its segments.
 func TestLargeFramesAreNotShutOut(t *testing.T) {
 	r := newRig(t, testSizes)
 	m := NewMeter(true, 1000, 2)
@@ -96,7 +98,7 @@ func TestLargeFramesAreNotShutOut(t *testing.T) {
 	if !r.w.meter(f, 0) || r.w.meter(f, 0) {
 		t.Error("the first large frame must pass, the second must not")
 	}
-	r.w.now += 8_999_999 // one ns before the bucket has room again
+	r.w.now += 8_999_999 // one nanosecond before the bucket has room for a frame again
 	if r.w.meter(f, 0) {
 		t.Error("passed before it was paid for")
 	}
@@ -116,7 +118,7 @@ func TestMetersInActions(t *testing.T) {
 	r.addPort(2, porttest.Options{}, false)
 	m := NewMeter(true, 1, 3)
 	r.command(AppendMeter(nil, 5, &m))
-	r.command(AppendMeter(nil, flowtable.MaxMeters, &m)) // refused: the slot is beyond the last one
+	r.command(AppendMeter(nil, flowtable.MaxMeters, &m)) // refused, because the index is beyond the last meter
 	meter := flowtable.Action{Op: flowtable.OpMeter, U32: 5, U64: uint64(packet.DropMeter)}
 	r.install(1, 1, 2, output(2), meter, output(2))
 	r.turn()
@@ -134,8 +136,8 @@ func TestMetersInActions(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropMeter: 2})
 }
 
-// Several workers at one instant together pass exactly the frames that one bucket
-// holds.
+// If several workers use a meter at the same time, exactly as many frames pass as one
+// bucket allows.
 func TestWorkersShareMeters(t *testing.T) {
 	const workers, depth, each = 4, 1000, 700
 	first := newRig(t, testSizes)

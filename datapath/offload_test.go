@@ -16,7 +16,7 @@ import (
 const largeHeaders = 14 + 20 + 20
 
 // large returns a TCP frame with n bytes of payload and a complete checksum. Callers
-// add unfinished offloads.
+// set its offload afterwards.
 func large(dst uint64, n int) []byte {
 	f := make([]byte, largeHeaders+n)
 	packet.Ethernet(f).SetDst(dst)
@@ -32,7 +32,8 @@ func large(dst uint64, n int) []byte {
 	return f
 }
 
-// undo returns f with an unfinished checksum, and the offload that describes it.
+// undo returns frame f with an unfinished checksum, and the offload that describes
+// the checksum.
 func undo(f []byte, size int) ([]byte, packet.Offload) {
 	f = bytes.Clone(f)
 	binary.BigEndian.PutUint16(f[50:], packet.SumIPv4(0x0a000001, 0x0a000002, packet.ProtoTCP, len(f)-34))
@@ -43,7 +44,7 @@ func undo(f []byte, size int) ([]byte, packet.Offload) {
 	return f, o
 }
 
-// twinCut is the slow twin of cutting a large frame.
+// twinCut is a reference implementation of cutting a large frame into segments.
 func twinCut(f []byte, size int) (list [][]byte) {
 	payload := f[largeHeaders:]
 	for at := 0; at < len(payload); at += size {
@@ -73,15 +74,15 @@ func sameFrames(t *testing.T, what string, got, want [][]byte) {
 	}
 }
 
-// withOffloads returns a rig with a tunnel and port 5, which takes all offloads.
+// withOffloads returns a rig with a tunnel and a port 5 that takes all offloads.
 func withOffloads(t *testing.T) *rig {
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.addPort(5, porttest.Options{SlotBytes: packet.MaxFrameLen, MTU: 1514, Takes: packet.TakesAll}, false)
 	return r
 }
 
-// One large frame goes uncut to a port that takes it, cut to other ports, and through
-// a tunnel cut to the underlay's MTU.
+// A large frame is sent whole to a port that takes large frames. It is cut into
+// segments for other ports, and into segments of the underlay's MTU for a tunnel.
 func TestLargeFrameToManyPorts(t *testing.T) {
 	const size, n, outer = 1460, 60000, 50
 	r := withOffloads(t)
@@ -89,7 +90,7 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 	f := large(0xa, n)
 	undone, o := undo(f, size)
 	r.rx(1).InjectUndone(undone, o)
-	r.inject(1, ethernet(0xa, 100, 7)) // this frame must stay behind the large one
+	r.inject(1, ethernet(0xa, 100, 7)) // a small frame, which must not overtake the large one
 	r.turn()
 
 	got, left := r.tx(5).TakeUndone()
@@ -99,7 +100,7 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 	want := twinCut(f, size)
 	after := [][]byte{ethernet(0xa, 100, 7)}
 	sameFrames(t, "port 2", r.tx(2).TakeAll(), append(want, after...))
-	fits := 1514 - outer - largeHeaders // less than the MSS, so the segments are smaller
+	fits := 1514 - outer - largeHeaders // room for payload in the tunnel, less than the frame's MSS
 	want = twinCut(f, fits)
 	wire := r.tx(uplinkPort).TakeAll()
 	var inner [][]byte
@@ -116,8 +117,8 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 	r.equal("sent by vxlan", r.sh.Ports[vxlanPort].TxPackets, uint64(len(wire)))
 	r.drops(nil)
 
-	// On the way back, a port that takes large frames gets one for each batch; other
-	// ports get the frames as they came.
+	// Segments from a tunnel are merged into one large frame in each batch for a port
+	// that takes large frames. Other ports get them unchanged.
 	r.install(1, vxlanPort, 0xa, output(5))
 	r.tx(5).TakeAll()
 	for len(wire) > 0 {
@@ -132,8 +133,8 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 		if left.GSO != packet.GSOTCPv4 || int(left.Size) != fits {
 			t.Fatalf("%d bytes came back with %+v", len(got), left)
 		}
-		// Cutting the large frame again gives the original frames, identification and
-		// flags included.
+		// Cutting the merged frame again gives the original segments, identification
+		// and flags included.
 		r.w.batch.Reset()
 		var again [][]byte
 		at := 0x1234 + len(want) + 1 - len(wire)
@@ -149,7 +150,7 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 	r.equal("flow", r.w.cache.Flow(1).Packets, uint64(len(want)+1)) // counts the frames before they merge
 }
 
-// A large frame that misses is held whole, and is cut when it is sent.
+// A large frame that misses is held whole, and cut when it is sent.
 func TestLargeFrameMisses(t *testing.T) {
 	r := withOffloads(t)
 	f := large(0xa, 65000)
@@ -164,7 +165,7 @@ func TestLargeFrameMisses(t *testing.T) {
 	if got, left := r.tx(5).TakeUndone(); !bytes.Equal(got, undone) || left != o {
 		t.Fatalf("port 5: %d bytes with %+v", len(got), left)
 	}
-	// CmdExecute, which has no look-up, does the same.
+	// CmdExecute cuts the frame in the same way.
 	undone, o = undo(large(0xb, 3000), 1000)
 	r.rx(1).InjectUndone(undone, o)
 	r.turn()
@@ -174,8 +175,8 @@ func TestLargeFrameMisses(t *testing.T) {
 	r.drops(nil)
 }
 
-// An unfinished checksum is finished once for a port that needs it, and left to a
-// port that takes it.
+// For several ports that need a complete checksum, an unfinished checksum is
+// completed once. A port that takes unfinished checksums gets the frame unchanged.
 func TestPartialChecksum(t *testing.T) {
 	r := withOffloads(t)
 	r.install(0, 1, 0xa, output(5), output(2), output(2))
@@ -186,7 +187,8 @@ func TestPartialChecksum(t *testing.T) {
 	r.turn()
 	sameFrames(t, "port 2", r.tx(2).TakeAll(), [][]byte{f, f, f, f})
 	for range 2 {
-		// Ports send in the order in which they were touched: 5 before 2.
+		// Ports send in the order in which the batch first used them: port 5 before
+		// port 2.
 		got, left := r.tx(5).TakeUndone()
 		if left.Flags&packet.OffloadPartial != 0 {
 			if !bytes.Equal(got, undone) {
@@ -199,7 +201,7 @@ func TestPartialChecksum(t *testing.T) {
 	r.drops(nil)
 }
 
-// A false description of a frame's offload drops that frame, and only that frame.
+// A frame with a false offload description is dropped. No other frame is.
 func TestBadOffload(t *testing.T) {
 	r := withOffloads(t)
 	r.install(0, 1, 0xa, output(5))
@@ -210,7 +212,7 @@ func TestBadOffload(t *testing.T) {
 		{GSO: packet.GSOUDP, Size: 1000, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 6},
 		{GSO: packet.GSOTCPv4, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 16},
 		{Flags: packet.OffloadPartial, CsumStart: 60000, CsumOffset: 16},
-		{GSO: packet.GSOTCPv4, Size: 1, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 16}, // the frame would be cut into 2,946 segments
+		{GSO: packet.GSOTCPv4, Size: 1, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 16}, // this frame would need 2,946 segments
 	} {
 		r.rx(1).InjectUndone(undone, bad)
 	}
@@ -220,7 +222,7 @@ func TestBadOffload(t *testing.T) {
 	r.equal("sent", r.sh.Ports[5].TxPackets, 1)
 }
 
-// Each segment that finds no room is counted as dropped.
+// Each segment for which the output port has no room counts as dropped.
 func TestLargeFrameToFullPort(t *testing.T) {
 	r := withOffloads(t)
 	r.install(0, 1, 0xa, output(2))

@@ -12,8 +12,7 @@ import (
 // patientRig returns a rig whose port 2 postpones every flush.
 func patientRig(t *testing.T) *rig { return patientRigOver(t, porttest.Options{}) }
 
-// patientRigOver returns a patientRig whose port 1, where the frames come from, has
-// options.
+// patientRigOver returns a patientRig whose input port 1 has the given options.
 func patientRigOver(t *testing.T, source porttest.Options) *rig {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -31,8 +30,8 @@ func (r *rig) injectMany(n int) {
 	}
 }
 
-// A full batch may wait for the next one for a pass. A batch that is not full does
-// not wait.
+// The flush after a full batch may be postponed by one pass, because the next batch
+// may follow. The flush after a smaller batch is not postponed.
 func TestAFullBatchMayWait(t *testing.T) {
 	r := patientRig(t)
 	r.injectMany(2*packet.BatchSize - 1)
@@ -48,9 +47,9 @@ func TestAFullBatchMayWait(t *testing.T) {
 	r.equal("flushes", r.tx(2).Flushes.Load(), 2)
 }
 
-// A guest's buffers are released behind the frames that came in them, at most two
-// batches at a time, whatever ports the frames went to. The next engine cannot
-// receive a released buffer's frame again.
+// A guest's buffers are released only after the frames in them were published, and at
+// most two batches are unreleased at a time, whatever ports the frames went to. A
+// released buffer's frame is never received again by the next engine.
 func TestABatchIsReleasedBehindItsFrames(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -74,9 +73,9 @@ func TestABatchIsReleasedBehindItsFrames(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load()+r.tx(3).Packets.Load(), 3*packet.BatchSize)
 }
 
-// In a stream of full batches, buffers may be released late: until a batch is not
-// full, the next batch does not come in time, the port is removed, or the worker
-// sleeps.
+// In a stream of full batches, buffers may be released late. All buffers are released
+// when a batch is not full, when the next batch does not come in time, when the port
+// is removed, and before the worker sleeps.
 func TestBuffersAreReleasedLateInAStream(t *testing.T) {
 	r := patientRig(t)
 	r.rx(1).Retains.Store(true)
@@ -90,7 +89,7 @@ func TestBuffersAreReleasedLateInAStream(t *testing.T) {
 			r.turn()
 		},
 		"sleep": func() {
-			r.injectMany(1) // one frame, which keeps the worker awake
+			r.injectMany(1) // a frame that arrives keeps the worker from sleeping
 			r.w.sleep()
 			r.equal("buffers out", uint64(r.rx(1).Lent()), 1)
 			r.turn()
@@ -111,7 +110,8 @@ func TestBuffersAreReleasedLateInAStream(t *testing.T) {
 	}
 }
 
-// A batch whose frames went to more than maxKeptFor ports is released at once.
+// A batch whose frames went to more than maxKeptFor ports is published and released
+// at once.
 func TestABatchToManyPortsIsReleasedAtOnce(t *testing.T) {
 	r := patientRig(t)
 	const ports = maxKeptFor + 1
@@ -144,8 +144,8 @@ func TestBuffersAreReleasedBeforeTheirPort(t *testing.T) {
 	r.equal("buffers out", uint64(r.rx(1).Lent()), 0)
 }
 
-// A postponed flush of one port does not wait until other ports leave the worker
-// idle.
+// The postponed flush of one port does not wait until other ports have no more
+// frames.
 func TestOwedFlushesDoNotWaitForOthers(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -175,7 +175,7 @@ func TestNothingStaysBehindAPortThatGoes(t *testing.T) {
 	}
 }
 
-// failingTx faults in the next flush if armed is set.
+// failingTx is a transmit queue whose next flush faults if armed is set.
 type failingTx struct {
 	*porttest.Tx
 	armed bool
@@ -190,13 +190,14 @@ func (t *failingTx) Flush() {
 	t.Tx.Flush()
 }
 
-// goneMemory is the panic value of an access to memory that is gone.
+// goneMemory is the panic value of an access to truncated memory.
 type goneMemory struct{}
 
 func (goneMemory) Error() string { return "memory is gone" }
 func (goneMemory) Addr() uintptr { return 0x1000 }
 
-// failing adds a port 2 that postpones every flush and can fail.
+// failing adds a port 2 to the rig that postpones every flush and can be made to
+// fail.
 func (r *rig) failing() *failingTx {
 	r.t.Helper()
 	d := porttest.New(1, porttest.Options{})
@@ -209,7 +210,7 @@ func (r *rig) failing() *failingTx {
 	return tx
 }
 
-// failingRig returns a patientRig whose port 2 can fail.
+// failingRig returns a patientRig whose port 2 can be made to fail.
 func failingRig(t *testing.T) (*rig, *failingTx) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -220,8 +221,8 @@ func failingRig(t *testing.T) (*rig, *failingTx) {
 	return r, tx
 }
 
-// A port that failed in a postponed flush owes no flush any more. The next port with
-// its number can owe a flush again.
+// After a port has failed in a postponed flush, no flush is pending for it. The flush
+// of a new port with the same number can be postponed again.
 func TestAFailedFlushIsOwedNoMore(t *testing.T) {
 	r, tx := failingRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -246,8 +247,8 @@ func TestAFailedFlushIsOwedNoMore(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
 }
 
-// If a port fails while the worker ends, the other ports are flushed and all buffers
-// released.
+// If a port fails while the worker ends, all other ports are still flushed and all
+// buffers released.
 func TestAPortFailsAtTheEnd(t *testing.T) {
 	r, tx := failingRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -267,7 +268,8 @@ func TestAPortFailsAtTheEnd(t *testing.T) {
 	r.equal("buffers out", uint64(r.rx(1).Lent()+r.rx(4).Lent()), 0)
 }
 
-// CmdHold is executed once, even if memory fails in its pass.
+// CmdHold is executed only once, even if a memory fault ends the pass in which it is
+// executed.
 func TestHoldIsExecutedOnce(t *testing.T) {
 	r, tx := failingRig(t)
 	r.injectMany(packet.BatchSize)
@@ -284,8 +286,8 @@ func TestHoldIsExecutedOnce(t *testing.T) {
 	}
 }
 
-// A ring that holds little more than a batch is released at once, because its guest
-// has no other buffers to go on with.
+// The buffers of a ring that has room for little more than a batch are released at
+// once, because the guest has no other buffers.
 func TestNothingIsKeptOfASmallRing(t *testing.T) {
 	r := patientRigOver(t, porttest.Options{Slots: packet.BatchSize})
 	for range 3 {
@@ -295,8 +297,8 @@ func TestNothingIsKeptOfASmallRing(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load(), 3*packet.BatchSize)
 }
 
-// Frames of a queue without Keeper, which no engine can receive again, are flushed
-// and released in their own pass.
+// No engine can receive the frames of a queue without port.Keeper again. Such frames
+// are flushed and released in the pass that receives them.
 func TestNothingIsPostponedThatCannotComeAgain(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -311,8 +313,8 @@ func TestNothingIsPostponedThatCannotComeAgain(t *testing.T) {
 	r.equal("buffers out", uint64(r.rx(1).Lent()), 0)
 }
 
-// A queue that breaks ends the pass, and the worker may sleep after it; the buffers
-// of other queues are released before.
+// A queue that breaks ends the pass, and the worker may sleep afterwards. The buffers
+// of the other queues are released first.
 func TestBuffersAreReleasedWhenAnotherQueueBreaks(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -328,8 +330,8 @@ func TestBuffersAreReleasedWhenAnotherQueueBreaks(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
 }
 
-// Once another queue's flush has published a kept batch, the batch is released, and
-// the queue's next batch may be kept.
+// A kept batch is released once the flush of another queue's frames has published it.
+// The queue may then keep its next batch.
 func TestAQueueWaitsAgainAfterAnothersFlush(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -337,7 +339,7 @@ func TestAQueueWaitsAgainAfterAnothersFlush(t *testing.T) {
 	r.injectMany(packet.BatchSize)
 	r.turn()
 	r.tx(2).Flush()
-	r.w.ports[2].owedIn = 0 // as after a flush of another queue's batch
+	r.w.ports[2].owedIn = 0 // same state as after a flush for another queue
 	r.injectMany(packet.BatchSize)
 	r.turn()
 	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)

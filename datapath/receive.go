@@ -7,34 +7,34 @@ import (
 	"weft/port"
 )
 
-// maxQueues bounds the receive queues of one worker. AddPort fails for a port that
-// exceeds it.
+// maxQueues is the largest number of receive queues of one worker. AddPort fails for
+// a port that would exceed it.
 const maxQueues = 1024
 
 // rxQueue is one receive queue. The worker owns it.
 type rxQueue struct {
 	rx     port.Rx
 	port   uint32
-	slot   uint16 // index in queueTable.slots, which epoll returns
+	slot   uint16 // index of the queue in queueTable.slots, which epoll's events carry
 	number uint16 // number of the queue among the device's receive queues
 	waitFD int32
-	edge   bool   // waitFD is watched for edges, see port.EdgeWatched
-	polled bool   // Recv costs a system call, so it is called only when ready is set
-	ready  bool   // frames may wait, see findReady; false once Recv has returned none
+	edge   bool   // epoll watches waitFD edge-triggered, see port.EdgeWatched
+	polled bool   // Recv costs a system call, so the worker calls it only if ready is set
+	ready  bool   // frames may wait in a polled queue, see findReady
 	tunnel bool   // the port is an uplink: its frames are decapsulated
-	most   uint8  // number of frames that a visit takes while others have frames, see limitVisit; 0: a batch
-	debtNS uint64 // time that the queue owes for expensive frames, see fair.go
+	most   uint8  // limit of frames in a visit while other queues have frames, see limitVisit; 0: none
+	debtNS uint64 // debt of the queue for expensive frames, see fair.go
 	nextNS uint64 // time of the next visit, see gather.go
-	fuses  bool   // frames are first sought among the connections of zone, see fuse.go
+	fuses  bool   // the worker first looks frames up among the connections of zone, see fuse.go
 	zone   uint16
-	keeper port.Keeper // rx, if it may keep a batch, see kept.go; else nil
+	keeper port.Keeper // rx as a port.Keeper, if it may keep a batch, see kept.go; else nil
 	kept   keptBatch
-	lateNS uint64    // time until which the release of lent buffers may be postponed; 0: no postponement
-	agreed agreement // agreement of the last frames found by hints, see fuse.go
+	lateNS uint64    // time until which buffers may be released late, see kept.go; 0: not late
+	agreed agreement // agreement of the last fused frames, see fuse.go
 }
 
-// queueTable holds the receive queues. A queue keeps its slot for life; order is the
-// order of visits.
+// queueTable holds the receive queues of a worker. A queue keeps its slot until it is
+// removed. order is the order in which queues are visited.
 type queueTable struct {
 	count         int
 	polled        int // number of queues with polled set
@@ -45,7 +45,7 @@ type queueTable struct {
 
 func (t *queueTable) at(i int) *rxQueue { return &t.slots[t.order[i]] }
 
-// add copies q into a free slot and returns it, or nil if all slots are in use.
+// add copies q into a free slot and returns the copy, or nil if all slots are in use.
 func (t *queueTable) add(q rxQueue) *rxQueue {
 	for i := range t.slots {
 		if s := &t.slots[i]; s.rx == nil {
@@ -60,7 +60,7 @@ func (t *queueTable) add(q rxQueue) *rxQueue {
 	return nil
 }
 
-// remove frees the slot of the queue at position i of the order.
+// remove frees the slot of the queue at position i of the order of visits.
 func (t *queueTable) remove(i int) {
 	q := t.at(i)
 	t.tally(q, -1)
@@ -78,8 +78,8 @@ func (t *queueTable) tally(q *rxQueue, by int) {
 	}
 }
 
-// receive takes one batch of q through all stages and returns the number of frames. A
-// negative result means that q is broken and was removed.
+// receive takes one batch of queue q through all stages and returns the number of
+// frames. A negative result means that q is broken and its port was detached.
 func (w *Worker) receive(q *rxQueue) int {
 	if q.polled && !q.ready {
 		return 0
@@ -103,16 +103,17 @@ func (w *Worker) receive(q *rxQueue) int {
 		w.failPort(q.port, reason)
 		return -1
 	}
-	q.ready = n > 0 // true after frames: the next pass reads again without waiting for findReady
+	q.ready = n > 0 // after frames, the next pass calls Recv without waiting for findReady
 	if n == 0 {
-		// Recv may have discarded descriptors that made no frame.
+		// Recv may have discarded descriptors without frames, whose buffers must be
+		// released.
 		w.flushAndRelease(q)
 		w.rxInUse = nil
 		return 0
 	}
 	w.countReceived(n)
 	w.live = allOf(n)
-	w.more = n == packet.BatchSize && q.keeper != nil && !w.taps.on // a trace measures each batch alone, so nothing is postponed
+	w.more = n == packet.BatchSize && q.keeper != nil && !w.taps.on // nothing is postponed under a tap, because a trace measures each batch
 	q.lateNS = 0
 	if w.more {
 		q.lateNS = w.now + streamNS
@@ -147,7 +148,7 @@ func (w *Worker) countReceived(n int) {
 	p.RxBytes += bytes
 }
 
-// drop counts a frame that reached no output, under the reason why.
+// drop counts a frame that reached no output, under the drop reason why.
 func (w *Worker) drop(f *packet.Frame, why packet.DropReason) {
 	if w.taps.on {
 		w.tapDrop(f, why)

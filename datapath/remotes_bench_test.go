@@ -11,9 +11,9 @@ import (
 	"weft/port/porttest"
 )
 
-// BenchmarkRemotes measures the pass into tunnels to many remotes. Each frame goes to
-// another remote than the frame before, with a flow and a template of its own. One
-// operation is one frame.
+// BenchmarkRemotes measures a pass whose frames go through tunnels to many remotes.
+// Consecutive frames go to different remotes, each with a flow and a tunnel template
+// of its own. One operation is one frame.
 func BenchmarkRemotes(b *testing.B) {
 	for _, remotes := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(remotes), func(b *testing.B) { benchmarkRemotes(b, remotes) })

@@ -17,8 +17,9 @@ var testSizes = Sizes{
 	Held:  64, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: 16,
 }
 
-// rig is a worker with the other ends of its connections: control's rings, and ports
-// in memory. Unless a test calls Run, it runs each pass itself.
+// rig is a worker with the other ends of its connections: the rings of the control
+// process, and ports in memory. The test runs each pass by calling turn, unless it
+// calls run.
 type rig struct {
 	t        testing.TB
 	w        *Worker
@@ -62,15 +63,16 @@ func newRig(t testing.TB, sizes Sizes) *rig {
 	return r
 }
 
-// turn runs one pass of the worker. A fault in a port's memory fails only that port, as
-// in Run.
+// turn runs one pass of the worker. A fault in a port's memory fails only that port,
+// as in Run.
 func (r *rig) turn() {
 	defer r.w.recoverFault()
 	r.w.finish()
 	r.w.pass()
 }
 
-// addPort gives the worker a port with one queue in each direction, before Run.
+// addPort adds a port with one queue in each direction to the worker. Run must not be
+// running.
 func (r *rig) addPort(no uint32, o porttest.Options, uplink bool) *porttest.Device {
 	r.t.Helper()
 	d := porttest.New(1, o)
@@ -131,7 +133,8 @@ func (r *rig) mustUpcall(op UpcallOp) Upcall {
 	return up
 }
 
-// drops compares the drop counters with want; reasons that are not in want must be 0.
+// drops compares the drop counters with want. The counters of all reasons that want
+// does not contain must be 0.
 func (r *rig) drops(want map[packet.DropReason]uint64) {
 	r.t.Helper()
 	for why := range packet.DropReason(packet.DropReasons) {
@@ -150,7 +153,8 @@ func (r *rig) equal(what string, got, want uint64) {
 
 func output(to uint32) flowtable.Action { return flowtable.Action{Op: flowtable.OpOutput, U32: to} }
 
-// ethernet returns a frame of n bytes without IP; its payload contains number.
+// ethernet returns a frame of n bytes without an IP header. Its payload contains
+// number.
 func ethernet(dst uint64, n int, number uint32) []byte {
 	f := make([]byte, n)
 	packet.Ethernet(f).SetDst(dst)

@@ -13,8 +13,8 @@ import (
 	"weft/port/porttest"
 )
 
-// run starts the worker's loop and stops it when the test ends, before the rig is
-// closed.
+// run starts the worker's loop. It stops the loop at the end of the test, before the
+// rig is closed.
 func (r *rig) run(spinUS int) {
 	r.t.Helper()
 	r.w.config.SpinUS = spinUS
@@ -47,10 +47,10 @@ func (r *rig) awaitSleep() {
 	})
 }
 
-const forever = 1 << 40 // µs of spinning, so that the worker never sleeps
+const forever = 1 << 40 // time in µs to poll before a sleep, so long that the worker never sleeps
 
-// An idle worker sleeps. A frame, a tap's frame, a command, a port and Stop each wake
-// it.
+// An idle worker sleeps. Each of these wakes it: a frame, a frame of a tap device, a
+// command, a new port, and Stop.
 func TestSleepAndWake(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -80,7 +80,7 @@ func TestSleepAndWake(t *testing.T) {
 	r.awaitSleep()
 }
 
-// A sleeping worker makes a few passes a second, not a million.
+// A sleeping worker makes a few passes in a second, not a million.
 func TestIdleIsIdle(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -90,7 +90,7 @@ func TestIdleIsIdle(t *testing.T) {
 	c := r.sh.Counters
 	before := *c
 	time.Sleep(2 * maxSleepMS * time.Millisecond)
-	// The time is taken from the worker's own clock, because this goroutine may wake
+	// The test uses the worker's own clock, because the test's goroutine may wake up
 	// late.
 	now := *c
 	turns := (now.HeartbeatNS-before.HeartbeatNS)/(maxSleepMS*1_000_000) + 3
@@ -100,7 +100,7 @@ func TestIdleIsIdle(t *testing.T) {
 	await(t, "a heartbeat", func() bool { return c.HeartbeatNS > before.HeartbeatNS })
 }
 
-// A frame that waits when the worker is about to sleep keeps it awake.
+// A frame that arrives just before the worker sleeps keeps the worker awake.
 func TestArmSeesFrames(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -108,16 +108,16 @@ func TestArmSeesFrames(t *testing.T) {
 	if r.w.armAll() {
 		t.Fatal("Arm did not see the waiting frame")
 	}
-	r.w.sleep() // a sleep would last half a second, and would be counted
+	r.w.sleep() // returns at once; a real sleep would be counted
 	r.equal("sleeps", r.sh.Counters.Sleeps, 0)
 	if r.rx(1).Arm(); r.rx(1).Lent() != 1 {
 		t.Fatal("the frame is gone")
 	}
 }
 
-// A worker with few polled queues reads each of them in every pass that finds no
-// frame, now and then while other queues have frames, and after it has delivered
-// frames to a local process, which may have answered.
+// A worker with few polled queues reads each of them in three cases: in every pass
+// after one without frames, now and then while other queues have frames, and after it
+// has delivered frames to a local process, which may answer.
 func TestFewPolledQueues(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -171,15 +171,15 @@ func TestPolledQueue(t *testing.T) {
 		r.inject(2, ethernet(0xa, 60, i))
 	}
 	r.w.waiter.nextReady = 0
-	for range 4 { // full batches leave the queue ready; one empty read ends that
+	for range 4 { // Recv is called after each full batch, until one call returns no frame
 		r.turn()
 	}
 	r.equal("sent", r.sh.Ports[1].TxPackets, 3*packet.BatchSize)
 	r.equal("reads", r.rx(2).Recvs.Load(), recvs+4)
 }
 
-// While a million frames pass over several flows, some rewritten and some tunnelled,
-// nothing is allocated and the garbage collector does not run.
+// A million frames of several flows pass, some with rewrites and some through a
+// tunnel. Meanwhile no memory is allocated and the garbage collector does not run.
 func TestMillionFrames(t *testing.T) {
 	const frames = 1_000_000
 	r := withTunnel(t, 2)
@@ -196,7 +196,7 @@ func TestMillionFrames(t *testing.T) {
 	r.turn()
 	r.run(forever)
 	await(t, "the first frames", func() bool { return r.rx(1).Lent() == 0 })
-	time.Sleep(time.Millisecond) // allocates this goroutine's timer before the test counts
+	time.Sleep(time.Millisecond) // allocates this goroutine's timer before the test counts allocations
 
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -210,7 +210,8 @@ func TestMillionFrames(t *testing.T) {
 	if n := after.NumGC - before.NumGC; n != 0 {
 		t.Errorf("%d garbage collections, want 0", n)
 	}
-	// The runtime may start threads meanwhile, each with half a dozen objects.
+	// The runtime may start threads during the test. Each thread allocates half a
+	// dozen objects.
 	if n := after.Mallocs - before.Mallocs; n > 100 {
 		t.Errorf("%d allocations, want at most 100", n)
 	}
@@ -227,7 +228,7 @@ func TestMillionFrames(t *testing.T) {
 	r.drops(nil)
 }
 
-// When RemovePort returns, the worker uses no memory of the port, which can be
+// When RemovePort returns, the worker uses no memory of the port. The memory can be
 // unmapped at once, under load, any number of times.
 func TestPortsComeAndGo(t *testing.T) {
 	r := newRig(t, testSizes)
@@ -258,7 +259,7 @@ func TestPortsComeAndGo(t *testing.T) {
 	if up, ok := r.upcall(); ok && up.Op == UpFault {
 		t.Fatalf("fault: %s", up.Reason)
 	}
-	r.w.RemovePort(3) // removing a port that is not there has no effect
+	r.w.RemovePort(3) // removing a port that the worker does not have
 	r.w.RemovePort(port.MaxPorts)
 	if err := r.w.AddPort(PortQueues{Port: port.MaxPorts}); err == nil {
 		t.Fatal("a port beyond the last number was added without an error")
@@ -268,7 +269,7 @@ func TestPortsComeAndGo(t *testing.T) {
 	}
 }
 
-// Two workers that share a transmit queue lose no frame and damage none.
+// Two workers that share a transmit queue lose no frame and corrupt no frame.
 func TestSharedTx(t *testing.T) {
 	const frames = 100_000
 	shared, lock := porttest.NewTx(porttest.Options{}), new(TxLock)

@@ -10,7 +10,7 @@ import (
 	"weft/port"
 )
 
-// txPort is a datapath port as an output. The worker owns it.
+// txPort is a datapath port in its role as an output. The worker owns it.
 type txPort struct {
 	tx       port.Tx // transmit queue; nil: the port has none
 	takes    packet.Offloads
@@ -20,14 +20,14 @@ type txPort struct {
 	number   uint16 // number of the queue among the device's transmit queues
 	count    uint8  // number of frames in pending
 	touched  bool   // the port is in Worker.touched
-	local    bool   // a process of this machine may wait for its frames
+	local    bool   // a process on this machine receives the port's frames and may wait for them
 	owed     bool   // the port is in Worker.owed
-	owedIn   uint64 // pass in which the flush was first postponed; 0: no flush is owed
+	owedIn   uint64 // pass in which the flush was first postponed; 0: no postponed flush
 	fault    string
 	pending  [packet.BatchSize]uint8 // frames of the batch to send, in order
 }
 
-// portList is a list of ports. A port is in it at most once; the callers see to that.
+// portList is a list of ports. Its users make sure that a port is in it at most once.
 type portList struct {
 	count int
 	ports [port.MaxPorts]uint16
@@ -44,8 +44,8 @@ type TxLock struct {
 	_    [60]byte
 }
 
-// maxLockPauses is the number of spins on a lock before the worker yields its core:
-// the holder of the lock may wait for it.
+// maxLockPauses is the number of pauses in which a worker spins on a lock before it
+// yields its core. The owner of the lock may be waiting for this core.
 const maxLockPauses = 256
 
 func (l *TxLock) lock() {
@@ -59,9 +59,10 @@ func (l *TxLock) lock() {
 
 func (l *TxLock) unlock() { l.held.Store(0) }
 
-// output sends frame i to port to. If last, no further action changes the frame, so
-// it may wait in the pending list until the end of the batch. Otherwise it is sent
-// now, behind the frames already pending for the port.
+// output sends frame i to port to. If last is set, no further action changes the
+// frame, so the frame may wait in the port's pending list until the end of the batch.
+// Otherwise output sends it now, after the frames that are already pending for the
+// port.
 func (w *Worker) output(i int, to uint32, last bool) {
 	if to >= port.MaxPorts || w.ports[to].tx == nil {
 		w.overlay[i] = overlay{}
@@ -80,7 +81,7 @@ func (w *Worker) output(i int, to uint32, last bool) {
 	}
 }
 
-// touch adds the port to the ports that the end of the batch flushes.
+// touch adds port p to the list of ports that the end of the batch flushes.
 func (w *Worker) touch(p *txPort) {
 	if !p.touched {
 		p.touched = true
@@ -88,8 +89,8 @@ func (w *Worker) touch(p *txPort) {
 	}
 }
 
-// sendPending hands the port its pending frames. Frames that the port does not take
-// are dropped.
+// sendPending passes the pending frames to the port. Frames that the port does not
+// take are dropped.
 func (w *Worker) sendPending(p *txPort) {
 	order := p.pending[:p.count]
 	if w.taps.on {
@@ -106,8 +107,8 @@ func (w *Worker) sendPending(p *txPort) {
 	p.count = 0
 }
 
-// send hands the port frames without unfinished offloads, or with offloads that it
-// takes, and counts them.
+// send passes frames to port p and counts them. Unfinished offloads of these frames
+// must be ones that the port takes.
 func (w *Worker) send(p *txPort, order []uint8) {
 	taken := p.tx.Send(&w.batch, order)
 	if w.taps.on {
@@ -123,13 +124,13 @@ func (w *Worker) send(p *txPort, order []uint8) {
 		}
 		w.countSent(p, int(i), why)
 	}
-	for _, i := range order { // in a second loop: a frame may be in order twice
-		w.batch.Frames[i].Drop = packet.DropNone // cleared, because another port may take the frame
+	for _, i := range order { // a separate loop, because a frame may be in order twice
+		w.batch.Frames[i].Drop = packet.DropNone // cleared, because another output port may take the frame
 	}
 }
 
-// sentAll counts frames if the port took all of them and none has a tunnel header.
-// Otherwise it counts nothing and reports false.
+// sentAll counts the frames if the port took all of them and none has a tunnel
+// header. Otherwise it counts nothing and reports false.
 func (w *Worker) sentAll(p *txPort, order []uint8, taken int) bool {
 	if taken != len(order) || w.overlaid {
 		return false
@@ -148,7 +149,8 @@ func (w *Worker) sentAll(p *txPort, order []uint8, taken int) bool {
 	return true
 }
 
-// countSent counts frame i as sent by p, or as dropped there if why is a reason.
+// countSent counts frame i as sent by port p, or as dropped there if why is a drop
+// reason.
 func (w *Worker) countSent(p *txPort, i int, why packet.DropReason) {
 	over := w.overlay[i]
 	w.overlay[i] = overlay{}
@@ -172,9 +174,9 @@ func (w *Worker) count(p *txPort, over overlay, length int, why packet.DropReaso
 	}
 }
 
-// finish ends the batch in hand. It sends pending frames, flushes touched ports and
-// publishes upcalls. Only then it releases the buffers that the batch borrowed from
-// the receive queue, or frees the held slots.
+// finish ends the batch in hand. It sends pending frames, flushes the output ports
+// used and publishes upcalls. After that it releases the buffers that the batch has
+// borrowed from the receive queue, or frees the held slots.
 func (w *Worker) finish() {
 	w.cursor = w.batch.N
 	if w.taps.on {
@@ -184,7 +186,7 @@ func (w *Worker) finish() {
 		p := &w.ports[w.touched.ports[at]]
 		if p.tx == nil {
 			p.touched = false
-			continue // the port failed meanwhile, and its pending frames were counted as drops
+			continue // the port has failed, and its pending frames were counted as dropped
 		}
 		if p.count > 0 {
 			w.sendPending(p)
@@ -211,7 +213,7 @@ func (w *Worker) finish() {
 	w.batch.Reset()
 }
 
-// flush flushes a port. With more set, further frames are about to come, and the port
+// flush flushes a port. If more is set, further frames will follow soon, and the port
 // may postpone its flush.
 func (w *Worker) flush(p *txPort, more bool) {
 	w.useTx(p, flushing)
@@ -233,8 +235,8 @@ func (w *Worker) flush(p *txPort, more bool) {
 	}
 }
 
-// flushOwed flushes the ports whose flush was postponed in a pass before turn. So
-// frames wait for a postponed flush for at most one pass.
+// flushOwed flushes the ports whose flush was postponed in a pass before turn. Frames
+// therefore wait for a postponed flush for at most one pass.
 func (w *Worker) flushOwed(turn uint64) {
 	for at := w.owed.count - 1; at >= 0; at-- {
 		p := &w.ports[w.owed.ports[at]]
@@ -244,7 +246,7 @@ func (w *Worker) flushOwed(turn uint64) {
 		w.owed.count--
 		w.owed.ports[at] = w.owed.ports[w.owed.count]
 		owed := p.owedIn != 0
-		p.owed, p.owedIn = false, 0 // cleared before the queue is used: its memory may fail
+		p.owed, p.owedIn = false, 0 // cleared before the flush, because the flush may fault
 		if owed && p.tx != nil {
 			w.flush(p, false)
 		}

@@ -12,24 +12,25 @@ import (
 	"weft/tunnel"
 )
 
-// Sizes are the limits of one worker's memory. Control chooses them at start, the
-// same for all workers. Control and engine compute the layout of the region from
-// them.
+// Sizes are the sizes of one worker's shared memory. The control process chooses them
+// at its start, the same for all workers. Control process and engine both compute the
+// layout of the memory from them.
 type Sizes struct {
 	Cache flowtable.Sizes `json:"cache"`
-	// Held is the number of frames that can wait for control, each of up to HeldBytes
-	// bytes. Further frames are dropped as DropHeldFull.
+	// Held is the number of held slots, for frames that wait for the control process,
+	// each of up to HeldBytes bytes. Further frames are dropped as DropHeldFull.
 	Held int `json:"held"`
-	// CommandRing and UpcallRing are sizes in bytes, powers of two. Frames whose
-	// upcall finds the ring full are dropped as DropMissRingFull.
+	// CommandRing and UpcallRing are the sizes of the rings in bytes, powers of two.
+	// If the upcall ring is full, frames that need an upcall are dropped as
+	// DropMissRingFull.
 	CommandRing int `json:"command_ring"`
 	UpcallRing  int `json:"upcall_ring"`
 	// Templates is the number of tunnel templates.
 	Templates int `json:"templates"`
 }
 
-// DefaultSizes has room for 256 Ki megaflows and 256 Ki exact-match entries a worker.
-// The kernel allocates pages only when they are first used.
+// DefaultSizes has room for 256 Ki megaflows and 256 Ki exact-match entries in each
+// worker. The kernel allocates pages only when they are first used.
 var DefaultSizes = Sizes{
 	Cache:       flowtable.DefaultSizes,
 	Held:        2048,
@@ -38,43 +39,46 @@ var DefaultSizes = Sizes{
 	Templates:   16384,
 }
 
-// HeldBytes is the size of a held slot in bytes: the longest frame fits. A slot takes
-// physical memory only as far as it was ever used, and the slot freed last is used
-// next.
+// HeldBytes is the size of a held slot in bytes: the longest frame fits. A slot uses
+// physical memory only for the bytes that were ever used. The slot freed last is used
+// first.
 const HeldBytes = (packet.MaxFrameLen + 63) &^ 63
 
-// Shared is one worker's region: the worker's tables, which control reads, and the
-// rings between the two. The region holds no pointers; CarveShared lays it out in
-// both processes.
+// Shared is the memory that one worker shares with the control process: the worker's
+// tables, which the control process reads, and the rings between both. It holds no
+// pointers. CarveShared computes its layout in both processes.
 type Shared struct {
-	// Counters and Ports: the worker writes, control reads at any time.
+	// Counters and Ports are written by the worker. The control process reads them at
+	// any time.
 	Counters *Counters
-	// InHand: the worker writes, control reads at any time.
+	// InHand is written by the worker. The control process reads it at any time.
 	InHand *InHand
-	Ports  []PortCounters // counters of each port; index: datapath port
-	// Commands: control produces, the worker consumes. Upcalls: the reverse.
+	Ports  []PortCounters // counters of each port; index: datapath port number
+	// Commands is the ring that the control process writes and the worker reads.
+	// Upcalls is the ring in the opposite direction.
 	Commands shm.RingMem
 	Upcalls  shm.RingMem
-	// Cache: the worker owns it. Control reads statistics, and recovers the megaflows
-	// from it after its own restart.
+	// Cache belongs to the worker. The control process reads the statistics in it.
+	// After a restart the control process also reads the megaflows from it.
 	Cache flowtable.Memory
-	// Held frames: the worker owns them. Control may read the slot of a frame between
-	// the upcall and its answer.
+	// Held are the held frames, which belong to the worker. The control process may
+	// read the slot of a frame between the frame's upcall and its own answer.
 	Held      []HeldFrame
-	HeldBytes []byte // the frames' bytes, HeldBytes for each slot
-	// Templates: the worker owns them; commands change them.
+	HeldBytes []byte // bytes of the held frames, HeldBytes for each slot
+	// Templates belong to the worker; commands change them.
 	Templates []tunnel.Template
-	// Meters: the worker owns them; commands change them, and control reads the
-	// counts. All workers use the Due of the first worker's meters.
+	// Meters belong to the worker; commands change them. The control process reads
+	// their counts. All workers use the Due of the first worker's meters.
 	Meters []Meter
-	// Taps: the worker writes, control reads; index: tap. Captures: the worker
-	// produces, control consumes.
+	// Taps are the counters of the taps, which the worker writes and the control
+	// process reads; the index is the tap. Captures is the ring that the worker
+	// writes and the control process reads.
 	Taps     []TapCounters
 	Captures shm.RingMem
 }
 
-// CarveShared lays the region out. If l.Mem is nil, it only measures: l.Off is then
-// the size needed in bytes.
+// CarveShared lays out a worker's shared memory in l. If l.Mem is nil, it only
+// computes the size: l.Off is then the number of bytes needed.
 func CarveShared(l *shm.Layout, s Sizes) *Shared {
 	counters := shm.Carve[Counters](l, 1)
 	sh := &Shared{
@@ -97,79 +101,81 @@ func CarveShared(l *shm.Layout, s Sizes) *Shared {
 	return sh
 }
 
-// Counters are the counters of one worker. The worker writes with plain stores of
-// aligned words; control reads at any time. New fields go to the end.
+// Counters are the counters of one worker. The worker writes them with plain stores
+// of aligned words. The control process reads them at any time. New fields go to the
+// end, because the layout is shared.
 type Counters struct {
 	Passes        uint64 // passes that found at least one frame
 	IdlePasses    uint64 // passes that found no frame
 	Sleeps        uint64 // number of times the worker slept
-	BusyNS        uint64 // time in ns spent in passes that found frames
+	BusyNS        uint64 // time in nanoseconds spent in passes that found frames
 	Frames        uint64 // frames received
 	ExactHits     uint64 // frames found in the exact-match cache
-	MegaflowHits  uint64 // frames found by a search of the megaflows
-	MasksSearched uint64 // masks tried in searches of the megaflows
+	MegaflowHits  uint64 // frames not in the exact-match cache and found among the megaflows
+	MasksSearched uint64 // masks tried when frames were searched among the megaflows
 	Misses        uint64 // frames sent to control
 	Commands      uint64 // commands executed
-	HeartbeatNS   uint64 // CLOCK_MONOTONIC of the last pass; updated at least every half second
-	Syscalls      uint64 // system calls of the loop, without those of the queues
-	// Drops counts by reason, over all ports. A frame with several outputs counts
-	// once for each output that could not send it.
+	HeartbeatNS   uint64 // CLOCK_MONOTONIC of the last pass, at least every half second
+	Syscalls      uint64 // system calls of the worker's loop, without those of its queues
+	// Drops counts dropped frames by reason, over all ports. A frame with several
+	// outputs counts once for each output that could not send the frame.
 	Drops [packet.DropReasons]uint64
-	// CommandsRefused counts invalid commands, for example for a slot whose frame has
-	// expired. InstallsRefused counts megaflows for which there was no room; the
-	// Flow.Generation of their slot stays even.
+	// CommandsRefused counts invalid commands, for example a command for a held slot
+	// whose frame has expired. InstallsRefused counts megaflows for which the cache
+	// had no room; Flow.Generation of their slot stays even.
 	CommandsRefused uint64
 	InstallsRefused uint64
 	Batches         uint64 // batches received with at least one frame
-	// Gaps counts passes by the time since the previous one, without sleep, in the
-	// buckets of GapBucket.
+	// Gaps counts passes by the time since the previous pass, without time asleep.
+	// The index is the bucket that GapBucket returns.
 	Gaps [GapBuckets]uint64
 }
 
-// GapBuckets is the number of buckets: two for each power of two, up to 2 s.
+// GapBuckets is the number of buckets of Gaps: two for each power of two, up to 2 s.
 const GapBuckets = 64
 
-// GapBucket returns the bucket of a gap of ns nanoseconds. Gaps beyond the last
-// bucket count there.
+// GapBucket returns the bucket for a gap of ns nanoseconds between two passes. A
+// longer gap than the last bucket's limit counts in the last bucket.
 func GapBucket(ns uint64) int {
 	n := bits.Len64(ns)
 	return min(2*n+int(ns>>(max(n, 2)-2)&1), GapBuckets-1)
 }
 
-// GapLimit returns the exclusive upper limit of a bucket in nanoseconds: 1, 1, 1, 2,
-// 3, 4, 6, 8, 12 and so on.
+// GapLimit returns the exclusive upper limit of a bucket in nanoseconds. The limits
+// are 1, 1, 1, 2, 3, 4, 6, 8, 12 and so on.
 func GapLimit(bucket int) uint64 { return max(uint64(3+bucket&1)<<(bucket/2)>>2, 1) }
 
-// PortCounters are the counters of one port in one worker. The rules of Counters
-// apply.
+// PortCounters are the counters of one port in one worker. The worker writes them,
+// and the control process reads them at any time. New fields go to the end.
 type PortCounters struct {
 	RxPackets, RxBytes uint64
 	TxPackets, TxBytes uint64
-	// RxDrops counts by reason the frames that came in on this port and were dropped
+	// RxDrops counts, by reason, the frames received on this port that were dropped
 	// before they reached an output.
 	RxDrops [packet.DropReasons]uint64
-	// TxDrops counts the frames that this port could not send (ring full, frame too
-	// long).
+	// TxDrops counts the frames that this port could not send, for example because
+	// its ring was full or the frame too long.
 	TxDrops uint64
 }
 
-// HeldFrame describes one held slot. The frame's bytes are
+// HeldFrame describes one held slot. The bytes of its frame are
 // Shared.HeldBytes[slot*HeldBytes:][:Len].
 type HeldFrame struct {
 	Len     uint32
 	State   uint32 // HeldFree or HeldWaiting
 	InPort  uint32
 	_       uint32
-	SinceNS uint64 // CLOCK_MONOTONIC in ns when the frame was held
-	// Tunnel holds the tunnel words of the key of a decapsulated frame.
+	SinceNS uint64 // time when the frame was held: CLOCK_MONOTONIC in nanoseconds
+	// Tunnel holds the tunnel words of the frame's key, if the frame came through a
+	// tunnel.
 	Tunnel [flowtable.TunnelWords]uint64
-	// Then is the OpTunnel that CmdRetry executes on a frame that waits for a
-	// neighbour; the flow's other actions have been executed. It is OpNone for a
-	// frame that missed and must be looked up.
+	// Then is the OpTunnel action that CmdRetry executes on a frame that waits for a
+	// neighbour; all other actions of its flow are already executed. Then is OpNone
+	// for a frame that missed, which CmdRetry looks up again.
 	Then flowtable.Action
 	// Offload is the frame's unfinished offload.
 	Offload packet.Offload
-	// Track is the tracking state of the frame.
+	// Track is the connection tracking state of the frame.
 	Track HeldTrack
 }
 
@@ -179,6 +185,6 @@ const (
 	HeldWaiting
 )
 
-// HeldTimeoutNS is the longest time in ns for which a frame is held. Then it is
-// dropped as DropHeldExpired.
+// HeldTimeoutNS is the longest time for which a frame is held, in nanoseconds. After
+// that the frame is dropped as DropHeldExpired.
 const HeldTimeoutNS = 2_000_000_000

@@ -9,31 +9,33 @@ import (
 )
 
 const (
-	// readyEveryNS is the time between two polls of taps and sockets by a worker that
-	// has other frames. It bounds the system calls, and the added latency of a frame.
-	// A worker without frames polls them in every pass.
+	// readyEveryNS is the time in nanoseconds between two polls of taps and sockets
+	// by a worker that has other frames. It limits the number of system calls, and
+	// the latency that polling adds to a frame. A worker without frames polls taps
+	// and sockets in every pass.
 	readyEveryNS = 20_000
-	// maxReadUnasked is the largest number of polled queues at which the worker
-	// simply reads each queue. That is one system call a queue, but one call less
-	// before a frame, and a sender need not put the queue on epoll's ready list. With
-	// more queues the worker asks epoll first.
+	// maxReadUnasked is the largest number of polled queues that a worker reads
+	// without calling epoll first. Reading costs one system call for each queue, but
+	// saves the call of epoll before a frame, and saves the sender the work of
+	// putting the queue on epoll's ready list. With more queues, the worker calls
+	// epoll first.
 	maxReadUnasked = 4
-	// maxSleepMS bounds a sleep, so that the heartbeat goes on and held frames
-	// expire. noWaitFDSleepMS bounds it while some queue has no WaitFD and so cannot
-	// wake the worker.
+	// maxSleepMS is the longest sleep in milliseconds, so that the heartbeat
+	// continues and held frames expire. noWaitFDSleepMS is the longest sleep while
+	// some queue has no WaitFD and so cannot wake the worker up.
 	maxSleepMS      = 500
 	noWaitFDSleepMS = 1
-	// commandTag marks the command eventfd among epoll's events. The other events
-	// carry the slot of a queue.
+	// commandTag marks events of the command eventfd in epoll's results. All other
+	// events carry the slot of a queue.
 	commandTag = -1
 )
 
-// waiter is the epoll set of a sleeping worker. It is level-triggered, except for
-// queues with edge set.
+// waiter is the epoll set of a worker. It is level-triggered, except for queues with
+// edge set.
 type waiter struct {
 	set       int
 	command   int
-	nextReady uint64 // clock of the next poll of polled queues
+	nextReady uint64 // time of the next poll of the polled queues
 	events    [64]unix.EpollEvent
 }
 
@@ -60,7 +62,7 @@ func (p *waiter) add(fd int, tag int32, flags uint32) error {
 	return unix.EpollCtl(p.set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | flags, Fd: tag})
 }
 
-// watch adds a queue's WaitFD to the set; forget removes it.
+// watch adds the WaitFD of a queue to the epoll set. forget removes it.
 func (p *waiter) watch(q *rxQueue) error {
 	if q.waitFD < 0 {
 		return nil
@@ -78,8 +80,8 @@ func (p *waiter) forget(q *rxQueue) {
 	}
 }
 
-// findReady marks the polled queues that may have frames, at most once in
-// readyEveryNS while the worker is busy.
+// findReady sets ready in the polled queues that may have frames. While the worker is
+// busy, it does so at most once in readyEveryNS.
 func (w *Worker) findReady() {
 	if w.queues.polled == 0 || w.wasBusy && w.now < w.waiter.nextReady {
 		return
@@ -95,16 +97,17 @@ func (w *Worker) findReady() {
 }
 
 // wait polls the epoll set, handles its events and returns their number. The system
-// call goes through Go's scheduler even if it does not block. No other goroutine
-// takes the processor in so short a time, because there are more processors than
-// workers.
+// call goes through Go's scheduler even if it does not block. In so short a time no
+// other goroutine takes over the worker's Go processor, because there are more of
+// them than workers.
 func (w *Worker) wait(timeoutMS int) int {
 	n := w.poll(timeoutMS)
 	w.take(n)
 	return n
 }
 
-// poll waits for the epoll set and returns the number of events.
+// poll calls epoll_wait with a timeout in milliseconds and returns the number of
+// events.
 func (w *Worker) poll(timeoutMS int) int {
 	n, err := unix.EpollWait(w.waiter.set, w.waiter.events[:], timeoutMS)
 	w.sh.Counters.Syscalls++
@@ -135,7 +138,7 @@ func (w *Worker) take(n int) {
 }
 
 // sleep arms all queues, checks them once more, and waits until an event wakes the
-// worker. After a timeout only one pass follows, without spinning.
+// worker up. After a timeout the worker makes only one pass before it sleeps again.
 func (w *Worker) sleep() {
 	w.releaseAllQueues()
 	woken := true
@@ -157,13 +160,14 @@ func (w *Worker) sleep() {
 	}
 	w.rxInUse = nil
 	w.visited()
-	w.now = w.clock() // so that the time asleep does not count as a gap between passes
+	w.now = w.clock() // the time asleep must not count as a gap between passes
 	if woken {
 		w.lastBusy = w.now
 	}
 }
 
-// armAll asks every queue for a wake-up. It reports false if a queue has frames.
+// armAll requests a wake-up from every queue. It reports false if a queue already has
+// frames.
 func (w *Worker) armAll() bool {
 	for at := range w.queues.count {
 		q := w.queues.at(at)

@@ -11,10 +11,10 @@ import (
 	"weft/port"
 )
 
-// sweep seeks hints for the frames of the batch before the flow cache is asked, and
-// returns the number of frames found. Frames at the start of the batch that only go
-// to a port are finished here. For the other frames with a hint, slots holds their
-// megaflow.
+// sweep looks up the hints of the batch's frames before the flow cache, and returns
+// the number of frames with a hint. It finishes frames at the start of the batch
+// whose only action after tracking is one output. For all other frames with a hint it
+// sets slots to their first megaflow.
 func (w *Worker) sweep(q *rxQueue) (count int) {
 	u := &w.fused
 	u.agreed = q.agreed
@@ -24,7 +24,7 @@ func (w *Worker) sweep(q *rxQueue) (count int) {
 	u.found = w.hinted(order, alike)
 	q.agreed = u.agreed
 	at := 0
-	if !q.tunnel { // frames of a tunnel may be coalesced, run by run
+	if !q.tunnel { // frames from a tunnel may have to be coalesced, in executeRun
 		at = w.sweepOut(order)
 	}
 	for _, i := range order[at:] {
@@ -40,7 +40,8 @@ func (w *Worker) sweep(q *rxQueue) (count int) {
 	return count
 }
 
-// keepAgreement discards the agreement unless both its megaflows are unchanged.
+// keepAgreement discards the stored agreement unless both its megaflows are
+// unchanged.
 func (w *Worker) keepAgreement() {
 	u := &w.fused
 	p := &u.pairs[u.agreed.serial&uint32(len(u.pairs)-1)]
@@ -49,9 +50,9 @@ func (w *Worker) keepAgreement() {
 	}
 }
 
-// seekLive begins the look-up of the live frames like SeekFlows, and also returns the
-// frames whose key agrees with agreed. For most frames the key alone has all that is
-// needed.
+// seekLive begins the look-up of the live frames among the connections of a zone, as
+// SeekFlows does. It also returns the set of frames whose key agrees with u.agreed.
+// For most frames it reads nothing but the key.
 func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]uint32, alike uint32) {
 	u, tr := &w.fused, w.tracks.tracker
 	a := &u.agreed
@@ -61,7 +62,7 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 		k := &w.keys[i]
 		dst, ip, l4 := k[flowtable.WEthDst], k[flowtable.WIP], k[flowtable.WL4]
 		if dst&0xffff != packet.EtherTypeIPv4 || ip>>56 != packet.ProtoTCP && ip>>56 != packet.ProtoUDP || ip>>32&0xff != 0 {
-			order, lines = tr.SeekFlows(&w.batch, w.live, zone) // the batch has a frame of another protocol, or a fragment
+			order, lines = tr.SeekFlows(&w.batch, w.live, zone) // a frame is a fragment, or not TCP or UDP over IPv4
 			return order, lines, 0
 		}
 		if (k[flowtable.WPort]^o0)|(dst^o1)|(k[flowtable.WEthSrc]^o2)|(ip^o3)|(l4&0xffffffff^o4) == 0 {
@@ -74,7 +75,8 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 	return order, lines, alike
 }
 
-// sweepOut sends frames from the start of order, and returns their number.
+// sweepOut sends frames from the start of order on, and returns the number of frames
+// sent.
 func (w *Worker) sweepOut(order []uint8) (at int) {
 	u := &w.fused
 	for at < len(order) {
@@ -88,8 +90,8 @@ func (w *Worker) sweepOut(order []uint8) (at int) {
 	return at
 }
 
-// sweepRun sends frames from the start of order up to the first one whose hint names
-// another pair, and returns their number.
+// sweepRun sends frames from the start of order up to the first frame whose hint
+// names another pair. It returns the number of frames sent.
 func (w *Worker) sweepRun(order []uint8) int {
 	u := &w.fused
 	serial := u.serials[order[0]%packet.BatchSize]
@@ -104,7 +106,7 @@ func (w *Worker) sweepRun(order []uint8) int {
 			}
 		}
 	}
-	run := w.live & (other&-other - 1) // live frames before the first other one, so that the order stays
+	run := w.live & (other&-other - 1) // live frames before the first other one, so that all frames stay in order
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
 	out := &w.ports[p.to%port.MaxPorts]
 	if run == 0 || p.serial != serial || out.tx == nil {
@@ -137,7 +139,7 @@ func (w *Worker) sweepRun(order []uint8) int {
 	return n
 }
 
-// countPair adds frames to the statistics of both megaflows.
+// countPair adds frames to the statistics of both megaflows of a pair.
 func (w *Worker) countPair(p *pair, packets, bytes uint64) {
 	if packets == 0 {
 		return

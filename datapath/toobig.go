@@ -9,39 +9,40 @@ import (
 	"weft/packet"
 )
 
-// A frame too long for its tunnel is answered with ICMP "fragmentation needed" (RFC
-// 792, RFC 1191) or ICMPv6 "packet too big" (RFC 4443 section 3.2). The answer
-// carries the MTU that fits and goes back to the port that the frame came in on. The
-// switch has no address in the overlay, so the answer's source is the frame's
+// If a frame is too long for its tunnel, the switch answers with ICMP "fragmentation
+// needed" (RFC 792, RFC 1191) or ICMPv6 "packet too big" (RFC 4443 section 3.2). The
+// answer carries the MTU of the tunnel and goes to the port that received the frame.
+// The switch has no address in the overlay, so the answer's source is the frame's
 // destination, as in Linux's own tunnels (skb_tunnel_check_pmtu).
 //
 // Actions may have changed the frame on its way to the tunnel, but its sender must
-// recognize its own connection in the answer. So addresses, ports, tags, TOS and TTL
-// are taken from the key, which describes the frame as it was received.
+// recognize its own connection in the answer. The answer therefore takes addresses,
+// ports, tags, TOS and TTL from the key, which describes the frame as it was
+// received.
 
 const (
-	// answerEveryNS and answerBurst bound the answers of a worker to a thousand a
-	// second and 50 at once, like Linux's icmp_msgs_per_sec and icmp_msgs_burst.
-	// Frames beyond the limit are dropped without an answer.
+	// answerEveryNS and answerBurst limit the answers of a worker to a thousand per
+	// second and 50 at once, like Linux's icmp_msgs_per_sec and icmp_msgs_burst. A
+	// frame beyond the limit is dropped without an answer.
 	answerEveryNS = 1_000_000
 	answerBurst   = 50
-	// maxQuote is the number of bytes that an answer quotes, from the IP header on.
-	// It is the room in a private header behind two tags, an IPv6 header and an
-	// ICMPv6 header. RFC 792 asks for the IP header and 8 bytes.
+	// maxQuote is the largest number of bytes that an answer quotes, starting at the
+	// IP header. They fit into a private header after two tags, an IPv6 header and an
+	// ICMPv6 header. RFC 792 demands the IP header and 8 bytes.
 	maxQuote = packet.MaxHeader - packet.EthernetLen - 2*packet.VLANLen - packet.IPv6Len - icmpLen
 
 	icmpLen         = 8
 	icmpUnreachable = 3
 	icmpFragNeeded  = 4
 	icmp6TooBig     = 2
-	internetControl = 0xc0 // TOS of messages from routers (RFC 1812 section 4.3.2.5)
+	internetControl = 0xc0 // TOS of ICMP messages from routers (RFC 1812 section 4.3.2.5)
 	answerTTL       = 64
 	minMTUv4        = 68
 	minMTUv6        = 1280
 )
 
-// answerTooBig sends the sender of frame i an ICMP error that says that IP packets of
-// mtu bytes fit.
+// answerTooBig sends an ICMP error to the sender of frame i. The error says that the
+// path takes IP packets of at most mtu bytes.
 func (w *Worker) answerTooBig(i, mtu int) {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
@@ -58,11 +59,11 @@ func (w *Worker) answerTooBig(i, mtu int) {
 	w.sendAnswer(p)
 }
 
-// takeAnswer counts one answer against the rate limit and reports whether it may be
-// sent.
+// takeAnswer charges one answer to the rate limit and reports whether the answer may
+// be sent.
 func (w *Worker) takeAnswer() bool {
-	// answers is the time at which the last answer would have been sent at an even
-	// pace. It may lie ahead of now by a burst.
+	// w.answers is the time at which the last answer would have been sent at an even
+	// pace. It may be ahead of now by the time of answerBurst answers.
 	next := max(w.answers, w.now) + answerEveryNS
 	if next > w.now+answerBurst*answerEveryNS {
 		return false
@@ -72,8 +73,8 @@ func (w *Worker) takeAnswer() bool {
 }
 
 // mayAnswer reports whether an ICMP error may answer the frame (RFC 1122 section
-// 3.2.2, RFC 4443 section 2.4): the frame goes from one host to one host, is no ICMP
-// error itself, and has DF set if it is IPv4.
+// 3.2.2, RFC 4443 section 2.4): the frame goes from one host to one host and is no
+// ICMP error itself. An IPv4 frame must also have DF set.
 func mayAnswer(f *packet.Frame, k *flowtable.Key, mtu int) bool {
 	if k[flowtable.WEthSrc]>>56&1 != 0 || k[flowtable.WEthDst]>>56&1 != 0 {
 		return false
@@ -96,7 +97,8 @@ func hostIPv4(a uint32) bool {
 	return first != 0 && first != 127 && first < 224
 }
 
-// writeTooBig writes the answer to f into h and returns its length in bytes.
+// writeTooBig writes the answer to frame f into h. It returns the answer's length in
+// bytes.
 func writeTooBig(h *[packet.MaxHeader]byte, f *packet.Frame, k *flowtable.Key, mtu int) int {
 	packet.Ethernet(h[:]).SetDst(k[flowtable.WEthSrc] >> 16)
 	packet.Ethernet(h[:]).SetSrc(k[flowtable.WEthDst] >> 16)
@@ -129,9 +131,9 @@ func writeTooBig(h *[packet.MaxHeader]byte, f *packet.Frame, k *flowtable.Key, m
 	return at + len(icmp)
 }
 
-// writeTags writes the VLAN tags that the frame came with and returns their length in
-// bytes. The key holds no TPID: two tags are written as a service tag and a customer
-// tag.
+// writeTags writes the VLAN tags with which the frame was received, and returns their
+// length in bytes. The key does not contain a TPID, so two tags are written as a
+// service tag and a customer tag.
 func writeTags(h []byte, outer, inner uint16) int {
 	if outer&flowtable.VLANPresent == 0 {
 		return 0
@@ -170,15 +172,16 @@ func writeAnswerIPv6(h []byte, k *flowtable.Key, n int) int {
 	return packet.IPv6Len
 }
 
-// putAddresses writes two IPv6 addresses, the source first.
+// putAddresses writes two IPv6 addresses, first the source.
 func putAddresses(h []byte, src, dst []uint64) {
 	for i, word := range [...]uint64{src[0], src[1], dst[0], dst[1]} {
 		binary.BigEndian.PutUint64(h[8*i:], word)
 	}
 }
 
-// restore writes the key's values back into the quoted headers, which actions may
-// have changed. l4 is the offset of the transport header, negative if there is none.
+// restore writes the values of the key, which actions may have changed, back into the
+// quoted headers. l4 is the offset of the transport header; it is negative if there
+// is none.
 func restore(quote []byte, l4 int, f *packet.Frame, k *flowtable.Key) {
 	tos, ttl := uint8(k[flowtable.WIP]>>48), uint8(k[flowtable.WIP]>>40)
 	if quote[0]>>4 == 4 {

@@ -15,11 +15,12 @@ import (
 	"weft/tunnel"
 )
 
-// fits is the length of the longest IP packet that fits the tunnel once the tag is
-// removed.
+// fits is the length of the longest IP packet that fits the tunnel after its VLAN tag
+// is removed.
 const fits = 1514 - 50 - 14
 
-// tooLong returns a frame to 0xa with the given layers and n bytes of payload.
+// tooLong returns a frame to MAC address 0xa with the given layers and n bytes of
+// payload.
 func tooLong(t *testing.T, n int, l ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
@@ -34,8 +35,8 @@ func ethernetTo(next layers.EthernetType) *layers.Ethernet {
 	return &layers.Ethernet{DstMAC: []byte{0, 0, 0, 0, 0, 0xa}, SrcMAC: []byte{2, 0, 0, 0, 0, 1}, EthernetType: next}
 }
 
-// The sender of a frame too long for its tunnel gets an ICMP error that quotes the
-// frame as it was sent, whatever actions have changed.
+// The sender of a frame that is too long for its tunnel gets an ICMP error. The error
+// quotes the frame as it was received, whatever actions have changed in it.
 func TestTooBigIsAnswered(t *testing.T) {
 	rewrites := []flowtable.Action{
 		{Op: flowtable.OpPopVLAN}, {Op: flowtable.OpSetEthSrc, U64: 0x020000000077}, {Op: flowtable.OpSetIPv4Src, U32: 0x01010101},
@@ -110,7 +111,7 @@ func checkAnswer(t *testing.T, answer, f []byte, l3 int) {
 	if f[l3]>>4 == 6 {
 		l4 = 40
 	}
-	clear(want[l4+6 : l4+8]) // the rewrites updated the UDP or TCP checksum
+	clear(want[l4+6 : l4+8]) // ignored, because the rewrites have updated the UDP or TCP checksum
 	clear(want[l4+16 : l4+18])
 	quote = bytes.Clone(quote)
 	clear(quote[l4+6 : l4+8])
@@ -120,8 +121,9 @@ func checkAnswer(t *testing.T, answer, f []byte, l3 int) {
 	}
 }
 
-// There is no answer without DF, to an ICMP error, beyond the rate limit, or to an
-// address that is no host's.
+// A frame that is too long for its tunnel gets no ICMP error in four cases: without
+// DF, if the frame is an ICMP error itself, beyond the rate limit, or from or to an
+// address that is not a host's.
 func TestTooBigIsNotAnswered(t *testing.T) {
 	ip := layers.IPv4{Version: 4, TTL: 9, Protocol: layers.IPProtocolTCP, Flags: layers.IPv4DontFragment,
 		SrcIP: []byte{10, 0, 0, 1}, DstIP: []byte{10, 0, 0, 2}}
@@ -154,7 +156,7 @@ func TestTooBigIsNotAnswered(t *testing.T) {
 	}
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, toTunnel(77))
-	r.w.fixed = r.w.clock() // stops the clock, because further answers are allowed with time
+	r.w.fixed = r.w.clock() // stops the worker's clock, because time allows further answers
 	for range 4 {
 		for range packet.BatchSize {
 			r.inject(1, make4(func(*layers.IPv4, *layers.Ethernet) {}))
@@ -164,7 +166,8 @@ func TestTooBigIsNotAnswered(t *testing.T) {
 	if n := len(r.tx(1).TakeAll()); n != answerBurst {
 		t.Errorf("%d answers to %d frames at once", n, 4*packet.BatchSize)
 	}
-	// A large UDP frame cannot be cut to fit.
+	// The length of a large UDP frame's segments is fixed, so the frame cannot be cut
+	// to fit the tunnel.
 	r = withOffloads(t)
 	r.install(0, 1, 0xa, toTunnel(77))
 	ip.Protocol = layers.IPProtocolUDP

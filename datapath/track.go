@@ -11,54 +11,55 @@ import (
 	"weft/packet"
 )
 
-// maxRounds bounds the look-ups of one frame behind its first one, in one pass, forks
-// included. A frame that exceeds it is dropped as DropLoop.
+// maxRounds is the largest number of look-ups of one frame after its first one, in
+// one pass, including those of forks. A frame that exceeds it is dropped as DropLoop.
 const maxRounds = 16
 
-// tracks is the connection tracking of the batch in hand. The sets have one bit a
-// frame and are empty when a batch begins.
+// tracks is the connection tracking state of the batch in hand. Each set has one bit
+// for each frame and is empty when a batch begins.
 type tracks struct {
-	tracker *conntrack.Tracker // tracker of the shared connection table; nil: nothing can be tracked
-	plain   bool               // connections are not fused; tests compare with this
+	tracker *conntrack.Tracker // tracker of the shared connection table; nil: no tracking
+	plain   bool               // connections are never fused, for tests that compare
 	request conntrack.Request
 	order   [packet.BatchSize]uint8
 
 	tracked   uint32 // frames whose metas entry holds the result of a ct action
-	rewritten uint32 // frames whose header no longer matches their key
+	rewritten uint32 // frames whose header was changed after their last key extraction
 	again     uint32 // frames to look up again, under recircs
 	looped    uint32 // frames that were looked up under recircs
 	counted   uint32 // frames whose entry of rounds is valid
-	forked    int    // depth of forks in use; while it is not 0, output sends at once
+	forked    int    // number of nested forks; while it is above 0, output sends at once
 	metas     [packet.BatchSize]conntrack.Meta
 	recircs   [packet.BatchSize]uint32
-	resumedAt [packet.BatchSize]uint32 // recirc_id of the miss, for resumed frames
-	rounds    [packet.BatchSize]uint8  // number of look-ups behind the first one
+	resumedAt [packet.BatchSize]uint32 // recirc_id of each resumed frame's miss
+	rounds    [packet.BatchSize]uint8  // number of look-ups of each frame after its first one
 
 	forks [maxForks]fork
 }
 
-// maxForks bounds the nesting of look-ups that are not the last action of their list.
-// A frame that exceeds it, or for whose spans the batch has no room left, is dropped
-// as DropLoop.
+// maxForks is the largest nesting of look-ups that further actions of the same list
+// follow. A frame that exceeds it, or whose spans do not fit into the batch again, is
+// dropped as DropLoop.
 const maxForks = 4
 
-// fork is the state of a frame before a look-up that further actions follow. It is
-// restored for those actions.
+// fork is the state of a frame before a look-up that is followed by further actions.
+// These actions get the frame in this state.
 type fork struct {
 	frame   packet.Frame
 	key     flowtable.Key
 	meta    conntrack.Meta
 	tracked uint32
-	others  uint32 // the set tracks.again without the frame of the fork
+	others  uint32 // the set tracks.again, in which the frame of the fork is not yet
 	live    uint32
 }
 
-// HeldTrack is the tracking state of a held frame.
+// HeldTrack is the connection tracking state of a held frame.
 type HeldTrack struct {
 	Recirc  uint32
 	Tracked uint32 // 1: Meta is valid
-	// Datagram is the number, plus one, of the datagram that the frame is a waiting
-	// fragment of; 0: none. Fresh is 1 if the fragment has not been held before.
+	// Datagram is the number, plus one, of the incomplete datagram to which the frame
+	// belongs as a fragment; 0: the frame is no waiting fragment. Fresh is 1 if the
+	// fragment is held for the first time.
 	Datagram, Fresh uint32
 	Meta            conntrack.Meta
 }
@@ -73,15 +74,15 @@ func (w *Worker) beginTracks() {
 	w.fragments.assembled, w.fragments.uncounted = 0, 0
 }
 
-// execute executes the actions that classify found, and then those of the frames that
-// are looked up again.
+// execute executes the actions of the megaflows that classify found. It then looks up
+// frames again and executes their actions, as the first actions demand.
 func (w *Worker) execute() {
 	w.executeFound()
 	w.recirculated()
 }
 
 // recirculated looks up the frames in tracks.again and executes their actions, until
-// no frame is left there.
+// tracks.again is empty.
 func (w *Worker) recirculated() {
 	for w.tracks.again != 0 {
 		w.lookAgain()
@@ -89,7 +90,7 @@ func (w *Worker) recirculated() {
 	}
 }
 
-// lookAgain looks up the frames in tracks.again.
+// lookAgain looks up the frames in tracks.again once more.
 func (w *Worker) lookAgain() {
 	t := &w.tracks
 	w.live, t.again, w.cursor = t.again, 0, 0
@@ -121,9 +122,9 @@ func (w *Worker) lookAgain() {
 	}
 }
 
-// extractAgain extracts the key of the frame as it is now. After tags were added or
-// removed, the parser may find another header, which may end the frame earlier; so an
-// unfinished offload is checked again.
+// extractAgain extracts the key of the frame's present header. If actions have added
+// or removed tags, the parser may find another header, which may end the frame
+// earlier. An unfinished offload is therefore checked again.
 func (w *Worker) extractAgain(i int) packet.DropReason {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	tunnel := *k.Tunnel()
@@ -137,7 +138,7 @@ func (w *Worker) extractAgain(i int) packet.DropReason {
 }
 
 // setTracked writes recirc_id and the results of tracking into the keys of the live
-// frames.
+// frames that are looked up again.
 func (w *Worker) setTracked() {
 	t := &w.tracks
 	w.dirty |= t.looped & w.live
@@ -153,12 +154,12 @@ func (w *Worker) setTracked() {
 	}
 }
 
-// setCT writes the words of the ct_* fields; see flowtable.Key.
+// setCT writes the words of the ct_* fields into a key; see flowtable.Key.
 func setCT(words *[flowtable.CTWords]uint64, m *conntrack.Meta) {
 	o := &m.Orig
 	src, dst := uint64(o.SrcPort), uint64(o.DstPort)
 	if o.Proto == packet.ProtoICMP || o.Proto == packet.ProtoICMPv6 {
-		src, dst = dst>>8, dst&0xff // SrcPort is the identifier, DstPort is type and code
+		src, dst = dst>>8, dst&0xff // ICMP: SrcPort is the identifier, DstPort is type and code
 	}
 	words[0] = uint64(m.Mark)<<32 | uint64(m.State)<<24 | uint64(o.Proto)<<16 | uint64(m.Zone)
 	words[1] = src<<48 | dst<<32
@@ -167,8 +168,8 @@ func setCT(words *[flowtable.CTWords]uint64, m *conntrack.Meta) {
 	words[6], words[7] = o.Dst[0], o.Dst[1]
 }
 
-// readRequest decodes the OpCT at the start of list into tracks.request and returns
-// the number of actions that it takes.
+// readRequest decodes the OpCT at the start of list into tracks.request. It returns
+// the number of actions that encode the OpCT.
 func (w *Worker) readRequest(list []flowtable.Action) int {
 	var c flowtable.CTRequest
 	n := flowtable.ReadCT(list, &c)
@@ -197,9 +198,10 @@ func (w *Worker) readRequest(list []flowtable.Action) int {
 	return n
 }
 
-// trackRun tracks the live frames of a run together, by the OpCT at the start of its
-// actions, and returns the number of actions that it takes. For frames of fused
-// connections, either tracking alone is done when it returns, or all actions are.
+// trackRun tracks the live frames of a run together, with the OpCT at the start of
+// the run's actions. It returns the number of actions that encode the OpCT. Frames of
+// fused connections are either only tracked as well, or all their actions are
+// executed.
 func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Action) int {
 	n := w.readRequest(actions)
 	kind, done := fuseNot, uint32(0)
@@ -235,13 +237,15 @@ func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Actio
 	return n
 }
 
-// fuses reports whether connections may be fused now. They are not while a capture
-// needs every look-up, nor inside a fork, nor behind another look-up.
+// fuses reports whether connections may be fused now. They may not while a tap is
+// set, because a trace needs every look-up, nor inside a fork, nor after another
+// look-up.
 func (w *Worker) fuses() bool {
 	return w.tracks.tracker != nil && !w.tracks.plain && !w.taps.on && w.tracks.forked == 0 && w.tracks.looped == 0 && w.rxInUse != nil
 }
 
-// track takes frames through tracks.request and drops those that tracking rejects.
+// track passes frames through the ct action in tracks.request, and drops the frames
+// that tracking rejects.
 func (w *Worker) track(order []uint8) {
 	t := &w.tracks
 	for _, i := range order {
@@ -271,8 +275,8 @@ func (w *Worker) track(order []uint8) {
 	}
 }
 
-// tunnelled returns the set of frames that came through a tunnel. Resumed frames may
-// have.
+// tunnelled returns the set of frames that came through a tunnel. In a batch of
+// resumed frames there may be some.
 func (w *Worker) tunnelled(order []uint8) (set uint32) {
 	if w.rxInUse != nil && !w.rxInUse.tunnel {
 		return 0
@@ -285,9 +289,10 @@ func (w *Worker) tunnelled(order []uint8) (set uint32) {
 	return set
 }
 
-// recirculate has frame i looked up under recirc_id id. If last, the look-up is done
-// later, with other frames of the batch. Otherwise it is done now, and afterwards the
-// frame is as it was before. It reports false if the frame was dropped.
+// recirculate makes frame i be looked up under recirc_id id. If last is set, the
+// look-up is done later, together with other frames of the batch. Otherwise the
+// look-up and its actions are done now, and the frame is restored afterwards. It
+// reports false if the frame was dropped.
 func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	t := &w.tracks
 	t.recircs[i] = id
@@ -314,7 +319,7 @@ func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	t.forked--
 	b.Join(f, &k.frame)
 	w.keys[i], t.metas[i], t.tracked, t.again, w.live = k.key, k.meta, k.tracked, k.others, k.live
-	w.dirty |= 1 << i // the fork may have dirtied the key and changed the header
+	w.dirty |= 1 << i // the key and the header may have changed during the fork
 	t.rewritten |= 1 << i
 	t.looped &^= 1 << i
 	if k.key.Recirc() != 0 {
@@ -324,7 +329,8 @@ func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	return true
 }
 
-// executeFrame executes the actions found for frame i alone.
+// executeFrame executes the actions of the megaflow found for frame i, without other
+// frames.
 func (w *Worker) executeFrame(i int) {
 	if slot := w.slots[i]; slot == flowtable.NoSlot {
 		w.miss(i)
@@ -344,7 +350,7 @@ func (w *Worker) endConnections(body []byte) bool {
 	return true
 }
 
-// setConnections sets the worker's table of connections and makes room for its hints.
+// setConnections sets the worker's table of connections and allocates hints for them.
 func (w *Worker) setConnections(table *conntrack.Table) error {
 	w.tracks.tracker = conntrack.NewTracker(table, w.config.Seed)
 	return w.openFused(table.Capacity())

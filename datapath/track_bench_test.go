@@ -16,19 +16,20 @@ import (
 	"weft/port/porttest"
 )
 
-// flowRx receives an endless series of UDP datagrams, one for each flow in turn.
+// flowRx is a receive queue with an endless series of UDP datagrams, one of each flow
+// in turn.
 type flowRx struct {
 	port.Rx
 	frame  []byte
-	flows  int // number of flows after which the series starts again
+	flows  int // number of flows, after which the series repeats
 	step   int
 	at     int
 	answer bool
 	quiet  bool
 }
 
-// flowEnds returns the source of flow i as its first side sends it: addresses from
-// 10.0.0.1 on.
+// flowEnds returns the source address and port of flow i. The addresses start at
+// 10.0.0.1.
 func flowEnds(i int) (src uint32, sport uint16) {
 	return 0x0a000001 + uint32(i>>12), 1024 + uint16(i&0xfff)
 }
@@ -67,9 +68,10 @@ func (r *flowRx) Recv(b *packet.Batch) int {
 
 func (r *flowRx) Release() {}
 
-// trackedRig returns a rig whose ports 1 and 2 exchange frames. how selects the way:
-// "without" tracking; or a first look-up, tracking and a second look-up, fused or
-// not; "nat" also translates the first port's addresses to 192.0.2.1 and up.
+// trackedRig returns a rig whose ports 1 and 2 exchange frames. how selects what
+// happens to a frame: "without" tracking; or a look-up, tracking and a second
+// look-up, fused or not. "nat" also translates the addresses of port 1 to 192.0.2.1
+// and up.
 func trackedRig(b *testing.B, how string, connections int) (r *rig, out, back *flowRx) {
 	b.Helper()
 	r = newRig(b, testSizes)
@@ -113,7 +115,7 @@ func trackedRig(b *testing.B, how string, connections int) (r *rig, out, back *f
 	return r, out, back
 }
 
-// ctTableOf returns a connection table with room for 2n connections.
+// ctTableOf returns a connection table with room for at least n connections.
 func ctTableOf(b *testing.B, n int) *conntrack.Table {
 	b.Helper()
 	sizes := conntrack.Sizes{Connections: 1 << 12}
@@ -132,8 +134,8 @@ func ctTableOf(b *testing.B, n int) *conntrack.Table {
 	return conntrack.Open(m, 1)
 }
 
-// turnUntil runs passes until n more frames have been received. It returns the
-// thread's nanoseconds for each frame.
+// turnUntil runs passes until n more frames are received. It returns the processor
+// time for each frame in nanoseconds.
 func turnUntil(b *testing.B, r *rig, n uint64) float64 {
 	start, before := r.sh.Counters.Frames, threadNS(b)
 	for r.sh.Counters.Frames-start < n {
@@ -142,9 +144,9 @@ func turnUntil(b *testing.B, r *rig, n uint64) float64 {
 	return float64(threadNS(b)-before) / float64(r.sh.Counters.Frames-start)
 }
 
-// BenchmarkTrackedPass is BenchmarkPass for established UDP connections in both
-// directions, or with nat in the original direction: without ct, through ct and a
-// second look-up the plain way, and fused. One operation is one frame.
+// BenchmarkTrackedPass measures a pass for established UDP connections: without ct;
+// with ct and a second look-up; and with fused connections. Frames pass in both
+// directions; with NAT, only in the original direction. One operation is one frame.
 func BenchmarkTrackedPass(b *testing.B) {
 	for _, how := range []string{"without", "plain", "fused", "fused-nat"} {
 		for _, connections := range []int{1, 1000, 10_000, 1_000_000} {
@@ -172,7 +174,8 @@ func BenchmarkTrackedPass(b *testing.B) {
 	}
 }
 
-// answerAll sends an answer for each connection, to its address in the table.
+// answerAll sends an answer for each connection to the address in the connection's
+// reply tuple.
 func answerAll(r *rig, connections int) {
 	frame := udp(0x0a010001, 0, 80, 0)
 	binary.BigEndian.PutUint16(frame[40:], 0)
@@ -205,8 +208,8 @@ func (r *rig) noDrops(b *testing.B) {
 	}
 }
 
-// BenchmarkNewPass measures the pass of frames that each begin a connection: up to
-// 1,000,000 of them, or with a full table, where each one evicts the oldest
+// BenchmarkNewPass measures a pass whose frames each begin a connection: up to
+// 1,000,000 connections, or in a full table, where each one evicts the oldest
 // connection. It also reports the longest pass, without the time for which the thread
 // had no core.
 func BenchmarkNewPass(b *testing.B) {

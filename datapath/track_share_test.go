@@ -11,8 +11,7 @@ import (
 	"weft/port/porttest"
 )
 
-// A queue is charged for the searches of frames that find no translation of their
-// address.
+// A queue is charged if the search for a free translation of its frames finds none.
 func TestNATSearchesAreCharged(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.config.Fused = 1 << 10
@@ -44,8 +43,8 @@ func TestNATSearchesAreCharged(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropNATExhausted: 1})
 }
 
-// A connection that begins through a tunnel counts against its zone, even if the
-// frame was held for control. Other connections count against their port.
+// A connection that begins through a tunnel counts for its zone, even if its frame
+// was held for the control process. Any other connection counts for its port.
 func TestTunnelledFramesCountForTheirZone(t *testing.T) {
 	r := firewall(t)
 	shares := func() (list []conntrack.Share) {
@@ -58,7 +57,7 @@ func TestTunnelledFramesCountForTheirZone(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	w := r.w
-	w.rxInUse = nil // no receive queue is in use while held frames are resumed
+	w.rxInUse = nil // as while held frames are resumed
 	w.keys[1].Tunnel()[1] = 1
 	if got := w.tunnelled([]uint8{0, 1}); got != 1<<1 {
 		t.Errorf("tunnelled: %b", got)
@@ -69,7 +68,8 @@ func TestTunnelledFramesCountForTheirZone(t *testing.T) {
 	}
 }
 
-// Frames from a tunnel count against their VNI, others against their port.
+// Frames from a tunnel count against the quota of their VNI, all others against the
+// quota of their port.
 func TestSenders(t *testing.T) {
 	var none, five, seven [flowtable.TunnelWords]uint64
 	five[0], five[1], seven[0], seven[1] = 5, 1, 7, 1

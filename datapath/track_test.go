@@ -28,8 +28,8 @@ func ctTable(t testing.TB) *conntrack.Table {
 	return conntrack.Open(m, 1)
 }
 
-// firewall returns a rig of ports 1 and 2 where connections, with mark 7, can begin
-// only from port 1.
+// firewall returns a rig in which connections, with mark 7, may begin only from port
+// 1 to port 2.
 func firewall(t testing.TB) *rig {
 	r := newRig(t, testSizes)
 	r.w.config.Fused = 1 << 10
@@ -90,7 +90,7 @@ func TestStatefulFirewall(t *testing.T) {
 	r.equal("answers", r.sh.Ports[1].TxPackets, 2)
 	r.inject(1, out)
 	r.turn()
-	// Every megaflow has counted its own frames.
+	// Every megaflow counts exactly the frames that matched it.
 	for slot, want := range []uint64{3, 4, 2, 1, 2, 2} {
 		r.equal("packets of a megaflow", r.sh.Cache.Flows[slot].Packets, want)
 	}
@@ -105,8 +105,8 @@ func TestStatefulFirewall(t *testing.T) {
 	r.equal("connections", uint64(n), 1)
 }
 
-// The upcall of a miss behind a ct action has the ct_* fields, and the frame resumes
-// at that look-up.
+// If a frame misses after a ct action, its upcall has the ct_* fields, and the
+// resumed frame continues at the same look-up.
 func TestMissBehindTracking(t *testing.T) {
 	r := firewall(t)
 	r.command(AppendCommand(nil, CmdRemove, 2, nil))
@@ -123,7 +123,8 @@ func TestMissBehindTracking(t *testing.T) {
 	r.turn()
 	r.equal("sent", r.sh.Ports[2].TxPackets, 1)
 	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 1)
-	// The actions of CmdExecute, without a megaflow, have the same effect.
+	// CmdExecute with actions that begin with ct tracks the frame in the same way,
+	// without a megaflow.
 	r.command(AppendCommand(nil, CmdRemove, 2, nil))
 	r.inject(1, udp(0x0a000001, 0x0a000003, 1, 2))
 	r.turn()
@@ -132,7 +133,7 @@ func TestMissBehindTracking(t *testing.T) {
 	r.turn()
 	r.equal("sent", r.sh.Ports[2].TxPackets, 2)
 	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 2)
-	// A frame can miss both before and behind tracking.
+	// A frame can miss twice: before tracking and after it.
 	r.command(AppendCommand(nil, CmdRemove, 0, nil))
 	r.inject(1, udp(0x0a000001, 0x0a000004, 1, 2))
 	r.turn()
@@ -147,7 +148,7 @@ func TestMissBehindTracking(t *testing.T) {
 	r.equal("held", uint64(r.w.held.count), 0)
 }
 
-// Actions behind a second look-up continue with the frame as it was before.
+// Actions after a second look-up get the frame as it was before that look-up.
 func TestActionsBehindRecirculation(t *testing.T) {
 	r := firewall(t)
 	snat := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit | flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange,
@@ -187,7 +188,7 @@ func TestRecirculationEnds(t *testing.T) {
 	r.equal("sent by those within", r.sh.Ports[2].TxPackets, maxForks)
 }
 
-// CmdEndConnections ends exactly the named connections.
+// CmdEndConnections ends exactly the connections that it names.
 func TestEndConnections(t *testing.T) {
 	r := firewall(t)
 	r.inject(1, udp(0x0a000001, 0x0a000002, 1, 2))

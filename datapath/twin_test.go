@@ -10,10 +10,10 @@ import (
 	"weft/packet"
 )
 
-// The slow twin of execute handles one flat frame and one action at a time. It parses
-// every header and computes every checksum anew each time.
+// A reference implementation of execute. It handles one flat frame and one action at
+// a time. It parses every header and computes every checksum anew each time.
 
-// twinResult is the expected result for one frame.
+// twinResult is the result of the reference implementation for one frame.
 type twinResult struct {
 	outputs []twinOutput
 	drop    packet.DropReason
@@ -124,7 +124,8 @@ func twinTagged(f []byte) bool {
 	return t == 0x8100 || t == 0x88a8
 }
 
-// twinParse finds IP behind any number of tags, and TCP or UDP directly behind IP.
+// twinParse finds the IP header after any number of tags, and TCP or UDP directly
+// after the IP header.
 func twinParse(f []byte) (l3, l4 int, v6 bool, proto byte) {
 	at := 12
 	for t := binary.BigEndian.Uint16(f[at:]); t == 0x8100 || t == 0x88a8; t = binary.BigEndian.Uint16(f[at:]) {
@@ -164,7 +165,8 @@ func twinFold(sum uint32) uint16 {
 	return ^uint16(sum)
 }
 
-// twinChecksums computes the checksums of IP, TCP and UDP. A UDP checksum of 0 stays.
+// twinChecksums computes the checksums of IP, TCP and UDP. A UDP checksum of 0 stays
+// 0.
 func twinChecksums(f []byte) {
 	l3, l4, v6, proto := twinParse(f)
 	if l3 == 0 {
@@ -195,8 +197,8 @@ func twinChecksums(f []byte) {
 	binary.BigEndian.PutUint16(f[at:], sum)
 }
 
-// randomFrame returns a well-formed frame to dst with random tags, IP or none, and
-// TCP, UDP or none.
+// randomFrame returns a well-formed frame to dst with random tags, with or without
+// IP, and with TCP, UDP or neither.
 func randomFrame(rng *rand.Rand, dst uint64, maxLen int) []byte {
 	f := make([]byte, 12, maxLen)
 	packet.Ethernet(append(f, 0, 0, 0, 0)).SetDst(dst)
@@ -223,7 +225,7 @@ func randomFrame(rng *rand.Rand, dst uint64, maxLen int) []byte {
 		l4 = make([]byte, 8)
 		rng.Read(l4[:4])
 		binary.BigEndian.PutUint16(l4[4:], uint16(8+len(payload)))
-		l4[7] = byte(rng.Intn(2)) // 0 means no checksum; the twin computes any other
+		l4[7] = byte(rng.Intn(2)) // a UDP checksum of 0 means none; any other value is replaced by the right one
 	}
 	l4 = append(l4, payload...)
 	if kind&2 == 0 {

@@ -9,7 +9,8 @@ import (
 	"weft/packet"
 )
 
-// miss holds frame i and asks control for its actions.
+// miss holds frame i and sends an upcall that asks the control process for the
+// frame's actions.
 func (w *Worker) miss(i int) {
 	f := &w.batch.Frames[i]
 	if f.Flags&packet.FrameResumed != 0 && w.tracks.resumedAt[i] == w.keys[i].Recirc() {
@@ -34,13 +35,13 @@ func (w *Worker) miss(i int) {
 	w.sh.Counters.Misses++
 }
 
-// awaitNeighbour holds frame i until the next hop of a's template is resolved, and
-// asks control to resolve it. When the frame is resumed, only the tunnel action is
-// left.
+// awaitNeighbour holds frame i until the next hop of action a's template is resolved,
+// and sends an upcall that asks the control process to resolve it. When the frame is
+// resumed, only the tunnel action is executed.
 func (w *Worker) awaitNeighbour(i int, a *flowtable.Action) {
 	f := &w.batch.Frames[i]
 	if f.Held != 0 && w.sh.Held[f.Held-1].Then.Op != flowtable.OpNone {
-		w.drop(f, packet.DropNoNeighbour) // the frame has waited for a neighbour before
+		w.drop(f, packet.DropNoNeighbour) // dropped, because the frame has already waited for this neighbour
 		return
 	}
 	slot, why := w.hold(i, *a)
@@ -58,11 +59,13 @@ func (w *Worker) awaitNeighbour(i int, a *flowtable.Action) {
 	w.endUpcall()
 }
 
-// maxFaultReason is the length in bytes to which the reason in UpFault is truncated.
+// maxFaultReason is the largest length in bytes of the reason in an UpFault. A longer
+// reason is truncated.
 const maxFaultReason = 200
 
-// reportFaults reports failed ports to control. If the ring is full, the rest stays
-// marked and the next pass tries again, because no other message reports a fault.
+// reportFaults reports failed ports to the control process. If the upcall ring is
+// full, the remaining ports stay marked and the next pass tries again, because no
+// other message reports a fault.
 func (w *Worker) reportFaults() {
 	for at := range w.ports {
 		p := &w.ports[at]
@@ -82,8 +85,8 @@ func (w *Worker) reportFaults() {
 	w.upcalls.Publish()
 }
 
-// beginUpcall reserves an upcall with a body of n bytes and returns the body, or nil
-// if the ring is full.
+// beginUpcall reserves an upcall with a body of n bytes. It returns the body, or nil
+// if the upcall ring is full.
 func (w *Worker) beginUpcall(op UpcallOp, arg uint32, n int) []byte {
 	msg := w.upcalls.Reserve(messageHeader + n)
 	if msg == nil {
@@ -94,7 +97,7 @@ func (w *Worker) beginUpcall(op UpcallOp, arg uint32, n int) []byte {
 	return msg[messageHeader:]
 }
 
-// endUpcall commits the upcall. Control sees it at the end of the batch.
+// endUpcall commits the upcall. The control process sees it at the end of the batch.
 func (w *Worker) endUpcall() {
 	w.upcalls.Commit()
 	w.unpublished = true

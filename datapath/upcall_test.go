@@ -22,9 +22,9 @@ func twoPorts(t *testing.T) *rig {
 	return r
 }
 
-// A frame that misses is held whole and its key is sent to control. It resumes with
-// the megaflow that control installs, in the order in which control resumes the
-// frames.
+// A frame that misses is held whole, and its key is sent to the control process.
+// After the control process has installed a megaflow, frames are resumed in the order
+// of its CmdRetry commands.
 func TestMissAndRetry(t *testing.T) {
 	r := twoPorts(t)
 	frames := [][]byte{ethernet(0xa, 60, 0), ethernet(0xa, packet.MaxFrameLen, 1), ethernet(0xa, 1500, 2)}
@@ -81,7 +81,7 @@ func TestMissAgain(t *testing.T) {
 	if _, ok := r.upcall(); ok {
 		t.Fatal("control got a second upcall")
 	}
-	// The slot is free, so commands about it are refused.
+	// The slot is free, so commands for it are refused.
 	r.command(AppendCommand(nil, CmdRetry, up.Arg, nil))
 	r.command(AppendExecute(nil, up.Arg, []flowtable.Action{output(2)}))
 	r.command(AppendDropHeld(nil, up.Arg, packet.DropFlow))
@@ -111,11 +111,11 @@ func TestExecuteAndDropHeld(t *testing.T) {
 	r.equal("free slots", uint64(len(r.w.held.free)), uint64(testSizes.Held))
 }
 
-// Each frame is resumed once, with retries that fill more than a batch, one slot
-// named twice, and a frame for many ports.
+// Each held frame is resumed exactly once. The test covers more retries than fill a
+// batch, two retries for one slot, and a frame with many output ports.
 func TestManyRetries(t *testing.T) {
 	r := twoPorts(t)
-	each := uint32(testSizes.Held) * 5 / 16 // number of frames a port, within the quotas of both
+	each := uint32(testSizes.Held) * 5 / 16 // number of frames of each port, within the quotas of both ports
 	var slots []uint32
 	for no := uint32(1); no <= 2; no++ {
 		for i := range each {
@@ -134,7 +134,7 @@ func TestManyRetries(t *testing.T) {
 	}
 	r.command(AppendCommand(nil, CmdRetry, slots[0], nil))
 	r.turn()
-	r.turn() // a second pass, for the commands beyond maxCommandsPerPass
+	r.turn() // a second pass executes the commands beyond maxCommandsPerPass
 	for no := uint32(1); no <= 2; no++ {
 		got := r.tx(no).TakeAll()
 		if len(got) != int(each) {
@@ -149,8 +149,8 @@ func TestManyRetries(t *testing.T) {
 	r.equal("refused", r.sh.Counters.CommandsRefused, 1)
 }
 
-// A frame that is too long is not held, and a port cannot hold more frames than are
-// left free, so that there is room for another port.
+// A frame that is too long is not held. A port may have at most as many held frames
+// as there are free slots, so another port can still have frames held.
 func TestHeldBounds(t *testing.T) {
 	r := twoPorts(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -180,7 +180,7 @@ func TestUpcallRingFull(t *testing.T) {
 	r := newRig(t, sizes)
 	r.addPort(1, porttest.Options{}, false)
 	r.addPort(2, porttest.Options{}, false)
-	fits := sizes.UpcallRing / 176 // length 4, header 8, key 160 bytes, padded to a multiple of 8
+	fits := sizes.UpcallRing / 176 // an upcall has 176 bytes: length 4, header 8, key 160, padded to a multiple of 8
 	for range 1 + 2*fits/packet.BatchSize {
 		for no := uint32(1); no <= 2; no++ {
 			for range packet.BatchSize {
@@ -216,7 +216,8 @@ func TestHeldExpires(t *testing.T) {
 	r.equal("held", uint64(r.w.held.count), 0)
 }
 
-// A new worker over a region finds the frames that an earlier worker held.
+// A new worker with the same shared memory finds the frames that an earlier worker
+// held.
 func TestHeldSurvivesTheWorker(t *testing.T) {
 	r := twoPorts(t)
 	r.inject(1, ethernet(0xa, 60, 7))
@@ -260,7 +261,7 @@ func TestBadCommands(t *testing.T) {
 	}
 	r.turn()
 	r.equal("refused", r.sh.Counters.CommandsRefused, uint64(len(bad)))
-	// An install into a slot in use, or into one beyond the cache, is refused and
+	// CmdInstall for a slot in use, or for a slot beyond the cache, is refused and
 	// changes nothing.
 	r.install(0, 1, 0xa, output(2))
 	r.install(0, 1, 0xb, output(1))
@@ -274,11 +275,11 @@ func TestBadCommands(t *testing.T) {
 
 const uplinkPort, vxlanPort = 3, 4
 
-// loopback is the address of a VTEP that is its own remote.
+// loopback is the address of a tunnel endpoint whose remote is itself.
 var loopback = netip.MustParseAddr("192.0.2.1")
 
-// withTunnel returns a rig with an uplink, a vxlan port whose remote is the rig
-// itself, and template 1 in the given state.
+// withTunnel returns a rig with an uplink, with a vxlan port whose remote is the rig
+// itself, and with tunnel template 1 in the given state.
 func withTunnel(t *testing.T, state uint32) *rig {
 	t.Helper()
 	r := twoPorts(t)
@@ -303,8 +304,8 @@ func toTunnel(vni uint64) flowtable.Action {
 	return flowtable.Action{Op: flowtable.OpTunnel, U16: vxlanPort, U32: 1, U64: vni}
 }
 
-// A frame that is sent through the tunnel between other outputs comes back unchanged,
-// and uplink and vxlan port count it in both directions.
+// A frame is sent through the tunnel, between other outputs, and comes back
+// unchanged. The uplink and the vxlan port count it in both directions.
 func TestTunnelThereAndBack(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplateReady)
 	const outer = 14 + 20 + 8 + 8
@@ -360,8 +361,8 @@ func TestTunnelThereAndBack(t *testing.T) {
 	r.equal("vxlan bytes", r.sh.Ports[vxlanPort].RxBytes, uint64(octets))
 	r.drops(nil)
 
-	// A frame of an unknown VNI and a frame that is no VXLAN are dropped under their
-	// reasons.
+	// A frame with an unknown VNI, and a frame that is not VXLAN, are each dropped
+	// under their own reason.
 	wire[0][outer-2] = 78
 	r.inject(uplinkPort, wire[0], ethernet(0xa, 60, 0))
 	r.turn()
@@ -369,8 +370,8 @@ func TestTunnelThereAndBack(t *testing.T) {
 	r.equal("of the uplink", r.sh.Ports[uplinkPort].RxDrops[packet.DropNoTunnelPort], 1)
 }
 
-// After a miss behind a tunnel, the key and the held frame have the tunnel words, and
-// a retry finds the flow that matches them.
+// If a frame from a tunnel misses, the upcall's key and the held frame contain the
+// tunnel words. A retry finds the flow that matches them.
 func TestTunnelMiss(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, toTunnel(77))
@@ -393,8 +394,8 @@ func TestTunnelMiss(t *testing.T) {
 	}
 }
 
-// A bounded number of frames wait for a neighbour, each as it was at the tunnel
-// action. The flow's other outputs do not wait and are not repeated.
+// A limited number of frames wait for a neighbour, each in the state that it had at
+// the tunnel action. The flow's other outputs do not wait and are not repeated.
 func TestNeighbour(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplatePending)
 	r.install(0, 1, 0xa, flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 8}, toTunnel(77), flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 9}, output(2))
@@ -419,7 +420,7 @@ func TestNeighbour(t *testing.T) {
 	r.equal("packets of the flow", r.sh.Cache.Flows[0].Packets, 2)
 
 	// A retried frame is dropped as DropNoNeighbour if the template is still pending,
-	// and under its own reason if the template has failed.
+	// and under another reason if the template has failed.
 	tmpl.State = tunnel.TemplatePending
 	r.command(AppendTemplate(nil, 1, &tmpl))
 	r.turn()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package datapath is the worker and its pass. The files come in the order in which a
-// frame goes through them:
+// Package datapath is the worker and its pass. These are the package's files, in the
+// order in which a frame goes through them:
 //
 //	worker.go    the loop: clock, commands, mailbox, queues
 //	receive.go   a batch from one receive queue
@@ -10,37 +10,37 @@
 //	classify.go  decapsulate, extract keys, look up
 //	execute.go   the actions of a run of frames of one flow
 //	rewrite_arp_nd.go  changes to ARP, neighbour discovery and ICMP headers
-//	track.go     connection tracking, and the second look-up behind it
+//	track.go     connection tracking, and the second look-up after it
 //	fuse.go      one look-up instead of three, for established connections
 //	sweep.go     a whole batch of fused connections at once
 //	fragment.go  fragments that wait for the rest of their datagram
 //	coalesce.go  merges the segments of a run into one large frame
 //	meter.go     rate limits
-//	controller.go  frames that flows show to the operator
+//	controller.go  frames that flows send to the controller
 //	tunnel.go    outer headers
 //	send.go      pending lists, transmit queues, the end of the batch
 //	kept.go      batches that are released late because outputs postponed their flush
-//	segment.go   what an output cannot offload: checksums, cutting large frames
+//	segment.go   offloads that an output does not take: checksums, cutting large frames
 //	toobig.go    the ICMP error for a frame too long for its tunnel
 //	answer.go    replies to ARP requests and neighbour solicitations
-//	upcall.go    messages to control: misses, neighbours, faults
-//	held.go      frames that wait for control's answer
-//	command.go   control's commands
+//	upcall.go    messages to the control process: misses, neighbours, faults
+//	held.go      frames that wait for the answer of the control process
+//	command.go   commands of the control process
 //	messages.go  the encoding of commands and upcalls
 //	fault.go     ports whose memory fails
 //	sleep.go     waiting for a wake-up
 //	inhand.go    what the worker is doing now, for the watchdog
 //	mailbox.go   adding and removing ports
-//	capture.go   copies of frames for control
-//	shared.go    the memory that the worker shares with control
+//	capture.go   copies of frames for the control process
+//	shared.go    the memory that the worker shares with the control process
 //
 // Invariants:
 //   - A worker is one locked thread. It owns its Shared, its cache and its queues. Between two
 //     passes it neither allocates nor locks nor waits. The one exception is the spin lock of
 //     a transmit queue that several workers share.
-//   - One batch is in hand at a time. It ends with finish: pending frames are sent, touched
-//     queues are flushed, then the receive queue gets its buffers back. If a flush was
-//     postponed, the buffers go back behind that flush.
+//   - One batch is in hand at a time. It ends with finish: pending frames are sent, the output
+//     ports used are flushed, then the buffers of the receive queue are released. If a flush
+//     was postponed, the buffers are released after that flush.
 package datapath
 
 import (
@@ -64,47 +64,49 @@ import (
 
 const (
 	// emptyPassPauses is the number of PAUSE instructions after a pass that found no
-	// frame, about a microsecond. A guest that polls its ring shares the cache line
-	// of the avail index with the worker; reading the index too often slows the guest
-	// down.
+	// frame: about a microsecond. A guest that polls its ring shares the cache line
+	// of the avail index with the worker. Reading the index more often would slow the
+	// guest down.
 	emptyPassPauses = 24
-	// yieldEvery is the number of idle passes for each pass that yields the core. It
-	// is low enough for a process that has become ready meanwhile, and high enough
-	// for a worker alone on its core not to be late for a frame. A worker without
-	// polled queues begins to yield after yieldAfterNS, so that gaps in a load cost
-	// it no system call.
+	// yieldEvery: one of this many idle passes yields the core. It is low enough for
+	// a process that has become ready meanwhile, and high enough that a worker alone
+	// on its core is not late for a frame. A worker without polled queues yields only
+	// after yieldAfterNS without frames, so that gaps in a load cost it no system
+	// call.
 	yieldEvery   = 4
 	yieldAfterNS = 10_000
-	// fewFrames is the largest number of frames after which a pass yields as an idle
-	// one does, if it delivered frames to a process that may share this core.
+	// fewFrames is the largest number of frames in a pass that yields the core after
+	// it delivered frames to a local process. The process may be waiting for this
+	// core.
 	fewFrames = 2
-	// suspectNS is the duration of a pass from which on the worker measures the cost
-	// of signals to front ends: see shm.Foreign.
+	// suspectNS is the duration of a pass in nanoseconds after which the worker
+	// measures how long its signals to front ends take: see shm.Foreign.
 	suspectNS = shm.MaxSignalNS
-	// maxCommandsPerPass bounds the commands of one pass, and so the delay of frames
-	// by them. Further commands wait for the next pass.
+	// maxCommandsPerPass is the largest number of commands executed in one pass. It
+	// limits the time for which commands delay frames. Further commands wait for the
+	// next pass.
 	maxCommandsPerPass = 64
 )
 
 // Config is the configuration of one worker.
 type Config struct {
-	// Core is the core that the worker's thread is pinned to; -1: none.
+	// Core is the core to which the worker's thread is pinned; -1: none.
 	Core int
-	// SpinUS is the time in µs for which the worker polls empty queues before it
-	// sleeps.
+	// SpinUS is the time in microseconds for which the worker polls empty queues
+	// before it sleeps.
 	SpinUS int
-	// CommandEvent is the eventfd that wakes the worker, UpcallEvent the one that
-	// wakes control. The caller owns both.
+	// CommandEvent is the eventfd that wakes the worker up. UpcallEvent is the
+	// eventfd that wakes the control process up. The caller owns both.
 	CommandEvent, UpcallEvent int
-	// Seed is the random seed of the flow cache's hashes and of chosen ports.
+	// Seed is the random seed of the flow cache's hashes and of the choice of ports.
 	Seed uint64
-	// Connections is the table of connections, which all workers share. If it is nil,
-	// a ct action finds every frame invalid. Sweeps is set for the one worker that
-	// expires connections.
+	// Connections is the connection table, which all workers share. If it is nil, a
+	// ct action finds every frame invalid. Sweeps is set in one worker, which expires
+	// connections.
 	Connections *conntrack.Table
 	Sweeps      bool
-	// Fused is the number of pairs of megaflows that fused connections may name, a
-	// power of two; 0: DefaultFused.
+	// Fused is the number of pairs of megaflows that hints of fused connections can
+	// name, a power of two; 0: DefaultFused.
 	Fused int
 	// Meters are the meters of the first worker, whose Due all workers share; nil:
 	// this worker is the first.
@@ -114,7 +116,7 @@ type Config struct {
 // Worker is one thread of the data path. Only AddPort, RemovePort, Settle and Stop
 // may be called from other goroutines.
 type Worker struct {
-	batch packet.Batch // batch in hand; first, so that its frames are aligned to cache lines
+	batch packet.Batch // batch in hand; the first field, so that its frames are aligned to cache lines
 
 	sh           *Shared
 	config       Config
@@ -125,41 +127,42 @@ type Worker struct {
 
 	clockBase  uint64 // CLOCK_MONOTONIC in ns at clockStart
 	clockStart time.Time
-	now        uint64 // clock of this pass, CLOCK_MONOTONIC in ns
+	now        uint64 // time of this pass, CLOCK_MONOTONIC in nanoseconds
 	turn       uint64 // number of this pass, from 1 on
-	fixed      uint64 // clock that a test has set; 0: the real one
+	fixed      uint64 // time that a test has set; 0: the real clock
 
-	// The fields below describe the batch in hand.
+	// The following fields describe the batch in hand. Sets have one bit for each
+	// frame.
 	keys     [packet.BatchSize]flowtable.Key
 	words    [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
-	dirty    uint32                                          // one bit a key: words beyond the base may not be 0, see flowtable.ExtractAll
-	live     uint32                                          // one bit a frame: it is not dropped so far
-	undone   uint32                                          // one bit a frame: a checksum or cutting is unfinished, see segment.go
+	dirty    uint32                                          // set of frames whose key may have non-zero extended words, see flowtable.ExtractAll
+	live     uint32                                          // set of frames that are not dropped so far
+	undone   uint32                                          // set of frames with an unfinished checksum or large segments, see segment.go
 	slots    [packet.BatchSize]uint32                        // megaflow of each frame
-	cursor   int                                             // frames below it have been executed
+	cursor   int                                             // index of the first frame that has not been executed
 	overlay  [packet.BatchSize]overlay                       // tunnel header of each pending frame
 	overlaid bool                                            // some entry of overlay may be set
 	lookups  flowtable.LookupCounts
-	rxInUse  *rxQueue // receive queue whose spans the batch borrows; nil: the frames are held ones
+	rxInUse  *rxQueue // receive queue that lends the batch its memory; nil: the frames are held frames
 	visits   uint64   // number of visits to receive queues, see InHand
 	txInUse  *txPort  // port whose transmit queue is being called
 
 	coalescer packet.Coalescer
-	segments  packet.Batch // segments of one large frame, or an answer
-	answers   uint64       // clock of the answer rate limit, see takeAnswer
+	segments  packet.Batch // segments of a large frame, or an answer to be sent
+	answers   uint64       // time of the rate limit of answers, see takeAnswer
 
 	ports      [port.MaxPorts]txPort
-	touched    portList // ports that frames of the batch in hand went to
-	more       bool     // the batch in hand was full, so another one is about to come
+	touched    portList // output ports of the batch in hand, which its end flushes
+	more       bool     // the batch in hand was full, so another one will follow soon
 	owed       portList // ports whose flush was postponed, see flush
-	delivered  bool     // a frame went to a port with local set since the last pass with frames
+	delivered  bool     // a frame went to a local process since the last pass with frames
 	queues     queueTable
-	fullPasses uint32 // number of passes in a row with a full batch, see gather.go
-	faults     int    // number of ports whose fault has not been reported to control
+	fullPasses uint32 // number of consecutive passes with a full batch, see gather.go
+	faults     int    // number of failed ports not yet reported to the control process
 
 	held          heldPool
 	fair          fairness
-	controllerDue uint64 // clock of the rate limit of toController
+	controllerDue uint64 // time of the rate limit of toController
 	tracks        tracks
 	fused         fused
 	fragments     fragments
@@ -170,20 +173,20 @@ type Worker struct {
 	taps          taps
 
 	processor cpu.Processor
-	lastBusy  uint64 // clock of the last pass that had frames or commands
+	lastBusy  uint64 // time of the last pass that had frames or commands
 	wasBusy   bool   // the last pass received frames
-	sweptHeld uint64 // clock of the last search for expired held frames
+	sweptHeld uint64 // time of the last search for expired held frames
 	sweeping  bool   // some connections may expire
 
 	mail     atomic.Pointer[mail] // pairs with takeMail
-	mailing  sync.Mutex           // mutex of post, which allows one request at a time
+	mailing  sync.Mutex           // lock of post, so that only one request waits at a time
 	stopping atomic.Bool
 	ended    chan struct{} // closed once Run has returned
 }
 
-// NewWorker returns a worker over sh. Megaflows, templates, terminations and ports
-// are empty until commands set them; frames that an earlier worker held stay held.
-// Call Close after Run.
+// NewWorker returns a worker that uses the shared memory sh. Megaflows, templates,
+// terminations and ports are empty until commands set them. Frames that an earlier
+// worker held stay held. The caller calls Close after Run.
 func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w := &Worker{sh: sh, config: c, ended: make(chan struct{})}
 	w.commands = shm.NewConsumer(sh.Commands)
@@ -216,8 +219,8 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	return w, nil
 }
 
-// Close frees the worker's own descriptors and memory. The caller makes sure that Run
-// has returned or was never called.
+// Close frees the worker's own descriptors and memory. Run must have returned, or
+// must never have been called.
 func (w *Worker) Close() {
 	w.waiter.close()
 	if w.fused.region != nil {
@@ -226,7 +229,8 @@ func (w *Worker) Close() {
 	}
 }
 
-// clock returns CLOCK_MONOTONIC in ns. Go's monotonic clock reads the same clock.
+// clock returns CLOCK_MONOTONIC in nanoseconds. It uses Go's monotonic clock, which
+// reads the same clock.
 func (w *Worker) clock() uint64 {
 	if w.fixed != 0 {
 		return w.fixed
@@ -234,19 +238,19 @@ func (w *Worker) clock() uint64 {
 	return w.clockBase + uint64(time.Since(w.clockStart))
 }
 
-// Run runs the worker's loop on a thread of its own until Stop. It fails only if the
-// thread cannot be pinned.
+// Run runs the worker's loop on a thread of its own until Stop. It returns an error
+// only if the thread cannot be pinned.
 func (w *Worker) Run() error {
 	defer close(w.ended)
-	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
 	if w.config.Core >= 0 {
 		if err := cpu.Pin(w.config.Core); err != nil {
 			return err
 		}
 	}
 	w.processor = cpu.OwnProcessor()
-	// Memory of a guest that truncates its file faults; recoverFault handles the
-	// panic.
+	// An access to guest memory whose file was truncated faults. This makes the fault
+	// a panic, which recoverFault handles.
 	debug.SetPanicOnFault(true)
 	w.now = w.clock()
 	w.lastBusy = w.now
@@ -263,11 +267,11 @@ func (w *Worker) Stop() {
 	<-w.ended
 }
 
-// passes runs passes until Stop or until a port's memory fails. ended reports whether
-// Stop was the reason.
+// passes runs passes until Stop is called or a port's memory fails. ended reports
+// whether Stop was called.
 func (w *Worker) passes() (ended bool) {
 	defer w.recoverFault()
-	w.finish() // ends the batch in which a port failed, if there is one
+	w.finish() // ends the batch in which a port failed, if any
 	for !w.stopping.Load() {
 		w.pass()
 	}
@@ -276,8 +280,8 @@ func (w *Worker) passes() (ended bool) {
 	return true
 }
 
-// pass is one turn of the loop: it handles each waiting message and visits each queue
-// once.
+// pass is one round of the loop: it handles the waiting messages and visits each
+// queue once.
 func (w *Worker) pass() {
 	now := w.clock()
 	c := w.sh.Counters
@@ -296,7 +300,7 @@ func (w *Worker) pass() {
 	w.takeMail()
 	did := w.applyCommands()
 	if w.holding {
-		w.releaseAllQueues() // not while the command is executed, because a memory fault there would repeat the command
+		w.releaseAllQueues() // not inside the command, which a memory fault here would repeat
 	}
 	w.sweepHeld()
 	w.sweepFragments()
@@ -316,8 +320,8 @@ func (w *Worker) pass() {
 		}
 		n := w.receive(q)
 		if n < 0 {
-			w.releaseAllQueues() // the remaining queues are not visited in this pass, and a sleep may follow
-			break                // failPort has changed the table of queues
+			w.releaseAllQueues() // a sleep may follow, and the remaining queues are not visited before it
+			break                // because failPort has changed the table of queues
 		}
 		frames += n
 		full = full || n == packet.BatchSize
@@ -346,7 +350,7 @@ func (w *Worker) pass() {
 		w.lastBusy = now
 		if w.delivered && frames <= fewFrames {
 			cpu.Yield()
-			w.waiter.nextReady = 0 // poll the queues in the next pass: an answer may have come
+			w.waiter.nextReady = 0 // polls the queues in the next pass, because the local process may have answered
 		}
 		w.delivered = false
 		return
@@ -355,7 +359,7 @@ func (w *Worker) pass() {
 		cpu.Pause(emptyPassPauses)
 	}
 	if c.IdlePasses%yieldEvery == 0 && (w.queues.polled > 0 || now-w.lastBusy > yieldAfterNS) {
-		cpu.Yield() // the receiver of delivered frames may wait for this core
+		cpu.Yield() // a local process that received frames may be waiting for this core
 	}
 	if now-w.lastBusy > uint64(w.config.SpinUS)*1000 {
 		w.sleep()
