@@ -220,7 +220,7 @@ func (f *fields) next() (text []byte, last bool) {
 	return text, false
 }
 
-// digit returns the value of a decimal digit, or 10 for another character.
+// digit returns the value of a decimal digit, or 10 for any other character.
 func digit(c byte) uint { return min(uint(c-'0'), 10) }
 
 // decimal reads a decimal number. It fails if the number exceeds most.

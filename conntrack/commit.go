@@ -323,7 +323,7 @@ func (t *Table) erase(n uint32, why Reason) {
 	t.freeRecord(n)
 }
 
-// hashOf returns the hash of connection n's tuple in a direction.
+// hashOf returns the hash of the tuple of connection n in one direction.
 func (t *Table) hashOf(n uint32, dir uint8) uint64 {
 	long := t.longOf(n, dir)
 	return t.head.hash(t.conns[n].tuples[dir&1], &long)

@@ -47,7 +47,7 @@ func ParseEventKind(name string) (EventKind, bool) {
 	return EventKind(i), i >= 0
 }
 
-// Reason is the reason for which a connection changed or ended.
+// Reason is the reason why a connection changed or ended.
 type Reason uint8
 
 // Reasons for an event. ReasonState and ReasonMark are reasons of EventUpdate, all

@@ -159,7 +159,8 @@ func (t *Table) linkExpectation(n uint32) {
 	t.head.expecting.Add(1)
 }
 
-// forgetExpectation removes expectation n. The caller holds the table's lock.
+// forgetExpectation removes expectation n from its hash chain and its list, and frees
+// its record. The caller holds the table's lock.
 func (t *Table) forgetExpectation(n uint32) {
 	x := &t.expectations[n]
 	x.expiresNS = 0
@@ -267,5 +268,5 @@ func (m *Memory) ExpectationShares(visit func(Share)) {
 	})
 }
 
-// Expectations returns the number of expectations.
+// Expectations returns the number of expectations in the table.
 func (m *Memory) Expectations() int { return int(m.head.expecting.Load()) }

@@ -70,7 +70,7 @@ func (t *Tuple) SetAddrs(src, dst netip.Addr) {
 	t.Src, t.Dst = AddrWords(src), AddrWords(dst)
 }
 
-// AddrWords returns an address in the form of Tuple.Src and Tuple.Dst.
+// AddrWords returns an address as two words, in the form of Tuple.Src and Tuple.Dst.
 func AddrWords(a netip.Addr) [2]uint64 {
 	if a.Is4() {
 		b := a.As4()

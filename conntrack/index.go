@@ -27,7 +27,7 @@ type bucket struct {
 // slot in them, its connection is refused.
 const maxBuckets = 64
 
-// none is the number that means no connection.
+// none stands for "no connection" where a connection's number is expected.
 const none = ^uint32(0)
 
 func signature(hash uint64) uint64 { return hash>>48 | 1 }

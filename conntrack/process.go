@@ -39,7 +39,8 @@ type Request struct {
 type Meta struct {
 	State uint8 // ct_state
 	Dir   uint8 // 1: the frame has the reply direction
-	// Drop is the reason for which the caller must drop the frame, or DropNone.
+	// Drop is the reason for which the caller must drop the frame; DropNone: the
+	// frame passes.
 	Drop  packet.DropReason
 	Zone  uint16
 	Mark  uint32
@@ -48,7 +49,8 @@ type Meta struct {
 	Orig  Tuple // original tuple of the connection; without a connection the frame's own tuple
 }
 
-// Tracker is one worker's access to the table.
+// Tracker is the connection tracker of one worker. All workers' trackers share one
+// Table.
 type Tracker struct {
 	*Table
 	sought

@@ -60,7 +60,7 @@ func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8,
 // Ends are the endpoints of an unfragmented TCP or UDP datagram over IPv4.
 type Ends struct {
 	Addresses uint64 // source<<32 | destination
-	Rest      uint64 // source port<<48 | destination port<<32 | protocol<<8
+	Rest      uint64 // ports and protocol: source port<<48 | destination port<<32 | protocol<<8
 }
 
 // SeekEnds does the same as SeekFlows for frames whose Ends are all given. None of

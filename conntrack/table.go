@@ -146,7 +146,8 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	return m
 }
 
-// magic marks a region that Init has filled. It changes with the layout.
+// magic marks a region that Init has filled. Its value changes when the layout
+// changes.
 const magic = 0x7765667463740008
 
 // header is the state of the whole table. Its field lock guards the fields after it.
@@ -162,7 +163,7 @@ type header struct {
 
 	count       uint32  // live connections
 	fresh       uint32  // first record that was never used
-	free        uint32  // first free record, number plus one; 0: none
+	free        uint32  // first free connection record, number plus one; 0: none is free
 	hand        uint32  // record at which the next sweep begins
 	crowded     uint32  // member with the most unreplied connections, updated when a connection joins a list
 	freshMember uint32  // first member that was never used

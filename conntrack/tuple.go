@@ -103,7 +103,7 @@ func (t *Tuple) words(h *header) words {
 	return w
 }
 
-// tuple converts w to a Tuple. long holds the addresses if w is IPv6.
+// tuple converts the tuple words w to a Tuple. long holds the addresses if w is IPv6.
 func (w words) tuple(long *[4]uint64) (t Tuple) {
 	w.into(&t, long)
 	return t

@@ -40,7 +40,7 @@ const (
 	TapNone  TapKind = iota
 	TapPort          // frames received on Port and sent to it
 	TapDrops         // frames dropped on Port, or on any port if Port is 0
-	TapTrace         // frames whose key matches Key under Mask
+	TapTrace         // frames whose key is equal to Key in the bits of Mask
 )
 
 // Tap selects the frames that a tap captures, and how many bytes of each.
@@ -436,7 +436,8 @@ func (w *Worker) tapGather(f *packet.Frame, into []byte, skip int) {
 	c.Read(into)
 }
 
-// tapFinish completes and publishes the records of the batch.
+// tapFinish completes the records of the batch with verdicts and stage times, and
+// publishes them.
 func (w *Worker) tapFinish() {
 	p := &w.taps
 	w.mark(1 + StageSend)

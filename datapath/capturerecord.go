@@ -46,7 +46,7 @@ const (
 	VerdictDropped                  // frame dropped for Reason
 	VerdictMissed                   // frame held until the control process answers the miss
 	VerdictNeighbour                // frame held until the tunnel's next hop is resolved
-	VerdictMerged                   // frame merged into the large frame before it
+	VerdictMerged                   // frame merged into the large frame that precedes it in the batch
 )
 
 // Stages of a pass. They are the indexes of Capture.StageNS.

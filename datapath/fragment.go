@@ -21,7 +21,7 @@ import (
 // transport header are invalid for tracking. All fragments of a datagram must come
 // from one port, and from queues of one worker.
 
-// fragments is the state of the fragments that a worker holds.
+// fragments holds the incomplete and the complete datagrams of a worker.
 type fragments struct {
 	conntrack.Fragments
 	whole     []uint32 // numbers of complete datagrams that are still to be sent on
@@ -111,7 +111,7 @@ func (w *Worker) dropDatagram(number int, why packet.DropReason) {
 	}
 }
 
-// trackAssembled tracks frame i, a fragment of a complete datagram.
+// trackAssembled tracks frame i, a fragment of a datagram that is complete.
 func (w *Worker) trackAssembled(i int) {
 	f, r, t := &w.batch.Frames[i], &w.fragments, &w.tracks
 	n := r.of[i]

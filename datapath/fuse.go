@@ -86,12 +86,12 @@ var knownBits, tupleBits = func() (k, t flowtable.Key) {
 type fused struct {
 	region *shm.Region
 	hints  []conntrack.Hints // hint of each connection, whose tag is the serial of a pair; index: number of the connection
-	pairs  []pair            // pairs of megaflows; index: low bits of the serial
-	recent []uint32          // serials of recent pairs; index: hash of the pair
+	pairs  []pair            // pairs of megaflows; index: low bits of the pair's serial
+	recent []uint32          // serials of recent pairs; index: hash of the pair's slots
 	last   uint32            // serial of the newest pair
 
 	waiting uint32            // frames of the present run to execute after the fused ones
-	wanted  uint32            // frames that get a hint after their second look-up
+	wanted  uint32            // set of frames that get a hint after their second look-up
 	found   uint32            // looked-up frames that have a valid hint
 	settled conntrack.Settled // result of the last search for hints
 	agreed  agreement

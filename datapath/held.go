@@ -108,7 +108,7 @@ func (w *Worker) heldBytes(slot uint32) []byte {
 	return w.sh.HeldBytes[int(slot)*HeldBytes:][:HeldBytes]
 }
 
-// waiting returns the frame held in slot, or nil.
+// waiting returns the frame held in slot, or nil if the slot holds no waiting frame.
 func (w *Worker) waiting(slot uint32) *HeldFrame {
 	if slot >= uint32(len(w.sh.Held)) || w.sh.Held[slot].State != HeldWaiting {
 		return nil

@@ -92,7 +92,7 @@ func appendHeader(buf []byte, op, arg uint32) []byte {
 	return binary.LittleEndian.AppendUint32(buf, arg)
 }
 
-// AppendCommand encodes a command with the given body, which may be nil.
+// AppendCommand appends an encoded command with the given body, which may be nil.
 func AppendCommand(buf []byte, op CommandOp, arg uint32, body []byte) []byte {
 	return append(appendHeader(buf, uint32(op), arg), body...)
 }
@@ -129,7 +129,7 @@ func AppendTemplate(buf []byte, index uint32, t *tunnel.Template) []byte {
 	return t.AppendTo(appendHeader(buf, uint32(CmdTemplate), index))
 }
 
-// AppendTermination encodes CmdTermination.
+// AppendTermination appends an encoded CmdTermination.
 func AppendTermination(buf []byte, index uint32, t *tunnel.Termination) []byte {
 	return t.AppendTo(appendHeader(buf, uint32(CmdTermination), index))
 }
@@ -138,7 +138,7 @@ func AppendTermination(buf []byte, index uint32, t *tunnel.Termination) []byte {
 // maxCommandsPerPass of these commands take less than a millisecond.
 const MaxEnds = 64
 
-// AppendEndConnections encodes CmdEndConnections.
+// AppendEndConnections appends an encoded CmdEndConnections.
 func AppendEndConnections(buf []byte, refs []conntrack.Ref) []byte {
 	buf = appendHeader(buf, uint32(CmdEndConnections), 0)
 	for _, r := range refs {

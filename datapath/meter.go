@@ -69,7 +69,8 @@ func AppendMeter(buf []byte, slot uint32, m *Meter) []byte {
 	return appendWords(buf, []uint64{m.Cost, m.Depth, m.Frames})
 }
 
-// setMeter executes CmdMeter: it fills the bucket and clears the counts.
+// setMeter executes CmdMeter: it configures the meter, fills its token bucket and
+// clears its counts.
 func (w *Worker) setMeter(slot uint32, body []byte) bool {
 	if slot >= flowtable.MaxMeters || len(body) != meterBytes {
 		return false

@@ -161,7 +161,7 @@ func TestOwedFlushesDoNotWaitForOthers(t *testing.T) {
 	r.equal("others", r.tx(4).Packets.Load(), 2*packet.BatchSize)
 }
 
-// Postponed frames are flushed before their port is removed.
+// Frames whose flush was postponed are flushed before their output port is removed.
 func TestNothingStaysBehindAPortThatGoes(t *testing.T) {
 	r := patientRig(t)
 	r.injectMany(packet.BatchSize)

@@ -16,12 +16,12 @@ type rxQueue struct {
 	rx     port.Rx
 	port   uint32
 	slot   uint16 // index of the queue in queueTable.slots, which epoll's events carry
-	number uint16 // number of the queue among the device's receive queues
+	number uint16 // number of the receive queue among the device's receive queues
 	waitFD int32
 	edge   bool   // epoll watches waitFD edge-triggered, see port.EdgeWatched
 	polled bool   // Recv costs a system call, so the worker calls it only if ready is set
 	ready  bool   // frames may wait in a polled queue, see findReady
-	tunnel bool   // the port is an uplink: its frames are decapsulated
+	tunnel bool   // the port is an uplink, whose frames the worker decapsulates
 	most   uint8  // limit of frames in a visit while other queues have frames, see limitVisit; 0: none
 	debtNS uint64 // debt of the queue for expensive frames, see fair.go
 	nextNS uint64 // time of the next visit, see gather.go

@@ -152,7 +152,8 @@ func TestFewPolledQueues(t *testing.T) {
 	r.equal("reads after that", r.rx(2).Recvs.Load(), recvs+3)
 }
 
-// Many polled queues are read only when epoll reports them readable.
+// A worker with many polled queues reads a queue only when epoll reports the queue
+// readable.
 func TestPolledQueue(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)

@@ -14,10 +14,10 @@ import (
 type txPort struct {
 	tx       port.Tx // transmit queue; nil: the port has none
 	takes    packet.Offloads
-	lock     *TxLock // lock of tx; nil: no other worker uses tx
+	lock     *TxLock // lock of the transmit queue; nil: no other worker uses the queue
 	counters *PortCounters
 	no       uint32
-	number   uint16 // number of the queue among the device's transmit queues
+	number   uint16 // number of the transmit queue among the device's transmit queues
 	count    uint8  // number of frames in pending
 	touched  bool   // the port is in Worker.touched
 	local    bool   // a process on this machine receives the port's frames and may wait for them

@@ -25,7 +25,7 @@ type Sizes struct {
 	// DropMissRingFull.
 	CommandRing int `json:"command_ring"`
 	UpcallRing  int `json:"upcall_ring"`
-	// Templates is the number of tunnel templates.
+	// Templates is the number of tunnel templates that the memory has room for.
 	Templates int `json:"templates"`
 }
 
@@ -173,7 +173,8 @@ type HeldFrame struct {
 	// neighbour; all other actions of its flow are already executed. Then is OpNone
 	// for a frame that missed, which CmdRetry looks up again.
 	Then flowtable.Action
-	// Offload is the frame's unfinished offload.
+	// Offload is the unfinished offload of the held frame, such as a missing
+	// checksum.
 	Offload packet.Offload
 	// Track is the connection tracking state of the frame.
 	Track HeldTrack

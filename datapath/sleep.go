@@ -117,7 +117,7 @@ func (w *Worker) poll(timeoutMS int) int {
 	return n
 }
 
-// take handles the first n of the waiter's events.
+// take handles the first n events that the waiter's poll returned.
 func (w *Worker) take(n int) {
 	for i := range w.waiter.events[:n] {
 		tag := w.waiter.events[i].Fd

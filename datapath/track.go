@@ -23,11 +23,11 @@ type tracks struct {
 	request conntrack.Request
 	order   [packet.BatchSize]uint8
 
-	tracked   uint32 // frames whose metas entry holds the result of a ct action
-	rewritten uint32 // frames whose header was changed after their last key extraction
-	again     uint32 // frames to look up again, under recircs
-	looped    uint32 // frames that were looked up under recircs
-	counted   uint32 // frames whose entry of rounds is valid
+	tracked   uint32 // set of frames for which metas holds the result of a ct action
+	rewritten uint32 // set of frames whose header was changed after their last key extraction
+	again     uint32 // set of frames to look up again, under the recirc_id in recircs
+	looped    uint32 // set of frames that were looked up again, under the recirc_id in recircs
+	counted   uint32 // set of frames whose entry in rounds is valid
 	forked    int    // number of nested forks; while it is above 0, output sends at once
 	metas     [packet.BatchSize]conntrack.Meta
 	recircs   [packet.BatchSize]uint32
@@ -339,7 +339,7 @@ func (w *Worker) executeFrame(i int) {
 	}
 }
 
-// endConnections executes CmdEndConnections.
+// endConnections executes CmdEndConnections, which ends the connections in its body.
 func (w *Worker) endConnections(body []byte) bool {
 	if w.tracks.tracker == nil || len(body)%8 != 0 || len(body) > 8*MaxEnds {
 		return false

@@ -172,7 +172,7 @@ func TestActionsBehindRecirculation(t *testing.T) {
 	}
 }
 
-// The number of look-ups of a frame is limited.
+// A frame that is looked up more often than maxRounds allows is dropped as DropLoop.
 func TestRecirculationEnds(t *testing.T) {
 	r := firewall(t)
 	r.command(AppendCommand(nil, CmdRemove, 0, nil))

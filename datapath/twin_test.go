@@ -250,7 +250,7 @@ func randomFrame(rng *rand.Rand, dst uint64, maxLen int) []byte {
 	return f
 }
 
-// randomActions returns up to 8 random actions with outputs to ports 1 to ports.
+// randomActions returns up to 8 random actions, whose outputs go to ports 1 to ports.
 func randomActions(rng *rand.Rand, ports int) []flowtable.Action {
 	ops := []flowtable.Op{
 		flowtable.OpOutput, flowtable.OpOutput, flowtable.OpOutput, flowtable.OpPushVLAN, flowtable.OpPopVLAN, flowtable.OpSetVLAN,

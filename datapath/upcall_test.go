@@ -437,7 +437,8 @@ func TestNeighbour(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropNoNeighbour: 1, packet.DropNoRoute: 1})
 }
 
-// The first frame of a flow misses and then waits for its neighbour.
+// The first frame of a tunnel's flow waits twice: after its miss, and then for the
+// tunnel's neighbour.
 func TestMissThenNeighbour(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplatePending)
 	r.inject(1, ethernet(0xa, 100, 0))

@@ -144,7 +144,7 @@ type Worker struct {
 	overlaid bool                                            // some entry of overlay may be set
 	lookups  flowtable.LookupCounts
 	rxInUse  *rxQueue // receive queue that lends the batch its memory; nil: the frames are held frames
-	visits   uint64   // number of visits to receive queues, see InHand
+	visits   uint64   // number of visits to receive queues so far, see InHand
 	txInUse  *txPort  // port whose transmit queue is being called
 
 	coalescer packet.Coalescer

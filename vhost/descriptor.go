@@ -15,13 +15,13 @@ import (
 // with SO_LINGER delays its close until its peer has read the data.
 
 // checkShared refuses a descriptor that is not shared memory made by the kernel
-// itself. The kernel fills pages of tmpfs, memfd and hugetlbfs from memory. Any other
-// file system may take as long as it likes to provide a page, and the worker that
-// touches the page waits.
+// itself. The kernel fills the pages of tmpfs, memfd and hugetlbfs from memory. Any
+// other file system may take as long as it likes to provide a page, and the worker
+// that accesses the page would wait.
 //
 // The order of the checks matters. The kernel answers F_GETFL and F_GET_SEALS without
-// asking the file system (fcntl(2); mm/memfd.c: only shmem and hugetlbfs have seals).
-// fstatfs and fstat may ask the file system, so they come last.
+// a call to the file system (fcntl(2); mm/memfd.c: only shmem and hugetlbfs have
+// seals). fstatfs and fstat may call the file system, so they come last.
 func checkShared(fd int) error {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {

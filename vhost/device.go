@@ -40,8 +40,8 @@ type Device struct {
 	closed bool
 }
 
-// Open opens the device that spec, a DeviceSpec in JSON, describes. It takes
-// ownership of the descriptors, also if it fails.
+// Open opens the device that spec describes: a DeviceSpec in JSON, whose descriptors
+// are in fds. It takes ownership of the descriptors, also if it fails.
 func Open(spec []byte, fds []int) (port.Device, error) {
 	var s DeviceSpec
 	if err := json.Unmarshal(spec, &s); err != nil {
@@ -126,8 +126,8 @@ func (d *Device) Rx() []port.Rx { return d.rx }
 // Tx implements port.Device.
 func (d *Device) Tx() []port.Tx { return d.tx }
 
-// State implements port.Device and returns a DeviceState in JSON. It touches no guest
-// memory.
+// State implements port.Device and returns a DeviceState in JSON. It does not access
+// guest memory.
 func (d *Device) State() []byte {
 	var s DeviceState
 	for _, r := range d.rings {

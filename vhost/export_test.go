@@ -9,9 +9,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// TearPublish leaves a packed ring like a device that dies during a publish: the
-// record announces the elements, and the last written of them are already in the
-// ring. It returns the number of announced elements.
+// TearPublish leaves a packed ring in the state of a device that died during a
+// publish: the record announces used elements, and only the last ones are already in
+// the ring. It returns the number of announced elements.
 func (d *Device) TearPublish(vring, written int) int {
 	for _, r := range d.rings {
 		if r.index != vring {
@@ -38,12 +38,12 @@ func (d *Device) TearPublish(vring, written int) int {
 // more often than the budget allows.
 func (s *Session) Unbudgeted() { s.budget.SetLimit(rate.Inf) }
 
-// ExpectFirst bounds the silence of a new front end instead of firstMessageTimeout. Call
-// it before Run accepts one.
+// ExpectFirst replaces firstMessageTimeout, the time in which a new front end must
+// send its first message. The test calls it before Run accepts a connection.
 func (s *Session) ExpectFirst(within time.Duration) { s.first = within }
 
-// Exhaust leaves a session a budget of messages, which does not fill up again during
-// the test.
+// Exhaust sets a session's message budget to this number of messages. The budget does
+// not grow during the test.
 func (s *Session) Exhaust(messages int) {
 	s.budget.SetLimit(1e-6)
 	s.budget.SetBurst(messages)

@@ -62,7 +62,7 @@ type fault struct {
 	wake   []int // event descriptors of the workers that own the receive queues and report the fault
 }
 
-// set reports whether the device is broken.
+// set reports whether the device is broken, which means that a fault was raised.
 func (f *fault) set() bool { return f.raised.Load() == 2 } // pairs with raise
 
 // raise stores the kind and the two values of a fault. It does not format the text,

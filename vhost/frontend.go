@@ -52,7 +52,8 @@ func newFrontEnd(pairs int) frontEnd {
 	return f
 }
 
-// usable reports whether the ring is part of the device.
+// usable reports whether the ring is completely set up, so that it is part of the
+// device.
 func (v *vringState) usable() bool { return v.Num > 0 && v.Placed && v.Started }
 
 // almostUsable reports whether the ring is usable, or needs only one more message to

@@ -57,7 +57,7 @@ func (m *memory) add(s RegionSpec, fd int) error {
 	if err != nil {
 		return fmt.Errorf("map %d bytes at offset %d: %w", length, off, err)
 	}
-	// A core dump must not contain the guest's memory.
+	// A core dump of the engine must not contain the guest's memory.
 	_ = unix.Madvise(mapped, unix.MADV_DONTDUMP)
 	m.maps = append(m.maps, mapped)
 	m.regions = append(m.regions, region{

@@ -116,7 +116,7 @@ func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err er
 type wire struct {
 	conn *net.UnixConn
 	stop context.Context // done: no more reads of the connection
-	// timeout is messageTimeout, except in tests.
+	// timeout is messageTimeout; tests set another value.
 	timeout time.Duration
 	body    [messageHeaderLen + maxPayload]byte
 	// oob has room for the largest number of descriptors that the kernel passes in
@@ -291,8 +291,8 @@ func (w *wire) readRest(b []byte, fds *[]int) error {
 	return nil
 }
 
-// read reads up to len(b) bytes and appends the descriptors that come with them to
-// fds.
+// read reads up to len(b) bytes from the connection. It appends the descriptors that
+// come with the bytes to fds.
 func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
 	if err := w.deadline(timeout); err != nil {
 		return 0, err

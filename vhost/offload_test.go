@@ -28,7 +28,8 @@ func vnet(size int) (h [12]byte) {
 	return h
 }
 
-// largeFrame returns a frame for the header of vnet, with random payload.
+// largeFrame returns a TCP frame to which the header of vnet fits, with random
+// payload.
 func largeFrame(n int) []byte {
 	f := random(1, 54+n)
 	copy(f[12:], []byte{8, 0, 0x45, 0, byte((40 + n) >> 8), byte(40 + n), 0, 1, 0x40, 0, 64, packet.ProtoTCP})

@@ -28,7 +28,7 @@ func newStream(t *testing.T, o vhosttest.Options) *stream {
 	return s
 }
 
-// send makes n different frames available.
+// send makes n different frames available to the device.
 func (s *stream) send(n int) {
 	s.Helper()
 	for range n {

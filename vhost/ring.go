@@ -79,8 +79,8 @@ type ring struct {
 	packed            bool
 	eventIndex        bool
 	notifyOnEmpty     bool
-	callOnce          bool         // the next publish calls the driver, whether or not it wants a call
-	quiet             bool         // the driver wanted no calls at the last publish
+	callOnce          bool         // the next publish sends a call, whether or not the driver wants one
+	quiet             bool         // the driver did not want a call at the last publish
 	retains           bool         // retain may hold chains back
 	unchanged         bool         // the last used elements written were the same as those of the previous lap
 	kick              int          // kick eventfd, or -1; never read or written, because the front end shares it

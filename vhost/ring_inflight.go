@@ -60,7 +60,8 @@ const (
 	flightEntryLen   = 20 // u32
 )
 
-// inflightRegion returns the size of one queue's region in bytes.
+// inflightRegion returns the size in bytes of one queue's region of the inflight
+// buffer.
 func inflightRegion(num int, packed bool) int {
 	size := splitHeader + splitEntry*num
 	if packed {

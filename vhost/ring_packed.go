@@ -24,12 +24,12 @@ const (
 	packedAvail = 1 << 7 // flags of a descriptor
 	packedUsed  = 1 << 15
 
-	eventsOff  = 1 << 16 // flags in the upper half of an event suppression structure
+	eventsOff  = 1 << 16 // values of the upper half of an event suppression structure
 	eventsAt   = 2 << 16
 	eventsMask = 3 << 16
 )
 
-// packedPosition is the state of a packed ring.
+// packedPosition holds the positions that only a packed ring has.
 type packedPosition struct {
 	state   *uint64 // state word in the record
 	first   uint16  // position of the oldest chain that is not published

@@ -187,7 +187,7 @@ func (q *rx) Place(worker, wake int) {
 	q.fault.wake = append(q.fault.wake, wake)
 }
 
-// WaitFD implements port.Rx and returns the kick descriptor.
+// WaitFD implements port.Rx. It returns the descriptor of the kick eventfd, or -1.
 func (q *rx) WaitFD() int { return q.kick }
 
 // EdgeWatched implements port.EdgeWatched. The worker must never read the kick event:

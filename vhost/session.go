@@ -88,8 +88,8 @@ type Session struct {
 	broken    string             // fault passed to Break, until serve has handled it
 	end       context.CancelFunc // cancels Run
 	drop      context.CancelFunc // cancels the present connection
-	done      chan struct{}      // closed when Run returns; nil: Run was not called
-	disposing chan struct{}      // closed when the latest call of dispose has finished; nil: no call yet
+	done      chan struct{}      // channel that Run closes when it returns; nil: Run was not called
+	disposing chan struct{}      // channel closed when the latest call of dispose has finished; nil: no call yet
 	lastError string
 	connects  uint64
 	breaks    uint64

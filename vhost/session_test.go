@@ -639,7 +639,7 @@ func sessionRestore(t *testing.T, layout uint64) {
 	r.attach(t, guest(t, vhosttest.Options{Features: features})) // the restored socket listens
 }
 
-// stuck is an engine whose Stop never returns.
+// stuck is a Backend whose Stop never returns.
 type stuck struct {
 	*vhosttest.Engine
 	reached, release chan struct{}

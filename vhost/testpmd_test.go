@@ -159,7 +159,7 @@ const (
 	dpdkTurn   = 250 // number of frames sent on one queue before the test changes to the next queue
 )
 
-// runs reports whether the device is open with all its queues.
+// runs reports whether the front end's device is open with all its queues.
 func (f *dpdkFront) runs() bool {
 	f.engine.Lock()
 	defer f.engine.Unlock()

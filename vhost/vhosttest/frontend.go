@@ -85,7 +85,7 @@ func Accept(l *net.UnixListener) (*FrontEnd, error) {
 	return &FrontEnd{Conn: conn}, nil
 }
 
-// Close closes the connection, like a monitor that dies.
+// Close closes the connection, like a virtual machine monitor that dies.
 func (f *FrontEnd) Close() { f.Conn.Close() }
 
 // Send writes one message.

@@ -401,7 +401,7 @@ func (l *Load) Rest(enough func(came int) bool) (totals LoadTotals, bad int) {
 // indexes away from the switch, which writes them.
 const pausesIdle = 8
 
-// replaceEvery is the interval at which Run counts and replaces lost frames.
+// replaceEvery is the time after which Run counts and replaces lost frames again.
 const replaceEvery = 5 * time.Millisecond
 
 // Run circulates frames for duration d or until stop is closed (nil: for the whole

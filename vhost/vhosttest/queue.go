@@ -182,7 +182,7 @@ func (q *Queue) Slot(i int) []byte { return q.bufs[i*q.g.BufLen : (i+1)*q.g.BufL
 // SlotAddr returns the guest address of the buffer of slot i.
 func (q *Queue) SlotAddr(i int) uint64 { return GuestBase + uint64(q.bufOff+i*q.g.BufLen) }
 
-// TableAddr returns the guest address of slot i's indirect table.
+// TableAddr returns the guest address of the indirect table of slot i.
 func (q *Queue) TableAddr(i int) uint64 { return GuestBase + uint64(q.tableOff+16*maxPieces*i) }
 
 // Table returns slot i's indirect table.
