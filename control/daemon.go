@@ -18,6 +18,7 @@
 //     they never show a half-applied change.
 //  2. control/engines: Engines.mu guards only the pointer to the engine's client and is
 //     never held while another lock is taken.
+//     control/fleet takes the lock of changes and has no other.
 //  3. control/ports: each driver's lock guards its device against events of the guest
 //     and the kernel.
 //  4. control/observe: the locks of captures and of connection events are taken right
@@ -47,6 +48,7 @@ import (
 
 	"weft/control/access"
 	"weft/control/engines"
+	"weft/control/fleet"
 	"weft/control/limits"
 	"weft/control/observe"
 	"weft/control/patience"
@@ -67,6 +69,7 @@ type Daemon struct {
 	change  sync.Mutex // the lock of changes
 
 	engines   *engines.Engines
+	fleet     *fleet.Fleet
 	ports     *ports.Ports
 	pipeline  *pipeline.Pipeline
 	templates *underlay.Templates
@@ -168,6 +171,7 @@ func newDaemon(config Config) (*Daemon, error) {
 		Templates: d.templates, Kernel: d.kernel, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
 	d.pipeline.Attach(d.ports, d.templates)
 	d.engines.Attach(d.ports)
+	d.fleet = fleet.New(&d.change, d.pipeline, d.ports)
 	d.captures = observe.NewCaptures(presentEngine{d.pipeline}, d.log)
 	d.connections = observe.NewConnectionEvents(presentEngine{d.pipeline})
 	d.registerLimits()
@@ -194,6 +198,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 	d.done.Go(func() { d.pipeline.Run(ctx) })
 	d.done.Go(func() { d.templates.Follow(ctx) })
 	d.done.Go(func() { d.ports.Run(ctx) })
+	d.done.Go(func() { d.fleet.Run(ctx) })
 	d.done.Go(func() { d.engines.Supervise(ctx) })
 	d.serve()
 	return nil

@@ -81,6 +81,12 @@ func (f *fakes) begin() {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	f.beginWith(d)
+}
+
+// beginWith begins a daemon that newDaemon has made.
+func (f *fakes) beginWith(d *Daemon) {
+	f.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	f.d, f.stop = d, stop
 	if err := d.begin(ctx); err != nil {

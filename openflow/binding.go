@@ -62,6 +62,15 @@ func ParseBinding(macs, addresses string) (b *Binding, wrong, expected string) {
 	return b, "", ""
 }
 
+// BindTo returns the binding to one host. Without IP addresses the host may use any.
+func BindTo(mac uint64, ips []netip.Addr) *Binding {
+	h := BoundHost{MAC: mac, linkLocal: linkLocalOf(mac)}
+	for _, ip := range ips {
+		h.Prefixes = append(h.Prefixes, netip.PrefixFrom(ip, ip.BitLen()))
+	}
+	return &Binding{Hosts: []BoundHost{h}}
+}
+
 // NamesMAC reports whether addresses, in the syntax of ParseBinding, has an entry for
 // the MAC address.
 func NamesMAC(addresses, mac string) bool {

@@ -406,7 +406,9 @@ func (t *MACTable) Entries() []MACEntry {
 		for _, e := range entries {
 			declared := e.entry()
 			declared.Declared = true
-			list = append(list, declared)
+			if t.netAddress(e.segment, declared.MAC) == nil {
+				list = append(list, declared)
+			}
 		}
 	}
 	for s, net := range t.nets {

@@ -10,6 +10,9 @@ type Segment uint32
 
 func segmentOf(vni uint32) Segment { return Segment(vni&0xffffff) + 1 }
 
+// SegmentOf returns the segment of a VNI.
+func SegmentOf(vni uint32) Segment { return segmentOf(vni) }
+
 // VNI returns the VNI of the segment. ok is false for the segment of ports without a
 // VNI.
 func (s Segment) VNI() (vni uint32, ok bool) { return uint32(s) - 1, s != 0 }

@@ -23,7 +23,9 @@ const addPortHelp = `Adds a port. Options by type:
 A vhost-user or tap port may belong to a VNI: vni=N. It may be bound to addresses:
 addresses="MAC [IP|PREFIX]..."[,...], and for vhost-user also mac=MAC[,MAC...]. Frames
 from any other sender are dropped as spoofed, also in ARP and neighbour discovery, and
-no other port learns these addresses. A MAC address without IP addresses may use any.`
+no other port learns these addresses. A MAC address without IP addresses may use any.
+
+id=TEXT names a vhost-user or tap port for weft-central.`
 
 func (c *command) portVerbs() []*cobra.Command {
 	return []*cobra.Command{

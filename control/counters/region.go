@@ -33,7 +33,9 @@ const (
 	MaxRules = 1 << 20
 	// MaxPlaces is the number of rule slots in the region. One change may replace all
 	// flows, and removed flows keep their slots until no megaflow counts for them.
-	MaxPlaces = 2 * MaxRules
+	MaxPlaces = centralPlaces + port.MaxPorts
+	// centralPlaces is the first slot of the rules of weft-central, see CentralPlace.
+	centralPlaces = 2 * MaxRules
 	// maxJournal is the limit of rules that one credit changes atomically. A megaflow
 	// with more rules is credited in several steps.
 	maxJournal = 512
@@ -42,6 +44,10 @@ const (
 	// second, if it is removed and control dies before the next credit.
 	SlotRules = 9
 )
+
+// CentralPlace returns the slot of weft-central's rule for a port. It depends on the port
+// alone, so that the rule keeps its counts when control starts again.
+func CentralPlace(port uint32) uint32 { return centralPlaces + port }
 
 type header struct {
 	Magic, Version   uint64

@@ -30,6 +30,9 @@ func (pl *Pipeline) ListMACs() []api.MAC {
 	pl.mu.RUnlock()
 	list := make([]api.MAC, 0, len(entries))
 	for _, e := range entries {
+		if e.Declared && e.Remote.IsValid() && view.centralTunnel != nil {
+			e.Port = view.centralTunnel.No
+		}
 		name, _ := view.PortName(e.Port)
 		m := api.MAC{
 			PortNumber: e.Port, Port: name, VLAN: e.VLAN, MAC: openflow.FormatEthernet(e.MAC),

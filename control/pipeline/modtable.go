@@ -21,12 +21,15 @@ func (pl *Pipeline) ModTable(mod api.ModTable) error {
 	if mod.Table < -1 || mod.Table >= openflow.Tables {
 		return usererr.Errorf("table %d: expected a table from 0 to %d, or all", mod.Table, openflow.Tables-1)
 	}
+	if mod.Table == openflow.CentralTable {
+		return usererr.Errorf("table %d: belongs to weft-central; expected another table", mod.Table)
+	}
 	pl.change.Lock()
 	defer pl.change.Unlock()
 	var configs [openflow.Tables]openflow.TableConfig
 	for t := range configs {
 		configs[t], _ = pl.tables.Config(uint8(t)) // changes only under the lock of changes
-		if mod.Table == t || mod.Table == -1 {
+		if mod.Table == t || mod.Table == -1 && t != openflow.CentralTable {
 			if err := setTable(&configs[t], mod.Settings); err != nil {
 				return err
 			}

@@ -4,8 +4,12 @@ package pipeline
 
 import (
 	"net/netip"
+	"slices"
 
+	"weft/control/counters"
 	"weft/control/limits"
+	"weft/flowtable"
+	"weft/internal/clock"
 	"weft/openflow"
 )
 
@@ -33,6 +37,74 @@ func (pl *Pipeline) RevalidateNetworks() { pl.revalidate(usesMACs) }
 
 // HasNetwork reports whether the network of a segment is declared.
 func (pl *Pipeline) HasNetwork(s openflow.Segment) bool { return pl.macs.network(s) != nil }
+
+// setCentralFlows gives each port with Central its flow in openflow.CentralTable, and
+// removes the flows of other ports. The caller holds the lock of changes, and mu for
+// writing.
+func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
+	var now []uint32 // sorted, like View.infos
+	for i := range v.infos {
+		if v.infos[i].Central {
+			now = append(now, v.infos[i].No)
+		}
+	}
+	before := pl.centralPorts
+	if slices.Equal(now, before) {
+		return openflow.Changes{}
+	}
+	pl.centralPorts = now
+	var mods []openflow.FlowMod
+	for _, port := range before {
+		if _, still := slices.BinarySearch(now, port); !still {
+			mods = append(mods, openflow.CentralFlow(openflow.DeleteStrict, port))
+			pl.counters.Rules[counters.CentralPlace(port)] = counters.Rule{}
+		}
+	}
+	for _, port := range now {
+		if _, was := slices.BinarySearch(before, port); !was {
+			mods = append(mods, openflow.CentralFlow(openflow.Add, port))
+			pl.seen[port].Store(false)
+		}
+	}
+	changes, err := pl.tables.ApplyCentral(mods, clock.Monotonic())
+	if err != nil {
+		pl.log.Error("flows of declared ports are missing", "error", err)
+	}
+	for _, r := range changes.Added {
+		match := r.Match.Unpack()
+		pl.enterCentralFlow(r, uint32(match.Value[flowtable.WPort]>>32))
+	}
+	return changes
+}
+
+// enterCentralFlow gives a flow of CentralTable its slot in the counter region, and the
+// counts that an earlier control process left there.
+func (pl *Pipeline) enterCentralFlow(r *openflow.Rule, port uint32) {
+	place := counters.CentralPlace(port)
+	pl.setPlace(r, place)
+	pl.restoreCounts(r, place)
+}
+
+// Declared gets events of declared ports. The calls do not wait.
+type Declared interface {
+	// Seen reports the first frame of a port since it was declared or attached.
+	Seen(port string)
+}
+
+// AttachDeclared sets the receiver of events of declared ports. It is called before
+// anything else, or not at all.
+func (pl *Pipeline) AttachDeclared(d Declared) { pl.declared = d }
+
+// noteSeen reports the port's first frame. The caller holds mu.
+func (pl *Pipeline) noteSeen(port uint32) {
+	info, ok := pl.view.byNo[port]
+	if !ok || !info.Central || info.Kind != openflow.PortNormal || pl.declared == nil {
+		return
+	}
+	if seen := &pl.seen[port]; !seen.Load() && !seen.Swap(true) {
+		pl.declared.Seen(info.Name)
+	}
+}
 
 func (m *macs) changeNetworks(c *NetworkChange) (left int) {
 	m.mu.Lock()

@@ -38,6 +38,7 @@ import (
 	"weft/control/workers"
 	"weft/flowtable"
 	"weft/openflow"
+	"weft/port"
 )
 
 // Store saves the flows, groups, meters and table settings. Its methods may wait for
@@ -101,6 +102,10 @@ type Pipeline struct {
 	rules    ruleBook                  // guarded by the lock of changes and mu
 	places   []uint32                  // index: Rule.Slot; value: the rule's slot in the counter region
 	byPlace  map[uint32]*openflow.Rule // rules by their slot in the counter region; used only at startup
+
+	centralPorts []uint32                   // ports with a flow in openflow.CentralTable, sorted
+	seen         [port.MaxPorts]atomic.Bool // declared ports that have sent a frame
+	declared     Declared                   // nil: nobody wants events of declared ports
 
 	megaflows *megaflows
 	macs      *macs

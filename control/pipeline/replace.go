@@ -41,13 +41,15 @@ func (pl *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err err
 	return set, notes, nil
 }
 
-// tableFlows returns the flows of all tables. The caller holds the lock of changes.
+// tableFlows returns the flows of all tables except weft-central's. The caller holds the lock of changes.
 func (pl *Pipeline) tableFlows() flowSet {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	set := flowSet{}
 	for _, r := range pl.tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
-		set[ruleID{r.Table, r.Priority, r.Match}] = r.FlowMod()
+		if r.Table != openflow.CentralTable {
+			set[ruleID{r.Table, r.Priority, r.Match}] = r.FlowMod()
+		}
 	}
 	return set
 }

@@ -96,17 +96,27 @@ func (pl *Pipeline) loadFlows(flows []store.Flow, kept bool) {
 		r := changes.Added[0]
 		pl.rules.restore(f.Slot, f.Age)
 		pl.setPlace(r, f.Slot)
-		counts := &pl.counters.Rules[f.Slot]
-		if kept && counts.CreatedNS != 0 && counts.CreatedNS <= now {
-			r.CreatedNS, r.ModifiedNS, r.UsedNS = counts.CreatedNS, counts.ModifiedNS, counts.UsedNS
-			r.Packets, r.Bytes = counts.Packets, counts.Bytes
-			was := openflow.Finished{Rule: r, Idle: counts.IdleTimeout, Hard: counts.HardTimeout}
-			was.ReduceTimeouts()
+		if kept {
+			pl.restoreCounts(r, f.Slot)
 		} else {
 			pl.note(r, f.Slot)
 		}
 	}
 	pl.rules.restored()
+}
+
+// restoreCounts gives r the statistics of its slot in the counter region, if the slot has
+// some.
+func (pl *Pipeline) restoreCounts(r *openflow.Rule, place uint32) {
+	counts := &pl.counters.Rules[place]
+	if counts.CreatedNS == 0 || counts.CreatedNS > clock.Monotonic() {
+		pl.note(r, place)
+		return
+	}
+	r.CreatedNS, r.ModifiedNS, r.UsedNS = counts.CreatedNS, counts.ModifiedNS, counts.UsedNS
+	r.Packets, r.Bytes = counts.Packets, counts.Bytes
+	was := openflow.Finished{Rule: r, Idle: counts.IdleTimeout, Hard: counts.HardTimeout}
+	was.ReduceTimeouts()
 }
 
 // note writes r's statistics to the counter region.

@@ -74,6 +74,7 @@ func (pl *Pipeline) WorkerStats() []api.Worker {
 func (pl *Pipeline) ResetPort(number uint32) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
+	pl.seen[number].Store(false)
 	live := pl.livePort(number)
 	base := &pl.counters.Ports[number]
 	*base = datapath.PortCounters{}

@@ -176,6 +176,9 @@ type executedFrame struct {
 func (a *answers) miss(up *datapath.Upcall) {
 	d, held := a.d, underlay.HeldFrame{Worker: a.worker, Slot: up.Arg}
 	bytes := a.w.HeldBytes(held.Worker, held.Slot)
+	if a.env.view.anyCentral {
+		d.noteSeen(uint32(up.Key[flowtable.WPort] >> 32))
+	}
 	t := d.tables.Translate(&up.Key, a.env)
 	if !a.learnt && d.learnFirst(a.w, held, up, &t) {
 		return

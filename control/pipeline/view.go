@@ -141,9 +141,11 @@ func (pl *Pipeline) Tracing(words PortWords, do func(t *Tracer, view *View, name
 // PortsChanged. The caller holds the lock of changes.
 func (pl *Pipeline) SetView(v *View) {
 	pl.mu.Lock()
-	defer pl.mu.Unlock()
 	pl.view = v
 	pl.macs.declare(v.infos)
+	changes := pl.setCentralFlows(v)
+	pl.mu.Unlock()
+	pl.tell(&changes)
 }
 
 // ViewNow returns the present view like View, but without waiting: it returns nil if

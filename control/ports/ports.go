@@ -190,6 +190,9 @@ func (ps *Ports) Add(name string, options []string) (api.Port, error) {
 	if err != nil {
 		return api.Port{}, err
 	}
+	if name == CentralPort {
+		return api.Port{}, usererr.Errorf("port name %s: weft-central's tunnel has it; expected another", name)
+	}
 	if err := ps.conflict(p); err != nil {
 		return api.Port{}, err
 	}
@@ -217,6 +220,9 @@ func (ps *Ports) conflict(p *switchPort) error {
 	for _, o := range ps.all {
 		if o.saved.Name == p.saved.Name {
 			return usererr.Errorf("port name %s: there is a port of that name; expected another, or del-port first", p.saved.Name)
+		}
+		if id := p.values["id"]; id != "" && id == o.values["id"] {
+			return usererr.Errorf("id=%s: port %s has it already; expected another", id, o.saved.Name)
 		}
 		if o.kind != p.kind {
 			continue
@@ -296,12 +302,15 @@ func (ps *Ports) updateView() {
 	var infos []openflow.PortInfo
 	udpPort := map[uint32]uint16{}
 	for no, p := range ps.all {
-		infos = append(infos, p.info)
+		infos = append(infos, ps.declaredInfo(p))
 		if p.kind == kindVXLAN {
 			udpPort[no] = p.udpPort
 		}
 	}
 	slices.SortFunc(infos, func(a, b openflow.PortInfo) int { return int(a.No) - int(b.No) })
+	if ps.Renumbered != nil {
+		ps.Renumbered()
+	}
 	ps.pipeline.SetView(pipeline.NewView(infos, udpPort))
 }
 
@@ -312,6 +321,9 @@ func (ps *Ports) Delete(name string) error {
 	p := ps.portByName(name)
 	if p == nil {
 		return ps.pipeline.View().NoPort(name)
+	}
+	if p == ps.central.tunnel {
+		return usererr.Errorf("%s: weft-central's tunnel; expected another port", name)
 	}
 	if err := ps.store.DeletePort(p.saved.Number); err != nil {
 		return fmt.Errorf("state: %w", err)

@@ -84,6 +84,10 @@ type Ports struct {
 	// terminated is the content of the workers' termination table, by index; guarded
 	// by the lock of changes.
 	terminated map[uint32]tunnel.Termination
+	central    central
+	// Renumbered is called, if it is not nil, before the pipeline gets a new view of the
+	// ports, under the lock of changes. It is set before anything else.
+	Renumbered func()
 	watched    chan struct{} // wakes watchPorts when groups watch ports
 }
 
@@ -133,6 +137,10 @@ func (ps *Ports) Load(saved []store.Port, names map[uint32]string, kept map[uint
 	for _, p := range saved {
 		ps.loadPort(p, kept[p.Number])
 		delete(kept, p.Number)
+	}
+	ps.central.loaded = true
+	if _, err := ps.setTunnel(); err != nil {
+		ps.log.Error("there is no tunnel to weft-central's other hosts", "error", err)
 	}
 	ps.updateView()
 	ps.UpdateLiveness() // sets the liveness that groups need before megaflows of an earlier process are revalidated

@@ -27,6 +27,7 @@ func init() {
 			"mac": {check: macAddress},
 			"mtu": {check: numberIn(68, tap.MaxMTU)},
 			"vni": memberVNI,
+			"id":  portID,
 			// addresses= has the addresses from which the tap may send, in addition
 			// to its MAC address.
 			"addresses": boundAddresses,

@@ -24,6 +24,7 @@ func init() {
 		options: optionTable{
 			"path": {required: true, check: socketPath},
 			"vni":  memberVNI,
+			"id":   portID,
 			// mac= and addresses= have the addresses from which the guest may send.
 			"mac":       boundMACs,
 			"addresses": boundAddresses,

@@ -17,6 +17,7 @@ var controlMayImport = map[string][]string{
 		"control/patience",
 		"control/observe",
 		"control/engines",
+		"control/fleet",
 		"control/ports",
 		"control/pipeline",
 		"control/store",
@@ -46,6 +47,7 @@ var controlMayImport = map[string][]string{
 	"control/store":              {"control/usererr", "conntrack", "internal/clock", "internal/safepath"},
 	"control/access":             {"control/limits", "control/usererr", "api", "internal/safepath"},
 	"control/agent":              {},
+	"control/fleet":              {"control/agent", "control/ports", "control/pipeline", "control/loop", "control/usererr", "openflow"},
 	"control/limits":             {"api"},
 	"control/patience":           {},
 	"control/watchdog":           {"datapath", "engine"},
@@ -61,6 +63,7 @@ var controlMayImport = map[string][]string{
 var controlOrder = []string{
 	"control",
 	"control/access", "control/patience", // requests
+	"control/fleet",
 	"control/agent",
 	"control/engines", "control/engines/enginetest",
 	"control/ports",

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleet is the switch as weft-central's agent sees it. It turns an agent's changes
+// into networks, addresses and ports of the pipeline and of the set of ports.
+//
+// The lock of changes guards the state of a Fleet. Events go to the agent without a lock,
+// except for those of the pipeline, which do not wait.
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weft/control/agent"
+	"weft/control/loop"
+	"weft/control/pipeline"
+	"weft/control/ports"
+	"weft/control/usererr"
+	"weft/openflow"
+)
+
+const (
+	// maxMembers is the number of other hosts to which a broadcast is copied, as the
+	// actions of a megaflow have a limit. Further members of a network get no broadcasts
+	// and no frames for unknown addresses; Apply returns an error.
+	maxMembers = 1024
+	maxVNI     = 1<<24 - 1
+	// portsInterval is the time between two looks at the states of ports.
+	portsInterval = time.Second
+)
+
+// Fleet implements agent.Switch.
+type Fleet struct {
+	change   sync.Locker
+	pipeline *pipeline.Pipeline
+	ports    *ports.Ports
+	events   atomic.Pointer[agent.Events]
+	moved    chan struct{} // wakes Run after ports were added or deleted
+
+	// local are the addresses behind ports of this switch. An address keeps the name of
+	// its port, which may be added, deleted and added again under another number.
+	local map[addressKey]*localAddress
+}
+
+type addressKey struct {
+	segment openflow.Segment
+	mac     uint64
+}
+
+type localAddress struct {
+	openflow.NetAddress
+	port string
+}
+
+// New returns the switch of the agent. Apply may be called before the ports are loaded:
+// they are then declared as they are loaded, before the first frame.
+func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports) *Fleet {
+	f := &Fleet{change: change, pipeline: pl, ports: ps, moved: make(chan struct{}, 1), local: map[addressKey]*localAddress{}}
+	ps.Renumbered = f.renumber
+	pl.AttachDeclared(f)
+	return f
+}
+
+// SetEvents sets the receiver of events. Before, events are dropped.
+func (f *Fleet) SetEvents(e agent.Events) { f.events.Store(&e) }
+
+// Run reports changes of the ports until ctx ends.
+func (f *Fleet) Run(ctx context.Context) {
+	tick := time.NewTicker(portsInterval)
+	defer tick.Stop()
+	var known []agent.LocalPort
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-f.moved:
+		}
+		e := f.events.Load()
+		if e == nil {
+			continue
+		}
+		if now := f.Ports(); !slices.Equal(now, known) {
+			known = now
+			(*e).PortsChanged()
+		}
+	}
+}
+
+// Ports implements agent.Switch.
+func (f *Fleet) Ports() []agent.LocalPort {
+	var list []agent.LocalPort
+	for _, g := range f.ports.Guests() {
+		list = append(list, agent.LocalPort{Name: g.Name, ID: g.ID, Up: g.Up})
+	}
+	return list
+}
+
+// Seen implements pipeline.Declared.
+func (f *Fleet) Seen(port string) {
+	if e := f.events.Load(); e != nil {
+		(*e).Seen(port)
+	}
+}
+
+// NotFound implements agent.Switch.
+func (f *Fleet) NotFound(uint32, uint64, netip.Addr) {}
+
+// Apply implements agent.Switch.
+func (f *Fleet) Apply(c *agent.Changes) error {
+	f.change.Lock()
+	defer f.change.Unlock()
+	b := batch{f: f, change: pipeline.NetworkChange{Networks: map[openflow.Segment]*openflow.Network{}}}
+	b.nets(c.Nets)
+	declared := b.ports(c.Ports)
+	b.addresses(c.Addresses)
+	b.removed(c.Removed)
+	if left := f.pipeline.ChangeNetworks(&b.change); left > 0 {
+		b.fail("addresses: %d more than the %d for which there is room; they are left out", left, openflow.MaxNetAddresses)
+	}
+	viewed, err := f.ports.Declare(c.Endpoint, declared)
+	if err != nil {
+		b.fail("endpoint %v: %v", c.Endpoint, err)
+	}
+	switch {
+	case viewed || b.newNets:
+		f.pipeline.PortsChanged()
+	case len(c.Nets)+len(c.Addresses)+len(c.Removed) > 0:
+		f.pipeline.RevalidateNetworks()
+	}
+	return b.err()
+}
+
+// renumber gives the local addresses the present numbers of their ports. The caller holds
+// the lock of changes.
+func (f *Fleet) renumber() {
+	loop.Notify(f.moved)
+	var change pipeline.NetworkChange
+	numbers := f.ports.Numbers()
+	for _, a := range f.local {
+		if no := numbers[a.port]; no != a.Port {
+			a.Port = no
+			change.Addresses = append(change.Addresses, a.NetAddress)
+		}
+	}
+	if len(change.Addresses) > 0 {
+		f.pipeline.ChangeNetworks(&change)
+	}
+}
+
+// batch is one call of Apply.
+type batch struct {
+	f        *Fleet
+	change   pipeline.NetworkChange
+	newNets  bool // networks are new or gone, which changes what all ports reach
+	problems []string
+	more     int
+}
+
+// maxProblems is the number of problems that one error names.
+const maxProblems = 3
+
+func (b *batch) fail(format string, args ...any) {
+	if len(b.problems) == maxProblems {
+		b.more++
+		return
+	}
+	b.problems = append(b.problems, fmt.Sprintf(format, args...))
+}
+
+// err returns the problems as one line.
+func (b *batch) err() error {
+	if len(b.problems) == 0 {
+		return nil
+	}
+	text := strings.Join(b.problems, "; ")
+	if b.more > 0 {
+		text += fmt.Sprintf("; and %d more", b.more)
+	}
+	return usererr.Errorf("%s", text)
+}
+
+func (b *batch) validVNI(what string, vni uint32) bool {
+	if vni > maxVNI {
+		b.fail("%s: vni %d: expected a number from 0 to %d", what, vni, maxVNI)
+	}
+	return vni <= maxVNI
+}
+
+func (b *batch) nets(list []agent.Net) {
+	for i := range list {
+		n := &list[i]
+		if !b.validVNI("network", n.VNI) {
+			continue
+		}
+		s := openflow.SegmentOf(n.VNI)
+		b.newNets = b.newNets || n.Gone == b.f.pipeline.HasNetwork(s)
+		if n.Gone {
+			b.change.Networks[s] = nil
+			for key := range b.f.local {
+				if key.segment == s {
+					delete(b.f.local, key)
+				}
+			}
+			continue
+		}
+		members := n.Members
+		if len(members) > maxMembers {
+			b.fail("network of vni %d: %d members, of which the first %d get broadcasts", n.VNI, len(members), maxMembers)
+			members = members[:maxMembers]
+		}
+		b.change.Networks[s] = &openflow.Network{Flood: n.Flood, Asked: n.Asked, Members: slices.Clone(members)}
+	}
+}
+
+func (b *batch) ports(list []agent.Port) map[string]*ports.Declaration {
+	declared := map[string]*ports.Declaration{}
+	for i := range list {
+		p := &list[i]
+		switch {
+		case p.Gone:
+			declared[p.Name] = nil
+		case b.validVNI("port "+p.Name, p.VNI) && (p.Unchecked || b.validMAC("port "+p.Name, p.MAC)):
+			d := &ports.Declaration{VNI: p.VNI}
+			if !p.Unchecked {
+				d.Binding = openflow.BindTo(p.MAC, p.IPs)
+			}
+			declared[p.Name] = d
+		}
+	}
+	return declared
+}
+
+func (b *batch) validMAC(what string, mac uint64) bool {
+	valid := mac != 0 && mac>>40&1 == 0 && mac>>48 == 0
+	if !valid {
+		b.fail("%s: MAC address %012x: expected a unicast one", what, mac)
+	}
+	return valid
+}
+
+func (b *batch) addresses(list []agent.Address) {
+	numbers := b.f.ports.Numbers()
+	for i := range list {
+		a := &list[i]
+		if !b.validVNI("address", a.VNI) || !b.validMAC("address", a.MAC) {
+			continue
+		}
+		if s := openflow.SegmentOf(a.VNI); b.change.Networks[s] == nil && !b.f.pipeline.HasNetwork(s) {
+			b.fail("address %012x: vni %d is no network of this host", a.MAC, a.VNI)
+			continue
+		}
+		n := openflow.NetAddress{Segment: openflow.SegmentOf(a.VNI), MAC: a.MAC, IPs: slices.Clone(a.IPs),
+			Place: openflow.Place{Remote: a.Remote}, Generation: a.Generation}
+		key := addressKey{n.Segment, n.MAC}
+		old := b.f.local[key]
+		current := old == nil || old.Generation <= n.Generation
+		switch {
+		case !a.Remote.IsValid():
+			n.Port = numbers[a.Port]
+			if current {
+				b.f.local[key] = &localAddress{n, a.Port}
+			}
+		case current:
+			delete(b.f.local, key)
+		}
+		b.change.Addresses = append(b.change.Addresses, n)
+	}
+}
+
+func (b *batch) removed(list []agent.RemovedAddress) {
+	for _, r := range list {
+		key := addressKey{openflow.SegmentOf(r.VNI), r.MAC}
+		if old := b.f.local[key]; old != nil && old.Generation <= r.Generation {
+			delete(b.f.local, key)
+		}
+		b.change.Removed = append(b.change.Removed, openflow.RemovedNetAddress{Segment: key.segment, MAC: key.mac, Generation: r.Generation})
+	}
+}

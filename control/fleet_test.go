@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"weft/api"
+	"weft/control/agent"
+	"weft/flowtable"
+	"weft/packet"
+	"weft/port"
+)
+
+// fleetHost is one of several switches in network 7. Its guest vm has the MAC address
+// 02:00:00:00:00:0N and the IP address 10.0.0.N.
+type fleetHost struct {
+	*fakes
+	n uint32
+}
+
+func (h *fleetHost) endpoint() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(h.n)}) }
+
+func guestMAC(n uint32) uint64 { return 0x020000000000 | uint64(n) }
+
+func guestIP(n uint32) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}) }
+
+func (h *fleetHost) addGuest(name string, options ...string) {
+	h.t.Helper()
+	words := append([]string{"type=vhost-user", "path=" + filepath.Join(h.t.TempDir(), name)}, options...)
+	if _, err := h.d.ports.Add(name, words); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *fleetHost) apply(c agent.Changes) {
+	h.t.Helper()
+	if err := h.d.fleet.Apply(&c); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// address is the address of guest n as this host gets it, if host at has the guest.
+func (h *fleetHost) address(n uint32, at *fleetHost, generation int64) agent.Address {
+	a := agent.Address{VNI: 7, MAC: guestMAC(n), IPs: []netip.Addr{guestIP(n)}, Generation: generation}
+	if at == h {
+		a.Port = "vm"
+	} else {
+		a.Remote = at.endpoint()
+	}
+	return a
+}
+
+func declaredVM(n uint32) agent.Port {
+	return agent.Port{Name: "vm", VNI: 7, MAC: guestMAC(n), IPs: []netip.Addr{guestIP(n)}}
+}
+
+// declaration is what host h gets of a network of all hosts.
+func (h *fleetHost) declaration(hosts []*fleetHost, flood bool) agent.Changes {
+	c := agent.Changes{Endpoint: h.endpoint(), Nets: []agent.Net{{VNI: 7, Flood: flood}}, Ports: []agent.Port{declaredVM(h.n)}}
+	for _, o := range hosts {
+		if o != h {
+			c.Nets[0].Members = append(c.Nets[0].Members, o.endpoint())
+		}
+		c.Addresses = append(c.Addresses, h.address(o.n, o, 1))
+	}
+	return c
+}
+
+func newFleet(t *testing.T, n int, flood bool) []*fleetHost {
+	t.Helper()
+	var hosts []*fleetHost
+	for i := range n {
+		h := &fleetHost{newFakes(t), uint32(i + 1)}
+		h.addGuest("vm")
+		hosts = append(hosts, h)
+	}
+	for _, h := range hosts {
+		h.apply(h.declaration(hosts, flood))
+	}
+	return hosts
+}
+
+// fromTunnel makes key a frame that arrives from another host.
+func fromTunnel(key flowtable.Key, vni uint32, from netip.Addr) flowtable.Key {
+	a := from.As4()
+	key[flowtable.WPort] = uint64(port.MaxPorts-1) << 32
+	key[flowtable.WTunID] = uint64(vni)
+	key[flowtable.WTunID+1] = uint64(a[0])<<56 | uint64(a[1])<<48 | uint64(a[2])<<40 | uint64(a[3])<<32
+	return key
+}
+
+// run sends a frame through the switch and returns the actions of its megaflow.
+func (h *fleetHost) run(key flowtable.Key) []flowtable.Action {
+	h.t.Helper()
+	h.worker().Frame(key, 100)
+	h.settle()
+	return h.actionsOf(&key)
+}
+
+// sentTo returns the host of a trace of a frame to guest n, or how else it ends.
+func (h *fleetHost) sentTo(n uint32) string {
+	h.t.Helper()
+	tr, err := h.trace(fmt.Sprintf("in_port=vm,udp,dl_src=02:00:00:00:00:%02x,dl_dst=02:00:00:00:00:%02x,nw_src=10.0.0.%d", h.n, n, h.n), "")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, s := range tr.Steps {
+		if place, found := strings.CutPrefix(s.Note, "declared by central: "); found {
+			return place
+		}
+	}
+	return tr.Drop + tr.Actions
+}
+
+// Three switches forward between their guests with nothing but the changes of an agent:
+// no flow of an operator, no frame learnt from.
+func TestFleetPings(t *testing.T) {
+	hosts := newFleet(t, 3, false)
+	for _, from := range hosts {
+		for _, to := range hosts {
+			if from == to {
+				continue
+			}
+			vm := from.port("vm").Number
+			sent := from.run(udpKey(vm, from.n, to.n, 9))
+			if len(sent) != 1 || sent[0].Op != flowtable.OpTunnel || sent[0].U16 != port.MaxPorts-1 || sent[0].U64 != 7 {
+				t.Errorf("from %d to %d: %+v", from.n, to.n, sent)
+			}
+			if got, want := from.sentTo(to.n), "behind "+to.endpoint().String(); got != want {
+				t.Errorf("from %d to %d: %q, want %q", from.n, to.n, got, want)
+			}
+			received := to.run(fromTunnel(udpKey(0, from.n, to.n, 9), 7, from.endpoint()))
+			if len(received) != 1 || received[0].Op != flowtable.OpOutput || received[0].U32 != to.port("vm").Number {
+				t.Errorf("at %d from %d: %+v", to.n, from.n, received)
+			}
+			if a := to.run(fromTunnel(udpKey(0, from.n, to.n, 9), 8, from.endpoint())); len(a) != 1 || a[0].Op != flowtable.OpDrop {
+				t.Errorf("a frame of another VNI at %d: %+v", to.n, a)
+			}
+		}
+		tr, err := from.trace(fmt.Sprintf("in_port=vm,dl_src=02:00:00:00:00:%02x,dl_dst=ff:ff:ff:ff:ff:ff,arp,arp_op=1,arp_sha=02:00:00:00:00:%02x,arp_spa=10.0.0.%d,arp_tpa=10.0.0.%d",
+			from.n, from.n, from.n, from.n%3+1), "")
+		if err != nil || tr.Drop != "" || strings.Contains(tr.Actions, "tunnel") {
+			t.Errorf("the ARP request of %d: %+v, %v", from.n, tr, err)
+		}
+		if n := from.d.pipeline.Counts().MACs; n != 0 {
+			t.Errorf("host %d has learnt %d addresses", from.n, n)
+		}
+	}
+}
+
+// With flood, a broadcast goes once to each other host, and from the tunnel to guests
+// only. Without flood it stays on the host.
+func TestFleetBroadcasts(t *testing.T) {
+	for _, flood := range []bool{false, true} {
+		hosts := newFleet(t, 3, flood)
+		h := hosts[0]
+		h.addGuest("vm2", "vni=7")
+		key := udpKey(h.port("vm").Number, 1, 0, 9)
+		key[flowtable.WEthDst] |= 0xffffffffffff << 16
+		tunnels, outputs := 0, 0
+		for _, a := range h.run(key) {
+			switch a.Op {
+			case flowtable.OpTunnel:
+				tunnels++
+			case flowtable.OpOutput:
+				outputs++
+			}
+		}
+		if want := map[bool]int{true: 2}[flood]; tunnels != want || outputs != 1 {
+			t.Errorf("flood %v: %d tunnels, %d outputs", flood, tunnels, outputs)
+		}
+		for _, a := range h.run(fromTunnel(key, 7, hosts[1].endpoint())) {
+			if a.Op != flowtable.OpOutput {
+				t.Errorf("flood %v, from the tunnel: %+v", flood, a)
+			}
+		}
+	}
+}
+
+// When Apply returns, no megaflow goes by the old place of an address. An older place is
+// ignored, and a removed address is unknown.
+func TestFleetAddressMoves(t *testing.T) {
+	hosts := newFleet(t, 3, false)
+	a, b, c := hosts[0], hosts[1], hosts[2]
+	key := udpKey(a.port("vm").Number, 1, 2, 9)
+	was := a.run(key)
+	a.apply(agent.Changes{Addresses: []agent.Address{a.address(2, c, 5)}})
+	if left := a.actionsOf(&key); left != nil {
+		t.Errorf("a megaflow goes by the old place: %+v", left)
+	}
+	if now := a.run(key); len(was) != 1 || len(now) != 1 || now[0].U32 == was[0].U32 {
+		t.Errorf("before %+v, after %+v", was, now)
+	}
+	a.apply(agent.Changes{Addresses: []agent.Address{a.address(2, b, 4)}, Removed: []agent.RemovedAddress{{VNI: 7, MAC: guestMAC(2), Generation: 4}}})
+	if got := a.sentTo(2); got != "behind 192.0.2.3" {
+		t.Errorf("after an older place: %q", got)
+	}
+	a.apply(agent.Changes{Removed: []agent.RemovedAddress{{VNI: 7, MAC: guestMAC(2), Generation: 5}}})
+	if got := a.sentTo(2); strings.HasPrefix(got, "behind") {
+		t.Errorf("after the removal: %q", got)
+	}
+	a.apply(agent.Changes{Nets: []agent.Net{{VNI: 7, Gone: true}}})
+	if got := a.sentTo(3); got != "no-portdrop(no-port)" {
+		t.Errorf("in a network that is gone: %q", got)
+	}
+}
+
+// A port that is declared before it exists is in its network once it is added, under any
+// number; a port that is not declared any more forwards nothing.
+func TestFleetPortsComeAndGo(t *testing.T) {
+	hosts := newFleet(t, 2, false)
+	a, b := hosts[0], hosts[1]
+	if err := a.d.ports.Delete("vm"); err != nil {
+		t.Fatal(err)
+	}
+	toGuest := fromTunnel(udpKey(0, 2, 1, 9), 7, b.endpoint())
+	if got := a.run(toGuest); len(got) != 1 || packet.DropReason(got[0].U32) != packet.DropNoPort {
+		t.Errorf("to a guest that is gone: %+v", got)
+	}
+	a.addGuest("other")
+	a.addGuest("vm")
+	if got := a.run(toGuest); len(got) != 1 || got[0].Op != flowtable.OpOutput || got[0].U32 != a.port("vm").Number {
+		t.Errorf("to a guest that is back: %+v", got)
+	}
+	if got := a.sentTo(2); got != "behind 192.0.2.2" {
+		t.Error(got)
+	}
+	a.apply(agent.Changes{Ports: []agent.Port{{Name: "vm", Gone: true}}})
+	if got := a.sentTo(2); !strings.HasPrefix(got, "table-miss") {
+		t.Errorf("a port that is not declared any more: %q", got)
+	}
+	// A bound port may not send from other addresses, an unchecked one may.
+	p := declaredVM(1)
+	for _, p.Unchecked = range []bool{false, true} {
+		a.apply(agent.Changes{Ports: []agent.Port{p}})
+		got := a.run(udpKey(a.port("vm").Number, 9, 2, 9))
+		if spoofed := len(got) == 1 && got[0].Op == flowtable.OpDrop; spoofed == p.Unchecked {
+			t.Errorf("unchecked %v: %+v", p.Unchecked, got)
+		}
+	}
+}
+
+// After control has died, an agent that applies its state before the daemon begins keeps
+// the megaflows and the counts of table 250. An agent without state leaves nothing.
+func TestFleetAfterControlsDeath(t *testing.T) {
+	hosts := newFleet(t, 2, false)
+	a := hosts[0]
+	vm := a.port("vm").Number
+	key := udpKey(vm, 1, 2, 9)
+	was := a.run(key)
+	a.worker().Frame(key, 100)
+	flow := func() string {
+		flows, err := a.d.pipeline.DumpFlows("table=250,in_port=vm", 0)
+		if err != nil || len(flows) != 1 {
+			t.Fatalf("%+v, %v", flows, err)
+		}
+		return fmt.Sprint(flows[0].Actions, " ", flows[0].Packets)
+	}
+	counted := flow()
+	a.die()
+	d, err := newDaemon(a.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := a.declaration(hosts, false)
+	if err := d.fleet.Apply(&state); err != nil {
+		t.Fatal(err)
+	}
+	a.beginWith(d)
+	if now := a.actionsOf(&key); !slices.Equal(now, was) {
+		t.Errorf("with the agent's state: %+v, before %+v", now, was)
+	}
+	if got := flow(); got != counted || !strings.HasPrefix(counted, "NORMAL 2") {
+		t.Errorf("counts %q, before %q", got, counted)
+	}
+	a.die()
+	a.begin()
+	if now := a.actionsOf(&key); now != nil {
+		t.Errorf("without the agent's state: %+v", now)
+	}
+	list, err := a.d.ports.List("")
+	if err != nil || len(list) != 1 {
+		t.Errorf("ports %+v, %v", list, err)
+	}
+}
+
+// Operators see weft-central's port and flows, and cannot change them.
+func TestFleetIsNotTheOperators(t *testing.T) {
+	h := newFleet(t, 1, false)[0]
+	d := h.d
+	if err := d.ports.Delete("central"); err == nil || err.Error() != "central: weft-central's tunnel; expected another port" {
+		t.Error(err)
+	}
+	if _, err := d.ports.Add("central", []string{"type=tap"}); err == nil || !strings.HasPrefix(err.Error(), "port name central: weft-central's tunnel has it") {
+		t.Error(err)
+	}
+	if err := d.pipeline.ModTable(api.ModTable{Table: 250, Settings: []string{"evict"}}); err == nil {
+		t.Error("the settings of table 250 can be changed")
+	}
+	if err := d.pipeline.ModTable(api.ModTable{Table: -1, Settings: []string{"limit:1"}}); err != nil {
+		t.Error(err)
+	}
+	flows := func() int {
+		list, err := d.pipeline.DumpFlows("", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	if _, err := d.pipeline.DeleteFlows("", false); err != nil || flows() != 2 {
+		t.Errorf("del-flows: %v, %d flows are left", err, flows())
+	}
+	if _, err := d.pipeline.ChangeFlows(api.ChangeFlows{Op: "replace", Text: "actions=drop\n", File: true}); err != nil || flows() != 3 {
+		t.Errorf("replace-flows: %v, %d flows", err, flows())
+	}
+	if got := h.sentTo(2); got != "flow-dropdrop(flow-drop)" {
+		t.Errorf("an operator's flow of table 0 does not go first: %q", got)
+	}
+}
+
+// Guests' ports are found by name and by id.
+func TestFleetListsPorts(t *testing.T) {
+	h := newFleet(t, 1, false)[0]
+	h.addGuest("vm3", "id=3f0e")
+	h.vxlanPorts(1)
+	got := h.d.fleet.Ports()
+	want := []agent.LocalPort{{Name: "vm"}, {Name: "vm3", ID: "3f0e"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	words := []string{"type=vhost-user", "path=" + filepath.Join(t.TempDir(), "x"), "id=3f0e"}
+	if _, err := h.d.ports.Add("vm4", words); err == nil || err.Error() != "id=3f0e: port vm3 has it already; expected another" {
+		t.Error(err)
+	}
+}
+
+// Apply names what it could not apply in one line, and applies the rest.
+func TestFleetErrors(t *testing.T) {
+	h := newFleet(t, 1, false)[0]
+	bad := agent.Changes{Nets: []agent.Net{{VNI: 1 << 24}, {VNI: 8}}, Ports: []agent.Port{{Name: "x", VNI: 8, MAC: 1 << 40}},
+		Addresses: []agent.Address{{VNI: 9, MAC: 2}, {VNI: 8, MAC: 0}, {VNI: 8, MAC: 2, Remote: netip.MustParseAddr("192.0.2.9")}}}
+	const want = "network: vni 16777216: expected a number from 0 to 16777215; port x: MAC address 010000000000: expected a unicast one; " +
+		"address 000000000002: vni 9 is no network of this host; and 1 more"
+	if err := h.d.fleet.Apply(&bad); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if rows := h.d.pipeline.ListMACs(); len(rows) != 2 {
+		t.Errorf("%+v", rows)
+	}
+}
+
+// recorder is an agent that records events.
+type recorder struct{ seen, changed chan string }
+
+func (r *recorder) PortsChanged()                               { r.changed <- "" }
+func (r *recorder) Seen(port string)                            { r.seen <- port }
+func (r *recorder) Ask(string, uint32, uint64, netip.Addr) bool { return false }
+
+// A declared port's first frame is reported once, and again after it is attached anew.
+func TestFleetSeesFirstFrames(t *testing.T) {
+	h := newFleet(t, 1, false)[0]
+	r := &recorder{make(chan string, 100), make(chan string, 100)}
+	h.d.fleet.SetEvents(r)
+	h.addGuest("vm5")
+	<-r.changed
+	h.run(udpKey(h.port("vm5").Number, 1, 9, 9))
+	for i := range uint16(3) {
+		h.run(udpKey(h.port("vm").Number, 1, 8, i))
+	}
+	if got := <-r.seen; got != "vm" || len(r.seen) != 0 {
+		t.Errorf("%q, and %d more", got, len(r.seen))
+	}
+	if err := h.d.ports.Delete("vm"); err != nil {
+		t.Fatal(err)
+	}
+	h.addGuest("vm")
+	h.run(udpKey(h.port("vm").Number, 1, 8, 9))
+	if got := <-r.seen; got != "vm" {
+		t.Error(got)
+	}
+}
