@@ -334,14 +334,14 @@ func TestAttacks(t *testing.T) {
 	}
 	stalled.closed(t, "a message that does not end", nil)
 	if last := b.totals.Load(); last.Repeated != first.Repeated || last.Late != first.Late || last.Misused != 0 {
-		t.Errorf("of the others' frames %d came again, %d late; %d buffers misused", last.Repeated-first.Repeated, last.Late-first.Late, last.Misused)
+		t.Errorf("%d frames of the bystanders arrived twice, %d late, and %d buffers were misused; want none", last.Repeated-first.Repeated, last.Late-first.Late, last.Misused)
 	}
 	if now := d.EnginePID(); now != engine {
 		t.Fatalf("the engine died: %d, now %d", engine, now)
 	}
 	log := d.Control().Output()
 	if got := strings.Count(log, "level=ERROR msg=\"vhost-user: disconnected\" port=bad") + strings.Count(log, "level=ERROR msg=\"vhost-user: disconnected\" socket="+socket+" "); got != stopped {
-		t.Errorf("%d lines in the log for %d stops:\n%s", got, stopped, log[:min(len(log), 2000)])
+		t.Errorf("the log has %d lines for %d stopped ports:\n%s", got, stopped, log[:min(len(log), 2000)])
 	}
 	eventually(t, func() error {
 		if now := openFiles(engine) + openFiles(control); now > before {
@@ -349,7 +349,7 @@ func TestAttacks(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("%d stops; %d frames of the others in the meantime", stopped, b.received.Load())
+	t.Logf("the switch stopped the port %d times; the bystanders received %d frames", stopped, b.received.Load())
 }
 
 // newStalled returns a front end that sends only the start of its first message.

@@ -80,7 +80,7 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 	out := s.weft.Weft("dump-conntrack", "zone=2")
 	for port := 4000 + 50 - (limit - 4); port < 4050; port++ { // the newest connections stay
 		if !strings.Contains(out, fmt.Sprintf("sport=%d,", port)) {
-			t.Errorf("the oldest did not go first: no %d in\n%s", port, out)
+			t.Errorf("the oldest connections were not evicted first: source port %d is missing in\n%s", port, out)
 		}
 	}
 

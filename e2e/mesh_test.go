@@ -111,7 +111,7 @@ func TestMesh(t *testing.T) {
 			t.Error("a flow that names the port does not cross: ", err)
 		}
 	})
-	t.Run("known questions are answered", m.answered)
+	t.Run("the host answers ARP for known addresses", m.answered)
 	t.Run("guests move", m.moves)
 }
 
@@ -125,10 +125,10 @@ func (m *mesh) answered(t *testing.T) {
 		return len(f) >= 42 && f[12] == 8 && f[13] == 6 && f[21] == 1 && f[31] == 1 && f[41] == 2
 	}
 	if _, err := other.Match(2*silence, question); err == nil {
-		t.Error("a question whose answer is known went to all")
+		t.Error("an ARP request for a known address was sent to another host")
 	}
 	if out := asker.Run("ip", "neighbour", "show", m.address(1)); !strings.Contains(out, m.mac(1)) {
-		t.Errorf("the answer was %s", out)
+		t.Errorf("the neighbour entry is %s, want %s", out, m.mac(1))
 	}
 }
 

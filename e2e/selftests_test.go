@@ -310,7 +310,7 @@ func (c *forwarding) learning(t *testing.T) {
 	}
 	for _, remote := range append([]string{peerIP}, others...) {
 		if _, ok := c.to(t, settle, remote, same); !ok {
-			t.Errorf("it did not go to %s", remote)
+			t.Errorf("the frame did not go to %s", remote)
 		}
 	}
 }

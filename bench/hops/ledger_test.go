@@ -99,7 +99,7 @@ func TestReportShares(t *testing.T) {
 		t.Errorf("the entries add up to %.2f %%", l.Total)
 	}
 	if share := l.Entry("system-call entry").Value + l.Entry("waiting").Value; share < 70 || share > 80 {
-		t.Errorf("entering, leaving and waiting are %.2f %%", share)
+		t.Errorf("system-call entry and waiting take %.2f %%, want 70 to 80", share)
 	}
 	// Some functions have no known caller in perf's report: locks and clocks whose
 	// callers' branches were too small to print, and functions with few samples.
@@ -110,10 +110,10 @@ func TestReportShares(t *testing.T) {
 		}
 	}
 	if nobody > 0.2 {
-		t.Errorf("%.2f %% stands nowhere in the table: %v", nobody, l.Entry(Unknown).Functions)
+		t.Errorf("functions with %.2f %% of the cycles are not in the table: %v", nobody, l.Entry(Unknown).Functions)
 	}
 	if sum := l.Entry(Unknown).Value; sum > 3.2 {
-		t.Errorf("%.2f %% has no caller", sum)
+		t.Errorf("functions with %.2f %% of the cycles have no known caller, want at most 3.2", sum)
 	}
 }
 

@@ -78,11 +78,11 @@ func checkAgreement(t *testing.T, seed uint64, loss, requests, window int) {
 	all := uint64(requests + 5)
 	for steps := 0; w.nodes[0].everywhere < all || !w.client.finished(); steps++ {
 		if w.step(t); steps > 1_000_000 {
-			t.Fatalf("no agreement: %d of %d replied, %d everywhere", w.client.replied, all, w.nodes[0].everywhere)
+			t.Fatalf("no agreement: %d of %d requests have a reply, all replicas have %d entries", w.client.replied, all, w.nodes[0].everywhere)
 		}
 		for r, done := range w.client.done {
 			if done && w.holders(uint64(r)) < majority {
-				t.Fatalf("request %d is replied to and stored %d times", r, w.holders(uint64(r)))
+				t.Fatalf("request %d has a reply, but only %d replicas have it", r, w.holders(uint64(r)))
 			}
 		}
 	}

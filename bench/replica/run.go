@@ -197,7 +197,7 @@ func RunClient(ctx context.Context, c *Config) (*Report, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case m.now()-since > silence:
-			return nil, fmt.Errorf("%d of %d requests are agreed on and no more for %s", a.replied, a.requests, silence)
+			return nil, fmt.Errorf("%d of %d requests have a reply, and no further one for %s", a.replied, a.requests, silence)
 		}
 	}
 	u, s := usage()

@@ -45,7 +45,7 @@ func report(t stream.Counted, pauses map[string][]pause, drops map[string]uint64
 		histogram(p)
 		explain(p)
 		if who == "engine" && share(p, *within-1e-9) > *limit {
-			fmt.Printf("FAILED: %.4g of the pauses are to keep %v\n", *within, *limit)
+			fmt.Printf("FAILED: less than %.4g of the pauses are within %v\n", *within, *limit)
 			ok = false
 		}
 	}
@@ -55,13 +55,13 @@ func report(t stream.Counted, pauses map[string][]pause, drops map[string]uint64
 	}
 	fmt.Printf("frames %d received, %d of them again, %d out of order, %d lost; %d bad; %d buffers lost or used twice\n",
 		t.Received, t.Repeated, t.Late, t.Lost, t.Bad, t.Misused)
-	fmt.Printf("the switch says it dropped %d %v\n", dropped, drops)
+	fmt.Printf("the switch counted %d dropped frames %v\n", dropped, drops)
 	if t.Bad > 0 || t.Misused > 0 {
-		fmt.Println("FAILED: frames differ, or descriptors were misused")
+		fmt.Println("FAILED: frames were changed, or descriptors were misused")
 		ok = false
 	}
 	if t.Lost > int64(dropped) {
-		fmt.Printf("FAILED: %d frames are lost of which nobody knows\n", t.Lost-int64(dropped))
+		fmt.Printf("FAILED: the switch did not count %d lost frames\n", t.Lost-int64(dropped))
 		ok = false
 	}
 	return ok

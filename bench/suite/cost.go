@@ -42,7 +42,7 @@ func costOf(sw vswitch, d time.Duration) (float64, error) {
 		cycles, err := strconv.ParseFloat(m[1], 64)
 		return cycles / tscHz(), err
 	}
-	return 0, fmt.Errorf("%T does not tell what a frame costs", sw)
+	return 0, fmt.Errorf("%T does not measure its time for a frame", sw)
 }
 
 // tscHz returns the frequency of the CPU's time stamp counter in Hz. The kernel

@@ -44,7 +44,7 @@ func startAs(r *run, name, verb string, spec any, args ...string) (*process, err
 func (p *process) says(word string, limit time.Duration) error {
 	return eventually(limit, func() error {
 		if !strings.Contains(p.output(), word) {
-			return fmt.Errorf("the guests say %q", p.tail())
+			return fmt.Errorf("the process printed %q", p.tail())
 		}
 		return p.alive()
 	})
@@ -56,7 +56,7 @@ func (p *process) reports(limit time.Duration, report any) error {
 	p.wait(limit)
 	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), report); err != nil {
-		return fmt.Errorf("the guests say %q", p.tail())
+		return fmt.Errorf("the process printed %q", p.tail())
 	}
 	return nil
 }

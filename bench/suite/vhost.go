@@ -82,7 +82,7 @@ func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error
 			return err
 		}
 		if result.Bad > 0 || result.Misused > 0 {
-			return fmt.Errorf("%d frames differ, %d buffers are in doubt", result.Bad, result.Misused)
+			return fmt.Errorf("%d frames were changed, %d buffers were misused", result.Bad, result.Misused)
 		}
 		rate = result.Frames
 		r.note("guests idle", "share", result.Idle)

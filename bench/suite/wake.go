@@ -99,7 +99,7 @@ func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
 func wakeSwitch(from, to *vhosttest.Queue, frame []byte) (time.Duration, error) {
 	time.Sleep(idleLeast + rand.N(idleSpread))
 	if !from.Send(frame) {
-		return 0, errors.New("the switch keeps the buffers")
+		return 0, errors.New("the switch does not return the transmit buffers")
 	}
 	begin := time.Now()
 	from.Publish()
@@ -111,7 +111,7 @@ func wakeSwitch(from, to *vhosttest.Queue, frame []byte) (time.Duration, error) 
 			return d, nil
 		}
 		if time.Since(begin) > wakeLimit {
-			return 0, errors.New("it did not arrive")
+			return 0, fmt.Errorf("the frame did not arrive within %v", wakeLimit)
 		}
 	}
 }

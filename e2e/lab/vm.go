@@ -369,7 +369,7 @@ func (vm *VM) ended() error {
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	if line == "" {
-		return "without a word"
+		return "no output"
 	}
 	return line
 }
