@@ -115,7 +115,7 @@ func (r *rig) receive(i, n int) (frames [][]byte) {
 		for k := range b.Frames[:b.N] {
 			f := &b.Frames[k]
 			if f.Offload.GSO != packet.GSONone || f.Drop != packet.DropNone {
-				r.t.Fatalf("frame %d: %+v, %v", k, f.Offload, f.Drop)
+				r.t.Fatalf("frame %d has offload %+v and drop %v, want neither", k, f.Offload, f.Drop)
 			}
 			frames = append(frames, packettest.Bytes(b, f))
 		}
@@ -268,7 +268,7 @@ func TestOnlyEndpoints(t *testing.T) {
 	got := r.receive(1, 3)
 	for _, f := range got {
 		if binary.BigEndian.Uint16(f[36:]) != 4789 {
-			t.Fatalf("frame % x", f)
+			t.Fatalf("received a frame for another endpoint: % x", f)
 		}
 	}
 	if len(got) != 3 {
@@ -301,7 +301,7 @@ func TestEndpointInUse(t *testing.T) {
 		defer c.Close()
 		err = r.up[0].SetEndpoints([]netip.AddrPort{taken})
 		if err == nil || !strings.Contains(err.Error(), taken.String()) || len(r.up[0].endpoints) != 2 {
-			t.Errorf("%v, %d endpoints", err, len(r.up[0].endpoints))
+			t.Errorf("SetEndpoints returned %v and left %d endpoints", err, len(r.up[0].endpoints))
 		}
 	})
 }
@@ -325,7 +325,7 @@ func TestSnapshot(t *testing.T) {
 	defer again.Close()
 	r.up[1].Close()
 	if err := again.SetEndpoints(again.endpoints[:1]); err != nil || len(again.sinks) != 1 {
-		t.Fatalf("%v, %d sinks", err, len(again.sinks))
+		t.Fatalf("Restore returned %v with %d sinks", err, len(again.sinks))
 	}
 	if _, err := Restore([]byte("{}"), []int{}); err == nil {
 		t.Error("Restore accepted an empty snapshot")
@@ -352,7 +352,7 @@ func TestAllocatesNothing(t *testing.T) {
 		rx.Recv(got)
 		rx.Release()
 	}); n != 0 {
-		t.Fatalf("%v allocations", n)
+		t.Fatalf("a pass makes %v allocations, want 0", n)
 	}
 }
 

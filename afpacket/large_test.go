@@ -85,7 +85,7 @@ func (r *rig) receiveLarge(t *testing.T, rx port.Rx, n int) (frames [][]byte) {
 		for i := range b.Frames[:b.N] {
 			f := &b.Frames[i]
 			if f.Offload.GSO != packet.GSOTCPv4 || f.Offload.Size != 1400 || f.Drop != packet.DropNone {
-				t.Fatalf("%d bytes, %+v, %v", f.Len(), f.Offload, f.Drop)
+				t.Fatalf("not the large frame sent: %d bytes, offload %+v, drop %v", f.Len(), f.Offload, f.Drop)
 			}
 			outer := 14 + 20 + 8 + 8
 			if f.Header()[14]>>4 == 6 {

@@ -199,7 +199,7 @@ func checkRead(t *testing.T, m *Memory, c *Cache, twin *slowCache) {
 		key, mask, actions, installed := m.Read(slot)
 		i := twin.find(slot)
 		if installed != (i >= 0) {
-			t.Fatalf("slot %d: installed %v", slot, installed)
+			t.Fatalf("slot %d: Read reports installed %v", slot, installed)
 		}
 		if i < 0 {
 			continue
@@ -310,7 +310,7 @@ func TestRemoveKeepsOtherEntries(t *testing.T) {
 	c.Remove(3)
 	c.Lookup(&keys, 0xff, &out, &n)
 	if n.ExactHits != 7 || n.Misses != 1 || out[3] != NoSlot {
-		t.Fatalf("%+v, out %v", n, out[:8])
+		t.Fatalf("after Remove(3): counts %+v, slots %v", n, out[:8])
 	}
 	// The key of a removed megaflow does not find a new megaflow in the same slot.
 	key := Key{WIPv4: 100}
@@ -335,7 +335,7 @@ func TestUnionOfMasks(t *testing.T) {
 	c.Lookup(&keys, 1, &out, &n)
 	c.Lookup(&keys, ^uint32(0), &out, &n)
 	if n.ExactHits != 32 || n.MegaflowHits != 1 {
-		t.Fatalf("%+v", n)
+		t.Fatalf("counts %+v, want 32 exact hits and 1 megaflow hit", n)
 	}
 }
 
@@ -359,7 +359,7 @@ func TestCacheAllocatesNothing(t *testing.T) {
 		}
 		c.Lookup(&keys, ^uint32(0), &out, &n)
 	}); a != 0 {
-		t.Fatalf("%v allocations", a)
+		t.Fatalf("a lookup makes %v allocations, want 0", a)
 	}
 	if n.ExactHits == 0 || n.MegaflowHits == 0 || n.Misses == 0 {
 		t.Fatalf("not all paths were taken: %+v", n)

@@ -81,7 +81,7 @@ func TestGroupText(t *testing.T) {
 			t.Errorf("%s\n got %s\nwant %s", tt.text, shown, tt.shown)
 		}
 		if again, err := ParseGroupMod(shown, GroupAdd, nil); err != nil || !reflect.DeepEqual(again, mod) {
-			t.Errorf("%s: read again %+v, %v", shown, again, err)
+			t.Errorf("%s: parsing the formatted group gives %+v, error %v", shown, again, err)
 		}
 	}
 	mods, err := ParseGroupMods(strings.NewReader("# two\nadd group_id=1,type=all\n\ndelete group_id=all\ngroup_id=3,type=all,bucket=fly"), GroupAdd, nil)
@@ -208,7 +208,7 @@ func TestMeterText(t *testing.T) {
 			t.Errorf("%s\n got %s\nwant %s", tt.text, got, tt.shown)
 		}
 		if again, err := ParseMeterMod(tt.shown, MeterAdd); err != nil || !reflect.DeepEqual(again, mod) {
-			t.Errorf("%s: read again %+v, %v", tt.shown, again, err)
+			t.Errorf("%s: parsing the formatted group gives %+v, error %v", tt.shown, again, err)
 		}
 	}
 }

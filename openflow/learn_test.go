@@ -59,7 +59,7 @@ func TestLearnOutput(t *testing.T) {
 		}
 		tr, err := p.Execute(po.Actions, &po.Flow, newEnv())
 		if err != nil || len(tr.Learned) != 1 {
-			t.Fatalf("%s: %v, %d flows learnt", value, err, len(tr.Learned))
+			t.Fatalf("reg0=%s: error %v, %d flows learnt, want 1", value, err, len(tr.Learned))
 		}
 		got := FormatActions(tr.Learned[0].Actions, nil)
 		if got != want {

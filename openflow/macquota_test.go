@@ -45,11 +45,11 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 	}
 	present("under attack")
 	if tab.Len() != limit {
-		t.Errorf("%d addresses in a full table", tab.Len())
+		t.Errorf("a full table has %d addresses, want %d", tab.Len(), limit)
 	}
 	for _, s := range tab.Shares() {
 		if s.Used > tab.PortLimit() {
-			t.Errorf("port %d has %d addresses", s.Port, s.Used)
+			t.Errorf("port %d has %d addresses, want at most %d", s.Port, s.Used, tab.PortLimit())
 		}
 		// The attack lasts 4 s. A port learns at most 4 s of learnRate and one
 		// learnBurst; the check allows one second more.
@@ -77,10 +77,10 @@ func TestInventedRemotesAreOne(t *testing.T) {
 	}
 	p := tab.ports[8]
 	if len(p.holders) > maxMACHolders+1 || p.count != tab.Len() || tab.Len() == 0 {
-		t.Errorf("%d holders; %d and %d addresses", len(p.holders), p.count, tab.Len())
+		t.Errorf("the port has lists of %d remotes and %d addresses; the table has %d addresses", len(p.holders), p.count, tab.Len())
 	}
 	if n := tab.Flush(8); n == 0 || tab.Len() != 0 {
-		t.Errorf("%d flushed, %d left", n, tab.Len())
+		t.Errorf("Flush removed %d addresses and left %d", n, tab.Len())
 	}
 }
 
@@ -99,7 +99,7 @@ func TestInventedNeighboursPushOutTheirOwn(t *testing.T) {
 	}
 	for i := range 10 {
 		if mac, ok := n.find(ip(i)); !ok || mac != 1 {
-			t.Errorf("neighbour %d: known is %v", i, ok)
+			t.Errorf("the announcement of IP address %d is gone or changed: known %v", i, ok)
 		}
 	}
 	if len(n.entries) != 64 {

@@ -243,7 +243,7 @@ func TestTraceNamesThePlace(t *testing.T) {
 			}
 		})
 		if !slices.Equal(notes, []string{want}) || !slices.Equal(tables, []string{"0 false", "250 true"}) {
-			t.Errorf("%s: notes %q, look-ups %q", dst, notes, tables)
+			t.Errorf("trace to %s has notes %q and look-ups %q, want note %q", dst, notes, tables, want)
 		}
 	}
 }
@@ -306,9 +306,9 @@ func TestCentralFlowsIgnoreTheLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c, err := p.ApplyCentral([]FlowMod{CentralFlow(Add, 1), CentralFlow(Add, 2)}, 0); err != nil || len(c.Removed) != 0 {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("the change has effects %+v and error %v", c, err)
 	}
 	if c, err := p.Apply([]FlowMod{{Command: Add, Priority: 7, Importance: 9, IdleTimeout: 1}}, 0); err != nil || len(c.Removed) != 1 || c.Removed[0].Table != 0 {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("the change has effects %+v and error %v", c, err)
 	}
 }

@@ -123,7 +123,7 @@ func TestExecute(t *testing.T) {
 		}
 		got, err := p.Execute(po.Actions, &po.Flow, env)
 		if got.Learn.Valid {
-			t.Errorf("%s: taught the switch %+v", c.text, got.Learn)
+			t.Errorf("%s: normal learns %+v from a packet-out", c.text, got.Learn)
 		}
 		if text := FormatDatapathActions(got.Actions, nil); err != nil || text != c.want {
 			t.Errorf("%s: %v, %s, want %s", c.text, err, text, c.want)

@@ -248,7 +248,7 @@ func TestOrderOfAddsDoesNotMatter(t *testing.T) {
 		if want == nil {
 			want = &tr
 		} else if !reflect.DeepEqual(*want, tr) {
-			t.Fatalf("%+v, and in another order %+v", *want, tr)
+			t.Fatalf("the order of adds changes the translation:\n%+v\n%+v", *want, tr)
 		}
 	}
 }

@@ -320,6 +320,6 @@ func TestCoalesceAllocatesNothing(t *testing.T) {
 		}
 		c.Finish(b)
 	}); n != 0 {
-		t.Fatalf("%v allocations", n)
+		t.Fatalf("coalescing makes %v allocations, want 0", n)
 	}
 }

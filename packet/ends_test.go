@@ -70,7 +70,7 @@ func TestSetIPv4Ends(t *testing.T) {
 			out[way] = append([]byte(nil), f.Header()...)
 		}
 		if !bytes.Equal(out[0], out[1]) {
-			t.Fatalf("%x\n%x", out[0], out[1])
+			t.Fatalf("SetIPv4Ends and single rewrites differ:\n%x\n%x", out[0], out[1])
 		}
 	}
 }
@@ -127,13 +127,13 @@ func TestSetIPv4EndsAtTheEnds(t *testing.T) {
 			t.Errorf("a sum of 0 is written as %#x", packet.UDP(got[34:]).Checksum())
 		}
 		if !toZero && !(bytes.Equal(got[12:24], frame[12:24]) && bytes.Equal(got[26:], frame[26:])) {
-			t.Errorf("%x though nothing changes\n%x", got, frame)
+			t.Errorf("other bytes changed:\n%x\nbefore\n%x", got, frame)
 		}
 		if binary.BigEndian.Uint64(got[26:]) != addresses || binary.BigEndian.Uint32(got[34:]) != ports {
-			t.Errorf("ends of %x", got)
+			t.Errorf("addresses or ports of %x are not those set", got)
 		}
 		if a, z := sums(got[14:34], got[34:]); a != 0xffff || z != 0xffff {
-			t.Fatalf("sums %#x and %#x of %x, before\n%x", a, z, got, frame)
+			t.Fatalf("the sums over IP and UDP are %#x and %#x, want 0xffff; frame %x, before\n%x", a, z, got, frame)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func TestPartialICMPv6(t *testing.T) {
 	f.L3, f.L4, f.Proto = 14, 54, packet.ProtoICMPv6
 	f.Offload = packet.Offload{Flags: packet.OffloadPartial, CsumStart: 54, CsumOffset: 2}
 	if why := b.CheckOffload(f); why != packet.DropNone || f.Undone() {
-		t.Fatalf("%v, %+v", why, f.Offload)
+		t.Fatalf("CheckOffload of ICMPv6 returned %v and left %+v", why, f.Offload)
 	}
 	got := packettest.Bytes(&b, f)
 	pseudo := append(bytes.Clone(got[22:54]), 0, packet.ProtoICMPv6, 0, byte(len(got)-54))

@@ -223,7 +223,7 @@ func TestRewritesOfAbsentHeaders(t *testing.T) {
 			f.SetNDSll(1)
 			f.SetIPv6Label(1)
 			if !bytes.Equal(f.Header(), before) {
-				t.Fatalf("%d bytes of %#x changed", size, etherType)
+				t.Fatalf("a rewrite changed a truncated frame of %d bytes with EtherType %#x", size, etherType)
 			}
 		}
 	}

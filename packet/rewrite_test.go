@@ -358,7 +358,7 @@ func TestUDPChecksumNeverBecomesZero(t *testing.T) {
 		f.SetTpSrc(uint16(p))
 		sum := packet.UDP(f.Header()[f.L4:]).Checksum()
 		if sum == 0 {
-			t.Fatalf("port %d: checksum 0", p)
+			t.Fatalf("port %d: the UDP checksum is 0, want 0xffff", p)
 		}
 		seen = seen || sum == 0xffff
 	}
@@ -408,6 +408,6 @@ func TestRewritesAllocateNothing(t *testing.T) {
 		f.SetVLAN(2)
 		f.PopVLAN()
 	}); n != 0 {
-		t.Fatalf("%v allocations", n)
+		t.Fatalf("the rewrites make %v allocations, want 0", n)
 	}
 }

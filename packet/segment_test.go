@@ -362,7 +362,7 @@ func TestLimitSegments(t *testing.T) {
 			t.Fatal("a limit that fits changed the size")
 		}
 		if f.LimitSegments(s.headers()+1400) == s.udp {
-			t.Fatalf("udp %v, and a limit below the size said %v", s.udp, !s.udp)
+			t.Fatalf("a limit below the segment size: UDP %v, LimitSegments returned %v", s.udp, !s.udp)
 		}
 		if s.udp {
 			continue
@@ -442,6 +442,6 @@ func TestSegmentsAllocateNothing(t *testing.T) {
 			}
 		}
 	}); n != 0 {
-		t.Fatalf("%v allocations", n)
+		t.Fatalf("segmenting makes %v allocations, want 0", n)
 	}
 }

@@ -408,7 +408,7 @@ func TestPersistentTapIsAttachedAndStays(t *testing.T) {
 	n.Exec("ip", "link", "set", "keep", "mtu", "2000")
 	tap := create(t, Config{Dev: "keep", Netns: n.Name})
 	if s := tap.Status(); s.Created || s.MTU != 2000 || tap.MTU() != 2000 || !s.Up {
-		t.Errorf("%+v", s)
+		t.Errorf("unexpected status %+v", s)
 	}
 	tap.Close()
 	n.Exec("ip", "link", "show", "keep")
@@ -471,11 +471,11 @@ func TestRefusalsAreNamed(t *testing.T) {
 func TestMissingPrivilegeIsNamed(t *testing.T) {
 	for _, err := range []error{unix.EPERM, fmt.Errorf("wrapped: %w", unix.EACCES)} {
 		if got := explainPermission("create", err).Error(); !strings.Contains(got, "CAP_NET_ADMIN") {
-			t.Errorf("%v: %q", err, got)
+			t.Errorf("%v: the text %q does not name CAP_NET_ADMIN", err, got)
 		}
 	}
 	if got := explainPermission("create", unix.EIO).Error(); strings.Contains(got, "CAP_") {
-		t.Errorf("%q", got)
+		t.Errorf("the text %q names a capability for an I/O error", got)
 	}
 }
 

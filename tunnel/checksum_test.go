@@ -137,7 +137,7 @@ func TestOuterChecksumOfSegments(t *testing.T) {
 	for s.Next(&cut) {
 	}
 	if cut.N != 9 || !s.Done() {
-		t.Fatalf("%d segments", cut.N)
+		t.Fatalf("the large frame has %d segments, want 9", cut.N)
 	}
 	for i := range cut.Frames[:cut.N] {
 		seg := &cut.Frames[i]
@@ -167,6 +167,6 @@ func TestOuterChecksumAllocatesNothing(t *testing.T) {
 		b.GatherFinished(f, dst)
 		tmpl.Pop(f)
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("checksums make %v allocations, want 0", n)
 	}
 }

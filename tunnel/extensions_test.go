@@ -101,7 +101,7 @@ func TestSpread(t *testing.T) {
 		s := Spread(nexthops)
 		var back Template
 		if !back.Parse(s.AppendTo(nil)) || back != s {
-			t.Errorf("%v: does not come back", nexthops)
+			t.Errorf("%v: Parse does not restore the encoded template", nexthops)
 		}
 		count := map[uint32]int{}
 		for _, w := range nexthops {
@@ -110,10 +110,10 @@ func TestSpread(t *testing.T) {
 		for share := range uint32(NextHops) {
 			w := s.NextHop(share << 28)
 			if s.NextHop(share<<28|0x0fffffff) != w {
-				t.Errorf("%v: share %d leads to two next hops", nexthops, share)
+				t.Errorf("%v: hashes with the same upper bits %d have two next hops", nexthops, share)
 			}
 			if _, known := count[w]; !known {
-				t.Errorf("%v: next hop %d", nexthops, w)
+				t.Errorf("%v: unknown next hop %d", nexthops, w)
 			}
 			count[w]++
 		}

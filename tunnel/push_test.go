@@ -100,10 +100,10 @@ func checkOuter(t *testing.T, data, inner []byte, p *Params) {
 	}
 	eth := got.Layer(layers.LayerTypeEthernet).(*layers.Ethernet)
 	if !bytes.Equal(eth.SrcMAC, p.SrcMAC[:]) || !bytes.Equal(eth.DstMAC, p.DstMAC[:]) {
-		t.Errorf("addresses %v %v", eth.SrcMAC, eth.DstMAC)
+		t.Errorf("wrong outer MAC addresses: source %v, destination %v", eth.SrcMAC, eth.DstMAC)
 	}
 	if tag, ok := got.Layer(layers.LayerTypeDot1Q).(*layers.Dot1Q); ok != (p.VLAN != 0) || ok && tag.VLANIdentifier != p.VLAN {
-		t.Errorf("tag %v", tag)
+		t.Errorf("wrong outer VLAN tag %v", tag)
 	}
 	switch ip := got.NetworkLayer().(type) {
 	case *layers.IPv4:
@@ -169,7 +169,7 @@ func TestPushCountsID(t *testing.T) {
 		f := a.Add(&b, innerFrame(t, false, false, 0, 100), packet.InnerHeader, 0)
 		tmpl.Push(f, 1, 2, 0)
 		if ip := packet.IPv4(f.Header()[14:34]); ip.ID() != i || packet.Sum(ip) != 0xffff {
-			t.Fatalf("datagram %d has ID %d", i, ip.ID())
+			t.Fatalf("datagram %d has IPv4 identification %d", i, ip.ID())
 		}
 	}
 }

@@ -92,12 +92,12 @@ func TestNoFrameIsLostInAFault(t *testing.T) {
 				}
 			}
 			if n := m.tx.Send(batch(-1), order); n != len(order) {
-				t.Fatalf("%d of %d frames sent afterwards", n, len(order))
+				t.Fatalf("after the fault %d of %d frames were sent", n, len(order))
 			}
 			m.kill() // the next engine finds the same state in the shared record
 			m.check("successor")
 			if m.tx.freeCount != modelRing {
-				t.Fatalf("%d frames free for the successor", m.tx.freeCount)
+				t.Fatalf("the next engine finds %d free frames", m.tx.freeCount)
 			}
 		})
 	}

@@ -154,7 +154,7 @@ func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	d.allFree(t)
 	q := u.Status().Queues[0]
 	if q.RxInvalid != 0 || q.TxInvalid != 0 || q.FramesSending != 0 {
-		t.Errorf("%+v", q)
+		t.Errorf("invalid entries or frames not completed: %+v", q)
 	}
 	// No UMEM frame is lost: in every round, as many datagrams as there are receiving
 	// frames arrive.
@@ -164,7 +164,7 @@ func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 		}
 		got := recv(t, d, 64)
 		if len(got) != 64 {
-			t.Fatalf("round %d: %d frames of 64: %+v", round, len(got), u.Status().Queues[0])
+			t.Fatalf("round %d: received %d of 64 frames: %+v", round, len(got), u.Status().Queues[0])
 		}
 		for i := range got {
 			if string(udpPayload(got[i])) != string(pattern(100, i)) {

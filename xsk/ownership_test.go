@@ -134,12 +134,12 @@ func (m *model) check(op string) {
 	}
 	for _, addr := range tx {
 		if m.mem.marks[(addr-m.mem.tx)/modelFrame] != markGiven {
-			m.t.Fatalf("%s: frame %#x is out and marked free", op, addr)
+			m.t.Fatalf("%s: the kernel has frame %#x, but it is marked free", op, addr)
 		}
 	}
 	for _, frame := range m.tx.free[:m.tx.freeCount] {
 		if m.mem.marks[frame] != markFree {
-			m.t.Fatalf("%s: frame %d is free and marked given", op, frame)
+			m.t.Fatalf("%s: frame %d is free, but marked given", op, frame)
 		}
 		tx = append(tx, m.mem.tx+uint64(frame)*modelFrame)
 	}
@@ -153,7 +153,7 @@ func (m *model) whole(what string, frames []uint64, first uint64) {
 	slices.Sort(frames)
 	for i := range max(len(frames), modelRing) {
 		if i >= len(frames) || i >= modelRing || frames[i] != first+uint64(i)*modelFrame {
-			m.t.Fatalf("%s: %d frames have owners, and not each one: %#x", what, len(frames), frames)
+			m.t.Fatalf("%s: not every frame has exactly one owner: %d owners of %#x", what, len(frames), frames)
 		}
 	}
 }
@@ -455,7 +455,7 @@ func TestSendRefusesByName(t *testing.T) {
 	f, _ := b.Next()
 	b.Commit(f, 0)
 	if n := m.tx.Send(b, []uint8{0, 1, 2}); n != 3 {
-		t.Fatalf("took %d", n)
+		t.Fatalf("Send took %d frames", n)
 	}
 	for i, want := range []packet.DropReason{packet.DropNone, packet.DropOversizeFrame, packet.DropRuntFrame} {
 		if b.Frames[i].Drop != want {

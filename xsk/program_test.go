@@ -165,7 +165,7 @@ func TestProgramTakesOnlyOwnEndpoints(t *testing.T) {
 		{"cut in UDP over IPv6", datagram(v6, 0)[:14+40+7], false},
 	} {
 		if got := run(c.frame); got != c.want || taken(c.frame, testEndpoints) != c.want {
-			t.Errorf("%s: program %v, twin %v, want %v", c.name, got, taken(c.frame, testEndpoints), c.want)
+			t.Errorf("%s: program %v, slow implementation %v, want %v", c.name, got, taken(c.frame, testEndpoints), c.want)
 		}
 	}
 }
@@ -195,14 +195,14 @@ func TestProgramAgreesWithItsTwin(t *testing.T) {
 		f := mutated(r)
 		got, want := run(f), taken(f, testEndpoints)
 		if got != want {
-			t.Fatalf("program %v, twin %v: %x", got, want, f)
+			t.Fatalf("program %v, slow implementation %v: %x", got, want, f)
 		}
 		if got {
 			hits++
 		}
 	}
 	if hits < 1000 || hits > 19000 {
-		t.Errorf("%d hits: the frames test little", hits)
+		t.Errorf("only %d frames match an endpoint: the test shows little", hits)
 	}
 }
 
@@ -217,7 +217,7 @@ func FuzzProgram(f *testing.F) {
 			return // the kernel's test run refuses shorter frames; real ones are never shorter
 		}
 		if got, want := run(frame), taken(frame, testEndpoints); got != want {
-			t.Fatalf("program %v, twin %v", got, want)
+			t.Fatalf("program %v, slow implementation %v", got, want)
 		}
 	})
 }

@@ -44,7 +44,7 @@ func TestJumboFrames(t *testing.T) {
 				}
 				got := recv(t, d, len(sizes))
 				if len(got) != len(sizes) {
-					t.Fatalf("round %d: %d frames came", round, len(got))
+					t.Fatalf("round %d: received %d frames", round, len(got))
 				}
 				for i, n := range sizes {
 					if !bytes.HasSuffix(got[i], pattern(n, i+round)) {
@@ -53,7 +53,7 @@ func TestJumboFrames(t *testing.T) {
 				}
 				fill(t, b, frames)
 				if n := d.Tx()[0].Send(b, order[:len(sizes)]); n != len(sizes) {
-					t.Fatalf("round %d: took %d", round, n)
+					t.Fatalf("round %d: Send took %d frames", round, n)
 				}
 				d.Tx()[0].Flush()
 				for i, n := range sizes {
@@ -85,12 +85,12 @@ func TestChannels(t *testing.T) {
 	r := newRig(t, 4)
 	r.host.Exec("ethtool", "-L", "up0", "rx", "4", "tx", "4")
 	if _, err := r.trySetup(Config{Channels: 4, Mode: ModeZeroCopy}); err == nil || r.channels() != "4 4 <nil>" {
-		t.Errorf("%v; channels %s", err, r.channels())
+		t.Errorf("Setup returned %v and left channels %s", err, r.channels())
 	}
 	r.peer.Exec("ethtool", "-L", "peer0", "rx", "2", "tx", "2")
 	u := r.setup(Config{Channels: 2})
 	if s := u.Status(); len(s.Queues) != 2 || r.channels() != "2 2 <nil>" || !strings.Contains(strings.Join(s.Notes, ";"), "channels") {
-		t.Errorf("channels %s, %+v", r.channels(), s)
+		t.Errorf("unexpected channels %s, status %+v", r.channels(), s)
 	}
 	blob, fds, err := u.Snapshot()
 	if err != nil {
@@ -139,7 +139,7 @@ func TestBusyPoll(t *testing.T) {
 	for i := range 50 {
 		write(t, c, pattern(100, i))
 		if got := recv(t, d, 1); len(got) != 1 || !bytes.HasSuffix(got[0], pattern(100, i)) {
-			t.Fatalf("frame %d: %d came", i, len(got))
+			t.Fatalf("frame %d: received %d frames", i, len(got))
 		}
 	}
 	at := r.listen(r.peer, peerAddr+":9999")
@@ -205,7 +205,7 @@ func TestReplace(t *testing.T) {
 		d := open(t, u)
 		write(t, r.dial(hostAddr+":4789"), []byte("x"))
 		if got := recv(t, d, 1); len(got) != 1 || !u.Attached() {
-			t.Errorf("linked %v: %d frames", linked, len(got))
+			t.Errorf("linked %v: received %d frames", linked, len(got))
 		}
 	}
 }

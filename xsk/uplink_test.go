@@ -430,7 +430,7 @@ func TestSentFramesReachThePeer(t *testing.T) {
 				tx.Flush()
 			}
 			if n != 0 || took > 256 {
-				t.Errorf("%d frames taken with the link down, %d in the end", took, n)
+				t.Errorf("with the link down Send took %d frames, %d in the last call", took, n)
 			}
 			r.host.Exec("ip", "link", "set", "up0", "up")
 			tx.Flush() // Flush sends the waiting frames even if no new frames were written
@@ -454,7 +454,7 @@ func postpones(t *testing.T, tx port.Tx, b *packet.Batch, order []uint8) {
 			t.Fatalf("batch %d postponed: %v, want %v", n, owed, want)
 		}
 		if waiting := q.published - q.tx.consumer.Load(); q.published != q.next || (waiting != 0) != want {
-			t.Fatalf("batch %d: %d frames wait", n, waiting)
+			t.Fatalf("batch %d: %d frames wait for a system call", n, waiting)
 		}
 	}
 	tx.Flush()
@@ -474,7 +474,7 @@ func (d *device) allFree(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		if tx.freeCount != len(tx.free) {
-			t.Errorf("queue %d: %d sending frames of %d came back", i, tx.freeCount, len(tx.free))
+			t.Errorf("queue %d: %d of %d sending frames are free", i, tx.freeCount, len(tx.free))
 		}
 	}
 }
@@ -568,7 +568,7 @@ func TestADeviceThatGoesIsTold(t *testing.T) {
 	b := new(packet.Batch)
 	fill(t, b, [][]byte{r.outbound([]byte("nowhere"), 9)})
 	if n := d.Tx()[0].Send(b, order[:1]); n != 1 || b.Frames[0].Drop != packet.DropNone {
-		t.Errorf("took %d, %v", n, b.Frames[0].Drop)
+		t.Errorf("Send took %d frames, drop %v", n, b.Frames[0].Drop)
 	}
 	d.Tx()[0].Flush()
 	if n := d.Rx()[0].Recv(b); n != 0 || d.Rx()[0].Arm() {
@@ -624,7 +624,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 
 	write(t, r.dial(hostAddr+":4789"), []byte("between"))
 	if got := recv(t, d, 1); len(got) != 1 || string(udpPayload(got[0])) != "between" {
-		t.Fatalf("%d frames while control is away", len(got))
+		t.Fatalf("received %d frames without control", len(got))
 	}
 	second, err := Restore(blob, kept)
 	if err != nil {
@@ -642,7 +642,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 	}
 	write(t, r.dial(hostAddr+":4789"), []byte("after"))
 	if got := recv(t, d, 1); len(got) != 1 || string(udpPayload(got[0])) != "after" {
-		t.Fatalf("%d frames after", len(got))
+		t.Fatalf("received %d frames after Restore", len(got))
 	}
 	// Close detaches the XDP program even if other processes have descriptors of it.
 	second.Close()
@@ -846,7 +846,7 @@ func TestNothingIsAllocatedAFrame(t *testing.T) {
 		rx.Arm()
 		rx.Disarm()
 	}); got != 0 {
-		t.Errorf("%v allocations a pass", got)
+		t.Errorf("a pass makes %v allocations, want 0", got)
 	}
 	if frames < 400 {
 		t.Errorf("only %d frames came", frames)

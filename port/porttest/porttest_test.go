@@ -116,7 +116,7 @@ func TestReplay(t *testing.T) {
 	}
 	pass()
 	if n := testing.AllocsPerRun(10, pass); n != 0 {
-		t.Fatalf("%v allocations", n)
+		t.Fatalf("a pass makes %v allocations, want 0", n)
 	}
 	for !rx.Replayed() {
 		pass()
