@@ -159,8 +159,9 @@ type exactLookup struct {
 // 55.2 ns.
 const stride = 12
 
-// advance prefetches the buckets of the frames before index to and advances the
-// earlier frames by one step. An entry is compared one stride after its prefetch.
+// advance prefetches the buckets of frames[:to] that are not prefetched yet, and
+// advances the earlier frames by one step. An entry is compared one stride after its
+// prefetch.
 func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	from, entries := x.asked, x.found
 	cpu.Prefetch(&c.buckets[0], c.homes[from:to])
@@ -171,8 +172,7 @@ func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	x.due = entries
 }
 
-// choose searches the buckets of the frames before index to for an entry with the
-// frame's signature.
+// choose searches the buckets of frames[:to] for an entry with the frame's signature.
 func (c *Cache) choose(x *exactLookup, to uint) {
 	buckets := c.buckets
 	found, missed := x.found, x.missed
@@ -191,8 +191,8 @@ func (c *Cache) choose(x *exactLookup, to uint) {
 	x.chosen, x.found, x.missed = to, found, missed
 }
 
-// compare compares the entries of the found frames before index to with their keys.
-// It prefetches the flows of equal entries. It leaves frames with another entry to
+// compare compares the entries of found[:to] with the keys of their frames. It
+// prefetches the flows of equal entries. It leaves frames with another entry to
 // endExact.
 func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	exact, u := c.exact, &c.union

@@ -91,8 +91,8 @@ func (x *xlate) differs(word int, mask uint64) bool {
 	if x.baseKeep[word]&mask != 0 {
 		return true
 	}
-	// The bits of base are known. A clone may have restored the frame's own bits in
-	// flow, so they must go into the mask.
+	// The bits of base are known. A clone may have restored the arriving frame's bits
+	// in flow, so the comparison adds them to the megaflow's mask.
 	x.look(word, mask)
 	return (x.flow[word]^x.base[word])&mask != 0
 }

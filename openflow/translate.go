@@ -306,9 +306,9 @@ func (x *xlate) inPort() uint32 {
 // Tables
 
 // pipeline searches table, executes the rule that matches, and follows goto_table. If
-// no rule matches, first true means a table miss; first false means a resubmit
-// without effect. A frame of a declared port that misses in table 0 continues in
-// CentralTable.
+// no rule matches and first is true, the frame is a table miss; a frame of a declared
+// port then continues in CentralTable. If first is false, the look-up is a resubmit,
+// and a resubmit without a matching rule has no effect.
 func (x *xlate) pipeline(table uint8, first bool) {
 	for {
 		rule := x.lookup(table)

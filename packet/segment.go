@@ -191,8 +191,8 @@ func (s *Segmenter) finish(h []byte, n int, outer bool) {
 	s.index++
 }
 
-// finishIP adjusts an IP header to a packet of length bytes. sum is sumWithout of
-// this header.
+// finishIP adjusts an IP header to a packet of length bytes. sum is the result of
+// sumWithout for this header.
 func (s *Segmenter) finishIP(ip []byte, length int, sum uint32, id uint16, fixed bool) {
 	if ip[0]>>4 != 4 {
 		IPv6(ip).SetPayloadLen(length - IPv6Len)
