@@ -191,7 +191,7 @@ type newConn struct {
 	mark    uint32
 	label   [2]uint64
 	marked  bool
-	related Ref // connection that announced this one, in the generation of its begin; zero: none
+	related Ref // announcing connection with the generation in which it began; zero: none
 	// announcer and to are copied from the expectation that announced the connection.
 	announcer uint8
 	to        uint16

@@ -19,7 +19,7 @@ type conn struct {
 	// connection lives. The upper half is the epoch of the engine that holds the
 	// connection's lock; 0: the lock is free.
 	meta      atomic.Uint64
-	tuples    [2]words // tuples of frames as they arrive: original direction, reply direction
+	tuples    [2]words // tuples of frames before translation: original direction, then reply direction
 	expiresNS uint64   // CLOCK_MONOTONIC
 	mark      uint32
 	flags     uint16
@@ -160,7 +160,7 @@ type view struct {
 	mark   uint32
 	born   uint32
 	label  [2]uint64
-	parent Ref // connection that announced this one, in the generation of its begin
+	parent Ref // announcing connection with the generation in which it began
 	tuples [2]words
 	long   addresses // of an IPv6 connection
 }

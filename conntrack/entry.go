@@ -4,7 +4,7 @@ package conntrack
 
 import "weft/packet"
 
-// Entry is a connection in the form that control lists and flushes.
+// Entry is a connection in the form that the control process lists and flushes.
 type Entry struct {
 	Ref         Ref
 	Orig, Reply Tuple

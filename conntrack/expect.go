@@ -27,7 +27,7 @@ const (
 // dst. Its parent is the connection that announced it. The table's lock guards it.
 type expectation struct {
 	src, dst  [2]uint64
-	expiresNS uint64 // 0: free record; the field is cleared first at the end and written last at the beginning
+	expiresNS uint64 // expiry; 0: free record. Written last at the beginning, cleared first at the end
 	dstPort   uint16
 	zone      uint16
 	proto     uint8
@@ -36,7 +36,7 @@ type expectation struct {
 	// translated is set if the parent is translated. dstPort may then differ from the
 	// announced port.
 	translated bool
-	parent     Ref    // connection that announced this one, in the generation of its begin
+	parent     Ref    // announcing connection with the generation in which it began
 	to         uint16 // announced port; equals dstPort if the parent is not translated
 	from       sender
 	chain      uint32 // next record with the same hash, or next free record; number plus one

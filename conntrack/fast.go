@@ -13,9 +13,9 @@ import (
 // state and timeout, rewrites the frame if the action translates, and returns the
 // ct_state bits snat and dnat.
 //
-// ok is false, and nothing has changed, unless Process would give the frame exactly
-// this result: an established connection, with the mark, label and translation of the
-// generation that Settle returned.
+// ok is true only if Process would give the frame exactly this result: an established
+// connection, with the mark, label and translation of the generation that Settle
+// returned. If ok is false, nothing has changed.
 func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (state uint8, ok bool) {
 	i %= packet.BatchSize
 	t, f, dir := tr.Table, &b.Frames[i], tr.dirs[i]&1

@@ -49,8 +49,9 @@ type Fragment struct {
 	Key      FragmentKey
 	From, To uint32
 	More     bool // the fragment is not the last
-	// Sender owns the quota that the datagram counts against. The datagram's first
-	// fragment to arrive decides. Sender is taken modulo MaxSenders.
+	// Sender is the sender against whose quota the datagram counts: the sender of the
+	// datagram's first fragment to arrive. The quota is that of Sender modulo
+	// MaxSenders.
 	Sender uint32
 }
 

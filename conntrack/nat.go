@@ -213,8 +213,8 @@ func (tr *Tracker) chooseAddress(nat *NAT, plain *Tuple, span uint64) uint64 {
 	return at
 }
 
-// choosePort searches for a port of want such that no other connection has want's
-// reply tuple.
+// choosePort searches for a free port: one with which no other connection has the
+// reply tuple of want.
 func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now uint64) (probe, bool) {
 	port := &want.SrcPort
 	if nat.Kind == NATDst && !isICMP(want.Proto) {

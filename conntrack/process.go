@@ -23,7 +23,8 @@ type Request struct {
 	Zone   uint16
 	Commit bool
 	Force  bool
-	// Mark and Label are values under a mask, which Commit sets: old &^ mask | value.
+	// Mark and Label are new values under their masks; a commit sets old &^ mask |
+	// value.
 	Mark, MarkMask   uint32
 	Label, LabelMask [2]uint64
 	NAT              NAT

@@ -127,8 +127,8 @@ func (tr *Tracker) prefetchLikely(frames []uint8) {
 // the next bucket.
 const unsure = none - 1
 
-// Hint is a note of the caller about one direction of a connection: Tag. It is valid
-// while the connection has this generation.
+// Hint is a note of the caller about one direction of a connection, the number Tag.
+// It is valid while the connection has this generation.
 type Hint struct{ Tag, Generation uint32 }
 
 // Hints are the two hints of a connection, by direction.

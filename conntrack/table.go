@@ -93,7 +93,7 @@ type Memory struct {
 	// The index of the following arrays is the number of a connection.
 	conns   []conn
 	links   []links
-	parents []Ref       // with connRelated: announcing connection, in the generation of its begin
+	parents []Ref       // announcing connection with the generation in which it began, if connRelated is set
 	peers   [][2]peer   // TCP and SCTP: both sides, by direction
 	labels  [][2]uint64 // with connLabelled
 	long    [][4]uint64 // IPv6 addresses of the original direction

@@ -13,7 +13,7 @@ import (
 
 // A worker writes one message to its capture ring for each frame that a tap captures.
 
-// CaptureKind is the point of the frame's way at which a tap captured it.
+// CaptureKind tells where on its way through the worker a frame was captured.
 type CaptureKind uint8
 
 // Kinds of capture.

@@ -79,9 +79,9 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdHold:
 		w.holding = arg != 0
 		if !w.holding {
-			// The start of the switch is over, so the worker leaves the urgent
-			// scheduling policy of the start for short time slices. An error costs
-			// only latency.
+			// The start of the switch is over. The worker leaves the urgent
+			// scheduling policy of the start and gets short time slices. An error
+			// costs only latency.
 			_ = cpu.ShortSlice()
 		}
 		return arg <= 1

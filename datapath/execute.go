@@ -92,7 +92,7 @@ func (w *Worker) outputRuns(first, limit int) int {
 			return i // NoSlot: the look-up of the frame missed
 		}
 		flow := &flows[slot]
-		if flow.Actions != alike || p == nil { // not the action list of the previous run, which many flows share
+		if flow.Actions != alike || p == nil { // another action list than that of the previous run; many flows share one list
 			a := w.cache.Only(flow)
 			if a == nil || a.Op != flowtable.OpOutput || a.U32 >= port.MaxPorts {
 				return i

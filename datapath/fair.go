@@ -30,7 +30,8 @@ import (
 const (
 	// maskCostNS is the approximate cost of trying a mask. missCostNS is the
 	// approximate cost of sending a frame to the control process and back
-	// (BenchmarkUnderAttack). Only their proportion to real time matters.
+	// (BenchmarkUnderAttack). Errors in both matter little, because only the
+	// proportion of these costs to real time counts.
 	maskCostNS = 15
 	missCostNS = 3000
 	// cutCostNS is the approximate cost of each segment that a large frame is cut
@@ -38,9 +39,9 @@ const (
 	// another nanosecond.
 	cutCostNS     = 70
 	cutBytesPerNS = 4
-	// smallSegment is the payload in bytes from which segments cause no debt, because
-	// every usual path carries segments of this size. Such segments count only
-	// against maxCutNS.
+	// smallSegment is a size of payload in bytes. Segments of at least this size
+	// cause no debt, because every usual path carries them. They count only against
+	// maxCutNS.
 	smallSegment = 1024
 	// maxCutNS limits the cost of the large frames that are cut in one visit while
 	// other queues have frames. It thus limits the time for which the other queues
@@ -55,7 +56,8 @@ const (
 	// maxDebtNS limits the debt of a queue, and so the time for which the queue is
 	// not visited. Cost beyond it is not charged.
 	maxDebtNS = 2_000_000
-	// slowShare is the fraction of time for expensive frames: one part in slowShare.
+	// slowShare limits the time for expensive frames to one part in slowShare of a
+	// busy worker's time.
 	slowShare = 16
 	// maxAwayNS is the longest time for which a worker still counts as busy after the
 	// other queues have run empty.

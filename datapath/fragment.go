@@ -10,7 +10,7 @@ import (
 	"weft/packet"
 )
 
-// The fragments of a datagram are tracked together and sent on unchanged, as
+// The fragments of a datagram are tracked together and forwarded as separate
 // fragments. A fragment that reaches a ct action is held until its datagram is
 // complete. Then all fragments of the datagram are looked up again, in order, and
 // pass the ct action together. The first fragment, which has the transport header,
@@ -31,7 +31,7 @@ type fragments struct {
 	uncounted uint32                   // frames of assembled whose megaflow counted them before they were held
 	of        [packet.BatchSize]uint32 // datagram number of each frame in assembled
 	first     [conntrack.MaxDatagrams]conntrack.Meta
-	tracked   [conntrack.MaxDatagrams]bool // whether the first fragment was tracked; first holds its result
+	tracked   [conntrack.MaxDatagrams]bool // datagrams whose first fragment was tracked, with its result in field first
 	// given are the actions of the frame in hand if the control process gave them.
 	// lists are such actions for held fragments; the index is the held slot. All
 	// other fragments get the actions of their megaflow.
@@ -81,7 +81,7 @@ func (w *Worker) collect(i int) {
 	h := &w.sh.Held[slot]
 	h.Track.Datagram = uint32(number) + 1
 	// A fragment that is held for the first time counts as a new frame: if it misses
-	// when it is looked up again, its miss goes to the control process.
+	// at its next look-up, the miss goes to the control process.
 	h.Track.Fresh = 1
 	if f.Flags&packet.FrameResumed != 0 {
 		h.Track.Fresh = 0

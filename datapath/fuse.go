@@ -43,7 +43,7 @@ type pair struct {
 	serial               uint32
 	to                   uint32 // output port, if the actions after tracking are a single output; else 0
 	tunnels              bool   // actions of then contain a tunnel
-	beyondAgreement      bool   // a mask of the pair matches words that type agreement does not hold
+	beyondAgreement      bool   // a mask of the pair matches key words that an agreement does not store
 	translates           bool   // ct action of slot has nat
 	_                    [5]byte
 }
@@ -192,8 +192,8 @@ func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
 }
 
 // agrees reports whether the pair with this serial still exists and key k agrees with
-// both its megaflows in every bit that the connection does not determine. If so, it
-// stores k's words in u.agreed.
+// both its megaflows in every bit that the connection does not determine. If both are
+// true, it stores k's words in u.agreed.
 func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	u := &w.fused
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
@@ -238,7 +238,7 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	u, t := &w.fused, &w.tracks
 	p := &u.pairs[u.serials[i]&uint32(len(u.pairs)-1)]
 	if p.serial != u.serials[i] || p.slot != slot {
-		return false // a newer pair has replaced it, or it has another first megaflow
+		return false // the hint's pair was replaced, or its first megaflow is not the run's
 	}
 	state, ok := t.tracker.Fast(&w.batch, i, t.request.NAT.Kind != conntrack.NATNone, w.now)
 	if !ok {

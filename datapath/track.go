@@ -199,9 +199,8 @@ func (w *Worker) readRequest(list []flowtable.Action) int {
 }
 
 // trackRun tracks the live frames of a run together, with the OpCT at the start of
-// the run's actions. It returns the number of actions that encode the OpCT. Frames of
-// fused connections are either only tracked as well, or all their actions are
-// executed.
+// the run's actions. It returns the number of actions that encode the OpCT. For
+// frames of fused connections it may also execute the remaining actions.
 func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Action) int {
 	n := w.readRequest(actions)
 	kind, done := fuseNot, uint32(0)

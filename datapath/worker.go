@@ -68,11 +68,11 @@ const (
 	// of the avail index with the worker. Reading the index more often would slow the
 	// guest down.
 	emptyPassPauses = 24
-	// yieldEvery: one of this many idle passes yields the core. It is low enough for
-	// a process that has become ready meanwhile, and high enough that a worker alone
-	// on its core is not late for a frame. A worker without polled queues yields only
-	// after yieldAfterNS without frames, so that gaps in a load cost it no system
-	// call.
+	// yieldEvery is the number of idle passes of which one yields the core. It is low
+	// enough for a process that has become ready meanwhile, and high enough that a
+	// worker alone on its core is not late for a frame. A worker without polled
+	// queues yields only after yieldAfterNS without frames, so that gaps in a load
+	// cost it no system call.
 	yieldEvery   = 4
 	yieldAfterNS = 10_000
 	// fewFrames is the largest number of frames in a pass that yields the core after

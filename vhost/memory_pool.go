@@ -106,8 +106,7 @@ func (p *MemoryPool) Guest(port uint32) *GuestMemory {
 	return g
 }
 
-// MemoryUse is the amount of memory that one guest, or all guests together, have
-// mapped.
+// MemoryUse is how much memory one guest has mapped, or all guests together.
 type MemoryUse struct {
 	Port     uint32 // 0: all guests
 	Bytes    uint64

@@ -116,7 +116,7 @@ func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err er
 type wire struct {
 	conn *net.UnixConn
 	stop context.Context // done: no more reads of the connection
-	// timeout is messageTimeout; tests set another value.
+	// timeout is messageTimeout, or a shorter time in tests.
 	timeout time.Duration
 	body    [messageHeaderLen + maxPayload]byte
 	// oob has room for the largest number of descriptors that the kernel passes in

@@ -168,8 +168,8 @@ type inflightRing struct {
 	marked int // number of entries marked
 }
 
-// vring returns a ring's region of the inflight buffer, or nil if the buffer has none
-// for it.
+// vring returns the region of a ring, or nil if the inflight buffer has no region for
+// this ring.
 func (f *inflight) vring(v VringSpec, packed bool) (*inflightRing, error) {
 	if f == nil || v.Index >= f.spec.Queues {
 		return nil, nil

@@ -128,7 +128,8 @@ func (r *ring) stopAtBadHead(before int, id uint32) int {
 	return before
 }
 
-// readDesc reads each word of a descriptor once.
+// readDesc reads each word of a descriptor exactly once, because the guest may change
+// it between two reads.
 func readDesc(p unsafe.Pointer) (addr uint64, n uint32, flags, next uint16) {
 	addr = *(*uint64)(p)
 	w := *(*uint64)(unsafe.Add(p, 8))

@@ -341,8 +341,8 @@ func (s *Session) start() error {
 	return nil
 }
 
-// makeRecord makes the record of the rings and tells the back end, which stores the
-// record's descriptor before the engine writes to the record.
+// makeRecord makes the record of the rings. The back end stores the record's
+// descriptor in a snapshot before the engine writes to the record.
 func (s *Session) makeRecord() error {
 	if s.front.Record >= 0 {
 		return nil

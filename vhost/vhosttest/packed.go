@@ -214,8 +214,8 @@ func (q *Queue) Packed(place int) Desc {
 	return Desc{Addr: d.addr, Len: d.n, Next: uint16(d.idFlags), Flags: uint16(d.idFlags >> 16)}
 }
 
-// SetPacked overwrites a descriptor of a packed ring. The driver does not account for
-// it.
+// SetPacked overwrites a descriptor of a packed ring, without the knowledge of the
+// driver's bookkeeping.
 func (q *Queue) SetPacked(place int, d Desc) {
 	q.packed.ring[place] = packedDesc{d.Addr, d.Len, uint32(d.Next) | uint32(d.Flags)<<16}
 }
