@@ -107,8 +107,11 @@ func (m *Memory) appendConn(buf []byte, n uint32) []byte {
 func (m *Memory) Load(r io.Reader, boot string, now uint64) (int, error) {
 	in := bufio.NewReaderSize(r, 1<<20)
 	head := make([]byte, len(saveMagic)+bootBytes+8*len(m.head.seeds)+12+8*int(Classes)*MaxPolicies+5*Zones)
-	if _, err := io.ReadFull(in, head); err != nil || string(head[:len(saveMagic)]) != saveMagic {
-		return 0, fmt.Errorf("saved connections have another format version: %w", errors.Join(err, nil))
+	if _, err := io.ReadFull(in, head); err != nil {
+		return 0, fmt.Errorf("saved connections: %w", err)
+	}
+	if magic := string(head[:len(saveMagic)]); magic != saveMagic {
+		return 0, fmt.Errorf("saved connections have another format version, %q: want %q", magic, saveMagic)
 	}
 	le := binary.LittleEndian
 	head = head[len(saveMagic):]

@@ -66,3 +66,25 @@ func TestSaveAndLoad(t *testing.T) {
 		}
 	}
 }
+
+// The error of a file that is too short, or of another format version, says which.
+func TestLoadSaysWhy(t *testing.T) {
+	var file bytes.Buffer
+	m := newMemory(t, 256)
+	if err := m.Save(&file, "boot", 0); err != nil {
+		t.Fatal(err)
+	}
+	other := bytes.Clone(file.Bytes())
+	other[len(saveMagic)-2]++
+	for want, saved := range map[string][]byte{
+		"saved connections: unexpected EOF": nil,
+		"saved connections have another format version, \"weft connections 2\\n\": want \"weft connections 1\\n\"": other,
+	} {
+		if saved == nil {
+			saved = file.Bytes()[:100]
+		}
+		if _, err := m.Load(bytes.NewReader(saved), "boot", 0); err == nil || err.Error() != want {
+			t.Errorf("%d bytes: %v, want %s", len(saved), err, want)
+		}
+	}
+}
