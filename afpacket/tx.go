@@ -18,6 +18,7 @@ import (
 type txQueue struct {
 	iovec.TxQueue     // memory: vectors of writev, virtio-net header, outer headers of a train of datagrams, headers of segments
 	feeder        int // -1 without a feeder
+	taken         int // result of Taken
 	trains        bool
 	vnet          []byte
 	outer         []byte
@@ -47,6 +48,7 @@ func newTx(fd, feeder int, s spec) (*txQueue, error) {
 // of frames handled so far.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for n := 0; n < len(order); {
+		q.taken = n
 		f := &b.Frames[order[n]]
 		if f.SegmentLen() > q.Longest {
 			f.Drop = packet.DropOversizeFrame
@@ -74,8 +76,12 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 		n += count
 	}
 	runtime.KeepAlive(b)
+	q.taken = len(order)
 	return len(order)
 }
+
+// Taken implements port.TakingTx. A fault interrupts Send while it sums a frame.
+func (q *txQueue) Taken() int { return q.taken }
 
 // sendOrdinary sends the first frame of order. Following frames that form a train
 // with it are sent in the same call. It returns the number of frames handled.

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 
 	"weft/packet"
+	"weft/port"
 )
 
 // If a guest truncates the file of its memory, the worker's next access to that
@@ -80,7 +81,12 @@ func (w *Worker) borrowed(addr uintptr) bool {
 // pending for other ports stay, and the next finish sends them, unless the failed
 // port has provided them.
 func (w *Worker) abandon(no uint32) {
-	if w.txInUse != nil {
+	if p := w.txInUse; p != nil {
+		if p.no != no {
+			w.countTaken(p)
+		}
+		p.count = uint8(copy(p.pending[:], p.pending[p.done:p.count]))
+		p.done, p.sending = 0, false
 		w.leaveTx()
 	}
 	b := &w.batch
@@ -111,6 +117,25 @@ func (w *Worker) abandon(no uint32) {
 		w.overlay[i] = overlay{}
 	}
 	w.live = 0
+}
+
+// countTaken counts the pending frames of p that its queue has taken although a fault in
+// another port's memory interrupted Send. The next flush delivers them.
+func (w *Worker) countTaken(p *txPort) {
+	q, ok := p.tx.(port.TakingTx)
+	if !ok || !p.sending {
+		return
+	}
+	taken := p.pending[p.done:min(int(p.done)+q.Taken(), int(p.count))]
+	if w.taps.on {
+		w.tapSent(p, taken, len(taken))
+	}
+	for _, i := range taken {
+		f := &w.batch.Frames[i]
+		w.countSent(p, int(i), f.Drop)
+		f.Drop = packet.DropNone
+	}
+	p.done += uint8(len(taken))
 }
 
 // failPort detaches a broken port from the worker and reports the reason to the

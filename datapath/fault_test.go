@@ -127,6 +127,49 @@ func TestFaultWhileSending(t *testing.T) {
 	}
 }
 
+// A fault in the memory of the sender's third frame interrupts the sending of five. The first
+// two are delivered and count as sent; only the others are dropped.
+func TestFaultAfterDelivery(t *testing.T) {
+	r := guardedRig(t)
+	r.install(0, 1, 0xa, output(2))
+	r.install(1, 1, 0xb, output(3))
+	long := &faultingTx{Tx: r.tx(2), at: 2, rx: r.rx(1)}
+	r.w.ports[2].tx = long
+	for i := range uint32(5) {
+		r.inject(1, ethernet(0xa, 1000, i))
+	}
+	r.inject(1, ethernet(0xb, 1000, 5))
+	r.turn()
+	r.mustFault(1, "memory failed")
+	r.turn()
+	r.equal("delivered", uint64(len(r.tx(2).TakeAll())), 2)
+	r.equal("sent", r.sh.Ports[2].TxPackets, 2)
+	r.equal("sent by another port", r.sh.Ports[3].TxPackets, 0)
+	r.drops(map[packet.DropReason]uint64{packet.DropPortFault: 4})
+	r.equal("dropped by the sender", r.sh.Ports[1].RxDrops[packet.DropPortFault], 4)
+	r.equal("frames accounted for", r.total(), 6)
+}
+
+// faultingTx truncates the memory of rx before it sends frame number at.
+type faultingTx struct {
+	*porttest.Tx
+	at int
+	rx *porttest.Rx
+}
+
+func (q *faultingTx) Send(b *packet.Batch, order []uint8) int {
+	if len(order) <= q.at {
+		return q.Tx.Send(b, order)
+	}
+	q.Tx.Send(b, order[:q.at])
+	q.rx.Truncate()
+	n := q.Tx.Send(b, order[q.at:])
+	panic(n) // the memory did not fault
+}
+
+// Taken counts the frames before the fault.
+func (q *faultingTx) Taken() int { return q.at + q.Tx.Taken() }
+
 type hookedRx struct {
 	port.Rx
 	hook func()

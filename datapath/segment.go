@@ -35,8 +35,10 @@ func (w *Worker) sendUndone(p *txPort, order []uint8) {
 		if first < n {
 			w.send(p, order[first:n])
 		}
+		p.done = uint8(n)
 		first = n + 1
 		w.sendSegments(p, int(i), mtu)
+		p.done = uint8(first)
 	}
 	if first < len(order) {
 		w.send(p, order[first:])

@@ -22,6 +22,8 @@ type txPort struct {
 	touched  bool   // the port is in Worker.touched
 	local    bool   // a process on this machine receives the port's frames and may wait for them
 	owed     bool   // the port is in Worker.owed
+	sending  bool   // tx.Send is at work on the pending frames from done on
+	done     uint8  // number of pending frames that are sent or cut, and counted
 	owedIn   uint64 // pass in which the flush was first postponed; 0: no postponed flush
 	fault    string
 	pending  [packet.BatchSize]uint8 // frames of the batch to send, in order
@@ -104,13 +106,15 @@ func (w *Worker) sendPending(p *txPort) {
 		w.sendUndone(p, order)
 	}
 	w.leaveTx()
-	p.count = 0
+	p.count, p.done = 0, 0
 }
 
 // send passes frames to port p and counts them. Unfinished offloads of these frames
 // must be ones that the port takes.
 func (w *Worker) send(p *txPort, order []uint8) {
+	p.sending = true
 	taken := p.tx.Send(&w.batch, order)
+	p.sending = false
 	if w.taps.on {
 		w.tapSent(p, order, taken)
 	}

@@ -108,6 +108,16 @@ type Tx interface {
 	Close()
 }
 
+// TakingTx is a Tx that takes frames one after the other during Send. If the memory of a
+// frame faults, the frames before it are taken, and the next Flush delivers them. A Tx
+// without this method takes no frame of a Send that a fault has interrupted.
+type TakingTx interface {
+	Tx
+	// Taken returns the number of frames from the start of order that the last Send has
+	// taken, also if a fault has interrupted it.
+	Taken() int
+}
+
 // Device has the queues of an open port in the engine. Control sends a JSON
 // specification and descriptors for each port. Each back end has a function Open(spec
 // []byte, fds []int) (Device, error), which owns the descriptors, even if it fails.

@@ -17,6 +17,7 @@ type tx struct {
 	mtu       int
 	maxFast   int // longest frame that fillTargets sends; -1: none, because the dirty log must be marked
 	takes     packet.Offloads
+	taken     int // number of frames that the present or last Send has taken
 
 	targets [packet.BatchSize]uintptr // addresses for the frames that fillTargets accepted, after the virtio-net headers
 	sizes   [packet.BatchSize]uint32  // number of bytes to write for each frame, with the virtio-net header
@@ -26,6 +27,7 @@ type tx struct {
 // Send implements port.Tx.
 func (q *tx) Send(b *packet.Batch, order []uint8) int {
 	sent := 0
+	q.taken = 0
 	for sent < len(order) {
 		n := q.waiting()
 		if n <= 0 {
@@ -53,6 +55,7 @@ func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 			b.GatherAll(order[sent:][:m], q.targets[:m])
 			q.takeSizes(q.heads[used:][:m], q.sizes[:m])
 			sent, used = sent+m, used+m
+			q.taken += m
 			continue
 		}
 		got := q.scatter(b, &b.Frames[order[sent]&(packet.BatchSize-1)])
@@ -60,9 +63,13 @@ func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 			return sent
 		}
 		sent, used = sent+1, used+got
+		q.taken++
 	}
 	return sent
 }
+
+// Taken implements port.TakingTx.
+func (q *tx) Taken() int { return q.taken }
 
 // fillTargets prepares frames that each fit into one writable descriptor, using
 // heads[from:n]: it sets targets and sizes, and writes the virtio-net headers. It

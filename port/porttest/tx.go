@@ -19,6 +19,7 @@ type Tx struct {
 	gathered  uint64        // number of frames gathered by the worker, which alone uses it
 	published atomic.Uint64 // number of frames published by the worker; pairs with Take
 	taken     atomic.Uint64 // number of frames taken out by the test; pairs with Send
+	accepted  int           // result of Taken, which the worker alone uses
 
 	// Room is the number of further frames that Send accepts; -1 means no limit.
 	Room atomic.Int64
@@ -46,6 +47,7 @@ func NewTx(o Options) *Tx {
 func (t *Tx) Send(b *packet.Batch, order []uint8) int {
 	t.Sends.Add(1)
 	for n, i := range order {
+		t.accepted = n
 		f := &b.Frames[i]
 		if !t.o.Takes.Takes(f) {
 			panic("porttest: a frame with an offload that was not declared")
@@ -66,8 +68,12 @@ func (t *Tx) Send(b *packet.Batch, order []uint8) int {
 		t.lens[slot] = uint32(b.Gather(f, t.bytes[slot*t.o.SlotBytes:][:t.o.SlotBytes]))
 		t.gathered++
 	}
+	t.accepted = len(order)
 	return len(order)
 }
+
+// Taken implements port.TakingTx.
+func (t *Tx) Taken() int { return t.accepted }
 
 // Flush implements port.Tx.
 func (t *Tx) Flush() {
