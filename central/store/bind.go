@@ -14,7 +14,8 @@ import (
 	"weft/central/wire"
 )
 
-// Operations of one binding in a transaction: it compares port, host and binding.
+// bindOps is the number of operations of one binding in a transaction: it compares port,
+// host and binding, and writes port and binding.
 const bindOps = 3
 
 // Bind binds ports to hosts, many in one transaction. Results are in the order of the
@@ -86,7 +87,7 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	for _, i := range *group {
 		r := &requests[i]
 		value, generation, err := v.checkBind(r)
-		if err != nil || generation != 0 {
+		if err != nil || value == nil {
 			results[i] = BindResult{generation, err}
 			continue
 		}
@@ -98,7 +99,7 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 			hosts[r.Host] = true
 			ifs = append(ifs, clientv3.Compare(clientv3.CreateRevision(hostKey(r.Host)), ">", 0))
 		}
-		then = append(then, clientv3.OpPut(bindKey(r.Port), string(value)))
+		then = append(then, value...)
 	}
 	*group = writing
 	if len(writing) == 0 {
@@ -118,8 +119,12 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	return nil
 }
 
-// checkBind returns the value to write, or the generation if the port is bound there.
-func (v *view) checkBind(r *BindRequest) (value []byte, generation int64, err error) {
+// checkBind returns the operations of a binding, or the generation and none if the port
+// is bound there already.
+func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, err error) {
+	if r.Release {
+		return v.checkRelease(r)
+	}
 	if why := wrongAddress(r.Endpoint); why != "" {
 		return nil, 0, refusedf("port %s: endpoint: %s", r.Port, why)
 	}
@@ -148,13 +153,45 @@ func (v *view) checkBind(r *BindRequest) (value []byte, generation int64, err er
 			return nil, v.records[key].mod, nil
 		}
 	}
-	if r.Expected != 0 && r.Expected != v.records[key].mod {
+	if r.Expected != v.records[key].mod {
 		return nil, 0, refusedf("port %s has generation %d on host %s, not %d; look again", port.Name, v.records[key].mod, bound.Host, r.Expected)
 	}
 	b := proto.Clone(bound).(*wire.Bind) // with the fields of later versions
 	b.Port, b.Host, b.Endpoint = r.Port, r.Host, r.Endpoint
-	value, err = encode(b)
-	return value, 0, err
+	value, err := encode(b)
+	if err != nil {
+		return nil, 0, err
+	}
+	then = append(then, clientv3.OpPut(key, string(value)))
+	if r.Host == port.MoveTo {
+		port.Host, port.MoveTo = r.Host, ""
+		if value, err = encode(&port); err != nil {
+			return nil, 0, err
+		}
+		then = append(then, clientv3.OpPut(portKey(r.Port), string(value)))
+	}
+	return then, 0, nil
+}
+
+// checkRelease returns the operation that removes a binding. It returns none if the host
+// does not have the port any more.
+func (v *view) checkRelease(r *BindRequest) (then []clientv3.Op, generation int64, err error) {
+	key := bindKey(r.Port)
+	stored, there := v.get(key)
+	if !there {
+		return nil, 0, nil
+	}
+	var bound wire.Bind
+	if err := proto.Unmarshal(stored, &bound); err != nil {
+		return nil, 0, fmt.Errorf("%s is damaged: %w", key, err)
+	}
+	if bound.Host != r.Host {
+		return nil, v.records[key].mod, nil
+	}
+	if r.Expected != v.records[key].mod {
+		return nil, 0, refusedf("port %s has generation %d on host %s, not %d; look again", r.Port, v.records[key].mod, bound.Host, r.Expected)
+	}
+	return []clientv3.Op{clientv3.OpDelete(key)}, 0, nil
 }
 
 // PutStatus stores what hosts report, many in one transaction. It repeats what fails

@@ -113,13 +113,16 @@ type Sink interface {
 	Progress(revision int64)
 }
 
-// BindRequest asks that a port is bound to a host.
+// BindRequest asks that a port is bound to a host. If the host is the port's move_to,
+// the same transaction completes the move: the host becomes the port's only host.
 type BindRequest struct {
 	Port     string // id
 	Host     string // id
 	Endpoint []byte // IP address of the host's VXLAN endpoint
-	// Expected is the generation that the caller saw; 0: any, or unbound.
+	// Expected is the generation that the caller saw; 0: unbound.
 	Expected int64
+	// Release removes the binding instead, if Host has it.
+	Release bool
 }
 
 // BindResult has the generation of a binding, or the error: a *Refused, or one that

@@ -291,10 +291,11 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.client.Put(t.Context(), bindKey("p1"), string(value)); err != nil {
+	put, err := s.client.Put(t.Context(), bindKey("p1"), string(value))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if r := s.Bind(t.Context(), []BindRequest{{Port: "p1", Host: "h1", Endpoint: []byte{192, 0, 2, 1}}}); r[0].Err != nil {
+	if r := s.Bind(t.Context(), []BindRequest{{Port: "p1", Host: "h1", Endpoint: []byte{192, 0, 2, 1}, Expected: put.Header.Revision}}); r[0].Err != nil {
 		t.Fatal(r[0].Err)
 	}
 	var b wire.Bind
@@ -365,4 +366,34 @@ func context10(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// A bind of the host that a port moves to completes the move. Only the host that has a
+// port releases it.
+func TestMoveAndRelease(t *testing.T) {
+	s := testMember(t).Store()
+	moving := port("p1", "blue", 1)
+	moving.Host, moving.MoveTo = "h0", "h1"
+	apply(t, s, setNet("blue", 1), setHost("h0", 10), setHost("h1", 1), setPort(moving))
+	bind := func(host string, expected int64, release bool) BindResult {
+		return s.Bind(t.Context(), []BindRequest{{Port: "p1", Host: host, Endpoint: []byte{192, 0, 2, 1}, Expected: expected, Release: release}})[0]
+	}
+	first := bind("h0", 0, false)
+	moved := bind("h1", first.Generation, false)
+	if first.Err != nil || moved.Err != nil || moved.Generation <= first.Generation {
+		t.Fatalf("%+v, then %+v", first, moved)
+	}
+	var after wire.Port
+	if err := proto.Unmarshal([]byte(dump(t, s)[portKey("p1")]), &after); err != nil || after.Host != "h1" || after.MoveTo != "" {
+		t.Errorf("after the move: %v, %v", &after, err)
+	}
+	if r := bind("h0", moved.Generation, false); r.Err == nil {
+		t.Error("the old host binds the port again")
+	}
+	if r := bind("h0", moved.Generation, true); r.Err != nil || dump(t, s)[bindKey("p1")] == "" {
+		t.Errorf("the old host releases the binding of the new one: %v", r.Err)
+	}
+	if r := bind("h1", moved.Generation, true); r.Err != nil || dump(t, s)[bindKey("p1")] != "" {
+		t.Errorf("a released binding stays: %v", r.Err)
+	}
 }
