@@ -18,9 +18,6 @@ type Switch interface {
 	Apply(changes *Changes) error
 	// Ports returns the names and ids of the switch's ports that may be declared.
 	Ports() []LocalPort
-	// NotFound answers an Events.Ask: the network has no such address, a MAC address if
-	// ip is invalid. The call does not wait.
-	NotFound(vni uint32, mac uint64, ip netip.Addr)
 }
 
 // LocalPort is a port of the switch that an operator has added.
@@ -30,13 +27,15 @@ type LocalPort struct {
 	Up   bool
 }
 
-// Changes is one batch of changes. A batch belongs to one revision.
+// Changes is one batch of changes. The switch applies Endpoint, Nets, Ports and the
+// addresses in this order.
 type Changes struct {
 	Endpoint  netip.Addr // the host's own VXLAN endpoint; invalid: as before
 	Nets      []Net
 	Ports     []Port
+	Removed   []RemovedAddress // before Addresses, which may have the same addresses again
 	Addresses []Address
-	Removed   []RemovedAddress
+	Unknown   []UnknownAddress
 }
 
 // Net is a network that the host takes part in.
@@ -81,14 +80,22 @@ type RemovedAddress struct {
 	Generation int64 // of the place that is removed
 }
 
+// UnknownAddress answers a question: nobody has the address. Frames that wait for it are
+// dropped.
+type UnknownAddress struct {
+	VNI uint32
+	MAC uint64 // if IP is invalid
+	IP  netip.Addr
+}
+
 // Events is what a switch tells its agent. The calls do not wait.
 type Events interface {
 	// PortsChanged: Ports has a new result.
 	PortsChanged()
-	// Seen: a declared port sent its first frame since it was attached.
+	// Seen: a port sent its first frame since Changes put it into its network.
 	Seen(port string)
 	// Ask: a frame of the port waits for an address, a MAC address if ip is invalid.
-	// The answer comes as an Address or by NotFound. It returns false if the port has
+	// The answer comes as an Address or an UnknownAddress. It returns false if the port has
 	// asked too much; the frame is then dropped.
 	Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool
 }

@@ -24,34 +24,36 @@ const module = "weft/"
 // control, openflow, flowtable and packet, and from engine to datapath, flowtable and
 // packet. A package that is not listed may not import any package of this module.
 var mayImport = map[string][]string{
-	"packet":            {},
-	"port":              {"packet"},
-	"port/porttest":     {"packet", "port", "internal/shm"},
-	"flowtable":         {"packet", "internal/shm", "internal/cpu"},
-	"conntrack":         {"packet", "internal/shm", "internal/cpu"},
-	"tunnel":            {"packet", "flowtable"},
-	"datapath":          {"packet", "port", "flowtable", "conntrack", "tunnel", "internal/shm", "internal/cpu"},
-	"vhost":             {"packet", "port", "internal/shm", "internal/safepath"},
-	"vhost/vhosttest":   {"port", "vhost", "internal/shm", "internal/cpu"},
-	"tap":               {"packet", "port", "internal/iovec"},
-	"afpacket":          {"packet", "port", "internal/iovec"},
-	"internal/iovec":    {"internal/shm"},
-	"xsk":               {"packet", "port", "internal/shm"},
-	"openflow":          {"packet", "flowtable", "internal/share"},
-	"engine":            {"port", "flowtable", "conntrack", "datapath", "internal/shm", "internal/cpu"},
-	"internal/shm":      {},
-	"internal/cpu":      {},
-	"internal/share":    {},
-	"internal/clock":    {},
-	"internal/testnet":  {},
-	"internal/safepath": {},
-	"internal/waitfor":  {},
-	"packet/packettest": {"packet"},
-	"api":               {},
-	"bench/traffic":     {"vhost", "vhost/vhosttest"},
-	"bench/hops":        {},
-	"central/wire":      {},
-	"central/store":     {"central/wire"},
+	"packet":              {},
+	"port":                {"packet"},
+	"port/porttest":       {"packet", "port", "internal/shm"},
+	"flowtable":           {"packet", "internal/shm", "internal/cpu"},
+	"conntrack":           {"packet", "internal/shm", "internal/cpu"},
+	"tunnel":              {"packet", "flowtable"},
+	"datapath":            {"packet", "port", "flowtable", "conntrack", "tunnel", "internal/shm", "internal/cpu"},
+	"vhost":               {"packet", "port", "internal/shm", "internal/safepath"},
+	"vhost/vhosttest":     {"port", "vhost", "internal/shm", "internal/cpu"},
+	"tap":                 {"packet", "port", "internal/iovec"},
+	"afpacket":            {"packet", "port", "internal/iovec"},
+	"internal/iovec":      {"internal/shm"},
+	"xsk":                 {"packet", "port", "internal/shm"},
+	"openflow":            {"packet", "flowtable", "internal/share"},
+	"engine":              {"port", "flowtable", "conntrack", "datapath", "internal/shm", "internal/cpu"},
+	"internal/shm":        {},
+	"internal/cpu":        {},
+	"internal/share":      {},
+	"internal/clock":      {},
+	"internal/testnet":    {},
+	"internal/safepath":   {},
+	"internal/waitfor":    {},
+	"packet/packettest":   {"packet"},
+	"api":                 {},
+	"bench/traffic":       {"vhost", "vhost/vhosttest"},
+	"bench/hops":          {},
+	"central/wire":        {},
+	"central/store":       {"central/wire"},
+	"central/centraltest": {"central/store", "central/wire", "control/agent"},
+	"central/hub":         {"central/store", "central/wire"},
 }
 
 // mayImportTree has, for a directory with all packages below it, the packages of this
@@ -85,7 +87,7 @@ var toolingOnly = []string{"github.com/google/gopacket", "github.com/google/go-c
 
 // tooling has the packages, each with the packages below it, that test Weft or
 // compare it with other switches. The product never imports them.
-var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest"}
+var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest", "central/centraltest"}
 
 // measuring has the packages below bench that belong to the product: they implement
 // weft bench client, server and hops. The vhost-user front end that they use

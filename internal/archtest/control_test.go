@@ -46,7 +46,7 @@ var controlMayImport = map[string][]string{
 	"control/underlay":           {"control/loop", "packet", "tunnel", "datapath"},
 	"control/store":              {"control/usererr", "conntrack", "internal/clock", "internal/safepath"},
 	"control/access":             {"control/limits", "control/usererr", "api", "internal/safepath"},
-	"control/agent":              {},
+	"control/agent":              {"central/wire"},
 	"control/fleet":              {"control/agent", "control/ports", "control/pipeline", "control/loop", "control/usererr", "openflow"},
 	"control/limits":             {"api"},
 	"control/patience":           {},

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package centraltest has what tests of hubs and agents need: a store in memory, a
+// switch that records what an agent programs, and an oracle that computes from the
+// declaration what it should have recorded.
+package centraltest
+
+import (
+	"context"
+	"maps"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/store"
+	"weft/central/wire"
+)
+
+// Memory is a store without etcd. It checks nothing that store.Store's Apply checks.
+type Memory struct {
+	mu       sync.Mutex
+	revision int64
+	objects  map[key]store.Object
+	sinks    map[store.Sink]struct{}
+}
+
+type key struct {
+	kind store.Kind
+	id   string
+}
+
+// NewMemory returns an empty store.
+func NewMemory() *Memory {
+	return &Memory{objects: map[key]store.Object{}, sinks: map[store.Sink]struct{}{}}
+}
+
+// Put writes objects in one revision, which it returns. A nil Message deletes.
+func (m *Memory) Put(objects ...store.Object) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.put(objects)
+}
+
+func (m *Memory) put(objects []store.Object) int64 {
+	m.revision++
+	for i := range objects {
+		o := &objects[i]
+		o.Revision = m.revision
+		if o.Message == nil {
+			delete(m.objects, key{o.Kind, o.ID})
+		} else {
+			m.objects[key{o.Kind, o.ID}] = *o
+		}
+	}
+	for s := range m.sinks {
+		s.Change(m.revision, objects)
+	}
+	return m.revision
+}
+
+// Follow implements the hub's Store.
+func (m *Memory) Follow(ctx context.Context, sink store.Sink) error {
+	m.mu.Lock()
+	sink.Reset(m.revision, m.list())
+	m.sinks[sink] = struct{}{}
+	m.mu.Unlock()
+	<-ctx.Done()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.sinks, sink)
+	return ctx.Err()
+}
+
+// Reset gives all followers everything again, as after a gap in the watch.
+func (m *Memory) Reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for s := range m.sinks {
+		s.Reset(m.revision, m.list())
+	}
+}
+
+func (m *Memory) list() (list []store.Object) {
+	for _, o := range m.objects {
+		list = append(list, o)
+	}
+	return list
+}
+
+// Bind implements the hub's Store.
+func (m *Memory) Bind(_ context.Context, requests []store.BindRequest) []store.BindResult {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	results := make([]store.BindResult, len(requests))
+	var objects []store.Object
+	for i := range requests {
+		r := &requests[i]
+		bind := m.objects[key{store.KindBind, r.Port}]
+		declared, _ := m.objects[key{store.KindPort, r.Port}].Message.(*wire.Port)
+		bound, _ := bind.Message.(*wire.Bind)
+		switch {
+		case bind.Revision != r.Expected || r.Release && bound.GetHost() != r.Host:
+			results[i].Err = &store.Refused{Why: "the binding has changed"}
+			continue
+		case r.Release:
+			objects = append(objects, store.Object{Kind: store.KindBind, ID: r.Port})
+			continue
+		case declared == nil:
+			results[i].Err = &store.Refused{Why: "no such port"}
+			continue
+		}
+		objects = append(objects, store.Object{Kind: store.KindBind, ID: r.Port,
+			Message: &wire.Bind{Port: r.Port, Host: r.Host, Endpoint: r.Endpoint}})
+		if declared.GetMoveTo() == r.Host {
+			moved := proto.CloneOf(declared)
+			moved.Host, moved.MoveTo = r.Host, ""
+			objects = append(objects, store.Object{Kind: store.KindPort, ID: r.Port, Message: moved})
+		}
+	}
+	if len(objects) > 0 {
+		m.put(objects)
+	}
+	for i := range results {
+		if results[i].Err == nil {
+			results[i].Generation = m.revision
+		}
+	}
+	return results
+}
+
+// PutStatus implements the hub's Store and stores nothing.
+func (m *Memory) PutStatus(context.Context, []*wire.HostStatus) error { return nil }
+
+// Declaration returns what is stored.
+func (m *Memory) Declaration() *Declaration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return DeclarationOf(maps.Values(m.objects))
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package centraltest
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	"weft/control/agent"
+)
+
+// Recorder is a switch that records what an agent programs and forwards nothing. It has
+// the rules of agent.Switch about order and generations.
+type Recorder struct {
+	mu        sync.Mutex
+	local     []agent.LocalPort
+	endpoint  netip.Addr
+	nets      map[uint32]agent.Net
+	ports     map[string]agent.Port
+	addresses map[AddressKey]agent.Address
+	unknown   int
+	batches   int
+	onApply   func(*agent.Changes)
+}
+
+// NewRecorder returns a switch with the given ports.
+func NewRecorder(local ...agent.LocalPort) *Recorder {
+	return &Recorder{local: local, nets: map[uint32]agent.Net{}, ports: map[string]agent.Port{}, addresses: map[AddressKey]agent.Address{}}
+}
+
+// OnApply calls f after each batch, with the recorder unlocked.
+func (r *Recorder) OnApply(f func(*agent.Changes)) { r.onApply = f }
+
+// Ports implements agent.Switch.
+func (r *Recorder) Ports() []agent.LocalPort {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.local)
+}
+
+// SetPorts replaces the switch's ports. The caller then calls the agent's PortsChanged.
+func (r *Recorder) SetPorts(local ...agent.LocalPort) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.local = local
+	for name := range r.ports {
+		if !slices.ContainsFunc(local, func(l agent.LocalPort) bool { return l.Name == name }) {
+			delete(r.ports, name)
+			for k, a := range r.addresses {
+				if a.Port == name {
+					delete(r.addresses, k)
+				}
+			}
+		}
+	}
+}
+
+// Apply implements agent.Switch.
+func (r *Recorder) Apply(c *agent.Changes) error {
+	r.apply(c)
+	if r.onApply != nil {
+		r.onApply(c)
+	}
+	return nil
+}
+
+func (r *Recorder) apply(c *agent.Changes) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.batches++
+	if c.Endpoint.IsValid() {
+		r.endpoint = c.Endpoint
+	}
+	for _, n := range c.Nets {
+		if !n.Gone {
+			r.nets[n.VNI] = n
+			continue
+		}
+		delete(r.nets, n.VNI)
+		for k := range r.addresses {
+			if k.VNI == n.VNI {
+				delete(r.addresses, k)
+			}
+		}
+	}
+	for _, p := range c.Ports {
+		if p.Gone {
+			delete(r.ports, p.Name)
+			for k, a := range r.addresses {
+				if a.Port == p.Name {
+					delete(r.addresses, k)
+				}
+			}
+		} else {
+			r.ports[p.Name] = p
+		}
+	}
+	for _, a := range c.Removed {
+		k := AddressKey{a.VNI, a.MAC}
+		if r.addresses[k].Generation <= a.Generation {
+			delete(r.addresses, k)
+		}
+	}
+	for _, a := range c.Addresses {
+		k := AddressKey{a.VNI, a.MAC}
+		if r.addresses[k].Generation <= a.Generation {
+			r.addresses[k] = a
+		}
+	}
+	r.unknown += len(c.Unknown)
+}
+
+// Addresses returns the number of addresses.
+func (r *Recorder) Addresses() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.addresses)
+}
+
+// Has reports whether the recorder knows an address.
+func (r *Recorder) Has(vni uint32, mac uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.addresses[AddressKey{vni, mac}]
+	return ok
+}
+
+// Here reports whether one of the switch's own ports has an address.
+func (r *Recorder) Here(vni uint32, mac uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.addresses[AddressKey{vni, mac}].Port != ""
+}
+
+// Unknown returns the number of answers that nobody has an address.
+func (r *Recorder) Unknown() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unknown
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"weft/central/store"
+)
+
+// binder writes bindings. Those that arrive while a transaction is under way go
+// together into the next one.
+type binder struct {
+	store  Store
+	refuse func(s *session, port, why string)
+	log    *slog.Logger
+
+	mu   sync.Mutex
+	jobs map[string]job // by port: the newest request counts
+	wake chan struct{}
+}
+
+// job is one binding that a session's host asks for.
+type job struct {
+	session *session
+	request store.BindRequest
+}
+
+const (
+	// bindBatch is the number of bindings of one transaction.
+	bindBatch = 512
+	// bindAgain is the pause before what failed for a while is tried again.
+	bindAgain = 100 * time.Millisecond
+)
+
+func newBinder(s Store, refuse func(s *session, port, why string), log *slog.Logger) *binder {
+	return &binder{store: s, refuse: refuse, log: log, jobs: map[string]job{}, wake: make(chan struct{}, 1)}
+}
+
+func bindOf(p *port, host string, endpoint []byte) store.BindRequest {
+	return store.BindRequest{Port: p.id, Host: host, Endpoint: endpoint, Expected: p.generation}
+}
+
+func releaseOf(p *port) store.BindRequest {
+	return store.BindRequest{Port: p.id, Host: p.bind.GetHost(), Expected: p.generation, Release: true}
+}
+
+// add queues a binding.
+func (b *binder) add(j job) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.jobs[j.request.Port] = j
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (b *binder) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.wake:
+		}
+		for batch := b.take(); len(batch) > 0; batch = b.take() {
+			if b.write(ctx, batch) && ctx.Err() == nil {
+				time.Sleep(bindAgain)
+			}
+			if ctx.Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+func (b *binder) take() (batch []job) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for port, j := range b.jobs {
+		if len(batch) == bindBatch {
+			break
+		}
+		batch = append(batch, j)
+		delete(b.jobs, port)
+	}
+	return batch
+}
+
+// write writes a batch. Jobs that failed for a while are queued again.
+func (b *binder) write(ctx context.Context, batch []job) (again bool) {
+	requests := make([]store.BindRequest, len(batch))
+	for i := range batch {
+		requests[i] = batch[i].request
+	}
+	for i, r := range b.store.Bind(ctx, requests) {
+		var refused *store.Refused
+		switch {
+		case r.Err == nil:
+		case errors.As(r.Err, &refused):
+			b.refuse(batch[i].session, batch[i].request.Port, refused.Why)
+		default:
+			again = true
+			b.retry(batch[i], r.Err)
+		}
+	}
+	return again
+}
+
+// retry queues a job again unless a newer one of the port has come.
+func (b *binder) retry(j job, err error) {
+	b.log.Warn("a binding is tried again", "port", j.request.Port, "error", err)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, newer := b.jobs[j.request.Port]; !newer {
+		b.jobs[j.request.Port] = j
+	}
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"net/netip"
+
+	"weft/central/store"
+	"weft/central/wire"
+)
+
+// fleet is everything that is declared and bound, indexed by what hosts ask for, and what
+// has changed in it since the last round.
+type fleet struct {
+	nets      map[string]*network
+	ports     map[string]*port
+	hosts     map[string]*host
+	portNames map[string]*port
+	hostNames map[string]*host
+
+	dirty        map[*network]struct{} // networks with changes
+	dirtyPorts   map[*port]struct{}    // ports whose declaration or binding changed
+	removedHosts []string              // ids
+}
+
+// host is a declared host.
+type host struct {
+	declared *wire.Host
+	bound    map[*port]struct{} // ports that it has bound
+}
+
+// port is a declared port, or a binding whose port is not declared yet.
+type port struct {
+	id         string
+	declared   *wire.Port // nil: not declared, or no more
+	bind       *wire.Bind // nil: unbound
+	generation int64
+	net        *network              // nil: not declared
+	place      *wire.Place           // nil unless declared and bound
+	digest     uint64                // of place
+	interested map[*session]struct{} // sessions that asked for it, of a network that is not pushed
+	owners     map[*session]struct{} // sessions that were told of it as an own port
+}
+
+// network is a declared network, or one that ports wait for.
+type network struct {
+	id       string
+	declared *wire.Net          // nil: not declared, or no more
+	ports    map[*port]struct{} // declared ports
+	bound    int                // number of ports with a place
+	asked    bool               // hosts ask for addresses
+	members  map[string]int     // number of bound ports by endpoint
+	// placesDigest and membersDigest are parts of the network's digest, see package wire.
+	placesDigest, membersDigest uint64
+	byMAC                       map[uint64]*port // bound ports
+	byIP                        map[netip.Addr]*port
+
+	subscribers map[*session]struct{}
+	// wanted has the sessions that asked for an address that nobody had.
+	wanted map[address]map[*session]struct{}
+	reset  rawMessage // the NetReset for new subscribers; nil: to be encoded
+
+	changes netChanges
+}
+
+// address is a MAC address, or an IP address if ip is valid.
+type address struct {
+	mac uint64
+	ip  netip.Addr
+}
+
+// netChanges is what has changed in a network since the last round.
+type netChanges struct {
+	view    bool
+	remake  bool            // hosts get the network anew: it is pushed now and was not, or the reverse
+	ports   map[*port]bool  // hosts know a place of the port
+	members map[string]bool // by endpoint: it was a member
+}
+
+// askedAbove and pushedBelow are the numbers of declared ports above which a network is
+// no longer pushed, and below which it is pushed again.
+const askedAbove, pushedBelow = 1000, 800
+
+func newFleet() *fleet {
+	return &fleet{nets: map[string]*network{}, ports: map[string]*port{}, hosts: map[string]*host{},
+		portNames: map[string]*port{}, hostNames: map[string]*host{},
+		dirty: map[*network]struct{}{}, dirtyPorts: map[*port]struct{}{}}
+}
+
+// apply applies the change of one object.
+func (f *fleet) apply(o *store.Object) {
+	switch o.Kind {
+	case store.KindNet:
+		declared, _ := o.Message.(*wire.Net)
+		f.setNet(o.ID, declared)
+	case store.KindPort:
+		declared, _ := o.Message.(*wire.Port)
+		f.setPort(o.ID, declared)
+	case store.KindHost:
+		declared, _ := o.Message.(*wire.Host)
+		f.setHost(o.ID, declared)
+	case store.KindBind:
+		bind, _ := o.Message.(*wire.Bind)
+		f.setBind(o.ID, bind, o.Revision)
+	}
+}
+
+// missing returns deletions for what the fleet has and a full list has not.
+func (f *fleet) missing(list []store.Object) (gone []store.Object) {
+	type key struct {
+		kind store.Kind
+		id   string
+	}
+	there := make(map[key]struct{}, len(list))
+	for i := range list {
+		there[key{list[i].Kind, list[i].ID}] = struct{}{}
+	}
+	add := func(kind store.Kind, id string) {
+		if _, ok := there[key{kind, id}]; !ok {
+			gone = append(gone, store.Object{Kind: kind, ID: id})
+		}
+	}
+	for id, p := range f.ports {
+		if p.bind != nil {
+			add(store.KindBind, id)
+		}
+		if p.declared != nil {
+			add(store.KindPort, id)
+		}
+	}
+	for id, n := range f.nets {
+		if n.declared != nil {
+			add(store.KindNet, id)
+		}
+	}
+	for id := range f.hosts {
+		add(store.KindHost, id)
+	}
+	return gone
+}
+
+// network returns the network of an id, which it makes if there is none.
+func (f *fleet) network(id string) *network {
+	n := f.nets[id]
+	if n == nil {
+		n = &network{id: id, ports: map[*port]struct{}{}, members: map[string]int{}, byMAC: map[uint64]*port{},
+			byIP: map[netip.Addr]*port{}, subscribers: map[*session]struct{}{}, wanted: map[address]map[*session]struct{}{},
+			changes: newChanges()}
+		f.nets[id] = n
+	}
+	return n
+}
+
+func newChanges() netChanges {
+	return netChanges{ports: map[*port]bool{}, members: map[string]bool{}}
+}
+
+func (f *fleet) setNet(id string, declared *wire.Net) {
+	n := f.network(id)
+	c := f.touch(n)
+	c.view = true
+	c.remake = c.remake || n.declared.GetFlood() != declared.GetFlood() // with the members, or without
+	n.declared = declared
+	for p := range n.ports {
+		f.dirtyPorts[p] = struct{}{}
+	}
+}
+
+// digest returns the digest of a network that is pushed.
+func (n *network) digest() uint64 {
+	d := n.placesDigest ^ n.view().Digest()
+	if n.declared.GetFlood() {
+		d ^= n.membersDigest
+	}
+	return d
+}
+
+func (n *network) view() *wire.NetView { return &wire.NetView{Net: n.declared, Asked: n.asked} }
+
+// touch marks a network as changed and returns its changes.
+func (f *fleet) touch(n *network) *netChanges {
+	f.dirty[n] = struct{}{}
+	n.reset = nil
+	return &n.changes
+}
+
+func (f *fleet) setHost(id string, declared *wire.Host) {
+	h := f.hosts[id]
+	if h == nil {
+		if declared == nil {
+			return
+		}
+		h = &host{bound: map[*port]struct{}{}}
+		f.hosts[id] = h
+	}
+	if h.declared != nil && f.hostNames[h.declared.GetName()] == h {
+		delete(f.hostNames, h.declared.GetName())
+	}
+	h.declared = declared
+	if declared == nil {
+		f.removedHosts = append(f.removedHosts, id)
+		if len(h.bound) == 0 {
+			delete(f.hosts, id)
+		}
+		return
+	}
+	f.hostNames[declared.GetName()] = h
+	for p := range h.bound { // its endpoint may have changed
+		f.replace(p)
+	}
+}
+
+// port returns the port of an id, which it makes if there is none.
+func (f *fleet) port(id string) *port {
+	p := f.ports[id]
+	if p == nil {
+		p = &port{id: id, interested: map[*session]struct{}{}, owners: map[*session]struct{}{}}
+		f.ports[id] = p
+	}
+	return p
+}
+
+func (f *fleet) setPort(id string, declared *wire.Port) {
+	p := f.port(id)
+	f.unplace(p)
+	if p.declared != nil && f.portNames[p.declared.GetName()] == p {
+		delete(f.portNames, p.declared.GetName())
+	}
+	if p.net != nil {
+		delete(p.net.ports, p)
+		f.size(p.net)
+		p.net = nil
+	}
+	f.dirtyPorts[p] = struct{}{}
+	p.declared = declared
+	if declared == nil {
+		return
+	}
+	f.portNames[declared.GetName()] = p
+	p.net = f.network(declared.GetNet())
+	p.net.ports[p] = struct{}{}
+	f.size(p.net)
+	f.setPlace(p)
+}
+
+// size decides whether a network is pushed.
+func (f *fleet) size(n *network) {
+	asked := len(n.ports) > askedAbove || n.asked && len(n.ports) >= pushedBelow
+	if asked == n.asked {
+		return
+	}
+	n.asked = asked
+	f.touch(n).remake = true
+}
+
+func (f *fleet) setBind(id string, bind *wire.Bind, generation int64) {
+	p := f.port(id)
+	f.unplace(p)
+	if p.bind != nil {
+		if h := f.hosts[p.bind.GetHost()]; h != nil {
+			delete(h.bound, p)
+			if h.declared == nil && len(h.bound) == 0 {
+				delete(f.hosts, p.bind.GetHost())
+			}
+		}
+	}
+	p.bind, p.generation = bind, generation
+	f.dirtyPorts[p] = struct{}{}
+	if bind == nil {
+		return
+	}
+	h := f.hosts[bind.GetHost()]
+	if h == nil {
+		h = &host{bound: map[*port]struct{}{}}
+		f.hosts[bind.GetHost()] = h
+	}
+	h.bound[p] = struct{}{}
+	f.setPlace(p)
+}
+
+// replace computes the place of a port again.
+func (f *fleet) replace(p *port) {
+	f.unplace(p)
+	f.setPlace(p)
+	f.dirtyPorts[p] = struct{}{}
+}
+
+// unplace takes the place of a port out of its network.
+func (f *fleet) unplace(p *port) {
+	if p.place == nil {
+		return
+	}
+	n, c := p.net, f.touch(p.net)
+	if _, noted := c.ports[p]; !noted {
+		c.ports[p] = true
+	}
+	n.bound--
+	n.placesDigest ^= p.digest
+	if mac := number(p.place.GetMac()); n.byMAC[mac] == p {
+		delete(n.byMAC, mac)
+	}
+	for _, b := range p.place.GetAddresses() {
+		if ip, _ := netip.AddrFromSlice(b); n.byIP[ip] == p {
+			delete(n.byIP, ip)
+		}
+	}
+	endpoint := string(p.place.GetEndpoint())
+	f.member(n, endpoint)
+	if n.members[endpoint]--; n.members[endpoint] == 0 {
+		delete(n.members, endpoint)
+		n.membersDigest ^= wire.MemberDigest([]byte(endpoint))
+	}
+	p.place = nil
+}
+
+// setPlace puts a port that is declared and bound into its network.
+func (f *fleet) setPlace(p *port) {
+	if p.declared == nil || p.bind == nil {
+		return
+	}
+	n, c := p.net, f.touch(p.net)
+	if _, noted := c.ports[p]; !noted {
+		c.ports[p] = false
+	}
+	endpoint := p.bind.GetEndpoint()
+	if h := f.hosts[p.bind.GetHost()]; h != nil && h.declared != nil {
+		endpoint = h.declared.GetEndpoint()
+	}
+	p.place = &wire.Place{Port: p.id, Net: n.id, Mac: p.declared.GetMac(), Addresses: p.declared.GetAddresses(),
+		Host: p.bind.GetHost(), Endpoint: endpoint, Generation: p.generation}
+	p.digest = p.place.Digest()
+	n.bound++
+	n.placesDigest ^= p.digest
+	n.byMAC[number(p.place.GetMac())] = p
+	for _, b := range p.place.GetAddresses() {
+		if ip, ok := netip.AddrFromSlice(b); ok {
+			n.byIP[ip] = p
+		}
+	}
+	f.member(n, string(endpoint))
+	if n.members[string(endpoint)]++; n.members[string(endpoint)] == 1 {
+		n.membersDigest ^= wire.MemberDigest(endpoint)
+	}
+}
+
+// member notes whether an endpoint was a member before the round's changes.
+func (f *fleet) member(n *network, endpoint string) {
+	if _, noted := n.changes.members[endpoint]; !noted {
+		n.changes.members[endpoint] = n.members[endpoint] > 0
+	}
+}
+
+// number returns a MAC address as a number.
+func number(mac []byte) (n uint64) {
+	for _, b := range mac {
+		n = n<<8 | uint64(b)
+	}
+	return n
+}
+
+// bindable reports whether the host may bind the port: it may be the only host, the host
+// of a move, or any.
+func (p *port) bindable(host string) bool {
+	d := p.declared
+	return d != nil && (d.GetHost() == host || d.GetMoveTo() == host || d.GetHost() == "" && (p.bind == nil || p.bind.GetHost() == host))
+}
+
+// forget deletes what nobody refers to any more. It is called at the end of a round.
+func (f *fleet) forget() {
+	for p := range f.dirtyPorts {
+		if p.declared == nil && p.bind == nil {
+			delete(f.ports, p.id)
+		}
+	}
+	for n := range f.dirty {
+		if n.declared == nil && len(n.ports) == 0 {
+			delete(f.nets, n.id)
+		}
+	}
+	clear(f.dirty)
+	clear(f.dirtyPorts)
+	f.removedHosts = nil
+}

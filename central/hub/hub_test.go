@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/centraltest"
+	"weft/central/hub"
+	"weft/central/store"
+	"weft/central/wire"
+	"weft/control/agent"
+)
+
+// rig is a hub over a store in memory, and agents with recorders that follow it over
+// gRPC on a unix socket.
+type rig struct {
+	t      *testing.T
+	memory *centraltest.Memory
+	hub    *hub.Hub
+	socket string
+	grace  time.Duration
+	stop   func()
+	hosts  map[string]*testHost // by id
+}
+
+type testHost struct {
+	id, name string
+	agent    *agent.Agent
+	recorder *centraltest.Recorder
+	local    []agent.LocalPort
+	file     string
+	stop     func()
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, memory: centraltest.NewMemory(), socket: filepath.Join(t.TempDir(), "hub"), hosts: map[string]*testHost{}}
+	r.start()
+	t.Cleanup(func() {
+		for _, h := range r.hosts {
+			h.stop()
+		}
+		r.stop()
+	})
+	return r
+}
+
+// start starts a hub that knows nothing. The name of a host is in the metadata.
+func (r *rig) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.hub = hub.New(r.memory, func(ctx context.Context) (string, error) {
+		md, _ := metadata.FromIncomingContext(ctx)
+		if name := md.Get("weft-host"); len(name) == 1 {
+			return name[0], nil
+		}
+		return "", fmt.Errorf("no host")
+	}, slog.New(slog.DiscardHandler))
+	r.hub.MoveGrace = r.grace
+	l, err := net.Listen("unix", r.socket)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.ForceServerCodecV2(hub.Codec()))
+	wire.RegisterHubServer(server, r.hub)
+	go server.Serve(l)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.hub.Run(ctx)
+	}()
+	r.stop = func() {
+		cancel()
+		<-ended
+		server.Stop()
+	}
+}
+
+func endpoint(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }
+
+// host declares a host and starts its agent.
+func (r *rig) host(n int, local ...agent.LocalPort) *testHost {
+	h := &testHost{id: fmt.Sprint("h", n), name: fmt.Sprint("host", n), local: local, file: filepath.Join(r.t.TempDir(), "state")}
+	r.hosts[h.id] = h
+	r.memory.Put(store.Object{Kind: store.KindHost, ID: h.id, Message: &wire.Host{Id: h.id, Name: h.name, Endpoint: endpoint(n).AsSlice()}})
+	r.startAgent(h)
+	return h
+}
+
+// startAgent starts an agent with an empty switch that has the host's ports.
+func (r *rig) startAgent(h *testHost) {
+	h.recorder = centraltest.NewRecorder(h.local...)
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(context.Background(), "weft-host", h.name))
+	h.agent = agent.New(agent.Config{Centrals: []string{"unix:" + r.socket}, Credentials: insecure.NewCredentials(),
+		File: h.file, Log: slog.New(slog.DiscardHandler)}, h.recorder)
+	if err := h.agent.Restore(); err != nil {
+		r.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.agent.Run(ctx)
+	}()
+	h.stop = func() {
+		cancel()
+		<-ended
+	}
+}
+
+func (r *rig) net(id string, vni uint32, flood bool) {
+	r.memory.Put(netObject(id, vni, flood))
+}
+
+func netObject(id string, vni uint32, flood bool) store.Object {
+	return store.Object{Kind: store.KindNet, ID: id, Message: &wire.Net{Id: id, Name: "net-" + id, Vni: vni, Flood: flood}}
+}
+
+func portObject(n int, net, host string) store.Object {
+	id := fmt.Sprint("p", n)
+	mac := make([]byte, 8)
+	binary.BigEndian.PutUint64(mac, 0x020000000000|uint64(n))
+	return store.Object{Kind: store.KindPort, ID: id, Message: &wire.Port{Id: id, Name: fmt.Sprint("port", n), Net: net, Host: host,
+		Mac: mac[2:], Addresses: [][]byte{{192, 168, byte(n >> 8), byte(n)}}}}
+}
+
+func asked(d *centraltest.Declaration) func(string) bool {
+	count := map[string]int{}
+	for _, p := range d.Ports {
+		count[p.Net]++
+	}
+	return func(net string) bool { return count[net] > 1000 }
+}
+
+// settled waits until every host has what the oracle expects.
+func (r *rig) settled() {
+	r.t.Helper()
+	var difference string
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if difference = r.difference(); difference == "" {
+			return
+		}
+	}
+	for id, h := range r.hosts {
+		r.t.Logf("%s: %+v", id, h.agent.Stats())
+	}
+	r.t.Fatalf("%s; the hub: %+v", difference, r.hub.Stats())
+}
+
+func (r *rig) difference() string {
+	d := r.memory.Declaration()
+	for id, h := range r.hosts {
+		if difference := d.Expect(id, h.local, asked(d)).Difference(h.recorder); difference != "" {
+			return id + ": " + difference
+		}
+	}
+	return ""
+}
+
+func locals(names ...string) (list []agent.LocalPort) {
+	for _, name := range names {
+		list = append(list, agent.LocalPort{Name: name, Up: true})
+	}
+	return list
+}
+
+func TestPortsReachEachOther(t *testing.T) {
+	r := newRig(t)
+	r.net("n1", 100, false)
+	r.memory.Put(portObject(1, "n1", ""), portObject(2, "n1", ""))
+	one, two := r.host(1, locals("port1")...), r.host(2, agent.LocalPort{Name: "tap0", ID: "p2"})
+	three := r.host(3)
+	r.settled()
+	if n := one.recorder.Addresses(); n != 2 {
+		t.Errorf("host 1 has %d addresses, want 2", n)
+	}
+	if n := two.recorder.Addresses(); n != 2 {
+		t.Errorf("host 2 has %d addresses, want 2", n)
+	}
+	if n := three.recorder.Addresses(); n != 0 {
+		t.Errorf("host 3 has no port and %d addresses", n)
+	}
+}
+
+// Whoever is declared, moved, renamed or removed in whatever order, and whatever part
+// restarts, every host has what the declaration demands in the end.
+func TestRandomHistory(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	r := newRig(t)
+	const hosts, ports, nets = 5, 40, 4
+	for n := range hosts {
+		r.host(n + 1)
+	}
+	steps := 400
+	if testing.Short() {
+		steps = 100
+	}
+	for range steps {
+		r.step(random, hosts, ports, nets)
+		if random.IntN(10) == 0 {
+			r.settled()
+		}
+	}
+	r.settled()
+}
+
+func (r *rig) step(random *rand.Rand, hosts, ports, nets int) {
+	host := func() string { return fmt.Sprint("h", random.IntN(hosts)+1) }
+	net := fmt.Sprint("n", random.IntN(nets))
+	port := random.IntN(ports)
+	switch random.IntN(14) {
+	case 0:
+		r.net(net, uint32(100+random.IntN(1000)*nets+int(net[1]-'0')), random.IntN(2) == 0)
+	case 1, 2, 3:
+		where := ""
+		if random.IntN(2) == 0 {
+			where = host()
+		}
+		r.memory.Put(portObject(port, net, where))
+	case 4:
+		r.memory.Put(store.Object{Kind: store.KindPort, ID: fmt.Sprint("p", port)}, store.Object{Kind: store.KindBind, ID: fmt.Sprint("p", port)})
+	case 5:
+		d := r.memory.Declaration()
+		if p := d.Ports[fmt.Sprint("p", port)]; p != nil {
+			p = proto.CloneOf(p)
+			p.MoveTo = host()
+			r.memory.Put(store.Object{Kind: store.KindPort, ID: p.Id, Message: p})
+		}
+	case 6, 7, 8, 9:
+		h := r.hosts[host()]
+		name := fmt.Sprint("port", port)
+		if i := slices.IndexFunc(h.local, func(l agent.LocalPort) bool { return l.Name == name }); i >= 0 {
+			h.local = slices.Delete(slices.Clone(h.local), i, i+1)
+		} else {
+			h.local = append(slices.Clone(h.local), agent.LocalPort{Name: name})
+		}
+		h.recorder.SetPorts(h.local...)
+		h.agent.PortsChanged()
+	case 10:
+		h := r.hosts[host()]
+		h.stop()
+		r.startAgent(h)
+	case 11:
+		r.stop()
+		r.start()
+	case 12:
+		r.memory.Reset()
+	case 13:
+		h := r.hosts[host()]
+		h.agent.Seen(fmt.Sprint("port", port))
+	}
+}
+
+// A network with more than 1,000 ports is not pushed: hosts ask.
+func TestLargeNetworkIsAsked(t *testing.T) {
+	r := newRig(t)
+	objects := []store.Object{netObject("n1", 100, false)}
+	for n := range 1500 {
+		objects = append(objects, portObject(n, "n1", ""))
+	}
+	r.memory.Put(objects...)
+	one, two := r.host(1, locals("port1")...), r.host(2, locals("port2", "port3")...)
+	r.settled()
+	if n := one.recorder.Addresses(); n != 0 {
+		t.Fatalf("host 1 was told %d addresses that it did not ask for", n)
+	}
+	ask := func(mac uint64, ip netip.Addr, known func() bool) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); !known(); time.Sleep(5 * time.Millisecond) {
+			one.agent.Ask("port1", 100, mac, ip)
+			if time.Now().After(end) {
+				t.Fatal("no answer")
+			}
+		}
+	}
+	ask(0x020000000002, netip.Addr{}, func() bool { return one.recorder.Has(100, 0x020000000002) })
+	ask(0, netip.AddrFrom4([4]byte{192, 168, 0, 3}), func() bool { return one.recorder.Has(100, 0x020000000003) })
+	ask(0x020000000009, netip.Addr{}, func() bool { return one.recorder.Unknown() > 0 })
+	r.settled()
+	// What was asked for follows its changes: it goes, and what was not there comes.
+	two.local = locals("port9")
+	two.recorder.SetPorts(two.local...)
+	two.agent.PortsChanged()
+	for end := time.Now().Add(10 * time.Second); one.recorder.Has(100, 0x020000000002) || !one.recorder.Has(100, 0x020000000009); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("host 1 has a stale place, or not the new one: %+v", r.hub.Stats())
+		}
+	}
+	r.settled()
+	r.stop()
+	r.start()
+	r.settled()
+}
+
+// A move waits for the first frame on the new host.
+func TestMove(t *testing.T) {
+	r := newRig(t)
+	r.stop()
+	r.grace = time.Hour
+	r.start()
+	r.net("n1", 100, false)
+	r.memory.Put(portObject(1, "n1", "h1"), portObject(2, "n1", "h2"))
+	r.host(1, locals("port1")...)
+	two := r.host(2, locals("port2")...)
+	r.settled()
+	moving := proto.CloneOf(r.memory.Declaration().Ports["p1"])
+	moving.MoveTo = "h2"
+	r.memory.Put(store.Object{Kind: store.KindPort, ID: "p1", Message: moving})
+	two.local = locals("port1", "port2")
+	two.recorder.SetPorts(two.local...)
+	two.agent.PortsChanged()
+	r.settled()
+	if b := r.memory.Declaration().Binds["p1"]; b.Host != "h1" {
+		t.Fatalf("the port is bound to %s before its first frame", b.Host)
+	}
+	two.agent.Seen("port1")
+	for end := time.Now().Add(10 * time.Second); r.memory.Declaration().Binds["p1"].Host != "h2"; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the first frame does not complete the move")
+		}
+	}
+	for end := time.Now().Add(10 * time.Second); !two.recorder.Here(100, 0x020000000001); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the new host does not have the port")
+		}
+	}
+	one := r.hosts["h1"]
+	if !one.recorder.Has(100, 0x020000000001) {
+		t.Error("the old host does not know where the port is now")
+	}
+	r.grace = 0
+	r.stop()
+	r.start()
+	r.settled()
+	if one.recorder.Has(100, 0x020000000001) {
+		t.Error("the old host keeps the port's network")
+	}
+	if p := r.memory.Declaration().Ports["p1"]; p.Host != "h2" || p.MoveTo != "" {
+		t.Errorf("the port is declared as %v after its move", p)
+	}
+}
+
+func TestSync(t *testing.T) {
+	r := newRig(t)
+	r.net("n1", 100, false)
+	for n := range 5 {
+		r.memory.Put(portObject(n+1, "n1", ""))
+		r.host(n+1, locals(fmt.Sprint("port", n+1))...)
+	}
+	r.settled()
+	revision := r.memory.Put(portObject(9, "n1", ""))
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	hosts, err := r.hub.Sync(ctx, revision)
+	if err != nil || len(hosts) != 5 {
+		t.Errorf("Sync: %v %v", hosts, err)
+	}
+}
+
+// A host that nobody declared gets a reason and no session.
+func TestUndeclaredHost(t *testing.T) {
+	r := newRig(t)
+	h := &testHost{id: "x", name: "stranger"}
+	r.startAgent(h)
+	defer h.stop()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if s := h.agent.Stats(); !s.Connected && s.Trouble != "" {
+			t.Log(s.Trouble)
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("a host that is not declared gets no reason")
+		}
+	}
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"net/netip"
+
+	"weft/central/wire"
+)
+
+// question answers a host's question for an address of a network that is not pushed. The
+// host then gets changes of the address, also if nobody has it now.
+func (h *Hub) question(s *session, q *wire.Question) {
+	h.stats.Questions++
+	answer := &wire.Answer{Number: q.GetNumber()}
+	defer func() {
+		s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Answer{Answer: answer}}))
+	}()
+	n := h.fleet.nets[q.GetNet()]
+	if n == nil || s.nets[n] == 0 { // a host reads the networks in which it has ports
+		h.stats.QuestionsRefused++
+		return
+	}
+	a := address{mac: number(q.GetMac())}
+	p := n.byMAC[a.mac]
+	if b := q.GetAddress(); b != nil {
+		ip, _ := netip.AddrFromSlice(b)
+		a = address{ip: ip}
+		p = n.byIP[ip]
+	}
+	if len(s.interests)+len(s.wants) >= maxInterests {
+		h.stats.QuestionsRefused++
+		return
+	}
+	if p == nil {
+		h.want(s, want{n, a})
+		return
+	}
+	h.addInterest(s, p)
+	answer.Place = p.place
+}
+
+func (h *Hub) addInterest(s *session, p *port) {
+	if _, has := s.interests[p]; !has {
+		s.interests[p] = struct{}{}
+		p.interested[s] = struct{}{}
+		h.stats.Interests++
+	}
+}
+
+func (h *Hub) dropInterest(s *session, p *port) {
+	if _, has := s.interests[p]; has {
+		delete(s.interests, p)
+		delete(p.interested, s)
+		h.stats.Interests--
+	}
+}
+
+func (h *Hub) want(s *session, w want) {
+	set := w.net.wanted[w.address]
+	if set == nil {
+		set = map[*session]struct{}{}
+		w.net.wanted[w.address] = set
+	}
+	set[s] = struct{}{}
+	s.wants[w] = struct{}{}
+}
+
+func (h *Hub) unwant(s *session, w want) {
+	delete(s.wants, w)
+	delete(w.net.wanted[w.address], s)
+	if len(w.net.wanted[w.address]) == 0 {
+		delete(w.net.wanted, w.address)
+	}
+}

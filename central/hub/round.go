@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"weft/central/wire"
+)
+
+// round delivers what has changed since the last one. The order matters to a host: a
+// network comes before its own ports in it, and everything before the revision.
+func (h *Hub) round() {
+	h.stats.Rounds++
+	f := h.fleet
+	for _, id := range f.removedHosts {
+		if s := h.sessions[id]; s != nil && f.hosts[id].gone() {
+			s.close(errNoHost)
+		}
+	}
+	for n := range f.dirty {
+		h.updateNetwork(n)
+	}
+	for p := range f.dirtyPorts {
+		for s := range h.having(p) {
+			h.updateOwn(s, p)
+		}
+	}
+	f.forget()
+	for _, s := range h.sessions {
+		if s.behind {
+			s.queue(h.revisionFor(s))
+		}
+	}
+	h.checkWaiting()
+}
+
+func (o *host) gone() bool { return o == nil || o.declared == nil }
+
+// updateNetwork sends a network's changes to the sessions that need them.
+func (h *Hub) updateNetwork(n *network) {
+	c := n.changes
+	n.changes = newChanges()
+	switch {
+	case n.declared == nil:
+		h.sendGone(n)
+	case c.remake:
+		for p := range n.ports {
+			clear(p.interested)
+		}
+		clear(n.wanted)
+		for s := range n.subscribers {
+			s.queue(h.resetOf(n))
+		}
+	case n.asked:
+		h.updateAsked(n, &c)
+	default:
+		h.updatePushed(n, &c)
+	}
+}
+
+func (h *Hub) sendGone(n *network) {
+	if len(n.subscribers) == 0 {
+		return
+	}
+	raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: &wire.NetUpdate{Net: n.id, Gone: true}}})
+	for s := range n.subscribers {
+		delete(s.nets, n)
+		s.queue(raw)
+	}
+	clear(n.subscribers)
+}
+
+func (h *Hub) updatePushed(n *network, c *netChanges) {
+	if len(n.subscribers) == 0 {
+		return
+	}
+	u := n.commonUpdate(c)
+	for p, known := range c.ports {
+		switch {
+		case p.place != nil && p.net == n:
+			u.Places = append(u.Places, p.place)
+		case known:
+			u.Removed = append(u.Removed, p.id)
+		}
+	}
+	if empty(u) {
+		return
+	}
+	raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: u}})
+	for s := range n.subscribers {
+		s.queue(raw)
+	}
+}
+
+// updateAsked sends each change to the sessions that have asked for the address.
+func (h *Hub) updateAsked(n *network, c *netChanges) {
+	if u := n.commonUpdate(c); !empty(u) && len(n.subscribers) > 0 {
+		raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: u}})
+		for s := range n.subscribers {
+			s.queue(raw)
+		}
+	}
+	for p := range c.ports {
+		if p.place != nil && p.net == n {
+			for _, a := range addressesOf(p.place) {
+				for s := range n.wanted[a] {
+					h.addInterest(s, p)
+				}
+				delete(n.wanted, a)
+			}
+		}
+		if len(p.interested) == 0 {
+			continue
+		}
+		u := &wire.NetUpdate{Net: n.id}
+		if p.place != nil && p.net == n {
+			u.Places = []*wire.Place{p.place}
+		} else {
+			u.Removed = []string{p.id}
+		}
+		raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: u}})
+		for s := range p.interested {
+			s.queue(raw)
+			if u.Removed != nil {
+				h.dropInterest(s, p)
+			}
+		}
+	}
+}
+
+// commonUpdate returns the part of an update that all subscribers get.
+func (n *network) commonUpdate(c *netChanges) *wire.NetUpdate {
+	u := &wire.NetUpdate{Net: n.id}
+	if c.view {
+		u.View = n.view()
+	}
+	if !n.declared.GetFlood() {
+		return u
+	}
+	for endpoint, was := range c.members {
+		switch is := n.members[endpoint] > 0; {
+		case is && !was:
+			u.Joined = append(u.Joined, []byte(endpoint))
+		case was && !is:
+			u.Left = append(u.Left, []byte(endpoint))
+		}
+	}
+	return u
+}
+
+func empty(u *wire.NetUpdate) bool {
+	return u.View == nil && len(u.Places)+len(u.Removed)+len(u.Joined)+len(u.Left) == 0
+}
+
+// resetOf returns the whole network for a host that has nothing of it, or something else.
+func (h *Hub) resetOf(n *network) rawMessage {
+	if n.reset != nil {
+		return n.reset
+	}
+	r := &wire.NetReset{View: n.view()}
+	if !n.asked {
+		for p := range n.ports {
+			if p.place != nil {
+				r.Places = append(r.Places, p.place)
+			}
+		}
+	}
+	if n.declared.GetFlood() {
+		for endpoint := range n.members {
+			r.Members = append(r.Members, []byte(endpoint))
+		}
+	}
+	n.reset = h.encode(&wire.ToHost{Message: &wire.ToHost_Reset_{Reset_: r}})
+	return n.reset
+}
+
+func addressesOf(p *wire.Place) []address {
+	list := []address{{mac: number(p.GetMac())}}
+	for _, b := range p.GetAddresses() {
+		if ip, ok := netip.AddrFromSlice(b); ok {
+			list = append(list, address{ip: ip})
+		}
+	}
+	return list
+}
+
+// having returns the sessions that have the port or had it as an own one.
+func (h *Hub) having(p *port) map[*session]struct{} {
+	set := map[*session]struct{}{}
+	keys := []string{p.id}
+	if p.declared != nil {
+		keys = append(keys, p.declared.GetName())
+	}
+	for _, key := range keys {
+		for s := range h.attached[key] {
+			set[s] = struct{}{}
+		}
+	}
+	for s := range p.owners {
+		set[s] = struct{}{}
+	}
+	return set
+}
+
+// updateOwn tells a session of a port that its host has, and binds the port if it may.
+func (h *Hub) updateOwn(s *session, p *port) {
+	if !s.has(p) || p.net == nil || p.net.declared == nil || !p.bindable(s.host) && !h.movedAway(s, p) {
+		if _, had := p.owners[s]; had {
+			delete(p.owners, s)
+			s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Port{Port: &wire.PortUpdate{Removed: []string{p.id}}}}))
+			h.leave(s, s.own[p])
+			delete(s.own, p)
+		}
+		if s.has(p) && p.declared != nil {
+			h.sayRefused(s, p)
+		}
+		return
+	}
+	if old, had := s.own[p]; !had || old != p.net {
+		h.join(s, p.net)
+		if had {
+			h.leave(s, old)
+		}
+		s.own[p] = p.net
+		p.owners[s] = struct{}{}
+	}
+	here := p.bind != nil && p.bind.GetHost() == s.host
+	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Port{Port: &wire.PortUpdate{Ports: []*wire.LocalPort{
+		{Port: p.declared, Bound: here, Generation: p.generation}}}}}))
+	if !p.bindable(s.host) || here && slices.Equal(p.bind.GetEndpoint(), h.endpointOf(s)) {
+		return
+	}
+	// A move waits for the port's first frame here, unless nobody has the port.
+	if p.bind == nil || here || p.declared.GetHost() == s.host || s.seen(p) {
+		h.bind(s, p)
+	}
+}
+
+// movedAway reports whether the host had the port until a moment ago, and another host
+// has it now.
+func (h *Hub) movedAway(s *session, p *port) bool {
+	if _, had := s.own[p]; !had || p.bind == nil {
+		return false
+	}
+	until, noted := s.moved[p]
+	if !noted {
+		until = time.Now().Add(h.MoveGrace)
+		s.moved[p] = until
+	}
+	return time.Now().Before(until)
+}
+
+// endMoves takes ports from their old hosts when the time of MoveGrace is over.
+func (h *Hub) endMoves() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.sessions {
+		for p, until := range s.moved {
+			if p.bindable(s.host) {
+				delete(s.moved, p)
+			} else if !time.Now().Before(until) {
+				h.updateOwn(s, p)
+				delete(s.moved, p)
+			}
+		}
+		if s.behind {
+			h.wake()
+		}
+	}
+}
+
+func (h *Hub) endpointOf(s *session) []byte {
+	if host := h.fleet.hosts[s.host]; host != nil {
+		return host.declared.GetEndpoint()
+	}
+	return nil
+}

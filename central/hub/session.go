@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"weft/central/wire"
+)
+
+const (
+	// maxQueue bounds the bytes that wait for a session. A host that reads too slowly
+	// loses its session; the next one sends only what differs.
+	maxQueue = 32 << 20
+	// maxPorts bounds the ports that one host may name.
+	maxPorts = 4096
+	// maxInterests bounds the addresses of networks that are not pushed, of one host.
+	maxInterests = 65536
+)
+
+var (
+	errSlow     = errors.New("the host reads too slowly")
+	errReplaced = errors.New("the host has opened another session")
+	errNoHost   = errors.New("the host is not declared any more")
+	errStopping = errors.New("this central stops")
+)
+
+// session is one host's stream. Hub.mu guards it, except for the queue.
+type session struct {
+	host      string // id
+	name      string
+	version   string
+	keys      map[string]bool // words of the host's ports: attached, and whether a frame was seen
+	own       map[*port]*network
+	nets      map[*network]int  // number of own ports in it
+	known     map[string]uint64 // digests of Hello
+	interests map[*port]struct{}
+	wants     map[want]struct{}
+	moved     map[*port]time.Time // own ports that other hosts have now, with the end of MoveGrace
+	applied   int64
+	trouble   string
+	reported  int64 // revision of the last report that was asked for
+	sent      int64 // revision of the last Revision
+	behind    bool  // messages were queued since the last Revision
+
+	mu     sync.Mutex // guards what follows; taken inside Hub.mu
+	queued []rawMessage
+	bytes  int
+	err    error
+	wake   chan struct{}
+}
+
+// want is an address that a session waits for.
+type want struct {
+	net     *network
+	address address
+}
+
+// Follow implements wire.HubServer.
+func (h *Hub) Follow(stream wire.Hub_FollowServer) error {
+	ctx := stream.Context()
+	name, err := h.identify(ctx)
+	if err != nil {
+		return status.Error(codes.Unauthenticated, err.Error())
+	}
+	select {
+	case <-h.ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if first.GetHello() == nil {
+		return status.Error(codes.InvalidArgument, "expected Hello as the first message")
+	}
+	s, err := h.open(name, first.GetHello())
+	if err != nil {
+		return err
+	}
+	defer h.end(s)
+	go func() {
+		for {
+			m, err := stream.Recv()
+			if err == nil {
+				err = h.receive(s, m)
+			}
+			if err != nil {
+				s.close(err)
+				return
+			}
+		}
+	}()
+	return s.write(ctx, stream)
+}
+
+// open begins a session: the host gets its networks and ports as they are now.
+func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := h.fleet.hostNames[name]
+	if known == nil {
+		return nil, status.Errorf(codes.PermissionDenied, "host %s is not declared: weft host add %s", name, name)
+	}
+	if len(hello.GetPorts()) > maxPorts {
+		return nil, status.Errorf(codes.ResourceExhausted, "%d ports: expected at most %d", len(hello.GetPorts()), maxPorts)
+	}
+	s := &session{host: known.declared.GetId(), name: name, version: hello.GetVersion(), keys: map[string]bool{},
+		own: map[*port]*network{}, nets: map[*network]int{}, known: map[string]uint64{}, interests: map[*port]struct{}{},
+		wants: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1)}
+	if old := h.sessions[s.host]; old != nil {
+		old.close(errReplaced)
+		h.detachAll(old)
+	}
+	h.sessions[s.host] = s
+	for _, d := range hello.GetKnown() {
+		s.known[d.GetNet()] = d.GetDigest()
+	}
+	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Welcome{Welcome: &wire.Welcome{Host: s.host,
+		Endpoint: known.declared.GetEndpoint()}}}))
+	for _, key := range hello.GetPorts() {
+		h.attach(s, key, false)
+	}
+	h.forgetUnused(s, hello)
+	s.known = nil
+	s.queue(h.revisionFor(s))
+	return s, nil
+}
+
+// forgetUnused makes the host forget the networks that it kept and does not need.
+func (h *Hub) forgetUnused(s *session, hello *wire.Hello) {
+	for _, d := range hello.GetKnown() {
+		if n := h.fleet.nets[d.GetNet()]; n == nil || s.nets[n] == 0 {
+			s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: &wire.NetUpdate{Net: d.GetNet(), Gone: true}}}))
+		}
+	}
+}
+
+func (h *Hub) end(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.detachAll(s)
+	if h.sessions[s.host] == s {
+		delete(h.sessions, s.host)
+	}
+	h.checkWaiting()
+}
+
+// detachAll removes a session from all indexes. Bindings stay.
+func (h *Hub) detachAll(s *session) {
+	for key := range s.keys {
+		h.unindex(s, key)
+	}
+	for p := range s.own {
+		delete(p.owners, s)
+	}
+	for n := range s.nets {
+		delete(n.subscribers, s)
+	}
+	for p := range s.interests {
+		delete(p.interested, s)
+	}
+	for w := range s.wants {
+		h.unwant(s, w)
+	}
+	s.keys, s.own, s.nets, s.interests, s.wants = map[string]bool{}, map[*port]*network{}, map[*network]int{}, map[*port]struct{}{}, map[want]struct{}{}
+}
+
+func (h *Hub) unindex(s *session, key string) {
+	delete(h.attached[key], s)
+	if len(h.attached[key]) == 0 {
+		delete(h.attached, key)
+	}
+}
+
+// receive takes a message of a host.
+func (h *Hub) receive(s *session, message *wire.FromHost) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sessions[s.host] != s {
+		return errReplaced
+	}
+	switch m := message.GetMessage().(type) {
+	case *wire.FromHost_Attach:
+		if len(s.keys) >= maxPorts {
+			return status.Errorf(codes.ResourceExhausted, "more than %d ports", maxPorts)
+		}
+		h.attach(s, m.Attach.GetPort(), m.Attach.GetSeen())
+	case *wire.FromHost_Detach:
+		h.detach(s, m.Detach.GetPort())
+	case *wire.FromHost_Applied:
+		s.applied, s.trouble = max(s.applied, m.Applied.GetRevision()), m.Applied.GetTrouble()
+		h.checkWaiting()
+		return nil
+	case *wire.FromHost_Question:
+		h.question(s, m.Question)
+		return nil
+	default:
+		return status.Error(codes.InvalidArgument, "a message of a kind that this central does not know")
+	}
+	if s.behind {
+		h.wake()
+	}
+	return nil
+}
+
+// attach notes that the host has a port of this name or id.
+func (h *Hub) attach(s *session, key string, seen bool) {
+	s.keys[key] = s.keys[key] || seen
+	set := h.attached[key]
+	if set == nil {
+		set = map[*session]struct{}{}
+		h.attached[key] = set
+	}
+	set[s] = struct{}{}
+	if p := h.portBy(key); p != nil {
+		h.updateOwn(s, p)
+	}
+}
+
+func (h *Hub) detach(s *session, key string) {
+	p := h.portBy(key)
+	delete(s.keys, key)
+	h.unindex(s, key)
+	if p == nil {
+		return
+	}
+	if !s.has(p) {
+		h.updateOwn(s, p)
+		if p.bind != nil && p.bind.GetHost() == s.host {
+			h.binder.add(job{session: s, request: releaseOf(p)})
+		}
+	}
+}
+
+// portBy returns the declared port of a name or id.
+func (h *Hub) portBy(key string) *port {
+	if p := h.fleet.portNames[key]; p != nil {
+		return p
+	}
+	if p := h.fleet.ports[key]; p != nil && p.declared != nil {
+		return p
+	}
+	return nil
+}
+
+// has reports whether the host has the port now.
+func (s *session) has(p *port) bool {
+	if _, ok := s.keys[p.id]; ok {
+		return true
+	}
+	_, ok := s.keys[p.declared.GetName()]
+	return ok && p.declared != nil
+}
+
+// seen reports whether the host has seen a frame of the port.
+func (s *session) seen(p *port) bool { return s.keys[p.id] || s.keys[p.declared.GetName()] }
+
+// join subscribes a session to a network, once more. The first time the host gets the
+// network, unless it kept the same.
+func (h *Hub) join(s *session, n *network) {
+	if s.nets[n]++; s.nets[n] > 1 {
+		return
+	}
+	if _, changed := h.fleet.dirty[n]; changed {
+		h.updateNetwork(n) // the next round's changes are relative to what the session gets now
+	}
+	n.subscribers[s] = struct{}{}
+	if kept, ok := s.known[n.id]; ok && !n.asked && kept == n.digest() {
+		return
+	}
+	s.queue(h.resetOf(n))
+}
+
+// leave is the reverse of join.
+func (h *Hub) leave(s *session, n *network) {
+	if n == nil || s.nets[n] == 0 { // the network is gone
+		return
+	}
+	if s.nets[n]--; s.nets[n] > 0 {
+		return
+	}
+	delete(s.nets, n)
+	delete(n.subscribers, s)
+	for p := range s.interests {
+		if p.net == n {
+			h.dropInterest(s, p)
+		}
+	}
+	for w := range s.wants {
+		if w.net == n {
+			h.unwant(s, w)
+		}
+	}
+	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: &wire.NetUpdate{Net: n.id, Gone: true}}}))
+}
+
+// bind queues a binding of the port to the session's host.
+func (h *Hub) bind(s *session, p *port) {
+	h.binder.add(job{session: s, request: bindOf(p, s.host, h.endpointOf(s))})
+}
+
+// refuse tells a host that one of its bindings was refused.
+func (h *Hub) refuse(s *session, port string, why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stats.Refused++
+	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Refused{Refused: &wire.Refused{Port: port, Why: why}}}))
+}
+
+// sayRefused tells a host why it cannot have a port.
+func (h *Hub) sayRefused(s *session, p *port) {
+	why := fmt.Sprintf("port %s: its network is not declared", p.declared.GetName())
+	if !p.bindable(s.host) {
+		where := p.declared.GetHost()
+		if where == "" {
+			where = p.bind.GetHost()
+		}
+		if at := h.fleet.hosts[where]; !at.gone() {
+			where = at.declared.GetName()
+		}
+		why = fmt.Sprintf("port %s belongs to host %s: weft port set %s move-to=%s allows it here", p.declared.GetName(), where, p.declared.GetName(), s.name)
+	}
+	h.stats.Refused++
+	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Refused{Refused: &wire.Refused{Port: p.id, Why: why}}}))
+}
+
+// queue adds a message. The caller holds Hub.mu.
+func (s *session) queue(m rawMessage) {
+	s.behind = true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return
+	}
+	s.queued = append(s.queued, m)
+	if s.bytes += len(m); s.bytes > maxQueue {
+		s.err, s.queued = errSlow, nil
+	}
+	s.notify()
+}
+
+// close ends the session's stream.
+func (s *session) close(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.notify()
+}
+
+func (s *session) notify() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write sends what is queued until the session ends.
+func (s *session) write(ctx context.Context, stream wire.Hub_FollowServer) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.wake:
+		}
+		s.mu.Lock()
+		batch, err := s.queued, s.err
+		s.queued = nil
+		s.bytes = 0
+		s.mu.Unlock()
+		if err != nil {
+			return status.Error(codes.Unavailable, err.Error())
+		}
+		for _, m := range batch {
+			if err := stream.SendMsg(m); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// batch gathers what the switch lacks of the state. What comes later about an address
+// replaces what came before, so that the order of the lists in Changes suffices.
+type batch struct {
+	endpoint  netip.Addr
+	nets      []Net
+	ports     []Port
+	removed   map[addressKey]int64 // generation
+	addresses map[addressKey]Address
+	unknown   []UnknownAddress
+}
+
+type addressKey struct {
+	vni uint32
+	mac uint64
+}
+
+func newBatch() *batch {
+	return &batch{removed: map[addressKey]int64{}, addresses: map[addressKey]Address{}}
+}
+
+func (b *batch) empty() bool {
+	return !b.endpoint.IsValid() && len(b.nets)+len(b.ports)+len(b.removed)+len(b.addresses)+len(b.unknown) == 0
+}
+
+func (b *batch) set(a Address) { b.addresses[addressKey{a.VNI, a.MAC}] = a }
+
+// remove removes an address. A place of another port that came before stays: its
+// generation is larger.
+func (b *batch) remove(vni uint32, mac uint64, generation int64) {
+	k := addressKey{vni, mac}
+	if a, ok := b.addresses[k]; ok && a.Generation <= generation {
+		delete(b.addresses, k)
+	}
+	b.removed[k] = max(b.removed[k], generation)
+}
+
+// clear forgets a VNI.
+func (b *batch) clear(vni uint32) {
+	b.nets = append(b.nets, Net{VNI: vni, Gone: true})
+	maps.DeleteFunc(b.addresses, func(k addressKey, _ Address) bool { return k.vni == vni })
+	maps.DeleteFunc(b.removed, func(k addressKey, _ int64) bool { return k.vni == vni })
+	b.unknown = slices.DeleteFunc(b.unknown, func(a UnknownAddress) bool { return a.VNI == vni })
+}
+
+// release removes the addresses of a port of the switch.
+func (b *batch) release(port string) {
+	maps.DeleteFunc(b.addresses, func(_ addressKey, a Address) bool { return a.Port == port })
+}
+
+func (b *batch) changes() *Changes {
+	c := &Changes{Endpoint: b.endpoint, Nets: b.nets, Ports: b.ports, Unknown: b.unknown}
+	for k, generation := range b.removed {
+		c.Removed = append(c.Removed, RemovedAddress{VNI: k.vni, MAC: k.mac, Generation: generation})
+	}
+	for _, a := range b.addresses {
+		c.Addresses = append(c.Addresses, a)
+	}
+	return c
+}

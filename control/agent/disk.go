@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+// keep writes the state to disk after changes, until ctx ends, and once more then.
+func (a *Agent) keep(ctx context.Context) {
+	if a.config.File == "" {
+		return
+	}
+	for ended := false; !ended; {
+		select {
+		case <-ctx.Done():
+			ended = true
+		case <-a.save:
+			select {
+			case <-ctx.Done():
+			case <-time.After(savePause):
+			}
+		}
+		a.mu.Lock()
+		message := a.state.message()
+		a.mu.Unlock()
+		if err := writeState(a.config.File, message); err != nil {
+			a.config.Log.Error("what central said cannot be kept", "error", err)
+		}
+	}
+}
+
+// readState returns the state in a file, or nil if there is no file.
+func readState(file string) (*wire.HostState, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := new(wire.HostState)
+	if err := proto.Unmarshal(data, m); err != nil {
+		return nil, fmt.Errorf("%s: %w; remove it, and the agent asks central for everything", file, err)
+	}
+	return m, nil
+}
+
+// writeState replaces the file as a whole: a crash leaves the old or the new one.
+func writeState(file string, m *wire.HostState) error {
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name()) // fails after the rename
+	_, err = temp.Write(data)
+	if err == nil {
+		err = temp.Sync()
+	}
+	if closed := temp.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(temp.Name(), file)
+	}
+	return err
+}

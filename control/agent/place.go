@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"net/netip"
+
+	"weft/central/wire"
+)
+
+// place is where a port of a network is, in less memory than a wire.Place.
+type place struct {
+	mac        uint64
+	ips        []netip.Addr
+	host       string
+	endpoint   netip.Addr
+	generation int64
+	digest     uint64 // wire.Place.Digest
+}
+
+func placeOf(p *wire.Place) place {
+	return place{mac: macOf(p.GetMac()), ips: addrsOf(p.GetAddresses()), host: p.GetHost(),
+		endpoint: addrOf(p.GetEndpoint()), generation: p.GetGeneration(), digest: p.Digest()}
+}
+
+// message returns the wire form of the place of a port.
+func (p *place) message(port, net string) *wire.Place {
+	return &wire.Place{Port: port, Net: net, Mac: macBytes(p.mac), Addresses: addrBytes(p.ips), Host: p.host,
+		Endpoint: p.endpoint.AsSlice(), Generation: p.generation}
+}
+
+func macOf(b []byte) (mac uint64) {
+	for _, octet := range b {
+		mac = mac<<8 | uint64(octet)
+	}
+	return mac
+}
+
+func macBytes(mac uint64) []byte {
+	b := make([]byte, 6)
+	for i := range b {
+		b[i] = byte(mac >> (40 - 8*i))
+	}
+	return b
+}
+
+func addrOf(b []byte) netip.Addr {
+	addr, _ := netip.AddrFromSlice(b)
+	return addr
+}
+
+func addrsOf(list [][]byte) (addrs []netip.Addr) {
+	for _, b := range list {
+		if addr, ok := netip.AddrFromSlice(b); ok {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs
+}
+
+func addrBytes(addrs []netip.Addr) (list [][]byte) {
+	for _, addr := range addrs {
+		list = append(list, addr.AsSlice())
+	}
+	return list
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+const (
+	// maxMessage is the length in bytes of the largest message of a hub.
+	maxMessage = 4 << 20
+	// aliveEvery and aliveWithin detect a hub that does not answer.
+	aliveEvery, aliveWithin = 10 * time.Second, 5 * time.Second
+	// welcomeWithin is the time for a hub's first message.
+	welcomeWithin = 5 * time.Second
+)
+
+// session follows the hub at an address until the connection or ctx ends.
+func (a *Agent) session(ctx context.Context, address string) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(a.config.Credentials),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: aliveEvery, Timeout: aliveWithin}))
+	if err != nil {
+		return fmt.Errorf("central %s: %w", address, err)
+	}
+	defer conn.Close()
+	late := time.AfterFunc(welcomeWithin, stop)
+	defer late.Stop()
+	stream, err := wire.NewHubClient(conn).Follow(ctx)
+	if err != nil {
+		return fmt.Errorf("central %s: %w", address, err)
+	}
+	out := a.begin(address)
+	defer a.end(out)
+	go a.write(ctx, stop, stream, out)
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("central %s: closed the session", address)
+		}
+		if err != nil {
+			return fmt.Errorf("central %s: %w", address, err)
+		}
+		late.Stop()
+		a.receive(m)
+	}
+}
+
+// begin opens a session: its first message is a Hello.
+func (a *Agent) begin(address string) chan *wire.FromHost {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make(chan *wire.FromHost, outbox)
+	a.out = out
+	a.stats.Central = address
+	clear(a.attached)
+	a.questions = newQuestions()
+	a.state.newSession()
+	a.first = true
+	keys := a.keys()
+	for _, key := range keys {
+		a.attached[key] = true
+	}
+	a.send(&wire.FromHost{Message: &wire.FromHost_Hello{Hello: &wire.Hello{Version: a.config.Version,
+		Known: a.state.digests(), Ports: keys}}})
+	for id, l := range a.state.ports {
+		p := l.declared.GetPort()
+		switch {
+		case !a.attached[id] && !a.attached[p.GetName()]:
+			a.send(&wire.FromHost{Message: &wire.FromHost_Detach{Detach: &wire.Detach{Port: id}}})
+		case !l.declared.GetBound() && a.seen[l.name]:
+			a.send(attachOf(id, true))
+		}
+	}
+	a.reask()
+	return out
+}
+
+func (a *Agent) end(out chan *wire.FromHost) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.out == out {
+		a.out = nil
+	}
+}
+
+// write sends the session's messages, and the ports' changes, until ctx ends.
+func (a *Agent) write(ctx context.Context, stop context.CancelFunc, stream wire.Hub_FollowClient, out <-chan *wire.FromHost) {
+	defer stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.portsChanged:
+			a.mu.Lock()
+			a.updatePorts()
+			a.apply()
+			a.mu.Unlock()
+		case m, ok := <-out:
+			if !ok {
+				return // the queue was full
+			}
+			if err := stream.Send(m); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// receive takes a message of the hub.
+func (a *Agent) receive(message *wire.ToHost) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	pending := a.pending
+	a.stats.Received += uint64(proto.Size(message))
+	switch m := message.GetMessage().(type) {
+	case *wire.ToHost_Welcome:
+		a.stats.Connected, a.stats.Trouble = true, ""
+		a.config.Log.Info("session with central", "central", a.stats.Central)
+		a.state.welcome(m.Welcome, pending)
+	case *wire.ToHost_Reset_:
+		a.state.reset(m.Reset_, pending)
+	case *wire.ToHost_Update:
+		a.state.update(m.Update, pending)
+	case *wire.ToHost_Port:
+		for _, p := range m.Port.GetPorts() {
+			a.state.setPort(p, a.localName(p.GetPort()), pending)
+		}
+		for _, id := range m.Port.GetRemoved() {
+			a.state.removePort(id, pending)
+		}
+	case *wire.ToHost_Answer:
+		a.answer(m.Answer, pending)
+		a.apply() // a frame waits for the answer
+	case *wire.ToHost_Refused:
+		a.config.Log.Warn("central refuses a port", "port", m.Refused.GetPort(), "why", m.Refused.GetWhy())
+	case *wire.ToHost_Revision:
+		a.complete(m.Revision)
+	}
+}
+
+// complete applies everything up to a revision and reports it.
+func (a *Agent) complete(r *wire.Revision) {
+	if a.first { // the hub has now spoken of everything
+		a.first = false
+		a.state.removeUnconfirmed(a.pending)
+	}
+	trouble := a.apply()
+	a.state.revision = r.GetRevision()
+	a.stats.Revision = r.GetRevision()
+	if r.GetReport() {
+		a.send(&wire.FromHost{Message: &wire.FromHost_Applied{Applied: &wire.Applied{Revision: r.GetRevision(), Trouble: trouble}}})
+	}
+}
+
+// apply programs the switch with what is pending and returns what could not be applied,
+// "" if nothing. The caller holds mu.
+func (a *Agent) apply() (trouble string) {
+	if a.pending.empty() {
+		return ""
+	}
+	c := a.pending.changes()
+	a.pending = newBatch()
+	notify(a.save)
+	if err := a.sw.Apply(c); err != nil {
+		a.config.Log.Error("the switch refuses what central declares", "error", err)
+		a.stats.Trouble = err.Error()
+		return err.Error()
+	}
+	return ""
+}

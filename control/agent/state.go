@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"weft/central/wire"
+)
+
+// state is what the hub has told this host. Its methods apply messages of the hub and
+// add to a batch what the switch must do, so that the switch always follows from the
+// state.
+type state struct {
+	revision int64
+	host     string // own id
+	endpoint netip.Addr
+	nets     map[string]*network   // by id
+	ports    map[string]*localPort // own declared ports, by id
+}
+
+type network struct {
+	id      string
+	view    *wire.NetView
+	places  map[string]place // by port id
+	members map[netip.Addr]struct{}
+	digest  uint64 // see package wire
+}
+
+// localPort is a declared port that the host has.
+type localPort struct {
+	declared *wire.LocalPort
+	name     string // of the switch's port; "": the switch has no such port now
+	// confirmed: the hub of this session has spoken of the port.
+	confirmed bool
+}
+
+func newState() *state {
+	return &state{nets: map[string]*network{}, ports: map[string]*localPort{}}
+}
+
+func (n *network) vni() uint32 { return n.view.GetNet().GetVni() }
+
+// welcome takes the host's identity. A host that was declared anew begins from nothing.
+func (s *state) welcome(w *wire.Welcome, b *batch) {
+	if s.host != "" && s.host != w.GetHost() {
+		for _, n := range s.nets {
+			s.forget(n, b)
+		}
+		for id := range s.ports {
+			s.removePort(id, b)
+		}
+	}
+	s.host = w.GetHost()
+	if endpoint := addrOf(w.GetEndpoint()); endpoint != s.endpoint {
+		s.endpoint = endpoint
+		b.endpoint = endpoint
+	}
+}
+
+// reset replaces a network. It changes only what differs from before.
+func (s *state) reset(r *wire.NetReset, b *batch) {
+	id := r.GetView().GetNet().GetId()
+	n := s.nets[id]
+	if n != nil && n.vni() != r.GetView().GetNet().GetVni() {
+		s.forget(n, b)
+		n = nil
+	}
+	if n == nil {
+		n = &network{id: id, places: map[string]place{}, members: map[netip.Addr]struct{}{}}
+		s.nets[id] = n
+	}
+	// What was pushed is not kept current in a network that is asked for.
+	drop := n.view != nil && !n.view.GetAsked() || !r.GetView().GetAsked()
+	n.setView(r.GetView())
+	stay := make(map[string]struct{}, len(r.GetPlaces()))
+	for _, p := range r.GetPlaces() {
+		stay[p.GetPort()] = struct{}{}
+	}
+	for port := range n.places {
+		if _, ok := stay[port]; !ok && drop {
+			s.removePlace(n, port, b)
+		}
+	}
+	for _, p := range r.GetPlaces() {
+		s.setPlace(n, p, b)
+	}
+	members := make(map[netip.Addr]struct{}, len(r.GetMembers()))
+	for _, m := range r.GetMembers() {
+		members[addrOf(m)] = struct{}{}
+	}
+	for m := range n.members {
+		if _, ok := members[m]; !ok {
+			n.leave(m)
+		}
+	}
+	for m := range members {
+		n.join(m)
+	}
+	b.nets = append(b.nets, s.switchNet(n))
+	s.updatePorts(n, b)
+}
+
+// update changes a network. An update of an unknown network is ignored: the host has
+// asked to forget it meanwhile.
+func (s *state) update(u *wire.NetUpdate, b *batch) {
+	n := s.nets[u.GetNet()]
+	switch {
+	case n == nil:
+		return
+	case u.GetGone():
+		s.forget(n, b)
+		return
+	case u.GetView() != nil && u.GetView().GetNet().GetVni() != n.vni():
+		s.renumber(n, u.GetView(), b)
+	}
+	for _, port := range u.GetRemoved() {
+		s.removePlace(n, port, b)
+	}
+	for _, p := range u.GetPlaces() {
+		s.setPlace(n, p, b)
+	}
+	for _, m := range u.GetLeft() {
+		n.leave(addrOf(m))
+	}
+	for _, m := range u.GetJoined() {
+		n.join(addrOf(m))
+	}
+	if u.GetView() != nil {
+		n.setView(u.GetView())
+		s.updatePorts(n, b)
+	}
+	if u.GetView() != nil || len(u.GetLeft())+len(u.GetJoined()) > 0 {
+		b.nets = append(b.nets, s.switchNet(n))
+	}
+}
+
+// renumber gives a network another VNI: the switch forgets the old one.
+func (s *state) renumber(n *network, view *wire.NetView, b *batch) {
+	s.clear(n, b)
+	n.setView(view)
+	for port, p := range n.places {
+		s.program(n, port, &p, b)
+	}
+}
+
+func (s *state) forget(n *network, b *batch) {
+	delete(s.nets, n.id)
+	s.clear(n, b)
+}
+
+// clear makes the switch forget a network's VNI, with what the batch says of it so far.
+// If another network has got the VNI in the same batch, only the addresses go.
+func (s *state) clear(n *network, b *batch) {
+	vni := n.vni()
+	for _, other := range s.nets {
+		if other != n && other.vni() == vni {
+			for id := range n.places {
+				p := n.places[id]
+				b.remove(vni, p.mac, p.generation)
+			}
+			return
+		}
+	}
+	b.clear(vni)
+}
+
+func (n *network) setView(v *wire.NetView) {
+	if n.view != nil {
+		n.digest ^= n.view.Digest()
+	}
+	n.view = v
+	n.digest ^= v.Digest()
+}
+
+func (n *network) join(m netip.Addr) {
+	if _, known := n.members[m]; !known {
+		n.members[m] = struct{}{}
+		n.digest ^= wire.MemberDigest(m.AsSlice())
+	}
+}
+
+func (n *network) leave(m netip.Addr) {
+	if _, known := n.members[m]; known {
+		delete(n.members, m)
+		n.digest ^= wire.MemberDigest(m.AsSlice())
+	}
+}
+
+// setPlace sets the place of a port. It ignores one that is older than the known place.
+func (s *state) setPlace(n *network, message *wire.Place, b *batch) {
+	id := message.GetPort()
+	p := placeOf(message)
+	old, known := n.places[id]
+	if known && (p.generation < old.generation || p.digest == old.digest) {
+		return
+	}
+	if known {
+		n.digest ^= old.digest
+		if old.mac != p.mac {
+			b.remove(n.vni(), old.mac, old.generation)
+		}
+	}
+	n.places[id] = p
+	n.digest ^= p.digest
+	s.program(n, id, &p, b)
+}
+
+// program adds the address of a port to the batch. An own port that the switch does not have is
+// nowhere.
+func (s *state) program(n *network, id string, p *place, b *batch) {
+	a := Address{VNI: n.vni(), MAC: p.mac, IPs: p.ips, Remote: p.endpoint, Generation: p.generation}
+	if p.host == s.host {
+		l := s.ports[id]
+		if l == nil || l.name == "" {
+			return
+		}
+		a.Remote, a.Port = netip.Addr{}, l.name
+	}
+	b.set(a)
+}
+
+func (s *state) removePlace(n *network, id string, b *batch) {
+	p, known := n.places[id]
+	if !known {
+		return
+	}
+	delete(n.places, id)
+	n.digest ^= p.digest
+	b.remove(n.vni(), p.mac, p.generation)
+}
+
+// setPort takes the declaration of an own port. name is the switch's port, "" if there
+// is none.
+func (s *state) setPort(p *wire.LocalPort, name string, b *batch) {
+	id := p.GetPort().GetId()
+	if old := s.ports[id]; old != nil && old.name != "" && (old.name != name || old.declared.GetPort().GetNet() != p.GetPort().GetNet()) {
+		s.release(id, old, b)
+		if old.name != name {
+			b.ports = append(b.ports, Port{Name: old.name, Gone: true})
+		}
+	}
+	l := &localPort{declared: p, name: name, confirmed: true}
+	s.ports[id] = l
+	s.attach(l, b)
+}
+
+// attach programs an own port, and its address if it is bound here.
+func (s *state) attach(l *localPort, b *batch) {
+	port := l.declared.GetPort()
+	n := s.nets[port.GetNet()]
+	if n == nil || l.name == "" {
+		return
+	}
+	b.ports = append(b.ports, Port{Name: l.name, VNI: n.vni(), MAC: macOf(port.GetMac()), IPs: addrsOf(port.GetAddresses()),
+		Unchecked: port.GetUnchecked()})
+	if p, known := n.places[port.GetId()]; known && p.host == s.host {
+		s.program(n, port.GetId(), &p, b)
+	}
+}
+
+func (s *state) removePort(id string, b *batch) {
+	if l := s.ports[id]; l != nil && l.name != "" {
+		s.release(id, l, b)
+		b.ports = append(b.ports, Port{Name: l.name, Gone: true})
+	}
+	delete(s.ports, id)
+}
+
+// release removes the address of an own port that the switch has no more, with what the
+// batch says of it so far.
+func (s *state) release(id string, l *localPort, b *batch) {
+	b.release(l.name)
+	n := s.nets[l.declared.GetPort().GetNet()]
+	if n == nil {
+		return
+	}
+	if p, known := n.places[id]; known && p.host == s.host {
+		b.remove(n.vni(), p.mac, p.generation)
+	}
+}
+
+// newSession waits for the hub to confirm each own port again.
+func (s *state) newSession() {
+	for _, l := range s.ports {
+		l.confirmed = false
+	}
+}
+
+// removeUnconfirmed removes the own ports that a new session's hub has not spoken of.
+func (s *state) removeUnconfirmed(b *batch) {
+	for id, l := range s.ports {
+		if !l.confirmed {
+			s.removePort(id, b)
+		}
+	}
+}
+
+// updatePorts programs the own ports of a network again.
+func (s *state) updatePorts(n *network, b *batch) {
+	for _, l := range s.ports {
+		if l.declared.GetPort().GetNet() == n.id {
+			s.attach(l, b)
+		}
+	}
+}
+
+func (s *state) switchNet(n *network) Net {
+	net := Net{VNI: n.vni(), Flood: n.view.GetNet().GetFlood(), Asked: n.view.GetAsked()}
+	for m := range n.members {
+		if m != s.endpoint {
+			net.Members = append(net.Members, m)
+		}
+	}
+	slices.SortFunc(net.Members, netip.Addr.Compare)
+	return net
+}
+
+// everything adds the whole state to the batch, for a switch that has nothing of it.
+func (s *state) everything(b *batch) {
+	b.endpoint = s.endpoint
+	for _, n := range s.nets {
+		b.nets = append(b.nets, s.switchNet(n))
+		for id, p := range n.places {
+			s.program(n, id, &p, b)
+		}
+	}
+	for _, l := range s.ports {
+		s.attach(l, b)
+	}
+}
+
+// digests returns the digests of the networks that the hub pushes.
+func (s *state) digests() (list []*wire.NetDigest) {
+	for id, n := range s.nets {
+		list = append(list, &wire.NetDigest{Net: id, Digest: n.digest})
+	}
+	return list
+}
+
+// message returns the state in the form that is kept on disk.
+func (s *state) message() *wire.HostState {
+	m := &wire.HostState{Revision: s.revision, Welcome: &wire.Welcome{Host: s.host, Endpoint: s.endpoint.AsSlice()}}
+	for _, id := range slices.Sorted(maps.Keys(s.nets)) {
+		n := s.nets[id]
+		r := &wire.NetReset{View: n.view}
+		for _, port := range slices.Sorted(maps.Keys(n.places)) {
+			p := n.places[port]
+			r.Places = append(r.Places, p.message(port, id))
+		}
+		for member := range n.members {
+			r.Members = append(r.Members, member.AsSlice())
+		}
+		m.Nets = append(m.Nets, r)
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.ports)) {
+		m.Ports = append(m.Ports, s.ports[id].declared)
+	}
+	return m
+}
+
+// stateOf is the inverse of message. local returns the switch's port of a declared one.
+func stateOf(m *wire.HostState, local func(*wire.Port) string) *state {
+	s := newState()
+	unused := newBatch()
+	s.welcome(m.GetWelcome(), unused)
+	for _, r := range m.GetNets() {
+		s.reset(r, unused)
+	}
+	for _, p := range m.GetPorts() {
+		s.setPort(p, local(p.GetPort()), unused)
+	}
+	s.revision = m.GetRevision()
+	return s
+}
