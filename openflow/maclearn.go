@@ -247,11 +247,15 @@ func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 		return false
 	}
 	key := neighbourKey{l.Segment, l.VLAN, l.IP}
-	if mac, known := t.neighbours.find(key); (!known || mac != l.MAC) && !p.holder(l.Remote).learns(p, nowNS) {
+	if contested, changed := t.neighbours.contest(key, l.MAC, nowNS, t.ageNS); contested {
+		p.refused.Moves++
+		return changed
+	}
+	if !t.neighbours.knows(key, l.MAC) && !p.holder(l.Remote).learns(p, nowNS) {
 		p.refused.Rate++
 		return false
 	}
-	return t.neighbours.learn(key, l.Port, l.MAC, nowNS)
+	return t.neighbours.learn(key, l.Port, l.MAC, nowNS, t.ageNS)
 }
 
 // displaced returns the entry of another segment that the address in segment s would
@@ -343,28 +347,34 @@ func (t *MACTable) Forget(port uint32) {
 	delete(t.ports, port)
 }
 
-// Neighbour implements Env.Neighbour. It selects among segments in the same way as
-// Lookup.
+// Neighbour implements Env.Neighbour. It considers the frame's segment and the ports
+// without a VNI; for a frame from such a port it considers all segments. If hosts there
+// have announced the address with different MAC addresses, ok is false.
 func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
-	if mac, ok = t.neighbours.find(neighbourKey{s, vlan, ip}); ok {
-		return mac, ok
+	key := neighbourKey{s, vlan, ip}
+	if mac, ok = t.neighbours.find(key); t.neighbours.entries[key] != nil && !ok {
+		return 0, false
 	}
-	if s != 0 {
-		if !t.overlap(s, 0) {
-			return 0, false
+	agrees := func(other Segment) bool {
+		key := neighbourKey{other, vlan, ip}
+		if other == s || !t.overlap(other, s) || t.neighbours.entries[key] == nil {
+			return true
 		}
-		return t.neighbours.find(neighbourKey{0, vlan, ip})
+		one, sure := t.neighbours.find(key)
+		if !sure || ok && one != mac {
+			return false
+		}
+		mac, ok = one, true
+		return true
 	}
-	for any := range t.segments {
-		if !t.overlap(any, 0) {
-			continue
-		}
-		one, there := t.neighbours.find(neighbourKey{any, vlan, ip})
-		if there && ok && one != mac {
-			return 0, false
-		}
-		if there {
-			mac, ok = one, true
+	if !agrees(0) {
+		return 0, false
+	}
+	if s == 0 {
+		for any := range t.segments {
+			if !agrees(any) {
+				return 0, false
+			}
 		}
 	}
 	return mac, ok

@@ -3,6 +3,7 @@
 package openflow
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 )
@@ -218,5 +219,73 @@ func TestDeclaredAddressesStay(t *testing.T) {
 	m.tab.Declare(nil)
 	if at := m.heard(3, 5, 0xff); at != 3 {
 		t.Error("an undeclared address is not learnt")
+	}
+}
+
+// A host that announces another host's IP address does not get Weft to answer with its
+// own MAC address: while both announce the address, Weft does not answer for it. It
+// answers again when only the first host has announced it for the table's age, or with
+// the second when the first was silent for so long.
+func TestContestedIPIsNotAnswered(t *testing.T) {
+	tab := NewMACTable(0, time.Minute)
+	ip := netip.MustParseAddr("10.0.0.1")
+	now := uint64(1e12)
+	announce := func(port uint32, mac uint64, after time.Duration) {
+		now += uint64(after)
+		tab.Expire(now)
+		tab.Learn(Learn{Valid: true, Segment: 5, Port: port, MAC: mac, IP: ip}, now)
+	}
+	expect := func(what string, want uint64) {
+		t.Helper()
+		mac, ok := tab.Neighbour(5, 0, ip)
+		if !ok {
+			mac = 0
+		}
+		if mac != want {
+			t.Errorf("%s: Weft answers with %d, want %d (0: not at all)", what, mac, want)
+		}
+	}
+	announce(1, 1, 0)
+	expect("the victim alone", 1)
+	before := tab.Generation()
+	announce(2, 2, 30*time.Second)
+	expect("the thief once", 0)
+	if tab.Generation() == before {
+		t.Error("the generation stays although the answer has changed")
+	}
+	announce(1, 1, 10*time.Second)
+	announce(1, 1, 40*time.Second)
+	expect("the victim soon after the thief", 0)
+	before = tab.Generation()
+	announce(1, 1, 20*time.Second)
+	expect("the victim alone for the table's age", 1)
+	if tab.Generation() == before {
+		t.Error("the generation stays although Weft answers again")
+	}
+	announce(2, 2, 59*time.Second)
+	expect("the thief again", 0)
+	announce(2, 2, time.Second)
+	expect("the second host after the first was silent", 2)
+	if n := tab.Shares()[1].Refused.Moves; n != 2 {
+		t.Errorf("%d refusals of the second port, want 2", n)
+	}
+}
+
+// A host in a VNI and one on a port without a VNI contest an address too.
+func TestIPContestedAcrossSegments(t *testing.T) {
+	ip := netip.MustParseAddr("10.0.0.1")
+	for _, order := range [][2]Segment{{0, 5}, {5, 0}} {
+		tab := NewMACTable(0, time.Minute)
+		for i, s := range order {
+			tab.Learn(Learn{Valid: true, Segment: s, Port: uint32(i + 1), MAC: uint64(i + 1), IP: ip}, 1)
+		}
+		for _, s := range order {
+			if mac, ok := tab.Neighbour(s, 0, ip); ok {
+				t.Errorf("announced in segments %d: Weft answers with %d in segment %d", order, mac, s)
+			}
+		}
+		if mac, ok := tab.Neighbour(6, 0, ip); ok != (order[0] == 0 || order[1] == 0) || mac == 0 {
+			t.Errorf("segment 6, which has one host only: %d, %v", mac, ok)
+		}
 	}
 }

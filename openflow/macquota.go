@@ -63,7 +63,7 @@ type macHolder struct {
 type MACRefusals struct {
 	Declared uint64 // another port has declared the address
 	OtherVNI uint64 // the address is alive in another VNI
-	Moves    uint64 // the address is alive at another place and has moved too often
+	Moves    uint64 // the address is alive at another place and has moved too often, or is contested (neighbours.go)
 	Rate     uint64 // new addresses exceeded learnRate
 }
 

@@ -91,11 +91,11 @@ func TestInventedNeighboursPushOutTheirOwn(t *testing.T) {
 		return neighbourKey{ip: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})}
 	}
 	for i := range 10 {
-		n.learn(ip(i), 1, 1, 0)
+		n.learn(ip(i), 1, 1, 0, 100)
 	}
 	for i := range 10_000 {
-		n.learn(ip(1000+i), 2, 2, 1)
-		n.learn(ip(100_000+i), 3, 3, 1)
+		n.learn(ip(1000+i), 2, 2, 1, 100)
+		n.learn(ip(100_000+i), 3, 3, 1, 100)
 	}
 	for i := range 10 {
 		if mac, ok := n.find(ip(i)); !ok || mac != 1 {

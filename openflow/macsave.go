@@ -8,6 +8,9 @@ package openflow
 type SavedMAC struct {
 	Learn  Learn
 	SeenNS uint64 // CLOCK_MONOTONIC
+	// ContestedNS is the time at which another MAC address last announced Learn.IP; 0:
+	// never.
+	ContestedNS uint64
 }
 
 // Saved returns all learnt addresses: first the MAC addresses of each place, then the
@@ -19,7 +22,7 @@ func (t *MACTable) Saved() []SavedMAC {
 		for _, h := range p.holders {
 			for e := h.oldest; e != nil; e = e.newer {
 				all = append(all, SavedMAC{Learn{Valid: true, Segment: e.segment, VLAN: uint16(e.key >> 48), MAC: uint64(e.key) & (1<<48 - 1),
-					Port: e.port, Tunnel: e.tunnel, Announced: e.announced, Remote: e.remote}, e.seenNS})
+					Port: e.port, Tunnel: e.tunnel, Announced: e.announced, Remote: e.remote}, e.seenNS, 0})
 			}
 		}
 	}
@@ -32,7 +35,7 @@ func (t *MACTable) Saved() []SavedMAC {
 }
 
 func (n *neighbour) saved() SavedMAC {
-	return SavedMAC{Learn{Valid: true, Segment: n.segment, VLAN: n.vlan, MAC: n.mac, Port: n.port, IP: n.ip}, n.seenNS}
+	return SavedMAC{Learn{Valid: true, Segment: n.segment, VLAN: n.vlan, MAC: n.mac, Port: n.port, IP: n.ip}, n.seenNS, n.contestedNS}
 }
 
 // Restore adds the saved addresses that have not expired at nowNS, and returns their
@@ -78,11 +81,13 @@ func (t *MACTable) restoreIP(s *SavedMAC) bool {
 	l, n := &s.Learn, &t.neighbours
 	key := neighbourKey{l.Segment, l.VLAN, l.IP}
 	own := n.ages[l.Port]
-	if _, known := n.find(key); known || len(n.entries) >= n.limit || own != nil && own.Len() >= max(n.limit/2, 1) {
+	if n.entries[key] != nil || len(n.entries) >= n.limit || own != nil && own.Len() >= max(n.limit/2, 1) {
 		return false
 	}
 	if _, declared := t.HostOf(l.Segment, l.IP); declared || t.declaredIPElsewhere(l) {
 		return false
 	}
-	return n.learn(key, l.Port, l.MAC, s.SeenNS)
+	n.learn(key, l.Port, l.MAC, s.SeenNS, t.ageNS)
+	n.entries[key].Value.(*neighbour).contestedNS = s.ContestedNS
+	return true
 }

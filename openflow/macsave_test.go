@@ -64,10 +64,10 @@ func sorted(t *MACTable) (list []string) {
 func TestRestoreKeepsLimits(t *testing.T) {
 	var list []SavedMAC
 	for i := range 100 {
-		list = append(list, SavedMAC{Learn{Valid: true, Port: 1, MAC: uint64(i)}, 5},
-			SavedMAC{Learn{Valid: true, Port: 1, MAC: uint64(i), IP: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}, 5})
+		list = append(list, SavedMAC{Learn{Valid: true, Port: 1, MAC: uint64(i)}, 5, 0},
+			SavedMAC{Learn{Valid: true, Port: 1, MAC: uint64(i), IP: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}, 5, 0})
 	}
-	list = append(list, SavedMAC{Learn{Valid: true, Port: 2, MAC: 1000}, 50}, SavedMAC{Learn{Port: 2, MAC: 1001}, 5})
+	list = append(list, SavedMAC{Learn{Valid: true, Port: 2, MAC: 1000}, 50, 0}, SavedMAC{Learn{Port: 2, MAC: 1001}, 5, 0})
 	table := NewMACTable(16, time.Minute)
 	if n := table.Restore(list, 10); n != 16 || table.Len() != 8 || len(table.neighbours.entries) != 8 {
 		t.Errorf("%d restored, %d MAC and %d IP addresses; want 8 of each", n, table.Len(), len(table.neighbours.entries))

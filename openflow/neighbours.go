@@ -8,8 +8,12 @@ import (
 )
 
 // neighbours holds the IP addresses that hosts have announced in ARP and neighbour
-// discovery. Weft believes every announcement, as hosts do, unless a port has
-// declared the IP address.
+// discovery. Several hosts may announce one address, and one of them may lie. Such an
+// address is contested: Weft does not answer for it, so that questions reach all hosts,
+// as without Weft. The address keeps its first MAC address. It stops being contested
+// when the first host announces it and no other has done so for the table's age. It
+// expires when the first host has not announced it for this time. Nobody can announce
+// an address that another port has declared.
 type neighbours struct {
 	limit   int
 	entries map[neighbourKey]*list.Element // values are *neighbour
@@ -28,6 +32,9 @@ type neighbour struct {
 	port   uint32
 	mac    uint64
 	seenNS uint64
+	// contestedNS is the time of the last announcement by another MAC address, if the
+	// address is contested; otherwise 0.
+	contestedNS uint64
 }
 
 // newNeighbours returns an empty table for at most limit IP addresses. One port may
@@ -37,19 +44,51 @@ func newNeighbours(limit int) neighbours {
 	return neighbours{limit: limit, entries: map[neighbourKey]*list.Element{}, ages: map[uint32]*list.List{}}
 }
 
+// find returns the MAC address that announced an IP address. ok is false if nobody has
+// announced it or it is contested.
 func (n *neighbours) find(key neighbourKey) (mac uint64, ok bool) {
 	if e := n.entries[key]; e != nil {
-		return e.Value.(*neighbour).mac, true
+		said := e.Value.(*neighbour)
+		return said.mac, said.contestedNS == 0
 	}
 	return 0, false
 }
 
+// knows reports whether mac was the first to announce an IP address.
+func (n *neighbours) knows(key neighbourKey, mac uint64) bool {
+	e := n.entries[key]
+	return e != nil && e.Value.(*neighbour).mac == mac
+}
+
+// contest marks an IP address as contested if a MAC address other than mac announced
+// it less than ageNS ago. It reports whether it is contested. changed reports whether
+// a later find returns another result than before.
+func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contested, changed bool) {
+	e := n.entries[key]
+	if e == nil {
+		return false, false
+	}
+	said := e.Value.(*neighbour)
+	if said.mac == mac || nowNS-min(nowNS, said.seenNS) >= ageNS {
+		return false, false
+	}
+	changed = said.contestedNS == 0
+	said.contestedNS = max(said.contestedNS, nowNS, 1)
+	return true, changed
+}
+
 // learn adds or refreshes an IP address. It reports whether a later find returns
-// another MAC address than before.
-func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS uint64) (changed bool) {
+// another result than before.
+func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS, ageNS uint64) (changed bool) {
 	changed = true
+	contestedNS := uint64(0)
 	if e := n.entries[key]; e != nil {
-		changed = e.Value.(*neighbour).mac != mac
+		said := e.Value.(*neighbour)
+		if changed = said.mac != mac; !changed && said.contestedNS != 0 {
+			if changed = nowNS-min(nowNS, said.contestedNS) >= ageNS; !changed {
+				contestedNS = said.contestedNS
+			}
+		}
 		n.remove(e)
 	}
 	n.makeRoom(port)
@@ -58,7 +97,7 @@ func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS uint64) (ch
 		own = list.New()
 		n.ages[port] = own
 	}
-	n.entries[key] = own.PushBack(&neighbour{key, port, mac, nowNS})
+	n.entries[key] = own.PushBack(&neighbour{key, port, mac, nowNS, contestedNS})
 	if key.vlan != 0 {
 		n.tagged++
 	}
