@@ -30,6 +30,15 @@ const (
 
 func newBudget() *rate.Limiter { return rate.NewLimiter(messagesPerSecond, messageBurst) }
 
+// Budget returns the number of messages that the front end has spent and not yet regained,
+// their limit, and Status.Throttled. Any goroutine may call it.
+func (s *Session) Budget() (spent, limit int, throttled uint64) {
+	limit = s.budget.Burst()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(max(limit-int(s.budget.Tokens()), 0), limit), limit, s.throttled
+}
+
 // spend subtracts messages from the front end's budget. If the budget is too small,
 // spend waits until it has grown enough or until ctx is done. It then returns ctx's
 // error.

@@ -13,7 +13,8 @@ import (
 
 const showLimitsHelp = `Prints the use of every resource that ports, zones, VNIs and clients share.
 
-GUARANTEED is the amount reserved for the holder. LIMIT is the largest amount that the
+GUARANTEED is the amount reserved for the holder; "-" means none: others may take all
+except what the holder has. LIMIT is the largest amount that the
 holder may have now. REFUSED counts the holder's refused requests since the daemon
 started. EVICTED counts the holder's entries that were evicted for new ones, its own or
 others'. With PORT, only this port's rows are printed.`

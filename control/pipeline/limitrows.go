@@ -71,13 +71,15 @@ func (pl *Pipeline) workerLimitRows(emit func(limits.Row)) {
 // Pipeline.mu.
 func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 	held, slots, all := map[uint32]uint64{}, uint64(0), uint64(0)
-	for _, sh := range pl.workers.Shared() {
+	parts := newFragmentRows(len(pl.workers.Shared()))
+	for worker, sh := range pl.workers.Shared() {
 		slots += uint64(len(sh.Held))
 		for i := range sh.Held {
 			h := &sh.Held[i]
 			if atomic.LoadUint32(&h.State) == datapath.HeldWaiting {
 				held[atomic.LoadUint32(&h.InPort)]++
 				all++
+				parts.add(worker, h)
 			}
 		}
 	}
@@ -87,6 +89,7 @@ func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 		n := live.RxDrops[packet.DropHeldShare] + live.RxDrops[packet.DropHeldFull] +
 			old.RxDrops[packet.DropHeldShare] + old.RxDrops[packet.DropHeldFull]
 		refused += n
+		parts.emit(emit, no, live.RxDrops[packet.DropBadFragment]+old.RxDrops[packet.DropBadFragment])
 		if held[no] == 0 && n == 0 {
 			continue
 		}
@@ -98,4 +101,5 @@ func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 			Used: held[no], Limit: held[no] + (free-min(held[no], free)+1)/2, Refused: n})
 	}
 	emit(limits.Row{Name: "held_frames", Unit: "frames", Holder: limits.All(), Used: all, Limit: slots, Refused: refused})
+	parts.emitAll(emit)
 }

@@ -19,8 +19,9 @@ func guestMemoryLimits(gib int) vhost.MemoryLimits {
 }
 
 // LimitRows is a limits.Source. It emits the limit rows of the memory that guests
-// have mapped into the engine, by port and in total.
+// have mapped into the engine, by port and in total, and of the front ends' messages.
 func (ps *Ports) LimitRows(emit func(limits.Row)) {
+	ps.sessions.limitRows(emit)
 	l, use := ps.guests.Use()
 	for _, u := range use {
 		if u.Port == 0 {

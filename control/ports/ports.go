@@ -87,6 +87,7 @@ type portContext struct {
 	engine Engine
 	held   func(number uint32) error // reason why a port is held back from the engines; nil: it is not held back
 	guests *vhost.MemoryPool         // memory that guests have mapped
+	open   *sessions
 }
 
 // keepKey returns the key under which the engine keeps a port's device for the next
@@ -173,7 +174,7 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	}
 	p.driver = portKinds[kind].make(portContext{
 		number: saved.Number, name: saved.Name, kind: kind, values: values,
-		log: ps.log.With("port", saved.Name), engine: ps.engine, held: ps.Held, guests: ps.guests,
+		log: ps.log.With("port", saved.Name), engine: ps.engine, held: ps.Held, guests: ps.guests, open: ps.sessions,
 	})
 	return p, nil
 }

@@ -77,6 +77,7 @@ type Ports struct {
 	templates *underlay.Templates
 	kernel    *underlay.Kernel
 	guests    *vhost.MemoryPool
+	sessions  *sessions
 	suspects  *watchdog.Suspects
 
 	all     map[uint32]*switchPort // ports by number; guarded by the lock of changes
@@ -96,7 +97,8 @@ func New(s Setup) *Ports {
 	return &Ports{
 		change: s.Change, log: s.Log, store: s.Store, engine: s.Engine, pipeline: s.Pipeline,
 		templates: s.Templates, kernel: s.Kernel, guests: vhost.NewMemoryPool(guestMemoryLimits(s.GuestMemoryGiB)), suspects: watchdog.NewSuspects(),
-		all: map[uint32]*switchPort{}, terminated: map[uint32]tunnel.Termination{},
+		sessions: newSessions(),
+		all:      map[uint32]*switchPort{}, terminated: map[uint32]tunnel.Termination{},
 		watched: make(chan struct{}, 1),
 	}
 }

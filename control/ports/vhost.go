@@ -75,6 +75,7 @@ func (p *vhostPort) open(kept *engine.Kept) error {
 			return err
 		}
 	}
+	p.portContext.open.set(p.number, p.session)
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	go func(s *vhost.Session) {
@@ -170,6 +171,7 @@ func (p *vhostPort) close() {
 	p.mu.Lock()
 	s, stop := p.session, p.stop
 	p.session = nil
+	p.portContext.open.set(p.number, nil)
 	p.mu.Unlock()
 	if s != nil {
 		s.Close()

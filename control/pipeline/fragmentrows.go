@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"sync/atomic"
+
+	"weft/conntrack"
+	"weft/control/limits"
+	"weft/datapath"
+)
+
+// fragmentRows counts the datagrams whose fragments the workers hold, by the port of the
+// fragments. A discarded datagram holds no fragment, so it is not counted, although it
+// uses its record until it expires.
+type fragmentRows struct {
+	seen      map[datagramOf]bool
+	own       map[uint32]uint64 // number of datagrams by port
+	limit     uint64
+	discarded uint64
+}
+
+// datagramOf identifies an incomplete datagram of a worker.
+type datagramOf struct {
+	worker int
+	number uint32
+}
+
+func newFragmentRows(workers int) *fragmentRows {
+	return &fragmentRows{seen: map[datagramOf]bool{}, own: map[uint32]uint64{}, limit: uint64(workers) * conntrack.MaxDatagrams}
+}
+
+// add counts the datagram of a held frame, if the frame is a fragment.
+func (r *fragmentRows) add(worker int, h *datapath.HeldFrame) {
+	d := datagramOf{worker, atomic.LoadUint32(&h.Track.Datagram)}
+	if d.number == 0 || r.seen[d] {
+		return
+	}
+	r.seen[d] = true
+	r.own[atomic.LoadUint32(&h.InPort)]++
+}
+
+// emit emits the row of a port. A port may have as many datagrams as are free. discarded is
+// the number of the port's frames dropped as bad-fragment: those beyond the limit, and
+// malformed ones.
+func (r *fragmentRows) emit(emit func(limits.Row), port uint32, discarded uint64) {
+	own := r.own[port]
+	r.discarded += discarded
+	if own == 0 && discarded == 0 {
+		return
+	}
+	free := r.limit - min(uint64(len(r.seen)), r.limit)
+	emit(limits.Row{Name: "fragmented_datagrams", Unit: "datagrams", Holder: limits.Port(port),
+		Used: own, Limit: own + (free-min(own, free)+1)/2, Refused: discarded})
+}
+
+// emitAll emits the row of all ports together, after emit for each port.
+func (r *fragmentRows) emitAll(emit func(limits.Row)) {
+	emit(limits.Row{Name: "fragmented_datagrams", Unit: "datagrams", Holder: limits.All(),
+		Used: uint64(len(r.seen)), Limit: r.limit, Refused: r.discarded})
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"maps"
+	"sync"
+
+	"weft/control/limits"
+	"weft/vhost"
+)
+
+// sessions has the open vhost-user sessions by port number. It has its own lock, because
+// the limit rows must not wait for the lock of changes. No other lock is taken while mu is
+// held.
+type sessions struct {
+	mu   sync.Mutex
+	open map[uint32]*vhost.Session
+}
+
+func newSessions() *sessions { return &sessions{open: map[uint32]*vhost.Session{}} }
+
+// set records the session of a port; nil: the port has none any more.
+func (l *sessions) set(port uint32, s *vhost.Session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s == nil {
+		delete(l.open, port)
+		return
+	}
+	l.open[port] = s
+}
+
+// limitRows emits a row for each front end that has spent messages of its budget. The
+// budget belongs to the front end alone, so it is guaranteed. At the limit a message waits;
+// Row.Refused counts these messages.
+func (l *sessions) limitRows(emit func(limits.Row)) {
+	l.mu.Lock()
+	open := maps.Clone(l.open)
+	l.mu.Unlock()
+	for port, s := range open {
+		spent, limit, throttled := s.Budget()
+		if spent == 0 && throttled == 0 {
+			continue
+		}
+		emit(limits.Row{Name: "front_end_messages", Unit: "messages", Holder: limits.Port(port),
+			Used: uint64(spent), Guarantee: uint64(limit), Limit: uint64(limit), Refused: throttled})
+	}
+}
