@@ -78,6 +78,16 @@ func asAddress(v Value128, bits uint) netip.Addr {
 	return valueAddr(v, bits)
 }
 
+// dependsOnIP notes that the translation depends on the host of an IP address. For ports
+// without a VNI the host depends on the segments that exist, and so on all addresses.
+func (x *xlate) dependsOnIP(s Segment, ip netip.Addr) {
+	if s == 0 {
+		x.depends(anyAddress)
+		return
+	}
+	x.depends(refOfIP(ip))
+}
+
 // answer answers a guest's ARP request or neighbour solicitation for an address
 // behind a tunnel. It reports false if the frame must be forwarded instead. It only
 // answers frames that no action has changed or sent.
@@ -89,12 +99,13 @@ func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool 
 	if !asked.IsValid() {
 		return false
 	}
-	x.usedMACs = true
+	x.dependsOnIP(s, asked)
 	if x.network(s) != nil {
 		if mac, known := x.env.HostOf(s, asked); known {
 			return x.answerDeclared(mac, src)
 		}
 	}
+	x.depends(refOfMAC(src))
 	if !x.env.Announced(s, vlan, src, from.No) {
 		return false
 	}
@@ -102,6 +113,7 @@ func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool 
 	if !known {
 		return false
 	}
+	x.depends(refOfMAC(mac))
 	no, known := x.env.MAC(s, vlan, mac)
 	if !known {
 		return false

@@ -43,8 +43,13 @@ func Declares(ports []PortInfo) (list []Declared) {
 	return list
 }
 
+func (d Declared) equal(o Declared) bool {
+	return d.Segment == o.Segment && d.Port == o.Port && d.MAC == o.MAC && slices.Equal(d.IPs, o.IPs)
+}
+
 // declarations holds the declared MAC and IP addresses.
 type declarations struct {
+	list []Declared
 	macs map[uint64][]*macEntry // a declaration holds in all VLANs
 	ips  map[netip.Addr][]declaredIP
 }
@@ -55,9 +60,14 @@ type declaredIP struct {
 }
 
 // Declare replaces the declared addresses. It removes entries of these addresses that
-// other ports have learnt.
+// other ports have learnt. It keeps list. If the list has changed, all addresses count as
+// changed: the ports have changed too, so all megaflows are revalidated.
 func (t *MACTable) Declare(list []Declared) {
-	t.declared = declarations{macs: map[uint64][]*macEntry{}, ips: map[netip.Addr][]declaredIP{}}
+	if slices.EqualFunc(list, t.declared.list, Declared.equal) {
+		return
+	}
+	t.changes.add(anyAddress)
+	t.declared = declarations{list: list, macs: map[uint64][]*macEntry{}, ips: map[netip.Addr][]declaredIP{}}
 	for _, d := range list {
 		t.declared.macs[d.MAC] = append(t.declared.macs[d.MAC],
 			&macEntry{key: keyOf(0, d.MAC), segment: d.Segment, macPlace: macPlace{port: d.Port}})

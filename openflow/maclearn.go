@@ -24,6 +24,7 @@ type MACTable struct {
 	declared   declarations
 	neighbours neighbours
 	generation uint64
+	changes    *AddressChanges // since TakeChanges; shared with neighbours
 
 	// Declared networks, see netaddress.go.
 	nets         map[Segment]*netTable
@@ -73,8 +74,9 @@ func NewMACTable(limit int, age time.Duration) *MACTable {
 	if age == 0 {
 		age = DefaultMACAge
 	}
-	return &MACTable{limit: limit, ageNS: uint64(age), entries: map[macKey]*macEntry{}, ports: map[uint32]*macPort{},
-		segments: map[Segment]int{}, neighbours: newNeighbours(limit), nets: map[Segment]*netTable{}, netLimit: MaxNetAddresses}
+	changes := new(AddressChanges)
+	return &MACTable{changes: changes, limit: limit, ageNS: uint64(age), entries: map[macKey]*macEntry{}, ports: map[uint32]*macPort{},
+		segments: map[Segment]int{}, neighbours: newNeighbours(limit, changes), nets: map[Segment]*netTable{}, netLimit: MaxNetAddresses}
 }
 
 // taggedKey returns 1 for a key with a VLAN, otherwise 0.
@@ -211,6 +213,9 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	}
 	e.seenNS = nowNS
 	t.link(e, p)
+	if changed {
+		t.changes.add(refOfMAC(l.MAC))
+	}
 	changed = t.learnIP(p, &l, nowNS) || changed
 	if changed {
 		t.generation++
@@ -439,6 +444,7 @@ func (t *MACTable) remove(e *macEntry) {
 	t.count--
 	t.tagged -= taggedKey(e.key)
 	t.generation++
+	t.changes.add(refOfMAC(e.entry().MAC))
 	t.leaveSegment(e.segment)
 	if t.entries[e.key] == e {
 		if t.entries[e.key] = e.next; e.next == nil {

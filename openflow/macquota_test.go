@@ -86,7 +86,7 @@ func TestInventedRemotesAreOne(t *testing.T) {
 
 // The table of announced IP addresses has the same quotas as the MAC table.
 func TestInventedNeighboursPushOutTheirOwn(t *testing.T) {
-	n := newNeighbours(64)
+	n := newNeighbours(64, new(AddressChanges))
 	ip := func(i int) neighbourKey {
 		return neighbourKey{ip: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})}
 	}

@@ -16,6 +16,7 @@ import (
 // an address that another port has declared.
 type neighbours struct {
 	limit   int
+	changes *AddressChanges                // of the MACTable
 	entries map[neighbourKey]*list.Element // values are *neighbour
 	ages    map[uint32]*list.List          // entries of each port, least recently seen first; a port without entries has no list
 	tagged  int                            // number of entries in a VLAN
@@ -40,8 +41,8 @@ type neighbour struct {
 // newNeighbours returns an empty table for at most limit IP addresses. One port may
 // have at most half of them. At its limit a port loses its least recently seen
 // address. In a full table the port with the most addresses loses one.
-func newNeighbours(limit int) neighbours {
-	return neighbours{limit: limit, entries: map[neighbourKey]*list.Element{}, ages: map[uint32]*list.List{}}
+func newNeighbours(limit int, changes *AddressChanges) neighbours {
+	return neighbours{limit: limit, changes: changes, entries: map[neighbourKey]*list.Element{}, ages: map[uint32]*list.List{}}
 }
 
 // find returns the MAC address that announced an IP address. ok is false if nobody has
@@ -72,7 +73,9 @@ func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contes
 	if said.mac == mac || nowNS-min(nowNS, said.seenNS) >= ageNS {
 		return false, false
 	}
-	changed = said.contestedNS == 0
+	if changed = said.contestedNS == 0; changed {
+		n.changes.add(refOfIP(key.ip))
+	}
 	said.contestedNS = max(said.contestedNS, nowNS, 1)
 	return true, changed
 }
@@ -89,7 +92,10 @@ func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS, ageNS uint
 				contestedNS = said.contestedNS
 			}
 		}
-		n.remove(e)
+		n.unlink(e)
+	}
+	if changed {
+		n.changes.add(refOfIP(key.ip))
 	}
 	n.makeRoom(port)
 	own := n.ages[port]
@@ -152,6 +158,11 @@ func (n *neighbours) removeIf(unwanted func(*neighbour) bool) {
 }
 
 func (n *neighbours) remove(e *list.Element) {
+	n.unlink(e)
+	n.changes.add(refOfIP(e.Value.(*neighbour).ip))
+}
+
+func (n *neighbours) unlink(e *list.Element) {
 	said := e.Value.(*neighbour)
 	delete(n.entries, said.neighbourKey)
 	if said.vlan != 0 {

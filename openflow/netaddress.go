@@ -77,9 +77,11 @@ type ipClaim struct {
 }
 
 // SetNetwork declares the network of a segment, or changes its settings. If n is nil,
-// SetNetwork forgets the network and its addresses.
+// SetNetwork forgets the network and its addresses. TakeChanges covers changed settings of
+// a network; if a network is new or gone, every translation may change.
 func (t *MACTable) SetNetwork(s Segment, n *Network) {
 	t.generation++
+	t.changes.add(refOfNetwork(s))
 	net := t.nets[s]
 	switch {
 	case n == nil && net != nil:
@@ -179,6 +181,9 @@ func (t *MACTable) setNetAddress(n *NetAddress) bool {
 	case a != nil && a.Generation > n.Generation:
 		return true
 	case a != nil && slices.Equal(a.IPs, n.IPs):
+		if a.Place != n.Place || a.Generation != n.Generation {
+			t.changed(a) // by its generation it may win or lose an IP address
+		}
 		a.Place, a.Generation = n.Place, n.Generation
 		return true
 	case a != nil:
@@ -193,6 +198,7 @@ func (t *MACTable) setNetAddress(n *NetAddress) bool {
 	}
 	net.macs[a.MAC] = a
 	t.netAddresses++
+	t.changed(a)
 	for i, ip := range a.IPs {
 		if slices.Contains(a.IPs[:i], ip) {
 			continue
@@ -206,8 +212,17 @@ func (t *MACTable) setNetAddress(n *NetAddress) bool {
 	return true
 }
 
+// changed notes a change of an address of a declared network.
+func (t *MACTable) changed(a *NetAddress) {
+	t.changes.add(refOfMAC(a.MAC))
+	for _, ip := range a.IPs {
+		t.changes.add(refOfIP(ip))
+	}
+}
+
 func (t *MACTable) removeNetAddress(a *NetAddress) {
 	net := t.nets[a.Segment]
+	t.changed(a)
 	delete(net.macs, a.MAC)
 	t.netAddresses--
 	for _, ip := range a.IPs {

@@ -32,7 +32,7 @@ func (p *PortInfo) isCentralTunnel() bool { return p.Central && p.Kind == PortTu
 // declaredSource does not compare the host that sent it, so that frames of all hosts
 // share megaflows.
 func (x *xlate) declaredSource(from *PortInfo, s Segment, src uint64) bool {
-	x.usedMACs = true
+	x.depends(refOfMAC(src))
 	place, ok := x.env.Place(s, src)
 	switch {
 	case !ok:

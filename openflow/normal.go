@@ -28,6 +28,9 @@ func (x *xlate) flood(withFlags bool) {
 		fromTunnel, segment = port.Kind == PortTunnel, x.segment(&port)
 	}
 	network := x.network(segment)
+	if network != nil {
+		x.depends(refOfNetwork(segment))
+	}
 	ports := x.env.Ports()
 	for i := range ports {
 		p := &ports[i]
@@ -80,6 +83,7 @@ func (x *xlate) normal() {
 		return
 	}
 	if !from.NoLearning && !(network != nil && x.declaredSource(&from, segment, src)) {
+		x.depends(refOfMAC(src)) // a frame of an address that has moved teaches at once
 		x.learn = Learn{Valid: true, Segment: segment, VLAN: vlan, Port: in, MAC: src,
 			Tunnel: from.Kind == PortTunnel, Remote: x.origin(&from), IP: x.announcement(src)}
 	}
@@ -96,7 +100,7 @@ func (x *xlate) normal() {
 // normalTo sends to the port behind which normal has learnt the unicast address dst.
 // If no port is known, it floods.
 func (x *xlate) normalTo(in uint32, segment Segment, vlan uint16, dst uint64) {
-	x.usedMACs = true
+	x.depends(refOfMAC(dst))
 	network := x.network(segment)
 	if network != nil {
 		if place, ok := x.env.Place(segment, dst); ok {

@@ -72,9 +72,11 @@ type Translation struct {
 	// Tables has the tables that the translation has searched. It also has the tables
 	// whose flows a limit of a learn action counts.
 	Tables TableSet
-	// UsedMACs is true if the result depends on the MAC table. UsedPorts is true if
-	// the result depends on which ports exist, apart from the ports in Actions.
-	UsedMACs, UsedPorts bool
+	// Addresses are the addresses on which the result depends, in the order of their use.
+	Addresses []AddressRef
+	// UsedPorts is true if the result depends on which ports exist, apart from the ports
+	// in Actions.
+	UsedPorts bool
 }
 
 // TableSet is a set of tables.
@@ -170,13 +172,13 @@ type xlate struct {
 	learned   []FlowMod
 	finished  []Finished
 	tables    TableSet
-	usedMACs  bool
+	addresses []AddressRef // at most maxAddressRefs
 	usedPorts bool
 }
 
 func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) {
-	actions, rules := x.actions[:0], x.rules[:0]
-	*x = xlate{p: p, env: env, hook: hook, actions: actions, rules: rules}
+	actions, rules, addresses := x.actions[:0], x.rules[:0], x.addresses[:0]
+	*x = xlate{p: p, env: env, hook: hook, actions: actions, rules: rules, addresses: addresses}
 	copy(x.flow[:], key[:])
 	x.cameIn = uint32(key[flowtable.WPort] >> 32)
 	for i := range key {
@@ -191,7 +193,7 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 // result builds the Translation.
 func (x *xlate) result() Translation {
 	t := Translation{Learn: x.learn, Learned: x.learned, Finished: x.finished, Tables: x.tables,
-		UsedMACs: x.usedMACs, UsedPorts: x.usedPorts}
+		UsedPorts: x.usedPorts}
 	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
 	switch {
 	case x.halted:
@@ -209,6 +211,9 @@ func (x *xlate) result() Translation {
 	}
 	t.Actions = slices.Clone(x.actions)
 	t.Groups = x.groups
+	if len(x.addresses) > 0 {
+		t.Addresses = slices.Clone(x.addresses)
+	}
 	if len(x.rules) > 0 {
 		t.Rules = slices.Clone(x.rules)
 	}

@@ -222,7 +222,7 @@ func TestNormalLearnsAndForwards(t *testing.T) {
 		return tr
 	}
 	first := run("in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02")
-	if want := (Learn{Valid: true, VLAN: 0, Port: 1, MAC: 1}); first.Learn != want || !first.UsedMACs || !first.UsedPorts {
+	if want := (Learn{Valid: true, VLAN: 0, Port: 1, MAC: 1}); first.Learn != want || !slices.Equal(first.Addresses, []AddressRef{1, 2}) || !first.UsedPorts {
 		t.Errorf("first frame: %+v, want learn %+v and both Used", first, want)
 	}
 	if got := FormatDatapathActions(first.Actions[:2], nil); got != "2,4" {

@@ -70,17 +70,13 @@ func (pl *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
 	pl.mu.Unlock()
 	n := flush()
 	if n > 0 {
-		pl.revalidate(usesMACs)
+		pl.revalidateAddresses()
 		if err := pl.SaveMACs(); err != nil { // a restart would restore the flushed addresses
 			pl.log.Error("learned addresses cannot be saved", "error", err)
 		}
 	}
 	return api.MACsFlushed{Flushed: n}, nil
 }
-
-// usesMACs reports whether the translation of megaflow m depends on learned
-// addresses, or m's frames teach addresses.
-func usesMACs(m *megaflow) bool { return m.usedMACs || m.teaches != nil }
 
 // learn stores an address that the action normal has seen. The caller may hold any
 // lock except macs.mu.

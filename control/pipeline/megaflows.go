@@ -35,7 +35,7 @@ type megaflow struct {
 	teaches   *teaching        // nil: its frames teach nothing
 	groups    []openflow.GroupHit
 	tables    openflow.TableSet // tables looked up
-	usedMACs  bool
+	uses      []addressUse      // addresses on which the translation depends
 	usedPorts bool
 	usedNS    uint64 // time of the last counted hit; madeNS if there was none
 }
@@ -60,6 +60,7 @@ type megaflows struct {
 	free  []uint32             // free slots below len(slots)
 	index map[uint64]*megaflow // key: hash; megaflow.next links megaflows of the same hash
 	seed  maphash.Seed
+	users addressUsers
 	// masks has the masks of all megaflows. A megaflow is refused if the workers have
 	// no room for its mask.
 	masks    map[flowtable.Key]*maskUse
@@ -75,7 +76,7 @@ type maskUse struct {
 }
 
 func newMegaflows(limits flowtable.Sizes) *megaflows {
-	return &megaflows{limits: limits, index: map[uint64]*megaflow{}, seed: maphash.MakeSeed(), masks: map[flowtable.Key]*maskUse{},
+	return &megaflows{limits: limits, index: map[uint64]*megaflow{}, seed: maphash.MakeSeed(), masks: map[flowtable.Key]*maskUse{}, users: addressUsers{},
 		flowShares: share.New(limits.Megaflows), maskShares: share.New(limits.Masks - narrowMasks), actionShares: share.New(mostActions(limits))}
 }
 
@@ -165,6 +166,7 @@ func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
 	m.next = f.index[hash]
 	f.index[hash] = m
 	f.slots[m.slot] = m
+	f.users.add(m)
 	f.actionShares.Add(m.owner, len(m.actions))
 	f.flowShares.Add(m.owner, 1)
 }
@@ -196,6 +198,7 @@ func (f *megaflows) forget(m *megaflow) bool {
 		f.maskShares.Add(use.owner, -1)
 	}
 	f.slots[m.slot] = nil
+	f.users.remove(m)
 	f.actionShares.Add(m.owner, -len(m.actions))
 	f.flowShares.Add(m.owner, -1)
 	return true
@@ -243,6 +246,7 @@ func (f *megaflows) len() int {
 // setMegaflow fills m, which has no slot yet, from the translation of key.
 func (pl *Pipeline) setMegaflow(m *megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
 	m.actions, m.madeNS, m.usedNS, m.owner = t.Actions, nowNS, nowNS, ownerOf(key)
+	m.setUses(t.Addresses)
 	pl.setRules(m, t)
 }
 
@@ -259,7 +263,7 @@ func (pl *Pipeline) setRules(m *megaflow, t *openflow.Translation) {
 // setEffects copies from translation t everything that m needs besides the rules and
 // groups for which its frames count.
 func (m *megaflow) setEffects(t *openflow.Translation) {
-	m.usedMACs, m.usedPorts, m.tables, m.teaches = t.UsedMACs, t.UsedPorts, t.Tables, nil
+	m.usedPorts, m.tables, m.teaches = t.UsedPorts, t.Tables, nil
 	if t.Learn.Valid || len(t.Learned) > 0 || len(t.Finished) > 0 {
 		m.teaches = &teaching{t.Learn, t.Learned, t.Finished}
 	}

@@ -31,9 +31,10 @@ func (pl *Pipeline) ChangeNetworks(c *NetworkChange) (left int) {
 	return pl.macs.changeNetworks(c)
 }
 
-// RevalidateNetworks removes the megaflows that a change of declared networks has made
-// wrong. When it returns, no frame uses them. The caller holds the lock of changes.
-func (pl *Pipeline) RevalidateNetworks() { pl.revalidate(usesMACs) }
+// RevalidateNetworks removes the megaflows that a change of addresses or settings of
+// declared networks has made wrong. When it returns, no frame uses them. PortsChanged does
+// so after a network is new or gone. The caller holds the lock of changes.
+func (pl *Pipeline) RevalidateNetworks() { pl.revalidateAddresses() }
 
 // HasNetwork reports whether the network of a segment is declared.
 func (pl *Pipeline) HasNetwork(s openflow.Segment) bool { return pl.macs.network(s) != nil }

@@ -149,6 +149,7 @@ func (pl *Pipeline) recoverSlot(slot uint32) bool {
 		pl.pull(m)
 	}
 	pl.setRules(m, &t)
+	m.setUses(t.Addresses)
 	pl.counters.Assign(slot, m.places)
 	pl.megaflows.adopt(m, &mask)
 	return true

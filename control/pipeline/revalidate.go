@@ -45,7 +45,7 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 		case <-pl.macsStale:
 			began := time.Now()
 			pl.change.Lock()
-			pl.revalidate(usesMACs)
+			pl.revalidateAddresses()
 			pl.change.Unlock()
 			// The pause is at least twice as long as the revalidation took, so that
 			// revalidations use at most a third of a core.
@@ -69,6 +69,21 @@ func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
 	pl.evict(stale)
 }
 
+// revalidateAddresses is revalidate for the megaflows that depend on addresses which have
+// changed since its last call.
+func (pl *Pipeline) revalidateAddresses() {
+	changes := pl.macs.takeChanges()
+	if changes.All() {
+		pl.revalidate(func(m *megaflow) bool { return len(m.uses) > 0 })
+		return
+	}
+	var stale []*megaflow
+	for chunk := range slices.Chunk(pl.megaflows.using(&changes), translateChunk) {
+		stale = append(stale, pl.revalidateChunk(chunk, func(*megaflow) bool { return true })...)
+	}
+	pl.evict(stale)
+}
+
 func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (stale []*megaflow) {
 	// The lock is taken for writing, because revalidation adds earlier counts to the
 	// statistics of the old rules.
@@ -84,6 +99,7 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool
 			continue
 		}
 		t := pl.tables.Translate(&m.key, env)
+		pl.megaflows.reuse(m, t.Addresses)
 		if !slices.Equal(t.Actions, m.actions) || !within(&t.Mask, m.mask()) {
 			stale = append(stale, m)
 			continue
@@ -150,11 +166,12 @@ func (pl *Pipeline) sweep() {
 		}
 		var tables openflow.TableSet
 		changedTables(&openflow.Changes{Removed: expired}, &tables)
-		pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) || aged && m.usedMACs })
+		pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
 		pl.tell(&openflow.Changes{Removed: expired})
 		pl.releasePlaces(places)
-	} else if aged {
-		pl.revalidate(func(m *megaflow) bool { return m.usedMACs })
+	}
+	if aged {
+		pl.revalidateAddresses()
 	}
 }
 

@@ -141,7 +141,8 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 	pl.mu.RUnlock()
 	pl.refusals.Add(uint64(len(a.executed)))
 	pl.creditExecuted(a.executed, a.now)
-	if a.usedMACs && pl.macs.generation() != a.generation {
+	if len(a.addresses) > 0 && pl.macs.generation() != a.generation {
+		pl.macs.touch(a.addresses)
 		pl.macsChanged() // another miss learned an address between this miss's translation and installation
 	}
 }
@@ -155,7 +156,7 @@ type answers struct {
 	generation uint64
 	now        uint64
 	env        *env
-	usedMACs   bool
+	addresses  []openflow.AddressRef // on which the translations depend
 	installed  bool
 	spare      *megaflow // for the next translation
 	executed   []executedFrame
@@ -202,7 +203,7 @@ func (a *answers) miss(up *datapath.Upcall) {
 	if t.Learn.Valid {
 		d.learn(t.Learn, a.now)
 	}
-	a.usedMACs = a.usedMACs || t.UsedMACs
+	a.addresses = append(a.addresses, t.Addresses...)
 }
 
 // creditExecuted adds frames that were executed without a megaflow to the statistics

@@ -160,7 +160,10 @@ func (pl *Pipeline) ViewNow() *View {
 
 // PortsChanged revalidates all megaflows after SetView has added, changed or removed
 // ports. The caller holds the lock of changes.
-func (pl *Pipeline) PortsChanged() { pl.revalidate(func(*megaflow) bool { return true }) }
+func (pl *Pipeline) PortsChanged() {
+	_ = pl.macs.takeChanges() // all megaflows are translated again
+	pl.revalidate(func(*megaflow) bool { return true })
+}
 
 // LivenessChanged revalidates the megaflows that depend on the liveness of ports. The
 // caller holds the lock of changes.

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// AddressRef names an address on which a translation depends. It leaves out VLAN and
+// segment, and different IPv6 addresses may have the same AddressRef: a change of one then
+// revalidates the megaflows of both.
+type AddressRef uint64
+
+// anyAddress stands for all addresses.
+const anyAddress = ^AddressRef(0)
+
+const (
+	// maxAddressRefs is the maximum number of addresses that a translation notes. A
+	// translation that depends on more depends on all.
+	maxAddressRefs = 8
+	// maxAddressChanges is the number of changed addresses that a table notes. Beyond it
+	// all addresses count as changed.
+	maxAddressChanges = 4096
+)
+
+// Kinds of AddressRef, in its two highest bits. MAC addresses have 0.
+const (
+	refIPv4 AddressRef = 1 << 62
+	refIPv6 AddressRef = 2 << 62
+	// refNetwork: the settings of a declared network.
+	refNetwork AddressRef = refIPv4 | 1<<61
+)
+
+func refOfMAC(mac uint64) AddressRef { return AddressRef(mac) }
+
+func refOfIP(ip netip.Addr) AddressRef {
+	v := addrValue(ip)
+	if ip.Is4() {
+		return refIPv4 | AddressRef(v[1])
+	}
+	const odd = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
+	return refIPv6 | AddressRef((v[0]*odd^v[1])*odd>>2)
+}
+
+func refOfNetwork(s Segment) AddressRef { return refNetwork | AddressRef(s) }
+
+// depends notes that the translation depends on an address.
+func (x *xlate) depends(ref AddressRef) {
+	switch {
+	case slices.Contains(x.addresses, ref) || len(x.addresses) == 1 && x.addresses[0] == anyAddress:
+	case ref == anyAddress || len(x.addresses) == maxAddressRefs:
+		x.addresses = append(x.addresses[:0], anyAddress)
+	default:
+		x.addresses = append(x.addresses, ref)
+	}
+}
+
+// AddressChanges are the addresses that have changed in a table. The zero value has none.
+type AddressChanges struct {
+	refs map[AddressRef]struct{}
+	all  bool
+}
+
+// Empty reports whether no address has changed.
+func (c *AddressChanges) Empty() bool { return len(c.refs) == 0 && !c.all }
+
+// All reports whether any address may have changed.
+func (c *AddressChanges) All() bool { return c.all }
+
+// Each calls visit with each reference for which translations that depend on a changed
+// address are found, unless All.
+func (c *AddressChanges) Each(visit func(AddressRef)) {
+	if c.Empty() {
+		return
+	}
+	for ref := range c.refs {
+		visit(ref)
+	}
+	visit(anyAddress)
+}
+
+// add notes a change.
+func (c *AddressChanges) add(ref AddressRef) {
+	if c.all {
+		return
+	}
+	if _, noted := c.refs[ref]; noted {
+		return
+	}
+	if len(c.refs) == maxAddressChanges || ref == anyAddress {
+		c.refs, c.all = nil, true
+		return
+	}
+	if c.refs == nil {
+		c.refs = map[AddressRef]struct{}{}
+	}
+	c.refs[ref] = struct{}{}
+}
+
+// TakeChanges returns the addresses that have changed since the last call.
+func (t *MACTable) TakeChanges() AddressChanges {
+	c := *t.changes
+	*t.changes = AddressChanges{}
+	return c
+}
+
+// Touch notes addresses as changed, for translations that may have missed a change.
+func (t *MACTable) Touch(refs []AddressRef) {
+	for _, ref := range refs {
+		t.changes.add(ref)
+	}
+}

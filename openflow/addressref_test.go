@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+
+	"weft/flowtable"
+)
+
+// meets reports whether a translation depends on one of the changes.
+func (c *AddressChanges) meets(t *Translation) bool {
+	if c.all {
+		return len(t.Addresses) > 0
+	}
+	found := false
+	c.Each(func(ref AddressRef) { found = found || slices.Contains(t.Addresses, ref) })
+	return found
+}
+
+// changeTable makes a random change of a table: frames teach, addresses expire, are
+// flushed or are declared.
+func changeTable(r *rand.Rand, tab *MACTable, now uint64) string {
+	port := pick[uint32](r, 1, 2, 3, 4, 5, 6, 9)
+	switch r.IntN(12) {
+	case 0:
+		tab.Flush(port)
+		return fmt.Sprintf("flush of port %d", port)
+	case 1:
+		tab.Expire(now)
+		return "expiry"
+	case 2:
+		tab.SetNetwork(segmentOf(1), &Network{Flood: r.IntN(2) == 0, Members: []netip.Addr{testEndpoint(r.IntN(9))}})
+		return "settings of a network"
+	case 3, 4, 5:
+		a := NetAddress{Segment: segmentOf(1 + uint32(r.IntN(2))), MAC: uint64(1 + r.IntN(5)), Generation: int64(now) - int64(r.IntN(5)), Place: Place{Port: port}}
+		if r.IntN(2) == 0 {
+			a.Place = Place{Remote: testEndpoint(r.IntN(3))}
+		}
+		for range r.IntN(3) {
+			a.IPs = append(a.IPs, testIP(r.IntN(4)))
+		}
+		tab.SetNetAddresses([]NetAddress{a}, nil)
+		return fmt.Sprintf("declaration %+v", a)
+	case 6:
+		tab.SetNetAddresses(nil, []RemovedNetAddress{{segmentOf(1), uint64(1 + r.IntN(5)), int64(now)}})
+		return "a removal"
+	}
+	l := Learn{Valid: true, Segment: Segment(r.IntN(4)), VLAN: uint16(r.IntN(2)), Port: port, MAC: uint64(1 + r.IntN(5)), Announced: r.IntN(2) == 0}
+	if r.IntN(2) == 0 {
+		l.IP = testIP(r.IntN(4))
+	}
+	tab.Learn(l, now)
+	return fmt.Sprintf("%+v", l)
+}
+
+// TestTranslationsNoteTheirAddresses changes addresses at random. A key whose translation
+// then differs must have depended on a changed address.
+func TestTranslationsNoteTheirAddresses(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		p, env := centralPipeline(t), networkEnv(true)
+		all, err := ParseFlowMod("in_port=6,actions=normal", Add, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		operators, _ := ParseFlowMod("in_port=5,actions=normal", Add, nil)
+		if _, err := p.Apply([]FlowMod{all, operators}, 0); err != nil {
+			t.Fatal(err)
+		}
+		env.macs.limit, env.macs.neighbours.limit = 8, 4
+		var keys []flowtable.Key
+		for range 60 {
+			keys = append(keys, randomNetworkKey(t, r))
+		}
+		now := uint64(1)
+		for range 60 {
+			var before []Translation
+			for i := range keys {
+				before = append(before, p.Translate(&keys[i], env))
+			}
+			env.macs.TakeChanges()
+			now += uint64(r.IntN(3)) * uint64(vniQuiet)
+			what := changeTable(r, env.macs, now)
+			changes := env.macs.TakeChanges()
+			for i := range keys {
+				after := p.Translate(&keys[i], env)
+				if !reflect.DeepEqual(before[i], after) && !changes.meets(&before[i]) {
+					t.Fatalf("seed %d: %s changes %x from\n%+v to\n%+v\nwhich depends on no changed address of %v", seed, what, keys[i], before[i], after, changes)
+				}
+			}
+		}
+	}
+}
+
+func randomNetworkKey(t *testing.T, r *rand.Rand) flowtable.Key {
+	in := pick[uint32](r, 1, 2, 3, 5, 6, 9)
+	text := fmt.Sprintf("in_port=%d,tun_id=%d,tun_src=192.0.2.%d,dl_src=00:00:00:00:00:0%d", in, 1+r.IntN(2), r.IntN(3), 1+r.IntN(5))
+	if r.IntN(4) == 0 {
+		text += ",dl_vlan=1"
+	}
+	if r.IntN(3) == 0 {
+		text += fmt.Sprintf(",dl_dst=ff:ff:ff:ff:ff:ff,arp,arp_op=1,arp_spa=10.0.0.7,arp_tpa=10.0.0.%d", r.IntN(4))
+	} else {
+		text += fmt.Sprintf(",dl_dst=00:00:00:00:00:0%d", 1+r.IntN(6))
+	}
+	return keyOfText(t, text)
+}
+
+// A translation that depends on too many addresses depends on all, and so many changes
+// count as a change of all.
+func TestAddressRefsAreBounded(t *testing.T) {
+	x := new(xlate)
+	for i := range uint64(maxAddressRefs + 5) {
+		x.depends(refOfMAC(i / 2 * 2)) // every second one twice
+		x.depends(refOfMAC(i))
+	}
+	if !slices.Equal(x.addresses, []AddressRef{anyAddress}) {
+		t.Errorf("%v", x.addresses)
+	}
+	var c AddressChanges
+	for i := range uint64(maxAddressChanges) {
+		c.add(refOfMAC(i))
+		c.add(refOfMAC(i))
+	}
+	if c.All() || c.Empty() {
+		t.Errorf("%d changes: all %v, empty %v", maxAddressChanges, c.All(), c.Empty())
+	}
+	if c.add(refOfMAC(1 << 47)); !c.All() {
+		t.Error("too many changes are not all")
+	}
+}
+
+// References of different kinds differ.
+func TestAddressRefsDiffer(t *testing.T) {
+	refs := []AddressRef{refOfMAC(1<<48 - 1), refOfMAC(1), refOfIP(netip.MustParseAddr("0.0.0.1")), refOfIP(netip.MustParseAddr("255.255.255.255")),
+		refOfIP(netip.MustParseAddr("::1")), refOfIP(netip.MustParseAddr("1::")), refOfIP(netip.MustParseAddr("fd00::1")), refOfNetwork(1), anyAddress}
+	slices.Sort(refs)
+	if len(slices.Compact(refs)) != 9 {
+		t.Errorf("%x", refs)
+	}
+}
