@@ -63,6 +63,16 @@ type applying struct {
 // prepare reads and plans. done is the revision of the request if it took effect
 // before.
 func (a *applying) prepare(ctx context.Context, locked bool) (v *view, done int64, err error) {
+	v, done, err = a.readState(ctx, locked)
+	if err != nil || done != 0 {
+		return nil, done, err
+	}
+	return v, 0, v.plan(ctx, a.all)
+}
+
+// readState reads what may end a request before it is planned. Unless this store has
+// the key writer, it waits for the one who has it.
+func (a *applying) readState(ctx context.Context, locked bool) (v *view, done int64, err error) {
 	v = a.store.newView()
 	keys := []string{requestKey(a.id)}
 	if !locked {
@@ -88,11 +98,14 @@ func (a *applying) prepare(ctx context.Context, locked bool) (v *view, done int6
 			return nil, 0, refusedf("the intent has changed since revision %d, in revision %d; read it again and repeat", a.expected, r.mod)
 		}
 	}
-	return v, 0, v.plan(ctx, a.all)
+	return v, 0, nil
 }
 
 func (a *applying) try(ctx context.Context) (int64, error) {
 	s := a.store
+	if len(a.all) > s.ops { // each takes one comparison at least
+		return a.large(ctx)
+	}
 	v, done, err := a.prepare(ctx, false)
 	if err != nil || done != 0 {
 		return done, err

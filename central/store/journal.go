@@ -139,6 +139,13 @@ func (s *Store) cut(changes []change) [][]change {
 func (a *applying) large(ctx context.Context) (int64, error) {
 	s := a.store
 	w, err := a.lock(ctx)
+	if errors.Is(err, errLost) { // another writer, or the request was done before
+		_, done, err := a.readState(ctx, false)
+		if err == nil && done == 0 {
+			err = errConflict
+		}
+		return done, err
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -163,11 +170,7 @@ func (a *applying) large(ctx context.Context) (int64, error) {
 func (a *applying) lock(ctx context.Context) (*writer, error) {
 	w := &writer{Token: rand.Text(), Request: a.id}
 	ifs := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(requestKey(a.id)), "=", 0)}
-	err := a.store.step(ctx, w, w, ifs, nil)
-	if errors.Is(err, errLost) {
-		return nil, errConflict
-	}
-	return w, err
+	return w, a.store.step(ctx, w, w, ifs, nil)
 }
 
 // unlock gives the key back, if it is still the writer's. Nothing has changed.

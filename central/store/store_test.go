@@ -3,7 +3,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -361,13 +360,6 @@ func TestApplyLarge(t *testing.T) {
 		}
 	}
 }
-
-func context10(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // A bind of the host that a port moves to completes the move. Only the host that has a
 // port releases it.
 func TestMoveAndRelease(t *testing.T) {
