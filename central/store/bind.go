@@ -15,8 +15,8 @@ import (
 )
 
 // bindOps is the number of operations of one binding in a transaction: it compares port,
-// host and binding, and writes port and binding.
-const bindOps = 3
+// host and binding, writes port and binding and deletes a guard; all share two more.
+const bindOps = 4
 
 // Bind binds ports to hosts, many in one transaction. Results are in the order of the
 // requests. A port that is bound there already keeps its generation. Bind repeats what
@@ -32,7 +32,7 @@ func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 		var group, later []int
 		ports := map[string]bool{}
 		for _, i := range pending {
-			if ports[requests[i].Port] || len(group) >= max(1, s.ops/bindOps) {
+			if ports[requests[i].Port] || len(group) >= max(1, s.ops/bindOps-1) {
 				later = append(later, i)
 			} else {
 				ports[requests[i].Port] = true
@@ -75,6 +75,7 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 		r := &requests[i]
 		keys = append(keys, portKey(r.Port), hostKey(r.Host), bindKey(r.Port))
 	}
+	keys = append(keys, writerKey)
 	slices.Sort(keys)
 	v := s.newView()
 	if err := v.load(ctx, slices.Compact(keys)); err != nil {
@@ -84,12 +85,16 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	var then []clientv3.Op
 	var writing []int
 	hosts := map[string]bool{}
+	moves := 0
 	for _, i := range *group {
 		r := &requests[i]
 		value, generation, err := v.checkBind(r)
 		if err != nil || value == nil {
 			results[i] = BindResult{generation, err}
 			continue
+		}
+		if len(value) > 1 {
+			moves++
 		}
 		writing = append(writing, i)
 		for _, key := range []string{portKey(r.Port), bindKey(r.Port)} {
@@ -104,6 +109,16 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	*group = writing
 	if len(writing) == 0 {
 		return nil
+	}
+	if moves > 0 { // changes the intent, as Apply does
+		if v.records[writerKey].there {
+			if err := s.awaitWriter(ctx); err != nil {
+				return err
+			}
+			return errConflict
+		}
+		ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(writerKey), "=", 0))
+		then = append(then, clientv3.OpPut(intentKey, "move"))
 	}
 	r, err := s.commit(ctx, attemptTimeout, ifs, then)
 	if err != nil {
@@ -164,6 +179,9 @@ func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, 
 	}
 	then = append(then, clientv3.OpPut(key, string(value)))
 	if r.Host == port.MoveTo {
+		if port.Host != r.Host {
+			then = append(then, clientv3.OpDelete(pinGuard(port.Host, r.Port)))
+		}
 		port.Host, port.MoveTo = r.Host, ""
 		if value, err = encode(&port); err != nil {
 			return nil, 0, err

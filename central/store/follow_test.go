@@ -183,13 +183,17 @@ func TestFollowSeesLargeRequestsAtOnce(t *testing.T) {
 	stopped := make(chan int)
 	go func() {
 		n := 0
+		var last int64
 		for ; ; n++ {
 			select {
 			case <-stop:
 				stopped <- n
 				return
 			default:
-				s.Bind(t.Context(), []BindRequest{bindTo("p0", fmt.Sprint("h", n%2+1), byte(n%2+1), 0), bindTo("port1", "h1", 1, 0)})
+				r := s.Bind(t.Context(), []BindRequest{bindTo("p0", fmt.Sprint("h", n%2+1), byte(n%2+1), last), bindTo("port1", "h1", 1, 0)})
+				if last = r[0].Generation; r[0].Err != nil {
+					t.Error(r[0].Err)
+				}
 			}
 		}
 	}()

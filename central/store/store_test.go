@@ -379,6 +379,9 @@ func TestMoveAndRelease(t *testing.T) {
 	if err := proto.Unmarshal([]byte(dump(t, s)[portKey("p1")]), &after); err != nil || after.Host != "h1" || after.MoveTo != "" {
 		t.Errorf("after the move: %v, %v", &after, err)
 	}
+	wantGuards(t, s)
+	apply(t, s, deleteHost("h0")) // nothing names it any more
+	apply(t, s, setHost("h0", 10))
 	if r := bind("h0", moved.Generation, false); r.Err == nil {
 		t.Error("the old host binds the port again")
 	}

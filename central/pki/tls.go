@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// recheck is how often a handshake looks whether the files have changed.
+const recheck = time.Second
+
+// Files names the PEM files of one holder. CA may have several certificates, so that a
+// CA can be replaced.
+type Files struct{ Certificate, Key, CA string }
+
+// FilesIn returns the names that Save uses.
+func FilesIn(dir string) Files {
+	return Files{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")}
+}
+
+// Save writes a certificate, its key and the CA's certificate, both certificates in DER.
+// The CA's comes behind the holder's too: a server shows it to clients that have only
+// its digest.
+func (f Files) Save(cert []byte, key crypto.Signer, ca []byte) error {
+	if err := os.MkdirAll(filepath.Dir(f.Key), 0o700); err != nil {
+		return err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		writeSecret(f.Key, encodePEM("PRIVATE KEY", der)),
+		writeFile(f.Certificate, append(encodePEM("CERTIFICATE", cert), encodePEM("CERTIFICATE", ca)...), 0o644),
+		writeFile(f.CA, encodePEM("CERTIFICATE", ca), 0o644))
+}
+
+// Keys has a holder's certificate, and reads it again after the files have changed.
+type Keys struct {
+	files Files
+
+	mu      sync.Mutex
+	checked time.Time
+	raw     [3][]byte
+	cert    *tls.Certificate
+	ca      *x509.CertPool
+}
+
+// Load reads the files.
+func Load(files Files) (*Keys, error) {
+	k := &Keys{files: files}
+	return k, k.reload()
+}
+
+// reload keeps what it has if the files do not fit together: they are being replaced.
+func (k *Keys) reload() error {
+	var raw [3][]byte
+	for i, f := range []string{k.files.Certificate, k.files.Key, k.files.CA} {
+		var err error
+		if raw[i], err = os.ReadFile(f); err != nil {
+			return err
+		}
+	}
+	if k.cert != nil && bytes.Equal(raw[0], k.raw[0]) && bytes.Equal(raw[1], k.raw[1]) && bytes.Equal(raw[2], k.raw[2]) {
+		return nil
+	}
+	cert, err := tls.X509KeyPair(raw[0], raw[1])
+	if err != nil {
+		return fmt.Errorf("%s and %s: %w", k.files.Certificate, k.files.Key, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw[2]) {
+		return fmt.Errorf("%s has no certificate", k.files.CA)
+	}
+	k.raw, k.cert, k.ca = raw, &cert, pool
+	return nil
+}
+
+func (k *Keys) now() (*tls.Certificate, *x509.CertPool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if time.Since(k.checked) > recheck {
+		k.checked = time.Now()
+		_ = k.reload()
+	}
+	return k.cert, k.ca
+}
+
+// Identity returns the holder's name and role.
+func (k *Keys) Identity() (name string, role Role, err error) {
+	cert, _ := k.now()
+	return Identity(cert.Leaf)
+}
+
+// Renewal is when the holder asks for the next certificate: at two thirds of the life.
+func (k *Keys) Renewal() time.Time {
+	cert, _ := k.now()
+	return renewal(cert.Leaf)
+}
+
+func renewal(c *x509.Certificate) time.Time {
+	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
+}
+
+// Renew asks for the next certificate with a new key and saves both. addresses are as in
+// NewKey.
+func (k *Keys) Renew(addresses []string, ask func(csr []byte) (cert, ca []byte, err error)) error {
+	key, csr, err := NewKey(addresses...)
+	if err != nil {
+		return err
+	}
+	cert, ca, err := ask(csr)
+	if err != nil {
+		return err
+	}
+	if err := k.files.Save(cert, key, ca); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.reload()
+}
+
+// Server returns the TLS settings of a server. Clients without a certificate are let in
+// to enrol; the caller checks each call's identity. Clients of another CA are refused.
+func (k *Keys) Server() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			cert, ca := k.now()
+			return &tls.Config{
+				MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+				Certificates: []tls.Certificate{*cert}, ClientCAs: ca, ClientAuth: tls.VerifyClientCertIfGiven,
+			}, nil
+		},
+	}
+}
+
+// Client returns the TLS settings of a client of weft-central.
+func (k *Keys) Client() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			cert, _ := k.now()
+			return cert, nil
+		},
+		// The verification below is the usual one, with the CA of the moment.
+		InsecureSkipVerify: true, //nolint:gosec
+		VerifyConnection: func(s tls.ConnectionState) error {
+			_, ca := k.now()
+			return verifyServer(s, ca)
+		},
+	}
+}
+
+// Enrol returns the TLS settings of a client that has only a token: the server must show
+// the token's CA.
+func (t Token) Enrol() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+		InsecureSkipVerify: true, //nolint:gosec // verified below, against the token's CA
+		VerifyConnection: func(s tls.ConnectionState) error {
+			for _, c := range s.PeerCertificates {
+				if sha256.Sum256(c.Raw) == t.ca {
+					pool := x509.NewCertPool()
+					pool.AddCert(c)
+					return verifyServer(s, pool)
+				}
+			}
+			return errors.New("the server does not show the CA of the token: it is another fleet's, or somebody is in between")
+		},
+	}
+}
+
+// verifyServer wants a certificate of the role central. Any central of the fleet may
+// answer at any address, so that a fleet can be renumbered.
+func verifyServer(s tls.ConnectionState, ca *x509.CertPool) error {
+	if len(s.PeerCertificates) == 0 {
+		return errors.New("the server shows no certificate")
+	}
+	leaf, between := s.PeerCertificates[0], x509.NewCertPool()
+	for _, c := range s.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: ca, Intermediates: between}); err != nil {
+		return err
+	}
+	if name, role, err := Identity(leaf); err != nil || role != Central {
+		return fmt.Errorf("the server %s has a certificate of the role %q; expected central", name, role)
+	}
+	return nil
+}

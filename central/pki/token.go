@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"strings"
+)
+
+// tokenPrefix names the form of a token.
+const tokenPrefix = "weft1"
+
+// Token invites once. Its text is weft1.<secret>.<digest of the CA>: whoever has it can
+// check the CA before there is a certificate.
+type Token struct {
+	secret string
+	ca     [sha256.Size]byte
+}
+
+// NewToken makes a token for a CA.
+func NewToken(ca [sha256.Size]byte) Token { return Token{rand.Text(), ca} }
+
+// ParseToken reads a token's text. Errors do not contain it.
+func ParseToken(text string) (Token, error) {
+	parts := strings.Split(strings.TrimSpace(text), ".")
+	if len(parts) != 3 || parts[0] != tokenPrefix || len(parts[1]) != len(rand.Text()) {
+		return Token{}, errors.New("this is no token; expected weft1.SECRET.DIGEST as weft central invite prints it")
+	}
+	for _, c := range parts[1] {
+		if !(c >= 'A' && c <= 'Z' || c >= '2' && c <= '7') {
+			return Token{}, errors.New("the token is damaged; copy it again")
+		}
+	}
+	digest, err := base64.RawURLEncoding.DecodeString(parts[2])
+	if err != nil || len(digest) != sha256.Size {
+		return Token{}, errors.New("the token's digest of the CA is damaged; copy the token again")
+	}
+	return Token{parts[1], [sha256.Size]byte(digest)}, nil
+}
+
+// Text is the whole token. It is secret.
+func (t Token) Text() string {
+	return tokenPrefix + "." + t.secret + "." + base64.RawURLEncoding.EncodeToString(t.ca[:])
+}
+
+// String hides the secret, for logs.
+func (t Token) String() string { return tokenPrefix + "....." }
+
+// GoString hides the secret too.
+func (t Token) GoString() string { return t.String() }
+
+// ID names the invitation in the store, which does not learn the secret.
+func (t Token) ID() string {
+	sum := sha256.Sum256([]byte(t.secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// CA is the digest of the CA's certificate.
+func (t Token) CA() [sha256.Size]byte { return t.ca }
