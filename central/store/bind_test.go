@@ -90,6 +90,8 @@ func TestBindGroup(t *testing.T) {
 		switch {
 		case i == 7:
 			wantRefusal(t, r.Err, "no port of this id")
+		case i == 11: // the second of two sees the first
+			wantRefusal(t, r.Err, "not 0")
 		case r.Err != nil:
 			t.Errorf("%d: %v", i, r.Err)
 		case i == 11:

@@ -360,6 +360,7 @@ func TestApplyLarge(t *testing.T) {
 		}
 	}
 }
+
 // A bind of the host that a port moves to completes the move. Only the host that has a
 // port releases it.
 func TestMoveAndRelease(t *testing.T) {
