@@ -65,8 +65,38 @@ func lookupGroup(name string, to *int) error {
 func (d *Daemon) serve() {
 	metrics := http.NewServeMux()
 	metrics.Handle("GET /metrics", d.patientMetrics())
-	d.servers.Serve(endOnPanic(d.handler()), endOnPanic(metrics))
+	d.servers.Serve(endOnPanic(d.onceStarted(d.handler())), endOnPanic(d.onceStarted(metrics)))
 }
+
+// onceStarted returns a handler that passes requests to h. While the daemon starts, a
+// request waits for patience.Explain and is then answered with an error.
+func (d *Daemon) onceStarted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-d.ready:
+			h.ServeHTTP(w, r)
+			return
+		default:
+		}
+		timer := time.NewTimer(patience.Explain)
+		defer timer.Stop()
+		select {
+		case <-d.ready:
+			h.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		case <-timer.C:
+			d.reply(w, nil, errStarting)
+		}
+	})
+}
+
+// errStarting is the answer to a request during a start that takes longer than
+// patience.Explain.
+var errStarting = &unavailable{"weftd is starting: it waits for the engine, or loads flows and ports; try again"}
+
+type unavailable struct{ message string }
+
+func (e *unavailable) Error() string { return e.message }
 
 // endOnPanic returns a handler that ends the process if h panics. net/http would
 // recover and continue with locked locks and half-applied changes. The next control
@@ -228,6 +258,7 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 		var missing *notFound
 		var limit *access.LimitError
 		var late *patience.TooLong
+		var starting *unavailable
 		switch {
 		case errors.As(err, &limit):
 			status = limit.Status
@@ -235,6 +266,8 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 			status = http.StatusBadRequest
 		case errors.As(err, &missing):
 			status = http.StatusNotFound
+		case errors.As(err, &starting):
+			status = http.StatusServiceUnavailable
 		case errors.As(err, &late):
 			status = http.StatusServiceUnavailable
 			d.log.Error("request is abandoned", "error", err)

@@ -83,6 +83,7 @@ type Daemon struct {
 	servers  *access.Servers
 	requests *patience.Requests
 	limits   limits.Registry
+	ready    chan struct{}  // closed when begin has started everything
 	done     sync.WaitGroup // goroutines started by begin
 }
 
@@ -150,7 +151,7 @@ func newDaemon(config Config) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		config: config, log: config.Log, started: time.Now(),
+		config: config, log: config.Log, started: time.Now(), ready: make(chan struct{}),
 	}
 	var err error
 	if d.store, err = store.Open(config.StateDir); err != nil {
@@ -166,7 +167,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	d.engines = engines.New(engines.Setup{Change: &d.change, Launcher: config.launcher, Exe: config.Exe, Dir: config.StateDir,
 		Start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS},
 		Store: d.store, Pipeline: d.pipeline, Templates: d.templates, Log: d.log})
-	d.requests = patience.NewRequests(d.engines.Troubled)
+	d.requests = patience.NewRequests(d.engines.Troubled, func() string { return d.engines.Unanswered(patience.Explain) })
 	d.ports = ports.New(ports.Setup{Change: &d.change, Store: d.store, Engine: d.engines, Pipeline: d.pipeline,
 		Templates: d.templates, Kernel: d.kernel, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
 	d.pipeline.Attach(d.ports, d.templates)
@@ -190,6 +191,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("state in %s: %w", d.config.StateDir, err)
 	}
+	d.serve() // first, so that a request during a long start gets an answer
 	d.change.Lock()
 	defer d.change.Unlock()
 	if err := d.engines.Start(saved); err != nil {
@@ -200,8 +202,20 @@ func (d *Daemon) begin(ctx context.Context) error {
 	d.done.Go(func() { d.ports.Run(ctx) })
 	d.done.Go(func() { d.fleet.Run(ctx) })
 	d.done.Go(func() { d.engines.Supervise(ctx) })
-	d.serve()
+	close(d.ready)
 	return nil
+}
+
+// saveMACs saves the learned addresses, unless begin has failed: the saved ones may not
+// be restored yet.
+func (d *Daemon) saveMACs() {
+	select {
+	case <-d.ready:
+		if err := d.pipeline.SaveMACs(); err != nil {
+			d.log.Error("learned addresses cannot be saved", "error", err)
+		}
+	default:
+	}
 }
 
 // end stops everything that begin has started, even if begin failed halfway.
@@ -211,9 +225,7 @@ func (d *Daemon) end() {
 	d.change.Lock()
 	defer d.change.Unlock()
 	d.pipeline.EndUpcalls()
-	if err := d.pipeline.SaveMACs(); err != nil {
-		d.log.Error("learned addresses cannot be saved", "error", err)
-	}
+	d.saveMACs()
 	d.ports.Close()
 	d.engines.Stop()
 	d.kernel.Close()

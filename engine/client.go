@@ -69,6 +69,7 @@ type Pending struct {
 	Number uint64 // number of the request on this connection, starting at 1; 0: no request is pending
 	Op     string
 	Port   uint32 // number of the port that the request is about; 0: no port
+	Since  time.Time
 }
 
 // Kept is one request that the engine keeps for control: the Request as control sent
@@ -448,7 +449,7 @@ func (c *Client) call(req *Request, fds []int) (Reply, error) {
 
 func (c *Client) send(req *Request, fds []int) error {
 	c.number++
-	c.pending.Store(&Pending{Number: c.number, Op: req.Op, Port: req.port()})
+	c.pending.Store(&Pending{Number: c.number, Op: req.Op, Port: req.port(), Since: time.Now()})
 	err := sendMessage(c.conn, req, fds)
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
 		return ErrGone

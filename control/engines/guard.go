@@ -5,7 +5,9 @@ package engines
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"weft/control/watchdog"
 	"weft/control/workers"
@@ -58,6 +60,31 @@ func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	return g
 }
 
+// answered calls request, which waits for an engine that no guard watches yet. If the
+// engine's server hangs meanwhile, it is killed, and request returns ErrGone.
+func (es *Engines) answered(client Client, request func() error) error {
+	over, end := make(chan struct{}), make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-client.Gone():
+		case <-end:
+		}
+		close(over)
+	})
+	watching.Go(func() {
+		h, hung := watchdog.Watch(watchdog.Engine{PID: client.PID(), Pending: client.Pending, Gone: over})
+		if hung {
+			client.Condemn()
+			es.SetTrouble(h.Text(es.portNameNow) + "; weftd is replacing the engine")
+		}
+	})
+	err := request()
+	close(end)
+	watching.Wait()
+	return err
+}
+
 // SetTrouble sets the reason why API requests must wait. The reason applies until the
 // engine is replaced.
 func (es *Engines) SetTrouble(why string) { es.trouble.Store(&why) }
@@ -69,6 +96,25 @@ func (es *Engines) Troubled() string {
 		return *why
 	}
 	return ""
+}
+
+// Unanswered describes the request that the engine has not answered for the given
+// time. It returns "" if there is none. It does not block.
+func (es *Engines) Unanswered(after time.Duration) string {
+	c := es.Current()
+	if c == nil {
+		return ""
+	}
+	r := c.Pending()
+	waited := time.Since(r.Since)
+	if r.Number == 0 || waited < after {
+		return ""
+	}
+	text := fmt.Sprintf("the engine has not answered the request %q for %.1f s", r.Op, waited.Seconds())
+	if r.Port != 0 {
+		text += ", which is about port " + es.portNameNow(r.Port)
+	}
+	return text
 }
 
 // portNameNow returns a port's name without waiting for a lock. If the lock is taken,

@@ -52,7 +52,11 @@ func (es *Engines) inherit() (*inheritance, error) {
 		return nil, err
 	}
 	in.client = client
-	kept, err := client.Recall()
+	var kept []engine.Kept
+	err = es.answered(client, func() (err error) {
+		kept, err = client.Recall()
+		return err
+	})
 	if err != nil {
 		es.log.Warn("cannot recall the state that the running engine keeps, replacing it", "error", err)
 		return in, nil

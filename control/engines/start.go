@@ -18,6 +18,7 @@ import (
 // continues with a living engine without interrupting forwarding, or else starts a
 // new engine. The caller holds the lock of changes.
 func (es *Engines) Start(saved store.State) error {
+	defer es.trouble.Store(nil)
 	in, err := es.inherit()
 	if err != nil {
 		return err
@@ -112,12 +113,16 @@ func (es *Engines) spawn(old *engine.Memory) (Client, *workers.Workers, error) {
 		memory.Close()
 		return nil, nil, err
 	}
-	if err = client.Start(es.start, memory); err == nil {
-		var blob []byte
-		if blob, err = json.Marshal(keptCounters{Build: buildID()}); err == nil {
-			err = client.Keep(keepCounters, blob, []int{es.region.FD()})
+	err = es.answered(client, func() error {
+		if err := client.Start(es.start, memory); err != nil {
+			return err
 		}
-	}
+		blob, err := json.Marshal(keptCounters{Build: buildID()})
+		if err != nil {
+			return err
+		}
+		return client.Keep(keepCounters, blob, []int{es.region.FD()})
+	})
 	if err != nil {
 		_ = client.Kill()
 		client.Close()

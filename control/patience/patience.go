@@ -40,6 +40,7 @@ func (e *TooLong) Error() string { return e.message }
 // Requests has the requests in progress. Any goroutine may call its methods.
 type Requests struct {
 	wrong     func() string
+	slow      func() string
 	givenUp   atomic.Uint64
 	abandoned atomic.Int64
 
@@ -56,8 +57,11 @@ type request struct {
 
 // NewRequests returns Requests with no request in progress. wrong returns the known
 // cause that keeps control from answering requests, or ""; it must not block.
-func NewRequests(wrong func() string) *Requests {
-	return &Requests{wrong: wrong, running: map[uint64]*request{}}
+// slow returns the cause that probably delays requests, or ""; it must not block. A
+// request that may touch very many flows or connections is not abandoned because of
+// slow: it may take as long by itself.
+func NewRequests(wrong, slow func() string) *Requests {
+	return &Requests{wrong: wrong, slow: slow, running: map[uint64]*request{}}
 }
 
 // GivenUp returns the number of requests that were abandoned or refused.
@@ -121,6 +125,11 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 func (r *Requests) over(long bool, after time.Duration) (why string, over bool) {
 	if why := r.wrong(); why != "" {
 		return why, true
+	}
+	if !long {
+		if why := r.slow(); why != "" {
+			return why, true
+		}
 	}
 	limit := Short
 	if long || r.anyLong() {

@@ -16,7 +16,7 @@ func nothingWrong() string { return "" }
 
 // Do returns the value and the error of its function.
 func TestDoPassesOn(t *testing.T) {
-	r := NewRequests(func() string { return "wrong, and in time all the same" })
+	r := NewRequests(func() string { return "wrong, and in time all the same" }, nothingWrong)
 	sentinel := errors.New("sentinel")
 	v, err := r.Do("GET /x", false, false, func() (any, error) { return 7, sentinel })
 	if v != 7 || err != sentinel || r.GivenUp() != 0 {
@@ -27,7 +27,7 @@ func TestDoPassesOn(t *testing.T) {
 // If a request takes too long, the client receives an error that names the cause. The
 // request itself continues.
 func TestDoSaysWhatIsWrong(t *testing.T) {
-	r := NewRequests(func() string { return "worker 0 hangs" })
+	r := NewRequests(func() string { return "worker 0 hangs" }, nothingWrong)
 	wait, ended := make(chan struct{}), make(chan struct{})
 	_, err := r.Do("DELETE /v1/ports/vm1", false, true, func() (any, error) {
 		<-wait
@@ -55,7 +55,7 @@ func TestOver(t *testing.T) {
 			return "wrong"
 		}
 		return ""
-	})
+	}, nothingWrong)
 	want := func(long bool, after time.Duration, want bool) {
 		t.Helper()
 		if _, over := r.over(long, after); over != want {
@@ -82,7 +82,7 @@ func TestOver(t *testing.T) {
 
 // At the limit of abandoned requests, every new request is refused.
 func TestMaxAbandoned(t *testing.T) {
-	r := NewRequests(nothingWrong)
+	r := NewRequests(nothingWrong, nothingWrong)
 	r.abandoned.Store(MaxAbandoned)
 	_, err := r.Do("GET /v1/show", false, false, func() (any, error) {
 		t.Error("a request beyond the limit has begun")
@@ -94,5 +94,16 @@ func TestMaxAbandoned(t *testing.T) {
 	r.abandoned.Store(0)
 	if _, err := r.Do("GET /v1/show", false, false, func() (any, error) { return nil, nil }); err != nil {
 		t.Error(err)
+	}
+}
+
+// A cause that probably delays requests ends only those that touch few things.
+func TestSlowEndsShortRequestsOnly(t *testing.T) {
+	r := NewRequests(nothingWrong, func() string { return "the engine has not answered" })
+	if why, over := r.over(false, Explain); why != "the engine has not answered" || !over {
+		t.Errorf("short request: %q, %v", why, over)
+	}
+	if why, over := r.over(true, Explain); why != "" || over {
+		t.Errorf("long request: %q, %v", why, over)
 	}
 }

@@ -160,9 +160,15 @@ func (pl *Pipeline) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if !ok {
 		return api.FlowsChanged{}, usererr.Errorf("op %q: expected add, modify, modify-strict, delete, delete-strict or replace", c.Op)
 	}
+	// The text is parsed without the lock of changes, because the replacement of an
+	// engine needs this lock. It is parsed again if ports have changed meanwhile.
+	view := pl.View()
+	mods, err := parseFlows(c, command, view)
 	pl.change.Lock()
 	defer pl.change.Unlock()
-	mods, err := parseFlows(c, command, pl.view)
+	if view != pl.view {
+		mods, err = parseFlows(c, command, pl.view)
+	}
 	if err != nil {
 		return api.FlowsChanged{}, err
 	}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weft/api"
+	"weft/control/engines"
+	"weft/control/engines/enginetest"
+	"weft/engine"
+	"weft/internal/waitfor"
+)
+
+// silent is a fake engine that answers no Recall until it dies or answer is closed.
+type silent struct {
+	*enginetest.Engine
+	asked, answer chan struct{}
+	pending       atomic.Pointer[engine.Pending]
+}
+
+func (s *silent) Recall() ([]engine.Kept, error) {
+	close(s.asked)
+	select {
+	case <-s.Gone():
+		return nil, engine.ErrGone
+	case <-s.answer:
+		return s.Engine.Recall()
+	}
+}
+
+func (s *silent) Pending() engine.Pending { return *s.pending.Load() }
+
+// restartOver restarts control over its living engine, which does not answer. begun
+// is closed once control has started.
+func (f *fakes) restartOver(pending engine.Pending) (s *silent, begun chan struct{}) {
+	f.die()
+	s = &silent{Engine: f.last(), asked: make(chan struct{}), answer: make(chan struct{})}
+	s.pending.Store(&pending)
+	f.launcher.connect = func() (engines.Client, error) { return s, nil }
+	begun = make(chan struct{})
+	go func() {
+		defer close(begun)
+		f.begin()
+	}()
+	<-s.asked
+	return s, begun
+}
+
+// While control waits for its engine at the start, a request is answered with this
+// cause. Later requests succeed.
+func TestRequestsDuringStart(t *testing.T) {
+	f := newFakes(t)
+	s, begun := f.restartOver(engine.Pending{})
+	client, err := api.NewClient(f.config.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Show(); err == nil || !strings.Contains(err.Error(), "weftd is starting") {
+		t.Errorf("error %v", err)
+	}
+	close(s.answer)
+	<-begun
+	if _, err := client.Show(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An engine that does not answer the Recall at the start is found to hang and is
+// replaced.
+func TestHungEngineAtStart(t *testing.T) {
+	f := newFakes(t)
+	s, begun := f.restartOver(engine.Pending{Number: 1, Op: engine.OpRecall, Since: time.Now()})
+	<-begun
+	if f.last() == s.Engine || !s.HasEnded() {
+		t.Error("the hung engine was not replaced")
+	}
+	if why := f.d.engines.Troubled(); why != "" {
+		t.Errorf("trouble that is over: %s", why)
+	}
+}
+
+// A request that must wait for an engine that does not answer another request is told
+// so.
+func TestRequestsDuringUnansweredRequest(t *testing.T) {
+	f := newFakes(t)
+	s, begun := f.restartOver(engine.Pending{})
+	close(s.answer)
+	<-begun
+	s.pending.Store(&engine.Pending{Number: 1, Op: engine.OpAttach, Port: 7, Since: time.Now().Add(-time.Hour)})
+	f.d.change.Lock()
+	defer f.d.change.Unlock()
+	client, err := api.NewClient(f.config.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitfor.True(t, "the cause is named", func() bool {
+		err := client.DelPort("p2")
+		return err != nil && strings.Contains(err.Error(), `has not answered the request "attach"`)
+	})
+}
