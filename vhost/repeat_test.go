@@ -289,6 +289,10 @@ func TestBudget(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
 	f := r.attach(t, g)
+	// The answer comes after the session has paid for all messages of the attach.
+	if _, err := f.U64(vhosttest.GetFeatures, nil); err != nil {
+		t.Fatal(err)
+	}
 	r.Exhaust(10)
 	for range 10 {
 		if _, err := f.U64(vhosttest.GetFeatures, nil); err != nil {
