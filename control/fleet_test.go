@@ -201,6 +201,11 @@ func TestFleetAddressMoves(t *testing.T) {
 	if got := a.sentTo(2); got != "behind 192.0.2.3" {
 		t.Errorf("after an older place: %q", got)
 	}
+	// A batch may remove an address and add it again.
+	a.apply(agent.Changes{Addresses: []agent.Address{a.address(2, c, 5)}, Removed: []agent.RemovedAddress{{VNI: 7, MAC: guestMAC(2), Generation: 5}}})
+	if got := a.sentTo(2); got != "behind 192.0.2.3" {
+		t.Errorf("after an older place: %q", got)
+	}
 	a.apply(agent.Changes{Removed: []agent.RemovedAddress{{VNI: 7, MAC: guestMAC(2), Generation: 5}}})
 	if got := a.sentTo(2); strings.HasPrefix(got, "behind") {
 		t.Errorf("after the removal: %q", got)

@@ -146,22 +146,22 @@ func (t *MACTable) NetAddresses() int { return t.netAddresses }
 // MaxNetAddresses.
 func (t *MACTable) RefusedNetAddresses() uint64 { return t.netRefused }
 
-// SetNetAddresses adds and changes the addresses in list, and then removes those in
-// removed. It ignores a change or removal that is older than the address's present
+// SetNetAddresses removes the addresses in removed, and then adds and changes those in
+// list, which may be the same. It ignores a change or removal that is older than the address's present
 // place. It also ignores addresses of segments without a declared network. It keeps
 // the IPs slices of list. It returns the number of addresses that were refused at the
 // limit.
 func (t *MACTable) SetNetAddresses(list []NetAddress, removed []RemovedNetAddress) (left int) {
 	t.generation++
-	for i := range list {
-		if !t.setNetAddress(&list[i]) {
-			left++
-		}
-	}
 	for i := range removed {
 		r := &removed[i]
 		if a := t.netAddress(r.Segment, r.MAC); a != nil && a.Generation <= r.Generation {
 			t.removeNetAddress(a)
+		}
+	}
+	for i := range list {
+		if !t.setNetAddress(&list[i]) {
+			left++
 		}
 	}
 	t.forgetDeclared(list)

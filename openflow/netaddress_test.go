@@ -25,6 +25,11 @@ func (n *slowNets) at(s Segment, mac uint64) int {
 }
 
 func (n *slowNets) set(list []NetAddress, removed []RemovedNetAddress) {
+	for _, r := range removed {
+		if i := n.at(r.Segment, r.MAC); i >= 0 && n.list[i].Generation <= r.Generation {
+			n.list = slices.Delete(n.list, i, i+1)
+		}
+	}
 	for _, a := range list {
 		i := n.at(a.Segment, a.MAC)
 		switch {
@@ -36,11 +41,6 @@ func (n *slowNets) set(list []NetAddress, removed []RemovedNetAddress) {
 			n.left++
 		default:
 			n.list = append(n.list, a)
-		}
-	}
-	for _, r := range removed {
-		if i := n.at(r.Segment, r.MAC); i >= 0 && n.list[i].Generation <= r.Generation {
-			n.list = slices.Delete(n.list, i, i+1)
 		}
 	}
 }

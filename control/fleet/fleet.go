@@ -3,14 +3,13 @@
 // Package fleet is the switch as weft-central's agent sees it. It turns an agent's changes
 // into networks, addresses and ports of the pipeline and of the set of ports.
 //
-// The lock of changes guards the state of a Fleet. Events go to the agent without a lock,
-// except for those of the pipeline, which do not wait.
+// The lock of changes guards the state of a Fleet. Events go to the agent without a lock:
+// the agent may hold its own while it calls the Fleet.
 package fleet
 
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -41,7 +40,10 @@ type Fleet struct {
 	pipeline *pipeline.Pipeline
 	ports    *ports.Ports
 	events   atomic.Pointer[agent.Events]
-	moved    chan struct{} // wakes Run after ports were added or deleted
+	moved    chan struct{} // wakes Run after ports were added, deleted or seen
+
+	mu   sync.Mutex // taken last
+	seen []string   // declared ports whose first frame Run has not reported
 
 	// local are the addresses behind ports of this switch. An address keeps the name of
 	// its port, which may be added, deleted and added again under another number.
@@ -86,6 +88,13 @@ func (f *Fleet) Run(ctx context.Context) {
 		if e == nil {
 			continue
 		}
+		f.mu.Lock()
+		seen := f.seen
+		f.seen = nil
+		f.mu.Unlock()
+		for _, port := range seen {
+			(*e).Seen(port)
+		}
 		if now := f.Ports(); !slices.Equal(now, known) {
 			known = now
 			(*e).PortsChanged()
@@ -102,15 +111,14 @@ func (f *Fleet) Ports() []agent.LocalPort {
 	return list
 }
 
-// Seen implements pipeline.Declared.
+// Seen implements pipeline.Declared. Run passes the port on, because the pipeline holds
+// its lock now and the agent takes its own.
 func (f *Fleet) Seen(port string) {
-	if e := f.events.Load(); e != nil {
-		(*e).Seen(port)
-	}
+	f.mu.Lock()
+	f.seen = append(f.seen, port)
+	f.mu.Unlock()
+	loop.Notify(f.moved)
 }
-
-// NotFound implements agent.Switch.
-func (f *Fleet) NotFound(uint32, uint64, netip.Addr) {}
 
 // Apply implements agent.Switch.
 func (f *Fleet) Apply(c *agent.Changes) error {
@@ -119,8 +127,8 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 	b := batch{f: f, change: pipeline.NetworkChange{Networks: map[openflow.Segment]*openflow.Network{}}}
 	b.nets(c.Nets)
 	declared := b.ports(c.Ports)
-	b.addresses(c.Addresses)
 	b.removed(c.Removed)
+	b.addresses(c.Addresses)
 	if left := f.pipeline.ChangeNetworks(&b.change); left > 0 {
 		b.fail("addresses: %d more than the %d for which there is room; they are left out", left, openflow.MaxNetAddresses)
 	}

@@ -96,6 +96,9 @@ type Declared interface {
 // anything else, or not at all.
 func (pl *Pipeline) AttachDeclared(d Declared) { pl.declared = d }
 
+// ForgetSeen makes the port's next first frame an event again: the port is declared anew.
+func (pl *Pipeline) ForgetSeen(port uint32) { pl.seen[port].Store(false) }
+
 // noteSeen reports the port's first frame. The caller holds mu.
 func (pl *Pipeline) noteSeen(port uint32) {
 	info, ok := pl.view.byNo[port]

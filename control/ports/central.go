@@ -64,6 +64,9 @@ func (ps *Ports) Declare(endpoint netip.Addr, declared map[string]*Declaration) 
 			delete(c.ports, name)
 		case d != nil && (!was || !old.equal(d)):
 			c.ports[name] = *d
+			if p := ps.portByName(name); p != nil {
+				ps.pipeline.ForgetSeen(p.saved.Number)
+			}
 		default:
 			continue
 		}
