@@ -43,7 +43,7 @@ var machineUserland = userland{
 		"/usr/lib/x86_64-linux-gnu/xtables/libxt_MASQUERADE.so"},
 	links: []string{"sh", "cat", "grep", "kill", "tail"},
 	modules: []string{"virtio_pci", "virtio_net", "igb", "tun", "veth", "vxlan", "bridge", "xsk_diag",
-		"iptable_filter", "iptable_nat", "xt_conntrack", "xt_MASQUERADE"},
+		"iptable_filter", "iptable_nat", "xt_conntrack", "xt_MASQUERADE", "vsock_loopback"},
 }
 
 // emulator is the path of a QEMU of version 10 or later: the QEMU that the command

@@ -101,10 +101,10 @@ func boot(t *testing.T, outside *lab.Host, card, options, cable string) (hosts [
 	return hosts, err
 }
 
-// start starts weftd on the host and waits until it answers.
-func (h *host) start() {
+// start starts weftd on the host, with further options, and waits until it answers.
+func (h *host) start(options ...string) {
 	h.t.Helper()
-	out := h.Run("sh", "-c", "weftd --socket /run/weft.sock --state /run/weft >>/tmp/weftd.log 2>&1 </dev/null & echo $!")
+	out := h.Run("sh", "-c", "weftd --socket /run/weft.sock --state /run/weft "+strings.Join(options, " ")+" >>/tmp/weftd.log 2>&1 </dev/null & echo $!")
 	var err error
 	if h.weftd, err = strconv.Atoi(strings.TrimSpace(out)); err != nil {
 		h.t.Fatal(err)
