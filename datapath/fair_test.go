@@ -5,7 +5,9 @@ package datapath
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
+	"time"
 
 	"weft/flowtable"
 	"weft/packet"
@@ -268,4 +270,48 @@ func benchmarkUnderAttack(b *testing.B, masks int, attack string) {
 	}
 	b.ReportMetric(float64(spent)/float64(b.N), "cpu-ns/op")
 	b.ReportMetric(float64(r.sh.Ports[3].RxPackets-other)/float64(b.N), "attack/op")
+}
+
+// BenchmarkLargeFrames measures one visit to a queue with large frames that are cut,
+// summed and copied: while no other queue has frames, and beside another queue. The
+// median of the passes is reported, because other programs interrupt some.
+func BenchmarkLargeFrames(b *testing.B) {
+	for _, size := range []int{536, 1448} {
+		for _, beside := range []bool{false, true} {
+			b.Run(fmt.Sprintf("mss=%d/beside=%v", size, beside), func(b *testing.B) {
+				r := newRig(b, testSizes)
+				for no := uint32(1); no <= 3; no++ {
+					r.addPort(no, porttest.Options{Slots: 1024, SlotBytes: packet.MaxFrameLen, MTU: 1514}, false)
+				}
+				r.install(0, 1, 0xa, output(2))
+				r.install(1, 3, 0xb, output(2))
+				r.tx(2).Discard.Store(true)
+				undone, o := undo(large(0xa, 65000), size)
+				r.rx(1).InjectUndone(undone, o)
+				r.inject(3, ethernet(0xb, 60, 1))
+				r.turn()
+				r.rx(1).Replay(1 << 50)
+				if beside {
+					r.rx(3).Replay(1 << 50)
+				}
+				r.w.fixed = r.w.now
+				var took []time.Duration
+				before := uint64(0)
+				for i := range b.N + 100 {
+					if i == 100 { // the limit of a visit follows from the visit before
+						before = r.sh.Ports[1].RxPackets
+					}
+					r.w.fixed += 20_000_000 // all debts are paid off
+					begin := time.Now()
+					r.turn()
+					if i >= 100 {
+						took = append(took, time.Since(begin))
+					}
+				}
+				slices.Sort(took)
+				b.ReportMetric(float64(r.sh.Ports[1].RxPackets-before)/float64(b.N), "frames/visit")
+				b.ReportMetric(float64(took[len(took)/2].Nanoseconds())/1e3, "µs/visit")
+			})
+		}
+	}
 }
