@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -36,15 +37,24 @@ const (
 	DefaultReady = 60 * time.Second
 )
 
-// TLSFiles names the PEM files of one end. Empty: no TLS. They are read again at each
+// TLSFiles names the PEM files of a member. Empty: no TLS. They are read again at each
 // handshake, except the CA.
-type TLSFiles struct{ Certificate, Key, CA string }
+type TLSFiles struct {
+	Certificate, Key, CA string
+	// Peer is a DNS name that the certificates of all members have and no other of the
+	// CA has.
+	Peer string
+}
 
 func (t TLSFiles) info() transport.TLSInfo {
 	if t.CA == "" {
 		return transport.TLSInfo{}
 	}
-	return transport.TLSInfo{CertFile: t.Certificate, KeyFile: t.Key, TrustedCAFile: t.CA, ClientCertAuth: true}
+	i := transport.TLSInfo{CertFile: t.Certificate, KeyFile: t.Key, TrustedCAFile: t.CA, ClientCertAuth: true}
+	if t.Peer != "" {
+		i.AllowedHostnames = []string{t.Peer}
+	}
+	return i
 }
 
 // EmbedConfig describes a member of etcd in this process.
@@ -107,11 +117,32 @@ func Embed(ctx context.Context, c EmbedConfig) (*Embedded, error) {
 	if err == nil {
 		e.client, err = c.dial()
 	}
+	if err == nil {
+		err = e.serve(ctx, ready)
+	}
 	if err != nil {
 		e.Close()
 		return nil, err
 	}
 	return e, nil
+}
+
+// serve waits until the member answers. A new member does after the others have given it
+// a vote.
+func (e *Embedded) serve(ctx context.Context, ready time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, ready)
+	defer cancel()
+	for n := 0; ; n++ {
+		attempt, done := context.WithTimeout(ctx, attemptTimeout)
+		_, err := e.client.Get(attempt, intentKey)
+		done()
+		if err == nil {
+			return nil
+		}
+		if pause(ctx, n) != nil {
+			return fmt.Errorf("etcd does not serve after %s: start the other members: %w", ready, err)
+		}
+	}
 }
 
 func (c *EmbedConfig) etcd() (*embed.Config, error) {
@@ -144,7 +175,10 @@ func (c *EmbedConfig) etcd() (*embed.Config, error) {
 	if c.Token != "" {
 		e.InitialClusterToken = c.Token
 	}
-	e.PeerTLSInfo, e.ClientTLSInfo = c.TLS.info(), c.TLS.info()
+	e.PeerTLSInfo = c.TLS.info()
+	if e.ListenClientUrls[0].Scheme == "https" {
+		e.ClientTLSInfo = c.TLS.info()
+	}
 	e.TickMs, e.ElectionMs, e.PreVote = heartbeatMS, electionMS, true
 	e.AutoCompactionMode, e.AutoCompactionRetention = embed.CompactorModePeriodic, compactAfter
 	e.QuotaBackendBytes = StoreQuota
@@ -159,7 +193,7 @@ func (c *EmbedConfig) etcd() (*embed.Config, error) {
 // must show.
 func (c *EmbedConfig) dial() (*clientv3.Client, error) {
 	var config *tls.Config
-	if c.TLS.CA != "" {
+	if strings.HasPrefix(c.ClientURL, "https:") {
 		var err error
 		if config, err = c.TLS.info().ClientConfig(); err != nil {
 			return nil, err

@@ -91,27 +91,9 @@ func (f *follower) follow(ctx context.Context) error {
 // list reads everything at one revision and gives the sink all of it or the difference.
 func (f *follower) list(ctx context.Context, reset bool) error {
 	s := f.store
-	var revision int64
-	for {
-		r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(writerKey)})
-		if err != nil {
-			return err
-		}
-		revision = r.Header.Revision
-		kvs := r.Responses[0].GetResponseRange().Kvs
-		if len(kvs) == 0 {
-			break
-		}
-		w, err := decodeWriter(kvs[0].Value, kvs[0].ModRevision)
-		if err != nil {
-			return err
-		}
-		if !w.Committed {
-			break
-		}
-		if err := s.awaitWriter(ctx); err != nil {
-			return err
-		}
+	revision, err := s.settled(ctx)
+	if err != nil {
+		return err
 	}
 	var all []Object
 	for i := range kinds {

@@ -3165,7 +3165,8 @@ func (x *Invitation) GetToken() string {
 type EnrolRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	Csr           []byte                 `protobuf:"bytes,2,opt,name=csr,proto3" json:"csr,omitempty"` // PKCS #10, DER
+	Csr           []byte                 `protobuf:"bytes,2,opt,name=csr,proto3" json:"csr,omitempty"`   // PKCS #10, DER
+	Peer          string                 `protobuf:"bytes,3,opt,name=peer,proto3" json:"peer,omitempty"` // of the role central: where its etcd listens, as in https://10.0.0.2:7701
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3214,10 +3215,21 @@ func (x *EnrolRequest) GetCsr() []byte {
 	return nil
 }
 
+func (x *EnrolRequest) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
 type Enrolled struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // DER
-	Ca            []byte                 `protobuf:"bytes,2,opt,name=ca,proto3" json:"ca,omitempty"`                   // DER
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Certificate []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // DER
+	Ca          []byte                 `protobuf:"bytes,2,opt,name=ca,proto3" json:"ca,omitempty"`                   // DER
+	Name        string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`               // common name of the certificate
+	// For the role central only.
+	CaKey         []byte `protobuf:"bytes,4,opt,name=ca_key,json=caKey,proto3" json:"ca_key,omitempty"` // secret; PKCS #8, DER
+	Cluster       string `protobuf:"bytes,5,opt,name=cluster,proto3" json:"cluster,omitempty"`          // members of the embedded etcd with the new one, as in a=https://10.0.0.1:7701,...
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3264,6 +3276,27 @@ func (x *Enrolled) GetCa() []byte {
 		return x.Ca
 	}
 	return nil
+}
+
+func (x *Enrolled) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Enrolled) GetCaKey() []byte {
+	if x != nil {
+		return x.CaKey
+	}
+	return nil
+}
+
+func (x *Enrolled) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
 }
 
 var File_central_proto protoreflect.FileDescriptor
@@ -3492,13 +3525,17 @@ const file_central_proto_rawDesc = "" +
 	"\avalid_s\x18\x03 \x01(\rR\x06validS\"\"\n" +
 	"\n" +
 	"Invitation\x12\x14\n" +
-	"\x05token\x18\x01 \x01(\tR\x05token\"6\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\"J\n" +
 	"\fEnrolRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x10\n" +
-	"\x03csr\x18\x02 \x01(\fR\x03csr\"<\n" +
+	"\x03csr\x18\x02 \x01(\fR\x03csr\x12\x12\n" +
+	"\x04peer\x18\x03 \x01(\tR\x04peer\"\x81\x01\n" +
 	"\bEnrolled\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x0e\n" +
-	"\x02ca\x18\x02 \x01(\fR\x02ca2G\n" +
+	"\x02ca\x18\x02 \x01(\fR\x02ca\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x15\n" +
+	"\x06ca_key\x18\x04 \x01(\fR\x05caKey\x12\x18\n" +
+	"\acluster\x18\x05 \x01(\tR\acluster2G\n" +
 	"\x03Hub\x12@\n" +
 	"\x06Follow\x12\x19.weft.central.v1.FromHost\x1a\x17.weft.central.v1.ToHost(\x010\x012\x96\x01\n" +
 	"\x04Peer\x12@\n" +

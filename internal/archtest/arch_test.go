@@ -51,6 +51,7 @@ var mayImport = map[string][]string{
 	"bench/traffic":       {"vhost", "vhost/vhosttest"},
 	"bench/hops":          {},
 	"central/wire":        {},
+	"central/admin":       {"central/hub", "central/pki", "central/store", "central/wire"},
 	"central/pki":         {},
 	"central/store":       {"central/wire"},
 	"central/centraltest": {"central/store", "central/wire", "control/agent"},

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package admin serves what people ask of a fleet, what centrals ask each other, and
+// enrolment. Authorize decides by the role in the caller's certificate who may call what.
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"weft/central/hub"
+	"weft/central/pki"
+	"weft/central/store"
+	"weft/central/wire"
+)
+
+const (
+	// listPage is the number of objects in one message of a list. At most some 6 KiB
+	// each (a port of 64 addresses), they stay below gRPC's 4 MiB.
+	listPage = 500
+	// saveChunk is the size of one message of a backup, bytes.
+	saveChunk = 256 << 10
+	// peerTimeout bounds a question to another central, except Sync.
+	peerTimeout = 2 * time.Second
+	// defaultInvite and maxInvite are lives of tokens.
+	defaultInvite = time.Hour
+	maxInvite     = 7 * 24 * time.Hour
+)
+
+// Config is what a Service needs.
+type Config struct {
+	Name  string // of this central
+	Store *store.Store
+	Hub   *hub.Hub
+	CA    *pki.CA // nil: this central signs nothing, the site's CA does
+	// Members: etcd is embedded, and a joining central becomes a member.
+	Members bool
+	// Dial connects to another central by its address. Nil: there are no others.
+	Dial func(address string) (grpc.ClientConnInterface, error)
+	// Save opens a backup of the store.
+	Save func(ctx context.Context) (io.ReadCloser, error)
+	Log  *slog.Logger
+}
+
+// Service implements the service Admin; Peer and Enrolment are its parts.
+type Service struct {
+	wire.UnimplementedAdminServer
+	Config
+}
+
+// New makes a service; Register adds it to a server.
+func New(c Config) *Service { return &Service{Config: c} }
+
+// peers is Service as a wire.PeerServer: both services have a method Sync.
+type peers struct {
+	wire.UnimplementedPeerServer
+	s *Service
+}
+
+// Register adds all services to a server.
+func (s *Service) Register(server *grpc.Server) {
+	wire.RegisterAdminServer(server, s)
+	wire.RegisterPeerServer(server, &peers{s: s})
+	wire.RegisterEnrolmentServer(server, &enrolment{s: s})
+}
+
+// failure gives an error its gRPC code: a refusal is final, anything else may pass.
+func failure(err error) error {
+	var refused *store.Refused
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return status.Error(codes.InvalidArgument, refused.Why)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.Error(codes.Unavailable, err.Error())
+}
+
+// Apply implements wire.AdminServer.
+func (s *Service) Apply(ctx context.Context, r *wire.ChangeRequest) (*wire.ChangeReply, error) {
+	revision, err := s.Store.Apply(ctx, r)
+	if err != nil {
+		return nil, failure(err)
+	}
+	s.Log.Info("intent changed", "by", caller(ctx), "changes", len(r.GetChanges()), "revision", revision, "request", r.GetId())
+	return &wire.ChangeReply{Revision: revision}, nil
+}
+
+// List implements wire.AdminServer.
+func (s *Service) List(r *wire.ListRequest, stream grpc.ServerStreamingServer[wire.ListReply]) error {
+	ctx := stream.Context()
+	all := !r.GetNets() && !r.GetPorts() && !r.GetHosts() && !r.GetBinds() && !r.GetStatus()
+	wanted := map[store.Kind]bool{
+		store.KindNet: all || r.GetNets(), store.KindPort: all || r.GetPorts(), store.KindHost: all || r.GetHosts(),
+		store.KindBind: all || r.GetBinds(), store.KindStatus: all || r.GetStatus(),
+	}
+	var read []store.Kind
+	for k, want := range wanted {
+		if want || r.GetNet() != "" && (k == store.KindNet || k == store.KindPort) {
+			read = append(read, k)
+		}
+	}
+	revision, objects, err := s.Store.Objects(ctx, read...)
+	if err != nil {
+		return failure(err)
+	}
+	if r.GetNet() != "" {
+		if objects, err = ofNet(objects, r.GetNet()); err != nil {
+			return failure(err)
+		}
+	}
+	connected := map[string]string{}
+	if wanted[store.KindStatus] {
+		connected, _ = s.connected(ctx)
+	}
+	objects = slices.DeleteFunc(objects, func(o store.Object) bool { return !wanted[o.Kind] })
+	for first := true; first || len(objects) > 0; first = false {
+		page := objects[:min(listPage, len(objects))]
+		objects = objects[len(page):]
+		if err := stream.Send(reply(revision, page, connected)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ofNet keeps a network and its ports and bindings, and everything that is in none.
+func ofNet(objects []store.Object, word string) ([]store.Object, error) {
+	id := ""
+	for _, o := range objects {
+		if n, ok := o.Message.(*wire.Net); ok && (n.Id == word || n.Name == word && id == "") {
+			id = n.Id
+		}
+	}
+	if id == "" {
+		return nil, &store.Refused{Why: fmt.Sprintf("there is no network %s; list the networks", word)}
+	}
+	ports := map[string]bool{}
+	for _, o := range objects {
+		if p, ok := o.Message.(*wire.Port); ok && p.Net == id {
+			ports[p.Id] = true
+		}
+	}
+	return slices.DeleteFunc(objects, func(o store.Object) bool {
+		switch o.Kind {
+		case store.KindNet:
+			return o.ID != id
+		case store.KindPort, store.KindBind:
+			return !ports[o.ID]
+		}
+		return false
+	}), nil
+}
+
+func reply(revision int64, page []store.Object, connected map[string]string) *wire.ListReply {
+	r := &wire.ListReply{Revision: revision}
+	for _, o := range page {
+		switch m := o.Message.(type) {
+		case *wire.Net:
+			r.Nets = append(r.Nets, m)
+		case *wire.Port:
+			r.Ports = append(r.Ports, m)
+		case *wire.Host:
+			r.Hosts = append(r.Hosts, m)
+		case *wire.Bind:
+			r.Binds = append(r.Binds, &wire.BoundPort{Bind: m, Generation: o.Revision})
+		case *wire.HostStatus:
+			hub, ok := connected[m.Host]
+			r.Status = append(r.Status, &wire.HostReport{Status: m, Connected: ok, Hub: hub})
+		}
+	}
+	return r
+}
+
+// Save implements wire.AdminServer.
+func (s *Service) Save(_ *wire.SaveRequest, stream grpc.ServerStreamingServer[wire.SaveChunk]) error {
+	from, err := s.Config.Save(stream.Context())
+	if err != nil {
+		return failure(err)
+	}
+	defer from.Close()
+	buffer := make([]byte, saveChunk)
+	for {
+		n, err := io.ReadFull(from, buffer)
+		if n > 0 {
+			if err := stream.Send(&wire.SaveChunk{Data: buffer[:n]}); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return nil
+		case err != nil:
+			return failure(err)
+		}
+	}
+}

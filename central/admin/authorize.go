@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admin
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"weft/central/pki"
+	"weft/central/wire"
+)
+
+// anybody has no certificate.
+const anybody pki.Role = ""
+
+// mayCall has the roles of each method. A method that is not here is nobody's.
+var mayCall = map[string][]pki.Role{
+	wire.Hub_Follow_FullMethodName:      {pki.Host},
+	wire.Peer_Sync_FullMethodName:       {pki.Central},
+	wire.Peer_Sessions_FullMethodName:   {pki.Central},
+	wire.Admin_Apply_FullMethodName:     {pki.Admin},
+	wire.Admin_List_FullMethodName:      {pki.Admin, pki.Reader},
+	wire.Admin_Sync_FullMethodName:      {pki.Admin, pki.Reader},
+	wire.Admin_Why_FullMethodName:       {pki.Admin, pki.Reader},
+	wire.Admin_Status_FullMethodName:    {pki.Admin, pki.Reader},
+	wire.Admin_Save_FullMethodName:      {pki.Admin},
+	wire.Admin_Invite_FullMethodName:    {pki.Admin},
+	wire.Enrolment_Enrol_FullMethodName: {anybody, pki.Host, pki.Central, pki.Admin, pki.Reader},
+	wire.Enrolment_Renew_FullMethodName: {pki.Host, pki.Central, pki.Admin, pki.Reader},
+}
+
+// Identify returns the name and the role of a caller; both are empty without a
+// certificate. The server's TLS has verified it.
+func Identify(ctx context.Context) (name string, role pki.Role, err error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return "", "", errors.New("a call without a peer")
+	}
+	t, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return "", "", errors.New("a call without TLS")
+	}
+	if len(t.State.VerifiedChains) == 0 {
+		return "", anybody, nil
+	}
+	return pki.Identity(t.State.VerifiedChains[0][0])
+}
+
+// IdentifyHost returns the name of the host that calls, for the hub.
+func IdentifyHost(ctx context.Context) (string, error) {
+	name, role, err := Identify(ctx)
+	if err == nil && role != pki.Host {
+		err = errors.New("the certificate is no host's")
+	}
+	return name, err
+}
+
+// caller names the caller in logs.
+func caller(ctx context.Context) string {
+	name, role, err := Identify(ctx)
+	if err != nil {
+		return "unknown"
+	}
+	return string(role) + " " + name
+}
+
+func authorize(ctx context.Context, method string) error {
+	name, role, err := Identify(ctx)
+	if err != nil {
+		return status.Error(codes.Unauthenticated, err.Error())
+	}
+	if slices.Contains(mayCall[method], role) {
+		return nil
+	}
+	if role == anybody {
+		return status.Errorf(codes.Unauthenticated, "%s needs a certificate; enrol with a token first", method)
+	}
+	return status.Errorf(codes.PermissionDenied, "%s may not be called by %s, whose role is %s; expected one of %v", method, name, role, mayCall[method])
+}
+
+// Authorize returns the options that let each caller call what its role may.
+func Authorize() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if err := authorize(ctx, info.FullMethod); err != nil {
+				return nil, err
+			}
+			return next(ctx, r)
+		}),
+		grpc.ChainStreamInterceptor(func(s any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			if err := authorize(stream.Context(), info.FullMethod); err != nil {
+				return err
+			}
+			return next(s, stream)
+		}),
+	}
+}

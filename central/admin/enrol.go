@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admin
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"weft/central/pki"
+	"weft/central/store"
+	"weft/central/wire"
+)
+
+var errNoCA = status.Error(codes.FailedPrecondition, "this central has no key of a CA; get certificates from the site's CA")
+
+// Invite implements wire.AdminServer. The store learns only a digest of the token.
+func (s *Service) Invite(ctx context.Context, r *wire.InviteRequest) (*wire.Invitation, error) {
+	if s.CA == nil {
+		return nil, errNoCA
+	}
+	if _, err := pki.ParseRole(r.GetRole()); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	valid := time.Duration(r.GetValidS()) * time.Second
+	if valid == 0 {
+		valid = defaultInvite
+	}
+	if valid > maxInvite {
+		return nil, status.Errorf(codes.InvalidArgument, "valid for %s: expected at most %s", valid, maxInvite)
+	}
+	token := pki.NewToken(s.CA.Digest())
+	if err := s.Store.Invite(ctx, token.ID(), r, valid); err != nil {
+		return nil, failure(err)
+	}
+	s.Log.Info("invited", "by", caller(ctx), "role", r.GetRole(), "name", r.GetName(), "valid", valid)
+	return &wire.Invitation{Token: token.Text()}, nil
+}
+
+// enrolment is Service as a wire.EnrolmentServer.
+type enrolment struct {
+	wire.UnimplementedEnrolmentServer
+	s *Service
+}
+
+// Enrol implements wire.EnrolmentServer.
+func (e *enrolment) Enrol(ctx context.Context, r *wire.EnrolRequest) (*wire.Enrolled, error) {
+	s := e.s
+	if s.CA == nil {
+		return nil, errNoCA
+	}
+	token, err := pki.ParseToken(r.GetToken())
+	if err != nil {
+		return nil, status.Error(codes.Unauthenticated, err.Error())
+	}
+	invitation, err := s.Store.TakeInvitation(ctx, token.ID())
+	if err != nil {
+		return nil, failure(err)
+	}
+	name, role := invitation.GetName(), pki.Role(invitation.GetRole())
+	reply := &wire.Enrolled{Ca: s.CA.DER(), Name: name}
+	if reply.Certificate, err = s.CA.Sign(r.GetCsr(), name, role, pki.DefaultLife); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if role == pki.Central {
+		if err := s.addCentral(ctx, name, r.GetPeer(), reply); err != nil {
+			return nil, failure(err)
+		}
+	}
+	s.Log.Info("enrolled", "role", role, "name", name)
+	return reply, nil
+}
+
+// addCentral gives a new central what the others have.
+func (s *Service) addCentral(ctx context.Context, name, peer string, reply *wire.Enrolled) (err error) {
+	if reply.CaKey, err = s.CA.Key(); err != nil || !s.Members {
+		return err
+	}
+	u, err := url.Parse(peer)
+	if err != nil || u.Scheme != "https" || u.Port() == "" || u.Path != "" {
+		return &store.Refused{Why: "the address of the new member of etcd is wrong; expected one like https://10.0.0.2:7701"}
+	}
+	reply.Cluster, err = s.Store.AddMember(ctx, name, peer)
+	return err
+}
+
+// Renew implements wire.EnrolmentServer: name and role stay.
+func (e *enrolment) Renew(ctx context.Context, r *wire.EnrolRequest) (*wire.Enrolled, error) {
+	s := e.s
+	if s.CA == nil {
+		return nil, errNoCA
+	}
+	name, role, err := Identify(ctx)
+	if err != nil || role == anybody {
+		return nil, status.Error(codes.Unauthenticated, "renewal needs the present certificate; enrol with a token")
+	}
+	cert, err := s.CA.Sign(r.GetCsr(), name, role, pki.DefaultLife)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	s.Log.Info("renewed a certificate", "role", role, "name", name)
+	return &wire.Enrolled{Certificate: cert, Ca: s.CA.DER(), Name: name}, nil
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"weft/central/store"
+	"weft/central/wire"
+)
+
+// Sync implements wire.PeerServer: the hosts of this central.
+func (p *peers) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncReply, error) {
+	hosts, err := p.s.Hub.Sync(ctx, r.GetRevision())
+	if err != nil {
+		return nil, failure(err)
+	}
+	return &wire.SyncReply{Revision: r.GetRevision(), Hosts: uint32(len(hosts))}, nil
+}
+
+// Sessions implements wire.PeerServer.
+func (p *peers) Sessions(context.Context, *wire.SessionsRequest) (*wire.SessionsReply, error) {
+	return &wire.SessionsReply{Sessions: p.s.Hub.Sessions()}, nil
+}
+
+// ask calls all centrals at once, this one without a connection. Its result is by name.
+func ask[T any](ctx context.Context, s *Service, own func() (T, error), other func(wire.PeerClient) (T, error)) (map[string]T, map[string]error, []*wire.Central, error) {
+	centrals, err := s.Store.Centrals(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if !slices.ContainsFunc(centrals, func(c *wire.Central) bool { return c.Name == s.Name }) {
+		centrals = append(centrals, &wire.Central{Name: s.Name})
+	}
+	results, failed := map[string]T{}, map[string]error{}
+	var mu sync.Mutex
+	var done sync.WaitGroup
+	for _, c := range centrals {
+		done.Go(func() {
+			var result T
+			var err error
+			if c.Name == s.Name {
+				result, err = own()
+			} else {
+				conn, dialErr := s.dial(c.Address)
+				if err = dialErr; err == nil {
+					result, err = other(wire.NewPeerClient(conn))
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed[c.Name] = err
+			} else {
+				results[c.Name] = result
+			}
+		})
+	}
+	done.Wait()
+	return results, failed, centrals, nil
+}
+
+// sessions returns the connected hosts of all centrals, by name of the central.
+func (s *Service) sessions(ctx context.Context) (map[string][]*wire.SessionInfo, map[string]error, []*wire.Central, error) {
+	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
+	defer cancel()
+	return ask(ctx, s, func() ([]*wire.SessionInfo, error) { return s.Hub.Sessions(), nil },
+		func(p wire.PeerClient) ([]*wire.SessionInfo, error) {
+			r, err := p.Sessions(ctx, &wire.SessionsRequest{})
+			return r.GetSessions(), err
+		})
+}
+
+// connected returns the name of the central of each connected host, by id, and the
+// revision that each has applied.
+func (s *Service) connected(ctx context.Context) (map[string]string, map[string]int64) {
+	at, applied := map[string]string{}, map[string]int64{}
+	all, _, _, err := s.sessions(ctx)
+	if err != nil {
+		return at, applied
+	}
+	for central, sessions := range all {
+		for _, h := range sessions {
+			at[h.Host] = central
+			applied[h.Host] = max(applied[h.Host], h.Applied)
+		}
+	}
+	return at, applied
+}
+
+// Sync implements wire.AdminServer.
+func (s *Service) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncReply, error) {
+	revision := r.GetRevision()
+	if revision == 0 {
+		var err error
+		if revision, err = s.Store.Revision(ctx); err != nil {
+			return nil, failure(err)
+		}
+	}
+	reply := &wire.SyncReply{Revision: revision}
+	if !r.GetWaitHosts() {
+		return reply, nil
+	}
+	counts, failed, _, err := ask(ctx, s,
+		func() (uint32, error) {
+			hosts, err := s.Hub.Sync(ctx, revision)
+			return uint32(len(hosts)), err
+		},
+		func(p wire.PeerClient) (uint32, error) {
+			r, err := p.Sync(ctx, &wire.SyncRequest{Revision: revision})
+			return r.GetHosts(), err
+		})
+	if err != nil {
+		return nil, failure(err)
+	}
+	for central, err := range failed {
+		return nil, failure(fmt.Errorf("central %s: %w", central, err))
+	}
+	for _, n := range counts {
+		reply.Hosts += n
+	}
+	reply.Missing, err = s.missing(ctx)
+	return reply, failure(err)
+}
+
+// missing returns the names of declared hosts that are connected to no central.
+func (s *Service) missing(ctx context.Context) (names []string, err error) {
+	_, hosts, err := s.Store.Objects(ctx, store.KindHost)
+	if err != nil {
+		return nil, err
+	}
+	connected, _ := s.connected(ctx)
+	for _, o := range hosts {
+		if h := o.Message.(*wire.Host); connected[h.Id] == "" {
+			names = append(names, h.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Status implements wire.AdminServer.
+func (s *Service) Status(ctx context.Context, _ *wire.StatusRequest) (*wire.StatusReply, error) {
+	sessions, failed, centrals, err := s.sessions(ctx)
+	if err != nil {
+		return nil, failure(err)
+	}
+	leader, size, err := s.Store.Leader(ctx)
+	stats := s.Hub.Stats()
+	reply := &wire.StatusReply{
+		Centrals: centrals, Revision: stats.Revision, Nets: uint32(stats.Nets), Ports: uint32(stats.Ports),
+		Bound: uint32(stats.Bound), Hosts: uint32(stats.Hosts), StoreBytes: uint64(size), StoreLimit: store.StoreQuota,
+	}
+	for _, c := range centrals {
+		c.Leader, c.Healthy, c.Sessions = c.Name == leader, failed[c.Name] == nil, uint32(len(sessions[c.Name]))
+		reply.Connected += c.Sessions
+		if failed[c.Name] != nil {
+			c.Trouble = failed[c.Name].Error()
+		} else if err != nil && c.Name == s.Name {
+			c.Healthy, c.Trouble = false, err.Error()
+		}
+	}
+	slices.SortFunc(centrals, func(a, b *wire.Central) int { return cmp.Compare(a.Name, b.Name) })
+	return reply, nil
+}
+
+// Why implements wire.AdminServer.
+func (s *Service) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, error) {
+	_, objects, err := s.Store.Objects(ctx, store.KindNet, store.KindHost, store.KindPort, store.KindBind)
+	if err != nil {
+		return nil, failure(err)
+	}
+	w := &why{nets: map[string]*wire.Net{}, hosts: map[string]*wire.Host{}, ports: map[string]*wire.Port{}, binds: map[string]*wire.BoundPort{}}
+	w.take(objects, r.GetPort())
+	if w.reply.Port == nil {
+		return nil, failure(&store.Refused{Why: fmt.Sprintf("there is no declared port %s; list the ports", r.GetPort())})
+	}
+	w.connected, w.applied = s.connected(ctx)
+	w.explain()
+	return &w.reply, nil
+}
+
+// why finds what a port needs to be reachable.
+type why struct {
+	nets      map[string]*wire.Net
+	hosts     map[string]*wire.Host
+	ports     map[string]*wire.Port
+	binds     map[string]*wire.BoundPort
+	connected map[string]string
+	applied   map[string]int64
+	reply     wire.WhyReply
+}
+
+func (w *why) take(objects []store.Object, word string) {
+	for _, o := range objects {
+		switch m := o.Message.(type) {
+		case *wire.Net:
+			w.nets[m.Id] = m
+		case *wire.Host:
+			w.hosts[m.Id] = m
+		case *wire.Port:
+			w.ports[m.Id] = m
+			if m.Id == word || m.Name == word && w.reply.Port == nil {
+				w.reply.Port = m
+			}
+		case *wire.Bind:
+			w.binds[m.Port] = &wire.BoundPort{Bind: m, Generation: o.Revision}
+		}
+	}
+}
+
+func (w *why) explain() {
+	p := w.reply.Port
+	w.reply.Net = w.nets[p.Net]
+	bound := w.binds[p.Id]
+	if bound == nil || w.hosts[bound.Bind.Host] == nil {
+		where := "a switch"
+		if h := w.hosts[p.Host]; h != nil {
+			where = "host " + h.Name
+		}
+		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("no host has the port: add a port named %s, or with id=%s, to %s", p.Name, p.Id, where))
+		return
+	}
+	host := w.hosts[bound.Bind.Host]
+	w.reply.Bind, w.reply.BoundOn = bound, host.Name
+	w.reply.Alive = w.connected[host.Id] != ""
+	if !w.reply.Alive {
+		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("host %s, which has the port, is connected to no central", host.Name))
+	}
+	// The hosts with a bound port in the network need the place.
+	need := map[string]bool{}
+	for id, b := range w.binds {
+		if q := w.ports[id]; q != nil && q.Net == p.Net && w.hosts[b.Bind.Host] != nil {
+			need[b.Bind.Host] = true
+		}
+	}
+	var late []string
+	for id := range need {
+		h := &wire.HostRevision{Host: w.hosts[id].Name, Applied: w.applied[id], Current: w.applied[id] >= bound.Generation}
+		w.reply.Programmed = append(w.reply.Programmed, h)
+		if !h.Current && id != host.Id {
+			late = append(late, h.Host)
+		}
+	}
+	slices.SortFunc(w.reply.Programmed, func(a, b *wire.HostRevision) int { return cmp.Compare(a.Host, b.Host) })
+	if len(late) > 0 {
+		slices.Sort(late)
+		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("these hosts have not applied revision %d: %s", bound.Generation, strings.Join(late, ", ")))
+	}
+}

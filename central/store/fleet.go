@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+// Keys of what is neither intent nor state of hosts:
+//
+//	central/<name>   a wire.Central that runs, with a lease
+//	invite/<digest>  a wire.InviteRequest that nobody has used, with a lease
+const (
+	centralPrefix = Prefix + "central/"
+	invitePrefix  = Prefix + "invite/"
+)
+
+// centralTTL is the time after which a central that does not renew its key counts as
+// gone.
+const centralTTL = 5 * time.Second
+
+// Objects reads all objects of some kinds at one revision. Like Follow it waits for a
+// large request that takes effect.
+func (s *Store) Objects(ctx context.Context, wanted ...Kind) (revision int64, all []Object, err error) {
+	if revision, err = s.settled(ctx); err != nil {
+		return 0, nil, err
+	}
+	for i := range kinds {
+		if !slices.Contains(wanted, kinds[i].kind) {
+			continue
+		}
+		err := s.list(ctx, kinds[i].prefix, &revision, func(kv *mvccpb.KeyValue) {
+			if o, ok := s.decodeOrCount(kv, false); ok {
+				all = append(all, o)
+			}
+		})
+		if err != nil {
+			return 0, nil, err
+		}
+	}
+	return revision, all, nil
+}
+
+// Revision returns the newest revision.
+func (s *Store) Revision(ctx context.Context) (int64, error) { return s.settled(ctx) }
+
+// settled returns a revision in which no large request is half done.
+func (s *Store) settled(ctx context.Context) (int64, error) {
+	for {
+		r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(writerKey)})
+		if err != nil {
+			return 0, err
+		}
+		kvs := r.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 {
+			return r.Header.Revision, nil
+		}
+		w, err := decodeWriter(kvs[0].Value, kvs[0].ModRevision)
+		if err != nil {
+			return 0, err
+		}
+		if !w.Committed {
+			return r.Header.Revision, nil
+		}
+		if err := s.awaitWriter(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Invite stores an invitation under a digest of its secret.
+func (s *Store) Invite(ctx context.Context, digest string, invitation *wire.InviteRequest, valid time.Duration) error {
+	if err := checkWord("the name in the certificate", invitation.GetName()); err != nil {
+		return err
+	}
+	value, err := encode(invitation)
+	if err != nil {
+		return err
+	}
+	lease, err := s.client.Grant(ctx, int64(max(1, valid/time.Second)))
+	if err != nil {
+		return explain(err)
+	}
+	_, err = s.read(ctx, []clientv3.Op{clientv3.OpPut(invitePrefix+digest, string(value), clientv3.WithLease(lease.ID))})
+	return err
+}
+
+// TakeInvitation returns an invitation once. A result that is lost on the way uses it
+// up: whoever invites makes another one.
+func (s *Store) TakeInvitation(ctx context.Context, digest string) (*wire.InviteRequest, error) {
+	key := invitePrefix + digest
+	r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(key)})
+	if err != nil {
+		return nil, err
+	}
+	unknown := refusedf("the token is not known: it was used, has expired, or is another fleet's; ask for a new one")
+	kvs := r.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 {
+		return nil, unknown
+	}
+	var invitation wire.InviteRequest
+	if err := proto.Unmarshal(kvs[0].Value, &invitation); err != nil {
+		return nil, err
+	}
+	taken, err := s.commit(ctx, attemptTimeout, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", kvs[0].ModRevision)},
+		[]clientv3.Op{clientv3.OpDelete(key)})
+	if err != nil {
+		return nil, explain(err)
+	}
+	if !taken.Succeeded {
+		return nil, unknown
+	}
+	return &invitation, nil
+}
+
+// Register keeps a central in the list of Centrals until ctx ends.
+func (s *Store) Register(ctx context.Context, central *wire.Central) error {
+	value, err := encode(central)
+	if err != nil {
+		return err
+	}
+	for n := 0; ; n++ {
+		if err := s.keepRegistered(ctx, centralPrefix+central.GetName(), string(value)); err != nil && !temporary(err) {
+			return explain(err)
+		}
+		if pause(ctx, n) != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// keepRegistered returns when the lease is lost.
+func (s *Store) keepRegistered(ctx context.Context, key, value string) error {
+	lease, err := s.client.Grant(ctx, int64(centralTTL/time.Second))
+	if err != nil {
+		return err
+	}
+	if _, err := s.read(ctx, []clientv3.Op{clientv3.OpPut(key, value, clientv3.WithLease(lease.ID))}); err != nil {
+		return err
+	}
+	alive, err := s.client.KeepAlive(ctx, lease.ID)
+	if err != nil {
+		return err
+	}
+	for range alive {
+	}
+	if ctx.Err() != nil {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTimeout)
+		defer cancel()
+		_, _ = s.client.Revoke(end, lease.ID)
+	}
+	return nil
+}
+
+// Centrals returns the centrals that run, by name.
+func (s *Store) Centrals(ctx context.Context) ([]*wire.Central, error) {
+	var all []*wire.Central
+	var revision int64
+	err := s.list(ctx, centralPrefix, &revision, func(kv *mvccpb.KeyValue) {
+		c := &wire.Central{}
+		if proto.Unmarshal(kv.Value, c) == nil {
+			all = append(all, c)
+		}
+	})
+	return all, err
+}
+
+// Members of the embedded etcd.
+
+// Leader returns the name of the leading member, and the size of the database in bytes.
+func (s *Store) Leader(ctx context.Context) (name string, size int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	endpoints := s.client.Endpoints()
+	if len(endpoints) == 0 {
+		return "", 0, errors.New("no endpoint of etcd")
+	}
+	status, err := s.client.Status(ctx, endpoints[0])
+	if err != nil {
+		return "", 0, err
+	}
+	members, err := s.client.MemberList(ctx)
+	if err != nil {
+		return "", status.DbSize, err
+	}
+	for _, m := range members.Members {
+		if m.ID == status.Leader {
+			name = m.Name
+		}
+	}
+	return name, status.DbSize, nil
+}
+
+// AddMember adds a member that has not started, and returns the cluster as EmbedConfig
+// takes it. The member gets no vote before it has caught up, see PromoteMembers.
+func (s *Store) AddMember(ctx context.Context, name, peerURL string) (cluster string, err error) {
+	added, err := s.client.MemberAddAsLearner(ctx, []string{peerURL})
+	if err != nil {
+		return "", fmt.Errorf("etcd takes no member at %s: %w", peerURL, err)
+	}
+	var all []string
+	for _, m := range added.Members {
+		n := m.Name
+		if m.ID == added.Member.ID {
+			n = name
+		}
+		for _, u := range m.PeerURLs {
+			all = append(all, n+"="+u)
+		}
+	}
+	return strings.Join(all, ","), nil
+}
+
+// PromoteMembers gives members that have caught up a vote.
+func (s *Store) PromoteMembers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	list, err := s.client.MemberList(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range list.Members {
+		if m.IsLearner {
+			if _, err := s.client.MemberPromote(ctx, m.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command weft-central keeps the declaration of a fleet of switches and tells each host
+// what it needs of it. One or three of them form a cluster.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"weft/api"
+)
+
+// Exit codes, equal to those of weftd and weft.
+const (
+	exitFailed = 1
+	exitInput  = 2
+)
+
+// usageError is a wrong flag or configuration file.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usagef(format string, args ...any) error {
+	return &usageError{message: fmt.Sprintf(format, args...)}
+}
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, out, errs io.Writer) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetOut(out)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(errs, "weft-central: %s\n", strings.Join(strings.Fields(err.Error()), " "))
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return exitInput
+	}
+	return exitFailed
+}
+
+// defaultData is the directory of a central.
+const defaultData = "/var/lib/weft-central"
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "weft-central",
+		Short: "the declaration of a fleet of weft switches, in etcd, and the hub that its hosts follow",
+		Long: `The declaration of a fleet of weft switches, in etcd, and the hub that its hosts follow.
+
+  weft-central init --name a --address 10.0.0.1:7700     the first central of a fleet
+  weft-central run
+
+  weft central invite --role central --name b            on the first one: prints a token
+  weft-central join --token T --address 10.0.0.2:7700 10.0.0.1:7700
+  weft-central run`,
+		Version: api.Version(), SilenceErrors: true, SilenceUsage: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("expected init, join or run")
+			}
+			return usagef("%s: expected init, join or run", args[0])
+		},
+		RunE: func(*cobra.Command, []string) error { return nil },
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{message: err.Error()} })
+	root.AddCommand(initCommand(), joinCommand(), runCommand())
+	return root
+}
+
+// exactly wants n arguments.
+func exactly(n int, expected string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usagef("%d arguments: expected %s", len(args), expected)
+		}
+		return nil
+	}
+}

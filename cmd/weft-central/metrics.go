@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"weft/central/hub"
+)
+
+// metricsTimeout bounds a request to the listener of metrics.
+const metricsTimeout = 5 * time.Second
+
+// serveMetrics answers /metrics, /healthz (the process works) and /ready (the hub has
+// read the store, and etcd answers).
+func (c *central) serveMetrics(failed chan<- error) (closeServer func(), err error) {
+	listener, err := net.Listen("tcp", c.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c.collectors()...)
+	mux := http.NewServeMux()
+	// The default registry has the metrics of the embedded etcd and of the process.
+	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{registry, prometheus.DefaultGatherer}, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/ready", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), metricsTimeout/2)
+		defer cancel()
+		if !c.hub.Ready() {
+			http.Error(w, "the hub has not read the store", http.StatusServiceUnavailable)
+		} else if _, err := c.store.Revision(ctx); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		} else {
+			fmt.Fprintln(w, "ok")
+		}
+	})
+	server := &http.Server{Handler: mux, ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, MaxHeaderBytes: 16 << 10}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			failed <- err
+		}
+	}()
+	return func() { _ = server.Close() }, nil
+}
+
+func (c *central) collectors() []prometheus.Collector {
+	type row struct {
+		name, help string
+		counter    bool
+		value      func(hub.Stats) float64
+	}
+	var list []prometheus.Collector
+	for _, r := range []row{
+		{"revision", "newest revision that the hub has", false, func(s hub.Stats) float64 { return float64(s.Revision) }},
+		{"nets", "declared networks", false, func(s hub.Stats) float64 { return float64(s.Nets) }},
+		{"ports", "declared ports", false, func(s hub.Stats) float64 { return float64(s.Ports) }},
+		{"bound_ports", "bound ports", false, func(s hub.Stats) float64 { return float64(s.Bound) }},
+		{"hosts", "declared hosts", false, func(s hub.Stats) float64 { return float64(s.Hosts) }},
+		{"sessions", "hosts connected to this central", false, func(s hub.Stats) float64 { return float64(s.Sessions) }},
+		{"messages_total", "messages queued for hosts", true, func(s hub.Stats) float64 { return float64(s.Delivered) }},
+		{"bytes_total", "bytes queued for hosts", true, func(s hub.Stats) float64 { return float64(s.DeliveredBytes) }},
+		{"rounds_total", "rounds of delivery", true, func(s hub.Stats) float64 { return float64(s.Rounds) }},
+		{"questions_total", "questions of hosts for addresses", true, func(s hub.Stats) float64 { return float64(s.Questions) }},
+		{"questions_refused_total", "questions beyond a host's limit", true, func(s hub.Stats) float64 { return float64(s.QuestionsRefused) }},
+		{"slow_sessions_total", "sessions ended because the host read too slowly", true, func(s hub.Stats) float64 { return float64(s.SlowSessions) }},
+		{"refused_total", "requests of hosts without effect", true, func(s hub.Stats) float64 { return float64(s.Refused) }},
+	} {
+		value := func() float64 { return r.value(c.hub.Stats()) }
+		if r.counter {
+			list = append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "weft_central_" + r.name, Help: r.help}, value))
+		} else {
+			list = append(list, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weft_central_" + r.name, Help: r.help}, value))
+		}
+	}
+	return append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "weft_central_undecodable_total", Help: "stored values skipped because they are no valid objects",
+	}, func() float64 { return float64(c.store.Undecodable()) }))
+}

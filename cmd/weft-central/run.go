@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"weft/central/admin"
+	"weft/central/hub"
+	"weft/central/pki"
+	"weft/central/store"
+	"weft/central/wire"
+)
+
+const (
+	// maxMessage bounds a message of a client, bytes; some 100,000 ports in one request.
+	maxMessage = 16 << 20
+	// maxStreams bounds the calls of one connection.
+	maxStreams = 64
+	// A connection without an answer for pingEvery + pingTimeout ends.
+	pingEvery, pingTimeout = 10 * time.Second, 5 * time.Second
+	// stopTimeout bounds the wait for calls at the end.
+	stopTimeout = 2 * time.Second
+	// choresEvery is how often the central looks after members of etcd and its
+	// certificate.
+	choresEvery = time.Second
+	// maxSocket is the length of a path of a unix socket (sun_path, less its end).
+	maxSocket = 107
+)
+
+func runCommand() *cobra.Command {
+	var data string
+	var verbose bool
+	cmd := &cobra.Command{
+		Use: "run", Short: "run the central that init or join has prepared", Args: exactly(0, "flags only"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := readSettings(data)
+			if err != nil {
+				return err
+			}
+			level := slog.LevelInfo
+			if verbose {
+				level = slog.LevelDebug
+			}
+			log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
+			defer stop()
+			c := &central{settings: s, data: data, log: log, conns: map[string]*grpc.ClientConn{}}
+			return c.run(ctx)
+		},
+	}
+	cmd.Flags().StringVar(&data, "data", defaultData, "directory of the central")
+	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
+	return cmd
+}
+
+// central is the running daemon.
+type central struct {
+	*settings
+	data  string
+	log   *slog.Logger
+	keys  *pki.Keys
+	ca    *pki.CA // nil: the site's, without its key
+	store *store.Store
+	hub   *hub.Hub
+
+	mu    sync.Mutex // guards conns
+	conns map[string]*grpc.ClientConn
+}
+
+func (c *central) run(ctx context.Context) error {
+	if err := c.loadKeys(); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	client, ended, closeStore, err := c.openStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	c.hub = hub.New(c.store, admin.IdentifyHost, c.log)
+	server := c.server(client)
+	failed := make(chan error, 4)
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	running.Go(func() { failed <- c.hub.Run(ctx) })
+	running.Go(func() { _ = c.store.Register(ctx, &wire.Central{Name: c.Name, Address: c.Address}) })
+	running.Go(func() { c.chores(ctx) })
+	running.Go(func() { failed <- server.Serve(listener) })
+	defer stopServer(server)
+	if c.Metrics != "" {
+		closeMetrics, err := c.serveMetrics(failed)
+		if err != nil {
+			return err
+		}
+		defer closeMetrics()
+	}
+	c.log.Info("ready", "name", c.Name, "address", c.Address, "data", c.data, "pid", os.Getpid())
+	select {
+	case <-ctx.Done():
+		return nil
+	case err = <-ended:
+		err = fmt.Errorf("etcd ended: %w", err)
+	case err = <-failed:
+	}
+	stop()
+	return err
+}
+
+func (c *central) loadKeys() (err error) {
+	if c.keys, err = pki.Load(c.files(c.data)); err != nil {
+		return err
+	}
+	name, role, err := c.keys.Identity()
+	if err != nil || role != pki.Central {
+		return fmt.Errorf("the certificate of %q has the role %q; expected central", name, role)
+	}
+	certFile, keyFile := filepath.Join(c.data, "ca.pem"), filepath.Join(c.data, "ca-key.pem")
+	if c.Certificate != "" {
+		certFile, keyFile = c.CA, c.CAKey
+	}
+	if keyFile == "" {
+		return nil
+	}
+	c.ca, err = pki.LoadCA(certFile, keyFile)
+	return err
+}
+
+// openStore starts the embedded etcd or connects to the site's.
+func (c *central) openStore(ctx context.Context) (client *clientv3.Client, ended <-chan error, closeStore func(), err error) {
+	if len(c.Etcd) > 0 {
+		var config *tls.Config
+		if c.EtcdCA != "" || c.EtcdCertificate != "" {
+			info := transport.TLSInfo{CertFile: c.EtcdCertificate, KeyFile: c.EtcdKey, TrustedCAFile: c.EtcdCA}
+			if config, err = info.ClientConfig(); err != nil {
+				return nil, nil, nil, err
+			}
+		}
+		if client, err = store.Dial(c.Etcd, config); err != nil {
+			return nil, nil, nil, fmt.Errorf("etcd %v: %w", c.Etcd, err)
+		}
+		c.store = store.New(client)
+		return client, nil, func() { _ = client.Close() }, nil
+	}
+	// A unix socket in a directory of mode 0700: nobody else reaches etcd but its peers.
+	data, err := filepath.Abs(c.data)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	socket := filepath.Join(data, "etcd.sock")
+	if len(socket) > maxSocket {
+		return nil, nil, nil, usagef("%s is longer than %d bytes; give a shorter --data", socket, maxSocket)
+	}
+	_ = os.Remove(socket) // of a central that was killed
+	f := c.files(data)
+	e, err := store.Embed(ctx, store.EmbedConfig{
+		Name: c.Name, Dir: filepath.Join(data, "etcd"), PeerURL: "https://" + c.Peer, ClientURL: "unix://" + socket,
+		Cluster: c.Cluster, Existing: c.Existing, Log: c.log,
+		TLS: store.TLSFiles{Certificate: f.Certificate, Key: f.Key, CA: f.CA, Peer: pki.CentralName},
+	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	c.store = e.Store()
+	return e.Client(), e.Err(), e.Close, nil
+}
+
+func (c *central) server(client *clientv3.Client) *grpc.Server {
+	options := append(admin.Authorize(),
+		grpc.Creds(credentials.NewTLS(c.keys.Server())),
+		grpc.ForceServerCodecV2(hub.Codec()),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout, PermitWithoutStream: true}))
+	server := grpc.NewServer(options...)
+	wire.RegisterHubServer(server, c.hub)
+	admin.New(admin.Config{
+		Name: c.Name, Store: c.store, Hub: c.hub, CA: c.ca, Members: len(c.Etcd) == 0, Dial: c.dial, Log: c.log,
+		Save: func(ctx context.Context) (io.ReadCloser, error) { return store.Snapshot(ctx, client) },
+	}).Register(server)
+	return server
+}
+
+// stopServer lets calls end for a while.
+func stopServer(server *grpc.Server) {
+	timer := time.AfterFunc(stopTimeout, server.Stop)
+	defer timer.Stop()
+	server.GracefulStop()
+}
+
+// dial keeps a connection for each address of another central.
+func (c *central) dial(address string) (grpc.ClientConnInterface, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if conn := c.conns[address]; conn != nil {
+		return conn, nil
+	}
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(c.keys.Client())))
+	if err != nil {
+		return nil, err
+	}
+	c.conns[address] = conn
+	return conn, nil
+}
+
+// chores gives new members of etcd a vote and renews the certificate, until ctx ends.
+func (c *central) chores(ctx context.Context) {
+	tick := time.NewTicker(choresEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			for _, conn := range c.conns {
+				_ = conn.Close()
+			}
+			return
+		case <-tick.C:
+		}
+		if len(c.Etcd) == 0 {
+			_ = c.store.PromoteMembers(ctx) // again at the next tick: it may be catching up
+		}
+		if c.ca != nil && c.Certificate == "" && time.Now().After(c.keys.Renewal()) {
+			if err := c.renew(); err != nil {
+				c.log.Warn("the certificate is not renewed", "error", err)
+			} else {
+				c.log.Info("renewed the certificate")
+			}
+		}
+	}
+}
+
+func (c *central) renew() error {
+	name, role, err := c.keys.Identity()
+	if err != nil {
+		return err
+	}
+	return c.keys.Renew(c.addresses(), func(csr []byte) (cert, ca []byte, err error) {
+		cert, err = c.ca.Sign(csr, name, role, pki.DefaultLife)
+		return cert, c.ca.DER(), err
+	})
+}

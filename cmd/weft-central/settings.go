@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"weft/central/pki"
+)
+
+// settingsFile is in the directory of a central.
+const settingsFile = "central.toml"
+
+// settings are what init and join decide and run reads.
+type settings struct {
+	Name    string `toml:"name"`
+	Address string `toml:"address"`           // HOST:PORT that hosts, people and centrals dial
+	Listen  string `toml:"listen,omitempty"`  // default: address
+	Metrics string `toml:"metrics,omitempty"` // HOST:PORT of metrics and health; empty: none
+
+	// The embedded etcd. Cluster and Existing count at the first start only.
+	Peer     string `toml:"peer,omitempty"` // HOST:PORT that other members dial
+	Cluster  string `toml:"cluster,omitempty"`
+	Existing bool   `toml:"existing,omitempty"`
+
+	// An etcd of the site instead.
+	Etcd            []string `toml:"etcd,omitempty"`
+	EtcdCertificate string   `toml:"etcd-certificate,omitempty"`
+	EtcdKey         string   `toml:"etcd-key,omitempty"`
+	EtcdCA          string   `toml:"etcd-ca,omitempty"`
+
+	// Files of the site's own CA instead of the generated ones. Without ca-key the
+	// central signs nothing.
+	Certificate string `toml:"certificate,omitempty"`
+	Key         string `toml:"key,omitempty"`
+	CA          string `toml:"ca,omitempty"`
+	CAKey       string `toml:"ca-key,omitempty"`
+}
+
+// check returns what an operator has to change.
+func (s *settings) check() error {
+	if s.Name == "" || len(s.Name) > 64 || strings.ContainsAny(s.Name, "/,= \t\n") {
+		return usagef("name %q: expected 1 to 64 characters without / , = and blanks", s.Name)
+	}
+	if err := checkAddress("address", s.Address); err != nil {
+		return err
+	}
+	if len(s.Etcd) == 0 {
+		return checkAddress("peer", s.Peer)
+	}
+	if (s.EtcdCertificate == "") != (s.EtcdKey == "") {
+		return usagef("etcd-certificate and etcd-key: expected both or neither")
+	}
+	return nil
+}
+
+func checkAddress(what, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	n, portErr := strconv.ParseUint(port, 10, 16)
+	if err != nil || host == "" || portErr != nil || n == 0 {
+		return usagef("%s %q: expected HOST:PORT that the others reach, as in 10.0.0.1:7700", what, address)
+	}
+	return nil
+}
+
+// nextPort is the default of the peer's address: the port after that of the address.
+func nextPort(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	n, portErr := strconv.Atoi(port)
+	if err != nil || portErr != nil {
+		return ""
+	}
+	return net.JoinHostPort(host, strconv.Itoa(n+1))
+}
+
+func hostOf(address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	return host
+}
+
+// addresses are those in the central's certificate.
+func (s *settings) addresses() []string {
+	list := []string{hostOf(s.Address)}
+	if h := hostOf(s.Peer); h != "" && h != list[0] {
+		list = append(list, h)
+	}
+	return list
+}
+
+// files are the certificate's: the site's, or those of init and join.
+func (s *settings) files(data string) pki.Files {
+	f := pki.FilesIn(data)
+	if s.Certificate != "" {
+		f = pki.Files{Certificate: s.Certificate, Key: s.Key, CA: s.CA}
+	}
+	return f
+}
+
+// save writes the file of the directory, which must have none.
+func (s *settings) save(data string) error {
+	text, err := toml.Marshal(s)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(data, settingsFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// fresh makes the directory and refuses one that has a central already.
+func fresh(data string) error {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(data, settingsFile)); err == nil {
+		return usagef("%s has a central already: run it, or give another --data", data)
+	}
+	return nil
+}
+
+// readSettings reads the file of a directory. An unknown key is an error.
+func readSettings(data string) (*settings, error) {
+	file := filepath.Join(data, settingsFile)
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, usagef("%s is not there; make it with weft-central init or join", file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &settings{}
+	err = toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(s)
+	var unknown *toml.StrictMissingError
+	var wrong *toml.DecodeError
+	switch {
+	case errors.As(err, &unknown):
+		row, _ := unknown.Errors[0].Position()
+		return nil, usagef("%s: line %d: %s: unknown key", file, row, strings.Join(unknown.Errors[0].Key(), "."))
+	case errors.As(err, &wrong):
+		row, _ := wrong.Position()
+		return nil, usagef("%s: line %d: %s", file, row, strings.TrimPrefix(wrong.Error(), "toml: "))
+	case err != nil:
+		return nil, usagef("%s: %v", file, err)
+	}
+	if s.Listen == "" {
+		s.Listen = s.Address
+	}
+	return s, s.check()
+}
