@@ -17,7 +17,7 @@ FUZZTIME ?= 20s
 .PHONY: build demo test lint unit race e2e nic test-nic attack bench benchstat fuzz setup clean
 
 build:
-	go build -o bin/ ./cmd/weftd ./cmd/weft
+	go build -o bin/ ./cmd/weftd ./cmd/weft ./cmd/weft-central
 
 setup:
 	@scripts/setup

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
@@ -205,7 +206,14 @@ func (s *Store) Leader(ctx context.Context) (name string, size int64, err error)
 // AddMember adds a member that has not started, and returns the cluster as EmbedConfig
 // takes it. The member gets no vote before it has caught up, see PromoteMembers.
 func (s *Store) AddMember(ctx context.Context, name, peerURL string) (cluster string, err error) {
-	added, err := s.client.MemberAddAsLearner(ctx, []string{peerURL})
+	var added *clientv3.MemberAddResponse
+	for n := 0; ; n++ {
+		added, err = s.client.MemberAddAsLearner(ctx, []string{peerURL})
+		// For some seconds after a change etcd does not trust its members' connections.
+		if err == nil || !errors.Is(rpctypes.Error(err), rpctypes.ErrUnhealthy) || pause(ctx, n) != nil {
+			break
+		}
+	}
 	if err != nil {
 		return "", fmt.Errorf("etcd takes no member at %s: %w", peerURL, err)
 	}

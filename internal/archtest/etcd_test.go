@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package archtest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// links returns the packages of this module that a package links, with the imports from
+// elsewhere of all of them.
+func links(all []file, dir string) (own, foreign []string) {
+	own = []string{dir}
+	for i := 0; i < len(own); i++ {
+		for _, f := range all {
+			if f.test || f.dir != own[i] {
+				continue
+			}
+			for _, path := range f.imports {
+				if target, ok := strings.CutPrefix(path, module); !ok {
+					foreign = append(foreign, path)
+				} else if !slices.Contains(own, target) {
+					own = append(own, target)
+				}
+			}
+		}
+	}
+	return own, foreign
+}
+
+// The switch and its client do not grow by etcd: they talk to a hub.
+func TestOnlyCentralLinksEtcd(t *testing.T) {
+	all := files(t)
+	etcd := func(dir string) bool {
+		_, foreign := links(all, dir)
+		return slices.ContainsFunc(foreign, func(p string) bool { return strings.HasPrefix(p, "go.etcd.io/etcd/") })
+	}
+	for _, dir := range []string{"cmd/weftd", "cmd/weft"} {
+		if etcd(dir) {
+			t.Errorf("%s links etcd", dir)
+		}
+	}
+	if !etcd("cmd/weft-central") {
+		t.Error("cmd/weft-central does not link etcd: the rule finds nothing")
+	}
+}
