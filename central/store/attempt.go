@@ -77,7 +77,8 @@ func (s *Store) commit(ctx context.Context, timeout time.Duration, ifs []clientv
 // read repeats a transaction until it succeeds: of reads, or of puts that may happen twice.
 func (s *Store) read(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
 	for n := 0; ; n++ {
-		r, err := s.commit(ctx, attemptTimeout+time.Duration(n)*attemptTimeout, nil, ops)
+		// Later attempts get more time: the member may be slow rather than gone.
+		r, err := s.commit(ctx, attemptTimeout*time.Duration(max(1, n-2)), nil, ops)
 		if err == nil {
 			return r, nil
 		}

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+// memberEnv makes the test binary a member of etcd instead of a test.
+const memberEnv = "WEFT_TEST_MEMBER"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(memberEnv); name != "" {
+		runMember(name)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+const testCluster = "a=unix://peer:1,b=unix://peer:2,c=unix://peer:3"
+
+// runMember is a process of the cluster; its directory has the sockets. It ends with its
+// standard input, that is with the test.
+func runMember(name string) {
+	n := int(name[0]-'a') + 1
+	e, err := Embed(context.Background(), EmbedConfig{
+		Name: name, Dir: name, PeerURL: fmt.Sprint("unix://peer:", n), ClientURL: fmt.Sprint("unix://client:", n), Cluster: testCluster,
+	})
+	if err != nil {
+		fmt.Println("failed:", err)
+		os.Exit(1)
+	}
+	fmt.Println("ready")
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	e.Close()
+}
+
+// cluster is three members, each a process.
+type cluster struct {
+	t       testing.TB
+	members [3]*exec.Cmd
+	clients [3]*clientv3.Client // each of one member
+}
+
+func startCluster(t testing.TB) *cluster {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	c := &cluster{t: t}
+	for i := range c.members {
+		c.start(i)
+	}
+	for i := range c.clients {
+		client, err := Dial([]string{fmt.Sprint("unix://client:", i+1)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.clients[i] = client
+		t.Cleanup(func() { _ = client.Close() })
+	}
+	return c
+}
+
+func (c *cluster) start(i int) {
+	c.t.Helper()
+	name := string(rune('a' + i))
+	_ = os.Remove(fmt.Sprint("peer:", i+1))
+	_ = os.Remove(fmt.Sprint("client:", i+1))
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), memberEnv+"="+name)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.members[i] = cmd
+	c.t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Process.Signal(syscall.SIGCONT)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+// all returns a client of all members, for what must survive any of them.
+func (c *cluster) all() *clientv3.Client {
+	c.t.Helper()
+	client, err := Dial([]string{"unix://client:1", "unix://client:2", "unix://client:3"}, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// leader waits until there is one and returns its index.
+func (c *cluster) leader() int {
+	c.t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for i, client := range c.clients {
+			ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
+			status, err := client.Status(ctx, fmt.Sprint("unix://client:", i+1))
+			cancel()
+			if err == nil && status.Leader == status.Header.MemberId {
+				return i
+			}
+		}
+	}
+	c.t.Fatal("no leader")
+	return 0
+}
+
+func (c *cluster) signal(i int, s syscall.Signal) {
+	c.t.Helper()
+	if err := c.members[i].Process.Signal(s); err != nil {
+		c.t.Fatal(err)
+	}
+	if s == syscall.SIGKILL {
+		_ = c.members[i].Wait()
+	}
+}
+
+// history runs random requests from several stores and checks in the end what was
+// acknowledged.
+type history struct {
+	t    *testing.T
+	stop chan struct{}
+
+	mu    sync.Mutex
+	binds map[string]map[int64]string // by port and generation: the host that was told so
+	mine  map[string]proto.Message    // acknowledged state of ports that one worker owns; nil: deleted
+	acks  int
+}
+
+const (
+	workers    = 4
+	sharedSize = 6 // ports that all workers bind
+)
+
+// work uses ports of its own, whose last acknowledged state must be stored, and shared
+// ones, which it binds against the others.
+func (h *history) work(s *Store, number int, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, uint64(number)))
+	for {
+		select {
+		case <-h.stop:
+			return
+		default:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		switch r.IntN(4) {
+		case 0, 1:
+			h.change(ctx, s, number, r)
+		default:
+			h.bindShared(ctx, s, number, r)
+		}
+		cancel()
+	}
+}
+
+// change sets or deletes an own port, whose MAC and address others want too.
+func (h *history) change(ctx context.Context, s *Store, number int, r *rand.Rand) {
+	id := fmt.Sprintf("own%d-%d", number, r.IntN(5))
+	p := port(id, "net0", 100_000+r.IntN(12))
+	c := setPort(p)
+	h.mu.Lock()
+	known := h.mine[id] != nil
+	h.mu.Unlock()
+	if known && r.IntN(3) == 0 {
+		p, c = nil, deletePort(id)
+	}
+	_, err := s.Apply(ctx, &wire.ChangeRequest{Changes: []*wire.Change{c}})
+	var refused *Refused
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case errors.As(err, &refused): // somebody has the address: nothing has changed
+	case err != nil:
+		h.t.Errorf("%s: %v", id, err)
+	default:
+		h.acks++
+		h.mine[id] = nil
+		if p != nil {
+			h.mine[id] = p
+		}
+	}
+}
+
+func (h *history) bindShared(ctx context.Context, s *Store, number int, r *rand.Rand) {
+	id := fmt.Sprint("port", r.IntN(sharedSize))
+	host := fmt.Sprint("h", number)
+	got, err := s.client.Get(ctx, bindKey(id))
+	if err != nil {
+		return // no effect
+	}
+	expected := int64(0)
+	if len(got.Kvs) > 0 {
+		expected = got.Kvs[0].ModRevision
+	}
+	result := s.Bind(ctx, []BindRequest{bindTo(id, host, byte(number), expected)})[0]
+	var refused *Refused
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case errors.As(result.Err, &refused): // another host was first
+	case result.Err != nil:
+		h.t.Errorf("%s: %v", id, result.Err)
+	default:
+		h.acks++
+		if h.binds[id] == nil {
+			h.binds[id] = map[int64]string{}
+		}
+		if other := h.binds[id][result.Generation]; other != "" && other != host {
+			h.t.Errorf("port %s is bound to %s and %s at generation %d", id, other, host, result.Generation)
+		}
+		h.binds[id][result.Generation] = host
+	}
+}
+
+// check compares what was acknowledged with what is stored.
+func (h *history) check(s *Store) {
+	wantGuards(h.t, s)
+	keys := dump(h.t, s)
+	for id, want := range h.mine {
+		var got wire.Port
+		if err := proto.Unmarshal([]byte(keys[portKey(id)]), &got); err != nil {
+			h.t.Error(err)
+		}
+		if _, there := keys[portKey(id)]; there != (want != nil) || there && !proto.Equal(&got, want) {
+			h.t.Errorf("%s is %v, acknowledged was %v", id, &got, want)
+		}
+	}
+	for id, generations := range h.binds {
+		newest := int64(0)
+		for g := range generations {
+			newest = max(newest, g)
+		}
+		r, err := s.client.Get(h.t.Context(), bindKey(id))
+		if err != nil || len(r.Kvs) == 0 {
+			h.t.Errorf("the binding of %s is lost: %v", id, err)
+			continue
+		}
+		var b wire.Bind
+		if err := proto.Unmarshal(r.Kvs[0].Value, &b); err != nil {
+			h.t.Error(err)
+		}
+		// A bind whose answer was lost may be newer.
+		if stored := r.Kvs[0].ModRevision; stored < newest || stored == newest && b.Host != generations[newest] {
+			h.t.Errorf("%s is bound to %s at %d, acknowledged was %s at %d", id, b.Host, stored, generations[newest], newest)
+		}
+	}
+	for k := range keys {
+		if strings.HasPrefix(k, journalPrefix) || k == writerKey {
+			h.t.Errorf("%s is left", k)
+		}
+	}
+}
+
+// Leaders are killed and stopped while four stores change and bind. No acknowledged
+// write is lost, no guarded value is given twice, no two hosts have one generation, and
+// followers end with what is stored.
+func TestHistoryWithFaults(t *testing.T) {
+	c := startCluster(t)
+	s := New(c.all(), WithLimits(EmbeddedOps, EmbeddedBytes))
+	changes := manyPorts(sharedSize)
+	for i := range workers {
+		changes = append(changes, setHost(fmt.Sprint("h", i), byte(i+1)))
+	}
+	apply(t, s, changes...)
+	sink := follow(t, s)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	h := &history{t: t, stop: make(chan struct{}), binds: map[string]map[int64]string{}, mine: map[string]proto.Message{}}
+	var done sync.WaitGroup
+	for i := range workers {
+		// Small limits send some requests through the journal.
+		limits := []Option{WithLimits(EmbeddedOps, EmbeddedBytes), WithLimits(7, EmbeddedBytes)}[i%2]
+		done.Go(func() { h.work(New(c.all(), limits), i, seed) })
+	}
+	rounds := 4
+	if testing.Short() {
+		rounds = 2
+	}
+	for round := range rounds {
+		time.Sleep(1500 * time.Millisecond)
+		leader := c.leader()
+		fault, name := syscall.SIGKILL, "SIGKILL"
+		if round%2 == 1 {
+			fault, name = syscall.SIGSTOP, "SIGSTOP"
+		}
+		c.signal(leader, fault)
+		start := time.Now()
+		if _, err := s.Apply(t.Context(), &wire.ChangeRequest{Changes: []*wire.Change{setHost("h0", byte(100+round))}}); err != nil {
+			t.Error(err)
+		}
+		t.Logf("%s of the leader: the next write took %s", name, time.Since(start).Round(time.Millisecond))
+		if fault == syscall.SIGKILL {
+			c.start(leader)
+		} else {
+			time.Sleep(time.Second)
+			c.signal(leader, syscall.SIGCONT)
+		}
+	}
+	close(h.stop)
+	done.Wait()
+	t.Logf("%d acknowledged writes", h.acks)
+	if h.acks < 20 {
+		t.Errorf("only %d writes: the test tests nothing", h.acks)
+	}
+	revision := apply(t, s, setNet("last", 7777))
+	h.check(s)
+	wantCopy(t, s, sink.until(t, revision))
+}
+
+// A store that dies between the commit of a large request and its end leaves the rest
+// to others; one that dies before leaves nothing.
+func TestJournalAfterCrash(t *testing.T) {
+	e := testMember(t)
+	s := New(e.Client(), WithLimits(16, DefaultBytes))
+	for _, committed := range []bool{true, false} {
+		a := &applying{store: s, id: fmt.Sprint("crash-", committed), all: mustCollect(t, manyPorts(30))}
+		w, err := a.lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, _, err := a.prepare(t.Context(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunks := s.cut(v.changes())
+		if committed {
+			if err := a.writeChunks(t.Context(), w, chunks); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.rollOnce(t.Context(), w, chunks); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A follower that starts now waits for the end.
+		sink := follow(t, e.Store())
+		revision := apply(t, e.Store(), setNet("other", 99))
+		wantGuards(t, s)
+		wantCopy(t, s, sink.until(t, revision))
+		keys := dump(t, s)
+		if _, there := keys[portKey("port29")]; there != committed {
+			t.Errorf("committed %v: port29 is there: %v", committed, there)
+		}
+		if _, there := keys[writerKey]; there {
+			t.Error("the writer's key is left")
+		}
+		if !committed {
+			if err := a.writeChunks(t.Context(), w, chunks); !errors.Is(err, errConflict) {
+				t.Errorf("the given up writer goes on: %v", err)
+			}
+		}
+		if committed {
+			var gone []*wire.Change
+			for _, c := range manyPorts(30) {
+				if p := c.GetSetPort(); p != nil {
+					gone = append(gone, deletePort(p.Id))
+				}
+			}
+			apply(t, s, append(gone, deleteNet("net0"), deleteNet("other"))...)
+		}
+	}
+}
+
+func mustCollect(t *testing.T, changes []*wire.Change) []*wanted {
+	t.Helper()
+	all, err := collect(changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// What is in etcd comes from other versions and other hands: it is refused or taken, and
+// nothing breaks.
+func FuzzDecode(f *testing.F) {
+	chunk, err := encodeChunk([]change{{key: netKey("x"), value: []byte("y")}, {key: portKey("p"), delete: true}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(netKey("x")), []byte("\n\x01x\x12\x01x\x18\x01"))
+	f.Add([]byte(writerKey), []byte(`{"token":"T","request":"r","committed":true,"chunks":2,"next":1}`))
+	f.Add([]byte("journal"), chunk)
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		if o, object, err := decode(key, value, false, 1); err == nil && object {
+			if o.Message == nil || o.ID == "" && len(value) > 0 && o.Kind == 0 {
+				t.Errorf("%q: %+v", key, o)
+			}
+			_ = guards(o.Message)
+			_ = references(o.Message)
+		}
+		if w, err := decodeWriter(value, 1); err == nil {
+			if again, err := decodeWriter([]byte(w.encode()), 1); err != nil || *again != *w {
+				t.Errorf("%+v becomes %+v, %v", w, again, err)
+			}
+		}
+		changes, err := decodeChunk(value)
+		if err != nil {
+			return
+		}
+		for _, c := range changes {
+			if !strings.HasPrefix(c.key, Prefix) || strings.HasPrefix(c.key, journalPrefix) || c.key == writerKey {
+				t.Errorf("a chunk may write %q", c.key)
+			}
+		}
+	})
+}
