@@ -51,6 +51,8 @@ var mayImport = map[string][]string{
 	"bench/traffic":       {"vhost", "vhost/vhosttest"},
 	"bench/hops":          {},
 	"central/wire":        {},
+	"central/client":      {"central/declare", "central/wire"},
+	"central/declare":     {"central/wire"},
 	"central/admin":       {"central/hub", "central/pki", "central/store", "central/wire"},
 	"central/pki":         {},
 	"central/store":       {"central/wire"},

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package client asks the centrals of a fleet. It knows several centrals and asks the
+// next one if one does not answer; a change keeps its request id, so a repeated change
+// has one effect.
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"weft/central/declare"
+	"weft/central/wire"
+)
+
+const (
+	// connectTimeout is the longest time for a connection with TLS. A central that is
+	// stopped accepts connections and does no more.
+	connectTimeout = 3 * time.Second
+	// answerTimeout is the longest time for one answer; perChange comes on top for each
+	// change of a request.
+	answerTimeout = 15 * time.Second
+	perChange     = time.Millisecond
+	// unreachableRounds is how often all centrals are tried if none can be reached.
+	unreachableRounds = 2
+	// roundPause is the pause before all centrals are tried again.
+	roundPause = 200 * time.Millisecond
+	// maxMessage is the size of the largest message of a central that is read, in bytes.
+	maxMessage = 64 << 20
+	// maxAttempts is how often Change reads and plans again because others changed the
+	// declaration in between.
+	maxAttempts = 30
+)
+
+// Refused says why a central does not do what was asked. Nothing has changed.
+type Refused struct {
+	Why      string // one line
+	NotFound bool   // the object that was named is not declared
+	Changed  bool   // the declaration changed since the expected revision
+}
+
+func (r *Refused) Error() string { return r.Why }
+
+// Client asks centrals. Its methods may not run at the same time.
+type Client struct {
+	centrals []*central // the one that answered last comes first
+}
+
+type central struct {
+	address string
+	conn    *grpc.ClientConn
+}
+
+// New returns a client of the centrals with these addresses, HOST:PORT or unix:PATH. It
+// connects when it asks.
+func New(addresses []string, creds credentials.TransportCredentials) (*Client, error) {
+	c := &Client{}
+	for _, a := range addresses {
+		if err := CheckAddress(a); err != nil {
+			return nil, err
+		}
+		target := a
+		if !strings.HasPrefix(a, "unix:") {
+			target = "dns:///" + a
+		}
+		conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: roundPause, Multiplier: 1.5, MaxDelay: time.Second}, MinConnectTimeout: connectTimeout}),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+		if err != nil {
+			c.Close()
+			return nil, fmt.Errorf("central %s: %w", a, err)
+		}
+		c.centrals = append(c.centrals, &central{a, conn})
+	}
+	if len(c.centrals) == 0 {
+		return nil, errors.New("no central is given")
+	}
+	return c, nil
+}
+
+// CheckAddress returns an error if a is not the address of a central.
+func CheckAddress(a string) error {
+	if path, unix := strings.CutPrefix(a, "unix:"); unix && path != "" {
+		return nil
+	}
+	if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
+		return fmt.Errorf("central %q: expected HOST:PORT", a)
+	}
+	return nil
+}
+
+// Close closes the connections.
+func (c *Client) Close() {
+	for _, o := range c.centrals {
+		_ = o.conn.Close() // an error says that it is closed already
+	}
+}
+
+// each calls f with one central after the other until one answers or ctx ends. timeout
+// is for one call.
+func (c *Client) each(ctx context.Context, timeout time.Duration, f func(context.Context, wire.AdminClient) error) error {
+	var problems []string
+	for unreachable := 0; ; {
+		reached := false
+		problems = problems[:0]
+		for i, o := range c.centrals {
+			attempt, stop := context.WithTimeout(ctx, timeout)
+			err := f(attempt, wire.NewAdminClient(o.conn))
+			stop()
+			if err == nil || !again(err) {
+				c.centrals[0], c.centrals[i] = c.centrals[i], c.centrals[0]
+				return explain(err)
+			}
+			reached = reached || o.conn.GetState() == connectivity.Ready
+			problems = append(problems, fmt.Sprintf("%s: %s", o.address, plain(err)))
+			if ctx.Err() != nil {
+				break
+			}
+		}
+		if !reached {
+			unreachable++
+		}
+		if unreachable >= unreachableRounds || !sleep(ctx) {
+			return fmt.Errorf("no central answers: %s", strings.Join(problems, "; "))
+		}
+	}
+}
+
+func sleep(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(roundPause):
+		return true
+	}
+}
+
+// again reports whether another central may succeed.
+func again(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return true
+	}
+	return false
+}
+
+// goneText begins the refusal of a request that names what is not declared.
+const goneText = "there is no "
+
+// changedText begins the refusal of a request whose expected revision is past.
+const changedText = "the intent has changed since revision"
+
+func explain(err error) error {
+	s, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err
+	}
+	changed := s.Code() == codes.Aborted || strings.HasPrefix(s.Message(), changedText)
+	switch s.Code() {
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists, codes.NotFound, codes.OutOfRange, codes.Aborted:
+		return &Refused{Why: s.Message(), NotFound: s.Code() == codes.NotFound || strings.HasPrefix(s.Message(), goneText), Changed: changed}
+	case codes.Unimplemented:
+		return fmt.Errorf("the central does not know this request, it may be older than this weft: %s", s.Message())
+	}
+	return errors.New(plain(err))
+}
+
+// plain returns the text of an error of gRPC without its frame.
+func plain(err error) string {
+	text := status.Convert(err).Message()
+	for _, frame := range []string{"Error while dialing: ", `desc = "transport: `, `desc = "`} {
+		if _, rest, found := strings.Cut(text, frame); found {
+			return strings.TrimSuffix(rest, `"`)
+		}
+	}
+	return text
+}
+
+// Apply applies the changes as a whole or not at all. expected is the revision since
+// which nothing may have changed; 0: any. It returns the revision of the change.
+func (c *Client) Apply(ctx context.Context, changes []*wire.Change, expected int64) (int64, error) {
+	request := &wire.ChangeRequest{Id: rand.Text(), Changes: changes, Expected: expected}
+	timeout := answerTimeout + time.Duration(len(changes))*perChange
+	ctx, stop := context.WithTimeout(ctx, 2*timeout)
+	defer stop()
+	var revision int64
+	err := c.each(ctx, timeout, func(ctx context.Context, a wire.AdminClient) error {
+		r, err := a.Apply(ctx, request)
+		revision = r.GetRevision()
+		return err
+	})
+	return revision, err
+}
+
+// Change reads the declaration, plans changes and applies them. If guarded is true and
+// somebody changed the declaration meanwhile, it reads and plans again.
+func (c *Client) Change(ctx context.Context, read func() (*declare.Fleet, error), plan func(*declare.Fleet) (changes []*wire.Change, guarded bool, err error)) (int64, error) {
+	for attempt := 1; ; attempt++ {
+		f, err := read()
+		if err != nil {
+			return 0, err
+		}
+		changes, guarded, err := plan(f)
+		if err != nil || len(changes) == 0 {
+			return f.Revision, err
+		}
+		expected := int64(0)
+		if guarded {
+			expected = f.Revision
+		}
+		revision, err := c.Apply(ctx, changes, expected)
+		var refused *Refused
+		if !errors.As(err, &refused) || !refused.Changed {
+			return revision, err
+		}
+		if attempt == maxAttempts {
+			return 0, fmt.Errorf("others change the declaration too often: %d attempts; try again", attempt)
+		}
+	}
+}
+
+// List returns what the request asks for, at one revision.
+func (c *Client) List(ctx context.Context, request *wire.ListRequest) (*declare.Fleet, error) {
+	var parts []*wire.ListReply
+	ctx, stop := context.WithTimeout(ctx, 4*answerTimeout)
+	defer stop()
+	err := c.each(ctx, 2*answerTimeout, func(ctx context.Context, a wire.AdminClient) error {
+		parts = nil
+		stream, err := a.List(ctx, request)
+		for err == nil {
+			var part *wire.ListReply
+			if part, err = stream.Recv(); err == nil {
+				parts = append(parts, part)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return declare.NewFleet(parts), nil
+}
+
+// Sync waits until the centrals, or with hosts all connected hosts, have the revision; 0:
+// the newest. It waits as long as ctx allows.
+func (c *Client) Sync(ctx context.Context, revision int64, hosts bool) (reply *wire.SyncReply, err error) {
+	err = c.each(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
+		reply, err = a.Sync(ctx, &wire.SyncRequest{Revision: revision, WaitHosts: hosts})
+		return err
+	})
+	return reply, err
+}
+
+// forever is longer than any caller waits.
+const forever = 24 * time.Hour
+
+// Why returns the state of a port, given by name or id.
+func (c *Client) Why(ctx context.Context, port string) (reply *wire.WhyReply, err error) {
+	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
+		reply, err = a.Why(ctx, &wire.WhyRequest{Port: port})
+		return err
+	})
+	return reply, err
+}
+
+// Status returns the state of the centrals.
+func (c *Client) Status(ctx context.Context) (reply *wire.StatusReply, err error) {
+	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
+		reply, err = a.Status(ctx, &wire.StatusRequest{})
+		return err
+	})
+	return reply, err
+}
+
+func (c *Client) ask(ctx context.Context, f func(context.Context, wire.AdminClient) error) error {
+	ctx, stop := context.WithTimeout(ctx, 2*answerTimeout)
+	defer stop()
+	return c.each(ctx, answerTimeout, f)
+}
+
+// Save writes a snapshot of the store and returns its size in bytes. It asks another
+// central only as long as nothing is written.
+func (c *Client) Save(ctx context.Context, w io.Writer) (size int64, err error) {
+	err = c.each(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
+		stream, err := a.Save(ctx, &wire.SaveRequest{})
+		for err == nil {
+			var chunk *wire.SaveChunk
+			if chunk, err = stream.Recv(); err != nil {
+				break
+			}
+			var n int
+			n, err = w.Write(chunk.GetData())
+			size += int64(n)
+		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case size > 0: // not a status: no other central is asked
+			return fmt.Errorf("the snapshot is not complete: %s", plain(err))
+		}
+		return err
+	})
+	return size, err
+}

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package declare
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+// Diff is what a file would change.
+type Diff struct {
+	Changes []*wire.Change // for one request
+	Entries []Entry        // for people, one for each change
+}
+
+// Entry is the change of one object.
+type Entry struct {
+	Op     string     `json:"op"` // add, set or delete
+	Kind   string     `json:"kind"`
+	Name   string     `json:"name"`
+	ID     string     `json:"id"`
+	Fields []FieldSet `json:"fields,omitempty"` // of set: the fields that differ; of add and delete: all
+}
+
+// FieldSet is a changed field.
+type FieldSet struct {
+	Key  string `json:"key"`
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
+}
+
+// String returns one line that begins with + for a new object, - for a deleted one and ~
+// for a changed one.
+func (e *Entry) String() string {
+	sign := map[string]string{"add": "+", "set": "~", "delete": "-"}[e.Op]
+	parts := []string{sign, e.Kind, e.Name}
+	for _, f := range e.Fields {
+		switch e.Op {
+		case "add":
+			parts = append(parts, f.Key+"="+f.To)
+		case "delete":
+			parts = append(parts, f.Key+"="+f.From)
+		default:
+			parts = append(parts, fmt.Sprintf("%s=%s -> %s", f.Key, orNone(f.From), orNone(f.To)))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return text
+}
+
+// Diff returns what makes the fleet have each object of the file as the file has it.
+// Objects that the file lacks stay, or are deleted with prune. The fleet must be
+// complete. An entry of the file is the object with its id, or without one the object
+// with its name.
+func (f *Fleet) Diff(file *File, prune bool) (*Diff, error) {
+	nets, err := merge(f.Nets, file.Nets, prune, func(n *Net) (string, string) { return n.ID, n.Name },
+		func(n *Net, id string) (*wire.Net, error) { return n.wire(id), nil })
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := merge(f.Hosts, file.Hosts, prune, func(h *Host) (string, string) { return h.ID, h.Name },
+		func(h *Host, id string) (*wire.Host, error) { return h.wire(id), nil })
+	if err != nil {
+		return nil, err
+	}
+	after := &Fleet{Nets: kindOf("net", nets.result), Hosts: kindOf("host", hosts.result)}
+	ports, err := merge(f.Ports, file.Ports, prune, func(p *Port) (string, string) { return p.ID, p.Name }, after.wirePort)
+	if err != nil {
+		return nil, err
+	}
+	after.Ports = kindOf("port", ports.result)
+	if err := after.checkUnique(); err != nil {
+		return nil, err
+	}
+	d := &Diff{}
+	d.add(nets.pairs("net", func(n *wire.Net, _ bool) []word { v := NetOf(n); return v.words() }))
+	d.add(hosts.pairs("host", func(h *wire.Host, _ bool) []word { v := HostOf(h); return v.words() }))
+	d.add(ports.pairs("port", func(p *wire.Port, old bool) []word {
+		names := after
+		if old {
+			names = f
+		}
+		v := names.PortOf(p)
+		return v.words()
+	}))
+	return d, nil
+}
+
+// wirePort returns a port of a file for a central. f has the networks and hosts that
+// there will be.
+func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
+	n, err := f.Nets.Find(p.Net)
+	if err != nil {
+		return nil, errorf("port %s: net %v", p.Name, err)
+	}
+	w := &wire.Port{Id: id, Name: p.Name, Net: n.GetId(), Mac: p.MAC[:], Unchecked: !p.Checked()}
+	for _, h := range []struct {
+		name string
+		to   *string
+	}{{p.Host, &w.Host}, {p.MoveTo, &w.MoveTo}} {
+		if h.name == "" {
+			continue
+		}
+		host, err := f.Hosts.Find(h.name)
+		if err != nil {
+			return nil, errorf("port %s: host %v", p.Name, err)
+		}
+		*h.to = host.GetId()
+	}
+	w.Addresses, err = addressBytes(p.Addresses)
+	return w, err
+}
+
+// change is an object before and after; one of both may be absent.
+type change[T Object] struct {
+	old, new T
+	has, get bool // whether old, new is there
+}
+
+type merged[T Object] struct {
+	result  []T // all objects afterwards
+	changes []change[T]
+}
+
+// merge finds the object of each entry of a file and makes the new one.
+func merge[T Object, E any](now Kind[T], entries []E, prune bool, naming func(*E) (id, name string), made func(*E, string) (T, error)) (*merged[T], error) {
+	m := &merged[T]{}
+	claimed := map[string]string{} // names of entries by id
+	for i := range entries {
+		e := &entries[i]
+		id, name := naming(e)
+		old, has := now.byID[id]
+		if other, ok := now.byName[name]; ok && !has {
+			switch {
+			case id == "":
+				old, has = other, true
+			case !prune:
+				return nil, errorf("%s %s: id %s: the present %s of this name has the id %s; leave the id out, or delete that one first", now.noun, name, id, now.noun, other.GetId())
+			}
+		}
+		switch {
+		case has:
+			id = old.GetId()
+		case id == "":
+			id = NewID()
+		}
+		if first, ok := claimed[id]; ok {
+			return nil, errorf("%s %s and %s are the same, of id %s; expected once", now.noun, first, name, id)
+		}
+		claimed[id] = name
+		o, err := made(e, id)
+		if err != nil {
+			return nil, err
+		}
+		m.result = append(m.result, o)
+		if !has || !same(old, o) {
+			m.changes = append(m.changes, change[T]{old: old, new: o, has: has, get: true})
+		}
+	}
+	for _, o := range now.All {
+		if _, ok := claimed[o.GetId()]; ok {
+			continue
+		}
+		if prune {
+			m.changes = append(m.changes, change[T]{old: o, has: true})
+		} else {
+			m.result = append(m.result, o)
+		}
+	}
+	return m, nil
+}
+
+// same compares what this version knows of two objects.
+func same(a, b proto.Message) bool {
+	plain := func(m proto.Message) proto.Message {
+		c := proto.Clone(m)
+		c.ProtoReflect().SetUnknown(nil)
+		if p, ok := c.(*wire.Port); ok {
+			sortAddresses(p.Addresses)
+		}
+		return c
+	}
+	return proto.Equal(plain(a), plain(b))
+}
+
+// pairs returns the changes with their entries, sorted by name.
+func (m *merged[T]) pairs(kind string, words func(o T, old bool) []word) ([]*wire.Change, []Entry) {
+	name := func(c *change[T]) string {
+		if c.get {
+			return c.new.GetName()
+		}
+		return c.old.GetName()
+	}
+	slices.SortStableFunc(m.changes, func(a, b change[T]) int { return strings.Compare(name(&a), name(&b)) })
+	var changes []*wire.Change
+	var entries []Entry
+	for i := range m.changes {
+		c := &m.changes[i]
+		e := Entry{Op: "set", Kind: kind, Name: name(c)}
+		var from, to []word
+		if c.has {
+			from, e.ID = words(c.old, true), c.old.GetId()
+		}
+		if c.get {
+			to, e.ID = words(c.new, false), c.new.GetId()
+		}
+		switch {
+		case !c.has:
+			e.Op = "add"
+		case !c.get:
+			e.Op = "delete"
+		case c.old.GetName() != c.new.GetName():
+			e.Fields = append(e.Fields, FieldSet{"name", c.old.GetName(), c.new.GetName()})
+		}
+		e.Fields = append(e.Fields, differing(from, to)...)
+		entries = append(entries, e)
+		if c.get {
+			changes = append(changes, Set(c.new))
+		} else {
+			changes = append(changes, Delete(c.old))
+		}
+	}
+	return changes, entries
+}
+
+func differing(from, to []word) (list []FieldSet) {
+	value := func(words []word, key string) string {
+		for _, w := range words {
+			if w.key == key {
+				return w.value
+			}
+		}
+		return ""
+	}
+	for _, w := range to {
+		if old := value(from, w.key); old != w.value {
+			list = append(list, FieldSet{w.key, old, w.value})
+		}
+	}
+	for _, w := range from {
+		if value(to, w.key) == "" {
+			list = append(list, FieldSet{w.key, w.value, ""})
+		}
+	}
+	return list
+}
+
+func (d *Diff) add(changes []*wire.Change, entries []Entry) {
+	d.Changes, d.Entries = append(d.Changes, changes...), append(d.Entries, entries...)
+}
+
+// Text returns the lines of all entries, each with a line feed.
+func (d *Diff) Text() string {
+	var b strings.Builder
+	for i := range d.Entries {
+		b.WriteString(d.Entries[i].String())
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// Set returns the change that creates or replaces an object.
+func Set(o Object) *wire.Change {
+	switch o := o.(type) {
+	case *wire.Net:
+		return &wire.Change{Change: &wire.Change_SetNet{SetNet: o}}
+	case *wire.Host:
+		return &wire.Change{Change: &wire.Change_SetHost{SetHost: o}}
+	case *wire.Port:
+		return &wire.Change{Change: &wire.Change_SetPort{SetPort: o}}
+	}
+	panic(fmt.Sprintf("declare: %T is no object", o))
+}
+
+// Delete returns the change that deletes an object.
+func Delete(o Object) *wire.Change {
+	switch o := o.(type) {
+	case *wire.Net:
+		return &wire.Change{Change: &wire.Change_DeleteNet{DeleteNet: o.Id}}
+	case *wire.Host:
+		return &wire.Change{Change: &wire.Change_DeleteHost{DeleteHost: o.Id}}
+	case *wire.Port:
+		return &wire.Change{Change: &wire.Change_DeletePort{DeletePort: o.Id}}
+	}
+	panic(fmt.Sprintf("declare: %T is no object", o))
+}
+
+// checkUnique returns an error if two objects have the same name, VNI, endpoint or
+// address. Centrals refuse that too; this error has names where theirs has ids.
+func (f *Fleet) checkUnique() error {
+	owner := map[string]string{}
+	claim := func(kind, what, key, name string) error {
+		key = kind + " " + what + " " + key
+		if first, ok := owner[key]; ok {
+			return errorf("%s %s: %s belongs to %s %s too; choose another", kind, name, what, kind, first)
+		}
+		owner[key] = name
+		return nil
+	}
+	for _, n := range f.Nets.All {
+		if err := claim("net", "the name", n.GetName(), n.GetName()); err != nil {
+			return err
+		}
+		if err := claim("net", fmt.Sprint("vni ", n.GetVni()), "", n.GetName()); err != nil {
+			return err
+		}
+	}
+	for _, h := range f.Hosts.All {
+		if err := claim("host", "the name", h.GetName(), h.GetName()); err != nil {
+			return err
+		}
+		v := HostOf(h)
+		if err := claim("host", "endpoint "+v.Endpoint.String(), "", h.GetName()); err != nil {
+			return err
+		}
+	}
+	for _, w := range f.Ports.All {
+		if err := claim("port", "the name", w.GetName(), w.GetName()); err != nil {
+			return err
+		}
+		p := f.PortOf(w)
+		if err := claim("port", "mac "+p.MAC.String(), w.GetNet(), p.Name); err != nil {
+			return err
+		}
+		for _, a := range p.Addresses {
+			if err := claim("port", "address "+a.String(), w.GetNet(), p.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

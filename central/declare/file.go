@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package declare
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"weft/central/wire"
+)
+
+// MaxFile is the size of a declaration file in bytes. A larger file is refused; 200,000
+// ports, which is as much as one request may change, need about 40 MiB.
+const MaxFile = 64 << 20
+
+// File is a declaration file.
+type File struct {
+	Nets  []Net  `toml:"net,omitempty" json:"nets"`
+	Hosts []Host `toml:"host,omitempty" json:"hosts"`
+	Ports []Port `toml:"port,omitempty" json:"ports"`
+}
+
+// ParseFile parses and checks a declaration file. Errors name the line, or the object.
+func ParseFile(text []byte) (*File, error) {
+	if len(text) > MaxFile {
+		return nil, errorf("%d bytes; expected at most %d MiB", len(text), MaxFile>>20)
+	}
+	file := &File{}
+	err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(file)
+	var unknown *toml.StrictMissingError
+	var wrong *toml.DecodeError
+	switch {
+	case errors.As(err, &unknown):
+		row, _ := unknown.Errors[0].Position()
+		return nil, errorf("line %d: %s: unknown key; %s", row, quoted(strings.Join(unknown.Errors[0].Key(), ".")), expectedKeys)
+	case errors.As(err, &wrong):
+		row, _ := wrong.Position()
+		return nil, errorf("line %d: %s", row, strings.TrimPrefix(strings.TrimPrefix(wrong.Error(), "toml: "), "toml: "))
+	case err != nil:
+		return nil, errorf("%s", strings.TrimPrefix(err.Error(), "toml: "))
+	}
+	return file, file.check()
+}
+
+const expectedKeys = "expected [[net]] with name, id, vni, mtu, flood; [[host]] with name, id, endpoint; " +
+	"[[port]] with name, id, net, mac, addresses, host, move-to, spoof-check"
+
+// check checks each object by itself, and that no two have one name or id.
+func (file *File) check() error {
+	names, ids := map[string]bool{}, map[string]bool{}
+	object := func(kind string, i int, name, id string, err error) error {
+		at := fmt.Sprintf("%s %s", kind, quoted(name))
+		if name == "" {
+			at = fmt.Sprintf("[[%s]] number %d", kind, i+1)
+		}
+		switch nameErr := CheckName("name", name); {
+		case nameErr != nil:
+			err = nameErr
+		case id != "" && CheckName("id", id) != nil:
+			err = CheckName("id", id)
+		case names[kind+" "+name]:
+			err = errorf("the name is there twice; expected once")
+		case id != "" && ids[kind+" "+id]:
+			err = errorf("id %s is there twice; each %s has its own", id, kind)
+		}
+		names[kind+" "+name], ids[kind+" "+id] = true, true
+		if err != nil {
+			return errorf("%s: %v", at, err)
+		}
+		return nil
+	}
+	for i := range file.Nets {
+		n := &file.Nets[i]
+		if err := object("net", i, n.Name, n.ID, n.check()); err != nil {
+			return err
+		}
+	}
+	for i := range file.Hosts {
+		h := &file.Hosts[i]
+		h.Endpoint = h.Endpoint.Unmap()
+		if err := object("host", i, h.Name, h.ID, checkAddress("endpoint", h.Endpoint)); err != nil {
+			return err
+		}
+	}
+	for i := range file.Ports {
+		p := &file.Ports[i]
+		if err := object("port", i, p.Name, p.ID, p.check()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Net) check() error {
+	if n.VNI < 1 || n.VNI > maxVNI {
+		return errorf("vni %d: expected a number from 1 to %d", n.VNI, maxVNI)
+	}
+	if n.MTU != 0 && (n.MTU < minMTU || n.MTU > maxMTU) {
+		return errorf("mtu %d: expected a number from %d to %d, or no key for the underlay's", n.MTU, minMTU, maxMTU)
+	}
+	return nil
+}
+
+func (p *Port) check() error {
+	for i, a := range p.Addresses {
+		p.Addresses[i] = a.Unmap()
+		if err := checkAddress("addresses:", p.Addresses[i]); err != nil {
+			return err
+		}
+	}
+	_, err := addressBytes(p.Addresses)
+	switch {
+	case p.Net == "":
+		return errorf("net is missing; expected the name of its network")
+	case p.MAC == MAC{}:
+		return errorf(`mac is missing; expected one as in "02:00:00:00:00:01"`)
+	case p.MoveTo != "" && p.Host == "":
+		return errorf("move-to %s without host; name the present host too, or neither", quoted(p.MoveTo))
+	}
+	return err
+}
+
+// File returns the declaration as a file, with the ids, so that a file may rename an
+// object and another fleet gets the same ids.
+func (f *Fleet) File() *File {
+	file := &File{}
+	for _, n := range f.Nets.All {
+		file.Nets = append(file.Nets, NetOf(n))
+	}
+	for _, h := range f.Hosts.All {
+		file.Hosts = append(file.Hosts, HostOf(h))
+	}
+	for _, p := range f.Ports.All {
+		file.Ports = append(file.Ports, f.PortOf(p))
+	}
+	return file
+}
+
+// Format writes the file in TOML. ParseFile of the result has the same objects.
+func (file *File) Format() ([]byte, error) {
+	short := &File{Nets: file.Nets, Hosts: file.Hosts, Ports: append([]Port(nil), file.Ports...)}
+	for i := range short.Ports {
+		if p := &short.Ports[i]; p.Checked() {
+			p.SpoofCheck = nil
+		}
+	}
+	return toml.Marshal(short)
+}
+
+// wire returns the network for a central.
+func (n *Net) wire(id string) *wire.Net {
+	return &wire.Net{Id: id, Name: n.Name, Vni: n.VNI, Mtu: n.MTU, Flood: n.Flood}
+}
+
+func (h *Host) wire(id string) *wire.Host {
+	return &wire.Host{Id: id, Name: h.Name, Endpoint: h.Endpoint.AsSlice()}
+}

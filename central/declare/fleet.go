@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package declare
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+// Fleet is the declaration as a central has it, or the part that was asked for.
+type Fleet struct {
+	Revision int64
+	Nets     Kind[*wire.Net]
+	Hosts    Kind[*wire.Host]
+	Ports    Kind[*wire.Port]
+	Binds    map[string]*wire.BoundPort  // by the port's id
+	Status   map[string]*wire.HostReport // by the host's id
+}
+
+// Object is a declared network, host or port.
+type Object interface {
+	proto.Message
+	GetId() string
+	GetName() string
+}
+
+// Kind has the objects of one kind, sorted by name.
+type Kind[T Object] struct {
+	All    []T
+	noun   string
+	byID   map[string]T
+	byName map[string]T
+}
+
+func kindOf[T Object](noun string, all []T) Kind[T] {
+	k := Kind[T]{All: slices.Clone(all), noun: noun, byID: make(map[string]T, len(all)), byName: make(map[string]T, len(all))}
+	slices.SortFunc(k.All, func(a, b T) int { return strings.Compare(a.GetName(), b.GetName()) })
+	for _, o := range k.All {
+		k.byID[o.GetId()], k.byName[o.GetName()] = o, o
+	}
+	return k
+}
+
+// NewFleet joins the parts of a central's list.
+func NewFleet(parts []*wire.ListReply) *Fleet {
+	f := &Fleet{Binds: map[string]*wire.BoundPort{}, Status: map[string]*wire.HostReport{}}
+	var nets []*wire.Net
+	var hosts []*wire.Host
+	var ports []*wire.Port
+	for _, p := range parts {
+		f.Revision = max(f.Revision, p.GetRevision())
+		nets, hosts, ports = append(nets, p.GetNets()...), append(hosts, p.GetHosts()...), append(ports, p.GetPorts()...)
+		for _, b := range p.GetBinds() {
+			f.Binds[b.GetBind().GetPort()] = b
+		}
+		for _, s := range p.GetStatus() {
+			f.Status[s.GetStatus().GetHost()] = s
+		}
+	}
+	f.Nets, f.Hosts, f.Ports = kindOf("net", nets), kindOf("host", hosts), kindOf("port", ports)
+	return f
+}
+
+// mostNamed is the number of objects that an error lists.
+const mostNamed = 10
+
+// Find returns the object with a name, or else the one with an id.
+func (k *Kind[T]) Find(nameOrID string) (T, error) {
+	o, ok := k.Lookup(nameOrID)
+	switch {
+	case ok:
+		return o, nil
+	case len(k.All) == 0:
+		return o, errorf("%s: no such %s; none is declared", quoted(nameOrID), k.noun)
+	case len(k.All) > mostNamed:
+		return o, errorf("%s: no such %s; weft %s list prints all", quoted(nameOrID), k.noun, k.noun)
+	}
+	var names []string
+	for _, o := range k.All {
+		names = append(names, o.GetName())
+	}
+	return o, errorf("%s: no such %s; expected one of %s", quoted(nameOrID), k.noun, strings.Join(names, ", "))
+}
+
+// Lookup is Find without an error.
+func (k *Kind[T]) Lookup(nameOrID string) (T, bool) {
+	if o, ok := k.byName[nameOrID]; ok {
+		return o, true
+	}
+	o, ok := k.byID[nameOrID]
+	return o, ok
+}
+
+// name returns the name of an id, or the id of an object that is not there.
+func (k *Kind[T]) name(id string) string {
+	if o, ok := k.byID[id]; ok {
+		return o.GetName()
+	}
+	return id
+}
+
+// NewID returns the id of a new object: 80 random bits. An id is random and not derived
+// from the name, because a name may go to another object while an id may not: a derived
+// id would let a new web1 replace the old web1 that was renamed. A central refuses the
+// second object of one name, so a repeated command makes no duplicate.
+func NewID() string { return strings.ToLower(rand.Text()[:16]) }
+
+// NewMAC returns a random address of the locally administered unicast ones.
+func NewMAC() MAC {
+	m := MAC{0x02}
+	_, _ = rand.Read(m[1:]) // crypto/rand.Read never fails
+	return m
+}
+
+// FreeVNI returns the lowest VNI that no network has.
+func (f *Fleet) FreeVNI() uint32 {
+	used := map[uint32]bool{}
+	for _, n := range f.Nets.All {
+		used[n.GetVni()] = true
+	}
+	vni := uint32(1)
+	for used[vni] {
+		vni++
+	}
+	return vni
+}
+
+// maxName is the greatest length of a name or id, in bytes: that of a certificate's
+// common name (RFC 5280, ub-common-name). Centrals refuse longer ones too.
+const maxName = 64
+
+// CheckName checks a name or an id. what says which one, as in "name".
+func CheckName(what, name string) error {
+	wrong := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:@+-", r))
+	}
+	if name == "" || len(name) > maxName || strings.ContainsFunc(name, wrong) {
+		return errorf("%s %s: expected 1 to %d letters, digits or any of . _ : @ + -", what, quoted(name), maxName)
+	}
+	return nil
+}
+
+// quoted returns a word for an error message: as it is if it has only usual characters.
+func quoted(text string) string {
+	if len(text) > 80 {
+		text = text[:80] + "..."
+	}
+	for _, r := range text {
+		if r <= ' ' || r > '~' || r == '"' {
+			return `"` + escape(text) + `"`
+		}
+	}
+	if text == "" {
+		return `""`
+	}
+	return text
+}
+
+func escape(text string) string {
+	var b strings.Builder
+	for _, c := range []byte(text) {
+		switch {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c > '~':
+			b.WriteString(`\x` + hex.EncodeToString([]byte{c}))
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package declare
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weft/central/wire"
+)
+
+// Net is a network as people read and write it.
+type Net struct {
+	Name  string `toml:"name" json:"name"`
+	ID    string `toml:"id,omitempty" json:"id,omitempty"`
+	VNI   uint32 `toml:"vni" json:"vni"`
+	MTU   uint32 `toml:"mtu,omitempty" json:"mtu,omitempty"` // bytes of an IP packet; 0: the underlay's less the encapsulation
+	Flood bool   `toml:"flood,omitempty" json:"flood"`
+}
+
+// Host is a host as people read and write it.
+type Host struct {
+	Name     string     `toml:"name" json:"name"`
+	ID       string     `toml:"id,omitempty" json:"id,omitempty"`
+	Endpoint netip.Addr `toml:"endpoint" json:"endpoint"`
+}
+
+// Port is a port as people read and write it. Net, Host and MoveTo are names; in words
+// and files they may also be ids.
+type Port struct {
+	Name      string       `toml:"name" json:"name"`
+	ID        string       `toml:"id,omitempty" json:"id,omitempty"`
+	Net       string       `toml:"net" json:"net"`
+	MAC       MAC          `toml:"mac" json:"mac"`
+	Addresses []netip.Addr `toml:"addresses,omitempty" json:"addresses"`
+	Host      string       `toml:"host,omitempty" json:"host,omitempty"`
+	MoveTo    string       `toml:"move-to,omitempty" json:"move_to,omitempty"`
+	// SpoofCheck: the port may send from its declared addresses only. nil: true.
+	SpoofCheck *bool `toml:"spoof-check,omitempty" json:"spoof_check,omitempty"`
+}
+
+// MAC is a MAC address, in text as 02:00:00:00:00:01.
+type MAC [6]byte
+
+// ParseMAC parses a unicast MAC address.
+func ParseMAC(text string) (MAC, error) {
+	m, err := net.ParseMAC(text)
+	switch {
+	case err != nil || len(m) != 6:
+		return MAC{}, errorf("mac %s: expected six bytes, as in 02:00:00:00:00:01", quoted(text))
+	case m[0]&1 != 0 || MAC(m) == MAC{}:
+		return MAC{}, errorf("mac %s: expected a unicast address", m)
+	}
+	return MAC(m), nil
+}
+
+func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
+
+// MarshalText implements encoding.TextMarshaler.
+func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *MAC) UnmarshalText(text []byte) (err error) {
+	*m, err = ParseMAC(string(text))
+	return err
+}
+
+// parseAddress parses the IP address of one machine.
+func parseAddress(key, text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" {
+		return a, errorf("%s %s: expected an IP address without a prefix length, as in 10.0.0.1 or fd00::1", key, quoted(text))
+	}
+	a = a.Unmap()
+	return a, checkAddress(key, a)
+}
+
+func checkAddress(key string, a netip.Addr) error {
+	if !a.IsValid() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return errorf("%s %s: expected the address of one machine", key, a)
+	}
+	return nil
+}
+
+// word is one property of an object in the form of the verbs.
+type word struct{ key, value string }
+
+func onOff(b bool) string {
+	if b {
+		return "on"
+	}
+	return "off"
+}
+
+// words returns the properties that differ from the defaults.
+func (n *Net) words() []word {
+	list := []word{{"vni", strconv.FormatUint(uint64(n.VNI), 10)}}
+	if n.MTU != 0 {
+		list = append(list, word{"mtu", strconv.FormatUint(uint64(n.MTU), 10)})
+	}
+	if n.Flood {
+		list = append(list, word{"flood", "on"})
+	}
+	return list
+}
+
+func (h *Host) words() []word { return []word{{"endpoint", h.Endpoint.String()}} }
+
+func (p *Port) words() []word {
+	list := []word{{"net", p.Net}, {"mac", p.MAC.String()}}
+	if len(p.Addresses) > 0 {
+		list = append(list, word{"addresses", p.AddressText()})
+	}
+	if p.Host != "" {
+		list = append(list, word{"host", p.Host})
+	}
+	if p.MoveTo != "" {
+		list = append(list, word{"move-to", p.MoveTo})
+	}
+	if !p.Checked() {
+		list = append(list, word{"spoof-check", "off"})
+	}
+	return list
+}
+
+// Text returns the network's properties as words KEY=VALUE.
+func (n *Net) Text() string { return text(n.words()) }
+
+// Text returns the port's properties as words KEY=VALUE.
+func (p *Port) Text() string { return text(p.words()) }
+
+func text(words []word) string {
+	texts := make([]string, len(words))
+	for i, w := range words {
+		texts[i] = w.key + "=" + w.value
+	}
+	return strings.Join(texts, " ")
+}
+
+// Checked reports whether the port may send from its declared addresses only.
+func (p *Port) Checked() bool { return p.SpoofCheck == nil || *p.SpoofCheck }
+
+// AddressText returns the addresses with commas.
+func (p *Port) AddressText() string {
+	texts := make([]string, len(p.Addresses))
+	for i, a := range p.Addresses {
+		texts[i] = a.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+// NetOf returns a network as people read it.
+func NetOf(n *wire.Net) Net {
+	return Net{Name: n.GetName(), ID: n.GetId(), VNI: n.GetVni(), MTU: n.GetMtu(), Flood: n.GetFlood()}
+}
+
+// HostOf returns a host as people read it.
+func HostOf(h *wire.Host) Host {
+	a, _ := netip.AddrFromSlice(h.GetEndpoint()) // the zero Addr, which prints as invalid, if a central stored nonsense
+	return Host{Name: h.GetName(), ID: h.GetId(), Endpoint: a}
+}
+
+// PortOf returns a port as people read it, with the names that the fleet has.
+func (f *Fleet) PortOf(p *wire.Port) Port {
+	checked := !p.GetUnchecked()
+	port := Port{Name: p.GetName(), ID: p.GetId(), Net: f.Nets.name(p.GetNet()), Host: f.Hosts.name(p.GetHost()),
+		MoveTo: f.Hosts.name(p.GetMoveTo()), SpoofCheck: &checked, Addresses: []netip.Addr{}}
+	copy(port.MAC[:], p.GetMac())
+	for _, b := range p.GetAddresses() {
+		a, _ := netip.AddrFromSlice(b)
+		port.Addresses = append(port.Addresses, a)
+	}
+	slices.SortFunc(port.Addresses, netip.Addr.Compare)
+	return port
+}
+
+// sortAddresses puts a port's addresses into the order in which netip compares them.
+// Their order has no meaning, so two declarations that differ in it are the same.
+func sortAddresses(list [][]byte) {
+	slices.SortFunc(list, func(a, b []byte) int {
+		if len(a) != len(b) {
+			return len(a) - len(b)
+		}
+		return bytes.Compare(a, b)
+	})
+}
