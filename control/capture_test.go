@@ -52,8 +52,7 @@ func (f *fakes) capture(r api.CaptureRequest) *capturing {
 	return c
 }
 
-// tapsSet returns the number of captures and live traces that the daemon has set in
-// the workers.
+// tapsSet returns the number of taps that the daemon has set in the workers.
 func (f *fakes) tapsSet() int {
 	n, _ := f.d.captures.Counts()
 	return n
@@ -132,8 +131,7 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	})
 }
 
-// A killed daemon leaves taps, which select frames to capture, in the workers. The
-// next daemon that takes over the engine removes these taps.
+// A daemon that takes over an engine removes the taps that a killed daemon has set.
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.d.pipeline.Workers().Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
@@ -184,8 +182,7 @@ func TestCaptureRefusals(t *testing.T) {
 	}
 }
 
-// The match of a live trace becomes the key and the mask of the tap, which selects
-// the frames that the workers copy.
+// The match of a live trace becomes the key and the mask of the tap.
 func TestTraceTap(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)

@@ -11,9 +11,8 @@ import (
 	"weft/port/porttest"
 )
 
-// replayDevice sends frames to itself, as many as its specification gives. After a
-// detach, the State of the device reports how many allocations and garbage
-// collections the engine process has made.
+// replayDevice sends itself the number of frames that its specification gives. On
+// detach, its State has the engine process's numbers of allocations and collections.
 type replayDevice struct{ *porttest.Device }
 
 type processStats struct {

@@ -50,9 +50,8 @@ func relent(fd int) {
 	_, _ = unix.Read(fd, b[:])
 }
 
-// The helper returns calls a function that must not block on an eventfd, and fails
-// the test if the function blocks. In this case it unblocks the function by calling
-// relent.
+// returns runs a function and fails the test if the function blocks on an eventfd. It
+// then calls relent, so that the function can end.
 func returns(t *testing.T, what string, relent, call func()) {
 	t.Helper()
 	done := make(chan struct{})

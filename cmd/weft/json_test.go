@@ -66,7 +66,7 @@ func TestEveryVerbHasJSON(t *testing.T) {
 		leaves[verb] = true
 	}
 	for verb := range leaves {
-		if _, ok := jsonLines[verb]; !ok && !slices.Contains(notPrinting, verb) {
+		if _, ok := jsonLines[verb]; !ok && !slices.Contains(notPrinting, verb) && !centralJSON(verb) {
 			t.Errorf("weft %s is not among the verbs tested here", verb)
 		}
 	}

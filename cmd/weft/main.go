@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weft is the client of weftd. It manages ports and flows and shows their
-// statistics.
+// Command weft is the client of weftd and of weft-central. It manages ports and flows,
+// shows their statistics, and declares networks for a fleet.
 package main
 
 import (
@@ -64,7 +64,7 @@ func exitCode(err error) int {
 		return exitDiffer
 	case errors.As(err, &usage):
 		return exitInput
-	case errors.As(err, &refused) && refused.Input:
+	case errors.As(err, &refused) && refused.Input, isCentralInput(err):
 		return exitInput
 	}
 	return exitFailed
@@ -85,6 +85,7 @@ type command struct {
 	json   bool
 	// numbers is the option --no-names: the daemon shows ports by number.
 	numbers bool
+	fleet   centralFlags
 }
 
 func (c *command) client() (*api.Client, error) {
@@ -133,6 +134,7 @@ func (c *command) root() *cobra.Command {
 		socket = api.DefaultSocket
 	}
 	root.PersistentFlags().StringVar(&c.socket, "socket", socket, "the daemon's socket (or WEFT_SOCKET): a path, or vsock:CID:PORT")
+	c.fleet.register(root.PersistentFlags())
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
 	// ovs-ofctl accepts options before the verb. The root command knows the options
 	// of all verbs, so that it can tell options from the verb. The verb then parses
@@ -150,14 +152,15 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.macVerbs()...)
 	root.AddCommand(c.conntrackVerbs()...)
 	root.AddCommand(c.toolVerbs()...)
+	root.AddCommand(c.centralVerbs()...)
 	root.AddCommand(c.showVerb(), c.versionVerb())
 	root.SetHelpCommand(helpVerb(root))
 	ofctlHabits(root)
 	return root
 }
 
-// words returns a function that checks the number of a verb's arguments. The
-// function's error shows the verb's usage line.
+// words returns a check of the number of arguments. Its error shows the verb's usage
+// line.
 func words(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		_, usage, _ := strings.Cut(cmd.Use, " ")

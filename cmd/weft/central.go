@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/credentials"
+
+	"weft/central/client"
+	"weft/central/declare"
+	"weft/central/pki"
+	"weft/central/wire"
+)
+
+// defaultCerts is the directory of a person's certificate for weft-central.
+const defaultCerts = "/etc/weft/central"
+
+// centralFlags are the options of the verbs that ask weft-central.
+type centralFlags struct {
+	addresses string
+	certs     string
+	wait      waitFor
+	timeout   time.Duration
+}
+
+func (f *centralFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.addresses, "central", os.Getenv("WEFT_CENTRAL"), "weft-central's addresses, HOST:PORT[,HOST:PORT...] (or WEFT_CENTRAL)")
+	flags.StringVar(&f.certs, "central-certs", defaultCerts, "directory of the certificate for weft-central: ca.pem, cert.pem, key.pem")
+}
+
+// waitFor is the value of --wait.
+type waitFor string
+
+func (w *waitFor) String() string { return string(*w) }
+func (*waitFor) Type() string     { return "none|hosts" }
+func (w *waitFor) Set(text string) error {
+	if text != "none" && text != "hosts" {
+		return errors.New("expected none or hosts")
+	}
+	*w = waitFor(text)
+	return nil
+}
+
+// waits adds --wait and --timeout to a verb that changes the declaration.
+func (c *command) waits(verb *cobra.Command) *cobra.Command {
+	verb.Flags().Var(&c.fleet.wait, "wait", "hosts: return after all connected hosts have applied the change")
+	verb.Flags().DurationVar(&c.fleet.timeout, "timeout", time.Minute, "longest time for --wait")
+	return verb
+}
+
+// group returns a verb that has only sub-verbs.
+func group(use, short, long string, verbs ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{
+		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return noSuchVerb(cmd, args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	g.AddCommand(verbs...)
+	return g
+}
+
+// centralVerbs returns the verbs that ask weft-central.
+func (c *command) centralVerbs() []*cobra.Command {
+	return append([]*cobra.Command{
+		c.netVerb(), c.hostVerb(), c.portVerb(), c.applyVerb(), c.exportVerb(), c.syncVerb(),
+		group("central", "show the state of weft-central, and save it", "", c.centralStatusVerb(), c.centralSaveVerb()),
+	}, c.ovnVerbs()...)
+}
+
+// central connects to weft-central. The caller closes the client and calls stop. The
+// context ends with SIGINT and SIGTERM.
+func (c *command) central() (ctx context.Context, centrals *client.Client, stop func(), err error) {
+	if c.fleet.addresses == "" {
+		return nil, nil, nil, usagef("no central is given; expected --central HOST:PORT[,HOST:PORT...] or WEFT_CENTRAL")
+	}
+	addresses := strings.Split(c.fleet.addresses, ",")
+	for _, a := range addresses {
+		if err := client.CheckAddress(a); err != nil {
+			return nil, nil, nil, usagef("--central: %v", err)
+		}
+	}
+	keys, err := pki.Load(pki.FilesIn(c.fleet.certs))
+	if err != nil {
+		return nil, nil, nil, usagef("certificates for weft-central: %v; expected ca.pem, cert.pem and key.pem in --central-certs %s", err, c.fleet.certs)
+	}
+	if centrals, err = client.New(addresses, credentials.NewTLS(keys.Client())); err != nil {
+		return nil, nil, nil, err
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	return ctx, centrals, func() { cancel(); centrals.Close() }, nil
+}
+
+// withCentral calls f with a connected client.
+func (c *command) withCentral(f func(ctx context.Context, centrals *client.Client) error) error {
+	ctx, centrals, stop, err := c.central()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return f(ctx, centrals)
+}
+
+// settle waits for the hosts if --wait asks for it.
+func (c *command) settle(ctx context.Context, centrals *client.Client, revision int64) error {
+	if c.fleet.wait != "hosts" {
+		return nil
+	}
+	_, err := c.syncHosts(ctx, centrals, revision, true)
+	return err
+}
+
+// isCentralInput reports whether an error says that the request is wrong.
+func isCentralInput(err error) bool {
+	var words *declare.Error
+	var refused *client.Refused
+	return errors.As(err, &words) || errors.As(err, &refused)
+}
+
+const applyHelp = `Makes weft-central's declaration agree with a file (TOML):
+
+  [[net]]
+  name = "blue"
+  vni = 100            # also: mtu = 1400, flood = true
+
+  [[host]]
+  name = "h1"
+  endpoint = "172.16.0.1"
+
+  [[port]]
+  name = "web1"
+  net = "blue"
+  mac = "02:00:00:00:00:01"
+  addresses = ["10.0.0.1", "fd00::1"]   # also: host, move-to, spoof-check = false
+
+Prints the differences first: + new, ~ changed, - deleted. The whole file is applied, or
+nothing of it. What the file lacks stays, or is deleted with --prune. Objects are found by
+id, or without one by name. weft export writes such a file.`
+
+func (c *command) applyVerb() *cobra.Command {
+	var dry, prune bool
+	verb := &cobra.Command{
+		Use: "apply FILE|-", Short: "make weft-central's declaration agree with a file", Long: applyHelp, Args: words(1, 1),
+		RunE: func(_ *cobra.Command, args []string) error { return c.apply(args[0], dry, prune) },
+	}
+	verb.Flags().BoolVar(&dry, "dry-run", false, "print the differences and change nothing")
+	verb.Flags().BoolVar(&prune, "prune", false, "delete what the file lacks")
+	return c.waits(verb)
+}
+
+// applied is the output of apply with --json.
+type applied struct {
+	Changes  []declare.Entry `json:"changes"`
+	Applied  bool            `json:"applied"`
+	Revision int64           `json:"revision"`
+}
+
+func (c *command) apply(name string, dry, prune bool) error {
+	file, err := c.readDeclaration(name)
+	if err != nil {
+		return err
+	}
+	return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
+		fleet, err := readAll(ctx, centrals)
+		if err != nil {
+			return err
+		}
+		diff, err := fleet.Diff(file, prune)
+		if err != nil {
+			return fromFile(name, err)
+		}
+		if !c.json {
+			fmt.Fprint(c.out, diff.Text())
+		}
+		result := applied{Changes: diff.Entries, Revision: fleet.Revision}
+		if !dry && len(diff.Changes) > 0 {
+			if result.Revision, err = applyDiff(ctx, centrals, file, prune, fleet, diff); err != nil {
+				return err
+			}
+			result.Applied = true
+		}
+		if !dry {
+			if err := c.settle(ctx, centrals, result.Revision); err != nil {
+				return err
+			}
+		}
+		return c.printApplied(&result, dry)
+	})
+}
+
+// applyDiff applies the printed differences. If somebody changed the declaration
+// meanwhile, the differences must still be the same.
+func applyDiff(ctx context.Context, centrals *client.Client, file *declare.File, prune bool, fleet *declare.Fleet, diff *declare.Diff) (int64, error) {
+	first := true
+	read := func() (*declare.Fleet, error) {
+		if first {
+			first = false
+			return fleet, nil
+		}
+		return readAll(ctx, centrals)
+	}
+	return centrals.Change(ctx, read, func(now *declare.Fleet) ([]*wire.Change, bool, error) {
+		if now == fleet {
+			return diff.Changes, true, nil
+		}
+		again, err := now.Diff(file, prune)
+		if err == nil && again.Text() != diff.Text() {
+			err = errors.New("somebody else changed the declaration, and the differences are others now; nothing is applied, run apply again")
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		return again.Changes, true, nil
+	})
+}
+
+func (c *command) printApplied(result *applied, dry bool) error {
+	if c.json {
+		return c.printJSON(result)
+	}
+	var err error
+	switch {
+	case len(result.Changes) == 0:
+		_, err = fmt.Fprintf(c.out, "no differences at revision %d\n", result.Revision)
+	case dry:
+		_, err = fmt.Fprintf(c.out, "%d differences, nothing applied\n", len(result.Changes))
+	default:
+		_, err = fmt.Fprintf(c.out, "%d changes applied, revision %d\n", len(result.Changes), result.Revision)
+	}
+	return err
+}
+
+// readDeclaration reads and parses a declaration file.
+func (c *command) readDeclaration(name string) (*declare.File, error) {
+	from := c.in
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, usagef("%v; expected a declaration file, or - for standard input", err)
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, declare.MaxFile+1))
+	if err != nil {
+		return nil, usagef("%s: %v", name, err)
+	}
+	file, err := declare.ParseFile(text)
+	return file, fromFile(name, err)
+}
+
+// fromFile names the file that a declaration error is about.
+func fromFile(name string, err error) error {
+	var wrong *declare.Error
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	if name == "-" {
+		name = "standard input"
+	}
+	return usagef("%s: %v", name, err)
+}
+
+func (c *command) exportVerb() *cobra.Command {
+	return &cobra.Command{
+		Use: "export", Short: "print weft-central's declaration as a file for apply", Args: words(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
+				fleet, err := readAll(ctx, centrals)
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return c.printJSON(fleet.File())
+				}
+				text, err := fleet.File().Format()
+				if err != nil {
+					return err
+				}
+				_, err = c.out.Write(text)
+				return err
+			})
+		},
+	}
+}
