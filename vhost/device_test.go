@@ -656,6 +656,37 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
+// TestTaken: after a Send that a fault in the sender's memory interrupts, Taken does not
+// count the frames of an earlier Send.
+func TestTaken(t *testing.T) {
+	bad, good := guest(t, vhosttest.Options{}), guest(t, vhosttest.Options{})
+	a, z := open(t, bad, nil), open(t, good, nil)
+	for i := range 3 {
+		bad.Tx[0].Send(random(uint64(i), 1000))
+	}
+	bad.Tx[0].Publish()
+	b := new(packet.Batch)
+	if n := a.Rx()[0].Recv(b); n != 3 {
+		t.Fatalf("received %d frames", n)
+	}
+	tx := z.Tx()[0].(port.TakingTx)
+	if n := tx.Send(b, all[:3]); n != 3 || tx.Taken() != 3 {
+		t.Fatalf("sent %d, taken %d, want 3", n, tx.Taken())
+	}
+	if err := bad.Truncate(4096); err != nil {
+		t.Fatal(err)
+	}
+	faulted := func() (faulted bool) {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		defer func() { faulted = recover() != nil }()
+		tx.Send(b, all[:3])
+		return false
+	}()
+	if !faulted || tx.Taken() != 0 {
+		t.Errorf("faulted %v, taken %d, want 0", faulted, tx.Taken())
+	}
+}
+
 // TestWake: a fault of a guest's receive ring wakes the worker that sleeps on the
 // same guest's transmit ring, so that the worker reports the fault.
 func TestWake(t *testing.T) {
