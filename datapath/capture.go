@@ -258,8 +258,9 @@ func (w *Worker) tapSend(p *txPort, order []uint8) {
 	}
 }
 
-// tapSent writes the results of sending into the frames' records. The port took the
-// first taken frames of order.
+// tapSent writes the results of sending into the frames' records. order lists the
+// frames that were passed to port p. The port took the first ones of them, as many as
+// taken says.
 func (w *Worker) tapSent(p *txPort, order []uint8, taken int) {
 	for n, i := range order {
 		why := w.batch.Frames[i].Drop
@@ -271,7 +272,7 @@ func (w *Worker) tapSent(p *txPort, order []uint8, taken int) {
 }
 
 // tapResult writes the result of sending frame i to port p into the frame's records.
-// over is the vxlan port of the frame's tunnel header; 0: none.
+// The argument over is the vxlan port of the frame's tunnel header; 0: none.
 func (w *Worker) tapResult(p *txPort, i int, over uint16, why packet.DropReason) {
 	t := &w.taps
 	for at := range t.pending[:t.count] {
@@ -427,8 +428,9 @@ func (w *Worker) tapReserve(at int, kind CaptureKind, length, extra int) (r capt
 	return r, r[captureHeader:]
 }
 
-// tapGather copies the frame's bytes from offset skip on. The offset is within the
-// private header.
+// tapGather copies bytes of the frame to a record, beginning at offset skip. The
+// offset is within the frame's private header, the part of the frame that is already
+// in the worker's own memory.
 func (w *Worker) tapGather(f *packet.Frame, into []byte, skip int) {
 	c := w.batch.Cursor(f)
 	var outer [packet.Headroom]byte

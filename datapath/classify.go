@@ -31,8 +31,8 @@ func (w *Worker) decapsulate() (tunneled uint32) {
 }
 
 // classify finds the megaflow of every frame of the batch. It drops malformed frames,
-// and frames whose Drop is already set. tunneled is the set of frames whose tunnel
-// words are in w.words.
+// and frames whose Drop is already set. tunneled is the set of frames that came
+// through a tunnel; the description of a frame's tunnel for the key is in w.words.
 func (w *Worker) classify(tunneled uint32) {
 	b := &w.batch
 	special := uint32(0)
@@ -55,7 +55,8 @@ func (w *Worker) classify(tunneled uint32) {
 }
 
 // lookUp finds the megaflows of the live frames, whose keys are already extracted.
-// tunneled is the set of frames whose tunnel words are in w.words.
+// tunneled is the set of frames that came through a tunnel; lookUp completes their
+// keys with the description of the tunnel in w.words.
 func (w *Worker) lookUp(tunneled uint32) {
 	w.dirty |= tunneled
 	for ; tunneled != 0; tunneled &= tunneled - 1 {

@@ -28,9 +28,10 @@ func (w *Worker) executeFound() {
 	w.cursor = b.N
 }
 
-// executeRun executes the actions for frame first and the following frames with the
-// same megaflow. It returns the index of the first frame with another megaflow.
-// Dropped frames in between do not end a run.
+// executeRun executes the actions of one megaflow on a run of frames: the frame with
+// index first and the following frames with the same megaflow. It returns the index
+// of the first frame with another megaflow. Dropped frames in between do not end a
+// run.
 func (w *Worker) executeRun(first int, slot uint32) int {
 	b := &w.batch
 	packets, bytes, end := uint64(0), uint64(0), first
@@ -71,9 +72,9 @@ func (w *Worker) executeRun(first int, slot uint32) int {
 	return end
 }
 
-// outputRuns executes runs from frame first on, up to frame limit, as long as their
-// only action is one output. Most runs are of this kind. It returns the first frame
-// that needs other actions.
+// outputRuns executes runs of frames whose only action is one output. Most runs are
+// of this kind. It begins with the frame at index first and ends before the frame at
+// index limit. It returns the index of the first frame that needs other actions.
 func (w *Worker) outputRuns(first, limit int) int {
 	if w.fragments.uncounted != 0 || w.tracks.forked != 0 || w.rxInUse != nil && w.rxInUse.tunnel {
 		return first

@@ -70,8 +70,8 @@ const (
 type fairness struct {
 	debtors  int      // number of queues with debt
 	repaidNS uint64   // clock of the last payment of debts
-	others   presence // queues without debt
-	uncut    presence // queues without debt that have no large frames to cut
+	others   presence // presence of frames in the queues without debt
+	uncut    presence // presence of frames in the queues without debt and without large frames to cut
 	skipped  int      // number of queues not visited in this pass because of their debt
 	passNS   uint64   // clock of the last pass
 	smallNS  uint64   // total cost of the small segments in the large frames received so far
@@ -83,7 +83,7 @@ type fairness struct {
 type presence struct {
 	waits  bool   // a queue of the group had frames in the last pass, or within awayNS
 	frames int    // number of the group's frames in this pass
-	awayNS uint64 // time for which waits stays true without frames
+	awayNS uint64 // time for which the field waits stays true if no more frames come
 }
 
 // costs are running totals. The difference before and after a batch is charged to the
@@ -122,8 +122,8 @@ func (w *Worker) limitVisit(q *rxQueue) {
 }
 
 // mostOf returns the number of frames that the next visit may take so that cutting
-// costs at most maxCutNS; 0: no limit. Cutting the large frames of the last visit, of
-// n frames, has cost cutNS.
+// large frames costs at most maxCutNS; 0: no limit. It is computed from the last
+// visit, in which n frames were taken and cutting cost cutNS.
 func mostOf(n int, cutNS uint64) uint8 {
 	if cutNS == 0 {
 		return 0
@@ -164,9 +164,10 @@ func (w *Worker) skipDebtor(q *rxQueue) bool {
 	return true
 }
 
-// endPass updates waits at the end of a pass. waits is true while the group's queues
-// have frames, and afterwards for as long as they had frames, up to maxAwayNS. took
-// is the duration of the previous pass.
+// endPass updates the field waits at the end of a pass. waits is true as long as the
+// group's queues have frames. After their last frame it stays true for as long as
+// they had frames before, but at most for maxAwayNS. The argument took is the
+// duration of the previous pass.
 func (p *presence) endPass(took uint64) {
 	p.waits = p.frames > 0
 	p.frames = 0

@@ -76,10 +76,11 @@ func (w *Worker) borrowed(addr uintptr) bool {
 	return false
 }
 
-// abandon drops the frames of the batch in hand that failed port no makes impossible
-// to send: frames that are not executed yet, and frames pending for the port. Frames
-// pending for other ports stay, and the next finish sends them, unless the failed
-// port has provided them.
+// abandon drops frames after the port with number no has failed: the frames of the
+// batch in hand that are not executed yet, and the frames pending for the failed
+// port. Frames pending for other ports stay, and the next finish sends them. But if
+// the batch came from the failed port, they are dropped, too, because they are in its
+// memory.
 func (w *Worker) abandon(no uint32) {
 	if p := w.txInUse; p != nil {
 		if p.no != no {

@@ -97,8 +97,8 @@ func TestFaultWhileSending(t *testing.T) {
 			r.install(0, 1, 0xa, output(2))
 			r.install(1, 1, 0xb, output(3))
 			r.install(2, 3, 0xb, output(1))
-			// The worker has received all frames of port 1. Its memory is truncated
-			// before the frames are sent.
+			// The worker has received all frames of port 1. The memory of port 1 is
+			// truncated before the frames are sent.
 			rx := &hookedRx{Rx: r.rx(1)}
 			r.w.queues.at(0).rx = rx
 			rx.hook = func() { c.truncate(r) }
@@ -150,7 +150,8 @@ func TestFaultAfterDelivery(t *testing.T) {
 	r.equal("frames accounted for", r.total(), 6)
 }
 
-// faultingTx truncates the memory of rx before it sends frame number at.
+// faultingTx is a transmit queue that truncates the memory of the port of rx in the
+// middle of Send, before the frame at index at.
 type faultingTx struct {
 	*porttest.Tx
 	at int

@@ -28,10 +28,10 @@ type fragments struct {
 	slots     []uint32 // scratch: held slots of one datagram
 	sweptNS   uint64
 	assembled uint32                   // frames of the batch that belong to a complete datagram
-	uncounted uint32                   // frames of assembled whose megaflow counted them before they were held
+	uncounted uint32                   // set of frames in assembled that their megaflow must not count, because it did before they were held
 	of        [packet.BatchSize]uint32 // datagram number of each frame in assembled
 	first     [conntrack.MaxDatagrams]conntrack.Meta
-	tracked   [conntrack.MaxDatagrams]bool // datagrams whose first fragment was tracked, with its result in field first
+	tracked   [conntrack.MaxDatagrams]bool // whether the first fragment of a datagram was tracked; the field first then has the result
 	// given are the actions of the frame in hand if the control process gave them.
 	// lists are such actions for held fragments; the index is the held slot. All
 	// other fragments get the actions of their megaflow.

@@ -43,7 +43,7 @@ type pair struct {
 	serial               uint32
 	to                   uint32 // output port, if the actions after tracking are a single output; else 0
 	tunnels              bool   // actions of then contain a tunnel
-	beyondAgreement      bool   // a mask of the pair matches key words that an agreement does not store
+	beyondAgreement      bool   // the megaflows of the pair match key words that the struct agreement does not store
 	translates           bool   // ct action of slot has nat
 	_                    [5]byte
 }
@@ -109,8 +109,8 @@ type begun struct {
 	dir              uint8
 }
 
-// kindOf returns how an action list can be fused whose first n records are a ct
-// action.
+// kindOf returns whether and how an action list can be fused. The list begins with a
+// ct action, which takes n records of the list.
 func kindOf(actions []flowtable.Action, n int) fuseKind {
 	if actions[0].U32&(flowtable.CTForce|flowtable.CTFTP|flowtable.CTTFTP) != 0 {
 		return fuseNot
@@ -175,8 +175,9 @@ func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	return u.found & set
 }
 
-// hinted returns the frames of order that have a valid hint. alike is the set of
-// frames whose key agrees with u.agreed.
+// hinted returns the set of frames in order that have a valid hint. The argument
+// alike is the set of frames whose key agrees with u.agreed, so that their keys need
+// no comparison.
 func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
 	u, a := &w.fused, &w.fused.agreed
 	u.settled = w.tracks.tracker.SettleAll(order, u.hints, &u.serials, a.serial, w.now)

@@ -87,7 +87,7 @@ func (w *Worker) useTx(p *txPort, what Sending) {
 		w.sh.InHand.Sending = uint64(on | awaiting)
 		p.lock.lock()
 	}
-	w.txInUse = p // set only after locking, because abandon unlocks the queue in txInUse
+	w.txInUse = p // txInUse is set only once p is locked, because abandon unlocks the queue that txInUse names
 	w.sh.InHand.Sending = uint64(on | what)
 }
 

@@ -32,7 +32,7 @@ type PortQueues struct {
 
 // mail is a request to the worker. The worker reads at most one between two passes.
 type mail struct {
-	add    *PortQueues // queues to add; nil: the request is to remove port remove
+	add    *PortQueues // queues to add; nil: the request is to remove the port with the number in the field remove
 	remove uint32
 	err    error
 	read   atomic.Bool // err is set; pairs with post
@@ -91,7 +91,7 @@ func (w *Worker) takeMail() {
 		w.detach(m.remove)
 		w.forgetFault(m.remove)
 	}
-	w.mail.Store(nil) // cleared last: a memory fault ends the pass, and the next pass repeats the request
+	w.mail.Store(nil) // the request is deleted last: if a memory fault ends the pass, the next pass repeats the request
 	m.read.Store(true)
 }
 

@@ -23,7 +23,7 @@ type rxQueue struct {
 	ready  bool   // frames may wait in a polled queue, see findReady
 	tunnel bool   // the port is an uplink, whose frames the worker decapsulates
 	most   uint8  // limit of frames in a visit while other queues have frames, see limitVisit; 0: none
-	debtNS uint64 // debt of the queue for expensive frames, see fair.go
+	debtNS uint64 // time that the queue still owes for frames that cost much more than others, see fair.go
 	nextNS uint64 // time of the next visit, see gather.go
 	fuses  bool   // the worker first looks frames up among the connections of zone, see fuse.go
 	zone   uint16
@@ -103,7 +103,7 @@ func (w *Worker) receive(q *rxQueue) int {
 		w.failPort(q.port, reason)
 		return -1
 	}
-	q.ready = n > 0 // after frames, the next pass calls Recv without waiting for findReady
+	q.ready = n > 0 // a queue that had frames is read again in the next pass, without asking epoll first
 	if n == 0 {
 		// Recv may have discarded descriptors without frames, whose buffers must be
 		// released.

@@ -108,16 +108,17 @@ func TestArmSeesFrames(t *testing.T) {
 	if r.w.armAll() {
 		t.Fatal("Arm did not see the waiting frame")
 	}
-	r.w.sleep() // returns at once; a real sleep would be counted
+	r.w.sleep() // does not sleep, because a frame waits; the counter of sleeps would show a real sleep
 	r.equal("sleeps", r.sh.Counters.Sleeps, 0)
 	if r.rx(1).Arm(); r.rx(1).Lent() != 1 {
 		t.Fatal("the frame is gone")
 	}
 }
 
-// A worker with few polled queues reads each of them in three cases: in every pass
-// after one without frames, now and then while other queues have frames, and after it
-// has delivered frames to a local process, which may answer.
+// A worker with few polled queues reads them without calling epoll first. An
+// otherwise idle worker reads them in every pass. A worker with frames of other
+// queues reads them now and then, and also after it has delivered frames to a local
+// process, which may answer.
 func TestFewPolledQueues(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1

@@ -20,7 +20,7 @@ var inOrder = func() (order [packet.BatchSize]uint8) {
 // sendUndone sends frames to port p, some of which have unfinished offloads.
 func (w *Worker) sendUndone(p *txPort, order []uint8) {
 	mtu := p.tx.MTU()
-	first := 0 // index in order of the first frame that is not sent yet
+	first := 0 // position, in the list order, of the first frame that is not sent yet
 	for n, i := range order {
 		f := &w.batch.Frames[i]
 		if w.undone>>i&1 == 0 || p.takes.Takes(f) && f.SegmentLen() <= mtu {

@@ -22,7 +22,7 @@ type txPort struct {
 	touched  bool   // the port is in Worker.touched
 	local    bool   // a process on this machine receives the port's frames and may wait for them
 	owed     bool   // the port is in Worker.owed
-	sending  bool   // tx.Send is at work on the pending frames from done on
+	sending  bool   // Send of the transmit queue is running, for the pending frames from index done to the last one
 	done     uint8  // number of pending frames that are sent or cut, and counted
 	owedIn   uint64 // pass in which the flush was first postponed; 0: no postponed flush
 	fault    string
@@ -61,10 +61,10 @@ func (l *TxLock) lock() {
 
 func (l *TxLock) unlock() { l.held.Store(0) }
 
-// output sends frame i to port to. If last is set, no further action changes the
-// frame, so the frame may wait in the port's pending list until the end of the batch.
-// Otherwise output sends it now, after the frames that are already pending for the
-// port.
+// output sends frame i to the port with number to. If last is set, no further action
+// changes the frame, so the frame may wait in the port's pending list until the end
+// of the batch. Otherwise output sends it now, after the frames that are already
+// pending for the port.
 func (w *Worker) output(i int, to uint32, last bool) {
 	if to >= port.MaxPorts || w.ports[to].tx == nil {
 		w.overlay[i] = overlay{}
@@ -128,8 +128,8 @@ func (w *Worker) send(p *txPort, order []uint8) {
 		}
 		w.countSent(p, int(i), why)
 	}
-	for _, i := range order { // a separate loop, because a frame may be in order twice
-		w.batch.Frames[i].Drop = packet.DropNone // cleared, because another output port may take the frame
+	for _, i := range order { // a separate loop, because the list order may contain a frame twice
+		w.batch.Frames[i].Drop = packet.DropNone // the drop reason is for this port only; another output port may take the frame
 	}
 }
 
@@ -239,8 +239,9 @@ func (w *Worker) flush(p *txPort, more bool) {
 	}
 }
 
-// flushOwed flushes the ports whose flush was postponed in a pass before turn. Frames
-// therefore wait for a postponed flush for at most one pass.
+// flushOwed flushes the ports whose flush was postponed in an earlier pass than the
+// pass with number turn. Frames therefore wait for a postponed flush for at most one
+// pass.
 func (w *Worker) flushOwed(turn uint64) {
 	for at := w.owed.count - 1; at >= 0; at-- {
 		p := &w.ports[w.owed.ports[at]]
@@ -250,7 +251,7 @@ func (w *Worker) flushOwed(turn uint64) {
 		w.owed.count--
 		w.owed.ports[at] = w.owed.ports[w.owed.count]
 		owed := p.owedIn != 0
-		p.owed, p.owedIn = false, 0 // cleared before the flush, because the flush may fault
+		p.owed, p.owedIn = false, 0 // the port is removed from the list before the flush, because the flush may fault
 		if owed && p.tx != nil {
 			w.flush(p, false)
 		}

@@ -62,7 +62,7 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 		k := &w.keys[i]
 		dst, ip, l4 := k[flowtable.WEthDst], k[flowtable.WIP], k[flowtable.WL4]
 		if dst&0xffff != packet.EtherTypeIPv4 || ip>>56 != packet.ProtoTCP && ip>>56 != packet.ProtoUDP || ip>>32&0xff != 0 {
-			order, lines = tr.SeekFlows(&w.batch, w.live, zone) // a frame is a fragment, or not TCP or UDP over IPv4
+			order, lines = tr.SeekFlows(&w.batch, w.live, zone) // reads the headers, because a frame is a fragment, or not TCP or UDP over IPv4
 			return order, lines, 0
 		}
 		if (k[flowtable.WPort]^o0)|(dst^o1)|(k[flowtable.WEthSrc]^o2)|(ip^o3)|(l4&0xffffffff^o4) == 0 {
@@ -75,8 +75,8 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 	return order, lines, alike
 }
 
-// sweepOut sends frames from the start of order on, and returns the number of frames
-// sent.
+// sweepOut sends frames from the start of the list order on, as long as their hints
+// allow it, and returns the number of frames sent.
 func (w *Worker) sweepOut(order []uint8) (at int) {
 	u := &w.fused
 	for at < len(order) {
@@ -90,8 +90,9 @@ func (w *Worker) sweepOut(order []uint8) (at int) {
 	return at
 }
 
-// sweepRun sends frames from the start of order up to the first frame whose hint
-// names another pair. It returns the number of frames sent.
+// sweepRun sends frames from the start of the list order up to the first frame whose
+// hint names another pair of megaflows than the first frame's hint. It returns the
+// number of frames sent.
 func (w *Worker) sweepRun(order []uint8) int {
 	u := &w.fused
 	serial := u.serials[order[0]%packet.BatchSize]
@@ -106,7 +107,7 @@ func (w *Worker) sweepRun(order []uint8) int {
 			}
 		}
 	}
-	run := w.live & (other&-other - 1) // live frames before the first other one, so that all frames stay in order
+	run := w.live & (other&-other - 1) // all live frames before the first one without a hint for this pair, so that frames stay in order
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
 	out := &w.ports[p.to%port.MaxPorts]
 	if run == 0 || p.serial != serial || out.tx == nil {

@@ -111,7 +111,7 @@ func checkAnswer(t *testing.T, answer, f []byte, l3 int) {
 	if f[l3]>>4 == 6 {
 		l4 = 40
 	}
-	clear(want[l4+6 : l4+8]) // ignored, because the rewrites have updated the UDP or TCP checksum
+	clear(want[l4+6 : l4+8]) // checksums are not compared, because the rewrites have updated them
 	clear(want[l4+16 : l4+18])
 	quote = bytes.Clone(quote)
 	clear(quote[l4+6 : l4+8])

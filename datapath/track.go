@@ -19,7 +19,7 @@ const maxRounds = 16
 // for each frame and is empty when a batch begins.
 type tracks struct {
 	tracker *conntrack.Tracker // tracker of the shared connection table; nil: no tracking
-	plain   bool               // connections are never fused, for tests that compare
+	plain   bool               // never fuse connections; tests compare a worker that does not fuse with one that does
 	request conntrack.Request
 	order   [packet.BatchSize]uint8
 
@@ -49,7 +49,7 @@ type fork struct {
 	key     flowtable.Key
 	meta    conntrack.Meta
 	tracked uint32
-	others  uint32 // the set tracks.again, in which the frame of the fork is not yet
+	others  uint32 // copy of the set tracks.again from before the fork, without the frame of the fork
 	live    uint32
 }
 
@@ -74,8 +74,9 @@ func (w *Worker) beginTracks() {
 	w.fragments.assembled, w.fragments.uncounted = 0, 0
 }
 
-// execute executes the actions of the megaflows that classify found. It then looks up
-// frames again and executes their actions, as the first actions demand.
+// execute executes the actions of the megaflows that classify found. Some of these
+// actions demand another look-up of their frames. execute does these look-ups as
+// well, and executes the actions that they find.
 func (w *Worker) execute() {
 	w.executeFound()
 	w.recirculated()
@@ -288,9 +289,9 @@ func (w *Worker) tunnelled(order []uint8) (set uint32) {
 	return set
 }
 
-// recirculate makes frame i be looked up under recirc_id id. If last is set, the
-// look-up is done later, together with other frames of the batch. Otherwise the
-// look-up and its actions are done now, and the frame is restored afterwards. It
+// recirculate arranges another look-up of frame i with this recirc_id. If last is
+// set, the look-up is done later, together with other frames of the batch. Otherwise
+// the look-up and its actions are done now, and the frame is restored afterwards. It
 // reports false if the frame was dropped.
 func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	t := &w.tracks

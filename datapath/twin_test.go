@@ -250,7 +250,8 @@ func randomFrame(rng *rand.Rand, dst uint64, maxLen int) []byte {
 	return f
 }
 
-// randomActions returns up to 8 random actions, whose outputs go to ports 1 to ports.
+// randomActions returns up to 8 random actions. Their outputs go to ports from 1 up
+// to the port with number ports.
 func randomActions(rng *rand.Rand, ports int) []flowtable.Action {
 	ops := []flowtable.Op{
 		flowtable.OpOutput, flowtable.OpOutput, flowtable.OpOutput, flowtable.OpPushVLAN, flowtable.OpPopVLAN, flowtable.OpSetVLAN,

@@ -68,11 +68,11 @@ const (
 	// of the avail index with the worker. Reading the index more often would slow the
 	// guest down.
 	emptyPassPauses = 24
-	// yieldEvery is the number of idle passes of which one yields the core. It is low
-	// enough for a process that has become ready meanwhile, and high enough that a
-	// worker alone on its core is not late for a frame. A worker without polled
-	// queues yields only after yieldAfterNS without frames, so that gaps in a load
-	// cost it no system call.
+	// yieldEvery is the number of idle passes from one yield of the core to the next.
+	// It is low enough for a process that has become ready meanwhile, and high enough
+	// that a worker alone on its core is not late for a frame. A worker without
+	// polled queues yields only after yieldAfterNS without frames, so that gaps in a
+	// load cost it no system call.
 	yieldEvery   = 4
 	yieldAfterNS = 10_000
 	// fewFrames is the largest number of frames in a pass that yields the core after
@@ -149,10 +149,10 @@ type Worker struct {
 
 	coalescer packet.Coalescer
 	segments  packet.Batch // segments of a large frame, or an answer to be sent
-	answers   uint64       // time of the rate limit of answers, see takeAnswer
+	answers   uint64       // virtual time of the last answer (ICMP error) for the rate limit, see takeAnswer
 
 	ports      [port.MaxPorts]txPort
-	touched    portList // output ports of the batch in hand, which its end flushes
+	touched    portList // output ports that the batch in hand has used; they are flushed at its end
 	more       bool     // the batch in hand was full, so another one will follow soon
 	owed       portList // ports whose flush was postponed, see flush
 	delivered  bool     // a frame went to a local process since the last pass with frames
@@ -300,7 +300,7 @@ func (w *Worker) pass() {
 	w.takeMail()
 	did := w.applyCommands()
 	if w.holding {
-		w.releaseAllQueues() // not inside the command, which a memory fault here would repeat
+		w.releaseAllQueues() // not in the command CmdHold itself: after a memory fault here the worker would execute it again
 	}
 	w.sweepHeld()
 	w.sweepFragments()
@@ -321,7 +321,7 @@ func (w *Worker) pass() {
 		n := w.receive(q)
 		if n < 0 {
 			w.releaseAllQueues() // a sleep may follow, and the remaining queues are not visited before it
-			break                // because failPort has changed the table of queues
+			break                // the loop must end, because failPort has changed the table of queues
 		}
 		frames += n
 		full = full || n == packet.BatchSize
