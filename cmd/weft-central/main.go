@@ -69,15 +69,15 @@ func rootCommand() *cobra.Command {
 		Version: api.Version(), SilenceErrors: true, SilenceUsage: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("expected init, join or run")
+				return usagef("expected init, join, run or restore")
 			}
-			return usagef("%s: expected init, join or run", args[0])
+			return usagef("%s: expected init, join, run or restore", args[0])
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{message: err.Error()} })
-	root.AddCommand(initCommand(), joinCommand(), runCommand())
+	root.AddCommand(initCommand(), joinCommand(), runCommand(), restoreCommand())
 	return root
 }
 

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+)
+
+// restoreBump raises the revision after a restore: new bindings get generations above
+// all that hosts may have seen after the backup was made.
+const restoreBump = 1 << 32
+
+func restoreCommand() *cobra.Command {
+	var data string
+	cmd := &cobra.Command{
+		Use: "restore BACKUP", Short: "replace the store of a stopped central by a backup of weft central save",
+		Long: `Replace the store of a stopped central by a backup of weft central save. Stop all
+centrals first. The restored one is alone in its cluster; the others join it again with
+new tokens and empty directories. The old store is kept beside the new one.`,
+		Args: exactly(1, "the file of a backup"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := readSettings(data)
+			if err != nil {
+				return err
+			}
+			if len(s.Etcd) > 0 {
+				return usagef("the store is an etcd of the site; restore it with etcdutl snapshot restore")
+			}
+			if _, err := os.Stat(args[0]); err != nil {
+				return usagef("%v; expected a file of weft central save", err)
+			}
+			if conn, err := os.Stat(filepath.Join(data, "etcd.sock")); err == nil && conn.Mode()&os.ModeSocket != 0 && answers(filepath.Join(data, "etcd.sock")) {
+				return usagef("the central of %s runs; stop it first", data)
+			}
+			return s.restore(cmd, data, args[0])
+		},
+	}
+	cmd.Flags().StringVar(&data, "data", defaultData, "directory of the central")
+	return cmd
+}
+
+func (s *settings) restore(cmd *cobra.Command, data, backup string) error {
+	dir, fresh := filepath.Join(data, "etcd"), filepath.Join(data, "etcd.restored")
+	if err := os.RemoveAll(fresh); err != nil { // of a restore that failed
+		return err
+	}
+	peer := "https://" + s.Peer
+	err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+		SnapshotPath: backup, Name: s.Name, OutputDataDir: fresh,
+		PeerURLs: []string{peer}, InitialCluster: s.Name + "=" + peer, InitialClusterToken: fmt.Sprint("restored-", time.Now().UnixNano()),
+		RevisionBump: restoreBump, MarkCompacted: true,
+	})
+	if err != nil {
+		return fmt.Errorf("%s cannot be restored: %w", backup, err)
+	}
+	old := dir + time.Now().UTC().Format(".20060102T150405Z")
+	if err := os.Rename(dir, old); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if err := os.Rename(fresh, dir); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "restored %s; the old store is %s; start it: weft-central run --data %s\n", s.Name, old, data)
+	return nil
+}
+
+// answers tells whether somebody listens on a unix socket.
+func answers(socket string) bool {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
