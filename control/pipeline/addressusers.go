@@ -9,8 +9,9 @@ import (
 	"weft/openflow"
 )
 
-// addressUsers finds the megaflows that depend on an address, so that a change of an
-// address translates only these again. It is guarded like megaflows.index.
+// addressUsers finds the megaflows that depend on an address, so that only they are
+// translated again when the address changes. The lock that guards megaflows.index
+// also guards addressUsers.
 type addressUsers map[openflow.AddressRef]*addressUse
 
 // addressUse is an element of the list of megaflows that depend on an address.

@@ -81,13 +81,14 @@ func (f *rig) centralNetwork(local, remote int) {
 
 func endpointOf(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i % 100)}) }
 
-// netAddress is the address with which udpKey names a host.
+// netAddress returns the declared address of a host in network 1, at the given place.
+// Its MAC address is the one that udpKey uses for the host.
 func netAddress(host uint32, place openflow.Place) openflow.NetAddress {
 	return openflow.NetAddress{Segment: openflow.SegmentOf(1), MAC: 0x020000000000 | uint64(host), Place: place}
 }
 
-// A change of one address leaves megaflows alone that do not use it, and removes those
-// that go by it before RevalidateNetworks returns.
+// A change of one address keeps the megaflows that do not use the address. The
+// megaflows that use it are removed before RevalidateNetworks returns.
 func TestOneAddressChanges(t *testing.T) {
 	f := newRig(t)
 	f.centralNetwork(2, 3)

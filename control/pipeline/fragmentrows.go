@@ -40,9 +40,10 @@ func (r *fragmentRows) add(worker int, h *datapath.HeldFrame) {
 	r.own[atomic.LoadUint32(&h.InPort)]++
 }
 
-// emit emits the row of a port. A port may have as many datagrams as are free. discarded is
-// the number of the port's frames dropped as bad-fragment: those beyond the limit, and
-// malformed ones.
+// emit emits the limit row of a port. The fragments of a port may belong to at most
+// as many incomplete datagrams as the workers have free records. discarded is the
+// number of the port's frames that were dropped as bad-fragment: fragments beyond the
+// limit, and malformed fragments.
 func (r *fragmentRows) emit(emit func(limits.Row), port uint32, discarded uint64) {
 	own := r.own[port]
 	r.discarded += discarded

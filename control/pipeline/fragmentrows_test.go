@@ -10,9 +10,9 @@ import (
 	"weft/datapath"
 )
 
-// The rows of fragments count each datagram once, however many of its fragments are held,
-// and count datagrams with the same number in two workers apart. Other held frames do not
-// count.
+// The limit rows of fragments count each datagram once, however many of its fragments
+// are held. Datagrams in two workers count as two even if they have the same number.
+// Held frames that are not fragments do not count.
 func TestFragmentRows(t *testing.T) {
 	r := newFragmentRows(2)
 	held := func(worker int, port, datagram uint32) {

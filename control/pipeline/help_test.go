@@ -241,8 +241,8 @@ func (f *rig) settle() {
 	waitfor.True(f.t, "no frame waits", func() bool { return f.worker().Waiting() == 0 })
 }
 
-// withoutEngine runs do while the pipeline's workers are marked as gone. The memory
-// of the workers stays mapped.
+// withoutEngine calls the function do while the pipeline's workers are marked as
+// gone. The memory of the workers stays mapped.
 func (f *rig) withoutEngine(do func()) {
 	f.change.Lock() // Lock waits until a starting engine has taken over
 	f.p.mu.Lock()

@@ -13,10 +13,11 @@ import (
 	"weft/openflow"
 )
 
-// Learned addresses outlive the control process in a file. Without it, frames between
-// machines that were silent for a while are flooded after each restart, and every port
-// of their network sees them. recoverMegaflows adds what the last save does not have:
-// the senders of the megaflows that the engine still uses.
+// A file keeps the learned addresses when the control process ends. Without the file,
+// frames between machines that were silent for a while would be flooded after each
+// restart, and every port of their network would see them. The function
+// recoverMegaflows adds the addresses that were learned after the last save: the
+// senders of the megaflows that the engine still uses.
 
 const (
 	// saveMACsAfter is the time between two saves while addresses change. A process

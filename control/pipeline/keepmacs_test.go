@@ -42,7 +42,8 @@ func (f *rig) outputs(key flowtable.Key) (ports []uint32) {
 	return ports
 }
 
-// learned lets the guests of two ports speak to each other.
+// learned sends frames between the guests of ports 1 and 2, so that the switch learns
+// the addresses of both guests.
 func (f *rig) learned() {
 	f.t.Helper()
 	f.guests(3)

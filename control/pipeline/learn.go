@@ -14,22 +14,23 @@ import (
 	"weft/openflow"
 )
 
-// Flows that learn actions add. The first frame is held until the flow that it
-// teaches is in the tables, so that a reply to the frame finds the flow. Later frames
-// refresh the learned flow through the statistics of their megaflow. Learned flows
-// are not saved.
+// Flows that learn actions add. The first frame with a learn action is held until the
+// flow that the action adds is in the tables, so that a reply to the frame finds the
+// flow. Later frames refresh the learned flow through the statistics of their
+// megaflow. Learned flows are not saved.
 
 const (
-	// learnQueue is the limit of queued lessons. At the limit a frame is forwarded at
-	// once, and the flow that it teaches is learned later from the statistics of the
-	// frame's megaflow.
+	// learnQueue is the limit of queued lessons. A lesson is a frame whose learn
+	// actions add flows. If the queue is full, the frame is forwarded at once, and
+	// its flows are added later, when the statistics of its megaflow are read.
 	learnQueue = 1024
-	// learnBatch is the limit of lessons in one batch. The megaflows are revalidated
-	// once for each batch.
+	// learnBatch is the limit of lessons, which are frames whose learn actions add
+	// flows, in one batch. The megaflows are revalidated once for each batch.
 	learnBatch = 256
 )
 
-// lesson has the flows that a frame teaches, and the held frame itself.
+// lesson has the flows that a frame's learn actions add, and the frame itself if a
+// worker holds it.
 type lesson struct {
 	flows   []openflow.FlowMod
 	workers *workers.Workers // nil: no frame waits
@@ -63,9 +64,9 @@ func (pl *Pipeline) teaches(t *openflow.Translation) bool {
 	return false
 }
 
-// learnOn refreshes the flows in learned, whose last frame was seen at usedNS, and
-// queues those that are missing from the tables. The caller holds Pipeline.mu for
-// writing.
+// learnOn updates the ages of the flows in the slice learned, which learn actions
+// have added. usedNS is the time of the last frame. Flows that are missing from the
+// tables are queued to be added again. The caller holds Pipeline.mu for writing.
 func (pl *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	missing := false
 	for i := range learned {
@@ -76,7 +77,7 @@ func (pl *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	}
 	select {
 	case pl.lessons <- lesson{flows: learned}:
-	default: // The queue is full: a later frame of the megaflow teaches the flow again.
+	default: // The queue is full: a later frame of the megaflow adds the flow again.
 	}
 }
 
@@ -125,8 +126,8 @@ func (pl *Pipeline) learnFlows(ctx context.Context) {
 	}
 }
 
-// learnBatch adds the learned flows of a batch of lessons. When it returns, no frame
-// uses the old flows any more.
+// learnBatch adds the flows of a batch of lessons, which are frames with learn
+// actions. When it returns, no frame uses the old flows any more.
 func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -137,7 +138,7 @@ func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.mu.Lock()
 	pl.pullAll()
 	changes, refused := pl.tables.ApplyLearned(mods, clock.Monotonic())
-	pl.unlearnt.Add(uint64(refused)) // refused flows are not added, but the frames that taught them are forwarded
+	pl.unlearnt.Add(uint64(refused)) // refused flows are not added, but the frames whose learn actions would add them are forwarded
 	removed := pl.enter(&changes)
 	pl.mu.Unlock()
 	if len(removed) > 0 {

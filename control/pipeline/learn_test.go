@@ -10,9 +10,9 @@ import (
 	"weft/internal/waitfor"
 )
 
-// The first frame of a flow teaches before it is forwarded; later frames teach
-// through the statistics of their megaflow. If a change deletes the learnt flows,
-// later frames teach them again.
+// The learn actions of the first frame add flows before the frame is forwarded. Later
+// frames update these flows through the statistics of their megaflow. If a change
+// deletes the learnt flows, later frames add them again.
 func TestLearning(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(3)
@@ -29,8 +29,8 @@ func TestLearning(t *testing.T) {
 	f.want("dl_dst=02:00:00:00:00:01", "5/500")
 	f.want("dl_dst=02:00:00:00:00:02", "0/0")
 	f.want("", "6/600")
-	// Frames from host 1 to host 2 also use the flow that the reply taught, although
-	// their megaflow was translated before the reply.
+	// Frames from host 1 to host 2 also use the flow that was learnt from the reply,
+	// although their megaflow was translated before the reply.
 	for range 3 {
 		w.Frame(there, 100)
 	}

@@ -93,9 +93,9 @@ func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 		if held[no] == 0 && n == 0 {
 			continue
 		}
-		// A port may hold at most as many of a worker's slots as are free. The row's
-		// limit is the number of slots at which the port would hold as many as are
-		// free.
+		// A port may hold at most as many slots as are free. It therefore reaches its
+		// limit when it holds half of the slots that are either its own or free. The
+		// row shows this number.
 		free := slots - min(all, slots)
 		emit(limits.Row{Name: "held_frames", Unit: "frames", Holder: limits.Port(no),
 			Used: held[no], Limit: held[no] + (free-min(held[no], free)+1)/2, Refused: n})

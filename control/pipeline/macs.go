@@ -66,12 +66,12 @@ func (pl *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
 		flush = func() int { return pl.macs.flush(no) }
 	}
 	pl.mu.Lock()
-	pl.pullAll() // accounts for earlier frames now, so that they teach no address after the flush
+	pl.pullAll() // counts the earlier frames now, so that no address is learned from them after the flush
 	pl.mu.Unlock()
 	n := flush()
 	if n > 0 {
 		pl.revalidateAddresses()
-		if err := pl.SaveMACs(); err != nil { // a restart would restore the flushed addresses
+		if err := pl.SaveMACs(); err != nil { // replaces the file of learned addresses, from which a restart would restore the flushed addresses
 			pl.log.Error("learned addresses cannot be saved", "error", err)
 		}
 	}

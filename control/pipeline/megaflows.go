@@ -65,7 +65,8 @@ type megaflows struct {
 	// no room for its mask.
 	masks    map[flowtable.Key]*maskUse
 	nextMask uint32
-	// Quotas by port of slots, of masks and of actions. Narrow masks do not count.
+	// Quotas of slots, masks and actions, each by port. The masks that are reserved
+	// for ports beyond their quota (see narrow) do not count.
 	flowShares, maskShares, actionShares *share.Ports
 }
 
@@ -99,8 +100,8 @@ func (f *megaflows) hash(m *megaflow, use *maskUse) uint64 {
 	return maphash.Comparable(f.seed, flowID{m.key, use.id})
 }
 
-// find returns the megaflow in the index with m's hash, m's match and the mask of
-// use, or nil.
+// find returns the megaflow in the index that has the given hash, the match of m and
+// the mask with the record use. It returns nil if there is none.
 func (f *megaflows) find(hash uint64, m *megaflow, use *maskUse) *megaflow {
 	there := f.index[hash]
 	for there != nil && (there.use != use || there.key != m.key) {
@@ -151,8 +152,9 @@ func (f *megaflows) allocate(m *megaflow) bool {
 	return true
 }
 
-// enter adds m, whose slot is allocated, to the index and to the users of mask. use
-// is nil if mask is new.
+// enter adds m, whose slot is allocated, to the index, and counts m as a user of the
+// mask. The argument use is the record of the mask's users, or nil if no megaflow
+// uses the mask yet.
 func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
 	if use == nil {
 		f.nextMask++

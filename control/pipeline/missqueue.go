@@ -22,7 +22,7 @@ type missQueue struct {
 	first   uint64            // number of the first message in taken
 	senders map[uint32]*senderMisses
 	turns   fifo[*senderMisses] // senders with misses
-	batch   []uint64            // numbers, in the order of the ring, of the misses that next has returned
+	batch   []uint64            // numbers of the misses that the method next has returned, in the order of the ring
 }
 
 // takenUpcall is a message that was read from the ring; msg is nil once the message
@@ -32,15 +32,15 @@ type takenUpcall struct {
 	behind shm.Mark
 }
 
-// senderMisses has the numbers, in the order of the ring, of one sender's misses.
+// senderMisses has the numbers of one sender's misses, in the order of the ring.
 type senderMisses struct{ fifo[uint64] }
 
 func newMissQueue(ring *shm.Consumer) *missQueue {
 	return &missQueue{ring: ring, senders: map[uint32]*senderMisses{}}
 }
 
-// take reads all messages in the ring. It queues the misses, and calls other with
-// each message that is not a miss.
+// take reads all messages in the ring. It queues the misses, and calls the function
+// other for each message that is not a miss.
 func (q *missQueue) take(other func(msg []byte)) {
 	for msg := q.ring.Next(); msg != nil; msg = q.ring.Next() {
 		number := q.first + uint64(q.taken.len())
@@ -64,7 +64,8 @@ func (q *missQueue) take(other func(msg []byte)) {
 	}
 }
 
-// next appends up to n queued misses to misses, one from each sender in turn.
+// next appends queued misses to the slice misses, one from each sender in turn, until
+// the slice has n misses or the queue is empty.
 func (q *missQueue) next(misses []datapath.Upcall, n int) []datapath.Upcall {
 	for len(misses) < n && q.turns.len() > 0 {
 		p := q.turns.pop()
@@ -78,7 +79,7 @@ func (q *missQueue) next(misses []datapath.Upcall, n int) []datapath.Upcall {
 	return misses
 }
 
-// answered marks the misses that next returned as answered.
+// answered marks the misses that the method next has returned as answered.
 func (q *missQueue) answered() {
 	for _, number := range q.batch {
 		t := q.taken.at(int(number - q.first))

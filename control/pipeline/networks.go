@@ -18,22 +18,25 @@ import (
 
 // NetworkChange is a change of declared networks.
 type NetworkChange struct {
-	// Networks has new settings by segment; nil: the network is gone.
+	// Networks has the new settings of networks by segment, which is the VNI plus
+	// one. A nil value removes the network.
 	Networks  map[openflow.Segment]*openflow.Network
 	Addresses []openflow.NetAddress
 	Removed   []openflow.RemovedNetAddress
 }
 
-// ChangeNetworks changes the declared networks. It returns the number of addresses that
-// were left out at openflow.MaxNetAddresses. Megaflows stay until RevalidateNetworks or
-// PortsChanged. The caller holds the lock of changes.
+// ChangeNetworks changes the declared networks. It returns the number of addresses
+// that it has left out because the limit openflow.MaxNetAddresses was reached.
+// Megaflows change only when the caller calls RevalidateNetworks or PortsChanged. The
+// caller holds the lock of changes.
 func (pl *Pipeline) ChangeNetworks(c *NetworkChange) (left int) {
 	return pl.macs.changeNetworks(c)
 }
 
-// RevalidateNetworks removes the megaflows that a change of addresses or settings of
-// declared networks has made wrong. When it returns, no frame uses them. PortsChanged does
-// so after a network is new or gone. The caller holds the lock of changes.
+// RevalidateNetworks removes the megaflows that have become wrong because addresses
+// or settings of declared networks have changed. When it returns, no frame uses the
+// removed megaflows. After a network is added or removed, the caller calls
+// PortsChanged instead. The caller holds the lock of changes.
 func (pl *Pipeline) RevalidateNetworks() { pl.revalidateAddresses() }
 
 // HasNetwork reports whether the network of a segment is declared.
@@ -86,7 +89,7 @@ func (pl *Pipeline) enterCentralFlow(r *openflow.Rule, port uint32) {
 	pl.restoreCounts(r, place)
 }
 
-// Declared gets events of declared ports. The calls do not wait.
+// Declared receives the events of declared ports. Its methods return without waiting.
 type Declared interface {
 	// Seen reports the first frame of a port since it was declared or attached.
 	Seen(port string)

@@ -27,8 +27,8 @@ func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
 	if err := fillFlow(&out); err != nil {
 		return api.PacketSent{}, err
 	}
-	// The flows that the packet-out teaches enter the tables before its frame is
-	// sent, as for the first frame of a flow.
+	// The learn actions of the packet-out add their flows before the frame is sent.
+	// The first frame of a flow is treated in the same way.
 	t, taught, err := pl.inject(&out, true)
 	if err == nil && taught {
 		pl.learnBatch([]lesson{{flows: t.Learned}})
@@ -64,8 +64,9 @@ func fillFlow(out *openflow.PacketOut) error {
 }
 
 // inject translates the actions of a packet-out and makes the first worker execute
-// them. If learnFirst is true and the frame teaches new flows, inject returns taught
-// and sends nothing. On an error nothing is sent, counted or taught.
+// them. If learnFirst is true and learn actions would add new flows, inject sends
+// nothing, and its result taught is true. On an error nothing is sent, counted or
+// learned.
 func (pl *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Translation, taught bool, err error) {
 	pl.change.Lock() // this lock keeps the workers from being replaced during the packet-out
 	defer pl.change.Unlock()

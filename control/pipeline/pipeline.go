@@ -113,7 +113,7 @@ type Pipeline struct {
 	templates *underlay.Templates
 
 	upcalls   *upcalls      // guarded by the lock of changes
-	macsStale chan struct{} // wakes maintain after addresses were learned
+	macsStale chan struct{} // wakes up the function maintain after addresses were learned
 	lessons   chan lesson   // flows waiting to be learned
 	unlearnt  atomic.Uint64 // number of learned flows refused because a limit was reached
 	refusals  atomic.Uint64 // number of misses executed without a megaflow
@@ -174,8 +174,8 @@ func (pl *Pipeline) Counts() Counts {
 // changes.
 func (pl *Pipeline) WatchesPorts() bool { return pl.tables.WatchesPorts() }
 
-// ReadConnections calls read with the connection table, so that read can read its
-// counters. It returns false if there is no table.
+// ReadConnections calls the function read with the connection table, so that the
+// caller can read the table's counters. It returns false if there is no table.
 func (pl *Pipeline) ReadConnections(read func(m *conntrack.Memory)) bool {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()

@@ -22,16 +22,17 @@ import (
 // one of two masks.
 const narrowMasks = 2
 
-// changing has the header bits that differ between frames of one connection and that
-// few rules match.
+// The mask changing has the header bits that differ between frames of one connection
+// and that few rules match.
 var changing = flowtable.Key{
 	flowtable.WIP: 0xff<<48 | 0xff<<40 | 0xffff, // nw_tos, nw_ttl, tcp_flags
 	flowtable.WL4: 0xffffffff,                   // ipv6_label
 }
 
-// narrow returns the reserved mask that replaces mask if a port's quota has no room
-// for mask. The reserved mask has all header bits if mask has any bit of changing.
-// Otherwise it has all header bits except the bits of changing.
+// narrow returns the reserved mask that is used in place of the given mask if a
+// port's quota has no room for the given mask. If the given mask has any bit of the
+// mask changing, the reserved mask has all header bits. Otherwise the reserved mask
+// has all header bits except those of changing.
 func narrow(mask *flowtable.Key) flowtable.Key {
 	var all, most flowtable.Key
 	changes := false
@@ -50,9 +51,9 @@ func narrow(mask *flowtable.Key) flowtable.Key {
 // piece may be too small for a flow's actions.
 func mostActions(limits flowtable.Sizes) int { return limits.Actions / 4 * 3 }
 
-// stays returns the idle time of the megaflows of each port: how long a megaflow
-// stays without a hit. The resource (slots, masks or actions) of which the port has
-// used the largest part decides.
+// stays returns, for each port, the idle time of the port's megaflows: how long a
+// megaflow without a hit stays. The port's use of slots, of masks and of actions each
+// gives an idle time; the shortest of the three applies.
 func (f *megaflows) stays() map[uint32]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,15 +66,16 @@ func (f *megaflows) stays() map[uint32]time.Duration {
 	return stays
 }
 
-// idleOf returns how long a megaflow of port owner stays without a hit, according to
-// the port's use of the resource p.
+// idleOf returns how long a megaflow without a hit stays, according to the use of one
+// resource. p has the use of the resource by port, and owner is the number of the
+// megaflow's port.
 func idleOf(p *share.Ports, owner uint32) time.Duration {
 	return idleTime(p.Own(owner)+p.Count(), p.Limit())
 }
 
-// fit returns mask if it is in use or the port's quota has room for it, otherwise the
-// narrow mask. It also returns the record of the returned mask's use, or nil if the
-// mask is not in use.
+// fit returns the given mask if a megaflow already uses it or the port's quota has
+// room for it. Otherwise fit returns the narrow mask. The second result is the record
+// of the returned mask's users, or nil if no megaflow uses the mask.
 func (f *megaflows) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskUse) {
 	if use := f.masks[*mask]; use != nil || f.maskShares.MayHave(owner, 1) {
 		return mask, use

@@ -29,7 +29,7 @@ func (pl *Pipeline) recoverMegaflows() {
 			stale = append(stale, slot)
 		}
 	}
-	if pl.macs.generation() != known { // a megaflow to an address that a later slot has taught is correct after all
+	if pl.macs.generation() != known { // an address learned from a later slot can make the megaflow of an earlier slot correct
 		stale = slices.DeleteFunc(stale, pl.recoverSlot)
 	}
 	for _, slot := range stale {
@@ -61,8 +61,8 @@ func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 				return
 			}
 		}
-		// A slot behind two or more recirculations may need a later round, after the
-		// slot before it.
+		// A megaflow after two or more recirculations can be translated only after
+		// the megaflow before it. It may therefore need a later round of this loop.
 		for len(later) > 0 {
 			before := len(later)
 			later = slices.DeleteFunc(later, func(slot uint32) bool {
@@ -115,9 +115,10 @@ func (pl *Pipeline) ruleAt(place uint32) *openflow.Rule {
 	return pl.byPlace[place]
 }
 
-// recoverSlot learns the address that the frames of the megaflow in slot teach, and
-// adopts the megaflow if a new translation gives the same actions. It returns false if
-// the megaflow must be removed.
+// recoverSlot translates the key of the megaflow in slot again and learns the address
+// that the translation reports. If the translation gives the same actions,
+// recoverSlot adopts the megaflow. Otherwise it returns false, and the caller removes
+// the megaflow.
 func (pl *Pipeline) recoverSlot(slot uint32) bool {
 	s := &pl.counters.Slots[slot]
 	generation, same := pl.workers.Generation(slot)

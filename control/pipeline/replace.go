@@ -22,8 +22,8 @@ type ruleID struct {
 // the last line wins.
 type flowSet map[ruleID]openflow.FlowMod
 
-// flowSetOf parses the flows of a file, whose lines must not be commands other than
-// add. notes names the parts of flows that parsing ignored.
+// flowSetOf parses the flows of a file. It returns an error if a line has a command
+// other than add. notes names the parts of flows that parsing ignored.
 func (pl *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err error) {
 	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, pl.view)
 	if err != nil {
@@ -108,7 +108,7 @@ func sameFlow(a, b *openflow.FlowMod) bool {
 	return openflow.FormatFlowMod(a, nil) == openflow.FormatFlowMod(b, nil)
 }
 
-// sameBut reports whether two flows differ in nothing or only in actions and cookie,
+// sameBut reports whether two flows are equal except for their actions and cookie,
 // which a modify can change.
 func sameBut(a, b *openflow.FlowMod) bool {
 	x, y := *a, *b

@@ -56,10 +56,10 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 	}
 }
 
-// revalidate translates every megaflow that pick selects again, and removes the
-// megaflows whose translation has changed. When it returns, no worker uses the
-// removed megaflows. The other megaflows keep their statistics. The caller holds the
-// lock of changes but not Pipeline.mu.
+// revalidate repeats the translation of each megaflow for which the function pick
+// returns true, and removes the megaflows whose translation has changed. When it
+// returns, no worker uses the removed megaflows. The other megaflows keep their
+// statistics. The caller holds the lock of changes but not Pipeline.mu.
 func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
 	var stale []*megaflow
 	list := pl.megaflows.list()
@@ -69,8 +69,8 @@ func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
 	pl.evict(stale)
 }
 
-// revalidateAddresses is revalidate for the megaflows that depend on addresses which have
-// changed since its last call.
+// revalidateAddresses revalidates the megaflows that depend on addresses which have
+// changed since its last call. See the function revalidate.
 func (pl *Pipeline) revalidateAddresses() {
 	changes := pl.macs.takeChanges()
 	if changes.All() {
@@ -126,8 +126,9 @@ func within(a, b *flowtable.Key) bool {
 	return true
 }
 
-// idleTime returns how long a megaflow stays without a hit if used entries of limit
-// are in use. The time decreases with the use, so that active megaflows find room.
+// idleTime returns how long a megaflow without a hit stays. used is the number of
+// entries in use, and limit is the number of all entries. The time is shorter if more
+// entries are in use, so that active megaflows find room.
 func idleTime(used, limit int) time.Duration {
 	free, half := max(limit-used, 0), max(limit/2, 1)
 	if free >= half {

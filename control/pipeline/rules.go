@@ -105,8 +105,9 @@ func (pl *Pipeline) loadFlows(flows []store.Flow, kept bool) {
 	pl.rules.restored()
 }
 
-// restoreCounts gives r the statistics of its slot in the counter region, if the slot has
-// some.
+// restoreCounts sets the statistics of r to the statistics that the counter region
+// has in slot place. If the slot has none, restoreCounts writes the statistics of r
+// to the slot.
 func (pl *Pipeline) restoreCounts(r *openflow.Rule, place uint32) {
 	counts := &pl.counters.Rules[place]
 	if counts.CreatedNS == 0 || counts.CreatedNS > clock.Monotonic() {
@@ -133,10 +134,10 @@ var commands = map[string]openflow.Command{
 }
 
 const (
-	// largeChange is the number of flows in a change from which on control returns
-	// unused memory to the system afterwards. The text, lists and state file pages of
-	// such a change take several times the memory that stays in use. Returning memory
-	// costs one garbage collection.
+	// largeChange is the number of flows that makes a change large. After a large
+	// change control returns unused memory to the system. The text, lists and state
+	// file pages of a large change take several times the memory that stays in use.
+	// Returning memory costs one garbage collection.
 	largeChange = 10_000
 	// largeChangePause is the time after a large change before memory is returned, so
 	// that the request has ended.

@@ -118,8 +118,8 @@ func (u *upcalls) take(worker int, msg []byte) {
 
 // answer translates the keys of misses of one worker, installs the resulting
 // megaflows, and makes the worker look the frames up again. If there is no room for a
-// megaflow, the worker executes the actions on the frame once. learnt means that the
-// flows of the frames' learn actions are already in the tables.
+// megaflow, the worker executes the actions on the frame once. The argument learnt is
+// true if the flows of the frames' learn actions are already in the tables.
 func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learnt bool) {
 	if len(misses) == 0 {
 		return
@@ -147,7 +147,7 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 	}
 }
 
-// answers is the state of one call of answer.
+// answers is the state of one call of the function answer.
 type answers struct {
 	d          *Pipeline
 	w          *workers.Workers

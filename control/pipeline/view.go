@@ -20,8 +20,9 @@ type View struct {
 	byName  map[string]uint32
 	udpPort map[uint32]uint16
 	bound   bool // at least one port has a Binding
-	// anyCentral: at least one port has Central. centralTunnel is the tunnel among them,
-	// or nil.
+	// anyCentral is true if weft-central has declared at least one port.
+	// centralTunnel is the tunnel to the other hosts of weft-central's networks, or
+	// nil.
 	anyCentral    bool
 	centralTunnel *openflow.PortInfo
 }
@@ -129,8 +130,9 @@ func (t *Tracer) Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openf
 	return t.tables.Trace(key, t.env, visit)
 }
 
-// Tracing calls do with the tables, which do not change during the call, and with the
-// port names in the form that words selects.
+// Tracing calls the function do with a Tracer of the tables, the present view, and
+// the port names in the form that words selects. The tables do not change during the
+// call.
 func (pl *Pipeline) Tracing(words PortWords, do func(t *Tracer, view *View, names openflow.Names)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()

@@ -14,7 +14,8 @@ const (
 	ByNumber
 )
 
-// names returns the port names in this form. The caller holds Pipeline.mu.
+// names returns the names of the ports, or nil if words selects port numbers. The
+// caller holds Pipeline.mu.
 func (pl *Pipeline) names(words PortWords) openflow.Names {
 	if words == ByNumber {
 		return nil

@@ -44,7 +44,7 @@ type central struct {
 	loaded   bool                   // the saved ports are there
 	endpoint netip.Addr             // local address of the tunnel; invalid: no tunnel
 	tunnel   *switchPort            // nil: there is none
-	ports    map[string]Declaration // by name of the port, which need not exist
+	ports    map[string]Declaration // declarations by port name, also for ports that do not exist
 }
 
 // Declare puts ports into networks, by name; nil takes a port out. A port that does not

@@ -146,8 +146,8 @@ func numberIn(least, most int) func(string) string {
 	}
 }
 
-// either returns a check that accepts word, and every value that the given check
-// accepts.
+// either returns a function that checks an option's value. The function accepts the
+// string word, and every value that the function check accepts.
 func either(word string, check func(string) string) func(string) string {
 	return func(value string) string {
 		if value == word {

@@ -54,7 +54,7 @@ const (
 	StateUp      = "up"
 	stateDown    = "down"    // the device exists but does not forward
 	stateWaiting = "waiting" // waits for a guest
-	stateFailed  = "failed"  // opening or attaching the device failed, or the device broke; control tries again
+	stateFailed  = "failed"  // the device cannot be opened or attached, or has broken; control tries again
 )
 
 // portKind describes a type of port.
@@ -94,8 +94,8 @@ type portContext struct {
 // control process.
 func keepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
 
-// keep gives the engine the state and descriptors of the device. The engine keeps
-// them for open in the next control process.
+// keep stores the state and descriptors of the device in the engine. The next control
+// process passes them to the driver's method open.
 func (c *portContext) keep(blob []byte, fds []int) error {
 	client := c.engine.Client()
 	if client == nil {
@@ -125,8 +125,8 @@ func (c *portContext) detach() (json.RawMessage, error) {
 	return client.Detach(c.number)
 }
 
-// forget makes the engine delete the state and close the descriptors that keep gave
-// to it.
+// forget makes the engine delete the state and close the descriptors that the method
+// keep has stored there.
 func (c *portContext) forget() {
 	if client := c.engine.Client(); client != nil {
 		_ = client.Forget(keepKey(c.number)) // error ignored: a dead engine keeps no state
@@ -465,7 +465,7 @@ func (ps *Ports) retryPort(p *switchPort) {
 		p.fail(err)
 		return
 	}
-	resume := p.opened // an earlier engine may have used the open device, whose rings have positions
+	resume := p.opened // an earlier engine may have used a device that stayed open; its rings then have positions to resume
 	if !p.opened {
 		if err := p.driver.open(nil); err != nil {
 			p.fail(err)

@@ -10,7 +10,8 @@ import (
 	"weft/engine"
 )
 
-// retried is a driver that records the argument resume of each attach.
+// retried is a driver that records the argument resume of each call of the method
+// attach.
 type retried struct {
 	portDriver
 	resumed []bool

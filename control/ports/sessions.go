@@ -31,9 +31,10 @@ func (l *sessions) set(port uint32, s *vhost.Session) {
 	l.open[port] = s
 }
 
-// limitRows emits a row for each front end that has spent messages of its budget. The
-// budget belongs to the front end alone, so it is guaranteed. At the limit a message waits;
-// Row.Refused counts these messages.
+// limitRows emits a row for each front end that has used a part of its message
+// budget. A front end shares its budget with nobody, so the guarantee in the row
+// equals the limit. A message that exceeds the budget waits; Row.Refused counts these
+// messages.
 func (l *sessions) limitRows(emit func(limits.Row)) {
 	l.mu.Lock()
 	open := maps.Clone(l.open)

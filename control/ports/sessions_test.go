@@ -10,8 +10,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A front end that has sent messages has a limit row with the messages spent. The row goes
-// with the port.
+// A front end that has sent messages has a limit row, which shows how many messages
+// of its budget it has used. The row disappears when the port is deleted.
 func TestFrontEndMessageRows(t *testing.T) {
 	ps, _ := newTestPorts(t)
 	path := filepath.Join(t.TempDir(), "g.sock")

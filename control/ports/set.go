@@ -131,9 +131,9 @@ func (ps *Ports) followAddresses(ctx context.Context) {
 // The steps of control's start and of the replacement of an engine. The caller holds
 // the lock of changes during all steps.
 
-// Load makes the saved ports. names has the name of the last port with each number.
-// kept has the devices that an engine kept, by port number; Load removes the devices
-// that it uses from kept.
+// Load makes the saved ports. The map names has the name of the last port with each
+// number. The map kept has the devices that an engine kept, by port number. Load
+// removes the devices that it uses from this map.
 func (ps *Ports) Load(saved []store.Port, names map[uint32]string, kept map[uint32]*engine.Kept) {
 	ps.numbers = names
 	for _, p := range saved {

@@ -23,8 +23,9 @@ type deviceFollower interface {
 	present(u *underlay.Kernel) bool
 }
 
-// followDevices calls follow for all ports. It sets up a port at once when the port's
-// device has appeared again. The caller holds the lock of changes.
+// followDevices calls the method follow of each port whose device the kernel may
+// change. If a port's device has appeared again, followDevices sets up the port at
+// once. The caller holds the lock of changes.
 func (ps *Ports) followDevices() {
 	for _, p := range ps.all {
 		f, ok := p.driver.(deviceFollower)
@@ -58,8 +59,8 @@ func (ps *Ports) failPort(p *switchPort, why error) {
 
 // device returns the kernel's state of the port's device. index is the device's index
 // when the port was set up. device returns an error if the device is gone or has been
-// replaced. told is false if the kernel did not answer; the port then keeps its
-// device.
+// replaced. The result told is false if the kernel did not answer; the port then
+// keeps its device.
 func (c *portContext) device(u *underlay.Kernel, index int) (now underlay.DeviceState, told bool, err error) {
 	dev := c.values["dev"]
 	now, there, err := u.Device(dev)

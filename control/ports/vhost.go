@@ -47,10 +47,10 @@ type vhostPort struct {
 	session *vhost.Session // nil: not open
 	stop    context.CancelFunc
 
-	// keeping is locked while a snapshot is made and given to the engine, so that the
-	// engine's last snapshot is the newest.
+	// The mutex keeping is locked while a snapshot of the session is made and stored
+	// in the engine, so that the engine's last snapshot is the newest.
 	keeping   sync.Mutex
-	forgotten bool // the session is closed and the engine keeps no snapshot; guarded by keeping
+	forgotten bool // the session is closed, and no further snapshot is stored in the engine; guarded by the mutex keeping
 }
 
 func (p *vhostPort) open(kept *engine.Kept) error {
@@ -177,7 +177,7 @@ func (p *vhostPort) close() {
 		s.Close()
 		stop()
 	}
-	_, _ = p.detach() // Detach has an effect only if the engine has a device that the session has not attached
+	_, _ = p.detach() // detaches a device that the session did not attach; the session has already detached its own device
 	p.forgetSnapshot()
 }
 

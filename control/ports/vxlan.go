@@ -149,7 +149,7 @@ func (p *switchPort) termination() tunnel.Termination {
 		t.VNI = tunnel.AnyVNI
 	}
 	t.Extensions = uint8(max(0, slices.Index(reservedBits, p.values["reserved"])))
-	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() { // without a group: a port with a group accepts datagrams to the group and to its local address
+	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() { // a port with a multicast group accepts datagrams to the group too, so its row has no local address
 		t.Local = p.info.Local.As16()
 	}
 	if p.info.Remote.IsValid() {

@@ -56,7 +56,7 @@ func (p *xdpPort) open(kept *engine.Kept) error {
 		}
 		p.log.Warn("cannot take over the uplink of an earlier process, setting it up again", "error", err)
 	}
-	queues, _ := strconv.Atoi(p.values["queues"]) // error ignored: queues= is checked; without queues= it is 0: all queues
+	queues, _ := strconv.Atoi(p.values["queues"]) // error ignored: the option table has checked queues=; without queues= the number is 0: all queues
 	channels, _ := strconv.Atoi(p.values["channels"])
 	busy, _ := strconv.Atoi(p.values["busy_poll"])
 	p.uplink, err = xsk.Setup(xsk.Config{

@@ -19,9 +19,9 @@ const addressesFile = "addresses"
 // mostAddressBytes bounds the file that LoadAddresses reads.
 const mostAddressBytes = 64 << 20
 
-// SaveAddresses replaces the saved addresses. It does not wait for the disk: after a
-// crash of the machine the file is not used anyway, because its times are those of one
-// boot.
+// SaveAddresses replaces the saved addresses. It does not wait for the disk. A crash
+// of the machine may lose the file, but the file is not used after a reboot anyway:
+// its times count from the start of the machine.
 func (s *Store) SaveAddresses(data []byte) error {
 	f, err := s.dir.OpenFile(addressesFile+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

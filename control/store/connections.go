@@ -22,13 +22,13 @@ const connectionsFile = "connections"
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "" // All boots then look alike; connections of an earlier boot have mostly expired.
+		return "" // without an identifier the connections of an earlier boot are loaded too; most of them have expired
 	}
 	return strings.TrimSpace(string(id))
 }
 
 // SaveConnections writes the tracked connections for the daemon's next start. The
-// caller guarantees that no engine uses the table any more.
+// caller guarantees that no engine uses the connection table any more.
 func (s *Store) SaveConnections(table *conntrack.Memory) error {
 	f, err := s.dir.OpenFile(connectionsFile+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err == nil {
@@ -41,11 +41,12 @@ func (s *Store) SaveConnections(table *conntrack.Memory) error {
 	return err
 }
 
-// LoadConnections adds the connections of the daemon's last stop to the table and
-// removes their file, because a start after a later crash would take them for newer
-// than they are. The caller guarantees that no engine uses the table yet.
-// LoadConnections returns the number of added connections, which may be positive even
-// with an error. saved is false if the last stop saved no connections.
+// LoadConnections adds the connections that the daemon's last stop saved to the
+// connection table, and removes their file. A later start must not load the file
+// again, because its connections would then seem more recent than they are. The
+// caller guarantees that no engine uses the table yet. LoadConnections returns the
+// number of added connections, which may be positive even with an error. saved is
+// false if the last stop saved no connections.
 func (s *Store) LoadConnections(table *conntrack.Memory) (n int, saved bool, err error) {
 	f, err := s.dir.Open(connectionsFile)
 	if errors.Is(err, fs.ErrNotExist) {

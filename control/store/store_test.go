@@ -23,7 +23,7 @@ func openTestStore(t *testing.T, dir string) *Store {
 }
 
 // A saved change is in the file when the call returns: a copy of the file at this
-// moment has every change, as has the file of a killed process.
+// moment has every change. If the process is killed, its file has every change too.
 func TestStateSurvivesKill(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestStore(t, dir)

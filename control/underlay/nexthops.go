@@ -80,9 +80,9 @@ func (k *Kernel) multicastHop(h hop, r *netlink.Route) hop {
 	return h
 }
 
-// followNextHops updates the members of e to the present next hops of its route. It
-// returns the members of removed next hops, which the caller frees once the workers
-// have the new template. The caller holds t.mu.
+// followNextHops updates the members of the template entry e to the present next hops
+// of the route. It returns the members of removed next hops, which the caller frees
+// once the workers have the new template. The caller holds t.mu.
 func (t *Templates) followNextHops(e *entry) (gone []*entry) {
 	if routes := t.kernel.routeEvents.Load(); e.routeEvents != routes+1 {
 		e.routeEvents, e.nextHops = routes+1, nil
@@ -112,9 +112,9 @@ func (t *Templates) followNextHops(e *entry) (gone []*entry) {
 	return gone
 }
 
-// spreadTemplate builds the template of e, whose route has several next hops, and the
-// templates of its members. e is as ready as its best member. e is stale as long as
-// the neighbour of any member must be probed.
+// spreadTemplate builds the template of the entry e, whose route has several next
+// hops, and the templates of the members of e. The template is ready if one member is
+// ready. The hop of e is stale as long as the neighbour of any member must be probed.
 func (t *Templates) spreadTemplate(e *entry, now time.Time) tunnel.Template {
 	var shares []uint32
 	unsettled, failed := false, true

@@ -109,8 +109,8 @@ func (t *Templates) refreshEntry(e *entry, now time.Time) {
 	t.releaseWaiting(e)
 }
 
-// hopTemplate builds the template of e, which has a single next hop. e.hop is already
-// resolved.
+// hopTemplate builds the template of the entry e, whose route has a single next hop.
+// The field e.hop is already resolved.
 func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	uplink, isUplink := t.uplinks[e.hop.device]
 	if !isUplink && e.hop.state != hopNoRoute {
@@ -165,7 +165,7 @@ func (t *Templates) pursueNeighbour(e *entry, now time.Time) {
 	}
 }
 
-// build makes the template of e from e.hop.
+// build makes the template of the entry e from the field e.hop.
 func (e *entry) build(uplink uint32, set Encap) tunnel.Template {
 	switch {
 	case e.hop.state == hopNoRoute:

@@ -57,7 +57,7 @@ type HeldFrame struct {
 type Record struct {
 	Port          uint32   // vxlan port; 0: free
 	UDPPort       uint32   // outer destination port
-	Local, Remote [16]byte // IPv6 addresses, or IPv4 addresses mapped into IPv6; Local all zero: the kernel chooses
+	Local, Remote [16]byte // addresses of the tunnel: IPv6, or IPv4 mapped into IPv6; Local all zero: the kernel chooses
 }
 
 type entry struct {
@@ -75,10 +75,10 @@ type entry struct {
 	usedAt   time.Time
 	failed   bool
 
-	// Fields for a route with several next hops (see nexthops.go). members has a
-	// member entry for each of nextHops; a member entry has nextHop and parent.
-	// routeEvents is 0 until nextHops are read, and then Kernel.routeEvents at that
-	// time plus 1.
+	// Fields for a route with several next hops (see nexthops.go). The entry of the
+	// route has one member entry in members for each next hop in nextHops. In a
+	// member entry, nextHop and parent are set. routeEvents is 0 until nextHops are
+	// read, and then the value of Kernel.routeEvents at that time plus 1.
 	routeEvents uint32
 	nextHops    []nextHop
 	members     []*entry
@@ -147,7 +147,7 @@ func (t *Templates) Template(key Tunnel, udpPort uint16) (uint32, packet.DropRea
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if key.Remote.IsMulticast() && t.encaps[key.Port].Dev == "" { // a multicast address set by a flow, or the remote of a port that is being removed
+	if key.Remote.IsMulticast() && t.encaps[key.Port].Dev == "" { // the group has no device: a flow has set the group's address, or the port is being removed
 		return 0, packet.DropNoRoute
 	}
 	now := time.Now()
@@ -188,8 +188,8 @@ func (e *entry) record() Record {
 	return r
 }
 
-// releaseWaiting sends the workers a verdict for each frame that waits for e, unless
-// the neighbour of e is still being resolved.
+// releaseWaiting sends the workers a verdict for each frame that waits for the
+// template of the entry e, unless the neighbour of the entry is still being resolved.
 func (t *Templates) releaseWaiting(e *entry) {
 	if e.template.State == tunnel.TemplatePending {
 		return
@@ -200,7 +200,8 @@ func (t *Templates) releaseWaiting(e *entry) {
 	e.waiting = e.waiting[:0]
 }
 
-// verdict returns the command that retries or drops a frame held for e.
+// verdict returns the command that retries or drops a held frame, according to the
+// state of the template for which the frame waits.
 func (e *entry) verdict(held uint32) []byte {
 	switch e.template.State {
 	case tunnel.TemplateReady, tunnel.TemplateSpread:
@@ -253,8 +254,8 @@ func (t *Templates) MarkUsed(indexes iter.Seq[uint32]) {
 	}
 }
 
-// free frees the template and the index of e, and drops the frames that wait for e.
-// The caller holds t.mu.
+// free frees the template of the entry e and its index, and drops the frames that
+// wait for the template. The caller holds t.mu.
 func (t *Templates) free(e *entry) {
 	e.template = tunnel.Template{}
 	t.rings.Broadcast(datapath.AppendTemplate(nil, e.index, &e.template))

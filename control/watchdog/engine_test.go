@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// hangingRx is a receive queue that hangs the worker when its pipe has a byte: on b
-// it blocks in a system call, on l it loops.
+// hangingRx is a receive queue that hangs the worker when a byte is in the queue's
+// pipe. The byte b makes the worker block in a system call, the byte l makes it loop.
 type hangingRx struct {
 	port.Rx
 	fd int
@@ -171,8 +171,8 @@ func (h *hanging) tell(how string) {
 	}
 }
 
-// want fails the test unless found is a hang of the worker while it used port 5, with
-// its thread in one of states.
+// want fails the test unless found is a hang of the worker while it used port 5. The
+// state of the worker's thread must be one of the letters in the string states.
 func (h *hanging) want(found Hang, states string) {
 	h.t.Helper()
 	text := found.Text(func(uint32) string { return "five" })
@@ -316,7 +316,7 @@ func hog(t *testing.T, core int) (release func()) {
 	var stop atomic.Bool
 	go func() {
 		defer close(stopped)
-		runtime.LockOSThread() // no unlock: the thread ends with the goroutine
+		runtime.LockOSThread() // without UnlockOSThread, the thread ends when the goroutine ends
 		err := cpu.Pin(core)
 		if err == nil {
 			err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)

@@ -8,7 +8,7 @@ package watchdog
 type standstill struct {
 	progress progress
 	seen     bool   // progress has a value
-	began    bool   // sinceNS, first and ns belong to the present standstill
+	began    bool   // the fields sinceNS, first and ns belong to the present standstill
 	sinceNS  uint64 // begin, on the caller's clock
 	first    thread
 	ns       uint64

@@ -109,8 +109,8 @@ func (r *record) guilty() int {
 	return n
 }
 
-// Held returns an error while a port is held, which must not be given to an engine
-// then, and nil otherwise.
+// Held returns an error while a port is held, and nil otherwise. A held port must not
+// be given to an engine.
 func (s *Suspects) Held(port uint32, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,10 +46,11 @@ func readThread(pid int, tid uint64) (thread, error) {
 	return t, nil
 }
 
-// readOthers sums the accounting of the threads of a process for which but returns
-// false. It serves to watch the engine's server, whose goroutines have no threads of
-// their own. The state is R if any of the threads is runnable, else S.
-func readOthers(pid int, but func(tid uint64) bool) (thread, error) {
+// readOthers sums the accounting of the threads of a process, except threads for
+// which the function skip returns true. It serves to watch the engine's server, whose
+// goroutines have no threads of their own. The state is R if any of the threads is
+// runnable, else S.
+func readOthers(pid int, skip func(tid uint64) bool) (thread, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
 		return thread{}, err
@@ -57,7 +58,7 @@ func readOthers(pid int, but func(tid uint64) bool) (thread, error) {
 	sum := thread{state: 'S'}
 	for _, e := range entries {
 		tid, err := strconv.ParseUint(e.Name(), 10, 64)
-		if err != nil || but(tid) {
+		if err != nil || skip(tid) {
 			continue
 		}
 		t, err := readThread(pid, tid)

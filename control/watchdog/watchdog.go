@@ -77,7 +77,7 @@ type watch struct {
 	workers []standstill // index: worker
 	server  standstill
 	thread  func(pid int, tid uint64) (thread, error)
-	others  func(pid int, but func(uint64) bool) (thread, error)
+	others  func(pid int, skip func(uint64) bool) (thread, error)
 }
 
 func newWatch(e Engine) *watch {
