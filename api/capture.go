@@ -90,8 +90,9 @@ type CaptureRequest struct {
 	Snap, Limit int
 }
 
-// Capture calls each with every captured frame until each returns an error, ctx ends,
-// or the limit is reached. It calls ready once the workers capture frames.
+// Capture calls the function each for every captured frame, until the function
+// returns an error, ctx ends, or the limit is reached. It calls the function ready
+// once the workers capture frames.
 func (c *Client) Capture(ctx context.Context, r CaptureRequest, ready func(), each func(*Captured) error) error {
 	q := url.Values{}
 	if r.Port != "" {
@@ -109,9 +110,9 @@ func (c *Client) Capture(ctx context.Context, r CaptureRequest, ready func(), ea
 	return stream(ctx, c, "/v1/capture", q, ready, each)
 }
 
-// TraceLive calls each with the next matching frames until each returns an error, ctx
-// ends, or limit frames have come. A limit of 0 means any number. It calls ready once
-// the workers trace frames.
+// TraceLive calls the function each for every further matching frame, until the
+// function returns an error, ctx ends, or limit frames have come. A limit of 0 means
+// any number. TraceLive calls the function ready once the workers trace frames.
 func (c *Client) TraceLive(ctx context.Context, match string, limit int, ready func(), each func(*Captured) error) error {
 	q := matchQuery(match)
 	q.Set("limit", strconv.Itoa(limit))

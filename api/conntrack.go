@@ -11,8 +11,8 @@ import (
 // Paths of connection tracking:
 //
 //	GET    /v1/conntrack[?arg=ARG...][&more=true][&statistics=true][&json=true]
-//	       a line a connection, as ovs-dpctl dump-conntrack prints it, or a line
-//	       of JSON each: Connection
+//	       one line for each connection, in the format of ovs-dpctl dump-conntrack;
+//	       with json=true, each line is a Connection in JSON
 //	DELETE /v1/conntrack[?arg=ARG...]        -> ConnectionsChanged
 //	GET    /v1/conntrack/settings            Conntrack
 //	POST   /v1/conntrack/settings            ChangeConntrack
@@ -53,7 +53,7 @@ type ConnectionsChanged struct {
 type Conntrack struct {
 	Connections    int               `json:"connections"`
 	MaxConnections int               `json:"max_connections"`
-	DefaultLimit   uint32            `json:"default_limit"` // limit of each zone without its own limit; 0: no limit
+	DefaultLimit   uint32            `json:"default_limit"` // limit of connections in each zone that has no limit of its own; 0: no limit
 	SequenceChecks bool              `json:"sequence_checks"`
 	Timeouts       map[string]uint32 `json:"timeouts_s"`
 	Zones          []Zone            `json:"zones"` // zones with connections or settings

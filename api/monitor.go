@@ -67,7 +67,8 @@ type MonitorRequest struct {
 	Initial bool
 }
 
-// Monitor calls each with every event until each returns an error or ctx ends.
+// Monitor calls the function each for every event, until the function returns an
+// error or ctx ends.
 func (c *Client) Monitor(ctx context.Context, r MonitorRequest, ready func(), each func(*Event) error) error {
 	q := url.Values{}
 	for name, on := range map[string]bool{"flows": r.Flows, "ports": r.Ports, "connections": r.Connections, "initial": r.Initial} {

@@ -12,9 +12,10 @@ import (
 	"net/url"
 )
 
-// stream requests path and calls each with every JSON value of the response, until
-// each returns an error, ctx ends or the daemon ends the response. It returns the
-// error of each, or nil if ctx or the response ended.
+// stream sends a GET request for path. It calls the function each for every JSON
+// value of the response, until the function returns an error, ctx ends or the daemon
+// ends the response. stream returns the error of the function, or nil if ctx or the
+// response has ended.
 func stream[T any](ctx context.Context, c *Client, path string, query url.Values, ready func(), each func(*T) error) error {
 	target := url.URL{Scheme: "http", Host: "weft", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)

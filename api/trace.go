@@ -25,7 +25,7 @@ type Trace struct {
 
 // Values of TraceStep.Kind.
 const (
-	StepTable  = "table"  // lookup in TraceStep.Table; TraceStep.Rule is null if no flow matched
+	StepTable  = "table"  // the step is a look-up in table TraceStep.Table; TraceStep.Rule is null if no flow matched
 	StepAction = "action" // execution of Action
 	StepNote   = "note"   // Note describes the outcome of the previous step
 )

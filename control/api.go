@@ -46,7 +46,7 @@ func (d *Daemon) listen() error {
 	return err
 }
 
-// lookupGroup stores the number of the named group in to. It does nothing if name is
+// lookupGroup stores the number of the named group in *to. It does nothing if name is
 // empty.
 func lookupGroup(name string, to *int) error {
 	if name == "" {

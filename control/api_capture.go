@@ -19,7 +19,8 @@ import (
 	"weft/packet"
 )
 
-// captureTap returns the tap for the request GET /v1/capture.
+// captureTap returns the tap for the request GET /v1/capture. A tap selects the
+// frames that the workers copy for a client.
 func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 	q := r.URL.Query()
 	tap := datapath.Tap{Kind: datapath.TapPort}
@@ -52,7 +53,8 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 	return tap, err
 }
 
-// traceTap returns the tap for the request GET /v1/trace/live.
+// traceTap returns the tap for the request GET /v1/trace/live. A tap selects the
+// frames that the workers copy for a client.
 func (d *Daemon) traceTap(r *http.Request) (datapath.Tap, error) {
 	q := r.URL.Query()
 	tap := datapath.Tap{Kind: datapath.TapTrace, Snap: packet.InnerHeader}
@@ -132,7 +134,7 @@ func (s *stream) begin() error {
 const streamPatience = 10 * time.Second
 
 func (s *stream) send(v any) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience)) // error ignored: only in tests does the listener have no deadlines
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience)) // error ignored: setting a deadline fails only for the connections of some tests
 	return s.enc.Encode(v)
 }
 

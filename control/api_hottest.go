@@ -18,8 +18,8 @@ const (
 	maxHotInterval = time.Minute
 )
 
-// hottest returns the megaflows with the highest rates over an interval. It describes
-// only the returned megaflows.
+// hottest returns the megaflows with the highest rates over an interval. It formats
+// the match and the actions of only these megaflows.
 func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
 	q := r.URL.Query()
 	n, err := numberWord(q.Get("n"), "n")

@@ -143,8 +143,9 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	return d.pipeline.FlowsOf(&want.filter, nil, pipeline.ByName)
 }
 
-// sendPorts sends the port states that the client does not know yet. It calls send as
-// observe.PortStates.Update does.
+// sendPorts sends the client each port whose state differs from the state that the
+// client last received. If initial is true, a port that is new to the client is sent
+// as an initial state.
 func (d *Daemon) sendPorts(ports *observe.PortStates, initial bool, send func(*api.Event) error) error {
 	list, err := d.ports.List("")
 	if err != nil {

@@ -52,7 +52,8 @@ func (f *fakes) capture(r api.CaptureRequest) *capturing {
 	return c
 }
 
-// tapsSet returns the number of taps that the daemon has set in the workers.
+// tapsSet returns the number of captures and live traces that the daemon has set in
+// the workers.
 func (f *fakes) tapsSet() int {
 	n, _ := f.d.captures.Counts()
 	return n
@@ -131,7 +132,8 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	})
 }
 
-// A daemon that takes over an engine removes the taps that a killed daemon has set.
+// A killed daemon leaves taps, which select frames to capture, in the workers. The
+// next daemon that takes over the engine removes these taps.
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.d.pipeline.Workers().Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
@@ -182,7 +184,8 @@ func TestCaptureRefusals(t *testing.T) {
 	}
 }
 
-// The match of a live trace becomes the key and the mask of the tap.
+// The match of a live trace becomes the key and the mask of the tap, which selects
+// the frames that the workers copy.
 func TestTraceTap(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)

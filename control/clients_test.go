@@ -105,7 +105,7 @@ func TestChangesAreLogged(t *testing.T) {
 	}
 }
 
-// writeJSON gives the same JSON for a long list, which it encodes in chunks, as
+// writeJSON encodes a long list in chunks. The JSON is the same as that of
 // json.Encoder.
 func TestListsInChunks(t *testing.T) {
 	for _, n := range []int{0, 1, listChunk, listChunk + 1, 2 * listChunk, 2*listChunk + 7} {

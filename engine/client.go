@@ -293,7 +293,8 @@ func (c *Client) Wait() {
 	}
 }
 
-// Start starts the workers on the memory m, which NewMemory has made for s.
+// Start starts the workers with the configuration s on the memory m. The caller has
+// made m by calling NewMemory with the same configuration.
 func (c *Client) Start(s Start, m *Memory) error {
 	_, err := c.call(&Request{Op: OpStart, Start: &s}, m.FDs())
 	return err
@@ -471,8 +472,8 @@ func (c *Client) await() (received, error) {
 			return received{}, ErrGone
 		}
 	case <-timeout.C:
-		// The connection is closed, because a late reply would be taken for the reply
-		// to the next request.
+		// After a timeout the connection is closed. Otherwise a late reply to this
+		// request would be taken for the reply to the next request.
 		c.conn.Close()
 		return received{}, fmt.Errorf("engine: no answer within %v", requestTimeout)
 	}

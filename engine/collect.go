@@ -8,10 +8,11 @@ import (
 )
 
 // maxGarbage is the number of bytes that requests may allocate before the server runs
-// a garbage collection. The limit keeps a front end from filling the machine's memory
-// by making control keep its session again and again. A collection between two
-// requests stops the workers twice for some microseconds. If the heap exceeded
-// heapLimit, the runtime would collect at any time.
+// a garbage collection. Each OpKeep request leaves the older data of its key as
+// garbage. A front end can cause any number of such requests, so without the limit it
+// could fill the machine's memory. A collection between two requests stops the
+// workers twice for some microseconds. If the heap exceeded heapLimit, the runtime
+// would collect at any time.
 const maxGarbage = 64 << 20
 
 // collector runs the engine's garbage collections. The server's goroutine owns it.

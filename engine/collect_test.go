@@ -11,7 +11,7 @@ import (
 )
 
 // The engine's memory grows by less than twice maxGarbage, however often control
-// keeps the same key.
+// stores data in the engine under the same key.
 func TestGarbage(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	startEngine(t, c, 1)

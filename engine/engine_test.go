@@ -422,7 +422,8 @@ func TestNoLeaks(t *testing.T) {
 	for range rounds {
 		round()
 	}
-	// The engine may close the descriptors of the rounds with a delay.
+	// The engine may close with a delay the descriptors that it received during the
+	// rounds of this test.
 	await(t, "the engine's descriptors to be closed", func() bool { return openFDs(t, c.PID()) <= engine })
 	// Cleanup closes this test's ends.
 	await(t, "this process's descriptors to be closed", func() bool { return openFDs(t, os.Getpid()) <= self+rounds })

@@ -11,8 +11,9 @@ import (
 	"weft/port/porttest"
 )
 
-// replayDevice sends itself the number of frames that its specification gives. On
-// detach, its State has the engine process's numbers of allocations and collections.
+// replayDevice sends frames to itself, as many as its specification gives. After a
+// detach, the State of the device reports how many allocations and garbage
+// collections the engine process has made.
 type replayDevice struct{ *porttest.Device }
 
 type processStats struct {

@@ -39,9 +39,10 @@ func regionSize(s datapath.Sizes) int {
 	return l.Off
 }
 
-// NewMemory makes the memory for the workers of s. old is the memory of a dead
-// engine, or nil. The new memory uses old's connection table if the table has as many
-// records as s requires; otherwise the new table is empty. The caller still owns old.
+// NewMemory makes the memory for the workers of the configuration s. old is the
+// memory of a dead engine, or nil. The new memory uses the connection table of old if
+// the table has as many records as s requires; otherwise the new table is empty. The
+// caller still owns old.
 func NewMemory(s Start, old *Memory) (*Memory, error) {
 	m := &Memory{UpcallEvent: -1}
 	var err error
@@ -69,8 +70,8 @@ func NewMemory(s Start, old *Memory) (*Memory, error) {
 	return m, nil
 }
 
-// OpenMemory maps memory that was made for s, from the descriptors of an OpStart. It
-// owns the descriptors, even if it fails.
+// OpenMemory maps memory that NewMemory made for the configuration s. fds are the
+// descriptors of an OpStart. OpenMemory owns the descriptors, even if it fails.
 func OpenMemory(s Start, fds []int) (*Memory, error) {
 	workers := len(s.Cores)
 	if len(fds) != 2*workers+2 {
@@ -104,8 +105,8 @@ func (m *Memory) add(r *shm.Region, s datapath.Sizes) {
 	m.Shared = append(m.Shared, datapath.CarveShared(&shm.Layout{Mem: r.Bytes()}, s))
 }
 
-// tableSizes returns the sizes of the connection table of s, with defaults in place
-// of zeros.
+// tableSizes returns the sizes of the connection table in the configuration s. A
+// default replaces a size of zero.
 func tableSizes(s Start) conntrack.Sizes {
 	if s.Connections.Connections == 0 {
 		s.Connections.Connections = conntrack.DefaultConnections
@@ -119,8 +120,8 @@ func tableBytes(s conntrack.Sizes) int {
 	return l.Off
 }
 
-// makeTable makes an empty connection table. If the table of old has the right size,
-// makeTable maps that table instead.
+// makeTable makes an empty connection table for the configuration s. If the table of
+// the dead engine's memory old has the right size, makeTable maps that table instead.
 func (m *Memory) makeTable(s Start, old *Memory) error {
 	sizes := tableSizes(s)
 	if !sizes.Valid() {

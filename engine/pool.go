@@ -85,7 +85,7 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 // add gives a device's queues to the workers.
 func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
 	all := assign(no, len(p.workers), d.Rx(), d.Tx())
-	for i := range all { // all queues get their place before any worker uses one of them
+	for i := range all { // every queue knows its worker before any worker uses a queue
 		all[i].Tunnel = tunnel
 		place(i, p.memory.CommandEvents[i], &all[i])
 	}
@@ -97,9 +97,9 @@ func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
 	return nil
 }
 
-// place tells each queue which worker uses it: the worker's number and wake-up
-// eventfd. A transmit queue that several workers share keeps the place of the last
-// worker.
+// place stores in each queue the number and the wake-up eventfd of the worker that
+// uses the queue. If several workers share a transmit queue, the queue stores the
+// last worker.
 func place(worker, wake int, q *datapath.PortQueues) {
 	for _, rx := range q.Rx {
 		if p, ok := rx.(port.Placed); ok {

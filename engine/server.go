@@ -52,7 +52,7 @@ type server struct {
 	start   *Kept
 	ports   []*attached // attached ports of the engine, in the order of attachment
 	kept    map[string]*Kept
-	keys    []string // keys of the OpKeep requests in kept, in the order of their first OpKeep
+	keys    []string // keys of the map kept, in the order of their first OpKeep
 	garbage *collector
 }
 
@@ -129,7 +129,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 // reserve prepares memory for the workers' caches. The engine does not wait for
 // reserve: if the engine must serve earlier, it allocates the remaining memory later.
 func reserve(workers int) {
-	runtime.LockOSThread() // no unlock: the thread ends with the goroutine
+	runtime.LockOSThread() // without UnlockOSThread, the thread ends when the goroutine ends
 	_ = cpu.ShortSlice()
 	flowtable.Reserve(datapath.DefaultSizes.Cache, workers)
 }
@@ -218,7 +218,7 @@ func (c *connections) take(conn *net.UnixConn, greet bool) {
 		// another control process cannot use it.
 		if errors.Is(c.converse(conn), errStop) || c.workers == nil && !replaced.Load() {
 			c.stop.Do(func() { close(c.stopped) })
-			if l := c.listener.Load(); l != nil { // if there is no listener yet, accept checks stopped instead
+			if l := c.listener.Load(); l != nil { // if the listener does not exist yet, the method accept ends because stopped is closed
 				l.Close()
 			}
 		}
@@ -387,7 +387,7 @@ func (s *server) detach(no uint32) (json.RawMessage, error) {
 }
 
 // remove takes a port from the workers, closes its device and returns the device's
-// State. was reports whether the port was attached.
+// State. The result was reports whether the port was attached.
 func (s *server) remove(no uint32) (state json.RawMessage, was bool) {
 	for i, p := range s.ports {
 		if p.Request.Attach.Port != no {

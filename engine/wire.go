@@ -55,7 +55,7 @@ var buffers = sync.Pool{New: func() any { return new([maxRequest]byte) }}
 // descriptors in both cases.
 func receiveMessage(conn *net.UnixConn, v any) (fds []int, malformed error, err error) {
 	buffer := buffers.Get().(*[maxRequest]byte)
-	defer buffers.Put(buffer) // buffer is free again at the return, because json copies all data into v
+	defer buffers.Put(buffer) // the buffer can be reused after the return, because decoding JSON copies all data
 	msg := buffer[:]
 	oob := make([]byte, unix.CmsgSpace(4*MaxDescriptors))
 	n, nOOB, flags, _, err := conn.ReadMsgUnix(msg, oob)

@@ -20,8 +20,8 @@ var ofctlVerbs = strings.Fields("add-flow add-flows replace-flows mod-flows del-
 	"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter mod-meter del-meters dump-meters " +
 	"meter-stats mod-table dump-tables packet-out monitor trace show dump-ports fdb-show fdb-flush")
 
-// fileVerbs are the verbs of ofctlVerbs whose word is a file name. Their errors are
-// about the file's content.
+// fileVerbs are the verbs of ofctlVerbs whose argument is a file name. If the daemon
+// refuses such a verb, the error is about the file's content.
 var fileVerbs = strings.Fields("add-flows replace-flows diff-flows add-groups")
 
 var bareName = regexp.MustCompile(`^[A-Za-z][\w.-]*$`)

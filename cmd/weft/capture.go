@@ -57,8 +57,8 @@ func (c *command) captureVerb() *cobra.Command {
 	return verb
 }
 
-// untilSignal returns a context that ends with Ctrl-C. It is for commands that run
-// until then.
+// untilSignal returns a context that ends when the user presses Ctrl-C or the process
+// gets SIGTERM.
 func untilSignal() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 }

@@ -65,6 +65,7 @@ func (c *command) dumpFlows(match string, keys []string, noStats bool) error {
 	return nil
 }
 
-// statistics matches the parts of a flow's line that --no-stats removes. In a match
-// no blank follows a comma, so its fields do not match.
+// statistics matches the parts of a flow's line that --no-stats removes. Each part
+// ends with a comma and a blank. The fields of the flow's match do not match, because
+// no blank follows a comma there.
 var statistics = regexp.MustCompile(`\b(duration|n_packets|n_bytes|idle_age|hard_age)=[0-9.]+s?, |\bcookie=0x0, |\btable=0, `)

@@ -81,7 +81,7 @@ func (c *command) groups(args []string, show func(api.Group)) error {
 	}
 	which := optional(args)
 	if _, err := strconv.ParseUint(which, 10, 32); err == nil {
-		which = "group_id=" + which // like ovs-ofctl, the verb accepts a plain number
+		which = "group_id=" + which // a plain number selects a group by its id, as in ovs-ofctl
 	}
 	list, err := client.Groups(which)
 	if err != nil {

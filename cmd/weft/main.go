@@ -159,8 +159,8 @@ func (c *command) root() *cobra.Command {
 	return root
 }
 
-// words returns a check of the number of arguments. Its error shows the verb's usage
-// line.
+// words returns a function that checks the number of a verb's arguments. The
+// function's error shows the verb's usage line.
 func words(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		_, usage, _ := strings.Cut(cmd.Use, " ")

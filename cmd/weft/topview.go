@@ -144,8 +144,9 @@ func portOf(was, now *api.Port, seconds float64) topPort {
 	}
 }
 
-// lines formats the view for a screen and truncates lists to fit. Of the rows left by
-// the head and the workers, half are for the ports.
+// lines formats the view for a screen and truncates lists to fit. The heading and the
+// list of workers come first. The list of ports gets at most half of the remaining
+// rows, and the hottest flows get the rest.
 func (v *topView) lines(width, height int) []string {
 	engine := "no engine"
 	if v.EnginePID != 0 {

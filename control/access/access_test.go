@@ -130,7 +130,7 @@ func testServers(t *testing.T, allow map[uint32]Role, handle func(m *Mux)) (*Ser
 	return s, fake
 }
 
-// over returns an HTTP client that connects with dial.
+// over returns an HTTP client that connects by calling the function dial.
 func over(dial func() (net.Conn, error)) *http.Client {
 	return &http.Client{Timeout: testPatience, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return dial() }}}

@@ -102,7 +102,8 @@ type body struct {
 
 // limit replaces r.Body with a body that enforces the size limit of SmallBody, the
 // memory quota of the peer and a read deadline. A route may set another size limit.
-// release returns the memory to the quota once the handler has returned.
+// Once the handler has returned, the caller calls the method release of the returned
+// body to return the memory to the quota.
 func (b *Bodies) limit(w http.ResponseWriter, r *http.Request, peer Peer) *body {
 	limited := &body{ReadCloser: r.Body, from: b, share: peer.Share, limit: SmallBody, began: time.Now()}
 	if r.Body == nil || r.Body == http.NoBody {
@@ -153,9 +154,9 @@ func (b *body) Read(p []byte) (int, error) {
 	b.setWaits(false)
 	b.read += int64(n)
 	if err == io.EOF {
-		// After the end of the body there is no read deadline: net/http keeps reading
-		// during the handler to notice a client that closes the connection, and an
-		// expired deadline would look the same.
+		// The read deadline is removed at the end of the body. During the handler,
+		// net/http keeps reading from the connection to notice that the client closes
+		// it. net/http would take an expired deadline for a closed connection.
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	if b.read > b.limit {

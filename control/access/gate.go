@@ -119,9 +119,9 @@ func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 
 func (g *Gate) served() int { return len(g.conns) - g.refusals }
 
-// victim returns the oldest idle connection, or nil. If own is true it considers only
-// connections of the peer share, otherwise only connections of the peer with the most
-// connections. The caller holds g.mu.
+// victim returns the oldest idle connection, or nil. If own is true, it considers
+// only connections of the peer whose Peer.Share is share. Otherwise it considers only
+// connections of the peer with the most connections. The caller holds g.mu.
 func (g *Gate) victim(share string, own bool) *Conn {
 	var found *Conn
 	for c := range g.conns {

@@ -19,7 +19,7 @@ import (
 	"weft/control/limits"
 )
 
-// waitFor fails the test if ok does not become true within testPatience.
+// waitFor fails the test unless the function ok returns true within testPatience.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(testPatience); !ok(); time.Sleep(time.Millisecond) {
@@ -52,7 +52,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		}
 		defer c.Close()
 		if i%2 == 0 { // a header that never ends
-			_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n") // an error means that the gate has closed c for a newer connection
+			_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n") // error ignored: the gate may have closed the connection for a newer one
 		}
 	}
 	waitFor(t, "all connections are accepted", func() bool {
@@ -117,7 +117,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 	if status, text := ask(t, dial(6), "GET", "/look", ""); status != http.StatusOK {
 		t.Errorf("another peer: %d %s", status, text)
 	}
-	gate.mu.Lock() // makes room for one more refusal, because earlier refusals stay until their deadline
+	gate.mu.Lock() // lets the gate refuse one more connection; earlier refused connections stay open until a deadline
 	gate.refusals -= maxRefusals
 	gate.mu.Unlock()
 	status, text := ask(t, dial(5), "GET", "/look", "")
@@ -132,8 +132,8 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 	}
 }
 
-// Closing a connection frees its place in the gate, its peer's share and its refusal.
-// A second Close does nothing.
+// Closing a connection releases everything that it uses in the gate: its slot, its
+// part of the peer's quota and its refusal. A second Close does nothing.
 func TestGateForgetsClosedConnections(t *testing.T) {
 	g := NewGate("test", 8)
 	for i := range 100 {

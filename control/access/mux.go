@@ -224,7 +224,8 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 // in tests without a connection.
 func (w *pacedWriter) extend() { _ = w.control.SetWriteDeadline(due(w.began, w.written)) }
 
-// due returns the deadline for the transfer of n bytes that began at began.
+// due returns the deadline for a transfer of n bytes. began is the time at which the
+// transfer began.
 func due(began time.Time, n int64) time.Time {
 	return began.Add(patience + time.Duration(n)*time.Second/minRate)
 }

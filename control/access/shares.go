@@ -4,8 +4,9 @@ package access
 
 import "sync"
 
-// shares has a semaphore with limit slots for each peer that has requests. Only limit
-// must be set before the first use.
+// shares has a semaphore for each peer with requests in progress. The field limit is
+// the number of requests that one peer may have in progress. It must be set before
+// the first use; the other fields need no initial value.
 type shares struct {
 	limit int
 
@@ -18,9 +19,9 @@ type share struct {
 	users int
 }
 
-// of returns the semaphore of a peer. The caller calls leave when it has finished
-// with the semaphore.
-func (s *shares) of(peer string) chan struct{} {
+// semaphore returns the semaphore of a peer. The caller calls the method leave when
+// it has finished with the semaphore.
+func (s *shares) semaphore(peer string) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {

@@ -39,7 +39,7 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	file := os.NewFile(uintptr(fd), path)
-	defer file.Close() // file is not needed any more: the listener has a duplicate of its descriptor
+	defer file.Close() // the file can be closed, because the listener has a duplicate of the descriptor
 	// Fchmod comes before bind, because Linux's unix_bind creates the socket file
 	// with this mode (unix(7) does not mention this). Only root and the daemon's user
 	// have access until the method open sets the final mode.
@@ -52,7 +52,7 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	l := &unixListener{path: path}
 	err = unix.Lstat(path, &l.id)
 	if err == nil {
-		err = p.open(path) // open sets mode and group before listen, so that no peer can connect earlier
+		err = p.open(path) // the method open sets mode and group before the call of listen, so that no peer can connect earlier
 	}
 	if err == nil {
 		err = unix.Listen(fd, unixBacklog)

@@ -56,7 +56,7 @@ var errBusy = errors.New("busy")
 func (w *Work) begin(ctx context.Context, peer Peer) (done func(), err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, workPatience, errBusy)
 	defer stop()
-	own := w.shares.of(peer.Share)
+	own := w.shares.semaphore(peer.Share)
 	slots := w.slots[peer.Role]
 	for i, c := range []chan struct{}{own, slots} {
 		select {

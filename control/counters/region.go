@@ -36,8 +36,9 @@ const (
 	MaxPlaces = centralPlaces + port.MaxPorts
 	// centralPlaces is the first slot of the rules of weft-central, see CentralPlace.
 	centralPlaces = 2 * MaxRules
-	// maxJournal is the limit of rules that one credit changes atomically. A megaflow
-	// with more rules is credited in several steps.
+	// maxJournal is the number of rules to which one step of a credit adds counts
+	// atomically. A credit, which adds a megaflow's new counts to the counts of its
+	// rules, takes several steps if the megaflow has more rules.
 	maxJournal = 512
 	// SlotRules is the number of rules that the region stores for a megaflow slot. A
 	// megaflow with more rules loses its counts since the last credit, about a
@@ -72,7 +73,7 @@ type Rule struct {
 // been added to rules, and the slots of these rules.
 type Slot struct {
 	Packets, Bytes uint64
-	RuleCount      uint32 // number of the megaflow's rules; 0: nothing to credit; above SlotRules: only some rules are stored
+	RuleCount      uint32 // number of the megaflow's rules; 0: no rule counts the megaflow; above SlotRules: only some rules are stored
 	// Generation is the flowtable.Flow.Generation under which every worker counts for
 	// this megaflow. Counts under another generation belong to another megaflow.
 	Generation uint32
@@ -225,8 +226,9 @@ func (c *Region) commit() {
 	c.replay()
 }
 
-// Begin records that a megaflow installed in slot under generation counts for rules,
-// from 0. No worker may have the megaflow yet.
+// Begin records that a megaflow is installed in slot under generation, and for which
+// rules its frames count. The megaflow's counts start at 0. No worker may have the
+// megaflow yet.
 func (c *Region) Begin(slot, generation uint32, rules []uint32) {
 	s := &c.Slots[slot]
 	atomic.StoreUint32(&s.RuleCount, 0)

@@ -21,8 +21,8 @@ func testCounters(t *testing.T) *Region {
 	return c
 }
 
-// Credits give the same sums as a map, for random rules that may be listed several
-// times.
+// Credit, which adds a megaflow's new counts to its rules, gives the same sums as a
+// map. The rules are random and may be listed several times.
 func TestCreditAgainstSums(t *testing.T) {
 	c := testCounters(t)
 	rng := rand.New(rand.NewSource(1))
@@ -57,8 +57,8 @@ func TestCreditAgainstSums(t *testing.T) {
 	}
 }
 
-// If control dies in the middle of a credit, the next control process finishes the
-// credit exactly once.
+// If control dies while Credit adds a megaflow's new counts to its rules, the next
+// control process adds the remaining counts exactly once.
 func TestCreditInterrupted(t *testing.T) {
 	c := testCounters(t)
 	c.Begin(3, 1, []uint32{7, 8})

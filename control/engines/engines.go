@@ -8,8 +8,8 @@
 // Engines.mu guards the client of the present engine. No other lock is taken while
 // Engines.mu is held. The lock of changes guards the rest of the state. A replacement
 // holds the lock of changes from begin to end, so no table and no port changes
-// meanwhile. Engines calls the ports and the pipeline. Of the two only the ports call
-// Engines, for the client.
+// meanwhile. Engines calls the ports and the pipeline. The ports call Engines to get
+// the client; the pipeline does not call Engines.
 package engines
 
 import (

@@ -30,7 +30,7 @@ type inheritance struct {
 	counters *counters.Region
 	ports    map[uint32]*engine.Kept // devices by port number
 	attached map[uint32]bool         // ports for which the engine forwards
-	same     bool                    // the living engine has the settings with which this process would start an engine
+	same     bool                    // true if the living engine runs with the settings that this process would give to an engine
 }
 
 // keptCounters is the JSON that the engine keeps with the counter region.

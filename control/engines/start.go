@@ -39,7 +39,7 @@ func (es *Engines) Start(saved store.State) error {
 	}
 	es.ports.Load(saved.Ports, saved.Names, in.ports)
 	es.pipeline.LoadMACs()
-	for number, k := range in.ports { // Devices left in in.ports belong to ports that were deleted before control died.
+	for number, k := range in.ports { // the devices that Load has not used belong to ports that were deleted before control died
 		k.CloseFDs()
 		if in.client != nil {
 			_, _ = in.client.Detach(number)

@@ -133,7 +133,7 @@ func (es *Engines) Supervise(ctx context.Context) {
 			}
 			pause = min(2*pause, mostRespawnPause)
 		}
-		born = time.Now() // time at which the new engine starts to serve, taken before release, which may take long
+		born = time.Now() // time at which the new engine starts to serve; the call of release below may take long
 		release(client, ended)
 	}
 }
@@ -142,7 +142,7 @@ func (es *Engines) Supervise(ctx context.Context) {
 // does not wait for a process that is stuck.
 func release(client Client, ended <-chan struct{}) {
 	closeIt := func() {
-		<-ended // Close frees resources that the process may use until it has ended
+		<-ended // the process may use the resources of the client until it has ended
 		client.Close()
 		_ = cpu.ShortSlices()
 	}
@@ -154,15 +154,15 @@ func release(client Client, ended <-chan struct{}) {
 	}
 }
 
-// watch returns a channel that is closed when an engine's process has ended. From the
-// end of the engine until release calls cpu.ShortSlices, this process has priority
-// over all others, because guests are waiting. The thread that waits for the engine
-// has this priority from the start.
+// watch returns a channel that is closed when an engine's process has ended. When the
+// engine ends, this process gets priority over all others, because guests are waiting
+// for the next engine. The function release ends this priority. The thread that waits
+// for the engine has this priority from the start.
 func watch(client Client) (ended <-chan struct{}) {
 	c := make(chan struct{})
 	go func() {
 		defer close(c)
-		runtime.LockOSThread() // no unlock: the thread ends with the goroutine
+		runtime.LockOSThread() // without UnlockOSThread, the thread ends when the goroutine ends
 		_ = cpu.UrgentThread() // error ignored: without the privilege the thread has normal priority
 		client.Wait()
 		_ = cpu.Urgent()

@@ -117,7 +117,7 @@ func Summary(f *datapath.Capture, names openflow.Names) string {
 	copy(header[:], f.Data)
 	n := min(f.Len, len(header))
 	if n < f.Len {
-		b.AddSpan(frame, 1, uint32(f.Len-n)) // sets the frame's length; the span is not read, because headers end before it
+		b.AddSpan(frame, 1, uint32(f.Len-n)) // adds the length of the rest, which was not captured; nothing reads it, because all headers come first
 	}
 	b.Commit(frame, n)
 	var key flowtable.Key

@@ -17,8 +17,9 @@ import (
 )
 
 // Captures make the workers copy frames (datapath/capture.go) and send the copies to
-// clients. Without a client the workers have no tap, and no goroutine reads their
-// capture rings.
+// clients. Each capture sets a tap in the workers, which selects the frames to copy.
+// Without a client there is no tap, and no goroutine reads the capture rings into
+// which the workers copy.
 
 const (
 	// captureInterval is the time between two reads of the capture rings while a
@@ -43,7 +44,7 @@ type Captures struct {
 	engine  Engine
 	log     *slog.Logger
 	lost    atomic.Uint64 // number of frames lost by all ended sessions
-	refused atomic.Uint64 // number of sessions refused because no tap was free
+	refused atomic.Uint64 // number of sessions refused because all MaxTaps taps were in use
 
 	mu       sync.Mutex
 	sessions [datapath.MaxTaps]*Session
@@ -80,8 +81,9 @@ func (s *Session) offer(f datapath.Capture) {
 	s.lost.Add(1)
 }
 
-// Begin starts a session, whose tap is set in all workers until End. The tap is
-// active when Begin returns.
+// Begin starts a session. It sets the given tap, which selects the frames to capture,
+// in all workers until the method End removes it. The tap is active when Begin
+// returns.
 func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +122,7 @@ func (c *Captures) End(s *Session) {
 	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &datapath.Tap{}))
 	_ = c.workers.WaitApplied()
 	for i := range c.rings {
-		for n := 0; n < mostChunks && c.drain(i); n++ { // Without the bound the loop might not end: other taps may copy frames faster than drain reads.
+		for n := 0; n < mostChunks && c.drain(i); n++ { // the limit ends the loop even if captures of other sessions fill the ring as fast as drain reads it
 		}
 	}
 }
@@ -145,9 +147,10 @@ func (c *Captures) read() {
 	}
 }
 
-// turn reads a chunk of frames from each ring. again is false if no session is left.
-// more means that a ring may have more frames. They wait for the next turn, so that
-// other goroutines get the locks between two turns.
+// turn reads a chunk of frames from each ring. The result again is false if no
+// session is left. The result more is true if a ring may have more frames. These
+// frames wait for the next turn, so that other goroutines get the locks between two
+// turns.
 func (c *Captures) turn() (again, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,8 +167,8 @@ func (c *Captures) turn() (again, more bool) {
 	return true, more
 }
 
-// follow switches to the workers of the present engine and sends them all taps. The
-// caller holds c.mu and the workers w.
+// follow switches to the workers w of the present engine and sends them all taps. The
+// caller holds c.mu, and has w from Engine.Hold.
 func (c *Captures) follow(w Workers) {
 	if c.workers == w {
 		return
@@ -206,8 +209,8 @@ func (c *Captures) drain(i int) bool {
 	return true
 }
 
-// lostOf returns the number of frames that session s has lost. The caller holds c.mu
-// and the workers c.workers.
+// lostOf returns the number of frames that session s has lost. The caller holds c.mu,
+// and keeps c.workers from being replaced with Engine.Hold.
 func (c *Captures) lostOf(s *Session) uint64 {
 	n := s.lost.Load()
 	for _, sh := range c.workers.Shared() {
@@ -216,9 +219,11 @@ func (c *Captures) lostOf(s *Session) uint64 {
 	return n
 }
 
-// Run calls each with every frame that tap selects and the number of frames lost so
-// far. It calls ready once the tap is active, and idle whenever no frame waits. Run
-// returns when ctx ends, when a callback fails, or after limit frames (0: no limit).
+// Run starts a session with the given tap, which selects the frames to capture. It
+// calls the function each for every captured frame, with the number of frames lost so
+// far. It calls the function ready once the tap is active, and the function idle
+// whenever no frame waits. Run returns when ctx ends, when a function returns an
+// error, or after limit frames (0: no limit).
 func (c *Captures) Run(ctx context.Context, tap datapath.Tap, ready, idle func() error, each func(f *datapath.Capture, lost uint64) error) error {
 	s, err := c.Begin(tap)
 	if err != nil {

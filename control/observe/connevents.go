@@ -75,8 +75,8 @@ func (c *ConnectionEvents) End(f *ConnectionFollower) {
 	c.watch()
 }
 
-// follow switches to the connection table of the present engine. The caller holds
-// c.mu and the workers w.
+// follow switches to the connection table of the workers w of the present engine. The
+// caller holds c.mu, and has w from Engine.Hold.
 func (c *ConnectionEvents) follow(w Workers) {
 	if c.workers == w {
 		return
@@ -89,7 +89,7 @@ func (c *ConnectionEvents) follow(w Workers) {
 }
 
 // watch makes the workers report the kinds of events that any follower wants. The
-// caller holds c.mu and the workers c.workers.
+// caller holds c.mu, and keeps c.workers from being replaced with Engine.Hold.
 func (c *ConnectionEvents) watch() {
 	kinds, zone, first := uint8(0), (*uint16)(nil), true
 	for f := range c.all {
@@ -191,7 +191,8 @@ func FollowConnections(to *Monitor, zone, kinds string) (*ConnectionFollower, er
 	return f, nil
 }
 
-// Connection converts e to the API's form; line is the text of e.
+// Connection converts the entry e of the connection table to the API's form. line is
+// the entry in the format of ovs-dpctl dump-conntrack.
 func Connection(e *conntrack.Entry, line string) api.Connection {
 	c := api.Connection{
 		Protocol: conntrack.ProtoName(e.Orig.Proto), Zone: e.Orig.Zone, Mark: e.Mark, TimeoutS: e.TimeoutS,

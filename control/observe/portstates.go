@@ -12,10 +12,10 @@ import (
 // value has none.
 type PortStates struct{ known map[uint32]api.PortState }
 
-// Update compares the present ports with the stored states, calls send with each
-// difference and stores the present states. If initial is true, Update sends a port
-// that the client does not know yet as an initial state. If send is nil, it only
-// stores.
+// Update compares the present ports with the stored states, and stores the present
+// states. It calls the function send for each difference, unless send is nil. If
+// initial is true, a port that the client does not know yet is sent as an initial
+// state.
 func (p *PortStates) Update(list []api.Port, initial bool, send func(*api.Event) error) (err error) {
 	now := map[uint32]api.PortState{}
 	emit := func(event string, s api.PortState) {

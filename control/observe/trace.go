@@ -19,10 +19,11 @@ type Tracer interface {
 // tracking.
 const maxTracked = 16
 
-// Trace follows a hypothetical frame through the tables. flow has the frame's fields,
-// and view has the ports that flow may name. ctNext is the ct_state that connection
-// tracking returns each time; "" stands for a new connection. names shows ports by
-// name in the result; if it is nil, ports are shown by number.
+// Trace follows a hypothetical frame through the tables. The string flow has the
+// frame's fields, and view has the ports that flow may name. ctNext is the ct_state
+// that connection tracking returns each time; "" stands for a new connection. The
+// result shows ports by the names in the argument names, or by number if the argument
+// is nil.
 func Trace(tables Tracer, view, names openflow.Names, flow, ctNext string) (api.Trace, error) {
 	if flow == "" {
 		return api.Trace{}, usererr.Errorf("flow: a frame is missing; expected match fields as in in_port=1,tcp,nw_dst=10.0.0.1")

@@ -55,11 +55,11 @@ type request struct {
 	began time.Time
 }
 
-// NewRequests returns Requests with no request in progress. wrong returns the known
-// cause that keeps control from answering requests, or ""; it must not block.
-// slow returns the cause that probably delays requests, or ""; it must not block. A
-// request that may touch very many flows or connections is not abandoned because of
-// slow: it may take as long by itself.
+// NewRequests returns Requests with no request in progress. The function wrong
+// returns the cause that keeps control from answering requests, or "" if no cause is
+// known. The function slow returns a cause that probably delays requests, or "" if no
+// cause is known. Neither function may block. A request that may touch very many flows
+// or connections is not abandoned because of slow: it may take as long by itself.
 func NewRequests(wrong, slow func() string) *Requests {
 	return &Requests{wrong: wrong, slow: slow, running: map[uint64]*request{}}
 }
@@ -68,9 +68,9 @@ func NewRequests(wrong, slow func() string) *Requests {
 func (r *Requests) GivenUp() uint64 { return r.givenUp.Load() }
 
 // Do calls f and returns f's result. If f takes too long, Do abandons it and returns
-// TooLong. name names the request in errors. long means that f may touch very many
-// flows or connections. changes means that f changes state, perhaps only after it was
-// abandoned.
+// TooLong. The string name is the request's name in errors. The argument long is true
+// if f may touch very many flows or connections. The argument changes is true if f
+// changes state, perhaps only after it was abandoned.
 func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (any, error) {
 	if n := r.abandoned.Load(); n >= MaxAbandoned {
 		r.givenUp.Add(1)
@@ -120,8 +120,8 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 	}
 }
 
-// over reports whether a request that has run for the duration after is abandoned,
-// and the cause of the delay if it is known.
+// over reports whether a request is abandoned that has been in progress for the given
+// time. If the cause of the delay is known, over also returns the cause.
 func (r *Requests) over(long bool, after time.Duration) (why string, over bool) {
 	if why := r.wrong(); why != "" {
 		return why, true
