@@ -93,11 +93,12 @@ func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 	return h[at:min(at+maxCommand, len(h))]
 }
 
-// translationOfParent chooses the translation of a connection that a translated
-// connection, its parent, has announced. The announced address becomes the announcing
-// side's real address. The caller's address becomes the address by which the
-// announcing side knows the caller. ok is false if the connection has no translated
-// parent. The caller of this function holds the table's lock.
+// translationOfParent chooses the translation of a connection that an FTP or TFTP
+// connection, its parent, has announced. It is for translated parents only. The
+// announced address becomes the announcing side's real address. The address of the
+// side that opens the new connection becomes the address by which the announcing side
+// knows it. ok is false if the connection has no translated parent. The caller of
+// this function holds the table's lock.
 func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint64) (reply probe, flags uint16, ok bool) {
 	t, n := tr.Table, g.related.Number
 	if g.related.Generation == 0 || nat.Kind == NATNone {
@@ -114,7 +115,8 @@ func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint6
 	want.Src, want.Dst, want.DstPort = announcer.Dst, announcer.Src, g.to
 	tr.search.begin(tr.from.holder(p.zone()), now)
 	defer tr.search.end()
-	// The source port changes if another connection already uses it.
+	// If another connection already has the resulting tuple, choosePort changes the
+	// source port.
 	if reply, ok = tr.choosePort(p, &NAT{Kind: NATSrc}, &plain, want, now); !ok {
 		return reply, connClash, true
 	}
@@ -126,7 +128,7 @@ type announced struct {
 	address  netip.Addr // invalid: the connection's own address
 	port     uint16
 	from, to int  // line[from:to] holds address and port
-	between  byte // separator of EPRT and 229; 0: the six numbers of PORT and 227
+	between  byte // separator of the fields of EPRT and of reply 229; 0: PORT or reply 227, with six numbers
 }
 
 // readFTP reads the announcement in a client's PORT or EPRT command, or in a server's
@@ -202,8 +204,9 @@ func (a *announced) readExtended(line []byte, full bool) bool {
 	return len(family)+len(address) == 0
 }
 
-// fields is the rest of a text whose fields are divided by a separator. between is
-// the separator; it is 0 after the last field.
+// fields is the unread rest of a text that consists of fields with a separator
+// between them. The field between is the separator; it is 0 once the last field was
+// read.
 type fields struct {
 	text    []byte
 	between byte

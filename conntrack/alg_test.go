@@ -68,8 +68,8 @@ func TestFTP(t *testing.T) {
 	}
 }
 
-// The answer to a TFTP request comes from another server port. It is related to the
-// request.
+// A TFTP server answers a request from another port than the one that got the
+// request. The answer's connection is related to the request's connection.
 func TestTFTP(t *testing.T) {
 	r := newRig(t, 64)
 	req := commit
@@ -96,8 +96,8 @@ func FuzzReadFTP(f *testing.F) {
 		if a.from > a.to || a.to > len(line) {
 			t.Fatal("the announcement's bounds lie outside the line")
 		}
-		// A line rewritten with the announcement's own address and port has the same
-		// meaning.
+		// Rewriting an FTP line with the address and port that it already announces
+		// does not change its meaning.
 		r := rewriting{announced: a, port: a.port}
 		address := [2]uint64{}
 		if a.address.IsValid() {

@@ -10,7 +10,8 @@ import (
 	"weft/packet"
 )
 
-// Gateways allocate no memory, because the engine runs without garbage collection.
+// The application layer gateways (FTP, TFTP) allocate no memory, because the engine
+// runs without garbage collection.
 func TestGatewayAllocatesNothing(t *testing.T) {
 	for _, v := range []struct {
 		client, server, outside, text string

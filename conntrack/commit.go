@@ -167,9 +167,10 @@ func (t *Table) evictFirst(l *list, where int) {
 }
 
 // prefetchEviction prefetches the memory that the next two evictions from a list will
-// access. first is the number of the list's first connection, plus one. The previous
-// eviction has prefetched that connection's record. prefetchEviction prefetches its
-// bucket, and the record of the second connection.
+// access. first is the number of the list's first connection, plus one. The record of
+// this connection is in the cache already, because the previous eviction has
+// prefetched it. prefetchEviction prefetches the index bucket of this connection, and
+// the record of the second connection.
 func (t *Table) prefetchEviction(first uint32, where int) {
 	if first == 0 {
 		return
@@ -191,17 +192,18 @@ type newConn struct {
 	mark    uint32
 	label   [2]uint64
 	marked  bool
-	related Ref // announcing connection with the generation in which it began; zero: none
-	// announcer and to are copied from the expectation that announced the connection.
+	related Ref // connection that has announced this one (FTP, TFTP); zero: none
+	// The fields announcer and to are copied from the expectation that the connection
+	// fulfils.
 	announcer uint8
 	to        uint16
 	alg       ALG
 	from      sender
 }
 
-// create creates the connection of p with the translation that nat demands. It
-// returns a Ref to the new connection, or the reason for refusing it. created is also
-// false if the connection already exists.
+// create creates a connection for the frame that probe p describes, with the
+// translation that nat demands. It returns a Ref to the new connection, or the reason
+// for refusing it. created is also false if the connection already exists.
 func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, why packet.DropReason) {
 	t := tr.Table
 	t.lock()

@@ -40,7 +40,7 @@ type links struct {
 
 // Indexes of links.in.
 const (
-	inMember = iota // in a free record, in[inMember].next is the next free record
+	inMember = iota // the list of free records uses in[inMember].next, too
 	inHolder
 )
 
@@ -160,7 +160,7 @@ type view struct {
 	mark   uint32
 	born   uint32
 	label  [2]uint64
-	parent Ref // announcing connection with the generation in which it began
+	parent Ref // connection that has announced this one (FTP, TFTP); zero: none
 	tuples [2]words
 	long   addresses // of an IPv6 connection
 }

@@ -27,7 +27,7 @@ const (
 // dst. Its parent is the connection that announced it. The table's lock guards it.
 type expectation struct {
 	src, dst  [2]uint64
-	expiresNS uint64 // expiry; 0: free record. Written last at the beginning, cleared first at the end
+	expiresNS uint64 // expiry time; 0: free record. Creation writes this field last, removal clears it first
 	dstPort   uint16
 	zone      uint16
 	proto     uint8
@@ -36,10 +36,10 @@ type expectation struct {
 	// translated is set if the parent is translated. dstPort may then differ from the
 	// announced port.
 	translated bool
-	parent     Ref    // announcing connection with the generation in which it began
+	parent     Ref    // connection that announced the expected one
 	to         uint16 // announced port; equals dstPort if the parent is not translated
 	from       sender
-	chain      uint32 // next record with the same hash, or next free record; number plus one
+	chain      uint32 // number, plus one, of the next record with the same hash, or of the next free record
 	own        link   // neighbours in the list of the quota holder's expectations, oldest first
 }
 
@@ -53,7 +53,7 @@ type expecter struct {
 
 // expecting is the head of the table of expectations. The table's lock guards it.
 type expecting struct {
-	free, fresh uint32 // first free record, number plus one, and first record that was never used
+	free, fresh uint32 // free: number of the first free record, plus one; fresh: number of the first record never used
 	hand        uint32 // record at which the next sweep begins
 	_           uint32
 	ranking     ranking // holders by number of expectations
@@ -113,8 +113,8 @@ func (t *Table) expect(e *expectation, now uint64) {
 	t.addExpectation(e, now+expectationNS)
 }
 
-// clashes reports whether the expectation with number at is valid and comes from
-// another announcement than e.
+// clashes reports whether an expectation of the table is valid and comes from another
+// announcement than expectation e. at is the number of the expectation in the table.
 func (t *Table) clashes(at uint32, e *expectation, now uint64) bool {
 	x := &t.expectations[at]
 	return (x.parent != e.parent || x.to != e.to) && t.valid(x, now)

@@ -17,9 +17,9 @@ import (
 // Limits of one worker.
 const (
 	// MaxDatagrams is the largest number of incomplete datagrams. Fragments of a
-	// further datagram are dropped. A sender (Fragment.Sender) may have as many
-	// incomplete datagrams as it leaves free: one sender alone at most half of them,
-	// two senders a third each.
+	// further datagram are dropped. A sender (Fragment.Sender) may have at most as
+	// many incomplete datagrams as there are free records left: one sender alone can
+	// use half of the records, two senders a third each.
 	MaxDatagrams = 256
 	// MaxFragments is the largest number of fragments of a datagram: 64 KiB in pieces
 	// of 1 KiB. A datagram with more fragments is discarded.
@@ -109,7 +109,7 @@ type Fragments struct {
 	Seed     uint64
 	Count    int
 	bySender [MaxSenders]uint16   // number of datagrams of each sender; the sum is Count
-	chains   [MaxDatagrams]uint16 // first datagram with each hash, number plus one
+	chains   [MaxDatagrams]uint16 // number, plus one, of the first datagram with each hash
 	free     uint16               // first free record, number plus one
 	fresh    int                  // first record that was never used
 	records  [MaxDatagrams]datagram
@@ -118,7 +118,7 @@ type Fragments struct {
 type datagram struct {
 	key      FragmentKey
 	sinceNS  uint64
-	next     uint16 // next record with the same hash, or next free record; number plus one
+	next     uint16 // number, plus one, of the next record with the same hash, or of the next free record
 	sender   uint16
 	used     bool
 	bad      bool   // the datagram is discarded; further fragments are dropped
@@ -259,8 +259,8 @@ func (r *Fragments) Free(number int) {
 	r.bySender[d.sender]--
 }
 
-// Expired returns the number of the first expired datagram, searching from number
-// from on, or -1. Complete datagrams do not expire.
+// Expired searches the datagrams with number from and above for an expired one. It
+// returns the number of the first one found, or -1. Complete datagrams do not expire.
 func (r *Fragments) Expired(from int, now uint64) int {
 	for n := from; n < r.fresh; n++ {
 		if d := &r.records[n]; d.used && !d.complete && int64(now-d.sinceNS) > FragmentTimeoutNS {

@@ -112,9 +112,10 @@ func shareOf(i uint32) (s Share) {
 	return s
 }
 
-// count adds by to the number of connections of quota holder h.
-func (t *Table) count(h uint32, by int32) {
-	t.head.ranking.set(t.ranks, h, t.ranks[h].count+uint32(by))
+// count adds n, which may be negative, to the number of connections of quota holder
+// h.
+func (t *Table) count(h uint32, n int32) {
+	t.head.ranking.set(t.ranks, h, t.ranks[h].count+uint32(n))
 }
 
 // evictFor ends a connection so that quota holder h can begin another. It reports
@@ -131,8 +132,9 @@ func (t *Table) evictFor(h uint32) bool {
 		heavy != h && t.evictOf(heavy, listEstablished)
 }
 
-// mostUnanswered returns the number of unreplied connections from which on a quota
-// holder evicts its own oldest one at a limit; see unansweredShare.
+// mostUnanswered returns the number of unreplied connections at which a quota holder
+// must evict its own oldest one instead of another quota holder's, in a table of this
+// limit; see unansweredShare.
 func mostUnanswered(limit uint32) uint32 { return max(limit/unansweredShare, minUnanswered) }
 
 // evictOf ends the oldest connection in one of the lists of quota holder h. It

@@ -70,7 +70,7 @@ func (t *Table) find(p *probe) (number uint32, dir uint8) {
 		b := &t.buckets[at&t.wrap]
 		for lo, hi := b.candidates(sig); lo|hi != 0; lo, hi = dropFirst(lo, hi) {
 			n := b.numbers[firstSlot(lo, hi)%slots]
-			if dir, ok := t.is(n, p); ok {
+			if dir, ok := t.matches(n, p); ok {
 				return n, dir
 			}
 		}
@@ -82,9 +82,9 @@ func (t *Table) find(p *probe) (number uint32, dir uint8) {
 	return none, 0
 }
 
-// is reports whether connection n lives and has p's tuple, and in which direction it
-// has the tuple.
-func (t *Table) is(n uint32, p *probe) (dir uint8, ok bool) {
+// matches reports whether connection n lives and has p's tuple, and in which
+// direction it has the tuple.
+func (t *Table) matches(n uint32, p *probe) (dir uint8, ok bool) {
 	c := &t.conns[n]
 	if c.meta.Load()&1 == 0 {
 		return 0, false

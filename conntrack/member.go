@@ -19,7 +19,7 @@ import "math/bits"
 // The table's lock guards it.
 type member struct {
 	key   uint32 // zone and quota holder, see memberKey
-	next  uint32 // next member with the same hash, or next free member; number plus one
+	next  uint32 // number, plus one, of the next member with the same hash, or of the next free member
 	lists [lists]list
 	_     [20]byte
 }

@@ -141,7 +141,8 @@ func flagsOf(plain *Tuple, reply *probe) (flags uint16) {
 	return flags
 }
 
-// reversed returns the probe that replies to frames with tuple want have.
+// reversed returns the tuple, with its hash, of the frames that answer a frame of
+// tuple want.
 func (tr *Tracker) reversed(want *Tuple) (p probe) {
 	if isICMP(want.Proto) {
 		r := want.Reverse()

@@ -8,9 +8,10 @@ package conntrack
 //   - The queue that sent the frame is charged for the tries beyond the first few
 //     (NATTries, datapath/fair.go).
 //   - A worker spends only a part of its time on searches.
-//   - If no translation is free, one connection of another quota holder (holder.go) is
-//     evicted: of the one whose connections use most of the tried translations. Nothing
-//     is evicted if the quota holder of the new connection uses about as many itself.
+//   - If the search finds no free translation, it evicts one connection of another
+//     quota holder (holder.go): of the quota holder that uses most of the tried
+//     translations. Nothing is evicted if the quota holder of the new connection uses
+//     about as many itself.
 
 const (
 	// freeNATTries is the number of tries of each search that cost the sending queue

@@ -28,7 +28,7 @@ type Request struct {
 	Mark, MarkMask   uint32
 	Label, LabelMask [2]uint64
 	NAT              NAT
-	ALG              ALG // gateway of new connections; needs Commit
+	ALG              ALG // gateway (FTP, TFTP) for connections that the action commits; needs Commit
 	// Tunnelled has one bit for each frame of the batch, set if the frame came
 	// through a tunnel.
 	Tunnelled uint32
@@ -142,7 +142,7 @@ func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 	t := tr.Table
 	c := &t.conns[n]
 	g := c.generation()
-	if again, ok := t.is(n, p); !ok || again != dir || g&1 == 0 {
+	if again, ok := t.matches(n, p); !ok || again != dir || g&1 == 0 {
 		return false // another worker ended or replaced it
 	}
 	if c.expired(now) {
@@ -284,7 +284,7 @@ func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Met
 // a port since, the frame has another tuple.
 func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 	if m.State&(SNAT|DNAT) == 0 {
-		dir, ok := t.is(n, p)
+		dir, ok := t.matches(n, p)
 		return ok && dir == m.Dir
 	}
 	long := t.longOf(n, 1-m.Dir&1)
@@ -376,7 +376,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		if !t.lockConn(c, g) {
 			return verdictInvalid, g
 		}
-		if c.flags&connFTP != 0 { // converts the acknowledgement to the sequence numbers that the other side uses itself
+		if c.flags&connFTP != 0 { // FTP: the frame acknowledges shifted sequence numbers, but the tracker uses the sender's own
 			s.ack = t.shifts[n][1-dir&1].acknowledged(s.ack)
 		}
 		_, was = stateOf(peers[0].phase, peers[1].phase)

@@ -25,7 +25,7 @@ type rank struct {
 // ranking links the quota holders of each tier. The table's lock guards it.
 type ranking struct {
 	marks [tiers / 64]uint64 // a bit for each tier that has holders
-	first [tiers]uint32      // first quota holder of each tier, number plus one
+	first [tiers]uint32      // number, plus one, of the first quota holder in each tier
 	used  uint32             // number of holders with a count above 0
 	_     uint32
 }
@@ -40,7 +40,8 @@ func tierOf(count uint32) uint32 {
 	return (e-2)*tierSteps + count>>(e-3)%tierSteps
 }
 
-// set sets the count of quota holder i. all holds the ranks of all quota holders.
+// set sets the count of quota holder i and moves the quota holder to the tier of this
+// count. The argument all holds the ranks of all quota holders.
 func (r *ranking) set(all []rank, i, count uint32) {
 	k := &all[i]
 	was, is := tierOf(k.count)%tiers, tierOf(count)%tiers

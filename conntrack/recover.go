@@ -10,7 +10,7 @@ func (t *Table) rebuild() {
 	clear(t.buckets)
 	h := t.head
 	h.count, h.free, h.hand, h.ranking = 0, 0, 0, ranking{}
-	h.fresh = min(h.fresh+1, uint32(len(t.conns))) // counts the record that the killed engine may have been about to count
+	h.fresh = min(h.fresh+1, uint32(len(t.conns))) // one record more, which the killed engine may have used before it increased the counter fresh
 	t.forgetMembers()
 	t.rebuildExpectations()
 	t.eachHolder(func(i uint32) { t.ranks[i], t.holders[i].lists = rank{}, [lists]list{} })

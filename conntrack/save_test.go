@@ -67,7 +67,8 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
-// The error of a file that is too short, or of another format version, says which.
+// Loading fails if the saved file is too short or has another format version. The
+// error says which of the two it is.
 func TestLoadSaysWhy(t *testing.T) {
 	var file bytes.Buffer
 	m := newMemory(t, 256)

@@ -18,8 +18,9 @@ import (
 type sought struct {
 	known  uint32 // set of frames whose probe and number are valid, one bit each
 	probes [packet.BatchSize]probe
-	// numbers are the numbers of the connections found. none means that there was no
-	// connection while Counters.Created was equal to created.
+	// numbers are the numbers of the connections found. The value none means that the
+	// frame had no connection. It is valid as long as Counters.Created is equal to
+	// the field created.
 	numbers     [packet.BatchSize]uint32
 	dirs        [packet.BatchSize]uint8
 	generations [packet.BatchSize]uint32 // generations of the connections, read before their tuples were compared
@@ -63,8 +64,9 @@ type Ends struct {
 	Rest      uint64 // ports and protocol: source port<<48 | destination port<<32 | protocol<<8
 }
 
-// SeekEnds does the same as SeekFlows for frames whose Ends are all given. None of
-// the frames may have been looked up before.
+// SeekEnds does the same as SeekFlows for frames whose endpoints the caller already
+// knows: ends has an entry for each frame of set. None of the frames may have been
+// looked up before.
 func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
 	t, n := tr.Table, 0
 	s, wrap, more := &t.head.seeds, t.wrap, uint64(zone)<<16|familyIPv4
@@ -127,8 +129,8 @@ func (tr *Tracker) prefetchLikely(frames []uint8) {
 // the next bucket.
 const unsure = none - 1
 
-// Hint is a note of the caller about one direction of a connection, the number Tag.
-// It is valid while the connection has this generation.
+// Hint is a number (Tag) that the caller has stored for one direction of a
+// connection. It is valid while the connection has this generation.
 type Hint struct{ Tag, Generation uint32 }
 
 // Hints are the two hints of a connection, by direction.
@@ -188,8 +190,9 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 			policy = c.policy
 			lasts, moves = tr.timeout(policy, UDPMultiple)
 		}
-		// If a connection's expiry need not be written again, the connection has not
-		// expired either, except with a timeout of 0.
+		// Fast does not write an expiry that is still far away, and a connection with
+		// such an expiry has not expired either. The only exception is a timeout of
+		// 0.
 		if d := now + lasts - c.expiresNS; d <= moves && d < lasts && c.class == UDPMultiple &&
 			c.flags&(connFTP|connTFTP|connReplied) == connReplied && c.generation() == g {
 			quick |= 1 << i
@@ -237,7 +240,7 @@ func (tr *Tracker) Settle(i int) (ref Ref, dir uint8, ok bool) {
 				tr.dirs[i], tr.generations[i] = 1, g
 				return Ref{n, g}, 1, true
 			}
-		} else if dir, ok := t.is(n, p); ok {
+		} else if dir, ok := t.matches(n, p); ok {
 			tr.dirs[i], tr.generations[i] = dir, g
 			return Ref{n, g}, dir, true
 		}
@@ -254,7 +257,7 @@ func (t *Table) locate(p *probe) (n uint32, dir uint8, g uint32) {
 		return none, 0, 0
 	}
 	g = t.conns[n].generation()
-	if d, ok := t.is(n, p); ok {
+	if d, ok := t.matches(n, p); ok {
 		return n, d, g
 	}
 	return none, 0, 0

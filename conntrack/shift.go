@@ -11,14 +11,16 @@ import (
 )
 
 // Rewriting the announcements on translated control connections of FTP. An
-// announcement must name the address by which the other side knows the announcing
-// side, so its text is rewritten. If the length changes, all later sequence numbers
-// of its direction shift, and so do the acknowledgements of the other direction. The
-// TCP tracking follows each side in the sequence numbers that this side uses itself.
+// announcement (PORT, EPRT, reply 227 or 229) must name the address by which the
+// other side knows the announcing side, so its text is rewritten. If the length
+// changes, all later sequence numbers of its direction shift, and so do the
+// acknowledgements of the other direction. The TCP tracking follows each side in the
+// sequence numbers that this side uses itself.
 //
 // An announcement is rewritten only if it is at the beginning of its segment, ends
-// within the segment and within maxCommand bytes, and if the whole unfragmented
-// segment fits into the frame's private header. Any other announcement passes
+// within the segment and within maxCommand bytes. The whole segment must be
+// unfragmented, and must fit into the frame's private header, the part of a frame
+// that the worker copies into its own memory. Any other announcement passes
 // unchanged, and no connection is expected for it.
 
 // shift holds the changes to one side's sequence numbers. "As sent" refers to the
@@ -57,8 +59,9 @@ func (s *shift) passed(seq uint32) uint32 {
 	return s.pos + s.before + min(seq-s.pos, uint32(s.is)-1)
 }
 
-// origin converts a sequence number as passed on to the number as sent. For a number
-// within the rewritten announcement it returns within.
+// origin converts a sequence number v as passed on to the number as sent. A number
+// within the rewritten announcement has no counterpart; origin then returns the
+// argument within.
 func (s *shift) origin(v, within uint32) uint32 {
 	switch sent := v - s.before; {
 	case s.is == 0 || !before(s.pos, sent):
@@ -70,9 +73,9 @@ func (s *shift) origin(v, within uint32) uint32 {
 }
 
 // acknowledged converts an acknowledgement from sequence numbers as passed on to
-// numbers as sent. An acknowledgement of only a part of the announcement becomes an
-// acknowledgement of nothing of it, so that the sender repeats the whole
-// announcement.
+// numbers as sent. If the acknowledgement covers only a part of the rewritten
+// announcement, the result covers nothing of the announcement, so that the sender
+// repeats all of it.
 func (s *shift) acknowledged(ack uint32) uint32 { return s.origin(ack, s.pos) }
 
 // sacked converts an edge of a SACK block (RFC 2018) from sequence numbers as passed
@@ -171,7 +174,7 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 	}
 	if rewrites {
 		b.FinishChecksum(f)
-		f.ReplaceTCP(payload, r.line+r.from, r.to-r.from, text) // always fits, because rewrites has checked the frame's room
+		f.ReplaceTCP(payload, r.line+r.from, r.to-r.from, text) // the new text always fits, because the method rewrites has checked the frame's room
 	}
 	return packet.DropNone, true
 }

@@ -181,8 +181,8 @@ func TestFTPSamePort(t *testing.T) {
 // slowLine is a line of FTP as the client sends it and as the server must receive it.
 type slowLine struct{ sent, passed string }
 
-// slowShift records all lines that the client has sent. The first one has sequence
-// number first.
+// slowShift records all lines that the client has sent. The field first is the
+// sequence number of the first line.
 type slowShift struct {
 	first uint32
 	lines []slowLine

@@ -12,9 +12,9 @@ import (
 )
 
 // The checksum of a segment is finished before its announcement is rewritten. The
-// guest chooses the place of an unfinished checksum, and this need not be the place
-// of TCP's checksum. A shorter announcement could otherwise leave that place outside
-// of the frame.
+// guest chooses the offset of an unfinished checksum, and this need not be the offset
+// of TCP's checksum. A shorter announcement could otherwise leave that offset beyond
+// the end of the frame.
 func TestShorterThanItsChecksum(t *testing.T) {
 	const client, server, text = "100.100.100.1:1000", "10.0.1.1:21", "PORT 100,100,100,1,19,137\r\n"
 	const l4 = packet.EthernetLen + packet.IPv4Len

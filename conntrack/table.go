@@ -86,14 +86,14 @@ type Memory struct {
 	zoneRankings []ranking // ranking of each zone's members by number of connections; index: zone
 	members      []member
 	memberRanks  []rank   // index: number of the member
-	memberChains []uint32 // first member with each hash, number plus one
+	memberChains []uint32 // number, plus one, of the first member with each hash
 
 	buckets []bucket // index: hash
 
 	// The index of the following arrays is the number of a connection.
 	conns   []conn
 	links   []links
-	parents []Ref       // announcing connection with the generation in which it began, if connRelated is set
+	parents []Ref       // connection that has announced this one, if connRelated is set
 	peers   [][2]peer   // TCP and SCTP: both sides, by direction
 	labels  [][2]uint64 // with connLabelled
 	long    [][4]uint64 // IPv6 addresses of the original direction
@@ -101,7 +101,7 @@ type Memory struct {
 	shifts  [][2]shift  // shifts of sequence numbers by direction, with connFTP
 
 	expectations []expectation
-	chains       []uint32    // first expectation with each hash, number plus one
+	chains       []uint32    // number, plus one, of the first expectation with each hash
 	expecters    []expecter  // index: number of the holder
 	expectRanks  []rank      // number of expectations of each quota holder; index: number of the quota holder
 	events       shm.RingMem // event ring: workers write it under the table's lock, the control process reads it

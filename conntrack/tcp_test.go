@@ -140,7 +140,7 @@ func (c *slowTCP) seeACK(s, r *slowSide, g slowSegment, inWindow func() bool) ve
 	if g.flags&tcpFin != 0 && s.phase < phaseFin {
 		s.phase = phaseFin
 	}
-	if s.surplus > 0 { // the surplus enlarges the largest offer, as in trackACK, which keeps running maxima
+	if s.surplus > 0 { // trackACK keeps only running maxima, so its largest offer grows by the surplus
 		s.offers, s.surplus = []int64{s.offer()}, 0
 	}
 	s.offers = append(s.offers, window)

@@ -117,17 +117,17 @@ const (
 	maxRefreshNS = 1_000_000_000
 )
 
-// timeout returns two times in nanoseconds for a class. lasts is the time from now to
-// the expiry to set: the timeout plus moves. moves is the smallest move of an expiry
-// that is written.
+// timeout returns two times in nanoseconds for connections of a class. The result
+// moves is the smallest move of an expiry that is written. The result lasts is the
+// time from now to the expiry to set: the configured timeout plus the smallest move.
 func (m *Memory) timeout(policy uint8, class Class) (lasts, moves uint64) {
 	timeout := m.policies[policy][class%Classes].Load()
 	moves = min(timeout>>refreshShift, maxRefreshNS)
 	return timeout + moves, moves
 }
 
-// refresh restarts the timeout of class for connection c. The caller holds c's lock,
-// or no other worker sees c yet.
+// refresh puts connection c into the given timeout class and restarts its timeout.
+// The caller holds c's lock, or no other worker sees c yet.
 func (t *Table) refresh(c *conn, class Class, now uint64) {
 	c.class = class
 	lasts, moves := t.timeout(c.policy, class)

@@ -115,7 +115,7 @@ func (t *Table) translateError(b *packet.Batch, f *packet.Frame, at int, outer *
 	h := f.Header()
 	in := h[at:]
 	was := packet.Sum(in)
-	l4, addresses := 0, [2]uint16{} // addresses are the checksum parts of the IP addresses before and after
+	l4, addresses := 0, [2]uint16{} // addresses: sums of the IP addresses before and after the change, for the checksum update
 	if to.IPv6 {
 		_, l4, _ = walkIPv6(in, 0)
 		addresses[0] = packet.Sum(in[8:40])

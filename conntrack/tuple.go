@@ -315,10 +315,10 @@ func protoIPv6(f *packet.Frame) uint8 {
 	return proto
 }
 
-// walkIPv6 returns the protocol and the offset of the header after the extension
-// headers of the IPv6 header at off. ok is false for a later fragment, and if h ends
-// before that header. The number of extension headers is already limited by the
-// parser.
+// walkIPv6 skips the extension headers of the IPv6 header at off. It returns the
+// protocol and the offset of the header that follows them. ok is false for a later
+// fragment, and if the bytes in h end before that header. The number of extension
+// headers is already limited by the parser.
 func walkIPv6(h []byte, off int) (proto uint8, at int, ok bool) {
 	proto, at = h[off+6], off+packet.IPv6Len
 	for at+8 <= len(h) {

@@ -132,8 +132,9 @@ func (w *together) choose() {
 	}
 }
 
-// whole checks frame i after tracking, which returned state. Either the frame is
-// unchanged, or one of its endpoints is translated and its checksums are right.
+// whole checks frame i after tracking. state is the ct_state that tracking returned.
+// Either the frame is unchanged, or one of its endpoints is translated and its
+// checksums are right.
 func (w *together) whole(i int, state uint8) error {
 	got, was := packettest.Bytes(&w.b, &w.b.Frames[i]), w.sent[i]
 	if state&(SNAT|DNAT) == 0 {

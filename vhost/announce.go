@@ -17,8 +17,8 @@ func announcement(mac []byte) []byte {
 	return f
 }
 
-// recvAnnouncement appends the announcement frame to the batch and clears q.announce.
-// It returns the number of frames appended: 0 if the batch is full.
+// recvAnnouncement appends the RARP frame in q.announce to the batch and clears
+// q.announce. It returns the number of frames appended: 0 if the batch is full.
 func (q *rx) recvAnnouncement(b *packet.Batch) int {
 	if b.N == packet.BatchSize {
 		return 0

@@ -30,8 +30,9 @@ const (
 
 func newBudget() *rate.Limiter { return rate.NewLimiter(messagesPerSecond, messageBurst) }
 
-// Budget returns the number of messages that the front end has spent and not yet regained,
-// their limit, and Status.Throttled. Any goroutine may call it.
+// Budget returns the state of the front end's message budget. spent is the number of
+// messages by which the budget is below its limit. throttled is Status.Throttled. Any
+// goroutine may call Budget.
 func (s *Session) Budget() (spent, limit int, throttled uint64) {
 	limit = s.budget.Burst()
 	s.mu.Lock()
@@ -40,8 +41,8 @@ func (s *Session) Budget() (spent, limit int, throttled uint64) {
 }
 
 // spend subtracts messages from the front end's budget. If the budget is too small,
-// spend waits until it has grown enough or until ctx is done. It then returns ctx's
-// error.
+// spend waits until the budget has grown enough. If ctx is done first, spend returns
+// ctx's error.
 func (s *Session) spend(ctx context.Context, messages int) error {
 	if s.budget.AllowN(time.Now(), messages) {
 		return nil

@@ -69,8 +69,9 @@ func listen(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// connected returns the connection to the front end. It connects, or accepts a
-// connection, if there is none.
+// connected returns the connection to the front end. If there is no connection yet, a
+// session in client mode connects to the front end's socket, and a session in server
+// mode waits until a front end connects.
 func (s *Session) connected(ctx context.Context) (*net.UnixConn, error) {
 	s.mu.Lock()
 	conn, listener := s.conn, s.listener
@@ -120,8 +121,9 @@ func accept(ctx context.Context, l *net.UnixListener) (*net.UnixConn, error) {
 	if err := l.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	// Cancelling ctx sets a deadline in the past, which ends the accept. The old
-	// deadline was cleared first, so it cannot overwrite the new one.
+	// When ctx is done, a deadline in the past ends the accept. An earlier deadline
+	// was cleared above, before AfterFunc, so the clearing cannot remove the new
+	// deadline.
 	defer context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })()
 	if err := ctx.Err(); err != nil {
 		return nil, err

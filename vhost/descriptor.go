@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Checks of the kinds of descriptors that a front end may send. A descriptor of any
-// other kind is refused before the first other system call on it. A file system in
-// user space decides how long stat, a page fault and even close take. A TCP socket
-// with SO_LINGER delays its close until its peer has read the data.
+// Checks of the kinds of descriptors that a front end may send. The check comes
+// before any other system call on a descriptor, and a descriptor of a wrong kind is
+// refused. A file system in user space decides how long stat, a page fault and even
+// close take. A TCP socket with SO_LINGER delays its close until its peer has read
+// the data.
 
 // checkShared refuses a descriptor that is not shared memory made by the kernel
 // itself. The kernel fills the pages of tmpfs, memfd and hugetlbfs from memory. Any

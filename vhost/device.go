@@ -71,8 +71,9 @@ func (d *Device) open(s DeviceSpec) (err error) {
 	if d.log, err = openLog(s.Log, d.mem, d.fds); err != nil {
 		return err
 	}
-	// The front end may truncate the memory's file after the check of its size. The
-	// first access to a ring then faults, which must not end the engine.
+	// The front end may truncate the file of guest memory after Open has checked the
+	// file's size. The first access to a ring then faults, which must not end the
+	// engine.
 	defer recoverFault(&err)()
 	for _, v := range s.Vrings {
 		if err := d.addVring(v, s); err != nil {

@@ -100,10 +100,11 @@ func (r *ring) logRing() {
 	r.log.mark(uintptr(r.used), 4+8*r.num+2)
 }
 
-// logPublished marks the used elements that publishUpTo has just written. They begin
-// at used index published (split ring) or at position first (packed ring). It does
-// not mark the whole ring: a ring may have 129 pages, so the guest could make every
-// frame expensive.
+// logPublished marks, in the dirty log, the used elements that publishUpTo has just
+// written. In a split ring they begin at the used index given as published. In a
+// packed ring they begin at the position given as first. logPublished does not mark
+// the whole ring: a ring may have 129 pages, so the guest could make every frame
+// expensive.
 func (r *ring) logPublished(published, first uint16) {
 	if r.packed {
 		from, to := uint32(first&^packedWrap), uint32(r.first&^packedWrap)
@@ -122,7 +123,8 @@ func (r *ring) logPublished(published, first uint16) {
 	r.log.mark(uintptr(r.elems), (n-before)*8)
 }
 
-// logArmed marks the words of the ring in which arm requests a kick.
+// logArmed marks, in the dirty log, the words of the ring that change when the worker
+// requests a kick.
 func (r *ring) logArmed() {
 	r.log.mark(uintptr(r.used), 4)
 	if !r.packed && r.eventIndex {

@@ -48,8 +48,9 @@ func pagesOf(g *vhosttest.Guest) pages {
 	return pages{mem, bytes.Clone(mem)}
 }
 
-// check compares guest memory with the copy and returns the number of changed pages.
-// It fails the test for each changed page that is not marked in the dirty log.
+// check compares guest memory with the copy in p, page by page, and returns the
+// number of pages that differ. It fails the test for each of these pages that is not
+// marked in the dirty log.
 func (p pages) check(t *testing.T, bitmap []byte) (changed int) {
 	t.Helper()
 	for off := 0; off < len(p.mem); off += 4096 {
@@ -172,7 +173,7 @@ func TestSessionLog(t *testing.T) {
 // the chain's.
 func TestDirtyBytes(t *testing.T) {
 	const chain = 8
-	for name, features := range featureSets { // the used ring of a split ring takes 9 pages, a packed ring 16
+	for name, features := range featureSets { // a ring of 4096 descriptors has used elements in 9 pages (split) or 16 pages (packed)
 		t.Run(name, func(t *testing.T) {
 			o := vhosttest.Options{Num: 4096, BufLen: 512, Features: features}
 			from, to := guest(t, o), guest(t, o)

@@ -15,12 +15,13 @@ import (
 // close. Descriptors that take longer are closed later, in the background.
 const closeWait = 100 * time.Millisecond
 
-// dispose runs work, which closes descriptors of the front end, and waits until work
-// has finished or ctx is done. Whoever shares a descriptor's file can delay its
-// close: a file system in user space by not answering, a TCP socket by lingering,
-// many gigabytes of memory by the time to free them. Each work therefore runs on its
-// own goroutine, without the session's lock, after the previous work of the session.
-// A front end thus blocks at most one thread, and only its own port.
+// dispose runs a function that closes descriptors of the front end, and waits until
+// the function has finished or ctx is done. Whoever shares a descriptor's file can
+// delay its close: a file system in user space by not answering, a TCP socket by
+// lingering, many gigabytes of memory by the time to free them. Each function
+// therefore runs on its own goroutine, without the session's lock, after the previous
+// function of the session. A front end thus blocks at most one thread, and only its
+// own port.
 //
 // The engine must close its duplicates of the descriptors before dispose runs,
 // because the process that closes the last duplicate of a file waits.
@@ -62,8 +63,9 @@ func shut(conn *net.UnixConn) {
 }
 
 // hangUp closes a connection that is shut down. It first reads all remaining
-// messages, because their descriptors would otherwise close with the last reference
-// to the connection. After that, closing a duplicate of the connection cannot block.
+// messages, so that the descriptors in these messages are closed now. Otherwise the
+// kernel would close them together with the last duplicate of the connection, and
+// that close could block.
 func hangUp(conn *net.UnixConn) {
 	control(conn, drain)
 	conn.Close()

@@ -50,8 +50,9 @@ func relent(fd int) {
 	_, _ = unix.Read(fd, b[:])
 }
 
-// returns runs a function and fails the test if the function blocks on an eventfd. It
-// then calls relent, so that the function can end.
+// The helper returns calls a function that must not block on an eventfd, and fails
+// the test if the function blocks. In this case it unblocks the function by calling
+// relent.
 func returns(t *testing.T, what string, relent, call func()) {
 	t.Helper()
 	done := make(chan struct{})

@@ -9,9 +9,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// TearPublish leaves a packed ring in the state of a device that died during a
-// publish: the record announces used elements, and only the last ones are already in
-// the ring. It returns the number of announced elements.
+// TearPublish leaves a packed ring in the state of a device that died while it
+// published used elements: the ring's record in shared memory announces all of them,
+// and only the last ones are already in the ring. It returns the number of announced
+// elements.
 func (d *Device) TearPublish(vring, written int) int {
 	for _, r := range d.rings {
 		if r.index != vring {

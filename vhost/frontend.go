@@ -16,7 +16,7 @@ type frontEnd struct {
 	Vrings      []vringState `json:"vrings"`
 	Log         LogSpec      `json:"log"`
 	Announce    []byte       `json:"announce,omitempty"` // MAC address that the device announces with a RARP request at its next start
-	Record      int          `json:"record"`             // descriptor of the rings' record, made at the first start; -1: none
+	Record      int          `json:"record"`             // descriptor of the shared memory in which the engine records ring positions; -1: none
 	Inflight    InflightSpec `json:"inflight"`
 	// Backend is the descriptor of BACKEND_REQ's channel in the snapshot of an older
 	// build; -1: none. Restore drops it.
@@ -74,7 +74,8 @@ func (f *frontEnd) ready() bool {
 	return f.FeaturesSet && len(f.Regions) > 0 && have[0] && have[1]
 }
 
-// eachFD calls visit with a pointer to every descriptor of the state that is set.
+// eachFD visits all descriptors of the state: it calls visit with a pointer to each
+// descriptor that is set.
 func (f *frontEnd) eachFD(visit func(fd *int)) {
 	for i := range f.Regions {
 		visit(&f.Regions[i].FD)
@@ -159,8 +160,8 @@ func (f *frontEnd) clone() frontEnd {
 	return c
 }
 
-// spec returns the device specification for the engine, and the list of descriptors
-// to whose indexes the specification refers.
+// spec returns the device specification for the engine, and a list of descriptors.
+// Each descriptor field of the specification is an index into this list.
 func (f *frontEnd) spec(mtu int, resume bool) (DeviceSpec, []int) {
 	var fds []int
 	add := func(fd int) int {

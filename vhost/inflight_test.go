@@ -179,7 +179,8 @@ func TestNoMoreChainsThanDescriptors(t *testing.T) {
 	}
 }
 
-// lend returns a queue from which one frame of size bytes can be received.
+// lend returns the receive queue of a device whose guest has transmitted one frame of
+// size bytes.
 func lend(t *testing.T, size int) port.Rx {
 	g := guest(t, vhosttest.Options{})
 	g.Tx[0].Send(random(1, size))
@@ -188,8 +189,8 @@ func lend(t *testing.T, size int) port.Rx {
 }
 
 // TestInflightWorst: a front end marks every descriptor of the longest ring as in
-// flight, and the used index in its inflight buffer is a whole lap behind. Open reads
-// the marks and the used elements only once.
+// flight. The used index in its inflight buffer is a whole lap behind the used index
+// of the ring. Open reads the marks and the used elements only once.
 func TestInflightWorst(t *testing.T) {
 	const num = vhost.MaxRingSize
 	g := guest(t, vhosttest.Options{Features: features, Inflight: true, Num: num, BufLen: 64, Seed: num})

@@ -16,7 +16,7 @@ import (
 // collector.
 type region struct {
 	guest, size uint64
-	base        uintptr // address in this process of the region's first byte, which has guest address guest
+	base        uintptr // address of the region's first byte in this process
 	user        uint64
 }
 
@@ -68,9 +68,9 @@ func (m *memory) add(s RegionSpec, fd int) error {
 }
 
 // checkFile refuses a region whose file is not shared memory or is too short. It
-// returns the mapping that the region needs. A file of huge pages is mapped in whole
-// huge pages: the mapping is length bytes long, and the region starts skip bytes
-// after its start.
+// returns the size of the mapping that the region needs, and the number of bytes in
+// the mapping before the region (skip). A file of huge pages is mapped in whole huge
+// pages, so the mapping may be larger than the region.
 func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 	if err := checkShared(fd); err != nil {
 		return 0, 0, err

@@ -23,8 +23,8 @@ type MemoryLimits struct {
 	Guest uint64 // bytes mapped for one guest
 	All   uint64 // bytes mapped for all guests
 	// Share is the number of bytes that each guest may map, however much other guests
-	// have mapped. All is at least Share times port.MaxPorts. Guests compete for the
-	// rest of All.
+	// have mapped. The limit of all guests together (field All) is at least Share
+	// times port.MaxPorts. Guests compete for what the shares leave of it.
 	Share    uint64
 	Mappings int // largest number of mappings of all guests; each region is one mapping
 }
@@ -215,8 +215,9 @@ func (f *frontEnd) footprint() (sum footprint) {
 	return sum
 }
 
-// reserve resizes the guest's account in the pool to the state that change would
-// make. It applies change to a copy; the caller changes the state itself afterwards.
+// reserve charges the guest's account in the pool for a change of the front end's
+// state that the caller is about to make. It applies the function change to a copy of
+// the state, and resizes the account to what the changed copy needs.
 func (s *Session) reserve(change func(f *frontEnd)) error {
 	next := s.front.clone()
 	change(&next)

@@ -131,13 +131,13 @@ type wire struct {
 // errQuiet is the error of wire.next if no message begins within the time limit.
 var errQuiet = errors.New("no message")
 
-// next reads one message. It waits at most quiet for the first byte (0: no limit),
-// and at most messageTimeout for the rest of the message.
+// next reads one message. It waits for the message's first byte for the time quiet
+// (0: no limit), and then at most messageTimeout for the rest.
 //
-// A message that has arrived completely stays in the socket until consume. If this
-// process is killed before consume, the next control process finds the message and
-// answers it. A message that arrives in pieces is removed from the socket piece by
-// piece.
+// A message that has arrived completely stays in the socket until the caller calls
+// consume. If this process is killed before that call, the next control process finds
+// the message and answers it. A message that arrives in pieces is removed from the
+// socket piece by piece.
 func (w *wire) next(quiet time.Duration) (message, *row, error) {
 	m, r, whole, err := w.peek(quiet)
 	if whole || err != nil {
@@ -173,7 +173,7 @@ func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err err
 	// If a message brings no descriptors, the kernel returns the descriptors of the
 	// next message with it.
 	if r.withoutFDs(m.payload) {
-		w.waste = append(w.waste, fds...) // duplicates kept until consume, whose read drops the socket's own references
+		w.waste = append(w.waste, fds...) // kept open until consume reads the message, when the socket drops its own references
 		fds = nil
 	}
 	if len(fds) > r.fds {

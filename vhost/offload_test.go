@@ -28,8 +28,8 @@ func vnet(size int) (h [12]byte) {
 	return h
 }
 
-// largeFrame returns a TCP frame to which the header of vnet fits, with random
-// payload.
+// largeFrame returns a TCP frame of 54 header bytes and n bytes of random payload.
+// The header offsets in the result of vnet are those of this frame.
 func largeFrame(n int) []byte {
 	f := random(1, 54+n)
 	copy(f[12:], []byte{8, 0, 0x45, 0, byte((40 + n) >> 8), byte(40 + n), 0, 1, 0x40, 0, 64, packet.ProtoTCP})
@@ -37,9 +37,9 @@ func largeFrame(n int) []byte {
 	return f
 }
 
-// A frame with an unfinished checksum and large segments from one guest reaches
-// another guest that accepts both unchanged. The test covers one and many receive
-// buffers, and all kinds of rings and chains.
+// One guest sends a frame with an unfinished checksum and large segments. A guest
+// that accepts unfinished checksums and large segments gets the frame unchanged. The
+// test covers one and many receive buffers, and all kinds of rings and chains.
 func TestLargeFrames(t *testing.T) {
 	for _, packed := range []uint64{0, vhost.FeatureRingPacked} {
 		for _, layout := range vhosttest.Layouts {
@@ -120,8 +120,8 @@ func TestOffloadsNotNegotiated(t *testing.T) {
 	}
 }
 
-// toGuest returns no offload for a guest without VIRTIO_NET_F_GUEST_CSUM, not even
-// for valid checksums.
+// A guest without VIRTIO_NET_F_GUEST_CSUM accepts no offload. Its virtio-net headers
+// must not even say that a checksum is valid.
 func TestOffloadsOfReceiver(t *testing.T) {
 	for features, want := range map[uint64]packet.Offloads{
 		0:                          0,

@@ -66,7 +66,7 @@ type head struct {
 // ring is one vring. The worker owns it after open.
 type ring struct {
 	desc, avail, used unsafe.Pointer // addresses of the descriptors, driver area and device area in a packed ring
-	elems             unsafe.Pointer // address of the used elements that take writes: in the used ring, or in the record
+	elems             unsafe.Pointer // address of the array into which take writes used elements: the used ring, or an array in the record
 	mem               *memory
 	last              region // region of the last successful find
 	num               uint32
@@ -305,9 +305,9 @@ func (r *ring) prefetchAvail() {
 }
 
 // maxHeldBack is the number of used elements that publish may hold back while more
-// are coming. It saves moves of the used index's cache line: between cores that share
-// no cache, one move to the driver and back costs about as much as forwarding a
-// frame.
+// are coming. Publishing them together saves moves of the used index's cache line:
+// between cores that share no cache, one move to the driver and back costs about as
+// much as forwarding a frame.
 const maxHeldBack = 2 * packet.BatchSize
 
 // publish shows the driver all completed chains and calls it at most once. If more is

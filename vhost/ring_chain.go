@@ -43,8 +43,9 @@ func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
 	}
 }
 
-// walkTable appends the memory of the indirect table of length bytes at a guest
-// address, for a split ring. Its results are those of walk.
+// walkTable appends the memory of an indirect table of a split ring to r.segments.
+// The table has length bytes and begins at guest address table. The results are the
+// same as the results of walk.
 func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, uint64) {
 	if length == 0 || length%descSize != 0 {
 		return r.broken(faultTable, table, uint64(length)), 0

@@ -46,7 +46,7 @@ const (
 	splitHeader  = 16
 	splitEntry   = 16
 	splitUsedIdx = 14
-	splitCounter = 8 // offset of a u64 in a split ring's entry, whose first byte is the in-flight mark
+	splitCounter = 8 // offset, in a split ring's entry, of the u64 that has the in-flight mark in its first byte
 
 	flightHeader     = 32 // size of a packed ring's header
 	flightEntry      = 32

@@ -33,8 +33,8 @@ const (
 type packedPosition struct {
 	state   *uint64 // state word in the record
 	first   uint16  // position of the oldest chain that is not published
-	at      uint16  // position after the first counted used elements, see counted
-	counted uint16  // number of used elements before the position at
+	at      uint16  // cached result of the method position
+	counted uint16  // value of the field done for which the cached position is valid
 	headsAt uint16  // value of next when heads was filled
 	headEnd uint16  // position after the last chain in heads
 	private []uint64
@@ -110,7 +110,8 @@ func (r *ring) finishPublish(state uint64) error {
 	return nil
 }
 
-// after returns the position n descriptors after the position at.
+// after returns the position n descriptors behind the given one, across the end of
+// the ring if necessary.
 func (r *ring) after(at uint16, n uint32) uint16 {
 	place, wrap := uint32(at&^packedWrap)+n, at&packedWrap
 	if place >= r.num {
@@ -207,7 +208,7 @@ func (r *ring) headAtPacked(at uint16) (h head, after uint16, got int) {
 // readHead reads the first descriptor of the chain at a position. It also reads the
 // flags of the following descriptors, to count them, and the buffer id, which is in
 // the last one (virtio 1.2 section 2.8.6). got is 1, or 0 if no chain is available,
-// or -1 if the chain is longer than room.
+// or -1 if the chain has more descriptors than the argument room allows.
 func (r *ring) readHead(at uint16, room uint32, h *head) (after uint16, got int) {
 	// This load is an acquire. It pairs with the driver's release of the flags of a
 	// chain's first descriptor, which the driver writes last (virtio 1.2 section
@@ -254,8 +255,8 @@ func (r *ring) publishPacked() bool {
 		return true
 	}
 	// The driver wants a call if its event position is among the descriptors just
-	// written. The comparison takes positions relative to the end of these
-	// descriptors, and their end is in the same lap as r.first.
+	// written. Positions are compared by their distance from the end of these
+	// descriptors, because the descriptors may cross the end of the ring.
 	end, begin, event := uint16(r.first&^packedWrap), uint16(old&^packedWrap), uint16(word)&^packedWrap
 	if end <= begin {
 		begin -= uint16(r.num)

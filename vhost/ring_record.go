@@ -39,9 +39,9 @@ const splitRecordValid = 1 << 17
 
 func splitRecordState(done uint16) uint64 { return splitRecordValid | uint64(done)<<32 }
 
-// splitRecordAhead returns the number of chains that are completed but not published,
-// according to the state word s of a split ring and the used index published. It
-// returns more than MaxRingSize if the state word is not valid.
+// splitRecordAhead returns the number of chains of a split ring that are completed
+// but not published. s is the ring's state word, and published is the ring's used
+// index. It returns more than MaxRingSize if the state word is not valid.
 func splitRecordAhead(s uint64, published uint16) uint32 {
 	if s&splitRecordValid == 0 {
 		return MaxRingSize + 1

@@ -165,7 +165,7 @@ func (r *ring) publishSplit(end uint16) {
 }
 
 // wantsCall reports whether the driver of a split ring wants a call for the used
-// elements published from used index old on.
+// elements just published. old is the used index before they were published.
 func (r *ring) wantsCall(old uint16) bool {
 	if r.call == nil {
 		return false
@@ -190,8 +190,8 @@ func (r *ring) wantsCall(old uint16) bool {
 	return r.notifyOnEmpty && r.look() == 0
 }
 
-// armSplit requests a kick for position next, which is the next chain to take. If
-// chains are already waiting, arm finds them afterwards.
+// armSplit requests a kick for the next chain to take. If chains are already waiting,
+// the caller (arm) finds them afterwards.
 func (r *ring) armSplit() {
 	if r.eventIndex {
 		*(*uint16)(unsafe.Add(r.used, 4+8*uintptr(r.num))) = r.next

@@ -18,7 +18,7 @@ type rx struct {
 	header   uint32 // size of the virtio-net header in bytes
 	allowed  packet.Offloads
 	disabled bool
-	announce []byte // announcement frame to receive before all frames of the guest; nil: none
+	announce []byte // RARP frame after a migration, which Recv returns before all frames of the guest; nil: none
 
 	spans [packet.BatchSize]packet.Span // memory of the frames that fillSpans found
 }
@@ -61,7 +61,7 @@ func (q *rx) Recv(b *packet.Batch) int {
 			if got < 0 && taken == 0 {
 				return -1
 			}
-			return taken // the batch has no spans left, or the device is broken, as the next Recv reports
+			return taken // either the batch has no spans left, or the device is broken and the next Recv returns -1
 		}
 		taken++
 	}
@@ -140,7 +140,7 @@ func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeade
 			s.addr, s.n = s.addr+uintptr(m), s.n-m
 		}
 		if s.n > 0 {
-			b.AddSpan(f, s.addr, s.n) // always fits, because an empty batch has room for maxSegments spans
+			b.AddSpan(f, s.addr, s.n) // the span always fits, because an empty batch has room for maxSegments spans
 		}
 	}
 	if q.allowed != 0 {
@@ -167,8 +167,8 @@ func (q *rx) Release() { q.publish(false) }
 // ReleaseLate implements port.Keeper.
 func (q *rx) ReleaseLate() { q.retain() }
 
-// MayKeep implements port.Keeper. It allows kept frames only if two batches are at
-// most a quarter of the ring.
+// MayKeep implements port.Keeper. The worker may keep a batch, which means to release
+// its buffers late, only if the ring is at least eight batches long.
 func (q *rx) MayKeep() bool { return maxHeldBack <= q.num/4 }
 
 // Arm implements port.Rx. It returns true for a guest without a kick descriptor,

@@ -129,9 +129,9 @@ func newSession(cfg Config, b Backend) (*Session, error) {
 		budget: newBudget(), first: firstMessageTimeout, front: newFrontEnd(cfg.Queues)}, nil
 }
 
-// offered returns the virtio features that GET_FEATURES offers. The front end
-// implements the control queue itself, but offers its features to the guest only if
-// the switch offers them.
+// offered returns the virtio features that GET_FEATURES offers. Some of them are
+// features of the control queue: the front end implements this queue itself, but
+// offers these features to the guest only if the switch offers them.
 func (s *Session) offered() uint64 {
 	features := ringFeatures | FeatureProtocolFeatures | FeatureLogAll | FeatureControlQueue | FeatureControlRx | FeatureControlMAC |
 		FeatureGuestAnnounce | FeatureNetStatus
@@ -308,7 +308,7 @@ func (s *Session) change(change func(f *frontEnd)) {
 	if s.running != running || !reflect.DeepEqual(before, s.front.clone()) {
 		s.changed = true
 	}
-	s.memory.adopt(s.front.footprint()) // the caller has reserved any growth before
+	s.memory.adopt(s.front.footprint()) // cannot exceed the limits, because the caller has reserved the memory
 }
 
 // tellChanged makes the back end take a new Snapshot.

@@ -76,7 +76,8 @@ func newRigOf(t *testing.T, client bool, memory *vhost.GuestMemory) *rig {
 	return r
 }
 
-// newRigWith returns a rig whose session is changed by a function before it runs.
+// newRigWith starts a session with a test engine and returns both as a rig. The
+// function change may modify the session before it runs.
 func newRigWith(t *testing.T, change func(*vhost.Session)) *rig {
 	t.Helper()
 	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}

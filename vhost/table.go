@@ -333,7 +333,7 @@ func setVringBase(s *Session, m *message) ([]byte, error) {
 		return nil, err
 	}
 	if s.front.Features&FeatureRingPacked != 0 {
-		num &= 0xffff // drops the upper half of a packed position, the used position, which equals the avail position
+		num &= 0xffff // keeps the avail position of a packed ring; the upper half is the used position, which is equal
 	}
 	if num > 0xffff {
 		return nil, fmt.Errorf("vring %d: base %d is no index of a split ring", i, num)
@@ -391,8 +391,8 @@ func (s *Session) eventFD(m *message) (vring, at int, err error) {
 	return vring, 0, nil
 }
 
-// takeEvent replaces *fd by descriptor number at of the message, or by -1 if at is
-// -1.
+// takeEvent replaces *fd by a descriptor of the message. at is the descriptor's index
+// in the message, or -1: then *fd becomes -1.
 func (f *frontEnd) takeEvent(fd *int, m *message, at int) {
 	f.drop(fd)
 	if at >= 0 {

@@ -228,8 +228,8 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	}
 }
 
-// move forwards the waiting frames of one queue to another, and flushes the queue
-// drain.
+// move forwards the waiting frames of one queue to another. It then flushes the queue
+// in the argument drain, unless drain is nil.
 func move(b *packet.Batch, rx port.Rx, tx port.Tx, drain port.Tx) int {
 	b.Reset()
 	n := rx.Recv(b)

@@ -19,7 +19,7 @@ type tx struct {
 	takes     packet.Offloads
 	taken     int // number of frames that the present or last Send has taken
 
-	targets [packet.BatchSize]uintptr // addresses for the frames that fillTargets accepted, after the virtio-net headers
+	targets [packet.BatchSize]uintptr // address at which each frame prepared by fillTargets begins, behind its virtio-net header
 	sizes   [packet.BatchSize]uint32  // number of bytes to write for each frame, with the virtio-net header
 	chains  [maxMerged]chainRef       // chains of the frame being sent
 }

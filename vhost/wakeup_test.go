@@ -135,7 +135,8 @@ func (s *successor) fromRing() {
 	s.guest.Rx[0].Refill()
 }
 
-// calls clears all call eventfds, and reports which of the two rings had a call.
+// The helper calls reads and clears all call eventfds. It reports for each of the two
+// rings whether the device has sent a call.
 func (s *successor) calls() (rx, tx bool) {
 	return s.guest.Rx[0].WaitCall(0), s.guest.Tx[0].WaitCall(0)
 }

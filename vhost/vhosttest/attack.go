@@ -45,8 +45,8 @@ func (q *Queue) drop() {
 	}
 }
 
-// jump returns an attack that publishes an available index. by is the difference
-// between this index and the used index.
+// jump returns an attack that publishes an available index, which exceeds the used
+// index by the given number.
 func jump(by uint16) func(*Queue) {
 	return func(q *Queue) { q.SetAvailIndex(q.UsedIndex() + by) }
 }

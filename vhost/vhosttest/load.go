@@ -42,7 +42,7 @@ type LoadConfig struct {
 	// as a bad one.
 	Addresses bool
 	SampleOne int    // without Check: compare every byte of one in SampleOne frames; 0: compare none
-	Repeats   bool   // count repeated frames, which occur after the switch died, but not as bad frames
+	Repeats   bool   // do not count repeated frames as bad: frames repeat after the switch died
 	Features  uint64 // VERSION_1 and MRG_RXBUF if 0
 	Core      int    // core to pin Run to; -1: none
 }
@@ -80,7 +80,7 @@ type end struct {
 	rx, tx    *Queue
 	spare     []uint16 // free buffers, used to replace lost frames
 	offered   int      // number of buffers in the receive ring
-	target    int      // number of offered buffers above which a received buffer becomes spare
+	target    int      // number of buffers to keep in the receive ring; further buffers become spare
 	sent      uint64   // number of transmitted frames whose buffers the switch has released
 	received  uint64
 	stamp     uint64 // stamp of the next frame, under Check
@@ -110,7 +110,8 @@ type LoadResult struct {
 func (r LoadResult) Rate() float64 { return float64(r.Frames) / r.Elapsed.Seconds() }
 
 // Offsets into a frame in bytes. A frame has an Ethernet header of 14 bytes, an IPv4
-// header of 20, a UDP header of 8, and the stamp.
+// header of 20, a UDP header of 8, and a stamp: the 64-bit sequence number of the
+// frame.
 const (
 	loadPorts   = 34
 	loadPayload = 42
@@ -325,8 +326,8 @@ func (e *end) reclaim() (n int) {
 	}
 }
 
-// receive takes the received frames from the receive ring and calls deal with the
-// buffer of each frame.
+// receive takes the received frames from the receive ring. For each frame it calls
+// the function deal with the number of the frame's buffer.
 func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
 	for {
 		i, n, ok := e.rx.takeUsed()
@@ -368,12 +369,12 @@ func (e *end) stranger(buffer, n int) bool {
 	return true
 }
 
-// Rest stops transmitting until enough returns true, and then resumes. It calls
-// enough after each round with the number of frames and buffers received; enough
-// decides whether anything is still in flight. Rest returns the totals and the number
-// of bad frames. Only these totals have the exact number of lost frames: while the
-// load runs, a switch may release a frame's buffer before the receiver sees the
-// frame.
+// Rest pauses transmission, so that the caller can wait until nothing is in flight,
+// and then resumes it. After each round it calls the function enough with the number
+// of frames and buffers received in the round. The pause ends when this function
+// returns true. Rest returns the totals and the number of bad frames. Only these
+// totals have the exact number of lost frames: while the load runs, a switch may
+// release a frame's buffer before the receiver sees the frame.
 func (l *Load) Rest(enough func(came int) bool) (totals LoadTotals, bad int) {
 	held := make([][]int, len(l.ends))
 	for came := -1; came < 0 || !enough(came); {
@@ -408,7 +409,7 @@ const replaceEvery = 5 * time.Millisecond
 // duration). It runs on the caller's thread, and pins the thread to LoadConfig.Core.
 func (l *Load) Run(d time.Duration, stop <-chan struct{}) (LoadResult, error) {
 	if l.config.Core >= 0 {
-		runtime.LockOSThread() // not unlocked, so that the pinned thread ends with its goroutine
+		runtime.LockOSThread() // never unlocked, so that the pinned thread ends with its goroutine
 		if err := cpu.Pin(l.config.Core); err != nil {
 			return LoadResult{}, err
 		}

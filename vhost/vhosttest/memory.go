@@ -273,8 +273,8 @@ func (g *Guest) Spec() (vhost.DeviceSpec, []int, error) {
 	return s, fds, nil
 }
 
-// Open opens the guest's device without a session. change, unless nil, changes the
-// specification before.
+// Open opens the guest's device without a session. If change is not nil, Open first
+// calls it to modify the device specification.
 func (g *Guest) Open(change func(*vhost.DeviceSpec)) (*vhost.Device, error) {
 	s, fds, err := g.Spec()
 	if err != nil {

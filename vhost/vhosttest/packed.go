@@ -77,7 +77,8 @@ func lap(at uint16) uint16 {
 }
 
 // offer copies a chain into the packed ring, except for the flags of the chain's
-// first descriptor. A chain that is a loop in Descs fills the whole ring.
+// first descriptor. If the next fields of the chain form a loop, its copy fills the
+// whole ring.
 func (p *packed) offer(q *Queue, head uint16) {
 	first, count, at := p.next, uint16(0), head
 	for more := true; more && int(count) <= len(p.ring); count++ {
@@ -192,7 +193,8 @@ func (p *packed) usedAhead() uint16 {
 	return n
 }
 
-// withdraw makes all descriptors that the device has not used unavailable.
+// withdraw takes back all descriptors that the device has not used: it marks them as
+// not available.
 func (p *packed) withdraw() {
 	at, _ := p.ahead()
 	p.heads = p.heads[:0]

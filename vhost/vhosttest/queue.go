@@ -354,8 +354,8 @@ func (q *Queue) WaitCall(timeout time.Duration) bool {
 // device sees the frame after Publish.
 func (q *Queue) Send(frame []byte) bool { return q.SendHeaded([12]byte{}, frame) }
 
-// SendHeaded offers a frame with the given virtio-net header, as Send does with an
-// empty one.
+// SendHeaded offers a frame on a transmit ring like Send, but with the given
+// virtio-net header. Send uses a header of zeros.
 func (q *Queue) SendHeaded(vnet [12]byte, frame []byte) bool {
 	q.Reclaim()
 	if len(q.free) == 0 {

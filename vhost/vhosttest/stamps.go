@@ -12,8 +12,8 @@ type stamps struct {
 	came [stampWindow / 64]uint64
 }
 
-// note records the stamp of a received frame. It sets again for a repeated frame, and
-// late for a frame that a later frame has overtaken.
+// note records the stamp of a received frame. The result again is true for a repeated
+// frame. The result late is true for a frame that a later frame has overtaken.
 func (s *stamps) note(stamp uint64) (again, late bool) {
 	if stamp >= s.next {
 		for from := max(s.next, stamp-min(stamp, stampWindow-1)); from < stamp; from++ {
