@@ -390,3 +390,113 @@ func TestFleetSeesFirstFrames(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// asker is an agent that records questions. While it refuses, it answers none.
+type asker struct {
+	recorder
+	refuses bool
+	asked   chan string
+}
+
+func (a *asker) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
+	a.asked <- fmt.Sprint(port, " ", vni, " ", mac&0xff, " ", ip)
+	return !a.refuses
+}
+
+// newAsked returns a host with guest vm in a network whose addresses are asked for, and
+// its agent.
+func newAsked(t *testing.T) (*fleetHost, *asker) {
+	t.Helper()
+	h := &fleetHost{newFakes(t), 1}
+	h.addGuest("vm")
+	h.addGuest("vm2")
+	p := declaredVM(1)
+	p.Name, p.Unchecked = "vm2", true
+	h.apply(agent.Changes{Endpoint: h.endpoint(), Nets: []agent.Net{{VNI: 7, Asked: true}}, Ports: []agent.Port{declaredVM(1), p},
+		Addresses: []agent.Address{h.address(1, h, 1)}})
+	a := &asker{recorder{make(chan string, 1000), make(chan string, 1000)}, false, make(chan string, 1000)}
+	h.d.fleet.SetEvents(a)
+	return h, a
+}
+
+// A frame for an address that is not known waits until the agent knows its place, or that
+// there is none.
+func TestFleetAsks(t *testing.T) {
+	h, a := newAsked(t)
+	vm, other := h.port("vm").Number, h.port("vm2").Number
+	key := udpKey(vm, 1, 2, 9)
+	h.worker().Frame(key, 100)
+	h.worker().Frame(udpKey(vm, 1, 2, 10), 100)
+	if got := <-a.asked; got != "vm 7 2 invalid IP" {
+		t.Error(got)
+	}
+	if h.worker().Waiting() != 2 || len(a.asked) != 0 {
+		t.Errorf("%d frames wait, %d more questions", h.worker().Waiting(), len(a.asked))
+	}
+	h.apply(agent.Changes{Addresses: []agent.Address{h.address(2, &fleetHost{n: 2}, 1)}})
+	h.settle()
+	if got := h.actionsOf(&key); len(got) != 1 || got[0].Op != flowtable.OpTunnel {
+		t.Errorf("once the address is known: %+v", got)
+	}
+	key = udpKey(vm, 1, 3, 9)
+	h.worker().Frame(key, 100)
+	if got := <-a.asked; got != "vm 7 3 invalid IP" {
+		t.Error(got)
+	}
+	h.apply(agent.Changes{Unknown: []agent.UnknownAddress{{VNI: 7, MAC: guestMAC(3)}}})
+	h.settle()
+	if got := h.actionsOf(&key); len(got) != 1 || got[0].Op != flowtable.OpOutput || got[0].U32 != other {
+		t.Errorf("once nobody has the address: %+v", got)
+	}
+	tr, err := h.trace("in_port=vm,dl_src=02:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff,arp,arp_op=1,arp_sha=02:00:00:00:00:01,arp_spa=10.0.0.1,arp_tpa=10.0.0.9", "")
+	if text := fmt.Sprint(tr); err != nil || !strings.Contains(text, "asks weft-central") {
+		t.Errorf("%s, %v", text, err)
+	}
+	// A frame from another host asks for nothing.
+	if got := h.run(fromTunnel(udpKey(0, 9, 4, 9), 7, netip.MustParseAddr("192.0.2.9"))); len(got) == 0 || len(a.asked) != 0 {
+		t.Errorf("from the tunnel: %+v, %d questions", got, len(a.asked))
+	}
+}
+
+// Frames without an answer are dropped after a while; frames beyond the port's limit, or
+// that the agent refuses, at once. Another port still asks.
+func TestFleetQuestionsAreBounded(t *testing.T) {
+	const limit = 64
+	h, a := newAsked(t)
+	vm, other := h.port("vm").Number, h.port("vm2").Number
+	for i := range uint32(limit + 10) {
+		h.worker().Frame(udpKey(vm, 1, 1000+i, 9), 100)
+	}
+	h.worker().Frame(udpKey(other, 5, 7, 9), 100)
+	row := func(holder string) (used, refused uint64) {
+		rows, err := h.d.listLimits("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			if r.Name == "questions" && r.Holder == holder {
+				return r.Used, r.Refused
+			}
+		}
+		return 0, 0
+	}
+	for asked := ""; asked != "vm2 7 7 invalid IP"; {
+		asked = <-a.asked
+	}
+	if _, refused := row("vm"); refused < 10 {
+		t.Errorf("%d frames beyond the limit are dropped", refused)
+	}
+	h.settle()
+	if used, refused := row("vm"); used != 0 || refused != limit+10 {
+		t.Errorf("after the time for an answer %d frames wait, %d are dropped", used, refused)
+	}
+	if used, refused := row("vm2"); used != 0 || refused != 1 {
+		t.Errorf("of the other port %d frames wait, %d are dropped", used, refused)
+	}
+	a.refuses = true
+	h.worker().Frame(udpKey(other, 5, 8, 9), 100)
+	h.settle()
+	if _, refused := row("vm2"); refused != 2 {
+		t.Errorf("%d frames are dropped after a refusal", refused)
+	}
+}

@@ -100,10 +100,11 @@ func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool 
 		return false
 	}
 	x.dependsOnIP(s, asked)
-	if x.network(s) != nil {
+	if network := x.network(s); network != nil {
 		if mac, known := x.env.HostOf(s, asked); known {
 			return x.answerDeclared(mac, src)
 		}
+		x.ask(network, Question{Segment: s, IP: asked})
 	}
 	x.depends(refOfMAC(src))
 	if !x.env.Announced(s, vlan, src, from.No) {

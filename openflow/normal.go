@@ -107,6 +107,7 @@ func (x *xlate) normalTo(in uint32, segment Segment, vlan uint16, dst uint64) {
 			x.sendToPlace(in, segment, &place)
 			return
 		}
+		x.ask(network, Question{Segment: segment, MAC: dst})
 	}
 	no, known := x.env.MAC(segment, vlan, dst)
 	if !known {

@@ -62,6 +62,9 @@ type Translation struct {
 	// of the outputs may have been sent.
 	Drop  packet.DropReason
 	Learn Learn
+	// Question is the address that the frame needs and the switch does not know. The
+	// result is right if nobody knows the address.
+	Question Question
 	// Learned lists the flows of learn actions, in order. Control adds them to the
 	// tables when the first frame arrives, unless Pipeline.Learnt finds them. While
 	// frames arrive, control refreshes their timeouts.
@@ -169,6 +172,7 @@ type xlate struct {
 	tracks    bool              // true if the datapath may have tracked the frame
 	drop      packet.DropReason // first reason noted
 	learn     Learn
+	asks      Question
 	learned   []FlowMod
 	finished  []Finished
 	tables    TableSet
@@ -192,7 +196,7 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 
 // result builds the Translation.
 func (x *xlate) result() Translation {
-	t := Translation{Learn: x.learn, Learned: x.learned, Finished: x.finished, Tables: x.tables,
+	t := Translation{Learn: x.learn, Question: x.asks, Learned: x.learned, Finished: x.finished, Tables: x.tables,
 		UsedPorts: x.usedPorts}
 	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
 	switch {

@@ -112,6 +112,9 @@ const (
 	DropReserved
 	// DropBadSource: the action normal got a frame whose source is a group address.
 	DropBadSource
+	// DropNoAddress: weft-central was asked for the frame's destination and did not
+	// answer in time, or the port has asked too much.
+	DropNoAddress
 
 	dropReasonCount
 )
@@ -127,7 +130,7 @@ var dropNames = [DropReasons]string{
 	"loop", "port-fault", "bad-ecn", "deep-header",
 	"bad-offload",
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
-	"spoofed", "reserved-address", "bad-source",
+	"spoofed", "reserved-address", "bad-source", "no-address",
 }
 
 // String returns the name under which the reason is counted and shown.

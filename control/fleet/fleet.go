@@ -10,6 +10,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -120,6 +121,12 @@ func (f *Fleet) Seen(port string) {
 	loop.Notify(f.moved)
 }
 
+// Ask implements pipeline.Declared. The pipeline calls it without a lock.
+func (f *Fleet) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
+	e := f.events.Load()
+	return e != nil && (*e).Ask(port, vni, mac, ip)
+}
+
 // Apply implements agent.Switch.
 func (f *Fleet) Apply(c *agent.Changes) error {
 	f.change.Lock()
@@ -142,6 +149,14 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 	case len(c.Nets)+len(c.Addresses)+len(c.Removed) > 0:
 		f.pipeline.RevalidateNetworks()
 	}
+	absent := make([]openflow.Question, len(c.Unknown))
+	for i, u := range c.Unknown {
+		absent[i] = openflow.Question{Segment: openflow.SegmentOf(u.VNI), IP: u.IP}
+		if !u.IP.IsValid() {
+			absent[i].MAC = u.MAC
+		}
+	}
+	f.pipeline.AnswerQuestions(absent)
 	return b.err()
 }
 

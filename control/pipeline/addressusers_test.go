@@ -113,6 +113,61 @@ func TestOneAddressChanges(t *testing.T) {
 	}
 }
 
+// noAgent answers no question.
+type noAgent struct{ asked chan uint64 }
+
+func (a noAgent) Seen(string) {}
+func (a noAgent) Ask(_ string, _ uint32, mac uint64, _ netip.Addr) bool {
+	a.asked <- mac
+	return true
+}
+
+// A megaflow for an address that nobody has stays for a while; then a frame asks again. A
+// network whose addresses are to be asked for from now on keeps no megaflow for an
+// address that is not known.
+func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
+	f := newRig(t)
+	agent := noAgent{make(chan uint64, 10)}
+	f.p.AttachDeclared(agent)
+	f.centralNetwork(2, 0)
+	key := udpKey(1, 0, 9, 9)
+	installed := func() (ok bool) {
+		f.worker().On(func() { _, ok = f.worker().Lookup(&key) })
+		return ok
+	}
+	f.worker().Frame(key, 100)
+	f.settle()
+	if !installed() || len(agent.asked) != 0 {
+		t.Fatalf("in a network that is told: megaflow %v, %d questions", installed(), len(agent.asked))
+	}
+	f.change.Lock()
+	f.p.ChangeNetworks(&NetworkChange{Networks: map[openflow.Segment]*openflow.Network{openflow.SegmentOf(1): {Asked: true}}})
+	f.p.RevalidateNetworks()
+	f.change.Unlock()
+	if installed() {
+		t.Fatal("in a network that is asked the megaflow stays")
+	}
+	f.worker().Frame(key, 100)
+	mac := <-agent.asked
+	f.change.Lock()
+	f.p.AnswerQuestions([]openflow.Question{{Segment: openflow.SegmentOf(1), MAC: mac}})
+	f.change.Unlock()
+	f.settle()
+	f.p.sweep()
+	if !installed() {
+		t.Fatal("no megaflow for an address that nobody has")
+	}
+	f.p.mu.Lock()
+	for _, m := range f.p.megaflows.list() {
+		m.madeNS -= uint64(askAgain) + 1
+	}
+	f.p.mu.Unlock()
+	f.p.sweep()
+	if installed() {
+		t.Error("a megaflow for an address that nobody has stays")
+	}
+}
+
 // BenchmarkOneAddressChanges measures the revalidation after one address of a declared
 // network has moved, with 100,000 megaflows, of which 100 use it.
 func BenchmarkOneAddressChanges(b *testing.B) {

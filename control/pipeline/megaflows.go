@@ -37,6 +37,7 @@ type megaflow struct {
 	tables    openflow.TableSet // tables looked up
 	uses      []addressUse      // addresses on which the translation depends
 	usedPorts bool
+	asks      bool   // the translation has a question that nobody could answer
 	usedNS    uint64 // time of the last counted hit; madeNS if there was none
 }
 
@@ -265,7 +266,7 @@ func (pl *Pipeline) setRules(m *megaflow, t *openflow.Translation) {
 // setEffects copies from translation t everything that m needs besides the rules and
 // groups for which its frames count.
 func (m *megaflow) setEffects(t *openflow.Translation) {
-	m.usedPorts, m.tables, m.teaches = t.UsedPorts, t.Tables, nil
+	m.usedPorts, m.asks, m.tables, m.teaches = t.UsedPorts, t.Question.Valid(), t.Tables, nil
 	if t.Learn.Valid || len(t.Learned) > 0 || len(t.Finished) > 0 {
 		m.teaches = &teaching{t.Learn, t.Learned, t.Finished}
 	}

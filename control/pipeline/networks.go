@@ -93,6 +93,9 @@ func (pl *Pipeline) enterCentralFlow(r *openflow.Rule, port uint32) {
 type Declared interface {
 	// Seen reports the first frame of a port since it was declared or attached.
 	Seen(port string)
+	// Ask asks for an address of a network, for a frame of a port: a MAC address if ip is
+	// invalid. It returns false if there will be no answer.
+	Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool
 }
 
 // AttachDeclared sets the receiver of events of declared ports. It is called before

@@ -105,7 +105,8 @@ type Pipeline struct {
 
 	centralPorts []uint32                   // ports with a flow in openflow.CentralTable, sorted
 	seen         [port.MaxPorts]atomic.Bool // declared ports that have sent a frame
-	declared     Declared                   // nil: nobody wants events of declared ports
+	questions    *questions
+	declared     Declared // nil: nobody wants events of declared ports
 
 	megaflows *megaflows
 	macs      *macs
@@ -129,6 +130,7 @@ func New(s Setup) *Pipeline {
 		megaflows: newMegaflows(s.Sizes),
 		macs:      newMACs(),
 		recircs:   openflow.NewRecircTable(),
+		questions: newQuestions(),
 		macsStale: make(chan struct{}, 1),
 		lessons:   make(chan lesson, learnQueue),
 	}
@@ -144,6 +146,7 @@ func (pl *Pipeline) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	done.Go(func() { pl.maintain(ctx) })
 	done.Go(func() { pl.learnFlows(ctx) })
+	done.Go(func() { pl.askQuestions(ctx) })
 	done.Go(func() { pl.keepMACs(ctx) })
 	done.Wait()
 }
@@ -195,4 +198,5 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.learnedLimitRows(emit)
 	pl.macs.limitRows(emit)
 	pl.macs.netLimitRows(emit)
+	pl.questions.limitRows(emit)
 }

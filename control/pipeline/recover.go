@@ -134,7 +134,7 @@ func (pl *Pipeline) recoverSlot(slot uint32) bool {
 	if t.Learn.Valid {
 		pl.learn(t.Learn, max(usedNS, 1))
 	}
-	if !slices.Equal(t.Actions, actions) || !within(&t.Mask, &mask) {
+	if !slices.Equal(t.Actions, actions) || !within(&t.Mask, &mask) || t.Question.Valid() {
 		return false
 	}
 	m := &megaflow{

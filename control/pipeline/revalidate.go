@@ -100,7 +100,7 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool
 		}
 		t := pl.tables.Translate(&m.key, env)
 		pl.megaflows.reuse(m, t.Addresses)
-		if !slices.Equal(t.Actions, m.actions) || !within(&t.Mask, m.mask()) {
+		if !slices.Equal(t.Actions, m.actions) || !within(&t.Mask, m.mask()) || t.Question.Valid() && !m.asks {
 			stale = append(stale, m)
 			continue
 		}
@@ -149,7 +149,7 @@ func (pl *Pipeline) sweep() {
 	stays := pl.megaflows.stays()
 	for _, m := range list {
 		pl.pull(m)
-		if now-min(now, m.usedNS) > uint64(stays[m.owner]) {
+		if now-min(now, m.usedNS) > uint64(stays[m.owner]) || m.asks && now-min(now, m.madeNS) > uint64(askAgain) {
 			idle = append(idle, m)
 		}
 	}

@@ -125,6 +125,12 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 		return
 	}
 	a := answers{d: pl, w: w, worker: worker, learnt: learnt}
+	a.all(misses)
+}
+
+// all answers misses. a has no results yet.
+func (a *answers) all(misses []datapath.Upcall) {
+	pl, w, worker := a.d, a.w, a.worker
 	pl.mu.RLock()
 	if pl.workers != w { // the engine has been replaced meanwhile
 		pl.mu.RUnlock()
@@ -153,6 +159,7 @@ type answers struct {
 	w          *workers.Workers
 	worker     int
 	learnt     bool
+	asked      bool // nobody can answer the frames' questions
 	generation uint64
 	now        uint64
 	env        *env
@@ -182,6 +189,9 @@ func (a *answers) miss(up *datapath.Upcall) {
 	}
 	t := d.tables.Translate(&up.Key, a.env)
 	if !a.learnt && d.learnFirst(a.w, held, up, &t) {
+		return
+	}
+	if !a.asked && t.Question.Valid() && d.askFirst(a.w, held, up, t.Question) {
 		return
 	}
 	if a.spare == nil {

@@ -124,6 +124,7 @@ func (w *Worker) command(msg []byte) {
 		}
 	case datapath.CmdDropHeld:
 		w.dropped[arg] = binary.LittleEndian.Uint32(body)
+		delete(w.Frames, arg)
 	}
 }
 
