@@ -4,15 +4,18 @@ package control
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"weft/api"
 	"weft/control/agent"
 	"weft/flowtable"
+	"weft/openflow"
 	"weft/packet"
 	"weft/port"
 )
@@ -394,13 +397,13 @@ func TestFleetSeesFirstFrames(t *testing.T) {
 // asker is an agent that records questions. While it refuses, it answers none.
 type asker struct {
 	recorder
-	refuses bool
+	refuses atomic.Bool
 	asked   chan string
 }
 
 func (a *asker) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 	a.asked <- fmt.Sprint(port, " ", vni, " ", mac&0xff, " ", ip)
-	return !a.refuses
+	return !a.refuses.Load()
 }
 
 // newAsked returns a host with guest vm in a network whose addresses are asked for, and
@@ -414,7 +417,7 @@ func newAsked(t *testing.T) (*fleetHost, *asker) {
 	p.Name, p.Unchecked = "vm2", true
 	h.apply(agent.Changes{Endpoint: h.endpoint(), Nets: []agent.Net{{VNI: 7, Asked: true}}, Ports: []agent.Port{declaredVM(1), p},
 		Addresses: []agent.Address{h.address(1, h, 1)}})
-	a := &asker{recorder{make(chan string, 1000), make(chan string, 1000)}, false, make(chan string, 1000)}
+	a := &asker{recorder: recorder{make(chan string, 1000), make(chan string, 1000)}, asked: make(chan string, 1000)}
 	h.d.fleet.SetEvents(a)
 	return h, a
 }
@@ -493,10 +496,160 @@ func TestFleetQuestionsAreBounded(t *testing.T) {
 	if used, refused := row("vm2"); used != 0 || refused != 1 {
 		t.Errorf("of the other port %d frames wait, %d are dropped", used, refused)
 	}
-	a.refuses = true
+	a.refuses.Store(true)
 	h.worker().Frame(udpKey(other, 5, 8, 9), 100)
 	h.settle()
 	if _, refused := row("vm2"); refused != 2 {
 		t.Errorf("%d frames are dropped after a refusal", refused)
 	}
+}
+
+// slowFleet is a slow twin of a host: what it was told, searched from its start.
+type slowFleet struct {
+	nets  map[uint32]bool
+	ports map[string]agent.Port
+	list  []agent.Address
+	there map[string]bool // ports that exist
+}
+
+func (f *slowFleet) forget(gone func(*agent.Address) bool) {
+	f.list = slices.DeleteFunc(f.list, func(a agent.Address) bool { return gone(&a) })
+}
+
+func (f *slowFleet) apply(c *agent.Changes) {
+	for _, n := range c.Nets {
+		if f.nets[n.VNI] = !n.Gone; n.Gone {
+			f.forget(func(a *agent.Address) bool { return a.VNI == n.VNI })
+		}
+	}
+	for _, p := range c.Ports {
+		if f.ports[p.Name] = p; p.Gone {
+			delete(f.ports, p.Name)
+		}
+	}
+	for _, r := range c.Removed {
+		f.forget(func(a *agent.Address) bool { return a.VNI == r.VNI && a.MAC == r.MAC && a.Generation <= r.Generation })
+	}
+	for _, a := range c.Addresses {
+		newer := slices.ContainsFunc(f.list, func(o agent.Address) bool {
+			return o.VNI == a.VNI && o.MAC == a.MAC && o.Generation > a.Generation
+		})
+		if f.nets[a.VNI] && !newer {
+			f.forget(func(o *agent.Address) bool { return o.VNI == a.VNI && o.MAC == a.MAC })
+			f.list = append(f.list, a)
+		}
+	}
+}
+
+// goes says where a frame of a port to a guest goes, in the words of a trace.
+func (f *slowFleet) goes(port string, to uint32) string {
+	p, declared := f.ports[port]
+	switch {
+	case !declared:
+		return "table-miss"
+	case !f.nets[p.VNI]:
+		return "no-port"
+	}
+	for _, a := range f.list {
+		if a.VNI != p.VNI || a.MAC != guestMAC(to) {
+			continue
+		}
+		if a.Remote.IsValid() {
+			return "declared by central: behind " + a.Remote.String()
+		}
+		if o, member := f.ports[a.Port]; member && o.VNI == p.VNI && f.there[a.Port] {
+			return "declared by central: at port " + a.Port
+		}
+		return "declared by central, but its port is not on this host now"
+	}
+	return "unknown"
+}
+
+// TestFleetAgainstASlowOne applies random changes while ports come and go, and compares
+// where frames go. A megaflow that is left does what a frame does now.
+func TestFleetAgainstASlowOne(t *testing.T) {
+	h := &fleetHost{newFakes(t), 1}
+	r := rand.New(rand.NewPCG(7, 7))
+	slow := &slowFleet{nets: map[uint32]bool{}, ports: map[string]agent.Port{}, there: map[string]bool{}}
+	names := []string{"a", "b", "c"}
+	h.apply(agent.Changes{Endpoint: h.endpoint()})
+	for step := range 150 {
+		name := names[r.IntN(3)]
+		switch {
+		case r.IntN(4) > 0:
+			c := randomChanges(r, names, int64(step), slow.nets)
+			if err := h.d.fleet.Apply(&c); err != nil {
+				t.Fatalf("step %d: %v", step, err)
+			}
+			slow.apply(&c)
+		case slow.there[name]:
+			if err := h.d.ports.Delete(name); err != nil {
+				t.Fatal(err)
+			}
+			slow.there[name] = false
+		default:
+			h.addGuest(name)
+			slow.there[name] = true
+		}
+		for _, name := range names {
+			for to := range uint32(4) {
+				if slow.there[name] {
+					h.compare(slow, name, to, step)
+				}
+			}
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func randomChanges(r *rand.Rand, names []string, now int64, nets map[uint32]bool) (c agent.Changes) {
+	vni := 7 + uint32(r.IntN(2))
+	if r.IntN(2) == 0 {
+		c.Nets = []agent.Net{{VNI: vni, Gone: r.IntN(5) == 0, Flood: r.IntN(2) == 0, Members: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}}
+	}
+	if r.IntN(2) == 0 {
+		c.Ports = []agent.Port{{Name: names[r.IntN(3)], Gone: r.IntN(4) == 0, VNI: vni, MAC: guestMAC(9)}}
+	}
+	for range r.IntN(3) {
+		a := agent.Address{VNI: vni, MAC: guestMAC(uint32(r.IntN(4))), Generation: now - int64(r.IntN(3)), Port: names[r.IntN(3)]}
+		if r.IntN(2) == 0 {
+			a.Port, a.Remote = "", netip.AddrFrom4([4]byte{192, 0, 2, byte(2 + r.IntN(3))})
+		}
+		if present := nets[vni]; len(c.Nets) > 0 && !c.Nets[0].Gone || len(c.Nets) == 0 && present {
+			c.Addresses = append(c.Addresses, a)
+		}
+	}
+	if r.IntN(3) == 0 {
+		c.Removed = []agent.RemovedAddress{{VNI: vni, MAC: guestMAC(uint32(r.IntN(4))), Generation: now - int64(r.IntN(3))}}
+	}
+	return c
+}
+
+func (h *fleetHost) compare(slow *slowFleet, name string, to uint32, step int) {
+	h.t.Helper()
+	tr, err := h.trace(fmt.Sprintf("in_port=%s,udp,dl_src=02:00:00:00:00:09,dl_dst=02:00:00:00:00:%02x,nw_src=10.0.0.9,nw_dst=10.0.0.%d,nw_ttl=64,tp_src=1000,tp_dst=9", name, to, to), "")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	want, got := slow.goes(name, to), "unknown"
+	for _, s := range tr.Steps {
+		if strings.HasPrefix(s.Note, "declared by central") {
+			got = s.Note
+		}
+	}
+	if got == "unknown" && (tr.Drop == "table-miss" || tr.Drop == "no-port") {
+		got = tr.Drop
+	}
+	if got != want {
+		h.t.Errorf("step %d, from %s to %d: %q, want %q", step, name, to, got, want)
+	}
+	key := udpKey(h.port(name).Number, 9, to, 9)
+	if left := h.actionsOf(&key); left != nil {
+		if now := openflow.FormatDatapathActions(left, h.d.pipeline.View()); now != tr.Actions {
+			h.t.Errorf("step %d, from %s to %d: a megaflow does %s, a frame now %s", step, name, to, now, tr.Actions)
+		}
+	}
+	h.run(key)
 }

@@ -147,6 +147,7 @@ func (pl *Pipeline) Run(ctx context.Context) {
 	done.Go(func() { pl.maintain(ctx) })
 	done.Go(func() { pl.learnFlows(ctx) })
 	done.Go(func() { pl.askQuestions(ctx) })
+	done.Go(func() { pl.dropUnanswered(ctx) })
 	done.Go(func() { pl.keepMACs(ctx) })
 	done.Wait()
 }

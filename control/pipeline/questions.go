@@ -148,23 +148,27 @@ func (pl *Pipeline) askFirst(w *workers.Workers, held underlay.HeldFrame, up *da
 	return true
 }
 
-// askQuestions asks for addresses, and drops frames without an answer, until ctx ends. It
-// asks without a lock: whoever is asked may wait for one that waits for the pipeline.
+// askQuestions asks for addresses until ctx ends. It asks without a lock: whoever is asked
+// may wait for one that waits for the pipeline.
 func (pl *Pipeline) askQuestions(ctx context.Context) {
-	tick := time.NewTicker(questionTick)
-	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
-			now := clock.Monotonic()
-			drop(pl.questions.take(true, func(_ openflow.Question, oldest *waitingFrame) bool {
-				return now-min(now, oldest.sinceNS) >= uint64(questionTimeout)
-			}))
 		case <-pl.questions.wake:
 			pl.askNext()
 		}
+	}
+}
+
+// dropUnanswered drops frames that have waited too long, until ctx ends. It is apart from
+// askQuestions, which may wait for the one who is asked.
+func (pl *Pipeline) dropUnanswered(ctx context.Context) {
+	for loop.Sleep(ctx, questionTick) {
+		now := clock.Monotonic()
+		drop(pl.questions.take(true, func(_ openflow.Question, oldest *waitingFrame) bool {
+			return now-min(now, oldest.sinceNS) >= uint64(questionTimeout)
+		}))
 	}
 }
 
