@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// relent ends although another thread of the attacker makes the eventfd blocking all the
+// time. Before, a storm's player hung in it for an hour.
+func TestRelentEnds(t *testing.T) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = setBlocking(fd)
+			}
+		}
+	}()
+	defer func() { close(stop); <-ended }()
+	relented := make(chan struct{})
+	go func() {
+		defer close(relented)
+		relent(fd)
+	}()
+	select {
+	case <-relented:
+	case <-time.After(10 * time.Second):
+		t.Fatal("relent hangs on a blocking eventfd")
+	}
+}
