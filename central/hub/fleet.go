@@ -267,6 +267,7 @@ func (f *fleet) setBind(id string, bind *wire.Bind, generation int64) {
 	p.bind, p.generation = bind, generation
 	f.dirtyPorts[p] = struct{}{}
 	if bind == nil {
+		p.generation = 0 // not the revision of the deletion: the next binding expects none
 		return
 	}
 	h := f.hosts[bind.GetHost()]

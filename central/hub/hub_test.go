@@ -195,6 +195,39 @@ func TestPortsReachEachOther(t *testing.T) {
 	}
 }
 
+// A port that one host loses is bound by the host that has it then, also if the first
+// host has no session when it loses the port.
+func TestPortChangesHosts(t *testing.T) {
+	r := newRig(t)
+	r.net("n1", 100, false)
+	r.memory.Put(portObject(1, "n1", ""))
+	one, two := r.host(1, locals("port1")...), r.host(2)
+	bound := func(host string) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); r.memory.Declaration().Binds["p1"].GetHost() != host; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the port is bound to %q, expected %s", r.memory.Declaration().Binds["p1"].GetHost(), host)
+			}
+		}
+	}
+	bound("h1")
+	one.local = nil
+	one.recorder.SetPorts()
+	one.agent.PortsChanged()
+	two.local = locals("port1")
+	two.recorder.SetPorts(two.local...)
+	two.agent.PortsChanged()
+	bound("h2")
+	two.stop()
+	two.local, two.file = nil, filepath.Join(t.TempDir(), "new") // it knows nothing of the port
+	r.startAgent(two)
+	one.local = locals("port1")
+	one.recorder.SetPorts(one.local...)
+	one.agent.PortsChanged()
+	bound("h1")
+	r.settled()
+}
+
 // Whoever is declared, moved, renamed or removed in whatever order, and whatever part
 // restarts, every host has what the declaration demands in the end.
 func TestRandomHistory(t *testing.T) {

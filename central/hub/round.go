@@ -27,6 +27,7 @@ func (h *Hub) round() {
 		for s := range h.having(p) {
 			h.updateOwn(s, p)
 		}
+		h.releaseAbsent(p)
 	}
 	f.forget()
 	for _, s := range h.sessions {
@@ -203,6 +204,18 @@ func (h *Hub) having(p *port) map[*session]struct{} {
 		set[s] = struct{}{}
 	}
 	return set
+}
+
+// releaseAbsent releases the binding of a port to a connected host that does not have the
+// port. Detach alone is not enough: the hub that took it may have died before it wrote,
+// or a hub that had hung may write an old request late.
+func (h *Hub) releaseAbsent(p *port) {
+	if p.bind == nil || p.declared == nil {
+		return
+	}
+	if s := h.sessions[p.bind.GetHost()]; s != nil && !s.has(p) {
+		h.binder.add(job{session: s, request: releaseOf(p)})
+	}
 }
 
 // updateOwn tells a session of a port that its host has, and binds the port if it may.

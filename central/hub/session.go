@@ -129,6 +129,9 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	for _, key := range hello.GetPorts() {
 		h.attach(s, key, false)
 	}
+	for p := range known.bound {
+		h.releaseAbsent(p)
+	}
 	h.forgetUnused(s, hello)
 	s.known = nil
 	s.queue(h.revisionFor(s))
@@ -235,9 +238,7 @@ func (h *Hub) detach(s *session, key string) {
 	}
 	if !s.has(p) {
 		h.updateOwn(s, p)
-		if p.bind != nil && p.bind.GetHost() == s.host {
-			h.binder.add(job{session: s, request: releaseOf(p)})
-		}
+		h.releaseAbsent(p)
 	}
 }
 
