@@ -37,6 +37,7 @@ type rig struct {
 	grace  time.Duration
 	stop   func()
 	hosts  map[string]*testHost // by id
+	added  uint64               // ports added to switches
 }
 
 type testHost struct {
@@ -228,6 +229,24 @@ func TestPortChangesHosts(t *testing.T) {
 	r.settled()
 }
 
+// A port that is deleted and added again before the agent looks is a new port: the switch
+// has forgotten what the earlier one was told.
+func TestPortAddedAgain(t *testing.T) {
+	r := newRig(t)
+	r.net("n1", 100, false)
+	r.memory.Put(portObject(1, "n1", ""))
+	one := r.host(1, locals("port1")...)
+	r.settled()
+	if !one.recorder.Here(100, 0x020000000001) {
+		t.Fatal("the host does not have its port")
+	}
+	one.local = []agent.LocalPort{{Name: "port1", Added: 1}}
+	one.recorder.SetPorts()
+	one.recorder.SetPorts(one.local...)
+	one.agent.PortsChanged()
+	r.settled()
+}
+
 // Whoever is declared, moved, renamed or removed in whatever order, and whatever part
 // restarts, every host has what the declaration demands in the end.
 func TestRandomHistory(t *testing.T) {
@@ -280,7 +299,8 @@ func (r *rig) step(random *rand.Rand, hosts, ports, nets int) {
 		if i := slices.IndexFunc(h.local, func(l agent.LocalPort) bool { return l.Name == name }); i >= 0 {
 			h.local = slices.Delete(slices.Clone(h.local), i, i+1)
 		} else {
-			h.local = append(slices.Clone(h.local), agent.LocalPort{Name: name})
+			r.added++
+			h.local = append(slices.Clone(h.local), agent.LocalPort{Name: name, Added: r.added})
 		}
 		h.recorder.SetPorts(h.local...)
 		h.agent.PortsChanged()

@@ -91,7 +91,7 @@ func (a *Agent) Restore() error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.state = stateOf(kept, a.localName)
+	a.state = stateOf(kept, a.local)
 	a.stats.Revision = a.state.revision
 	a.state.everything(a.pending)
 	c := a.pending.changes()
@@ -143,15 +143,15 @@ func (a *Agent) Stats() Stats {
 	return s
 }
 
-// localName returns the name of the switch's port that a declaration means: the one with
-// its id or name as id=, or else the one with its name. It returns "" without one.
-func (a *Agent) localName(p *wire.Port) string {
+// local returns the switch's port that a declaration means: the one with its id or name
+// as id=, or else the one with its name. Its name is "" if there is none.
+func (a *Agent) local(p *wire.Port) LocalPort {
 	for _, l := range a.sw.Ports() {
 		if key := l.key(); key == p.GetId() || key == p.GetName() {
-			return l.Name
+			return l
 		}
 	}
-	return ""
+	return LocalPort{}
 }
 
 // key is the word by which the hub finds the declaration of a port.
@@ -197,9 +197,9 @@ func (a *Agent) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 // holds mu.
 func (a *Agent) updatePorts() {
 	c := a.pending
-	present := map[string]string{}
+	present := map[string]LocalPort{}
 	for _, l := range a.sw.Ports() {
-		present[l.key()] = l.Name
+		present[l.key()] = l
 	}
 	for key := range a.attached {
 		if _, ok := present[key]; !ok {
@@ -215,18 +215,18 @@ func (a *Agent) updatePorts() {
 	}
 	for id, l := range a.state.ports {
 		p := l.declared.GetPort()
-		name, ok := present[p.GetId()]
+		local, ok := present[p.GetId()]
 		if !ok {
-			name = present[p.GetName()]
+			local = present[p.GetName()]
 		}
-		if name != l.name {
+		if local.Name != l.name || local.Added != l.added {
 			delete(a.seen, l.name)
 			if l.name != "" {
 				a.state.release(id, l, c)
 				l.name = "" // the switch has removed the port itself
 			}
-			if name != "" {
-				a.state.setPort(a.state.ports[id].declared, name, c)
+			if local.Name != "" {
+				a.state.setPort(a.state.ports[id].declared, local, c)
 			}
 		}
 	}

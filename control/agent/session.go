@@ -136,7 +136,7 @@ func (a *Agent) receive(message *wire.ToHost) {
 		a.state.update(m.Update, pending)
 	case *wire.ToHost_Port:
 		for _, p := range m.Port.GetPorts() {
-			a.state.setPort(p, a.localName(p.GetPort()), pending)
+			a.state.setPort(p, a.local(p.GetPort()), pending)
 		}
 		for _, id := range m.Port.GetRemoved() {
 			a.state.removePort(id, pending)

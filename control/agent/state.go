@@ -33,6 +33,7 @@ type network struct {
 type localPort struct {
 	declared *wire.LocalPort
 	name     string // of the switch's port; "": the switch has no such port now
+	added    uint64 // LocalPort.Added of the switch's port
 	// confirmed: the hub of this session has spoken of the port.
 	confirmed bool
 }
@@ -232,17 +233,17 @@ func (s *state) removePlace(n *network, id string, b *batch) {
 	b.remove(n.vni(), p.mac, p.generation)
 }
 
-// setPort takes the declaration of an own port. name is the switch's port, "" if there
-// is none.
-func (s *state) setPort(p *wire.LocalPort, name string, b *batch) {
-	id := p.GetPort().GetId()
-	if old := s.ports[id]; old != nil && old.name != "" && (old.name != name || old.declared.GetPort().GetNet() != p.GetPort().GetNet()) {
+// setPort takes the declaration of an own port. local is the switch's port, without a
+// name if there is none.
+func (s *state) setPort(p *wire.LocalPort, local LocalPort, b *batch) {
+	id, name := p.GetPort().GetId(), local.Name
+	if old := s.ports[id]; old != nil && old.name != "" && (old.name != name || old.added != local.Added || old.declared.GetPort().GetNet() != p.GetPort().GetNet()) {
 		s.release(id, old, b)
 		if old.name != name {
 			b.ports = append(b.ports, Port{Name: old.name, Gone: true})
 		}
 	}
-	l := &localPort{declared: p, name: name, confirmed: true}
+	l := &localPort{declared: p, name: name, added: local.Added, confirmed: true}
 	s.ports[id] = l
 	s.attach(l, b)
 }
@@ -362,7 +363,7 @@ func (s *state) message() *wire.HostState {
 }
 
 // stateOf is the inverse of message. local returns the switch's port of a declared one.
-func stateOf(m *wire.HostState, local func(*wire.Port) string) *state {
+func stateOf(m *wire.HostState, local func(*wire.Port) LocalPort) *state {
 	s := newState()
 	unused := newBatch()
 	s.welcome(m.GetWelcome(), unused)

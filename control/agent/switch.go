@@ -25,6 +25,9 @@ type LocalPort struct {
 	Name string
 	ID   string // option id= of the port; "": none
 	Up   bool
+	// Added differs from that of an earlier port of the name, which was deleted: the new
+	// port knows nothing of what the earlier one was told.
+	Added uint64
 }
 
 // Changes is one batch of changes. The switch applies Endpoint, Nets, Ports and the

@@ -107,7 +107,7 @@ func (f *Fleet) Run(ctx context.Context) {
 func (f *Fleet) Ports() []agent.LocalPort {
 	var list []agent.LocalPort
 	for _, g := range f.ports.Guests() {
-		list = append(list, agent.LocalPort{Name: g.Name, ID: g.ID, Up: g.Up})
+		list = append(list, agent.LocalPort{Name: g.Name, ID: g.ID, Up: g.Up, Added: g.Added})
 	}
 	return list
 }

@@ -158,6 +158,8 @@ func (ps *Ports) Numbers() map[string]uint32 {
 type Guest struct {
 	Name, ID string
 	Up       bool
+	// Added differs from that of an earlier port of the name, which was deleted.
+	Added uint64
 }
 
 // Guests returns the ports of guests, by name.
@@ -170,7 +172,7 @@ func (ps *Ports) Guests() []Guest {
 			continue
 		}
 		up := p.problem.Load() == nil && p.driver.status().state == StateUp
-		byName[p.saved.Name] = Guest{p.saved.Name, p.values["id"], up}
+		byName[p.saved.Name] = Guest{p.saved.Name, p.values["id"], up, p.added}
 	}
 	list := make([]Guest, 0, len(byName))
 	for _, name := range slices.Sorted(maps.Keys(byName)) {

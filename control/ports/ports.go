@@ -145,7 +145,8 @@ type switchPort struct {
 	driver  portDriver
 	problem atomic.Pointer[string] // reason why opening or attaching the port's device failed; nil: no failure
 	opened  bool
-	lost    bool // the port's device has disappeared; guarded by the lock of changes
+	lost    bool   // the port's device has disappeared; guarded by the lock of changes
+	added   uint64 // number of the addition, see Guest; guarded by the lock of changes
 }
 
 func (p *switchPort) fail(err error) {
@@ -273,6 +274,8 @@ func (ps *Ports) freeNumber(name string) (uint32, error) {
 
 // enterPort makes a new port visible to flows, with statistics of 0.
 func (ps *Ports) enterPort(p *switchPort) {
+	ps.additions++
+	p.added = ps.additions
 	ps.all[p.saved.Number] = p
 	ps.pipeline.ResetPort(p.saved.Number)
 	ps.portsChanged()

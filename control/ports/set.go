@@ -80,8 +80,9 @@ type Ports struct {
 	sessions  *sessions
 	suspects  *watchdog.Suspects
 
-	all     map[uint32]*switchPort // ports by number; guarded by the lock of changes
-	numbers map[uint32]string      // name of the last port with each number, also of deleted ports; guarded by the lock of changes
+	all       map[uint32]*switchPort // ports by number; guarded by the lock of changes
+	additions uint64                 // ports added so far; guarded by the lock of changes
+	numbers   map[uint32]string      // name of the last port with each number, also of deleted ports; guarded by the lock of changes
 	// terminated is the content of the workers' termination table, by index; guarded
 	// by the lock of changes.
 	terminated map[uint32]tunnel.Termination
