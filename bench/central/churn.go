@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package central
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"weft/central/wire"
+)
+
+// churn makes ports come and go at a fixed rate, whether or not the centrals keep up.
+type churn struct {
+	cluster  *cluster
+	fleet    *fleet
+	rate     float64 // ports that come a second; as many go
+	life     time.Duration
+	patience time.Duration // of one attempt
+	random   *rand.Rand
+
+	mu     sync.Mutex
+	writes []write
+	failed []error
+}
+
+// write is one call of Apply that was acknowledged.
+type write struct{ began, ended time.Duration }
+
+// run declares ports until ctx ends, and waits until all of them were deleted again.
+func (c *churn) run(ctx context.Context) {
+	var done sync.WaitGroup
+	defer done.Wait()
+	next := clock()
+	for ctx.Err() == nil {
+		p, peer := c.choose()
+		done.Go(func() { c.port(p, peer) })
+		next += time.Duration(float64(time.Second) / c.rate)
+		select {
+		case <-ctx.Done():
+		case <-time.After(next - clock()):
+		}
+	}
+}
+
+// choose makes a port on a random host, and a peer in its network that stays.
+func (c *churn) choose() (p, peer *placed) {
+	f := c.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	net := f.model.nets[c.random.IntN(len(f.model.nets))]
+	p = f.model.port(net, c.random.IntN(len(f.hosts)))
+	least := ""
+	for id := range f.model.byNet[net.Id] { // the oldest port has the shortest, smallest id
+		if least == "" || len(id) < len(least) || len(id) == len(least) && id < least {
+			least = id
+		}
+	}
+	return p, f.model.byNet[net.Id][least]
+}
+
+// port is the life of one port.
+func (c *churn) port(p, peer *placed) {
+	f := c.fleet
+	h := f.hosts[p.host]
+	f.mu.Lock()
+	f.model.add(p)
+	if f.model.inNet[p.Net][p.host] == 1 {
+		f.watcher.joins(p.Net, h)
+	}
+	asked := f.model.asked(p.Net)
+	if !asked {
+		f.watcher.expect(p, peer, f.model.inNet[p.Net])
+	}
+	f.mu.Unlock()
+	began := clock()
+	h.plug(p.Name)
+	if asked {
+		ctx, cancel := context.WithTimeout(context.Background(), c.life)
+		defer cancel()
+		go c.ask(ctx, began, p, peer)
+	}
+	c.apply(&wire.ChangeRequest{Id: "add-" + p.Id, Changes: []*wire.Change{{Change: &wire.Change_SetPort{SetPort: p.Port}}}})
+	time.Sleep(c.life)
+	f.mu.Lock()
+	f.watcher.withdraw(p)
+	if left := f.model.remove(p); left {
+		f.watcher.leaves(p.Net, h)
+	}
+	f.mu.Unlock()
+	h.unplug(p.Name)
+	c.apply(&wire.ChangeRequest{Id: "del-" + p.Id, Changes: []*wire.Change{{Change: &wire.Change_DeletePort{DeletePort: p.Id}}}})
+}
+
+// ask does what the first frames of two ports do in a network that is not pushed: each
+// end asks for the other until it knows it.
+func (c *churn) ask(ctx context.Context, began time.Duration, p, peer *placed) {
+	here, there := c.fleet.hosts[p.host], c.fleet.hosts[peer.host]
+	for n := 0; ctx.Err() == nil; n++ {
+		k, o := p.key, peer.key
+		own, forth, back := here.recorder.Here(k.VNI, k.MAC), here.recorder.Has(o.VNI, o.MAC), there.recorder.Has(k.VNI, k.MAC)
+		if own && forth && back {
+			c.fleet.watcher.note(clock() - began)
+			return
+		}
+		if n%4 == 0 && !forth {
+			here.agent.Ask(p.Name, o.VNI, o.MAC, netip.Addr{})
+		}
+		if n%4 == 0 && own && forth { // the peer answers what it got
+			there.agent.Ask(peer.Name, k.VNI, k.MAC, netip.Addr{})
+		}
+		time.Sleep(time.Millisecond)
+	}
+	c.fleet.watcher.note(-1)
+}
+
+func (c *churn) apply(r *wire.ChangeRequest) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute, errTime)
+	defer cancel()
+	began := clock()
+	_, err := c.cluster.apply(ctx, r, c.patience)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.failed = append(c.failed, fmt.Errorf("%s: %w", r.Id, err))
+		return
+	}
+	c.writes = append(c.writes, write{began, clock()})
+}
+
+// writesAfter returns the time from t until the first acknowledgement of a write that
+// began after t, and the longest time of a write that began after t.
+func (c *churn) writesAfter(t time.Duration) (first, longest time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.writes {
+		if w.began < t {
+			continue
+		}
+		if first == 0 || w.ended-t < first {
+			first = w.ended - t
+		}
+		longest = max(longest, w.ended-w.began)
+	}
+	return first, longest
+}
+
+func (c *churn) latencies() (list []time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.writes {
+		list = append(list, w.ended-w.began)
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package central
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"weft/central/centraltest"
+	"weft/control/agent"
+)
+
+// clock is the one clock of all measurements: Linux's CLOCK_MONOTONIC, which time.Since
+// reads.
+var clockStart = time.Now()
+
+func clock() time.Duration { return time.Since(clockStart) }
+
+// fleet is all agents, each with its recorder, and the model that says what they should
+// have.
+type fleet struct {
+	ca       *authority
+	centrals []string // addresses of hubs
+	dir      string   // for the agents' files; "": they keep nothing
+	hosts    []*host
+
+	mu    sync.Mutex // guards model
+	model *model
+
+	watcher watcher
+}
+
+// host is one agent and its recorder.
+type host struct {
+	n        int
+	fleet    *fleet
+	config   agent.Config
+	recorder *centraltest.Recorder
+	agent    *agent.Agent
+	stop     func()
+	// last is the time of the newest change of the recorder.
+	last atomic.Int64
+
+	mu    sync.Mutex // guards what follows
+	added uint64
+	local []agent.LocalPort
+}
+
+func newFleet(m *model, c *cluster, dir string) *fleet {
+	f := &fleet{ca: c.ca, dir: dir, model: m}
+	for i := range c.nodes {
+		f.centrals = append(f.centrals, c.nodes[i].address)
+	}
+	f.watcher.pending, f.watcher.owners = map[centraltest.AddressKey]*awaited{}, map[generationKey]int{}
+	for n := range m.hosts {
+		f.hosts = append(f.hosts, &host{n: n, fleet: f})
+	}
+	return f
+}
+
+// start starts the agents of all hosts, with empty switches that have their ports.
+func (f *fleet) start() error {
+	f.mu.Lock()
+	for _, h := range f.hosts {
+		h.local = f.model.local(h.n)
+	}
+	f.mu.Unlock()
+	for n, h := range f.hosts {
+		config, err := f.ca.client(hostName(n))
+		if err != nil {
+			return err
+		}
+		h.config = agent.Config{Centrals: rotated(f.centrals, n), Credentials: credentials.NewTLS(config),
+			Version: "bench", Log: slog.New(slog.DiscardHandler)}
+		if f.dir != "" {
+			h.config.File = filepath.Join(f.dir, hostName(n))
+		}
+	}
+	for _, h := range f.hosts {
+		if err := h.start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func rotated(list []string, n int) []string {
+	n %= len(list)
+	return append(slices.Clone(list[n:]), list[:n]...)
+}
+
+// start starts the host's agent with an empty switch that has the host's ports.
+func (h *host) start() error {
+	h.recorder = centraltest.NewRecorder(h.local...)
+	h.last.Store(int64(clock()))
+	h.recorder.OnApply(func(c *agent.Changes) {
+		h.last.Store(int64(clock()))
+		h.fleet.watcher.applied(h, c)
+	})
+	h.agent = agent.New(h.config, h.recorder)
+	if err := h.agent.Restore(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	run := h.agent
+	go func() {
+		defer close(ended)
+		run.Run(ctx)
+	}()
+	h.stop = func() {
+		cancel()
+		<-ended
+	}
+	return nil
+}
+
+// halt stops all agents.
+func (f *fleet) halt() {
+	var done sync.WaitGroup
+	for _, h := range f.hosts {
+		if h.stop != nil {
+			done.Go(h.stop)
+		}
+	}
+	done.Wait()
+}
+
+// plug gives the host's switch a port, unplug takes it.
+func (h *host) plug(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.added++
+	h.local = append(slices.Clone(h.local), agent.LocalPort{Name: name, Up: true, Added: h.added})
+	h.recorder.SetPorts(h.local...)
+	h.agent.PortsChanged()
+}
+
+func (h *host) unplug(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.local = slices.DeleteFunc(slices.Clone(h.local), func(l agent.LocalPort) bool { return l.Name == name })
+	h.recorder.SetPorts(h.local...)
+	h.agent.PortsChanged()
+}
+
+// connected returns the number of agents that have a session.
+func (f *fleet) connected() (n int) {
+	for _, h := range f.hosts {
+		if h.agent.Stats().Connected {
+			n++
+		}
+	}
+	return n
+}
+
+// await waits until check is true.
+func await(ctx context.Context, what string, check func() bool) (time.Duration, error) {
+	for !check() {
+		if ctx.Err() != nil {
+			return 0, fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return clock(), nil
+}
+
+// asExpected waits until every switch has what the oracle computes from the model, and
+// returns the time of the last change of any switch. A switch that changes after it was
+// compared is compared again. The model must not change meanwhile.
+func (f *fleet) asExpected(ctx context.Context) (last time.Duration, err error) {
+	compared := make([]int64, len(f.hosts)) // last of the host as it was compared
+	for n := range compared {
+		compared[n] = -1
+	}
+	for {
+		different, example := 0, ""
+		for n, h := range f.hosts {
+			at := h.last.Load()
+			if at == compared[n] {
+				continue
+			}
+			if difference := f.difference(h); difference != "" {
+				different++
+				example = fmt.Sprintf("%s: %s", hostName(n), difference)
+			} else {
+				compared[n] = at
+			}
+		}
+		if different == 0 && !slices.ContainsFunc(f.hosts, func(h *host) bool { return h.last.Load() != compared[h.n] }) {
+			return time.Duration(slices.Max(compared)), nil
+		}
+		if ctx.Err() != nil {
+			return 0, fmt.Errorf("%d of %d hosts are not as expected: %s: %w", different, len(f.hosts), example, context.Cause(ctx))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// difference compares one switch with what is expected, the numbers of addresses first
+// because that is quick.
+func (f *fleet) difference(h *host) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if want, exact := f.model.addresses(h.n); exact {
+		if got := h.recorder.Addresses(); got != want {
+			return fmt.Sprintf("%d addresses, expected %d", got, want)
+		}
+	}
+	return f.model.expect(h.n).Difference(h.recorder)
+}
+
+// received returns the bytes of messages that each agent has received, sorted.
+func (f *fleet) received() (list []float64) {
+	for _, h := range f.hosts {
+		list = append(list, float64(h.agent.Stats().Received))
+	}
+	slices.Sort(list)
+	return list
+}
+
+var errTime = errors.New("the time is over")

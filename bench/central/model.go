@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package central
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+
+	"weft/central/centraltest"
+	"weft/central/wire"
+	"weft/control/agent"
+)
+
+// topology is how ports are spread over networks.
+type topology struct {
+	name string
+	nets func(ports int) int
+}
+
+// Topologies. Ports are on hosts at random, with the same number on each.
+var topologies = []topology{
+	{"recorded", func(ports int) int { return max(1, ports/250) }}, // 40 networks of 250 ports
+	{"flat", func(int) int { return 1 }},
+	{"small", func(ports int) int { return max(1, ports/10) }}, // 1,000 networks of 10 ports
+}
+
+// model is the driver's own idea of the fleet: the declaration, and on which host each
+// port is. The expected state of every host follows from it.
+type model struct {
+	nets   []*wire.Net
+	hosts  []*wire.Host
+	ports  map[string]*placed
+	byNet  map[string]map[string]*placed // by network and port id
+	onHost []map[string]*placed          // by host's index and port id
+	// inNet has the number of a host's ports in a network, by network and host.
+	inNet map[string]map[int]int
+	next  int // number of the next port
+}
+
+// placed is a declared port and the host that has it.
+type placed struct {
+	*wire.Port
+	key  centraltest.AddressKey
+	host int
+}
+
+func newModel(hosts, nets int) *model {
+	m := &model{ports: map[string]*placed{}, byNet: map[string]map[string]*placed{}, inNet: map[string]map[int]int{},
+		onHost: make([]map[string]*placed, hosts)}
+	for n := range hosts {
+		m.hosts = append(m.hosts, &wire.Host{Id: fmt.Sprintf("h%d", n), Name: hostName(n), Endpoint: endpointOf(n).AsSlice()})
+		m.onHost[n] = map[string]*placed{}
+	}
+	for n := range nets {
+		id := fmt.Sprintf("n%d", n)
+		m.nets = append(m.nets, &wire.Net{Id: id, Name: "net" + id[1:], Vni: uint32(1000 + n)})
+		m.byNet[id], m.inNet[id] = map[string]*placed{}, map[int]int{}
+	}
+	return m
+}
+
+func hostName(n int) string { return fmt.Sprintf("host%d", n) }
+
+func endpointOf(n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 100 + byte(n>>16), byte(n >> 8), byte(n)})
+}
+
+// fill makes ports, the same number in each network, and spreads them over the hosts.
+func (m *model) fill(ports int, random *rand.Rand) (all []*placed) {
+	where := random.Perm(ports)
+	for i := range ports {
+		p := m.port(m.nets[i*len(m.nets)/ports], where[i]%len(m.hosts))
+		m.add(p)
+		all = append(all, p)
+	}
+	return all
+}
+
+// port makes a port that is not part of the model yet.
+func (m *model) port(net *wire.Net, host int) *placed {
+	m.next++
+	var mac [8]byte
+	binary.BigEndian.PutUint64(mac[:], 0x020000000000|uint64(m.next))
+	return &placed{host: host, key: centraltest.AddressKey{VNI: net.Vni, MAC: 0x020000000000 | uint64(m.next)},
+		Port: &wire.Port{Id: fmt.Sprintf("p%d", m.next), Name: fmt.Sprintf("port%d", m.next), Net: net.Id, Mac: mac[2:],
+			Addresses: [][]byte{{172, 16 + byte(m.next>>16), byte(m.next >> 8), byte(m.next)}}}}
+}
+
+// add puts a port into the model.
+func (m *model) add(p *placed) {
+	m.ports[p.Id] = p
+	m.byNet[p.Net][p.Id] = p
+	m.onHost[p.host][p.Id] = p
+	m.inNet[p.Net][p.host]++
+}
+
+// remove takes a port out of the model. left: the host has no port in the network now.
+func (m *model) remove(p *placed) (left bool) {
+	delete(m.ports, p.Id)
+	delete(m.byNet[p.Net], p.Id)
+	delete(m.onHost[p.host], p.Id)
+	if m.inNet[p.Net][p.host]--; m.inNet[p.Net][p.host] > 0 {
+		return false
+	}
+	delete(m.inNet[p.Net], p.host)
+	return true
+}
+
+// local returns the ports of a host's switch.
+func (m *model) local(host int) (list []agent.LocalPort) {
+	for _, p := range m.onHost[host] {
+		list = append(list, agent.LocalPort{Name: p.Name, Up: true})
+	}
+	return list
+}
+
+// asked reports whether a network is too large to be pushed, see package hub.
+func (m *model) asked(net string) bool { return len(m.byNet[net]) > 1000 }
+
+// expect computes what a host's switch should have. The oracle gets the networks of the
+// host's ports only: no other can matter to it, and the whole would take too long.
+func (m *model) expect(host int) *centraltest.Expected {
+	d := &centraltest.Declaration{Nets: map[string]*wire.Net{}, Ports: map[string]*wire.Port{}, Hosts: map[string]*wire.Host{},
+		Binds: map[string]centraltest.Bound{}}
+	nets := map[string]bool{}
+	for _, p := range m.onHost[host] {
+		nets[p.Net] = true
+	}
+	for _, n := range m.nets {
+		if !nets[n.Id] {
+			continue
+		}
+		d.Nets[n.Id] = n
+		for id, p := range m.byNet[n.Id] {
+			h := m.hosts[p.host]
+			d.Ports[id], d.Hosts[h.Id] = p.Port, h
+			d.Binds[id] = centraltest.Bound{Bind: &wire.Bind{Port: id, Host: h.Id, Endpoint: h.Endpoint}}
+		}
+	}
+	return d.Expect(m.hosts[host].Id, m.local(host), m.asked)
+}
+
+// addresses returns how many addresses a host's switch should have; exact is false if it
+// may have others that it asked for.
+func (m *model) addresses(host int) (n int, exact bool) {
+	exact = true
+	nets := map[string]bool{}
+	for _, p := range m.onHost[host] {
+		switch {
+		case m.asked(p.Net):
+			exact = false
+		case !nets[p.Net]:
+			nets[p.Net] = true
+			n += len(m.byNet[p.Net])
+		}
+	}
+	return n, exact
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package central
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"sync"
+	"time"
+)
+
+// profileLength is the length of a profile of a central.
+const profileLength = 10 * time.Second
+
+// profile begins CPU profiles of the first central and of the driver. They end when stop
+// is called and the central's time is over.
+func (r *run) profile(scenario string) (stop func()) {
+	if r.Profile == "" {
+		return func() {}
+	}
+	_ = os.MkdirAll(r.Profile, 0o700)
+	var done sync.WaitGroup
+	for i := range r.cluster.nodes {
+		done.Go(func() { r.fetch(scenario, i, fmt.Sprintf("profile?seconds=%d", int(profileLength.Seconds())), "cpu") })
+	}
+	own, err := os.Create(filepath.Join(r.Profile, scenario+".driver.cpu"))
+	if err != nil || pprof.StartCPUProfile(own) != nil {
+		return done.Wait
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		own.Close()
+		r.fetch(scenario, 0, "heap", "heap")
+		if heap, err := os.Create(filepath.Join(r.Profile, scenario+".driver.heap")); err == nil {
+			_ = pprof.WriteHeapProfile(heap)
+			heap.Close()
+		}
+		done.Wait()
+	}
+}
+
+func (r *run) fetch(scenario string, i int, what, suffix string) {
+	reply, err := http.Get("http://" + r.cluster.nodes[i].profile + "/debug/pprof/" + what)
+	if err != nil {
+		r.Log("no profile of central %d: %v", i, err)
+		return
+	}
+	defer reply.Body.Close()
+	f, err := os.Create(filepath.Join(r.Profile, fmt.Sprintf("%s.c%d.%s", scenario, i, suffix)))
+	if err != nil {
+		r.Log("no profile of central %d: %v", i, err)
+		return
+	}
+	defer f.Close()
+	_, _ = io.Copy(f, reply.Body)
+}
