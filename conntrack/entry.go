@@ -36,9 +36,9 @@ func (m *Memory) Each(now uint64, visit func(*Entry) bool) {
 	m.EachIn(0, uint32(len(m.conns)), now, visit)
 }
 
-// EachIn does the same as Each, but only for the records number from (inclusive) up
-// to number to (exclusive). more reports whether records follow; it is also false
-// once visit has returned false.
+// EachIn does the same as Each for a range of records. The arguments from and to are
+// the number of the first record and the number after the last one. more reports
+// whether records follow; it is also false once visit has returned false.
 func (m *Memory) EachIn(from, to uint32, now uint64, visit func(*Entry) bool) bool {
 	fresh := min(m.head.fresh, uint32(len(m.conns)))
 	var e Entry

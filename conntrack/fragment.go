@@ -259,8 +259,9 @@ func (r *Fragments) Free(number int) {
 	r.bySender[d.sender]--
 }
 
-// Expired searches the datagrams with number from and above for an expired one. It
-// returns the number of the first one found, or -1. Complete datagrams do not expire.
+// Expired searches for an expired datagram and returns the number of the first one
+// found, or -1. The argument from is the number of the first datagram to check.
+// Complete datagrams do not expire.
 func (r *Fragments) Expired(from int, now uint64) int {
 	for n := from; n < r.fresh; n++ {
 		if d := &r.records[n]; d.used && !d.complete && int64(now-d.sinceNS) > FragmentTimeoutNS {

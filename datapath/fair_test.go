@@ -115,8 +115,8 @@ func (r *rig) visits(port uint32, passes int, before func(i int)) (times int) {
 	return times
 }
 
-// If the frames of a queue miss, single frames of another queue now and then do not
-// make the first queue wait.
+// Port 3 sends only frames that miss, and another port sends single frames now and
+// then. The queue of port 3 does not have to wait for the other queue.
 func TestWaitsAsLongAsOthersWereThere(t *testing.T) {
 	r := attacked(t, 128)
 	for i := range 200 {

@@ -76,11 +76,11 @@ func (w *Worker) borrowed(addr uintptr) bool {
 	return false
 }
 
-// abandon drops frames after the port with number no has failed: the frames of the
-// batch in hand that are not executed yet, and the frames pending for the failed
-// port. Frames pending for other ports stay, and the next finish sends them. But if
-// the batch came from the failed port, they are dropped, too, because they are in its
-// memory.
+// abandon drops frames after a port has failed; no is the port's number. It drops the
+// frames of the batch in hand that are not executed yet, and the frames pending for
+// the failed port. Frames pending for other ports stay, and the next finish sends
+// them. But if the batch came from the failed port, abandon drops these frames, too,
+// because they are in the failed port's memory.
 func (w *Worker) abandon(no uint32) {
 	if p := w.txInUse; p != nil {
 		if p.no != no {

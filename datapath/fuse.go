@@ -175,9 +175,9 @@ func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	return u.found & set
 }
 
-// hinted returns the set of frames in order that have a valid hint. The argument
-// alike is the set of frames whose key agrees with u.agreed, so that their keys need
-// no comparison.
+// hinted returns the set of those frames in the list order that have a valid hint.
+// The argument alike is the set of frames whose key agrees with u.agreed, so that
+// their keys need no comparison.
 func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
 	u, a := &w.fused, &w.fused.agreed
 	u.settled = w.tracks.tracker.SettleAll(order, u.hints, &u.serials, a.serial, w.now)

@@ -73,7 +73,7 @@ func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.Dro
 		return 0, packet.DropHeldShare
 	}
 	slot = p.free[len(p.free)-1]
-	w.batch.Gather(f, w.heldBytes(slot)) // copied before the slot is taken from the list, because the copy may fault
+	w.batch.Gather(f, w.heldBytes(slot)) // the frame is copied before the slot leaves the list of free slots, because the copy may fault
 	p.free = p.free[:len(p.free)-1]
 	h := &w.sh.Held[slot]
 	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, SinceNS: w.now,

@@ -118,7 +118,7 @@ func TestMetersInActions(t *testing.T) {
 	r.addPort(2, porttest.Options{}, false)
 	m := NewMeter(true, 1, 3)
 	r.command(AppendMeter(nil, 5, &m))
-	r.command(AppendMeter(nil, flowtable.MaxMeters, &m)) // refused, because the index is beyond the last meter
+	r.command(AppendMeter(nil, flowtable.MaxMeters, &m)) // the worker refuses this command, because the index is beyond the last meter
 	meter := flowtable.Action{Op: flowtable.OpMeter, U32: 5, U64: uint64(packet.DropMeter)}
 	r.install(1, 1, 2, output(2), meter, output(2))
 	r.turn()

@@ -23,7 +23,7 @@ type rxQueue struct {
 	ready  bool   // frames may wait in a polled queue, see findReady
 	tunnel bool   // the port is an uplink, whose frames the worker decapsulates
 	most   uint8  // limit of frames in a visit while other queues have frames, see limitVisit; 0: none
-	debtNS uint64 // time that the queue still owes for frames that cost much more than others, see fair.go
+	debtNS uint64 // debt: cost of expensive frames that this queue has not yet made up for by waiting, see fair.go
 	nextNS uint64 // time of the next visit, see gather.go
 	fuses  bool   // the worker first looks frames up among the connections of zone, see fuse.go
 	zone   uint16

@@ -66,7 +66,7 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 		}
 		full = w.sendCut(p, over, full)
 	}
-	f.Offload.Size = size // restored, because another output port may take longer segments
+	f.Offload.Size = size // the frame's own segment size again, because another output port may take longer segments
 	if w.taps.on {
 		why := packet.DropNone
 		if full {

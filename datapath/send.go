@@ -61,10 +61,10 @@ func (l *TxLock) lock() {
 
 func (l *TxLock) unlock() { l.held.Store(0) }
 
-// output sends frame i to the port with number to. If last is set, no further action
-// changes the frame, so the frame may wait in the port's pending list until the end
-// of the batch. Otherwise output sends it now, after the frames that are already
-// pending for the port.
+// output sends frame i to a port; the argument to is the port's number. If last is
+// set, no further action changes the frame, so the frame may wait in the port's
+// pending list until the end of the batch. Otherwise output sends it now, after the
+// frames that are already pending for the port.
 func (w *Worker) output(i int, to uint32, last bool) {
 	if to >= port.MaxPorts || w.ports[to].tx == nil {
 		w.overlay[i] = overlay{}

@@ -24,7 +24,7 @@ func (w *Worker) sweep(q *rxQueue) (count int) {
 	u.found = w.hinted(order, alike)
 	q.agreed = u.agreed
 	at := 0
-	if !q.tunnel { // frames from a tunnel may have to be coalesced, in executeRun
+	if !q.tunnel { // frames from a tunnel are left to executeRun, which may merge them into large frames
 		at = w.sweepOut(order)
 	}
 	for _, i := range order[at:] {

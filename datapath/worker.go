@@ -242,7 +242,7 @@ func (w *Worker) clock() uint64 {
 // only if the thread cannot be pinned.
 func (w *Worker) Run() error {
 	defer close(w.ended)
-	runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
+	runtime.LockOSThread() // never unlocked: the thread must end with its goroutine and not run others
 	if w.config.Core >= 0 {
 		if err := cpu.Pin(w.config.Core); err != nil {
 			return err

@@ -64,7 +64,7 @@ func listen(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("vhost: %s: %w", path, errnoOf(err))
 	}
-	l.SetUnlinkOnClose(false) // keep the file: the next control process may use it, and Session.Close removes it
+	l.SetUnlinkOnClose(false) // keep the socket's file: the next control process may use it, and Session.Close removes it
 	control(l, func(fd int) { _ = unix.Listen(fd, maxBacklog) })
 	return l, nil
 }

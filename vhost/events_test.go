@@ -50,10 +50,9 @@ func relent(fd int) {
 	_, _ = unix.Read(fd, b[:])
 }
 
-// The helper returns calls a function that must not block on an eventfd, and fails
-// the test if the function blocks. In this case it unblocks the function by calling
-// relent.
-func returns(t *testing.T, what string, relent, call func()) {
+// mustReturn calls a function that must not block on an eventfd, and fails the test
+// if the function blocks. In this case it unblocks the function by calling relent.
+func mustReturn(t *testing.T, what string, relent, call func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -91,7 +90,7 @@ func TestHostileCallAtOpen(t *testing.T) {
 			hostile(t, fd)
 		}
 		var d *vhost.Device
-		returns(t, "Open", func() { relent(calls[0]); relent(calls[1]) }, func() { d = open(t, g, nil) })
+		mustReturn(t, "Open", func() { relent(calls[0]); relent(calls[1]) }, func() { d = open(t, g, nil) })
 		d.State()
 	})
 }
@@ -118,8 +117,8 @@ func TestHostileCallOfWorker(t *testing.T) {
 			if n := d.Tx()[0].Send(&b, all[:1]); n != 1 {
 				t.Fatalf("%d frames sent", n)
 			}
-			returns(t, "Flush", func() { relent(g.Rx[0].CallFD()) }, d.Tx()[0].Flush)
-			returns(t, "Release", func() { relent(g.Tx[0].CallFD()) }, d.Rx()[0].Release)
+			mustReturn(t, "Flush", func() { relent(g.Rx[0].CallFD()) }, d.Tx()[0].Flush)
+			mustReturn(t, "Release", func() { relent(g.Tx[0].CallFD()) }, d.Rx()[0].Release)
 			g.Tx[0].Reclaim()
 		}
 		for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
@@ -138,7 +137,7 @@ func TestHostileKickOfBroken(t *testing.T) {
 		d := open(t, g, nil)
 		vhosttest.Attacks[0].Do(g.Tx[0])
 		hostile(t, g.Tx[0].KickFD())
-		returns(t, "Recv", func() { relent(g.Tx[0].KickFD()) }, func() {
+		mustReturn(t, "Recv", func() { relent(g.Tx[0].KickFD()) }, func() {
 			var b packet.Batch
 			for d.Rx()[0].Recv(&b) >= 0 && d.Rx()[0].Fault() == "" {
 				b.Reset()
@@ -166,7 +165,7 @@ func TestHostileErr(t *testing.T) {
 	}
 	hostile(t, event)
 	r.Break("vring 1: something hostile")
-	returns(t, "the session", func() { relent(event) }, func() {
+	mustReturn(t, "the session", func() { relent(event) }, func() {
 		for r.Status().Connected {
 			time.Sleep(time.Millisecond)
 		}

@@ -180,7 +180,7 @@ func TestNoMoreChainsThanDescriptors(t *testing.T) {
 }
 
 // lend returns the receive queue of a device whose guest has transmitted one frame of
-// size bytes.
+// the given size in bytes.
 func lend(t *testing.T, size int) port.Rx {
 	g := guest(t, vhosttest.Options{})
 	g.Tx[0].Send(random(1, size))

@@ -181,7 +181,7 @@ func live(b *testing.B, c vhosttest.LoadConfig) {
 	worker := make(chan [2]int)
 	begin := time.Now()
 	go func() {
-		runtime.LockOSThread() // never unlocked, so that the pinned thread ends with its goroutine
+		runtime.LockOSThread() // never unlocked: the pinned thread must end with its goroutine and not run others
 		if err := cpu.Pin(0); err != nil {
 			b.Error(err)
 		}

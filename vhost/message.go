@@ -299,7 +299,7 @@ func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
 	}
 	n, oobn, flags, _, err := w.conn.ReadMsgUnix(b, w.oob[:])
 	if errors.Is(err, io.EOF) {
-		return 0, io.EOF // unwrapped, because readRest compares the error with ==
+		return 0, io.EOF // io.EOF is not wrapped, because readRest compares it with ==
 	}
 	if err != nil {
 		return 0, err

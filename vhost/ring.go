@@ -66,7 +66,7 @@ type head struct {
 // ring is one vring. The worker owns it after open.
 type ring struct {
 	desc, avail, used unsafe.Pointer // addresses of the descriptors, driver area and device area in a packed ring
-	elems             unsafe.Pointer // address of the array into which take writes used elements: the used ring, or an array in the record
+	elems             unsafe.Pointer // address of the array into which the method take writes used elements: the used ring, or the record
 	mem               *memory
 	last              region // region of the last successful find
 	num               uint32
@@ -144,7 +144,7 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 	if err != nil {
 		return err
 	}
-	if err := r.call.Probe(); err != nil { // first of two calls that replace a call the previous device did not send, see begin
+	if err := r.call.Probe(); err != nil { // the previous device may have died before its last call, so the new one sends two, see begin
 		return fmt.Errorf("vring %d: call: %w", v.Index, err)
 	}
 	return nil

@@ -44,8 +44,8 @@ func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
 }
 
 // walkTable appends the memory of an indirect table of a split ring to r.segments.
-// The table has length bytes and begins at guest address table. The results are the
-// same as the results of walk.
+// The argument table is the guest address of the indirect table, and length is its
+// size in bytes. The results are the same as the results of walk.
 func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, uint64) {
 	if length == 0 || length%descSize != 0 {
 		return r.broken(faultTable, table, uint64(length)), 0

@@ -243,7 +243,7 @@ func (r *ring) publishPacked() bool {
 	if r.call == nil {
 		return false
 	}
-	fence() // the fence of wantsCall, before the load of the driver area (virtio 1.2 section 2.8.14)
+	fence() // orders the stores above before the load of the driver area, as in wantsCall (virtio 1.2 section 2.8.14)
 	if r.callOnce {
 		return true
 	}

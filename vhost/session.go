@@ -73,7 +73,7 @@ type Session struct {
 	log     *slog.Logger
 	memory  *GuestMemory  // account of the memory that the device has mapped or is about to map
 	budget  *rate.Limiter // number of messages that the front end may send now
-	changed bool          // front has changed since the last call of Changed; only Run's goroutine uses it
+	changed bool          // the front end's state has changed since the last call of Changed; only Run's goroutine uses it
 	refused string        // latest refusal; Run's goroutine only
 	heard   bool          // the connected front end has sent a message; only Run's goroutine uses it
 	first   time.Duration // firstMessageTimeout, except in tests
@@ -308,7 +308,7 @@ func (s *Session) change(change func(f *frontEnd)) {
 	if s.running != running || !reflect.DeepEqual(before, s.front.clone()) {
 		s.changed = true
 	}
-	s.memory.adopt(s.front.footprint()) // cannot exceed the limits, because the caller has reserved the memory
+	s.memory.adopt(s.front.footprint()) // the account cannot exceed its limits here, because the caller has reserved the memory
 }
 
 // tellChanged makes the back end take a new Snapshot.

@@ -52,7 +52,7 @@ func eachWish(t *testing.T, run func(s *successor)) {
 					s.toGuest(1)
 					s.fromRing()
 				}
-				s.calls()
+				s.takeCalls()
 				run(s)
 			})
 		}
@@ -135,9 +135,9 @@ func (s *successor) fromRing() {
 	s.guest.Rx[0].Refill()
 }
 
-// The helper calls reads and clears all call eventfds. It reports for each of the two
-// rings whether the device has sent a call.
-func (s *successor) calls() (rx, tx bool) {
+// takeCalls clears all call eventfds. It reports for each of the two rings whether
+// the device has sent a call.
+func (s *successor) takeCalls() (rx, tx bool) {
 	return s.guest.Rx[0].WaitCall(0), s.guest.Tx[0].WaitCall(0)
 }
 
@@ -225,9 +225,9 @@ func TestSuccessorCalls(t *testing.T) {
 		s.publish()
 		s.receive(1)
 		s.toGuest(1)
-		s.calls()
+		s.takeCalls()
 		s.dies()
-		if rx, tx := s.calls(); !rx || !tx {
+		if rx, tx := s.takeCalls(); !rx || !tx {
 			s.Fatalf("calls: receive ring %v, transmit ring %v", rx, tx)
 		}
 		s.fromRing()
@@ -244,21 +244,21 @@ func TestSuccessorCallsOnce(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.guest.Rx[0].WantCalls(false)
 		s.dies()
-		s.calls()
+		s.takeCalls()
 		s.toGuest(1)
-		if rx, _ := s.calls(); !rx {
+		if rx, _ := s.takeCalls(); !rx {
 			s.Fatal("no call with the first element")
 		}
 		s.fromRing()
 		s.guest.Rx[0].WantCalls(true)
 		s.toGuest(1)
-		if rx, _ := s.calls(); !rx {
+		if rx, _ := s.takeCalls(); !rx {
 			s.Fatal("no call with the second")
 		}
 		s.fromRing()
 		s.guest.Rx[0].WantCalls(false)
 		s.toGuest(1)
-		if rx, _ := s.calls(); rx {
+		if rx, _ := s.takeCalls(); rx {
 			s.Fatal("a call that nobody wants")
 		}
 	})
@@ -271,7 +271,7 @@ func postponing(t *testing.T, features uint64, num int) *successor {
 	s.dev = open(t, s.guest, nil)
 	s.toGuest(1)
 	s.fromRing()
-	s.calls()
+	s.takeCalls()
 	s.guest.Rx[0].WantCalls(true)
 	return s
 }
@@ -285,14 +285,14 @@ func TestAPostponedFlushComes(t *testing.T) {
 		if !s.dev.Tx()[0].Postpone() {
 			t.Fatalf("%#x: not postponed", features)
 		}
-		if rx, _ := s.calls(); rx {
+		if rx, _ := s.takeCalls(); rx {
 			t.Fatalf("%#x: called for what is not shown", features)
 		}
 		if _, _, ok := s.guest.Rx[0].Recv(nil); ok {
 			t.Fatalf("%#x: shown before the flush", features)
 		}
 		s.dev.Tx()[0].Flush()
-		if rx, _ := s.calls(); !rx {
+		if rx, _ := s.takeCalls(); !rx {
 			t.Fatalf("%#x: the call never comes", features)
 		}
 		s.fromRing()
@@ -326,7 +326,7 @@ func TestPostponedFlushesHaveALimit(t *testing.T) {
 			if owed := s.dev.Tx()[0].Postpone(); owed != want {
 				t.Fatalf("ring of %d: batch %d postponed: %v", num, n, owed)
 			}
-			if rx, _ := s.calls(); rx != (!want && !called) { // one call is due
+			if rx, _ := s.takeCalls(); rx != (!want && !called) { // one call is due
 				t.Fatalf("ring of %d: called with batch %d: %v", num, n, rx)
 			}
 			called = called || !want

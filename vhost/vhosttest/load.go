@@ -409,7 +409,7 @@ const replaceEvery = 5 * time.Millisecond
 // duration). It runs on the caller's thread, and pins the thread to LoadConfig.Core.
 func (l *Load) Run(d time.Duration, stop <-chan struct{}) (LoadResult, error) {
 	if l.config.Core >= 0 {
-		runtime.LockOSThread() // never unlocked, so that the pinned thread ends with its goroutine
+		runtime.LockOSThread() // never unlocked: the pinned thread must end with its goroutine and not run others
 		if err := cpu.Pin(l.config.Core); err != nil {
 			return LoadResult{}, err
 		}
