@@ -48,7 +48,8 @@ func (h *fleetHost) apply(c agent.Changes) {
 	}
 }
 
-// address is the address of guest n as this host gets it, if host at has the guest.
+// address returns the address of guest n in the form that this host gets. The host at
+// has the guest.
 func (h *fleetHost) address(n uint32, at *fleetHost, generation int64) agent.Address {
 	a := agent.Address{VNI: 7, MAC: guestMAC(n), IPs: []netip.Addr{guestIP(n)}, Generation: generation}
 	if at == h {
@@ -63,7 +64,8 @@ func declaredVM(n uint32) agent.Port {
 	return agent.Port{Name: "vm", VNI: 7, MAC: guestMAC(n), IPs: []netip.Addr{guestIP(n)}}
 }
 
-// declaration is what host h gets of a network of all hosts.
+// declaration returns the changes that host h gets for a network with a guest on each
+// of the hosts.
 func (h *fleetHost) declaration(hosts []*fleetHost, flood bool) agent.Changes {
 	c := agent.Changes{Endpoint: h.endpoint(), Nets: []agent.Net{{VNI: 7, Flood: flood}}, Ports: []agent.Port{declaredVM(h.n)}}
 	for _, o := range hosts {
@@ -89,7 +91,8 @@ func newFleet(t *testing.T, n int, flood bool) []*fleetHost {
 	return hosts
 }
 
-// fromTunnel makes key a frame that arrives from another host.
+// fromTunnel returns key with the fields of a frame that arrives from another host
+// through the tunnel.
 func fromTunnel(key flowtable.Key, vni uint32, from netip.Addr) flowtable.Key {
 	a := from.As4()
 	key[flowtable.WPort] = uint64(port.MaxPorts-1) << 32
@@ -106,7 +109,8 @@ func (h *fleetHost) run(key flowtable.Key) []flowtable.Action {
 	return h.actionsOf(&key)
 }
 
-// sentTo returns the host of a trace of a frame to guest n, or how else it ends.
+// sentTo traces a frame to guest n. It returns the host to which the frame is sent,
+// or the drop reason or the actions if it is not sent to a host.
 func (h *fleetHost) sentTo(n uint32) string {
 	h.t.Helper()
 	tr, err := h.trace(fmt.Sprintf("in_port=vm,udp,dl_src=02:00:00:00:00:%02x,dl_dst=02:00:00:00:00:%02x,nw_src=10.0.0.%d", h.n, n, h.n), "")
@@ -121,8 +125,8 @@ func (h *fleetHost) sentTo(n uint32) string {
 	return tr.Drop + tr.Actions
 }
 
-// Three switches forward between their guests with nothing but the changes of an agent:
-// no flow of an operator, no frame learnt from.
+// Three switches forward frames between their guests after the changes of an agent
+// alone, without a flow of an operator and without learning from frames.
 func TestFleetPings(t *testing.T) {
 	hosts := newFleet(t, 3, false)
 	for _, from := range hosts {
@@ -157,8 +161,8 @@ func TestFleetPings(t *testing.T) {
 	}
 }
 
-// With flood, a broadcast goes once to each other host, and from the tunnel to guests
-// only. Without flood it stays on the host.
+// With flood, the switch sends a broadcast once to each other host, and a broadcast
+// from the tunnel only to guests. Without flood, a broadcast stays on its host.
 func TestFleetBroadcasts(t *testing.T) {
 	for _, flood := range []bool{false, true} {
 		hosts := newFleet(t, 3, flood)
@@ -186,8 +190,8 @@ func TestFleetBroadcasts(t *testing.T) {
 	}
 }
 
-// When Apply returns, no megaflow goes by the old place of an address. An older place is
-// ignored, and a removed address is unknown.
+// When Apply returns, no megaflow uses the old place of an address. A place that is
+// older than the known one is ignored, and a removed address is unknown.
 func TestFleetAddressMoves(t *testing.T) {
 	hosts := newFleet(t, 3, false)
 	a, b, c := hosts[0], hosts[1], hosts[2]
@@ -219,8 +223,8 @@ func TestFleetAddressMoves(t *testing.T) {
 	}
 }
 
-// A port that is declared before it exists is in its network once it is added, under any
-// number; a port that is not declared any more forwards nothing.
+// If a port is declared before it exists, it is in its network once it is added,
+// under any number. A port that is not declared any more forwards nothing.
 func TestFleetPortsComeAndGo(t *testing.T) {
 	hosts := newFleet(t, 2, false)
 	a, b := hosts[0], hosts[1]
@@ -243,7 +247,7 @@ func TestFleetPortsComeAndGo(t *testing.T) {
 	if got := a.sentTo(2); !strings.HasPrefix(got, "table-miss") {
 		t.Errorf("a port that is not declared any more: %q", got)
 	}
-	// A bound port may not send from other addresses, an unchecked one may.
+	// A bound port may not send from other addresses. A port with Unchecked may.
 	p := declaredVM(1)
 	for _, p.Unchecked = range []bool{false, true} {
 		a.apply(agent.Changes{Ports: []agent.Port{p}})
@@ -254,8 +258,9 @@ func TestFleetPortsComeAndGo(t *testing.T) {
 	}
 }
 
-// After control has died, an agent that applies its state before the daemon begins keeps
-// the megaflows and the counts of table 250. An agent without state leaves nothing.
+// If an agent applies its state before the daemon begins, the megaflows and the
+// counts of table 250 survive the death of control. If the agent has no state, they
+// are removed.
 func TestFleetAfterControlsDeath(t *testing.T) {
 	hosts := newFleet(t, 2, false)
 	a := hosts[0]
@@ -298,7 +303,7 @@ func TestFleetAfterControlsDeath(t *testing.T) {
 	}
 }
 
-// Operators see weft-central's port and flows, and cannot change them.
+// An operator sees the port and the flows of weft-central, and cannot change them.
 func TestFleetIsNotTheOperators(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	d := h.d
@@ -332,7 +337,7 @@ func TestFleetIsNotTheOperators(t *testing.T) {
 	}
 }
 
-// Guests' ports are found by name and by id.
+// The ports of guests are found by name and by id.
 func TestFleetListsPorts(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	h.addGuest("vm3", "id=3f0e")
@@ -348,7 +353,8 @@ func TestFleetListsPorts(t *testing.T) {
 	}
 }
 
-// Apply names what it could not apply in one line, and applies the rest.
+// The error of Apply names in one line what Apply could not apply. Everything else is
+// applied.
 func TestFleetErrors(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	bad := agent.Changes{Nets: []agent.Net{{VNI: 1 << 24}, {VNI: 8}}, Ports: []agent.Port{{Name: "x", VNI: 8, MAC: 1 << 40}},
@@ -363,14 +369,15 @@ func TestFleetErrors(t *testing.T) {
 	}
 }
 
-// recorder is an agent that records events.
+// recorder implements agent.Events and records the events.
 type recorder struct{ seen, changed chan string }
 
 func (r *recorder) PortsChanged()                               { r.changed <- "" }
 func (r *recorder) Seen(port string)                            { r.seen <- port }
 func (r *recorder) Ask(string, uint32, uint64, netip.Addr) bool { return false }
 
-// A declared port's first frame is reported once, and again after it is attached anew.
+// The first frame of a declared port is reported once, and once more after the port
+// is attached again.
 func TestFleetSeesFirstFrames(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	r := &recorder{make(chan string, 100), make(chan string, 100)}

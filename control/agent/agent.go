@@ -20,70 +20,74 @@ import (
 type Config struct {
 	// Centrals are the addresses of the hubs, HOST:PORT. A session uses one of them.
 	Centrals []string
-	// Credentials authenticate the host to the hub and the hub to the host.
+	// Credentials has the certificates with which the host and the hub authenticate
+	// each other.
 	Credentials credentials.TransportCredentials
-	// File keeps the state over restarts; "": nothing is kept.
+	// File is the path of the file that keeps the agent's state over restarts; "":
+	// the state is not saved.
 	File    string
 	Version string
 	Log     *slog.Logger
 }
 
-// Agent follows a hub and programs a switch. Run does both.
+// Agent follows a hub of weft-central and programs a switch. The method Run does
+// both.
 type Agent struct {
 	config Config
 	sw     Switch
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // mutex of all fields below
 	state     *state
-	pending   *batch          // what the switch lacks of state; a session may end in the middle of a revision
-	attached  map[string]bool // names or ids of ports that the hub knows of in this session
-	seen      map[string]bool // names of ports that sent a frame
+	pending   *batch          // changes of state that the switch has not got yet; a session may end in the middle of a revision
+	attached  map[string]bool // names or ids of the ports that the agent has reported to the hub in this session
+	seen      map[string]bool // names of the ports that have sent a frame
 	questions questions
-	first     bool                // the session's first Revision has not come
-	out       chan *wire.FromHost // of the session; nil: there is none
+	first     bool                // true until the session's first Revision has come
+	out       chan *wire.FromHost // messages of the session that wait for the connection; nil: there is no session
 	stats     Stats
 
 	portsChanged chan struct{}
 	save         chan struct{}
 }
 
-// Stats are the agent's figures, for metrics and status.
+// Stats has counters and the state of the agent, for metrics and status.
 type Stats struct {
 	Connected bool
 	Central   string // address of the hub
-	Revision  int64  // newest applied revision
+	Revision  int64  // newest revision that the switch has applied
 	Nets      int
 	Places    int
-	Asked     uint64 // questions sent to the hub
-	Refused   uint64 // questions refused because a port asks too much
-	Received  uint64 // bytes of messages from the hub
-	Trouble   string // one line; "": none
+	Asked     uint64 // number of questions sent to the hub
+	Refused   uint64 // number of questions refused because a port had too many unanswered ones
+	Received  uint64 // size of the hub's messages in bytes
+	Trouble   string // last error in one line; "": no error
 }
 
 const (
-	// outbox bounds the messages that wait for the connection. At the limit the session
-	// ends, and the next one begins with what matters.
+	// outbox is the limit of messages that wait for the connection. At the limit the
+	// agent ends the session and opens another one, which begins with the most
+	// important messages.
 	outbox = 4096
-	// leastPause and mostPause are the shortest and longest pause before the next
-	// connection. The pause doubles with each failure and is random, so that the hosts
-	// of a restarted hub do not come at once.
+	// leastPause and mostPause are the shortest and the longest pause before the next
+	// connection. The pause doubles with each failure. It is random, so that the
+	// hosts of a restarted hub do not all connect at once.
 	leastPause = 100 * time.Millisecond
 	mostPause  = 5 * time.Second
-	// savePause is the time from a change to the file: further changes are written
-	// together.
+	// savePause is the time between a change of the state and the write of the file.
+	// One write saves all changes of this time.
 	savePause = time.Second
 )
 
-// New returns an agent that programs sw.
+// New returns an agent that programs the switch sw.
 func New(config Config, sw Switch) *Agent {
 	return &Agent{config: config, sw: sw, state: newState(), pending: newBatch(), attached: map[string]bool{}, seen: map[string]bool{},
 		questions:    newQuestions(),
 		portsChanged: make(chan struct{}, 1), save: make(chan struct{}, 1)}
 }
 
-// Restore programs the switch with the state on disk, as it was at the last session. The
-// switch then forwards as before, whether or not a hub answers. Restore is called
-// before Run, once the switch has its ports.
+// Restore programs the switch with the state in the file, which the last session
+// left. The switch then forwards as before, whether or not a hub answers. The caller
+// calls Restore before Run, once the switch has its ports.
 func (a *Agent) Restore() error {
 	kept, err := readState(a.config.File)
 	if err != nil || kept == nil {
@@ -99,7 +103,8 @@ func (a *Agent) Restore() error {
 	return a.sw.Apply(c)
 }
 
-// Run follows a hub until ctx ends. Bindings stay when it returns.
+// Run follows a hub until ctx ends. The ports of this host stay bound to it
+// afterwards.
 func (a *Agent) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	done.Go(func() { a.keep(ctx) })
@@ -120,7 +125,7 @@ func (a *Agent) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// note records why a session ended.
+// note records the error with which a session ended.
 func (a *Agent) note(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,7 +136,7 @@ func (a *Agent) note(err error) {
 	}
 }
 
-// Stats returns the present figures.
+// Stats returns the present counters and state.
 func (a *Agent) Stats() Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -154,7 +159,8 @@ func (a *Agent) local(p *wire.Port) LocalPort {
 	return LocalPort{}
 }
 
-// key is the word by which the hub finds the declaration of a port.
+// key returns the id or name with which the agent reports a port to the hub: the
+// option id= if the port has one, otherwise the port's name.
 func (l *LocalPort) key() string {
 	if l.ID != "" {
 		return l.ID
@@ -165,7 +171,8 @@ func (l *LocalPort) key() string {
 // PortsChanged implements Events.
 func (a *Agent) PortsChanged() { notify(a.portsChanged) }
 
-// Seen implements Events. The frame of a port that another host has completes a move.
+// Seen implements Events. If the port is still bound to another host, its frame
+// completes the port's move to this host.
 func (a *Agent) Seen(port string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -193,8 +200,8 @@ func (a *Agent) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 	return false
 }
 
-// updatePorts compares the switch's ports with those that the hub knows. The caller
-// holds mu.
+// updatePorts compares the switch's ports with the ports that the hub knows, and
+// reports the differences to the hub. The caller holds mu.
 func (a *Agent) updatePorts() {
 	c := a.pending
 	present := map[string]LocalPort{}
@@ -223,7 +230,7 @@ func (a *Agent) updatePorts() {
 			delete(a.seen, l.name)
 			if l.name != "" {
 				a.state.release(id, l, c)
-				l.name = "" // the switch has removed the port itself
+				l.name = "" // the switch itself has removed the port
 			}
 			if local.Name != "" {
 				a.state.setPort(a.state.ports[id].declared, local, c)
@@ -232,7 +239,8 @@ func (a *Agent) updatePorts() {
 	}
 }
 
-// send queues a message of the session, if there is one. The caller holds mu.
+// send queues a message to the hub. It returns false if there is no session or the
+// queue is full. The caller holds mu.
 func (a *Agent) send(m *wire.FromHost) bool {
 	if a.out == nil {
 		return false
@@ -241,13 +249,13 @@ func (a *Agent) send(m *wire.FromHost) bool {
 	case a.out <- m:
 		return true
 	default:
-		close(a.out) // the session ends
+		close(a.out) // the goroutine that sends the messages then ends the session
 		a.out = nil
 		return false
 	}
 }
 
-// keys returns the words of the switch's ports, sorted.
+// keys returns the keys of all ports of the switch, sorted.
 func (a *Agent) keys() []string {
 	var list []string
 	for _, l := range a.sw.Ports() {

@@ -8,13 +8,14 @@ import (
 	"slices"
 )
 
-// batch gathers what the switch lacks of the state. What comes later about an address
-// replaces what came before, so that the order of the lists in Changes suffices.
+// batch collects changes of the state that the switch has not got yet. A later change
+// of an address replaces an earlier one. The order of the lists in Changes is
+// therefore sufficient.
 type batch struct {
 	endpoint  netip.Addr
 	nets      []Net
 	ports     []Port
-	removed   map[addressKey]int64 // generation
+	removed   map[addressKey]int64 // generation of each removed address
 	addresses map[addressKey]Address
 	unknown   []UnknownAddress
 }
@@ -34,8 +35,8 @@ func (b *batch) empty() bool {
 
 func (b *batch) set(a Address) { b.addresses[addressKey{a.VNI, a.MAC}] = a }
 
-// remove removes an address. A place of another port that came before stays: its
-// generation is larger.
+// remove removes an address. If the batch already has the address with a place of
+// another port, that place stays, because its generation is larger.
 func (b *batch) remove(vni uint32, mac uint64, generation int64) {
 	k := addressKey{vni, mac}
 	if a, ok := b.addresses[k]; ok && a.Generation <= generation {
@@ -44,7 +45,7 @@ func (b *batch) remove(vni uint32, mac uint64, generation int64) {
 	b.removed[k] = max(b.removed[k], generation)
 }
 
-// clear forgets a VNI.
+// clear makes the switch forget everything about a VNI.
 func (b *batch) clear(vni uint32) {
 	b.nets = append(b.nets, Net{VNI: vni, Gone: true})
 	maps.DeleteFunc(b.addresses, func(k addressKey, _ Address) bool { return k.vni == vni })
@@ -52,7 +53,7 @@ func (b *batch) clear(vni uint32) {
 	b.unknown = slices.DeleteFunc(b.unknown, func(a UnknownAddress) bool { return a.VNI == vni })
 }
 
-// release removes the addresses of a port of the switch.
+// release takes the addresses of a port of this switch out of the batch.
 func (b *batch) release(port string) {
 	maps.DeleteFunc(b.addresses, func(_ addressKey, a Address) bool { return a.Port == port })
 }

@@ -16,7 +16,8 @@ import (
 	"weft/central/wire"
 )
 
-// keep writes the state to disk after changes, until ctx ends, and once more then.
+// keep writes the state to the file after changes, until ctx ends. Then it writes the
+// state once more.
 func (a *Agent) keep(ctx context.Context) {
 	if a.config.File == "" {
 		return
@@ -40,7 +41,7 @@ func (a *Agent) keep(ctx context.Context) {
 	}
 }
 
-// readState returns the state in a file, or nil if there is no file.
+// readState returns the state that a file has, or nil if there is no file.
 func readState(file string) (*wire.HostState, error) {
 	if file == "" {
 		return nil, nil
@@ -59,7 +60,8 @@ func readState(file string) (*wire.HostState, error) {
 	return m, nil
 }
 
-// writeState replaces the file as a whole: a crash leaves the old or the new one.
+// writeState replaces the file in one step. After a crash, the file has either the
+// old or the new state.
 func writeState(file string, m *wire.HostState) error {
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -69,7 +71,7 @@ func writeState(file string, m *wire.HostState) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp.Name()) // fails after the rename
+	defer os.Remove(temp.Name()) // error ignored: after the rename there is no such file
 	_, err = temp.Write(data)
 	if err == nil {
 		err = temp.Sync()

@@ -8,14 +8,15 @@ import (
 	"weft/central/wire"
 )
 
-// place is where a port of a network is, in less memory than a wire.Place.
+// place is the place of a port: the host that has the port, with the port's
+// addresses. It takes less memory than a wire.Place.
 type place struct {
 	mac        uint64
 	ips        []netip.Addr
 	host       string
 	endpoint   netip.Addr
 	generation int64
-	digest     uint64 // wire.Place.Digest
+	digest     uint64 // result of the method Digest of wire.Place
 }
 
 func placeOf(p *wire.Place) place {
@@ -23,7 +24,7 @@ func placeOf(p *wire.Place) place {
 		endpoint: addrOf(p.GetEndpoint()), generation: p.GetGeneration(), digest: p.Digest()}
 }
 
-// message returns the wire form of the place of a port.
+// message returns the place of a port as a wire.Place.
 func (p *place) message(port, net string) *wire.Place {
 	return &wire.Place{Port: port, Net: net, Mac: macBytes(p.mac), Addresses: addrBytes(p.ips), Host: p.host,
 		Endpoint: p.endpoint.AsSlice(), Generation: p.generation}

@@ -9,23 +9,28 @@ import (
 	"weft/central/wire"
 )
 
-// Questions for addresses of networks that are not pushed. The hub answers each question
-// once and sends changes of the address from then on. Known absences are remembered for
-// a while, so that a scan of addresses costs the hub one question an address.
+// The agent asks the hub for addresses of large networks, whose addresses the hub
+// does not push to all hosts. The hub answers each question once, and from then on
+// sends each change of the address. If nobody has an address, the agent remembers
+// this for a while. A scan of unused addresses therefore costs the hub one question
+// for each address.
 
 const (
-	// maxPortQuestions bounds the questions of one port that wait for an answer.
+	// maxPortQuestions is the limit of unanswered questions of one port.
 	maxPortQuestions = 64
-	// questionTimeout is the time after which a question without an answer counts as
-	// unanswered.
+	// questionTimeout is the time after which the agent no longer waits for the
+	// answer to a question.
 	questionTimeout = time.Second
-	// absentFor is how long an address without a place is not asked for again.
+	// absentFor is the time for which the agent does not ask again for an address
+	// that nobody has.
 	absentFor = time.Second
-	// maxAbsent bounds the remembered absences. Beyond it all are forgotten.
+	// maxAbsent is the limit of remembered addresses that nobody has. At the limit
+	// the agent forgets all of them.
 	maxAbsent = 65536
 )
 
-// question is an address of a network: a MAC address if ip is invalid.
+// question is the address that a question is about: the IP address ip, or the MAC
+// address mac if ip is invalid.
 type question struct {
 	net string
 	mac uint64
@@ -35,8 +40,8 @@ type question struct {
 type questions struct {
 	next    uint64
 	waiting map[uint64]waiting
-	open    map[question]uint64 // number in waiting
-	ports   map[string]int      // number of questions in waiting, by port
+	open    map[question]uint64 // number of the unanswered question about each address, which is the key of the map waiting
+	ports   map[string]int      // number of unanswered questions by port
 	absent  map[question]time.Time
 }
 
@@ -51,7 +56,8 @@ func newQuestions() questions {
 		absent: map[question]time.Time{}}
 }
 
-// ask sends a question unless the same one waits. The caller holds Agent.mu.
+// ask sends a question to the hub, unless the same question is unanswered. It returns
+// false if no answer will come. The caller holds Agent.mu.
 func (a *Agent) ask(port string, q question) bool {
 	now := time.Now()
 	qs := &a.questions
@@ -83,7 +89,7 @@ func (a *Agent) ask(port string, q question) bool {
 	return true
 }
 
-// take removes the question of a number.
+// take returns the unanswered question with this number and removes it.
 func (qs *questions) take(number uint64) (waiting, bool) {
 	w, ok := qs.waiting[number]
 	if !ok {
@@ -107,7 +113,7 @@ func (qs *questions) expire(now time.Time) {
 	}
 }
 
-// none remembers that nobody has an address.
+// none stores that nobody has the address of question q.
 func (qs *questions) none(q question, now time.Time) {
 	if len(qs.absent) >= maxAbsent {
 		clear(qs.absent)
@@ -115,7 +121,7 @@ func (qs *questions) none(q question, now time.Time) {
 	qs.absent[q] = now.Add(absentFor)
 }
 
-// answer takes the hub's answer to a question.
+// answer adds the hub's answer to a question to the batch b.
 func (a *Agent) answer(m *wire.Answer, b *batch) {
 	w, ok := a.questions.take(m.GetNumber())
 	n := a.state.nets[w.question.net]
@@ -129,8 +135,9 @@ func (a *Agent) answer(m *wire.Answer, b *batch) {
 	}
 }
 
-// reask asks for the places again that the host knows of networks which are not pushed:
-// a new session knows nothing of the host's interest.
+// reask asks the hub again for each address that an earlier session has asked for.
+// The hub of a new session does not know these questions, and otherwise would send no
+// changes of the addresses.
 func (a *Agent) reask() {
 	for id, n := range a.state.nets {
 		if !n.view.GetAsked() {

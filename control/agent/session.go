@@ -17,15 +17,17 @@ import (
 )
 
 const (
-	// maxMessage is the length in bytes of the largest message of a hub.
+	// maxMessage is the limit of a hub's message in bytes.
 	maxMessage = 4 << 20
-	// aliveEvery and aliveWithin detect a hub that does not answer.
+	// After aliveEvery without a message the agent sends a keepalive probe. If the
+	// hub does not answer the probe within aliveWithin, the session ends.
 	aliveEvery, aliveWithin = 10 * time.Second, 5 * time.Second
-	// welcomeWithin is the time for a hub's first message.
+	// welcomeWithin is the time limit for a hub's first message.
 	welcomeWithin = 5 * time.Second
 )
 
-// session follows the hub at an address until the connection or ctx ends.
+// session opens a session with the hub at an address, and applies its messages until
+// the connection or ctx ends.
 func (a *Agent) session(ctx context.Context, address string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -58,7 +60,8 @@ func (a *Agent) session(ctx context.Context, address string) error {
 	}
 }
 
-// begin opens a session: its first message is a Hello.
+// begin begins a session. It queues the first messages to the hub, a Hello and the
+// state of the ports, and returns the queue.
 func (a *Agent) begin(address string) chan *wire.FromHost {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,7 +99,8 @@ func (a *Agent) end(out chan *wire.FromHost) {
 	}
 }
 
-// write sends the session's messages, and the ports' changes, until ctx ends.
+// write sends the queued messages of a session until ctx ends. It also reports
+// changes of the switch's ports.
 func (a *Agent) write(ctx context.Context, stop context.CancelFunc, stream wire.Hub_FollowClient, out <-chan *wire.FromHost) {
 	defer stop()
 	for {
@@ -151,7 +155,8 @@ func (a *Agent) receive(message *wire.ToHost) {
 	}
 }
 
-// complete applies everything up to a revision and reports it.
+// complete applies all changes up to a revision to the switch. If the hub wants a
+// report, complete tells the hub that the revision is applied.
 func (a *Agent) complete(r *wire.Revision) {
 	if a.first { // the hub has now spoken of everything
 		a.first = false
@@ -165,8 +170,8 @@ func (a *Agent) complete(r *wire.Revision) {
 	}
 }
 
-// apply programs the switch with what is pending and returns what could not be applied,
-// "" if nothing. The caller holds mu.
+// apply passes all collected changes to the switch. It returns what the switch could
+// not apply, or "" if it has applied everything. The caller holds mu.
 func (a *Agent) apply() (trouble string) {
 	if a.pending.empty() {
 		return ""

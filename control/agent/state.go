@@ -10,9 +10,9 @@ import (
 	"weft/central/wire"
 )
 
-// state is what the hub has told this host. Its methods apply messages of the hub and
-// add to a batch what the switch must do, so that the switch always follows from the
-// state.
+// state is what the hub has sent to this host. Its methods apply a message of the hub
+// to the state, and add to a batch the changes that the switch then needs. The state
+// of the switch therefore follows from this state.
 type state struct {
 	revision int64
 	host     string // own id
@@ -29,12 +29,12 @@ type network struct {
 	digest  uint64 // see package wire
 }
 
-// localPort is a declared port that the host has.
+// localPort is a declared port that this host has.
 type localPort struct {
 	declared *wire.LocalPort
-	name     string // of the switch's port; "": the switch has no such port now
+	name     string // name of the switch's port; "": the switch has no such port now
 	added    uint64 // LocalPort.Added of the switch's port
-	// confirmed: the hub of this session has spoken of the port.
+	// confirmed is true if the hub has sent the port in the present session.
 	confirmed bool
 }
 
@@ -44,7 +44,8 @@ func newState() *state {
 
 func (n *network) vni() uint32 { return n.view.GetNet().GetVni() }
 
-// welcome takes the host's identity. A host that was declared anew begins from nothing.
+// welcome stores the host's id and endpoint. If the host has another id than before,
+// because it was deleted and declared again, the state first becomes empty.
 func (s *state) welcome(w *wire.Welcome, b *batch) {
 	if s.host != "" && s.host != w.GetHost() {
 		for _, n := range s.nets {
@@ -61,7 +62,7 @@ func (s *state) welcome(w *wire.Welcome, b *batch) {
 	}
 }
 
-// reset replaces a network. It changes only what differs from before.
+// reset replaces the state of a network. The batch gets only the differences.
 func (s *state) reset(r *wire.NetReset, b *batch) {
 	id := r.GetView().GetNet().GetId()
 	n := s.nets[id]
@@ -73,7 +74,8 @@ func (s *state) reset(r *wire.NetReset, b *batch) {
 		n = &network{id: id, places: map[string]place{}, members: map[netip.Addr]struct{}{}}
 		s.nets[id] = n
 	}
-	// What was pushed is not kept current in a network that is asked for.
+	// If the hub pushed the network until now, or pushes it from now on, the places
+	// that the message does not have are removed.
 	drop := n.view != nil && !n.view.GetAsked() || !r.GetView().GetAsked()
 	n.setView(r.GetView())
 	stay := make(map[string]struct{}, len(r.GetPlaces()))
@@ -104,8 +106,8 @@ func (s *state) reset(r *wire.NetReset, b *batch) {
 	s.updatePorts(n, b)
 }
 
-// update changes a network. An update of an unknown network is ignored: the host has
-// asked to forget it meanwhile.
+// update applies a change of a network. It ignores the change of an unknown network,
+// because the host has asked the hub to stop sending this network.
 func (s *state) update(u *wire.NetUpdate, b *batch) {
 	n := s.nets[u.GetNet()]
 	switch {
@@ -138,7 +140,8 @@ func (s *state) update(u *wire.NetUpdate, b *batch) {
 	}
 }
 
-// renumber gives a network another VNI: the switch forgets the old one.
+// renumber gives a network another VNI. The switch forgets the old VNI and gets all
+// addresses under the new one.
 func (s *state) renumber(n *network, view *wire.NetView, b *batch) {
 	s.clear(n, b)
 	n.setView(view)
@@ -152,8 +155,9 @@ func (s *state) forget(n *network, b *batch) {
 	s.clear(n, b)
 }
 
-// clear makes the switch forget a network's VNI, with what the batch says of it so far.
-// If another network has got the VNI in the same batch, only the addresses go.
+// clear makes the switch forget a network's VNI, and removes from the batch all
+// changes of this VNI. If another network already has the VNI, clear only removes the
+// addresses of the old network.
 func (s *state) clear(n *network, b *batch) {
 	vni := n.vni()
 	for _, other := range s.nets {
@@ -190,7 +194,8 @@ func (n *network) leave(m netip.Addr) {
 	}
 }
 
-// setPlace sets the place of a port. It ignores one that is older than the known place.
+// setPlace sets the place of a port. It ignores a place that is older than the known
+// one.
 func (s *state) setPlace(n *network, message *wire.Place, b *batch) {
 	id := message.GetPort()
 	p := placeOf(message)
@@ -209,8 +214,8 @@ func (s *state) setPlace(n *network, message *wire.Place, b *batch) {
 	s.program(n, id, &p, b)
 }
 
-// program adds the address of a port to the batch. An own port that the switch does not have is
-// nowhere.
+// program adds the address of a port to the batch. If this host has the declared port
+// but the switch lacks it, program adds nothing.
 func (s *state) program(n *network, id string, p *place, b *batch) {
 	a := Address{VNI: n.vni(), MAC: p.mac, IPs: p.ips, Remote: p.endpoint, Generation: p.generation}
 	if p.host == s.host {
@@ -248,7 +253,8 @@ func (s *state) setPort(p *wire.LocalPort, local LocalPort, b *batch) {
 	s.attach(l, b)
 }
 
-// attach programs an own port, and its address if it is bound here.
+// attach adds to the batch the declaration of a port of this host, and the port's
+// address if the port is bound to this host.
 func (s *state) attach(l *localPort, b *batch) {
 	port := l.declared.GetPort()
 	n := s.nets[port.GetNet()]
@@ -270,8 +276,8 @@ func (s *state) removePort(id string, b *batch) {
 	delete(s.ports, id)
 }
 
-// release removes the address of an own port that the switch has no more, with what the
-// batch says of it so far.
+// release makes the switch forget the address of a port that the switch no longer
+// has. It also removes the changes of this address from the batch.
 func (s *state) release(id string, l *localPort, b *batch) {
 	b.release(l.name)
 	n := s.nets[l.declared.GetPort().GetNet()]
@@ -283,14 +289,16 @@ func (s *state) release(id string, l *localPort, b *batch) {
 	}
 }
 
-// newSession waits for the hub to confirm each own port again.
+// newSession marks each port of this host as not confirmed, because a new session
+// begins.
 func (s *state) newSession() {
 	for _, l := range s.ports {
 		l.confirmed = false
 	}
 }
 
-// removeUnconfirmed removes the own ports that a new session's hub has not spoken of.
+// removeUnconfirmed removes each port of this host that the hub has not sent in the
+// present session.
 func (s *state) removeUnconfirmed(b *batch) {
 	for id, l := range s.ports {
 		if !l.confirmed {
@@ -299,7 +307,7 @@ func (s *state) removeUnconfirmed(b *batch) {
 	}
 }
 
-// updatePorts programs the own ports of a network again.
+// updatePorts adds to the batch all ports of this host that are in network n.
 func (s *state) updatePorts(n *network, b *batch) {
 	for _, l := range s.ports {
 		if l.declared.GetPort().GetNet() == n.id {
@@ -319,7 +327,7 @@ func (s *state) switchNet(n *network) Net {
 	return net
 }
 
-// everything adds the whole state to the batch, for a switch that has nothing of it.
+// everything adds the whole state to the batch, for a switch that has none of it.
 func (s *state) everything(b *batch) {
 	b.endpoint = s.endpoint
 	for _, n := range s.nets {
@@ -333,7 +341,7 @@ func (s *state) everything(b *batch) {
 	}
 }
 
-// digests returns the digests of the networks that the hub pushes.
+// digests returns the digests of all known networks.
 func (s *state) digests() (list []*wire.NetDigest) {
 	for id, n := range s.nets {
 		list = append(list, &wire.NetDigest{Net: id, Digest: n.digest})
@@ -341,7 +349,7 @@ func (s *state) digests() (list []*wire.NetDigest) {
 	return list
 }
 
-// message returns the state in the form that is kept on disk.
+// message returns the state in the form in which the file has it.
 func (s *state) message() *wire.HostState {
 	m := &wire.HostState{Revision: s.revision, Welcome: &wire.Welcome{Host: s.host, Endpoint: s.endpoint.AsSlice()}}
 	for _, id := range slices.Sorted(maps.Keys(s.nets)) {
@@ -362,7 +370,8 @@ func (s *state) message() *wire.HostState {
 	return m
 }
 
-// stateOf is the inverse of message. local returns the switch's port of a declared one.
+// stateOf makes a state from the form in which the file has it. The function local
+// returns the name of the switch's port for a declared port.
 func stateOf(m *wire.HostState, local func(*wire.Port) LocalPort) *state {
 	s := newState()
 	unused := newBatch()

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent is a host's side of weft-central. It follows a hub, keeps what the hub
-// said on disk, and programs the switch with what the host's declared ports need.
-// docs/decisions/0033 has the design.
+// Package agent is the part of weft-central that runs on each host. It follows a hub,
+// which sends the declared networks and ports. It saves what the hub has sent, and
+// programs the switch for the ports of this host. docs/decisions/0033 has the design.
 //
-// The agent knows the switch as a Switch only, so a test can run a thousand agents
-// against recorders.
+// The agent uses the switch only through the interface Switch, so that a test can run
+// a thousand agents with simulated switches.
 package agent
 
 import "net/netip"
 
 // Switch is the switch that an agent programs. Control implements it.
 type Switch interface {
-	// Apply applies the changes in order. When it returns, no frame is forwarded by the
-	// state before. An error is one line for the operator and says what could not be
-	// applied; everything else is applied.
+	// Apply applies the changes in order. When it returns, no frame is forwarded
+	// according to the old state. An error is one line for the operator that names
+	// what could not be applied; everything else is applied.
 	Apply(changes *Changes) error
 	// Ports returns the names and ids of the switch's ports that may be declared.
 	Ports() []LocalPort
@@ -31,24 +31,25 @@ type LocalPort struct {
 }
 
 // Changes is one batch of changes. The switch applies Endpoint, Nets, Ports and the
-// addresses in this order.
+// lists of addresses in this order.
 type Changes struct {
-	Endpoint  netip.Addr // the host's own VXLAN endpoint; invalid: as before
+	Endpoint  netip.Addr // the host's own VXLAN endpoint; invalid: the endpoint does not change
 	Nets      []Net
 	Ports     []Port
-	Removed   []RemovedAddress // before Addresses, which may have the same addresses again
+	Removed   []RemovedAddress // removed addresses; applied before Addresses, which may have the same addresses again
 	Addresses []Address
 	Unknown   []UnknownAddress
 }
 
-// Net is a network that the host takes part in.
+// Net is a network in which this host has ports.
 type Net struct {
 	VNI  uint32
-	Gone bool // the host has no port in it any more: the switch forgets it and its addresses
-	// Flood: broadcasts and unknown unicast go to Members and to the local ports.
-	// Otherwise to local ports only.
+	Gone bool // this host has no port in the network any more: the switch forgets the network and its addresses
+	// If Flood is true, broadcasts and frames to unknown addresses go to the hosts in
+	// Members and to the local ports. Otherwise they go only to the local ports.
 	Flood bool
-	// Asked: the switch asks the agent for addresses that it does not know.
+	// If Asked is true, the switch asks the agent for addresses that it does not
+	// know.
 	Asked   bool
 	Members []netip.Addr // endpoints of the other hosts, sorted
 }
@@ -60,45 +61,48 @@ type Port struct {
 	VNI  uint32
 	MAC  uint64 // 48 bits
 	IPs  []netip.Addr
-	// Unchecked: the port may send from any address.
+	// If Unchecked is true, the port may send from any address.
 	Unchecked bool
 }
 
-// Address is a declared address and its place.
+// Address is a declared address and its place, which is a port of this host or
+// another host.
 type Address struct {
 	VNI    uint32
 	MAC    uint64 // 48 bits
 	IPs    []netip.Addr
-	Remote netip.Addr // endpoint of the host that has it; invalid: Port has it
+	Remote netip.Addr // endpoint of the host that has the address; invalid: the local port Port has the address
 	Port   string     // name of the local port
-	// Generation orders the places of an address: the switch ignores one that is older
-	// than what it has.
+	// Generation orders the successive places of an address. The switch ignores an
+	// Address with a smaller generation than the known one.
 	Generation int64
 }
 
-// RemovedAddress is an address without a place.
+// RemovedAddress is an address that no host has any more.
 type RemovedAddress struct {
 	VNI        uint32
 	MAC        uint64
 	Generation int64 // of the place that is removed
 }
 
-// UnknownAddress answers a question: nobody has the address. Frames that wait for it are
-// dropped.
+// UnknownAddress is the answer to a question for an address that nobody has. Frames
+// that wait for the address are dropped.
 type UnknownAddress struct {
 	VNI uint32
 	MAC uint64 // if IP is invalid
 	IP  netip.Addr
 }
 
-// Events is what a switch tells its agent. The calls do not wait.
+// Events has the events that a switch reports to its agent. The methods do not wait.
 type Events interface {
 	// PortsChanged: Ports has a new result.
 	PortsChanged()
-	// Seen: a port sent its first frame since Changes put it into its network.
+	// Seen reports the first frame of a port since Changes put the port into its
+	// network.
 	Seen(port string)
-	// Ask: a frame of the port waits for an address, a MAC address if ip is invalid.
-	// The answer comes as an Address or an UnknownAddress. It returns false if the port has
-	// asked too much; the frame is then dropped.
+	// Ask reports that a frame of a port waits for an address: the IP address ip, or
+	// the MAC address mac if ip is invalid. The answer comes later as an Address or
+	// an UnknownAddress. Ask returns false if no answer will come, for example
+	// because the port has too many unanswered questions; the frame is then dropped.
 	Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool
 }

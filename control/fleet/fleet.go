@@ -26,12 +26,12 @@ import (
 )
 
 const (
-	// maxMembers is the number of other hosts to which a broadcast is copied, as the
-	// actions of a megaflow have a limit. Further members of a network get no broadcasts
-	// and no frames for unknown addresses; Apply returns an error.
+	// maxMembers is the limit of other hosts to which a broadcast is copied, because
+	// a megaflow has a limited number of actions. Further members of a network get no
+	// broadcasts and no frames to unknown addresses, and Apply returns an error.
 	maxMembers = 1024
 	maxVNI     = 1<<24 - 1
-	// portsInterval is the time between two looks at the states of ports.
+	// portsInterval is the time between two checks of the states of ports.
 	portsInterval = time.Second
 )
 
@@ -46,8 +46,9 @@ type Fleet struct {
 	mu   sync.Mutex // taken last
 	seen []string   // declared ports whose first frame Run has not reported
 
-	// local are the addresses behind ports of this switch. An address keeps the name of
-	// its port, which may be added, deleted and added again under another number.
+	// local has the addresses behind ports of this switch. An address is stored with
+	// the name of its port, because the port may be deleted and added again under
+	// another number.
 	local map[addressKey]*localAddress
 }
 
@@ -61,8 +62,9 @@ type localAddress struct {
 	port string
 }
 
-// New returns the switch of the agent. Apply may be called before the ports are loaded:
-// they are then declared as they are loaded, before the first frame.
+// New returns the switch for the agent. Apply may be called before the ports are
+// loaded. The ports are then declared while they are loaded, before their first
+// frame.
 func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports) *Fleet {
 	f := &Fleet{change: change, pipeline: pl, ports: ps, moved: make(chan struct{}, 1), local: map[addressKey]*localAddress{}}
 	ps.Renumbered = f.renumber
@@ -70,7 +72,7 @@ func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports) *Fleet {
 	return f
 }
 
-// SetEvents sets the receiver of events. Before, events are dropped.
+// SetEvents sets the receiver of events. Earlier events are dropped.
 func (f *Fleet) SetEvents(e agent.Events) { f.events.Store(&e) }
 
 // Run reports changes of the ports until ctx ends.
@@ -160,8 +162,8 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 	return b.err()
 }
 
-// renumber gives the local addresses the present numbers of their ports. The caller holds
-// the lock of changes.
+// renumber updates the port numbers in the local addresses. The caller holds the lock
+// of changes.
 func (f *Fleet) renumber() {
 	loop.Notify(f.moved)
 	var change pipeline.NetworkChange
@@ -181,7 +183,7 @@ func (f *Fleet) renumber() {
 type batch struct {
 	f        *Fleet
 	change   pipeline.NetworkChange
-	newNets  bool // networks are new or gone, which changes what all ports reach
+	newNets  bool // networks were added or removed, which changes the ports that every port can reach
 	problems []string
 	more     int
 }
