@@ -7,17 +7,20 @@
 //
 // # Why it can be faster
 //
-// AF_XDP in copy mode handles one datagram a frame. Each datagram costs the kernel 2
-// µs on a veth, both ends counted. A packet socket takes 64 KiB at a time. VXLAN
-// sends the segments of one connection as UDP datagrams of equal size between the
-// same ports. Such a train is exactly the result of UDP segmentation (USO) of one
-// large datagram. This package therefore hands the whole train to the kernel as one
-// datagram; the VXLAN and inner headers of each segment are part of its payload. A
-// device with tx-udp-segmentation cuts it in hardware, the kernel cuts it late for
-// other devices, and a veth passes it on whole. The device need not know VXLAN.
+// In copy mode AF_XDP handles every datagram as a frame of its own. On a veth each
+// datagram costs the kernel 2 µs in total for both ends. A packet socket takes up to
+// 64 KiB at a time. VXLAN sends the segments of one connection as UDP datagrams of
+// equal size between the same ports. Such a sequence of datagrams is called a train
+// in this package. It is exactly the result of UDP segmentation (USO) of one large
+// datagram. This package therefore hands the whole train to the kernel as one
+// datagram; the VXLAN and inner headers of each segment are part of its payload. If
+// the device has tx-udp-segmentation, it segments the datagram in hardware. For other
+// devices the kernel segments the datagram right before the driver. A veth passes the
+// datagram on unsegmented. The device need not know VXLAN.
 //
-// Receiving works the same way: a train arrives whole and is split again. A large
-// frame that Linux's own vxlan device sends in a tunnel also arrives as a train.
+// Receiving works the same way: a train arrives as one datagram, and this package
+// splits it again. A large frame that Linux's own vxlan device sends in a tunnel also
+// arrives as a train.
 //
 // # What the kernel's stack sees
 //
@@ -46,8 +49,9 @@ const (
 	// write.
 	buffers   = packet.BatchSize
 	bufferLen = 65 << 10
-	// rxHeader is the number of bytes of each received frame that are copied into its
-	// private header. Package xsk copies the same number.
+	// rxHeader is the number of bytes of each received frame that are copied into the
+	// frame's private header (see package packet). Package xsk copies the same
+	// number.
 	rxHeader = 192
 	// socketBytes is the size in bytes of the kernel's buffer of a socket, for each
 	// direction.
@@ -64,8 +68,9 @@ type spec struct {
 	// Trains is true if the kernel accepts a train of datagrams as one large datagram
 	// from a packet socket, by UDP segmentation (Linux 6.2 and later).
 	Trains bool `json:"trains"`
-	// Feeder is true if the uplink has a feeder (feeder.go). Its descriptor follows
-	// the descriptors of the sockets.
+	// Feeder is true if the uplink has a feeder, a private tap that sends large
+	// frames in tunnels (feeder.go). The feeder's descriptor follows the descriptors
+	// of the sockets.
 	Feeder bool `json:"feeder,omitempty"`
 }
 

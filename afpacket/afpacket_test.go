@@ -145,8 +145,8 @@ func comparable(f []byte) []byte {
 	return f
 }
 
-// Frames of any length arrive unchanged and in order, whether they are sent in trains
-// or alone.
+// Frames of any length arrive unchanged and in order, whether Send passes them to the
+// kernel one by one or several in one call.
 func TestTrains(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)
@@ -199,8 +199,8 @@ func TestTrains(t *testing.T) {
 }
 
 // A full batch of one flow needs only one system call to send and one to receive. If
-// the receiving batch has no room for the whole train, the rest comes in the next
-// batch.
+// the receiving batch has room for only some of the received frames, the others come
+// in the next batch.
 func TestTrainIsOneCall(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)

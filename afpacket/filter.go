@@ -67,8 +67,8 @@ func setFilter(fd int, f []unix.SockFilter) error {
 }
 
 // sink opens a UDP socket that is bound to endpoint e and drops every datagram. With
-// this socket the kernel does not answer tunnel datagrams with "port unreachable".
-// device is the ifindex of a link-local address.
+// this socket the kernel does not answer tunnel datagrams with "port unreachable". If
+// the address of e is link-local, the ifindex in the argument device is its zone.
 func sink(e netip.AddrPort, device int) (fd int, err error) {
 	v6 := &unix.SockaddrInet6{Port: int(e.Port()), Addr: e.Addr().As16()}
 	family, addr := unix.AF_INET6, unix.Sockaddr(v6)

@@ -21,14 +21,14 @@ const (
 	vnetInnerL3At   = 22
 	vnetTunnelIPv4  = 0x20 // bit of gso_type
 	vnetTunnelIPv6  = 0x40
-	vnetTunnelSum   = 8 // flag of the virtio-net header: also finish the outer UDP checksum
+	vnetTunnelSum   = 8 // virtio-net header flag that asks the kernel to finish the outer UDP checksum too
 	vnetFlags       = 0
 	vnetGSOType     = 1
 	maxOuterPayload = 65535 // largest value of an outer length field
 )
 
 // passes reports whether the feeder can send the large frame f unsegmented. The
-// kernel expects an outer Ethernet header without a VLAN tag, and the length of the
+// kernel requires an outer Ethernet header without a VLAN tag. The length of the
 // frame must fit into the outer length fields.
 func (q *txQueue) passes(f *packet.Frame) bool {
 	return q.feeder >= 0 && f.OuterL3 == packet.EthernetLen && f.L3 != 0 && f.Len()-int(f.OuterL3) <= maxOuterPayload
@@ -47,7 +47,7 @@ func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	}
 	if f.Offload.Flags&packet.OffloadOuter != 0 {
 		q.vnet[vnetFlags] |= vnetTunnelSum
-		udp := packet.UDP(h[f.OuterL4:]) // outer checksum: the kernel expects the sum over the pseudo header with the length
+		udp := packet.UDP(h[f.OuterL4:]) // for the kernel, the unfinished outer checksum must include the length in the pseudo header
 		udp.SetChecksum(packet.AddSums(udp.Checksum(), uint16(udp.Len())))
 	}
 	binary.LittleEndian.PutUint16(q.vnet[vnetOuterL4At:], f.OuterL4)
@@ -112,16 +112,16 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, why packet
 	return count, partly(q.writeTrain(), begun)
 }
 
-// joins reports whether all segments of frame f may follow the segments of the frame
-// first in the train.
+// joins reports whether all segments of frame f may follow the segments of the
+// train's first frame.
 func (t *txTrain) joins(first, f *packet.Frame) bool {
 	return f.Offload.GSO == first.Offload.GSO && f.SegmentLen() == first.SegmentLen() &&
 		t.segments+f.SegmentCount() <= maxSegments && t.total+f.SegmentCount()*t.size <= maxTrain && sameOuter(first, f)
 }
 
-// partly returns the drop reason after a failed write. If a part of a frame was
-// already sent (begun), it turns DropTxFull into DropTxFailed, because the worker
-// must not send such a frame again.
+// partly returns the drop reason after a failed write. The argument begun is true if
+// a part of the frame was already sent. In this case partly turns DropTxFull into
+// DropTxFailed, because the worker must not send such a frame again.
 func partly(why packet.DropReason, begun bool) packet.DropReason {
 	if why == packet.DropTxFull && begun {
 		return packet.DropTxFailed

@@ -17,7 +17,7 @@ type rxQueue struct {
 	vnet          *[packet.VnetLen]byte
 	buffers       uintptr // address of the first buffer
 	first         int     // index of the first lent buffer
-	lent          int     // number of buffers that frames use until Release, starting with buffer first
+	lent          int     // number of buffers that frames use until Release, from the index in the field first on
 	train         train   // train of datagrams that Recv has not returned completely
 }
 
@@ -98,8 +98,9 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	return false
 }
 
-// note adds the n bytes at addr, which were just read, to the batch as a frame, or
-// makes them the queue's train.
+// note handles the n bytes that were just read to the address addr. If they are one
+// large datagram with several tunnel datagrams, they become the queue's train.
+// Otherwise they are added to the batch as a frame.
 func (q *rxQueue) note(b *packet.Batch, addr uintptr, n int) {
 	if q.vnet[1] == vnetUDP && q.beginTrain(addr, n) {
 		return
@@ -121,9 +122,11 @@ func (q *rxQueue) note(b *packet.Batch, addr uintptr, n int) {
 // tunnel have the same gso_type.
 const vnetUDP = 5
 
-// beginTrain reports whether the n bytes at addr are a train. If so, it makes them
-// the queue's train. The unfinished checksum tells both cases apart: in a train it is
-// the outer checksum, in a large datagram inside a tunnel it is the inner checksum.
+// beginTrain reports whether the n bytes at addr are a train: one large datagram with
+// several tunnel datagrams. If so, it stores them as the queue's current train. A
+// large UDP datagram inside a tunnel has the same gso_type. The unfinished checksum
+// distinguishes them: in a train it is the outer checksum, in a large datagram inside
+// a tunnel it is the inner checksum.
 func (q *rxQueue) beginTrain(addr uintptr, n int) bool {
 	t := &q.train
 	h := t.header[:copy(t.header[:], packet.Foreign(addr, uint32(min(n, maxOuter))))]
@@ -185,7 +188,7 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 		t.at, t.left = t.at+taken, t.left-taken
 		return
 	}
-	f.SetOrigin(t.at - uintptr(t.outer)) // address where the frame would start; only the bytes behind the outer headers are there
+	f.SetOrigin(t.at - uintptr(t.outer)) // start of a frame whose UDP payload is at t.at; only the payload is really in this memory
 	t.setLength(int(n))
 	copy(header[:], t.header[:t.outer])
 	if rest := n - uintptr(m); rest > 0 {
@@ -199,9 +202,9 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 // interpret the header.
 const vxlanLen = 8
 
-// Release makes the buffers available for the next reads. A buffer with the rest of a
-// train stays in use. The next read starts with the first buffer again, because the
-// first buffers are in the CPU cache.
+// Release makes the buffers available for the next reads. If a train was returned
+// only in part, its buffer stays in use. The next read starts with the first buffer
+// again, because the first buffers are in the CPU cache.
 func (q *rxQueue) Release() {
 	if q.train.left == 0 {
 		q.first, q.lent = 0, 0
@@ -211,6 +214,6 @@ func (q *rxQueue) Release() {
 }
 
 // Arm makes no request to the kernel: the descriptor stays readable as long as a
-// datagram waits. It returns true while a train is unfinished, because the rest of
-// the train makes no descriptor readable.
+// datagram waits. If Recv has returned a train only in part, Arm returns true,
+// because the descriptor is not readable for the rest of the train.
 func (q *rxQueue) Arm() bool { return q.train.left > 0 }

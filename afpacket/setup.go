@@ -66,7 +66,8 @@ func Setup(cfg Config) (*Uplink, error) {
 }
 
 // takesTrains reports whether the kernel's version supports UDP segmentation on
-// packet sockets. Before the first frame there is no way to ask the kernel.
+// packet sockets. The kernel has no query for this support; only sending a frame
+// would show it.
 func takesTrains() bool {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {
@@ -122,8 +123,9 @@ func (u *Uplink) open() error {
 // descriptors.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
-// Whole reports whether the device gets large frames in tunnels unsegmented.
-// Otherwise the uplink sends them as trains of datagrams, and why is the reason.
+// Whole reports whether the device gets large frames in tunnels unsegmented. If not,
+// the uplink sends such a frame as many tunnel datagrams in one call, and the second
+// result is the reason.
 func (u *Uplink) Whole() (yes bool, why string) { return u.spec.Feeder, u.why }
 
 // FDs returns the descriptors for Open. The uplink owns them: pass duplicates to
@@ -193,7 +195,8 @@ func closeAll(fds []int) {
 }
 
 // snapshot is the state of an uplink, in JSON, that control passes to its next
-// process. The descriptors with it are those of FDs, then those of the sinks.
+// process. Control passes two lists of descriptors with it: first the result of FDs,
+// then the UDP sockets that drop the kernel's copies of tunnel datagrams (sink).
 type snapshot struct {
 	Spec      spec             `json:"spec"`
 	Why       string           `json:"why,omitempty"`

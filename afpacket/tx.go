@@ -43,9 +43,9 @@ func newTx(fd, feeder int, s spec) (*txQueue, error) {
 }
 
 // Send writes large frames unsegmented if the device accepts them. It joins other
-// frames into trains that are as long as possible. Each large frame or train needs
-// one system call. If the kernel is out of buffers, Send stops. It returns the number
-// of frames handled so far.
+// frames into trains, each one large datagram for the kernel, that are as long as
+// possible. Each large frame or train needs one system call. If the kernel is out of
+// buffers, Send stops. It returns the number of frames handled so far.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for n := 0; n < len(order); {
 		q.taken = n
@@ -80,11 +80,13 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
-// Taken implements port.TakingTx. A fault interrupts Send while it sums a frame.
+// Taken implements port.TakingTx. A memory fault can interrupt Send while Send
+// computes the checksum of a frame.
 func (q *txQueue) Taken() int { return q.taken }
 
-// sendOrdinary sends the first frame of order. Following frames that form a train
-// with it are sent in the same call. It returns the number of frames handled.
+// sendOrdinary sends frames in one call. The argument order lists the indexes of the
+// frames. sendOrdinary sends the first of them and the following frames that form a
+// train with it. It returns the number of frames handled.
 func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, why packet.DropReason) {
 	f := &b.Frames[order[0]]
 	vectors := 0
@@ -122,8 +124,9 @@ func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	return q.add(1, b, f, 0)
 }
 
-// add sets vectors, from number n on, to the frame f without its first skip bytes. It
-// returns the number of vectors in use, or 0 if the queue has too few.
+// add sets the vectors from index n on to the bytes of frame f, except for its first
+// bytes, whose number is skip. It returns the number of vectors in use, or 0 if the
+// queue has too few.
 func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	header, spans := f.Header()[skip:], b.Spans(f)
 	if n+1+len(spans) > len(q.Vectors) || len(header) == 0 {
@@ -138,9 +141,9 @@ func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	return n
 }
 
-// gatherTrain sets the vectors to the longest train at the start of order. All frames
-// of a train have equal outer headers and equal lengths; only the last frame may be
-// shorter.
+// gatherTrain sets the vectors to the longest train that starts with the first frame.
+// The argument order lists the indexes of the frames. All frames of a train have
+// equal outer headers and equal lengths; only the last frame may be shorter.
 func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors int) {
 	f := &b.Frames[order[0]]
 	outer := int(f.OuterL4) + packet.UDPLen
@@ -224,8 +227,9 @@ func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 }
 
 // Offloads returns the offloads that frames given to Send may leave unfinished. They
-// include large frames in tunnels, which are sent unsegmented or as trains. On a
-// kernel without support for trains they are only checksums and tunnels.
+// include large frames in tunnels, which Send passes to the kernel unsegmented or as
+// a sequence of datagrams in one call. On a kernel without UDP segmentation for
+// packet sockets they are only checksums and tunnels.
 func (q *txQueue) Offloads() packet.Offloads {
 	if !q.trains {
 		return packet.TakesPartial | packet.TakesTunnel

@@ -6,8 +6,9 @@ package flowtable
 type Op uint8
 
 // Operations of actions. The datapath executes a flat list of actions in order, on
-// the private header. The order of these constants is part of the layout in shared
-// memory.
+// the frame's private header (see package packet). U16, U32 and U64 below are the
+// operands in the fields of Action. The order of these constants is part of the
+// layout in shared memory.
 const (
 	OpNone Op = iota
 	// OpOutput sends to datapath port U32.

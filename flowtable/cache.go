@@ -19,8 +19,8 @@ type Cache struct {
 	buckets    []bucket
 	exact      []exactEntry
 	union      Key    // bits that any mask has
-	groups     uint32 // groups of key words in which union has bits
-	unionStale bool   // true if a mask was removed since union was computed
+	groups     uint32 // bit set of the groups of key words in which the field union has a bit
+	unionStale bool   // true if a mask was removed after the field union was computed
 	bucketWrap uint32
 	victim     uint32
 	seeds      seeds
@@ -37,12 +37,12 @@ type Cache struct {
 	more    [packet.BatchSize]exactMore
 	hashes  [packet.BatchSize]uint32 // hash of each frame's key under the mask that is being searched
 	frames  [packet.BatchSize]uint8  // frames that are live and no repeats
-	homes   [packet.BatchSize]uint32 // for each element of frames: its bucket or its position in the megaflow index
-	repeats [packet.BatchSize]repeat // live frames with the same key as the frame before them
+	homes   [packet.BatchSize]uint32 // for each frame in the field frames: its bucket or its position in the megaflow index
+	repeats [packet.BatchSize]repeat // frames to look up that have the same key as the frame before them
 	found   [packet.BatchSize]uint8  // frames that have an entry
 	entries [packet.BatchSize]uint32 // index as found: the entry
 	slots   [packet.BatchSize]uint32 // index as found: the entry's megaflow
-	expects [packet.BatchSize]uint32 // for each element of found: the megaflow generation in the exact-match entry
+	expects [packet.BatchSize]uint32 // for each frame in the field found: the megaflow generation in its exact-match entry
 	missed  [packet.BatchSize]uint8  // frames without an entry
 }
 

@@ -49,7 +49,8 @@ type exactEntry struct {
 	_          uint32
 }
 
-// exactMore has the words of an entry's groups, group with the lowest number first.
+// exactMore has the key words of all groups that an entry stores, in ascending order
+// of the group number.
 type exactMore [32]uint64
 
 // The build fails unless the words of all groups fit into an exactMore.
@@ -191,9 +192,9 @@ func (c *Cache) choose(x *exactLookup, to uint) {
 	x.chosen, x.found, x.missed = to, found, missed
 }
 
-// compare compares the entries of found[:to] with the keys of their frames. It
-// prefetches the flows of equal entries. It leaves frames with another entry to
-// endExact.
+// compare compares the entries of found[:to] with the keys of their frames. If an
+// entry has the frame's key, compare prefetches the entry's flow. If an entry has
+// another key, endExact looks its frame up again.
 func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	exact, u := c.exact, &c.union
 	from := x.compared
@@ -214,9 +215,9 @@ func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	cpu.Prefetch(&c.m.Flows[0], c.slots[from:to])
 }
 
-// endExact finishes the lookup of all count frames and writes the found slots to out.
-// It returns the number n of frames that were not found. These frames are in
-// missed[:n].
+// endExact finishes the lookup of the batch, which has count frames, and writes the
+// found slots to out. It returns the number n of frames that were not found. These
+// frames are in missed[:n].
 func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint, out *[packet.BatchSize]uint32) uint {
 	if count <= fewLookups {
 		return c.probeFew(keys, count, out)
@@ -243,7 +244,7 @@ func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint
 // saves.
 const fewLookups = 2
 
-// probeFew looks count frames up one by one.
+// probeFew looks the frames of a small batch up one by one, without prefetching.
 func (c *Cache) probeFew(keys *[packet.BatchSize]Key, count uint, out *[packet.BatchSize]uint32) (missed uint) {
 	for j := range count {
 		i := c.frames[j%packet.BatchSize] % packet.BatchSize
@@ -270,12 +271,13 @@ func upperDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
 	return (w[3] ^ k[3]&u[3]) | (w[4] ^ k[4]&u[4]) | (w[5] ^ k[5]&u[5])
 }
 
-// differMore returns 0 if the entry with index at has the same group words as the key
-// with digest d, whose group words are in of.
-func (c *Cache) differMore(at uint32, d *digest, of *exactMore) (diff uint64) {
+// differMore compares the group words of an exact-match entry with the group words of
+// a key. It returns 0 if they are equal. The argument at is the index of the entry, d
+// is the digest of the key, and wanted has the group words of the key.
+func (c *Cache) differMore(at uint32, d *digest, wanted *exactMore) (diff uint64) {
 	more := &c.m.more[at]
 	for j := uint32(0); j < d.n && j < uint32(len(more)); j += 2 {
-		diff |= (more[j] ^ of[j]) | (more[j+1] ^ of[j+1])
+		diff |= (more[j] ^ wanted[j]) | (more[j+1] ^ wanted[j+1])
 	}
 	return diff
 }
@@ -291,8 +293,9 @@ func (b bucket) candidates(signature uint64) (marks uint64) {
 // first returns the index within the bucket of the lowest marked entry.
 func first(marks uint64) uint32 { return uint32(bits.TrailingZeros64(marks)) / 8 }
 
-// holds reports whether the entry with index at has the words of key k, whose digest
-// is d. It does not check whether the entry is stale.
+// holds reports whether an exact-match entry has the words of key k, whose digest is
+// d. The argument at is the index of the entry. holds does not check whether the
+// entry is stale.
 func (c *Cache) holds(at uint32, d *digest, more *exactMore, k *Key) bool {
 	e := &c.exact[at]
 	diff := lowerDiffer(&e.words, k, &c.union) | upperDiffer(&e.words, k, &c.union) | uint64(e.groups^d.groups)

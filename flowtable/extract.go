@@ -15,10 +15,11 @@ import (
 // (extract_ipv6.go), transport.
 
 // Extract sets every word of k from the frame's headers. recirc_id and the tunnel
-// words (see Key.Tunnel) become 0. It sets f.L3, f.L4 and f.Proto, trims the padding
-// behind an IP datagram, and pulls headers into the private header as needed. For a
-// malformed frame it returns the reason to drop the frame, for headers that are too
-// long DropDeepHeader; k is then undefined.
+// words (see Key.Tunnel) become 0. It sets f.L3, f.L4 and f.Proto and trims the
+// padding behind an IP datagram. It copies further headers from the spans into the
+// frame's private header as needed. If the frame is malformed, Extract returns the
+// reason to drop it. If the headers are too long, the reason is DropDeepHeader. After
+// a drop, k is undefined.
 func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	clear(k[WIPv6Src:])
 	if extractPlain(b, f, k) {
@@ -28,10 +29,11 @@ func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 }
 
 // ExtractAll calls Extract for all frames of a batch that are not dropped, and stores
-// the reason in Drop. dirty has a bit for each key that can have words other than 0
-// from WIPv6Src on, before the call and after it. Most frames do not set these words,
-// and clearing them each time would take as long as the rest of extraction. special
-// has a bit for each frame that is dropped or has an unfinished offload.
+// the reason in Drop. The argument dirty has a bit for each key whose words from
+// WIPv6Src on may not be 0. The result nowDirty is the same set after the call. Most
+// frames do not set these words, and clearing them each time would take as long as
+// the rest of extraction. The result special has a bit for each frame that is dropped
+// or has an unfinished offload.
 func ExtractAll(b *packet.Batch, keys *[packet.BatchSize]Key, dirty uint32) (nowDirty, special uint32) {
 	for i := range b.Frames[:min(uint(b.N), packet.BatchSize)] {
 		f, k := &b.Frames[i], &keys[i]
@@ -151,8 +153,8 @@ func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 // frame.
 const minEtherType = 0x600
 
-// reach extends the private header to at least n bytes and returns it. If the frame
-// is shorter than n, it returns the drop reason short.
+// reach extends the frame's private header to at least n bytes and returns it. If the
+// frame has fewer than n bytes, reach returns the drop reason in the argument short.
 func reach(b *packet.Batch, f *packet.Frame, n int, short packet.DropReason) ([]byte, packet.DropReason) {
 	if n > f.Len() {
 		return nil, short

@@ -15,8 +15,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// extractAll runs Extract on a frame with these bytes. header is the length of its
-// private header.
+// extractAll runs Extract on a frame with the bytes in data. The argument header is
+// the length of the frame's private header; the other bytes are in spans.
 func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
 	var b packet.Batch
 	a.Reset()

@@ -37,8 +37,8 @@ func (c *Cache) hash(m *mask, k *Key) uint32 {
 	return uint32(c.seeds.finish(acc))
 }
 
-// matches reports whether slot has a megaflow with mask number row that matches the
-// key k.
+// matches reports whether slot has a megaflow that matches the key k and whose mask
+// is m. The argument row is the row of m in the table of masks.
 func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	r := &c.m.rows[slot]
 	if r.mask != row {
@@ -116,8 +116,9 @@ func (c *Cache) fetchRows(list []uint8) {
 	cpu.Prefetch(&c.m.Flows[0], c.slots[:likely])
 }
 
-// find returns the slot of the megaflow with mask number row that matches the key k,
-// or NoSlot. h is the hash of k under this mask.
+// find returns the slot of the megaflow that matches the key k and whose mask is m,
+// or NoSlot. The argument row is the row of m in the table of masks, and h is the
+// hash of k under m.
 func (c *Cache) find(row uint32, m *mask, h uint32, k *Key) uint32 {
 	index := index(c.m.index)
 	wrap := uint32(len(index) - 1)

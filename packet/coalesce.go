@@ -165,8 +165,9 @@ func (s *segment) read(takes Offloads) bool {
 	return len(h) == s.headers || f.origin != 0
 }
 
-// start makes the frame of s the first frame of flow. If ok is false, later frames
-// are not merged into this frame: it only marks the latest frame of the connection.
+// start makes the frame of segment s the first frame of flow, an entry of the table
+// of connections. If ok is false, later frames are not merged into this frame: it
+// only marks the latest frame of the connection.
 func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, takes Offloads) {
 	*flow = coalesceFlow{first: i, last: i, count: 1, tag: s.tag, size: s.payload, payload: s.payload}
 	flow.open = ok && s.payload > 0

@@ -95,9 +95,10 @@ func randomRun(rng *rand.Rand) (run []sent) {
 	return run
 }
 
-// mayFollow applies Linux's rules to two frames of a connection. It reports whether z
-// may be merged behind a into a large frame that already has count frames and payload
-// bytes.
+// mayFollow applies Linux's rules to two frames of a connection. It reports whether
+// the frame z may be merged into the large frame that starts with the frame a. count
+// is the number of frames in the large frame so far, and payload is the number of
+// their payload bytes.
 func mayFollow(a, z sent, count, payload int, fixed *bool) bool {
 	s, g := a.s, z.s
 	if a.tag != z.tag || s.v6 != g.v6 || s.udp != g.udp || !bytes.Equal(s.eth, g.eth) || s.ttl != g.ttl || s.tos != g.tos {

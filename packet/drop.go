@@ -100,9 +100,9 @@ const (
 	// reached its quota of held frames.
 	DropHeldShare
 	// DropGateway: the FTP helper cannot rewrite this segment of a translated control
-	// connection: it arrived out of order, it announces an address while the previous
-	// announcement is not acknowledged, or it retransmits with other boundaries. TCP
-	// sends it again.
+	// connection. The segment arrived out of order, retransmits data with other
+	// boundaries, or carries the address of a data connection while the previous such
+	// address is not acknowledged. TCP sends the segment again.
 	DropGateway
 	// DropSpoofed: the binding of the input port does not allow the frame's sender
 	// address.

@@ -48,9 +48,10 @@ func addSums(a, b uint64) uint64 {
 	return sum + carry
 }
 
-// mend returns the updated checksum after moved was added to the covered words. It
-// folds 64 bits to 16: adding a word to itself with exchanged halves leaves the sum
-// of the halves, with end-around carry, in the upper half.
+// mend returns the updated checksum after the covered words have changed. The
+// argument moved is the sum of all changes. mend folds 64 bits to 16: adding a word
+// to itself with exchanged halves leaves the sum of the halves, with end-around
+// carry, in the upper half.
 func mend(sum uint16, moved uint64) uint16 {
 	moved = addSums(moved, uint64(^sum))
 	half := uint32((moved + bits.RotateLeft64(moved, 32)) >> 32)

@@ -58,8 +58,9 @@ func (b *Batch) Append(spans []Span) int {
 	return len(spans)
 }
 
-// GatherAll copies the frames with the indexes in order to the addresses in to. The
-// addresses are in foreign memory, and each has room for its whole frame.
+// GatherAll copies some frames of the batch to addresses in foreign memory. order has
+// the indexes of the frames, and the slice to has one address for each frame. Each
+// address has room for its whole frame.
 func (b *Batch) GatherAll(order []uint8, to []uintptr) {
 	for n, i := range order {
 		if n >= len(to) {

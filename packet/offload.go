@@ -17,9 +17,9 @@ type Offload struct {
 	Flags uint8
 	Size  uint16
 	// CsumStart and CsumOffset are valid with OffloadPartial. The checksum covers all
-	// bytes from offset CsumStart of the private header to the end of the frame. Its
-	// place is CsumStart+CsumOffset, which holds the sum over the pseudo header until
-	// the checksum is finished.
+	// bytes from offset CsumStart of the frame's private header to the end of the
+	// frame. The checksum field is at offset CsumStart+CsumOffset. It holds the sum
+	// over the pseudo header until the checksum is finished.
 	CsumStart, CsumOffset uint16
 }
 
@@ -115,10 +115,11 @@ const (
 func (f *Frame) Undone() bool { return f.Offload.GSO != GSONone || f.Offload.Flags&OffloadPartial != 0 }
 
 // CheckOffload compares the frame's offload with its headers. Call it once extraction
-// has set L3 and L4. It pulls all headers that later steps finish or repeat into the
-// private header. It returns DropBadOffload for a contradiction; later steps need no
-// check. It turns a large frame of one segment into an ordinary frame. It refuses
-// large frames of more than MaxSegments segments, which no real sender makes.
+// has set L3 and L4. It copies all headers that later steps finish or repeat from the
+// spans to the frame's private header. If offload and headers contradict each other,
+// it returns DropBadOffload; later steps need no check. It turns a large frame of one
+// segment into an ordinary frame. It refuses large frames of more than MaxSegments
+// segments, which no real sender makes.
 func (b *Batch) CheckOffload(f *Frame) DropReason {
 	o := &f.Offload
 	if o.Flags&OffloadPartial == 0 {
@@ -238,8 +239,8 @@ func (b *Batch) FinishChecksum(f *Frame) {
 	putChecksum(h[o.CsumOffset:], b.sumFrom(f, int(o.CsumStart)), o.CsumOffset)
 }
 
-// sumFrom returns the sum over the frame from offset at of its private header to the
-// end of the frame.
+// sumFrom returns the sum over the frame without its first bytes. The argument at is
+// the number of these bytes; all of them are in the frame's private header.
 func (b *Batch) sumFrom(f *Frame, at int) uint16 {
 	h := f.Header()[at:]
 	sum, odd := Sum(h), len(h)&1 != 0

@@ -194,10 +194,10 @@ func (b *Batch) Spans(f *Frame) []Span {
 	return b.spans[f.spanFirst : f.spanFirst+f.spanCount]
 }
 
-// Fork saves f in was and gives f copies of its spans. Afterwards Pullup and Trim of
-// f do not change was. Fork reports false and does nothing if the batch has too few
-// spans left. Join restores f from was. Join several forks in reverse order. Do not
-// add other spans between Fork and Join.
+// Fork saves the frame f in the argument was and gives f copies of its spans. Pullup
+// and Trim of f then leave the saved frame unchanged. Fork reports false and does
+// nothing if the batch has too few spans left. Join restores f from the saved frame.
+// Join several forks in reverse order. Do not add other spans between Fork and Join.
 func (b *Batch) Fork(f, was *Frame) bool {
 	if int(f.spanCount) > b.SpansLeft() {
 		return false
@@ -218,8 +218,8 @@ func (b *Batch) Join(f, was *Frame) {
 // SpanCount returns the number of the frame's spans.
 func (f *Frame) SpanCount() int { return int(f.spanCount) }
 
-// Header returns the private header. The caller may read and rewrite it in place. It
-// is valid until the frame is reused.
+// Header returns the frame's private header. The caller may read and rewrite it in
+// place. It is valid until the frame is reused.
 func (f *Frame) Header() []byte { return f.buf[f.start:f.end] }
 
 // Len returns the length of the frame in bytes, header and spans.
@@ -228,8 +228,9 @@ func (f *Frame) Len() int { return int(f.end-f.start) + int(f.tailLen) }
 // TailLen returns the total length of the spans in bytes.
 func (f *Frame) TailLen() int { return int(f.tailLen) }
 
-// Push adds n bytes in front of the header and returns the new header. It returns nil
-// if the headroom is too small. It adjusts L3, L4 and the offload's offsets.
+// Push adds n bytes in front of the frame's private header and returns the new
+// header. It returns nil if the headroom is too small. It adjusts L3, L4 and the
+// offload's offsets.
 func (f *Frame) Push(n int) []byte {
 	if int(f.start) < n {
 		return nil
@@ -247,9 +248,9 @@ func (f *Frame) Push(n int) []byte {
 	return f.buf[f.start:f.end]
 }
 
-// Pull removes n bytes from the front of the header. It reports false if the private
-// header is shorter than n. It adjusts L3, L4 and the offload's offset, and clears
-// the offsets of removed headers.
+// Pull removes n bytes from the front of the frame's private header. It reports false
+// if this header is shorter than n. It adjusts L3, L4 and the offload's offset, and
+// clears the offsets of removed headers.
 func (f *Frame) Pull(n int) bool {
 	if int(f.end-f.start) < n {
 		return false
@@ -272,8 +273,8 @@ func pulled(off uint16, n int) uint16 {
 	return off - uint16(n)
 }
 
-// Pullup extends the private header to at least n bytes by moving bytes from the
-// spans. It reports false and moves nothing if the frame is shorter than n or the
+// Pullup extends the frame's private header to at least n bytes by moving bytes from
+// the spans. It reports false and moves nothing if the frame is shorter than n or the
 // private header has no room.
 func (b *Batch) Pullup(f *Frame, n int) bool {
 	header := int(f.end - f.start)

@@ -4,10 +4,10 @@ package packet
 
 import "encoding/binary"
 
-// Rewrites of the private header. Extraction has set L3, L4 and Proto. Rewriting a
-// header that the frame does not have changes nothing. Checksums that cover a changed
-// field are updated (RFC 1624). A UDP checksum of 0 ("none") stays 0. Later fragments
-// have no transport checksum.
+// Rewrites of the headers in a frame's private header. Extraction has set L3, L4 and
+// Proto. Rewriting a header that the frame does not have changes nothing. Checksums
+// that cover a changed field are updated (RFC 1624). A UDP checksum of 0 ("none")
+// stays 0. Later fragments have no transport checksum.
 
 // SetEthDst sets the destination MAC address to the low 48 bits of mac.
 func (f *Frame) SetEthDst(mac uint64) { Ethernet(f.Header()).SetDst(mac) }
@@ -166,8 +166,8 @@ func (f *Frame) partial() bool {
 	return f.Offload.Flags&OffloadPartial != 0 && f.Offload.CsumStart == f.L4
 }
 
-// ipv4 returns the private header from the IPv4 header on, or nil if the frame is not
-// IPv4.
+// ipv4 returns the frame's private header from the IPv4 header on, or nil if the
+// frame is not IPv4.
 func (f *Frame) ipv4() IPv4 {
 	if f.L3 == 0 {
 		return nil
@@ -178,8 +178,8 @@ func (f *Frame) ipv4() IPv4 {
 	return nil
 }
 
-// ipv6 returns the private header from the IPv6 header on, or nil if the frame is not
-// IPv6.
+// ipv6 returns the frame's private header from the IPv6 header on, or nil if the
+// frame is not IPv6.
 func (f *Frame) ipv6() IPv6 {
 	if f.L3 == 0 {
 		return nil

@@ -28,7 +28,7 @@ func (f *Frame) arp() []byte {
 		return nil
 	}
 	arp := h[at+2 : at+2+ARPLen]
-	if binary.BigEndian.Uint64(arp)>>16 != 0x0001_0800_0604 { // not hardware type Ethernet, protocol IPv4 and address lengths 6 and 4
+	if binary.BigEndian.Uint64(arp)>>16 != 0x0001_0800_0604 { // the packet is not ARP for IPv4 over Ethernet: other types or address lengths
 		return nil
 	}
 	return arp

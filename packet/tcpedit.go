@@ -4,9 +4,10 @@ package packet
 
 import "encoding/binary"
 
-// EditTCP calls edit to change the TCP header of f, including options, and updates
-// the TCP checksum. The header ends at offset end of the private header. edit must
-// not change ports, data offset and checksum.
+// EditTCP calls the function edit to change the TCP header of f, including options,
+// and updates the TCP checksum. The argument end is the offset behind the TCP header
+// in the frame's private header. The changes must not affect ports, data offset and
+// checksum.
 func (f *Frame) EditTCP(end int, edit func(TCP)) {
 	h := f.Header()[f.L4:end]
 	before := Sum(h)
@@ -16,11 +17,12 @@ func (f *Frame) EditTCP(end int, edit func(TCP)) {
 	}
 }
 
-// ReplaceTCP replaces n bytes of the TCP payload with text. at is the offset of these
-// bytes, payload the offset of the whole payload. ReplaceTCP moves the bytes behind
-// them and updates lengths and checksums. It reports false and changes nothing if the
-// frame has an unfinished offload. It also reports false unless the old and the new
-// frame fit into the private header: the checksum update needs all bytes there.
+// ReplaceTCP replaces n bytes of the TCP payload with text. The argument at is the
+// offset of these bytes in the frame, and payload is the offset of the whole TCP
+// payload. ReplaceTCP moves the bytes behind the replaced bytes and updates lengths
+// and checksums. It reports false and changes nothing if the frame has an unfinished
+// offload. It also reports false unless the old and the new frame fit into the
+// frame's private header: the checksum update needs all bytes there.
 func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
 	h := f.Header()
 	delta := len(text) - n
@@ -50,8 +52,9 @@ func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
 // HeaderRoom returns the maximum length in bytes of the frame's private header.
 func (f *Frame) HeaderRoom() int { return len(f.buf) - int(f.start) }
 
-// SACKs calls edge for each edge of the selective acknowledgement blocks (RFC 2018)
-// in options. It replaces the edge with the returned value.
+// SACKs calls the function edge for both sequence numbers of each selective
+// acknowledgement block (RFC 2018) in options. It replaces each number with the
+// result of the call.
 func SACKs(options []byte, edge func(right bool, v uint32) uint32) {
 	const sack = 5
 	for option, rest := TCPOption(options); option != nil; option, rest = TCPOption(rest) {

@@ -21,14 +21,16 @@ type trainShape struct {
 	partial     uint16 // sum over the pseudo header of TCP without the length
 }
 
-// JoinTrain makes f, begun with Next, a large frame of the first datagrams of a train
-// that can be merged, and commits f. It returns the number of bytes taken from the
-// train. If not even two datagrams can be merged, it returns 0 and f is unchanged.
+// JoinTrain merges as many datagrams as possible from the start of a train into the
+// large frame f, and commits f. The caller has begun f with Next. JoinTrain returns
+// the number of bytes taken from the train. If not even two datagrams can be merged,
+// it returns 0 and f is unchanged.
 //
-// The remaining left bytes of the train start at address at, in datagrams of size
-// bytes. The first n bytes of f's header are the outer headers (outer bytes) and a
-// copy of the bytes at address at. inner is the offset of the inner Ethernet header
-// in this copy. The caller sets the outer lengths.
+// The argument at is the address of the train, left is its length in bytes, and size
+// is the length of each datagram in bytes. The header of f has n bytes: room for the
+// outer headers, whose length is outer, and a copy of the first bytes of the train.
+// inner is the offset of the inner Ethernet header in the header of f. The caller
+// writes the outer headers.
 //
 // JoinTrain verifies the inner checksums: a valid outer checksum says nothing about
 // the sender of the inner frame.

@@ -5,8 +5,8 @@ package packet
 import "encoding/binary"
 
 // VnetLen is the length in bytes of the virtio-net header of taps and of legacy
-// devices without mergeable buffers. In all other cases two bytes num_buffers follow
-// this header.
+// devices without mergeable buffers. In all other cases the header has two bytes
+// more, the field num_buffers.
 const VnetLen = 10
 
 // Values of the virtio-net header (virtio 1.2 section 5.1.6). Its little-endian

@@ -80,11 +80,11 @@ type Placed interface {
 
 // Tx is a transmit queue.
 type Tx interface {
-	// Send gathers the frames b.Frames[i], for each i in order, into the queue's own
-	// buffers. It returns the number of frames taken from the start of order; the
-	// queue has no room for the rest. It keeps no reference to b. If the device can
-	// never send a frame, for example because it is too long, Send sets the frame's
-	// Drop and counts it as taken.
+	// Send gathers some frames of the batch b into the queue's own buffers. order has
+	// the indexes of these frames in b.Frames. Send returns the number of frames
+	// taken from the start of this list; the queue has no room for the rest. It keeps
+	// no reference to b. If the device can never send a frame, for example because it
+	// is too long, Send sets the frame's Drop and counts it as taken.
 	Send(b *packet.Batch, order []uint8) int
 	// Flush publishes all frames gathered since the last Flush, with at most one
 	// notification of the other side. The worker calls it once, at the end of a
@@ -113,8 +113,8 @@ type Tx interface {
 // without this method takes no frame of a Send that a fault has interrupted.
 type TakingTx interface {
 	Tx
-	// Taken returns the number of frames from the start of order that the last Send has
-	// taken, also if a fault has interrupted it.
+	// Taken returns the number of frames that the last Send has taken from the start
+	// of its list. The number is also right if a fault has interrupted Send.
 	Taken() int
 }
 

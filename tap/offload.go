@@ -46,16 +46,16 @@ const (
 	trainBytes  = 65535 - 40 - 8
 	tunnelBytes = 8 + 14 + 4
 	// headerBytes is the length of the headers of TCP over IPv4 with timestamps.
-	// tcpReserve is the number of bytes that Linux subtracts from the limit for
-	// headers (sk_setup_caps, MAX_TCP_HEADER).
+	// Linux reserves tcpReserve bytes of the limit (gso_max_size) for headers
+	// (sk_setup_caps, MAX_TCP_HEADER).
 	headerBytes = 20 + 32
 	tcpReserve  = 320 + 1
 )
 
-// limitLarge limits the kernel's large frames to the number of segments that fit into
-// one train of tunnel datagrams. A few further segments would need a second train,
-// which costs as much as the first. Kernels that do not support this limit keep their
-// default.
+// limitLarge limits the kernel's large frames to the number of segments that the
+// uplink can send in a tunnel with one system call. A few further segments would need
+// a second call, which costs as much as the first. Kernels that do not support this
+// limit keep their default.
 func limitLarge(h *netlink.Handle, dev string, mtu int) {
 	link, err := h.LinkByName(dev)
 	if err != nil || mtu <= headerBytes {

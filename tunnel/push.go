@@ -37,7 +37,7 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	}
 	copy(h[:n], t.Header[:n])
 	f.OuterL3, f.OuterL4 = t.IP, t.UDP
-	length := f.Len() // may exceed 16 bits for a large frame; Segmenter writes the lengths of the segments
+	length := f.Len() // frame length that may exceed 16 bits; Segmenter writes the lengths of the segments
 	udp := packet.UDP(h[t.UDP : t.UDP+packet.UDPLen])
 	udp.SetSrcPort(t.PortBase + uint16(uint64(hash)*uint64(t.PortRange)>>32))
 	udp.SetLen(length - int(t.UDP))
@@ -128,7 +128,7 @@ func innerTTL(f *packet.Frame, without uint8) uint8 {
 func FlowHash(k *flowtable.Key) uint32 {
 	ports, proto := k[flowtable.WL4]>>32, k[flowtable.WIP]>>56
 	if k[flowtable.WIP]>>32&flowtable.FragAny != 0 {
-		ports, proto = 0, 0 // fragments: later ones have no ports, and over IPv6 their protocol is 44
+		ports, proto = 0, 0 // same hash for all fragments: later ones have no ports, and over IPv6 their protocol is 44
 	}
 	acc := mix(k[flowtable.WIPv4]^0x2d358dccaa6c78a5, ports<<8^proto^0x8bb84b93962eacc9)
 	if uint16(k[flowtable.WEthDst]) != packet.EtherTypeIPv4 {

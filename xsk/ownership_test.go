@@ -113,7 +113,8 @@ func between[T unix.XDPDesc | uint64](r *ring[T]) (all []T) {
 
 func frameOf(addr uint64) uint64 { return addr &^ (modelFrame - 1) }
 
-// check fails the test unless every frame has exactly one owner and a mark that fits.
+// check fails the test unless every UMEM frame has exactly one owner and the right
+// mark: given for a frame that the kernel has, otherwise free.
 func (m *model) check(op string) {
 	m.t.Helper()
 	rx := append(between(&m.fill), m.held...)
@@ -146,8 +147,9 @@ func (m *model) check(op string) {
 	m.whole(op+": sending", tx, m.mem.tx)
 }
 
-// whole fails the test unless frames has each frame of the receiving or sending half
-// exactly once. first is the address of the half.
+// whole fails the test unless the slice frames has each UMEM frame of one half
+// exactly once: of the receiving half or of the sending half. first is the address of
+// the half.
 func (m *model) whole(what string, frames []uint64, first uint64) {
 	m.t.Helper()
 	slices.Sort(frames)
@@ -213,8 +215,9 @@ func payload(b []byte, number uint64) {
 	binary.LittleEndian.PutUint64(b, number)
 }
 
-// recv receives a batch with room for room frames. It compares the frames with the
-// frames that the model of the kernel has received.
+// recv receives a batch that has room for a limited number of frames, given by the
+// argument room. It compares the frames with the frames that the model of the kernel
+// has received.
 func (m *model) recv(room int) {
 	b := new(packet.Batch)
 	for b.N < packet.BatchSize-room {
@@ -244,8 +247,9 @@ func (m *model) recv(room int) {
 	}
 }
 
-// release executes only the first cut stores of Release, and then kills the engine.
-// cut 2 or more executes the whole Release.
+// release executes Release and kills the engine after some of its stores. The
+// argument cut is the number of stores; with 2 or more, Release completes and the
+// engine lives.
 func (m *model) release(cut int) {
 	if m.rx.next == m.rx.released || cut >= 2 {
 		m.rx.Release()
@@ -258,9 +262,10 @@ func (m *model) release(cut int) {
 	m.kill()
 }
 
-// send executes only the first cut stores of Send, and then kills the engine. The
-// order of the stores is: marks of completions, tx slots, the record's index sent,
-// marks of sent frames. cut 255 executes the whole Send.
+// send executes Send and kills the engine after some of its stores. The argument cut
+// is the number of stores; with 255, Send completes and the engine lives. The order
+// of the stores is: marks of completions, tx slots, the record's index sent, marks of
+// sent frames.
 func (m *model) send(n, cut int) {
 	done := m.completion.producer.Load()
 	if cut < 8 {

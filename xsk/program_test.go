@@ -88,7 +88,7 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(func() { prog.Close() })
-	return func(frame []byte) bool { // it panics on errors: a fuzz target must not use the outer t
+	return func(frame []byte) bool { // errors cause a panic, because a fuzz target must not use the testing.T of its caller
 		verdict, err := prog.Run(&ebpf.RunOptions{Data: frame})
 		if err != nil {
 			panic(err)

@@ -213,8 +213,8 @@ func (q *rxQueue) Disarm() {
 	}
 }
 
-// WaitFD returns the epoll set. Woken does not drain it, because receiving makes it
-// unreadable.
+// WaitFD returns the epoll set. Woken has nothing to drain: once Recv has taken all
+// frames, the epoll set is no longer readable.
 func (q *rxQueue) WaitFD() int { return q.wait }
 func (q *rxQueue) Woken()      {}
 

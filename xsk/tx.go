@@ -97,7 +97,8 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return n
 }
 
-// frameFor returns the address of the UMEM frame for the i-th tx slot behind next.
+// frameFor returns the address of the UMEM frame for a free slot of the tx ring. Slot
+// i is the i-th slot behind the slots that Send has already written.
 func (q *txQueue) frameFor(i int) uint64 {
 	return q.first + uint64(q.free[q.freeCount-1-i])<<q.shift
 }

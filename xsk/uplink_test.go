@@ -335,8 +335,8 @@ func (r *rig) tcp() {
 	}
 }
 
-// outbound returns a frame with a UDP datagram from the host to the peer's port to.
-// The UDP checksum is 0.
+// outbound returns a frame with a UDP datagram from the host to the peer. The
+// argument to is the peer's UDP port. The UDP checksum is 0.
 func (r *rig) outbound(payload []byte, to uint16) []byte {
 	f := append(append(append([]byte{}, r.peerMAC...), r.hostMAC...), 0x08, 0x00)
 	ip := make([]byte, 20)
@@ -653,7 +653,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 		t.Errorf("the engine's sockets still hold the queue: %v", err)
 	}
 	d.Close()
-	u, err = r.trySetup(Config{}) // Setup right after the engine has closed its sockets, while the kernel still frees the queues
+	u, err = r.trySetup(Config{}) // Setup must succeed while the kernel still frees the queues of the engine's closed sockets
 	if err != nil {
 		t.Fatal(err)
 	}

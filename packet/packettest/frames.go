@@ -33,9 +33,9 @@ func NewArena(t testing.TB, size int) *Arena {
 // Reset frees all memory of the arena. Existing spans in the arena become invalid.
 func (a *Arena) Reset() { a.used = 0 }
 
-// Add appends data to b as one frame. The first header bytes of data become the
-// private header. The rest becomes spans of span bytes each (0: a single span). The
-// caller sets b.Port.
+// Add appends data to b as one frame. The first bytes of data, whose number is
+// header, become the frame's private header. The rest becomes spans of span bytes
+// each (0: a single span). The caller sets b.Port.
 func (a *Arena) Add(b *packet.Batch, data []byte, header, span int) *packet.Frame {
 	f, buf := b.Next()
 	header = min(header, len(data), packet.MaxHeader)

@@ -56,7 +56,7 @@ type Rx struct {
 
 	injected atomic.Uint64 // number of frames injected by the test; pairs with Recv
 	released atomic.Uint64 // number of frames released by the worker; pairs with Inject
-	received uint64        // number of frames received by the worker, which alone uses it
+	received uint64        // number of frames received by the worker; only the worker uses this counter
 	replays  atomic.Int64  // number of frames that Recv still has to repeat, see Replay
 
 	// Retains makes ReleaseLate release nothing until the next Release.

@@ -16,10 +16,10 @@ type Tx struct {
 	lens     []uint32
 	offloads []packet.Offload
 
-	gathered  uint64        // number of frames gathered by the worker, which alone uses it
+	gathered  uint64        // number of frames gathered by the worker; only the worker uses this counter
 	published atomic.Uint64 // number of frames published by the worker; pairs with Take
 	taken     atomic.Uint64 // number of frames taken out by the test; pairs with Send
-	accepted  int           // result of Taken, which the worker alone uses
+	accepted  int           // result of the method Taken; only the worker uses it
 
 	// Room is the number of further frames that Send accepts; -1 means no limit.
 	Room atomic.Int64
