@@ -21,7 +21,7 @@ const (
 	ActPopVLAN                  // pops the outer tag if there is one
 	ActDecTTL                   // decrements the TTL
 	ActGotoTable                // to Table
-	ActResubmit                 // resubmit to Table (TableAll: the current one) with in_port Port
+	ActResubmit                 // resubmit: look-up in Table (TableAll: the current table), with Port as in_port
 	ActWriteMetadata            // Value/Mask -> metadata
 	ActSetTunnel                // Value -> tun_id
 	ActClone                    // clone: executes the actions in Sub, then undoes their changes to the frame

@@ -17,10 +17,10 @@ const anyAddress = ^AddressRef(0)
 
 const (
 	// maxAddressRefs is the maximum number of addresses that a translation notes. A
-	// translation that depends on more depends on all.
+	// translation that uses more addresses counts as depending on every address.
 	maxAddressRefs = 8
-	// maxAddressChanges is the number of changed addresses that a table notes. Beyond it
-	// all addresses count as changed.
+	// maxAddressChanges is the number of changed addresses that a table notes. After
+	// more changes, all addresses count as changed.
 	maxAddressChanges = 4096
 )
 
@@ -68,8 +68,10 @@ func (c *AddressChanges) Empty() bool { return len(c.refs) == 0 && !c.all }
 // All reports whether any address may have changed.
 func (c *AddressChanges) All() bool { return c.all }
 
-// Each calls visit with each reference for which translations that depend on a changed
-// address are found, unless All.
+// Each calls the function visit for each changed address, and for the reference that
+// stands for any address. A translation is stale if it depends on one of these
+// references. If All reports true, every translation may be stale and the calls are
+// not sufficient.
 func (c *AddressChanges) Each(visit func(AddressRef)) {
 	if c.Empty() {
 		return

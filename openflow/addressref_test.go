@@ -23,8 +23,9 @@ func (c *AddressChanges) meets(t *Translation) bool {
 	return found
 }
 
-// changeTable makes a random change of a table: frames teach, addresses expire, are
-// flushed or are declared.
+// changeTable makes a random change of a table and returns its description: it
+// learns, expires, flushes, declares or removes addresses, or changes a network's
+// settings.
 func changeTable(r *rand.Rand, tab *MACTable, now uint64) string {
 	port := pick[uint32](r, 1, 2, 3, 4, 5, 6, 9)
 	switch r.IntN(12) {
@@ -112,8 +113,8 @@ func randomNetworkKey(t *testing.T, r *rand.Rand) flowtable.Key {
 	return keyOfText(t, text)
 }
 
-// A translation that depends on too many addresses depends on all, and so many changes
-// count as a change of all.
+// A translation that notes too many addresses depends on every address. Too many
+// changes count as a change of every address.
 func TestAddressRefsAreBounded(t *testing.T) {
 	x := new(xlate)
 	for i := range uint64(maxAddressRefs + 5) {

@@ -13,10 +13,10 @@ import (
 // announced the IP address, or if a declared network has it. Without local answers,
 // every question goes to every host of the VNI.
 //
-// Outside declared networks Weft never answers the first broadcast of a guest: other
-// hosts learn the guest's new place from this broadcast. Weft forwards duplicate address
-// detection (RFC 5227 section 1.1, RFC 4862 section 5.4.2), because several hosts might
-// have the address. Weft also forwards unicast questions.
+// Outside declared networks Weft never answers the first broadcast of a guest: from
+// this broadcast other hosts learn behind which host the guest is now. Weft forwards
+// duplicate address detection (RFC 5227 section 1.1, RFC 4862 section 5.4.2), because
+// several hosts might have the address. Weft also forwards unicast questions.
 
 // Operations of ARP (RFC 826).
 const (
@@ -78,8 +78,9 @@ func asAddress(v Value128, bits uint) netip.Addr {
 	return valueAddr(v, bits)
 }
 
-// dependsOnIP notes that the translation depends on the host of an IP address. For ports
-// without a VNI the host depends on the segments that exist, and so on all addresses.
+// dependsOnIP notes that the translation depends on the host of an IP address in
+// segment s. Segment 0, for ports without a VNI, sees the hosts of all segments. In
+// this case the translation depends on every address.
 func (x *xlate) dependsOnIP(s Segment, ip netip.Addr) {
 	if s == 0 {
 		x.depends(anyAddress)

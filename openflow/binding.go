@@ -174,8 +174,8 @@ const (
 var ipv4Any = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32)}
 
 // admit reports whether the port's binding allows the frame. It checks a frame only
-// in its first look-up, because NAT may have changed the addresses after a ct action.
-// While any port has a binding, every megaflow matches a single port.
+// in its first flow look-up, because NAT may have changed the addresses after a ct
+// action. While any port has a binding, every megaflow matches a single port.
 func (x *xlate) admit() bool {
 	if x.flow[flowtable.WPort]&0xffffffff != 0 || !x.env.Bound() {
 		return true

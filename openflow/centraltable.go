@@ -33,8 +33,8 @@ func CentralFlow(command Command, port uint32) FlowMod {
 		Actions: []Action{{Kind: ActOutput, Port: PortNORMAL}}}
 }
 
-// refuses returns an error if the change m is of CentralTable and not from
-// weft-central.
+// refuses returns an error if m is an operator's change of CentralTable, which only
+// weft-central may change.
 func (b *bundle) refuses(m *FlowMod) error {
 	if b.central {
 		return nil

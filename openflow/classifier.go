@@ -36,12 +36,12 @@ type subtable struct {
 	mask   Flow
 	shared unique.Handle[Flow] // handle of mask, shared with the rules
 	words  []uint8             // indexes of the non-zero words of mask, in the order of the stages
-	packed []uint8             // packed[i] is the index of Flow word words[i] in a PackedMatch
+	packed []uint8             // position in a PackedMatch of each word in the field words, in the same order
 	stages []stage             // stages of the search; a miss in any stage ends the search
 	max    int                 // highest priority, -1 if empty
-	// rules maps the hash of a rule's value on words to the first rule with this
-	// hash. Rule.next links the other rules with the same hash, highest priority
-	// first.
+	// rules maps a hash to the first rule with this hash. The hash covers the rule's
+	// value in the words of the mask. Rule.next links the other rules with the same
+	// hash, highest priority first.
 	rules      map[uint64]*Rule
 	priorities map[uint16]int // number of rules by priority
 }
@@ -50,8 +50,9 @@ type subtable struct {
 type stage struct {
 	words    []uint8
 	prefixes []prefixLength // prefixes that the subtable's mask has in this stage's words
-	// seen maps a hash to a number of rules. The hash covers a rule's value on the
-	// words of the stages up to and including this stage. The last stage has no seen.
+	// seen maps a hash to the number of rules with this hash. The hash covers a
+	// rule's value in the words of all stages up to and including this stage. The
+	// last stage has no seen.
 	seen map[uint64]int
 }
 
@@ -171,8 +172,8 @@ func (s *subtable) note(f *Flow, n int) {
 	}
 }
 
-// find returns the first rule that has the same hash as the flow f, or nil. It
-// reports each stage that it compares to v.
+// find returns the first rule that has the same hash as the flow f, or nil. For each
+// stage that it compares, it tells the visitor v which bits of f it has used.
 func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 	h := uint64(1)
 	for i := range s.stages {
@@ -224,9 +225,10 @@ type prefixLookup struct {
 }
 
 // rulesOut reports whether the tries prove that no rule of a subtable can match the
-// flow. The proof is one field: no rule in the trie has the flow's prefix, of the
-// length in the subtable's mask. rulesOut reports the bits of the proof to v. If
-// several fields give a proof, it takes the field with the fewest bits.
+// flow. For a proof it takes one field: the subtable's mask has a prefix of this
+// field, and no rule has the flow's prefix of the same length. If several fields give
+// a proof, rulesOut takes the field with the fewest bits. It tells the visitor v
+// which bits of the flow the proof has used.
 func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
 	best, bits := -1, uint8(0)
 	for _, p := range prefixes {
@@ -316,8 +318,8 @@ func overlap(a, b *Match) bool {
 	return true
 }
 
-// eachPrefix calls do for each field in which the subtable's mask is a prefix, with
-// the length of the prefix.
+// eachPrefix calls the function do for each field in which the subtable's mask is a
+// prefix, with the length of the prefix.
 func (s *subtable) eachPrefix(do func(field int, length uint8)) {
 	for i := range s.stages {
 		for _, p := range s.stages[i].prefixes {

@@ -41,9 +41,9 @@ var setOps = []struct {
 	{FARPSha, flowtable.OpSetARPSha, needARP}, {FARPTha, flowtable.OpSetARPTha, needARP},
 }
 
-// commit emits the datapath actions that turn the state base of the frame into the
-// state flow. A field that actions only set, and that nothing read, does not add its
-// bits to the megaflow's mask.
+// commit emits the datapath actions that change the frame from the state in x.base to
+// the state in x.flow. If actions only set a field and nothing read it, the field
+// adds no bits to the megaflow's mask.
 func (x *xlate) commit() {
 	if !x.dirty {
 		return
@@ -91,8 +91,9 @@ func (x *xlate) differs(word int, mask uint64) bool {
 	if x.baseKeep[word]&mask != 0 {
 		return true
 	}
-	// The bits of base are known. A clone may have restored the arriving frame's bits
-	// in flow, so the comparison adds them to the megaflow's mask.
+	// Here the bits of x.base do not depend on the arriving frame. The bits of x.flow
+	// may depend on it, because the end of a clone restores them. The comparison
+	// therefore adds the bits to the megaflow's mask.
 	x.look(word, mask)
 	return (x.flow[word]^x.base[word])&mask != 0
 }
@@ -119,7 +120,8 @@ func (x *xlate) commitTTL() {
 	x.baseDecs = x.decs
 }
 
-// output executes an output to port number no, an ordinary or a reserved port.
+// output executes the action output to an ordinary or a reserved port. The argument
+// no is the port number.
 func (x *xlate) output(no uint32) {
 	switch no {
 	case PortInPort:
@@ -142,7 +144,8 @@ func (x *xlate) output(no uint32) {
 	}
 }
 
-// send emits the pending changes of the frame and an output to port number no.
+// send emits the pending changes of the frame and an output to a port. The argument
+// no is the port number.
 func (x *xlate) send(no uint32) {
 	port, ok := x.env.Port(no)
 	if !ok || port.Kind == PortUplink {
@@ -197,8 +200,9 @@ func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	return flowtable.Action{Op: flowtable.OpTunnel, U16: uint16(port.No), U32: index, U64: uint64(vni)}, why
 }
 
-// tunnelAddr returns the tunnel address in field v4 or v6, IPv4 first. want4 and
-// want6 select the families. The value 0 counts as no address.
+// tunnelAddr returns the tunnel address that the flow has in the IPv4 field v4 or the
+// IPv6 field v6. It tries IPv4 first. want4 and want6 select the families to try. The
+// value 0 counts as no address.
 func (x *xlate) tunnelAddr(v4, v6 FieldID, want4, want6 bool) netip.Addr {
 	if want4 {
 		if v := x.read(whole(v4)); !v.isZero() {

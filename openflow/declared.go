@@ -60,8 +60,9 @@ type declaredIP struct {
 }
 
 // Declare replaces the declared addresses. It removes entries of these addresses that
-// other ports have learnt. It keeps list. If the list has changed, all addresses count as
-// changed: the ports have changed too, so all megaflows are revalidated.
+// other ports have learnt. The table keeps the slice list; the caller must not change
+// it any more. If the list has changed, all addresses count as changed: the ports
+// have changed too, so all megaflows are revalidated.
 func (t *MACTable) Declare(list []Declared) {
 	if slices.EqualFunc(list, t.declared.list, Declared.equal) {
 		return
@@ -84,7 +85,7 @@ func (t *MACTable) Declare(list []Declared) {
 	})
 }
 
-// removeIf removes the learnt addresses that are unwanted.
+// removeIf removes the learnt addresses for which the function unwanted returns true.
 func (t *MACTable) removeIf(unwanted func(*macEntry) bool) {
 	for _, p := range t.ports {
 		for _, h := range p.holders {
@@ -114,8 +115,8 @@ func (t *MACTable) findDeclared(s Segment, mac uint64) (one *macEntry) {
 	return one
 }
 
-// declaredElsewhere reports whether another port declares the MAC address of l and the
-// port of l does not.
+// declaredElsewhere reports whether another port than l.Port declares the address
+// l.MAC and l.Port does not declare it.
 func (t *MACTable) declaredElsewhere(l *Learn) bool {
 	list := t.declared.macs[l.MAC]
 	overlaps := func(e *macEntry) bool { return t.overlap(e.segment, l.Segment) }
@@ -123,8 +124,8 @@ func (t *MACTable) declaredElsewhere(l *Learn) bool {
 		!slices.ContainsFunc(list, func(e *macEntry) bool { return overlaps(e) && e.port == l.Port })
 }
 
-// declaredIPElsewhere reports whether another port declares the IP address of l and the
-// port of l does not.
+// declaredIPElsewhere reports whether another port than l.Port declares the address
+// l.IP and l.Port does not declare it.
 func (t *MACTable) declaredIPElsewhere(l *Learn) bool {
 	list := t.declared.ips[l.IP]
 	overlaps := func(e declaredIP) bool { return t.overlap(e.segment, l.Segment) }

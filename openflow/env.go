@@ -85,10 +85,10 @@ type Env interface {
 	Ports() []PortInfo
 	// Bound reports whether at least one port has a Binding.
 	Bound() bool
-	// Tunnel returns the index of the tunnel template of vxlan port no with these
-	// addresses. If no template is possible, it returns the drop reason. If local is
-	// invalid, Tunnel chooses the source address. The translation of one megaflow may
-	// need several templates.
+	// Tunnel returns the index of the tunnel template of a vxlan port with these
+	// addresses. The argument no is the number of the vxlan port. If no template is
+	// possible, Tunnel returns the drop reason. If local is invalid, Tunnel chooses
+	// the source address. The translation of one megaflow may need several templates.
 	Tunnel(no uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
 	// MAC returns the port behind which normal has learnt the MAC address. vlan is 0
 	// to 4095, mac has 48 bits.
@@ -114,7 +114,8 @@ type Networks interface {
 	// Network returns the settings of a segment's network that weft-central has
 	// declared, or nil if it has declared none.
 	Network(s Segment) *Network
-	// Place returns the place of a MAC address that weft-central has declared.
+	// Place returns where a MAC address of a declared network is: behind a port of
+	// this switch or behind another host.
 	Place(s Segment, mac uint64) (place Place, ok bool)
 	// HostOf returns the MAC address of the IP address ip in a network that
 	// weft-central has declared.

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// wrongText is an invalid text. The error of the parser must name word and contain
-// expected.
+// wrongText is an invalid text. The parser's error must contain two strings: the
+// wrong word of the text (field word), and the text that is expected in its place
+// (field expected).
 type wrongText struct{ text, word, expected string }
 
 func checkErrors(t *testing.T, tests []wrongText, parse func(text string) error) {

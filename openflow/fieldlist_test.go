@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// contexts lists the matches in front of which each field is tested: at least one
-// match for each prerequisite.
+// contexts lists the matches that precede the tested field in a flow text. For each
+// prerequisite, at least one of these matches meets it.
 var contexts = []string{
 	"", "dl_vlan=3", "vlan_tci=0x1000/0x1000", "arp", "rarp", "ip", "ipv6", "tcp", "udp", "sctp", "icmp", "tcp6", "icmp6",
 	"icmp6,icmp_type=135", "icmp6,icmp_type=136", "icmp6,icmp_type=135,icmp_code=0", "icmp6,icmp_type=136,icmp_code=0",

@@ -98,8 +98,9 @@ type field struct {
 	// oxm lists the NXM and OXM names of the field. In flow text brackets follow
 	// these names. Formatting uses the first name.
 	oxm []string
-	// word, shift and bits are the field's place: bits shift to shift+bits-1 of
-	// Flow[word]. A 128-bit field takes Flow[word] (upper half) and Flow[word+1].
+	// word, shift and bits are the position of the field in a Flow: bits shift to
+	// shift+bits-1 of Flow[word]. A 128-bit field takes Flow[word] (upper half) and
+	// Flow[word+1].
 	word, shift, bits uint8
 	// kept is the number of least significant bits that Flow stores if the text
 	// format has more bits. The remaining bits must be 0. kept 0 means that Flow

@@ -110,8 +110,8 @@ func FormatFlowMod(m *FlowMod, names Names) string {
 	return strings.TrimSpace(strings.TrimSuffix(b.String(), ",") + " actions=" + FormatActions(m.Actions, names))
 }
 
-// FormatDiff returns the add m as a line of ovs-ofctl diff-flows, without the leading
-// + or -.
+// FormatDiff returns the flow that m adds, as a line of ovs-ofctl diff-flows without
+// the leading + or -.
 func FormatDiff(m *FlowMod, names Names) string {
 	var b strings.Builder
 	add := func(is bool, format string, arg any) {

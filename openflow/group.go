@@ -139,8 +139,8 @@ func applyGroup(groups map[uint32]*Group, gone map[uint32]bool, m *GroupMod) err
 	return nil
 }
 
-// uses reports whether the actions name a group or meter for whose number wanted
-// returns true. kind is ActGroup or ActMeter.
+// uses reports whether an action in the list names a wanted group or meter. The
+// function wanted decides by the number. kind is ActGroup or ActMeter.
 func uses(actions []Action, kind ActionKind, wanted func(id uint32) bool) bool {
 	for i := range actions {
 		a := &actions[i]

@@ -563,7 +563,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 				break
 			}
 			if in.budget <= 0 || tr.Drop != 0 && tr.Drop.String() == "loop" {
-				break // translation and interpreter may end a loop at different places: not compared
+				break // translation and interpreter may end a loop of resubmits at different steps: not compared
 			}
 			want, got := strings.Join(in.sent, "\n"), strings.Join(runDatapath(&k, tr.Actions), "\n")
 			if got != want {

@@ -22,7 +22,7 @@ type LearnSpec struct {
 	Flags            Flags
 	DeleteLearned    bool
 	Limit            uint32   // maximum number of flows in table Table with cookie Cookie; 0: no limit
-	Result           Subfield // bit that reports whether the flow was learnt; with Bits 0 the action reports nothing
+	Result           Subfield // bit of the frame's fields that is set if the flow was learnt; Bits 0: no such bit
 	Items            []LearnItem
 }
 
@@ -97,8 +97,9 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 	x.learned = append(x.learned, m)
 }
 
-// learnsOutput reports whether a learnt flow gets an output to port number no. Like
-// Open vSwitch, output:FIELD skips normal and ports that would make the flow invalid.
+// learnsOutput reports whether a learnt flow gets an output to a port. The argument
+// no is the port number. Like Open vSwitch, output:FIELD skips normal and ports that
+// would make the flow invalid.
 func learnsOutput(no uint64) bool {
 	switch no {
 	case uint64(PortInPort), uint64(PortFlood), uint64(PortAll), uint64(PortLocal):
@@ -186,8 +187,8 @@ func (p *Pipeline) noteLearnt(r *Rule, n int) {
 	}
 }
 
-// takeOrphans calls remove for the learnt flows whose last learn action with
-// delete_learned was removed.
+// takeOrphans calls the function remove for the learnt flows whose last learn action
+// with delete_learned was removed.
 func (p *Pipeline) takeOrphans(remove func(*Rule)) {
 	for len(p.orphans) > 0 {
 		key := p.orphans[0]
@@ -223,8 +224,8 @@ func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refuse
 			continue
 		}
 		before := b.mark()
-		// Translation has checked the limit, but other frames may have taught flows
-		// since then.
+		// Translation has checked the limit, but flows of other frames may have been
+		// learnt since then.
 		if !p.mayLearn(&mods[i]) || b.apply(&mods[i]) != nil {
 			b.undoSince(before)
 			refused++

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// MACTable is the table of addresses: those that normal has learnt in all segments,
-// those that ports have declared (declared.go), and those of declared networks
-// (netaddress.go). macquota.go has the quotas of ports, and macmove.go has the rules for
-// an address that moves. The owner guards the table: only Lookup, VTEP, Neighbour,
-// Network, Place, HostOf, Moved, Announced, Generation, NetAddresses and Len may run
-// concurrently with each other.
+// MACTable is the table of addresses. It has the addresses that the action normal has
+// learnt in all segments, the addresses that ports have declared (declared.go), and
+// the addresses of declared networks (netaddress.go). macquota.go has the quotas of
+// ports, and macmove.go has the rules for an address that moves. The owner guards the
+// table: only Lookup, VTEP, Neighbour, Network, Place, HostOf, Moved, Announced,
+// Generation, NetAddresses and Len may run concurrently with each other.
 type MACTable struct {
 	limit      int
 	ageNS      uint64
@@ -24,7 +24,7 @@ type MACTable struct {
 	declared   declarations
 	neighbours neighbours
 	generation uint64
-	changes    *AddressChanges // since TakeChanges; shared with neighbours
+	changes    *AddressChanges // addresses that changed after the last TakeChanges; shared with the table neighbours
 
 	// Declared networks, see netaddress.go.
 	nets         map[Segment]*netTable
@@ -129,11 +129,13 @@ func (t *MACTable) exact(s Segment, key macKey) *macEntry {
 
 func (l *Learn) place() macPlace { return macPlace{l.Port, l.Remote} }
 
-// at reports whether entry e has the segment and the place of l.
+// The method at reports whether the segment and the place (port and remote) of entry
+// e are equal to those in l.
 func (e *macEntry) at(l *Learn) bool { return e.segment == l.Segment && e.macPlace == l.place() }
 
-// Moved reports whether the table has the address of l at a place other than in l. In
-// this case control must learn from the next frame of the address at once.
+// Moved reports whether the table has the address l.MAC behind another port or remote
+// than l names. In this case control must learn from the next frame of the address at
+// once.
 func (t *MACTable) Moved(l *Learn) bool {
 	if !l.Valid || t.declaredElsewhere(l) {
 		return false
@@ -161,10 +163,10 @@ func (t *MACTable) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 
 // Learn records that the address was seen at nowNS (CLOCK_MONOTONIC). It reports
 // whether forwarding changes: the address is new, has moved to another port or
-// remote, or has announced another IP address. Learn ignores an l that is not valid,
-// and an address of a declared network. It also ignores an l from another place that is
-// older than the known entry. The rules of moves and quotas may refuse l; the port's
-// counters count refusals.
+// remote, or has announced another IP address. Learn does nothing if l.Valid is false
+// or if the address is in a declared network. It also does nothing if l names another
+// port or remote than the known entry and is older than this entry. The rules of
+// moves and quotas may refuse the address; the port's counters count refusals.
 func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	if !l.Valid {
 		return false
@@ -223,9 +225,10 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	return changed
 }
 
-// refuses returns the refusal counter to increment for l, or nil if the table may
-// learn l. e is the entry of the address in the same segment, or the entry of another
-// segment that l displaces. e is nil for a new address.
+// refuses returns the refusal counter to increment, or nil if the table may learn the
+// address in l. The argument e is the entry of the address in the same segment, or
+// the entry of another segment that the address displaces. For a new address e is
+// nil.
 func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	switch {
 	case t.declaredElsewhere(l):
@@ -263,9 +266,10 @@ func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	return t.neighbours.learn(key, l.Port, l.MAC, nowNS, t.ageNS)
 }
 
-// displaced returns the entry of another segment that the address in segment s would
-// replace, or nil. A port without a VNI is in all segments, so its address cannot
-// also be in a single segment.
+// displaced returns the entry of the address in another segment that must be removed
+// if the address is learnt in segment s. It returns nil if there is none. A port
+// without a VNI is in all segments, so its address cannot also be in a single
+// segment.
 func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
 	for e := t.entries[key]; e != nil; e = e.next {
 		if e.segment != s && t.overlap(e.segment, s) {
@@ -275,8 +279,8 @@ func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
 	return nil
 }
 
-// enterSegment moves entry e (nil: none) to the segment of l. It removes the entries
-// of the address in segments that exclude the segment of l.
+// enterSegment moves entry e (nil: none) to the segment l.Segment. It removes the
+// entries of the address in segments that exclude l.Segment.
 func (t *MACTable) enterSegment(e *macEntry, l *Learn) (changed bool) {
 	key := keyOf(l.VLAN, l.MAC)
 	for o := t.entries[key]; o != nil; {
@@ -352,9 +356,10 @@ func (t *MACTable) Forget(port uint32) {
 	delete(t.ports, port)
 }
 
-// Neighbour implements Env.Neighbour. It considers the frame's segment and the ports
-// without a VNI; for a frame from such a port it considers all segments. If hosts there
-// have announced the address with different MAC addresses, ok is false.
+// Neighbour implements Env.Neighbour. It considers announcements in the frame's
+// segment and on ports without a VNI. For a frame from a port without a VNI it
+// considers all segments. If the considered announcements name different MAC
+// addresses, ok is false.
 func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
 	key := neighbourKey{s, vlan, ip}
 	if mac, ok = t.neighbours.find(key); t.neighbours.entries[key] != nil && !ok {
@@ -405,9 +410,9 @@ type MACEntry struct {
 	Declared bool
 }
 
-// Entries returns all addresses: first the learnt addresses of each place, least
-// recently seen first, then the declared addresses. Port is 0 for an address of a
-// declared network behind another host.
+// Entries returns all addresses: first the learnt addresses, then the declared
+// addresses. The learnt addresses are grouped by port and remote, least recently seen
+// first. Port is 0 for an address of a declared network behind another host.
 func (t *MACTable) Entries() []MACEntry {
 	list := make([]MACEntry, 0, t.count+t.netAddresses)
 	for _, p := range t.ports {

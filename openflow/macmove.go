@@ -18,7 +18,7 @@ import "time"
 //     frames arrive in the VNI of a tunnel. This rule therefore does not apply to frames
 //     from a tunnel.
 const (
-	moveQuiet  = 3 * time.Second // longer than two of control's sweeps, which record the hits of flows
+	moveQuiet  = 3 * time.Second // must exceed two intervals of control's sweep, which records the hits of flows
 	moveWindow = 10 * time.Second
 	maxMoves   = 2
 	// movesBurst is the number of live addresses that may move to a port at once.
@@ -42,8 +42,8 @@ func (e *macEntry) silent(d time.Duration, nowNS uint64) bool {
 	return nowNS-min(nowNS, e.seenNS) >= uint64(d)
 }
 
-// refusesMove returns the refusal counter to increment if the address of e may not
-// move to the place of l on port p. It returns nil if the address may move.
+// refusesMove returns the refusal counter to increment if the address of entry e may
+// not move to the port p and the remote in l. It returns nil if the address may move.
 func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	c := &e.contest
 	if e.silent(moveQuiet, nowNS) {
@@ -67,8 +67,8 @@ func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	return nil
 }
 
-// crosses reports whether l would move a guest's live address to another VNI, or
-// between a VNI and a port without one.
+// crosses reports whether learning l would move a guest's live address to another
+// VNI, or between a VNI and a port without one.
 func (t *MACTable) crosses(l *Learn, nowNS uint64) bool {
 	if l.Tunnel {
 		return false

@@ -69,8 +69,8 @@ func TestAMigrationThroughATunnelIsFollowedAtOnce(t *testing.T) {
 	if at := m.heard(1, 0, 7); at != 1 || m.tab.Len() != 1 {
 		t.Errorf("after the migration back the address is at port %d", at)
 	}
-	// A thief behind a tunnel with a VNI has the same limits as a thief in the
-	// victim's VNI.
+	// An attacker behind a tunnel with a VNI has the same limits as an attacker in
+	// the victim's VNI.
 	stolen := 0
 	for range 100 {
 		m.pass(time.Millisecond)
@@ -136,8 +136,8 @@ func TestMovesOfAPortAreLimited(t *testing.T) {
 	}
 }
 
-// Attack 6: a frame in VNI 5 uses an address of VNI 7. Frames from a port without a
-// VNI still reach the host in VNI 7, whether or not the address is declared.
+// A frame in VNI 5 uses an address of VNI 7 as its source. Frames from a port without
+// a VNI still reach the host in VNI 7, whether or not the address is declared.
 func TestVNIsDoNotTakeAddresses(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(7, 7, 1)
@@ -222,10 +222,10 @@ func TestDeclaredAddressesStay(t *testing.T) {
 	}
 }
 
-// A host that announces another host's IP address does not get Weft to answer with its
-// own MAC address: while both announce the address, Weft does not answer for it. It
-// answers again when only the first host has announced it for the table's age, or with
-// the second when the first was silent for so long.
+// While two hosts announce the same IP address, Weft does not answer for this
+// address. If the second host stops announcing it for the table's age, Weft answers
+// with the MAC address of the first host again. If the first host stops for this
+// time, Weft answers with the MAC address of the second.
 func TestContestedIPIsNotAnswered(t *testing.T) {
 	tab := NewMACTable(0, time.Minute)
 	ip := netip.MustParseAddr("10.0.0.1")
@@ -271,7 +271,8 @@ func TestContestedIPIsNotAnswered(t *testing.T) {
 	}
 }
 
-// A host in a VNI and one on a port without a VNI contest an address too.
+// An IP address is also contested if one of the two hosts that announce it is in a
+// VNI and the other is on a port without a VNI.
 func TestIPContestedAcrossSegments(t *testing.T) {
 	ip := netip.MustParseAddr("10.0.0.1")
 	for _, order := range [][2]Segment{{0, 5}, {5, 0}} {

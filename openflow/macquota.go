@@ -23,18 +23,18 @@ const (
 	// macPorts is the number of ports that can have Guarantee addresses at the same
 	// time.
 	macPorts = 1024
-	// learnBurst is the number of new addresses that a place may add at once.
-	// learnRate is the number that it may add each second on average. The table
-	// learns further addresses from later frames; until then frames to them are
-	// flooded.
+	// learnBurst is the number of new addresses that a port, or one of its remotes,
+	// may add at once. learnRate is the number that it may add each second on
+	// average. The table learns further addresses from later frames; until then
+	// frames to them are flooded.
 	learnBurst = 8192
 	learnRate  = 2000
 	// remotesRate is the rate of a whole port as a multiple of learnRate, the rate of
 	// each remote.
 	remotesRate = 4
-	// maxMACHolders bounds the remotes of a port with an address list of their own. A
-	// port's configuration cannot name more remotes. A multicast group can have more;
-	// the further remotes share one list.
+	// maxMACHolders limits the address lists of a port. The table keeps one list for
+	// each remote of the port. A port's configuration cannot name more remotes. A
+	// multicast group can have more; the further remotes share one list.
 	maxMACHolders = 256
 )
 
@@ -43,7 +43,7 @@ type macPort struct {
 	no      uint32
 	count   int // number of addresses of all holders
 	holders map[netip.Addr]*macHolder
-	rate    bucket // limits the new addresses of the whole port
+	rate    bucket // rate limit of new addresses on the whole port
 	moves   bucket
 	refused MACRefusals
 }
@@ -63,7 +63,7 @@ type macHolder struct {
 type MACRefusals struct {
 	Declared uint64 // another port has declared the address
 	OtherVNI uint64 // the address is alive in another VNI
-	Moves    uint64 // the address is alive at another place and has moved too often, or is contested (neighbours.go)
+	Moves    uint64 // the address is alive at another port or remote and moved too often, or is contested
 	Rate     uint64 // new addresses exceeded learnRate
 }
 

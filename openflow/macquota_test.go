@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Attack 10: invented addresses on one port, or behind one remote, do not displace
-// addresses of other ports and remotes. The table learns them at a bounded rate.
+// If an attacker invents addresses on one port or behind one remote, they do not
+// displace addresses of other ports and remotes. The table learns them at a bounded
+// rate.
 func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 	const limit = 4096
 	tab := NewMACTable(limit, 0)

@@ -2,9 +2,9 @@
 
 package openflow
 
-// SavedMAC is a learnt address for the table of a later process. If Learn.IP is valid,
-// it is an IP address that Learn.MAC has announced; otherwise it is the place of
-// Learn.MAC.
+// SavedMAC is a learnt address for the table of a later process. If Learn.IP is
+// valid, it is an IP address that Learn.MAC has announced. Otherwise it is the MAC
+// address Learn.MAC with its port and remote.
 type SavedMAC struct {
 	Learn  Learn
 	SeenNS uint64 // CLOCK_MONOTONIC
@@ -13,9 +13,9 @@ type SavedMAC struct {
 	ContestedNS uint64
 }
 
-// Saved returns all learnt addresses: first the MAC addresses of each place, then the
-// IP addresses of each port, each least recently seen first. Declared addresses and
-// the history of moves are left out.
+// Saved returns all learnt addresses: first the MAC addresses behind each port and
+// remote, then the IP addresses of each port, each least recently seen first.
+// Declared addresses and the history of moves are left out.
 func (t *MACTable) Saved() []SavedMAC {
 	all := make([]SavedMAC, 0, t.count+len(t.neighbours.entries))
 	for _, p := range t.ports {
@@ -39,9 +39,9 @@ func (n *neighbour) saved() SavedMAC {
 }
 
 // Restore adds the saved addresses that have not expired at nowNS, and returns their
-// number. The rate of learning does not apply; the sizes of the table and of a port's
-// part of it do. An address that the table has or another port has declared is left
-// out.
+// number. The limits of the table's size and of a port's share of the table apply,
+// but not the limit of the learning rate. Restore skips an address that the table
+// already has or that another port has declared.
 func (t *MACTable) Restore(saved []SavedMAC, nowNS uint64) (n int) {
 	for i := range saved {
 		s := &saved[i]

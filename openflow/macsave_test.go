@@ -43,7 +43,8 @@ func TestSaveMACTwin(t *testing.T) {
 		if other.Restore(saved, now) != 0 {
 			t.Fatalf("seed %d: restored twice", seed)
 		}
-		// The lists of places and ports are sound.
+		// Expire removes all restored addresses. They are therefore in the lists of
+		// their segments and ports.
 		other.Expire(now + uint64(time.Hour))
 		if other.Len() != 0 || len(other.segments) != 0 || len(other.neighbours.entries) != 0 {
 			t.Fatalf("seed %d: %d addresses stay after they have expired", seed, other.Len())
@@ -59,8 +60,8 @@ func sorted(t *MACTable) (list []string) {
 	return list
 }
 
-// A saved list fills no more of the table than learning would, and addresses of
-// another time are left out.
+// Restore adds no more addresses than the limits of the table allow. It skips invalid
+// entries and addresses that were last seen in the future.
 func TestRestoreKeepsLimits(t *testing.T) {
 	var list []SavedMAC
 	for i := range 100 {

@@ -61,9 +61,10 @@ func (n *neighbours) knows(key neighbourKey, mac uint64) bool {
 	return e != nil && e.Value.(*neighbour).mac == mac
 }
 
-// contest marks an IP address as contested if a MAC address other than mac announced
-// it less than ageNS ago. It reports whether it is contested. changed reports whether
-// a later find returns another result than before.
+// contest marks an IP address as contested if a MAC address other than mac has
+// announced it within the last ageNS. The result contested reports whether it has
+// marked the address. The result changed reports whether later calls of find return
+// another result than before.
 func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contested, changed bool) {
 	e := n.entries[key]
 	if e == nil {

@@ -27,21 +27,21 @@ type Network struct {
 	// Flood is true if broadcasts and frames to unknown addresses also go to the
 	// hosts in Members. Otherwise they only go to ports of this switch.
 	Flood bool
-	// Asked is true if the switch asks weft-central for the place of an unknown
-	// address.
+	// Asked is true if the switch asks weft-central behind which host an unknown
+	// address is.
 	Asked bool
 	// Members are the underlay addresses of the other hosts of the network.
 	Members []netip.Addr
 }
 
 // NetAddress is a MAC address of a declared network, with its IP addresses and its
-// place.
+// place: a port of this switch or another host.
 type NetAddress struct {
 	Segment Segment
 	MAC     uint64 // 48 bits
 	IPs     []netip.Addr
 	Place
-	// Generation is higher for a newer place of the same address.
+	// Generation is higher for a newer declaration of the same address.
 	Generation int64
 }
 
@@ -77,8 +77,9 @@ type ipClaim struct {
 }
 
 // SetNetwork declares the network of a segment, or changes its settings. If n is nil,
-// SetNetwork forgets the network and its addresses. TakeChanges covers changed settings of
-// a network; if a network is new or gone, every translation may change.
+// SetNetwork forgets the network and its addresses. If only settings change, the
+// result of TakeChanges covers all affected translations. If a network is new or
+// gone, every translation may change, and TakeChanges does not report them all.
 func (t *MACTable) SetNetwork(s Segment, n *Network) {
 	t.generation++
 	t.changes.add(refOfNetwork(s))
@@ -146,11 +147,11 @@ func (t *MACTable) NetAddresses() int { return t.netAddresses }
 // MaxNetAddresses.
 func (t *MACTable) RefusedNetAddresses() uint64 { return t.netRefused }
 
-// SetNetAddresses removes the addresses in removed, and then adds and changes those in
-// list, which may be the same. It ignores a change or removal that is older than the address's present
-// place. It also ignores addresses of segments without a declared network. It keeps
-// the IPs slices of list. It returns the number of addresses that were refused at the
-// limit.
+// SetNetAddresses removes the addresses in removed, and then adds or changes the
+// addresses in list. An address may be in both. SetNetAddresses ignores a change or
+// removal that is older than the address's present declaration, and addresses of
+// segments without a declared network. It keeps the IPs slices of list. It returns
+// the number of addresses that were refused at the limit.
 func (t *MACTable) SetNetAddresses(list []NetAddress, removed []RemovedNetAddress) (left int) {
 	t.generation++
 	for i := range removed {
@@ -182,7 +183,7 @@ func (t *MACTable) setNetAddress(n *NetAddress) bool {
 		return true
 	case a != nil && slices.Equal(a.IPs, n.IPs):
 		if a.Place != n.Place || a.Generation != n.Generation {
-			t.changed(a) // by its generation it may win or lose an IP address
+			t.changed(a) // if several MAC addresses declare an IP address, the highest generation gets it
 		}
 		a.Place, a.Generation = n.Place, n.Generation
 		return true
@@ -278,8 +279,8 @@ func (t *MACTable) forgetDeclared(list []NetAddress) {
 	})
 }
 
-// declaredInNet reports whether the MAC address of l is in a declared network, and
-// whether its declared place differs from the place in l.
+// declaredInNet reports whether the address l.MAC is in a declared network, and
+// whether it is declared behind another port or host than l names.
 func (t *MACTable) declaredInNet(l *Learn) (declared, elsewhere bool) {
 	a := t.netAddress(l.Segment, l.MAC)
 	if a == nil {

@@ -83,7 +83,7 @@ func (x *xlate) normal() {
 		return
 	}
 	if !from.NoLearning && !(network != nil && x.declaredSource(&from, segment, src)) {
-		x.depends(refOfMAC(src)) // a frame of an address that has moved teaches at once
+		x.depends(refOfMAC(src)) // if the address moves, control must learn from the next frame at once
 		x.learn = Learn{Valid: true, Segment: segment, VLAN: vlan, Port: in, MAC: src,
 			Tunnel: from.Kind == PortTunnel, Remote: x.origin(&from), IP: x.announcement(src)}
 	}

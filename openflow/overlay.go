@@ -5,8 +5,8 @@ package openflow
 import "net/netip"
 
 // A vxlan port with a list of remotes is an overlay without a control plane (RFC 7348
-// section 4) and without multicast in the underlay. Broadcasts go to each remote, and
-// the switch learns the place of an address from its frames.
+// section 4) and without multicast in the underlay. Broadcasts go to each remote.
+// From the frames of an address the switch learns behind which remote the address is.
 
 // replicate sends a copy of the frame to every remote of the port.
 func (x *xlate) replicate(port *PortInfo) {

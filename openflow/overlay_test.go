@@ -23,8 +23,8 @@ func overlayEnv() *fakeEnv {
 	return env
 }
 
-// tunnelsOf returns the template numbers in a translation's tunnel actions for port
-// no.
+// tunnelsOf returns the template numbers in a translation's tunnel actions for one
+// vxlan port. The argument no is the port number.
 func tunnelsOf(t *Translation, no uint32) (templates []uint32) {
 	for _, a := range t.Actions {
 		if a.Op == flowtable.OpTunnel && uint32(a.U16) == no && a.U64 == 88 {
@@ -85,8 +85,8 @@ func TestReplication(t *testing.T) {
 	}
 }
 
-// All frames that a megaflow of a port with several remotes matches have the same
-// outputs.
+// If a megaflow involves a port with several remotes, all frames that it matches have
+// the same translation.
 func TestReplicationIsSound(t *testing.T) {
 	p, env := pipelineOf(t, "actions=normal"), overlayEnv()
 	for mac := range uint64(6) {

@@ -118,8 +118,8 @@ func keyEnd(s string) int {
 	return len(s)
 }
 
-// valueEnd returns the position, from at on, of the first byte of s that is in
-// delims. It skips quoted text and text in parentheses.
+// valueEnd returns the position of the first byte of s that is in delims. It searches
+// from position at on, and skips quoted text and text in parentheses.
 func valueEnd(s string, at int, delims string) int {
 	depth := 0
 	for at < len(s) {
@@ -139,7 +139,8 @@ func valueEnd(s string, at int, delims string) int {
 	return at
 }
 
-// quotedEnd returns the position behind the quoted string that starts at position at.
+// quotedEnd returns the position behind a quoted string in s. The argument at is the
+// position of the opening quote.
 func quotedEnd(s string, at int) int {
 	for i := at + 1; i < len(s); i++ {
 		switch s[i] {
@@ -155,7 +156,7 @@ func quotedEnd(s string, at int) int {
 // parseMode is the purpose of a text.
 type parseMode struct {
 	command Command
-	filter  bool // for dump-flows and del-flows: refuses actions, allows out_port and out_group
+	filter  bool // true for dump-flows and del-flows, which allow out_port and out_group but no actions
 }
 
 // ParseFlowMod parses one flow in ovs-ofctl's syntax of add-flow (Add), mod-flows

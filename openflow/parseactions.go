@@ -35,7 +35,7 @@ func (p *actionParser) whole(text string) ([]Action, error) {
 // field unchanged.
 func (p *actionParser) lenient(t token, needs prereq) {
 	if p.inSet {
-		return // an action set is executed later, for frames of any match
+		return // the match is unknown: an action set is executed later, for frames of any match
 	}
 	if p.checked && p.loose == "" && !needs.met(&p.match) {
 		p.loose, p.looseNeeds = t.text, needs
@@ -272,7 +272,7 @@ func (p *actionParser) readable(t token, s Subfield) error {
 	}
 	needs := f.needs
 	if s.Field == FVLANVID {
-		return nil // vlan_vid of an untagged frame reads as 0; no write happens here
+		return nil // no prerequisite for reading: vlan_vid of an untagged frame reads as 0
 	}
 	if p.checked && !needs.met(&p.match) {
 		return wrong(t.text, "a flow that matches %s, as %s needs", prereqTexts[needs], fields[s.Field].name)

@@ -91,7 +91,7 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	}
 	text := t.value
 	if text == "" {
-		text = "0/0" // an empty value: integer fields accept any value, other formats refuse 0/0
+		text = "0/0" // an empty value counts as 0/0 (any value) in integer fields; other formats refuse 0/0
 	}
 	v, mask, err := parseFieldValue(id, text, names)
 	if err != nil {
@@ -146,8 +146,8 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 	return v, mask, err
 }
 
-// parseScalar parses text, the value or the mask of a field. Errors quote whole, the
-// text of value and mask together.
+// parseScalar parses text, which is the value or the mask of a field. The argument
+// whole is the text of value and mask together; errors quote it.
 func parseScalar(f *field, text, whole string) (Value128, error) {
 	switch f.format {
 	case asEthernet:

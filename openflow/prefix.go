@@ -185,8 +185,9 @@ func (t *prefixTrie) add(v Value128, length uint8) {
 	}
 }
 
-// split replaces the node at index at by a node for the first length bits of its
-// value. The replaced node becomes a child of the new node.
+// split replaces a node by a new node, whose prefix is the first bits of the old
+// node's prefix. The old node becomes a child of the new node. The argument at is the
+// index of the node, and length is the length of the new prefix in bits.
 func (t *prefixTrie) split(at uint32, length uint8) {
 	child := t.node(t.nodes[at])
 	n := &t.nodes[at]

@@ -412,7 +412,7 @@ func TestRandomTablesHaveEverything(t *testing.T) {
 			t.Errorf("no random table matches %s", f.name)
 		}
 	}
-	tracked := map[ActionKind]bool{ActCT: true, ActCTClear: true, ActMeter: true} // TestTrackedMegaflowsAreSound and TestMeters test these actions
+	tracked := map[ActionKind]bool{ActCT: true, ActCTClear: true, ActMeter: true} // actions that are tested by TestTrackedMegaflowsAreSound and TestMeters instead
 	for kind := ActNone + 1; kind < actionKinds; kind++ {
 		if !kinds[kind] && !tracked[kind] {
 			t.Errorf("no random table has action %s", FormatActions([]Action{{Kind: kind, Controller: &Controller{}, Learn: &LearnSpec{}, CT: &CTSpec{}}}, nil))

@@ -95,8 +95,8 @@ func (r *RecircTable) Frozen(id uint32) (Frozen, bool) {
 	return e.frozen, true
 }
 
-// Collect removes the ids that were not used since the last Collect, except ids for
-// which needed returns true.
+// Collect removes the ids that were not used since the last Collect. It keeps ids for
+// which the function needed returns true.
 func (r *RecircTable) Collect(needed func(id uint32) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,8 +111,8 @@ func (r *RecircTable) Collect(needed func(id uint32) bool) {
 	}
 }
 
-// Shares calls visit for each port that has ids or was refused an id. It returns the
-// number of ids in use and the number of refusals on all ports.
+// Shares calls the function visit for each port that has ids or was refused an id. It
+// returns the number of ids in use and the number of refusals on all ports.
 func (r *RecircTable) Shares(visit func(port uint32, u share.Use)) (used int, refused uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

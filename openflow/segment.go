@@ -28,8 +28,9 @@ func (x *xlate) segment(port *PortInfo) Segment {
 	return 0
 }
 
-// takes reports whether normal, flood and all may send frames of segment s to the port.
-// The segment is no declared network; see reaches.
+// takes reports whether normal, flood and all may send frames of segment s to the
+// port. The caller has checked that the segment is not a declared network; see the
+// method reaches.
 func (p *PortInfo) takes(s Segment) bool {
 	if s == 0 || p.Kind == PortTunnel && p.FlowVNI || p.Kind != PortTunnel && !p.InVNI {
 		return true
@@ -37,7 +38,8 @@ func (p *PortInfo) takes(s Segment) bool {
 	return segmentOf(p.VNI) == s
 }
 
-// MayTeach reports whether a frame that arrived on the port may teach l.
+// MayTeach reports whether the MAC table may learn the address in l from a frame that
+// arrived on the port.
 func (p *PortInfo) MayTeach(l *Learn) bool {
 	tunnel := p.Kind == PortTunnel
 	if p.NoLearning || p.Kind == PortUplink || l.Tunnel != tunnel && !l.IP.IsValid() {

@@ -155,8 +155,8 @@ func TestSegmentTable(t *testing.T) {
 	}
 }
 
-// After a move, the table does not learn from an older frame at another place. Moved
-// reports true for frames from the old place.
+// After a move, the table does not learn from an older frame behind another port.
+// Moved reports true for frames from the old port.
 func TestMovesAreLearntInOrder(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	at := func(port uint32, s Segment) Learn { return Learn{Valid: true, Segment: s, MAC: 1, Port: port} }

@@ -48,7 +48,7 @@ const (
 // FlowMod is one change of the tables, or a selection of rules.
 type FlowMod struct {
 	Command  Command
-	Table    uint8 // table number; TableAll means every table, but for an add table 0
+	Table    uint8 // table number; TableAll means table 0 in an add and every table otherwise
 	Priority uint16
 	Match    PackedMatch
 	// Cookie and CookieMask select the rules to modify or delete by their cookie.
@@ -146,7 +146,7 @@ type Pipeline struct {
 	groupStats map[uint32]*GroupStats // by group number
 	watching   bool                   // at least one group watches a port
 	meters     map[uint32]*Meter
-	meterSlots meterTable               // allocator of the meters' token bucket slots; its meters are unused, the field meters has them
+	meterSlots meterTable               // allocator of the meters' token bucket slots; its own map of meters stays empty
 	learnt     map[learnKey]*learnGroup // flow counts for each table and cookie of a learn action with a limit or delete_learned
 	orphans    []learnKey               // keys of learnt flows whose last learn action with delete_learned was removed
 	generation uint64
@@ -453,7 +453,7 @@ func (p *Pipeline) Select(filter *FlowMod) []*Rule {
 	return rules
 }
 
-// selectRules returns the rules that a modify or delete m affects.
+// selectRules returns the rules that the change m affects. m is a modify or a delete.
 func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
 	var found []*Rule
 	wanted := func(r *Rule) bool {

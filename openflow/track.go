@@ -12,8 +12,9 @@ import (
 // datapath. If this look-up misses, a second translation starts with the table that
 // ct names (recirc.go).
 
-// ct emits a ct action. If the action names a table, ct also emits the look-up behind
-// it. Actions after ct in the same list see the frame as untracked.
+// ct emits a ct action. If the action names a table, ct also emits a flow look-up,
+// which the datapath executes after tracking. Actions after ct in the same list see
+// the frame as untracked.
 func (x *xlate) ct(c *CTSpec) {
 	r := flowtable.CTRequest{Zone: c.Zone}
 	if c.ZoneSrc.Field != FNone {
@@ -119,8 +120,8 @@ func (x *xlate) forgetEndpoints() {
 	}
 }
 
-// resumeAt emits a datapath look-up. The translation after this look-up starts in
-// table.
+// resumeAt emits a flow look-up of the datapath. If the look-up misses, a new
+// translation starts in the table whose number is the argument.
 func (x *xlate) resumeAt(table uint8) {
 	freezer, ok := x.env.(Freezer)
 	if !ok {
@@ -163,8 +164,9 @@ func (x *xlate) ctClear() {
 	x.untrack()
 }
 
-// resume restores the state that was frozen under the recirc_id of the key. Every
-// megaflow matches one recirc_id. Frames in their first look-up have recirc_id 0.
+// resume restores the state of the earlier translation that ended at a ct action. The
+// key's recirc_id identifies the state. Every megaflow matches one recirc_id. Frames
+// in their first flow look-up have recirc_id 0.
 func (x *xlate) resume() (table uint8, ok bool) {
 	const word = flowtable.WPort
 	x.wc[word] |= 0xffffffff

@@ -12,7 +12,8 @@ import (
 	"weft/internal/share"
 )
 
-// recircEnv is a fakeEnv that stores frozen translations in a RecircTable.
+// recircEnv is a fakeEnv with a RecircTable, which stores the state of translations
+// that end at a ct action.
 type recircEnv struct {
 	*fakeEnv
 	*RecircTable

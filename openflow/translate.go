@@ -33,8 +33,8 @@ type Learn struct {
 	// Tunnel is true if Port is a tunnel: the host with address MAC is behind another
 	// hypervisor.
 	Tunnel bool
-	// Announced is true if the frame is a broadcast or multicast. All hosts learn the
-	// place of MAC from such a frame.
+	// Announced is true if the frame is a broadcast or multicast. From such a frame
+	// all hosts learn behind which host MAC is.
 	Announced bool
 	// IP is the IP address that an ARP or neighbour discovery frame announces for
 	// MAC.
@@ -146,8 +146,11 @@ type xlate struct {
 	p    *Pipeline
 	env  Env
 	hook func(TraceStep)
-	// cameIn is the port whose quota counts the frame. Only a refusal may depend on
-	// cameIn: a megaflow matches the port only if inPort has read it.
+	// cameIn is the port that the frame arrived on. If the translation stores its
+	// state for a second look-up, the quota of this port counts the state. A result
+	// may depend on cameIn only if the quota refuses the state; the megaflow then
+	// matches the port. Otherwise the megaflow matches the port only if inPort has
+	// read it.
 	cameIn uint32
 
 	flow, keep     Flow
@@ -238,8 +241,8 @@ func sends(op flowtable.Op) bool {
 	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpAnswer || op == flowtable.OpRecirc
 }
 
-// because records the drop reason of the translation. The first recorded reason
-// stays.
+// The method because records the drop reason of the translation. The first recorded
+// reason stays.
 func (x *xlate) because(why packet.DropReason) {
 	if x.drop == packet.DropNone {
 		x.drop = why
