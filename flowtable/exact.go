@@ -146,10 +146,10 @@ func (c *Cache) group4(d *digest, more *exactMore, group uint32, w0, w1, w2, w3 
 // works on other strides.
 type exactLookup struct {
 	asked    uint // number of frames whose bucket was prefetched
-	chosen   uint // number of frames whose bucket was searched; each is now in found or in missed
+	chosen   uint // number of frames whose bucket was searched; each is now in the list found or in the list missed
 	found    uint
-	due      uint // number of frames in found whose entry was prefetched one stride ago
-	compared uint // number of frames in found whose entry was compared and whose flow was prefetched
+	due      uint // number of frames in the list found whose entry was prefetched one stride ago
+	compared uint // number of frames in the list found whose entry was compared and whose flow was prefetched
 	missed   uint
 }
 

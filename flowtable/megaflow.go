@@ -98,8 +98,8 @@ func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.B
 	}
 }
 
-// fetchRows prefetches the cache lines that find will read for the frames in list:
-// first lines of the index, then lines of the megaflows.
+// fetchRows prefetches the cache lines that the method find will read for the frames
+// in list: first lines of the index, then lines of the megaflows.
 func (c *Cache) fetchRows(list []uint8) {
 	index := index(c.m.index)
 	cpu.Prefetch(&index[0], c.homes[:len(list)])

@@ -145,8 +145,9 @@ func TestBindingDropsWhatIsSpoofed(t *testing.T) {
 	}
 }
 
-// A megaflow of an unbound port never matches a frame of a bound port. If no port has
-// a binding, megaflows match neither the source address nor the port.
+// A megaflow of a port without a binding never matches a frame of a port with a
+// binding. If no port has a binding, megaflows match neither the source address nor
+// the port.
 func TestBindingSeparatesPorts(t *testing.T) {
 	env, p := newEnv(), pipelineOf(t, "actions=drop")
 	k := keyOfText(t, "in_port=4,ip,nw_src=10.0.0.1,dl_src=00:00:00:00:00:01")

@@ -252,7 +252,7 @@ func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
 	return true
 }
 
-// lookup returns the best rule for f, or nil.
+// lookup returns the matching rule of highest priority for the flow f, or nil.
 func (c *classifier) lookup(f *Flow, v visitor) *Rule {
 	var best *Rule
 	l := prefixLookup{c: c, f: f}

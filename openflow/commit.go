@@ -20,10 +20,10 @@ func (x *xlate) emit(a flowtable.Action) {
 }
 
 // setOps are the header fields that the datapath can set, each as a whole, in the
-// order of the emitted actions. Some fields share bits of the key: the prerequisite
-// in needs selects the field that the frame has. Fields of neighbour discovery
-// precede the ICMP type, because a new ICMP type could turn the frame into another
-// message.
+// order of the emitted actions. Some fields share bits of the key. Of these fields
+// the frame has the one whose prerequisite (in needs) it meets. Fields of neighbour
+// discovery precede the ICMP type, because a new ICMP type could turn the frame into
+// another message.
 var setOps = []struct {
 	field FieldID
 	op    flowtable.Op

@@ -27,8 +27,9 @@ type Frozen struct {
 
 // Freezer is an Env that can store the state of translations and resume them.
 type Freezer interface {
-	// Freeze stores f and returns its recirc_id. ok is false if the quota of port,
-	// which received the frame, is full.
+	// Freeze stores the state f and returns its recirc_id. The argument port is the
+	// port that received the frame. If this port has used up its quota of states, ok
+	// is false.
 	Freeze(port uint32, f *Frozen) (id uint32, ok bool)
 	// Frozen returns the state that Freeze has stored under id.
 	Frozen(id uint32) (f Frozen, ok bool)

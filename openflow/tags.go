@@ -137,8 +137,8 @@ func (x *xlate) setTCI(v, mask uint16) {
 	}
 }
 
-// commitTags emits the actions that turn the VLAN tags in baseTags into the tags in
-// tags: as few pops as possible, at most one change of a tag, then pushes.
+// commitTags emits the actions that turn the VLAN tags in x.baseTags into the VLAN
+// tags in x.tags: as few pops as possible, at most one change of a tag, then pushes.
 func (x *xlate) commitTags() {
 	if x.tags == x.baseTags {
 		return

@@ -26,8 +26,8 @@ func copy64(to, from unsafe.Pointer) {
 	p[4], p[5], p[6], p[7] = q[4], q[5], q[6], q[7]
 }
 
-// isWide reports whether two overlapping calls of copy64 copy n bytes. Nearly every
-// private header has such a length.
+// isWide reports whether two overlapping calls of copy64 can copy exactly n bytes.
+// Nearly every private header of a frame has such a length.
 func isWide(n uint32) bool { return n-64 <= InnerHeader-64 }
 
 // Append appends one frame for each span until the batch is full. It returns the

@@ -92,10 +92,10 @@ func (s *Segmenter) Next(dst *Batch) bool {
 }
 
 // Write writes the headers of the next segment to dst and the spans of its payload to
-// spans. It finishes the inner checksum. n is the length of the headers, count is the
-// number of spans. n is 0 if spans is too short. dst has room for Headroom and
-// MaxHeader bytes. If outer is false, Write leaves the bytes of the outer headers in
-// dst unchanged.
+// the slice spans. It finishes the inner checksum. n is the length of the headers,
+// count is the number of spans. If the slice has room for too few spans, n is 0. dst
+// has room for Headroom and MaxHeader bytes. If outer is false, Write leaves the
+// bytes of the outer headers in dst unchanged.
 func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 	f := s.f
 	payload, skip := min(s.size, s.payload-s.at), 0

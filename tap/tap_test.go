@@ -128,8 +128,8 @@ func frame(n int, seed uint64) []byte {
 	return b
 }
 
-// recv returns copies of the next want frames with the test's EtherType. It skips
-// other frames, such as router solicitations.
+// recv returns copies of the next frames with the test's EtherType. The argument want
+// is their number. recv skips other frames, such as router solicitations.
 func recv(t testing.TB, rx port.Rx, b *packet.Batch, want int) [][]byte {
 	t.Helper()
 	var got [][]byte

@@ -12,9 +12,9 @@ import (
 	"weft/packet/packettest"
 )
 
-// slowChecksum computes the UDP checksum over the bytes in covered and the pseudo
-// header of the IP header in ip, byte by byte (RFC 768, RFC 8200 section 8.1). The
-// checksum field must be 0.
+// slowChecksum computes a UDP checksum byte by byte (RFC 768, RFC 8200 section 8.1).
+// The slice covered has the UDP header, whose checksum field must be 0, and the
+// payload. The slice ip has the IP header from which the pseudo header is made.
 func slowChecksum(ip, covered []byte) uint16 {
 	sum := uint32(packet.ProtoUDP) + uint32(len(covered))
 	addresses := ip[12:20]

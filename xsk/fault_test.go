@@ -35,8 +35,9 @@ func gone(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	return address(mem), edge
 }
 
-// faults runs call with the same protection against memory faults as a worker. It
-// reports whether a memory access in call faulted.
+// faults calls the function in the argument call, with the same protection against
+// memory faults as a worker. It reports whether a memory access in this function
+// faulted.
 func faults(t *testing.T, call func()) (failed bool) {
 	t.Helper()
 	defer func() {

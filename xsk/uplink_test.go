@@ -159,8 +159,8 @@ func duplicates(t testing.TB, fds []int) []int {
 	return out
 }
 
-// recv returns received frames from all queues. It ends after want frames, or if no
-// frame arrives for a while.
+// recv returns received frames from all queues. It ends when it has as many frames as
+// the argument want, or if no frame arrives for a while.
 func recv(t testing.TB, d port.Device, want int) [][]byte {
 	t.Helper()
 	var got [][]byte
