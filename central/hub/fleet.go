@@ -366,6 +366,9 @@ func (p *port) bindable(host string) bool {
 	return d != nil && (d.GetHost() == host || d.GetMoveTo() == host || d.GetHost() == "" && (p.bind == nil || p.bind.GetHost() == host))
 }
 
+// changed reports whether a round has something to deliver.
+func (f *fleet) changed() bool { return len(f.dirty)+len(f.dirtyPorts) > 0 }
+
 // forget deletes what nobody refers to any more. It is called at the end of a round.
 func (f *fleet) forget() {
 	for p := range f.dirtyPorts {

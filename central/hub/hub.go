@@ -48,6 +48,7 @@ type Hub struct {
 	ready    chan struct{}                    // closed once fleet is complete
 	waiting  map[*syncWait]struct{}
 	stats    Stats
+	ended    endOfRevision
 
 	changed chan struct{} // wakes deliver
 

@@ -23,17 +23,27 @@ type syncWait struct {
 	done     chan struct{}
 }
 
-// revisionFor ends what a session gets in a round. It asks for a report if somebody
-// waits for one.
-func (h *Hub) revisionFor(s *session) rawMessage {
-	s.behind = false
+// endRevision ends what a session gets in a round, and sends it. report asks the host
+// what it has applied.
+func (h *Hub) endRevision(s *session, report bool) {
 	s.sent = h.revision
-	report := len(h.waiting) > 0
 	if report {
 		s.reported = h.revision
 	}
-	defer func() { s.behind = false }()
-	return h.encode(&wire.ToHost{Message: &wire.ToHost_Revision{Revision: &wire.Revision{Revision: h.revision, Report: report}}})
+	if e := &h.ended; e.raw == nil || e.revision != h.revision || e.report != report {
+		*e = endOfRevision{h.revision, report, h.encode(&wire.ToHost{Message: &wire.ToHost_Revision{
+			Revision: &wire.Revision{Revision: h.revision, Report: report}}})}
+	}
+	s.queue(h.ended.raw)
+	s.behind = false
+	s.flush()
+}
+
+// endOfRevision is the encoded Revision that sessions got last.
+type endOfRevision struct {
+	revision int64
+	report   bool
+	raw      rawMessage
 }
 
 // Sync waits until all connected hosts have applied a revision, and returns the ids of
@@ -82,9 +92,13 @@ func (h *Hub) checkWaiting() {
 	if len(h.waiting) == 0 || highest == 0 {
 		return
 	}
+	if h.fleet.changed() { // a Revision now would come before its changes
+		h.wake()
+		return
+	}
 	for _, s := range h.sessions {
 		if s.applied < highest && s.reported < highest {
-			s.queue(h.revisionFor(s))
+			h.endRevision(s, true)
 		}
 	}
 }
@@ -129,13 +143,14 @@ func (h *Hub) report(ctx context.Context) {
 func (h *Hub) askReports() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.fleet.changed() {
+		return // a round comes; the next tick asks
+	}
 	for _, s := range h.sessions {
 		if s.reported >= s.sent && s.sent != 0 {
 			continue
 		}
-		s.reported, s.sent = h.revision, h.revision
-		s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Revision{Revision: &wire.Revision{Revision: h.revision, Report: true}}}))
-		s.behind = false
+		h.endRevision(s, true)
 	}
 }
 

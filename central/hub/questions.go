@@ -15,6 +15,7 @@ func (h *Hub) question(s *session, q *wire.Question) {
 	answer := &wire.Answer{Number: q.GetNumber()}
 	defer func() {
 		s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Answer{Answer: answer}}))
+		s.flush()
 	}()
 	n := h.fleet.nets[q.GetNet()]
 	if n == nil || s.nets[n] == 0 { // a host reads the networks in which it has ports

@@ -32,7 +32,7 @@ func (h *Hub) round() {
 	f.forget()
 	for _, s := range h.sessions {
 		if s.behind {
-			s.queue(h.revisionFor(s))
+			h.endRevision(s, len(h.waiting) > 0)
 		}
 	}
 	h.checkWaiting()

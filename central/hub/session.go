@@ -134,7 +134,7 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	}
 	h.forgetUnused(s, hello)
 	s.known = nil
-	s.queue(h.revisionFor(s))
+	h.endRevision(s, len(h.waiting) > 0)
 	return s, nil
 }
 
@@ -315,6 +315,7 @@ func (h *Hub) refuse(s *session, port string, why string) {
 	defer h.mu.Unlock()
 	h.stats.Refused++
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Refused{Refused: &wire.Refused{Port: port, Why: why}}}))
+	s.flush()
 }
 
 // sayRefused tells a host why it cannot have a port.
@@ -334,7 +335,8 @@ func (h *Hub) sayRefused(s *session, p *port) {
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Refused{Refused: &wire.Refused{Port: p.id, Why: why}}}))
 }
 
-// queue adds a message. The caller holds Hub.mu.
+// queue adds a message, which waits for flush: a host gets what belongs to a round at
+// once, in few packets. The caller holds Hub.mu.
 func (s *session) queue(m rawMessage) {
 	s.behind = true
 	s.mu.Lock()
@@ -345,7 +347,14 @@ func (s *session) queue(m rawMessage) {
 	s.queued = append(s.queued, m)
 	if s.bytes += len(m); s.bytes > maxQueue {
 		s.err, s.queued = errSlow, nil
+		s.notify()
 	}
+}
+
+// flush makes write send what is queued.
+func (s *session) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.notify()
 }
 
