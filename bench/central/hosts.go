@@ -174,6 +174,10 @@ func await(ctx context.Context, what string, check func() bool) (time.Duration, 
 	return clock(), nil
 }
 
+// comparePause leaves the machine to what is measured: comparing costs as much as agents
+// do. The result is the time of a change, not that of the comparison.
+const comparePause = 200 * time.Millisecond
+
 // asExpected waits until every switch has what the oracle computes from the model, and
 // returns the time of the last change of any switch. A switch that changes after it was
 // compared is compared again. The model must not change meanwhile.
@@ -202,7 +206,7 @@ func (f *fleet) asExpected(ctx context.Context) (last time.Duration, err error) 
 		if ctx.Err() != nil {
 			return 0, fmt.Errorf("%d of %d hosts are not as expected: %s: %w", different, len(f.hosts), example, context.Cause(ctx))
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(comparePause)
 	}
 }
 

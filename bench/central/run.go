@@ -310,6 +310,7 @@ func (r *run) churn() error {
 	c.run(ctx)
 	spent, took := r.cluster.cpu()-cpu, clock()-began
 	r.latencies(c)
+	r.add("CPU of the centrals a port that came and went", 1000*spent.Seconds()/float64(max(1, len(c.writes)/2)), "ms")
 	r.add("CPU of the centrals", spent.Seconds()/took.Seconds(), "cores")
 	return r.settle(c)
 }
