@@ -57,6 +57,20 @@ type Show struct {
 	MACs      int      `json:"macs"`
 	Workers   []Worker `json:"workers"`
 	Ports     []Port   `json:"ports"`
+	Central   *Central `json:"central,omitempty"` // absent: the switch does not follow weft-central
+}
+
+// Central is the state of a switch that follows weft-central.
+type Central struct {
+	Address       string `json:"address"` // of the present or last session
+	Connected     bool   `json:"connected"`
+	Revision      int64  `json:"revision"`          // newest applied revision
+	Nets          int    `json:"nets"`              // networks with a port of this switch
+	Addresses     int    `json:"addresses"`         // declared ports whose place the switch knows
+	Asked         uint64 `json:"asked"`             // questions for addresses
+	Refused       uint64 `json:"refused"`           // questions refused because a port asked too much
+	ReceivedBytes uint64 `json:"received_bytes"`    // of messages
+	Trouble       string `json:"trouble,omitempty"` // one line
 }
 
 // Worker has one worker's core and counters.

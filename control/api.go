@@ -320,5 +320,8 @@ func (d *Daemon) show() api.Show {
 		Flows: counts.Flows, Megaflows: counts.Megaflows, MACs: counts.MACs,
 		Workers: d.pipeline.WorkerStats(), Ports: ports,
 	}
+	if d.central != nil {
+		s.Central = d.central.Status()
+	}
 	return s
 }

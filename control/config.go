@@ -34,9 +34,14 @@ type Config struct {
 	// GuestMemoryGiB is the memory that one guest may map, in GiB; 0: a limit that
 	// depends on the machine's memory.
 	GuestMemoryGiB int
-	SpinUS         int    // time for which a worker polls empty queues, in microseconds; 0: DefaultSpinUS
-	Exe            string // path of the binary that contains the engine; "": this binary
-	Log            *slog.Logger
+	// Central has the addresses of weft-central, HOST:PORT; nil: the switch does not
+	// follow it.
+	Central []string
+	// CentralCerts is the directory of the host's certificate for weft-central.
+	CentralCerts string
+	SpinUS       int    // time for which a worker polls empty queues, in microseconds; 0: DefaultSpinUS
+	Exe          string // path of the binary that contains the engine; "": this binary
+	Log          *slog.Logger
 
 	sizes    datapath.Sizes   // sizes of the memory shared with the workers; zero: the defaults
 	launcher engines.Launcher // starts engines; nil: as processes

@@ -18,7 +18,8 @@
 //     they never show a half-applied change.
 //  2. control/engines: Engines.mu guards only the pointer to the engine's client and is
 //     never held while another lock is taken.
-//     control/fleet takes the lock of changes and has no other.
+//     control/fleet takes the lock of changes, and its own lock last. The agent's lock
+//     (control/agent) is taken before the lock of changes.
 //  3. control/ports: each driver's lock guards its device against events of the guest
 //     and the kernel.
 //  4. control/observe: the locks of captures and of connection events are taken right
@@ -47,6 +48,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/control/access"
+	"weft/control/central"
 	"weft/control/engines"
 	"weft/control/fleet"
 	"weft/control/limits"
@@ -70,6 +72,7 @@ type Daemon struct {
 
 	engines   *engines.Engines
 	fleet     *fleet.Fleet
+	central   *central.Central // nil: the switch does not follow weft-central
 	ports     *ports.Ports
 	pipeline  *pipeline.Pipeline
 	templates *underlay.Templates
@@ -173,6 +176,14 @@ func newDaemon(config Config) (*Daemon, error) {
 	d.pipeline.Attach(d.ports, d.templates)
 	d.engines.Attach(d.ports)
 	d.fleet = fleet.New(&d.change, d.pipeline, d.ports)
+	if len(config.Central) > 0 {
+		if d.central, err = central.New(central.Setup{Addresses: config.Central, Certs: config.CentralCerts, Dir: config.StateDir,
+			Switch: d.fleet, Log: d.log}); err != nil {
+			d.kernel.Close()
+			d.store.Close()
+			return nil, err
+		}
+	}
 	d.captures = observe.NewCaptures(presentEngine{d.pipeline}, d.log)
 	d.connections = observe.NewConnectionEvents(presentEngine{d.pipeline})
 	d.registerLimits()
@@ -191,6 +202,9 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("state in %s: %w", d.config.StateDir, err)
 	}
+	if d.central != nil {
+		d.central.Restore(saved.Ports)
+	}
 	d.serve() // first, so that a request during a long start gets an answer
 	d.change.Lock()
 	defer d.change.Unlock()
@@ -202,6 +216,9 @@ func (d *Daemon) begin(ctx context.Context) error {
 	d.done.Go(func() { d.ports.Run(ctx) })
 	d.done.Go(func() { d.fleet.Run(ctx) })
 	d.done.Go(func() { d.engines.Supervise(ctx) })
+	if d.central != nil {
+		d.done.Go(func() { d.central.Run(ctx) })
+	}
 	close(d.ready)
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"weft/central/declare"
@@ -34,6 +35,8 @@ const (
 	// change of a request.
 	answerTimeout = 15 * time.Second
 	perChange     = time.Millisecond
+	// aliveEvery and aliveWithin detect a central that dies during a long wait.
+	aliveEvery, aliveWithin = 10 * time.Second, 5 * time.Second
 	// unreachableRounds is how often all centrals are tried if none can be reached.
 	unreachableRounds = 2
 	// roundPause is the pause before all centrals are tried again.
@@ -78,6 +81,7 @@ func New(addresses []string, creds credentials.TransportCredentials) (*Client, e
 		}
 		conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: roundPause, Multiplier: 1.5, MaxDelay: time.Second}, MinConnectTimeout: connectTimeout}),
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: aliveEvery, Timeout: aliveWithin}),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 		if err != nil {
 			c.Close()
@@ -112,13 +116,19 @@ func (c *Client) Close() {
 // each calls f with one central after the other until one answers or ctx ends. timeout
 // is for one call.
 func (c *Client) each(ctx context.Context, timeout time.Duration, f func(context.Context, wire.AdminClient) error) error {
+	return c.eachConn(ctx, timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
+		return f(ctx, wire.NewAdminClient(conn))
+	})
+}
+
+func (c *Client) eachConn(ctx context.Context, timeout time.Duration, f func(context.Context, *grpc.ClientConn) error) error {
 	var problems []string
 	for unreachable := 0; ; {
 		reached := false
 		problems = problems[:0]
 		for i, o := range c.centrals {
 			attempt, stop := context.WithTimeout(ctx, timeout)
-			err := f(attempt, wire.NewAdminClient(o.conn))
+			err := f(attempt, o.conn)
 			stop()
 			if err == nil || !again(err) {
 				c.centrals[0], c.centrals[i] = c.centrals[i], c.centrals[0]
@@ -179,14 +189,22 @@ func explain(err error) error {
 }
 
 // plain returns the text of an error of gRPC without its frame.
-func plain(err error) string {
-	text := status.Convert(err).Message()
+func plain(err error) string { return PlainText(status.Convert(err).Message()) }
+
+// PlainText returns a text without the frame that gRPC puts around errors.
+func PlainText(text string) string {
+	before, status, found := strings.Cut(text, "rpc error: code = ")
+	if found {
+		_, text, _ = strings.Cut(status, " desc = ")
+	} else {
+		before = ""
+	}
 	for _, frame := range []string{"Error while dialing: ", `desc = "transport: `, `desc = "`} {
 		if _, rest, found := strings.Cut(text, frame); found {
-			return strings.TrimSuffix(rest, `"`)
+			return before + strings.TrimSuffix(rest, `"`)
 		}
 	}
-	return text
+	return before + text
 }
 
 // Apply applies the changes as a whole or not at all. expected is the revision since

@@ -78,21 +78,31 @@ func group(use, short, long string, verbs ...*cobra.Command) *cobra.Command {
 func (c *command) centralVerbs() []*cobra.Command {
 	return append([]*cobra.Command{
 		c.netVerb(), c.hostVerb(), c.portVerb(), c.applyVerb(), c.exportVerb(), c.syncVerb(),
-		group("central", "show the state of weft-central, and save it", "", c.centralStatusVerb(), c.centralSaveVerb()),
+		group("central", "show the state of weft-central, save it, and get certificates", "", c.centralStatusVerb(), c.centralSaveVerb(),
+			c.inviteVerb(), c.enrolVerb()),
 	}, c.ovnVerbs()...)
+}
+
+// centralAddresses returns the addresses of --central.
+func (c *command) centralAddresses() ([]string, error) {
+	if c.fleet.addresses == "" {
+		return nil, usagef("no central is given; expected --central HOST:PORT[,HOST:PORT...] or WEFT_CENTRAL")
+	}
+	addresses := strings.Split(c.fleet.addresses, ",")
+	for _, a := range addresses {
+		if err := client.CheckAddress(a); err != nil {
+			return nil, usagef("--central: %v", err)
+		}
+	}
+	return addresses, nil
 }
 
 // central connects to weft-central. The caller closes the client and calls stop. The
 // context ends with SIGINT and SIGTERM.
 func (c *command) central() (ctx context.Context, centrals *client.Client, stop func(), err error) {
-	if c.fleet.addresses == "" {
-		return nil, nil, nil, usagef("no central is given; expected --central HOST:PORT[,HOST:PORT...] or WEFT_CENTRAL")
-	}
-	addresses := strings.Split(c.fleet.addresses, ",")
-	for _, a := range addresses {
-		if err := client.CheckAddress(a); err != nil {
-			return nil, nil, nil, usagef("--central: %v", err)
-		}
+	addresses, err := c.centralAddresses()
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	keys, err := pki.Load(pki.FilesIn(c.fleet.certs))
 	if err != nil {

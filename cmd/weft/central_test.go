@@ -510,8 +510,10 @@ var centralLines = []string{
 	"lsp-del web2", "lsp-del web2 --if-exists", "ls-del red", "ls-del red --if-exists", "port del web1", "host del h1", "host del h1 --if-exists", "net del blue",
 }
 
+// centralJSON reports whether the JSON of a verb is tested. A fake central makes no
+// certificates.
 func centralJSON(verb string) bool {
-	return slices.ContainsFunc(centralLines, func(line string) bool { return strings.HasPrefix(line+" ", verb+" ") })
+	return verb == "central invite" || verb == "central enrol" || slices.ContainsFunc(centralLines, func(line string) bool { return strings.HasPrefix(line+" ", verb+" ") })
 }
 
 // Every verb that asks weft-central prints one JSON value with --json, before or after

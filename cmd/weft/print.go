@@ -58,7 +58,11 @@ func (c *command) printShow(s api.Show) error {
 	}
 	fmt.Fprintf(c.out, "weftd %s: pid %d, engine %s, engine restarts %d, up %.0fs, state %s\n",
 		s.Version, s.PID, engine, s.Restarts, s.UptimeS, s.StateDir)
-	fmt.Fprintf(c.out, "flows %d, megaflows %d, learnt addresses %d\n\n", s.Flows, s.Megaflows, s.MACs)
+	fmt.Fprintf(c.out, "flows %d, megaflows %d, learnt addresses %d\n", s.Flows, s.Megaflows, s.MACs)
+	if s.Central != nil {
+		fmt.Fprintln(c.out, centralLine(s.Central))
+	}
+	fmt.Fprintln(c.out)
 	w := c.table("WORKER\tCORE\tFRAMES\tEXACT\tMEGAFLOW\tMISSES\tDROPS\tPASSES\tSLEEPS\tBUSY")
 	for i, k := range s.Workers {
 		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.3fs\n", i, k.Core, k.Frames, k.ExactHits,
@@ -73,6 +77,19 @@ func (c *command) printShow(s api.Show) error {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", p.Number, p.Name, p.Type, p.State, optionText(p.Options), detail(p))
 	}
 	return w.Flush()
+}
+
+// centralLine returns the line about a switch that follows weft-central.
+func centralLine(s *api.Central) string {
+	state := "not connected"
+	if s.Connected {
+		state = "connected to " + s.Address
+	}
+	line := fmt.Sprintf("central: %s, revision %d, networks %d, addresses %d", state, s.Revision, s.Nets, s.Addresses)
+	if s.Trouble != "" {
+		line += ", trouble: " + s.Trouble
+	}
+	return line
 }
 
 // detail returns a port's detail and, for an af_xdp port, the mode and the reason for

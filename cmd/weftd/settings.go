@@ -19,7 +19,10 @@ import (
 	"weft/internal/cpu"
 )
 
-const defaultState = "/var/lib/weft"
+const (
+	defaultState = "/var/lib/weft"
+	defaultCerts = "/etc/weft/central"
+)
 
 // settings has the values of the flags or of the configuration file. A setting has
 // the same name in both.
@@ -35,6 +38,8 @@ type settings struct {
 	Metrics     string `toml:"metrics"`
 	SpinUS      int    `toml:"spin-us"`
 	GuestMemory int    `toml:"guest-memory-gib"`
+	Central     string `toml:"central"`
+	Certs       string `toml:"central-certs"`
 }
 
 func (s *settings) register(f *pflag.FlagSet) {
@@ -48,6 +53,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.VsockAllow, "vsock-allow", "", "roles of further CIDs over vsock, as in 5=read,7=write,2=none; CID 1 is any process of this machine")
 	f.StringVar(&s.Metrics, "metrics", "", "address of a Prometheus listener, as in 127.0.0.1:9100")
 	f.IntVar(&s.GuestMemory, "guest-memory-gib", 0, "largest memory of one guest, GiB (default: twice the machine's, at least 2048)")
+	f.StringVar(&s.Central, "central", "", "addresses of weft-central, HOST:PORT[,HOST:PORT...], whose declaration the switch follows")
+	f.StringVar(&s.Certs, "central-certs", defaultCerts, "directory of the host's certificate for weft-central: ca.pem, cert.pem, key.pem")
 	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "time for which a worker polls empty queues before it sleeps, µs")
 }
 
@@ -103,7 +110,10 @@ func (s *settings) config() (control.Config, error) {
 	c := control.Config{
 		Socket: s.Socket, SocketGroup: s.SocketGroup, StateDir: s.State, Workers: s.Workers,
 		VsockPort: s.Vsock, Metrics: s.Metrics, SpinUS: s.SpinUS, SocketReadGroup: s.SocketRead,
-		GuestMemoryGiB: s.GuestMemory,
+		GuestMemoryGiB: s.GuestMemory, CentralCerts: s.Certs,
+	}
+	if s.Central != "" {
+		c.Central = strings.Split(s.Central, ",")
 	}
 	var err error
 	if c.VsockAllow, err = parseVsockAllow(s.VsockAllow); err != nil {

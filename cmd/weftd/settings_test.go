@@ -25,7 +25,7 @@ func writeSettings(t *testing.T, text string) string {
 
 // Flags override the configuration file, and the file overrides the defaults.
 func TestSettingsOrder(t *testing.T) {
-	file, err := readSettings(writeSettings(t, "socket = \"/f/s\"\nstate = \"/f/state\"\nworkers = 2\ncores = \"2-3\"\n"))
+	file, err := readSettings(writeSettings(t, "socket = \"/f/s\"\nstate = \"/f/state\"\nworkers = 2\ncores = \"2-3\"\ncentral = \"a:1,b:2\"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,8 @@ func TestSettingsOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.StateDir != "/flag" || c.Socket != "/f/s" || c.Workers != 2 || len(c.Cores) != 2 || c.Cores[1] != 3 || c.SpinUS == 0 {
+	if c.StateDir != "/flag" || c.Socket != "/f/s" || c.Workers != 2 || len(c.Cores) != 2 || c.Cores[1] != 3 || c.SpinUS == 0 ||
+		len(c.Central) != 2 || c.Central[1] != "b:2" || c.CentralCerts != defaultCerts {
 		t.Errorf("%+v", c)
 	}
 }

@@ -120,6 +120,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	counter(out, metricTapsLost, float64(n.CapturesLost))
 	gauge(metricMonitors, float64(n.Monitors))
 	collectConnections(n.Connections, out)
+	collectCentral(s.Central, out)
 	for table, flows := range n.TableFlows {
 		gauge(metricTable, float64(flows), strconv.Itoa(int(table)))
 	}

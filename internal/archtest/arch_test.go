@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 	"bench/traffic":       {"vhost", "vhost/vhosttest"},
 	"bench/hops":          {},
 	"central/wire":        {},
-	"central/client":      {"central/declare", "central/wire"},
+	"central/client":      {"central/declare", "central/pki", "central/wire"},
 	"central/declare":     {"central/wire"},
 	"central/admin":       {"central/hub", "central/pki", "central/store", "central/wire"},
 	"central/pki":         {},

@@ -17,6 +17,7 @@ var controlMayImport = map[string][]string{
 		"control/patience",
 		"control/observe",
 		"control/engines",
+		"control/central",
 		"control/fleet",
 		"control/ports",
 		"control/pipeline",
@@ -47,6 +48,7 @@ var controlMayImport = map[string][]string{
 	"control/store":              {"control/usererr", "conntrack", "internal/clock", "internal/safepath"},
 	"control/access":             {"control/limits", "control/usererr", "api", "internal/safepath"},
 	"control/agent":              {"central/wire"},
+	"control/central":            {"control/agent", "control/store", "control/loop", "control/usererr", "central/client", "central/pki", "api"},
 	"control/fleet":              {"control/agent", "control/ports", "control/pipeline", "control/loop", "control/usererr", "openflow"},
 	"control/limits":             {"api"},
 	"control/patience":           {},
@@ -63,7 +65,7 @@ var controlMayImport = map[string][]string{
 var controlOrder = []string{
 	"control",
 	"control/access", "control/patience", // requests
-	"control/fleet",
+	"control/central", "control/fleet",
 	"control/agent",
 	"control/engines", "control/engines/enginetest",
 	"control/ports",

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"weft/central/pki"
+	"weft/central/wire"
+)
+
+// Invite returns a one-time token for a certificate of the role and the name; valid 0: an
+// hour. A lost answer is not asked for again, the token of it just expires.
+func (c *Client) Invite(ctx context.Context, role, name string, valid time.Duration) (token string, err error) {
+	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
+		r, err := a.Invite(ctx, &wire.InviteRequest{Role: role, Name: name, ValidS: uint32(valid / time.Second)})
+		token = r.GetToken()
+		return err
+	})
+	return token, err
+}
+
+// Enrol turns a token into a certificate, which it saves in files with a new key and the
+// CA. It returns the certificate's name. The token works once: if the answer is lost, a
+// new one is needed.
+func Enrol(ctx context.Context, addresses []string, text string, files pki.Files) (name string, err error) {
+	token, err := pki.ParseToken(text)
+	if err != nil {
+		return "", err
+	}
+	key, csr, err := pki.NewKey()
+	if err != nil {
+		return "", err
+	}
+	var got *wire.Enrolled
+	err = enrolment(ctx, addresses, credentials.NewTLS(token.Enrol()), func(ctx context.Context, e wire.EnrolmentClient) error {
+		got, err = e.Enrol(ctx, &wire.EnrolRequest{Token: text, Csr: csr})
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return got.GetName(), files.Save(got.GetCertificate(), key, got.GetCa())
+}
+
+// Renew replaces the certificate and the key before they expire.
+func Renew(ctx context.Context, addresses []string, keys *pki.Keys) error {
+	return keys.Renew(nil, func(csr []byte) (cert, ca []byte, err error) {
+		err = enrolment(ctx, addresses, credentials.NewTLS(keys.Client()), func(ctx context.Context, e wire.EnrolmentClient) error {
+			got, err := e.Renew(ctx, &wire.EnrolRequest{Csr: csr})
+			cert, ca = got.GetCertificate(), got.GetCa()
+			return err
+		})
+		if err == nil && len(cert) == 0 {
+			err = fmt.Errorf("central answers without a certificate")
+		}
+		return cert, ca, err
+	})
+}
+
+func enrolment(ctx context.Context, addresses []string, creds credentials.TransportCredentials, f func(context.Context, wire.EnrolmentClient) error) error {
+	c, err := New(addresses, creds)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, stop := context.WithTimeout(ctx, 2*answerTimeout)
+	defer stop()
+	return c.eachConn(ctx, answerTimeout, func(ctx context.Context, conn *grpc.ClientConn) error {
+		return f(ctx, wire.NewEnrolmentClient(conn))
+	})
+}

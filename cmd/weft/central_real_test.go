@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"weft/central/admin"
+	"weft/central/centraltest"
+	"weft/central/hub"
+	"weft/central/pki"
+	"weft/central/store"
+	"weft/central/wire"
+	"weft/control/agent"
+	"weft/internal/waitfor"
+)
+
+// startRealCentral runs a central with an embedded etcd in this process, on TLS over
+// 127.0.0.1, and returns a shell of its administrator.
+func startRealCentral(t *testing.T) *fleetShell {
+	t.Helper()
+	dir := t.TempDir()
+	t.Chdir(dir) // unix sockets of etcd have names of this directory
+	e, err := store.Embed(t.Context(), store.EmbedConfig{Name: "a", Dir: filepath.Join(dir, "etcd"), PeerURL: "unix://peer:1", ClientURL: "unix://client:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	ca, err := pki.NewCA("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	h := hub.New(e.Store(), admin.IdentifyHost, log)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx) }()
+	server := grpc.NewServer(append(admin.Authorize(), grpc.ForceServerCodecV2(hub.Codec()),
+		grpc.Creds(credentials.NewTLS(certificate(t, ca, filepath.Join(dir, "central"), pki.Central).Server())))...)
+	wire.RegisterHubServer(server, h)
+	admin.New(admin.Config{Name: "a", Store: e.Store(), Hub: h, CA: ca, Log: log,
+		Save: func(ctx context.Context) (io.ReadCloser, error) { return store.Snapshot(ctx, e.Client()) }}).Register(server)
+	l := listen(t)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() {
+		cancel()
+		server.Stop()
+		<-done
+	})
+	certs := filepath.Join(dir, "admin")
+	certificate(t, ca, certs, pki.Admin)
+	t.Setenv("WEFT_CENTRAL", l.Addr().String())
+	return &fleetShell{t: t, certs: certs}
+}
+
+// host runs a host's agent with a recorder as its switch, and a certificate that it
+// gets for a token.
+func (s *fleetShell) host(name string, ports ...agent.LocalPort) *centraltest.Recorder {
+	s.t.Helper()
+	token := s.ok("central invite --role host --name " + name)
+	dir := filepath.Join(s.t.TempDir(), name)
+	if out, errs, code := weft(token, "central", "enrol", "--token", "-", "--central-certs", dir); code != 0 || !strings.HasPrefix(out, name+" has a certificate") {
+		s.t.Fatal(out, errs)
+	}
+	keys, err := pki.Load(pki.FilesIn(dir))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r := centraltest.NewRecorder(ports...)
+	a := agent.New(agent.Config{Centrals: []string{os.Getenv("WEFT_CENTRAL")}, Credentials: credentials.NewTLS(keys.Client()), Version: "test", Log: slog.New(slog.DiscardHandler)}, r)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Run(ctx)
+	}()
+	s.t.Cleanup(func() {
+		stop()
+		<-done
+	})
+	return r
+}
+
+// What weft declares reaches two hosts; sync waits for them, and why says what is
+// missing.
+func TestFleet(t *testing.T) {
+	s := startRealCentral(t)
+	file := s.file(`
+[[net]]
+name = "blue"
+vni = 100
+[[host]]
+name = "h1"
+endpoint = "172.16.0.1"
+[[host]]
+name = "h2"
+endpoint = "172.16.0.2"
+[[host]]
+name = "h3"
+endpoint = "172.16.0.3"
+[[port]]
+name = "web1"
+net = "blue"
+mac = "02:00:00:00:00:01"
+addresses = ["10.0.0.1"]
+host = "h1"
+`)
+	if got := s.ok("apply " + file); !strings.Contains(got, "5 changes applied") {
+		t.Fatal(got)
+	}
+	if got := s.ok("apply " + file); !strings.Contains(got, "no differences") {
+		t.Error(got)
+	}
+	if got := s.ok("port why web1"); !strings.Contains(got, "bound: nowhere") || !strings.Contains(got, "missing: no host has the port") {
+		t.Error(got)
+	}
+	h1 := s.host("h1", agent.LocalPort{Name: "web1", Up: true})
+	h2 := s.host("h2", agent.LocalPort{Name: "tap7", ID: "web2-id", Up: true})
+	waitfor.True(t, "h1 and h2 are connected", func() bool { return strings.Count(s.ok("--json host list"), `"connected": true`) == 2 })
+	s.ok("port add web2 net=blue mac=02:00:00:00:00:02 addresses=10.0.0.2 id=web2-id --wait hosts")
+	waitfor.True(t, "both ports are bound", func() bool { return strings.Count(s.ok("--json port list"), `"bound"`) == 2 })
+	if got := s.ok("sync"); !strings.Contains(got, "2 hosts have applied it; not connected: h3") {
+		t.Error(got)
+	}
+	for name, h := range map[string]*centraltest.Recorder{"h1": h1, "h2": h2} {
+		if !h.Has(100, 0x020000000001) || !h.Has(100, 0x020000000002) {
+			t.Errorf("%s has %d addresses after sync", name, h.Addresses())
+		}
+	}
+	if !h1.Here(100, 0x020000000001) || !h2.Here(100, 0x020000000002) {
+		t.Error("a port is not at its host")
+	}
+	if got := s.ok("port why web2"); !strings.Contains(got, "on h2, generation") || !strings.Contains(got, "on 2 of 2 hosts") || !strings.Contains(got, "missing: nothing") {
+		t.Error(got)
+	}
+	s.refused("net del blue", "uses it")
+	s.refused("port add web3 net=blue mac=02:00:00:00:00:02", "mac 02:00:00:00:00:02 belongs")
+	s.refused("port add web2 net=blue", "the name belongs")
+	s.refused("port show nobody", "nobody")
+	s.ok("port del nobody --if-exists")
+	s.ok("port set web1 addresses=10.0.0.9 host=h1 move-to=h2")
+	s.ok("port del web2 --wait hosts")
+	if h1.Has(100, 0x020000000002) {
+		t.Error("h1 has a deleted port after --wait hosts")
+	}
+	var state centralState
+	if err := json.Unmarshal([]byte(s.ok("--json central status")), &state); err != nil || state.Hosts != 3 || state.Connected != 2 || state.Ports != 1 {
+		t.Errorf("%+v %v", state, err)
+	}
+	backup := filepath.Join(t.TempDir(), "backup")
+	s.ok("central save " + backup)
+	if info, err := os.Stat(backup); err != nil || info.Size() < 1000 {
+		t.Error(info, err)
+	}
+}
+
+// A reader's certificate may look and not change. A token works once.
+func TestRolesOfPeople(t *testing.T) {
+	s := startRealCentral(t)
+	var invited struct{ Token string }
+	if err := json.Unmarshal([]byte(s.ok("--json central invite --role reader --name rita")), &invited); err != nil {
+		t.Fatal(err)
+	}
+	token := invited.Token
+	reader := &fleetShell{t: t, certs: filepath.Join(t.TempDir(), "reader")}
+	if got := reader.ok("--json central enrol --token " + token); !strings.Contains(got, `"name": "rita"`) {
+		t.Error(got)
+	}
+	reader.ok("net list")
+	if got := reader.do(exitFailed, "net", "add", "blue"); !strings.Contains(got, "role is reader") {
+		t.Error(got)
+	}
+	reader.refused("central enrol --token "+token, "is there already")
+	again := &fleetShell{t: t, certs: filepath.Join(t.TempDir(), "again")}
+	again.refused("central enrol --token "+token, "token")
+	s.refused("central invite --role boss --name x", "boss")
+	s.refused("central invite --role host", "--name is missing")
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package central lets a switch follow weft-central. It owns the agent, gives it the
+// names of the stored ports until the ports are loaded, and renews the host's
+// certificate.
+package central
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"weft/api"
+	"weft/central/client"
+	"weft/central/pki"
+	"weft/control/agent"
+	"weft/control/loop"
+	"weft/control/store"
+	"weft/control/usererr"
+)
+
+const (
+	// stateFile has what the agent keeps, in the state directory.
+	stateFile = "central.state"
+	// renewEvery is how often the certificate's age is looked at; it is renewed at two
+	// thirds of its life, so a failed attempt has many successors.
+	renewEvery = time.Hour
+)
+
+// Switch is the switch that follows.
+type Switch interface {
+	agent.Switch
+	SetEvents(agent.Events)
+}
+
+// Setup has what a Central needs.
+type Setup struct {
+	Addresses []string // of weft-central, HOST:PORT
+	Certs     string   // directory of the host's certificate, see pki.FilesIn
+	Dir       string   // the state directory
+	Switch    Switch
+	Log       *slog.Logger
+}
+
+// Central follows weft-central.
+type Central struct {
+	setup Setup
+	keys  *pki.Keys
+	ports *restoring
+	agent *agent.Agent
+}
+
+// New checks the settings and reads the certificate.
+func New(s Setup) (*Central, error) {
+	for _, a := range s.Addresses {
+		if err := client.CheckAddress(a); err != nil {
+			return nil, usererr.Errorf("%v", err)
+		}
+	}
+	keys, err := pki.Load(pki.FilesIn(s.Certs))
+	if err != nil {
+		return nil, usererr.Errorf("central-certs %s: %v; expected ca.pem, cert.pem and key.pem of this host", s.Certs, err)
+	}
+	name, role, err := keys.Identity()
+	if err != nil || role != pki.Host {
+		return nil, usererr.Errorf("central-certs %s: the certificate of %q has the role %q; expected host", s.Certs, name, role)
+	}
+	c := &Central{setup: s, keys: keys, ports: &restoring{Switch: s.Switch}}
+	c.agent = agent.New(agent.Config{Centrals: s.Addresses, Credentials: credentials.NewTLS(keys.Client()),
+		File: filepath.Join(s.Dir, stateFile), Version: api.Version(), Log: s.Log}, c.ports)
+	s.Switch.SetEvents(c.agent)
+	return c, nil
+}
+
+// Restore programs the switch with what the agent kept, before the switch has loaded its
+// stored ports: megaflows and counts of declared ports then outlive a restart. Run
+// comes after the ports are loaded. The caller must not hold the lock of changes.
+func (c *Central) Restore(stored []store.Port) {
+	c.ports.stored.Store(storedPorts(stored))
+	if err := c.agent.Restore(); err != nil {
+		c.setup.Log.Error("what central said before cannot be restored completely", "error", err)
+	}
+}
+
+// Run follows weft-central until ctx ends. Declared ports stay bound to the host.
+func (c *Central) Run(ctx context.Context) {
+	c.ports.stored.Store(nil)
+	renewed := make(chan struct{})
+	go func() {
+		defer close(renewed)
+		c.renew(ctx)
+	}()
+	c.agent.Run(ctx)
+	<-renewed
+}
+
+// Status returns the present state.
+func (c *Central) Status() *api.Central {
+	s := c.agent.Stats()
+	return &api.Central{Address: s.Central, Connected: s.Connected, Revision: s.Revision, Nets: s.Nets, Addresses: s.Places,
+		Asked: s.Asked, Refused: s.Refused, ReceivedBytes: s.Received, Trouble: client.PlainText(s.Trouble)}
+}
+
+// renew renews the certificate when it is due, until ctx ends.
+func (c *Central) renew(ctx context.Context) {
+	for {
+		if time.Now().After(c.keys.Renewal()) {
+			if err := client.Renew(ctx, c.setup.Addresses, c.keys); err != nil {
+				c.setup.Log.Warn("the certificate for central is not renewed", "error", err)
+			} else {
+				c.setup.Log.Info("renewed the certificate for central")
+			}
+		}
+		if !loop.Sleep(ctx, renewEvery) {
+			return
+		}
+	}
+}
+
+// restoring is a switch that has its stored ports already, before it has loaded them.
+type restoring struct {
+	Switch
+	stored atomic.Pointer[[]agent.LocalPort] // nil: the ports are loaded
+}
+
+// Ports implements agent.Switch.
+func (r *restoring) Ports() []agent.LocalPort {
+	if p := r.stored.Load(); p != nil {
+		return *p
+	}
+	return r.Switch.Ports()
+}
+
+// storedPorts returns the stored ports that may be declared: those of guests.
+func storedPorts(stored []store.Port) *[]agent.LocalPort {
+	list := []agent.LocalPort{}
+	for _, p := range stored {
+		l, guest := agent.LocalPort{Name: p.Name}, false
+		for _, o := range p.Options {
+			switch key, value, _ := strings.Cut(o, "="); key {
+			case "id":
+				l.ID = value
+			case "type":
+				guest = value == "vhost-user" || value == "tap"
+			}
+		}
+		if guest {
+			list = append(list, l)
+		}
+	}
+	return &list
+}
