@@ -343,7 +343,7 @@ func TestFleetListsPorts(t *testing.T) {
 	h.addGuest("vm3", "id=3f0e")
 	h.vxlanPorts(1)
 	got := h.d.fleet.Ports()
-	want := []agent.LocalPort{{Name: "vm"}, {Name: "vm3", ID: "3f0e"}}
+	want := []agent.LocalPort{{Name: "vm", Added: 1}, {Name: "vm3", ID: "3f0e", Added: 2}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -89,7 +89,7 @@ func (c *Central) Restore(stored []store.Port) {
 
 // Run follows weft-central until ctx ends. Declared ports stay bound to the host.
 func (c *Central) Run(ctx context.Context) {
-	c.ports.stored.Store(nil)
+	c.ports.load()
 	renewed := make(chan struct{})
 	go func() {
 		defer close(renewed)
@@ -126,6 +126,18 @@ func (c *Central) renew(ctx context.Context) {
 type restoring struct {
 	Switch
 	stored atomic.Pointer[[]agent.LocalPort] // nil: the ports are loaded
+	// loaded has LocalPort.Added of the loaded ports, by name. The agent knows these ports
+	// since before, with Added 0. Written before stored becomes nil.
+	loaded map[string]uint64
+}
+
+// load ends the time of the stored ports.
+func (r *restoring) load() {
+	r.loaded = map[string]uint64{}
+	for _, l := range r.Switch.Ports() {
+		r.loaded[l.Name] = l.Added
+	}
+	r.stored.Store(nil)
 }
 
 // Ports implements agent.Switch.
@@ -133,7 +145,13 @@ func (r *restoring) Ports() []agent.LocalPort {
 	if p := r.stored.Load(); p != nil {
 		return *p
 	}
-	return r.Switch.Ports()
+	list := r.Switch.Ports()
+	for i := range list {
+		if added, ok := r.loaded[list[i].Name]; ok && added == list[i].Added {
+			list[i].Added = 0
+		}
+	}
+	return list
 }
 
 // storedPorts returns the stored ports that may be declared: those of guests.
