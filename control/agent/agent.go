@@ -230,7 +230,9 @@ func (a *Agent) updatePorts() {
 			delete(a.seen, l.name)
 			if l.name != "" {
 				a.state.release(id, l, c)
-				l.name = "" // the switch itself has removed the port
+				// The switch may keep a declaration for a port that it does not have.
+				c.ports = append(c.ports, Port{Name: l.name, Gone: true})
+				l.name = ""
 			}
 			if local.Name != "" {
 				a.state.setPort(a.state.ports[id].declared, local, c)
