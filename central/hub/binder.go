@@ -12,8 +12,8 @@ import (
 	"weft/central/store"
 )
 
-// binder writes bindings. Those that arrive while a transaction is under way go
-// together into the next one.
+// binder writes bindings of ports to hosts into the store. Requests that arrive
+// during a transaction are written together in the next one.
 type binder struct {
 	store  Store
 	refuse func(s *session, port, why string)
@@ -24,16 +24,18 @@ type binder struct {
 	wake chan struct{}
 }
 
-// job is one binding that a session's host asks for.
+// job is a request to bind a port to the host of a session, or to release the
+// binding.
 type job struct {
 	session *session
 	request store.BindRequest
 }
 
 const (
-	// bindBatch is the number of bindings of one transaction.
+	// bindBatch is the limit of bindings in one transaction.
 	bindBatch = 512
-	// bindAgain is the pause before what failed for a while is tried again.
+	// bindAgain is the pause before the binder repeats requests that have failed
+	// temporarily.
 	bindAgain = 100 * time.Millisecond
 )
 
@@ -91,7 +93,7 @@ func (b *binder) take() (batch []job) {
 	return batch
 }
 
-// write writes a batch. Jobs that failed for a while are queued again.
+// write writes a batch. It queues jobs that have failed temporarily again.
 func (b *binder) write(ctx context.Context, batch []job) (again bool) {
 	requests := make([]store.BindRequest, len(batch))
 	for i := range batch {
@@ -111,7 +113,7 @@ func (b *binder) write(ctx context.Context, batch []job) (again bool) {
 	return again
 }
 
-// retry queues a job again unless a newer one of the port has come.
+// retry queues a job again, unless a newer job for the same port is queued.
 func (b *binder) retry(j job, err error) {
 	b.log.Warn("a binding is tried again", "port", j.request.Port, "error", err)
 	b.mu.Lock()

@@ -8,11 +8,12 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// rawMessage is an encoded wire.ToHost. Sessions share it; nobody changes it.
+// rawMessage is an encoded wire.ToHost. Several sessions share it, so nobody changes
+// it.
 type rawMessage []byte
 
-// Codec is gRPC's codec of protobuf that also sends messages which are encoded already.
-// A server of a Hub needs it: grpc.ForceServerCodecV2(hub.Codec()).
+// Codec is gRPC's codec of protobuf, extended to send messages that are already
+// encoded. The server of a Hub must use it: grpc.ForceServerCodecV2(hub.Codec()).
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
 
 type codec struct{ encoding.CodecV2 }

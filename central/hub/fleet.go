@@ -9,8 +9,9 @@ import (
 	"weft/central/wire"
 )
 
-// fleet is everything that is declared and bound, indexed by what hosts ask for, and what
-// has changed in it since the last round.
+// fleet has all declared networks, ports and hosts and all bindings of ports to
+// hosts, with indexes for the requests of hosts. It also has the changes since the
+// last round.
 type fleet struct {
 	nets      map[string]*network
 	ports     map[string]*port
@@ -19,7 +20,7 @@ type fleet struct {
 	hostNames map[string]*host
 
 	dirty        map[*network]struct{} // networks with changes
-	dirtyPorts   map[*port]struct{}    // ports whose declaration or binding changed
+	dirtyPorts   map[*port]struct{}    // ports whose declaration or binding has changed
 	removedHosts []string              // ids
 }
 
@@ -29,7 +30,7 @@ type host struct {
 	bound    map[*port]struct{} // ports that it has bound
 }
 
-// port is a declared port, or a binding whose port is not declared yet.
+// port is a declared port, or an undeclared port that has a binding.
 type port struct {
 	id         string
 	declared   *wire.Port // nil: not declared, or no more
@@ -38,11 +39,11 @@ type port struct {
 	net        *network              // nil: not declared
 	place      *wire.Place           // nil unless declared and bound
 	digest     uint64                // of place
-	interested map[*session]struct{} // sessions that asked for it, of a network that is not pushed
-	owners     map[*session]struct{} // sessions that were told of it as an own port
+	interested map[*session]struct{} // sessions that asked for the port's address; only in a network that is not pushed
+	owners     map[*session]struct{} // sessions that were sent the port as a port of their own host
 }
 
-// network is a declared network, or one that ports wait for.
+// network is a declared network, or an undeclared network that ports name.
 type network struct {
 	id       string
 	declared *wire.Net          // nil: not declared, or no more
@@ -50,15 +51,16 @@ type network struct {
 	bound    int                // number of ports with a place
 	asked    bool               // hosts ask for addresses
 	members  map[string]int     // number of bound ports by endpoint
-	// placesDigest and membersDigest are parts of the network's digest, see package wire.
+	// placesDigest and membersDigest are parts of the network's digest, see package
+	// wire.
 	placesDigest, membersDigest uint64
 	byMAC                       map[uint64]*port // bound ports
 	byIP                        map[netip.Addr]*port
 
 	subscribers map[*session]struct{}
-	// wanted has the sessions that asked for an address that nobody had.
+	// wanted has the sessions that asked for an address when nobody had it.
 	wanted map[address]map[*session]struct{}
-	reset  rawMessage // the NetReset for new subscribers; nil: to be encoded
+	reset  rawMessage // encoded NetReset for new subscribers; nil: not encoded yet
 
 	changes netChanges
 }
@@ -69,16 +71,17 @@ type address struct {
 	ip  netip.Addr
 }
 
-// netChanges is what has changed in a network since the last round.
+// netChanges has the changes of a network since the last round.
 type netChanges struct {
 	view    bool
-	remake  bool            // hosts get the network anew: it is pushed now and was not, or the reverse
+	remake  bool            // hosts get the whole network again, because pushing or flooding was turned on or off
 	ports   map[*port]bool  // hosts know a place of the port
 	members map[string]bool // by endpoint: it was a member
 }
 
-// askedAbove and pushedBelow are the numbers of declared ports above which a network is
-// no longer pushed, and below which it is pushed again.
+// A network with more than askedAbove declared ports is no longer pushed to hosts;
+// hosts ask for its addresses. When it has fewer than pushedBelow ports, it is pushed
+// again.
 const askedAbove, pushedBelow = 1000, 800
 
 func newFleet() *fleet {
@@ -105,7 +108,8 @@ func (f *fleet) apply(o *store.Object) {
 	}
 }
 
-// missing returns deletions for what the fleet has and a full list has not.
+// missing returns deletions of the objects that the fleet has and the full list
+// lacks.
 func (f *fleet) missing(list []store.Object) (gone []store.Object) {
 	type key struct {
 		kind store.Kind
@@ -139,7 +143,7 @@ func (f *fleet) missing(list []store.Object) (gone []store.Object) {
 	return gone
 }
 
-// network returns the network of an id, which it makes if there is none.
+// network returns the network with this id. It makes the network if there is none.
 func (f *fleet) network(id string) *network {
 	n := f.nets[id]
 	if n == nil {
@@ -166,7 +170,7 @@ func (f *fleet) setNet(id string, declared *wire.Net) {
 	}
 }
 
-// digest returns the digest of a network that is pushed.
+// digest returns the digest of a network that is pushed to hosts.
 func (n *network) digest() uint64 {
 	d := n.placesDigest ^ n.view().Digest()
 	if n.declared.GetFlood() {
@@ -210,7 +214,7 @@ func (f *fleet) setHost(id string, declared *wire.Host) {
 	}
 }
 
-// port returns the port of an id, which it makes if there is none.
+// port returns the port with this id. It makes the port if there is none.
 func (f *fleet) port(id string) *port {
 	p := f.ports[id]
 	if p == nil {
@@ -243,7 +247,7 @@ func (f *fleet) setPort(id string, declared *wire.Port) {
 	f.setPlace(p)
 }
 
-// size decides whether a network is pushed.
+// size decides by the number of ports whether a network is pushed to hosts.
 func (f *fleet) size(n *network) {
 	asked := len(n.ports) > askedAbove || n.asked && len(n.ports) >= pushedBelow
 	if asked == n.asked {
@@ -279,14 +283,15 @@ func (f *fleet) setBind(id string, bind *wire.Bind, generation int64) {
 	f.setPlace(p)
 }
 
-// replace computes the place of a port again.
+// replace computes the place of a port again, which is the host that has the port.
 func (f *fleet) replace(p *port) {
 	f.unplace(p)
 	f.setPlace(p)
 	f.dirtyPorts[p] = struct{}{}
 }
 
-// unplace takes the place of a port out of its network.
+// unplace removes the place of a port, which is the host that has the port, from its
+// network.
 func (f *fleet) unplace(p *port) {
 	if p.place == nil {
 		return
@@ -314,7 +319,8 @@ func (f *fleet) unplace(p *port) {
 	p.place = nil
 }
 
-// setPlace puts a port that is declared and bound into its network.
+// setPlace adds the place of a port, which is the host that has the port, to its
+// network. It does nothing unless the port is declared and bound.
 func (f *fleet) setPlace(p *port) {
 	if p.declared == nil || p.bind == nil {
 		return
@@ -344,7 +350,8 @@ func (f *fleet) setPlace(p *port) {
 	}
 }
 
-// member notes whether an endpoint was a member before the round's changes.
+// member records whether an endpoint was a member of the network before the changes
+// of this round.
 func (f *fleet) member(n *network, endpoint string) {
 	if _, noted := n.changes.members[endpoint]; !noted {
 		n.changes.members[endpoint] = n.members[endpoint] > 0
@@ -359,8 +366,9 @@ func number(mac []byte) (n uint64) {
 	return n
 }
 
-// bindable reports whether the host may bind the port: it may be the only host, the host
-// of a move, or any.
+// bindable reports whether the port may be bound to the host: the port's declaration
+// names this host, names it as the target of a move, or names no host and no other
+// host has the port.
 func (p *port) bindable(host string) bool {
 	d := p.declared
 	return d != nil && (d.GetHost() == host || d.GetMoveTo() == host || d.GetHost() == "" && (p.bind == nil || p.bind.GetHost() == host))
@@ -369,7 +377,8 @@ func (p *port) bindable(host string) bool {
 // changed reports whether a round has something to deliver.
 func (f *fleet) changed() bool { return len(f.dirty)+len(f.dirtyPorts) > 0 }
 
-// forget deletes what nobody refers to any more. It is called at the end of a round.
+// forget deletes ports and networks that are neither declared nor in use. It is
+// called at the end of a round.
 func (f *fleet) forget() {
 	for p := range f.dirtyPorts {
 		if p.declared == nil && p.bind == nil {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hub tells each host what it needs of the fleet's declaration. A Hub follows
-// the store once, keeps everything in memory, and serves any number of hosts from it, so
-// etcd has as many watchers as there are hubs.
+// Package hub sends each host the declarations that the host needs. A Hub follows the
+// store once, keeps everything in memory, and serves any number of hosts from there.
+// The number of watchers of etcd is therefore the number of hubs.
 //
-// Changes are delivered in rounds. While a round is delivered, further changes gather
-// for the next one: under load, rounds become larger instead of later. A message for
+// Changes are delivered in rounds. Changes that arrive during a round are delivered
+// in the next round: under load, rounds become larger instead of later. A message for
 // many hosts is encoded once.
 //
-// Hub.mu guards everything in memory. Nothing waits while it is held: messages go into
-// the sessions' queues, requests to the store into the binder's.
+// Hub.mu guards everything in memory. Nobody waits while holding Hub.mu: messages go
+// to the queues of sessions, and requests to the store go to the queue of the binder.
 package hub
 
 import (
@@ -24,7 +24,7 @@ import (
 	"weft/central/wire"
 )
 
-// Store is the part of store.Store that a hub needs.
+// Store has the methods of store.Store that a hub needs.
 type Store interface {
 	Follow(ctx context.Context, sink store.Sink) error
 	Bind(ctx context.Context, requests []store.BindRequest) []store.BindResult
@@ -36,7 +36,7 @@ type Hub struct {
 	wire.UnimplementedHubServer
 	store Store
 	log   *slog.Logger
-	// identify returns the name of the host that called.
+	// identify returns the name of the host that sent a request.
 	identify func(ctx context.Context) (name string, err error)
 	binder   *binder
 
@@ -44,7 +44,7 @@ type Hub struct {
 	fleet    *fleet
 	revision int64                            // newest that fleet has
 	sessions map[string]*session              // by host id
-	attached map[string]map[*session]struct{} // by the word that names a port: its name or id
+	attached map[string]map[*session]struct{} // sessions by the name or id with which their hosts report a port
 	ready    chan struct{}                    // closed once fleet is complete
 	waiting  map[*syncWait]struct{}
 	stats    Stats
@@ -52,15 +52,16 @@ type Hub struct {
 
 	changed chan struct{} // wakes deliver
 
-	// MoveGrace is how long the old host of a moved port stays in the port's network, so
-	// that it forwards the frames that still come. Set it before Run.
+	// MoveGrace is the time for which a moved port stays on its old host, so that the
+	// old host forwards the frames that still arrive there. The caller sets it before
+	// Run.
 	MoveGrace time.Duration
 }
 
-// DefaultMoveGrace is the MoveGrace of New.
+// DefaultMoveGrace is the default of Hub.MoveGrace.
 const DefaultMoveGrace = 30 * time.Second
 
-// Stats are a hub's figures, for metrics.
+// Stats has the counters of a hub, for metrics.
 type Stats struct {
 	Revision                               int64
 	Nets, Ports, Bound, Hosts, Sessions    int
@@ -69,7 +70,8 @@ type Stats struct {
 	SlowSessions, Refused, Rounds, Encoded uint64
 }
 
-// New returns a hub. identify returns the name of the host whose request ctx belongs to.
+// New returns a hub. The function identify returns the name of the host that sent the
+// request with context ctx.
 func New(s Store, identify func(ctx context.Context) (name string, err error), log *slog.Logger) *Hub {
 	h := &Hub{store: s, identify: identify, log: log, fleet: newFleet(), sessions: map[string]*session{},
 		attached: map[string]map[*session]struct{}{}, ready: make(chan struct{}), waiting: map[*syncWait]struct{}{},
@@ -112,10 +114,11 @@ func (h *Hub) Stats() Stats {
 	return s
 }
 
-// sink is the Hub as what the store follows.
+// sink is a Hub with the methods that store.Store calls with changes.
 type sink Hub
 
-// Reset implements store.Sink: after the first list, and after a gap in the watch.
+// Reset implements store.Sink. The store calls it with the first full list, and with
+// a full list after a gap in its watch.
 func (s *sink) Reset(revision int64, objects []store.Object) {
 	h := (*Hub)(s)
 	h.mu.Lock()
@@ -142,7 +145,8 @@ func (s *sink) Progress(revision int64) {
 	h.take(revision, nil)
 }
 
-// take applies objects to the fleet and wakes deliver. The caller holds mu.
+// take applies objects to the fleet and wakes up the function deliver. The caller
+// holds mu.
 func (h *Hub) take(revision int64, objects []store.Object) {
 	for i := range objects {
 		h.fleet.apply(&objects[i])
@@ -158,7 +162,7 @@ func (h *Hub) wake() {
 	}
 }
 
-// deliver sends what has changed to the sessions, in rounds, until ctx ends.
+// deliver sends changes to the sessions, in rounds, until ctx ends.
 func (h *Hub) deliver(ctx context.Context) {
 	for {
 		select {
@@ -177,11 +181,11 @@ func (h *Hub) deliver(ctx context.Context) {
 	}
 }
 
-// encode returns a message in the form that sessions queue.
+// encode returns a message in the form in which the sessions queue it.
 func (h *Hub) encode(m *wire.ToHost) rawMessage {
 	b, err := proto.Marshal(m)
 	if err != nil {
-		panic("hub: " + err.Error()) // a string that is no UTF-8; the store accepts none
+		panic("hub: " + err.Error()) // a string is not valid UTF-8, which the store would not have accepted
 	}
 	h.stats.Encoded++
 	return b

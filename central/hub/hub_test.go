@@ -27,8 +27,8 @@ import (
 	"weft/control/agent"
 )
 
-// rig is a hub over a store in memory, and agents with recorders that follow it over
-// gRPC on a unix socket.
+// rig has a hub with a store in memory, and agents with simulated switches. The
+// agents follow the hub over gRPC on a unix socket.
 type rig struct {
 	t      *testing.T
 	memory *centraltest.Memory
@@ -61,7 +61,8 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// start starts a hub that knows nothing. The name of a host is in the metadata.
+// start starts a hub with an empty memory. The name of a host is in the metadata of
+// its requests.
 func (r *rig) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.hub = hub.New(r.memory, func(ctx context.Context) (string, error) {
@@ -146,7 +147,7 @@ func asked(d *centraltest.Declaration) func(string) bool {
 	return func(net string) bool { return count[net] > 1000 }
 }
 
-// settled waits until every host has what the oracle expects.
+// settled waits until every host's switch has what the oracle expects.
 func (r *rig) settled() {
 	r.t.Helper()
 	var difference string
@@ -247,8 +248,8 @@ func TestPortAddedAgain(t *testing.T) {
 	r.settled()
 }
 
-// Whoever is declared, moved, renamed or removed in whatever order, and whatever part
-// restarts, every host has what the declaration demands in the end.
+// After any sequence of declarations, moves, new names, deletions and restarts, every
+// host finally has what the declaration demands.
 func TestRandomHistory(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Log("seed", seed)
@@ -319,7 +320,7 @@ func (r *rig) step(random *rand.Rand, hosts, ports, nets int) {
 	}
 }
 
-// A network with more than 1,000 ports is not pushed: hosts ask.
+// A network with more than 1,000 ports is not pushed: hosts ask for its addresses.
 func TestLargeNetworkIsAsked(t *testing.T) {
 	r := newRig(t)
 	objects := []store.Object{netObject("n1", 100, false)}
@@ -345,7 +346,8 @@ func TestLargeNetworkIsAsked(t *testing.T) {
 	ask(0, netip.AddrFrom4([4]byte{192, 168, 0, 3}), func() bool { return one.recorder.Has(100, 0x020000000003) })
 	ask(0x020000000009, netip.Addr{}, func() bool { return one.recorder.Unknown() > 0 })
 	r.settled()
-	// What was asked for follows its changes: it goes, and what was not there comes.
+	// A host that has asked for an address gets its changes: its removal, and its
+	// appearance if nobody had it at first.
 	two.local = locals("port9")
 	two.recorder.SetPorts(two.local...)
 	two.agent.PortsChanged()
@@ -360,7 +362,7 @@ func TestLargeNetworkIsAsked(t *testing.T) {
 	r.settled()
 }
 
-// A move waits for the first frame on the new host.
+// A port that moves is bound to its new host after the first frame there.
 func TestMove(t *testing.T) {
 	r := newRig(t)
 	r.stop()
@@ -425,7 +427,7 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// A host that nobody declared gets a reason and no session.
+// A host that is not declared gets an error with the reason and no session.
 func TestUndeclaredHost(t *testing.T) {
 	r := newRig(t)
 	h := &testHost{id: "x", name: "stranger"}

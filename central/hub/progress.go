@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// reportEvery is the time after which a host is asked what it has applied.
+	// reportEvery is the interval at which the hub asks hosts which revision they
+	// have applied.
 	reportEvery = time.Second
 	// storeEvery is the time between two writes of the hosts' status to the store.
 	storeEvery = 10 * time.Second
@@ -46,8 +47,8 @@ type endOfRevision struct {
 	raw      rawMessage
 }
 
-// Sync waits until all connected hosts have applied a revision, and returns the ids of
-// those. The hub must have the revision or get it.
+// Sync waits until all connected hosts have applied a revision, and returns the ids
+// of these hosts. If the hub does not have the revision yet, Sync waits for it.
 func (h *Hub) Sync(ctx context.Context, revision int64) (hosts []string, err error) {
 	w := &syncWait{revision: revision, done: make(chan struct{})}
 	h.mu.Lock()
@@ -75,8 +76,8 @@ func (h *Hub) Sync(ctx context.Context, revision int64) (hosts []string, err err
 	return hosts, nil
 }
 
-// checkWaiting ends the waits that are over, and asks the sessions for reports that the
-// others need. The caller holds mu.
+// checkWaiting ends the waits whose revision all sessions have applied. It asks
+// sessions for the reports that the other waits need. The caller holds mu.
 func (h *Hub) checkWaiting() {
 	var highest int64
 	for w := range h.waiting {
@@ -112,7 +113,8 @@ func (h *Hub) allApplied(revision int64) bool {
 	return true
 }
 
-// report asks the sessions now and then what they have applied, and stores it.
+// report regularly asks the sessions which revision they have applied, and saves the
+// answers in the store.
 func (h *Hub) report(ctx context.Context) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
@@ -139,7 +141,7 @@ func (h *Hub) report(ctx context.Context) {
 	}
 }
 
-// askReports asks each session that has got something since its last report.
+// askReports asks each session that was sent changes since its last report.
 func (h *Hub) askReports() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,8 +156,8 @@ func (h *Hub) askReports() {
 	}
 }
 
-// statusSince returns the status of the hosts whose applied revision differs from
-// stored, which it updates.
+// statusSince returns the status of each host whose applied revision is not the one
+// in the map stored. It stores the new revisions in the map.
 func (h *Hub) statusSince(stored map[string]int64) (list []*wire.HostStatus) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,8 +8,9 @@ import (
 	"weft/central/wire"
 )
 
-// question answers a host's question for an address of a network that is not pushed. The
-// host then gets changes of the address, also if nobody has it now.
+// question answers a host's question for an address of a network that is not pushed.
+// From then on the host gets the changes of the address, even if nobody has the
+// address now.
 func (h *Hub) question(s *session, q *wire.Question) {
 	h.stats.Questions++
 	answer := &wire.Answer{Number: q.GetNumber()}
@@ -18,7 +19,7 @@ func (h *Hub) question(s *session, q *wire.Question) {
 		s.flush()
 	}()
 	n := h.fleet.nets[q.GetNet()]
-	if n == nil || s.nets[n] == 0 { // a host reads the networks in which it has ports
+	if n == nil || s.nets[n] == 0 { // a host may ask only about networks in which it has ports
 		h.stats.QuestionsRefused++
 		return
 	}

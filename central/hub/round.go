@@ -10,8 +10,8 @@ import (
 	"weft/central/wire"
 )
 
-// round delivers what has changed since the last one. The order matters to a host: a
-// network comes before its own ports in it, and everything before the revision.
+// round sends all changes since the last round. The order matters to a host: a
+// network comes before the host's ports in it, and the revision comes last.
 func (h *Hub) round() {
 	h.stats.Rounds++
 	f := h.fleet
@@ -96,7 +96,8 @@ func (h *Hub) updatePushed(n *network, c *netChanges) {
 	}
 }
 
-// updateAsked sends each change to the sessions that have asked for the address.
+// updateAsked sends changes of a network that is not pushed: the change of each
+// address goes to the sessions that have asked for the address.
 func (h *Hub) updateAsked(n *network, c *netChanges) {
 	if u := n.commonUpdate(c); !empty(u) && len(n.subscribers) > 0 {
 		raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: u}})
@@ -132,7 +133,7 @@ func (h *Hub) updateAsked(n *network, c *netChanges) {
 	}
 }
 
-// commonUpdate returns the part of an update that all subscribers get.
+// commonUpdate returns the part of an update that is the same for all subscribers.
 func (n *network) commonUpdate(c *netChanges) *wire.NetUpdate {
 	u := &wire.NetUpdate{Net: n.id}
 	if c.view {
@@ -156,7 +157,8 @@ func empty(u *wire.NetUpdate) bool {
 	return u.View == nil && len(u.Places)+len(u.Removed)+len(u.Joined)+len(u.Left) == 0
 }
 
-// resetOf returns the whole network for a host that has nothing of it, or something else.
+// resetOf returns the message with the whole network, for a host that has an old
+// state of the network or none.
 func (h *Hub) resetOf(n *network) rawMessage {
 	if n.reset != nil {
 		return n.reset
@@ -188,7 +190,8 @@ func addressesOf(p *wire.Place) []address {
 	return list
 }
 
-// having returns the sessions that have the port or had it as an own one.
+// having returns the sessions whose host has the port, or was sent it as a port of
+// its own.
 func (h *Hub) having(p *port) map[*session]struct{} {
 	set := map[*session]struct{}{}
 	keys := []string{p.id}
@@ -218,7 +221,8 @@ func (h *Hub) releaseAbsent(p *port) {
 	}
 }
 
-// updateOwn tells a session of a port that its host has, and binds the port if it may.
+// updateOwn sends a session the declaration of a port that its host has, and binds
+// the port to the host if the declaration allows it.
 func (h *Hub) updateOwn(s *session, p *port) {
 	if !s.has(p) || p.net == nil || p.net.declared == nil || !p.bindable(s.host) && !h.movedAway(s, p) {
 		if _, had := p.owners[s]; had {
@@ -246,14 +250,15 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	if !p.bindable(s.host) || here && slices.Equal(p.bind.GetEndpoint(), h.endpointOf(s)) {
 		return
 	}
-	// A move waits for the port's first frame here, unless nobody has the port.
+	// A move is completed by the port's first frame on this host. If the port is
+	// bound to no host, it is bound at once.
 	if p.bind == nil || here || p.declared.GetHost() == s.host || s.seen(p) {
 		h.bind(s, p)
 	}
 }
 
-// movedAway reports whether the host had the port until a moment ago, and another host
-// has it now.
+// movedAway reports whether another host has the port now, and this host had it until
+// at most MoveGrace ago.
 func (h *Hub) movedAway(s *session, p *port) bool {
 	if _, had := s.own[p]; !had || p.bind == nil {
 		return false
@@ -266,7 +271,7 @@ func (h *Hub) movedAway(s *session, p *port) bool {
 	return time.Now().Before(until)
 }
 
-// endMoves takes ports from their old hosts when the time of MoveGrace is over.
+// endMoves removes moved ports from their old hosts when MoveGrace is over.
 func (h *Hub) endMoves() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,12 +16,13 @@ import (
 )
 
 const (
-	// maxQueue bounds the bytes that wait for a session. A host that reads too slowly
-	// loses its session; the next one sends only what differs.
+	// maxQueue is the limit of bytes in a session's queue. If a host reads too
+	// slowly, its session ends. The next session sends only the differences.
 	maxQueue = 32 << 20
-	// maxPorts bounds the ports that one host may name.
+	// maxPorts is the limit of ports that one host may report.
 	maxPorts = 4096
-	// maxInterests bounds the addresses of networks that are not pushed, of one host.
+	// maxInterests is the limit of addresses of one host for which it gets changes
+	// because it has asked for them.
 	maxInterests = 65536
 )
 
@@ -32,32 +33,32 @@ var (
 	errStopping = errors.New("this central stops")
 )
 
-// session is one host's stream. Hub.mu guards it, except for the queue.
+// session is one host's stream. Hub.mu guards its fields, except for the queue.
 type session struct {
 	host      string // id
 	name      string
 	version   string
-	keys      map[string]bool // words of the host's ports: attached, and whether a frame was seen
+	keys      map[string]bool // names or ids of the host's ports; value: the host has seen a frame of the port
 	own       map[*port]*network
 	nets      map[*network]int  // number of own ports in it
 	known     map[string]uint64 // digests of Hello
 	interests map[*port]struct{}
 	wants     map[want]struct{}
-	moved     map[*port]time.Time // own ports that other hosts have now, with the end of MoveGrace
+	moved     map[*port]time.Time // ports that another host has now and this host still forwards; value: end of MoveGrace
 	applied   int64
 	trouble   string
-	reported  int64 // revision of the last report that was asked for
+	reported  int64 // newest revision for which the hub has asked for a report
 	sent      int64 // revision of the last Revision
-	behind    bool  // messages were queued since the last Revision
+	behind    bool  // true if messages were queued since the last Revision
 
-	mu     sync.Mutex // guards what follows; taken inside Hub.mu
+	mu     sync.Mutex // mutex of the queue, which is the fields below; taken while Hub.mu may be held
 	queued []rawMessage
 	bytes  int
 	err    error
 	wake   chan struct{}
 }
 
-// want is an address that a session waits for.
+// want is an address that a session has asked for and that nobody has.
 type want struct {
 	net     *network
 	address address
@@ -102,7 +103,7 @@ func (h *Hub) Follow(stream wire.Hub_FollowServer) error {
 	return s.write(ctx, stream)
 }
 
-// open begins a session: the host gets its networks and ports as they are now.
+// open begins a session and sends the host its present networks and ports.
 func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,7 +139,8 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	return s, nil
 }
 
-// forgetUnused makes the host forget the networks that it kept and does not need.
+// forgetUnused makes the host forget the networks that it has saved and that have
+// none of its ports.
 func (h *Hub) forgetUnused(s *session, hello *wire.Hello) {
 	for _, d := range hello.GetKnown() {
 		if n := h.fleet.nets[d.GetNet()]; n == nil || s.nets[n] == 0 {
@@ -157,7 +159,7 @@ func (h *Hub) end(s *session) {
 	h.checkWaiting()
 }
 
-// detachAll removes a session from all indexes. Bindings stay.
+// detachAll removes a session from all indexes. The host's ports stay bound.
 func (h *Hub) detachAll(s *session) {
 	for key := range s.keys {
 		h.unindex(s, key)
@@ -215,7 +217,7 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 	return nil
 }
 
-// attach notes that the host has a port of this name or id.
+// attach records that the host has a port with this name or id.
 func (h *Hub) attach(s *session, key string, seen bool) {
 	s.keys[key] = s.keys[key] || seen
 	set := h.attached[key]
@@ -242,7 +244,7 @@ func (h *Hub) detach(s *session, key string) {
 	}
 }
 
-// portBy returns the declared port of a name or id.
+// portBy returns the declared port with this name or id.
 func (h *Hub) portBy(key string) *port {
 	if p := h.fleet.portNames[key]; p != nil {
 		return p
@@ -265,14 +267,15 @@ func (s *session) has(p *port) bool {
 // seen reports whether the host has seen a frame of the port.
 func (s *session) seen(p *port) bool { return s.keys[p.id] || s.keys[p.declared.GetName()] }
 
-// join subscribes a session to a network, once more. The first time the host gets the
-// network, unless it kept the same.
+// join counts one more port of a session in a network. With the first port the
+// session is subscribed, and the host gets the network unless it has saved the same
+// state.
 func (h *Hub) join(s *session, n *network) {
 	if s.nets[n]++; s.nets[n] > 1 {
 		return
 	}
 	if _, changed := h.fleet.dirty[n]; changed {
-		h.updateNetwork(n) // the next round's changes are relative to what the session gets now
+		h.updateNetwork(n) // sends the changes of this round first, because the next round sends only later changes
 	}
 	n.subscribers[s] = struct{}{}
 	if kept, ok := s.known[n.id]; ok && !n.asked && kept == n.digest() {
@@ -304,12 +307,12 @@ func (h *Hub) leave(s *session, n *network) {
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: &wire.NetUpdate{Net: n.id, Gone: true}}}))
 }
 
-// bind queues a binding of the port to the session's host.
+// bind asks the binder to bind the port to the session's host.
 func (h *Hub) bind(s *session, p *port) {
 	h.binder.add(job{session: s, request: bindOf(p, s.host, h.endpointOf(s))})
 }
 
-// refuse tells a host that one of its bindings was refused.
+// refuse tells a host that the store has refused to bind one of its ports.
 func (h *Hub) refuse(s *session, port string, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -318,7 +321,7 @@ func (h *Hub) refuse(s *session, port string, why string) {
 	s.flush()
 }
 
-// sayRefused tells a host why it cannot have a port.
+// sayRefused tells a host why a port is not bound to it.
 func (h *Hub) sayRefused(s *session, p *port) {
 	why := fmt.Sprintf("port %s: its network is not declared", p.declared.GetName())
 	if !p.bindable(s.host) {
@@ -375,7 +378,7 @@ func (s *session) notify() {
 	}
 }
 
-// write sends what is queued until the session ends.
+// write sends the queued messages until the session ends.
 func (s *session) write(ctx context.Context, stream wire.Hub_FollowServer) error {
 	for {
 		select {

@@ -106,7 +106,7 @@ type Pipeline struct {
 	centralPorts []uint32                   // ports with a flow in openflow.CentralTable, sorted
 	seen         [port.MaxPorts]atomic.Bool // declared ports that have sent a frame
 	questions    *questions
-	declared     Declared // nil: nobody wants events of declared ports
+	declared     Declared // receiver of the events of declared ports; nil: none
 
 	megaflows *megaflows
 	macs      *macs
