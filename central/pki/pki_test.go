@@ -47,7 +47,7 @@ func holder(t *testing.T, ca *CA, name string, role Role) *Keys {
 
 // shake does a handshake and returns both ends' errors and the client's name as the
 // server sees it.
-func shake(server, client *tls.Config) (serverErr, clientErr error, seen string) {
+func shake(server, client *tls.Config) (seen string, serverErr, clientErr error) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
@@ -76,7 +76,7 @@ func shake(server, client *tls.Config) (serverErr, clientErr error, seen string)
 	if peers := s.ConnectionState().PeerCertificates; len(peers) > 0 {
 		seen, _, _ = Identity(peers[0])
 	}
-	return serverErr, clientErr, seen
+	return seen, serverErr, clientErr
 }
 
 func TestHandshake(t *testing.T) {
@@ -98,7 +98,7 @@ func TestHandshake(t *testing.T) {
 		{"another fleet's token", central.Server(), NewToken(other.Digest()).Enrol(), "", "does not show the CA of the token"},
 		{"TLS 1.2", central.Server(), &tls.Config{MaxVersion: tls.VersionTLS12, InsecureSkipVerify: true}, "", "version"},
 	} {
-		serverErr, clientErr, seen := shake(c.server, c.client)
+		seen, serverErr, clientErr := shake(c.server, c.client)
 		err := fmt.Sprint(serverErr, clientErr)
 		if c.words == "" && (serverErr != nil || clientErr != nil) || !strings.Contains(err, c.words) {
 			t.Errorf("%s: %s, expected %q", c.name, err, c.words)
@@ -116,7 +116,7 @@ func TestKeysReload(t *testing.T) {
 	central, host := holder(t, ca, "a", Central), holder(t, ca, "h1", Host)
 	server, client := central.Server(), host.Client()
 	serialOf := func() string {
-		if s, c, _ := shake(server, client); s != nil || c != nil {
+		if _, s, c := shake(server, client); s != nil || c != nil {
 			t.Fatal(s, c)
 		}
 		cert, _ := central.now()

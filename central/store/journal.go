@@ -348,14 +348,15 @@ func (s *Store) chunk(ctx context.Context, w *writer, chunks [][]change) ([]chan
 	if err != nil {
 		return nil, err
 	}
-	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
-		changes, err := decodeChunk(kv.Value)
-		if err != nil {
-			return nil, fmt.Errorf("%s is damaged: %w", key, err)
-		}
-		return changes, nil
+	kvs := r.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 {
+		return nil, errLost // done by another store since
 	}
-	return nil, errLost // done by another store since
+	changes, err := decodeChunk(kvs[0].Value)
+	if err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", key, err)
+	}
+	return changes, nil
 }
 
 // requestRevision returns the revision of a request that took effect.
