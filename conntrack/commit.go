@@ -81,8 +81,8 @@ func (m *Memory) zoneLimit(z *zone) uint32 {
 	return m.settings.zoneDefault.Load()
 }
 
-// join adds live connection n, which is in no list, to the lists of this kind of its
-// quota holder and its member.
+// join adds live connection n to two lists of this kind: the list of its quota
+// holder, and the list of its member. The connection must be in no list before.
 func (t *Table) join(n uint32, kind uint8) {
 	t.conns[n].list = kind
 	m := t.links[n].member

@@ -246,8 +246,8 @@ func (h *header) hash(w words, long *[4]uint64) uint64 {
 	return mix(src^sp<<40, dst^dp<<40, w.b&0xffffffff, s[6], s[7], s[8])
 }
 
-// mix hashes the endpoints a and b, whose order does not matter, and the bits common,
-// which both directions have in common. s6, s7 and s8 are seeds.
+// mix hashes the endpoints a and b, whose order does not matter, and the bits that
+// both directions have in common (argument common). s6, s7 and s8 are seeds.
 func mix(a, b, common, s6, s7, s8 uint64) uint64 { return fold(fold(a^s6, b^s6)^s7, common^s8) }
 
 // Reading the tuple of a frame.

@@ -407,9 +407,9 @@ func (w *Worker) tapWrite(s sight) captureRecord {
 	return r
 }
 
-// tapReserve reserves ring space for a record with up to length bytes of a frame and
-// extra bytes before them. It returns nil if the tap has reached its limit or the
-// ring is full.
+// tapReserve reserves ring space for a record. The argument length is the largest
+// number of bytes of the frame in the record, and extra is the number of bytes before
+// the frame. It returns nil if the tap has reached its limit or the ring is full.
 func (w *Worker) tapReserve(at int, kind CaptureKind, length, extra int) (r captureRecord, room []byte) {
 	t, counters := &w.taps.taps[at], &w.sh.Taps[at]
 	if t.Limit != 0 && counters.Written >= t.Limit {

@@ -88,8 +88,8 @@ func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.Dro
 	return slot, packet.DropNone
 }
 
-// holdOwn copies a frame that the control process has made into a held slot. ok is
-// false if no slot is free.
+// holdOwn makes a held frame of a frame from the control process: it copies the frame
+// into a held slot. ok is false if no slot is free.
 func (w *Worker) holdOwn(inPort uint32, frame []byte) (slot uint32, ok bool) {
 	p := &w.held
 	if len(p.free) == 0 {

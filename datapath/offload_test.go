@@ -165,7 +165,7 @@ func TestLargeFrameMisses(t *testing.T) {
 	if got, left := r.tx(5).TakeUndone(); !bytes.Equal(got, undone) || left != o {
 		t.Fatalf("port 5: %d bytes with %+v", len(got), left)
 	}
-	// CmdExecute cuts the frame in the same way.
+	// CmdExecute cuts a held large frame, as the actions of a flow do.
 	undone, o = undo(large(0xb, 3000), 1000)
 	r.rx(1).InjectUndone(undone, o)
 	r.turn()

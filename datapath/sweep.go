@@ -13,8 +13,8 @@ import (
 
 // sweep looks up the hints of the batch's frames before the flow cache, and returns
 // the number of frames with a hint. It finishes frames at the start of the batch
-// whose only action after tracking is one output. For all other frames with a hint it
-// sets slots to their first megaflow.
+// whose only action after tracking is one output. For every other frame with a hint
+// it stores the slot of the hint's first megaflow in the field slots.
 func (w *Worker) sweep(q *rxQueue) (count int) {
 	u := &w.fused
 	u.agreed = q.agreed
