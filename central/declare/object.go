@@ -89,13 +89,6 @@ func checkAddress(key string, a netip.Addr) error {
 // word is one property of an object in the form of the verbs.
 type word struct{ key, value string }
 
-func onOff(b bool) string {
-	if b {
-		return "on"
-	}
-	return "off"
-}
-
 // words returns the properties that differ from the defaults.
 func (n *Net) words() []word {
 	list := []word{{"vni", strconv.FormatUint(uint64(n.VNI), 10)}}
