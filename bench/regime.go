@@ -27,7 +27,7 @@ func Regime(coreA, coreB int) (time.Duration, error) {
 		_ [64]byte
 	}
 	play := func(core int, me uint32) error {
-		runtime.LockOSThread() // not unlocked, so that the thread ends with its goroutine
+		runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 		var set unix.CPUSet
 		set.Set(core)
 		if err := unix.SchedSetaffinity(0, &set); err != nil {

@@ -235,7 +235,7 @@ func misdeeds() []misdeed {
 			send(t, h, vhosttest.SetVringAddr, addr)
 		}},
 		{"a ring moves while it is in use", false, func(t *testing.T, h *hostile) {
-			v := h.Rx[0].Vring() // moves the receive ring onto its own memory with avail and used swapped
+			v := h.Rx[0].Vring() // gives the receive ring new addresses in its own memory, with the avail ring and the used ring swapped
 			addr := vhosttest.Pair(1, 0)
 			for _, a := range []uint64{v.Desc, v.Used, v.Avail, 0} {
 				addr = append(addr, vhosttest.Number(a)...)

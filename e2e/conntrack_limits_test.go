@@ -53,7 +53,7 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		t.Errorf("ct-get-maxconns: %q", out)
 	}
 
-	begin(3000, 1, 53) // sent alone, because the first frame of a flow may arrive behind later frames
+	begin(3000, 1, 53) // this frame is sent alone, because later frames may overtake the first frame of a flow
 	has(1, 1)
 	begin(3001, 3, 53) // two of these three connections are answered below
 	has(1, 4)

@@ -165,7 +165,7 @@ table=5,cookie=0x52,tcp,ct_state=-inv,actions=drop
 	s.sends(far(1 << 30))
 	s.counts("cookie=0x51", 1)
 	s.weft.Weft("ct-disable-tcp-seq-chk")
-	s.sends(far(1 << 30)) // the window continues from this sequence number
+	s.sends(far(1 << 30)) // without the window check, this segment passes, and the tracked window moves to its sequence number
 	s.counts("cookie=0x52", 4)
 	s.weft.Weft("ct-enable-tcp-seq-chk")
 	s.sends(far(1 << 31))

@@ -98,8 +98,8 @@ c.close()
 	return strings.TrimSpace(out), err
 }
 
-// calls fails unless host can connect to the server and the server sees the caller's
-// address from.
+// calls fails the test unless host can connect to the server. The argument from is
+// the address from which the server must see the connection come.
 func (s *tracked) calls(host *lab.Host, address string, port int, from string) {
 	s.t.Helper()
 	eventually(s.t, func() error {
@@ -302,10 +302,10 @@ print(socket.create_connection(("192.0.2.2", port), timeout=2).recv(10).decode()
 	}
 }
 
-// With source NAT, the switch replaces the address that an FTP client announces by
-// the translated address, and the server connects to the translated address. Each
-// control connection makes several transfers, over IPv4 and IPv6. The announcements
-// become longer or shorter by the translation.
+// With source NAT, the switch replaces the address in an FTP client's PORT or EPRT
+// command by the translated address. The server then connects to the translated
+// address. Each control connection makes several transfers, over IPv4 and IPv6. The
+// translation makes some of the commands longer and others shorter.
 func TestConntrackFTPThroughSNAT(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal

@@ -155,7 +155,7 @@ table=3,tcp,ct_state=+new,actions=2
 	send := func(f []byte) {
 		t.Helper()
 		from := inside
-		if f[11] == 2 { // distinguishes the guests: the last byte of outsideMAC
+		if f[11] == 2 { // the last byte of the source MAC address tells which guest sends: outsideMAC ends with 2
 			from = outside
 		}
 		if err := from.Send(f); err != nil {

@@ -65,7 +65,8 @@ func (m *mesh) vtep(i int) string    { return fmt.Sprint("172.16.0.", i+1) }
 func (m *mesh) address(i int) string { return fmt.Sprint("10.0.0.", i+1) }
 func (m *mesh) mac(i int) string     { return fmt.Sprintf("02:00:00:00:00:%02x", i+1) }
 
-// attach attaches guest i of VNI v to the host with number at.
+// attach gives guest i of VNI v a tap on a host. The argument at is the host's
+// number.
 func (m *mesh) attach(v, i, at int) {
 	m.weft[at].Tap(m.guests[v][i], m.mac(i), m.address(i)+"/24", guestMTU, fmt.Sprint("vni=", 100+v))
 }

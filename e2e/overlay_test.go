@@ -132,7 +132,7 @@ func TestOverlayOfFiveHosts(t *testing.T) {
 				f.weft[i].TryWeft("del-port", f.guests[1].Name)
 			}
 			f.attach(2, to)
-			reach(t, f.guests[1], f.address(5)) // the first frame of the moved guest teaches all hosts its new place
+			reach(t, f.guests[1], f.address(5)) // the first frame of the moved guest lets all hosts learn the host where it is now
 			for _, from := range []int{1, 3, 4, 5} {
 				reach(t, f.guests[from-1], f.address(2))
 			}

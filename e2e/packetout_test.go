@@ -69,7 +69,8 @@ func TestPacketOut(t *testing.T) {
 	s.weft.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(three)+",actions=TABLE")
 	arrives("remote, tracked", is(three))
 
-	// The actions learn and normal learn from a frame of packet-out.
+	// If packet-out sends a frame, the flow action learn adds a flow for it, and the
+	// action normal learns its source MAC address.
 	s.weft.Weft("del-flows")
 	s.weft.Weft("add-flow", "table=1,actions=learn(table=2,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),normal")
 	s.weft.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(three)+",actions=resubmit(,1)")

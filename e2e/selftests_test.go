@@ -67,9 +67,10 @@ func (c *forwarding) overlay(options ...string) {
 		"remote=" + strings.Join(append([]string{peerIP}, others...), ",")}, options...)...)
 }
 
-// to waits for a tunnel datagram to the address remote whose inner frame satisfies
-// match. It returns the datagram from the outer IP header on. The result is false if
-// no such datagram appears within the time limit.
+// The method to waits for a tunnel datagram to the IP address remote. The function
+// match decides by the inner frame whether the datagram counts. The method returns
+// the datagram from the outer IP header on, and false if none appears within the time
+// limit.
 func (c *forwarding) to(t *testing.T, limit time.Duration, remote string, match func(inner []byte) bool) ([]byte, bool) {
 	ip := net.ParseIP(remote).To4()
 	f, err := c.wire.Match(limit, func(f []byte) bool {
@@ -82,8 +83,8 @@ func (c *forwarding) to(t *testing.T, limit time.Duration, remote string, match 
 	return f[14:], true
 }
 
-// own returns a frame from the guest to mac that contains the number, and a function
-// that recognizes this frame.
+// own builds a frame from the guest to the MAC address mac. The frame contains the
+// number. own also returns a function that recognizes this frame.
 func own(t *testing.T, mac string, number int) ([]byte, func([]byte) bool) {
 	frame := udpFrameFrom(t, guestMAC, number)
 	dst, err := net.ParseMAC(mac)

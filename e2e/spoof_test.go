@@ -92,9 +92,8 @@ func etherFrame(dst, src string, size int) []byte {
 	return append(append(append(d, s...), 0x88, 0xb5), make([]byte, size-14)...)
 }
 
-// Attack 6: a guest of VNI 5 sends with the MAC address of a guest of VNI 7. A port
-// without a VNI still reaches the guest of VNI 7, and the attacker receives none of
-// its frames.
+// A guest of VNI 5 sends with the MAC address of a guest of VNI 7. A port without a
+// VNI still reaches the guest of VNI 7, and the attacker receives none of its frames.
 func TestAddressOfAnotherVNI(t *testing.T) {
 	l := newLab(t)
 	host, trunk, victim, thief := l.Host("host"), l.Host("trunk"), l.Host("victim"), l.Host("thief")
@@ -159,9 +158,9 @@ func limitRow(t *testing.T, d *lab.Daemon, name, holder string) (row api.Limit) 
 	return row
 }
 
-// Attack 10: a guest invents source addresses as fast as it can. Frames between two
-// other guests never reach the attacker, because the table of learned addresses keeps
-// the addresses of these guests. Two workers learn at the same time.
+// An attacker invents source addresses as fast as it can. Frames between two other
+// guests never reach the attacker, because the table of learned addresses keeps the
+// addresses of these guests. Two workers learn at the same time.
 func TestInventedSources(t *testing.T) {
 	l := newLab(t)
 	host, one, two, thief := l.Host("host"), l.Host("one"), l.Host("two"), l.Host("thief")

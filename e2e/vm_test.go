@@ -96,9 +96,9 @@ func TestVM(t *testing.T) {
 	talk(t, s, vm)
 }
 
-// vmOutage pings from the virtual machine while it calls happens, and returns the
-// length of the outage. It fails the test unless a TCP connection of the machine
-// survives.
+// vmOutage pings from the virtual machine while it calls the function in the argument
+// happens. It returns how long pings were not answered. The test fails unless a TCP
+// connection of the machine survives.
 func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	t.Helper()
 	const pings = 100

@@ -70,7 +70,7 @@ func stealOnce(p *play) error {
 	}
 	s, g := p.site, p.own("guest")
 	err := s.stream.Do(func() error {
-		p.stepWhileFrames(0) // bystander b now has the buffers of all frames
+		p.stepWhileFrames(0) // bystander b has now received all frames in flight and holds every buffer of the load
 		frame := make([]byte, 64)
 		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 			if at, err := s.portOf(vhosttest.LoadMAC(0)); err != nil || at == p.name {
@@ -104,7 +104,7 @@ func stealOnce(p *play) error {
 		if at, err := s.portOf(vhosttest.LoadMAC(0)); err != nil {
 			return err
 		} else if at == "a" {
-			time.Sleep(100 * time.Millisecond) // time until the totals that circulates reads are from after the theft
+			time.Sleep(100 * time.Millisecond) // the stream refreshes its totals every 50 ms; circulates must not compare with totals from before the theft
 			return s.circulates()
 		}
 	}

@@ -31,9 +31,9 @@ func gone(err error) error {
 	return err
 }
 
-// manyPorts is the number of ports over which an attack spreads its connections if it
-// is a single message. One port would reach the switch's limit of messages for a
-// port.
+// manyPorts is the number of ports for an attack whose every repeat is a single
+// message. The repeats take the ports in turn. With one port, they would reach the
+// switch's limit of messages for a port.
 const manyPorts = 8
 
 // socketOf returns the path of the vhost-user socket for the current repeat. An
@@ -214,7 +214,7 @@ func blockCallsBefore(p *play) error {
 	}
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() { // repeatedly, because the switch makes the eventfd non-blocking at SET_VRING_CALL
+	go func() { // clears O_NONBLOCK again and again, because the switch sets it at SET_VRING_CALL
 		for {
 			select {
 			case <-stop:
@@ -320,7 +320,7 @@ func dirtyChains(p *play) error {
 		g.Rx[0].Descs[i] = vhosttest.Desc{Addr: vhosttest.GuestBase, Len: 0xffff_f000, Flags: vhosttest.Write | vhosttest.Next, Next: uint16(i + 1)}
 	}
 	g.Rx[0].Descs[1000].Flags = vhosttest.Write
-	for i := range g.Rx[0].Descs { // 1 GiB above the rings, so that received frames do not overwrite the rings
+	for i := range g.Rx[0].Descs { // the buffers are 1 GiB above the rings, so that received frames do not overwrite the rings
 		g.Rx[0].Descs[i].Addr = vhosttest.GuestBase + 1<<30
 	}
 	if err := f.Negotiate(g); err != nil {
@@ -370,7 +370,7 @@ func giantMemory(p *play) error {
 		return err
 	}
 	defer g.Close()
-	const giant, whole, first = 16 << 40, 131_070 << 30, 6 // whole is almost the address space of a process
+	const giant, whole, first = 16 << 40, 131_070 << 30, 6 // the constant whole is slightly less than the size of a process's address space in bytes
 	fd, err := unix.MemfdCreate("giant", unix.MFD_CLOEXEC)
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relent ends although another thread of the attacker makes the eventfd blocking all the
-// time. Before, a storm's player hung in it for an hour.
+// The function relent ends although another thread of the attacker makes the eventfd
+// blocking all the time. An earlier version of relent blocked for an hour.
 func TestRelentEnds(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {

@@ -70,9 +70,10 @@ func (p *play) attach(as, socket string, o vhosttest.Options) error {
 	return p.up(p.name)
 }
 
-// member is like sender, and the guest's port uses the action normal. The switch
-// learns the attacker's MAC address first, so that it does not flood frames to this
-// address to other ports.
+// member is like sender, but gives the port the flow action normal, so that the
+// switch learns MAC addresses from the attacker's frames. The attacker first sends
+// frames to its own address. The switch thus learns this address and does not flood
+// later frames to it.
 func member(options ...string) func(p *play) error {
 	return func(p *play) error {
 		if err := sender("actions=normal", vhosttest.Options{Num: 1024}, options...)(p); err != nil {
@@ -244,8 +245,9 @@ func ctZoneSetup(p *play) error {
 	return ctSetup(p, zone, zone)
 }
 
-// ctSetup attaches two guests whose connections are in the zone of the flood, and a
-// third guest whose connections are in the zone other.
+// ctSetup attaches two guests whose connections are in the flooded zone. It also
+// attaches a third guest, whose connections are in the zone with the number in the
+// argument other.
 func ctSetup(p *play, zone, other int) error {
 	p.later(func() {
 		p.site.daemon.TryWeft("flush-conntrack", fmt.Sprint("zone=", zone))
@@ -482,7 +484,7 @@ func uplinkSends(p *play) error {
 	if err := p.up(p.name + "-out"); err != nil {
 		return err
 	}
-	var peer *net.UDPConn // counts datagrams: on the device, several large frames may count as one
+	var peer *net.UDPConn // a UDP socket, because the device may count several datagrams as one large frame
 	err = p.site.peer.Do(func() (err error) {
 		peer, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(peerIP), Port: 4789})
 		return err

@@ -39,7 +39,7 @@ func watchMachine() *machine {
 		m.ended.Add(1)
 		go func() {
 			defer m.ended.Done()
-			runtime.LockOSThread() // not unlocked, so that the thread ends with its goroutine
+			runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 			if core >= 0 {
 				_ = cpu.Pin(core)
 			}
@@ -167,10 +167,12 @@ type newcomer struct {
 	since   time.Time // start of the attach in progress, or zero if there is none
 }
 
-// newcomerGap is the time between two attaches of the newcomer.
+// newcomerGap is the time between two attaches of the front end that attaches again
+// and again.
 const newcomerGap = 200 * time.Millisecond
 
-// newcomerPort is the name of the newcomer's port.
+// newcomerPort is the name of the port to which the newcomer, a front end, attaches
+// again and again.
 const newcomerPort = "c"
 
 func watchNewcomer(s *site) *newcomer {
@@ -220,7 +222,8 @@ func (n *newcomer) attach(g *vhosttest.Guest) error {
 	return (&guest{Guest: g, front: f, play: &play{}}).echo()
 }
 
-// end stops the newcomer and returns its longest attach and its last error.
+// end stops attaching the front end again and again. It returns the longest duration
+// of an attach and the last error.
 func (n *newcomer) end() (time.Duration, error) {
 	close(n.stop)
 	select {

@@ -63,7 +63,7 @@ type play struct {
 	rng     *rand.Rand
 	until   time.Time
 	wrong   atomic.Int64 // number of bystanders' frames that the attacker received
-	began   int64        // value of wrong at the start of the measurement
+	began   int64        // value of the counter wrong at the start of the measurement
 	repeats int
 	notes   string // remarks of the attack's check for the report
 
@@ -243,7 +243,7 @@ func (p *play) heldFrames() (n int) {
 			n += int(r.Used)
 		}
 	}
-	p.drain() // after the request, during which the switch may have delivered a held frame
+	p.drain() // drains after the API request, because the switch may have delivered a held frame during the request
 	return n
 }
 

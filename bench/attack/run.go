@@ -31,7 +31,7 @@ type row struct {
 	Again    uint64            `json:"again"` // number of frames that the bystanders received twice because an engine was replaced
 	Bad      int               `json:"bad"`   // number of changed frames and of misused buffers
 	Wrong    int64             `json:"wrong"` // number of bystanders' frames that the attacker received
-	Heard    int64             `json:"heard"` // part of Wrong that the attacker received during the measurement
+	Heard    int64             `json:"heard"` // number of bystanders' frames that the attacker received during the measurement; also counted in Wrong
 
 	Control [2]usage `json:"control"` // resources of the control process before and after the attack
 	Engine  [2]usage `json:"engine"`
@@ -44,7 +44,7 @@ type row struct {
 // limits has the longest pause of the bystanders and the slowest API answer that do
 // not count as faults.
 type limits struct {
-	pause, answer time.Duration // pause is a limit in addition to row.MachineMS
+	pause, answer time.Duration // a pause may exceed the limit by the machine's own longest timer delay (row.MachineMS)
 }
 
 // promised has the limits that SECURITY.md promises. safetyNet has the limits of the

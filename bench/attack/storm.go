@@ -368,8 +368,9 @@ func (w *storming) end() {
 		if show, err := w.client.Show(); err == nil {
 			left.Control[1], left.Engine[1] = usageOf(show.PID), usageOf(show.EnginePID)
 		}
-		// A storm has its own memory limit, mostMemory. The memory is lowered here so
-		// that leaks compares only descriptors and mappings.
+		// The memory limit of a storm is mostMemory, not the limit in leaks. The
+		// recorded memory is lowered here, so that leaks compares only descriptors
+		// and mappings.
 		for _, u := range []*[2]usage{&left.Control, &left.Engine} {
 			r.Memory = max(r.Memory, u[1].Bytes)
 			u[1].Bytes = min(u[1].Bytes, u[0].Bytes)

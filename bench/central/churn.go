@@ -14,13 +14,13 @@ import (
 	"weft/central/wire"
 )
 
-// churn makes ports come and go at a fixed rate, whether or not the centrals keep up.
+// churn adds and deletes ports at a fixed rate, whether or not the centrals keep up.
 type churn struct {
 	cluster  *cluster
 	fleet    *fleet
-	rate     float64 // ports that come a second; as many go
+	rate     float64 // number of ports that are added a second; equally many are deleted
 	life     time.Duration
-	patience time.Duration // of one attempt
+	patience time.Duration // time limit of one attempt of a write
 	random   *rand.Rand
 
 	mu     sync.Mutex
@@ -28,10 +28,11 @@ type churn struct {
 	failed []error
 }
 
-// write is one call of Apply that was acknowledged.
+// write has the times of one write request that was acknowledged.
 type write struct{ began, ended time.Duration }
 
-// run declares ports until ctx ends, and waits until all of them were deleted again.
+// run adds ports until ctx ends. It returns when all added ports have been deleted
+// again.
 func (c *churn) run(ctx context.Context) {
 	var done sync.WaitGroup
 	defer done.Wait()
@@ -47,7 +48,8 @@ func (c *churn) run(ctx context.Context) {
 	}
 }
 
-// choose makes a port on a random host, and a peer in its network that stays.
+// choose returns a new port on a random host in a random network. It also returns a
+// peer, a port of the same network that is not deleted during the run.
 func (c *churn) choose() (p, peer *placed) {
 	f := c.fleet
 	f.mu.Lock()
@@ -55,7 +57,7 @@ func (c *churn) choose() (p, peer *placed) {
 	net := f.model.nets[c.random.IntN(len(f.model.nets))]
 	p = f.model.port(net, c.random.IntN(len(f.hosts)))
 	least := ""
-	for id := range f.model.byNet[net.Id] { // the oldest port has the shortest, smallest id
+	for id := range f.model.byNet[net.Id] { // the first port of a network is never deleted, and its id is the shortest and smallest
 		if least == "" || len(id) < len(least) || len(id) == len(least) && id < least {
 			least = id
 		}
@@ -63,7 +65,7 @@ func (c *churn) choose() (p, peer *placed) {
 	return p, f.model.byNet[net.Id][least]
 }
 
-// port is the life of one port.
+// port adds one port, keeps it for the time c.life and deletes it.
 func (c *churn) port(p, peer *placed) {
 	f := c.fleet
 	h := f.hosts[p.host]
@@ -96,8 +98,9 @@ func (c *churn) port(p, peer *placed) {
 	c.apply(&wire.ChangeRequest{Id: "del-" + p.Id, Changes: []*wire.Change{{Change: &wire.Change_DeletePort{DeletePort: p.Id}}}})
 }
 
-// ask does what the first frames of two ports do in a network that is not pushed: each
-// end asks for the other until it knows it.
+// ask simulates the first frames between two ports in a network whose addresses the
+// hub does not push to hosts. The host of each port asks the hub for the other port's
+// address until it knows the address.
 func (c *churn) ask(ctx context.Context, began time.Duration, p, peer *placed) {
 	here, there := c.fleet.hosts[p.host], c.fleet.hosts[peer.host]
 	for n := 0; ctx.Err() == nil; n++ {
@@ -110,7 +113,7 @@ func (c *churn) ask(ctx context.Context, began time.Duration, p, peer *placed) {
 		if n%4 == 0 && !forth {
 			here.agent.Ask(p.Name, o.VNI, o.MAC, netip.Addr{})
 		}
-		if n%4 == 0 && own && forth { // the peer answers what it got
+		if n%4 == 0 && own && forth { // the peer's host asks only after it could have received a frame of the new port
 			there.agent.Ask(peer.Name, k.VNI, k.MAC, netip.Addr{})
 		}
 		time.Sleep(time.Millisecond)
@@ -132,8 +135,9 @@ func (c *churn) apply(r *wire.ChangeRequest) {
 	c.writes = append(c.writes, write{began, clock()})
 }
 
-// writesAfter returns the time from t until the first acknowledgement of a write that
-// began after t, and the longest time of a write that began after t.
+// writesAfter considers the writes that began after the time t. It returns the time
+// from t until the first of them was acknowledged, and the longest duration of one of
+// them.
 func (c *churn) writesAfter(t time.Duration) (first, longest time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

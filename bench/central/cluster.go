@@ -31,31 +31,33 @@ import (
 // members is the number of centrals.
 const members = 3
 
-// quick makes the driver try a central again soon after it was killed.
+// quick has short pauses between attempts to connect, so that the driver soon reaches
+// a central that was killed and started again.
 var quick = backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 
-// cluster is the three central processes and the driver's connections to them.
+// cluster has the three central processes and the driver's connections to them.
 type cluster struct {
-	self  []string // arguments that start this program's Serve, without the file
+	self  []string // command line that makes this program call Serve; the name of the configuration file is appended
 	dir   string
 	ca    *authority
 	nodes [members]node
 	// preferred is the index of the central that answered last.
 	preferred atomic.Int32
-	retries   atomic.Int64  // attempts of Apply that failed
-	spent     time.Duration // CPU time of processes that ended
+	retries   atomic.Int64  // number of failed attempts of the method apply
+	spent     time.Duration // CPU time of the central processes that have ended
 }
 
 type node struct {
-	config  string // file of its memberConfig
+	config  string // path of the file with the central's memberConfig
 	address string
-	etcd    string // URL of its etcd for clients
+	etcd    string // URL on which the central's etcd serves clients
 	profile string
 	process *exec.Cmd
 	admin   wire.AdminClient
 }
 
-// startCluster starts the centrals and waits until one leads.
+// startCluster starts the centrals and waits until the etcd of one of them is the
+// leader.
 func startCluster(ctx context.Context, self []string, dir string, ca *authority) (*cluster, error) {
 	c := &cluster{self: self, dir: dir, ca: ca}
 	ports, err := freePorts(4 * members)
@@ -113,7 +115,7 @@ func startCluster(ctx context.Context, self []string, dir string, ca *authority)
 	return c, err
 }
 
-// freePorts returns TCP ports that nobody listens on now.
+// freePorts returns n TCP ports on which no process listens at the moment.
 func freePorts(n int) (ports []int, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -140,8 +142,9 @@ func (c *cluster) start(i int) error {
 	return n.process.Start()
 }
 
-// configVariable names the configuration of a central to a test's program, which does
-// not take arguments.
+// configVariable is an environment variable with the path of a central's
+// configuration file. A test binary takes no arguments, so it reads this variable
+// when it runs as a central.
 const configVariable = "WEFT_BENCH_CENTRAL"
 
 func (c *cluster) signal(i int, s syscall.Signal) {
@@ -175,7 +178,8 @@ func (c *cluster) kill() {
 	}
 }
 
-// leader waits for a leader and returns its index.
+// leader waits until the cluster has a leader, and returns the index of the leading
+// central.
 func (c *cluster) leader(ctx context.Context) (int, error) {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
 		for i := range c.nodes {
@@ -193,8 +197,9 @@ func (c *cluster) status(ctx context.Context, i int) (*wire.StatusReply, error) 
 	return c.nodes[i].admin.Status(ctx, &wire.StatusRequest{})
 }
 
-// apply sends a request until a central has applied it. An attempt that takes longer
-// than patience is followed by one at the next central, with the same id.
+// apply sends a request until a central has applied it. If an attempt takes longer
+// than patience, apply sends the request to the next central with the same request
+// id.
 func (c *cluster) apply(ctx context.Context, r *wire.ChangeRequest, patience time.Duration) (int64, error) {
 	for n := c.preferred.Load(); ; n++ {
 		at := n % members
@@ -218,7 +223,7 @@ func (c *cluster) sync(ctx context.Context, revision int64) (hosts int, err erro
 	return int(r.GetHosts()), err
 }
 
-// stored reads everything from etcd.
+// stored returns all objects in etcd.
 func (c *cluster) stored(ctx context.Context) ([]store.Object, error) {
 	config, err := c.ca.client("driver")
 	if err != nil {
@@ -249,7 +254,7 @@ func readStore(ctx context.Context, endpoints []string, config *tls.Config) ([]s
 	return r.objects, nil
 }
 
-// reader is a sink that takes the first list.
+// reader is a store.Sink that keeps the first full list of objects.
 type reader struct {
 	objects []store.Object
 	done    func()
@@ -275,7 +280,8 @@ func (c *cluster) cpu() time.Duration {
 	return sum
 }
 
-// cpuOf returns the CPU time of a process from /proc/PID/stat, whose unit is 10 ms.
+// cpuOf returns the CPU time of a process from /proc/PID/stat, which counts in units
+// of 10 ms.
 func cpuOf(pid int) time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -291,7 +297,7 @@ func cpuOf(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// memoryOf returns the resident memory of a process and its highest value, bytes.
+// memoryOf returns the current and the highest resident memory of a process in bytes.
 func memoryOf(pid int) (now, most int64) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -19,18 +19,18 @@ import (
 	"weft/control/agent"
 )
 
-// clock is the one clock of all measurements: Linux's CLOCK_MONOTONIC, which time.Since
-// reads.
+// clockStart is the time to which all measured times are relative. The function clock
+// reads CLOCK_MONOTONIC.
 var clockStart = time.Now()
 
 func clock() time.Duration { return time.Since(clockStart) }
 
-// fleet is all agents, each with its recorder, and the model that says what they should
-// have.
+// fleet has all simulated hosts, and the model from which their expected state is
+// computed.
 type fleet struct {
 	ca       *authority
-	centrals []string // addresses of hubs
-	dir      string   // for the agents' files; "": they keep nothing
+	centrals []string // addresses of the centrals' gRPC servers
+	dir      string   // directory of the agents' state files; if empty, agents store nothing
 	hosts    []*host
 
 	mu    sync.Mutex // guards model
@@ -39,7 +39,7 @@ type fleet struct {
 	watcher watcher
 }
 
-// host is one agent and its recorder.
+// host is a simulated host: an agent, and a recorder in place of the switch.
 type host struct {
 	n        int
 	fleet    *fleet
@@ -47,10 +47,10 @@ type host struct {
 	recorder *centraltest.Recorder
 	agent    *agent.Agent
 	stop     func()
-	// last is the time of the newest change of the recorder.
+	// last is the time at which the agent last changed the recorder.
 	last atomic.Int64
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	added uint64
 	local []agent.LocalPort
 }
@@ -67,7 +67,8 @@ func newFleet(m *model, c *cluster, dir string) *fleet {
 	return f
 }
 
-// start starts the agents of all hosts, with empty switches that have their ports.
+// start starts the agents of all hosts. Each simulated switch begins with the host's
+// ports and without addresses.
 func (f *fleet) start() error {
 	f.mu.Lock()
 	for _, h := range f.hosts {
@@ -98,7 +99,8 @@ func rotated(list []string, n int) []string {
 	return append(slices.Clone(list[n:]), list[:n]...)
 }
 
-// start starts the host's agent with an empty switch that has the host's ports.
+// start starts the host's agent. The simulated switch begins with the host's ports
+// and without addresses.
 func (h *host) start() error {
 	h.recorder = centraltest.NewRecorder(h.local...)
 	h.last.Store(int64(clock()))
@@ -135,7 +137,7 @@ func (f *fleet) halt() {
 	done.Wait()
 }
 
-// plug gives the host's switch a port, unplug takes it.
+// plug adds a port to the host's simulated switch, and unplug removes a port.
 func (h *host) plug(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,7 +155,7 @@ func (h *host) unplug(name string) {
 	h.agent.PortsChanged()
 }
 
-// connected returns the number of agents that have a session.
+// connected returns the number of agents that have a session with a hub.
 func (f *fleet) connected() (n int) {
 	for _, h := range f.hosts {
 		if h.agent.Stats().Connected {
@@ -163,7 +165,7 @@ func (f *fleet) connected() (n int) {
 	return n
 }
 
-// await waits until check is true.
+// await waits until check returns true, and returns the time at which it did.
 func await(ctx context.Context, what string, check func() bool) (time.Duration, error) {
 	for !check() {
 		if ctx.Err() != nil {
@@ -174,15 +176,18 @@ func await(ctx context.Context, what string, check func() bool) (time.Duration, 
 	return clock(), nil
 }
 
-// comparePause leaves the machine to what is measured: comparing costs as much as agents
-// do. The result is the time of a change, not that of the comparison.
+// comparePause is the time between two comparisons of all hosts with the model. A
+// comparison takes as much CPU time as the agents, so frequent comparisons would slow
+// down what is measured. The pause does not enter the results, which use the time of
+// the last change and not that of the comparison.
 const comparePause = 200 * time.Millisecond
 
-// asExpected waits until every switch has what the oracle computes from the model, and
-// returns the time of the last change of any switch. A switch that changes after it was
-// compared is compared again. The model must not change meanwhile.
+// asExpected waits until every switch has the state that the oracle computes from the
+// model, and returns the time at which a switch last changed. If a switch changes
+// after its comparison, it is compared again. The model must not change during the
+// call.
 func (f *fleet) asExpected(ctx context.Context) (last time.Duration, err error) {
-	compared := make([]int64, len(f.hosts)) // last of the host as it was compared
+	compared := make([]int64, len(f.hosts)) // by host: value of host.last at the comparison that found no difference, or -1
 	for n := range compared {
 		compared[n] = -1
 	}
@@ -210,8 +215,8 @@ func (f *fleet) asExpected(ctx context.Context) (last time.Duration, err error) 
 	}
 }
 
-// difference compares one switch with what is expected, the numbers of addresses first
-// because that is quick.
+// difference compares a host's switch with the model and describes one difference, or
+// returns "". It compares the numbers of addresses first, because this is quick.
 func (f *fleet) difference(h *host) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -223,7 +228,8 @@ func (f *fleet) difference(h *host) string {
 	return f.model.expect(h.n).Difference(h.recorder)
 }
 
-// received returns the bytes of messages that each agent has received, sorted.
+// received returns the number of bytes that each agent has received in messages, in
+// ascending order.
 func (f *fleet) received() (list []float64) {
 	for _, h := range f.hosts {
 		list = append(list, float64(h.agent.Stats().Received))

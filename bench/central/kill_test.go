@@ -16,7 +16,8 @@ import (
 	"weft/central/wire"
 )
 
-// TestMain is also a central: the test starts its own program for each.
+// TestMain runs the tests, or a central if configVariable is set: the test starts its
+// own program for each central process.
 func TestMain(m *testing.M) {
 	if file := os.Getenv(configVariable); file != "" {
 		fmt.Fprintln(os.Stderr, Serve(file))
@@ -34,9 +35,10 @@ func testOptions(t *testing.T) Options {
 		Length: 5 * time.Second, Dir: t.TempDir(), AgentFiles: true, Seed: uint64(time.Now().UnixNano()), Limit: 20 * time.Second, Log: t.Logf}
 }
 
-// Centrals are killed and stopped, also two at once, and agents restarted, while ports
-// come and go and change their hosts. In the end every host is as expected, nothing
-// acknowledged is lost, and no two hosts had a port by one generation.
+// The test kills or stops one or two centrals at a time and restarts agents, while
+// ports are added, deleted and moved between hosts. In the end every host has the
+// expected state, no acknowledged write is lost, and no two hosts had the same port
+// under the same generation.
 func TestKillsLoseNothing(t *testing.T) {
 	o := testOptions(t)
 	t.Log("seed", o.Seed)
@@ -73,7 +75,7 @@ func TestKillsLoseNothing(t *testing.T) {
 	t.Logf("%d writes, the longest %s, %d attempts failed", len(writes), quantile(writes, 1), r.cluster.retries.Load())
 }
 
-// misplaced logs where ports are bound and where they should be.
+// misplaced logs the ports whose binding names the wrong host.
 func (r *run) misplaced(t *testing.T) {
 	objects, err := r.cluster.stored(t.Context())
 	if err != nil {
@@ -95,7 +97,8 @@ func (r *run) misplaced(t *testing.T) {
 	}
 }
 
-// harm kills and stops centrals. All run when it returns.
+// harm kills or stops random centrals until ctx ends, and continues each after a
+// while. When harm returns, all centrals run.
 func (r *run) harm(ctx context.Context, t *testing.T, random *rand.Rand) {
 	pause := func(most time.Duration) {
 		select {
@@ -130,14 +133,15 @@ func (r *run) harm(ctx context.Context, t *testing.T, random *rand.Rand) {
 	}
 }
 
-// wander moves ports from host to host: the one loses the port, another gets it, and
-// nobody tells the centrals.
+// wander moves random ports between hosts until ctx ends. The port disappears from
+// the switch of one host and appears on another. The centrals learn of the move only
+// from the agents.
 func (r *run) wander(ctx context.Context, random *rand.Rand) {
 	f := r.fleet
 	f.mu.Lock()
 	var all []*placed
 	for _, p := range f.model.ports {
-		if n := p.key.MAC & 0xffff; n > 1 && int(n) <= r.Ports { // churn takes the first for a peer
+		if n := p.key.MAC & 0xffff; n > 1 && int(n) <= r.Ports { // port 1 does not move, because churn uses it as a peer
 			all = append(all, p)
 		}
 	}
@@ -166,7 +170,8 @@ func (r *run) wander(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// rebootAgents restarts agents, which begin with what they kept on disk.
+// rebootAgents restarts random agents, each with the state that it has stored on
+// disk.
 func (r *run) rebootAgents(ctx context.Context, t *testing.T, random *rand.Rand) {
 	for ctx.Err() == nil {
 		select {

@@ -12,7 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	_ "net/http/pprof" // for memberConfig.Profile
+	_ "net/http/pprof" // serves CPU profiles at the address memberConfig.Profile
 	"os"
 	"sync"
 	"time"
@@ -29,16 +29,17 @@ import (
 	"weft/central/wire"
 )
 
-// memberConfig says what a central process does. It is read from a file.
+// memberConfig is the configuration of a central process, which reads it from a JSON
+// file.
 type memberConfig struct {
 	Etcd    store.EmbedConfig
-	Listen  string   // address of its gRPC server
-	Peers   []string // addresses of the other centrals' servers
-	Profile string   // address of net/http/pprof; "": none
+	Listen  string   // address of the central's gRPC server
+	Peers   []string // addresses of the other centrals' gRPC servers
+	Profile string   // address that serves CPU profiles (net/http/pprof); if empty, there are none
 }
 
-// Serve runs one central with the configuration in a file: a member of etcd, a hub and
-// a gRPC server, until the process is killed.
+// Serve runs one central until the process is killed: a member of etcd, a hub and a
+// gRPC server. The argument is the path of the configuration file.
 func Serve(file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -68,7 +69,8 @@ func Serve(file string) error {
 	if err := m.dialPeers(c.Peers, config); err != nil {
 		return err
 	}
-	// A host asks every ten seconds whether the hub still answers.
+	// An agent sends a keep-alive every ten seconds, to check that the hub still
+	// answers.
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)), grpc.ForceServerCodecV2(hub.Codec()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}),
 		grpc.MaxRecvMsgSize(16<<20))
@@ -102,7 +104,8 @@ func serverTLS(f store.TLSFiles) (*tls.Config, error) {
 		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13}, nil
 }
 
-// caller returns the common name of the certificate of whoever called.
+// caller returns the name of the client that sent the request with context ctx: the
+// common name of its certificate.
 func caller(ctx context.Context) (string, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -115,7 +118,7 @@ func caller(ctx context.Context) (string, error) {
 	return info.State.PeerCertificates[0].Subject.CommonName, nil
 }
 
-// member answers the driver: the calls of wire.Admin that it needs.
+// member implements the methods of wire.Admin that the driver calls.
 type member struct {
 	wire.UnimplementedAdminServer
 	name     string
@@ -148,7 +151,7 @@ func (m *member) Apply(ctx context.Context, r *wire.ChangeRequest) (*wire.Change
 	return &wire.ChangeReply{Revision: revision}, nil
 }
 
-// Sync waits for the hosts of all centrals.
+// Sync waits until the connected hosts of all centrals have applied a revision.
 func (m *member) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncReply, error) {
 	replies := make([]*wire.SyncReply, len(m.peers)+1)
 	failed := make([]error, len(m.peers)+1)
@@ -175,7 +178,7 @@ func (m *member) Status(context.Context, *wire.StatusRequest) (*wire.StatusReply
 		Centrals: []*wire.Central{{Name: m.name, Leader: m.embedded.Leader(), Healthy: m.hub.Ready(), Sessions: uint32(s.Sessions)}}}, nil
 }
 
-// peerServer answers the other members.
+// peerServer answers requests of the other centrals.
 type peerServer struct {
 	wire.UnimplementedPeerServer
 	hub *hub.Hub

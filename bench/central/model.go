@@ -13,30 +13,33 @@ import (
 	"weft/control/agent"
 )
 
-// topology is how ports are spread over networks.
+// topology determines the number of networks among which a number of ports is
+// divided.
 type topology struct {
 	name string
 	nets func(ports int) int
 }
 
-// Topologies. Ports are on hosts at random, with the same number on each.
+// topologies has the topologies by name. In each of them, every host has the same
+// number of ports, and each port is on a random host.
 var topologies = []topology{
-	{"recorded", func(ports int) int { return max(1, ports/250) }}, // 40 networks of 250 ports
+	{"recorded", func(ports int) int { return max(1, ports/250) }}, // with 10,000 ports: 40 networks of 250 ports
 	{"flat", func(int) int { return 1 }},
-	{"small", func(ports int) int { return max(1, ports/10) }}, // 1,000 networks of 10 ports
+	{"small", func(ports int) int { return max(1, ports/10) }}, // with 10,000 ports: 1,000 networks of 10 ports
 }
 
-// model is the driver's own idea of the fleet: the declaration, and on which host each
-// port is. The expected state of every host follows from it.
+// model is the driver's own record of the declaration, and of the host of each port.
+// The expected state of every host is computed from it.
 type model struct {
 	nets   []*wire.Net
 	hosts  []*wire.Host
 	ports  map[string]*placed
-	byNet  map[string]map[string]*placed // by network and port id
-	onHost []map[string]*placed          // by host's index and port id
-	// inNet has the number of a host's ports in a network, by network and host.
+	byNet  map[string]map[string]*placed // ports by id of their network, then by port id
+	onHost []map[string]*placed          // ports by index of their host, then by port id
+	// inNet has the number of ports that a host has in a network, by network id and
+	// host index.
 	inNet map[string]map[int]int
-	next  int // number of the next port
+	next  int // number of the port that was made last
 }
 
 // placed is a declared port and the host that has it.
@@ -67,7 +70,8 @@ func endpointOf(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 100 + byte(n>>16), byte(n >> 8), byte(n)})
 }
 
-// fill makes ports, the same number in each network, and spreads them over the hosts.
+// fill adds new ports to the model. It divides them evenly among the networks, and
+// among the hosts at random.
 func (m *model) fill(ports int, random *rand.Rand) (all []*placed) {
 	where := random.Perm(ports)
 	for i := range ports {
@@ -78,7 +82,7 @@ func (m *model) fill(ports int, random *rand.Rand) (all []*placed) {
 	return all
 }
 
-// port makes a port that is not part of the model yet.
+// port returns a new port, which the caller may add to the model.
 func (m *model) port(net *wire.Net, host int) *placed {
 	m.next++
 	var mac [8]byte
@@ -88,7 +92,7 @@ func (m *model) port(net *wire.Net, host int) *placed {
 			Addresses: [][]byte{{172, 16 + byte(m.next>>16), byte(m.next >> 8), byte(m.next)}}}}
 }
 
-// add puts a port into the model.
+// add adds a port to the model.
 func (m *model) add(p *placed) {
 	m.ports[p.Id] = p
 	m.byNet[p.Net][p.Id] = p
@@ -96,7 +100,8 @@ func (m *model) add(p *placed) {
 	m.inNet[p.Net][p.host]++
 }
 
-// remove takes a port out of the model. left: the host has no port in the network now.
+// remove removes a port from the model. The result left is true if this was the
+// host's last port in the network.
 func (m *model) remove(p *placed) (left bool) {
 	delete(m.ports, p.Id)
 	delete(m.byNet[p.Net], p.Id)
@@ -108,7 +113,7 @@ func (m *model) remove(p *placed) (left bool) {
 	return true
 }
 
-// local returns the ports of a host's switch.
+// local returns the ports that a host's switch has.
 func (m *model) local(host int) (list []agent.LocalPort) {
 	for _, p := range m.onHost[host] {
 		list = append(list, agent.LocalPort{Name: p.Name, Up: true})
@@ -116,11 +121,13 @@ func (m *model) local(host int) (list []agent.LocalPort) {
 	return list
 }
 
-// asked reports whether a network is too large to be pushed, see package hub.
+// asked reports whether a network has so many ports that the hub does not push its
+// addresses to hosts. Hosts ask the hub for the addresses that they need.
 func (m *model) asked(net string) bool { return len(m.byNet[net]) > 1000 }
 
-// expect computes what a host's switch should have. The oracle gets the networks of the
-// host's ports only: no other can matter to it, and the whole would take too long.
+// expect returns the state that a host's switch should have. To save time, the oracle
+// gets only the networks in which the host has ports. Other networks do not influence
+// the result.
 func (m *model) expect(host int) *centraltest.Expected {
 	d := &centraltest.Declaration{Nets: map[string]*wire.Net{}, Ports: map[string]*wire.Port{}, Hosts: map[string]*wire.Host{},
 		Binds: map[string]centraltest.Bound{}}
@@ -142,8 +149,8 @@ func (m *model) expect(host int) *centraltest.Expected {
 	return d.Expect(m.hosts[host].Id, m.local(host), m.asked)
 }
 
-// addresses returns how many addresses a host's switch should have; exact is false if it
-// may have others that it asked for.
+// addresses returns the number of addresses that a host's switch should have. The
+// result exact is false if the host may have asked for further addresses.
 func (m *model) addresses(host int) (n int, exact bool) {
 	exact = true
 	nets := map[string]bool{}

@@ -13,11 +13,12 @@ import (
 	"time"
 )
 
-// profileLength is the length of a profile of a central.
+// profileLength is how long a central records a CPU profile.
 const profileLength = 10 * time.Second
 
-// profile begins CPU profiles of the first central and of the driver. They end when stop
-// is called and the central's time is over.
+// profile starts CPU profiles of all centrals and of the driver. A central's profile
+// ends after profileLength, the driver's when the caller calls stop at the end of the
+// scenario. stop also writes heap profiles of the first central and of the driver.
 func (r *run) profile(scenario string) (stop func()) {
 	if r.Profile == "" {
 		return func() {}

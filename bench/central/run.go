@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package central measures weft-central with many hosts on one machine. Three processes
-// are centrals, each with a member of etcd, a hub and a gRPC server with mutual TLS. The
-// driving process has a real agent a host; its switch only records. The driver's own
-// model says what each switch should have, and a time counts only if an oracle
-// (package centraltest) finds no difference on any host.
+// Package central measures weft-central with many hosts on one machine. Three
+// processes are centrals, each with a member of etcd, a hub and a gRPC server with
+// mutual TLS. The driver, a fourth process, runs a real agent for each host. In place
+// of a switch, each agent has a recorder, which only stores what the agent programs.
+// The driver has its own model of what each switch should have. A measured time
+// counts only if an oracle (package centraltest) finds no difference on any host.
 //
-// Simulated: data planes, the network between hosts and centrals (loopback), and three
-// disks (one).
+// Some parts are not real: there is no data plane, the network between hosts and
+// centrals is the loopback, and the three centrals share one disk.
 package central
 
 import (
@@ -24,29 +25,30 @@ import (
 	"weft/central/wire"
 )
 
-// Options choose what Run does.
+// Options are the options of Run.
 type Options struct {
-	Self       []string // program and arguments that call Serve with the argument that follows
+	Self       []string // command line of a program that calls Serve; Run appends Serve's argument
 	Hosts      int
 	Ports      int
 	Topology   string // recorded, flat or small
-	Batch      int    // ports of one request; 0: all
+	Batch      int    // number of ports in one request; 0 means all ports in one request
 	Scenarios  []string
-	Rate       float64       // ports a second that come, and that go
-	Length     time.Duration // of churn
-	Life       time.Duration // of a port of churn
-	Dir        string        // for the data of etcd; "": a temporary folder
-	AgentFiles bool          // agents keep their state on disk, too
-	Profile    string        // folder for CPU profiles; "": none
+	Rate       float64       // number of ports that churn adds a second; it deletes equally many
+	Length     time.Duration // length of churn
+	Life       time.Duration // time between the addition and the deletion of a port during churn
+	Dir        string        // directory of etcd's data; if empty, Run uses a temporary directory
+	AgentFiles bool          // agents store their state in files
+	Profile    string        // directory for CPU profiles; if empty, Run records none
 	Seed       uint64
-	Limit      time.Duration // for one step
+	Limit      time.Duration // time limit of one step
 	Log        func(format string, args ...any)
 }
 
-// Scenarios are all steps, in their order. Every run begins with load.
+// Scenarios has the names of all scenarios in the order in which they run. Every run
+// begins with the scenario load.
 var Scenarios = []string{"load", "sync", "churn", "leader", "restart"}
 
-// Row is one result.
+// Row is one measured value.
 type Row struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -61,12 +63,13 @@ type run struct {
 	fleet   *fleet
 	random  *rand.Rand
 	rows    []Row
-	// revision is that of the newest write that was acknowledged.
+	// revision is the revision of the last acknowledged write.
 	revision int64
-	before   int64 // resident memory of the driver before it had agents
+	before   int64 // resident memory of the driver in bytes before it started agents
 }
 
-// Run does the scenarios and returns their results, also those before an error.
+// Run runs the scenarios and returns the measured values. If a scenario fails, Run
+// also returns the values measured before.
 func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	if !slices.ContainsFunc(topologies, func(t topology) bool { return t.name == o.Topology }) {
 		return nil, fmt.Errorf("there is no topology %q: expected recorded, flat or small", o.Topology)
@@ -105,7 +108,7 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	return r.rows, nil
 }
 
-// start starts the centrals. The agents start later.
+// start starts the centrals. The scenario load starts the agents.
 func start(ctx context.Context, o Options) (*run, error) {
 	r := &run{Options: o, ctx: ctx, random: rand.New(rand.NewPCG(o.Seed, 1))}
 	ca, err := newAuthority()
@@ -147,9 +150,9 @@ func (r *run) seconds(name string, d time.Duration) { r.add(name, d.Seconds(), "
 
 func (r *run) milliseconds(name string, d time.Duration) { r.add(name, 1000*d.Seconds(), "ms") }
 
-// load goes from nothing to all ports on all hosts. Hosts, networks and sessions come
-// first and have times of their own. Every host's switch has its ports from the
-// beginning.
+// load measures how long an empty fleet takes until all hosts have all ports. It
+// first declares hosts and networks and connects the agents, and measures the time of
+// each of these steps. Every host's switch has its ports from the beginning.
 func (r *run) load() error {
 	ctx, cancel := r.step()
 	defer cancel()
@@ -224,8 +227,8 @@ func (r *run) memory() {
 	r.add("bytes received by a host, most", quantile(bytes, 1)/1e3, "kB")
 }
 
-// consistent compares what is stored with the model: nothing acknowledged is lost, and
-// every port is bound to the host that has it.
+// consistent compares the objects in etcd with the model. It returns an error if an
+// acknowledged write is lost, or if a port is not bound to its host.
 func (r *run) consistent(ctx context.Context) error {
 	objects, err := r.cluster.stored(ctx)
 	if err != nil {
@@ -267,7 +270,7 @@ func (r *run) consistent(ctx context.Context) error {
 	return nil
 }
 
-// sync measures a change of one port with sync --wait=hosts.
+// sync measures how long "weft sync --wait=hosts" waits after a change of one port.
 func (r *run) sync() error {
 	ctx, cancel := r.step()
 	defer cancel()
@@ -301,7 +304,7 @@ func (r *run) newChurn(patience time.Duration) *churn {
 		random: rand.New(rand.NewPCG(r.Seed, r.random.Uint64()))}
 }
 
-// churn measures ports that come and go.
+// churn measures the centrals while ports are added and deleted.
 func (r *run) churn() error {
 	c := r.newChurn(10 * time.Second)
 	cpu, began := r.cluster.cpu(), clock()
@@ -330,7 +333,7 @@ func (r *run) latencies(c *churn) {
 	r.add("ports not known everywhere before they went", float64(late+open), "ports")
 }
 
-// settle waits until everything is as expected after churn.
+// settle waits after churn until every host has the expected state.
 func (r *run) settle(c *churn) error {
 	ctx, cancel := r.step()
 	defer cancel()
@@ -343,8 +346,8 @@ func (r *run) settle(c *churn) error {
 	return r.consistent(ctx)
 }
 
-// leader kills the leader of etcd during churn, starts it again, and stops the next one
-// for a while.
+// During churn, leader kills the central whose etcd is the leader, and starts it
+// again. It then stops the next leader with SIGSTOP for the time pauseLength.
 func (r *run) leader() error {
 	c := r.newChurn(time.Second)
 	c.life = max(c.life, leaderLife)
@@ -378,10 +381,11 @@ func (r *run) leader() error {
 	return nil
 }
 
-// leaderLife is the least life of a port while the leader is disturbed.
+// leaderLife is the shortest time between the addition and the deletion of a port in
+// the scenario leader.
 const leaderLife = 15 * time.Second
 
-// pauseLength is the time that a central stays stopped.
+// pauseLength is how long a central is stopped by SIGSTOP.
 const pauseLength = 5 * time.Second
 
 func (r *run) disturb() (killed, stopped time.Duration, err error) {
@@ -416,8 +420,9 @@ func (r *run) disturb() (killed, stopped time.Duration, err error) {
 	return killed, stopped, nil
 }
 
-// restart kills all centrals and starts them again; agents come back first with what
-// they have, then with nothing.
+// restart kills all centrals and starts them again. It measures the time until all
+// hosts have the expected state again: first with agents that keep their state, then
+// with agents that start without state.
 func (r *run) restart() error {
 	before := r.fleet.received()
 	if err := r.comeBack("with state", func() error { return nil }); err != nil {
@@ -468,7 +473,7 @@ func (r *run) comeBack(how string, start func() error) error {
 	return r.consistent(ctx)
 }
 
-// sessions returns the number of sessions at all centrals.
+// sessions returns the number of sessions of hosts with all centrals together.
 func (r *run) sessions(ctx context.Context) (n int) {
 	for i := range r.cluster.nodes {
 		if s, err := r.cluster.status(ctx, i); err == nil {

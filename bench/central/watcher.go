@@ -14,19 +14,21 @@ import (
 	"weft/control/agent"
 )
 
-// watcher sees every change of every switch. It finds out when a new port is where it
-// should be, and whether two hosts ever had a port by one generation.
+// watcher observes every change of every simulated switch. It measures when the hosts
+// know the address of a new port. It also detects if two hosts have the same port
+// under the same generation.
 type watcher struct {
-	count atomic.Int32 // of pending
+	count atomic.Int32 // number of entries in pending
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	pending map[centraltest.AddressKey]*awaited
-	owners  map[generationKey]int // host that had a port by a generation
-	wrong   []string              // violations
-	// pair and all are the times from a port's declaration until its own host and that
-	// of one other port of its network have both, and until all hosts have it.
+	owners  map[generationKey]int // index of the host that had the port under this generation
+	wrong   []string              // descriptions of generations that two hosts had
+	// pair and all have times since a port's declaration. A time in pair ends when
+	// the port's host and the host of its peer, another port of the network, know
+	// both ports. A time in all ends when all hosts of the network know the port.
 	pair, all []time.Duration
-	late      int // ports that not all hosts had in time
+	late      int // number of ports that were deleted before all hosts knew them
 }
 
 type generationKey struct {
@@ -34,17 +36,17 @@ type generationKey struct {
 	generation int64
 }
 
-// awaited is a port that was declared and that not all hosts have yet.
+// awaited is a declared port that some host of its network does not know yet.
 type awaited struct {
 	port     *placed
-	peer     *placed // another port of the network
+	peer     *placed // another port of the same network; may be nil
 	remote   netip.Addr
 	declared time.Duration
-	hosts    map[int]struct{} // those that lack the address
+	hosts    map[int]struct{} // indexes of the hosts that do not know the port yet
 	paired   bool
 }
 
-// expect begins to wait for a port.
+// expect adds a new port to the ports that the watcher waits for.
 func (w *watcher) expect(p, peer *placed, hosts map[int]int) {
 	a := &awaited{port: p, peer: peer, remote: endpointOf(p.host), declared: clock(), hosts: map[int]struct{}{}}
 	for n := range hosts {
@@ -56,7 +58,8 @@ func (w *watcher) expect(p, peer *placed, hosts map[int]int) {
 	w.count.Store(int32(len(w.pending)))
 }
 
-// joins says that a host gets its first port in a network, or loses its last one.
+// joins records that a host has its first port in a network, and leaves records that
+// a host has lost its last one.
 func (w *watcher) joins(net string, h *host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,7 +81,7 @@ func (w *watcher) leaves(net string, h *host) {
 	}
 }
 
-// withdraw ends the wait for a port that is deleted.
+// withdraw removes a deleted port from the ports that the watcher waits for.
 func (w *watcher) withdraw(p *placed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +92,7 @@ func (w *watcher) withdraw(p *placed) {
 	}
 }
 
-// applied takes the changes of a host's switch.
+// applied records the changes that an agent has made to the switch of host h.
 func (w *watcher) applied(h *host, c *agent.Changes) {
 	w.own(h, c)
 	if w.count.Load() == 0 {
@@ -116,7 +119,8 @@ func (w *watcher) applied(h *host, c *agent.Changes) {
 	}
 }
 
-// settle notes what has been reached. The caller holds mu.
+// settle records the times of a port if its pair or all hosts know it now. The caller
+// holds mu.
 func (w *watcher) settle(k centraltest.AddressKey, p *awaited) {
 	took := clock() - p.declared
 	_, own := p.hosts[p.port.host]
@@ -135,7 +139,8 @@ func (w *watcher) settle(k centraltest.AddressKey, p *awaited) {
 	}
 }
 
-// own checks that no two hosts have a port by the same generation.
+// own records the generations of the host's own ports. It detects if another host had
+// the same port under the same generation.
 func (w *watcher) own(h *host, c *agent.Changes) {
 	for i := range c.Addresses {
 		a := &c.Addresses[i]
@@ -152,7 +157,8 @@ func (w *watcher) own(h *host, c *agent.Changes) {
 	}
 }
 
-// note adds the time of a pair that asked for each other, negative if it was too long.
+// note records how long two ports took that asked for each other's address. A
+// negative time means that they did not succeed in time.
 func (w *watcher) note(took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -163,14 +169,16 @@ func (w *watcher) note(took time.Duration) {
 	}
 }
 
-// reset forgets the times so far.
+// reset deletes the times measured so far.
 func (w *watcher) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pair, w.all, w.late = nil, nil, 0
 }
 
-// take returns the sorted times, and how many ports not all hosts had in time or have not yet.
+// take returns the measured times in ascending order. It also returns the number of
+// ports that were deleted before all hosts knew them (late), and the number of ports
+// that some host does not know yet (open).
 func (w *watcher) take() (pair, all []time.Duration, late, open int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -180,7 +188,8 @@ func (w *watcher) take() (pair, all []time.Duration, late, open int) {
 	return pair, all, w.late, len(w.pending)
 }
 
-// quantile returns the value below which a share of a sorted list is; 0 for none.
+// quantile returns the value below which the given share of a sorted list lies, or
+// the zero value if the list is empty.
 func quantile[T any](sorted []T, share float64) (value T) {
 	if len(sorted) == 0 {
 		return value

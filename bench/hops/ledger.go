@@ -97,8 +97,8 @@ func (l *Ledger) Entry(hop string) Entry {
 	return Entry{}
 }
 
-// Ledgers returns one ledger of the whole recording. If each is set, it returns one
-// ledger for each outermost call instead.
+// Ledgers returns one ledger of the whole recording. If the argument each is true, it
+// returns one ledger for each outermost call instead.
 func (t *Table) Ledgers(r *Recording, each bool) (list []*Ledger) {
 	if !each {
 		return []*Ledger{t.Book(r.Name, r.Unit, r.Calls)}

@@ -193,8 +193,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A function below a closed hop's function belongs to the closed hop, unless the
-// function handles an interrupt.
+// In a closed hop, only the hops listed in hops.txt may begin. Any other function
+// below a function of the closed hop counts for the closed hop, unless the function
+// handles an interrupt.
 func TestAssign(t *testing.T) {
 	table, err := parseTable("hop a holds b\n\tfa\nhop b holds nothing\n\tfb\nhop c\n\tfc f* [m]\nhop i anywhere\n\tirq\ncaller\n\tlock\n")
 	if err != nil {

@@ -25,8 +25,9 @@ const callerHop = "caller"
 type Hop struct {
 	Name  string
 	Group string // "" means that the hop has no group
-	// Holds has the names of the only hops that may begin below a function of this
-	// hop, if this hop is closed. Below a hop that is not closed, any hop may begin.
+	// A hop is closed if hops.txt lists the only hops that may begin below the hop's
+	// functions. Holds has the names of these hops. Below a hop that is not closed,
+	// any hop may begin.
 	Holds    []string
 	closed   bool
 	anywhere bool // this hop may begin below every closed hop
@@ -188,7 +189,7 @@ func (t *Table) Assign(path []Function) (*Hop, Function) {
 		case h != nil && h.Name == callerHop:
 			// a helper function has the hop of its caller
 		case now != nil && now.closed && (h == nil || !h.anywhere && !slices.Contains(now.Holds, h.Name)):
-			// the callees of a closed hop have the closed hop
+			// the function's time counts for the closed hop of its caller
 		case h == nil && i < len(path)-1 && now == nil:
 			// an unknown caller in user space does not determine the hop of its callees
 		case h == nil:

@@ -154,8 +154,9 @@ func (f *family) table(b *strings.Builder, rows []*row) {
 	}
 }
 
-// also returns the secondary results of a peer and its failure as text. It leaves out
-// histograms, because the page draws them.
+// The function also returns the text of the table's last column: the secondary
+// results of a peer and its failure. It leaves out histograms, because the page draws
+// them.
 func also(r *row, peer string) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(r.Also[peer])) {

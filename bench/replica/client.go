@@ -32,7 +32,8 @@ func newAsker(requests, warmup uint64, window int) *asker {
 		last: make([]time.Duration, all), times: hdrhistogram.New(1, int64(time.Minute), 3)}
 }
 
-// ask appends new requests to out until window requests are in flight.
+// ask appends new requests to the slice out until the number of requests in flight is
+// a.window.
 func (a *asker) ask(at time.Duration, out []envelope) []envelope {
 	// The measurement begins only after all warm-up requests have a reply, so that no
 	// warm-up request is in flight during the measurement.
@@ -67,8 +68,8 @@ func (a *asker) receive(m *Message, at time.Duration) {
 	}
 }
 
-// tick appends to out the requests that have waited longer than askAgainAfter for a
-// reply.
+// tick repeats the requests that have waited longer than askAgainAfter for a reply:
+// it appends them to the slice out.
 func (a *asker) tick(at time.Duration, out []envelope) []envelope {
 	for r := a.oldest; r < a.asked; r++ {
 		if !a.done[r] && at-a.last[r] >= askAgainAfter {

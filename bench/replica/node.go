@@ -26,9 +26,11 @@ type entry struct {
 type Node struct {
 	id  int
 	log []entry
-	// Only the leader uses these fields. The slice where has the log index plus one
-	// of each request, or 0. All entries below the index committed are stored by a
-	// majority, all entries below everywhere by every replica.
+	// Only the leader uses these fields. The slice where is indexed by request
+	// number, and has the request's log index plus one, or 0 for a request without an
+	// entry. A majority of the replicas stores all entries below the index in the
+	// field committed. Every replica stores all entries below the index in the field
+	// everywhere.
 	where                 []uint32
 	committed, everywhere uint64
 }
@@ -41,7 +43,8 @@ func newNode(id int) *Node {
 	return n
 }
 
-// receive handles a message and appends the resulting messages to out.
+// receive handles a message. It appends the messages to send in answer to the slice
+// out, and returns the slice.
 func (n *Node) receive(m *Message, at time.Duration, out []envelope) []envelope {
 	switch {
 	case m.Kind == propose && n.id == 0:

@@ -18,8 +18,8 @@ type Report struct {
 	P999 float64 `json:"p99_9_us"`
 	Max  float64 `json:"max_us"`
 	// Members has the CPU time of the replicas, in order, and of the client. It
-	// includes the warm-up. The kernel may split it between user and system time by
-	// its clock tick only.
+	// includes the warm-up. The sum of user and system time is exact. The kernel may
+	// estimate the division between both by samples at its clock ticks.
 	Members [Replicas + 1]CPU `json:"cpu"`
 }
 

@@ -206,8 +206,8 @@ func (c *connection) close() {
 	c.fronts = nil
 }
 
-// again attaches the guests to a new switch process, which has lost all state of the
-// old connections.
+// The function again attaches the two guests to a new switch process, which has lost
+// all state of the old connections.
 func (c *connection) again(g *stream.Stream) error {
 	return g.Do(func() error {
 		c.close()

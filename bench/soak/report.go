@@ -14,7 +14,7 @@ import (
 // that began at the kill.
 type pause struct {
 	time.Duration
-	later    time.Duration // longest pause that began later, before the next kill
+	later    time.Duration // longest gap that began more than the time dies after the kill, and so has another cause
 	own      time.Duration // part of the pause in which the load itself did not run
 	stall    time.Duration // upper bound of the longest time between two polls of the worker
 	replaced time.Duration // time from the notice of the engine's death until the last port worked again

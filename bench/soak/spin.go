@@ -25,7 +25,7 @@ func spin(d time.Duration) {
 	var all sync.WaitGroup
 	for i, core := range cores {
 		all.Go(func() {
-			runtime.LockOSThread() // not unlocked, so that the thread ends with its goroutine
+			runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 			if err := cpu.Pin(core); err != nil {
 				log.Print(err)
 			}

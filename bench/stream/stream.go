@@ -64,7 +64,7 @@ func Start(l *vhosttest.Load, c Config) *Stream {
 	go func() {
 		defer close(s.ended)
 		if c.Core >= 0 {
-			runtime.LockOSThread() // not unlocked, so that the thread ends with its goroutine
+			runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 			if err := cpu.Pin(c.Core); err != nil {
 				log.Print(err)
 			}
@@ -108,8 +108,9 @@ func (s *Stream) run() {
 	}
 }
 
-// note records a round of the loop from the time before to the time now. The argument
-// arrived reports whether a frame arrived in this round. The caller holds the lock.
+// note records one round of the loop. The arguments before and now are the times at
+// the start and at the end of the round, and arrived reports whether a frame arrived
+// during the round. The caller holds the lock.
 func (s *Stream) note(arrived bool, before, now time.Time) {
 	stood := now.Sub(before)
 	s.own = max(s.own, stood)
@@ -132,9 +133,10 @@ func (s *Stream) Watch() {
 	s.gaps, s.own = s.gaps[:0], 0
 }
 
-// Pause returns the longest gap since Watch that began before the time by (first),
-// the longest gap that began later (later), and the longest round of the loop (own).
-// arrived is the time of the last arrival of a frame.
+// Pause divides the gaps since Watch at the time in the argument by. The result first
+// is the longest gap that began before this time, and later is the longest gap that
+// began after it. own is the longest round of the loop, and arrived is the time at
+// which a frame last arrived.
 func (s *Stream) Pause(by time.Time) (first, later, own time.Duration, arrived time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ type trackSpec struct {
 	Connections  int           // number of connections of guest 0, which it uses in turn
 	IPv6         bool          // connections over IPv6 instead of IPv4
 	Fresh        bool          // each datagram of guest 0 opens a new connection, up to the number Connections
-	Warm, Length time.Duration // if Fresh is set, Length is the longest time
+	Warm, Length time.Duration // length of the warm-up and of the measurement; if Fresh is set, Length is a time limit
 	PerSecond    int           // segments a second of guest 2 in the second half of Length; 0 means no guest 2
 }
 
@@ -39,7 +39,7 @@ type trackReport struct {
 	Begun     float64 // connections opened a second, if Fresh is set
 	Count     float64 // number of opened connections, if Fresh is set
 	Stall     float64 // longest time in seconds without a frame, while the guests had their core
-	UnderFire float64 // number of frames a second while guest 2 sent
+	UnderFire float64 // number of frames a second that guests 0 and 1 received while guest 2 attacked
 	Attack    float64 // number of segments a second that the switch received from guest 2
 }
 

@@ -43,7 +43,7 @@ type guestsReport struct {
 	Frames     float64 // number of frames a second that guests 0 and 1 received
 	Seconds    float64
 	Lost       int64
-	UnderFire  float64 // number of frames a second while guest 2 sent
+	UnderFire  float64 // number of frames a second that guests 0 and 1 received while guest 2 attacked
 	AttackRate float64 // number of frames a second that the switch received from guest 2
 }
 
@@ -249,9 +249,10 @@ func (g *flowGuests) run(spec *guestsSpec) guestsReport {
 	return r
 }
 
-// circulate runs the guests for the time d, or until guests 0 and 1 have received
-// until frames. Guest 2 sends perSecond frames a second. When idle for a while,
-// circulate yields its core, which the process that handles misses may need.
+// circulate runs the guests for the time d. If the argument until is not 0, circulate
+// ends early once guests 0 and 1 have received this number of frames. Guest 2 sends
+// perSecond frames a second. When idle for a while, circulate yields its core, which
+// the process that handles misses may need.
 func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (frames uint64, elapsed time.Duration) {
 	begin := time.Now()
 	idle, sent, replaced := 0, 0, begin
@@ -262,7 +263,7 @@ func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (fr
 			n += got
 		}
 		if g.idle {
-			begin = time.Now() // starts with the first frame, because the switch may attach slowly
+			begin = time.Now() // the measured time starts with the first frame, because the switch may attach slowly
 			g.idle = n == 0
 		}
 		frames += uint64(n)

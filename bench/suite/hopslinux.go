@@ -62,9 +62,9 @@ func linuxHops(r *run, variant string) (float64, error) {
 	return ns / 1e9, r.noteShares(w, send, ns/1e9)
 }
 
-// noteShares runs the command args again under perf. It divides the time total among
-// the hops in proportion to perf's samples, and records the hops' times as secondary
-// results.
+// noteShares runs a command line again under perf. It divides the measured time of a
+// datagram (total) among the hops in proportion to perf's samples, and records the
+// hops' times as secondary results.
 func (r *run) noteShares(w *site, args []string, total float64) error {
 	data := filepath.Join(r.dir, "perf.data")
 	record := in(w.netns, append([]string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "19997", "-g", "-o", data, "--"}, args...)...)

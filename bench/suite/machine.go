@@ -78,7 +78,7 @@ func hugePages(pages int) (restore func(), err error) {
 func inNetns(ns netns.NsHandle, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // not unlocked, so that the thread ends with its goroutine
+		runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 		if err := netns.Set(ns); err != nil {
 			result <- err
 			return

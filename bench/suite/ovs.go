@@ -54,9 +54,10 @@ func ovsPort(i int) int { return i + 1 }
 
 const ovsTunnel = 1000
 
-// launch starts the database and the switch. Both end with the run. The words of
-// place precede both commands and choose the network namespace. The argument core is
-// the core of the poll thread.
+// launch starts the database and the switch. Both end with the run. The argument
+// place has the first words of both command lines, such as "ip netns exec NAME",
+// which choose the network namespace. The argument core is the core of the poll
+// thread.
 func (o *ovs) launch(r *run, place []string, program string, core int, settings ...string) error {
 	home := filepath.Join(r.dir, fmt.Sprint("ovs", core))
 	if err := os.MkdirAll(home, 0o755); err != nil {

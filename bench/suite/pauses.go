@@ -162,7 +162,7 @@ func runLoops(args []string) error {
 // loop reads the clock on a core for the given time, and counts the times between two
 // readings in a histogram.
 func loop(core int, length time.Duration, gaps []uint64) error {
-	runtime.LockOSThread() // not unlocked, so that the thread ends with its goroutine
+	runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 	if err := cpu.Pin(core); err != nil {
 		return err
 	}

@@ -152,8 +152,8 @@ func brief(text string) string {
 	return string(line)
 }
 
-// in returns the command line that runs words in the network namespace netns. An
-// empty netns means the suite's own namespace.
+// The function in returns the command line that runs a command in the network
+// namespace netns. If netns is empty, the command runs in the suite's own namespace.
 func in(netns string, words ...string) []string {
 	if netns == "" {
 		return words
@@ -161,7 +161,8 @@ func in(netns string, words ...string) []string {
 	return append([]string{"ip", "netns", "exec", netns}, words...)
 }
 
-// all runs commands one after another and stops at the first error.
+// The function all runs a list of commands, one after another, and stops at the first
+// error.
 func all(env []string, commands [][]string) error {
 	for _, c := range commands {
 		if _, err := command(env, c[0], c[1:]...); err != nil {

@@ -65,13 +65,13 @@ func TestTurnIsLimited(t *testing.T) {
 func TestProgramsOutliveThreads(t *testing.T) {
 	r := &run{dir: t.TempDir()}
 	defer r.end()
-	const threads = 4 // more than one, because the process's first thread does not end
+	const threads = 4 // several threads, because at most one is the process's first thread, which never ends
 	started := make(chan *process, threads)
 	var all sync.WaitGroup
 	all.Add(threads)
 	for i := range threads {
 		go func() {
-			runtime.LockOSThread() // not unlocked, so that the thread ends with its goroutine
+			runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 			p, err := r.start(fmt.Sprint("stays", i), "sleep", "1000")
 			if err != nil {
 				t.Error(err)

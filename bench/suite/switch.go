@@ -18,8 +18,8 @@ type vswitch interface {
 }
 
 // upWithGuests starts a switch and two guests of testpmd. The guests are idle until
-// they get the command "start". They then forward frames of size bytes in testpmd's
-// forwarding mode mode.
+// they get the command "start". They then send frames of size bytes. The argument
+// mode is testpmd's forwarding mode, such as "io" or "txonly".
 func (r *run) upWithGuests(sw vswitch, s setup, mode string, size int) (*guests, error) {
 	s.guests = 2
 	if err := sw.up(r, s); err != nil {

@@ -50,7 +50,7 @@ func startGuests(r *run, mode string, size int) (*guests, error) {
 	if err := prompt(p); err != nil {
 		return nil, err
 	}
-	time.Sleep(2 * time.Second) // enough for the switch, which tries to connect once a second
+	time.Sleep(2 * time.Second) // the switch connects meanwhile: it tries once a second
 	p.say(fmt.Sprint("set txpkts ", size))
 	return &guests{p}, nil
 }
@@ -79,8 +79,9 @@ func watch(p *process, length time.Duration) {
 	p.say("stop")
 }
 
-// receivedRates ends testpmd. For each of the times calls of watch, it returns the
-// frames a second that all ports together received.
+// receivedRates ends testpmd and reads its output. It returns one rate for each
+// earlier call of watch: the frames a second that all ports together received. The
+// argument times is the number of these calls.
 func receivedRates(p *process, ports, times int) ([]float64, error) {
 	p.say("quit") // testpmd flushes its output to a file only at its end
 	p.wait(10 * time.Second)

@@ -95,8 +95,9 @@ func driveUplink(args []string) error {
 	return <-done
 }
 
-// sendAll sends equal frames in batches until stop is set. Each frame consists of a
-// private header and a span of memory outside the batch.
+// sendAll sends equal frames in batches until stop is set. The first bytes of each
+// frame are in the batch, in the frame's private header. The rest is a span, a
+// reference to memory outside the batch.
 func sendAll(tx port.Tx, size int, stop *atomic.Bool) {
 	b := new(packet.Batch)
 	rest := make([]byte, 2048)

@@ -94,7 +94,7 @@ func runPairs(args []string) error {
 func (s *pairSpec) load(pairs int) vhosttest.LoadConfig {
 	c := vhosttest.LoadConfig{Pairs: pairs, FrameSize: s.Size, Flows: s.Flows, SampleOne: compareOne, Core: guestCore}
 	switch {
-	case s.Write && s.Flows == 1: // writes the ports into all frames, as with more flows
+	case s.Write && s.Flows == 1: // a guest writes the UDP ports into every frame, as it does if there are several flows
 		src, dst := vhosttest.FlowPorts(0)
 		c.Vary = func(_ int, frame []byte, _ uint32) {
 			binary.BigEndian.PutUint32(frame[udpPorts:], uint32(src)<<16|uint32(dst))

@@ -55,10 +55,10 @@ func clockName() string {
 // error of this value.
 type offset struct{ ahead, within time.Duration }
 
-// better updates the offset with the result of a probe, if the probe was the quickest
-// so far: it has the smallest error. This end sent the probe at the time before and
-// received the answer at the time after. The argument there is the other end's clock
-// in the answer.
+// better updates the offset with the result of a probe, if the probe has the smallest
+// error so far, because it was the quickest. The arguments are clock values: this
+// end's clock when it sent the probe (before) and when it received the answer
+// (after), and the other end's clock in the answer (there).
 func (o *offset) better(first bool, before, there, after int64) {
 	within := time.Duration(after-before) / 2
 	if first || within < o.within {

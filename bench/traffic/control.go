@@ -28,7 +28,7 @@ const version = 1
 // Time limits of a control connection.
 const (
 	dialLimit   = 5 * time.Second
-	answerLimit = 10 * time.Second // limit for the other end's next message, when it is due
+	answerLimit = 10 * time.Second // how long to wait for a message that the other end should send at once
 	openLimit   = 5 * time.Second  // limit for opening the data's connections, or for the first frames
 )
 

@@ -42,9 +42,9 @@ func TestMix(t *testing.T) {
 	}
 }
 
-// However often the sender looks at the clock, the number of sent frames is exact at
-// any time: the frames without the last one fit into the rate, and all frames use it
-// up.
+// A schedule is compared with a slow reference. At every time at which the sender
+// looks at the clock, the number of frames sent so far is exactly the number that the
+// rate permits.
 func checkSchedule(t *testing.T, s *Spec, looks []time.Duration) {
 	t.Helper()
 	plan := newSchedule(s)

@@ -111,9 +111,9 @@ func (p *Port) Send(frames [][]byte) int {
 	return n
 }
 
-// Recv returns received frames, which are valid until the next call. If no frame is
-// there, Recv polls for the time spin and then sleeps until a frame arrives or the
-// time wait is over.
+// Recv returns received frames, which are valid until the next call. If there are
+// none, Recv first polls for the duration spin. It then sleeps until a frame arrives,
+// at most until the duration wait is over.
 func (p *Port) Recv(wait time.Duration) [][]byte {
 	q := p.guest.Rx[0]
 	p.take()

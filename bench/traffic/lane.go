@@ -23,8 +23,9 @@ type lane interface {
 	// send sends frames in order until there is no room, and returns the number of
 	// sent frames. If there is no room at all, send waits for a moment.
 	send(frames [][]byte) (int, error)
-	// recv returns received frames, which are valid until the next call. It returns
-	// no frames if none arrives within the time wait.
+	// recv returns received frames, which are valid until the next call. The argument
+	// wait is the longest time to wait for a frame. If none arrives, recv returns no
+	// frames.
 	recv(wait time.Duration) ([][]byte, error)
 	// headers returns the length of the headers in bytes. The stamp follows the
 	// headers.
@@ -48,9 +49,9 @@ const (
 	// quiet is how long the receiver waits without a frame before missing frames
 	// count as lost.
 	quiet = 300 * time.Millisecond
-	// catchUp is how long after the end of the time a sender with a rate may send
-	// frames that were due before the end. It bounds the delay on a path that is
-	// slower than the rate.
+	// catchUp is a time limit after the end of a measurement. Until this limit, a
+	// sender with a rate may still send the frames that were due before the end. On a
+	// path that is slower than the rate, catchUp bounds the delay of the end.
 	catchUp = 100 * time.Millisecond
 )
 
@@ -132,9 +133,9 @@ func (ls *laneSender) limited() bool {
 	return !slices.ContainsFunc(ls.plans, func(p *schedule) bool { return p.bits == 0 && p.count == 0 })
 }
 
-// collect appends the frames that are due to frames. The streams take turns. The
-// result next is the time at which the next frame is due, or negative if all streams
-// have reached their limit.
+// collect fills the slice frames with the frames that are due, and returns the slice.
+// The streams take turns. The result next is the time at which the next frame is due,
+// or negative if all streams have reached their limit.
 func (ls *laneSender) collect(frames [][]byte, kind byte, elapsed time.Duration) (_ [][]byte, next time.Duration) {
 	at := now()
 	next = -1

@@ -17,7 +17,7 @@ type progress struct {
 	mu       sync.Mutex
 	start    time.Time // start of the current phase
 	measured bool
-	shift    float64 // time from the start of the measurement to start, in seconds; negative in the warm-up
+	shift    float64 // time of the phase's start in seconds, counted from the start of the measurement; negative in the warm-up
 	from     Interval
 	ticks    chan struct{} // closed at the end
 	done     chan struct{}

@@ -26,8 +26,8 @@ type framer struct {
 // Offsets of the ports in a frame.
 const sourcePortAt, destinationPortAt = 34, 36
 
-// newFramer returns the framer for frames from the MAC address from to the MAC
-// address to.
+// newFramer returns the framer for one direction. Its frames have the source MAC
+// address in the argument from and the destination MAC address in the argument to.
 func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
 	f := &framer{flows: uint64(flows), clientPort: sourcePortAt}
 	copy(f.head[:], to)

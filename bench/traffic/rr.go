@@ -74,9 +74,9 @@ func (la *laneAsker) phase(ctx context.Context, measured bool, limit time.Durati
 	return ctx.Err()
 }
 
-// ask sends the requests that are due, and counts requests without a response as lost
-// after lostAfter. The result next is the time at which to call ask again. open is
-// false if no request is in flight and none will follow.
+// ask sends the requests that are due. It counts a request as lost if no response has
+// arrived after lostAfter. The result next is the time at which to call ask again.
+// The result open is false if no request is in flight and none will follow.
 func (la *laneAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (next time.Duration, open bool, err error) {
 	next = elapsed + idleWait
 	for _, i := range la.order {

@@ -43,7 +43,7 @@ func serve() error {
 		return err
 	}
 	if err := loadModules(agent.Modules); err != nil {
-		fmt.Println("guest:", err) // continues: the lab finds the message on the console, and no device eth0
+		fmt.Println("guest:", err) // no exit: the lab finds the message on the console, and the device eth0 is missing
 	}
 	bringUp("lo")
 	if err := waitFor("/sys/class/net/eth0", 60*time.Second); err != nil {

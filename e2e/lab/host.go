@@ -124,7 +124,7 @@ func (h *Host) LinuxVTEP(guest *Host, cidr string, vni, mtu int, dev, local, rem
 func (h *Host) Do(f func() error) error {
 	errs := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // not unlocked, so that the thread ends with its goroutine
+		runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 		ns, err := netns.GetFromName(h.NS)
 		if err != nil {
 			errs <- fmt.Errorf("namespace %s: %w", h.NS, err)

@@ -290,8 +290,8 @@ func nothingLeft(t *testing.T, left, right *host) {
 	flood(t, left, right, right.ip)
 }
 
-// reach fails the test unless the address to answers a ping from the guest from
-// within the time settle.
+// reach pings an address (to) from a guest (from). The test fails unless an answer
+// arrives within the time limit settle.
 func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	t.Helper()
 	if err := lab.WaitPing(from, to, settle, args...); err != nil {

@@ -83,7 +83,7 @@ var mayUseUnsafe = []string{
 	"control/access/peergroups.go", // the argument of getsockopt
 	"vhost/vhosttest/packed.go",
 	"bench/traffic/system.go",    // the arguments of sendmmsg and recvmmsg
-	"central/wire/central.pb.go", // generated: the descriptor without a copy
+	"central/wire/central.pb.go", // generated code, which converts the text of the message descriptor to bytes without a copy
 }
 
 // toolingOnly has modules that only tests and tools may import, never the product.

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// links returns the packages of this module that a package links, with the imports from
-// elsewhere of all of them.
+// links returns what a program in the directory dir links: the packages of this
+// module (own), and the packages of other modules that these import directly
+// (foreign).
 func links(all []file, dir string) (own, foreign []string) {
 	own = []string{dir}
 	for i := 0; i < len(own); i++ {
@@ -29,7 +30,8 @@ func links(all []file, dir string) (own, foreign []string) {
 	return own, foreign
 }
 
-// The switch and its client do not grow by etcd: they talk to a hub.
+// The programs of the switch and its client do not link etcd. They reach weft-central
+// over gRPC, and only weft-central uses etcd.
 func TestOnlyCentralLinksEtcd(t *testing.T) {
 	all := files(t)
 	etcd := func(dir string) bool {

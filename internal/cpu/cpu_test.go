@@ -63,7 +63,7 @@ func TestPin(t *testing.T) {
 	}
 	done := make(chan []int)
 	go func() {
-		runtime.LockOSThread() // not unlocked, so that the thread ends with its goroutine
+		runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 		if err := Pin(allowed[0]); err != nil {
 			t.Error(err)
 		}

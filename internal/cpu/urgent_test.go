@@ -19,7 +19,7 @@ func TestUrgent(t *testing.T) {
 	started, end := make(chan int), make(chan struct{})
 	defer close(end)
 	thread := func() {
-		runtime.LockOSThread() // not unlocked, so that the thread ends with its goroutine
+		runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 		started <- unix.Gettid()
 		<-end
 	}

@@ -32,8 +32,9 @@ func fill(t *testing.T, fd int) {
 	}
 }
 
-// returns fails the test if the function call is still blocked after a time that
-// exceeds any scheduling delay. It then calls release to end the blocked call.
+// The helper returns fails the test if the function in the argument call is still
+// blocked after a time that exceeds any scheduling delay. It then calls the function
+// in the argument release to end the blocked call.
 func returns(t *testing.T, what string, release, call func()) {
 	t.Helper()
 	done := make(chan struct{})

@@ -12,8 +12,8 @@ import (
 // that a test does not fail on a busy machine.
 const patience = 30 * time.Second
 
-// True waits until the function ok returns true. If this does not happen in time,
-// True fails the test with the text what.
+// True waits until the function ok returns true. If this does not happen in time, the
+// test fails, and the message contains the argument what.
 func True(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command scale runs the scale test of weft-central, see package bench/central.
+// Command scale runs the scale test of weft-central. Package bench/central describes
+// the test.
 //
 //	go run ./bench/central/scale -hosts 1000 -ports 10000
 package main
