@@ -20,8 +20,8 @@ import (
 	"weft/port"
 )
 
-// fleetHost is one of several switches in network 7. Its guest vm has the MAC address
-// 02:00:00:00:00:0N and the IP address 10.0.0.N.
+// fleetHost is one of several switches in the network with VNI 7. The guest vm of
+// switch n has the MAC address 02:00:00:00:00:0n and the IP address 10.0.0.n.
 type fleetHost struct {
 	*fakes
 	n uint32
@@ -48,8 +48,8 @@ func (h *fleetHost) apply(c agent.Changes) {
 	}
 }
 
-// address returns the address of guest n in the form that this host gets. The host at
-// has the guest.
+// address returns the declaration of guest n's address in the form that h gets, if
+// the guest is on the host in the argument at.
 func (h *fleetHost) address(n uint32, at *fleetHost, generation int64) agent.Address {
 	a := agent.Address{VNI: 7, MAC: guestMAC(n), IPs: []netip.Addr{guestIP(n)}, Generation: generation}
 	if at == h {
@@ -91,8 +91,8 @@ func newFleet(t *testing.T, n int, flood bool) []*fleetHost {
 	return hosts
 }
 
-// fromTunnel returns key with the fields of a frame that arrives from another host
-// through the tunnel.
+// fromTunnel returns the argument key with the fields of a frame that arrives through
+// the tunnel from the host with endpoint from.
 func fromTunnel(key flowtable.Key, vni uint32, from netip.Addr) flowtable.Key {
 	a := from.As4()
 	key[flowtable.WPort] = uint64(port.MaxPorts-1) << 32
@@ -190,8 +190,9 @@ func TestFleetBroadcasts(t *testing.T) {
 	}
 }
 
-// When Apply returns, no megaflow uses the old place of an address. A place that is
-// older than the known one is ignored, and a removed address is unknown.
+// When Apply returns, no megaflow uses the old place of an address. Apply ignores a
+// place with a smaller generation than the known one. An address that was removed is
+// no longer known.
 func TestFleetAddressMoves(t *testing.T) {
 	hosts := newFleet(t, 3, false)
 	a, b, c := hosts[0], hosts[1], hosts[2]
@@ -208,7 +209,7 @@ func TestFleetAddressMoves(t *testing.T) {
 	if got := a.sentTo(2); got != "behind 192.0.2.3" {
 		t.Errorf("after an older place: %q", got)
 	}
-	// A batch may remove an address and add it again.
+	// A batch may remove an address and add it again; Apply removes first.
 	a.apply(agent.Changes{Addresses: []agent.Address{a.address(2, c, 5)}, Removed: []agent.RemovedAddress{{VNI: 7, MAC: guestMAC(2), Generation: 5}}})
 	if got := a.sentTo(2); got != "behind 192.0.2.3" {
 		t.Errorf("after an older place: %q", got)
@@ -223,8 +224,8 @@ func TestFleetAddressMoves(t *testing.T) {
 	}
 }
 
-// If a port is declared before it exists, it is in its network once it is added,
-// under any number. A port that is not declared any more forwards nothing.
+// If a port is declared before it exists, it joins its network when it is added,
+// whatever its number is. A port that is not declared any more forwards nothing.
 func TestFleetPortsComeAndGo(t *testing.T) {
 	hosts := newFleet(t, 2, false)
 	a, b := hosts[0], hosts[1]
@@ -247,7 +248,8 @@ func TestFleetPortsComeAndGo(t *testing.T) {
 	if got := a.sentTo(2); !strings.HasPrefix(got, "table-miss") {
 		t.Errorf("a port that is not declared any more: %q", got)
 	}
-	// A bound port may not send from other addresses. A port with Unchecked may.
+	// A port with Unchecked false may not send from an address that is not declared.
+	// A port with Unchecked true may.
 	p := declaredVM(1)
 	for _, p.Unchecked = range []bool{false, true} {
 		a.apply(agent.Changes{Ports: []agent.Port{p}})
@@ -258,9 +260,9 @@ func TestFleetPortsComeAndGo(t *testing.T) {
 	}
 }
 
-// If an agent applies its state before the daemon begins, the megaflows and the
-// counts of table 250 survive the death of control. If the agent has no state, they
-// are removed.
+// If the agent restores its state before a restarted control process begins, the
+// megaflows and the counts of table 250 survive the restart. If the agent has no
+// state, they are removed.
 func TestFleetAfterControlsDeath(t *testing.T) {
 	hosts := newFleet(t, 2, false)
 	a := hosts[0]
@@ -303,7 +305,8 @@ func TestFleetAfterControlsDeath(t *testing.T) {
 	}
 }
 
-// An operator sees the port and the flows of weft-central, and cannot change them.
+// An operator sees weft-central's port and flows, but can neither change nor delete
+// them.
 func TestFleetIsNotTheOperators(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	d := h.d
@@ -337,7 +340,8 @@ func TestFleetIsNotTheOperators(t *testing.T) {
 	}
 }
 
-// The ports of guests are found by name and by id.
+// Ports lists the guests' ports with their names and ids, and not the operator's
+// vxlan ports.
 func TestFleetListsPorts(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	h.addGuest("vm3", "id=3f0e")
@@ -401,7 +405,8 @@ func TestFleetSeesFirstFrames(t *testing.T) {
 	}
 }
 
-// asker is an agent that records questions. While it refuses, it answers none.
+// asker is an agent that records the questions of the switch. If refuses is true, its
+// Ask returns false.
 type asker struct {
 	recorder
 	refuses atomic.Bool
@@ -413,8 +418,8 @@ func (a *asker) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 	return !a.refuses.Load()
 }
 
-// newAsked returns a host with guest vm in a network whose addresses are asked for, and
-// its agent.
+// newAsked returns a host and its agent. The host has guests in a network whose
+// switch asks the agent for unknown addresses.
 func newAsked(t *testing.T) (*fleetHost, *asker) {
 	t.Helper()
 	h := &fleetHost{newFakes(t), 1}
@@ -429,8 +434,8 @@ func newAsked(t *testing.T) (*fleetHost, *asker) {
 	return h, a
 }
 
-// A frame for an address that is not known waits until the agent knows its place, or that
-// there is none.
+// A frame to an unknown address waits until the agent knows the place of the address,
+// or knows that nobody has it.
 func TestFleetAsks(t *testing.T) {
 	h, a := newAsked(t)
 	vm, other := h.port("vm").Number, h.port("vm2").Number
@@ -462,14 +467,15 @@ func TestFleetAsks(t *testing.T) {
 	if text := fmt.Sprint(tr); err != nil || !strings.Contains(text, "asks weft-central") {
 		t.Errorf("%s, %v", text, err)
 	}
-	// A frame from another host asks for nothing.
+	// For a frame from another host, the switch does not ask the agent.
 	if got := h.run(fromTunnel(udpKey(0, 9, 4, 9), 7, netip.MustParseAddr("192.0.2.9"))); len(got) == 0 || len(a.asked) != 0 {
 		t.Errorf("from the tunnel: %+v, %d questions", got, len(a.asked))
 	}
 }
 
-// Frames without an answer are dropped after a while; frames beyond the port's limit, or
-// that the agent refuses, at once. Another port still asks.
+// A frame that waits for an answer is dropped after a time. Frames above the port's
+// limit, and frames whose question the agent refuses, are dropped at once. The limit
+// of one port does not affect another port.
 func TestFleetQuestionsAreBounded(t *testing.T) {
 	const limit = 64
 	h, a := newAsked(t)
@@ -511,7 +517,8 @@ func TestFleetQuestionsAreBounded(t *testing.T) {
 	}
 }
 
-// slowFleet is a slow twin of a host: what it was told, searched from its start.
+// slowFleet is a simple model of a Fleet: it has lists of what Apply got, and
+// searches them linearly.
 type slowFleet struct {
 	nets  map[uint32]bool
 	ports map[string]agent.Port
@@ -548,7 +555,8 @@ func (f *slowFleet) apply(c *agent.Changes) {
 	}
 }
 
-// goes says where a frame of a port to a guest goes, in the words of a trace.
+// goes returns where the switch sends a frame from a port to a guest, in the words of
+// a trace.
 func (f *slowFleet) goes(port string, to uint32) string {
 	p, declared := f.ports[port]
 	switch {
@@ -572,8 +580,9 @@ func (f *slowFleet) goes(port string, to uint32) string {
 	return "unknown"
 }
 
-// TestFleetAgainstASlowOne applies random changes while ports come and go, and compares
-// where frames go. A megaflow that is left does what a frame does now.
+// TestFleetAgainstASlowOne applies random changes to a Fleet and to its simple model
+// while ports are added and deleted, and compares where frames go. An existing
+// megaflow has the same actions as a new translation of its frame.
 func TestFleetAgainstASlowOne(t *testing.T) {
 	h := &fleetHost{newFakes(t), 1}
 	r := rand.New(rand.NewPCG(7, 7))

@@ -34,8 +34,8 @@ type job struct {
 const (
 	// bindBatch is the limit of bindings in one transaction.
 	bindBatch = 512
-	// bindAgain is the pause before the binder repeats requests that have failed
-	// temporarily.
+	// bindAgain is the pause before the binder repeats requests after a temporary
+	// failure.
 	bindAgain = 100 * time.Millisecond
 )
 
@@ -93,7 +93,8 @@ func (b *binder) take() (batch []job) {
 	return batch
 }
 
-// write writes a batch. It queues jobs that have failed temporarily again.
+// write writes a batch to the store. It returns true if some jobs failed temporarily;
+// these jobs are queued again.
 func (b *binder) write(ctx context.Context, batch []job) (again bool) {
 	requests := make([]store.BindRequest, len(batch))
 	for i := range batch {

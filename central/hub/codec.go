@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// rawMessage is an encoded wire.ToHost. Several sessions share it, so nobody changes
-// it.
+// rawMessage is an encoded wire.ToHost. Several sessions queue the same bytes, so
+// they are never changed.
 type rawMessage []byte
 
 // Codec is gRPC's codec of protobuf, extended to send messages that are already

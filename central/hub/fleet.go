@@ -10,8 +10,8 @@ import (
 )
 
 // fleet has all declared networks, ports and hosts and all bindings of ports to
-// hosts, with indexes for the requests of hosts. It also has the changes since the
-// last round.
+// hosts, with indexes by which a host's requests are answered. It also has the
+// changes since the last round; Hub.round delivers them.
 type fleet struct {
 	nets      map[string]*network
 	ports     map[string]*port
@@ -40,10 +40,10 @@ type port struct {
 	place      *wire.Place           // nil unless declared and bound
 	digest     uint64                // of place
 	interested map[*session]struct{} // sessions that asked for the port's address; only in a network that is not pushed
-	owners     map[*session]struct{} // sessions that were sent the port as a port of their own host
+	owners     map[*session]struct{} // sessions that were sent this port as a port of their host
 }
 
-// network is a declared network, or an undeclared network that ports name.
+// network is a declared network, or an undeclared one that a declared port names.
 type network struct {
 	id       string
 	declared *wire.Net          // nil: not declared, or no more
@@ -51,14 +51,15 @@ type network struct {
 	bound    int                // number of ports with a place
 	asked    bool               // hosts ask for addresses
 	members  map[string]int     // number of bound ports by endpoint
-	// placesDigest and membersDigest are parts of the network's digest, see package
-	// wire.
+	// The network's digest is computed from placesDigest, membersDigest and the
+	// network's view, see package wire.
 	placesDigest, membersDigest uint64
 	byMAC                       map[uint64]*port // bound ports
 	byIP                        map[netip.Addr]*port
 
 	subscribers map[*session]struct{}
-	// wanted has the sessions that asked for an address when nobody had it.
+	// wanted has, for each address that nobody has, the sessions that have asked for
+	// it.
 	wanted map[address]map[*session]struct{}
 	reset  rawMessage // encoded NetReset for new subscribers; nil: not encoded yet
 
@@ -74,7 +75,7 @@ type address struct {
 // netChanges has the changes of a network since the last round.
 type netChanges struct {
 	view    bool
-	remake  bool            // hosts get the whole network again, because pushing or flooding was turned on or off
+	remake  bool            // hosts get the whole network again, because pushing it or flooding in it was turned on or off
 	ports   map[*port]bool  // hosts know a place of the port
 	members map[string]bool // by endpoint: it was a member
 }
@@ -108,8 +109,8 @@ func (f *fleet) apply(o *store.Object) {
 	}
 }
 
-// missing returns deletions of the objects that the fleet has and the full list
-// lacks.
+// missing returns a deletion for each object that the fleet has and that is not in
+// the full list of the store's objects.
 func (f *fleet) missing(list []store.Object) (gone []store.Object) {
 	type key struct {
 		kind store.Kind
@@ -143,7 +144,7 @@ func (f *fleet) missing(list []store.Object) (gone []store.Object) {
 	return gone
 }
 
-// network returns the network with this id. It makes the network if there is none.
+// network returns the network with this id. It creates an empty one if there is none.
 func (f *fleet) network(id string) *network {
 	n := f.nets[id]
 	if n == nil {
@@ -214,7 +215,7 @@ func (f *fleet) setHost(id string, declared *wire.Host) {
 	}
 }
 
-// port returns the port with this id. It makes the port if there is none.
+// port returns the port with this id. It creates an empty one if there is none.
 func (f *fleet) port(id string) *port {
 	p := f.ports[id]
 	if p == nil {
@@ -247,7 +248,8 @@ func (f *fleet) setPort(id string, declared *wire.Port) {
 	f.setPlace(p)
 }
 
-// size decides by the number of ports whether a network is pushed to hosts.
+// size turns pushing of a network to hosts on or off, according to the network's
+// number of ports.
 func (f *fleet) size(n *network) {
 	asked := len(n.ports) > askedAbove || n.asked && len(n.ports) >= pushedBelow
 	if asked == n.asked {
@@ -271,7 +273,7 @@ func (f *fleet) setBind(id string, bind *wire.Bind, generation int64) {
 	p.bind, p.generation = bind, generation
 	f.dirtyPorts[p] = struct{}{}
 	if bind == nil {
-		p.generation = 0 // not the revision of the deletion: the next binding expects none
+		p.generation = 0 // zero instead of the revision of the deletion, because the next binding expects an unbound port
 		return
 	}
 	h := f.hosts[bind.GetHost()]
@@ -283,15 +285,16 @@ func (f *fleet) setBind(id string, bind *wire.Bind, generation int64) {
 	f.setPlace(p)
 }
 
-// replace computes the place of a port again, which is the host that has the port.
+// replace recomputes the place of a port, after the endpoint of the port's host has
+// changed.
 func (f *fleet) replace(p *port) {
 	f.unplace(p)
 	f.setPlace(p)
 	f.dirtyPorts[p] = struct{}{}
 }
 
-// unplace removes the place of a port, which is the host that has the port, from its
-// network.
+// unplace removes the place of a port from the indexes of its network. The place says
+// which host has the port.
 func (f *fleet) unplace(p *port) {
 	if p.place == nil {
 		return
@@ -319,8 +322,8 @@ func (f *fleet) unplace(p *port) {
 	p.place = nil
 }
 
-// setPlace adds the place of a port, which is the host that has the port, to its
-// network. It does nothing unless the port is declared and bound.
+// setPlace adds the place of a port to the indexes of its network. It does nothing
+// unless the port is declared and bound to a host.
 func (f *fleet) setPlace(p *port) {
 	if p.declared == nil || p.bind == nil {
 		return
@@ -350,15 +353,15 @@ func (f *fleet) setPlace(p *port) {
 	}
 }
 
-// member records whether an endpoint was a member of the network before the changes
-// of this round.
+// member notes whether an endpoint was a member of the network at the start of this
+// round. It is called before each change of the member.
 func (f *fleet) member(n *network, endpoint string) {
 	if _, noted := n.changes.members[endpoint]; !noted {
 		n.changes.members[endpoint] = n.members[endpoint] > 0
 	}
 }
 
-// number returns a MAC address as a number.
+// number returns a MAC address as an integer.
 func number(mac []byte) (n uint64) {
 	for _, b := range mac {
 		n = n<<8 | uint64(b)

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hub sends each host the declarations that the host needs. A Hub follows the
-// store once, keeps everything in memory, and serves any number of hosts from there.
-// The number of watchers of etcd is therefore the number of hubs.
+// Package hub sends each host the declarations that the host needs. A Hub has one
+// watch of the whole store in etcd, keeps everything in memory, and serves any number
+// of hosts from there.
 //
 // Changes are delivered in rounds. Changes that arrive during a round are delivered
-// in the next round: under load, rounds become larger instead of later. A message for
+// together in the next round, so that a round becomes larger under load. A message for
 // many hosts is encoded once.
 //
-// Hub.mu guards everything in memory. Nobody waits while holding Hub.mu: messages go
-// to the queues of sessions, and requests to the store go to the queue of the binder.
+// Hub.mu guards everything in memory. Nobody waits while holding Hub.mu: messages to
+// hosts go into the queues of their sessions, and requests to the store go into the
+// queue of the binder.
 package hub
 
 import (
@@ -114,7 +115,7 @@ func (h *Hub) Stats() Stats {
 	return s
 }
 
-// sink is a Hub with the methods that store.Store calls with changes.
+// sink is a Hub as the receiver of the store's changes.
 type sink Hub
 
 // Reset implements store.Sink. The store calls it with the first full list, and with
@@ -185,7 +186,7 @@ func (h *Hub) deliver(ctx context.Context) {
 func (h *Hub) encode(m *wire.ToHost) rawMessage {
 	b, err := proto.Marshal(m)
 	if err != nil {
-		panic("hub: " + err.Error()) // a string is not valid UTF-8, which the store would not have accepted
+		panic("hub: " + err.Error()) // cannot happen: protobuf refuses only strings that are not valid UTF-8, and so does the store
 	}
 	h.stats.Encoded++
 	return b

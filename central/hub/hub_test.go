@@ -61,8 +61,8 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// start starts a hub with an empty memory. The name of a host is in the metadata of
-// its requests.
+// start starts a hub that knows nothing of the sessions before. A request's metadata
+// has the name of the host that sends it.
 func (r *rig) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.hub = hub.New(r.memory, func(ctx context.Context) (string, error) {
@@ -103,7 +103,8 @@ func (r *rig) host(n int, local ...agent.LocalPort) *testHost {
 	return h
 }
 
-// startAgent starts an agent with an empty switch that has the host's ports.
+// startAgent starts the agent of a host. The agent programs a new recorder that has
+// the host's ports.
 func (r *rig) startAgent(h *testHost) {
 	h.recorder = centraltest.NewRecorder(h.local...)
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(context.Background(), "weft-host", h.name))
@@ -197,8 +198,8 @@ func TestPortsReachEachOther(t *testing.T) {
 	}
 }
 
-// A port that one host loses is bound by the host that has it then, also if the first
-// host has no session when it loses the port.
+// If one host loses a port and another host has it, the port is bound to the other
+// host. This holds also if the first host has no session when it loses the port.
 func TestPortChangesHosts(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)
@@ -230,8 +231,8 @@ func TestPortChangesHosts(t *testing.T) {
 	r.settled()
 }
 
-// A port that is deleted and added again before the agent looks is a new port: the switch
-// has forgotten what the earlier one was told.
+// If a port is deleted and added again before its agent looks, the agent declares it
+// again, because the switch has lost the declaration.
 func TestPortAddedAgain(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)
@@ -248,8 +249,8 @@ func TestPortAddedAgain(t *testing.T) {
 	r.settled()
 }
 
-// After any sequence of declarations, moves, new names, deletions and restarts, every
-// host finally has what the declaration demands.
+// After any sequence of declarations, moves, renamings, deletions and restarts, every
+// host's switch finally has what the declaration demands.
 func TestRandomHistory(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Log("seed", seed)
@@ -346,8 +347,8 @@ func TestLargeNetworkIsAsked(t *testing.T) {
 	ask(0, netip.AddrFrom4([4]byte{192, 168, 0, 3}), func() bool { return one.recorder.Has(100, 0x020000000003) })
 	ask(0x020000000009, netip.Addr{}, func() bool { return one.recorder.Unknown() > 0 })
 	r.settled()
-	// A host that has asked for an address gets its changes: its removal, and its
-	// appearance if nobody had it at first.
+	// A host that has asked for an address is sent later changes of this address: its
+	// removal, or its first place if nobody had it when the host asked.
 	two.local = locals("port9")
 	two.recorder.SetPorts(two.local...)
 	two.agent.PortsChanged()

@@ -18,13 +18,15 @@ const (
 	storeEvery = 10 * time.Second
 )
 
-// syncWait waits until every session has applied a revision.
+// syncWait is one call of Sync, which waits until every session has applied a
+// revision.
 type syncWait struct {
 	revision int64
 	done     chan struct{}
 }
 
-// endRevision ends what a session gets in a round, and sends it. report asks the host
+// endRevision sends a session its queued messages, and behind them a Revision with
+// the hub's present revision. If report is true, the Revision asks the host to report
 // what it has applied.
 func (h *Hub) endRevision(s *session, report bool) {
 	s.sent = h.revision
@@ -40,15 +42,16 @@ func (h *Hub) endRevision(s *session, report bool) {
 	s.flush()
 }
 
-// endOfRevision is the encoded Revision that sessions got last.
+// endOfRevision is the last Revision that was encoded. Sessions that need the same
+// one share the bytes.
 type endOfRevision struct {
 	revision int64
 	report   bool
 	raw      rawMessage
 }
 
-// Sync waits until all connected hosts have applied a revision, and returns the ids
-// of these hosts. If the hub does not have the revision yet, Sync waits for it.
+// Sync waits until the hub has a revision and all connected hosts have applied it. It
+// returns the ids of the hosts that have applied the revision.
 func (h *Hub) Sync(ctx context.Context, revision int64) (hosts []string, err error) {
 	w := &syncWait{revision: revision, done: make(chan struct{})}
 	h.mu.Lock()
@@ -76,8 +79,8 @@ func (h *Hub) Sync(ctx context.Context, revision int64) (hosts []string, err err
 	return hosts, nil
 }
 
-// checkWaiting ends the waits whose revision all sessions have applied. It asks
-// sessions for the reports that the other waits need. The caller holds mu.
+// checkWaiting ends each call of Sync whose revision all sessions have applied. For
+// the other calls it asks the sessions to report. The caller holds mu.
 func (h *Hub) checkWaiting() {
 	var highest int64
 	for w := range h.waiting {
@@ -93,7 +96,7 @@ func (h *Hub) checkWaiting() {
 	if len(h.waiting) == 0 || highest == 0 {
 		return
 	}
-	if h.fleet.changed() { // a Revision now would come before its changes
+	if h.fleet.changed() { // a Revision sent now would overtake changes that belong to it; the next round sends both
 		h.wake()
 		return
 	}
@@ -141,7 +144,8 @@ func (h *Hub) report(ctx context.Context) {
 	}
 }
 
-// askReports asks each session that was sent changes since its last report.
+// askReports sends a Revision that asks for a report to each session that has not
+// been asked since it was last sent changes.
 func (h *Hub) askReports() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -156,8 +160,8 @@ func (h *Hub) askReports() {
 	}
 }
 
-// statusSince returns the status of each host whose applied revision is not the one
-// in the map stored. It stores the new revisions in the map.
+// statusSince returns the status of each host whose applied revision differs from its
+// entry in the map stored, and updates the entry.
 func (h *Hub) statusSince(stored map[string]int64) (list []*wire.HostStatus) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

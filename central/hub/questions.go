@@ -8,9 +8,8 @@ import (
 	"weft/central/wire"
 )
 
-// question answers a host's question for an address of a network that is not pushed.
-// From then on the host gets the changes of the address, even if nobody has the
-// address now.
+// question answers a host's question for an address. From then on the host is sent
+// the changes of this address, even if nobody has it now.
 func (h *Hub) question(s *session, q *wire.Question) {
 	h.stats.Questions++
 	answer := &wire.Answer{Number: q.GetNumber()}

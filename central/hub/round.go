@@ -10,8 +10,8 @@ import (
 	"weft/central/wire"
 )
 
-// round sends all changes since the last round. The order matters to a host: a
-// network comes before the host's ports in it, and the revision comes last.
+// round sends all changes since the last round. A host gets them in an order on which
+// it relies: a network before the host's ports in it, and the revision last.
 func (h *Hub) round() {
 	h.stats.Rounds++
 	f := h.fleet
@@ -40,7 +40,7 @@ func (h *Hub) round() {
 
 func (o *host) gone() bool { return o == nil || o.declared == nil }
 
-// updateNetwork sends a network's changes to the sessions that need them.
+// updateNetwork sends the changes of a network to the sessions that need them.
 func (h *Hub) updateNetwork(n *network) {
 	c := n.changes
 	n.changes = newChanges()
@@ -133,7 +133,8 @@ func (h *Hub) updateAsked(n *network, c *netChanges) {
 	}
 }
 
-// commonUpdate returns the part of an update that is the same for all subscribers.
+// commonUpdate returns the part of an update that all subscribers of the network get,
+// also if the network is not pushed.
 func (n *network) commonUpdate(c *netChanges) *wire.NetUpdate {
 	u := &wire.NetUpdate{Net: n.id}
 	if c.view {
@@ -157,8 +158,8 @@ func empty(u *wire.NetUpdate) bool {
 	return u.View == nil && len(u.Places)+len(u.Removed)+len(u.Joined)+len(u.Left) == 0
 }
 
-// resetOf returns the message with the whole network, for a host that has an old
-// state of the network or none.
+// resetOf returns the encoded message with the whole network, for a host whose state
+// of the network is missing or old.
 func (h *Hub) resetOf(n *network) rawMessage {
 	if n.reset != nil {
 		return n.reset
@@ -190,8 +191,8 @@ func addressesOf(p *wire.Place) []address {
 	return list
 }
 
-// having returns the sessions whose host has the port, or was sent it as a port of
-// its own.
+// having returns the sessions whose hosts have reported the port, or were sent it as
+// one of their own ports.
 func (h *Hub) having(p *port) map[*session]struct{} {
 	set := map[*session]struct{}{}
 	keys := []string{p.id}
@@ -209,9 +210,10 @@ func (h *Hub) having(p *port) map[*session]struct{} {
 	return set
 }
 
-// releaseAbsent releases the binding of a port to a connected host that does not have the
-// port. Detach alone is not enough: the hub that took it may have died before it wrote,
-// or a hub that had hung may write an old request late.
+// releaseAbsent releases the binding of a port to a connected host that no longer has
+// the port. The host's Detach alone is not enough: the hub that got the Detach may
+// have died before it released the binding, or a hub that was stopped may write an
+// old binding late.
 func (h *Hub) releaseAbsent(p *port) {
 	if p.bind == nil || p.declared == nil {
 		return
@@ -250,15 +252,16 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	if !p.bindable(s.host) || here && slices.Equal(p.bind.GetEndpoint(), h.endpointOf(s)) {
 		return
 	}
-	// A move is completed by the port's first frame on this host. If the port is
-	// bound to no host, it is bound at once.
+	// The port is bound at once if no host has it, if its declaration names this host
+	// as its host, or if the endpoint of this host has changed. If the port moves here
+	// from another host, it is bound after its first frame on this host.
 	if p.bind == nil || here || p.declared.GetHost() == s.host || s.seen(p) {
 		h.bind(s, p)
 	}
 }
 
-// movedAway reports whether another host has the port now, and this host had it until
-// at most MoveGrace ago.
+// movedAway reports whether this host has lost the port to another host less than
+// MoveGrace ago.
 func (h *Hub) movedAway(s *session, p *port) bool {
 	if _, had := s.own[p]; !had || p.bind == nil {
 		return false
@@ -271,7 +274,7 @@ func (h *Hub) movedAway(s *session, p *port) bool {
 	return time.Now().Before(until)
 }
 
-// endMoves removes moved ports from their old hosts when MoveGrace is over.
+// endMoves withdraws moved ports from their old hosts once MoveGrace is over.
 func (h *Hub) endMoves() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// maxQueue is the limit of bytes in a session's queue. If a host reads too
-	// slowly, its session ends. The next session sends only the differences.
+	// maxQueue is the limit of bytes in a session's queue. At the limit the session
+	// ends, because the host reads too slowly. The next session sends only the
+	// networks that differ.
 	maxQueue = 32 << 20
 	// maxPorts is the limit of ports that one host may report.
 	maxPorts = 4096
-	// maxInterests is the limit of addresses of one host for which it gets changes
-	// because it has asked for them.
+	// maxInterests is the limit of addresses that one host has asked for and whose
+	// changes it is sent.
 	maxInterests = 65536
 )
 
@@ -44,14 +45,14 @@ type session struct {
 	known     map[string]uint64 // digests of Hello
 	interests map[*port]struct{}
 	wants     map[want]struct{}
-	moved     map[*port]time.Time // ports that another host has now and this host still forwards; value: end of MoveGrace
+	moved     map[*port]time.Time // ports that have moved to another host and that this host still forwards to; value: end of MoveGrace
 	applied   int64
 	trouble   string
 	reported  int64 // newest revision for which the hub has asked for a report
 	sent      int64 // revision of the last Revision
-	behind    bool  // true if messages were queued since the last Revision
+	behind    bool  // true if messages were queued after the last Revision
 
-	mu     sync.Mutex // mutex of the queue, which is the fields below; taken while Hub.mu may be held
+	mu     sync.Mutex // mutex of the queue, which consists of the fields below; may be taken while holding Hub.mu
 	queued []rawMessage
 	bytes  int
 	err    error
@@ -103,7 +104,7 @@ func (h *Hub) Follow(stream wire.Hub_FollowServer) error {
 	return s.write(ctx, stream)
 }
 
-// open begins a session and sends the host its present networks and ports.
+// open begins a session and sends the host its networks and ports.
 func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,8 +140,8 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	return s, nil
 }
 
-// forgetUnused makes the host forget the networks that it has saved and that have
-// none of its ports.
+// forgetUnused tells the host to forget each network that its Hello names and in
+// which it has no port.
 func (h *Hub) forgetUnused(s *session, hello *wire.Hello) {
 	for _, d := range hello.GetKnown() {
 		if n := h.fleet.nets[d.GetNet()]; n == nil || s.nets[n] == 0 {
@@ -217,7 +218,7 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 	return nil
 }
 
-// attach records that the host has a port with this name or id.
+// attach records that the host has a port with the name or id in the argument key.
 func (h *Hub) attach(s *session, key string, seen bool) {
 	s.keys[key] = s.keys[key] || seen
 	set := h.attached[key]
@@ -267,15 +268,17 @@ func (s *session) has(p *port) bool {
 // seen reports whether the host has seen a frame of the port.
 func (s *session) seen(p *port) bool { return s.keys[p.id] || s.keys[p.declared.GetName()] }
 
-// join counts one more port of a session in a network. With the first port the
-// session is subscribed, and the host gets the network unless it has saved the same
-// state.
+// join counts one more port of a session in a network. The first one subscribes the
+// session to the network, and the host is sent the whole network unless its saved
+// state is still the same.
 func (h *Hub) join(s *session, n *network) {
 	if s.nets[n]++; s.nets[n] > 1 {
 		return
 	}
 	if _, changed := h.fleet.dirty[n]; changed {
-		h.updateNetwork(n) // sends the changes of this round first, because the next round sends only later changes
+		// The other subscribers get the changes of this round first; the new one gets
+		// them with the whole network.
+		h.updateNetwork(n)
 	}
 	n.subscribers[s] = struct{}{}
 	if kept, ok := s.known[n.id]; ok && !n.asked && kept == n.digest() {
@@ -312,7 +315,8 @@ func (h *Hub) bind(s *session, p *port) {
 	h.binder.add(job{session: s, request: bindOf(p, s.host, h.endpointOf(s))})
 }
 
-// refuse tells a host that the store has refused to bind one of its ports.
+// refuse tells a session's host that the store has refused to bind one of the host's
+// ports.
 func (h *Hub) refuse(s *session, port string, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -321,7 +325,8 @@ func (h *Hub) refuse(s *session, port string, why string) {
 	s.flush()
 }
 
-// sayRefused tells a host why a port is not bound to it.
+// sayRefused tells a session's host why a port that the host has cannot be bound to
+// the host.
 func (h *Hub) sayRefused(s *session, p *port) {
 	why := fmt.Sprintf("port %s: its network is not declared", p.declared.GetName())
 	if !p.bindable(s.host) {
@@ -338,8 +343,8 @@ func (h *Hub) sayRefused(s *session, p *port) {
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Refused{Refused: &wire.Refused{Port: p.id, Why: why}}}))
 }
 
-// queue adds a message, which waits for flush: a host gets what belongs to a round at
-// once, in few packets. The caller holds Hub.mu.
+// queue adds a message, which is sent after the next call of flush: the messages of
+// one round are then sent together, in few packets. The caller holds Hub.mu.
 func (s *session) queue(m rawMessage) {
 	s.behind = true
 	s.mu.Lock()

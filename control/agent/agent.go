@@ -30,20 +30,20 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Agent follows a hub of weft-central and programs a switch. The method Run does
-// both.
+// Agent follows a hub of weft-central, and programs a switch with what the hub sends.
+// The work is done by the method Run.
 type Agent struct {
 	config Config
 	sw     Switch
 
 	mu        sync.Mutex // mutex of all fields below
 	state     *state
-	pending   *batch          // changes of state that the switch has not got yet; a session may end in the middle of a revision
+	pending   *batch          // changes of the field state that the switch has not got yet; a session may end in the middle of a revision
 	attached  map[string]bool // names or ids of the ports that the agent has reported to the hub in this session
 	seen      map[string]bool // names of the ports that have sent a frame
 	questions questions
 	first     bool                // true until the session's first Revision has come
-	out       chan *wire.FromHost // messages of the session that wait for the connection; nil: there is no session
+	out       chan *wire.FromHost // queue of the session's messages to the hub; nil: there is no session
 	stats     Stats
 
 	portsChanged chan struct{}
@@ -64,9 +64,9 @@ type Stats struct {
 }
 
 const (
-	// outbox is the limit of messages that wait for the connection. At the limit the
-	// agent ends the session and opens another one, which begins with the most
-	// important messages.
+	// outbox is the limit of messages in the queue to the hub. At the limit the agent
+	// ends the session and opens another one, which begins with the most important
+	// messages.
 	outbox = 4096
 	// leastPause and mostPause are the shortest and the longest pause before the next
 	// connection. The pause doubles with each failure. It is random, so that the
@@ -148,8 +148,9 @@ func (a *Agent) Stats() Stats {
 	return s
 }
 
-// local returns the switch's port that a declaration means: the one with its id or name
-// as id=, or else the one with its name. Its name is "" if there is none.
+// local returns the switch's port that a declaration means: the port whose option id=
+// is the declared id or name, or a port without this option whose name is the
+// declared id or name. If there is no such port, the Name of the result is "".
 func (a *Agent) local(p *wire.Port) LocalPort {
 	for _, l := range a.sw.Ports() {
 		if key := l.key(); key == p.GetId() || key == p.GetName() {
@@ -171,8 +172,8 @@ func (l *LocalPort) key() string {
 // PortsChanged implements Events.
 func (a *Agent) PortsChanged() { notify(a.portsChanged) }
 
-// Seen implements Events. If the port is still bound to another host, its frame
-// completes the port's move to this host.
+// Seen implements Events. If the declared port is not bound to this host, Seen
+// reports the frame to the hub, which then completes the port's move to this host.
 func (a *Agent) Seen(port string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -230,7 +231,8 @@ func (a *Agent) updatePorts() {
 			delete(a.seen, l.name)
 			if l.name != "" {
 				a.state.release(id, l, c)
-				// The switch may keep a declaration for a port that it does not have.
+				// The switch may still have the declaration, although the port was
+				// deleted.
 				c.ports = append(c.ports, Port{Name: l.name, Gone: true})
 				l.name = ""
 			}

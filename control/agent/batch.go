@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// batch collects changes of the state that the switch has not got yet. A later change
-// of an address replaces an earlier one. The order of the lists in Changes is
-// therefore sufficient.
+// batch collects changes of the state that the switch has not got yet. It has at most
+// one change for each address, because a later change replaces an earlier one.
+// Changes therefore needs no order among the changes of one list.
 type batch struct {
 	endpoint  netip.Addr
 	nets      []Net
@@ -35,8 +35,8 @@ func (b *batch) empty() bool {
 
 func (b *batch) set(a Address) { b.addresses[addressKey{a.VNI, a.MAC}] = a }
 
-// remove removes an address. If the batch already has the address with a place of
-// another port, that place stays, because its generation is larger.
+// remove removes an address. If the batch gives the address to another port under a
+// larger generation, that entry stays.
 func (b *batch) remove(vni uint32, mac uint64, generation int64) {
 	k := addressKey{vni, mac}
 	if a, ok := b.addresses[k]; ok && a.Generation <= generation {
@@ -53,7 +53,7 @@ func (b *batch) clear(vni uint32) {
 	b.unknown = slices.DeleteFunc(b.unknown, func(a UnknownAddress) bool { return a.VNI == vni })
 }
 
-// release takes the addresses of a port of this switch out of the batch.
+// release removes the addresses of the local port with this name from the batch.
 func (b *batch) release(port string) {
 	maps.DeleteFunc(b.addresses, func(_ addressKey, a Address) bool { return a.Port == port })
 }

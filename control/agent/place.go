@@ -8,8 +8,8 @@ import (
 	"weft/central/wire"
 )
 
-// place is the place of a port: the host that has the port, with the port's
-// addresses. It takes less memory than a wire.Place.
+// place tells where the addresses of a port are: on which host, and behind which
+// VXLAN endpoint. It takes less memory than a wire.Place.
 type place struct {
 	mac        uint64
 	ips        []netip.Addr
@@ -24,7 +24,8 @@ func placeOf(p *wire.Place) place {
 		endpoint: addrOf(p.GetEndpoint()), generation: p.GetGeneration(), digest: p.Digest()}
 }
 
-// message returns the place of a port as a wire.Place.
+// message returns the place in the form of a message. The arguments are the ids of
+// the port and of its network.
 func (p *place) message(port, net string) *wire.Place {
 	return &wire.Place{Port: port, Net: net, Mac: macBytes(p.mac), Addresses: addrBytes(p.ips), Host: p.host,
 		Endpoint: p.endpoint.AsSlice(), Generation: p.generation}

@@ -11,9 +11,10 @@ import (
 
 // The agent asks the hub for addresses of large networks, whose addresses the hub
 // does not push to all hosts. The hub answers each question once, and from then on
-// sends each change of the address. If nobody has an address, the agent remembers
-// this for a while. A scan of unused addresses therefore costs the hub one question
-// for each address.
+// sends each change of the address. If nobody has the address, the agent remembers
+// this for the time absentFor and asks no more meanwhile. A guest that scans unused
+// addresses therefore costs the hub at most one question for each address in this
+// time.
 
 const (
 	// maxPortQuestions is the limit of unanswered questions of one port.
@@ -40,7 +41,7 @@ type question struct {
 type questions struct {
 	next    uint64
 	waiting map[uint64]waiting
-	open    map[question]uint64 // number of the unanswered question about each address, which is the key of the map waiting
+	open    map[question]uint64 // key of the newest unanswered question about each address in the map waiting
 	ports   map[string]int      // number of unanswered questions by port
 	absent  map[question]time.Time
 }
@@ -56,8 +57,8 @@ func newQuestions() questions {
 		absent: map[question]time.Time{}}
 }
 
-// ask sends a question to the hub, unless the same question is unanswered. It returns
-// false if no answer will come. The caller holds Agent.mu.
+// ask sends a question to the hub, unless the same question is already sent and
+// unanswered. It returns false if no answer will come. The caller holds Agent.mu.
 func (a *Agent) ask(port string, q question) bool {
 	now := time.Now()
 	qs := &a.questions
@@ -113,7 +114,7 @@ func (qs *questions) expire(now time.Time) {
 	}
 }
 
-// none stores that nobody has the address of question q.
+// none records that nobody has the address of question q.
 func (qs *questions) none(q question, now time.Time) {
 	if len(qs.absent) >= maxAbsent {
 		clear(qs.absent)

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxMessage is the limit of a hub's message in bytes.
+	// maxMessage is the largest message in bytes that the agent accepts from a hub.
 	maxMessage = 4 << 20
 	// After aliveEvery without a message the agent sends a keepalive probe. If the
 	// hub does not answer the probe within aliveWithin, the session ends.
@@ -26,8 +26,8 @@ const (
 	welcomeWithin = 5 * time.Second
 )
 
-// session opens a session with the hub at an address, and applies its messages until
-// the connection or ctx ends.
+// session opens a session with the hub at an address. It applies the hub's messages
+// until the connection fails or ctx ends.
 func (a *Agent) session(ctx context.Context, address string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -155,8 +155,9 @@ func (a *Agent) receive(message *wire.ToHost) {
 	}
 }
 
-// complete applies all changes up to a revision to the switch. If the hub wants a
-// report, complete tells the hub that the revision is applied.
+// complete applies all collected changes to the switch, because the hub has now sent
+// everything up to a revision. If the hub wants a report, complete tells the hub what
+// was applied.
 func (a *Agent) complete(r *wire.Revision) {
 	if a.first { // the hub has now spoken of everything
 		a.first = false

@@ -11,8 +11,8 @@ import (
 )
 
 // state is what the hub has sent to this host. Its methods apply a message of the hub
-// to the state, and add to a batch the changes that the switch then needs. The state
-// of the switch therefore follows from this state.
+// to the state, and add to a batch the changes that the switch then needs. Whatever
+// central has programmed in the switch follows from this state.
 type state struct {
 	revision int64
 	host     string // own id
@@ -74,8 +74,9 @@ func (s *state) reset(r *wire.NetReset, b *batch) {
 		n = &network{id: id, places: map[string]place{}, members: map[netip.Addr]struct{}{}}
 		s.nets[id] = n
 	}
-	// If the hub pushed the network until now, or pushes it from now on, the places
-	// that the message does not have are removed.
+	// Places that the message lacks are removed if the hub pushes all places of the
+	// network from now on, or pushed them until now. Otherwise the host has asked for
+	// its places, and they stay.
 	drop := n.view != nil && !n.view.GetAsked() || !r.GetView().GetAsked()
 	n.setView(r.GetView())
 	stay := make(map[string]struct{}, len(r.GetPlaces()))
@@ -106,8 +107,8 @@ func (s *state) reset(r *wire.NetReset, b *batch) {
 	s.updatePorts(n, b)
 }
 
-// update applies a change of a network. It ignores the change of an unknown network,
-// because the host has asked the hub to stop sending this network.
+// update applies a change of a network. It ignores a network that the host does not
+// know.
 func (s *state) update(u *wire.NetUpdate, b *batch) {
 	n := s.nets[u.GetNet()]
 	switch {
@@ -155,9 +156,9 @@ func (s *state) forget(n *network, b *batch) {
 	s.clear(n, b)
 }
 
-// clear makes the switch forget a network's VNI, and removes from the batch all
-// changes of this VNI. If another network already has the VNI, clear only removes the
-// addresses of the old network.
+// clear makes the switch forget a network's VNI, and removes all changes of this VNI
+// from the batch. If another network already has the VNI, only the addresses of
+// network n are removed.
 func (s *state) clear(n *network, b *batch) {
 	vni := n.vni()
 	for _, other := range s.nets {
@@ -194,8 +195,8 @@ func (n *network) leave(m netip.Addr) {
 	}
 }
 
-// setPlace sets the place of a port. It ignores a place that is older than the known
-// one.
+// setPlace records that a port has moved to the place in the message, or is new
+// there. It ignores a message whose generation is smaller than the known one.
 func (s *state) setPlace(n *network, message *wire.Place, b *batch) {
 	id := message.GetPort()
 	p := placeOf(message)
@@ -214,8 +215,8 @@ func (s *state) setPlace(n *network, message *wire.Place, b *batch) {
 	s.program(n, id, &p, b)
 }
 
-// program adds the address of a port to the batch. If this host has the declared port
-// but the switch lacks it, program adds nothing.
+// program adds to the batch that the addresses of the port with this id are at place
+// p. It does nothing if p is this host and the switch lacks the port.
 func (s *state) program(n *network, id string, p *place, b *batch) {
 	a := Address{VNI: n.vni(), MAC: p.mac, IPs: p.ips, Remote: p.endpoint, Generation: p.generation}
 	if p.host == s.host {
@@ -238,8 +239,8 @@ func (s *state) removePlace(n *network, id string, b *batch) {
 	b.remove(n.vni(), p.mac, p.generation)
 }
 
-// setPort takes the declaration of an own port. local is the switch's port, without a
-// name if there is none.
+// setPort takes the hub's declaration of a port of this host. The argument local is
+// the switch's port; its Name is "" if the switch has no such port.
 func (s *state) setPort(p *wire.LocalPort, local LocalPort, b *batch) {
 	id, name := p.GetPort().GetId(), local.Name
 	if old := s.ports[id]; old != nil && old.name != "" && (old.name != name || old.added != local.Added || old.declared.GetPort().GetNet() != p.GetPort().GetNet()) {
@@ -253,8 +254,8 @@ func (s *state) setPort(p *wire.LocalPort, local LocalPort, b *batch) {
 	s.attach(l, b)
 }
 
-// attach adds to the batch the declaration of a port of this host, and the port's
-// address if the port is bound to this host.
+// attach adds to the batch the declaration of a port of this host. It also adds the
+// port's addresses if the port is bound to this host.
 func (s *state) attach(l *localPort, b *batch) {
 	port := l.declared.GetPort()
 	n := s.nets[port.GetNet()]
@@ -276,8 +277,8 @@ func (s *state) removePort(id string, b *batch) {
 	delete(s.ports, id)
 }
 
-// release makes the switch forget the address of a port that the switch no longer
-// has. It also removes the changes of this address from the batch.
+// release makes the switch forget the addresses of a port that the switch no longer
+// has, and drops changes of these addresses from the batch.
 func (s *state) release(id string, l *localPort, b *batch) {
 	b.release(l.name)
 	n := s.nets[l.declared.GetPort().GetNet()]
@@ -307,7 +308,8 @@ func (s *state) removeUnconfirmed(b *batch) {
 	}
 }
 
-// updatePorts adds to the batch all ports of this host that are in network n.
+// updatePorts adds to the batch the declarations of all ports of this host in network
+// n.
 func (s *state) updatePorts(n *network, b *batch) {
 	for _, l := range s.ports {
 		if l.declared.GetPort().GetNet() == n.id {
@@ -327,7 +329,8 @@ func (s *state) switchNet(n *network) Net {
 	return net
 }
 
-// everything adds the whole state to the batch, for a switch that has none of it.
+// everything adds the whole state to the batch, for a switch that starts without any
+// of it.
 func (s *state) everything(b *batch) {
 	b.endpoint = s.endpoint
 	for _, n := range s.nets {
@@ -349,7 +352,7 @@ func (s *state) digests() (list []*wire.NetDigest) {
 	return list
 }
 
-// message returns the state in the form in which the file has it.
+// message returns the state in the form of the message that the file stores.
 func (s *state) message() *wire.HostState {
 	m := &wire.HostState{Revision: s.revision, Welcome: &wire.Welcome{Host: s.host, Endpoint: s.endpoint.AsSlice()}}
 	for _, id := range slices.Sorted(maps.Keys(s.nets)) {
@@ -370,8 +373,8 @@ func (s *state) message() *wire.HostState {
 	return m
 }
 
-// stateOf makes a state from the form in which the file has it. The function local
-// returns the name of the switch's port for a declared port.
+// stateOf returns the state that the file's message stores. The function local finds
+// the switch's port for a declared one.
 func stateOf(m *wire.HostState, local func(*wire.Port) LocalPort) *state {
 	s := newState()
 	unused := newBatch()

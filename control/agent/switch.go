@@ -20,23 +20,25 @@ type Switch interface {
 	Ports() []LocalPort
 }
 
-// LocalPort is a port of the switch that an operator has added.
+// LocalPort is a port of the switch that an operator has added and that may be
+// declared.
 type LocalPort struct {
 	Name string
 	ID   string // option id= of the port; "": none
 	Up   bool
-	// Added differs from that of an earlier port of the name, which was deleted: the new
-	// port knows nothing of what the earlier one was told.
+	// Added is another number each time an operator adds a port of this name. If it
+	// differs from the known one, the port has been deleted and added again, and has
+	// lost its declaration.
 	Added uint64
 }
 
-// Changes is one batch of changes. The switch applies Endpoint, Nets, Ports and the
-// lists of addresses in this order.
+// Changes is one batch of changes. The switch applies Endpoint, Nets and Ports before
+// the lists of addresses.
 type Changes struct {
 	Endpoint  netip.Addr // the host's own VXLAN endpoint; invalid: the endpoint does not change
 	Nets      []Net
 	Ports     []Port
-	Removed   []RemovedAddress // removed addresses; applied before Addresses, which may have the same addresses again
+	Removed   []RemovedAddress // removed addresses; applied before Addresses, so that an address can be removed and added again in one batch
 	Addresses []Address
 	Unknown   []UnknownAddress
 }
@@ -48,8 +50,8 @@ type Net struct {
 	// If Flood is true, broadcasts and frames to unknown addresses go to the hosts in
 	// Members and to the local ports. Otherwise they go only to the local ports.
 	Flood bool
-	// If Asked is true, the switch asks the agent for addresses that it does not
-	// know.
+	// If Asked is true, the switch calls Events.Ask for addresses of this network
+	// that it does not know.
 	Asked   bool
 	Members []netip.Addr // endpoints of the other hosts, sorted
 }
@@ -65,28 +67,29 @@ type Port struct {
 	Unchecked bool
 }
 
-// Address is a declared address and its place, which is a port of this host or
-// another host.
+// Address is a declared MAC address with its IP addresses, and the place where frames
+// to it go: a port of this host, or another host.
 type Address struct {
 	VNI    uint32
 	MAC    uint64 // 48 bits
 	IPs    []netip.Addr
-	Remote netip.Addr // endpoint of the host that has the address; invalid: the local port Port has the address
+	Remote netip.Addr // VXLAN endpoint of the host that has the address; invalid: this host has it, at the port named Port
 	Port   string     // name of the local port
-	// Generation orders the successive places of an address. The switch ignores an
-	// Address with a smaller generation than the known one.
+	// Generation grows each time the address moves to another host. The switch
+	// ignores an Address with a smaller generation than the known one.
 	Generation int64
 }
 
-// RemovedAddress is an address that no host has any more.
+// RemovedAddress removes the address with the MAC address MAC, unless the known one
+// has a larger generation.
 type RemovedAddress struct {
 	VNI        uint32
 	MAC        uint64
 	Generation int64 // of the place that is removed
 }
 
-// UnknownAddress is the answer to a question for an address that nobody has. Frames
-// that wait for the address are dropped.
+// UnknownAddress is the answer to Events.Ask if nobody has the address. Frames that
+// wait for the answer are then forwarded as frames to an unknown address.
 type UnknownAddress struct {
 	VNI uint32
 	MAC uint64 // if IP is invalid
@@ -97,12 +100,13 @@ type UnknownAddress struct {
 type Events interface {
 	// PortsChanged: Ports has a new result.
 	PortsChanged()
-	// Seen reports the first frame of a port since Changes put the port into its
-	// network.
+	// Seen reports the first frame that a port sends after Changes put the port into
+	// its network.
 	Seen(port string)
-	// Ask reports that a frame of a port waits for an address: the IP address ip, or
-	// the MAC address mac if ip is invalid. The answer comes later as an Address or
-	// an UnknownAddress. Ask returns false if no answer will come, for example
-	// because the port has too many unanswered questions; the frame is then dropped.
+	// Ask reports that a frame of a port waits because the switch does not know its
+	// address: the IP address ip, or the MAC address mac if ip is invalid. The answer
+	// comes later as an Address or an UnknownAddress. Ask returns false if no answer
+	// will come, for example because the port has too many unanswered questions; the
+	// frame is then dropped.
 	Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool
 }

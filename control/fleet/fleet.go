@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleet is the switch as weft-central's agent sees it. It turns an agent's changes
-// into networks, addresses and ports of the pipeline and of the set of ports.
+// Package fleet implements the interface through which weft-central's agent programs
+// the switch. It turns an agent's changes into networks and addresses of the
+// pipeline, and into declarations of ports.
 //
-// The lock of changes guards the state of a Fleet. Events go to the agent without a lock:
-// the agent may hold its own while it calls the Fleet.
+// The lock of changes, which is the daemon's lock of its configuration, guards the
+// state of a Fleet. Events go to the agent without a lock, because the agent may hold
+// its own lock while it calls the Fleet.
 package fleet
 
 import (
@@ -27,11 +29,13 @@ import (
 
 const (
 	// maxMembers is the limit of other hosts to which a broadcast is copied, because
-	// a megaflow has a limited number of actions. Further members of a network get no
-	// broadcasts and no frames to unknown addresses, and Apply returns an error.
+	// a megaflow has a limited number of actions. If a network has more hosts, the
+	// further hosts get no broadcasts and no frames to unknown addresses, and Apply
+	// returns an error.
 	maxMembers = 1024
 	maxVNI     = 1<<24 - 1
-	// portsInterval is the time between two checks of the states of ports.
+	// portsInterval is the interval at which Run compares the switch's ports with
+	// those last reported.
 	portsInterval = time.Second
 )
 
@@ -44,11 +48,11 @@ type Fleet struct {
 	moved    chan struct{} // wakes Run after ports were added, deleted or seen
 
 	mu   sync.Mutex // taken last
-	seen []string   // declared ports whose first frame Run has not reported
+	seen []string   // names of the ports whose first frame Run has not reported yet
 
-	// local has the addresses behind ports of this switch. An address is stored with
-	// the name of its port, because the port may be deleted and added again under
-	// another number.
+	// local has the declared addresses behind ports of this switch. Each is stored
+	// with the name of its port, because the port may be deleted and added again
+	// under another number.
 	local map[addressKey]*localAddress
 }
 
@@ -62,9 +66,9 @@ type localAddress struct {
 	port string
 }
 
-// New returns the switch for the agent. Apply may be called before the ports are
-// loaded. The ports are then declared while they are loaded, before their first
-// frame.
+// New returns the switch for the agent. Apply may be called before the daemon has
+// loaded the stored ports. Loading a port then also applies its declaration, before
+// the port's first frame.
 func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports) *Fleet {
 	f := &Fleet{change: change, pipeline: pl, ports: ps, moved: make(chan struct{}, 1), local: map[addressKey]*localAddress{}}
 	ps.Renumbered = f.renumber
@@ -72,7 +76,7 @@ func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports) *Fleet {
 	return f
 }
 
-// SetEvents sets the receiver of events. Earlier events are dropped.
+// SetEvents sets the receiver of events. Events before the first call are dropped.
 func (f *Fleet) SetEvents(e agent.Events) { f.events.Store(&e) }
 
 // Run reports changes of the ports until ctx ends.
@@ -114,8 +118,8 @@ func (f *Fleet) Ports() []agent.LocalPort {
 	return list
 }
 
-// Seen implements pipeline.Declared. Run passes the port on, because the pipeline holds
-// its lock now and the agent takes its own.
+// Seen implements pipeline.Declared. It only queues the port's name for Run: the
+// pipeline holds its lock now, and the agent would take its own.
 func (f *Fleet) Seen(port string) {
 	f.mu.Lock()
 	f.seen = append(f.seen, port)
@@ -123,7 +127,7 @@ func (f *Fleet) Seen(port string) {
 	loop.Notify(f.moved)
 }
 
-// Ask implements pipeline.Declared. The pipeline calls it without a lock.
+// Ask implements pipeline.Declared. The pipeline holds no lock while it calls Ask.
 func (f *Fleet) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 	e := f.events.Load()
 	return e != nil && (*e).Ask(port, vni, mac, ip)
@@ -162,8 +166,8 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 	return b.err()
 }
 
-// renumber updates the port numbers in the local addresses. The caller holds the lock
-// of changes.
+// renumber updates the port numbers in the map local. The caller holds the lock of
+// changes.
 func (f *Fleet) renumber() {
 	loop.Notify(f.moved)
 	var change pipeline.NetworkChange
@@ -188,7 +192,7 @@ type batch struct {
 	more     int
 }
 
-// maxProblems is the number of problems that one error names.
+// maxProblems is the number of problems that the error of one Apply describes.
 const maxProblems = 3
 
 func (b *batch) fail(format string, args ...any) {
