@@ -17,15 +17,18 @@ import (
 	"weft/central/wire"
 )
 
-// errConflict: somebody changed what the request had read. Read again.
+// errConflict means that a key which a request had read was changed before its
+// transaction. The caller reads again and repeats the request.
 var errConflict = errors.New("the intent changes too often")
 
-// Apply changes the intent as a whole or not at all, see wire.ChangeRequest. The
-// revision is that of the change; of a known id, that of the first request. A request
-// without an id gets one.
+// Apply applies all changes of a request to the declared networks, ports and hosts,
+// or none of them, see wire.ChangeRequest. It returns the revision of the
+// transaction. If a request with the same id has had its effect already, Apply only
+// returns the revision of that request. A request without an id gets a random one.
 //
-// Apply repeats what fails temporarily until ctx ends. An error other than a *Refused
-// says nothing about the effect: send the same request again, with the same id.
+// Apply repeats a request after a temporary failure until ctx ends. After an error
+// other than a *Refused it is not known whether the request had an effect. The caller
+// may then send it again with the same id.
 func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, error) {
 	id := request.GetId()
 	if id == "" {
@@ -60,8 +63,8 @@ type applying struct {
 	expected int64
 }
 
-// prepare reads and plans. done is the revision of the request if it took effect
-// before.
+// prepare reads what the request needs and plans its changes. If the request had its
+// effect before, the result done is its revision; otherwise done is 0.
 func (a *applying) prepare(ctx context.Context, locked bool) (v *view, done int64, err error) {
 	v, done, err = a.readState(ctx, locked)
 	if err != nil || done != 0 {
@@ -70,8 +73,9 @@ func (a *applying) prepare(ctx context.Context, locked bool) (v *view, done int6
 	return v, 0, v.plan(ctx, a.all)
 }
 
-// readState reads what may end a request before it is planned. Unless this store has
-// the key writer, it waits for the one who has it.
+// readState reads the keys that can end a request before its changes are planned. The
+// argument locked is true if this store holds the lock of large requests, which is
+// the key writer. Otherwise readState waits until nobody holds this lock.
 func (a *applying) readState(ctx context.Context, locked bool) (v *view, done int64, err error) {
 	v = a.store.newView()
 	keys := []string{requestKey(a.id)}
@@ -147,9 +151,9 @@ func (a *applying) try(ctx context.Context) (int64, error) {
 	return r.Header.Revision, nil
 }
 
-// unbindDeleted removes the bindings to hosts that a request deleted. Nobody can bind to
-// them any more. A crash before the end leaves bindings to hosts that are not declared;
-// readers take them for unbound.
+// unbindDeleted removes the bindings to the hosts that a request has deleted. Nobody
+// can bind a port to these hosts any more. If the store dies before it has removed
+// all of them, readers ignore the bindings that are left.
 func (s *Store) unbindDeleted(ctx context.Context, all []*wanted) {
 	deleted := map[string]bool{}
 	for _, w := range all {

@@ -20,13 +20,14 @@ import (
 const (
 	retryFirst = 10 * time.Millisecond
 	retryMost  = 200 * time.Millisecond
-	// largeTimeout bounds a transaction of more than largeBytes: a slow disk needs it.
+	// largeTimeout is the time limit of a transaction with more than largeBytes. It
+	// is longer than attemptTimeout because of slow disks.
 	largeTimeout = 10 * time.Second
 	largeBytes   = 64 << 10
 )
 
-// temporary tells whether another attempt may succeed. After such an error a write may
-// have happened or may still happen.
+// temporary reports whether a transaction that failed with this error may succeed if
+// it is repeated. The failed attempt may have had its effect, or may have it later.
 func temporary(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return true
@@ -54,7 +55,8 @@ func explain(err error) error {
 	return err
 }
 
-// pause waits before attempt n, the first of which is 0. It returns ctx's error.
+// pause waits a random time, which grows with the number n of failed attempts. It
+// returns an error if ctx ends.
 func pause(ctx context.Context, n int) error {
 	d := min(retryFirst<<min(n, 10), retryMost)
 	t := time.NewTimer(d/2 + rand.N(d/2))
@@ -67,17 +69,18 @@ func pause(ctx context.Context, n int) error {
 	}
 }
 
-// commit makes one attempt of a transaction.
+// commit sends a transaction to etcd once.
 func (s *Store) commit(ctx context.Context, timeout time.Duration, ifs []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return s.client.Txn(ctx).If(ifs...).Then(then...).Commit()
 }
 
-// read repeats a transaction until it succeeds: of reads, or of puts that may happen twice.
+// read repeats a transaction until it succeeds. The transaction may only have
+// operations that may be executed twice: reads, and puts of fixed values.
 func (s *Store) read(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
 	for n := 0; ; n++ {
-		// Later attempts get more time: the member may be slow rather than gone.
+		// later attempts get more time, because the member may be slow and not dead
 		r, err := s.commit(ctx, attemptTimeout*time.Duration(max(1, n-2)), nil, ops)
 		if err == nil {
 			return r, nil
@@ -91,15 +94,16 @@ func (s *Store) read(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRespo
 	}
 }
 
-// requestLease is the lease of the keys under request/. Many requests share one: each
-// lease costs etcd a write.
+// requestLease has the lease that expires the keys under request/. Many requests
+// share one lease, because each new lease costs etcd a write.
 type requestLease struct {
 	mu    sync.Mutex
 	id    clientv3.LeaseID
 	fresh time.Time // granted; monotonic
 }
 
-// A request id is known for requestTTL at least. A lease takes requests for leaseShared.
+// The store remembers the id of a request for requestTTL at least. New requests use
+// the same lease for leaseShared.
 const (
 	requestTTL  = time.Hour
 	leaseShared = 10 * time.Minute
@@ -130,7 +134,8 @@ func (s *Store) requestLease(ctx context.Context) (clientv3.LeaseID, error) {
 	}
 }
 
-// forgetLease makes the next request get another lease: somebody revoked this one.
+// forgetLease makes the next request get another lease, because etcd no longer knows
+// this one.
 func (s *Store) forgetLease(id clientv3.LeaseID) {
 	s.lease.mu.Lock()
 	defer s.lease.mu.Unlock()

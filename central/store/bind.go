@@ -14,13 +14,17 @@ import (
 	"weft/central/wire"
 )
 
-// bindOps is the number of operations of one binding in a transaction: it compares port,
-// host and binding, writes port and binding and deletes a guard; all share two more.
+// bindOps is the number of operations for which one binding counts against the limit
+// of a transaction. A binding compares its port, its host and its old binding, writes
+// the binding, and if it completes a move also writes the port and deletes a guard.
+// One more binding is left free for the operations that all bindings of a transaction
+// share.
 const bindOps = 4
 
-// Bind binds ports to hosts, many in one transaction. Results are in the order of the
-// requests. A port that is bound there already keeps its generation. Bind repeats what
-// fails temporarily until ctx ends; then it is not known whether the port is bound.
+// Bind binds ports to hosts, many in one transaction. The results are in the order of
+// the requests. A port that is already bound to its host keeps its generation. Bind
+// repeats a request after a temporary failure until ctx ends. After such an error it
+// is not known whether the port is bound.
 func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 	results := make([]BindResult, len(requests))
 	pending := make([]int, len(requests)) // indexes of requests
@@ -28,7 +32,8 @@ func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 		pending[i] = i
 	}
 	for len(pending) > 0 {
-		// Two requests for one port go into two rounds: the later sees the earlier.
+		// If two requests name one port, the second one goes into a later
+		// transaction, so that it sees the result of the first.
 		var group, later []int
 		ports := map[string]bool{}
 		for _, i := range pending {
@@ -45,8 +50,9 @@ func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 	return results
 }
 
-// bindGroup binds different ports. After a conflict it goes on with halves, so that one
-// port that changes all the time does not hold up the others.
+// bindGroup executes the requests whose indexes are in the group, each for another
+// port. After a conflict it divides the group into halves, so that a port that
+// changes all the time delays few others.
 func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results []BindResult, group []int) {
 	for n := 0; ; n++ {
 		err := s.bindOnce(ctx, requests, results, &group)
@@ -67,8 +73,9 @@ func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results [
 	}
 }
 
-// bindOnce reads the state of the group's ports, answers those that need no write, and
-// binds the others in one transaction. The group keeps those without an answer.
+// bindOnce reads the state of the group's ports, sets the results of the requests
+// that need no write, and writes the other bindings in one transaction. The group
+// keeps the requests that have no result after an error.
 func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []BindResult, group *[]int) error {
 	keys := make([]string, 0, bindOps*len(*group))
 	for _, i := range *group {
@@ -134,8 +141,8 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	return nil
 }
 
-// checkBind returns the operations of a binding, or the generation and none if the port
-// is bound there already.
+// checkBind returns the operations that write a binding. If the port is bound to this
+// host already, it returns no operations, and the generation of the binding.
 func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, err error) {
 	if r.Release {
 		return v.checkRelease(r)
@@ -191,8 +198,8 @@ func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, 
 	return then, 0, nil
 }
 
-// checkRelease returns the operation that removes a binding. It returns none if the host
-// does not have the port any more.
+// checkRelease returns the operation that removes a binding. If the host does not
+// have the port any more, it returns no operation.
 func (v *view) checkRelease(r *BindRequest) (then []clientv3.Op, generation int64, err error) {
 	key := bindKey(r.Port)
 	stored, there := v.get(key)
@@ -212,8 +219,8 @@ func (v *view) checkRelease(r *BindRequest) (then []clientv3.Op, generation int6
 	return []clientv3.Op{clientv3.OpDelete(key)}, 0, nil
 }
 
-// PutStatus stores what hosts report, many in one transaction. It repeats what fails
-// temporarily until ctx ends.
+// PutStatus stores the status of hosts, many in one transaction. It repeats a
+// transaction after a temporary failure until ctx ends.
 func (s *Store) PutStatus(ctx context.Context, status []*wire.HostStatus) error {
 	latest := map[string]*wire.HostStatus{} // a key only once in a transaction
 	var hosts []string

@@ -62,7 +62,8 @@ func TestBind(t *testing.T) {
 	bindRefused(t, s, "not 0", bindTo("p2", "h2", 2, 0))
 	bind(t, s, bindTo("p2", "h2", 2, third))
 
-	// A port takes its binding along, and a host what is bound to it.
+	// The deletion of a port deletes its binding, and the deletion of a host deletes
+	// the bindings to this host.
 	apply(t, s, deletePort("p2"))
 	if _, there := dump(t, s)[bindKey("p2")]; there {
 		t.Error("the deleted port is bound")
@@ -73,7 +74,8 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// Many bindings take one revision; a bad one among them hurts nobody else.
+// Bind writes many bindings in one revision. A request that is refused does not
+// affect the others.
 func TestBindGroup(t *testing.T) {
 	s := testMember(t).Store()
 	const n = 500
@@ -120,7 +122,7 @@ func TestPutStatus(t *testing.T) {
 	}
 }
 
-// One bind waits for etcd's disk; many at once share the wait.
+// A single binding waits for etcd's disk; many bindings in one call share one wait.
 func BenchmarkBind(b *testing.B) {
 	s := testMember(b).Store()
 	apply(b, s, append(manyPorts(1000), setHost("h1", 1), setHost("h2", 2))...)

@@ -22,7 +22,8 @@ import (
 	"weft/central/wire"
 )
 
-// memberEnv makes the test binary a member of etcd instead of a test.
+// memberEnv is the environment variable that makes this test's program run a member
+// of etcd instead of the tests. Its value is the name of the member.
 const memberEnv = "WEFT_TEST_MEMBER"
 
 func TestMain(m *testing.M) {
@@ -35,8 +36,8 @@ func TestMain(m *testing.M) {
 
 const testCluster = "a=unix://peer:1,b=unix://peer:2,c=unix://peer:3"
 
-// runMember is a process of the cluster; its directory has the sockets. It ends with its
-// standard input, that is with the test.
+// runMember runs one member of etcd, with its sockets in the working directory. It
+// ends when its standard input is closed, which happens when the test's process ends.
 func runMember(name string) {
 	n := int(name[0]-'a') + 1
 	e, err := Embed(context.Background(), EmbedConfig{
@@ -51,7 +52,7 @@ func runMember(name string) {
 	e.Close()
 }
 
-// cluster is three members, each a process.
+// cluster is an etcd of three members, each in its own process.
 type cluster struct {
 	t       testing.TB
 	members [3]*exec.Cmd
@@ -100,7 +101,7 @@ func (c *cluster) start(i int) {
 	})
 }
 
-// all returns a client of all members, for what must survive any of them.
+// all returns a client that uses all members, and therefore works while one is down.
 func (c *cluster) all() *clientv3.Client {
 	c.t.Helper()
 	client, err := Dial([]string{"unix://client:1", "unix://client:2", "unix://client:3"}, nil)
@@ -111,7 +112,7 @@ func (c *cluster) all() *clientv3.Client {
 	return client
 }
 
-// leader waits until there is one and returns its index.
+// leader waits until the cluster has a leader, and returns the leader's index.
 func (c *cluster) leader() int {
 	c.t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -138,15 +139,15 @@ func (c *cluster) signal(i int, s syscall.Signal) {
 	}
 }
 
-// history runs random requests from several stores and checks in the end what was
-// acknowledged.
+// history runs random requests from several stores at once. In the end it checks that
+// every acknowledged request had its effect.
 type history struct {
 	t    *testing.T
 	stop chan struct{}
 
 	mu    sync.Mutex
-	binds map[string]map[int64]string // by port and generation: the host that was told so
-	mine  map[string]proto.Message    // acknowledged state of ports that one worker owns; nil: deleted
+	binds map[string]map[int64]string // host of each acknowledged binding, by port and generation
+	mine  map[string]proto.Message    // acknowledged state of the ports that only one worker changes; nil: deleted
 	acks  int
 }
 
@@ -155,8 +156,8 @@ const (
 	sharedSize = 6 // ports that all workers bind
 )
 
-// work uses ports of its own, whose last acknowledged state must be stored, and shared
-// ones, which it binds against the others.
+// work changes ports that no other worker changes, and binds ports that all workers
+// bind.
 func (h *history) work(s *Store, number int, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, uint64(number)))
 	for {
@@ -176,7 +177,8 @@ func (h *history) work(s *Store, number int, seed uint64) {
 	}
 }
 
-// change sets or deletes an own port, whose MAC and address others want too.
+// change sets or deletes a port of this worker. Ports of other workers may have the
+// same addresses; the store must then refuse the change.
 func (h *history) change(ctx context.Context, s *Store, number int, r *rand.Rand) {
 	id := fmt.Sprintf("own%d-%d", number, r.IntN(5))
 	p := port(id, "net0", 100_000+r.IntN(12))
@@ -192,7 +194,7 @@ func (h *history) change(ctx context.Context, s *Store, number int, r *rand.Rand
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case errors.As(err, &refused): // somebody has the address: nothing has changed
+	case errors.As(err, &refused): // another port has the address, so nothing was changed
 	case err != nil:
 		h.t.Errorf("%s: %v", id, err)
 	default:
@@ -235,7 +237,7 @@ func (h *history) bindShared(ctx context.Context, s *Store, number int, r *rand.
 	}
 }
 
-// check compares what was acknowledged with what is stored.
+// check compares the acknowledged requests with the stored keys.
 func (h *history) check(s *Store) {
 	wantGuards(h.t, s)
 	keys := dump(h.t, s)
@@ -262,7 +264,8 @@ func (h *history) check(s *Store) {
 		if err := proto.Unmarshal(r.Kvs[0].Value, &b); err != nil {
 			h.t.Error(err)
 		}
-		// A bind whose answer was lost may be newer.
+		// The stored binding may be newer than the acknowledged ones, because the
+		// answer to a request may be lost.
 		if stored := r.Kvs[0].ModRevision; stored < newest || stored == newest && b.Host != generations[newest] {
 			h.t.Errorf("%s is bound to %s at %d, acknowledged was %s at %d", id, b.Host, stored, generations[newest], newest)
 		}
@@ -274,9 +277,10 @@ func (h *history) check(s *Store) {
 	}
 }
 
-// Leaders are killed and stopped while four stores change and bind. No acknowledged
-// write is lost, no guarded value is given twice, no two hosts have one generation, and
-// followers end with what is stored.
+// Leaders of etcd are killed and stopped while four stores change and bind ports. No
+// acknowledged write is lost, no two objects have the same name or address, no two
+// hosts get one generation of a port, and in the end a follower has exactly the
+// stored objects.
 func TestHistoryWithFaults(t *testing.T) {
 	c := startCluster(t)
 	s := New(c.all(), WithLimits(EmbeddedOps, EmbeddedBytes))
@@ -291,7 +295,7 @@ func TestHistoryWithFaults(t *testing.T) {
 	h := &history{t: t, stop: make(chan struct{}), binds: map[string]map[int64]string{}, mine: map[string]proto.Message{}}
 	var done sync.WaitGroup
 	for i := range workers {
-		// Small limits send some requests through the journal.
+		// A low limit of operations sends some requests through the journal.
 		limits := []Option{WithLimits(EmbeddedOps, EmbeddedBytes), WithLimits(7, EmbeddedBytes)}[i%2]
 		done.Go(func() { h.work(New(c.all(), limits), i, seed) })
 	}
@@ -308,7 +312,8 @@ func TestHistoryWithFaults(t *testing.T) {
 		}
 		c.signal(leader, fault)
 		start := time.Now()
-		// As a central does, which asks its own member only.
+		// This store uses only one member, as the store of a central uses only its
+		// own.
 		near := New(c.clients[(leader+1)%len(c.clients)])
 		if _, err := near.Apply(t.Context(), &wire.ChangeRequest{Changes: []*wire.Change{setHost("h0", byte(100+round))}}); err != nil {
 			t.Error(err)
@@ -332,8 +337,8 @@ func TestHistoryWithFaults(t *testing.T) {
 	wantCopy(t, s, sink.until(t, revision))
 }
 
-// A store that dies between the commit of a large request and its end leaves the rest
-// to others; one that dies before leaves nothing.
+// If a store dies after it has committed a large request, another store completes the
+// request. If it dies before, the request has no effect.
 func TestJournalAfterCrash(t *testing.T) {
 	e := testMember(t)
 	s := New(e.Client(), WithLimits(16, DefaultBytes))
@@ -356,7 +361,8 @@ func TestJournalAfterCrash(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// A follower that starts now waits for the end.
+		// A follower that starts during a large request waits until the request is
+		// complete.
 		sink := follow(t, e.Store())
 		revision := apply(t, e.Store(), setNet("other", 99))
 		wantGuards(t, s)
@@ -394,8 +400,8 @@ func mustCollect(t *testing.T, changes []*wire.Change) []*wanted {
 	return all
 }
 
-// What is in etcd comes from other versions and other hands: it is refused or taken, and
-// nothing breaks.
+// Other versions and other programs may write to etcd. The decoders return an error
+// for any value that they do not accept, and never crash.
 func FuzzDecode(f *testing.F) {
 	chunk, err := encodeChunk([]change{{key: netKey("x"), value: []byte("y")}, {key: portKey("p"), delete: true}})
 	if err != nil {

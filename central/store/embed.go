@@ -22,27 +22,31 @@ import (
 
 // Settings of the embedded etcd.
 const (
-	// StoreQuota is the size of the database, bytes. Beyond it etcd refuses writes until
-	// somebody compacts, defragments and disarms its alarm.
+	// StoreQuota is the limit of the database in bytes. At the limit etcd refuses
+	// writes until an operator compacts and defragments it and disarms its alarm.
 	StoreQuota = 2 << 30
-	// EmbeddedOps and EmbeddedBytes bound a transaction.
+	// EmbeddedOps is the limit of operations, and EmbeddedBytes the limit of bytes,
+	// in one transaction of the embedded etcd.
 	EmbeddedOps   = 4096
 	EmbeddedBytes = 4 << 20
-	// The timers of raft. A leader that stops is replaced after one to two elections.
+	// Raft's heartbeat interval and election timeout, in ms. A leader that stops is
+	// replaced after one to two election timeouts.
 	heartbeatMS = 60
 	electionMS  = 600
-	// compactAfter is how long etcd keeps old revisions.
+	// compactAfter is the time for which etcd keeps old revisions.
 	compactAfter = "10m"
-	// DefaultReady bounds the wait for a member of a cluster without quorum.
+	// DefaultReady is the longest time that Embed waits until the cluster has a
+	// leader.
 	DefaultReady = 60 * time.Second
 )
 
-// TLSFiles names the PEM files of a member. Empty: no TLS. They are read again at each
-// handshake, except the CA.
+// TLSFiles has the paths of a member's PEM files; without a path of the CA the member
+// uses no TLS. Each handshake reads the certificate and the key again, but not the
+// CA.
 type TLSFiles struct {
 	Certificate, Key, CA string
-	// Peer is a DNS name that the certificates of all members have and no other of the
-	// CA has.
+	// Peer is a DNS name by which members recognise each other: the certificates of
+	// all members have it, and no other certificate of the CA has it.
 	Peer string
 }
 
@@ -61,16 +65,18 @@ func (t TLSFiles) info() transport.TLSInfo {
 type EmbedConfig struct {
 	Name string // unique in the cluster
 	Dir  string // of the data; made with mode 0700
-	// PeerURL and ClientURL are where the member listens, and what it tells others if
-	// the following two are empty.
+	// The member listens at PeerURL for other members, and at ClientURL for clients.
+	// It announces AdvertisePeer and AdvertiseClient instead if they are not empty.
 	PeerURL, ClientURL             string
 	AdvertisePeer, AdvertiseClient string
-	// Cluster has all members at the start, as in a=https://10.0.0.1:2380,b=...; empty:
-	// this member alone.
+	// Cluster lists the members with which the cluster starts, as in
+	// a=https://10.0.0.1:2380,b=...; empty: only this member.
 	Cluster string
-	// Existing: the member joins a cluster that runs, which knows its URL already.
+	// Existing is true if the member joins a running cluster, to which its URL has
+	// already been added.
 	Existing bool
-	// Token tells clusters apart that meet by mistake.
+	// Token is the id of the cluster. Members of clusters with different tokens
+	// refuse each other, if a wrong address connects them.
 	Token string
 	TLS   TLSFiles
 	Ready time.Duration // 0: DefaultReady
@@ -83,7 +89,8 @@ type Embedded struct {
 	client *clientv3.Client
 }
 
-// Embed starts a member and waits until it is part of a cluster with a leader.
+// Embed starts a member. It returns when the member's cluster has a leader and the
+// member answers requests.
 func Embed(ctx context.Context, c EmbedConfig) (*Embedded, error) {
 	config, err := c.etcd()
 	if err != nil {
@@ -127,8 +134,8 @@ func Embed(ctx context.Context, c EmbedConfig) (*Embedded, error) {
 	return e, nil
 }
 
-// serve waits until the member answers. A new member does after the others have given it
-// a vote.
+// serve waits until the member answers requests. A member that joins a cluster does
+// so only after it has got its vote.
 func (e *Embedded) serve(ctx context.Context, ready time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, ready)
 	defer cancel()
@@ -189,8 +196,8 @@ func (c *EmbedConfig) etcd() (*embed.Config, error) {
 	return e, e.Validate()
 }
 
-// dial connects to this member only: its process has no other, and a cut-off member
-// must show.
+// dial connects only to this member, because its process uses no other. A member
+// without a connection to the others must be noticed.
 func (c *EmbedConfig) dial() (*clientv3.Client, error) {
 	var config *tls.Config
 	if strings.HasPrefix(c.ClientURL, "https:") {
@@ -202,7 +209,7 @@ func (c *EmbedConfig) dial() (*clientv3.Client, error) {
 	return Dial([]string{c.ClientURL}, config)
 }
 
-// Dial connects to an etcd that is not embedded, or to members of one that is.
+// Dial connects to an etcd of the site, or to members of an embedded one.
 func Dial(endpoints []string, config *tls.Config) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{
 		Endpoints: endpoints, TLS: config, DialTimeout: 5 * time.Second,
@@ -219,17 +226,17 @@ func (e *Embedded) Store() *Store {
 	return New(e.client, WithLimits(EmbeddedOps, EmbeddedBytes))
 }
 
-// Client returns the client of this member; Close closes it.
+// Client returns the client that is connected to this member. Close closes it.
 func (e *Embedded) Client() *clientv3.Client { return e.client }
 
 // Err reports that the member ended.
 func (e *Embedded) Err() <-chan error { return e.etcd.Err() }
 
-// Leader tells whether the member leads the cluster.
+// Leader reports whether this member leads the cluster.
 func (e *Embedded) Leader() bool { return e.etcd.Server.Leader() == e.etcd.Server.MemberID() }
 
-// Close stops the member. Stop comes before Close: Close alone leaves the server's
-// goroutines waiting (etcd-io/etcd#9533).
+// Close stops the member. It calls the server's Stop before etcd's own Close, because
+// the latter alone leaves goroutines waiting (etcd-io/etcd#9533).
 func (e *Embedded) Close() {
 	if e.client != nil {
 		_ = e.client.Close()
@@ -238,7 +245,8 @@ func (e *Embedded) Close() {
 	e.etcd.Close()
 }
 
-// Snapshot reads the database of a member. The caller closes the reader.
+// Snapshot returns a reader of a copy of the member's database. The caller closes the
+// reader.
 func Snapshot(ctx context.Context, client *clientv3.Client) (io.ReadCloser, error) {
 	return client.Snapshot(ctx)
 }

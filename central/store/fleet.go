@@ -18,21 +18,21 @@ import (
 	"weft/central/wire"
 )
 
-// Keys of what is neither intent nor state of hosts:
+// Keys that belong neither to the declaration nor to the state of hosts:
 //
-//	central/<name>   a wire.Central that runs, with a lease
-//	invite/<digest>  a wire.InviteRequest that nobody has used, with a lease
+//	central/<name>   wire.Central of a central that runs; expires with its lease
+//	invite/<digest>  wire.InviteRequest of an unused invitation; expires with its lease
 const (
 	centralPrefix = Prefix + "central/"
 	invitePrefix  = Prefix + "invite/"
 )
 
-// centralTTL is the time after which a central that does not renew its key counts as
-// gone.
+// centralTTL is the time after which a central is removed from the list of running
+// centrals if it does not renew its key.
 const centralTTL = 5 * time.Second
 
-// Objects reads all objects of some kinds at one revision. Like Follow it waits for a
-// large request that takes effect.
+// Objects reads all objects of the given kinds at one revision. If a large request is
+// taking effect, Objects waits until the request is complete.
 func (s *Store) Objects(ctx context.Context, wanted ...Kind) (revision int64, all []Object, err error) {
 	if revision, err = s.settled(ctx); err != nil {
 		return 0, nil, err
@@ -56,7 +56,8 @@ func (s *Store) Objects(ctx context.Context, wanted ...Kind) (revision int64, al
 // Revision returns the newest revision.
 func (s *Store) Revision(ctx context.Context) (int64, error) { return s.settled(ctx) }
 
-// settled returns a revision in which no large request is half done.
+// settled returns the newest revision. If a large request is taking effect, it waits
+// until the request is complete.
 func (s *Store) settled(ctx context.Context) (int64, error) {
 	for {
 		r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(writerKey)})
@@ -80,7 +81,8 @@ func (s *Store) settled(ctx context.Context) (int64, error) {
 	}
 }
 
-// Invite stores an invitation under a digest of its secret.
+// Invite stores an invitation under the digest of its secret. The invitation expires
+// after the time in the argument valid.
 func (s *Store) Invite(ctx context.Context, digest string, invitation *wire.InviteRequest, valid time.Duration) error {
 	if err := checkWord("the name in the certificate", invitation.GetName()); err != nil {
 		return err
@@ -97,8 +99,8 @@ func (s *Store) Invite(ctx context.Context, digest string, invitation *wire.Invi
 	return err
 }
 
-// TakeInvitation returns an invitation once. A result that is lost on the way uses it
-// up: whoever invites makes another one.
+// TakeInvitation removes an invitation and returns it, so that nobody gets it twice.
+// If the result is lost on the way, the administrator has to invite again.
 func (s *Store) TakeInvitation(ctx context.Context, digest string) (*wire.InviteRequest, error) {
 	key := invitePrefix + digest
 	r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(key)})
@@ -141,7 +143,8 @@ func (s *Store) Register(ctx context.Context, central *wire.Central) error {
 	}
 }
 
-// keepRegistered returns when the lease is lost.
+// keepRegistered writes the key with a lease and renews the lease. It returns when
+// the lease is lost or ctx ends.
 func (s *Store) keepRegistered(ctx context.Context, key, value string) error {
 	lease, err := s.client.Grant(ctx, int64(centralTTL/time.Second))
 	if err != nil {
@@ -164,7 +167,7 @@ func (s *Store) keepRegistered(ctx context.Context, key, value string) error {
 	return nil
 }
 
-// Centrals returns the centrals that run, by name.
+// Centrals returns the centrals that run, sorted by name.
 func (s *Store) Centrals(ctx context.Context) ([]*wire.Central, error) {
 	var all []*wire.Central
 	var revision int64
@@ -179,7 +182,8 @@ func (s *Store) Centrals(ctx context.Context) ([]*wire.Central, error) {
 
 // Members of the embedded etcd.
 
-// Leader returns the name of the leading member, and the size of the database in bytes.
+// Leader returns the name of the member that leads etcd's cluster, and the size of
+// the database in bytes.
 func (s *Store) Leader(ctx context.Context) (name string, size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -203,13 +207,15 @@ func (s *Store) Leader(ctx context.Context) (name string, size int64, err error)
 	return name, status.DbSize, nil
 }
 
-// AddMember adds a member that has not started, and returns the cluster as EmbedConfig
-// takes it. The member gets no vote before it has caught up, see PromoteMembers.
+// AddMember adds a member, which then may start, to etcd's cluster. It returns all
+// members in the form of EmbedConfig.Cluster. The new member has no vote until
+// PromoteMembers gives it one.
 func (s *Store) AddMember(ctx context.Context, name, peerURL string) (cluster string, err error) {
 	var added *clientv3.MemberAddResponse
 	for n := 0; ; n++ {
 		added, err = s.client.MemberAddAsLearner(ctx, []string{peerURL})
-		// For some seconds after a change etcd does not trust its members' connections.
+		// For some seconds after a change of its members, etcd refuses another one
+		// with ErrUnhealthy.
 		if err == nil || !errors.Is(rpctypes.Error(err), rpctypes.ErrUnhealthy) || pause(ctx, n) != nil {
 			break
 		}
@@ -230,7 +236,8 @@ func (s *Store) AddMember(ctx context.Context, name, peerURL string) (cluster st
 	return strings.Join(all, ","), nil
 }
 
-// PromoteMembers gives members that have caught up a vote.
+// PromoteMembers gives each new member that has copied the database a vote in etcd's
+// cluster.
 func (s *Store) PromoteMembers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()

@@ -16,20 +16,23 @@ import (
 )
 
 const (
-	// progressEvery is how often Follow asks etcd how far it has come.
+	// progressEvery is the interval at which Follow asks etcd for the revision up to
+	// which the watch has reported all changes.
 	progressEvery = time.Second
-	// silentMost is the time without any answer after which Follow opens another watch:
-	// the member hangs, and its connection has not ended.
+	// silentMost is the time without any answer after which Follow opens another
+	// watch. A member that hangs answers nothing although its connection stays open.
 	silentMost = 5 * time.Second
 )
 
-// Follow gives the sink everything and then every change until ctx ends, whose error it
-// returns. Other errors are those that do not pass, such as a refused certificate.
+// Follow gives the sink all objects first, and then every change until ctx ends. It
+// returns ctx's error, or a permanent error such as a refused certificate.
 //
-// Objects of one revision come together. While a large request takes effect chunk by
-// chunk, see journal.go, its objects are kept back until its last revision, and with
-// them bindings of its ports. Other bindings go on; Progress pauses. After etcd has
-// compacted what Follow missed, the sink gets the difference in one Change.
+// All objects of one revision come in one call. A large request takes effect in
+// several transactions, see journal.go; Follow delays its objects, and bindings of
+// its ports, until the last of these transactions. Other bindings are not delayed,
+// but Progress is not called meanwhile. If etcd has compacted changes that Follow has
+// not read, Follow reads all objects again and gives the sink the differences in one
+// Change.
 func (s *Store) Follow(ctx context.Context, sink Sink) error {
 	f := &follower{store: s, sink: sink}
 	for n := 0; ; n++ {
@@ -67,7 +70,8 @@ type follower struct {
 	revision int64  // everything up to here was read
 	relist   bool
 	known    map[objectKey]int64 // revisions of what the sink has
-	// holding: a large request takes effect, and held has its objects so far.
+	// holding is true while a large request takes effect. The map held then has the
+	// delayed objects.
 	holding bool
 	held    map[objectKey]Object
 }
@@ -77,7 +81,8 @@ func (f *follower) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A restored cluster is another one, and may have an older revision.
+	// An etcd that was restored from a backup has another cluster id, or an older
+	// revision.
 	restored := f.cluster != r.Header.ClusterId || r.Header.Revision < f.revision
 	if restored || f.relist {
 		if err := f.list(ctx, restored); err != nil {
@@ -88,7 +93,8 @@ func (f *follower) follow(ctx context.Context) error {
 	return f.watch(ctx)
 }
 
-// list reads everything at one revision and gives the sink all of it or the difference.
+// list reads all objects at one revision. If reset is true, the sink gets all of
+// them, otherwise only the differences.
 func (f *follower) list(ctx context.Context, reset bool) error {
 	s := f.store
 	revision, err := s.settled(ctx)
@@ -128,7 +134,8 @@ func (f *follower) list(ctx context.Context, reset bool) error {
 	return nil
 }
 
-// decodeOrCount skips values that are no objects, which something else wrote.
+// decodeOrCount decodes an object. It returns false for a key of another kind, and
+// for a value that cannot be decoded, which it counts.
 func (s *Store) decodeOrCount(kv *mvccpb.KeyValue, deleted bool) (Object, bool) {
 	o, object, err := decode(kv.Key, kv.Value, deleted, kv.ModRevision)
 	if err != nil {
@@ -138,8 +145,8 @@ func (s *Store) decodeOrCount(kv *mvccpb.KeyValue, deleted bool) (Object, bool) 
 	return o, object
 }
 
-// Undecodable counts stored values that Follow skipped because they are no valid
-// objects.
+// Undecodable returns the number of stored values that were skipped because they are
+// not valid objects.
 func (s *Store) Undecodable() uint64 { return s.undecodable.Load() }
 
 func (f *follower) watch(ctx context.Context) error {
@@ -180,7 +187,8 @@ func (f *follower) watch(ctx context.Context) error {
 	}
 }
 
-// take gives the sink a response of the watch, a revision at a time.
+// take gives the sink the events of one response of the watch, with one call for each
+// revision.
 func (f *follower) take(r *clientv3.WatchResponse) {
 	for events := r.Events; len(events) > 0; {
 		revision := events[0].Kv.ModRevision
@@ -235,7 +243,8 @@ func (f *follower) takeRevision(revision int64, events []*clientv3.Event) {
 	}
 }
 
-// takeWriter follows the key writer. ended: a committed request has taken effect.
+// takeWriter handles a change of the key writer, which is the lock of large requests.
+// It returns true if a committed request has now taken effect completely.
 func (f *follower) takeWriter(e *clientv3.Event) (ended bool) {
 	if e.Type == clientv3.EventTypeDelete {
 		return f.holding
@@ -251,7 +260,8 @@ func (f *follower) takeWriter(e *clientv3.Event) (ended bool) {
 	return false
 }
 
-// hold keeps the object back if it belongs to the large request.
+// hold adds an object to the delayed ones if it belongs to the large request. It
+// reports whether it did so.
 func (f *follower) hold(o Object) bool {
 	switch o.Kind {
 	case KindNet, KindHost, KindPort:
@@ -280,7 +290,7 @@ func (f *follower) release() []Object {
 	return objects
 }
 
-// rank puts what others refer to first, as in a Reset.
+// rank orders objects as in a Reset: objects to which others refer come first.
 func rank(o Object) int {
 	return slices.IndexFunc(kinds, func(k kindRow) bool { return k.kind == o.Kind })
 }

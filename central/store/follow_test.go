@@ -18,8 +18,8 @@ import (
 	"weft/central/wire"
 )
 
-// copySink is a sink that keeps what it has been given, and fails for what a sink must
-// not see.
+// copySink is a sink that keeps a copy of all objects. It records calls that break
+// the rules of a Sink in the field wrong.
 type copySink struct {
 	mu       sync.Mutex
 	objects  map[objectKey]Object
@@ -89,7 +89,8 @@ func (c *copySink) Progress(revision int64) {
 	c.to("Progress", revision)
 }
 
-// wait returns a copy of the objects once ok holds.
+// wait waits until the function ok returns true for the objects, and returns a copy
+// of them.
 func (c *copySink) wait(t testing.TB, ok func(map[objectKey]Object) bool) map[objectKey]Object {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -116,7 +117,7 @@ func (c *copySink) until(t testing.TB, revision int64) map[objectKey]Object {
 	return c.wait(t, func(map[objectKey]Object) bool { return c.revision >= revision })
 }
 
-// follow starts Follow. The end of the test ends it.
+// follow runs Follow until the test ends, and returns its sink.
 func follow(t testing.TB, s *Store) *copySink {
 	c := &copySink{objects: map[objectKey]Object{}, ports: map[int]bool{}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -131,7 +132,7 @@ func follow(t testing.TB, s *Store) *copySink {
 	return c
 }
 
-// wantCopy compares a sink's objects with what is stored.
+// wantCopy fails unless the objects are exactly the stored ones.
 func wantCopy(t testing.TB, s *Store, objects map[objectKey]Object) {
 	t.Helper()
 	r, err := s.client.Get(t.Context(), Prefix, clientv3.WithPrefix())
@@ -166,14 +167,15 @@ func TestFollow(t *testing.T) {
 	}
 	revision := apply(t, s, deletePort("port1"), setPort(port("new", "net0", 5000)))
 	wantCopy(t, s, c.until(t, revision))
-	// Requests without a change move the revision too.
+	// A request that changes nothing also gives the sink a new revision.
 	wantCopy(t, s, c.until(t, apply(t, s, setHost("h1", 1))))
 	if c.resets != 1 {
 		t.Errorf("%d resets", c.resets)
 	}
 }
 
-// A sink sees a large request as a whole, bindings go on meanwhile.
+// A sink gets all objects of a large request in one call. Bindings of other ports are
+// not delayed meanwhile.
 func TestFollowSeesLargeRequestsAtOnce(t *testing.T) {
 	e := testMember(t)
 	s := New(e.Client(), WithLimits(64, DefaultBytes))
@@ -213,7 +215,8 @@ func TestFollowSeesLargeRequestsAtOnce(t *testing.T) {
 	}
 }
 
-// After a compaction the sink gets the difference.
+// After etcd has compacted changes that a follower has not read, its sink gets the
+// differences and no Reset.
 func TestFollowAfterCompaction(t *testing.T) {
 	s := testMember(t).Store()
 	apply(t, s, manyPorts(20)...)
@@ -253,7 +256,7 @@ func TestFollowAfterCompaction(t *testing.T) {
 	}
 }
 
-// What something else wrote under the prefix hurts nobody.
+// Follow skips keys and values that are not valid objects, and counts them.
 func TestFollowSkipsWhatIsNoObject(t *testing.T) {
 	s := testMember(t).Store()
 	for k, v := range map[string]string{netKey("x"): "\xff\xff", netKey("y"): "", Prefix + "later/x": "1", writerKey: "?"} {

@@ -18,30 +18,37 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A request that exceeds one transaction goes through the journal:
+// A request that does not fit into one transaction goes through the journal:
 //
-//  1. Its store writes the key writer, state preparing. Other changes of the intent
-//     compare that this key is absent, so that they wait. Bindings go on.
-//  2. It reads and plans, and writes the operations to journal/<token>/<n>, one key a
-//     chunk. Each of these transactions compares that the key writer is as the store
-//     left it: a store that was given up for dead writes nothing more.
+//  1. Its store writes the key writer, which is the lock of large requests, in the
+//     state preparing. Transactions that change the declaration compare that this key
+//     is absent, and therefore wait. Bindings go on.
+//  2. The store reads and plans, and writes the operations to journal/<token>/<n>.
+//     Each of these keys has one chunk of operations. Each transaction compares that
+//     the key writer has the revision that this store last wrote, so that a store
+//     that has lost the lock writes nothing more.
 //  3. One transaction sets the state committed. From here on the request takes effect.
-//  4. Each chunk is one transaction, which also counts it in the key writer. Everybody
-//     who sees the key may do the next one: the comparison with the key's revision lets
-//     exactly one succeed. The last one deletes the key writer and writes request/<id>.
+//  4. One transaction for each chunk executes the chunk's operations and counts the
+//     chunk in the key writer. Every store that sees the key may execute the next
+//     chunk: exactly one succeeds, because the transaction compares the key's
+//     revision. The last transaction deletes the key writer and writes request/<id>.
 //
-// A store that stops in step 2 is given up after givenUp; nothing has changed then.
-// After step 3 another store rolls the request forward after helpAfter. A reader of
-// etcd sees a committed request chunk by chunk; Follow keeps it back until the end.
+// If a store stops in step 2, another store removes its lock after givenUp, and
+// nothing has changed. If it stops after step 3, another store executes the remaining
+// chunks after helpAfter. A reader of etcd sees the effect of a committed request
+// chunk by chunk; Follow delays it until the last one.
 
-// Times of a store that waits for the writer.
+// Times for which a store waits for another store that holds the lock of large
+// requests.
 const (
-	// helpAfter is the time without progress after which a waiting store rolls a
-	// committed request forward itself.
+	// helpAfter is the time without progress after which a waiting store executes the
+	// remaining chunks of a committed request itself.
 	helpAfter = 500 * time.Millisecond
-	// givenUp is the time without progress after which a preparing writer loses the key.
+	// givenUp is the time without progress after which a waiting store removes the
+	// lock of a request that is not committed.
 	givenUp = 10 * time.Second
-	// maxChunks bounds what a damaged journal makes a store do.
+	// maxChunks is the largest number of chunks that is accepted, in case the journal
+	// is damaged.
 	maxChunks = 1 << 20
 )
 
@@ -79,7 +86,7 @@ func decodeWriter(value []byte, mod int64) (*writer, error) {
 
 func (w *writer) chunkKey(n int) string { return fmt.Sprintf("%s%s/%08d", journalPrefix, w.Token, n) }
 
-// encodeChunk packs operations of the intent.
+// encodeChunk encodes the operations of one chunk of the journal.
 func encodeChunk(changes []change) ([]byte, error) {
 	t := &pb.TxnRequest{}
 	for _, c := range changes {
@@ -94,7 +101,8 @@ func encodeChunk(changes []change) ([]byte, error) {
 	return encode(t)
 }
 
-// decodeChunk refuses everything but puts and deletions of single objects and guards.
+// decodeChunk decodes a chunk of the journal. It accepts only puts and deletions of
+// single objects and guards.
 func decodeChunk(value []byte) ([]change, error) {
 	t := &pb.TxnRequest{}
 	if err := proto.Unmarshal(value, t); err != nil {
@@ -120,7 +128,8 @@ func decodeChunk(value []byte) ([]change, error) {
 	return changes, nil
 }
 
-// cut divides the changes into chunks of one transaction each. Two more operations fit.
+// cut divides the changes into chunks. The limits of a transaction allow each chunk
+// four more operations.
 func (s *Store) cut(changes []change) [][]change {
 	var chunks [][]change
 	for len(changes) > 0 {
@@ -135,11 +144,11 @@ func (s *Store) cut(changes []change) [][]change {
 	return chunks
 }
 
-// large does a request through the journal.
+// large executes a request through the journal.
 func (a *applying) large(ctx context.Context) (int64, error) {
 	s := a.store
 	w, err := a.lock(ctx)
-	if errors.Is(err, errLost) { // another writer, or the request was done before
+	if errors.Is(err, errLost) { // another store holds the lock, or the request was executed before
 		_, done, err := a.readState(ctx, false)
 		if err == nil && done == 0 {
 			err = errConflict
@@ -173,7 +182,8 @@ func (a *applying) lock(ctx context.Context) (*writer, error) {
 	return w, a.store.step(ctx, w, w, ifs, nil)
 }
 
-// unlock gives the key back, if it is still the writer's. Nothing has changed.
+// unlock releases the lock of large requests, if this store still holds it, and
+// removes the request's journal. The request has no effect then.
 func (s *Store) unlock(w *writer) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
@@ -186,8 +196,8 @@ func (s *Store) discard(ctx context.Context, w *writer) {
 		[]clientv3.Op{clientv3.OpDelete(writerKey), clientv3.OpDelete(journalPrefix+w.Token+"/", clientv3.WithPrefix())})
 }
 
-// writeChunks writes the journal, as many chunks in a transaction as fit, and commits
-// the request with the last one.
+// writeChunks writes the chunks to the journal, as many in each transaction as fit.
+// The transaction with the last chunk commits the request.
 func (a *applying) writeChunks(ctx context.Context, w *writer, chunks [][]change) error {
 	var ops []clientv3.Op
 	size := 0
@@ -219,12 +229,15 @@ func lostIsConflict(err error) error {
 	return err
 }
 
-// errLost: the key writer is not as expected. Another store moved it on.
+// errLost means that another store has changed or removed the key writer, which is
+// the lock of large requests.
 var errLost = errors.New("another store has the writer")
 
-// step writes next over w in one transaction with ops, exactly once: the result of an
-// attempt that is not known shows in the key. On success w is next. ops nil and w ==
-// next: takes the key.
+// step replaces the value w of the key writer by the value next, and executes the
+// operations ops in the same transaction. It does this exactly once: after an attempt
+// with an unknown result, step reads the key to see whether the attempt succeeded. On
+// success w has the new value. If w and next are the same and ops is nil, step takes
+// the lock.
 func (s *Store) step(ctx context.Context, w, next *writer, ifs []clientv3.Cmp, ops []clientv3.Op) error {
 	ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(writerKey), "=", w.mod))
 	then := append(slices.Clip(ops), clientv3.OpPut(writerKey, next.encode()))
@@ -256,7 +269,7 @@ func (s *Store) step(ctx context.Context, w, next *writer, ifs []clientv3.Cmp, o
 	}
 }
 
-// readWriter returns nil if there is no writer.
+// readWriter returns the value of the key writer, or nil if nobody holds the lock.
 func (s *Store) readWriter(ctx context.Context) (*writer, error) {
 	r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(writerKey)})
 	if err != nil {
@@ -268,8 +281,9 @@ func (s *Store) readWriter(ctx context.Context) (*writer, error) {
 	return nil, nil
 }
 
-// roll does what is left of a committed request. chunks may be nil: they are read from
-// the journal. It returns the revision of the request, also if others did the rest.
+// roll executes the remaining chunks of a committed request. If the argument chunks
+// is nil, roll reads them from the journal. It returns the revision of the request,
+// also if other stores executed the last chunks.
 func (s *Store) roll(ctx context.Context, w *writer, chunks [][]change) (int64, error) {
 	for n := 0; ; n++ {
 		revision, err := s.rollOnce(ctx, w, chunks)
@@ -297,7 +311,8 @@ func (s *Store) roll(ctx context.Context, w *writer, chunks [][]change) (int64, 
 	}
 }
 
-// rollOnce does one chunk. The revision is that of the last chunk, otherwise 0.
+// rollOnce executes the next chunk. It returns the revision of its transaction if the
+// chunk is the last one, otherwise 0.
 func (s *Store) rollOnce(ctx context.Context, w *writer, chunks [][]change) (int64, error) {
 	chunk, err := s.chunk(ctx, w, chunks)
 	if err != nil {
@@ -338,7 +353,8 @@ func (s *Store) rollOnce(ctx context.Context, w *writer, chunks [][]change) (int
 	return 0, nil
 }
 
-// chunk returns the next chunk, from memory or the journal.
+// chunk returns the operations of the next chunk, from the argument chunks or, if it
+// is nil, from the journal.
 func (s *Store) chunk(ctx context.Context, w *writer, chunks [][]change) ([]change, error) {
 	if chunks != nil {
 		return chunks[w.Next], nil
@@ -371,7 +387,8 @@ func (s *Store) requestRevision(ctx context.Context, id string) (int64, error) {
 	return 0, errConflict // expired or another's
 }
 
-// awaitWriter returns when there is no writer, and helps or gives it up.
+// awaitWriter waits until nobody holds the lock of large requests. If the holder
+// makes no progress, awaitWriter completes its request or removes its lock.
 func (s *Store) awaitWriter(ctx context.Context) error {
 	var seen int64
 	since := time.Now()

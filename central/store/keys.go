@@ -15,23 +15,24 @@ import (
 // Prefix is the beginning of every key.
 const Prefix = "/weft/v1/"
 
-// What is stored under Prefix. The objects:
+// Keys under Prefix. Objects:
 //
 //	net/<id>  port/<id>  host/<id>  bind/<port id>  status/<host id>
 //
-// The guards, whose value is the owner's id:
+// Guards, each of which makes one value unique. The value of the key is the id of the
+// object that owns it:
 //
 //	guard/name/net/<name>  guard/name/port/<name>  guard/name/host/<name>
 //	guard/vni/<vni>  guard/endpoint/<hex>
 //	guard/mac/<net id>/<hex>  guard/ip/<net id>/<hex>
-//	guard/pin/<host id>/<port id>    the port names the host
+//	guard/pin/<host id>/<port id>    the port's declaration names the host
 //
-// The rest:
+// Others:
 //
-//	request/<id>            a request that took effect in this key's revision
-//	intent                  written by every change of the intent
-//	writer                  a large request in progress, see journal.go
-//	journal/<number>/<n>    its operations
+//	request/<id>            written by the request with this id; the key's revision is the request's
+//	intent                  written by every change of the declaration
+//	writer                  lock of large requests, see journal.go
+//	journal/<number>/<n>    operations of a large request
 const (
 	netPrefix     = Prefix + "net/"
 	portPrefix    = Prefix + "port/"
@@ -65,7 +66,8 @@ func ipGuard(net string, ip []byte) string {
 func pinGuards(host string) string      { return guardPrefix + "pin/" + host + "/" }
 func pinGuard(host, port string) string { return pinGuards(host) + port }
 
-// kindRow has the keys of a kind of object and its message.
+// kindRow describes one kind of object: the prefix of its keys, and its type of
+// message.
 type kindRow struct {
 	kind   Kind
 	prefix string
@@ -73,7 +75,8 @@ type kindRow struct {
 	id     func(proto.Message) string
 }
 
-// kinds is in the order of a Reset: what others refer to comes first.
+// kinds has all kinds of objects in the order of a Reset: kinds to which others refer
+// come first.
 var kinds = []kindRow{
 	{KindNet, netPrefix, func() proto.Message { return &wire.Net{} }, func(m proto.Message) string { return m.(*wire.Net).GetId() }},
 	{KindHost, hostPrefix, func() proto.Message { return &wire.Host{} }, func(m proto.Message) string { return m.(*wire.Host).GetId() }},
@@ -82,8 +85,9 @@ var kinds = []kindRow{
 	{KindStatus, statusPrefix, func() proto.Message { return &wire.HostStatus{} }, func(m proto.Message) string { return m.(*wire.HostStatus).GetHost() }},
 }
 
-// decode reads an object; object tells whether the key is an object's. deleted: the
-// value is to be ignored, and the message nil.
+// decode returns the object of a key and its value. The result object is false if the
+// key is not the key of an object. If deleted is true, decode ignores the value, and
+// o.Message is nil.
 func decode(key, value []byte, deleted bool, revision int64) (o Object, object bool, err error) {
 	for i := range kinds {
 		k := &kinds[i]
@@ -108,7 +112,7 @@ func decode(key, value []byte, deleted bool, revision int64) (o Object, object b
 	return o, false, nil
 }
 
-// encode is deterministic, so that equal messages have equal bytes.
+// encode returns the same bytes for equal messages.
 func encode(m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }

@@ -14,9 +14,9 @@ import (
 	"weft/central/wire"
 )
 
-// wanted is the state that a request wants for one object. Only the state after the
-// whole request counts, so that changes of one request may come in any order: two ports
-// may swap addresses.
+// wanted is the state of one object that a request asks for. Only the state after all
+// changes of a request is checked, so that the order of the changes does not matter,
+// and two ports may swap their addresses in one request.
 type wanted struct {
 	kind    string // net, port or host, as in keys
 	id      string
@@ -25,7 +25,8 @@ type wanted struct {
 
 func (w *wanted) key() string { return Prefix + w.kind + "/" + w.id }
 
-// collect checks each change by itself. The later of two changes of one object wins.
+// collect checks each change without looking at the store. If two changes concern one
+// object, only the later one counts.
 func collect(changes []*wire.Change) ([]*wanted, error) {
 	if len(changes) > MaxChanges {
 		return nil, refusedf("the request has %d changes; send at most %d in one", len(changes), MaxChanges)
@@ -68,7 +69,8 @@ func checkChange(c *wire.Change) (*wanted, error) {
 	return nil, nil
 }
 
-// guards returns the keys that hold what the object alone may have.
+// guards returns the keys that make the unique values of an object unique, such as
+// its name.
 func guards(m proto.Message) []string {
 	switch m := m.(type) {
 	case *wire.Net:
@@ -90,7 +92,7 @@ func guards(m proto.Message) []string {
 	return nil
 }
 
-// references returns the keys that must be there as long as the object is.
+// references returns the keys that must exist as long as the object exists.
 func references(m proto.Message) []string {
 	p, ok := m.(*wire.Port)
 	if !ok {
@@ -105,8 +107,8 @@ func references(m proto.Message) []string {
 	return keys
 }
 
-// plan loads what the changes concern and changes the view. The error is a *Refused if
-// the changes cannot be done.
+// plan reads the keys that the changes of a request concern, and makes the changes in
+// the view. It returns a *Refused if the changes are not possible.
 func (v *view) plan(ctx context.Context, all []*wanted) error {
 	stored, err := v.loadStored(ctx, all)
 	if err != nil {
@@ -139,7 +141,7 @@ func (v *view) plan(ctx context.Context, all []*wanted) error {
 
 var noun = map[string]string{"net": "network", "port": "port", "host": "host"}
 
-// loadStored returns the objects that the changes replace or delete.
+// loadStored returns the stored objects that the changes replace or delete, by key.
 func (v *view) loadStored(ctx context.Context, all []*wanted) (map[string]proto.Message, error) {
 	keys := make([]string, len(all))
 	for i, w := range all {
@@ -163,7 +165,8 @@ func (v *view) loadStored(ctx context.Context, all []*wanted) (map[string]proto.
 	return stored, nil
 }
 
-// write puts the objects and their guards, after the guards of the old ones are gone.
+// write writes the objects and their guards to the view. The guards of the old
+// objects have been removed before.
 func (v *view) write(all []*wanted, stored map[string]proto.Message) error {
 	for _, w := range all {
 		if w.message == nil {
@@ -191,7 +194,8 @@ func (v *view) write(all []*wanted, stored map[string]proto.Message) error {
 	return nil
 }
 
-// duplicate says what the guard holds for another object.
+// duplicate returns the error for an object whose guard belongs to another object:
+// which value is not unique, and which object has it.
 func duplicate(w *wanted, guard, owner string) error {
 	rest := strings.TrimPrefix(guard, guardPrefix)
 	switch m := w.message.(type) {
@@ -221,8 +225,8 @@ func duplicate(w *wanted, guard, owner string) error {
 	return refusedf("%s %s: %s belongs to %s", noun[w.kind], w.id, rest, owner)
 }
 
-// checkReferences refuses ports without their network or hosts, and networks and hosts
-// that are deleted although ports name them.
+// checkReferences returns an error if a port's network or host does not exist, or if
+// a network or host is deleted that a port names.
 func (v *view) checkReferences(ctx context.Context, all []*wanted) error {
 	inUse := map[string]*wanted{} // by the guards' prefix
 	for _, w := range all {
@@ -261,8 +265,9 @@ func (v *view) checkReferences(ctx context.Context, all []*wanted) error {
 	return nil
 }
 
-// keepUnknown returns m with the fields of old that this version does not know. A later
-// version wrote them; m replaces only what this version understands.
+// keepUnknown returns the message m with those fields of the message old that this
+// version does not know. A later version wrote these fields, and a change by this
+// version must not delete them.
 func keepUnknown(m, old proto.Message) proto.Message {
 	if old == nil {
 		return m

@@ -16,7 +16,8 @@ import (
 	"weft/central/wire"
 )
 
-// testMember starts etcd on unix sockets in a directory of its own.
+// testMember starts a single member of etcd. Its data and its unix sockets are in the
+// test's own directory.
 func testMember(t testing.TB) *Embedded {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,7 +40,7 @@ func setHost(id string, last byte) *wire.Change {
 	return &wire.Change{Change: &wire.Change_SetHost{SetHost: &wire.Host{Id: id, Name: id, Endpoint: []byte{192, 0, 2, last}}}}
 }
 
-// port number n has its own MAC and address.
+// port returns a port whose MAC and IP address are derived from the number n.
 func port(id, net string, n int) *wire.Port {
 	return &wire.Port{Id: id, Name: id, Net: net, Mac: []byte{2, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)},
 		Addresses: [][]byte{{10, byte(n >> 16), byte(n >> 8), byte(n)}}}
@@ -70,7 +71,8 @@ func apply(t testing.TB, s *Store, changes ...*wire.Change) int64 {
 	return revision
 }
 
-// refused applies and wants a refusal that has the words.
+// refused sends the changes in one request, and fails unless the store refuses the
+// request with a reason that contains the words.
 func refused(t *testing.T, s *Store, words string, changes ...*wire.Change) {
 	t.Helper()
 	_, err := s.Apply(t.Context(), &wire.ChangeRequest{Changes: changes})
@@ -89,7 +91,8 @@ func wantRefusal(t *testing.T, err error, words string) {
 	}
 }
 
-// dump returns all keys with values, except requests and the intent's key.
+// dump returns all stored keys with their values, except the keys under request/ and
+// the key intent.
 func dump(t testing.TB, s *Store) map[string]string {
 	t.Helper()
 	r, err := s.client.Get(t.Context(), Prefix, clientv3.WithPrefix())
@@ -105,8 +108,8 @@ func dump(t testing.TB, s *Store) map[string]string {
 	return all
 }
 
-// wantGuards fails unless the guards are those of the stored objects, no more and no
-// less.
+// wantGuards fails unless the stored guards are exactly those that the stored objects
+// need.
 func wantGuards(t testing.TB, s *Store) {
 	t.Helper()
 	keys := dump(t, s)
@@ -192,7 +195,7 @@ func TestApplyRefusesWhatIsWrong(t *testing.T) {
 		{"name belongs to the port of id p1", with(func(p *wire.Port) { p.Name = "p1" })},
 		{"change 2 of the request is empty", &wire.Change{}},
 	} {
-		// A good change beside it has no effect either.
+		// A valid change in the same request has no effect either.
 		refused(t, s, c.words, setHost("good", 99), c.change)
 	}
 	if after := dump(t, s); fmt.Sprint(after) != fmt.Sprint(before) {
@@ -210,7 +213,8 @@ func TestApplyIsOfTheWholeRequest(t *testing.T) {
 	p1, p2 := port("p1", "blue", 2), port("p2", "blue", 1)
 	apply(t, s, setPort(p1), setPort(p2))
 	wantGuards(t, s)
-	// The same addresses are free in another network, and a moved port frees its own.
+	// The same addresses may be used in another network. A port that changes its
+	// network frees its addresses in the old one.
 	p3 := port("p3", "red", 1)
 	apply(t, s, setNet("red", 2), setPort(p3))
 	wantGuards(t, s)
@@ -262,7 +266,7 @@ func TestApplyExpected(t *testing.T) {
 		t.Error(err)
 	}
 	wantRefusal(t, request(seen, setNet("green", 3)), "has changed since revision")
-	// What changes nothing is no change of the intent.
+	// A request that changes nothing does not count as a change of the declaration.
 	now := apply(t, s, setNet("green", 3))
 	apply(t, s, setNet("green", 3))
 	if err := request(now, setNet("white", 4)); err != nil {
@@ -270,7 +274,8 @@ func TestApplyExpected(t *testing.T) {
 	}
 }
 
-// A field of a later version stays when this version writes the object.
+// If a later version has written a field that this version does not know, the field
+// stays when this version changes the object.
 func TestUnknownFieldsAreKept(t *testing.T) {
 	s := testMember(t).Store()
 	later := &wire.Net{Id: "blue", Name: "blue", Vni: 1}
@@ -303,7 +308,7 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 	}
 }
 
-// request builds n ports in networks of 250.
+// manyPorts returns the changes that declare n ports, 250 in each network.
 func manyPorts(n int) []*wire.Change {
 	var changes []*wire.Change
 	for i := range n {
@@ -361,8 +366,8 @@ func TestApplyLarge(t *testing.T) {
 	}
 }
 
-// A bind of the host that a port moves to completes the move. Only the host that has a
-// port releases it.
+// If a port moves to a host, a binding of that host completes the move. Only the host
+// to which a port is bound can release it.
 func TestMoveAndRelease(t *testing.T) {
 	s := testMember(t).Store()
 	moving := port("p1", "blue", 1)

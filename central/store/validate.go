@@ -10,18 +10,19 @@ import (
 	"weft/central/wire"
 )
 
-// Limits of what is declared. A request beyond one is refused.
+// Limits of declared objects. Apply refuses a request that exceeds one.
 const (
-	// MaxName is the length of an id or a name in bytes, that of a certificate's common
-	// name (RFC 5280, ub-common-name).
+	// MaxName is the largest length of an id or a name in bytes. It is the limit of
+	// the common name of a certificate (RFC 5280, ub-common-name).
 	MaxName = 64
-	// MaxAddresses is the number of addresses of one port.
+	// MaxAddresses is the largest number of IP addresses of one port.
 	MaxAddresses = 64
-	// MaxChanges is the number of changes of one request.
+	// MaxChanges is the largest number of changes in one request.
 	MaxChanges = 200_000
-	// MaxVNI is the greatest VNI (RFC 7348 section 5: 24 bits).
+	// MaxVNI is the largest VNI, which has 24 bits (RFC 7348 section 5).
 	MaxVNI = 1<<24 - 1
-	// The MTU of a network, in bytes of an IP packet: RFC 791 asks for 68 at least.
+	// Smallest and largest MTU of a network, in bytes of an IP packet. RFC 791
+	// demands at least 68.
 	minMTU, maxMTU = 68, 65535
 )
 
@@ -120,7 +121,8 @@ func wrongMAC(mac []byte) string {
 	return ""
 }
 
-// wrongAddress tells what is wrong with the address of a machine, "" for nothing.
+// wrongAddress returns why b is not the IP address of one machine, or "" if it is
+// one.
 func wrongAddress(b []byte) string {
 	a, ok := netip.AddrFromSlice(b)
 	switch {

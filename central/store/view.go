@@ -12,34 +12,38 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// listPage is the number of keys of one read of a range.
+// listPage is the number of keys in one page of a listing.
 const listPage = 2000
 
 // record is one key in a view.
 type record struct {
 	value []byte // as the changes so far leave it
 	there bool
-	// read: the key was read; stored and mod are what was read, mod 0: absent.
+	// If the field read is true, the key was read from etcd. The fields stored and
+	// mod then have its value and its revision in etcd; mod is 0 if the key was
+	// absent.
 	read   bool
 	stored []byte
 	mod    int64
-	// ranged: read with a prefix of the view.
+	// ranged is true if the key was read with all keys under one of the view's
+	// prefixes.
 	ranged bool
 }
 
-// view is the keys that a request reads, all of one revision, and its changes above
-// them.
+// view has the keys that a request has read, all at one revision, and the changes
+// that the request plans.
 type view struct {
 	store    *Store
 	revision int64 // of all reads; 0: none yet
 	records  map[string]*record
-	// prefixes were read as a whole: a key that appears there is a conflict.
+	// prefixes under which all keys were read. If somebody else writes a key there,
+	// the request has a conflict.
 	prefixes []string
 }
 
 func (s *Store) newView() *view { return &view{store: s, records: map[string]*record{}} }
 
-// load reads the keys that the view does not have.
+// load reads those of the keys that the view does not have yet.
 func (v *view) load(ctx context.Context, keys []string) error {
 	missing := make([]string, 0, len(keys))
 	for _, k := range keys {
@@ -71,8 +75,9 @@ func (v *view) load(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// list reads the keys under a prefix, in pages, and calls each. The keys are not made
-// records.
+// list reads all keys under a prefix, in pages, and calls the function each for every
+// key. If *revision is 0, list sets it to the revision that it has read, otherwise it
+// reads at this revision. The keys do not become records of a view.
 func (s *Store) list(ctx context.Context, prefix string, revision *int64, each func(*mvccpb.KeyValue)) error {
 	end := clientv3.GetPrefixRangeEnd(prefix)
 	for from := prefix; ; {
@@ -94,7 +99,8 @@ func (s *Store) list(ctx context.Context, prefix string, revision *int64, each f
 	}
 }
 
-// loadPrefix reads everything under a prefix; a key that is added later is a conflict.
+// loadPrefix reads all keys under a prefix. If somebody else writes a key there
+// before the request's transaction, the request has a conflict.
 func (v *view) loadPrefix(ctx context.Context, prefix string) error {
 	if slices.Contains(v.prefixes, prefix) {
 		return nil
@@ -109,7 +115,7 @@ func (v *view) loadPrefix(ctx context.Context, prefix string) error {
 	})
 }
 
-// get returns the value as the changes so far leave it.
+// get returns the value of a key after the changes planned so far.
 func (v *view) get(key string) (value []byte, there bool) {
 	if r := v.records[key]; r != nil {
 		return r.value, r.there
@@ -153,8 +159,9 @@ func (c change) op(options ...clientv3.OpOption) clientv3.Op {
 
 func (c change) size() int { return len(c.key) + len(c.value) + 16 }
 
-// changes returns what the view changes, in the order in which a large request writes
-// it. Bindings come last: nobody can bind a port that is deleted already.
+// changes returns the planned changes in the order in which a large request executes
+// them. Changes of bindings are last, because after the deletion of a port nobody can
+// bind it any more.
 func (v *view) changes() []change {
 	var all []change
 	for k, r := range v.records {
@@ -178,8 +185,8 @@ func (v *view) changes() []change {
 	return all
 }
 
-// unchanged returns the comparisons that hold as long as nobody changes what the view
-// has read.
+// unchanged returns the comparisons of a transaction that fail if somebody else has
+// changed a key that the view has read.
 func (v *view) unchanged() []clientv3.Cmp {
 	var ifs []clientv3.Cmp
 	for k, r := range v.records {
