@@ -149,6 +149,9 @@ host = "h1"
 	s.refused("port show nobody", "nobody")
 	s.ok("port del nobody --if-exists")
 	s.ok("port set web1 addresses=10.0.0.9 host=h1 move-to=h2")
+	if got := s.ok("port why web1"); !strings.Contains(got, "host=h1 move-to=h2") {
+		t.Error(got)
+	}
 	s.ok("port del web2 --wait hosts")
 	if h1.Has(100, 0x020000000002) {
 		t.Error("h1 has a deleted port after --wait hosts")

@@ -107,8 +107,8 @@ type programmed struct {
 	Current bool   `json:"current"`
 }
 
-func whyOf(reply *wire.WhyReply) *whyPort {
-	names := declare.NewFleet([]*wire.ListReply{{Nets: []*wire.Net{reply.GetNet()}}})
+// whyOf returns a reply with the names that the fleet has for ids.
+func whyOf(reply *wire.WhyReply, names *declare.Fleet) *whyPort {
 	w := &whyPort{
 		Port: names.PortOf(reply.GetPort()), Bound: reply.GetBoundOn(), Alive: reply.GetAlive(),
 		Generation: reply.GetBind().GetGeneration(), Programmed: []programmed{}, Missing: orEmpty(reply.GetMissing()),
@@ -128,7 +128,11 @@ func (c *command) portWhyVerb() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.printWhy(whyOf(reply))
+				names, err := centrals.List(ctx, &wire.ListRequest{Nets: true, Hosts: true})
+				if err != nil {
+					return err
+				}
+				return c.printWhy(whyOf(reply, names))
 			})
 		},
 	}

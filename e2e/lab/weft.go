@@ -45,11 +45,13 @@ var Root = sync.OnceValues(func() (string, error) {
 	}
 })
 
-// builtSwitch and builtGuest build the switch's programs and the guest agent without
-// cgo, once in each process, and return the directory of the programs.
+// builtSwitch, builtCentral and builtGuest build the switch's programs, weft-central and
+// the guest agent without cgo, once in each process, and return the directory of the
+// programs.
 var (
-	builtSwitch = sync.OnceValues(func() (string, error) { return build("./cmd/weftd", "./cmd/weft") })
-	builtGuest  = sync.OnceValues(func() (string, error) { return build("./e2e/guest") })
+	builtSwitch  = sync.OnceValues(func() (string, error) { return build("./cmd/weftd", "./cmd/weft") })
+	builtCentral = sync.OnceValues(func() (string, error) { return build("./cmd/weft-central") })
+	builtGuest   = sync.OnceValues(func() (string, error) { return build("./e2e/guest") })
 )
 
 func build(packages ...string) (string, error) {
@@ -76,8 +78,9 @@ func (l *Lab) Build() {
 	l.binary("")
 }
 
-// Binaries, if not empty, is a directory with programs weftd and weft that labs use
-// instead of building the programs. It serves for comparisons with another version.
+// Binaries, if not empty, is a directory with programs weftd, weft and weft-central that
+// labs use instead of building the programs. It serves for comparisons with another
+// version.
 var Binaries string
 
 func (l *Lab) binary(name string) string {
@@ -90,6 +93,19 @@ func (l *Lab) binary(name string) string {
 		l.T.Fatalf("lab: %v", err)
 	}
 	return filepath.Join(dir, name)
+}
+
+// central returns the path of the built program weft-central.
+func (l *Lab) central() string {
+	l.T.Helper()
+	if Binaries != "" {
+		return filepath.Join(Binaries, "weft-central")
+	}
+	dir, err := builtCentral()
+	if err != nil {
+		l.T.Fatalf("lab: %v", err)
+	}
+	return filepath.Join(dir, "weft-central")
 }
 
 // Daemon is a weftd in a host's network namespace.

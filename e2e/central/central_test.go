@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package central tests weft-central with the built programs: three centrals and four
+// hosts in network namespaces, and guests with taps.
+package central
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weft/api"
+	"weft/e2e/lab"
+)
+
+func TestMain(m *testing.M) { lab.Main(m) }
+
+// settle is the time limit for an effect that is immediate on an idle machine.
+const settle = 60 * time.Second
+
+const (
+	underlayMTU = 1600
+	guestMTU    = 1500
+)
+
+var (
+	nets  = map[string]int{"blue": 100, "red": 200}
+	hosts = []string{"h1", "h2", "h3", "h4"}
+)
+
+// site is a fleet with two guests on each host, one in each network. Guest b2 is the
+// one of network blue on host h2, and r2 the one of network red.
+type site struct {
+	*lab.Fleet
+	t      *testing.T
+	lab    *lab.Lab
+	guests map[string]*lab.FleetGuest
+}
+
+// newSite declares the fleet in one file and starts it. The third central joins once the
+// hosts already follow the others.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("end-to-end tests need root")
+	}
+	l := lab.New(t)
+	t.Cleanup(l.Close)
+	s := &site{Fleet: l.NewFleet(underlayMTU), t: t, lab: l, guests: map[string]*lab.FleetGuest{}}
+	s.AddCentral("a")
+	var list []*lab.FleetGuest
+	for i := range hosts {
+		list = append(list, s.guest("b", i+1, 0), s.guest("r", i+1, 0))
+	}
+	s.Weft("apply", s.File(nets, hosts, list))
+	if out := s.Weft("apply", s.File(nets, hosts, list)); !strings.Contains(out, "no differences") {
+		t.Errorf("the file applied twice:\n%s", out)
+	}
+	s.AddCentral("b")
+	for i, name := range hosts {
+		d := s.AddHost(name, []string{"af_xdp", "af_packet"}[i%2])
+		s.guests[fmt.Sprint("b", i+1)].Attach(d, guestMTU)
+		s.guests[fmt.Sprint("r", i+1)].Attach(d, guestMTU)
+	}
+	s.AddCentral("c")
+	return s
+}
+
+// guest adds guest number i of the network blue or red. If instance is not 0, it is a
+// further namespace that plays the same guest on another host.
+func (s *site) guest(net string, i, instance int) *lab.FleetGuest {
+	s.t.Helper()
+	name, second := fmt.Sprint(net, i), map[string]int{"b": 0, "r": 1}[net]
+	namespace := name
+	if instance > 0 {
+		namespace = fmt.Sprint(name, "-", instance)
+	}
+	g := s.Guest(namespace, map[string]string{"b": "blue", "r": "red"}[net],
+		fmt.Sprintf("02:00:00:00:%02x:%02x", second, i), fmt.Sprintf("10.0.%d.%d", second, i))
+	if instance == 0 {
+		s.guests[name] = g
+	}
+	return g
+}
+
+// host returns the weftd of host number i, from 1.
+func (s *site) host(i int) *lab.Daemon { return s.Hosts[i-1] }
+
+func (s *site) eventually(what string, do func() error) {
+	s.t.Helper()
+	var err error
+	for end := time.Now().Add(settle); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if err = do(); err == nil {
+			return
+		}
+	}
+	s.t.Fatalf("%s: after %v: %v", what, settle, err)
+}
+
+// says waits until a command of the administrator prints all texts.
+func (s *site) says(args string, texts ...string) {
+	s.t.Helper()
+	s.eventually("weft "+args, func() error {
+		out, err := s.Try(strings.Fields(args)...)
+		for _, text := range texts {
+			if err == nil && !strings.Contains(out, text) {
+				err = fmt.Errorf("expected %q:\n%s", text, out)
+			}
+		}
+		return err
+	})
+}
+
+// reach fails the test unless a ping is answered in time.
+func (s *site) reach(from, to *lab.FleetGuest) {
+	s.t.Helper()
+	if err := lab.WaitPing(from, to.IP, settle); err != nil {
+		s.t.Errorf("%v", err)
+	}
+}
+
+// reachAll pings from every guest of a list to every other one of its network.
+func (s *site) reachAll(list ...*lab.FleetGuest) {
+	s.t.Helper()
+	var running sync.WaitGroup
+	for _, from := range list {
+		running.Go(func() {
+			for _, to := range list {
+				if from != to && from.Net == to.Net {
+					s.reach(from, to)
+				}
+			}
+		})
+	}
+	running.Wait()
+}
+
+func (s *site) all() (list []*lab.FleetGuest) {
+	for _, g := range s.guests {
+		list = append(list, g)
+	}
+	return list
+}
+
+// silent fails the test if one of three pings is answered.
+func (s *site) silent(from *lab.FleetGuest, to string, args ...string) {
+	s.t.Helper()
+	if p, err := lab.Ping(from, to, 3, args...); err == nil && p.Received > 0 {
+		s.t.Errorf("%s reaches %s %s", from, to, strings.Join(args, " "))
+	}
+}
+
+func TestFleet(t *testing.T) {
+	s := newSite(t)
+	for _, step := range []struct {
+		name string
+		do   func(s *site)
+	}{
+		{"declared guests reach each other", (*site).declared},
+		{"networks are apart", (*site).apart},
+		{"spoofed sources are dropped", (*site).spoofed},
+		{"the leader dies while a port is added", (*site).leaderDies},
+		{"a port moves", (*site).moves},
+		{"all centrals are off", (*site).centralsOff},
+		{"what is deleted is gone", (*site).deleted},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { s.t = t; step.do(s) }) {
+			s.logs(t)
+			return
+		}
+	}
+}
+
+// logs prints what a failed test needs.
+func (s *site) logs(t *testing.T) {
+	for _, c := range s.Centrals {
+		t.Logf("%s:\n%s", c.Host, c.Process().Output())
+	}
+	for _, d := range s.Hosts {
+		t.Logf("%s:\n%s", d.Host, d.Control().Output())
+		for _, args := range []string{"show", "fdb-show", "dump-flows"} {
+			out, errs, _ := d.TryWeft(args)
+			t.Logf("%s: weft %s\n%s%s", d.Host, args, out, errs)
+		}
+	}
+	out, err := s.Try("port", "list")
+	t.Logf("weft port list: %v\n%s", err, out)
+}
+
+func (s *site) declared() {
+	s.says("port why b1", "on h1, generation", "on 4 of 4 hosts", "missing: nothing")
+	s.says("host list", "h1", "h4")
+	s.says("sync --wait=hosts", "4 hosts have applied it")
+	s.reachAll(s.all()...)
+	for i := range hosts {
+		var show api.Show
+		s.Hosts[i].WeftJSON(&show, "show")
+		if c := show.Central; c == nil || !c.Connected || c.Nets != 2 || c.Addresses != 8 || c.Trouble != "" {
+			s.t.Errorf("%s: %+v", hosts[i], c)
+		}
+	}
+}
+
+func (s *site) apart() {
+	var running sync.WaitGroup
+	for _, from := range s.all() {
+		for _, to := range s.all() {
+			if from.Net != to.Net {
+				running.Go(func() { s.silent(from, to.IP) })
+			}
+		}
+	}
+	running.Wait()
+}
+
+func (s *site) spoofed() {
+	b1 := s.guests["b1"]
+	dropped := func() uint64 {
+		var ports []api.Port
+		s.host(1).WeftJSON(&ports, "dump-ports", "b1")
+		return ports[0].Stats.RxDrops["spoofed"]
+	}
+	before := dropped()
+	b1.Address("eth0", "10.0.0.77/16")
+	s.silent(b1, s.guests["b2"].IP, "-I", "10.0.0.77")
+	if now := dropped(); now <= before {
+		s.t.Errorf("another IP address: %d frames dropped, %d before", now, before)
+	}
+	b1.Run("ip", "address", "del", "10.0.0.77/16", "dev", "eth0")
+	before = dropped()
+	b1.Run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:77")
+	s.silent(b1, s.guests["b2"].IP)
+	if now := dropped(); now <= before {
+		s.t.Errorf("another MAC address: %d frames dropped, %d before", now, before)
+	}
+	b1.Run("ip", "link", "set", "eth0", "address", b1.MAC)
+	s.reach(b1, s.guests["b2"])
+}
+
+// leaderDies adds a port while the leader of etcd is killed. Pings between guests that
+// are there already go on.
+func (s *site) leaderDies() {
+	var leader *lab.Central
+	s.eventually("a leader", func() (err error) { leader, _, err = s.Members(); return err })
+	steady := s.steady("b1", "b4", 40)
+	b5 := s.guest("b", 5, 0)
+	added := make(chan error, 1)
+	go func() {
+		_, err := s.Try("port", "add", "b5", "net=blue", "mac="+b5.MAC, "addresses="+b5.IP)
+		added <- err
+	}()
+	leader.Kill()
+	b5.Attach(s.host(2), guestMTU)
+	if err := <-added; err != nil {
+		s.t.Fatalf("port add: %v", err)
+	}
+	for _, name := range []string{"b1", "b2", "b3", "b4"} {
+		s.reach(s.guests[name], b5)
+	}
+	steady()
+	s.says("central status", "down")
+	leader.Run()
+	s.eventually("three centrals", func() error {
+		_, sessions, err := s.Members()
+		if err == nil && len(sessions) < len(s.Centrals) {
+			err = fmt.Errorf("%d centrals are healthy", len(sessions))
+		}
+		return err
+	})
+	s.says("sync --wait=hosts", "4 hosts have applied it")
+	s.says("port why b5", "on h2", "missing: nothing")
+}
+
+// steady starts count pings between two guests. The returned function waits for them and
+// fails the test if one is not answered.
+func (s *site) steady(from, to string, count int) (wait func()) {
+	s.t.Helper()
+	p := s.guests[from].Start("ping", "-n", "-q", "-i", "0.05", "-W", "10", "-c", fmt.Sprint(count), s.guests[to].IP)
+	return func() {
+		s.t.Helper()
+		err := p.Wait(settle)
+		if out := p.Output(); err != nil || !strings.Contains(out, fmt.Sprint(count, " received")) {
+			s.t.Errorf("pings of %s to %s: %v\n%s", from, to, err, out)
+		}
+	}
+}
+
+// moves moves guest r2 from h2 to h3. Both instances have their tap for a while, and the
+// first frame of the new one moves the port.
+func (s *site) moves() {
+	r1, old := s.guests["r1"], s.guests["r2"]
+	s.Weft("port", "set", "r2", "host=h2")
+	moved := s.guest("r", 2, 1)
+	s.host(3).Weft("add-port", "r2", "type=tap", "dev=eth0", "netns="+moved.NS, "mac="+moved.MAC, fmt.Sprint("mtu=", guestMTU))
+	s.says("port why r2", "on h2, generation")
+	s.Weft("port", "set", "r2", "host=h2", "move-to=h3", "--wait=hosts")
+	s.reach(r1, old)
+	s.says("port why r2", "on h2, generation")
+	moved.Address("eth0", moved.IP+"/16")
+	s.reach(moved, r1)
+	s.says("port why r2", "on h3, generation", "host=h3", "missing: nothing")
+	if out := s.Weft("port", "why", "r2"); strings.Contains(out, "move-to") {
+		s.t.Errorf("after the move:\n%s", out)
+	}
+	s.host(2).Weft("del-port", "r2")
+	s.guests["r2"] = moved
+	moved.At = s.host(3)
+	for _, name := range []string{"r1", "r3", "r4"} {
+		s.reach(s.guests[name], moved)
+		s.reach(moved, s.guests[name])
+	}
+}
+
+// centralsOff stops all centrals, two by SIGKILL. Guests go on pinging, also while
+// weftds end in every way and start again.
+func (s *site) centralsOff() {
+	s.says("sync --wait=hosts", "4 hosts have applied it")
+	steady := s.steady("r1", "r4", 60)
+	s.Centrals[0].Kill()
+	s.Centrals[1].Kill()
+	s.Centrals[2].Stop()
+	if out, err := s.Try("net", "list"); err == nil {
+		s.t.Errorf("without a central:\n%s", out)
+	}
+	steady()
+	s.eventually("the hosts notice", func() error {
+		for i, d := range s.Hosts {
+			var show api.Show
+			if d.WeftJSON(&show, "show"); show.Central.Connected {
+				return errors.New(hosts[i] + " is connected")
+			}
+		}
+		return nil
+	})
+	s.reachAll(s.all()...)
+
+	killed := s.steady("b1", "b3", 60)
+	s.host(1).Control().Kill()
+	time.Sleep(300 * time.Millisecond)
+	s.host(1).Start()
+	killed()
+	s.reachAll(s.all()...)
+
+	s.host(3).Stop()
+	s.host(3).Start()
+	for _, g := range s.guests {
+		if g.At == s.host(3) { // the kernel removed the tap with its last process
+			s.eventually("the tap", func() error { _, err := g.Try("ip", "link", "show", "eth0"); return err })
+			g.Address("eth0", g.IP+"/16")
+		}
+	}
+	s.reachAll(s.all()...)
+
+	s.host(4).KillEngine()
+	s.reachAll(s.all()...)
+
+	for _, c := range s.Centrals {
+		c.Run()
+	}
+	s.says("sync --wait=hosts", "4 hosts have applied it")
+	s.says("port why b1", "on h1, generation", "missing: nothing")
+	s.reachAll(s.all()...)
+}
+
+// deleted deletes a port on its host, then a declaration, then all declarations.
+func (s *site) deleted() {
+	b1, b4 := s.guests["b1"], s.guests["b4"]
+	s.host(4).Weft("del-port", "b4")
+	s.says("port why b4", "bound: nowhere", "missing: no host has the port")
+	s.silent(b1, b4.IP)
+	s.Weft("port", "del", "b4", "--wait=hosts")
+	s.Weft("port", "del", "b3", "--wait=hosts")
+	for i, d := range s.Hosts {
+		if out := d.Weft("fdb-show"); strings.Contains(out, b4.MAC) || strings.Contains(out, s.guests["b3"].MAC) {
+			s.t.Errorf("%s has a deleted port:\n%s", hosts[i], out)
+		}
+	}
+	s.silent(b1, s.guests["b3"].IP)
+	s.silent(s.guests["b3"], b1.IP)
+	s.reach(b1, s.guests["b2"])
+
+	s.Weft("apply", "--prune", "--wait=hosts", s.File(nil, hosts, nil))
+	s.silent(b1, s.guests["b2"].IP)
+	for i, d := range s.Hosts {
+		var show api.Show
+		d.WeftJSON(&show, "show")
+		if c := show.Central; c.Nets != 0 || c.Addresses != 0 {
+			s.t.Errorf("%s: %+v", hosts[i], c)
+		}
+		if out := d.Weft("fdb-show"); strings.Contains(out, "declared") {
+			s.t.Errorf("%s has declared addresses:\n%s", hosts[i], out)
+		}
+	}
+}

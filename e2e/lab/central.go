@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Central is a weft-central in a host's network namespace.
+type Central struct {
+	Host    *Host
+	Address string // HOST:PORT that hosts and people dial
+	Data    string // data directory
+
+	proc *Process
+}
+
+// Run starts the prepared central. It does not wait until the central serves.
+func (c *Central) Run() {
+	c.Host.lab.T.Helper()
+	c.proc = c.Host.Start(c.Host.lab.central(), "run", "--data", c.Data)
+}
+
+// Process returns the running central.
+func (c *Central) Process() *Process { return c.proc }
+
+// Kill ends the central by SIGKILL.
+func (c *Central) Kill() { c.proc.Kill() }
+
+// Stop asks the central to end. The test fails unless the central ends in time.
+func (c *Central) Stop() {
+	c.Host.lab.T.Helper()
+	c.proc.Signal(syscall.SIGTERM)
+	if err := c.proc.Wait(stopLimit); err != nil {
+		c.Host.lab.T.Fatalf("%s: weft-central after SIGTERM: %v\n%s", c.Host.Name, err, c.proc.Output())
+	}
+}
+
+// centralPort is the TCP port of every central. The member of etcd has the next port.
+const centralPort = 7700
+
+// Fleet is a fleet of hosts that follow one declaration. All centrals and hosts, and
+// the administrator, are on one network segment, the underlay.
+//
+//	admin 172.16.0.1 ──┐            ┌── central a 172.16.0.11, b .12, c .13
+//	                  bridge of namespace segment
+//	hosts h1 172.16.0.101, h2 172.16.0.102, ...
+type Fleet struct {
+	Centrals []*Central
+	Hosts    []*Daemon
+	// Echo, if set, is called with each command line of the administrator before it
+	// runs.
+	Echo func(line string)
+
+	lab     *Lab
+	mtu     int
+	segment *Host
+	weft    *Daemon // runs the administrator's client; it has no weftd
+	central string  // addresses of all centrals
+}
+
+// NewFleet creates the underlay of a fleet with an MTU. The fleet has neither centrals
+// nor hosts.
+func (l *Lab) NewFleet(mtu int) *Fleet {
+	l.T.Helper()
+	f := &Fleet{lab: l, mtu: mtu, segment: l.Host("segment")}
+	f.segment.Run("ip", "link", "add", "br0", "type", "bridge")
+	f.segment.Run("ip", "link", "set", "br0", "mtu", fmt.Sprint(mtu))
+	f.segment.Address("br0", "172.16.0.1/24")
+	f.weft = &Daemon{Host: f.segment, Socket: filepath.Join(l.Dir, "none.sock")}
+	return f
+}
+
+// plug adds a host with the device u0 on the underlay.
+func (f *Fleet) plug(name, address string) *Host {
+	f.lab.T.Helper()
+	h := f.lab.Host(name)
+	f.lab.Wire(h, "u0", f.segment, "p-"+name, f.mtu)
+	f.segment.Run("ip", "link", "set", "p-"+name, "master", "br0")
+	h.Address("u0", address+"/24")
+	return h
+}
+
+// AddCentral adds a central and waits until it serves. The first one makes the
+// cluster, and the others join it.
+func (f *Fleet) AddCentral(name string) *Central {
+	f.lab.T.Helper()
+	ip := fmt.Sprint("172.16.0.", 11+len(f.Centrals))
+	c := &Central{Host: f.plug("central-"+name, ip), Address: fmt.Sprint(ip, ":", centralPort), Data: filepath.Join(f.lab.Dir, "central-"+name)}
+	if len(f.Centrals) == 0 {
+		c.Host.Run(f.lab.central(), "init", "--name", name, "--address", c.Address, "--data", c.Data)
+	} else {
+		f.join(c, name)
+	}
+	f.Centrals = append(f.Centrals, c)
+	c.Run()
+	f.eventually(func() error { _, err := f.TryAt(c.Address, "net", "list"); return err })
+	f.central = strings.TrimPrefix(f.central+","+c.Address, ",")
+	return c
+}
+
+// join prepares a central to join the cluster. Etcd refuses a further member until the
+// one before has its vote for a while.
+func (f *Fleet) join(c *Central, name string) {
+	f.lab.T.Helper()
+	f.eventually(func() error {
+		token, err := f.Try("central", "invite", "--role", "central", "--name", name)
+		if err != nil {
+			return err
+		}
+		os.RemoveAll(c.Data)
+		_, err = c.Host.Try(f.lab.central(), "join", "--token", strings.TrimSpace(token), "--address", c.Address, "--data", c.Data, f.Centrals[0].Address)
+		return err
+	})
+}
+
+// AddHost gives a declared host its certificate and starts its weftd with an uplink of
+// the given type, af_xdp or af_packet. The host's declared endpoint must be that of
+// Endpoint.
+func (f *Fleet) AddHost(name, uplink string) *Daemon {
+	f.lab.T.Helper()
+	h := f.plug(name, f.Endpoint(len(f.Hosts)))
+	certs := filepath.Join(f.lab.Dir, name+"-certs")
+	token := strings.TrimSpace(f.Weft("central", "invite", "--role", "host", "--name", name))
+	h.Run(f.lab.binary("weft"), "--central", f.central, "--central-certs", certs, "central", "enrol", "--token", token)
+	d := h.Weftd("--central", f.addresses(), "--central-certs", certs)
+	d.Weft("add-port", "uplink", "type="+uplink, "dev=u0")
+	f.Hosts = append(f.Hosts, d)
+	return d
+}
+
+// addresses returns the addresses of three centrals, whether they run already or not.
+func (f *Fleet) addresses() string {
+	var list []string
+	for i := range 3 {
+		list = append(list, fmt.Sprintf("172.16.0.%d:%d", 11+i, centralPort))
+	}
+	return strings.Join(list, ",")
+}
+
+// Endpoint returns the underlay's address of the host with this number, from 0.
+func (f *Fleet) Endpoint(host int) string { return fmt.Sprint("172.16.0.", 101+host) }
+
+// Weft runs the weft client as an administrator of the fleet and returns its output.
+// If the client fails, the test ends.
+func (f *Fleet) Weft(args ...string) string {
+	f.lab.T.Helper()
+	if f.Echo != nil {
+		f.Echo("weft " + shellJoin(args))
+	}
+	out, err := f.Try(args...)
+	if err != nil {
+		f.lab.T.Fatalf("weft %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+// Try runs the weft client as an administrator of the fleet.
+func (f *Fleet) Try(args ...string) (string, error) { return f.TryAt(f.central, args...) }
+
+// TryAt runs the weft client as an administrator with the given addresses of centrals.
+func (f *Fleet) TryAt(addresses string, args ...string) (string, error) {
+	certs := filepath.Join(f.lab.Dir, "central-a", "admin")
+	out, errs, code := f.weft.TryWeft(append([]string{"--central", addresses, "--central-certs", certs}, args...)...)
+	if code != 0 {
+		return out, fmt.Errorf("exit code %d: %s", code, strings.TrimSpace(errs))
+	}
+	return out, nil
+}
+
+// Members returns the leader, and the number of hosts that follow each healthy central,
+// by address.
+func (f *Fleet) Members() (leader *Central, sessions map[string]int, err error) {
+	out, err := f.Try("central", "status", "--json")
+	if err != nil {
+		return nil, nil, err
+	}
+	var state struct {
+		Centrals []struct {
+			Address  string
+			Leader   bool
+			Healthy  bool
+			Sessions int
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &state); err != nil {
+		return nil, nil, err
+	}
+	sessions = map[string]int{}
+	for _, m := range state.Centrals {
+		if !m.Healthy {
+			continue
+		}
+		sessions[m.Address] = m.Sessions
+		for _, c := range f.Centrals {
+			if m.Leader && c.Address == m.Address {
+				leader = c
+			}
+		}
+	}
+	if leader == nil {
+		return nil, sessions, fmt.Errorf("no central leads:\n%s", out)
+	}
+	return leader, sessions, nil
+}
+
+// eventually calls do until it returns nil, at most for startLimit.
+func (f *Fleet) eventually(do func() error) {
+	f.lab.T.Helper()
+	var err error
+	for end := time.Now().Add(startLimit); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if err = do(); err == nil {
+			return
+		}
+	}
+	f.lab.T.Fatalf("lab: after %v: %v", startLimit, err)
+}
+
+// FleetGuest is a guest of a fleet: a namespace with a tap, whose port has the guest's
+// name.
+type FleetGuest struct {
+	*Host
+	Net, MAC, IP string
+	At           *Daemon // nil: the guest has no tap now
+}
+
+// Guest adds a guest of a network. It has no tap until Attach.
+func (f *Fleet) Guest(name, net, mac, ip string) *FleetGuest {
+	f.lab.T.Helper()
+	return &FleetGuest{Host: f.lab.Host(name), Net: net, MAC: mac, IP: ip}
+}
+
+// Attach adds the guest's tap to a host. All guests' addresses have prefixes of 16 bits.
+func (g *FleetGuest) Attach(d *Daemon, mtu int) {
+	g.lab.T.Helper()
+	d.Tap(g.Host, g.MAC, g.IP+"/16", mtu)
+	g.At = d
+}
+
+// File returns a declaration file of networks, by name, with their VNIs, of the hosts and
+// of guests.
+func (f *Fleet) File(nets map[string]int, hosts []string, guests []*FleetGuest) string {
+	f.lab.T.Helper()
+	var b strings.Builder
+	for name, vni := range nets {
+		fmt.Fprintf(&b, "[[net]]\nname = %q\nvni = %d\n\n", name, vni)
+	}
+	for i, name := range hosts {
+		fmt.Fprintf(&b, "[[host]]\nname = %q\nendpoint = %q\n\n", name, f.Endpoint(i))
+	}
+	for _, g := range guests {
+		fmt.Fprintf(&b, "[[port]]\nname = %q\nnet = %q\nmac = %q\naddresses = [%q]\n\n", g.Name, g.Net, g.MAC, g.IP)
+	}
+	path := filepath.Join(f.lab.Dir, "fleet.toml")
+	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		f.lab.T.Fatalf("lab: %v", err)
+	}
+	return path
+}
