@@ -17,18 +17,18 @@ import (
 	"weft/central/wire"
 )
 
-// errConflict means that a key which a request had read was changed before its
-// transaction. The caller reads again and repeats the request.
+// errConflict means that another write has changed a key that the request has read.
+// The caller reads again and repeats the request.
 var errConflict = errors.New("the intent changes too often")
 
-// Apply applies all changes of a request to the declared networks, ports and hosts,
-// or none of them, see wire.ChangeRequest. It returns the revision of the
-// transaction. If a request with the same id has had its effect already, Apply only
+// Apply applies all changes of a request, or none of them (see wire.ChangeRequest).
+// It returns the revision of the transaction that changed the declaration. If a
+// request with the same id has already taken effect, Apply changes nothing and
 // returns the revision of that request. A request without an id gets a random one.
 //
-// Apply repeats a request after a temporary failure until ctx ends. After an error
-// other than a *Refused it is not known whether the request had an effect. The caller
-// may then send it again with the same id.
+// Apply repeats a request that has failed temporarily, until ctx ends. After an error
+// other than *Refused, it is not known whether the request has taken effect. The
+// caller may then send the same request with the same id again.
 func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, error) {
 	id := request.GetId()
 	if id == "" {
@@ -55,7 +55,7 @@ func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, 
 	}
 }
 
-// applying is one request in progress.
+// applying is the state of one request in progress.
 type applying struct {
 	store    *Store
 	id       string
@@ -63,8 +63,8 @@ type applying struct {
 	expected int64
 }
 
-// prepare reads what the request needs and plans its changes. If the request had its
-// effect before, the result done is its revision; otherwise done is 0.
+// prepare reads the keys that the request concerns, and computes the request's
+// changes. If the request has already taken effect, done is its revision.
 func (a *applying) prepare(ctx context.Context, locked bool) (v *view, done int64, err error) {
 	v, done, err = a.readState(ctx, locked)
 	if err != nil || done != 0 {
@@ -73,9 +73,11 @@ func (a *applying) prepare(ctx context.Context, locked bool) (v *view, done int6
 	return v, 0, v.plan(ctx, a.all)
 }
 
-// readState reads the keys that can end a request before its changes are planned. The
-// argument locked is true if this store holds the lock of large requests, which is
-// the key writer. Otherwise readState waits until nobody holds this lock.
+// readState looks for reasons not to apply the request. If the request has already
+// taken effect, done is its revision. If the declaration is newer than the request
+// expects, readState refuses the request. If another store applies a large request,
+// readState waits for its end and returns errConflict. The argument locked means that
+// this store applies a large request itself, and so holds the key "writer".
 func (a *applying) readState(ctx context.Context, locked bool) (v *view, done int64, err error) {
 	v = a.store.newView()
 	keys := []string{requestKey(a.id)}
@@ -107,7 +109,7 @@ func (a *applying) readState(ctx context.Context, locked bool) (v *view, done in
 
 func (a *applying) try(ctx context.Context) (int64, error) {
 	s := a.store
-	if len(a.all) > s.ops { // each takes one comparison at least
+	if len(a.all) > s.ops { // each change needs at least one comparison
 		return a.large(ctx)
 	}
 	v, done, err := a.prepare(ctx, false)
@@ -151,9 +153,9 @@ func (a *applying) try(ctx context.Context) (int64, error) {
 	return r.Header.Revision, nil
 }
 
-// unbindDeleted removes the bindings to the hosts that a request has deleted. Nobody
-// can bind a port to these hosts any more. If the store dies before it has removed
-// all of them, readers ignore the bindings that are left.
+// unbindDeleted removes the bindings to hosts that a request has deleted. New
+// bindings to these hosts are impossible. If the process crashes here, some bindings
+// to undeclared hosts remain, and readers treat them as absent.
 func (s *Store) unbindDeleted(ctx context.Context, all []*wanted) {
 	deleted := map[string]bool{}
 	for _, w := range all {

@@ -16,18 +16,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Times of retries.
+// Pauses between attempts, and limits for large transactions.
 const (
 	retryFirst = 10 * time.Millisecond
 	retryMost  = 200 * time.Millisecond
-	// largeTimeout is the time limit of a transaction with more than largeBytes. It
-	// is longer than attemptTimeout because of slow disks.
+	// largeTimeout is the time limit for transactions of more than largeBytes and for
+	// those of a large request, which may take long on a slow disk.
 	largeTimeout = 10 * time.Second
 	largeBytes   = 64 << 10
 )
 
-// temporary reports whether a transaction that failed with this error may succeed if
-// it is repeated. The failed attempt may have had its effect, or may have it later.
+// temporary reports whether another attempt may succeed after the error err. A write
+// that failed with such an error may have taken effect, or may still do so.
 func temporary(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return true
@@ -47,7 +47,7 @@ func temporary(err error) bool {
 	return false
 }
 
-// explain names what an operator can do.
+// explain adds to an error what an operator can do.
 func explain(err error) error {
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) {
 		return fmt.Errorf("the store is full: compact and defragment etcd or raise its quota, then disarm its alarm: %w", err)
@@ -55,8 +55,8 @@ func explain(err error) error {
 	return err
 }
 
-// pause waits a random time, which grows with the number n of failed attempts. It
-// returns an error if ctx ends.
+// pause waits after attempt n has failed, and waits longer for larger n. The first
+// attempt is number 0. If ctx ends, pause returns the error of ctx.
 func pause(ctx context.Context, n int) error {
 	d := min(retryFirst<<min(n, 10), retryMost)
 	t := time.NewTimer(d/2 + rand.N(d/2))
@@ -69,18 +69,19 @@ func pause(ctx context.Context, n int) error {
 	}
 }
 
-// commit sends a transaction to etcd once.
+// commit tries once to commit a transaction.
 func (s *Store) commit(ctx context.Context, timeout time.Duration, ifs []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return s.client.Txn(ctx).If(ifs...).Then(then...).Commit()
 }
 
-// read repeats a transaction until it succeeds. The transaction may only have
-// operations that may be executed twice: reads, and puts of fixed values.
+// read repeats a transaction until it succeeds. The transaction may contain only
+// reads, and puts that are harmless if they happen twice.
 func (s *Store) read(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
 	for n := 0; ; n++ {
-		// later attempts get more time, because the member may be slow and not dead
+		// Later attempts have a longer time limit, because the member may be slow and
+		// not dead.
 		r, err := s.commit(ctx, attemptTimeout*time.Duration(max(1, n-2)), nil, ops)
 		if err == nil {
 			return r, nil
@@ -94,16 +95,16 @@ func (s *Store) read(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRespo
 	}
 }
 
-// requestLease has the lease that expires the keys under request/. Many requests
-// share one lease, because each new lease costs etcd a write.
+// requestLease has the current lease for the keys under request/. Many requests share
+// a lease, because each new lease costs etcd a write.
 type requestLease struct {
 	mu    sync.Mutex
 	id    clientv3.LeaseID
-	fresh time.Time // granted; monotonic
+	fresh time.Time // time at which etcd granted the lease
 }
 
-// The store remembers the id of a request for requestTTL at least. New requests use
-// the same lease for leaseShared.
+// The store remembers a request id for at least requestTTL. New request ids share a
+// lease until the lease is leaseShared old.
 const (
 	requestTTL  = time.Hour
 	leaseShared = 10 * time.Minute
@@ -134,8 +135,8 @@ func (s *Store) requestLease(ctx context.Context) (clientv3.LeaseID, error) {
 	}
 }
 
-// forgetLease makes the next request get another lease, because etcd no longer knows
-// this one.
+// forgetLease makes the next request ask etcd for a new lease, because this one does
+// not exist any more.
 func (s *Store) forgetLease(id clientv3.LeaseID) {
 	s.lease.mu.Lock()
 	defer s.lease.mu.Unlock()

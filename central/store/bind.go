@@ -14,26 +14,26 @@ import (
 	"weft/central/wire"
 )
 
-// bindOps is the number of operations for which one binding counts against the limit
-// of a transaction. A binding compares its port, its host and its old binding, writes
-// the binding, and if it completes a move also writes the port and deletes a guard.
-// One more binding is left free for the operations that all bindings of a transaction
-// share.
+// bindOps is an upper bound for the part of one binding in a transaction, in
+// comparisons and in operations. A binding needs three comparisons (port, host and
+// binding) and up to three operations (it writes the port and the binding, and
+// deletes a guard). All bindings of a transaction together need one more comparison
+// and one more operation.
 const bindOps = 4
 
-// Bind binds ports to hosts, many in one transaction. The results are in the order of
-// the requests. A port that is already bound to its host keeps its generation. Bind
-// repeats a request after a temporary failure until ctx ends. After such an error it
-// is not known whether the port is bound.
+// Bind binds ports to hosts. One transaction binds many ports. The results are in the
+// order of the requests. If a port is already bound to the host as requested, it
+// keeps its generation. Bind repeats requests that have failed temporarily, until ctx
+// ends. It is then not known whether their ports are bound.
 func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 	results := make([]BindResult, len(requests))
-	pending := make([]int, len(requests)) // indexes of requests
+	pending := make([]int, len(requests)) // indexes in requests of the requests without a result
 	for i := range pending {
 		pending[i] = i
 	}
 	for len(pending) > 0 {
-		// If two requests name one port, the second one goes into a later
-		// transaction, so that it sees the result of the first.
+		// Two requests for the same port go into two transactions, so that the second
+		// request sees the effect of the first.
 		var group, later []int
 		ports := map[string]bool{}
 		for _, i := range pending {
@@ -50,9 +50,9 @@ func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 	return results
 }
 
-// bindGroup executes the requests whose indexes are in the group, each for another
-// port. After a conflict it divides the group into halves, so that a port that
-// changes all the time delays few others.
+// bindGroup executes requests for different ports. After a conflict, it divides the
+// group into halves. A port that changes all the time thus does not delay all other
+// ports.
 func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results []BindResult, group []int) {
 	for n := 0; ; n++ {
 		err := s.bindOnce(ctx, requests, results, &group)
@@ -73,9 +73,9 @@ func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results [
 	}
 }
 
-// bindOnce reads the state of the group's ports, sets the results of the requests
-// that need no write, and writes the other bindings in one transaction. The group
-// keeps the requests that have no result after an error.
+// bindOnce reads the state of the group's ports. It sets the results of requests that
+// need no write, and executes the other requests in one transaction. Afterwards the
+// group contains only the requests without a result.
 func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []BindResult, group *[]int) error {
 	keys := make([]string, 0, bindOps*len(*group))
 	for _, i := range *group {
@@ -117,7 +117,7 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	if len(writing) == 0 {
 		return nil
 	}
-	if moves > 0 { // changes the intent, as Apply does
+	if moves > 0 { // a completed move changes the declaration, so the rules of Apply hold
 		if v.records[writerKey].there {
 			if err := s.awaitWriter(ctx); err != nil {
 				return err
@@ -129,7 +129,7 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	}
 	r, err := s.commit(ctx, attemptTimeout, ifs, then)
 	if err != nil {
-		return err // the next round reads what became of it
+		return err // the next attempt finds out whether the transaction took effect
 	}
 	if !r.Succeeded {
 		return errConflict
@@ -141,8 +141,8 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	return nil
 }
 
-// checkBind returns the operations that write a binding. If the port is bound to this
-// host already, it returns no operations, and the generation of the binding.
+// checkBind returns the operations that bind the port. If the port is already bound
+// as requested, it returns no operations and the generation of the binding.
 func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, err error) {
 	if r.Release {
 		return v.checkRelease(r)
@@ -178,7 +178,7 @@ func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, 
 	if r.Expected != v.records[key].mod {
 		return nil, 0, refusedf("port %s has generation %d on host %s, not %d; look again", port.Name, v.records[key].mod, bound.Host, r.Expected)
 	}
-	b := proto.Clone(bound).(*wire.Bind) // with the fields of later versions
+	b := proto.Clone(bound).(*wire.Bind) // a copy keeps fields that a later version has stored
 	b.Port, b.Host, b.Endpoint = r.Port, r.Host, r.Endpoint
 	value, err := encode(b)
 	if err != nil {
@@ -198,8 +198,8 @@ func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, 
 	return then, 0, nil
 }
 
-// checkRelease returns the operation that removes a binding. If the host does not
-// have the port any more, it returns no operation.
+// checkRelease returns the operation that removes a binding. If the port is no longer
+// bound to the host, checkRelease returns no operation.
 func (v *view) checkRelease(r *BindRequest) (then []clientv3.Op, generation int64, err error) {
 	key := bindKey(r.Port)
 	stored, there := v.get(key)
@@ -219,10 +219,11 @@ func (v *view) checkRelease(r *BindRequest) (then []clientv3.Op, generation int6
 	return []clientv3.Op{clientv3.OpDelete(key)}, 0, nil
 }
 
-// PutStatus stores the status of hosts, many in one transaction. It repeats a
-// transaction after a temporary failure until ctx ends.
+// PutStatus stores the status that hosts have reported. One transaction stores many
+// of them. PutStatus repeats a transaction that has failed temporarily, until ctx
+// ends.
 func (s *Store) PutStatus(ctx context.Context, status []*wire.HostStatus) error {
-	latest := map[string]*wire.HostStatus{} // a key only once in a transaction
+	latest := map[string]*wire.HostStatus{} // a transaction may write a key only once, so the last status of each host counts
 	var hosts []string
 	for _, h := range status {
 		if err := checkWord("the host of a status", h.GetHost()); err != nil {

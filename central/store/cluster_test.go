@@ -22,8 +22,8 @@ import (
 	"weft/central/wire"
 )
 
-// memberEnv is the environment variable that makes this test's program run a member
-// of etcd instead of the tests. Its value is the name of the member.
+// memberEnv is an environment variable. If it is set, the test binary runs as the
+// member of etcd with this name and runs no tests.
 const memberEnv = "WEFT_TEST_MEMBER"
 
 func TestMain(m *testing.M) {
@@ -36,8 +36,9 @@ func TestMain(m *testing.M) {
 
 const testCluster = "a=unix://peer:1,b=unix://peer:2,c=unix://peer:3"
 
-// runMember runs one member of etcd, with its sockets in the working directory. It
-// ends when its standard input is closed, which happens when the test's process ends.
+// runMember runs a member of etcd in a process of its own, with unix sockets in the
+// current directory. The member ends when its standard input ends, and so at the
+// latest with the test.
 func runMember(name string) {
 	n := int(name[0]-'a') + 1
 	e, err := Embed(context.Background(), EmbedConfig{
@@ -52,11 +53,11 @@ func runMember(name string) {
 	e.Close()
 }
 
-// cluster is an etcd of three members, each in its own process.
+// cluster is an etcd cluster of three members. Each member is a process.
 type cluster struct {
 	t       testing.TB
 	members [3]*exec.Cmd
-	clients [3]*clientv3.Client // each of one member
+	clients [3]*clientv3.Client // one client for each member, which connects only to this member
 }
 
 func startCluster(t testing.TB) *cluster {
@@ -101,7 +102,8 @@ func (c *cluster) start(i int) {
 	})
 }
 
-// all returns a client that uses all members, and therefore works while one is down.
+// all returns a client that knows all members, so that requests succeed although one
+// member is dead.
 func (c *cluster) all() *clientv3.Client {
 	c.t.Helper()
 	client, err := Dial([]string{"unix://client:1", "unix://client:2", "unix://client:3"}, nil)
@@ -139,25 +141,26 @@ func (c *cluster) signal(i int, s syscall.Signal) {
 	}
 }
 
-// history runs random requests from several stores at once. In the end it checks that
-// every acknowledged request had its effect.
+// history records the acknowledged writes of several concurrent workers. After the
+// workers have ended, it compares them with the contents of the store.
 type history struct {
 	t    *testing.T
 	stop chan struct{}
 
 	mu    sync.Mutex
-	binds map[string]map[int64]string // host of each acknowledged binding, by port and generation
-	mine  map[string]proto.Message    // acknowledged state of the ports that only one worker changes; nil: deleted
+	binds map[string]map[int64]string // host of each acknowledged binding, by port id and generation
+	mine  map[string]proto.Message    // last acknowledged state of each port that only one worker changes; nil means deleted
 	acks  int
 }
 
 const (
 	workers    = 4
-	sharedSize = 6 // ports that all workers bind
+	sharedSize = 6 // number of ports that all workers bind
 )
 
-// work changes ports that no other worker changes, and binds ports that all workers
-// bind.
+// work changes and binds random ports until the test stops it. Only this worker
+// changes its own ports, so their last acknowledged state must be in the store. All
+// workers bind the shared ports to different hosts.
 func (h *history) work(s *Store, number int, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, uint64(number)))
 	for {
@@ -177,8 +180,8 @@ func (h *history) work(s *Store, number int, seed uint64) {
 	}
 }
 
-// change sets or deletes a port of this worker. Ports of other workers may have the
-// same addresses; the store must then refuse the change.
+// change sets or deletes one of the worker's own ports. The ports of other workers
+// may have the same MAC and IP address.
 func (h *history) change(ctx context.Context, s *Store, number int, r *rand.Rand) {
 	id := fmt.Sprintf("own%d-%d", number, r.IntN(5))
 	p := port(id, "net0", 100_000+r.IntN(12))
@@ -194,7 +197,7 @@ func (h *history) change(ctx context.Context, s *Store, number int, r *rand.Rand
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case errors.As(err, &refused): // another port has the address, so nothing was changed
+	case errors.As(err, &refused): // refused because another port has the address; nothing has changed
 	case err != nil:
 		h.t.Errorf("%s: %v", id, err)
 	default:
@@ -222,7 +225,7 @@ func (h *history) bindShared(ctx context.Context, s *Store, number int, r *rand.
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case errors.As(result.Err, &refused): // another host was first
+	case errors.As(result.Err, &refused): // refused because another host was bound first
 	case result.Err != nil:
 		h.t.Errorf("%s: %v", id, result.Err)
 	default:
@@ -237,7 +240,7 @@ func (h *history) bindShared(ctx context.Context, s *Store, number int, r *rand.
 	}
 }
 
-// check compares the acknowledged requests with the stored keys.
+// check compares the acknowledged writes with the contents of the store.
 func (h *history) check(s *Store) {
 	wantGuards(h.t, s)
 	keys := dump(h.t, s)
@@ -264,8 +267,8 @@ func (h *history) check(s *Store) {
 		if err := proto.Unmarshal(r.Kvs[0].Value, &b); err != nil {
 			h.t.Error(err)
 		}
-		// The stored binding may be newer than the acknowledged ones, because the
-		// answer to a request may be lost.
+		// The stored binding may be newer than the last acknowledged one, because the
+		// answer to a binding may be lost.
 		if stored := r.Kvs[0].ModRevision; stored < newest || stored == newest && b.Host != generations[newest] {
 			h.t.Errorf("%s is bound to %s at %d, acknowledged was %s at %d", id, b.Host, stored, generations[newest], newest)
 		}
@@ -277,10 +280,10 @@ func (h *history) check(s *Store) {
 	}
 }
 
-// Leaders of etcd are killed and stopped while four stores change and bind ports. No
-// acknowledged write is lost, no two objects have the same name or address, no two
-// hosts get one generation of a port, and in the end a follower has exactly the
-// stored objects.
+// The test kills or stops the leader several times while four stores change ports and
+// bind them. No acknowledged write is lost, no two objects get the same unique value,
+// such as a MAC address, and no two hosts have the same port at the same generation.
+// A follower ends with the contents of the store.
 func TestHistoryWithFaults(t *testing.T) {
 	c := startCluster(t)
 	s := New(c.all(), WithLimits(EmbeddedOps, EmbeddedBytes))
@@ -295,7 +298,8 @@ func TestHistoryWithFaults(t *testing.T) {
 	h := &history{t: t, stop: make(chan struct{}), binds: map[string]map[int64]string{}, mine: map[string]proto.Message{}}
 	var done sync.WaitGroup
 	for i := range workers {
-		// A low limit of operations sends some requests through the journal.
+		// A small limit of operations makes some requests larger than a transaction,
+		// so that they use the journal.
 		limits := []Option{WithLimits(EmbeddedOps, EmbeddedBytes), WithLimits(7, EmbeddedBytes)}[i%2]
 		done.Go(func() { h.work(New(c.all(), limits), i, seed) })
 	}

@@ -22,31 +22,31 @@ import (
 
 // Settings of the embedded etcd.
 const (
-	// StoreQuota is the limit of the database in bytes. At the limit etcd refuses
-	// writes until an operator compacts and defragments it and disarms its alarm.
+	// StoreQuota is the limit of the database's size in bytes. At the limit, etcd
+	// refuses writes until an operator compacts and defragments the database and
+	// disarms the alarm.
 	StoreQuota = 2 << 30
-	// EmbeddedOps is the limit of operations, and EmbeddedBytes the limit of bytes,
-	// in one transaction of the embedded etcd.
+	// EmbeddedOps and EmbeddedBytes are the limits of one transaction: its operations
+	// and its size in bytes.
 	EmbeddedOps   = 4096
 	EmbeddedBytes = 4 << 20
-	// Raft's heartbeat interval and election timeout, in ms. A leader that stops is
-	// replaced after one to two election timeouts.
+	// Heartbeat interval and election timeout of raft in milliseconds. If the leader
+	// stops, another member becomes leader after one or two election timeouts.
 	heartbeatMS = 60
 	electionMS  = 600
-	// compactAfter is the time for which etcd keeps old revisions.
+	// compactAfter is the age at which etcd deletes old revisions.
 	compactAfter = "10m"
-	// DefaultReady is the longest time that Embed waits until the cluster has a
-	// leader.
+	// DefaultReady is how long Embed waits by default until the cluster has a quorum.
 	DefaultReady = 60 * time.Second
 )
 
-// TLSFiles has the paths of a member's PEM files; without a path of the CA the member
-// uses no TLS. Each handshake reads the certificate and the key again, but not the
-// CA.
+// TLSFiles has the paths of a member's PEM files. Empty paths mean that the member
+// does not use TLS. etcd reads the certificate and the key again at each handshake,
+// but the CA's certificate only once.
 type TLSFiles struct {
 	Certificate, Key, CA string
-	// Peer is a DNS name by which members recognise each other: the certificates of
-	// all members have it, and no other certificate of the CA has it.
+	// Peer is a DNS name in the certificates of all members. No other certificate of
+	// the CA contains this name, so members can recognize each other.
 	Peer string
 }
 
@@ -61,29 +61,31 @@ func (t TLSFiles) info() transport.TLSInfo {
 	return i
 }
 
-// EmbedConfig describes a member of etcd in this process.
+// EmbedConfig is the configuration of a member of etcd that runs in this process.
 type EmbedConfig struct {
-	Name string // unique in the cluster
-	Dir  string // of the data; made with mode 0700
-	// The member listens at PeerURL for other members, and at ClientURL for clients.
-	// It announces AdvertisePeer and AdvertiseClient instead if they are not empty.
+	Name string // name of the member, unique in the cluster
+	Dir  string // directory of the database; Embed creates it with mode 0700
+	// The member listens on PeerURL for other members and on ClientURL for clients.
+	// AdvertisePeer and AdvertiseClient are the URLs at which others reach the
+	// member. If they are empty, these are PeerURL and ClientURL.
 	PeerURL, ClientURL             string
 	AdvertisePeer, AdvertiseClient string
-	// Cluster lists the members with which the cluster starts, as in
-	// a=https://10.0.0.1:2380,b=...; empty: only this member.
+	// Cluster lists the initial members, such as
+	// a=https://10.0.0.1:2380,b=https://10.0.0.2:2380. An empty list means that this
+	// member is the only one.
 	Cluster string
-	// Existing is true if the member joins a running cluster, to which its URL has
+	// Existing is set if the member joins a running cluster, to which its URL has
 	// already been added.
 	Existing bool
-	// Token is the id of the cluster. Members of clusters with different tokens
-	// refuse each other, if a wrong address connects them.
+	// Token identifies the cluster, so that members of two clusters do not join each
+	// other by mistake.
 	Token string
 	TLS   TLSFiles
-	Ready time.Duration // 0: DefaultReady
+	Ready time.Duration // time limit until the cluster has a leader; 0 means DefaultReady
 	Log   *slog.Logger
 }
 
-// Embedded is a running member.
+// Embedded is a running member of etcd in this process.
 type Embedded struct {
 	etcd   *embed.Etcd
 	client *clientv3.Client
@@ -134,8 +136,8 @@ func Embed(ctx context.Context, c EmbedConfig) (*Embedded, error) {
 	return e, nil
 }
 
-// serve waits until the member answers requests. A member that joins a cluster does
-// so only after it has got its vote.
+// serve waits until the member answers requests. A new member answers only after the
+// other members have given it a vote.
 func (e *Embedded) serve(ctx context.Context, ready time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, ready)
 	defer cancel()
@@ -196,8 +198,8 @@ func (c *EmbedConfig) etcd() (*embed.Config, error) {
 	return e, e.Validate()
 }
 
-// dial connects only to this member, because its process uses no other. A member
-// without a connection to the others must be noticed.
+// dial connects only to this member. A member that has lost its connection to the
+// others thus fails visibly, and its client does not switch to another member.
 func (c *EmbedConfig) dial() (*clientv3.Client, error) {
 	var config *tls.Config
 	if strings.HasPrefix(c.ClientURL, "https:") {
@@ -209,34 +211,35 @@ func (c *EmbedConfig) dial() (*clientv3.Client, error) {
 	return Dial([]string{c.ClientURL}, config)
 }
 
-// Dial connects to an etcd of the site, or to members of an embedded one.
+// Dial returns a client of an etcd cluster. The endpoints are members of a separate
+// etcd or embedded members.
 func Dial(endpoints []string, config *tls.Config) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{
 		Endpoints: endpoints, TLS: config, DialTimeout: 5 * time.Second,
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		MaxCallSendMsgSize: 2 * EmbeddedBytes,
-		// Every attempt is the store's own.
+		// The client does not repeat requests, because the store repeats them itself.
 		MaxUnaryRetries: 1,
 		Logger:          zap.NewNop(),
 	})
 }
 
-// Store returns a store on this member.
+// Store returns a Store that uses this member.
 func (e *Embedded) Store() *Store {
 	return New(e.client, WithLimits(EmbeddedOps, EmbeddedBytes))
 }
 
-// Client returns the client that is connected to this member. Close closes it.
+// Client returns the client of this member. Close closes the client.
 func (e *Embedded) Client() *clientv3.Client { return e.client }
 
-// Err reports that the member ended.
+// Err returns a channel that receives an error if the member fails.
 func (e *Embedded) Err() <-chan error { return e.etcd.Err() }
 
-// Leader reports whether this member leads the cluster.
+// Leader reports whether this member is the cluster's leader.
 func (e *Embedded) Leader() bool { return e.etcd.Server.Leader() == e.etcd.Server.MemberID() }
 
-// Close stops the member. It calls the server's Stop before etcd's own Close, because
-// the latter alone leaves goroutines waiting (etcd-io/etcd#9533).
+// Close stops the member. It first calls etcd's Stop, because etcd's Close alone
+// leaves goroutines of the server waiting (etcd-io/etcd#9533).
 func (e *Embedded) Close() {
 	if e.client != nil {
 		_ = e.client.Close()

@@ -18,21 +18,22 @@ import (
 	"weft/central/wire"
 )
 
-// Keys that belong neither to the declaration nor to the state of hosts:
+// Keys of running centrals and unused invitations. They are neither part of the
+// declaration nor state of hosts:
 //
-//	central/<name>   wire.Central of a central that runs; expires with its lease
-//	invite/<digest>  wire.InviteRequest of an unused invitation; expires with its lease
+//	central/<name>   the wire.Central of a running central; expires with its lease
+//	invite/<digest>  the wire.InviteRequest of an unused token; expires with its lease
 const (
 	centralPrefix = Prefix + "central/"
 	invitePrefix  = Prefix + "invite/"
 )
 
-// centralTTL is the time after which a central is removed from the list of running
-// centrals if it does not renew its key.
+// centralTTL is the lifetime of the lease that a running central renews. A central
+// that does not renew its lease disappears from the list of centrals after this time.
 const centralTTL = 5 * time.Second
 
-// Objects reads all objects of the given kinds at one revision. If a large request is
-// taking effect, Objects waits until the request is complete.
+// Objects returns all objects of the wanted kinds at one revision. If a large request
+// is taking effect, Objects waits for its end.
 func (s *Store) Objects(ctx context.Context, wanted ...Kind) (revision int64, all []Object, err error) {
 	if revision, err = s.settled(ctx); err != nil {
 		return 0, nil, err
@@ -53,11 +54,12 @@ func (s *Store) Objects(ctx context.Context, wanted ...Kind) (revision int64, al
 	return revision, all, nil
 }
 
-// Revision returns the newest revision.
+// Revision returns the current revision of the store. If a large request is taking
+// effect, Revision waits for its end.
 func (s *Store) Revision(ctx context.Context) (int64, error) { return s.settled(ctx) }
 
-// settled returns the newest revision. If a large request is taking effect, it waits
-// until the request is complete.
+// settled returns a revision at which every large request has either taken effect
+// completely or not at all. It waits for such a revision if necessary.
 func (s *Store) settled(ctx context.Context) (int64, error) {
 	for {
 		r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(writerKey)})
@@ -81,8 +83,8 @@ func (s *Store) settled(ctx context.Context) (int64, error) {
 	}
 }
 
-// Invite stores an invitation under the digest of its secret. The invitation expires
-// after the time in the argument valid.
+// Invite stores an invitation for the time valid. The key contains a digest of the
+// token's secret and not the secret.
 func (s *Store) Invite(ctx context.Context, digest string, invitation *wire.InviteRequest, valid time.Duration) error {
 	if err := checkWord("the name in the certificate", invitation.GetName()); err != nil {
 		return err
@@ -99,8 +101,9 @@ func (s *Store) Invite(ctx context.Context, digest string, invitation *wire.Invi
 	return err
 }
 
-// TakeInvitation removes an invitation and returns it, so that nobody gets it twice.
-// If the result is lost on the way, the administrator has to invite again.
+// TakeInvitation returns an invitation and deletes it, so that a token works only
+// once. If the result is lost on its way to the new client, the token is used up, and
+// an administrator must make a new one.
 func (s *Store) TakeInvitation(ctx context.Context, digest string) (*wire.InviteRequest, error) {
 	key := invitePrefix + digest
 	r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(key)})
@@ -127,7 +130,7 @@ func (s *Store) TakeInvitation(ctx context.Context, digest string) (*wire.Invite
 	return &invitation, nil
 }
 
-// Register keeps a central in the list of Centrals until ctx ends.
+// Register keeps a central in the list that Centrals returns, until ctx ends.
 func (s *Store) Register(ctx context.Context, central *wire.Central) error {
 	value, err := encode(central)
 	if err != nil {
@@ -143,7 +146,7 @@ func (s *Store) Register(ctx context.Context, central *wire.Central) error {
 	}
 }
 
-// keepRegistered writes the key with a lease and renews the lease. It returns when
+// keepRegistered stores the key with a lease and renews the lease. It returns when
 // the lease is lost or ctx ends.
 func (s *Store) keepRegistered(ctx context.Context, key, value string) error {
 	lease, err := s.client.Grant(ctx, int64(centralTTL/time.Second))
@@ -167,7 +170,7 @@ func (s *Store) keepRegistered(ctx context.Context, key, value string) error {
 	return nil
 }
 
-// Centrals returns the centrals that run, sorted by name.
+// Centrals returns the running centrals in the order of their names.
 func (s *Store) Centrals(ctx context.Context) ([]*wire.Central, error) {
 	var all []*wire.Central
 	var revision int64
@@ -180,10 +183,10 @@ func (s *Store) Centrals(ctx context.Context) ([]*wire.Central, error) {
 	return all, err
 }
 
-// Members of the embedded etcd.
+// The following methods manage the members of the embedded etcd.
 
-// Leader returns the name of the member that leads etcd's cluster, and the size of
-// the database in bytes.
+// Leader returns the name of the cluster's leader, and the size of the database in
+// bytes.
 func (s *Store) Leader(ctx context.Context) (name string, size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -207,15 +210,15 @@ func (s *Store) Leader(ctx context.Context) (name string, size int64, err error)
 	return name, status.DbSize, nil
 }
 
-// AddMember adds a member, which then may start, to etcd's cluster. It returns all
-// members in the form of EmbedConfig.Cluster. The new member has no vote until
+// AddMember adds a new member to the cluster before the member starts. It returns the
+// list of members for EmbedConfig.Cluster. The new member has no vote until
 // PromoteMembers gives it one.
 func (s *Store) AddMember(ctx context.Context, name, peerURL string) (cluster string, err error) {
 	var added *clientv3.MemberAddResponse
 	for n := 0; ; n++ {
 		added, err = s.client.MemberAddAsLearner(ctx, []string{peerURL})
-		// For some seconds after a change of its members, etcd refuses another one
-		// with ErrUnhealthy.
+		// For some seconds after a change of the members, etcd considers the
+		// connections between them unhealthy and refuses another change.
 		if err == nil || !errors.Is(rpctypes.Error(err), rpctypes.ErrUnhealthy) || pause(ctx, n) != nil {
 			break
 		}
@@ -236,8 +239,7 @@ func (s *Store) AddMember(ctx context.Context, name, peerURL string) (cluster st
 	return strings.Join(all, ","), nil
 }
 
-// PromoteMembers gives each new member that has copied the database a vote in etcd's
-// cluster.
+// PromoteMembers gives a vote to each new member that has received the leader's data.
 func (s *Store) PromoteMembers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()

@@ -16,23 +16,25 @@ import (
 )
 
 const (
-	// progressEvery is the interval at which Follow asks etcd for the revision up to
-	// which the watch has reported all changes.
+	// progressEvery is the interval at which Follow asks etcd for a progress
+	// notification, which carries etcd's current revision.
 	progressEvery = time.Second
-	// silentMost is the time without any answer after which Follow opens another
-	// watch. A member that hangs answers nothing although its connection stays open.
+	// silentMost is how long Follow waits for any message of etcd before it opens a
+	// new watch. Such a silence means that the member hangs although its connection
+	// is still open.
 	silentMost = 5 * time.Second
 )
 
-// Follow gives the sink all objects first, and then every change until ctx ends. It
-// returns ctx's error, or a permanent error such as a refused certificate.
+// Follow passes the full list of objects to the sink, and then every change until ctx
+// ends. It then returns the error of ctx. It returns early only after a permanent
+// error, such as a refused certificate.
 //
-// All objects of one revision come in one call. A large request takes effect in
-// several transactions, see journal.go; Follow delays its objects, and bindings of
-// its ports, until the last of these transactions. Other bindings are not delayed,
-// but Progress is not called meanwhile. If etcd has compacted changes that Follow has
-// not read, Follow reads all objects again and gives the sink the differences in one
-// Change.
+// The sink gets all objects of one revision together. A large request takes effect in
+// several transactions (see journal.go). Follow holds back the request's objects, and
+// bindings of its ports, until the last transaction, and then passes them on
+// together. Meanwhile it passes on other bindings, but does not call Progress. If
+// etcd has compacted revisions that Follow has not read, the sink gets the difference
+// in one Change.
 func (s *Store) Follow(ctx context.Context, sink Sink) error {
 	f := &follower{store: s, sink: sink}
 	for n := 0; ; n++ {
@@ -66,12 +68,12 @@ type objectKey struct {
 type follower struct {
 	store    *Store
 	sink     Sink
-	cluster  uint64 // etcd's id of the cluster
-	revision int64  // everything up to here was read
+	cluster  uint64 // id of the etcd cluster
+	revision int64  // last revision that was read completely
 	relist   bool
-	known    map[objectKey]int64 // revisions of what the sink has
-	// holding is true while a large request takes effect. The map held then has the
-	// delayed objects.
+	known    map[objectKey]int64 // revision of each object that the sink has
+	// holding is set while a large request takes effect. The map held then has the
+	// request's objects that were read so far.
 	holding bool
 	held    map[objectKey]Object
 }
@@ -81,8 +83,8 @@ func (f *follower) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// An etcd that was restored from a backup has another cluster id, or an older
-	// revision.
+	// After a restore from a backup, the cluster has a new id, and its revision may
+	// be lower than before.
 	restored := f.cluster != r.Header.ClusterId || r.Header.Revision < f.revision
 	if restored || f.relist {
 		if err := f.list(ctx, restored); err != nil {
@@ -93,8 +95,8 @@ func (f *follower) follow(ctx context.Context) error {
 	return f.watch(ctx)
 }
 
-// list reads all objects at one revision. If reset is true, the sink gets all of
-// them, otherwise only the differences.
+// list reads all objects at one revision. It passes the full list to the sink if
+// reset is set, and otherwise only the difference to the objects that the sink has.
 func (f *follower) list(ctx context.Context, reset bool) error {
 	s := f.store
 	revision, err := s.settled(ctx)
@@ -134,8 +136,8 @@ func (f *follower) list(ctx context.Context, reset bool) error {
 	return nil
 }
 
-// decodeOrCount decodes an object. It returns false for a key of another kind, and
-// for a value that cannot be decoded, which it counts.
+// decodeOrCount decodes a stored object. It counts a value that is not a valid
+// object, which another program may have written, and returns false.
 func (s *Store) decodeOrCount(kv *mvccpb.KeyValue, deleted bool) (Object, bool) {
 	o, object, err := decode(kv.Key, kv.Value, deleted, kv.ModRevision)
 	if err != nil {
@@ -145,8 +147,8 @@ func (s *Store) decodeOrCount(kv *mvccpb.KeyValue, deleted bool) (Object, bool) 
 	return o, object
 }
 
-// Undecodable returns the number of stored values that were skipped because they are
-// not valid objects.
+// Undecodable returns the number of stored values that this store skipped because
+// they are not valid objects.
 func (s *Store) Undecodable() uint64 { return s.undecodable.Load() }
 
 func (f *follower) watch(ctx context.Context) error {
@@ -166,7 +168,7 @@ func (f *follower) watch(ctx context.Context) error {
 				return fmt.Errorf("%w: nothing heard for %s", errWatchEnded, silentMost)
 			}
 			ask, done := context.WithTimeout(ctx, progressEvery)
-			_ = f.store.client.RequestProgress(ask) // heard tells whether it works
+			_ = f.store.client.RequestProgress(ask) // ignores the error, because the time in heard shows whether etcd answers
 			done()
 		case r, ok := <-watch:
 			if !ok {
@@ -187,8 +189,7 @@ func (f *follower) watch(ctx context.Context) error {
 	}
 }
 
-// take gives the sink the events of one response of the watch, with one call for each
-// revision.
+// take passes a message of the watch to the sink, one revision after the other.
 func (f *follower) take(r *clientv3.WatchResponse) {
 	for events := r.Events; len(events) > 0; {
 		revision := events[0].Kv.ModRevision
@@ -243,7 +244,7 @@ func (f *follower) takeRevision(revision int64, events []*clientv3.Event) {
 	}
 }
 
-// takeWriter handles a change of the key writer, which is the lock of large requests.
+// takeWriter handles a change of the key "writer", which describes a large request.
 // It returns true if a committed request has now taken effect completely.
 func (f *follower) takeWriter(e *clientv3.Event) (ended bool) {
 	if e.Type == clientv3.EventTypeDelete {
@@ -260,8 +261,8 @@ func (f *follower) takeWriter(e *clientv3.Event) (ended bool) {
 	return false
 }
 
-// hold adds an object to the delayed ones if it belongs to the large request. It
-// reports whether it did so.
+// hold reports whether an object belongs to the large request that is taking effect.
+// If it does, hold stores the object for release.
 func (f *follower) hold(o Object) bool {
 	switch o.Kind {
 	case KindNet, KindHost, KindPort:
@@ -290,7 +291,8 @@ func (f *follower) release() []Object {
 	return objects
 }
 
-// rank orders objects as in a Reset: objects to which others refer come first.
+// rank returns the position of an object's kind in the order of a Reset, in which
+// objects come after the objects that they refer to.
 func rank(o Object) int {
 	return slices.IndexFunc(kinds, func(k kindRow) bool { return k.kind == o.Kind })
 }

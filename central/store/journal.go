@@ -18,56 +18,50 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A request that does not fit into one transaction goes through the journal:
+// A request that is too large for one transaction is applied in several, through a
+// journal in etcd:
 //
-//  1. Its store writes the key writer, which is the lock of large requests, in the
-//     state preparing. Transactions that change the declaration compare that this key
-//     is absent, and therefore wait. Bindings go on.
-//  2. The store reads and plans, and writes the operations to journal/<token>/<n>.
-//     Each of these keys has one chunk of operations. Each transaction compares that
-//     the key writer has the revision that this store last wrote, so that a store
-//     that has lost the lock writes nothing more.
-//  3. One transaction sets the state committed. From here on the request takes effect.
-//  4. One transaction for each chunk executes the chunk's operations and counts the
-//     chunk in the key writer. Every store that sees the key may execute the next
-//     chunk: exactly one succeeds, because the transaction compares the key's
-//     revision. The last transaction deletes the key writer and writes request/<id>.
+//  1. The store that applies the request writes the key "writer" with the state preparing. As long as this key exists, other stores wait with changes of the declaration, because their transactions require that the key is absent. Bindings continue.
+//  2. The store reads the keys that the request concerns and computes the operations. It writes them to the keys journal/<token>/<n>, where each key has one chunk. Each of these transactions requires that the key "writer" is unchanged. A slow store that was taken for dead can thus write nothing more.
+//  3. One transaction changes the state in the key "writer" to committed. From now on the request takes effect.
+//  4. One transaction for each chunk executes the chunk's operations and increments the number of executed chunks in the key "writer". Any store may execute the next chunk. The transaction requires the known revision of the key, so exactly one store succeeds. The transaction of the last chunk deletes the key "writer" and writes request/<id>.
 //
-// If a store stops in step 2, another store removes its lock after givenUp, and
-// nothing has changed. If it stops after step 3, another store executes the remaining
-// chunks after helpAfter. A reader of etcd sees the effect of a committed request
-// chunk by chunk; Follow delays it until the last one.
+// If the store stops in step 2, another store discards the request after the time
+// givenUp, and nothing has changed. If it stops after step 3, another store executes
+// the remaining chunks after the time helpAfter. A program that reads etcd directly
+// sees the effect of a request chunk by chunk. Follow passes on the effect as a
+// whole.
 
-// Times for which a store waits for another store that holds the lock of large
-// requests.
+// Time limits of a store that waits for another store's large request, and the limit
+// of its size.
 const (
-	// helpAfter is the time without progress after which a waiting store executes the
-	// remaining chunks of a committed request itself.
+	// helpAfter is how long a committed request may make no progress. After that, a
+	// waiting store executes the request's remaining chunks.
 	helpAfter = 500 * time.Millisecond
-	// givenUp is the time without progress after which a waiting store removes the
-	// lock of a request that is not committed.
+	// givenUp is how long a request in preparation may make no progress. After that,
+	// a waiting store discards the request.
 	givenUp = 10 * time.Second
-	// maxChunks is the largest number of chunks that is accepted, in case the journal
-	// is damaged.
+	// maxChunks is the limit of chunks in a request. It protects a store from a
+	// damaged journal.
 	maxChunks = 1 << 20
 )
 
-// writer is the value of the key writer.
+// writer is the value of the key "writer", the state of a large request.
 type writer struct {
 	Token     string `json:"token"`
 	Request   string `json:"request"`
 	Committed bool   `json:"committed,omitempty"`
-	Chunks    int    `json:"chunks,omitempty"` // written so far
-	Next      int    `json:"next,omitempty"`   // the first chunk without effect
-	Step      int    `json:"step"`             // makes each value another one
+	Chunks    int    `json:"chunks,omitempty"` // number of chunks written to the journal so far
+	Next      int    `json:"next,omitempty"`   // index of the first chunk that was not executed yet
+	Step      int    `json:"step"`             // number that every write of the key increments, so that all values differ
 
-	mod int64 // revision of the key
+	mod int64 // revision of the transaction that wrote this value
 }
 
 func (w *writer) encode() string {
 	b, err := json.Marshal(w)
 	if err != nil {
-		panic(err) // strings and numbers only
+		panic(err) // cannot fail: the fields are strings, numbers and bools
 	}
 	return string(b)
 }
@@ -86,7 +80,7 @@ func decodeWriter(value []byte, mod int64) (*writer, error) {
 
 func (w *writer) chunkKey(n int) string { return fmt.Sprintf("%s%s/%08d", journalPrefix, w.Token, n) }
 
-// encodeChunk encodes the operations of one chunk of the journal.
+// encodeChunk encodes the operations of a chunk.
 func encodeChunk(changes []change) ([]byte, error) {
 	t := &pb.TxnRequest{}
 	for _, c := range changes {
@@ -101,8 +95,8 @@ func encodeChunk(changes []change) ([]byte, error) {
 	return encode(t)
 }
 
-// decodeChunk decodes a chunk of the journal. It accepts only puts and deletions of
-// single objects and guards.
+// decodeChunk decodes the operations of a chunk. It returns an error for any
+// operation other than a put or a deletion of the key of one object or guard.
 func decodeChunk(value []byte) ([]change, error) {
 	t := &pb.TxnRequest{}
 	if err := proto.Unmarshal(value, t); err != nil {
@@ -128,8 +122,8 @@ func decodeChunk(value []byte) ([]change, error) {
 	return changes, nil
 }
 
-// cut divides the changes into chunks. The limits of a transaction allow each chunk
-// four more operations.
+// cut divides changes into chunks that each fit into one transaction, together with
+// the operations that the transaction adds.
 func (s *Store) cut(changes []change) [][]change {
 	var chunks [][]change
 	for len(changes) > 0 {
@@ -144,11 +138,11 @@ func (s *Store) cut(changes []change) [][]change {
 	return chunks
 }
 
-// large executes a request through the journal.
+// large applies a request through the journal.
 func (a *applying) large(ctx context.Context) (int64, error) {
 	s := a.store
 	w, err := a.lock(ctx)
-	if errors.Is(err, errLost) { // another store holds the lock, or the request was executed before
+	if errors.Is(err, errLost) { // another store applies a large request, or this request has already taken effect
 		_, done, err := a.readState(ctx, false)
 		if err == nil && done == 0 {
 			err = errConflict
@@ -166,7 +160,7 @@ func (a *applying) large(ctx context.Context) (int64, error) {
 	chunks := s.cut(v.changes())
 	if len(chunks) == 0 || len(chunks) > maxChunks {
 		s.unlock(w)
-		return 0, errConflict // somebody did the same meanwhile
+		return 0, errConflict // another request has made the same changes meanwhile
 	}
 	if err := a.writeChunks(ctx, w, chunks); err != nil {
 		s.unlock(w)
@@ -175,15 +169,16 @@ func (a *applying) large(ctx context.Context) (int64, error) {
 	return s.roll(ctx, w, chunks)
 }
 
-// lock takes the key writer.
+// lock creates the key "writer" for the request. It fails if the key exists.
 func (a *applying) lock(ctx context.Context) (*writer, error) {
 	w := &writer{Token: rand.Text(), Request: a.id}
 	ifs := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(requestKey(a.id)), "=", 0)}
 	return w, a.store.step(ctx, w, w, ifs, nil)
 }
 
-// unlock releases the lock of large requests, if this store still holds it, and
-// removes the request's journal. The request has no effect then.
+// unlock deletes the key "writer" and the journal of a request that was not
+// committed, unless another store has changed the key. The request has changed
+// nothing.
 func (s *Store) unlock(w *writer) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
@@ -197,7 +192,7 @@ func (s *Store) discard(ctx context.Context, w *writer) {
 }
 
 // writeChunks writes the chunks to the journal, as many in each transaction as fit.
-// The transaction with the last chunk commits the request.
+// The transaction with the last chunk also commits the request.
 func (a *applying) writeChunks(ctx context.Context, w *writer, chunks [][]change) error {
 	var ops []clientv3.Op
 	size := 0
@@ -229,15 +224,13 @@ func lostIsConflict(err error) error {
 	return err
 }
 
-// errLost means that another store has changed or removed the key writer, which is
-// the lock of large requests.
+// errLost means that another store has changed or deleted the key "writer".
 var errLost = errors.New("another store has the writer")
 
-// step replaces the value w of the key writer by the value next, and executes the
-// operations ops in the same transaction. It does this exactly once: after an attempt
-// with an unknown result, step reads the key to see whether the attempt succeeded. On
-// success w has the new value. If w and next are the same and ops is nil, step takes
-// the lock.
+// step replaces the value w of the key "writer" by the value next, in one transaction
+// with further operations. The transaction takes effect exactly once: if its result
+// is not known, step reads the key to find out. On success, step sets *w to next. If
+// w was never stored, step creates the key.
 func (s *Store) step(ctx context.Context, w, next *writer, ifs []clientv3.Cmp, ops []clientv3.Op) error {
 	ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(writerKey), "=", w.mod))
 	then := append(slices.Clip(ops), clientv3.OpPut(writerKey, next.encode()))
@@ -269,7 +262,7 @@ func (s *Store) step(ctx context.Context, w, next *writer, ifs []clientv3.Cmp, o
 	}
 }
 
-// readWriter returns the value of the key writer, or nil if nobody holds the lock.
+// readWriter returns the value of the key "writer", or nil if the key is absent.
 func (s *Store) readWriter(ctx context.Context) (*writer, error) {
 	r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(writerKey)})
 	if err != nil {
@@ -281,9 +274,9 @@ func (s *Store) readWriter(ctx context.Context) (*writer, error) {
 	return nil, nil
 }
 
-// roll executes the remaining chunks of a committed request. If the argument chunks
-// is nil, roll reads them from the journal. It returns the revision of the request,
-// also if other stores executed the last chunks.
+// roll executes the remaining chunks of a committed request and returns the request's
+// revision, even if other stores execute some of the chunks. If the argument chunks
+// is nil, roll reads the chunks from the journal.
 func (s *Store) roll(ctx context.Context, w *writer, chunks [][]change) (int64, error) {
 	for n := 0; ; n++ {
 		revision, err := s.rollOnce(ctx, w, chunks)
@@ -311,8 +304,8 @@ func (s *Store) roll(ctx context.Context, w *writer, chunks [][]change) (int64, 
 	}
 }
 
-// rollOnce executes the next chunk. It returns the revision of its transaction if the
-// chunk is the last one, otherwise 0.
+// rollOnce executes the next chunk of a committed request. After the last chunk it
+// returns the request's revision, otherwise 0.
 func (s *Store) rollOnce(ctx context.Context, w *writer, chunks [][]change) (int64, error) {
 	chunk, err := s.chunk(ctx, w, chunks)
 	if err != nil {
@@ -353,8 +346,8 @@ func (s *Store) rollOnce(ctx context.Context, w *writer, chunks [][]change) (int
 	return 0, nil
 }
 
-// chunk returns the operations of the next chunk, from the argument chunks or, if it
-// is nil, from the journal.
+// chunk returns the next chunk from the argument chunks, or from the journal if
+// chunks is nil.
 func (s *Store) chunk(ctx context.Context, w *writer, chunks [][]change) ([]change, error) {
 	if chunks != nil {
 		return chunks[w.Next], nil

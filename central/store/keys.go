@@ -19,20 +19,20 @@ const Prefix = "/weft/v1/"
 //
 //	net/<id>  port/<id>  host/<id>  bind/<port id>  status/<host id>
 //
-// Guards, each of which makes one value unique. The value of the key is the id of the
-// object that owns it:
+// Guards, keys that make a value unique. The value of a guard is the id of the object
+// that has the name, number or address:
 //
 //	guard/name/net/<name>  guard/name/port/<name>  guard/name/host/<name>
 //	guard/vni/<vni>  guard/endpoint/<hex>
 //	guard/mac/<net id>/<hex>  guard/ip/<net id>/<hex>
-//	guard/pin/<host id>/<port id>    the port's declaration names the host
+//	guard/pin/<host id>/<port id>    the declaration of the port names the host
 //
-// Others:
+// Other keys:
 //
-//	request/<id>            written by the request with this id; the key's revision is the request's
-//	intent                  written by every change of the declaration
-//	writer                  lock of large requests, see journal.go
-//	journal/<number>/<n>    operations of a large request
+//	request/<id>            the request took effect at this key's revision
+//	intent                  every change of the declaration writes this key
+//	writer                  a large request in progress, see journal.go
+//	journal/<token>/<n>     the operations of a large request
 const (
 	netPrefix     = Prefix + "net/"
 	portPrefix    = Prefix + "port/"
@@ -66,8 +66,7 @@ func ipGuard(net string, ip []byte) string {
 func pinGuards(host string) string      { return guardPrefix + "pin/" + host + "/" }
 func pinGuard(host, port string) string { return pinGuards(host) + port }
 
-// kindRow describes one kind of object: the prefix of its keys, and its type of
-// message.
+// kindRow describes a kind of object: its key prefix and its message type.
 type kindRow struct {
 	kind   Kind
 	prefix string
@@ -75,8 +74,8 @@ type kindRow struct {
 	id     func(proto.Message) string
 }
 
-// kinds has all kinds of objects in the order of a Reset: kinds to which others refer
-// come first.
+// kinds has the kinds of objects in the order of a Reset: a kind comes after the
+// kinds to which its objects refer.
 var kinds = []kindRow{
 	{KindNet, netPrefix, func() proto.Message { return &wire.Net{} }, func(m proto.Message) string { return m.(*wire.Net).GetId() }},
 	{KindHost, hostPrefix, func() proto.Message { return &wire.Host{} }, func(m proto.Message) string { return m.(*wire.Host).GetId() }},
@@ -85,9 +84,9 @@ var kinds = []kindRow{
 	{KindStatus, statusPrefix, func() proto.Message { return &wire.HostStatus{} }, func(m proto.Message) string { return m.(*wire.HostStatus).GetHost() }},
 }
 
-// decode returns the object of a key and its value. The result object is false if the
-// key is not the key of an object. If deleted is true, decode ignores the value, and
-// o.Message is nil.
+// decode decodes a stored key and value. The result object is false if the key is not
+// the key of an object. If the argument deleted is set, decode ignores the value and
+// returns an Object without a message.
 func decode(key, value []byte, deleted bool, revision int64) (o Object, object bool, err error) {
 	for i := range kinds {
 		k := &kinds[i]
@@ -112,7 +111,7 @@ func decode(key, value []byte, deleted bool, revision int64) (o Object, object b
 	return o, false, nil
 }
 
-// encode returns the same bytes for equal messages.
+// encode encodes a message deterministically: equal messages have equal bytes.
 func encode(m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }

@@ -14,19 +14,19 @@ import (
 	"weft/central/wire"
 )
 
-// wanted is the state of one object that a request asks for. Only the state after all
-// changes of a request is checked, so that the order of the changes does not matter,
-// and two ports may swap their addresses in one request.
+// wanted is the state of one object that a request demands. Only the final state of
+// all objects is checked, so the order of the changes in a request does not matter.
+// For example, two ports may exchange their addresses.
 type wanted struct {
-	kind    string // net, port or host, as in keys
+	kind    string // kind as in the object's key: net, port or host
 	id      string
-	message proto.Message // nil: delete
+	message proto.Message // nil means that the request deletes the object
 }
 
 func (w *wanted) key() string { return Prefix + w.kind + "/" + w.id }
 
-// collect checks each change without looking at the store. If two changes concern one
-// object, only the later one counts.
+// collect checks each change without regard to stored objects. If a request changes
+// an object twice, the later change counts.
 func collect(changes []*wire.Change) ([]*wanted, error) {
 	if len(changes) > MaxChanges {
 		return nil, refusedf("the request has %d changes; send at most %d in one", len(changes), MaxChanges)
@@ -69,8 +69,8 @@ func checkChange(c *wire.Change) (*wanted, error) {
 	return nil, nil
 }
 
-// guards returns the keys that make the unique values of an object unique, such as
-// its name.
+// guards returns the keys of the guards for an object's name, numbers and addresses,
+// which no other object may have.
 func guards(m proto.Message) []string {
 	switch m := m.(type) {
 	case *wire.Net:
@@ -92,7 +92,8 @@ func guards(m proto.Message) []string {
 	return nil
 }
 
-// references returns the keys that must exist as long as the object exists.
+// references returns the keys of the objects that must exist because this object
+// names them.
 func references(m proto.Message) []string {
 	p, ok := m.(*wire.Port)
 	if !ok {
@@ -107,8 +108,8 @@ func references(m proto.Message) []string {
 	return keys
 }
 
-// plan reads the keys that the changes of a request concern, and makes the changes in
-// the view. It returns a *Refused if the changes are not possible.
+// plan reads the keys that the changes concern, and enters the changes into the view.
+// It returns a *Refused if the changes are not allowed.
 func (v *view) plan(ctx context.Context, all []*wanted) error {
 	stored, err := v.loadStored(ctx, all)
 	if err != nil {
@@ -141,7 +142,8 @@ func (v *view) plan(ctx context.Context, all []*wanted) error {
 
 var noun = map[string]string{"net": "network", "port": "port", "host": "host"}
 
-// loadStored returns the stored objects that the changes replace or delete, by key.
+// loadStored returns the stored versions of the objects that the changes replace or
+// delete.
 func (v *view) loadStored(ctx context.Context, all []*wanted) (map[string]proto.Message, error) {
 	keys := make([]string, len(all))
 	for i, w := range all {
@@ -165,8 +167,8 @@ func (v *view) loadStored(ctx context.Context, all []*wanted) (map[string]proto.
 	return stored, nil
 }
 
-// write writes the objects and their guards to the view. The guards of the old
-// objects have been removed before.
+// write enters the new objects and their guards into the view. It first deletes the
+// guards of the stored versions.
 func (v *view) write(all []*wanted, stored map[string]proto.Message) error {
 	for _, w := range all {
 		if w.message == nil {
@@ -194,8 +196,8 @@ func (v *view) write(all []*wanted, stored map[string]proto.Message) error {
 	return nil
 }
 
-// duplicate returns the error for an object whose guard belongs to another object:
-// which value is not unique, and which object has it.
+// duplicate returns an error for an object whose name, number or address already
+// belongs to another object, the owner of the guard.
 func duplicate(w *wanted, guard, owner string) error {
 	rest := strings.TrimPrefix(guard, guardPrefix)
 	switch m := w.message.(type) {
@@ -225,10 +227,10 @@ func duplicate(w *wanted, guard, owner string) error {
 	return refusedf("%s %s: %s belongs to %s", noun[w.kind], w.id, rest, owner)
 }
 
-// checkReferences returns an error if a port's network or host does not exist, or if
-// a network or host is deleted that a port names.
+// checkReferences returns an error if a port names a network or a host that does not
+// exist, or if a request deletes a network or a host that a port still names.
 func (v *view) checkReferences(ctx context.Context, all []*wanted) error {
-	inUse := map[string]*wanted{} // by the guards' prefix
+	inUse := map[string]*wanted{} // deleted networks and hosts, by the key prefix of the guards of ports that use them
 	for _, w := range all {
 		if p, ok := w.message.(*wire.Port); ok {
 			for _, k := range references(p) {
@@ -265,9 +267,9 @@ func (v *view) checkReferences(ctx context.Context, all []*wanted) error {
 	return nil
 }
 
-// keepUnknown returns the message m with those fields of the message old that this
-// version does not know. A later version wrote these fields, and a change by this
-// version must not delete them.
+// keepUnknown returns m, extended by the fields of old that this version of Weft does
+// not know. A later version has written these fields, and this version must not
+// delete them.
 func keepUnknown(m, old proto.Message) proto.Message {
 	if old == nil {
 		return m

@@ -2,20 +2,18 @@
 
 // Package store keeps the declaration and the bindings of a fleet in etcd.
 //
-// Apply changes the declared networks, ports and hosts, which the code calls the
-// intent; a request is applied as a whole or not at all. Bind records which host has
-// a port. Follow gives one reader all objects and then each change. Several stores
-// may use one etcd at the same time.
+// The declaration consists of networks, ports and hosts. Apply changes it by
+// requests, each of which takes effect completely or not at all. Bind records on
+// which host a port is. Follow passes all objects and then every change to one
+// reader. No store has a special role: several stores in several processes may use
+// one etcd at the same time.
 //
-// Comparisons inside etcd's transactions keep these invariants:
+// The comparisons in etcd's transactions guarantee the following:
 //
-//   - A name, a VNI and an endpoint belong to at most one object. So does a MAC or IP
-//     address in each network. For each of these values a key under guard/ names the
-//     owner.
-//   - The network of a port exists, and so do the hosts that its declaration names.
-//   - When a binding is written, its port and its host exist. Its generation is the
-//     revision of its transaction.
-//   - A request with an id has an effect at most once.
+//   - A name, a VNI or a tunnel endpoint belongs to only one object of the fleet, and a MAC or IP address to only one object of a network. A key under guard/ names the owner.
+//   - The network of a port exists, and so do the hosts that the port names.
+//   - The port and the host of a binding existed when the binding was written. The generation of a binding is the revision of the transaction that wrote it.
+//   - A request id takes effect at most once.
 package store
 
 import (
@@ -30,42 +28,41 @@ import (
 	"weft/central/wire"
 )
 
-// Limits of one request to etcd. DefaultOps and DefaultBytes fit an etcd of the site
-// whose operator has not raised its limits.
+// Limits of a transaction. A separate etcd has the first two limits by default, and
+// its operator can raise them.
 const (
-	// DefaultOps is the limit of operations in one transaction, etcd's default of
-	// --max-txn-ops. A request with more operations takes several transactions, see
-	// journal.go.
+	// DefaultOps is the default of etcd's option --max-txn-ops. A request with more
+	// operations takes several transactions (see journal.go).
 	DefaultOps = 128
-	// DefaultBytes is the limit of bytes in one transaction. It is below etcd's
-	// default of --max-request-bytes, 1.5 MiB.
+	// DefaultBytes is the limit of a transaction's size. It is below 1.5 MiB, the
+	// default of etcd's option --max-request-bytes.
 	DefaultBytes = 1 << 20
 )
 
-// attemptTimeout is the time limit of one request to etcd. A member that hangs does
-// not answer; the next attempt goes to another member.
+// attemptTimeout is the time limit for one request to etcd. If a member hangs, the
+// store repeats the request at another member after this time.
 const attemptTimeout = time.Second
 
-// Store reads and writes the keys of one fleet. All methods may be called
-// concurrently.
+// Store reads and writes the keys of one fleet. Several goroutines may call its
+// methods.
 type Store struct {
 	client *clientv3.Client
-	ops    int // of one transaction
-	bytes  int // of one transaction
+	ops    int // limit of operations in one transaction
+	bytes  int // limit of the size of one transaction
 	lease  requestLease
 
 	undecodable atomic.Uint64
 }
 
-// Option changes a Store.
+// Option sets an option of a new Store.
 type Option func(*Store)
 
-// WithLimits sets the numbers of operations and of bytes that etcd accepts in one
-// transaction.
+// WithLimits sets the limits of operations and bytes in one transaction, which etcd
+// must accept.
 func WithLimits(ops, bytes int) Option { return func(s *Store) { s.ops, s.bytes = ops, bytes } }
 
-// New returns a store. The caller owns the client, and closes it after the last call
-// of the store.
+// New returns a Store that uses the client. The caller closes the client after the
+// last call of the Store.
 func New(client *clientv3.Client, options ...Option) *Store {
 	s := &Store{client: client, ops: DefaultOps, bytes: DefaultBytes}
 	for _, o := range options {
@@ -74,10 +71,10 @@ func New(client *clientv3.Client, options ...Option) *Store {
 	return s
 }
 
-// Refused is the error of a request that the store cannot execute and that had no
-// effect. Why says in one line what is wrong and what to do. After any other error of
-// this package the request may have had an effect, and the caller may send the same
-// request again.
+// Refused is the error for a request that is not allowed. Its text is one line that
+// names what is wrong and what to do. The request has changed nothing. After any
+// other error of this package, the request may have taken effect, and the caller may
+// send the same request again.
 type Refused struct{ Why string }
 
 func (r *Refused) Error() string { return r.Why }
@@ -87,7 +84,7 @@ func refusedf(format string, args ...any) error { return &Refused{Why: fmt.Sprin
 // Kind is a kind of object.
 type Kind uint8
 
-// Kinds of objects, each with the type of its Object.Message.
+// Kinds of objects. Each comment names the type of Object.Message.
 const (
 	KindNet    Kind = iota + 1 // *wire.Net
 	KindPort                   // *wire.Port
@@ -100,51 +97,53 @@ const (
 type Object struct {
 	Kind Kind
 	ID   string
-	// Message is nil if the object was deleted. Several readers share a message, so
-	// nobody may change it.
+	// Message is nil if the object was deleted. Several goroutines share a message,
+	// so nobody may change it.
 	Message proto.Message
 	// Revision is the revision of the transaction that wrote or deleted the object.
-	// For a binding it is the binding's generation.
+	// The revision of a binding is also the binding's generation.
 	Revision int64
 }
 
-// Sink receives what Follow reads; all calls come from one goroutine. Revisions only
-// grow, except at a Reset after etcd was restored from an older backup.
+// Sink receives objects from Follow. Only one goroutine calls its methods. Revisions
+// only increase, except that a Reset after a restore of etcd from a backup may have a
+// lower revision.
 type Sink interface {
-	// Reset replaces all objects of the sink. Networks come first, then hosts, ports,
-	// bindings and status.
+	// Reset passes the full list of objects, which replaces all earlier objects.
+	// Networks come first, followed by hosts, ports, bindings and status.
 	Reset(revision int64, objects []Object)
-	// Change has all objects that were changed in one revision, or all that were
-	// changed since the last call, up to this revision. Each object comes once; the
-	// order has no meaning.
+	// Change passes the objects that have changed since the last call, each once and
+	// in any order. Normally these are the changes of one revision, but they may also
+	// be those of several revisions.
 	Change(revision int64, objects []Object)
-	// Progress reports that there are no further changes up to this revision.
+	// Progress reports that no object has changed up to this revision since the last
+	// call.
 	Progress(revision int64)
 }
 
-// BindRequest asks the store to bind a port to a host. If the host is the declared
-// target of a move (move_to), the same transaction completes the move: the
-// declaration then names this host as the port's only one.
+// BindRequest is a request to bind a port to a host, or to release the binding. If
+// the port's declaration names this host in move_to, the binding also completes the
+// move: the declaration then names the host as the port's only host.
 type BindRequest struct {
 	Port     string // id
 	Host     string // id
 	Endpoint []byte // IP address of the host's VXLAN endpoint
-	// Expected is the generation of the binding that the caller knows; 0: the port is
-	// not bound. If the stored generation differs, the request is refused.
+	// Expected is the generation of the port's current binding as the caller knows
+	// it, or 0 if the port is not bound.
 	Expected int64
-	// If Release is true, the request removes the binding of the port to the host, if
-	// there is one.
+	// Release makes the request remove the port's binding, if the port is bound to
+	// Host.
 	Release bool
 }
 
-// BindResult has the generation of a binding or an error, which is a *Refused or
-// perhaps temporary.
+// BindResult is the result of a BindRequest: the generation of the binding, or an
+// error. The error is a *Refused, or may be temporary.
 type BindResult struct {
 	Generation int64
 	Err        error
 }
 
-// API has the methods of a Store that the hub and the admin service use.
+// API has the methods of a Store that the hub and the service Admin use.
 type API interface {
 	Apply(ctx context.Context, request *wire.ChangeRequest) (revision int64, err error)
 	Bind(ctx context.Context, requests []BindRequest) []BindResult

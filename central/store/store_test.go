@@ -16,8 +16,7 @@ import (
 	"weft/central/wire"
 )
 
-// testMember starts a single member of etcd. Its data and its unix sockets are in the
-// test's own directory.
+// testMember starts a member of etcd on unix sockets, with a temporary directory.
 func testMember(t testing.TB) *Embedded {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,7 +39,7 @@ func setHost(id string, last byte) *wire.Change {
 	return &wire.Change{Change: &wire.Change_SetHost{SetHost: &wire.Host{Id: id, Name: id, Endpoint: []byte{192, 0, 2, last}}}}
 }
 
-// port returns a port whose MAC and IP address are derived from the number n.
+// port returns a port whose MAC and IP address are made from the number n.
 func port(id, net string, n int) *wire.Port {
 	return &wire.Port{Id: id, Name: id, Net: net, Mac: []byte{2, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)},
 		Addresses: [][]byte{{10, byte(n >> 16), byte(n >> 8), byte(n)}}}
@@ -71,8 +70,8 @@ func apply(t testing.TB, s *Store, changes ...*wire.Change) int64 {
 	return revision
 }
 
-// refused sends the changes in one request, and fails unless the store refuses the
-// request with a reason that contains the words.
+// refused applies the changes and fails the test unless the store refuses them with
+// an error that contains the text words.
 func refused(t *testing.T, s *Store, words string, changes ...*wire.Change) {
 	t.Helper()
 	_, err := s.Apply(t.Context(), &wire.ChangeRequest{Changes: changes})
@@ -91,8 +90,8 @@ func wantRefusal(t *testing.T, err error, words string) {
 	}
 }
 
-// dump returns all stored keys with their values, except the keys under request/ and
-// the key intent.
+// dump returns all keys and values under Prefix, except request ids and the key
+// "intent".
 func dump(t testing.TB, s *Store) map[string]string {
 	t.Helper()
 	r, err := s.client.Get(t.Context(), Prefix, clientv3.WithPrefix())
@@ -108,8 +107,8 @@ func dump(t testing.TB, s *Store) map[string]string {
 	return all
 }
 
-// wantGuards fails unless the stored guards are exactly those that the stored objects
-// need.
+// wantGuards fails the test unless the stored guards are exactly the guards of the
+// stored objects.
 func wantGuards(t testing.TB, s *Store) {
 	t.Helper()
 	keys := dump(t, s)
@@ -206,14 +205,14 @@ func TestApplyRefusesWhatIsWrong(t *testing.T) {
 
 func TestApplyIsOfTheWholeRequest(t *testing.T) {
 	s := testMember(t).Store()
-	// Any order in a request.
+	// The changes of a request may be in any order.
 	apply(t, s, setPort(port("p1", "blue", 1)), setPort(port("p2", "blue", 2)), setNet("blue", 1))
 	wantGuards(t, s)
-	// Two ports swap MAC and address.
+	// Two ports exchange their MAC and IP addresses.
 	p1, p2 := port("p1", "blue", 2), port("p2", "blue", 1)
 	apply(t, s, setPort(p1), setPort(p2))
 	wantGuards(t, s)
-	// The same addresses may be used in another network. A port that changes its
+	// An address may be used again in another network. A port that moves to another
 	// network frees its addresses in the old one.
 	p3 := port("p3", "red", 1)
 	apply(t, s, setNet("red", 2), setPort(p3))
@@ -221,7 +220,7 @@ func TestApplyIsOfTheWholeRequest(t *testing.T) {
 	p1.Net = "green"
 	apply(t, s, setNet("green", 3), setPort(p1), setPort(port("p4", "blue", 2)))
 	wantGuards(t, s)
-	// A network goes with its ports.
+	// A request may delete a network together with all its ports.
 	apply(t, s, deleteNet("blue"), deletePort("p2"), deletePort("p4"))
 	wantGuards(t, s)
 	apply(t, s, deletePort("p1"), deletePort("p3"), deleteNet("red"), deleteNet("green"))
@@ -274,8 +273,8 @@ func TestApplyExpected(t *testing.T) {
 	}
 }
 
-// If a later version has written a field that this version does not know, the field
-// stays when this version changes the object.
+// If this version writes an object, the object keeps the fields that a later version
+// has stored.
 func TestUnknownFieldsAreKept(t *testing.T) {
 	s := testMember(t).Store()
 	later := &wire.Net{Id: "blue", Name: "blue", Vni: 1}
@@ -308,7 +307,7 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 	}
 }
 
-// manyPorts returns the changes that declare n ports, 250 in each network.
+// manyPorts returns changes that create n ports, in networks of 250 ports each.
 func manyPorts(n int) []*wire.Change {
 	var changes []*wire.Change
 	for i := range n {
@@ -366,8 +365,8 @@ func TestApplyLarge(t *testing.T) {
 	}
 }
 
-// If a port moves to a host, a binding of that host completes the move. Only the host
-// to which a port is bound can release it.
+// If a port is bound to the host in its field move_to, the binding completes the
+// move. Only the host to which a port is bound can release it.
 func TestMoveAndRelease(t *testing.T) {
 	s := testMember(t).Store()
 	moving := port("p1", "blue", 1)
@@ -386,7 +385,7 @@ func TestMoveAndRelease(t *testing.T) {
 		t.Errorf("after the move: %v, %v", &after, err)
 	}
 	wantGuards(t, s)
-	apply(t, s, deleteHost("h0")) // nothing names it any more
+	apply(t, s, deleteHost("h0")) // no port names this host any more
 	apply(t, s, setHost("h0", 10))
 	if r := bind("h0", moved.Generation, false); r.Err == nil {
 		t.Error("the old host binds the port again")

@@ -10,19 +10,19 @@ import (
 	"weft/central/wire"
 )
 
-// Limits of declared objects. Apply refuses a request that exceeds one.
+// Limits of the declaration. The store refuses a request that exceeds one of them.
 const (
-	// MaxName is the largest length of an id or a name in bytes. It is the limit of
-	// the common name of a certificate (RFC 5280, ub-common-name).
+	// MaxName is the largest length of an id or a name in bytes. A certificate's
+	// common name has the same limit (RFC 5280, ub-common-name).
 	MaxName = 64
-	// MaxAddresses is the largest number of IP addresses of one port.
+	// MaxAddresses is the largest number of IP addresses of a port.
 	MaxAddresses = 64
-	// MaxChanges is the largest number of changes in one request.
+	// MaxChanges is the largest number of changes in a request.
 	MaxChanges = 200_000
 	// MaxVNI is the largest VNI, which has 24 bits (RFC 7348 section 5).
 	MaxVNI = 1<<24 - 1
-	// Smallest and largest MTU of a network, in bytes of an IP packet. RFC 791
-	// demands at least 68.
+	// Smallest and largest MTU of a network in bytes of an IP packet. RFC 791
+	// requires at least 68.
 	minMTU, maxMTU = 68, 65535
 )
 
@@ -121,8 +121,8 @@ func wrongMAC(mac []byte) string {
 	return ""
 }
 
-// wrongAddress returns why b is not the IP address of one machine, or "" if it is
-// one.
+// wrongAddress returns the reason why b is not the IP address of a single machine, or
+// "".
 func wrongAddress(b []byte) string {
 	a, ok := netip.AddrFromSlice(b)
 	switch {

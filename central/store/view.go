@@ -12,38 +12,38 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// listPage is the number of keys in one page of a listing.
+// listPage is the number of keys that list reads with one request.
 const listPage = 2000
 
-// record is one key in a view.
+// record is the state of one key in a view.
 type record struct {
-	value []byte // as the changes so far leave it
+	value []byte // value after the changes that were entered into the view so far
 	there bool
-	// If the field read is true, the key was read from etcd. The fields stored and
-	// mod then have its value and its revision in etcd; mod is 0 if the key was
-	// absent.
+	// read is set if the key was read from etcd. The fields stored and mod then have
+	// the key's value and revision in etcd; mod is 0 if the key is absent.
 	read   bool
 	stored []byte
 	mod    int64
-	// ranged is true if the key was read with all keys under one of the view's
-	// prefixes.
+	// ranged is set if loadPrefix has read the key, together with all keys of a
+	// prefix.
 	ranged bool
 }
 
-// view has the keys that a request has read, all at one revision, and the changes
-// that the request plans.
+// view has the keys that a request has read, all at the same revision, and the
+// changes that the request makes to them. The changes reach etcd only when a
+// transaction is committed.
 type view struct {
 	store    *Store
-	revision int64 // of all reads; 0: none yet
+	revision int64 // revision of all reads; 0 before the first read
 	records  map[string]*record
-	// prefixes under which all keys were read. If somebody else writes a key there,
-	// the request has a conflict.
+	// prefixes of which loadPrefix has read all keys. If another store adds a key
+	// with such a prefix, the transaction of the request fails with a conflict.
 	prefixes []string
 }
 
 func (s *Store) newView() *view { return &view{store: s, records: map[string]*record{}} }
 
-// load reads those of the keys that the view does not have yet.
+// load reads those of the given keys that the view has not read yet.
 func (v *view) load(ctx context.Context, keys []string) error {
 	missing := make([]string, 0, len(keys))
 	for _, k := range keys {
@@ -75,9 +75,9 @@ func (v *view) load(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// list reads all keys under a prefix, in pages, and calls the function each for every
-// key. If *revision is 0, list sets it to the revision that it has read, otherwise it
-// reads at this revision. The keys do not become records of a view.
+// list reads all keys with a prefix, in pages, and calls the function each for every
+// key. It does not add the keys to a view. If *revision is 0, list sets it to the
+// revision of the first page.
 func (s *Store) list(ctx context.Context, prefix string, revision *int64, each func(*mvccpb.KeyValue)) error {
 	end := clientv3.GetPrefixRangeEnd(prefix)
 	for from := prefix; ; {
@@ -99,8 +99,8 @@ func (s *Store) list(ctx context.Context, prefix string, revision *int64, each f
 	}
 }
 
-// loadPrefix reads all keys under a prefix. If somebody else writes a key there
-// before the request's transaction, the request has a conflict.
+// loadPrefix reads all keys with a prefix into the view. If another store later adds
+// such a key, the transaction of the request fails with a conflict.
 func (v *view) loadPrefix(ctx context.Context, prefix string) error {
 	if slices.Contains(v.prefixes, prefix) {
 		return nil
@@ -115,7 +115,7 @@ func (v *view) loadPrefix(ctx context.Context, prefix string) error {
 	})
 }
 
-// get returns the value of a key after the changes planned so far.
+// get returns the value of a key after the changes that were entered so far.
 func (v *view) get(key string) (value []byte, there bool) {
 	if r := v.records[key]; r != nil {
 		return r.value, r.there
@@ -137,13 +137,13 @@ func (v *view) put(key string, value []byte) {
 	r.value, r.there = value, true
 }
 
-// del removes a key, read or not.
+// del deletes a key in the view, whether the view has read it or not.
 func (v *view) del(key string) {
 	r := v.record(key)
 	r.value, r.there = nil, false
 }
 
-// change is one operation of a view.
+// change is a put or a deletion of one key.
 type change struct {
 	key    string
 	value  []byte
@@ -159,9 +159,9 @@ func (c change) op(options ...clientv3.OpOption) clientv3.Op {
 
 func (c change) size() int { return len(c.key) + len(c.value) + 16 }
 
-// changes returns the planned changes in the order in which a large request executes
-// them. Changes of bindings are last, because after the deletion of a port nobody can
-// bind it any more.
+// changes returns the operations that change the stored keys as the view has them. A
+// large request executes them in this order. Operations on bindings come last: by
+// then the deleted ports are gone, so nobody can bind them again.
 func (v *view) changes() []change {
 	var all []change
 	for k, r := range v.records {
@@ -185,8 +185,8 @@ func (v *view) changes() []change {
 	return all
 }
 
-// unchanged returns the comparisons of a transaction that fail if somebody else has
-// changed a key that the view has read.
+// unchanged returns comparisons for a transaction. They succeed only if no key that
+// the view has read has changed since.
 func (v *view) unchanged() []clientv3.Cmp {
 	var ifs []clientv3.Cmp
 	for k, r := range v.records {
