@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admin serves what people ask of a fleet, what centrals ask each other, and
-// enrolment. Authorize decides by the role in the caller's certificate who may call what.
+// Package admin implements three gRPC services of weft-central: Admin for
+// administrators, Peer for other centrals, and Enrolment for new certificates.
+// Authorize checks by the role in the caller's certificate who may call which method.
 package admin
 
 import (
@@ -24,56 +25,63 @@ import (
 )
 
 const (
-	// listPage is the number of objects in one message of a list. At most some 6 KiB
-	// each (a port of 64 addresses), they stay below gRPC's 4 MiB.
+	// listPage is the number of objects in one message of a list. An object has at
+	// most about 6 KiB (a port with 64 addresses), so a message stays below gRPC's
+	// limit of 4 MiB.
 	listPage = 500
-	// saveChunk is the size of one message of a backup, bytes.
+	// saveChunk is the size in bytes of one message of a backup.
 	saveChunk = 256 << 10
-	// peerTimeout bounds a question to another central, except Sync.
+	// peerTimeout is the time limit of a call of another central. It does not apply
+	// to Sync, which may wait long.
 	peerTimeout = 2 * time.Second
-	// defaultInvite and maxInvite are lives of tokens.
+	// How long a token is valid by default (defaultInvite) and at most (maxInvite).
 	defaultInvite = time.Hour
 	maxInvite     = 7 * 24 * time.Hour
 )
 
-// Config is what a Service needs.
+// Config has what a Service uses.
 type Config struct {
-	Name  string // of this central
+	Name  string // name of this central
 	Store *store.Store
 	Hub   *hub.Hub
-	CA    *pki.CA // nil: this central signs nothing, the site's CA does
-	// Members: etcd is embedded, and a joining central becomes a member.
+	CA    *pki.CA // signs certificates; nil if the site's own CA signs them
+	// Members is set if etcd is embedded. Each new central then becomes a member of
+	// etcd.
 	Members bool
-	// Dial connects to another central by its address. Nil: there are no others.
+	// Dial connects to another central by its address. It is nil if there are no
+	// other centrals.
 	Dial func(address string) (grpc.ClientConnInterface, error)
-	// Save opens a backup of the store.
+	// Save returns a reader of a backup of the store.
 	Save func(ctx context.Context) (io.ReadCloser, error)
 	Log  *slog.Logger
 }
 
-// Service implements the service Admin; Peer and Enrolment are its parts.
+// Service implements the service Admin. The services Peer and Enrolment use it, too.
 type Service struct {
 	wire.UnimplementedAdminServer
 	Config
 }
 
-// New makes a service; Register adds it to a server.
+// New returns a Service. The caller then calls Register.
 func New(c Config) *Service { return &Service{Config: c} }
 
-// peers is Service as a wire.PeerServer: both services have a method Sync.
+// peers implements the service Peer. It is a type of its own, because the services
+// Admin and Peer both have a method Sync.
 type peers struct {
 	wire.UnimplementedPeerServer
 	s *Service
 }
 
-// Register adds all services to a server.
+// Register registers the three services with a gRPC server.
 func (s *Service) Register(server *grpc.Server) {
 	wire.RegisterAdminServer(server, s)
 	wire.RegisterPeerServer(server, &peers{s: s})
 	wire.RegisterEnrolmentServer(server, &enrolment{s: s})
 }
 
-// failure gives an error its gRPC code: a refusal is final, anything else may pass.
+// failure converts an error to an error with a gRPC code. A refused request gets a
+// code for which clients do not try again. Other errors may be temporary and get a
+// code for which they do.
 func failure(err error) error {
 	var refused *store.Refused
 	switch {
@@ -138,7 +146,9 @@ func (s *Service) List(r *wire.ListRequest, stream grpc.ServerStreamingServer[wi
 	return nil
 }
 
-// ofNet keeps a network and its ports and bindings, and everything that is in none.
+// ofNet returns the objects that remain in a list of one network, which is given by
+// name or id: the network, its ports and their bindings. It also keeps hosts and
+// their status, which belong to no network.
 func ofNet(objects []store.Object, word string) ([]store.Object, error) {
 	id := ""
 	for _, o := range objects {

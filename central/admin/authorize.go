@@ -17,10 +17,11 @@ import (
 	"weft/central/wire"
 )
 
-// anybody has no certificate.
+// anybody is the role of a caller without a certificate.
 const anybody pki.Role = ""
 
-// mayCall has the roles of each method. A method that is not here is nobody's.
+// mayCall has, for each method, the roles that may call it. Nobody may call a method
+// that is not in the map.
 var mayCall = map[string][]pki.Role{
 	wire.Hub_Follow_FullMethodName:      {pki.Host},
 	wire.Peer_Sync_FullMethodName:       {pki.Central},
@@ -36,8 +37,8 @@ var mayCall = map[string][]pki.Role{
 	wire.Enrolment_Renew_FullMethodName: {pki.Host, pki.Central, pki.Admin, pki.Reader},
 }
 
-// Identify returns the name and the role of a caller; both are empty without a
-// certificate. The server's TLS has verified it.
+// Identify returns the name and the role in the certificate of the caller, which TLS
+// has verified. Without a certificate, both are empty.
 func Identify(ctx context.Context) (name string, role pki.Role, err error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -53,7 +54,8 @@ func Identify(ctx context.Context) (name string, role pki.Role, err error) {
 	return pki.Identity(t.State.VerifiedChains[0][0])
 }
 
-// IdentifyHost returns the name of the host that calls, for the hub.
+// IdentifyHost returns the name in the certificate of the calling host. It returns an
+// error if the caller's role is not host. The hub uses it.
 func IdentifyHost(ctx context.Context) (string, error) {
 	name, role, err := Identify(ctx)
 	if err == nil && role != pki.Host {
@@ -62,7 +64,7 @@ func IdentifyHost(ctx context.Context) (string, error) {
 	return name, err
 }
 
-// caller names the caller in logs.
+// caller returns the caller's role and name for the log.
 func caller(ctx context.Context) string {
 	name, role, err := Identify(ctx)
 	if err != nil {
@@ -85,7 +87,8 @@ func authorize(ctx context.Context, method string) error {
 	return status.Errorf(codes.PermissionDenied, "%s may not be called by %s, whose role is %s; expected one of %v", method, name, role, mayCall[method])
 }
 
-// Authorize returns the options that let each caller call what its role may.
+// Authorize returns server options that refuse a call unless mayCall allows it for
+// the caller's role.
 func Authorize() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

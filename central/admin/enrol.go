@@ -17,7 +17,8 @@ import (
 
 var errNoCA = status.Error(codes.FailedPrecondition, "this central has no key of a CA; get certificates from the site's CA")
 
-// Invite implements wire.AdminServer. The store learns only a digest of the token.
+// Invite implements wire.AdminServer. It stores only a digest of the token's secret,
+// so that the store's contents are not enough to enrol.
 func (s *Service) Invite(ctx context.Context, r *wire.InviteRequest) (*wire.Invitation, error) {
 	if s.CA == nil {
 		return nil, errNoCA
@@ -40,7 +41,7 @@ func (s *Service) Invite(ctx context.Context, r *wire.InviteRequest) (*wire.Invi
 	return &wire.Invitation{Token: token.Text()}, nil
 }
 
-// enrolment is Service as a wire.EnrolmentServer.
+// enrolment implements the service Enrolment.
 type enrolment struct {
 	wire.UnimplementedEnrolmentServer
 	s *Service
@@ -74,7 +75,8 @@ func (e *enrolment) Enrol(ctx context.Context, r *wire.EnrolRequest) (*wire.Enro
 	return reply, nil
 }
 
-// addCentral gives a new central what the others have.
+// addCentral completes the reply to a new central. It adds the CA's key and, if etcd
+// is embedded, adds the new central to the members of etcd.
 func (s *Service) addCentral(ctx context.Context, name, peer string, reply *wire.Enrolled) (err error) {
 	if reply.CaKey, err = s.CA.Key(); err != nil || !s.Members {
 		return err
@@ -87,7 +89,8 @@ func (s *Service) addCentral(ctx context.Context, name, peer string, reply *wire
 	return err
 }
 
-// Renew implements wire.EnrolmentServer: name and role stay.
+// Renew implements wire.EnrolmentServer. The new certificate has the name and the
+// role of the caller's certificate.
 func (e *enrolment) Renew(ctx context.Context, r *wire.EnrolRequest) (*wire.Enrolled, error) {
 	s := e.s
 	if s.CA == nil {

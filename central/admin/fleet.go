@@ -14,7 +14,8 @@ import (
 	"weft/central/wire"
 )
 
-// Sync implements wire.PeerServer: the hosts of this central.
+// Sync implements wire.PeerServer. It waits for the hosts that are connected to this
+// central.
 func (p *peers) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncReply, error) {
 	hosts, err := p.s.Hub.Sync(ctx, r.GetRevision())
 	if err != nil {
@@ -28,7 +29,10 @@ func (p *peers) Sessions(context.Context, *wire.SessionsRequest) (*wire.Sessions
 	return &wire.SessionsReply{Sessions: p.s.Hub.Sessions()}, nil
 }
 
-// ask calls all centrals at once, this one without a connection. Its result is by name.
+// ask calls a function for each central at the same time: the function own for this
+// central, and the function other with a connection for each of the other centrals.
+// It returns the results and the errors by name of the central, and the list of
+// centrals.
 func ask[T any](ctx context.Context, s *Service, own func() (T, error), other func(wire.PeerClient) (T, error)) (map[string]T, map[string]error, []*wire.Central, error) {
 	centrals, err := s.Store.Centrals(ctx)
 	if err != nil {
@@ -65,7 +69,9 @@ func ask[T any](ctx context.Context, s *Service, own func() (T, error), other fu
 	return results, failed, centrals, nil
 }
 
-// sessions returns the connected hosts of all centrals, by name of the central.
+// sessions returns the hosts that are connected to each central, by the central's
+// name. It also returns the errors of centrals that do not answer, and the list of
+// centrals.
 func (s *Service) sessions(ctx context.Context) (map[string][]*wire.SessionInfo, map[string]error, []*wire.Central, error) {
 	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
@@ -76,8 +82,8 @@ func (s *Service) sessions(ctx context.Context) (map[string][]*wire.SessionInfo,
 		})
 }
 
-// connected returns the name of the central of each connected host, by id, and the
-// revision that each has applied.
+// connected returns two maps by host id for the connected hosts: the name of the
+// host's central, and the revision that the host has applied.
 func (s *Service) connected(ctx context.Context) (map[string]string, map[string]int64) {
 	at, applied := map[string]string{}, map[string]int64{}
 	all, _, _, err := s.sessions(ctx)
@@ -128,7 +134,8 @@ func (s *Service) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncRepl
 	return reply, failure(err)
 }
 
-// missing returns the names of declared hosts that are connected to no central.
+// missing returns the names of the declared hosts that are not connected to any
+// central.
 func (s *Service) missing(ctx context.Context) (names []string, err error) {
 	_, hosts, err := s.Store.Objects(ctx, store.KindHost)
 	if err != nil {
@@ -185,7 +192,7 @@ func (s *Service) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, 
 	return &w.reply, nil
 }
 
-// why finds what a port needs to be reachable.
+// why finds out whether a port is reachable, and what is missing if it is not.
 type why struct {
 	nets      map[string]*wire.Net
 	hosts     map[string]*wire.Host
@@ -232,7 +239,7 @@ func (w *why) explain() {
 	if !w.reply.Alive {
 		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("host %s, which has the port, is connected to no central", host.Name))
 	}
-	// The hosts with a bound port in the network need the place.
+	// Every host with a bound port in the network must know which host has this port.
 	need := map[string]bool{}
 	for id, b := range w.binds {
 		if q := w.ports[id]; q != nil && q.Net == p.Net && w.hosts[b.Bind.Host] != nil {

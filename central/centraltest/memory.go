@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package centraltest has what tests of hubs and agents need: a store in memory, a
-// switch that records what an agent programs, and an oracle that computes from the
-// declaration what it should have recorded.
+// Package centraltest has helpers for tests of hubs and agents: a store in memory, a
+// recorder in place of a switch, and an oracle. The oracle computes from the
+// declaration what an agent should have programmed into the recorder.
 package centraltest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"weft/central/wire"
 )
 
-// Memory is a store without etcd. It checks nothing that store.Store's Apply checks.
+// Memory is a store without etcd. It does not check the objects that are put into it.
 type Memory struct {
 	mu       sync.Mutex
 	revision int64
@@ -34,7 +34,8 @@ func NewMemory() *Memory {
 	return &Memory{objects: map[key]store.Object{}, sinks: map[store.Sink]struct{}{}}
 }
 
-// Put writes objects in one revision, which it returns. A nil Message deletes.
+// Put stores objects in one revision and returns the revision. It deletes objects
+// whose Message is nil.
 func (m *Memory) Put(objects ...store.Object) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +59,7 @@ func (m *Memory) put(objects []store.Object) int64 {
 	return m.revision
 }
 
-// Follow implements the hub's Store.
+// Follow implements hub.Store.
 func (m *Memory) Follow(ctx context.Context, sink store.Sink) error {
 	m.mu.Lock()
 	sink.Reset(m.revision, m.list())
@@ -71,7 +72,8 @@ func (m *Memory) Follow(ctx context.Context, sink store.Sink) error {
 	return ctx.Err()
 }
 
-// Reset gives all followers everything again, as after a gap in the watch.
+// Reset passes the full list of objects to all followers, as the store does after a
+// gap in its watch.
 func (m *Memory) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,7 +89,7 @@ func (m *Memory) list() (list []store.Object) {
 	return list
 }
 
-// Bind implements the hub's Store.
+// Bind implements hub.Store.
 func (m *Memory) Bind(_ context.Context, requests []store.BindRequest) []store.BindResult {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -128,10 +130,10 @@ func (m *Memory) Bind(_ context.Context, requests []store.BindRequest) []store.B
 	return results
 }
 
-// PutStatus implements the hub's Store and stores nothing.
+// PutStatus implements hub.Store. It stores nothing.
 func (m *Memory) PutStatus(context.Context, []*wire.HostStatus) error { return nil }
 
-// Declaration returns what is stored.
+// Declaration returns all stored objects.
 func (m *Memory) Declaration() *Declaration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,12 +14,12 @@ import (
 	"weft/control/agent"
 )
 
-// Declaration is everything that is declared and bound.
+// Declaration has the declared networks, ports and hosts, and the bindings.
 type Declaration struct {
 	Nets  map[string]*wire.Net
 	Ports map[string]*wire.Port
 	Hosts map[string]*wire.Host
-	Binds map[string]Bound // by port id
+	Binds map[string]Bound // bindings by port id
 }
 
 // Bound is a binding with its generation.
@@ -28,7 +28,7 @@ type Bound struct {
 	Generation int64
 }
 
-// DeclarationOf sorts objects of a store.
+// DeclarationOf returns the objects of a store by kind and id.
 func DeclarationOf(objects iter.Seq[store.Object]) *Declaration {
 	d := &Declaration{map[string]*wire.Net{}, map[string]*wire.Port{}, map[string]*wire.Host{}, map[string]Bound{}}
 	for o := range objects {
@@ -46,26 +46,26 @@ func DeclarationOf(objects iter.Seq[store.Object]) *Declaration {
 	return d
 }
 
-// Expected is what a host's switch should have. Addresses of networks with more than
-// Pushed ports are left out: a host has those that it asked for.
+// Expected is the state that a host's switch should have.
 type Expected struct {
-	Nets      map[uint32]agent.Net // by VNI, without Members unless it floods
+	Nets      map[uint32]agent.Net // networks by VNI; Members is empty unless the network floods
 	Ports     map[string]agent.Port
 	Addresses map[AddressKey]agent.Address
 }
 
-// AddressKey names an address.
+// AddressKey identifies a MAC address in a network.
 type AddressKey struct {
 	VNI uint32
 	MAC uint64
 }
 
-// Expect computes what the switch of a host should have, given the names or ids of its
-// ports. It shares no code with hubs and agents. asked reports whether a network is not
-// pushed.
+// Expect returns the state that a host's switch should have. The argument local has
+// the ports of the switch. The function asked reports whether a network is so large
+// that the hub does not push its addresses. Expect shares no code with hubs and
+// agents, so that it does not share their mistakes.
 func (d *Declaration) Expect(host string, local []agent.LocalPort, asked func(net string) bool) *Expected {
 	e := &Expected{map[uint32]agent.Net{}, map[string]agent.Port{}, map[AddressKey]agent.Address{}}
-	names := map[string]string{} // declared port id -> local name
+	names := map[string]string{} // name of the switch's port, by id of the declared port
 	for id, p := range d.Ports {
 		for _, l := range local {
 			word := l.ID
@@ -153,8 +153,8 @@ func addresses(raw [][]byte) (list []netip.Addr) {
 	return list
 }
 
-// Difference returns one line about a difference between what should be and what a
-// recorder has, or "" if there is none.
+// Difference compares the expected state with the state of a recorder. It returns one
+// line that describes one difference, or "" if there is none.
 func (e *Expected) Difference(r *Recorder) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,8 +10,9 @@ import (
 	"weft/control/agent"
 )
 
-// Recorder is a switch that records what an agent programs and forwards nothing. It has
-// the rules of agent.Switch about order and generations.
+// Recorder takes the place of a switch. It stores what an agent programs and forwards
+// no frames. It treats the order of changes and generations as the interface
+// agent.Switch demands.
 type Recorder struct {
 	mu        sync.Mutex
 	local     []agent.LocalPort
@@ -24,12 +25,13 @@ type Recorder struct {
 	onApply   func(*agent.Changes)
 }
 
-// NewRecorder returns a switch with the given ports.
+// NewRecorder returns a recorder that has the given ports.
 func NewRecorder(local ...agent.LocalPort) *Recorder {
 	return &Recorder{local: local, nets: map[uint32]agent.Net{}, ports: map[string]agent.Port{}, addresses: map[AddressKey]agent.Address{}}
 }
 
-// OnApply calls f after each batch, with the recorder unlocked.
+// OnApply sets a function that the recorder calls after each batch of changes. The
+// function may call the recorder's methods.
 func (r *Recorder) OnApply(f func(*agent.Changes)) { r.onApply = f }
 
 // Ports implements agent.Switch.
@@ -39,7 +41,8 @@ func (r *Recorder) Ports() []agent.LocalPort {
 	return slices.Clone(r.local)
 }
 
-// SetPorts replaces the switch's ports. The caller then calls the agent's PortsChanged.
+// SetPorts replaces the recorder's ports. The caller then calls PortsChanged of the
+// agent.
 func (r *Recorder) SetPorts(local ...agent.LocalPort) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,14 +114,15 @@ func (r *Recorder) apply(c *agent.Changes) {
 	r.unknown += len(c.Unknown)
 }
 
-// Addresses returns the number of addresses.
+// Addresses returns the number of addresses that the recorder knows.
 func (r *Recorder) Addresses() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.addresses)
 }
 
-// Has reports whether the recorder knows an address.
+// Has reports whether the recorder knows the MAC address in the network with this
+// VNI.
 func (r *Recorder) Has(vni uint32, mac uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,14 +130,15 @@ func (r *Recorder) Has(vni uint32, mac uint64) bool {
 	return ok
 }
 
-// Here reports whether one of the switch's own ports has an address.
+// Here reports whether the MAC address belongs to one of the recorder's own ports.
 func (r *Recorder) Here(vni uint32, mac uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.addresses[AddressKey{vni, mac}].Port != ""
 }
 
-// Unknown returns the number of answers that nobody has an address.
+// Unknown returns how many of the agent's questions got the answer that no port has
+// the address.
 func (r *Recorder) Unknown() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package client asks the centrals of a fleet. It knows several centrals and asks the
-// next one if one does not answer; a change keeps its request id, so a repeated change
-// has one effect.
+// Package client sends requests to the centrals of a fleet. If one central does not
+// answer, the client sends the request to the next one. A repeated change has the
+// same request id, so it takes effect only once.
 package client
 
 import (
@@ -28,38 +28,44 @@ import (
 )
 
 const (
-	// connectTimeout is the longest time for a connection with TLS. A central that is
-	// stopped accepts connections and does no more.
+	// connectTimeout is the time limit of a connection setup with TLS. It is needed
+	// because the kernel accepts connections for a central that is suspended.
 	connectTimeout = 3 * time.Second
-	// answerTimeout is the longest time for one answer; perChange comes on top for each
-	// change of a request.
+	// answerTimeout is the time limit of one answer. For a change request, perChange
+	// is added for each change in the request.
 	answerTimeout = 15 * time.Second
 	perChange     = time.Millisecond
-	// aliveEvery and aliveWithin detect a central that dies during a long wait.
+	// aliveEvery is the time between two keep-alive probes during a long call, and
+	// aliveWithin is the time limit of their answer. Without them, the client would
+	// not notice the death of the central.
 	aliveEvery, aliveWithin = 10 * time.Second, 5 * time.Second
-	// unreachableRounds is how often all centrals are tried if none can be reached.
+	// unreachableRounds is how often the client tries to connect to every central
+	// before it returns an error.
 	unreachableRounds = 2
-	// roundPause is the pause before all centrals are tried again.
+	// roundPause is the pause after the client has tried all centrals without
+	// success.
 	roundPause = 200 * time.Millisecond
-	// maxMessage is the size of the largest message of a central that is read, in bytes.
+	// maxMessage is the limit in bytes of a message that the client accepts from a
+	// central.
 	maxMessage = 64 << 20
-	// maxAttempts is how often Change reads and plans again because others changed the
-	// declaration in between.
+	// maxAttempts is how often Change tries to apply its changes while other clients
+	// change the declaration.
 	maxAttempts = 30
 )
 
-// Refused says why a central does not do what was asked. Nothing has changed.
+// Refused is the error for a request that a central refuses. The request has changed
+// nothing.
 type Refused struct {
-	Why      string // one line
-	NotFound bool   // the object that was named is not declared
-	Changed  bool   // the declaration changed since the expected revision
+	Why      string // reason in one line
+	NotFound bool   // the request names an object that is not declared
+	Changed  bool   // the declaration has changed since the revision that the request expects
 }
 
 func (r *Refused) Error() string { return r.Why }
 
-// Client asks centrals. Its methods may not run at the same time.
+// Client sends requests to centrals. Only one goroutine may call its methods.
 type Client struct {
-	centrals []*central // the one that answered last comes first
+	centrals []*central // the central that answered last is the first
 }
 
 type central struct {
@@ -67,8 +73,8 @@ type central struct {
 	conn    *grpc.ClientConn
 }
 
-// New returns a client of the centrals with these addresses, HOST:PORT or unix:PATH. It
-// connects when it asks.
+// New returns a client of the centrals at the addresses HOST:PORT or unix:PATH. The
+// client connects at its first request.
 func New(addresses []string, creds credentials.TransportCredentials) (*Client, error) {
 	c := &Client{}
 	for _, a := range addresses {
@@ -95,7 +101,7 @@ func New(addresses []string, creds credentials.TransportCredentials) (*Client, e
 	return c, nil
 }
 
-// CheckAddress returns an error if a is not the address of a central.
+// CheckAddress returns an error if the text a is not a valid address of a central.
 func CheckAddress(a string) error {
 	if path, unix := strings.CutPrefix(a, "unix:"); unix && path != "" {
 		return nil
@@ -109,12 +115,12 @@ func CheckAddress(a string) error {
 // Close closes the connections.
 func (c *Client) Close() {
 	for _, o := range c.centrals {
-		_ = o.conn.Close() // an error says that it is closed already
+		_ = o.conn.Close() // ignores the error, which means that the connection is already closed
 	}
 }
 
-// each calls f with one central after the other until one answers or ctx ends. timeout
-// is for one call.
+// each calls the function f with one central after the other, until a central answers
+// or ctx ends. The argument timeout is the time limit of each call.
 func (c *Client) each(ctx context.Context, timeout time.Duration, f func(context.Context, wire.AdminClient) error) error {
 	return c.eachConn(ctx, timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
 		return f(ctx, wire.NewAdminClient(conn))
@@ -158,7 +164,8 @@ func sleep(ctx context.Context) bool {
 	}
 }
 
-// again reports whether another central may succeed.
+// The function again reports whether the request may succeed at another central after
+// the error err.
 func again(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded:
@@ -167,10 +174,12 @@ func again(err error) bool {
 	return false
 }
 
-// goneText begins the refusal of a request that names what is not declared.
+// goneText is the start of the text with which a central refuses a request that names
+// an undeclared object.
 const goneText = "there is no "
 
-// changedText begins the refusal of a request whose expected revision is past.
+// changedText is the start of the text with which a central refuses a request because
+// the declaration has changed since the expected revision.
 const changedText = "the intent has changed since revision"
 
 func explain(err error) error {
@@ -188,10 +197,11 @@ func explain(err error) error {
 	return errors.New(plain(err))
 }
 
-// plain returns the text of an error of gRPC without its frame.
+// plain returns the text of a gRPC error without the words that gRPC adds.
 func plain(err error) string { return PlainText(status.Convert(err).Message()) }
 
-// PlainText returns a text without the frame that gRPC puts around errors.
+// PlainText returns the text of an error without the words that gRPC adds, such as
+// "rpc error: code = Unavailable desc =".
 func PlainText(text string) string {
 	before, status, found := strings.Cut(text, "rpc error: code = ")
 	if found {
@@ -207,8 +217,9 @@ func PlainText(text string) string {
 	return before + text
 }
 
-// Apply applies the changes as a whole or not at all. expected is the revision since
-// which nothing may have changed; 0: any. It returns the revision of the change.
+// Apply sends changes in one request, which takes effect completely or not at all,
+// and returns the revision of the change. If the argument expected is not 0, the
+// central refuses the request if the declaration has changed since this revision.
 func (c *Client) Apply(ctx context.Context, changes []*wire.Change, expected int64) (int64, error) {
 	request := &wire.ChangeRequest{Id: rand.Text(), Changes: changes, Expected: expected}
 	timeout := answerTimeout + time.Duration(len(changes))*perChange
@@ -223,8 +234,10 @@ func (c *Client) Apply(ctx context.Context, changes []*wire.Change, expected int
 	return revision, err
 }
 
-// Change reads the declaration, plans changes and applies them. If guarded is true and
-// somebody changed the declaration meanwhile, it reads and plans again.
+// Change reads the declaration, calls plan to compute changes, and applies them. If
+// plan returns guarded, the changes take effect only if nobody else has changed the
+// declaration since it was read. Otherwise Change starts again, at most maxAttempts
+// times.
 func (c *Client) Change(ctx context.Context, read func() (*declare.Fleet, error), plan func(*declare.Fleet) (changes []*wire.Change, guarded bool, err error)) (int64, error) {
 	for attempt := 1; ; attempt++ {
 		f, err := read()
@@ -250,7 +263,7 @@ func (c *Client) Change(ctx context.Context, read func() (*declare.Fleet, error)
 	}
 }
 
-// List returns what the request asks for, at one revision.
+// List returns the objects that the request selects, all at the same revision.
 func (c *Client) List(ctx context.Context, request *wire.ListRequest) (*declare.Fleet, error) {
 	var parts []*wire.ListReply
 	ctx, stop := context.WithTimeout(ctx, 4*answerTimeout)
@@ -275,8 +288,9 @@ func (c *Client) List(ctx context.Context, request *wire.ListRequest) (*declare.
 	return declare.NewFleet(parts), nil
 }
 
-// Sync waits until the centrals, or with hosts all connected hosts, have the revision; 0:
-// the newest. It waits as long as ctx allows.
+// Sync waits until the centrals have the given revision. If hosts is set, Sync also
+// waits until all connected hosts have applied it. Revision 0 means the current
+// revision. Only ctx limits the time.
 func (c *Client) Sync(ctx context.Context, revision int64, hosts bool) (reply *wire.SyncReply, err error) {
 	err = c.each(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err = a.Sync(ctx, &wire.SyncRequest{Revision: revision, WaitHosts: hosts})
@@ -285,10 +299,10 @@ func (c *Client) Sync(ctx context.Context, revision int64, hosts bool) (reply *w
 	return reply, err
 }
 
-// forever is longer than any caller waits.
+// forever is a time limit that no call reaches.
 const forever = 24 * time.Hour
 
-// Why returns the state of a port, given by name or id.
+// Why returns the state of a port. The argument is the port's name or id.
 func (c *Client) Why(ctx context.Context, port string) (reply *wire.WhyReply, err error) {
 	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err = a.Why(ctx, &wire.WhyRequest{Port: port})
@@ -312,8 +326,9 @@ func (c *Client) ask(ctx context.Context, f func(context.Context, wire.AdminClie
 	return c.each(ctx, answerTimeout, f)
 }
 
-// Save writes a snapshot of the store and returns its size in bytes. It asks another
-// central only as long as nothing is written.
+// Save writes a snapshot of the store to w and returns the snapshot's size in bytes.
+// If a central fails, Save continues with another central only if it has written
+// nothing so far.
 func (c *Client) Save(ctx context.Context, w io.Writer) (size int64, err error) {
 	err = c.each(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
 		stream, err := a.Save(ctx, &wire.SaveRequest{})
@@ -329,7 +344,7 @@ func (c *Client) Save(ctx context.Context, w io.Writer) (size int64, err error) 
 		switch {
 		case err == io.EOF:
 			return nil
-		case size > 0: // not a status: no other central is asked
+		case size > 0: // an error without a gRPC code, after which the client tries no other central
 			return fmt.Errorf("the snapshot is not complete: %s", plain(err))
 		}
 		return err

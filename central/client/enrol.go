@@ -14,8 +14,9 @@ import (
 	"weft/central/wire"
 )
 
-// Invite returns a one-time token for a certificate of the role and the name; valid 0: an
-// hour. A lost answer is not asked for again, the token of it just expires.
+// Invite returns a token that works once. It gives a certificate with the name and
+// the role. The token is valid for the time valid; 0 means an hour. If the answer is
+// lost, Invite does not repeat the request, and the lost token expires.
 func (c *Client) Invite(ctx context.Context, role, name string, valid time.Duration) (token string, err error) {
 	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
 		r, err := a.Invite(ctx, &wire.InviteRequest{Role: role, Name: name, ValidS: uint32(valid / time.Second)})
@@ -25,9 +26,10 @@ func (c *Client) Invite(ctx context.Context, role, name string, valid time.Durat
 	return token, err
 }
 
-// Enrol turns a token into a certificate, which it saves in files with a new key and the
-// CA. It returns the certificate's name. The token works once: if the answer is lost, a
-// new one is needed.
+// Enrol sends a token to a central and receives a certificate. It saves the
+// certificate, its new key and the CA's certificate in files, and returns the name in
+// the certificate. A token works only once: if the answer is lost, a new token is
+// needed.
 func Enrol(ctx context.Context, addresses []string, text string, files pki.Files) (name string, err error) {
 	token, err := pki.ParseToken(text)
 	if err != nil {
@@ -48,7 +50,8 @@ func Enrol(ctx context.Context, addresses []string, text string, files pki.Files
 	return got.GetName(), files.Save(got.GetCertificate(), key, got.GetCa())
 }
 
-// Renew replaces the certificate and the key before they expire.
+// Renew replaces a certificate and its key by new ones before the certificate
+// expires.
 func Renew(ctx context.Context, addresses []string, keys *pki.Keys) error {
 	return keys.Renew(nil, func(csr []byte) (cert, ca []byte, err error) {
 		err = enrolment(ctx, addresses, credentials.NewTLS(keys.Client()), func(ctx context.Context, e wire.EnrolmentClient) error {

@@ -59,7 +59,8 @@ func diff(t *testing.T, f *Fleet, text string, prune bool) *Diff {
 	return d
 }
 
-// with returns the fleet after the changes, as a central would have it.
+// with applies changes to a declaration as a central does, and returns the resulting
+// declaration.
 func (f *Fleet) with(changes []*wire.Change) *Fleet {
 	nets, hosts, ports := map[string]*wire.Net{}, map[string]*wire.Host{}, map[string]*wire.Port{}
 	for _, n := range f.Nets.All {
@@ -100,8 +101,8 @@ func (f *Fleet) with(changes []*wire.Change) *Fleet {
 	return NewFleet([]*wire.ListReply{reply})
 }
 
-// A file that is applied twice changes nothing the second time, and an exported file
-// changes nothing either.
+// If a file has been applied, its difference to the fleet is empty. The same holds
+// for a file that was exported from the fleet.
 func TestApplyIsIdempotent(t *testing.T) {
 	empty := NewFleet(nil)
 	first := diff(t, empty, example, false)
@@ -130,7 +131,8 @@ func TestApplyIsIdempotent(t *testing.T) {
 	}
 }
 
-// Each kind of difference has its line, and ids follow renamed objects.
+// The difference has a line for each added, changed or deleted object. An entry with
+// an id changes the object with this id even if the object has a new name.
 func TestDiff(t *testing.T) {
 	fleet := NewFleet(nil)
 	fleet = fleet.with(diff(t, fleet, example, false).Changes)
@@ -158,8 +160,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// A central may keep addresses in another order, and fields of a later version; both are
-// no difference.
+// Two ports are equal if their addresses are in a different order, or if one has
+// fields that this version of Weft does not know.
 func TestDiffIgnoresOrderAndUnknownFields(t *testing.T) {
 	fleet := NewFleet(nil)
 	fleet = fleet.with(diff(t, fleet, example, false).Changes)
@@ -175,7 +177,8 @@ func TestDiffIgnoresOrderAndUnknownFields(t *testing.T) {
 	}
 }
 
-// What is wrong in a file is named with its line or its object, in one line.
+// The error for a wrong file is one line that names the line of the file or the
+// object.
 func TestWrongFiles(t *testing.T) {
 	fleet := NewFleet(nil)
 	fleet = fleet.with(diff(t, fleet, example, false).Changes)
@@ -292,9 +295,9 @@ func TestOVNAddresses(t *testing.T) {
 	}
 }
 
-// The parser of files survives any text. An accepted file keeps its objects when it is
-// written and parsed again, and its difference to an empty fleet makes a fleet without
-// differences.
+// The parser never crashes, whatever the text. If it accepts a file, the file has the
+// same objects after it was written and parsed again. If its changes are applied to
+// an empty fleet, its difference to the resulting fleet is empty.
 func FuzzFile(f *testing.F) {
 	f.Add([]byte(example))
 	f.Add([]byte("[[net]]\nname='a'\nvni=1\n[[port]]\nname='p'\nnet='a'\nmac='02:00:00:00:00:01'\naddresses=['::ffff:10.0.0.1']\n"))

@@ -12,30 +12,30 @@ import (
 	"weft/central/wire"
 )
 
-// Diff is what a file would change.
+// Diff has the changes that a declaration file makes to a fleet.
 type Diff struct {
-	Changes []*wire.Change // for one request
-	Entries []Entry        // for people, one for each change
+	Changes []*wire.Change // changes for a change request
+	Entries []Entry        // descriptions of the same changes for people
 }
 
-// Entry is the change of one object.
+// Entry describes the change of one object.
 type Entry struct {
 	Op     string     `json:"op"` // add, set or delete
 	Kind   string     `json:"kind"`
 	Name   string     `json:"name"`
 	ID     string     `json:"id"`
-	Fields []FieldSet `json:"fields,omitempty"` // of set: the fields that differ; of add and delete: all
+	Fields []FieldSet `json:"fields,omitempty"` // if Op is set, the fields that change; if Op is add or delete, all fields
 }
 
-// FieldSet is a changed field.
+// FieldSet is a field with its old and its new value.
 type FieldSet struct {
 	Key  string `json:"key"`
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
 }
 
-// String returns one line that begins with + for a new object, - for a deleted one and ~
-// for a changed one.
+// String returns the entry as one line. The line begins with + for a new object, -
+// for a deleted object and ~ for a changed object.
 func (e *Entry) String() string {
 	sign := map[string]string{"add": "+", "set": "~", "delete": "-"}[e.Op]
 	parts := []string{sign, e.Kind, e.Name}
@@ -59,10 +59,10 @@ func orNone(text string) string {
 	return text
 }
 
-// Diff returns what makes the fleet have each object of the file as the file has it.
-// Objects that the file lacks stay, or are deleted with prune. The fleet must be
-// complete. An entry of the file is the object with its id, or without one the object
-// with its name.
+// Diff returns the changes after which the fleet has every object of the file as the
+// file declares it. If prune is set, the changes also delete the objects that the
+// file lacks. An entry with an id stands for the object with this id, and an entry
+// without an id for the object with its name. f must be the complete declaration.
 func (f *Fleet) Diff(file *File, prune bool) (*Diff, error) {
 	nets, err := merge(f.Nets, file.Nets, prune, func(n *Net) (string, string) { return n.ID, n.Name },
 		func(n *Net, id string) (*wire.Net, error) { return n.wire(id), nil })
@@ -97,8 +97,8 @@ func (f *Fleet) Diff(file *File, prune bool) (*Diff, error) {
 	return d, nil
 }
 
-// wirePort returns a port of a file for a central. f has the networks and hosts that
-// there will be.
+// wirePort converts a port of a file to a message. f has the networks and hosts as
+// they are after the change.
 func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
 	n, err := f.Nets.Find(p.Net)
 	if err != nil {
@@ -122,21 +122,24 @@ func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
 	return w, err
 }
 
-// change is an object before and after; one of both may be absent.
+// change has an object before and after the change. A new object has no old version,
+// and a deleted object no new one.
 type change[T Object] struct {
 	old, new T
-	has, get bool // whether old, new is there
+	has, get bool // report whether old and new, respectively, exist
 }
 
 type merged[T Object] struct {
-	result  []T // all objects afterwards
+	result  []T // all objects as they are after the changes
 	changes []change[T]
 }
 
-// merge finds the object of each entry of a file and makes the new one.
+// merge finds the existing object for each entry of a file, and computes the changes
+// of one kind of objects. The function naming returns an entry's id and name. The
+// function made converts an entry to an object with the given id.
 func merge[T Object, E any](now Kind[T], entries []E, prune bool, naming func(*E) (id, name string), made func(*E, string) (T, error)) (*merged[T], error) {
 	m := &merged[T]{}
-	claimed := map[string]string{} // names of entries by id
+	claimed := map[string]string{} // name of the entry for each id
 	for i := range entries {
 		e := &entries[i]
 		id, name := naming(e)
@@ -181,7 +184,8 @@ func merge[T Object, E any](now Kind[T], entries []E, prune bool, naming func(*E
 	return m, nil
 }
 
-// same compares what this version knows of two objects.
+// same reports whether two objects are equal, without regard to unknown fields and to
+// the order of a port's addresses.
 func same(a, b proto.Message) bool {
 	plain := func(m proto.Message) proto.Message {
 		c := proto.Clone(m)
@@ -194,7 +198,8 @@ func same(a, b proto.Message) bool {
 	return proto.Equal(plain(a), plain(b))
 }
 
-// pairs returns the changes with their entries, sorted by name.
+// pairs returns the changes of one kind of objects in the order of the objects'
+// names, and a description of each change.
 func (m *merged[T]) pairs(kind string, words func(o T, old bool) []word) ([]*wire.Change, []Entry) {
 	name := func(c *change[T]) string {
 		if c.get {
@@ -260,7 +265,7 @@ func (d *Diff) add(changes []*wire.Change, entries []Entry) {
 	d.Changes, d.Entries = append(d.Changes, changes...), append(d.Entries, entries...)
 }
 
-// Text returns the lines of all entries, each with a line feed.
+// Text returns the descriptions of all changes, one on each line.
 func (d *Diff) Text() string {
 	var b strings.Builder
 	for i := range d.Entries {
@@ -297,7 +302,8 @@ func Delete(o Object) *wire.Change {
 }
 
 // checkUnique returns an error if two objects have the same name, VNI, endpoint or
-// address. Centrals refuse that too; this error has names where theirs has ids.
+// address. Centrals check this too, but this error contains names and a central's
+// error contains ids.
 func (f *Fleet) checkUnique() error {
 	owner := map[string]string{}
 	claim := func(kind, what, key, name string) error {

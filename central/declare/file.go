@@ -13,8 +13,8 @@ import (
 	"weft/central/wire"
 )
 
-// MaxFile is the size of a declaration file in bytes. A larger file is refused; 200,000
-// ports, which is as much as one request may change, need about 40 MiB.
+// MaxFile is the limit of a declaration file's size in bytes. A request has at most
+// 200,000 changes, and a file with as many ports has about 40 MiB.
 const MaxFile = 64 << 20
 
 // File is a declaration file.
@@ -24,7 +24,8 @@ type File struct {
 	Ports []Port `toml:"port,omitempty" json:"ports"`
 }
 
-// ParseFile parses and checks a declaration file. Errors name the line, or the object.
+// ParseFile parses and checks a declaration file. An error names the line or the
+// object.
 func ParseFile(text []byte) (*File, error) {
 	if len(text) > MaxFile {
 		return nil, errorf("%d bytes; expected at most %d MiB", len(text), MaxFile>>20)
@@ -49,7 +50,8 @@ func ParseFile(text []byte) (*File, error) {
 const expectedKeys = "expected [[net]] with name, id, vni, mtu, flood; [[host]] with name, id, endpoint; " +
 	"[[port]] with name, id, net, mac, addresses, host, move-to, spoof-check"
 
-// check checks each object by itself, and that no two have one name or id.
+// check checks each object of the file. It also returns an error if two objects of a
+// kind have the same name or id.
 func (file *File) check() error {
 	names, ids := map[string]bool{}, map[string]bool{}
 	object := func(kind string, i int, name, id string, err error) error {
@@ -124,8 +126,9 @@ func (p *Port) check() error {
 	return err
 }
 
-// File returns the declaration as a file, with the ids, so that a file may rename an
-// object and another fleet gets the same ids.
+// File returns the declaration as a file. The file contains the ids of the objects.
+// If somebody changes a name in the file, the object is thus renamed, and if the file
+// is applied to another fleet, the objects get the same ids there.
 func (f *Fleet) File() *File {
 	file := &File{}
 	for _, n := range f.Nets.All {
@@ -140,7 +143,8 @@ func (f *Fleet) File() *File {
 	return file
 }
 
-// Format writes the file in TOML. ParseFile of the result has the same objects.
+// Format returns the file as TOML text. ParseFile returns the same objects for this
+// text.
 func (file *File) Format() ([]byte, error) {
 	short := &File{Nets: file.Nets, Hosts: file.Hosts, Ports: append([]Port(nil), file.Ports...)}
 	for i := range short.Ports {
@@ -151,7 +155,7 @@ func (file *File) Format() ([]byte, error) {
 	return toml.Marshal(short)
 }
 
-// wire returns the network for a central.
+// wire converts a network of a file to a message with the given id.
 func (n *Net) wire(id string) *wire.Net {
 	return &wire.Net{Id: id, Name: n.Name, Vni: n.VNI, Mtu: n.MTU, Flood: n.Flood}
 }

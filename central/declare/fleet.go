@@ -13,14 +13,15 @@ import (
 	"weft/central/wire"
 )
 
-// Fleet is the declaration as a central has it, or the part that was asked for.
+// Fleet is the declaration of a fleet as a central has sent it, or a requested part
+// of it.
 type Fleet struct {
 	Revision int64
 	Nets     Kind[*wire.Net]
 	Hosts    Kind[*wire.Host]
 	Ports    Kind[*wire.Port]
-	Binds    map[string]*wire.BoundPort  // by the port's id
-	Status   map[string]*wire.HostReport // by the host's id
+	Binds    map[string]*wire.BoundPort  // bindings by port id
+	Status   map[string]*wire.HostReport // status by host id
 }
 
 // Object is a declared network, host or port.
@@ -47,7 +48,7 @@ func kindOf[T Object](noun string, all []T) Kind[T] {
 	return k
 }
 
-// NewFleet joins the parts of a central's list.
+// NewFleet returns the Fleet whose objects a central has sent in several messages.
 func NewFleet(parts []*wire.ListReply) *Fleet {
 	f := &Fleet{Binds: map[string]*wire.BoundPort{}, Status: map[string]*wire.HostReport{}}
 	var nets []*wire.Net
@@ -67,10 +68,11 @@ func NewFleet(parts []*wire.ListReply) *Fleet {
 	return f
 }
 
-// mostNamed is the number of objects that an error lists.
+// mostNamed is the limit of names that an error message lists.
 const mostNamed = 10
 
-// Find returns the object with a name, or else the one with an id.
+// Find returns the object with this name or, if there is none, with this id. The
+// error for an unknown object lists the known names.
 func (k *Kind[T]) Find(nameOrID string) (T, error) {
 	o, ok := k.Lookup(nameOrID)
 	switch {
@@ -88,7 +90,7 @@ func (k *Kind[T]) Find(nameOrID string) (T, error) {
 	return o, errorf("%s: no such %s; expected one of %s", quoted(nameOrID), k.noun, strings.Join(names, ", "))
 }
 
-// Lookup is Find without an error.
+// Lookup does what Find does, but returns false if the object is unknown.
 func (k *Kind[T]) Lookup(nameOrID string) (T, bool) {
 	if o, ok := k.byName[nameOrID]; ok {
 		return o, true
@@ -97,7 +99,8 @@ func (k *Kind[T]) Lookup(nameOrID string) (T, bool) {
 	return o, ok
 }
 
-// name returns the name of an id, or the id of an object that is not there.
+// name returns the name of the object with this id. If there is no such object, it
+// returns the id.
 func (k *Kind[T]) name(id string) string {
 	if o, ok := k.byID[id]; ok {
 		return o.GetName()
@@ -105,20 +108,20 @@ func (k *Kind[T]) name(id string) string {
 	return id
 }
 
-// NewID returns the id of a new object: 80 random bits. An id is random and not derived
-// from the name, because a name may go to another object while an id may not: a derived
-// id would let a new web1 replace the old web1 that was renamed. A central refuses the
-// second object of one name, so a repeated command makes no duplicate.
+// NewID returns an id of 80 random bits for a new object. The id is not derived from
+// the object's name. If an object web1 is renamed and a new web1 is declared, a
+// derived id would make the new object replace the old one. A central refuses a
+// second object with the same name, so a repeated command creates no duplicate.
 func NewID() string { return strings.ToLower(rand.Text()[:16]) }
 
-// NewMAC returns a random address of the locally administered unicast ones.
+// NewMAC returns a random unicast MAC address that is locally administered.
 func NewMAC() MAC {
 	m := MAC{0x02}
 	_, _ = rand.Read(m[1:]) // crypto/rand.Read never fails
 	return m
 }
 
-// FreeVNI returns the lowest VNI that no network has.
+// FreeVNI returns the lowest VNI that no network of the fleet uses.
 func (f *Fleet) FreeVNI() uint32 {
 	used := map[uint32]bool{}
 	for _, n := range f.Nets.All {
@@ -131,11 +134,12 @@ func (f *Fleet) FreeVNI() uint32 {
 	return vni
 }
 
-// maxName is the greatest length of a name or id, in bytes: that of a certificate's
-// common name (RFC 5280, ub-common-name). Centrals refuse longer ones too.
+// maxName is the largest length of a name or an id in bytes. A certificate's common
+// name has the same limit (RFC 5280, ub-common-name). Centrals check it, too.
 const maxName = 64
 
-// CheckName checks a name or an id. what says which one, as in "name".
+// CheckName checks a name or an id. The argument what is a word for the error
+// message, such as "name".
 func CheckName(what, name string) error {
 	wrong := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:@+-", r))
@@ -146,7 +150,8 @@ func CheckName(what, name string) error {
 	return nil
 }
 
-// quoted returns a word for an error message: as it is if it has only usual characters.
+// quoted returns a text for an error message. It adds quotes if the text contains
+// unusual characters.
 func quoted(text string) string {
 	if len(text) > 80 {
 		text = text[:80] + "..."

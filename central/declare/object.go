@@ -13,24 +13,27 @@ import (
 	"weft/central/wire"
 )
 
-// Net is a network as people read and write it.
+// Net is a network in the form for people: in declaration files, and in the output of
+// commands.
 type Net struct {
 	Name  string `toml:"name" json:"name"`
 	ID    string `toml:"id,omitempty" json:"id,omitempty"`
 	VNI   uint32 `toml:"vni" json:"vni"`
-	MTU   uint32 `toml:"mtu,omitempty" json:"mtu,omitempty"` // bytes of an IP packet; 0: the underlay's less the encapsulation
+	MTU   uint32 `toml:"mtu,omitempty" json:"mtu,omitempty"` // in bytes of an IP packet; 0 means the underlay's MTU minus the encapsulation
 	Flood bool   `toml:"flood,omitempty" json:"flood"`
 }
 
-// Host is a host as people read and write it.
+// Host is a host in the form for people: in declaration files, and in the output of
+// commands.
 type Host struct {
 	Name     string     `toml:"name" json:"name"`
 	ID       string     `toml:"id,omitempty" json:"id,omitempty"`
 	Endpoint netip.Addr `toml:"endpoint" json:"endpoint"`
 }
 
-// Port is a port as people read and write it. Net, Host and MoveTo are names; in words
-// and files they may also be ids.
+// Port is a port in the form for people: in declaration files, and in the output of
+// commands. Net, Host and MoveTo are names of objects. In files and in words
+// KEY=VALUE they may also be ids.
 type Port struct {
 	Name      string       `toml:"name" json:"name"`
 	ID        string       `toml:"id,omitempty" json:"id,omitempty"`
@@ -39,11 +42,12 @@ type Port struct {
 	Addresses []netip.Addr `toml:"addresses,omitempty" json:"addresses"`
 	Host      string       `toml:"host,omitempty" json:"host,omitempty"`
 	MoveTo    string       `toml:"move-to,omitempty" json:"move_to,omitempty"`
-	// SpoofCheck: the port may send from its declared addresses only. nil: true.
+	// SpoofCheck restricts the port to frames from its declared addresses. If it is
+	// nil, the restriction applies.
 	SpoofCheck *bool `toml:"spoof-check,omitempty" json:"spoof_check,omitempty"`
 }
 
-// MAC is a MAC address, in text as 02:00:00:00:00:01.
+// MAC is a MAC address. Its text has the form 02:00:00:00:00:01.
 type MAC [6]byte
 
 // ParseMAC parses a unicast MAC address.
@@ -69,7 +73,7 @@ func (m *MAC) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// parseAddress parses the IP address of one machine.
+// parseAddress parses an IP address that a single machine can have.
 func parseAddress(key, text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" {
@@ -86,10 +90,10 @@ func checkAddress(key string, a netip.Addr) error {
 	return nil
 }
 
-// word is one property of an object in the form of the verbs.
+// word is a property of an object as a word KEY=VALUE of a command.
 type word struct{ key, value string }
 
-// words returns the properties that differ from the defaults.
+// words returns the network's properties that do not have their default values.
 func (n *Net) words() []word {
 	list := []word{{"vni", strconv.FormatUint(uint64(n.VNI), 10)}}
 	if n.MTU != 0 {
@@ -134,10 +138,10 @@ func text(words []word) string {
 	return strings.Join(texts, " ")
 }
 
-// Checked reports whether the port may send from its declared addresses only.
+// Checked reports whether the port may send only from its declared addresses.
 func (p *Port) Checked() bool { return p.SpoofCheck == nil || *p.SpoofCheck }
 
-// AddressText returns the addresses with commas.
+// AddressText returns the port's IP addresses, separated by commas.
 func (p *Port) AddressText() string {
 	texts := make([]string, len(p.Addresses))
 	for i, a := range p.Addresses {
@@ -146,18 +150,19 @@ func (p *Port) AddressText() string {
 	return strings.Join(texts, ",")
 }
 
-// NetOf returns a network as people read it.
+// NetOf converts a network to the form for people.
 func NetOf(n *wire.Net) Net {
 	return Net{Name: n.GetName(), ID: n.GetId(), VNI: n.GetVni(), MTU: n.GetMtu(), Flood: n.GetFlood()}
 }
 
-// HostOf returns a host as people read it.
+// HostOf converts a host to the form for people.
 func HostOf(h *wire.Host) Host {
-	a, _ := netip.AddrFromSlice(h.GetEndpoint()) // the zero Addr, which prints as invalid, if a central stored nonsense
+	a, _ := netip.AddrFromSlice(h.GetEndpoint()) // if a central has sent an invalid address, the zero Addr, which prints as "invalid IP"
 	return Host{Name: h.GetName(), ID: h.GetId(), Endpoint: a}
 }
 
-// PortOf returns a port as people read it, with the names that the fleet has.
+// PortOf converts a port to the form for people. It replaces the ids of the network
+// and the hosts by the names in the fleet.
 func (f *Fleet) PortOf(p *wire.Port) Port {
 	checked := !p.GetUnchecked()
 	port := Port{Name: p.GetName(), ID: p.GetId(), Net: f.Nets.name(p.GetNet()), Host: f.Hosts.name(p.GetHost()),
@@ -171,8 +176,8 @@ func (f *Fleet) PortOf(p *wire.Port) Port {
 	return port
 }
 
-// sortAddresses puts a port's addresses into the order in which netip compares them.
-// Their order has no meaning, so two declarations that differ in it are the same.
+// sortAddresses sorts a port's IP addresses in the order of netip. Their order has no
+// meaning, so declarations that differ only in this order are equal.
 func sortAddresses(list [][]byte) {
 	slices.SortFunc(list, func(a, b []byte) int {
 		if len(a) != len(b) {

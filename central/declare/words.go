@@ -13,19 +13,23 @@ import (
 
 const (
 	maxVNI = 1<<24 - 1 // RFC 7348 section 5: 24 bits
-	// The MTU of a network, in bytes of an IP packet: RFC 791 asks for at least 68.
+	// Smallest and largest MTU of a network in bytes of an IP packet. RFC 791
+	// requires at least 68.
 	minMTU, maxMTU = 68, 65535
-	// maxAddresses is the number of addresses of one port. Centrals have the same limit.
+	// maxAddresses is the largest number of IP addresses of a port. Centrals have the
+	// same limit.
 	maxAddresses = 64
 )
 
-// setting is one key that a kind of object has. set parses the value.
+// setting is a key that words of an object may have. The function set parses the
+// value and stores it in the object.
 type setting struct {
 	key string
 	set func(value string) error
 }
 
-// apply applies words KEY=VALUE in order, each key at most once.
+// apply applies words of the form KEY=VALUE in order. It returns an error for an
+// unknown or repeated key.
 func apply(words []string, settings []setting) error {
 	var names []string
 	for _, s := range settings {
@@ -51,7 +55,8 @@ func apply(words []string, settings []setting) error {
 	return nil
 }
 
-// SetNet applies words to a network. A new network (created) may also get its id.
+// SetNet applies words KEY=VALUE to a network. The argument created reports whether
+// the network is new: only then may a word set its id.
 func (f *Fleet) SetNet(n *wire.Net, created bool, words []string) error {
 	return apply(words, append(naming(&n.Id, &n.Name, created),
 		setting{"vni", func(v string) (err error) { n.Vni, err = number("vni", v, 1, maxVNI); return err }},
@@ -65,7 +70,7 @@ func (f *Fleet) SetNet(n *wire.Net, created bool, words []string) error {
 	))
 }
 
-// SetHost applies words to a host.
+// SetHost applies words KEY=VALUE to a host.
 func (f *Fleet) SetHost(h *wire.Host, created bool, words []string) error {
 	return apply(words, append(naming(&h.Id, &h.Name, created),
 		setting{"endpoint", func(v string) error {
@@ -76,7 +81,8 @@ func (f *Fleet) SetHost(h *wire.Host, created bool, words []string) error {
 	))
 }
 
-// SetPort applies words to a port. Networks and hosts are given by name or id.
+// SetPort applies words KEY=VALUE to a port. Words may contain the name or the id of
+// a network or host.
 func (f *Fleet) SetPort(p *wire.Port, created bool, words []string) error {
 	host := func(key string, to *string) setting {
 		return setting{key, func(v string) error {
@@ -113,7 +119,8 @@ func (f *Fleet) SetPort(p *wire.Port, created bool, words []string) error {
 	return err
 }
 
-// naming returns the keys that name an object. An id never changes after its creation.
+// naming returns the settings of an object's name and, if the object is new, of its
+// id. An id never changes.
 func naming(id, name *string, created bool) []setting {
 	if created {
 		return []setting{{"id", func(v string) error { *id = v; return CheckName("id", v) }}}
@@ -136,7 +143,8 @@ func truth(key, text string) (bool, error) {
 	return text == "on", nil
 }
 
-// parseAddresses parses IP addresses with commas between them; "" has none.
+// parseAddresses parses IP addresses that are separated by commas. An empty text
+// gives no addresses.
 func parseAddresses(text string) ([][]byte, error) {
 	var list []netip.Addr
 	if text != "" {
@@ -166,8 +174,9 @@ func addressBytes(list []netip.Addr) ([][]byte, error) {
 	return all, nil
 }
 
-// ParseOVNAddresses parses the addresses of ovn-nbctl lsp-set-addresses: one string of a
-// MAC address and the IP addresses behind it. It returns words for SetPort.
+// ParseOVNAddresses converts the argument of the command ovn-nbctl lsp-set-addresses
+// to words for SetPort. The argument is one text, with a MAC address followed by IP
+// addresses.
 func ParseOVNAddresses(texts []string) (words []string, err error) {
 	const what = `expected "MAC [IP...]"`
 	if len(texts) != 1 {

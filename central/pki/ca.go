@@ -22,19 +22,20 @@ import (
 )
 
 const (
-	// caLife is the life of a CA's certificate.
+	// caLife is how long a CA's certificate is valid.
 	caLife = 10 * 365 * 24 * time.Hour
-	// DefaultLife is the life of other certificates. Their holders renew them at two
-	// thirds of it.
+	// DefaultLife is how long other certificates are valid. Their holders renew them
+	// after two thirds of this time.
 	DefaultLife = 90 * 24 * time.Hour
-	// backdate lets certificates be used on machines whose clocks are late.
+	// backdate is how long before its creation a certificate's validity begins, so
+	// that machines whose clocks are late accept the certificate.
 	backdate = time.Hour
-	// CentralName is a DNS name that certificates of the role central have. Members of
-	// etcd demand it of each other.
+	// CentralName is a DNS name in every certificate of the role central. By this
+	// name, members of etcd recognize each other.
 	CentralName = "central.weft"
-	// MaxCSR bounds a request for a certificate, bytes.
+	// MaxCSR is the largest size of a certificate signing request in bytes.
 	MaxCSR = 16 << 10
-	// maxNames bounds the addresses in one certificate.
+	// maxNames is the largest number of IP addresses and DNS names in a certificate.
 	maxNames = 16
 )
 
@@ -86,7 +87,8 @@ func serial() *big.Int {
 	return n
 }
 
-// LoadCA reads a CA from PEM files: that of NewCA, or the site's own.
+// LoadCA reads a CA from PEM files, which CA.Save or the site's own tools have
+// written.
 func LoadCA(certFile, keyFile string) (*CA, error) {
 	cert, err := readPEM(certFile, "CERTIFICATE")
 	if err != nil {
@@ -99,7 +101,7 @@ func LoadCA(certFile, keyFile string) (*CA, error) {
 	return newCA(cert, key)
 }
 
-// ParseCA reads a CA from DER: the certificate, and the key in PKCS #8.
+// ParseCA returns the CA with a certificate in DER and a key in PKCS #8.
 func ParseCA(cert, key []byte) (*CA, error) {
 	parsed, err := parseKey(key)
 	if err != nil {
@@ -108,7 +110,7 @@ func ParseCA(cert, key []byte) (*CA, error) {
 	return newCA(cert, parsed)
 }
 
-// Save writes ca.pem and ca-key.pem.
+// Save writes the certificate to ca.pem and the key to ca-key.pem.
 func (ca *CA) Save(dir string) error {
 	key, err := ca.Key()
 	if err != nil {
@@ -123,15 +125,17 @@ func (ca *CA) Save(dir string) error {
 // DER returns the CA's certificate.
 func (ca *CA) DER() []byte { return ca.cert.Raw }
 
-// Key returns the CA's key in PKCS #8. It is secret.
+// Key returns the CA's private key in PKCS #8.
 func (ca *CA) Key() ([]byte, error) { return x509.MarshalPKCS8PrivateKey(ca.key) }
 
-// Digest is the SHA-256 of the CA's certificate, which tokens contain.
+// Digest returns the SHA-256 digest of the CA's certificate. Tokens contain this
+// digest.
 func (ca *CA) Digest() [sha256.Size]byte { return sha256.Sum256(ca.cert.Raw) }
 
-// Sign makes a certificate for the key of a PKCS #10 request in DER. Name and role are
-// the CA's decision. The request's IP addresses and DNS names are taken over for the
-// role central only: nobody dials the others.
+// Sign returns a certificate in DER for the public key in a PKCS #10 request. The
+// caller chooses the name and the role, and the request cannot. Only a certificate of
+// the role central contains the IP addresses and DNS names of the request, because
+// nobody connects to holders of other roles.
 func (ca *CA) Sign(csr []byte, name string, role Role, life time.Duration) ([]byte, error) {
 	if len(csr) > MaxCSR {
 		return nil, fmt.Errorf("the request for a certificate has %d bytes; expected at most %d", len(csr), MaxCSR)
@@ -170,8 +174,8 @@ func (ca *CA) Sign(csr []byte, name string, role Role, life time.Duration) ([]by
 	return x509.CreateCertificate(rand.Reader, template, ca.cert, r.PublicKey, ca.key)
 }
 
-// NewKey makes a key and a request for a certificate that others reach at the addresses,
-// which are IP addresses or DNS names.
+// NewKey returns a new private key and a certificate signing request for it. The
+// request contains the IP addresses or DNS names at which others reach the holder.
 func NewKey(addresses ...string) (key crypto.Signer, csr []byte, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -222,7 +226,8 @@ func readKey(file string) (crypto.Signer, error) {
 	return key, nil
 }
 
-// parseKey takes PKCS #8, SEC 1 and PKCS #1, which sites' own tools write.
+// parseKey parses a private key in PKCS #8, SEC 1 or PKCS #1, the formats that tools
+// of sites write.
 func parseKey(der []byte) (crypto.Signer, error) {
 	if k, err := x509.ParsePKCS8PrivateKey(der); err == nil {
 		if s, ok := k.(crypto.Signer); ok {
@@ -238,7 +243,8 @@ func parseKey(der []byte) (crypto.Signer, error) {
 	return nil, errors.New("the private key is in no known form; expected PKCS #8")
 }
 
-// writeFile replaces a file at once, so that a reader sees the old or the new one.
+// writeFile replaces a file atomically: a reader sees either the old or the new
+// contents.
 func writeFile(file string, text []byte, mode os.FileMode) error {
 	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, text) {
 		return os.Chmod(file, mode)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki has the certificates of a fleet: the certificate authority, roles,
-// invitations, and TLS settings for both ends of a connection.
+// Package pki manages the certificates of a fleet. It has the certificate authority
+// (CA), roles, tokens for enrolment, and the TLS settings of servers and clients.
 //
-// A certificate's common name is the name of its holder, and its organizational unit is
-// the role. Every connection is TLS 1.3 and both ends show certificates of one CA; only
-// enrolment goes without the client's. Keys are files of mode 0600 and are never logged.
+// A certificate's common name is the name of its holder, and its organizational unit
+// is the role. Connections use TLS 1.3, and both ends show a certificate of the
+// fleet's CA. Only a client that enrols has no certificate yet. Files with keys have
+// the mode 0600, and keys are never logged.
 package pki
 
 import (
@@ -14,15 +15,15 @@ import (
 	"slices"
 )
 
-// Role is what the holder of a certificate may do.
+// Role determines what the holder of a certificate may do.
 type Role string
 
 // The roles.
 const (
-	Central Role = "central" // a weft-central: everything, and the members of etcd
-	Host    Role = "host"    // a weftd: the hub
-	Admin   Role = "admin"   // a person: everything
-	Reader  Role = "reader"  // a person: what changes nothing
+	Central Role = "central" // a weft-central, which may call the other centrals and be a member of etcd
+	Host    Role = "host"    // a weftd, which may use the hub
+	Admin   Role = "admin"   // a person who may do everything
+	Reader  Role = "reader"  // a person who may read but change nothing
 )
 
 // ParseRole checks a role's name.
@@ -33,7 +34,7 @@ func ParseRole(s string) (Role, error) {
 	return "", fmt.Errorf("%q is no role; expected central, host, admin or reader", s)
 }
 
-// Identity returns name and role of a verified certificate.
+// Identity returns the name and the role in a verified certificate.
 func Identity(c *x509.Certificate) (name string, role Role, err error) {
 	for _, unit := range c.Subject.OrganizationalUnit {
 		if role, err = ParseRole(unit); err == nil && c.Subject.CommonName != "" {

@@ -23,7 +23,7 @@ func testCA(t *testing.T) *CA {
 	return ca
 }
 
-// holder makes a holder's files.
+// holder issues a certificate and saves it in files.
 func holder(t *testing.T, ca *CA, name string, role Role) *Keys {
 	t.Helper()
 	key, csr, err := NewKey("127.0.0.1")
@@ -67,7 +67,8 @@ func shake(server, client *tls.Config) (seen string, serverErr, clientErr error)
 	}()
 	c := tls.Client(b, client)
 	if clientErr = c.Handshake(); clientErr == nil {
-		// The server's refusal of the client's certificate comes with the first read.
+		// If the server refuses the client's certificate, the client learns this only
+		// when it reads.
 		_, clientErr = c.Read(make([]byte, 1))
 	} else {
 		b.Close()
@@ -87,7 +88,7 @@ func TestHandshake(t *testing.T) {
 		name           string
 		server, client *tls.Config
 		seen           string
-		words          string // of one end's error; "": none
+		words          string // text in the error of one end; "" means that no error is expected
 	}{
 		{"host to central", central.Server(), host.Client(), "h1", ""},
 		{"central to central", central.Server(), central.Client(), "a", ""},
@@ -109,8 +110,8 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// Both ends take new files without a restart, and keep the old ones while files do not
-// fit together.
+// Server and client use replaced files without a restart. While a new certificate and
+// a new key do not match yet, they keep the old ones.
 func TestKeysReload(t *testing.T) {
 	ca := testCA(t)
 	central, host := holder(t, ca, "a", Central), holder(t, ca, "h1", Host)

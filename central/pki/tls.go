@@ -16,21 +16,22 @@ import (
 	"time"
 )
 
-// recheck is how often a handshake looks whether the files have changed.
+// recheck is the shortest time between two checks whether the files have changed.
+// Handshakes make these checks.
 const recheck = time.Second
 
-// Files names the PEM files of one holder. CA may have several certificates, so that a
-// CA can be replaced.
+// Files has the paths of a holder's PEM files. The file CA may contain several
+// certificates, so that an operator can replace the CA.
 type Files struct{ Certificate, Key, CA string }
 
-// FilesIn returns the names that Save uses.
+// FilesIn returns the standard names of the files in a directory.
 func FilesIn(dir string) Files {
 	return Files{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")}
 }
 
-// Save writes a certificate, its key and the CA's certificate, both certificates in DER.
-// The CA's comes behind the holder's too: a server shows it to clients that have only
-// its digest.
+// Save writes a certificate, its key and the CA's certificate to the files. The
+// arguments cert and ca are in DER. The CA's certificate also follows the holder's in
+// the file Certificate: a server thus sends it to clients that know only its digest.
 func (f Files) Save(cert []byte, key crypto.Signer, ca []byte) error {
 	if err := os.MkdirAll(filepath.Dir(f.Key), 0o700); err != nil {
 		return err
@@ -45,7 +46,8 @@ func (f Files) Save(cert []byte, key crypto.Signer, ca []byte) error {
 		writeFile(f.CA, encodePEM("CERTIFICATE", ca), 0o644))
 }
 
-// Keys has a holder's certificate, and reads it again after the files have changed.
+// Keys has the certificate, the key and the CA of a holder. It reads the files again
+// if they have changed.
 type Keys struct {
 	files Files
 
@@ -62,7 +64,8 @@ func Load(files Files) (*Keys, error) {
 	return k, k.reload()
 }
 
-// reload keeps what it has if the files do not fit together: they are being replaced.
+// reload reads the files again. If a certificate and a key do not match, because the
+// files are being replaced, reload returns an error and keeps the old ones.
 func (k *Keys) reload() error {
 	var raw [3][]byte
 	for i, f := range []string{k.files.Certificate, k.files.Key, k.files.CA} {
@@ -96,13 +99,14 @@ func (k *Keys) now() (*tls.Certificate, *x509.CertPool) {
 	return k.cert, k.ca
 }
 
-// Identity returns the holder's name and role.
+// Identity returns the name and the role in the holder's certificate.
 func (k *Keys) Identity() (name string, role Role, err error) {
 	cert, _ := k.now()
 	return Identity(cert.Leaf)
 }
 
-// Renewal is when the holder asks for the next certificate: at two thirds of the life.
+// Renewal returns the time at which the holder should renew the certificate: after
+// two thirds of its validity.
 func (k *Keys) Renewal() time.Time {
 	cert, _ := k.now()
 	return renewal(cert.Leaf)
@@ -112,8 +116,8 @@ func renewal(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
 }
 
-// Renew asks for the next certificate with a new key and saves both. addresses are as in
-// NewKey.
+// Renew makes a new key, gets a certificate for it from the function ask, and saves
+// both in the files. The addresses are the IP addresses or DNS names for NewKey.
 func (k *Keys) Renew(addresses []string, ask func(csr []byte) (cert, ca []byte, err error)) error {
 	key, csr, err := NewKey(addresses...)
 	if err != nil {
@@ -131,8 +135,9 @@ func (k *Keys) Renew(addresses []string, ask func(csr []byte) (cert, ca []byte, 
 	return k.reload()
 }
 
-// Server returns the TLS settings of a server. Clients without a certificate are let in
-// to enrol; the caller checks each call's identity. Clients of another CA are refused.
+// Server returns the TLS settings of a server. It accepts clients without a
+// certificate, because they may want to enrol, so the caller must check the identity
+// at each call. It refuses certificates of other CAs.
 func (k *Keys) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -146,7 +151,7 @@ func (k *Keys) Server() *tls.Config {
 	}
 }
 
-// Client returns the TLS settings of a client of weft-central.
+// Client returns the TLS settings of a client that connects to a central.
 func (k *Keys) Client() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
@@ -154,7 +159,9 @@ func (k *Keys) Client() *tls.Config {
 			cert, _ := k.now()
 			return cert, nil
 		},
-		// The verification below is the usual one, with the CA of the moment.
+		// Go's own verification is off, because it uses a fixed CA. The function
+		// VerifyConnection verifies the server's certificate with the CA that the
+		// files contain now.
 		InsecureSkipVerify: true, //nolint:gosec
 		VerifyConnection: func(s tls.ConnectionState) error {
 			_, ca := k.now()
@@ -163,8 +170,8 @@ func (k *Keys) Client() *tls.Config {
 	}
 }
 
-// Enrol returns the TLS settings of a client that has only a token: the server must show
-// the token's CA.
+// Enrol returns the TLS settings of a client that has only a token. They accept a
+// server only if its certificate is of the CA whose digest the token contains.
 func (t Token) Enrol() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
@@ -182,8 +189,9 @@ func (t Token) Enrol() *tls.Config {
 	}
 }
 
-// verifyServer wants a certificate of the role central. Any central of the fleet may
-// answer at any address, so that a fleet can be renumbered.
+// verifyServer returns an error unless the server's certificate is of the CA and has
+// the role central. It does not compare addresses, so that operators can change the
+// addresses of centrals.
 func verifyServer(s tls.ConnectionState, ca *x509.CertPool) error {
 	if len(s.PeerCertificates) == 0 {
 		return errors.New("the server shows no certificate")

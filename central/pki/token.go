@@ -11,11 +11,12 @@ import (
 	"strings"
 )
 
-// tokenPrefix names the form of a token.
+// tokenPrefix is the first part of every token and identifies the token's format.
 const tokenPrefix = "weft1"
 
-// Token invites once. Its text is weft1.<secret>.<digest of the CA>: whoever has it can
-// check the CA before there is a certificate.
+// Token lets a new host, central or person get one certificate. Its text is
+// weft1.<secret>.<digest of the CA>. By the digest, the holder can verify the fleet's
+// CA before it has a certificate.
 type Token struct {
 	secret string
 	ca     [sha256.Size]byte
@@ -24,7 +25,8 @@ type Token struct {
 // NewToken makes a token for a CA.
 func NewToken(ca [sha256.Size]byte) Token { return Token{rand.Text(), ca} }
 
-// ParseToken reads a token's text. Errors do not contain it.
+// ParseToken parses the text of a token. Its errors do not contain the text, which is
+// secret.
 func ParseToken(text string) (Token, error) {
 	parts := strings.Split(strings.TrimSpace(text), ".")
 	if len(parts) != 3 || parts[0] != tokenPrefix || len(parts[1]) != len(rand.Text()) {
@@ -42,22 +44,23 @@ func ParseToken(text string) (Token, error) {
 	return Token{parts[1], [sha256.Size]byte(digest)}, nil
 }
 
-// Text is the whole token. It is secret.
+// Text returns the complete text of the token, which is secret.
 func (t Token) Text() string {
 	return tokenPrefix + "." + t.secret + "." + base64.RawURLEncoding.EncodeToString(t.ca[:])
 }
 
-// String hides the secret, for logs.
+// String returns a text without the secret, so that logs do not contain it.
 func (t Token) String() string { return tokenPrefix + "....." }
 
 // GoString hides the secret too.
 func (t Token) GoString() string { return t.String() }
 
-// ID names the invitation in the store, which does not learn the secret.
+// ID returns a digest of the secret. The store uses it as the name of the invitation,
+// and does not contain the secret.
 func (t Token) ID() string {
 	sum := sha256.Sum256([]byte(t.secret))
 	return hex.EncodeToString(sum[:])
 }
 
-// CA is the digest of the CA's certificate.
+// CA returns the digest of the CA's certificate.
 func (t Token) CA() [sha256.Size]byte { return t.ca }

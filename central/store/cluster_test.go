@@ -316,8 +316,7 @@ func TestHistoryWithFaults(t *testing.T) {
 		}
 		c.signal(leader, fault)
 		start := time.Now()
-		// This store uses only one member, as the store of a central uses only its
-		// own.
+		// Like a central, this store sends its requests to one member only.
 		near := New(c.clients[(leader+1)%len(c.clients)])
 		if _, err := near.Apply(t.Context(), &wire.ChangeRequest{Changes: []*wire.Change{setHost("h0", byte(100+round))}}); err != nil {
 			t.Error(err)
@@ -341,8 +340,8 @@ func TestHistoryWithFaults(t *testing.T) {
 	wantCopy(t, s, sink.until(t, revision))
 }
 
-// If a store dies after it has committed a large request, another store completes the
-// request. If it dies before, the request has no effect.
+// If a store dies after it has committed a large request, other stores complete the
+// request. If it dies before the commit, the request has no effect.
 func TestJournalAfterCrash(t *testing.T) {
 	e := testMember(t)
 	s := New(e.Client(), WithLimits(16, DefaultBytes))
@@ -365,8 +364,7 @@ func TestJournalAfterCrash(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// A follower that starts during a large request waits until the request is
-		// complete.
+		// A follower that starts now must wait until the large request has ended.
 		sink := follow(t, e.Store())
 		revision := apply(t, e.Store(), setNet("other", 99))
 		wantGuards(t, s)
@@ -404,8 +402,8 @@ func mustCollect(t *testing.T, changes []*wire.Change) []*wanted {
 	return all
 }
 
-// Other versions and other programs may write to etcd. The decoders return an error
-// for any value that they do not accept, and never crash.
+// Values in etcd may come from other versions of Weft or from other programs. The
+// decoders accept or refuse every value and never crash.
 func FuzzDecode(f *testing.F) {
 	chunk, err := encodeChunk([]change{{key: netKey("x"), value: []byte("y")}, {key: portKey("p"), delete: true}})
 	if err != nil {

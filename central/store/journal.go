@@ -359,7 +359,7 @@ func (s *Store) chunk(ctx context.Context, w *writer, chunks [][]change) ([]chan
 	}
 	kvs := r.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 {
-		return nil, errLost // done by another store since
+		return nil, errLost // another store has executed this chunk meanwhile
 	}
 	changes, err := decodeChunk(kvs[0].Value)
 	if err != nil {
@@ -368,7 +368,7 @@ func (s *Store) chunk(ctx context.Context, w *writer, chunks [][]change) ([]chan
 	return changes, nil
 }
 
-// requestRevision returns the revision of a request that took effect.
+// requestRevision returns the revision at which the request with this id took effect.
 func (s *Store) requestRevision(ctx context.Context, id string) (int64, error) {
 	r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(requestKey(id))})
 	if err != nil {
@@ -377,11 +377,11 @@ func (s *Store) requestRevision(ctx context.Context, id string) (int64, error) {
 	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
 		return kv.ModRevision, nil
 	}
-	return 0, errConflict // expired or another's
+	return 0, errConflict // the id has expired, or another store has discarded the request
 }
 
-// awaitWriter waits until nobody holds the lock of large requests. If the holder
-// makes no progress, awaitWriter completes its request or removes its lock.
+// awaitWriter waits until no large request is in progress. If the request makes no
+// progress, awaitWriter completes a committed request and discards any other.
 func (s *Store) awaitWriter(ctx context.Context) error {
 	var seen int64
 	since := time.Now()

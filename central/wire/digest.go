@@ -9,11 +9,15 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// The digest of a network is the XOR of the digests of its places, its view and its
-// members, so both ends keep it current with each change. It detects differences by
-// accident; it is no protection against a peer that wants a collision.
+// The digest of a network is the XOR of the digests of its view (the network's
+// settings), of its places (a place is a port's addresses with the host that has the
+// port) and of its members. After a change of one part, both ends therefore update
+// the digest without reading the other parts. The digest detects differences that
+// arise by accident. It does not protect against a peer that produces equal digests
+// on purpose.
 
-// Digest returns the place's part of its network's digest.
+// Digest returns the part of a network's digest that comes from one place: a port's
+// addresses with the host that has the port.
 func (p *Place) Digest() uint64 {
 	d := xxhash.New()
 	sum(d, []byte(p.GetPort()), p.GetMac(), []byte(p.GetHost()), p.GetEndpoint())
@@ -22,7 +26,8 @@ func (p *Place) Digest() uint64 {
 	return d.Sum64()
 }
 
-// Digest returns the view's part of its network's digest.
+// Digest returns the part of a network's digest that comes from the network's
+// settings.
 func (v *NetView) Digest() uint64 {
 	d := xxhash.New()
 	n := v.GetNet()
@@ -40,14 +45,16 @@ func (v *NetView) Digest() uint64 {
 	return d.Sum64()
 }
 
-// MemberDigest returns the part that an endpoint adds to its network's digest.
+// MemberDigest returns the part of a network's digest that comes from one member, the
+// tunnel endpoint of a host.
 func MemberDigest(endpoint []byte) uint64 {
 	d := xxhash.New()
 	sum(d, []byte("member"), endpoint)
 	return d.Sum64()
 }
 
-// sum adds words with their lengths, so that no two lists have the same sum.
+// sum adds a list of byte strings to a digest. It adds the number and the lengths
+// too, so that two different lists never add the same bytes.
 func sum(d *xxhash.Digest, words ...[]byte) {
 	sumNumber(d, uint64(len(words)))
 	for _, w := range words {
