@@ -45,8 +45,8 @@ func holder(t *testing.T, ca *CA, name string, role Role) *Keys {
 	return k
 }
 
-// shake does a handshake and returns both ends' errors and the client's name as the
-// server sees it.
+// shake performs a TLS handshake. It returns the name of the client that the server has
+// verified, and the error of each end.
 func shake(server, client *tls.Config) (seen string, serverErr, clientErr error) {
 	a, b := net.Pipe()
 	defer a.Close()

@@ -21,10 +21,21 @@ import (
 // A request that is too large for one transaction is applied in several, through a
 // journal in etcd:
 //
-//  1. The store that applies the request writes the key "writer" with the state preparing. As long as this key exists, other stores wait with changes of the declaration, because their transactions require that the key is absent. Bindings continue.
-//  2. The store reads the keys that the request concerns and computes the operations. It writes them to the keys journal/<token>/<n>, where each key has one chunk. Each of these transactions requires that the key "writer" is unchanged. A slow store that was taken for dead can thus write nothing more.
-//  3. One transaction changes the state in the key "writer" to committed. From now on the request takes effect.
-//  4. One transaction for each chunk executes the chunk's operations and increments the number of executed chunks in the key "writer". Any store may execute the next chunk. The transaction requires the known revision of the key, so exactly one store succeeds. The transaction of the last chunk deletes the key "writer" and writes request/<id>.
+//  1. The store that applies the request writes the key "writer" with the state
+//     preparing. As long as this key exists, other stores wait with changes of the
+//     declaration, because their transactions require that the key is absent. Bindings
+//     continue.
+//  2. The store reads the keys that the request concerns and computes the operations.
+//     It writes them to the keys journal/<token>/<n>, where each key has one chunk.
+//     Each of these transactions requires that the key "writer" is unchanged. A slow
+//     store that was taken for dead can thus write nothing more.
+//  3. One transaction changes the state in the key "writer" to committed. From now on
+//     the request takes effect.
+//  4. One transaction for each chunk executes the chunk's operations and increments the
+//     number of executed chunks in the key "writer". Any store may execute the next
+//     chunk. The transaction requires the known revision of the key, so exactly one
+//     store succeeds. The transaction of the last chunk deletes the key "writer" and
+//     writes request/<id>.
 //
 // If the store stops in step 2, another store discards the request after the time
 // givenUp, and nothing has changed. If it stops after step 3, another store executes

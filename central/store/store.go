@@ -10,9 +10,12 @@
 //
 // The comparisons in etcd's transactions guarantee the following:
 //
-//   - A name, a VNI or a tunnel endpoint belongs to only one object of the fleet, and a MAC or IP address to only one object of a network. A key under guard/ names the owner.
+//   - A name, a VNI or a tunnel endpoint belongs to only one object of the fleet, and a
+//     MAC or IP address to only one object of a network. A key under guard/ names the
+//     owner.
 //   - The network of a port exists, and so do the hosts that the port names.
-//   - The port and the host of a binding existed when the binding was written. The generation of a binding is the revision of the transaction that wrote it.
+//   - The port and the host of a binding existed when the binding was written. The
+//     generation of a binding is the revision of the transaction that wrote it.
 //   - A request id takes effect at most once.
 package store
 
