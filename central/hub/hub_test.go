@@ -25,6 +25,7 @@ import (
 	"weft/central/store"
 	"weft/central/wire"
 	"weft/control/agent"
+	"weft/internal/waitfor"
 )
 
 // rig has a hub with a store in memory, and agents with simulated switches. The
@@ -246,6 +247,24 @@ func TestPortAddedAgain(t *testing.T) {
 	one.recorder.SetPorts()
 	one.recorder.SetPorts(one.local...)
 	one.agent.PortsChanged()
+	r.settled()
+}
+
+// A guest that restarts without a hub has its port under another name, as libvirt's taps
+// have. The switch gets the port's declaration and its address at once.
+func TestPortAddedAgainWithoutHub(t *testing.T) {
+	r := newRig(t)
+	r.net("n1", 100, false)
+	r.memory.Put(portObject(1, "n1", ""))
+	one := r.host(1, agent.LocalPort{Name: "tap1", ID: "p1", Up: true})
+	r.settled()
+	r.stop()
+	waitfor.True(t, "the session ends", func() bool { return !one.agent.Stats().Connected })
+	one.local = []agent.LocalPort{{Name: "tap2", ID: "p1", Up: true, Added: 1}}
+	one.recorder.SetPorts(one.local...)
+	one.agent.PortsChanged()
+	waitfor.True(t, "the new port has the address", func() bool { return one.recorder.Here(100, 0x020000000001) })
+	r.start()
 	r.settled()
 }
 

@@ -108,6 +108,7 @@ func (a *Agent) Restore() error {
 func (a *Agent) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	done.Go(func() { a.keep(ctx) })
+	done.Go(func() { a.watchPorts(ctx) })
 	pause := leastPause
 	for n := rand.Int(); ctx.Err() == nil; n++ {
 		began := time.Now()
@@ -123,6 +124,22 @@ func (a *Agent) Run(ctx context.Context) {
 		pause = min(2*pause, mostPause)
 	}
 	done.Wait()
+}
+
+// watchPorts follows changes of the switch's ports until ctx ends, with or without a
+// session: a guest may restart while no hub answers.
+func (a *Agent) watchPorts(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.portsChanged:
+			a.mu.Lock()
+			a.updatePorts()
+			a.apply()
+			a.mu.Unlock()
+		}
+	}
 }
 
 // note records the error with which a session ended.
@@ -202,7 +219,8 @@ func (a *Agent) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 }
 
 // updatePorts compares the switch's ports with the ports that the hub knows, and
-// reports the differences to the hub. The caller holds mu.
+// reports the differences to the hub if there is a session. It collects for the switch
+// what the declared ports among them need. The caller holds mu.
 func (a *Agent) updatePorts() {
 	c := a.pending
 	present := map[string]LocalPort{}

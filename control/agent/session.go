@@ -46,7 +46,7 @@ func (a *Agent) session(ctx context.Context, address string) error {
 	}
 	out := a.begin(address)
 	defer a.end(out)
-	go a.write(ctx, stop, stream, out)
+	go write(ctx, stop, stream, out)
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -99,19 +99,13 @@ func (a *Agent) end(out chan *wire.FromHost) {
 	}
 }
 
-// write sends the queued messages of a session until ctx ends. It also reports
-// changes of the switch's ports.
-func (a *Agent) write(ctx context.Context, stop context.CancelFunc, stream wire.Hub_FollowClient, out <-chan *wire.FromHost) {
+// write sends the queued messages of a session until ctx ends.
+func write(ctx context.Context, stop context.CancelFunc, stream wire.Hub_FollowClient, out <-chan *wire.FromHost) {
 	defer stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.portsChanged:
-			a.mu.Lock()
-			a.updatePorts()
-			a.apply()
-			a.mu.Unlock()
 		case m, ok := <-out:
 			if !ok {
 				return // the queue was full
