@@ -318,7 +318,7 @@ func (s *site) moves() {
 // centralsOff stops all centrals, two by SIGKILL. Guests go on pinging, also while
 // weftds end in every way and start again.
 func (s *site) centralsOff() {
-	s.says("sync --wait=hosts", "4 hosts have applied it")
+	s.Weft("port", "add", "b6", "net=blue", "mac=02:00:00:00:00:06", "addresses=10.0.0.6", "--wait=hosts")
 	steady := s.steady("r1", "r4", 60)
 	s.Centrals[0].Kill()
 	s.Centrals[1].Kill()
@@ -357,6 +357,16 @@ func (s *site) centralsOff() {
 
 	s.host(4).KillEngine()
 	s.reachAll(s.all()...)
+
+	// A guest restarts, and its port has another name. A port that no host had
+	// before is bound once a central runs.
+	b2, b6 := s.guests["b2"], s.guest("b", 6, 0)
+	s.host(2).Weft("del-port", "b2")
+	s.host(2).Weft("add-port", "vnet7", "type=tap", "dev=eth0", "netns="+b2.NS, "mac="+b2.MAC, fmt.Sprint("mtu=", guestMTU), "id=b2")
+	b2.Address("eth0", b2.IP+"/16")
+	b6.Attach(s.host(4), guestMTU)
+	s.reach(b2, s.guests["b1"])
+	s.reach(s.guests["b4"], b2)
 
 	for _, c := range s.Centrals {
 		c.Run()
