@@ -26,7 +26,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// testHub is a hub over a store in memory, on TLS over 127.0.0.1.
+// testHub is a hub with a store in memory. It serves TLS on 127.0.0.1.
 type testHub struct {
 	memory  *centraltest.Memory
 	address string
@@ -82,7 +82,8 @@ func newTestHub(t *testing.T) *testHub {
 	return h
 }
 
-// declare puts two hosts with a guest each into network 7. Host a is the one under test.
+// declare declares a network with VNI 7 and the hosts a and b, each with one guest.
+// Host a is the one under test.
 func (h *testHub) declare() {
 	port := func(n byte, id, name string) *wire.Port {
 		return &wire.Port{Id: id, Name: name, Net: "n", Mac: []byte{2, 0, 0, 0, 0, n}, Addresses: [][]byte{{10, 0, 0, n}}}
@@ -110,9 +111,9 @@ func (f *fakes) metrics() string {
 	return string(text)
 }
 
-// A switch follows weft-central if it is configured to. Without weft-central it goes on
-// from the agent's file after a restart, with its megaflows, and a stop leaves the
-// port bound.
+// A switch follows weft-central only if it is configured to. If weft-central is not
+// reachable after a restart, the switch restores the agent's saved state and keeps
+// its megaflows.
 func TestFollowsCentral(t *testing.T) {
 	central := newTestHub(t)
 	central.declare()
@@ -156,7 +157,7 @@ func TestFollowsCentral(t *testing.T) {
 	}
 }
 
-// A switch that stops in order stays bound to its ports.
+// The ports of a switch that stops in order stay bound to its host.
 func TestStopKeepsBindings(t *testing.T) {
 	central := newTestHub(t)
 	central.declare()
@@ -167,13 +168,13 @@ func TestStopKeepsBindings(t *testing.T) {
 	h.begin()
 	waitfor.True(t, "the port is bound", func() bool { return central.memory.Declaration().Binds["vm1-id"].GetHost() == "a-id" })
 	h.end()
-	central.stop() // the hub has then handled all messages of the host
+	central.stop() // when stop returns, the hub has handled all messages of the host
 	if b := central.memory.Declaration().Binds["vm1-id"]; b.GetHost() != "a-id" {
 		t.Errorf("after a stop bound to %v", b)
 	}
 }
 
-// Wrong settings for weft-central are refused at the start, in one line.
+// Wrong settings of weft-central are an error of one line when the daemon starts.
 func TestWrongCentral(t *testing.T) {
 	f := newFakes(t)
 	f.end()

@@ -25,7 +25,8 @@ import (
 	"weft/internal/testnet"
 )
 
-// centralEnv makes the test binary weft-central.
+// centralEnv is the environment variable that makes this test's program run as
+// weft-central instead of running the tests.
 const centralEnv = "WEFT_TEST_CENTRAL"
 
 func TestMain(m *testing.M) {
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// site is a network namespace with centrals a, b and c on 127.0.0.1.
+// site is a network namespace in which the centrals a, b and c run, all on 127.0.0.1.
 type site struct {
 	t    *testing.T
 	dir  string
@@ -81,7 +82,9 @@ func (s *site) run(name string) {
 	})
 }
 
-// end signals a central and waits for it. ip executes the central in its own process.
+// end sends a signal to a central and waits for its end. The signal reaches the
+// central because the program ip, which started it in the namespace, has replaced
+// itself by it.
 func (s *site) end(name string, signal syscall.Signal) error {
 	s.t.Helper()
 	if err := s.runs[name].Process.Signal(signal); err != nil {
@@ -90,7 +93,8 @@ func (s *site) end(name string, signal syscall.Signal) error {
 	return s.runs[name].Wait()
 }
 
-// admin calls a central until it answers. A connection is made in the namespace.
+// admin runs the function call, which calls a central, until it succeeds. The
+// connection to the central is opened inside the namespace.
 func (s *site) admin(port int, call func(context.Context, wire.AdminClient) error) {
 	s.t.Helper()
 	keys, err := pki.Load(pki.FilesIn(filepath.Join(s.dir, "a", "admin")))
@@ -145,7 +149,8 @@ func (s *site) nets(port int) (names string) {
 	return strings.TrimSpace(names)
 }
 
-// join invites a central at the first one and prepares it.
+// join gets a token from the first central and prepares a further central with it. It
+// also checks that the token cannot be used again.
 func (s *site) join(name string, port int) {
 	s.t.Helper()
 	var token string
@@ -162,7 +167,8 @@ func (s *site) join(name string, port int) {
 	}
 }
 
-// Three centrals of init and join; the leader dies, a backup is restored.
+// A cluster of three centrals accepts writes after the central that was started first
+// is killed. A backup of the store can be restored.
 func TestThreeCentrals(t *testing.T) {
 	s := &site{t: t, dir: t.TempDir(), ns: testnet.New(t), runs: map[string]*exec.Cmd{}}
 	s.must("init", "--name", "a", "--address", "127.0.0.1:7700", "--data", "a")
@@ -222,7 +228,7 @@ func save(ctx context.Context, c wire.AdminClient, file string) error {
 	}
 }
 
-// Wrong input gives one line and exit code 2.
+// For wrong input, weft-central prints one line and exits with code 2.
 func TestWrongInput(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, settingsFile), []byte("nmae = 'a'\n"), 0o600); err != nil {

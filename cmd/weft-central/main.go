@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weft-central keeps the declaration of a fleet of switches and tells each host
-// what it needs of it. One or three of them form a cluster.
+// Command weft-central keeps the declaration of a fleet of switches, and sends each
+// host the part that the host needs. One or three of these processes form a cluster.
 package main
 
 import (
@@ -16,13 +16,13 @@ import (
 	"weft/api"
 )
 
-// Exit codes, equal to those of weftd and weft.
+// Exit codes; weftd and weft use the same ones.
 const (
 	exitFailed = 1
 	exitInput  = 2
 )
 
-// usageError is a wrong flag or configuration file.
+// usageError is the error for wrong flags, arguments or settings.
 type usageError struct{ message string }
 
 func (e *usageError) Error() string { return e.message }
@@ -51,7 +51,7 @@ func run(args []string, out, errs io.Writer) int {
 	return exitFailed
 }
 
-// defaultData is the directory of a central.
+// defaultData is the default of --data, the directory of a central.
 const defaultData = "/var/lib/weft-central"
 
 func rootCommand() *cobra.Command {

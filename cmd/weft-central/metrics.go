@@ -16,11 +16,12 @@ import (
 	"weft/central/hub"
 )
 
-// metricsTimeout bounds a request to the listener of metrics.
+// metricsTimeout is the time limit of one HTTP request for metrics or health.
 const metricsTimeout = 5 * time.Second
 
-// serveMetrics answers /metrics, /healthz (the process works) and /ready (the hub has
-// read the store, and etcd answers).
+// serveMetrics serves /metrics, /healthz and /ready over HTTP. /healthz succeeds
+// while the process works. /ready succeeds if the hub has read the store and etcd
+// answers.
 func (c *central) serveMetrics(failed chan<- error) (closeServer func(), err error) {
 	listener, err := net.Listen("tcp", c.Metrics)
 	if err != nil {
@@ -29,7 +30,8 @@ func (c *central) serveMetrics(failed chan<- error) (closeServer func(), err err
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(c.collectors()...)
 	mux := http.NewServeMux()
-	// The default registry has the metrics of the embedded etcd and of the process.
+	// the embedded etcd and the Go runtime register their metrics in the default
+	// registry
 	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{registry, prometheus.DefaultGatherer}, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/ready", func(w http.ResponseWriter, r *http.Request) {

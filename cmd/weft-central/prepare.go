@@ -17,10 +17,11 @@ import (
 	"weft/central/wire"
 )
 
-// joinTimeout bounds the conversation with a central that runs.
+// joinTimeout is the time limit of join for getting its certificate from a running
+// central.
 const joinTimeout = 30 * time.Second
 
-// register adds the flags that init and join share.
+// register adds the flags that the commands init and join have in common.
 func (s *settings) register(cmd *cobra.Command, data *string) {
 	f := cmd.Flags()
 	f.StringVar(data, "data", defaultData, "directory of the central")
@@ -80,7 +81,8 @@ must include ` + pki.CentralName + `.`,
 	return cmd
 }
 
-// makeKeys makes the CA and the first certificates, or checks the site's.
+// makeKeys makes a CA and the certificates of the central and of an administrator. If
+// the flags name files of the site's CA, it checks these files instead.
 func (s *settings) makeKeys(data string) error {
 	if s.CA != "" || s.Certificate != "" || s.Key != "" || s.CAKey != "" {
 		return s.checkSite()
@@ -185,7 +187,8 @@ central soon: the others wait for its member of etcd.`,
 	return cmd
 }
 
-// enrol gets the certificate, the CA and the cluster from a central that runs.
+// enrol exchanges the token at a running central for the new central's certificate,
+// the CA and the list of etcd's members, and saves them.
 func (s *settings) enrol(ctx context.Context, token pki.Token, central, data string) error {
 	key, csr, err := pki.NewKey(s.addresses()...)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// restoreBump raises the revision after a restore: new bindings get generations above
-// all that hosts may have seen after the backup was made.
+// restoreBump is added to the revision of a restored store. New bindings then get
+// larger generations than any that hosts have seen after the backup was made.
 const restoreBump = 1 << 32
 
 func restoreCommand() *cobra.Command {
@@ -72,7 +72,7 @@ func (s *settings) restore(cmd *cobra.Command, data, backup string) error {
 	return nil
 }
 
-// answers tells whether somebody listens on a unix socket.
+// answers reports whether a process listens on a unix socket.
 func answers(socket string) bool {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {

@@ -31,18 +31,21 @@ import (
 )
 
 const (
-	// maxMessage bounds a message of a client, bytes; some 100,000 ports in one request.
+	// maxMessage is the largest message in bytes that a central accepts. A request
+	// with some 100,000 ports fits.
 	maxMessage = 16 << 20
-	// maxStreams bounds the calls of one connection.
+	// maxStreams is the limit of simultaneous calls on one connection.
 	maxStreams = 64
-	// A connection without an answer for pingEvery + pingTimeout ends.
+	// A connection that is idle for the time pingEvery is probed. It is closed if the
+	// answer takes longer than pingTimeout.
 	pingEvery, pingTimeout = 10 * time.Second, 5 * time.Second
-	// stopTimeout bounds the wait for calls at the end.
+	// stopTimeout is the time for which a central that stops waits for running calls.
 	stopTimeout = 2 * time.Second
-	// choresEvery is how often the central looks after members of etcd and its
-	// certificate.
+	// choresEvery is the interval at which a central gives new members of etcd a vote
+	// and checks whether its certificate is due for renewal.
 	choresEvery = time.Second
-	// maxSocket is the length of a path of a unix socket (sun_path, less its end).
+	// maxSocket is the largest length of the path of a unix socket (sun_path without
+	// the final zero).
 	maxSocket = 107
 )
 
@@ -150,7 +153,7 @@ func (c *central) loadKeys() (err error) {
 	return err
 }
 
-// openStore starts the embedded etcd or connects to the site's.
+// openStore starts the embedded etcd, or connects to the etcd of the site.
 func (c *central) openStore(ctx context.Context) (client *clientv3.Client, ended <-chan error, closeStore func(), err error) {
 	if len(c.Etcd) > 0 {
 		var config *tls.Config
@@ -166,7 +169,8 @@ func (c *central) openStore(ctx context.Context) (client *clientv3.Client, ended
 		c.store = store.New(client)
 		return client, nil, func() { _ = client.Close() }, nil
 	}
-	// A unix socket in a directory of mode 0700: nobody else reaches etcd but its peers.
+	// Clients of etcd connect to a unix socket in a directory of mode 0700, so that
+	// only this user can connect. Other members connect by TLS.
 	data, err := filepath.Abs(c.data)
 	if err != nil {
 		return nil, nil, nil, err
@@ -212,7 +216,8 @@ func stopServer(server *grpc.Server) {
 	server.GracefulStop()
 }
 
-// dial keeps a connection for each address of another central.
+// dial returns the connection to the central with an address. It opens the connection
+// at the first call and keeps it.
 func (c *central) dial(address string) (grpc.ClientConnInterface, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,7 +232,8 @@ func (c *central) dial(address string) (grpc.ClientConnInterface, error) {
 	return conn, nil
 }
 
-// chores gives new members of etcd a vote and renews the certificate, until ctx ends.
+// chores gives new members of etcd their votes and renews the certificate when it is
+// due, until ctx ends.
 func (c *central) chores(ctx context.Context) {
 	tick := time.NewTicker(choresEvery)
 	defer tick.Stop()
@@ -243,7 +249,7 @@ func (c *central) chores(ctx context.Context) {
 		case <-tick.C:
 		}
 		if len(c.Etcd) == 0 {
-			_ = c.store.PromoteMembers(ctx) // again at the next tick: it may be catching up
+			_ = c.store.PromoteMembers(ctx) // fails while a new member copies the database; the next tick repeats it
 		}
 		if c.ca != nil && c.Certificate == "" && time.Now().After(c.keys.Renewal()) {
 			if err := c.renew(); err != nil {

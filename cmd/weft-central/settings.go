@@ -16,17 +16,20 @@ import (
 	"weft/central/pki"
 )
 
-// settingsFile is in the directory of a central.
+// settingsFile is the name of the file with the settings, in the directory of a
+// central.
 const settingsFile = "central.toml"
 
-// settings are what init and join decide and run reads.
+// settings are the contents of the settings file, which the commands init and join
+// write, and the other commands read.
 type settings struct {
 	Name    string `toml:"name"`
-	Address string `toml:"address"`           // HOST:PORT that hosts, people and centrals dial
+	Address string `toml:"address"`           // HOST:PORT to which hosts, people and other centrals connect
 	Listen  string `toml:"listen,omitempty"`  // default: address
-	Metrics string `toml:"metrics,omitempty"` // HOST:PORT of metrics and health; empty: none
+	Metrics string `toml:"metrics,omitempty"` // HOST:PORT that serves metrics and health over HTTP; empty: none
 
-	// The embedded etcd. Cluster and Existing count at the first start only.
+	// Settings of the embedded etcd. Cluster and Existing are used only at its first
+	// start.
 	Peer     string `toml:"peer,omitempty"` // HOST:PORT that other members dial
 	Cluster  string `toml:"cluster,omitempty"`
 	Existing bool   `toml:"existing,omitempty"`
@@ -37,15 +40,15 @@ type settings struct {
 	EtcdKey         string   `toml:"etcd-key,omitempty"`
 	EtcdCA          string   `toml:"etcd-ca,omitempty"`
 
-	// Files of the site's own CA instead of the generated ones. Without ca-key the
-	// central signs nothing.
+	// Paths of the central's certificate and key, and of the CA, if the site has its
+	// own CA. Without ca-key the central cannot sign certificates.
 	Certificate string `toml:"certificate,omitempty"`
 	Key         string `toml:"key,omitempty"`
 	CA          string `toml:"ca,omitempty"`
 	CAKey       string `toml:"ca-key,omitempty"`
 }
 
-// check returns what an operator has to change.
+// check returns an error that says which setting is wrong and what is expected.
 func (s *settings) check() error {
 	if s.Name == "" || len(s.Name) > 64 || strings.ContainsAny(s.Name, "/,= \t\n") {
 		return usagef("name %q: expected 1 to 64 characters without / , = and blanks", s.Name)
@@ -71,7 +74,8 @@ func checkAddress(what, address string) error {
 	return nil
 }
 
-// nextPort is the default of the peer's address: the port after that of the address.
+// nextPort returns the default of the setting peer: the given HOST:PORT with the next
+// port.
 func nextPort(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	n, portErr := strconv.Atoi(port)
@@ -86,7 +90,8 @@ func hostOf(address string) string {
 	return host
 }
 
-// addresses are those in the central's certificate.
+// addresses returns the hosts in the settings address and peer, which the central's
+// certificate must have.
 func (s *settings) addresses() []string {
 	list := []string{hostOf(s.Address)}
 	if h := hostOf(s.Peer); h != "" && h != list[0] {
@@ -95,7 +100,8 @@ func (s *settings) addresses() []string {
 	return list
 }
 
-// files are the certificate's: the site's, or those of init and join.
+// files returns the paths of the central's certificate, key and CA: those of the
+// site, or those that init or join has written.
 func (s *settings) files(data string) pki.Files {
 	f := pki.FilesIn(data)
 	if s.Certificate != "" {
@@ -104,7 +110,7 @@ func (s *settings) files(data string) pki.Files {
 	return f
 }
 
-// save writes the file of the directory, which must have none.
+// save writes the settings file. It fails if the directory has one already.
 func (s *settings) save(data string) error {
 	text, err := toml.Marshal(s)
 	if err != nil {
@@ -118,7 +124,8 @@ func (s *settings) save(data string) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// fresh makes the directory and refuses one that has a central already.
+// fresh makes the directory of a central. It fails if the directory has a settings
+// file already.
 func fresh(data string) error {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err
@@ -129,7 +136,8 @@ func fresh(data string) error {
 	return nil
 }
 
-// readSettings reads the file of a directory. An unknown key is an error.
+// readSettings reads the settings file in a directory. A key that is not known is an
+// error.
 func readSettings(data string) (*settings, error) {
 	file := filepath.Join(data, settingsFile)
 	text, err := os.ReadFile(file)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package central lets a switch follow weft-central. It owns the agent, gives it the
-// names of the stored ports until the ports are loaded, and renews the host's
-// certificate.
+// Package central makes a switch follow weft-central. It runs the agent, tells the
+// agent the names of the stored ports while the switch has not yet loaded them, and
+// renews the host's certificate.
 package central
 
 import (
@@ -25,10 +25,12 @@ import (
 )
 
 const (
-	// stateFile has what the agent keeps, in the state directory.
+	// stateFile is the name of the file, in the state directory, in which the agent
+	// saves its state.
 	stateFile = "central.state"
-	// renewEvery is how often the certificate's age is looked at; it is renewed at two
-	// thirds of its life, so a failed attempt has many successors.
+	// renewEvery is the interval at which the age of the certificate is checked. The
+	// certificate is renewed from two thirds of its validity period on, so that many
+	// attempts may fail.
 	renewEvery = time.Hour
 )
 
@@ -41,7 +43,7 @@ type Switch interface {
 // Setup has what a Central needs.
 type Setup struct {
 	Addresses []string // of weft-central, HOST:PORT
-	Certs     string   // directory of the host's certificate, see pki.FilesIn
+	Certs     string   // directory with the host's certificate, key and CA, see pki.FilesIn
 	Dir       string   // the state directory
 	Switch    Switch
 	Log       *slog.Logger
@@ -55,7 +57,8 @@ type Central struct {
 	agent *agent.Agent
 }
 
-// New checks the settings and reads the certificate.
+// New checks the settings, reads the certificate and makes the agent. Run starts the
+// agent.
 func New(s Setup) (*Central, error) {
 	for _, a := range s.Addresses {
 		if err := client.CheckAddress(a); err != nil {
@@ -77,9 +80,10 @@ func New(s Setup) (*Central, error) {
 	return c, nil
 }
 
-// Restore programs the switch with what the agent kept, before the switch has loaded its
-// stored ports: megaflows and counts of declared ports then outlive a restart. Run
-// comes after the ports are loaded. The caller must not hold the lock of changes.
+// Restore programs the switch with the agent's saved state. The caller calls it
+// before the switch loads its stored ports, so that the megaflows and the counts of
+// declared ports survive a restart. It calls Run after the ports are loaded. The
+// caller must not hold the lock of changes.
 func (c *Central) Restore(stored []store.Port) {
 	c.ports.stored.Store(storedPorts(stored))
 	if err := c.agent.Restore(); err != nil {
@@ -106,7 +110,7 @@ func (c *Central) Status() *api.Central {
 		Asked: s.Asked, Refused: s.Refused, ReceivedBytes: s.Received, Trouble: client.PlainText(s.Trouble)}
 }
 
-// renew renews the certificate when it is due, until ctx ends.
+// renew renews the host's certificate whenever it is due, until ctx ends.
 func (c *Central) renew(ctx context.Context) {
 	for {
 		if time.Now().After(c.keys.Renewal()) {
@@ -122,16 +126,19 @@ func (c *Central) renew(ctx context.Context) {
 	}
 }
 
-// restoring is a switch that has its stored ports already, before it has loaded them.
+// restoring is a Switch for the agent. Until the switch has loaded its stored ports,
+// Ports returns the stored ones.
 type restoring struct {
 	Switch
 	stored atomic.Pointer[[]agent.LocalPort] // nil: the ports are loaded
-	// loaded has LocalPort.Added of the loaded ports, by name. The agent knows these ports
-	// since before, with Added 0. Written before stored becomes nil.
+	// loaded has the LocalPort.Added of each loaded port, by name. For the agent
+	// these are the stored ports that it knows already, and whose Added was 0. The
+	// map is written before stored becomes nil.
 	loaded map[string]uint64
 }
 
-// load ends the time of the stored ports.
+// load is called when the switch has loaded its stored ports. From then on, Ports
+// returns the loaded ones.
 func (r *restoring) load() {
 	r.loaded = map[string]uint64{}
 	for _, l := range r.Switch.Ports() {
@@ -154,7 +161,8 @@ func (r *restoring) Ports() []agent.LocalPort {
 	return list
 }
 
-// storedPorts returns the stored ports that may be declared: those of guests.
+// storedPorts returns the stored ports that may be declared, which are the ports of
+// guests.
 func storedPorts(stored []store.Port) *[]agent.LocalPort {
 	list := []agent.LocalPort{}
 	for _, p := range stored {

@@ -17,8 +17,8 @@ type fakeSwitch struct {
 
 func (f *fakeSwitch) Ports() []agent.LocalPort { return slices.Clone(f.ports) }
 
-// The stored ports of guests and the loaded ones are the same ports to the agent. A port
-// that is added again later is another one.
+// The agent sees a stored port and the loaded port as the same port. A port that is
+// deleted and added again later is another port.
 func TestStoredPortsAreTheLoadedOnes(t *testing.T) {
 	sw := &fakeSwitch{}
 	r := &restoring{Switch: sw}
