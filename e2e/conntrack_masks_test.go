@@ -32,7 +32,8 @@ func craftIP(t *testing.T, back bool, proto layers.IPProtocol, rest ...gopacket.
 	return serialize(t, append([]gopacket.SerializableLayer{frame, ip}, rest...)...)
 }
 
-// sends sends each frame from the guest that has the frame's source MAC address.
+// sends takes each frame's source MAC address, finds the guest that has this address,
+// and sends the frame from there.
 func (s *tracked) sends(frames ...[]byte) {
 	s.t.Helper()
 	for _, f := range frames {

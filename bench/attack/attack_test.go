@@ -39,10 +39,10 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// If the attacker receives a frame with a stolen address, the frame does not count as
-// lost without being counted, because the switch has delivered it. This also holds for
-// frames that arrive after the last step of the attack. Frames from before the
-// measurement do not count.
+// A stolen address makes the switch deliver a bystander's frame to the attacker. Such
+// a frame is lost for the bystander, but the judge knows where it is and reports no
+// uncounted loss. This also holds for frames that arrive after the attack's last
+// step. Frames from before the measurement do not matter.
 func TestHeardFramesAreNotUncounted(t *testing.T) {
 	testnet.NeedsRoot(t, "makes network namespaces")
 	theft := &attack{name: "theft", mayLose: "what the thief hears", hears: true, setup: member(), once: stealOnce}
@@ -60,9 +60,10 @@ func TestHeardFramesAreNotUncounted(t *testing.T) {
 	}
 }
 
-// stealOnce steals the MAC address of bystander a while a is silent, and lets bystander
-// b send all frames of the load to this address. It steals the address in the first
-// repeat, before the measurement begins, and in the second repeat.
+// stealOnce steals the MAC address of bystander a while a is silent. Bystander b then
+// sends all frames of the load to this address, and the switch delivers them to the
+// attacker. The theft happens twice: in the call before the measurement, and in the
+// first repeat of the measurement. Later repeats do nothing.
 func stealOnce(p *play) error {
 	if p.repeats > 0 {
 		time.Sleep(time.Millisecond)

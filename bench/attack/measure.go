@@ -48,7 +48,7 @@ func watchMachine() *machine {
 				begin := time.Now()
 				_ = unix.Nanosleep(&rest, nil)
 				if late := int64(time.Since(begin) - probeRest); late > m.longest.Load() {
-					m.longest.Store(late) // a race may lose the longer delay, which only makes the limits stricter
+					m.longest.Store(late) // two threads may race and store the shorter delay, which only makes the limits stricter
 				}
 			}
 		}()

@@ -249,9 +249,9 @@ func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 	return r
 }
 
-// looks is the longest time between two polls of the guests for which a time without
-// frames counts as a stall of the switch. After a longer time, the guests had lost
-// their core.
+// looks is the longest normal time between two polls of the guests. If the time is
+// longer, the guests had lost their core, and the time without frames does not count
+// as a stall of the switch.
 const looks = 200 * time.Microsecond
 
 // begins is the number of opened connections before stalls are measured, because the

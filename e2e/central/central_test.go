@@ -32,8 +32,8 @@ var (
 	hosts = []string{"h1", "h2", "h3", "h4"}
 )
 
-// site is a fleet with two guests on each host, one in each network. Guest b2 is the
-// one of network blue on host h2, and r2 the one of network red.
+// site is a fleet with two networks, blue and red. Each host has a guest in each
+// network: on host h2, guest b2 is in network blue and guest r2 in network red.
 type site struct {
 	*lab.Fleet
 	t      *testing.T
@@ -41,8 +41,8 @@ type site struct {
 	guests map[string]*lab.FleetGuest
 }
 
-// newSite declares the fleet in one file and starts it. The third central joins once the
-// hosts already follow the others.
+// newSite starts a fleet whose networks, hosts and ports are declared by one file.
+// The third central joins when the hosts are already connected to the other two.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -70,8 +70,9 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// guest adds guest number i of the network blue or red. If instance is not 0, it is a
-// further namespace that plays the same guest on another host.
+// guest adds a guest with the number i to a network. The argument net is b for the
+// network blue or r for red. If instance is not 0, guest adds another namespace with
+// the same name, MAC and IP address, which takes the guest's place on another host.
 func (s *site) guest(net string, i, instance int) *lab.FleetGuest {
 	s.t.Helper()
 	name, second := fmt.Sprint(net, i), map[string]int{"b": 0, "r": 1}[net]
@@ -87,7 +88,7 @@ func (s *site) guest(net string, i, instance int) *lab.FleetGuest {
 	return g
 }
 
-// host returns the weftd of host number i, from 1.
+// host returns the weftd of a host. The first host has the number 1.
 func (s *site) host(i int) *lab.Daemon { return s.Hosts[i-1] }
 
 func (s *site) eventually(what string, do func() error) {
@@ -101,7 +102,8 @@ func (s *site) eventually(what string, do func() error) {
 	s.t.Fatalf("%s: after %v: %v", what, settle, err)
 }
 
-// says waits until a command of the administrator prints all texts.
+// says repeats a command of the administrator until the command's output contains all
+// texts.
 func (s *site) says(args string, texts ...string) {
 	s.t.Helper()
 	s.eventually("weft "+args, func() error {
@@ -115,7 +117,8 @@ func (s *site) says(args string, texts ...string) {
 	})
 }
 
-// reach fails the test unless a ping is answered in time.
+// reach fails the test unless a ping between two guests is answered within the time
+// settle.
 func (s *site) reach(from, to *lab.FleetGuest) {
 	s.t.Helper()
 	if err := lab.WaitPing(from, to.IP, settle); err != nil {
@@ -123,7 +126,8 @@ func (s *site) reach(from, to *lab.FleetGuest) {
 	}
 }
 
-// reachAll pings from every guest of a list to every other one of its network.
+// reachAll fails the test unless every guest of the list reaches all other guests of
+// its network by ping.
 func (s *site) reachAll(list ...*lab.FleetGuest) {
 	s.t.Helper()
 	var running sync.WaitGroup
@@ -146,7 +150,7 @@ func (s *site) all() (list []*lab.FleetGuest) {
 	return list
 }
 
-// silent fails the test if one of three pings is answered.
+// silent sends three pings and fails the test if any of them is answered.
 func (s *site) silent(from *lab.FleetGuest, to string, args ...string) {
 	s.t.Helper()
 	if p, err := lab.Ping(from, to, 3, args...); err == nil && p.Received > 0 {
@@ -241,8 +245,8 @@ func (s *site) spoofed() {
 	s.reach(b1, s.guests["b2"])
 }
 
-// leaderDies adds a port while the leader of etcd is killed. Pings between guests that
-// are there already go on.
+// leaderDies kills the central that leads etcd while a port is being added. The port
+// is added nevertheless, and no ping between existing guests is lost.
 func (s *site) leaderDies() {
 	var leader *lab.Central
 	s.eventually("a leader", func() (err error) { leader, _, err = s.Members(); return err })
@@ -275,8 +279,8 @@ func (s *site) leaderDies() {
 	s.says("port why b5", "on h2", "missing: nothing")
 }
 
-// steady starts count pings between two guests. The returned function waits for them and
-// fails the test if one is not answered.
+// steady starts a number of pings between two guests. The returned function waits for
+// their end, and fails the test if a ping was not answered.
 func (s *site) steady(from, to string, count int) (wait func()) {
 	s.t.Helper()
 	p := s.guests[from].Start("ping", "-n", "-q", "-i", "0.05", "-W", "10", "-c", fmt.Sprint(count), s.guests[to].IP)
@@ -289,8 +293,8 @@ func (s *site) steady(from, to string, count int) (wait func()) {
 	}
 }
 
-// moves moves guest r2 from h2 to h3. Both instances have their tap for a while, and the
-// first frame of the new one moves the port.
+// moves lets guest r2 migrate from host h2 to host h3. For a while both hosts have a
+// tap for the guest. The first frame from the new tap moves the port.
 func (s *site) moves() {
 	r1, old := s.guests["r1"], s.guests["r2"]
 	s.Weft("port", "set", "r2", "host=h2")
@@ -315,8 +319,8 @@ func (s *site) moves() {
 	}
 }
 
-// centralsOff stops all centrals, two by SIGKILL. Guests go on pinging, also while
-// weftds end in every way and start again.
+// centralsOff ends all centrals, two of them by SIGKILL. Guests still reach each
+// other, even if a weftd is killed or stopped and starts again.
 func (s *site) centralsOff() {
 	s.Weft("port", "add", "b6", "net=blue", "mac=02:00:00:00:00:06", "addresses=10.0.0.6", "--wait=hosts")
 	steady := s.steady("r1", "r4", 60)
@@ -348,7 +352,7 @@ func (s *site) centralsOff() {
 	s.host(3).Stop()
 	s.host(3).Start()
 	for _, g := range s.guests {
-		if g.At == s.host(3) { // the kernel removed the tap with its last process
+		if g.At == s.host(3) { // the kernel removed the tap when weftd ended, and the new weftd has created it again
 			s.eventually("the tap", func() error { _, err := g.Try("ip", "link", "show", "eth0"); return err })
 			g.Address("eth0", g.IP+"/16")
 		}
@@ -376,7 +380,9 @@ func (s *site) centralsOff() {
 	s.reachAll(s.all()...)
 }
 
-// deleted deletes a port on its host, then a declaration, then all declarations.
+// deleted deletes a port on its host, then the declarations of two ports, and finally
+// the declarations of all networks and ports. The guests no longer reach deleted
+// ports.
 func (s *site) deleted() {
 	b1, b4 := s.guests["b1"], s.guests["b4"]
 	s.host(4).Weft("del-port", "b4")

@@ -21,7 +21,7 @@ type Central struct {
 	proc *Process
 }
 
-// Run starts the prepared central. It does not wait until the central serves.
+// Run starts the central. It does not wait until the central answers.
 func (c *Central) Run() {
 	c.Host.lab.T.Helper()
 	c.proc = c.Host.Start(c.Host.lab.central(), "run", "--data", c.Data)
@@ -42,11 +42,12 @@ func (c *Central) Stop() {
 	}
 }
 
-// centralPort is the TCP port of every central. The member of etcd has the next port.
+// centralPort is the TCP port on which each central serves. Its member of etcd uses
+// the next port.
 const centralPort = 7700
 
-// Fleet is a fleet of hosts that follow one declaration. All centrals and hosts, and
-// the administrator, are on one network segment, the underlay.
+// Fleet has centrals, the hosts that follow them, and a host for the administrator.
+// All of them are on one network segment, the underlay.
 //
 //	admin 172.16.0.1 ──┐            ┌── central a 172.16.0.11, b .12, c .13
 //	                  bridge of namespace segment
@@ -65,8 +66,8 @@ type Fleet struct {
 	central string  // addresses of all centrals
 }
 
-// NewFleet creates the underlay of a fleet with an MTU. The fleet has neither centrals
-// nor hosts.
+// NewFleet returns a fleet without centrals and hosts. The argument is the MTU of the
+// underlay.
 func (l *Lab) NewFleet(mtu int) *Fleet {
 	l.T.Helper()
 	f := &Fleet{lab: l, mtu: mtu, segment: l.Host("segment")}
@@ -77,7 +78,7 @@ func (l *Lab) NewFleet(mtu int) *Fleet {
 	return f
 }
 
-// plug adds a host with the device u0 on the underlay.
+// plug adds a host whose device u0 is connected to the underlay.
 func (f *Fleet) plug(name, address string) *Host {
 	f.lab.T.Helper()
 	h := f.lab.Host(name)
@@ -87,8 +88,8 @@ func (f *Fleet) plug(name, address string) *Host {
 	return h
 }
 
-// AddCentral adds a central and waits until it serves. The first one makes the
-// cluster, and the others join it.
+// AddCentral adds a central and waits until it answers requests. The first central
+// creates the etcd cluster, and later centrals join it.
 func (f *Fleet) AddCentral(name string) *Central {
 	f.lab.T.Helper()
 	ip := fmt.Sprint("172.16.0.", 11+len(f.Centrals))
@@ -105,8 +106,8 @@ func (f *Fleet) AddCentral(name string) *Central {
 	return c
 }
 
-// join prepares a central to join the cluster. Etcd refuses a further member until the
-// one before has its vote for a while.
+// join lets a new central join the cluster. It tries repeatedly, because etcd refuses
+// a new member until the previous one has had its vote for a while.
 func (f *Fleet) join(c *Central, name string) {
 	f.lab.T.Helper()
 	f.eventually(func() error {
@@ -120,9 +121,9 @@ func (f *Fleet) join(c *Central, name string) {
 	})
 }
 
-// AddHost gives a declared host its certificate and starts its weftd with an uplink of
-// the given type, af_xdp or af_packet. The host's declared endpoint must be that of
-// Endpoint.
+// AddHost gets a certificate for a declared host, starts the host's weftd and adds an
+// uplink. The argument uplink is the uplink's type: af_xdp or af_packet. The
+// declaration must contain the host's address that Endpoint returns.
 func (f *Fleet) AddHost(name, uplink string) *Daemon {
 	f.lab.T.Helper()
 	h := f.plug(name, f.Endpoint(len(f.Hosts)))
@@ -135,7 +136,8 @@ func (f *Fleet) AddHost(name, uplink string) *Daemon {
 	return d
 }
 
-// addresses returns the addresses of three centrals, whether they run already or not.
+// addresses returns the addresses of three centrals, even of those that do not run
+// yet.
 func (f *Fleet) addresses() string {
 	var list []string
 	for i := range 3 {
@@ -144,7 +146,7 @@ func (f *Fleet) addresses() string {
 	return strings.Join(list, ",")
 }
 
-// Endpoint returns the underlay's address of the host with this number, from 0.
+// Endpoint returns a host's address on the underlay. The first host has the number 0.
 func (f *Fleet) Endpoint(host int) string { return fmt.Sprint("172.16.0.", 101+host) }
 
 // Weft runs the weft client as an administrator of the fleet and returns its output.
@@ -174,8 +176,8 @@ func (f *Fleet) TryAt(addresses string, args ...string) (string, error) {
 	return out, nil
 }
 
-// Members returns the leader, and the number of hosts that follow each healthy central,
-// by address.
+// Members returns the central that leads etcd. It also returns the number of hosts
+// that are connected to each healthy central, by the central's address.
 func (f *Fleet) Members() (leader *Central, sessions map[string]int, err error) {
 	out, err := f.Try("central", "status", "--json")
 	if err != nil {
@@ -210,7 +212,8 @@ func (f *Fleet) Members() (leader *Central, sessions map[string]int, err error) 
 	return leader, sessions, nil
 }
 
-// eventually calls do until it returns nil, at most for startLimit.
+// eventually calls the function do until it returns nil. After the time startLimit,
+// eventually fails the test.
 func (f *Fleet) eventually(do func() error) {
 	f.lab.T.Helper()
 	var err error
@@ -222,29 +225,30 @@ func (f *Fleet) eventually(do func() error) {
 	f.lab.T.Fatalf("lab: after %v: %v", startLimit, err)
 }
 
-// FleetGuest is a guest of a fleet: a namespace with a tap, whose port has the guest's
-// name.
+// FleetGuest is a guest in a network of a fleet: a namespace, which Attach connects
+// to a host by a tap port. The port has the guest's name.
 type FleetGuest struct {
 	*Host
 	Net, MAC, IP string
 	At           *Daemon // nil: the guest has no tap now
 }
 
-// Guest adds a guest of a network. It has no tap until Attach.
+// Guest adds a guest to a network. The guest has no tap before Attach is called.
 func (f *Fleet) Guest(name, net, mac, ip string) *FleetGuest {
 	f.lab.T.Helper()
 	return &FleetGuest{Host: f.lab.Host(name), Net: net, MAC: mac, IP: ip}
 }
 
-// Attach adds the guest's tap to a host. All guests' addresses have prefixes of 16 bits.
+// Attach adds a tap port for the guest to a host. The guest's IP address gets the
+// prefix length 16.
 func (g *FleetGuest) Attach(d *Daemon, mtu int) {
 	g.lab.T.Helper()
 	d.Tap(g.Host, g.MAC, g.IP+"/16", mtu)
 	g.At = d
 }
 
-// File returns a declaration file of networks, by name, with their VNIs, of the hosts and
-// of guests.
+// File writes a declaration file with networks, hosts and guests, and returns its
+// path. The map nets has the VNI of each network by name.
 func (f *Fleet) File(nets map[string]int, hosts []string, guests []*FleetGuest) string {
 	f.lab.T.Helper()
 	var b strings.Builder
