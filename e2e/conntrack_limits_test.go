@@ -32,7 +32,8 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 			}
 		}
 	}
-	// has fails unless the number of connections in the zone becomes n.
+	// The function has fails the test unless the number of connections in the zone
+	// becomes n.
 	has := func(zone, n int) {
 		t.Helper()
 		want := fmt.Sprintf("zone=%d,limit=0,count=%d\n", zone, n)

@@ -47,8 +47,8 @@ func (s *tracked) sends(frames ...[]byte) {
 	}
 }
 
-// counts fails unless the packet count of the flow becomes want. The flow is the one
-// whose line in dump-flows contains text.
+// The method counts fails the test unless the packet count of a flow becomes want.
+// The flow is the one whose line in dump-flows contains text.
 func (s *tracked) counts(text string, want uint64) {
 	s.t.Helper()
 	eventually(s.t, func() error {

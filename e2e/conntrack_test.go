@@ -98,8 +98,9 @@ c.close()
 	return strings.TrimSpace(out), err
 }
 
-// calls fails the test unless host can connect to the server. The argument from is
-// the address from which the server must see the connection come.
+// The method calls fails the test unless the given host can connect to the server.
+// The argument from is the address from which the server must see the connection
+// come.
 func (s *tracked) calls(host *lab.Host, address string, port int, from string) {
 	s.t.Helper()
 	eventually(s.t, func() error {

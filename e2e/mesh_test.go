@@ -116,8 +116,8 @@ func TestMesh(t *testing.T) {
 	t.Run("guests move", m.moves)
 }
 
-// answered checks that a host answers ARP requests for known addresses itself and
-// does not send them to other hosts.
+// The step answered checks that a host itself answers ARP requests for known
+// addresses and does not send them to other hosts.
 func (m *mesh) answered(t *testing.T) {
 	asker, other := m.guests[0][0], m.guests[0][2].Raw("eth0")
 	asker.Run("ip", "neighbour", "flush", "dev", "eth0")
@@ -133,9 +133,9 @@ func (m *mesh) answered(t *testing.T) {
 	}
 }
 
-// moves moves guest 1 from host to host while two other guests ping it. Pings may be
-// lost until the announcement of guest 1 has reached both. Each of the two guests may
-// lose three more pings for each move.
+// The step moves lets guest 1 migrate from host to host while two other guests ping
+// it. During a move, pings may be lost until both guests reach guest 1 again. Each of
+// the two may lose three more pings for each move.
 func (m *mesh) moves(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	const count = 150

@@ -273,9 +273,9 @@ func (c *forwarding) ecnDecap(t *testing.T) {
 	}
 }
 
-// reserved checks the port option reserved=. It selects whether the switch ignores the
-// bits that RFC 7348 reserves, drops frames in which they are set, or accepts the bits
-// of an extension (gbp, gpe).
+// The case reserved checks the port option reserved=. The option selects whether the
+// switch ignores the bits that RFC 7348 reserves, drops frames in which they are set,
+// or accepts the bits of an extension (gbp, gpe).
 func (c *forwarding) reserved(t *testing.T) {
 	number := 7400
 	for _, v := range []struct {
@@ -300,8 +300,8 @@ func (c *forwarding) reserved(t *testing.T) {
 	}
 }
 
-// learning checks that without learning, a frame goes to all remotes even if its
-// destination address has already sent frames.
+// The case learning checks a tunnel that does not learn addresses. A frame then goes
+// to all remotes even if its destination address has already sent frames.
 func (c *forwarding) learning(t *testing.T) {
 	c.overlay("learning=off")
 	reach(t, c.remote, guestIP)
@@ -316,8 +316,9 @@ func (c *forwarding) learning(t *testing.T) {
 	}
 }
 
-// multicast checks a tunnel with a multicast group: each end sends a broadcast to the
-// group once, and a frame to a known address to the address's VTEP.
+// The case multicast checks a tunnel with a multicast group. Each end sends a
+// broadcast to the group once, and a frame to a known address to the VTEP of this
+// address.
 func (c *forwarding) multicast(t *testing.T) {
 	const group = "239.1.1.1"
 	vx := fmt.Sprint("vx", siteVNI)
@@ -368,8 +369,8 @@ func (c *forwarding) otherPort(t *testing.T) {
 	ping(t, c.guest, remoteIP, 2)
 }
 
-// external checks tunnels to a single Linux vxlan device in external mode, whose
-// routes select the VNI and the remote.
+// The case external checks tunnels to a single Linux vxlan device in external mode.
+// There, routes select the VNI and the remote.
 func (c *forwarding) external(t *testing.T) {
 	c.port = 4789
 	c.overlay()

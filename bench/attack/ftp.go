@@ -11,9 +11,9 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// An attacker's FTP connection announces data connections without end. The victim's
-// FTP connection has announced one data connection, which the switch must still
-// expect afterwards.
+// An attacker sends FTP PORT commands without end, so that the switch expects more
+// and more data connections. The victim has sent one PORT command before, and the
+// switch must still expect the victim's data connection afterwards.
 
 func ftpAttacks() []*attack {
 	return []*attack{

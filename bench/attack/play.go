@@ -77,8 +77,8 @@ func newPlay(s *site, a *attack, seed uint64) *play {
 	return &play{attack: a, site: s, name: fmt.Sprint("x", n), rng: rand.New(rand.NewPCG(seed, uint64(n))), vars: map[string]any{}}
 }
 
-// later registers the cleanup function f for teardown, which calls the last
-// registered function first.
+// The method later registers the cleanup function f. At the end, teardown calls the
+// registered functions, the last one first.
 func (p *play) later(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -182,7 +182,7 @@ func first(list []pattern, name string) *Hop {
 // Assign returns nil and the function that the table lacks.
 func (t *Table) Assign(path []Function) (*Hop, Function) {
 	var now *Hop
-	unknown := path[len(path)-1] // for example, a lock or a timer without a known caller
+	unknown := path[len(path)-1] // the function to report if no hop is found, for example a lock without a known caller
 	for i, f := range path {
 		h := t.row(f)
 		switch {

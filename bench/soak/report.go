@@ -18,7 +18,7 @@ type pause struct {
 	own      time.Duration // part of the pause in which the load itself did not run
 	stall    time.Duration // upper bound of the longest time between two polls of the worker
 	replaced time.Duration // time from the notice of the engine's death until the last port worked again
-	workers  time.Duration // part of the field replaced: time until the new workers ran
+	workers  time.Duration // time from the same notice until the new workers ran
 	worker   time.Duration // time for which the new worker was runnable but had no core
 	control  time.Duration // time for which a thread of control was runnable but had no core
 	lost     int64         // number of lost frames, including frames that the switch counted as dropped

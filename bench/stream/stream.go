@@ -177,7 +177,8 @@ func (s *Stream) Do(f func() error) error {
 	return f()
 }
 
-// Still calls f while the loop is stopped and no frame is in flight.
+// The method Still stops the loop, waits until no frame is in flight, calls f and
+// continues the loop.
 func (s *Stream) Still(f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,18 +264,18 @@ func (s *Stream) rest(elsewhere func() int) vhosttest.LoadTotals {
 	return t
 }
 
-// Now returns the current totals of the load without stopping the loop.
+// The method Now returns the load's totals at this moment, without stopping the loop.
 func (s *Stream) Now() vhosttest.LoadTotals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.whole()
 }
 
-// whole runs the load for many rounds and returns the totals with the fewest lost
-// frames. A frame that is in flight may count as lost for a moment: the switch has
-// returned its buffer to the sender, and the receiver has not read it yet. The totals
-// with the fewest lost frames contain the fewest such frames. The caller holds the
-// lock.
+// The method whole runs the load for many rounds and returns the totals with the
+// fewest lost frames. A frame that is in flight may count as lost for a moment: the
+// switch has returned its buffer to the sender, and the receiver has not read it yet.
+// The totals with the fewest lost frames contain the fewest such frames. The caller
+// holds the lock.
 func (s *Stream) whole() vhosttest.LoadTotals {
 	least := s.load.Totals()
 	for range 1000 {

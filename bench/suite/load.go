@@ -40,7 +40,7 @@ func startAs(r *run, name, verb string, spec any, args ...string) (*process, err
 	return r.startSelf(name, "", append([]string{verb, string(text)}, args...)...)
 }
 
-// says waits until the process has printed the word.
+// The method says waits until the process has printed the given word.
 func (p *process) says(word string, limit time.Duration) error {
 	return eventually(limit, func() error {
 		if !strings.Contains(p.output(), word) {
@@ -50,8 +50,8 @@ func (p *process) says(word string, limit time.Duration) error {
 	})
 }
 
-// reports waits for the end of the process and decodes its last line of output into
-// report.
+// The method reports waits until the process has ended, and decodes the last line of
+// its output into the value report.
 func (p *process) reports(limit time.Duration, report any) error {
 	p.wait(limit)
 	lines := strings.Split(strings.TrimSpace(p.output()), "\n")

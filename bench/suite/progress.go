@@ -27,7 +27,8 @@ func newProgress(chosen []*experiment, runs int) *progress {
 	return p
 }
 
-// all returns a line with the size of the suite and its expected time.
+// The method all returns a line of text with the size of the suite and its expected
+// time.
 func (p *progress) all() string {
 	return fmt.Sprintf("%d rows, %d turns, about %d minutes", p.rows, p.turns, int(math.Ceil(p.left(0).Minutes())))
 }
@@ -38,8 +39,8 @@ func (p *progress) row(i int, name string) string {
 	return fmt.Sprintf("row %d of %d: %s  (%s elapsed, about %s left)", i+1, p.rows, name, minutes(elapsed), minutes(p.left(elapsed)))
 }
 
-// left estimates the time of the remaining turns from the average time of the
-// finished ones.
+// The method left estimates how long the remaining turns take, from the average time
+// of the finished ones.
 func (p *progress) left(elapsed time.Duration) time.Duration {
 	each := turnTime
 	if p.done > 0 {

@@ -43,7 +43,7 @@ func (s *schedule) due() time.Duration {
 // done reports whether the largest number of frames has been sent.
 func (s *schedule) done() bool { return s.limit != 0 && s.frames >= s.limit }
 
-// sent records that the next frame was sent.
+// The method sent advances the schedule by one frame, which the caller has sent.
 func (s *schedule) sent() {
 	s.bytes += uint64(s.next())
 	s.frames++

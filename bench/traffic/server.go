@@ -288,8 +288,8 @@ func (s *session) serve(ctx context.Context) error {
 	return s.ctl.send(message{Report: own})
 }
 
-// answers answers the client's requests until the client has sent its report. If the
-// listener l is not nil, each request comes on a new connection.
+// The method answers responds to the client's requests until the client has sent its
+// report. If the listener l is not nil, each request comes on a new connection.
 func (s *session) answers(ctx context.Context, l *net.TCPListener) error {
 	serving, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

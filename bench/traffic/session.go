@@ -109,8 +109,8 @@ func (s *session) sendsWatched(ctx context.Context) (*report, error) {
 	return r, err
 }
 
-// sends runs the end that sends data or requests: warm-up and measurement. It returns
-// this end's report.
+// The method sends runs the warm-up and the measurement at the end that sends data or
+// requests. It returns this end's report.
 func (s *session) sends(ctx context.Context) (*report, error) {
 	defer context.AfterFunc(ctx, func() { // ends a blocked write
 		for _, c := range s.conns {
@@ -177,7 +177,7 @@ func warmBytes(senders []phaser) (list []uint64) {
 	return list
 }
 
-// sent writes the senders' counters into the report.
+// The method sent enters the counters of the senders into the report.
 func (s *session) sent(r *report, senders []phaser) (err error) {
 	r.Streams = make([]StreamResult, s.spec.Streams)
 	times := newHistogram()
@@ -208,8 +208,8 @@ func (s *session) sent(r *report, senders []phaser) (err error) {
 	return err
 }
 
-// receives runs the end that receives data, until the sender has reported and all
-// frames have arrived. It returns the reports of both ends.
+// The method receives runs the end that receives data. It returns the reports of both
+// ends when the sender has sent its report and all frames have arrived.
 func (s *session) receives(ctx context.Context) (own, sender *report, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -302,7 +302,7 @@ func (s *session) drain(ctx context.Context, lanes []*laneReceiver, sender *repo
 	}
 }
 
-// received writes the receivers' counters into the report.
+// The method received enters the counters of the receivers into the report.
 func (s *session) received(r *report, tcp []*tcpReceiver, lanes []*laneReceiver, warm []uint64, start time.Time) (err error) {
 	r.Streams = make([]StreamResult, s.spec.Streams)
 	var last time.Time

@@ -31,7 +31,7 @@ const (
 	listPage = 500
 	// saveChunk is the size in bytes of one message of a backup.
 	saveChunk = 256 << 10
-	// peerTimeout is the time limit of a call of another central. It does not apply
+	// peerTimeout is the time limit of a call to another central. It does not apply
 	// to Sync, which may wait long.
 	peerTimeout = 2 * time.Second
 	// How long a token is valid by default (defaultInvite) and at most (maxInvite).
@@ -146,9 +146,9 @@ func (s *Service) List(r *wire.ListRequest, stream grpc.ServerStreamingServer[wi
 	return nil
 }
 
-// ofNet returns the objects that remain in a list of one network, which is given by
-// name or id: the network, its ports and their bindings. It also keeps hosts and
-// their status, which belong to no network.
+// ofNet filters the objects of a list that is restricted to one network, given by
+// name or id. It keeps the network, its ports and their bindings. It also keeps hosts
+// and their status, which belong to no network.
 func ofNet(objects []store.Object, word string) ([]store.Object, error) {
 	id := ""
 	for _, o := range objects {

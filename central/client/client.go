@@ -119,8 +119,9 @@ func (c *Client) Close() {
 	}
 }
 
-// each calls the function f with one central after the other, until a central answers
-// or ctx ends. The argument timeout is the time limit of each call.
+// The method each calls the function f for one central after the other, until a
+// central answers or ctx ends. The argument timeout is the time limit of each call of
+// f.
 func (c *Client) each(ctx context.Context, timeout time.Duration, f func(context.Context, wire.AdminClient) error) error {
 	return c.eachConn(ctx, timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
 		return f(ctx, wire.NewAdminClient(conn))

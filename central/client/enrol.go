@@ -14,9 +14,10 @@ import (
 	"weft/central/wire"
 )
 
-// Invite returns a token that works once. It gives a certificate with the name and
-// the role. The token is valid for the time valid; 0 means an hour. If the answer is
-// lost, Invite does not repeat the request, and the lost token expires.
+// Invite returns a token with which somebody can enrol once. The certificate will
+// have the given name and role. The token is valid for the time in the argument
+// valid; 0 means an hour. If the answer is lost, Invite does not repeat the request,
+// and the lost token expires.
 func (c *Client) Invite(ctx context.Context, role, name string, valid time.Duration) (token string, err error) {
 	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
 		r, err := a.Invite(ctx, &wire.InviteRequest{Role: role, Name: name, ValidS: uint32(valid / time.Second)})

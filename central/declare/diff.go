@@ -24,7 +24,7 @@ type Entry struct {
 	Kind   string     `json:"kind"`
 	Name   string     `json:"name"`
 	ID     string     `json:"id"`
-	Fields []FieldSet `json:"fields,omitempty"` // if Op is set, the fields that change; if Op is add or delete, all fields
+	Fields []FieldSet `json:"fields,omitempty"` // if Op is "set", only the fields that change, otherwise all fields of the object
 }
 
 // FieldSet is a field with its old and its new value.

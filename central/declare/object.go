@@ -157,7 +157,7 @@ func NetOf(n *wire.Net) Net {
 
 // HostOf converts a host to the form for people.
 func HostOf(h *wire.Host) Host {
-	a, _ := netip.AddrFromSlice(h.GetEndpoint()) // if a central has sent an invalid address, the zero Addr, which prints as "invalid IP"
+	a, _ := netip.AddrFromSlice(h.GetEndpoint()) // a central may have sent an invalid address; a is then the zero Addr, which prints as "invalid IP"
 	return Host{Name: h.GetName(), ID: h.GetId(), Endpoint: a}
 }
 

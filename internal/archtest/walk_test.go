@@ -36,8 +36,8 @@ func codeNames(doc string) (files []string, functions [][2]string) {
 	return files, functions
 }
 
-// declares reports whether a source file declares a function, type, constant or
-// variable with the name.
+// The function declares reports whether a source file declares a function, type,
+// constant or variable with the given name.
 func declares(source, name string) bool {
 	return regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type |var |const )`+name+`\b`).MatchString(source) ||
 		regexp.MustCompile(`(?m)^\t`+name+`(,| +=| +[A-Za-z]| *//|$)`).MatchString(source)

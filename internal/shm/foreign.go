@@ -122,9 +122,9 @@ func (e *Foreign) signal() {
 	}
 }
 
-// measured signals the eventfd and returns the thread's CPU time for the signal in
-// nanoseconds. Elapsed time would include a process that the signal wakes on this
-// core.
+// The method measured signals the eventfd and returns the CPU time in nanoseconds
+// that the thread needed. Elapsed time would include a process that the signal wakes
+// on this core.
 func (e *Foreign) measured() int64 {
 	before := threadNS()
 	e.signal()
