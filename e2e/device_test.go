@@ -91,7 +91,7 @@ func TestUplinkMTU(t *testing.T) {
 	for _, h := range []*lab.Host{s.peer, s.host} {
 		h.Run("ip", "link", "set", "u0", "mtu", fmt.Sprint(underlayMTU))
 	}
-	s.guest.Run("ip", "route", "flush", "cache") // forgets the path MTU that the guest's kernel has learned
+	s.guest.Run("ip", "route", "flush", "cache") // makes the guest's kernel forget the smaller path MTU
 	reach(t, s.guest, remoteIP, big...)
 	if now := s.host.Run("ip", "-d", "link", "show", "u0"); !strings.Contains(now, strings.SplitN(program, "\n", 2)[0]) {
 		t.Errorf("another XDP program than %s:\n%s", program, now)

@@ -89,7 +89,7 @@ func offloads(t *testing.T, s *site) {
 	reach(t, plain, "fd00::1")
 	before := map[string]int{}
 	for _, g := range []*lab.Host{s.guest, s.remote, plain} {
-		before[g.Name] = checksumErrors(t, g, "cat") // errors so far: bridges send some faulty frames while they start
+		before[g.Name] = checksumErrors(t, g, "cat") // number of errors so far, because bridges send some faulty frames while they start
 	}
 
 	flood(t, s.guest, s.remote, remoteIP)

@@ -92,7 +92,7 @@ func TestOuterSettings(t *testing.T) {
 	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
 	s.weft.Weft("add-flow", "in_port=overlay,actions=output:guest")
 	wire := s.peer.Raw("u0")
-	reach(t, s.guest, remoteIP) // passes only if the checksum is right, because Linux verifies a checksum that is there
+	reach(t, s.guest, remoteIP) // passes only with a correct checksum, because Linux verifies a checksum that is not zero
 	ping(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
 	f, err := wire.Match(settle, func(f []byte) bool {
 		return len(f) > 42 && f[12] == 8 && f[13] == 0 && f[23] == 17 && f[36] == 4789>>8 && f[37] == 4789&0xff

@@ -32,7 +32,7 @@ func TestSeveralWays(t *testing.T) {
 	peer.Run("ip", "route", "add", local, "src", far, "nexthop", "via", "172.16.0.1", "nexthop", "via", "172.16.1.1")
 	peer.Run("sysctl", "-q", "net.ipv4.fib_multipath_hash_policy=1")
 	peer.LinuxVTEP(remote, remoteIP+"/24", siteVNI, guestMTU, "u0", far, local)
-	vx := fmt.Sprint("vx", siteVNI) // replaced by a vxlan device without an underlying device, so that routes decide
+	vx := fmt.Sprint("vx", siteVNI) // replaced below by a vxlan device without an underlying device, so that routes choose the next hop
 	peer.Run("ip", "link", "delete", vx)
 	peer.Run("ip", "link", "add", vx, "type", "vxlan", "id", fmt.Sprint(siteVNI), "local", far, "remote", local, "dstport", "4789")
 	peer.Run("ip", "link", "set", vx, "mtu", fmt.Sprint(guestMTU), "master", fmt.Sprint("br", siteVNI), "up")

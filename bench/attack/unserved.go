@@ -50,7 +50,7 @@ func mountUnserved() (*unserved, error) {
 	go u.serve()
 	mounted := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the mount ends with the mount namespace of this thread
+		runtime.LockOSThread() // stays locked: the mount ends with this thread's mount namespace
 		mounted <- u.mount()
 	}()
 	if err := <-mounted; err != nil {

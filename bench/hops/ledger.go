@@ -71,7 +71,7 @@ func entry(h *Hop, functions map[string]float64) Entry {
 	slices.SortFunc(e.Functions, func(a, b FunctionSum) int {
 		return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Name, b.Name))
 	})
-	for _, f := range e.Functions { // in a fixed order, because the sum of floating-point numbers depends on the order
+	for _, f := range e.Functions { // adds in a fixed order, because rounding makes the sum depend on the order
 		e.Value += f.Value
 	}
 	return e

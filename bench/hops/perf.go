@@ -159,7 +159,7 @@ type node struct {
 	column  int
 	name    string
 	share   float64
-	shown   bool // the node or one of its callers has a share
+	shown   bool // set if the report shows a share for the node or for one of its callers
 	callees []*node
 }
 

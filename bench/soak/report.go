@@ -14,11 +14,11 @@ import (
 // that began at the kill.
 type pause struct {
 	time.Duration
-	later    time.Duration // longest gap that began more than the time dies after the kill, and so has another cause
+	later    time.Duration // longest gap that began too long after the kill to be caused by it (see dies)
 	own      time.Duration // part of the pause in which the load itself did not run
 	stall    time.Duration // upper bound of the longest time between two polls of the worker
 	replaced time.Duration // time from the notice of the engine's death until the last port worked again
-	workers  time.Duration // time from the same notice until the new workers ran
+	workers  time.Duration // time from the notice of the engine's death until the new workers ran
 	worker   time.Duration // time for which the new worker was runnable but had no core
 	control  time.Duration // time for which a thread of control was runnable but had no core
 	lost     int64         // number of lost frames, including frames that the switch counted as dropped

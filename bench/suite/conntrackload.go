@@ -38,7 +38,7 @@ type trackReport struct {
 	Frames    float64 // number of frames a second that the guests received
 	Begun     float64 // connections opened a second, if Fresh is set
 	Count     float64 // number of opened connections, if Fresh is set
-	Stall     float64 // longest time in seconds without a frame, while the guests had their core
+	Stall     float64 // longest time in seconds in which no frame arrived although the guests had their core
 	UnderFire float64 // number of frames a second that guests 0 and 1 received while guest 2 attacked
 	Attack    float64 // number of segments a second that the switch received from guest 2
 }
@@ -227,7 +227,7 @@ func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 	for at := uint32(0); ; { // repeat until every connection was used
 		g.circulate(spec.Warm, 0)
 		if at >= g.next {
-			break // every connection was used at least once
+			break // guest 0 has now used every connection at least once
 		}
 		at = g.next
 	}

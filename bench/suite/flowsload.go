@@ -122,7 +122,7 @@ type flowGuests struct {
 	load     *vhosttest.Load
 	attacker *vhosttest.Guest
 	frames   headers // header bytes of the frames of guest 2
-	next     int     // index of the next frame of guest 2 in frames
+	next     int     // index in the slice frames of the frame that guest 2 sends next
 	replaced int64   // number of lost frames that were replaced by new ones
 	idle     bool    // no frame has returned yet
 	template [frameBytes]byte

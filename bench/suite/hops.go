@@ -152,7 +152,7 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 	send := func(args ...string) error {
 		return all(nil, [][]string{in(guest, append([]string{self, hopsVerb, "-core", fmt.Sprint(guestCore)}, args...)...)})
 	}
-	if variant != hopsUnknown { // installs the megaflows of both directions
+	if variant != hopsUnknown { // this unmeasured run installs the megaflows of both directions
 		if err := send("-count", "20", "-pause", "5ms"); err != nil {
 			return 0, err
 		}

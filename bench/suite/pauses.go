@@ -148,7 +148,7 @@ func runLoops(args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &length); err != nil {
 		return err
 	}
-	runtime.GOMAXPROCS(3) // two loops, and the goroutine that waits for the loops
+	runtime.GOMAXPROCS(3) // Go threads for the two loops and for the goroutine that waits for them
 	gaps, others := make([]uint64, datapath.GapBuckets), make([]uint64, datapath.GapBuckets)
 	errs := make(chan error, 2)
 	go func() { errs <- loop(switchCore, length, gaps) }()

@@ -36,7 +36,7 @@ func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error
 		return 0, err
 	}
 	if way == "receive" {
-		w.detach() // the generator needs to attach its own XDP program
+		w.detach() // detaches the counting XDP program, because the generator attaches its own
 		generator, err := r.start("generator", in(w.sink, testpmdUplink(w, farEnd, "txonly", size)...)...)
 		if err != nil {
 			return 0, err

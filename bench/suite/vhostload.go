@@ -32,7 +32,7 @@ type pairSpec struct {
 
 // pairReport is the result of the guests, printed as JSON.
 type pairReport struct {
-	Frames, Idle   float64 // frames received a second, and share of the guests' polls that found no frame
+	Frames, Idle   float64 // number of frames received a second, and share of the guests' polls without a frame
 	Lost, Bad      uint64
 	Misused        int
 	Wake, BareWake wakeTimes

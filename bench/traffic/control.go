@@ -29,7 +29,7 @@ const version = 1
 const (
 	dialLimit   = 5 * time.Second
 	answerLimit = 10 * time.Second // how long to wait for a message that the other end should send at once
-	openLimit   = 5 * time.Second  // limit for opening the data's connections, or for the first frames
+	openLimit   = 5 * time.Second  // time limit for opening the data's connections, and for the first frames
 )
 
 // message is one message between client and server: a JSON object with one field set.

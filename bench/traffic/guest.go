@@ -185,7 +185,7 @@ func (p *portLink) towards(peer net.HardwareAddr, server bool, flows int) {
 func (p *portLink) send(frames [][]byte) (int, error) {
 	n := p.Send(frames)
 	if n == 0 {
-		time.Sleep(spin) // while the ring is full, sending sleeps between attempts and thus leaves the ring's cache lines to the switch
+		time.Sleep(spin) // gives the switch time to empty the ring without contention for its cache lines
 	}
 	return n, nil
 }

@@ -42,7 +42,7 @@ type StreamResult struct {
 	Duplicates  uint64  `json:"duplicates"`
 	Reordered   uint64  `json:"reordered"`
 	Distance    uint64  `json:"reordering_distance"` // largest distance of a frame behind the highest received sequence number
-	Late        uint64  `json:"late"`                // frames that arrived too late to be distinguished from duplicates
+	Late        uint64  `json:"late"`                // number of frames that arrived too late to be distinguished from duplicates
 	JitterUS    float64 `json:"jitter_us"`
 	Retransmits uint64  `json:"retransmits"`
 }

@@ -217,7 +217,7 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 		}
 		var greeting sync.WaitGroup
 		greeting.Go(func() {
-			_ = together(ctx, len(s.lanes), func(ctx context.Context, i int) error { // the end that waits for hello frames reports the error
+			_ = together(ctx, len(s.lanes), func(ctx context.Context, i int) error { // ignores the error: the end that misses the hello frames reports it
 				return hello(ctx, s.lanes[i], s.test, s.streamsOf(i))
 			})
 		})

@@ -25,7 +25,7 @@ const (
 	Raw = "raw"
 
 	Stream  = "stream" // data in one direction, at the given rate
-	Request = "rr"     // one request after another on the same connection, each with a response
+	Request = "rr"     // requests on one connection, each sent after the response to the previous one
 	Connect = "crr"    // a new connection for each request
 )
 

@@ -19,7 +19,7 @@ const stampLen = 22
 
 // Kinds of frames.
 const (
-	kindHello    = 1 // sent before the warm-up and not counted
+	kindHello    = 1 // frame that is sent before the warm-up and not counted
 	kindWarmup   = 2
 	kindData     = 3
 	kindRequest  = 4

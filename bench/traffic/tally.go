@@ -12,7 +12,7 @@ type tally struct {
 	received   uint64 // number of distinct frames
 	bytes      uint64 // number of bytes of distinct frames
 	duplicates uint64
-	reordered  uint64 // frames that arrived after a higher sequence number (RFC 4737 section 3.3)
+	reordered  uint64 // number of frames that arrived after one with a higher sequence number (RFC 4737 section 3.3)
 	distance   uint64 // largest distance of a reordered frame behind the highest sequence number
 	late       uint64 // frames that arrived behind the window
 	next       uint64 // highest received sequence number plus one

@@ -345,7 +345,7 @@ func (c *Client) Save(ctx context.Context, w io.Writer) (size int64, err error) 
 		switch {
 		case err == io.EOF:
 			return nil
-		case size > 0: // an error without a gRPC code, after which the client tries no other central
+		case size > 0: // this error has no gRPC code, so the client tries no other central
 			return fmt.Errorf("the snapshot is not complete: %s", plain(err))
 		}
 		return err

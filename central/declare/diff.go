@@ -126,7 +126,7 @@ func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
 // and a deleted object no new one.
 type change[T Object] struct {
 	old, new T
-	has, get bool // report whether old and new, respectively, exist
+	has, get bool // has: the old version exists; get: the new version exists
 }
 
 type merged[T Object] struct {

@@ -62,7 +62,7 @@ type Fleet struct {
 	lab     *Lab
 	mtu     int
 	segment *Host
-	weft    *Daemon // runs the administrator's client; it has no weftd
+	weft    *Daemon // host on which the administrator runs weft; it has no weftd
 	central string  // addresses of all centrals
 }
 

@@ -34,7 +34,7 @@ func (vm *VM) Move(to *Host, c VMConfig) *VM {
 		to.lab.T.Fatalf("%s: move to %s: %v%s%s", vm.Name, to.Name, err, vm.troubles(), moved.troubles())
 	}
 	vm.Kill()
-	moved.lastID = vm.lastID // numbers continue, because replies to earlier requests may still arrive
+	moved.lastID = vm.lastID // request ids continue, because replies to earlier requests may still arrive
 	return moved
 }
 

@@ -30,7 +30,7 @@ import (
 // goroutines may call Signal at the same time.
 type Foreign struct {
 	fd      int
-	via     *completions // nil if the process has no context; then writeAnyway signals
+	via     *completions // context for asynchronous signals; if nil, signals use writeAnyway
 	request request
 	list    [1]*request // argument of io_submit
 	slow    int         // number of consecutive signals that took more than MaxSignalNS
@@ -81,7 +81,7 @@ func CheckEvent(fd int) error {
 	if err != nil {
 		return fmt.Errorf("descriptor %d: %w", fd, err)
 	}
-	if what != "anon_inode:[eventfd]" { // the link of a regular file is a path and begins with a slash
+	if what != "anon_inode:[eventfd]" { // for a regular file, the link in /proc is a path and begins with a slash
 		return fmt.Errorf("the descriptor is %q, expected an eventfd", what)
 	}
 	return nil
