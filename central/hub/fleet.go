@@ -353,8 +353,8 @@ func (f *fleet) setPlace(p *port) {
 	}
 }
 
-// member notes whether an endpoint was a member of the network at the start of this
-// round. It is called before each change of the member.
+// member notes whether an endpoint was a member of the network when the last round
+// ended. It is called before each change of the field members.
 func (f *fleet) member(n *network, endpoint string) {
 	if _, noted := n.changes.members[endpoint]; !noted {
 		n.changes.members[endpoint] = n.members[endpoint] > 0

@@ -211,7 +211,7 @@ func (h *Hub) having(p *port) map[*session]struct{} {
 }
 
 // releaseAbsent releases the binding of a port to a connected host that no longer has
-// the port. The host's Detach alone is not enough: the hub that got the Detach may
+// the port. The host's message Detach alone is not enough: the hub that got the Detach may
 // have died before it released the binding, or a hub that was stopped may write an
 // old binding late.
 func (h *Hub) releaseAbsent(p *port) {

@@ -9,8 +9,8 @@ import (
 )
 
 // batch collects changes of the state that the switch has not got yet. It has at most
-// one change for each address, because a later change replaces an earlier one.
-// Changes therefore needs no order among the changes of one list.
+// one change for each address, because a later change replaces an earlier one. The
+// addresses in one list of Changes therefore need no order.
 type batch struct {
 	endpoint  netip.Addr
 	nets      []Net

@@ -71,7 +71,7 @@ func writeState(file string, m *wire.HostState) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp.Name()) // fails after the rename, because the temporary file is gone then; the error is ignored
+	defer os.Remove(temp.Name()) // error ignored: after the rename the temporary file does not exist
 	_, err = temp.Write(data)
 	if err == nil {
 		err = temp.Sync()

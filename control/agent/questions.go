@@ -41,7 +41,7 @@ type question struct {
 type questions struct {
 	next    uint64
 	waiting map[uint64]waiting
-	open    map[question]uint64 // key of the newest unanswered question about each address in the map waiting
+	open    map[question]uint64 // number of the newest unanswered question about each address; it is the key in the map waiting
 	ports   map[string]int      // number of unanswered questions by port
 	absent  map[question]time.Time
 }

@@ -74,8 +74,8 @@ func (s *state) reset(r *wire.NetReset, b *batch) {
 		n = &network{id: id, places: map[string]place{}, members: map[netip.Addr]struct{}{}}
 		s.nets[id] = n
 	}
-	// Places that the message lacks are removed if the hub pushes all places of the
-	// network from now on, or pushed them until now. Otherwise the host has asked for
+	// If the hub pushes the network from now on, or pushed it until now, the places
+	// that the NetReset lacks are removed. Otherwise the host has asked for each of
 	// its places, and they stay.
 	drop := n.view != nil && !n.view.GetAsked() || !r.GetView().GetAsked()
 	n.setView(r.GetView())
@@ -195,8 +195,8 @@ func (n *network) leave(m netip.Addr) {
 	}
 }
 
-// setPlace records that a port has moved to the place in the message, or is new
-// there. It ignores a message whose generation is smaller than the known one.
+// setPlace records the place of a port, which the message has. It ignores a message
+// whose generation is smaller than the known one.
 func (s *state) setPlace(n *network, message *wire.Place, b *batch) {
 	id := message.GetPort()
 	p := placeOf(message)
@@ -215,8 +215,8 @@ func (s *state) setPlace(n *network, message *wire.Place, b *batch) {
 	s.program(n, id, &p, b)
 }
 
-// program adds to the batch that the addresses of the port with this id are at place
-// p. It does nothing if p is this host and the switch lacks the port.
+// program adds to the batch that the addresses of the port with this id are at the
+// place p. If this host has the port but its switch lacks it, program does nothing.
 func (s *state) program(n *network, id string, p *place, b *batch) {
 	a := Address{VNI: n.vni(), MAC: p.mac, IPs: p.ips, Remote: p.endpoint, Generation: p.generation}
 	if p.host == s.host {
