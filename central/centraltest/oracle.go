@@ -185,7 +185,7 @@ func (e *Expected) Difference(r *Recorder) string {
 func (e *Expected) addressDifference(r *Recorder) string {
 	for k, want := range e.Addresses {
 		got, ok := r.addresses[k]
-		if !ok && e.Nets[k.VNI].Asked {
+		if !ok && e.Nets[k.VNI].Asked && want.Port == "" {
 			continue
 		}
 		if !ok || got.Port != want.Port || got.Remote != want.Remote || !slices.Equal(got.IPs, want.IPs) {

@@ -350,8 +350,8 @@ func TestLargeNetworkIsAsked(t *testing.T) {
 	r.memory.Put(objects...)
 	one, two := r.host(1, locals("port1")...), r.host(2, locals("port2", "port3")...)
 	r.settled()
-	if n := one.recorder.Addresses(); n != 0 {
-		t.Fatalf("host 1 was told %d addresses that it did not ask for", n)
+	if n := one.recorder.Addresses(); n != 1 || !one.recorder.Here(100, 0x020000000001) {
+		t.Fatalf("host 1 has %d addresses of the network, want its own port's", n)
 	}
 	ask := func(mac uint64, ip netip.Addr, known func() bool) {
 		t.Helper()

@@ -249,6 +249,12 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	here := p.bind != nil && p.bind.GetHost() == s.host
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Port{Port: &wire.PortUpdate{Ports: []*wire.LocalPort{
 		{Port: p.declared, Bound: here, Generation: p.generation}}}}}))
+	if here && p.net.asked && p.place != nil {
+		// A host knows its own ports without asking.
+		h.addInterest(s, p)
+		s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: &wire.NetUpdate{Net: p.net.id,
+			Places: []*wire.Place{p.place}}}}))
+	}
 	if !p.bindable(s.host) || here && slices.Equal(p.bind.GetEndpoint(), h.endpointOf(s)) {
 		return
 	}
