@@ -273,7 +273,7 @@ func (f *fleet) setBind(id string, bind *wire.Bind, generation int64) {
 	p.bind, p.generation = bind, generation
 	f.dirtyPorts[p] = struct{}{}
 	if bind == nil {
-		p.generation = 0 // zero instead of the revision of the deletion, because the next binding expects an unbound port
+		p.generation = 0 // not the revision of the deletion: the next request to bind the port expects 0, which means unbound
 		return
 	}
 	h := f.hosts[bind.GetHost()]

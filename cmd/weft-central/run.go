@@ -249,7 +249,7 @@ func (c *central) chores(ctx context.Context) {
 		case <-tick.C:
 		}
 		if len(c.Etcd) == 0 {
-			_ = c.store.PromoteMembers(ctx) // fails while a new member copies the database; the next tick repeats it
+			_ = c.store.PromoteMembers(ctx) // error ignored: a new member may still copy the database; the next tick tries again
 		}
 		if c.ca != nil && c.Certificate == "" && time.Now().After(c.keys.Renewal()) {
 			if err := c.renew(); err != nil {
