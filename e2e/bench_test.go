@@ -23,8 +23,8 @@ type traffic struct {
 	}
 }
 
-// measured runs weft bench client in a guest and returns its result. It retries until
-// the server is ready.
+// The function measured runs weft bench client in a guest and returns its result. It
+// retries until the server is ready.
 func measured(t *testing.T, where lab.Guest, weft string, args ...string) traffic {
 	t.Helper()
 	var got traffic

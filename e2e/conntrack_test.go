@@ -122,7 +122,8 @@ func (s *tracked) refused(host *lab.Host, address string, port int) {
 	}
 }
 
-// dumped fails unless dump-conntrack prints a line that matches the pattern.
+// The method dumped fails unless dump-conntrack prints a line that matches the
+// pattern.
 func (s *tracked) dumped(pattern string, args ...string) {
 	s.t.Helper()
 	re := regexp.MustCompile("(?m)^" + pattern + "$")

@@ -93,8 +93,8 @@ table=0,in_port=1,udp,tp_dst=1002,actions=ct(commit,nat(src=192.0.2.1:20000-2999
 table=0,in_port=1,udp,tp_dst=2048/0xfff0,actions=ct(commit,nat(src=192.0.2.10-192.0.2.250,persistent)),2
 `)
 	raw := s.inside.Raw("eth0")
-	// chosen opens n connections to the destination ports from dport on, and returns
-	// their translated addresses and ports.
+	// The method chosen opens n connections to the destination ports from dport on,
+	// and returns their translated addresses and ports.
 	chosen := func(dport, n int) (got []string) {
 		t.Helper()
 		s.weft.Weft("flush-conntrack")

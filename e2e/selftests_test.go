@@ -53,8 +53,8 @@ type forwarding struct {
 // for them, so that frames to them appear on the wire.
 var others = []string{"172.16.0.3", "172.16.0.4"}
 
-// overlay deletes the overlay port and adds it again with the given options. All
-// frames get the action normal.
+// The method overlay deletes the overlay port and adds it again with the given
+// options. All frames get the action normal.
 func (c *forwarding) overlay(options ...string) {
 	c.t.Helper()
 	c.weft.TryWeft("del-port", "overlay")

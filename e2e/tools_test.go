@@ -21,8 +21,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// background starts the weft client and waits until the client prints the text ready,
-// which means that its request is in force.
+// The function background starts the weft client and waits until the client prints
+// the text ready, which means that its request is in force.
 func background(t *testing.T, d *lab.Daemon, ready string, args ...string) *lab.Process {
 	t.Helper()
 	p := d.Host.Start(append([]string{d.Binary("weft"), "--socket", d.Socket}, args...)...)
@@ -35,8 +35,8 @@ func background(t *testing.T, d *lab.Daemon, ready string, args ...string) *lab.
 	return p
 }
 
-// finished waits for the end of a client that background has started, and returns its
-// output.
+// The function finished waits for the end of a client that background has started,
+// and returns its output.
 func finished(t *testing.T, p *lab.Process) string {
 	t.Helper()
 	if err := p.Wait(settle); err != nil {

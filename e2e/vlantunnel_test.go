@@ -68,8 +68,8 @@ func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
 		wrong += checksumErrors(t, from, "cat")
 	}
 	for _, to := range []string{v4[1], v6[1]} {
-		// ping waits for late replies for two round trips only, so one of a busy machine
-		// may count as lost.
+		// The command ping waits for the last replies only for two round trips. On a
+		// busy machine, a reply may arrive later and then counts as lost.
 		out, err := guests[0].Try("ping", "-n", "-c", "10", "-i", "0.1", to)
 		if replies := strings.Count(out, "ttl="); err != nil || replies == 0 || strings.Count(out, "ttl=62 ") != replies {
 			t.Errorf("ping %s, with a hop in each switch: %v\n%s", to, err, out)

@@ -73,8 +73,8 @@ func (a *authority) client(name string) (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{c}, RootCAs: a.pool, MinVersion: tls.VersionTLS13}, err
 }
 
-// files issues a central's certificate and writes it to PEM files, because etcd reads
-// its certificate from files.
+// The method files issues a central's certificate and writes it to PEM files, because
+// etcd reads its certificate from files.
 func (a *authority) files(dir, name string) (store.TLSFiles, error) {
 	f := store.TLSFiles{Certificate: filepath.Join(dir, name+".crt"), Key: filepath.Join(dir, name+".key"), CA: filepath.Join(dir, "ca.crt")}
 	c, err := a.issue(name)

@@ -28,7 +28,7 @@ type churn struct {
 	failed []error
 }
 
-// write has the times of one write request that was acknowledged.
+// The type write has the times of one write request that was acknowledged.
 type write struct{ began, ended time.Duration }
 
 // run adds ports until ctx ends. It returns when all added ports have been deleted

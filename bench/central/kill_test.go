@@ -75,7 +75,7 @@ func TestKillsLoseNothing(t *testing.T) {
 	t.Logf("%d writes, the longest %s, %d attempts failed", len(writes), quantile(writes, 1), r.cluster.retries.Load())
 }
 
-// misplaced logs the ports whose binding names the wrong host.
+// The method misplaced logs the ports whose binding names the wrong host.
 func (r *run) misplaced(t *testing.T) {
 	objects, err := r.cluster.stored(t.Context())
 	if err != nil {

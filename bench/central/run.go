@@ -346,8 +346,9 @@ func (r *run) settle(c *churn) error {
 	return r.consistent(ctx)
 }
 
-// During churn, leader kills the central whose etcd is the leader, and starts it
-// again. It then stops the next leader with SIGSTOP for the time pauseLength.
+// During churn, the method leader kills the central whose etcd is the leader, and
+// starts it again. It then stops the next leader with SIGSTOP for the time
+// pauseLength.
 func (r *run) leader() error {
 	c := r.newChurn(time.Second)
 	c.life = max(c.life, leaderLife)

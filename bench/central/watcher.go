@@ -58,8 +58,8 @@ func (w *watcher) expect(p, peer *placed, hosts map[int]int) {
 	w.count.Store(int32(len(w.pending)))
 }
 
-// joins records that a host has its first port in a network, and leaves records that
-// a host has lost its last one.
+// The method joins records that a host has its first port in a network. The method
+// leaves records that a host has lost its last one.
 func (w *watcher) joins(net string, h *host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +92,8 @@ func (w *watcher) withdraw(p *placed) {
 	}
 }
 
-// applied records the changes that an agent has made to the switch of host h.
+// The method applied records the changes that an agent has made to the switch of host
+// h.
 func (w *watcher) applied(h *host, c *agent.Changes) {
 	w.own(h, c)
 	if w.count.Load() == 0 {

@@ -230,9 +230,10 @@ func attackRules() *rules {
 	return s
 }
 
-// attackTuples returns flows that each need another mask in the switch's flow cache.
-// Each tuple differs from the four entries of the access list, and the first
-// differing bits occur in all combinations. The bits after the first differing one
+// attackTuples returns flows such that each needs another mask in the switch's flow
+// cache. Each of the tuple's four fields differs from one of the four entries of the
+// access list. The positions of the first different bits determine the mask, and all
+// combinations of the four positions occur. The bits after the first different bit
 // are random.
 func attackTuples() []tuple {
 	random := rand.New(rand.NewPCG(11, 1))

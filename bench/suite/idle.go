@@ -46,9 +46,9 @@ func measureIdle(r *run, peer string) (float64, error) {
 // idleTime returns the length of the measurement of an idle switch.
 func idleTime(r *run) time.Duration { return 10 * r.length }
 
-// ranFor returns the total CPU time of the processes' threads, to the nanosecond,
-// from schedstat. processorTime counts in clock ticks, and a tick is longer than an
-// idle switch runs in a second.
+// ranFor returns the total CPU time of the processes' threads from schedstat, to the
+// nanosecond. The function processorTime is too coarse here: it counts in clock
+// ticks, and an idle switch runs for less than a tick in a second.
 func ranFor(pids []int) (sum time.Duration) {
 	for _, pid := range pids {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))

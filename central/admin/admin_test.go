@@ -66,7 +66,7 @@ func startFleet(t *testing.T) *fleet {
 	return f
 }
 
-// keys issues a certificate and saves it in files.
+// The method keys issues a certificate and saves it in files.
 func (f *fleet) keys(name string, role pki.Role) *pki.Keys {
 	f.t.Helper()
 	key, csr, err := pki.NewKey()

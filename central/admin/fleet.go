@@ -192,7 +192,8 @@ func (s *Service) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, 
 	return &w.reply, nil
 }
 
-// why finds out whether a port is reachable, and what is missing if it is not.
+// The type why finds out whether a port is reachable, and what is missing if it is
+// not.
 type why struct {
 	nets      map[string]*wire.Net
 	hosts     map[string]*wire.Host

@@ -59,8 +59,8 @@ func diff(t *testing.T, f *Fleet, text string, prune bool) *Diff {
 	return d
 }
 
-// with applies changes to a declaration as a central does, and returns the resulting
-// declaration.
+// The method with applies changes to a declaration as a central does, and returns the
+// resulting declaration.
 func (f *Fleet) with(changes []*wire.Change) *Fleet {
 	nets, hosts, ports := map[string]*wire.Net{}, map[string]*wire.Host{}, map[string]*wire.Port{}
 	for _, n := range f.Nets.All {

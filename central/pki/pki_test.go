@@ -23,7 +23,7 @@ func testCA(t *testing.T) *CA {
 	return ca
 }
 
-// holder issues a certificate and saves it in files.
+// The function holder issues a certificate and saves it in files.
 func holder(t *testing.T, ca *CA, name string, role Role) *Keys {
 	t.Helper()
 	key, csr, err := NewKey("127.0.0.1")

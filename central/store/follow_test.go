@@ -111,14 +111,15 @@ func (c *copySink) wait(t testing.TB, ok func(map[objectKey]Object) bool) map[ob
 	}
 }
 
-// until waits until the sink has reached a revision, and returns a copy of its
-// objects.
+// The method until waits until the sink has reached a revision, and returns a copy of
+// its objects.
 func (c *copySink) until(t testing.TB, revision int64) map[objectKey]Object {
 	t.Helper()
 	return c.wait(t, func(map[objectKey]Object) bool { return c.revision >= revision })
 }
 
-// follow starts Follow with a new sink, and stops it at the end of the test.
+// The function follow starts Follow with a new sink, and stops it at the end of the
+// test.
 func follow(t testing.TB, s *Store) *copySink {
 	c := &copySink{objects: map[objectKey]Object{}, ports: map[int]bool{}}
 	ctx, cancel := context.WithCancel(context.Background())

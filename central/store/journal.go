@@ -149,7 +149,7 @@ func (s *Store) cut(changes []change) [][]change {
 	return chunks
 }
 
-// large applies a request through the journal.
+// The method large applies a request through the journal.
 func (a *applying) large(ctx context.Context) (int64, error) {
 	s := a.store
 	w, err := a.lock(ctx)

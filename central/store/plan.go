@@ -167,8 +167,8 @@ func (v *view) loadStored(ctx context.Context, all []*wanted) (map[string]proto.
 	return stored, nil
 }
 
-// write enters the new objects and their guards into the view. It first deletes the
-// guards of the stored versions.
+// The method write enters the new objects and their guards into the view. It first
+// deletes the guards of the stored versions.
 func (v *view) write(all []*wanted, stored map[string]proto.Message) error {
 	for _, w := range all {
 		if w.message == nil {

@@ -70,8 +70,8 @@ func apply(t testing.TB, s *Store, changes ...*wire.Change) int64 {
 	return revision
 }
 
-// refused applies the changes and fails the test unless the store refuses them with
-// an error that contains the text words.
+// The function refused applies the changes and fails the test unless the store
+// refuses them with an error that contains the text words.
 func refused(t *testing.T, s *Store, words string, changes ...*wire.Change) {
 	t.Helper()
 	_, err := s.Apply(t.Context(), &wire.ChangeRequest{Changes: changes})

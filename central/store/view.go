@@ -159,9 +159,9 @@ func (c change) op(options ...clientv3.OpOption) clientv3.Op {
 
 func (c change) size() int { return len(c.key) + len(c.value) + 16 }
 
-// changes returns the operations that change the stored keys as the view has them. A
-// large request executes them in this order. Operations on bindings come last: by
-// then the deleted ports are gone, so nobody can bind them again.
+// The method changes returns the operations that change the stored keys as the view
+// has them. A large request executes them in this order. Operations on bindings come
+// last: by then the deleted ports are gone, so nobody can bind them again.
 func (v *view) changes() []change {
 	var all []change
 	for k, r := range v.records {

@@ -61,8 +61,8 @@ func allZeroCopy(flags []string) bool {
 	return len(flags) > 0
 }
 
-// uplink runs the tests that the uplink must pass on every driver. The function mode
-// checks the driver's AF_XDP mode.
+// The function uplink runs the tests that the uplink must pass on every driver. The
+// function mode checks the driver's AF_XDP mode.
 func uplink(t *testing.T, card, options string, mode func(*testing.T, *host)) {
 	left, right := pair(t, card, options)
 	left.start()
@@ -233,8 +233,8 @@ func bothKilled(t *testing.T, left, right *host) {
 	reach(t, left.guest, right.guestIP)
 }
 
-// whileTCP calls do during a TCP connection of the host's kernel, and fails the test
-// unless the connection survives.
+// whileTCP calls the function do while a TCP connection of the host's kernel is open,
+// and fails the test unless the connection survives.
 func whileTCP(t *testing.T, left, right *host, do func()) {
 	t.Helper()
 	right.Spawn("iperf3", "-s", "-1", "-p", "5190")
