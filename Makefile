@@ -14,7 +14,7 @@ endif
 UNIT := $$(go list ./... | grep -v '/e2e\|/bench/attack$$')
 FUZZTIME ?= 20s
 
-.PHONY: build demo test lint unit race e2e nic test-nic attack bench benchstat fuzz setup clean
+.PHONY: build demo demo-central test lint unit race e2e nic test-nic attack bench benchstat fuzz setup clean
 
 build:
 	go build -o bin/ ./cmd/weftd ./cmd/weft ./cmd/weft-central
@@ -25,6 +25,11 @@ setup:
 demo: setup
 	@go build -o .cache/bin/demo ./e2e/demo
 	@.cache/bin/demo
+
+# Three centrals and four hosts in namespaces, one declaration.
+demo-central: setup
+	@go build -o .cache/bin/demo-central ./e2e/democentral
+	@.cache/bin/demo-central
 
 # The tests on emulated cards need QEMU 10 and a recent kernel of backports suites.
 test: setup lint unit race e2e

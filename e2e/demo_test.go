@@ -15,9 +15,9 @@ import (
 	"weft/e2e/lab"
 )
 
-// startDemo builds and starts the demonstration. Its output goes to the returned
-// file.
-func startDemo(t *testing.T) (cmd *exec.Cmd, output string) {
+// startDemo builds and starts a demonstration, a directory of e2e. Its output goes to the
+// returned file.
+func startDemo(t *testing.T, name string) (cmd *exec.Cmd, output string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("end-to-end tests need root")
@@ -27,7 +27,7 @@ func startDemo(t *testing.T) (cmd *exec.Cmd, output string) {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(t.TempDir(), "demo")
-	build := exec.Command("go", "build", "-o", binary, "./e2e/demo")
+	build := exec.Command("go", "build", "-o", binary, "./e2e/"+name)
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -62,7 +62,7 @@ func noneLeft(t *testing.T, pid int) {
 }
 
 func TestDemo(t *testing.T) {
-	cmd, output := startDemo(t)
+	cmd, output := startDemo(t, "demo")
 	err := cmd.Wait()
 	out, _ := os.ReadFile(output)
 	if err != nil {
@@ -77,12 +77,35 @@ func TestDemo(t *testing.T) {
 	noneLeft(t, cmd.Process.Pid)
 }
 
-// If Ctrl-C interrupts the demonstration, it removes its namespaces and files.
+func TestDemoCentral(t *testing.T) {
+	cmd, output := startDemo(t, "democentral")
+	err := cmd.Wait()
+	out, _ := os.ReadFile(output)
+	if err != nil {
+		t.Fatalf("demo-central: %v\n%s", err, out)
+	}
+	for _, want := range []string{"hosts have applied", "SIGKILL", "first frame", "all centrals off"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the demo does not say %q", want)
+		}
+	}
+	t.Logf("%s", out)
+	noneLeft(t, cmd.Process.Pid)
+}
+
+// If Ctrl-C interrupts a demonstration, it removes its namespaces and files.
 func TestDemoInterrupted(t *testing.T) {
-	cmd, output := startDemo(t)
+	for name, step := range map[string]string{"demo": "booting the virtual machine", "democentral": "pings between all"} {
+		t.Run(name, func(t *testing.T) { interruptDemo(t, name, step) })
+	}
+}
+
+// interruptDemo interrupts a demonstration after it has said step.
+func interruptDemo(t *testing.T, name, step string) {
+	cmd, output := startDemo(t, name)
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		out, _ := os.ReadFile(output)
-		if strings.Contains(string(out), "booting the virtual machine") || strings.Contains(string(out), "demo:") {
+		if strings.Contains(string(out), step) || strings.Contains(string(out), ": not done") {
 			break
 		}
 	}

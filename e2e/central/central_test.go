@@ -283,12 +283,11 @@ func (s *site) leaderDies() {
 // their end, and fails the test if a ping was not answered.
 func (s *site) steady(from, to string, count int) (wait func()) {
 	s.t.Helper()
-	p := s.guests[from].Start("ping", "-n", "-q", "-i", "0.05", "-W", "10", "-c", fmt.Sprint(count), s.guests[to].IP)
+	p := s.guests[from].StartPings(s.guests[to].IP, count, 0.05)
 	return func() {
 		s.t.Helper()
-		err := p.Wait(settle)
-		if out := p.Output(); err != nil || !strings.Contains(out, fmt.Sprint(count, " received")) {
-			s.t.Errorf("pings of %s to %s: %v\n%s", from, to, err, out)
+		if got, err := p.Wait(settle); err != nil || got.Received != count {
+			s.t.Errorf("pings of %s to %s: %+v, %v", from, to, got, err)
 		}
 	}
 }

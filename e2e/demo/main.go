@@ -18,10 +18,8 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -37,41 +35,11 @@ const (
 	limit = 90 * time.Second
 )
 
-// console returns a lab.Program that logs each message with the time since start.
-func console(start time.Time) lab.Program {
-	return lab.Program{Log: func(format string, args ...any) {
-		fmt.Printf("[%4.1fs] "+format+"\n", append([]any{time.Since(start).Seconds()}, args...)...)
-	}}
-}
-
-func main() {
-	interrupts := make(chan os.Signal, 1)
-	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-	done := make(chan error, 1)
-	go func() { done <- run() }()
-
-	code := 0
-	select {
-	case err := <-done:
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "demo:", err)
-			code = 1
-		}
-	case <-interrupts:
-		fmt.Fprintln(os.Stderr, "\ndemo: interrupted, cleaning up")
-		code = 130
-	case <-time.After(limit):
-		fmt.Fprintf(os.Stderr, "demo: not done after %v, cleaning up\n", limit)
-		code = 1
-	}
-	signal.Ignore(os.Interrupt) // Ctrl-C must not interrupt the cleanup
-	lab.CloseAll()
-	os.Exit(code)
-}
+func main() { lab.Demonstrate("demo", limit, run) }
 
 func run() (err error) {
 	defer lab.Caught(&err)
-	c := console(time.Now())
+	c := lab.Console()
 	l := lab.New(c)
 	d := &demo{Program: c, lab: l}
 	c.Logf("building weftd and weft")

@@ -46,6 +46,28 @@ func parsePing(out string) (p Pings, ok bool) {
 	return p, true
 }
 
+// Pinging is a ping that runs in the background.
+type Pinging struct {
+	proc *Process
+	dst  string
+}
+
+// StartPings starts count echo requests at an interval, in s.
+func (h *Host) StartPings(dst string, count int, interval float64) *Pinging {
+	h.lab.T.Helper()
+	return &Pinging{h.Start("ping", "-n", "-q", "-i", fmt.Sprint(interval), "-W", "10", "-c", fmt.Sprint(count), dst), dst}
+}
+
+// Wait waits for the end of the pings, at most for the time limit.
+func (p *Pinging) Wait(limit time.Duration) (Pings, error) {
+	err := p.proc.Wait(limit)
+	counts, ok := parsePing(p.proc.Output())
+	if !ok {
+		return counts, fmt.Errorf("ping %s: %v: %s", p.dst, err, p.proc.Output())
+	}
+	return counts, nil
+}
+
 // WaitPing pings until the first answer arrives, because links, neighbours and guests
 // need a moment to start.
 func WaitPing(from Guest, dst string, limit time.Duration, args ...string) error {
