@@ -164,8 +164,8 @@ func ftpFlood(p *play) error {
 	return nil
 }
 
-// ftpVictim fails unless the switch forwards the victim's data connection, which the
-// victim's client announced before the flood.
+// ftpVictim fails unless the switch forwards the victim's data connection. The
+// victim's client sent the PORT command for this connection before the flood.
 func ftpVictim(p *play) error {
 	c := p.vars["victim"].(*ftpControl)
 	c.client.drain()

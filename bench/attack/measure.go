@@ -222,8 +222,8 @@ func (n *newcomer) attach(g *vhosttest.Guest) error {
 	return (&guest{Guest: g, front: f, play: &play{}}).echo()
 }
 
-// end stops attaching the front end again and again. It returns the longest duration
-// of an attach and the last error.
+// end stops the measurement. It returns the longest time of an attach and the last
+// error.
 func (n *newcomer) end() (time.Duration, error) {
 	close(n.stop)
 	select {

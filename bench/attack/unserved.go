@@ -50,7 +50,7 @@ func mountUnserved() (*unserved, error) {
 	go u.serve()
 	mounted := make(chan error)
 	go func() {
-		runtime.LockOSThread() // stays locked: the mount ends with this thread's mount namespace
+		runtime.LockOSThread() // the goroutine stays locked to its thread: the mount ends with the thread's mount namespace
 		mounted <- u.mount()
 	}()
 	if err := <-mounted; err != nil {

@@ -32,9 +32,9 @@ var palette = [][2]string{
 	{"#f0c98c", "#8f6a2c"}, {"#005f60", "#3aa5a6"}, {"#d9a6c8", "#8a4f78"}, {"#3d3d3d", "#e0e0e0"},
 	{"#c7c7c7", "#6d6d6d"}, {"#7b4a12", "#c98d4e"}, {"#9edcc6", "#2f7a60"}, {"#cfc2f2", "#5b4a94"},
 	{"#2a3f6f", "#7d97d6"}, {"#e3d26a", "#7d7120"}, {"#8c9a3a", "#b9c766"}, {"#9c9c9c", "#4e4e4e"},
-	// reds, for related parts of a stacked bar
+	// reds of the palette, for related parts of a stacked bar
 	{"#f2a48a", "#8c3a26"}, {"#d9432f", "#e06a5c"}, {"#a11222", "#f09a90"}, {"#e8756a", "#b04a3c"},
-	// blues, for related parts of a stacked bar
+	// blues of the palette, for related parts of a stacked bar
 	{"#c3d4ff", "#27407f"}, {"#7d9bf5", "#8fa9f7"}, {"#1d3fbf", "#c3d0fb"}, {"#a6b8fa", "#3c5bb8"}, {"#3f63e0", "#6f8df0"}, {"#0046e6", "#dfe6fd"},
 }
 

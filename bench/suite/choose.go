@@ -51,7 +51,7 @@ func selected(all []*experiment, e *experiment, only string) bool {
 	}
 	words := only
 	longestFirst := slices.SortedStableFunc(slices.Values(all), func(a, b *experiment) int { return len(b.name) - len(a.name) })
-	for _, other := range longestFirst { // longest first: a name may contain a comma, and may be the beginning of another name
+	for _, other := range longestFirst { // tries the longest names first, because a name may contain a comma or be the beginning of another name
 		if strings.Contains(","+words+",", ","+other.name+",") {
 			if e == other {
 				return true

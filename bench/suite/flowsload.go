@@ -162,8 +162,8 @@ func newFlowGuests(spec *guestsSpec, sockets []string) (*flowGuests, error) {
 	return g, attachAll(sockets, all)
 }
 
-// fillTemplate writes the constant header bytes of guest 2's frames, without the
-// bytes in headers.
+// fillTemplate writes the header bytes that are the same in all frames of guest 2.
+// The type headers has the other header bytes.
 func (g *flowGuests) fillTemplate() {
 	f := g.template[:]
 	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 3, 8, 0, 0x45, 0})

@@ -48,7 +48,8 @@ func exactRules(n int) *rules {
 }
 
 // pairRules returns a table of 100,000 flows, each of which matches a pair of
-// addresses. It sends frames of a million connections, ten for each flow.
+// addresses. The frames that come with the table belong to a million connections, ten
+// for each flow.
 func pairRules() *rules {
 	s := &rules{}
 	const pairs, connections = 50_000, 10

@@ -137,7 +137,7 @@ func (n *counting) end() (map[string]map[string]uint64, error) {
 	var errs error
 	for name, cmd := range n.perfs {
 		_ = cmd.Process.Signal(syscall.SIGINT) // fails only if perf has ended, and then perf has written its file
-		_ = cmd.Wait()                         // perf always fails because of the signal
+		_ = cmd.Wait()                         // perf always returns an error, because a signal has ended it
 		text, err := os.ReadFile(n.files[name])
 		if err != nil {
 			errs = errors.Join(errs, err)
@@ -192,7 +192,7 @@ func (c *cluster) sample() (func(int) error, error) {
 	time.Sleep(perfStart)
 	return func(int) error {
 		_ = cmd.Process.Signal(syscall.SIGINT)
-		_ = cmd.Wait() // perf always fails because of the signal
+		_ = cmd.Wait() // perf always returns an error, because a signal has ended it
 		text, err := command(nil, "perf", "script", "-i", data, "-F", "pid,ip,sym")
 		if err != nil {
 			return err

@@ -166,7 +166,7 @@ func retransmits(c *net.TCPConn) uint64 {
 		return 0
 	}
 	n := uint64(0)
-	_ = raw.Control(func(fd uintptr) { // after an error the number is 0, which is good enough for this secondary result
+	_ = raw.Control(func(fd uintptr) { // an error makes the number of retransmissions 0, which is acceptable for a secondary result
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			n = uint64(info.Total_retrans)
 		}
