@@ -162,8 +162,9 @@ func (h *hostile) send() {
 	h.Tx[0].Publish()
 }
 
-// The method closed waits until the switch closes the guest's connection. If again is
-// not nil, closed calls it repeatedly meanwhile.
+// The method closed waits until the switch closes the guest's connection. If the
+// argument again is not nil, it is a function that closed calls repeatedly while it
+// waits.
 func (h *hostile) closed(t *testing.T, what string, again func()) {
 	t.Helper()
 	for end := time.Now().Add(settle); ; {

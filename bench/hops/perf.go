@@ -202,8 +202,9 @@ func parseTree(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// callee returns n's callee with the name and share of c. If n has no such callee, it
-// adds c. In both cases the callee gets the column of c.
+// callee adds c to the callees of n, unless n already has a callee with the same name
+// and share. It returns the new or the existing callee, whose column is now that of
+// c.
 func (n *node) callee(c *node) *node {
 	for _, known := range n.callees {
 		if known.name == c.name && (known.share == c.share || math.IsNaN(c.share)) {

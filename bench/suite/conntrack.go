@@ -74,8 +74,8 @@ func trackFlows(how trackHow, fresh bool) func(guest func(int) string, _ string)
 }
 
 // trackGuestsDo starts the switch with the flows, and runs the guests with the task
-// spec. If meanwhile is set, trackGuestsDo calls it while frames of all connections
-// flow. The argument before of meanwhile is the switch's memory before the guests
+// spec. If the function meanwhile is not nil, trackGuestsDo calls it while frames of
+// all connections flow. Its argument is the memory of the switch before the guests
 // started.
 func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string, string) []string, spec trackSpec, meanwhile func(sw vswitch, before memory) error) (trackReport, error) {
 	var result trackReport

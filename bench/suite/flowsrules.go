@@ -9,9 +9,9 @@ import (
 
 // The flow tables of the flow table experiments, with frames that match them.
 
-// rules is a flow table in the syntax of ovs-ofctl, with the flows of frames that it
-// forwards. Element 0 of sent has the frames from guest 0 to guest 1, element 1 those
-// from guest 1 to guest 0.
+// rules is a flow table in the syntax of ovs-ofctl. The field sent has the UDP flows
+// whose frames the table forwards: sent[0] from guest 0 to guest 1, and sent[1] from
+// guest 1 to guest 0.
 type rules struct {
 	flows func(guest func(int) string) []string
 	sent  [2][]tuple

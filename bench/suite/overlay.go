@@ -15,7 +15,7 @@ import (
 // overlayShape has the options of an overlay experiment.
 type overlayShape struct {
 	rules bool // connections are tracked, by iptables rules with NAT or by flows with ct
-	hw    bool // the underlay device cannot segment in tunnels, like the network card 82599
+	hw    bool // like the network card 82599, the underlay device cannot segment tunnelled frames
 	spin  bool // workers poll for at least a second without frames before they sleep
 }
 

@@ -187,7 +187,7 @@ func (m *Machine) Plug(in bool) {
 	}
 }
 
-// Namespace is a network namespace inside a machine that plays a guest of the
+// Namespace is a network namespace inside a Machine. It plays a guest of the
 // machine's switch.
 type Namespace struct {
 	Machine *Machine
