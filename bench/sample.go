@@ -35,8 +35,8 @@ func extreme(s Sample, pick func([]float64, func(a, b float64) int) float64) flo
 	return pick(s, cmp.Compare[float64])
 }
 
-// Ratio returns s divided by other, run by run. A slow change of the machine's speed
-// affects both runs of a pair and cancels out.
+// Ratio returns the results of s divided by those of the argument other, run by run.
+// A slow change of the machine's speed affects both runs of a pair and cancels out.
 func (s Sample) Ratio(other Sample) Sample {
 	n := min(len(s), len(other))
 	r := make(Sample, 0, n)

@@ -88,8 +88,8 @@ func TestConntrackBalanced(t *testing.T) {
 }
 
 // balanced opens all connections, one after the other, and keeps them open. It checks
-// an answer on each connection, calls change, and checks an answer on each connection
-// again.
+// an answer on each connection, calls the function change, and checks an answer on
+// each connection again.
 func balanced(t *testing.T, weft *lab.Daemon, client *lab.Host, change func()) {
 	t.Helper()
 	p := client.Start("python3", "-u", "-c", fmt.Sprintf(`

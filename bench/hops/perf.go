@@ -80,8 +80,8 @@ func parseReport(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// reported is an entry of perf's report with the branches of its callers. The next
-// line may continue any branch in the field open.
+// reported is an entry of perf's report with the branches of its callers. The field
+// open has the branches that the next line may continue.
 type reported struct {
 	function Function
 	share    float64

@@ -12,8 +12,8 @@ import (
 // reply.
 const askAgainAfter = 100 * time.Millisecond
 
-// asker is the state of the client. It keeps up to window requests in flight until
-// all requests have a reply.
+// asker is the state of the client. Until all requests have a reply, it keeps
+// requests in flight, at most as many as the field window.
 type asker struct {
 	requests, warmup uint64 // warmup is the number of unmeasured requests at the start
 	window           int

@@ -35,8 +35,9 @@ const (
 	endLimit    = 30 * time.Second
 )
 
-// limited calls do and returns its result. When the time limit is over or ctx ends,
-// limited ends everything that the turn has started, which makes do fail.
+// limited calls the function do and returns its result. If the time limit is over or
+// ctx ends first, limited ends everything that the turn has started. The function do
+// then fails.
 func (r *run) limited(ctx context.Context, limit time.Duration, do func() (float64, error)) (float64, error) {
 	type result struct {
 		figure float64

@@ -91,8 +91,8 @@ func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error
 	return rate, err
 }
 
-// withPairs starts the switch and a process with the guests, and calls do when the
-// switch has attached all guests.
+// withPairs starts the switch and a process with the guests. It calls the function do
+// when the switch has attached all guests.
 func withPairs(r *run, peer string, spec pairSpec, pairs int, do func(sw vswitch, guests *process) error) error {
 	sw := newSwitch(peer)
 	flows := func(guest func(int) string, _ string) []string { return tupleFlows(guest, pairs, spec.Flows) }

@@ -26,9 +26,9 @@ import (
 // wakes is the number of measured frames of one run.
 const wakes = 1000
 
-// The idle time before each frame is idleLeast plus a random part of idleSpread. It
-// is longer than a worker polls before it sleeps, and the random part avoids being in
-// step with a timer.
+// The idle time before each frame is idleLeast plus a random part of idleSpread. A
+// worker polls for less than idleLeast before it sleeps. Because of the random part,
+// the frames are not in step with a timer.
 const (
 	idleLeast  = 2 * time.Millisecond
 	idleSpread = time.Millisecond

@@ -279,7 +279,7 @@ func (s *session) followSender(ctx context.Context) (warm []uint64, start time.T
 }
 
 // drain waits until all sent frames have arrived, or until no frame has arrived for
-// the time quiet.
+// as long as the constant quiet.
 func (s *session) drain(ctx context.Context, lanes []*laneReceiver, sender *report) {
 	sent := uint64(0)
 	for _, st := range sender.Streams {

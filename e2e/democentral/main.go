@@ -30,7 +30,7 @@ const (
 	limit = 3 * time.Minute
 	// wait is the time limit of one step.
 	wait = time.Minute
-	// gap is the interval of the pings that measure, in s.
+	// gap is the interval in seconds between the pings that measure an outage.
 	gap = 0.02
 )
 
@@ -78,7 +78,8 @@ func (d *demo) measured(what, format string, args ...any) {
 	d.Logf("%s: %s", r.what, r.measured)
 }
 
-// guest adds guest number i of network blue or red.
+// guest adds a guest with the number i to a network. The argument net is the name of
+// the network, blue or red.
 func (d *demo) guest(net string, i int) *lab.FleetGuest {
 	second := map[string]int{"blue": 0, "red": 1}[net]
 	name := fmt.Sprint(net[:1], i)
@@ -87,7 +88,8 @@ func (d *demo) guest(net string, i int) *lab.FleetGuest {
 	return g
 }
 
-// start starts the fleet. The last central joins when the hosts follow the others.
+// start starts the centrals and the hosts. The last central joins when the hosts are
+// already connected to the others.
 func (d *demo) start() {
 	begin := time.Now()
 	d.Logf("the first central: weft-central init, weft-central run")
@@ -120,8 +122,8 @@ func indent(text string) string {
 	return "        " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n        ") + "\n"
 }
 
-// pings pings from every guest to every other one, and expects answers from those of its
-// network only.
+// The method pings sends pings between all pairs of guests. Guests of the same
+// network must answer, and guests of different networks must not.
 func (d *demo) pings() {
 	begin := time.Now()
 	out := d.fleet.Weft("sync", "--wait=hosts")
@@ -163,14 +165,16 @@ func (d *demo) pings() {
 	d.measured("pings answered from another network", "%d", crossed)
 }
 
-// reachable waits until a guest's ping is answered. The guest knows the MAC address, so
-// that no ARP request, of which the kernel repeats one each second, hides the time.
+// reachable waits until a ping between two guests is answered, to measure the time of
+// a change. The guest from has a permanent neighbour entry for the other guest.
+// Otherwise it would send an ARP request, which the kernel repeats only once a
+// second, and the measured time would be inexact.
 func (d *demo) reachable(from, to *lab.FleetGuest) {
 	from.Run("ip", "neighbour", "replace", to.IP, "lladdr", to.MAC, "dev", "eth0", "nud", "permanent")
 	from.Run("ping", "-n", "-q", "-i", fmt.Sprint(gap), "-c", "1", "-w", fmt.Sprint(int(wait.Seconds())), to.IP)
 }
 
-// leaderDies kills the leading central while a port is added.
+// leaderDies kills the central that leads etcd while a port is being added.
 func (d *demo) leaderDies() {
 	added := d.guest("blue", 5)
 	d.Logf("h2: tap b5, which nobody has declared yet")
@@ -195,7 +199,8 @@ func (d *demo) leaderDies() {
 	d.fleet.Weft("sync", "--wait=hosts")
 }
 
-// lost waits for pings and fails unless all are answered.
+// The method lost waits for the end of a series of pings. The demonstration fails
+// unless all of them were answered.
 func (d *demo) lost(what string, pings *lab.Pinging) {
 	p, err := pings.Wait(wait)
 	if err != nil {
@@ -207,7 +212,8 @@ func (d *demo) lost(what string, pings *lab.Pinging) {
 	}
 }
 
-// move moves r2 from h2 to h3. A second namespace plays the machine on h3.
+// move lets guest r2 migrate from host h2 to host h3. A second namespace takes the
+// place of the guest on h3.
 func (d *demo) move() {
 	d.Logf("guest r2 moves from h2 to h3")
 	d.fleet.Weft("port", "set", "r2", "host=h2")
@@ -232,8 +238,8 @@ func (d *demo) move() {
 	fmt.Print(indent(d.fleet.Weft("port", "why", "r2")))
 }
 
-// off stops all centrals. Guests go on pinging, also while a host's control is killed
-// and starts again.
+// off stops all centrals. Guests still reach each other, even while the control
+// process of a host is killed and starts again.
 func (d *demo) off() {
 	d.Logf("all centrals off; then control of h1 is killed and starts again")
 	pings := d.guests["b1"].StartPings(d.guests["b4"].IP, 200, gap)

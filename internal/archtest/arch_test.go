@@ -60,8 +60,9 @@ var mayImport = map[string][]string{
 	"central/hub":         {"central/store", "central/wire"},
 }
 
-// mayImportTree has, for a directory with all packages below it, the packages of this
-// module that they may import. The entry "" allows any package.
+// mayImportTree has directories. For the packages in such a directory and below it,
+// it has the packages of this module that they may import. The entry "" allows any
+// package.
 var mayImportTree = map[string][]string{
 	"cmd":   {""},
 	"bench": {""},
@@ -89,8 +90,9 @@ var mayUseUnsafe = []string{
 // toolingOnly has modules that only tests and tools may import, never the product.
 var toolingOnly = []string{"github.com/google/gopacket", "github.com/google/go-cmp"}
 
-// tooling has the packages, each with the packages below it, that test Weft or
-// compare it with other switches. The product never imports them.
+// tooling has directories with packages that test Weft or compare it with other
+// switches. The packages below such a directory belong to it, too. The product never
+// imports any of them.
 var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest", "central/centraltest"}
 
 // measuring has the packages below bench that belong to the product: they implement
