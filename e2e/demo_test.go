@@ -15,8 +15,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// startDemo builds and starts a demonstration, a directory of e2e. Its output goes to the
-// returned file.
+// startDemo builds and starts a demonstration. The argument is the name of its
+// directory below e2e. Its output goes to the returned file.
 func startDemo(t *testing.T, name string) (cmd *exec.Cmd, output string) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -133,7 +133,7 @@ func flood(t *testing.T, from, to lab.Guest, addr string, args ...string) {
 	}
 }
 
-// eventually calls f until f returns nil. If the time settle is over, it fails the
+// eventually calls f until f returns nil. After the time limit settle, it fails the
 // test with the last error of f.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()

@@ -11,9 +11,9 @@ import (
 	"weft/bench"
 )
 
-// family is a section of the results page. It shows the rows whose family name, the
-// part before the slash, is the section's name, or begins with that name and a
-// hyphen.
+// family is a section of the results page. The part of a row's name before the slash
+// is the row's family name. A section shows the rows whose family name equals the
+// section's name, or begins with that name and a hyphen.
 type family struct {
 	name, title, note string
 	variants          string // label of the horizontal axis if the variants are numbers

@@ -44,8 +44,8 @@ func (w *network) post(out []envelope) {
 	}
 }
 
-// step advances the time by 1 ms and delivers a random message of the queue, encoded
-// and decoded.
+// step advances the time by 1 ms and delivers a random message of the queue. It
+// encodes and decodes the message on the way.
 func (w *network) step(t *testing.T) {
 	w.at += time.Millisecond
 	w.post(w.client.ask(w.at, nil))
