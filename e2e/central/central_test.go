@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -169,6 +170,7 @@ func TestFleet(t *testing.T) {
 		{"spoofed sources are dropped", (*site).spoofed},
 		{"the leader dies while a port is added", (*site).leaderDies},
 		{"a port moves", (*site).moves},
+		{"hosts ask in a large network", (*site).large},
 		{"all centrals are off", (*site).centralsOff},
 		{"what is deleted is gone", (*site).deleted},
 	} {
@@ -318,6 +320,44 @@ func (s *site) moves() {
 	}
 }
 
+// large declares a network that is not pushed to hosts, with guests on two hosts. A host
+// asks for the address of the other guest, IPv4 and IPv6.
+func (s *site) large() {
+	const ports = 1005 // more than the hub pushes
+	var b strings.Builder
+	b.WriteString("[[net]]\nname = \"green\"\nvni = 300\n")
+	for i := 1; i <= ports; i++ {
+		fmt.Fprintf(&b, "[[port]]\nname = \"g%d\"\nnet = \"green\"\nmac = \"02:00:00:02:%02x:%02x\"\naddresses = [\"10.2.%d.%d\", \"fd00::%x\"]\n",
+			i, i/256, i%256, i/256, i%256, i)
+	}
+	file := filepath.Join(s.lab.Dir, "large.toml")
+	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	s.Weft("apply", "--wait=hosts", file)
+	for i, host := range []int{1, 4} {
+		g := s.Guest(fmt.Sprint("g", i+1), "green", fmt.Sprintf("02:00:00:02:00:%02x", i+1), fmt.Sprint("10.2.0.", i+1))
+		g.EnableIPv6()
+		g.Attach(s.host(host), guestMTU)
+		g.Address("eth0", fmt.Sprintf("fd00::%x/64", i+1))
+		s.guests[g.Name] = g
+	}
+	g1, g2 := s.guests["g1"], s.guests["g2"]
+	s.reach(g1, g2)
+	for _, from := range []*lab.FleetGuest{g1, g2} {
+		if err := lab.WaitPing(from, map[*lab.FleetGuest]string{g1: "fd00::2", g2: "fd00::1"}[from], settle); err != nil {
+			s.t.Error(err)
+		}
+	}
+	s.silent(g1, "10.2.3.1") // declared, and on no host
+	s.silent(g1, "10.2.7.7")
+	var show api.Show
+	s.host(1).WeftJSON(&show, "show")
+	if c := show.Central; c.Asked == 0 || c.Addresses > ports/2 {
+		s.t.Errorf("h1 asked %d times and has %d addresses", c.Asked, c.Addresses)
+	}
+}
+
 // centralsOff ends all centrals, two of them by SIGKILL. Guests still reach each
 // other, even if a weftd is killed or stopped and starts again.
 func (s *site) centralsOff() {
@@ -350,12 +390,13 @@ func (s *site) centralsOff() {
 
 	s.host(3).Stop()
 	s.host(3).Start()
-	for _, g := range s.guests {
-		if g.At == s.host(3) { // the kernel removed the tap when weftd ended, and the new weftd has created it again
-			s.eventually("the tap", func() error { _, err := g.Try("ip", "link", "show", "eth0"); return err })
-			g.Address("eth0", g.IP+"/16")
-		}
-	}
+	s.readdress(s.host(3))
+	s.reachAll(s.all()...)
+
+	s.host(1).Control().Kill()
+	s.host(1).KillEngine()
+	s.host(1).Start()
+	s.readdress(s.host(1))
 	s.reachAll(s.all()...)
 
 	s.host(4).KillEngine()
@@ -377,6 +418,18 @@ func (s *site) centralsOff() {
 	s.says("sync --wait=hosts", "4 hosts have applied it")
 	s.says("port why b1", "on h1, generation", "missing: nothing")
 	s.reachAll(s.all()...)
+}
+
+// readdress gives the guests of a host their addresses again. The kernel removed the taps
+// when weftd ended, and the new weftd has created them again.
+func (s *site) readdress(d *lab.Daemon) {
+	s.t.Helper()
+	for _, g := range s.guests {
+		if g.At == d {
+			s.eventually("the tap", func() error { _, err := g.Try("ip", "link", "show", "eth0"); return err })
+			g.Address("eth0", g.IP+"/16")
+		}
+	}
 }
 
 // deleted deletes a port on its host, then the declarations of two ports, and finally
