@@ -172,6 +172,7 @@ func TestFleet(t *testing.T) {
 		{"a port moves", (*site).moves},
 		{"hosts ask in a large network", (*site).large},
 		{"all centrals are off", (*site).centralsOff},
+		{"a host dies", (*site).hostDies},
 		{"what is deleted is gone", (*site).deleted},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { s.t = t; step.do(s) }) {
@@ -417,6 +418,32 @@ func (s *site) centralsOff() {
 	}
 	s.says("sync --wait=hosts", "4 hosts have applied it")
 	s.says("port why b1", "on h1, generation", "missing: nothing")
+	s.reachAll(s.all()...)
+}
+
+// hostDies kills host h4. Its ports stay bound to it until their declaration names another
+// host that has them. When h4 comes back, it does not get them again.
+func (s *site) hostDies() {
+	r1, old := s.guests["r1"], s.guests["r4"]
+	s.host(4).Control().Kill()
+	s.host(4).KillEngine()
+	s.says("port why r4", "on h4", "not connected", "missing: host h4")
+	s.Weft("port", "set", "r4", "host=h2")
+	again := s.guest("r", 4, 1)
+	s.host(2).Weft("add-port", "r4", "type=tap", "dev=eth0", "netns="+again.NS, "mac="+again.MAC, fmt.Sprint("mtu=", guestMTU))
+	again.Address("eth0", again.IP+"/16")
+	again.At = s.host(2)
+	s.guests["r4"] = again
+	s.reach(r1, again)
+	s.reach(again, r1)
+
+	s.host(4).Start()
+	s.readdress(s.host(4))
+	s.says("sync --wait=hosts", "4 hosts have applied it")
+	s.says("port why r4", "on h2, generation", "missing: nothing")
+	s.eventually("the old tap", func() error { _, err := old.Try("ip", "link", "show", "eth0"); return err })
+	old.Address("eth0", old.IP+"/16")
+	s.silent(old, r1.IP)
 	s.reachAll(s.all()...)
 }
 
