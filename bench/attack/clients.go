@@ -39,11 +39,9 @@ func clientAttacks() []*attack {
 		{name: "ports-come-and-go", from: "client", does: "adds and deletes a port", message: true,
 			once: func(p *play) error {
 				name := p.name + "-p"
-				if _, err := p.site.client.AddPort(name, []string{"type=vhost-user", "path=" + p.site.socket(name)}); err != nil {
-					return err
-				}
+				_, err := p.site.client.AddPort(name, []string{"type=vhost-user", "path=" + p.site.socket(name)})
 				p.site.delPort(name)
-				return nil
+				return err
 			}},
 	}
 }

@@ -114,20 +114,25 @@ func (p *play) port(suffix, flow string, options ...string) (socket string, err 
 }
 
 func (p *play) addPort(name string, options ...string) error {
-	if _, err := p.site.client.AddPort(name, options); err != nil {
-		return err
+	_, err := p.site.client.AddPort(name, options)
+	if !refusedInput(err) { // a storm may have killed the control process before its answer
+		p.later(func() { p.site.delPort(name) })
 	}
-	p.later(func() { p.site.delPort(name) })
-	return nil
+	return err
+}
+
+// refusedInput reports whether the switch has refused a request because of its words.
+// The request has then changed nothing.
+func refusedInput(err error) bool {
+	var refused *api.Refused
+	return errors.As(err, &refused) && refused.Input
 }
 
 // delPort deletes a port. It repeats the request until the switch answers, because a
 // storm may be killing the control process.
 func (s *site) delPort(name string) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		err := s.client.DelPort(name)
-		var refused *api.Refused
-		if err == nil || errors.As(err, &refused) && refused.Input {
+		if err := s.client.DelPort(name); err == nil || refusedInput(err) {
 			return
 		}
 	}
