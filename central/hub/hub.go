@@ -68,7 +68,7 @@ type Stats struct {
 	Nets, Ports, Bound, Hosts, Sessions    int
 	Delivered, DeliveredBytes              uint64 // messages put into sessions' queues
 	Questions, QuestionsRefused, Interests uint64
-	SlowSessions, Refused, Rounds, Encoded uint64
+	SlowSessions, Refused, Rounds          uint64
 }
 
 // New returns a hub. The function identify returns the name of the host that sent the
@@ -188,6 +188,5 @@ func (h *Hub) encode(m *wire.ToHost) rawMessage {
 	if err != nil {
 		panic("hub: " + err.Error()) // cannot happen: protobuf refuses only strings that are not valid UTF-8, and so does the store
 	}
-	h.stats.Encoded++
 	return b
 }

@@ -194,6 +194,9 @@ func TestPortsReachEachOther(t *testing.T) {
 	if n := two.recorder.Addresses(); n != 2 {
 		t.Errorf("host 2 has %d addresses, want 2", n)
 	}
+	if s := r.hub.Stats(); s.Delivered == 0 || s.DeliveredBytes <= s.Delivered {
+		t.Errorf("the hub counts %d messages of %d bytes to its hosts", s.Delivered, s.DeliveredBytes)
+	}
 	if n := three.recorder.Addresses(); n != 0 {
 		t.Errorf("host 3 has no port and %d addresses", n)
 	}

@@ -48,9 +48,10 @@ type session struct {
 	moved     map[*port]time.Time // ports that have moved to another host and that this host still forwards to; value: end of MoveGrace
 	applied   int64
 	trouble   string
-	reported  int64 // newest revision for which the hub has asked for a report
-	sent      int64 // revision of the last Revision
-	behind    bool  // true if messages were queued after the last Revision
+	reported  int64  // newest revision for which the hub has asked for a report
+	sent      int64  // revision of the last Revision
+	behind    bool   // true if messages were queued after the last Revision
+	stats     *Stats // counters of the hub, guarded by Hub.mu
 
 	mu     sync.Mutex // mutex of the queue, which consists of the fields below; may be taken while holding Hub.mu
 	queued []rawMessage
@@ -117,7 +118,7 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	}
 	s := &session{host: known.declared.GetId(), name: name, version: hello.GetVersion(), keys: map[string]bool{},
 		own: map[*port]*network{}, nets: map[*network]int{}, known: map[string]uint64{}, interests: map[*port]struct{}{},
-		wants: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1)}
+		wants: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1), stats: &h.stats}
 	if old := h.sessions[s.host]; old != nil {
 		old.close(errReplaced)
 		h.detachAll(old)
@@ -355,8 +356,12 @@ func (s *session) queue(m rawMessage) {
 	s.queued = append(s.queued, m)
 	if s.bytes += len(m); s.bytes > maxQueue {
 		s.err, s.queued = errSlow, nil
+		s.stats.SlowSessions++
 		s.notify()
+		return
 	}
+	s.stats.Delivered++
+	s.stats.DeliveredBytes += uint64(len(m))
 }
 
 // flush makes write send what is queued.
