@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"weft/central/wire"
+	"weft/control/loop"
 )
 
 // Config has the settings of an Agent.
@@ -187,7 +188,7 @@ func (l *LocalPort) key() string {
 }
 
 // PortsChanged implements Events.
-func (a *Agent) PortsChanged() { notify(a.portsChanged) }
+func (a *Agent) PortsChanged() { loop.Notify(a.portsChanged) }
 
 // Seen implements Events. If the declared port is not bound to this host, Seen
 // reports the frame to the hub, which then completes the port's move to this host.
@@ -285,11 +286,4 @@ func (a *Agent) keys() []string {
 	}
 	slices.Sort(list)
 	return list
-}
-
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

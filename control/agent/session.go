@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"weft/central/wire"
+	"weft/control/loop"
 )
 
 const (
@@ -173,7 +174,7 @@ func (a *Agent) apply() (trouble string) {
 	}
 	c := a.pending.changes()
 	a.pending = newBatch()
-	notify(a.save)
+	loop.Notify(a.save)
 	if err := a.sw.Apply(c); err != nil {
 		a.config.Log.Error("the switch refuses what central declares", "error", err)
 		a.stats.Trouble = err.Error()
