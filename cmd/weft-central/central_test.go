@@ -22,6 +22,7 @@ import (
 
 	"weft/central/pki"
 	"weft/central/wire"
+	"weft/cmd/exit"
 	"weft/internal/testnet"
 )
 
@@ -258,7 +259,7 @@ func TestWrongInput(t *testing.T) {
 		}
 		var out, errs bytes.Buffer
 		code := run(args, &out, &errs)
-		if code != exitInput || !strings.Contains(errs.String(), words) || strings.Count(errs.String(), "\n") != 1 {
+		if code != exit.Input || !strings.Contains(errs.String(), words) || strings.Count(errs.String(), "\n") != 1 {
 			t.Errorf("%v: exit code %d, %q; expected %q", args, code, errs.String(), words)
 		}
 	}

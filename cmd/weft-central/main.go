@@ -9,27 +9,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
-
-// Exit codes; weftd and weft use the same ones.
-const (
-	exitFailed = 1
-	exitInput  = 2
-)
-
-// usageError is the error for wrong flags, arguments or settings.
-type usageError struct{ message string }
-
-func (e *usageError) Error() string { return e.message }
-
-func usagef(format string, args ...any) error {
-	return &usageError{message: fmt.Sprintf(format, args...)}
-}
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -43,12 +28,12 @@ func run(args []string, out, errs io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errs, "weft-central: %s\n", strings.Join(strings.Fields(err.Error()), " "))
-	var usage *usageError
+	fmt.Fprintf(errs, "weft-central: %s\n", exit.OneLine(err))
+	var usage *exit.Usage
 	if errors.As(err, &usage) {
-		return exitInput
+		return exit.Input
 	}
-	return exitFailed
+	return exit.Failed
 }
 
 // defaultData is the default of --data, the directory of a central.
@@ -66,17 +51,16 @@ func rootCommand() *cobra.Command {
   weft central invite --role central --name b            on the first one: prints a token
   weft-central join --token T --address 10.0.0.2:7700 10.0.0.1:7700
   weft-central run`,
-		Version: api.Version(), SilenceErrors: true, SilenceUsage: true,
+		Version: api.Version(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("expected init, join, run or restore")
+				return exit.Usagef("expected init, join, run or restore")
 			}
-			return usagef("%s: expected init, join, run or restore", args[0])
+			return exit.Usagef("%s: expected init, join, run or restore", args[0])
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
-	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{message: err.Error()} })
+	exit.ReportFlags(root)
 	root.AddCommand(initCommand(), joinCommand(), runCommand(), restoreCommand())
 	return root
 }
@@ -85,7 +69,7 @@ func rootCommand() *cobra.Command {
 func exactly(n int, expected string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usagef("%d arguments: expected %s", len(args), expected)
+			return exit.Usagef("%d arguments: expected %s", len(args), expected)
 		}
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 
 	"weft/central/pki"
 	"weft/central/wire"
+	"weft/cmd/exit"
 )
 
 // joinTimeout is the time limit of join for getting its certificate from a running
@@ -119,7 +120,7 @@ func (s *settings) makeKeys(data string) error {
 
 func (s *settings) checkSite() error {
 	if s.CA == "" || s.Certificate == "" || s.Key == "" {
-		return usagef("the site's CA: expected --ca, --certificate and --key")
+		return exit.Usagef("the site's CA: expected --ca, --certificate and --key")
 	}
 	for _, p := range []*string{&s.CA, &s.CAKey, &s.Certificate, &s.Key} {
 		if *p == "" {
@@ -133,14 +134,14 @@ func (s *settings) checkSite() error {
 	}
 	keys, err := pki.Load(s.files(""))
 	if err != nil {
-		return usagef("%v", err)
+		return exit.Usagef("%v", err)
 	}
 	if _, role, err := keys.Identity(); err != nil || role != pki.Central {
-		return usagef("%s: role %q; expected a certificate with the organizational unit central", s.Certificate, role)
+		return exit.Usagef("%s: role %q; expected a certificate with the organizational unit central", s.Certificate, role)
 	}
 	if s.CAKey != "" {
 		if _, err := pki.LoadCA(s.CA, s.CAKey); err != nil {
-			return usagef("%v", err)
+			return exit.Usagef("%v", err)
 		}
 	}
 	return nil
@@ -158,7 +159,7 @@ central soon: the others wait for its member of etcd.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			token, err := pki.ParseToken(tokenText)
 			if err != nil {
-				return usagef("%v", err)
+				return exit.Usagef("%v", err)
 			}
 			s.Name = "joining" // the token has the name
 			if err := s.complete(); err != nil {
@@ -196,7 +197,7 @@ func (s *settings) enrol(ctx context.Context, token pki.Token, central, data str
 	}
 	conn, err := grpc.NewClient(central, grpc.WithTransportCredentials(credentials.NewTLS(token.Enrol())))
 	if err != nil {
-		return usagef("central %s: %v", central, err)
+		return exit.Usagef("central %s: %v", central, err)
 	}
 	defer conn.Close()
 	request := &wire.EnrolRequest{Token: token.Text(), Csr: csr}
@@ -208,7 +209,7 @@ func (s *settings) enrol(ctx context.Context, token pki.Token, central, data str
 		return fmt.Errorf("central %s: %s", central, status.Convert(err).Message())
 	}
 	if len(got.CaKey) == 0 {
-		return usagef("the token is not for a central; invite with --role central")
+		return exit.Usagef("the token is not for a central; invite with --role central")
 	}
 	ca, err := pki.ParseCA(got.Ca, got.CaKey)
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
+
+	"weft/cmd/exit"
 )
 
 // restoreBump is added to the revision of a restored store. New bindings then get
@@ -32,13 +34,13 @@ new tokens and empty directories. The old store is kept beside the new one.`,
 				return err
 			}
 			if len(s.Etcd) > 0 {
-				return usagef("the store is an etcd of the site; restore it with etcdutl snapshot restore")
+				return exit.Usagef("the store is an etcd of the site; restore it with etcdutl snapshot restore")
 			}
 			if _, err := os.Stat(args[0]); err != nil {
-				return usagef("%v; expected a file of weft central save", err)
+				return exit.Usagef("%v; expected a file of weft central save", err)
 			}
 			if conn, err := os.Stat(filepath.Join(data, "etcd.sock")); err == nil && conn.Mode()&os.ModeSocket != 0 && answers(filepath.Join(data, "etcd.sock")) {
-				return usagef("the central of %s runs; stop it first", data)
+				return exit.Usagef("the central of %s runs; stop it first", data)
 			}
 			return s.restore(cmd, data, args[0])
 		},

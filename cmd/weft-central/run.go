@@ -28,6 +28,7 @@ import (
 	"weft/central/pki"
 	"weft/central/store"
 	"weft/central/wire"
+	"weft/cmd/exit"
 )
 
 const (
@@ -177,7 +178,7 @@ func (c *central) openStore(ctx context.Context) (client *clientv3.Client, ended
 	}
 	socket := filepath.Join(data, "etcd.sock")
 	if len(socket) > maxSocket {
-		return nil, nil, nil, usagef("%s is longer than %d bytes; give a shorter --data", socket, maxSocket)
+		return nil, nil, nil, exit.Usagef("%s is longer than %d bytes; give a shorter --data", socket, maxSocket)
 	}
 	_ = os.Remove(socket) // of a central that was killed
 	f := c.files(data)

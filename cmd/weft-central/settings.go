@@ -14,6 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"weft/central/pki"
+	"weft/cmd/exit"
 )
 
 // settingsFile is the name of the file with the settings, in the directory of a
@@ -51,7 +52,7 @@ type settings struct {
 // check returns an error that says which setting is wrong and what is expected.
 func (s *settings) check() error {
 	if s.Name == "" || len(s.Name) > 64 || strings.ContainsAny(s.Name, "/,= \t\n") {
-		return usagef("name %q: expected 1 to 64 characters without / , = and blanks", s.Name)
+		return exit.Usagef("name %q: expected 1 to 64 characters without / , = and blanks", s.Name)
 	}
 	if err := checkAddress("address", s.Address); err != nil {
 		return err
@@ -60,7 +61,7 @@ func (s *settings) check() error {
 		return checkAddress("peer", s.Peer)
 	}
 	if (s.EtcdCertificate == "") != (s.EtcdKey == "") {
-		return usagef("etcd-certificate and etcd-key: expected both or neither")
+		return exit.Usagef("etcd-certificate and etcd-key: expected both or neither")
 	}
 	return nil
 }
@@ -69,7 +70,7 @@ func checkAddress(what, address string) error {
 	host, port, err := net.SplitHostPort(address)
 	n, portErr := strconv.ParseUint(port, 10, 16)
 	if err != nil || host == "" || portErr != nil || n == 0 {
-		return usagef("%s %q: expected HOST:PORT that the others reach, as in 10.0.0.1:7700", what, address)
+		return exit.Usagef("%s %q: expected HOST:PORT that the others reach, as in 10.0.0.1:7700", what, address)
 	}
 	return nil
 }
@@ -131,7 +132,7 @@ func fresh(data string) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(data, settingsFile)); err == nil {
-		return usagef("%s has a central already: run it, or give another --data", data)
+		return exit.Usagef("%s has a central already: run it, or give another --data", data)
 	}
 	return nil
 }
@@ -142,7 +143,7 @@ func readSettings(data string) (*settings, error) {
 	file := filepath.Join(data, settingsFile)
 	text, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, usagef("%s is not there; make it with weft-central init or join", file)
+		return nil, exit.Usagef("%s is not there; make it with weft-central init or join", file)
 	}
 	if err != nil {
 		return nil, err
@@ -154,12 +155,12 @@ func readSettings(data string) (*settings, error) {
 	switch {
 	case errors.As(err, &unknown):
 		row, _ := unknown.Errors[0].Position()
-		return nil, usagef("%s: line %d: %s: unknown key", file, row, strings.Join(unknown.Errors[0].Key(), "."))
+		return nil, exit.Usagef("%s: line %d: %s: unknown key", file, row, strings.Join(unknown.Errors[0].Key(), "."))
 	case errors.As(err, &wrong):
 		row, _ := wrong.Position()
-		return nil, usagef("%s: line %d: %s", file, row, strings.TrimPrefix(wrong.Error(), "toml: "))
+		return nil, exit.Usagef("%s: line %d: %s", file, row, strings.TrimPrefix(wrong.Error(), "toml: "))
 	case err != nil:
-		return nil, usagef("%s: %v", file, err)
+		return nil, exit.Usagef("%s: %v", file, err)
 	}
 	if s.Listen == "" {
 		s.Listen = s.Address

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"weft/cmd/exit"
 )
 
 // A bench verb with wrong words is refused in one line that names them, before
@@ -62,7 +64,7 @@ func TestBenchWrongWords(t *testing.T) {
 		if code == 0 || !strings.Contains(errs, word) || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "weft: ") || out != "" {
 			t.Errorf("weft bench %s: %d %q %q, want %q", line, code, errs, out, word)
 		}
-		if refused := !strings.Contains(line, "/nosuch"); refused && code != exitInput {
+		if refused := !strings.Contains(line, "/nosuch"); refused && code != exit.Input {
 			t.Errorf("weft bench %s: exit code %d", line, code)
 		}
 	}
@@ -81,7 +83,7 @@ func TestPortsWrongWords(t *testing.T) {
 	} {
 		dead := filepath.Join(t.TempDir(), "none")
 		out, errs, code := weft("", append([]string{"--socket", dead}, strings.Fields(line)...)...)
-		if code != exitInput || !strings.Contains(errs, word) || strings.Count(errs, "\n") != 1 || out != "" {
+		if code != exit.Input || !strings.Contains(errs, word) || strings.Count(errs, "\n") != 1 || out != "" {
 			t.Errorf("weft %s: %d %q %q", line, code, errs, out)
 		}
 	}

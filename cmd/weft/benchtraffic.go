@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/bench/traffic"
+	"weft/cmd/exit"
 )
 
 const benchServerHelp = `Answers weft bench client, several clients at a time, until Ctrl-C.
@@ -36,13 +37,13 @@ func (c *command) benchServerVerb() *cobra.Command {
 	verb.RunE = func(cmd *cobra.Command, _ []string) error {
 		if server.Link != "" {
 			if err := traffic.CheckLink(server.Link); err != nil {
-				return usagef("--raw: %v", err)
+				return exit.Usagef("--raw: %v", err)
 			}
 		}
 		if len(listen) == 0 {
 			listen = []string{":" + strconv.Itoa(port)}
 		} else if cmd.Flags().Changed("port") {
-			return usagef("-p and --listen: expected one of them")
+			return exit.Usagef("-p and --listen: expected one of them")
 		}
 		server.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 		return serveTraffic(cmd.ErrOrStderr(), server, listen)
@@ -57,7 +58,7 @@ func serveTraffic(errs io.Writer, server *traffic.Server, listen []string) error
 	for _, address := range listen {
 		l, err := traffic.Listen(address)
 		if err != nil {
-			return usagef("listen: %v", err)
+			return exit.Usagef("listen: %v", err)
 		}
 		defer l.Close()
 		fmt.Fprintln(errs, "listening on", l.Addr())
@@ -142,13 +143,13 @@ func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 	s := &b.spec
 	switch {
 	case b.udp && b.Link != "":
-		return usagef("-u and --raw: expected one of them")
+		return exit.Usagef("-u and --raw: expected one of them")
 	case b.rr && b.crr:
-		return usagef("--rr and --crr: expected one of them")
+		return exit.Usagef("--rr and --crr: expected one of them")
 	case b.length != "" && b.size != "":
-		return usagef("-l and --size: expected one of them")
+		return exit.Usagef("-l and --size: expected one of them")
 	case !(b.interval >= 0 && b.interval < 1e6):
-		return usagef("-i: %g; expected a number of seconds", b.interval)
+		return exit.Usagef("-i: %g; expected a number of seconds", b.interval)
 	}
 	s.Protocol, s.Mode = traffic.TCP, traffic.Stream
 	if b.udp {
@@ -157,7 +158,7 @@ func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 	if b.Link != "" {
 		s.Protocol = traffic.Raw
 		if err := traffic.CheckLink(b.Link); err != nil && b.From == "" {
-			return usagef("--raw: %v", err)
+			return exit.Usagef("--raw: %v", err)
 		}
 	}
 	if b.rr {
@@ -169,24 +170,24 @@ func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 		b.bitrate = "1M"
 	}
 	if s.BitsPerSecond, err = quantity(b.bitrate, 1000); err != nil {
-		return usagef("-b: %v", err)
+		return exit.Usagef("-b: %v", err)
 	}
 	length, err := quantity(b.length, 1024)
 	if err != nil {
-		return usagef("-l: %v", err)
+		return exit.Usagef("-l: %v", err)
 	}
 	if length > 0 {
 		s.Sizes = traffic.Mix{{Size: int(length), Count: 1}}
 	}
 	buffer, err := quantity(b.buffer, 1024)
 	if err != nil {
-		return usagef("-w: %v", err)
+		return exit.Usagef("-w: %v", err)
 	}
 	s.SocketBuffer = int(buffer)
 	if b.size != "" {
 		mix, err := traffic.ParseMix(b.size)
 		if err != nil {
-			return usagef("--size: %v", err)
+			return exit.Usagef("--size: %v", err)
 		}
 		if s.Protocol == traffic.Raw {
 			s.Sizes = mix
@@ -195,7 +196,7 @@ func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 		}
 	}
 	if err := s.Check(); err != nil {
-		return usagef("%v", err)
+		return exit.Usagef("%v", err)
 	}
 	b.Server = host
 	if changed("port") {

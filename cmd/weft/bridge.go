@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 // ofctlVerbs are the verbs for which ovs-ofctl and ovs-appctl expect a bridge name as
@@ -61,12 +62,12 @@ func ofctlHabits(root *cobra.Command) {
 		verb.Flags().VarP(protocols{}, "protocols", "O", "accepted for ovs-ofctl's sake; any OpenFlow version works")
 		verb.RunE = func(cmd *cobra.Command, args []string) error {
 			err := run(cmd, args)
-			var usage *usageError
+			var usage *exit.Usage
 			var refused *api.Refused
 			switch hint := bridgeHint(cmd, args); {
 			case err == nil || hint == "" || !strings.Contains(err.Error(), args[0]):
 			case errors.As(err, &usage):
-				return &usageError{message: usage.message + hint}
+				return &exit.Usage{Message: usage.Message + hint}
 			case errors.As(err, &refused) && refused.Input && !slices.Contains(fileVerbs, verb.Name()):
 				return &api.Refused{Message: refused.Message + hint, Input: true}
 			}

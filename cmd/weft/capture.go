@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/api"
+	"weft/cmd/exit"
 	"weft/internal/safepath"
 )
 
@@ -42,13 +43,13 @@ func (c *command) captureVerb() *cobra.Command {
 	verb.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case r.Limit < 0 || r.Snap < 0:
-			return usagef("capture: -c and -s expect a number of 1 or more")
+			return exit.Usagef("capture: -c and -s expect a number of 1 or more")
 		case file != "" && c.json:
-			return usagef("-w and --json: expected one of them")
+			return exit.Usagef("-w and --json: expected one of them")
 		case args[0] == "drops":
 			r.Drops = true
 		case r.Port != "":
-			return usagef("--port: expected with drops alone")
+			return exit.Usagef("--port: expected with drops alone")
 		default:
 			r.Port = args[0]
 		}
@@ -123,7 +124,7 @@ func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err
 	}
 	f, err := safepath.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
-		return nil, nil, usagef("%v; expected a file to write to, or - for standard output", err)
+		return nil, nil, exit.Usagef("%v; expected a file to write to, or - for standard output", err)
 	}
 	return f, func() { f.Close() }, nil
 }

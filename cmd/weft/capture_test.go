@@ -15,6 +15,7 @@ import (
 	"github.com/google/gopacket/pcapgo"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 var capturedFrames = []api.Captured{
@@ -96,7 +97,7 @@ func TestCaptureLines(t *testing.T) {
 	}
 	for _, args := range [][]string{{"capture"}, {"capture", "p", "--port", "q"}, {"capture", "p", "-c", "-1"}, {"capture", "p", "-w", "/no/such/file"},
 		{"trace", "--live", "-c", "-1"}, {"trace"}} {
-		if _, errs, code := weft("", args...); code != exitInput || strings.Count(errs, "\n") != 1 {
+		if _, errs, code := weft("", args...); code != exit.Input || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%v: %d %q", args, code, errs)
 		}
 	}
@@ -136,7 +137,7 @@ func TestRefusedCaptureKeepsTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, errs, code := weft("", "capture", "vm9", "-w", file)
-	if kept, _ := os.ReadFile(file); string(kept) != "kept" || errs != "weft: vm9: no such port\n" || code != exitInput {
+	if kept, _ := os.ReadFile(file); string(kept) != "kept" || errs != "weft: vm9: no such port\n" || code != exit.Input {
 		t.Errorf("%q in the file; %d %q", kept, code, errs)
 	}
 	// A successful capture overwrites the whole output file.

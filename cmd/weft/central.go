@@ -21,6 +21,7 @@ import (
 	"weft/central/declare"
 	"weft/central/pki"
 	"weft/central/wire"
+	"weft/cmd/exit"
 )
 
 // defaultCerts is the directory of a person's certificate for weft-central.
@@ -86,12 +87,12 @@ func (c *command) centralVerbs() []*cobra.Command {
 // centralAddresses returns the addresses of --central.
 func (c *command) centralAddresses() ([]string, error) {
 	if c.fleet.addresses == "" {
-		return nil, usagef("no central is given; expected --central HOST:PORT[,HOST:PORT...] or WEFT_CENTRAL")
+		return nil, exit.Usagef("no central is given; expected --central HOST:PORT[,HOST:PORT...] or WEFT_CENTRAL")
 	}
 	addresses := strings.Split(c.fleet.addresses, ",")
 	for _, a := range addresses {
 		if err := client.CheckAddress(a); err != nil {
-			return nil, usagef("--central: %v", err)
+			return nil, exit.Usagef("--central: %v", err)
 		}
 	}
 	return addresses, nil
@@ -106,7 +107,7 @@ func (c *command) central() (ctx context.Context, centrals *client.Client, stop 
 	}
 	keys, err := pki.Load(pki.FilesIn(c.fleet.certs))
 	if err != nil {
-		return nil, nil, nil, usagef("certificates for weft-central: %v; expected ca.pem, cert.pem and key.pem in --central-certs %s", err, c.fleet.certs)
+		return nil, nil, nil, exit.Usagef("certificates for weft-central: %v; expected ca.pem, cert.pem and key.pem in --central-certs %s", err, c.fleet.certs)
 	}
 	if centrals, err = client.New(addresses, credentials.NewTLS(keys.Client())); err != nil {
 		return nil, nil, nil, err
@@ -260,14 +261,14 @@ func (c *command) readDeclaration(name string) (*declare.File, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, usagef("%v; expected a declaration file, or - for standard input", err)
+			return nil, exit.Usagef("%v; expected a declaration file, or - for standard input", err)
 		}
 		defer f.Close()
 		from = f
 	}
 	text, err := io.ReadAll(io.LimitReader(from, declare.MaxFile+1))
 	if err != nil {
-		return nil, usagef("%s: %v", name, err)
+		return nil, exit.Usagef("%s: %v", name, err)
 	}
 	file, err := declare.ParseFile(text)
 	return file, fromFile(name, err)
@@ -282,7 +283,7 @@ func fromFile(name string, err error) error {
 	if name == "-" {
 		name = "standard input"
 	}
-	return usagef("%s: %v", name, err)
+	return exit.Usagef("%s: %v", name, err)
 }
 
 func (c *command) exportVerb() *cobra.Command {

@@ -21,6 +21,7 @@ import (
 	"weft/central/pki"
 	"weft/central/store"
 	"weft/central/wire"
+	"weft/cmd/exit"
 	"weft/control/agent"
 	"weft/internal/waitfor"
 )
@@ -180,7 +181,7 @@ func TestRolesOfPeople(t *testing.T) {
 		t.Error(got)
 	}
 	reader.ok("net list")
-	if got := reader.do(exitFailed, "net", "add", "blue"); !strings.Contains(got, "role is reader") {
+	if got := reader.do(exit.Failed, "net", "add", "blue"); !strings.Contains(got, "role is reader") {
 		t.Error(got)
 	}
 	reader.refused("central enrol --token "+token, "is there already")

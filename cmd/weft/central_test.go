@@ -22,6 +22,7 @@ import (
 	"weft/central/declare"
 	"weft/central/pki"
 	"weft/central/wire"
+	"weft/cmd/exit"
 )
 
 // fakeCentral keeps a declaration in memory. It refuses what a central refuses as far as
@@ -238,7 +239,7 @@ func (s *fleetShell) ok(line string) string {
 // refused runs a line that must fail as wrong input with a text in its error.
 func (s *fleetShell) refused(line, want string) {
 	s.t.Helper()
-	if got := s.do(exitInput, strings.Fields(line)...); !strings.Contains(got, want) {
+	if got := s.do(exit.Input, strings.Fields(line)...); !strings.Contains(got, want) {
 		s.t.Errorf("weft %s: %q, expected %q", line, got, want)
 	}
 }
@@ -433,7 +434,7 @@ func TestChangesRace(t *testing.T) {
 		t.Error("not applied after an unrelated change")
 	}
 	s.f.meddle = func(f *fakeCentral) { f.nets["n-blue"].Mtu = 1400 }
-	if got := s.do(exitFailed, "apply", s.file("[[net]]\nname='blue'\nvni=102\nflood=true\n")); !strings.Contains(got, "somebody else changed") || s.f.nets["n-blue"].Vni != 101 {
+	if got := s.do(exit.Failed, "apply", s.file("[[net]]\nname='blue'\nvni=102\nflood=true\n")); !strings.Contains(got, "somebody else changed") || s.f.nets["n-blue"].Vni != 101 {
 		t.Error(got, s.f.nets["n-blue"])
 	}
 }
@@ -461,7 +462,7 @@ func TestNoCentral(t *testing.T) {
 	dead := listen(t)
 	dead.Close()
 	address := dead.Addr().String()
-	if got := s.do(exitFailed, "--central", address, "net", "list"); !strings.Contains(got, "no central answers: "+address) || !strings.Contains(got, "refused") {
+	if got := s.do(exit.Failed, "--central", address, "net", "list"); !strings.Contains(got, "no central answers: "+address) || !strings.Contains(got, "refused") {
 		t.Error(got)
 	}
 	t.Setenv("WEFT_CENTRAL", "")
@@ -478,7 +479,7 @@ func TestStrangeCentral(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "other")
 	certificate(t, other, dir, pki.Admin)
 	addresses := strings.Split(os.Getenv("WEFT_CENTRAL"), ",")
-	if got := s.do(exitFailed, "--central", addresses[1], "--central-certs", dir, "net", "list"); !strings.Contains(got, "unknown authority") {
+	if got := s.do(exit.Failed, "--central", addresses[1], "--central-certs", dir, "net", "list"); !strings.Contains(got, "unknown authority") {
 		t.Error(got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"weft/central/client"
 	"weft/central/pki"
+	"weft/cmd/exit"
 )
 
 const inviteHelp = `Prints a token, which weft central enrol turns into a certificate, once. The name of a host
@@ -29,11 +30,11 @@ func (c *command) inviteVerb() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			switch _, err := pki.ParseRole(role); {
 			case err != nil:
-				return usagef("--role: %v", err)
+				return exit.Usagef("--role: %v", err)
 			case name == "":
-				return usagef("--name is missing; expected the name of the certificate")
+				return exit.Usagef("--name is missing; expected the name of the certificate")
 			case valid < time.Second:
-				return usagef("--valid %v: expected at least 1s", valid)
+				return exit.Usagef("--valid %v: expected at least 1s", valid)
 			}
 			return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
 				token, err := centrals.Invite(ctx, role, name, valid)
@@ -70,11 +71,11 @@ func (c *command) enrolVerb() *cobra.Command {
 func (c *command) enrol(token string) error {
 	if token == "-" {
 		if _, err := fmt.Fscan(c.in, &token); err != nil {
-			return usagef("--token -: no token on standard input")
+			return exit.Usagef("--token -: no token on standard input")
 		}
 	}
 	if _, err := pki.ParseToken(token); err != nil {
-		return usagef("--token: %v", err)
+		return exit.Usagef("--token: %v", err)
 	}
 	addresses, err := c.centralAddresses()
 	if err != nil {
@@ -82,7 +83,7 @@ func (c *command) enrol(token string) error {
 	}
 	files := pki.FilesIn(c.fleet.certs)
 	if _, err := os.Stat(files.Certificate); err == nil {
-		return usagef("%s is there already; remove it first, or give another --central-certs", files.Certificate)
+		return exit.Usagef("%s is there already; remove it first, or give another --central-certs", files.Certificate)
 	}
 	name, err := client.Enrol(context.Background(), addresses, token, files)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"weft/central/client"
 	"weft/central/declare"
 	"weft/central/wire"
+	"weft/cmd/exit"
 )
 
 // readAll returns the whole declaration.
@@ -131,9 +132,9 @@ func free[T declare.Object](k *declare.Kind[T], o T) error {
 	for _, old := range k.All {
 		switch {
 		case old.GetName() == o.GetName():
-			return usagef("%s: the name is declared already, with the id %s; set changes it", o.GetName(), old.GetId())
+			return exit.Usagef("%s: the name is declared already, with the id %s; set changes it", o.GetName(), old.GetId())
 		case old.GetId() == o.GetId():
-			return usagef("%s: the id %s belongs to %s; choose another", o.GetName(), o.GetId(), old.GetName())
+			return exit.Usagef("%s: the id %s belongs to %s; choose another", o.GetName(), o.GetId(), old.GetName())
 		}
 	}
 	return nil
@@ -269,7 +270,7 @@ func (c *command) addHost(name string, words []string, may bool) error {
 			return nil, false, err
 		}
 		if len(h.Endpoint) == 0 {
-			return nil, false, usagef("host %s: endpoint= is missing; expected the address of its VXLAN tunnels", name)
+			return nil, false, exit.Usagef("host %s: endpoint= is missing; expected the address of its VXLAN tunnels", name)
 		}
 		return []*wire.Change{declare.Set(h)}, true, free(&f.Hosts, h)
 	}, "host", func(*declare.Fleet) any { return declare.HostOf(h) })

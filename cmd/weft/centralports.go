@@ -12,6 +12,7 @@ import (
 	"weft/central/client"
 	"weft/central/declare"
 	"weft/central/wire"
+	"weft/cmd/exit"
 )
 
 const portHelp = `A declared port has a name, under which or under the option id= of add-port a host's switch
@@ -68,7 +69,7 @@ func (c *command) addDeclared(name string, words []string, may bool) error {
 				return nil, false, err
 			}
 			if p.Net == "" {
-				return nil, false, usagef("port %s: net= is missing; expected the name of its network", name)
+				return nil, false, exit.Usagef("port %s: net= is missing; expected the name of its network", name)
 			}
 			if random = len(p.Mac) == 0; random {
 				m := declare.NewMAC()
@@ -80,7 +81,7 @@ func (c *command) addDeclared(name string, words []string, may bool) error {
 			} else if old, err := findPort(ctx, centrals, p.Id); err != nil {
 				return nil, false, err
 			} else if old.GetId() == p.Id {
-				return nil, false, usagef("port %s: the id %s belongs to %s; choose another", name, p.Id, old.GetName())
+				return nil, false, exit.Usagef("port %s: the id %s belongs to %s; choose another", name, p.Id, old.GetName())
 			}
 			return []*wire.Change{declare.Set(p)}, given, nil
 		}, "port", func(f *declare.Fleet) any { return f.PortOf(p) })

@@ -16,6 +16,7 @@ import (
 	"weft/central/client"
 	"weft/central/declare"
 	"weft/central/wire"
+	"weft/cmd/exit"
 )
 
 const syncHelp = `Waits until the declaration is where --wait says:
@@ -41,7 +42,7 @@ func (c *command) syncVerb() *cobra.Command {
 	verb.Flags().DurationVar(&c.fleet.timeout, "timeout", time.Minute, "longest time to wait")
 	verb.RunE = func(*cobra.Command, []string) error {
 		if wait != "hosts" && wait != "central" {
-			return usagef("--wait %s: expected central or hosts", wait)
+			return exit.Usagef("--wait %s: expected central or hosts", wait)
 		}
 		return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
 			reply, err := c.syncHosts(ctx, centrals, revision, wait == "hosts")
@@ -79,7 +80,7 @@ func orEmpty(list []string) []string {
 
 func (c *command) syncHosts(ctx context.Context, centrals *client.Client, revision int64, hosts bool) (*wire.SyncReply, error) {
 	if c.fleet.timeout <= 0 {
-		return nil, usagef("--timeout %v: expected a time above 0, as in 30s", c.fleet.timeout)
+		return nil, exit.Usagef("--timeout %v: expected a time above 0, as in 30s", c.fleet.timeout)
 	}
 	limited, stop := context.WithTimeout(ctx, c.fleet.timeout)
 	defer stop()
@@ -256,7 +257,7 @@ func (c *command) centralSaveVerb() *cobra.Command {
 func (c *command) save(ctx context.Context, centrals *client.Client, name string) error {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*") // mode 0600
 	if err != nil {
-		return usagef("%v", err)
+		return exit.Usagef("%v", err)
 	}
 	defer os.Remove(f.Name()) // fails after the rename
 	size, err := centrals.Save(ctx, f)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 // conntrackVerbs returns the verbs of ovs-dpctl(8) for connections, with the same
@@ -78,7 +79,7 @@ func (c *command) flushConntrack(_ *cobra.Command, args []string) error {
 func (c *command) ctShow(word func(*api.Conntrack) string) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if rest := noDatapath(args); len(rest) > 0 {
-			return usagef("%s: %s is one word too many", cmd.Name(), rest[0])
+			return exit.Usagef("%s: %s is one word too many", cmd.Name(), rest[0])
 		}
 		s, err := c.conntrack()
 		if err != nil {
@@ -118,11 +119,11 @@ func (c *command) changeConntrack(change api.ChangeConntrack, done string) error
 func (c *command) ctSetMaxConns(_ *cobra.Command, args []string) error {
 	args = noDatapath(args)
 	if len(args) != 1 {
-		return usagef("ct-set-maxconns: expected N")
+		return exit.Usagef("ct-set-maxconns: expected N")
 	}
 	n, err := number32(args[0])
 	if err != nil {
-		return usagef("ct-set-maxconns: %s: expected a number", args[0])
+		return exit.Usagef("ct-set-maxconns: %s: expected a number", args[0])
 	}
 	return c.changeConntrack(api.ChangeConntrack{MaxConnections: &n}, "setting maxconns successful")
 }
@@ -142,7 +143,7 @@ func number32(text string) (uint32, error) {
 func zoneNumber(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 0, 16)
 	if err != nil {
-		return 0, usagef("zone %s: expected a number from 0 to 65535", text)
+		return 0, exit.Usagef("zone %s: expected a number from 0 to 65535", text)
 	}
 	return uint16(n), nil
 }
@@ -154,14 +155,14 @@ func (c *command) ctSetLimits(_ *cobra.Command, args []string) error {
 		if value, found := strings.CutPrefix(arg, "default="); found {
 			n, err := number32(value)
 			if err != nil {
-				return usagef("%s: expected default=N", arg)
+				return exit.Usagef("%s: expected default=N", arg)
 			}
 			change.DefaultLimit = &n
 			continue
 		}
 		n, err := number32(strings.TrimPrefix(limit, "limit="))
 		if !ok || err != nil || !strings.HasPrefix(zone, "zone=") || !strings.HasPrefix(limit, "limit=") {
-			return usagef("%s: expected zone=N,limit=N", arg)
+			return exit.Usagef("%s: expected zone=N,limit=N", arg)
 		}
 		z, err := zoneNumber(zone[len("zone="):])
 		if err != nil {
@@ -180,7 +181,7 @@ func zoneList(args []string) ([]uint16, error) {
 	}
 	list, ok := strings.CutPrefix(args[0], "zone=")
 	if !ok || len(args) > 1 {
-		return nil, usagef("%s: expected zone=N[,N...]", strings.Join(args, " "))
+		return nil, exit.Usagef("%s: expected zone=N[,N...]", strings.Join(args, " "))
 	}
 	var zones []uint16
 	for _, text := range strings.Split(list, ",") {
@@ -237,7 +238,7 @@ func (c *command) ctTimeout(args []string, reset bool) error {
 	for _, arg := range noDatapath(args) {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok {
-			return usagef("%s: expected zone=N or NAME=SECONDS", arg)
+			return exit.Usagef("%s: expected zone=N or NAME=SECONDS", arg)
 		}
 		if name == "zone" {
 			z, err := zoneNumber(value)
@@ -249,7 +250,7 @@ func (c *command) ctTimeout(args []string, reset bool) error {
 		}
 		n, err := number32(value)
 		if err != nil {
-			return usagef("%s: expected NAME=SECONDS", arg)
+			return exit.Usagef("%s: expected NAME=SECONDS", arg)
 		}
 		change.Timeouts[name] = n
 	}

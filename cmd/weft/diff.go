@@ -13,7 +13,7 @@ import (
 )
 
 // exitDiffer is the exit code of diff-flows if the flows differ, as in ovs-ofctl.
-// Every failure of diff-flows, including wrong input, ends with exitFailed.
+// Every failure of diff-flows, including wrong input, ends with the code exit.Failed.
 const exitDiffer = 2
 
 // errDiffer makes diff-flows end with exitDiffer and no message.

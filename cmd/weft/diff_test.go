@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 // The exit code of diff-flows says whether the flows differ, as in ovs-ofctl.
@@ -42,11 +43,11 @@ func TestDiffFlows(t *testing.T) {
 	if out != "" || errs != "" || code != 0 || asked.Second == nil || *asked.Second != "x" {
 		t.Errorf("%d %q %q %+v", code, out, errs, asked)
 	}
-	if _, errs, code = weft("", "diff-flows", "/nosuchfile"); code != exitFailed || !strings.Contains(errs, "/nosuchfile") {
+	if _, errs, code = weft("", "diff-flows", "/nosuchfile"); code != exit.Failed || !strings.Contains(errs, "/nosuchfile") {
 		t.Errorf("no file: %d %q", code, errs)
 	}
 	status = http.StatusBadRequest
-	if _, errs, code = weft("", "diff-flows", file); code != exitFailed || !strings.Contains(errs, "line 1") {
+	if _, errs, code = weft("", "diff-flows", file); code != exit.Failed || !strings.Contains(errs, "line 1") {
 		t.Errorf("refused: %d %q", code, errs)
 	}
 }
@@ -80,7 +81,7 @@ func TestFlowFiles(t *testing.T) {
 			t.Errorf("weft %v: %q, want %q; %d %s", c.args, got, c.want, code, errs)
 		}
 	}
-	if _, errs, code := weft("", "--strict", "show"); code != exitInput || !strings.Contains(errs, "--strict") {
+	if _, errs, code := weft("", "--strict", "show"); code != exit.Input || !strings.Contains(errs, "--strict") {
 		t.Errorf("a verb without the option: %d %q", code, errs)
 	}
 	if out, _, _ := weft("", "dump-aggregate"); out != "packet_count=7 byte_count=300 flow_count=2\n" {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 const addFlowHelp = `FLOW has ovs-ofctl's syntax: settings and a match, then actions=ACTION[,ACTION...].
@@ -152,7 +153,7 @@ func (c *command) readFile(name string) (string, error) {
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return "", usagef("%v; expected a file of flows, or - for standard input", err)
+		return "", exit.Usagef("%v; expected a file of flows, or - for standard input", err)
 	}
 	return string(text), nil
 }
@@ -160,7 +161,7 @@ func (c *command) readFile(name string) (string, error) {
 func (c *command) delFlows(args []string, strict bool) error {
 	match, err := optional(args), error(nil)
 	if strict && match == "" {
-		return usagef("del-flows: a word is missing; --strict expects MATCH")
+		return exit.Usagef("del-flows: a word is missing; --strict expects MATCH")
 	}
 	if match == "-" {
 		return c.changeBy(strictly("delete", strict), match)

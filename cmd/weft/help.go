@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"weft/cmd/exit"
 )
 
 // helpVerb returns a help verb that replaces cobra's, which prints the whole usage if
@@ -17,7 +19,7 @@ func helpVerb(root *cobra.Command) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			verb, rest, err := root.Find(args)
 			if err != nil {
-				return usagef("%v", err)
+				return exit.Usagef("%v", err)
 			}
 			if len(rest) > 0 && verb.HasSubCommands() {
 				return noSuchVerb(verb, rest[0])
@@ -34,12 +36,12 @@ func noSuchVerb(cmd *cobra.Command, word string) error {
 	near := cmd.SuggestionsFor(word)
 	if len(near) > 0 && len(near) < 10 {
 		slices.Sort(near)
-		return usagef("%s: no such verb; expected %s, perhaps", word, strings.Join(near, " or "))
+		return exit.Usagef("%s: no such verb; expected %s, perhaps", word, strings.Join(near, " or "))
 	}
 	if all := verbs(cmd); len(all) < 10 {
-		return usagef("%s: no such verb; expected one of %s", word, strings.Join(all, ", "))
+		return exit.Usagef("%s: no such verb; expected one of %s", word, strings.Join(all, ", "))
 	}
-	return usagef("%s: no such verb; %s help lists them", word, cmd.CommandPath())
+	return exit.Usagef("%s: no such verb; %s help lists them", word, cmd.CommandPath())
 }
 
 func verbs(cmd *cobra.Command) []string {

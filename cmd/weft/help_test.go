@@ -5,6 +5,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"weft/cmd/exit"
 )
 
 // An unknown verb is refused with a list of similar verbs. The verb help does the
@@ -22,7 +24,7 @@ func TestNoSuchVerb(t *testing.T) {
 		{"help bench x", "x: no such verb; expected one of client, hops, server"},
 	} {
 		out, errs, code := weft("", strings.Fields(c.line)...)
-		if errs != "weft: "+c.want+"\n" || out != "" || code != exitInput {
+		if errs != "weft: "+c.want+"\n" || out != "" || code != exit.Input {
 			t.Errorf("weft %s: %d %q %q", c.line, code, errs, out)
 		}
 	}

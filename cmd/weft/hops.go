@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/bench/hops"
+	"weft/cmd/exit"
 )
 
 const hopsHelp = `Shows where a frame's time goes. It reads recordings of the kernel: function_graph
@@ -43,9 +44,9 @@ func (c *command) benchHopsCommand() *cobra.Command {
 		}
 		switch {
 		case o.record != nil && (len(files) != 1 || len(run) == 0):
-			return usagef("hops --record: expected RECORDING -- COMMAND")
+			return exit.Usagef("hops --record: expected RECORDING -- COMMAND")
 		case o.record == nil && len(run) > 0:
-			return usagef("hops: %s is one word too many; a command goes with --record", run[0])
+			return exit.Usagef("hops: %s is one word too many; a command goes with --record", run[0])
 		}
 		if o.record != nil {
 			if err := hops.Record(files[0], o.record, run); err != nil {
@@ -70,7 +71,7 @@ func (c *command) hops(files []string, o *hopsOptions) error {
 	for _, file := range files {
 		r, err := read(file)
 		if err != nil {
-			return &usageError{message: err.Error()}
+			return &exit.Usage{Message: err.Error()}
 		}
 		ledgers = append(ledgers, table.Ledgers(r, o.each)...)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"weft/bench/hops"
+	"weft/cmd/exit"
 )
 
 // Without arguments, bench hops shows the built-in recordings, their totals, and
@@ -41,7 +42,7 @@ func TestHopsWrongWords(t *testing.T) {
 		{[]string{"file", "--", "ls"}, "ls is one word too many"},
 	} {
 		out, errs, code := weft("", append([]string{"bench", "hops"}, c.args...)...)
-		if code != exitInput || !strings.Contains(errs, c.word) || strings.Count(errs, "\n") != 1 || out != "" {
+		if code != exit.Input || !strings.Contains(errs, c.word) || strings.Count(errs, "\n") != 1 || out != "" {
 			t.Errorf("%v: %d %q %q", c.args, code, errs, out)
 		}
 	}

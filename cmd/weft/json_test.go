@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"weft/cmd/exit"
 )
 
 // jsonLines has the arguments of every verb that the test runs.
@@ -86,7 +88,7 @@ func TestEveryVerbHasJSON(t *testing.T) {
 			}
 		}
 	}
-	if _, errs, code := weft("", "capture", "p", "-w", filepath.Join(t.TempDir(), "x"), "--json"); code != exitInput || !strings.Contains(errs, "-w") {
+	if _, errs, code := weft("", "capture", "p", "-w", filepath.Join(t.TempDir(), "x"), "--json"); code != exit.Input || !strings.Contains(errs, "-w") {
 		t.Errorf("capture -w --json: %d %s", code, errs)
 	}
 }
@@ -193,7 +195,7 @@ func TestNoNames(t *testing.T) {
 		}
 	}
 	for line, word := range map[string]string{"dump-flows --names --no-names": "no-names", "trace --live --no-names": "--no-names", "show --no-names": "--no-names"} {
-		if _, errs, code := weft("", strings.Fields(line)...); code != exitInput || !strings.Contains(errs, word) {
+		if _, errs, code := weft("", strings.Fields(line)...); code != exit.Input || !strings.Contains(errs, word) {
 			t.Errorf("weft %s: %d %s", line, code, errs)
 		}
 	}
@@ -208,7 +210,7 @@ func TestProtocols(t *testing.T) {
 		}
 	}
 	for line, word := range map[string]string{"-O OpenFlow99 dump-flows": "OpenFlow99", "dump-flows -O 13": "13", "-O OpenFlow13 version": "O"} {
-		if _, errs, code := weft("", strings.Fields(line)...); code != exitInput || !strings.Contains(errs, word) || strings.Count(errs, "\n") != 1 {
+		if _, errs, code := weft("", strings.Fields(line)...); code != exit.Input || !strings.Contains(errs, word) || strings.Count(errs, "\n") != 1 {
 			t.Errorf("weft %s: %d %s", line, code, errs)
 		}
 	}

@@ -14,22 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
-
-// Exit codes. Scripts rely on them.
-const (
-	exitFailed = 1 // exit code if a correct request failed or no daemon answers
-	exitInput  = 2 // the request is wrong; nothing changed
-)
-
-// usageError is an error in the arguments that the client finds itself.
-type usageError struct{ message string }
-
-func (e *usageError) Error() string { return e.message }
-
-func usagef(format string, args ...any) error {
-	return &usageError{message: fmt.Sprintf(format, args...)}
-}
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
@@ -51,29 +37,23 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 		return 0
 	}
 	if err != errDiffer {
-		fmt.Fprintf(errs, "weft: %s\n", oneLine(err))
+		fmt.Fprintf(errs, "weft: %s\n", exit.OneLine(err))
 	}
 	return exitCode(err)
 }
 
 func exitCode(err error) int {
-	var usage *usageError
+	var usage *exit.Usage
 	var refused *api.Refused
 	switch {
 	case err == errDiffer:
 		return exitDiffer
 	case errors.As(err, &usage):
-		return exitInput
+		return exit.Input
 	case errors.As(err, &refused) && refused.Input, isCentralInput(err):
-		return exitInput
+		return exit.Input
 	}
-	return exitFailed
-}
-
-// oneLine returns the error's text without line breaks, because scripts show and
-// match one line.
-func oneLine(err error) string {
-	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", " ")), " ")
+	return exit.Failed
 }
 
 // command has the state that all verbs share.
@@ -103,7 +83,7 @@ func (c *command) showsPorts(verb *cobra.Command) *cobra.Command {
 	verb.Flags().BoolVar(&c.numbers, "no-names", false, "show ports by number")
 	verb.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("names") && cmd.Flags().Changed("no-names") {
-			return usagef("--names and --no-names: expected one of them")
+			return exit.Usagef("--names and --no-names: expected one of them")
 		}
 		return nil
 	}
@@ -112,10 +92,8 @@ func (c *command) showsPorts(verb *cobra.Command) *cobra.Command {
 
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "weft",
-		Short:         "manage the ports and flows of the weft switch",
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		Use:   "weft",
+		Short: "manage the ports and flows of the weft switch",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return noSuchVerb(cmd, args[0])
@@ -127,8 +105,7 @@ func (c *command) root() *cobra.Command {
 		// of letters.
 		SuggestionsMinimumDistance: 2,
 	}
-	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{message: err.Error()} })
+	exit.ReportFlags(root)
 	socket := os.Getenv("WEFT_SOCKET")
 	if socket == "" {
 		socket = api.DefaultSocket
@@ -169,9 +146,9 @@ func words(least, most int) cobra.PositionalArgs {
 		}
 		switch {
 		case len(args) < least:
-			return usagef("%s: a word is missing; expected %s", cmd.Name(), usage)
+			return exit.Usagef("%s: a word is missing; expected %s", cmd.Name(), usage)
 		case most >= 0 && len(args) > most:
-			return usagef("%s: %s is one word too many; expected %s (quote what has blanks)%s", cmd.Name(), args[most], usage, bridgeHint(cmd, args))
+			return exit.Usagef("%s: %s is one word too many; expected %s (quote what has blanks)%s", cmd.Name(), args[most], usage, bridgeHint(cmd, args))
 		}
 		return nil
 	}

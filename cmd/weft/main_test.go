@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 // serve starts a fake daemon that answers every request by calling answer.
@@ -61,7 +62,7 @@ func TestWrongWords(t *testing.T) {
 		{[]string{"--socket", "vsock:x", "show"}, "vsock:x"},
 	} {
 		out, errs, code := weft("", c.args...)
-		if code != exitInput || !strings.Contains(errs, c.word) || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "weft: ") || out != "" {
+		if code != exit.Input || !strings.Contains(errs, c.word) || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "weft: ") || out != "" {
 			t.Errorf("weft %v: %d %q %q", c.args, code, errs, out)
 		}
 	}
@@ -78,7 +79,7 @@ func TestNobodyAnswers(t *testing.T) {
 	l.Close()
 	for _, socket := range []string{dead, filepath.Join(t.TempDir(), "none")} {
 		_, errs, code := weft("", "--socket", socket, "show")
-		if code != exitFailed || !strings.Contains(errs, socket) || !strings.Contains(errs, "weftd") || strings.Count(errs, "\n") != 1 {
+		if code != exit.Failed || !strings.Contains(errs, socket) || !strings.Contains(errs, "weftd") || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: %d %q", socket, code, errs)
 		}
 	}
@@ -86,7 +87,7 @@ func TestNobodyAnswers(t *testing.T) {
 
 // An error response of the daemon is printed on one line and sets the exit code.
 func TestRefusals(t *testing.T) {
-	for _, c := range []struct{ status, code int }{{400, exitInput}, {404, exitFailed}, {500, exitFailed}} {
+	for _, c := range []struct{ status, code int }{{400, exit.Input}, {404, exit.Failed}, {500, exit.Failed}} {
 		socket := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(c.status)
 			_ = json.NewEncoder(w).Encode(api.Error{Error: "foo=1:\nexpected bar"})

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 // modTableVerbs returns the verbs for the settings of flow tables.
@@ -28,7 +29,7 @@ func (c *command) modTable(_ *cobra.Command, args []string) error {
 	if args[0] != "all" {
 		n, err := strconv.Atoi(args[0])
 		if err != nil || n < 0 {
-			return usagef("%s: expected the number of a table, or all", args[0])
+			return exit.Usagef("%s: expected the number of a table, or all", args[0])
 		}
 		mod.Table = n
 	}

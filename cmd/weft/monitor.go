@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 const monitorHelp = `Prints changes as they happen, until Ctrl-C: of the flow tables (added, modified,
@@ -32,10 +33,10 @@ func (c *command) monitorVerb() *cobra.Command {
 	verb.RunE = func(cmd *cobra.Command, args []string) error {
 		r.Match = optional(args)
 		if r.Match != "" && (r.Ports || r.Connections) && !r.Flows {
-			return usagef("monitor: %s selects flows, and --ports or --connections leaves them out", r.Match)
+			return exit.Usagef("monitor: %s selects flows, and --ports or --connections leaves them out", r.Match)
 		}
 		if r.Zone+r.Events != "" && !r.Connections {
-			return usagef("monitor: --zone and --events select connections: expected --connections too")
+			return exit.Usagef("monitor: --zone and --events select connections: expected --connections too")
 		}
 		client, err := c.client()
 		if err != nil {

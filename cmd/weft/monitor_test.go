@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 func TestMonitorText(t *testing.T) {
@@ -39,7 +40,7 @@ func TestMonitorText(t *testing.T) {
 	if err := json.NewDecoder(strings.NewReader(out)).Decode(&e); err != nil || e.Reason != "idle" || strings.Count(out, "\n") != 5 {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if _, errs, code := weft("", "monitor", "udp", "--ports"); code != exitInput || !strings.Contains(errs, "udp") {
+	if _, errs, code := weft("", "monitor", "udp", "--ports"); code != exit.Input || !strings.Contains(errs, "udp") {
 		t.Errorf("%d %s", code, errs)
 	}
 }

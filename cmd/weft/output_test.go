@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"weft/cmd/exit"
 )
 
 // Every verb fails if it cannot write its results.
@@ -28,7 +30,7 @@ func TestFullDisk(t *testing.T) {
 		"top --once --interval 100ms", "--json dump-flows", "bench hops", "version"} {
 		var errs strings.Builder
 		code := run(strings.Fields(line), strings.NewReader(""), full, &errs)
-		if code != exitFailed || !strings.Contains(errs.String(), "no space left") || strings.Count(errs.String(), "\n") != 1 {
+		if code != exit.Failed || !strings.Contains(errs.String(), "no space left") || strings.Count(errs.String(), "\n") != 1 {
 			t.Errorf("weft %s: %d %q", line, code, errs.String())
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"weft/cmd/exit"
 )
 
 const addPortHelp = `Adds a port. Options by type:
@@ -54,7 +56,7 @@ func (c *command) portVerbs() []*cobra.Command {
 func (c *command) addPort(_ *cobra.Command, args []string) error {
 	for _, word := range args[1:] {
 		if !strings.Contains(word, "=") {
-			return usagef("%s: expected KEY=VALUE, as in type=tap", word)
+			return exit.Usagef("%s: expected KEY=VALUE, as in type=tap", word)
 		}
 	}
 	client, err := c.client()

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 const topHelp = `Shows the present activity of the switch: workers (share of busy time, time a frame,
@@ -35,7 +36,7 @@ func (c *command) topVerb() *cobra.Command {
 	interval := verb.Flags().Duration("interval", time.Second, "time between two updates")
 	verb.RunE = func(*cobra.Command, []string) error {
 		if *interval < leastInterval || *interval > time.Minute {
-			return usagef("--interval %v: expected %v to %v", *interval, leastInterval, time.Minute)
+			return exit.Usagef("--interval %v: expected %v to %v", *interval, leastInterval, time.Minute)
 		}
 		return c.top(*interval, *once)
 	}

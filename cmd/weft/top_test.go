@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 func TestTopRates(t *testing.T) {
@@ -113,7 +114,7 @@ func TestTopOnce(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &v); err != nil || len(v.Hottest) != 1 || v.Workers[0].FramesPerS == 0 {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if _, errs, code := weft("", "top", "--interval", "1ms"); code != exitInput || !strings.Contains(errs, "--interval") {
+	if _, errs, code := weft("", "top", "--interval", "1ms"); code != exit.Input || !strings.Contains(errs, "--interval") {
 		t.Errorf("%d %s", code, errs)
 	}
 }
@@ -134,7 +135,7 @@ func TestTopIntoAFile(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(api.Show{Version: "x"})
 	}))
 	out, _, code := weft("", "top", "--interval", "100ms")
-	if code != exitFailed || strings.Count(out, match+" actions:drop\n\n") != 2 || strings.Contains(out, "\x1b") {
+	if code != exit.Failed || strings.Count(out, match+" actions:drop\n\n") != 2 || strings.Contains(out, "\x1b") {
 		t.Errorf("%d\n%q", code, out)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 const traceHelp = `Follows a frame through the tables. It prints each table looked up, the flow that
@@ -36,13 +37,13 @@ func (c *command) traceVerb() *cobra.Command {
 	verb.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case *count < 0:
-			return usagef("-c %d: expected a number of frames", *count)
+			return exit.Usagef("-c %d: expected a number of frames", *count)
 		case *live && c.numbers:
-			return usagef("trace: --live and --no-names: expected one of them")
+			return exit.Usagef("trace: --live and --no-names: expected one of them")
 		case *live:
 			return c.traceLive(cmd.ErrOrStderr(), optional(args), *count)
 		case len(args) == 0:
-			return usagef("trace: a word is missing; expected FLOW")
+			return exit.Usagef("trace: a word is missing; expected FLOW")
 		}
 		return c.trace(args[0], *ctNext)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 func TestTraceText(t *testing.T) {
@@ -47,7 +48,7 @@ Datapath actions: drop(flow-drop)
 	if err := json.Unmarshal([]byte(out), &tr); err != nil || len(tr.Steps) != 5 {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if _, errs, code := weft("", "trace"); code != exitInput || errs == "" {
+	if _, errs, code := weft("", "trace"); code != exit.Input || errs == "" {
 		t.Errorf("no flow: %d %q", code, errs)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/cmd/exit"
 )
 
 // Every verb refuses wrong options and arguments before it sends a request, in one
@@ -103,7 +104,7 @@ func TestWrongOptions(t *testing.T) {
 		{"--nosuch show", "--nosuch"},
 	} {
 		out, errs, code := weft("", strings.Fields(c.line)...)
-		if code != exitInput && !strings.HasPrefix(c.line, "diff-flows") && !strings.Contains(c.line, "-w "+missing) {
+		if code != exit.Input && !strings.HasPrefix(c.line, "diff-flows") && !strings.Contains(c.line, "-w "+missing) {
 			t.Errorf("weft %s: exit code %d", c.line, code)
 		}
 		if !strings.Contains(errs, c.word) || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "weft: ") || out != "" {

@@ -13,13 +13,13 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"weft/afpacket"
 	"weft/api"
+	"weft/cmd/exit"
 	"weft/control"
 	"weft/control/usererr"
 	"weft/engine"
@@ -28,21 +28,6 @@ import (
 	"weft/vhost"
 	"weft/xsk"
 )
-
-// Exit codes, the same as those of the client weft.
-const (
-	exitFailed = 1
-	exitInput  = 2
-)
-
-// usageError is an error in a flag or in the configuration file.
-type usageError struct{ message string }
-
-func (e *usageError) Error() string { return e.message }
-
-func usagef(format string, args ...any) error {
-	return &usageError{message: fmt.Sprintf(format, args...)}
-}
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stderr))
@@ -55,33 +40,30 @@ func run(args []string, errs io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errs, "weftd: %s\n", strings.Join(strings.Fields(err.Error()), " "))
-	var usage *usageError
+	fmt.Fprintf(errs, "weftd: %s\n", exit.OneLine(err))
+	var usage *exit.Usage
 	var input *usererr.Error
 	if errors.As(err, &usage) || errors.As(err, &input) {
-		return exitInput
+		return exit.Input
 	}
-	return exitFailed
+	return exit.Failed
 }
 
 func rootCommand() *cobra.Command {
 	var flags settings
 	var file string
 	root := &cobra.Command{
-		Use:           "weftd",
-		Short:         "the weft switch: vhost-user, taps and AF_XDP uplinks joined by OpenFlow rules and VXLAN",
-		Version:       api.Version(),
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		Use:     "weftd",
+		Short:   "the weft switch: vhost-user, taps and AF_XDP uplinks joined by OpenFlow rules and VXLAN",
+		Version: api.Version(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("%s: expected flags only", args[0])
+				return exit.Usagef("%s: expected flags only", args[0])
 			}
 			return nil
 		},
 	}
-	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{message: err.Error()} })
+	exit.ReportFlags(root)
 	flags.register(root.Flags())
 	root.Flags().StringVar(&file, "config", "", "configuration file, TOML; flags override it")
 	root.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"weft/api"
+	"weft/cmd/exit"
 	"weft/control"
 	"weft/control/access"
 	"weft/internal/cpu"
@@ -62,7 +63,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 func readSettings(path string) (*settings, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, usagef("%v; expected a configuration file", err)
+		return nil, exit.Usagef("%v; expected a configuration file", err)
 	}
 	s := &settings{}
 	dec := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
@@ -73,16 +74,16 @@ func readSettings(path string) (*settings, error) {
 	case errors.As(err, &unknown):
 		key := strings.Join(unknown.Errors[0].Key(), ".")
 		row, _ := unknown.Errors[0].Position()
-		return nil, usagef("%s: line %d: %s: unknown key; expected one of %s", path, row, key, strings.Join(settingNames(), ", "))
+		return nil, exit.Usagef("%s: line %d: %s: unknown key; expected one of %s", path, row, key, strings.Join(settingNames(), ", "))
 	case errors.As(err, &wrong):
 		row, _ := wrong.Position()
 		name := strings.Join(wrong.Key(), ".")
 		if name != "" {
 			name += ": "
 		}
-		return nil, usagef("%s: line %d: %s%s", path, row, name, strings.TrimPrefix(wrong.Error(), "toml: "))
+		return nil, exit.Usagef("%s: line %d: %s%s", path, row, name, strings.TrimPrefix(wrong.Error(), "toml: "))
 	case err != nil:
-		return nil, usagef("%s: %v", path, err)
+		return nil, exit.Usagef("%s: %v", path, err)
 	}
 	return s, nil
 }
@@ -120,21 +121,21 @@ func (s *settings) config() (control.Config, error) {
 		return c, err
 	}
 	if c.Cores, err = cpu.ParseList(s.Cores); err != nil {
-		return c, usagef("cores %s: %v", s.Cores, err)
+		return c, exit.Usagef("cores %s: %v", s.Cores, err)
 	}
 	switch {
 	case s.VsockAllow != "" && s.Vsock == 0:
-		return c, usagef("vsock-allow %s: expected --vsock PORT too", s.VsockAllow)
+		return c, exit.Usagef("vsock-allow %s: expected --vsock PORT too", s.VsockAllow)
 	case s.Socket == "":
-		return c, usagef("socket: expected a path")
+		return c, exit.Usagef("socket: expected a path")
 	case len(s.Socket) > 107:
-		return c, usagef("socket %s: expected a path of at most 107 bytes", s.Socket)
+		return c, exit.Usagef("socket %s: expected a path of at most 107 bytes", s.Socket)
 	case s.State == "":
-		return c, usagef("state: expected a directory")
+		return c, exit.Usagef("state: expected a directory")
 	case s.GuestMemory < 0 || s.GuestMemory > 1<<20:
-		return c, usagef("guest-memory-gib: %d: expected a number from 1 to %d, or 0 for the default", s.GuestMemory, 1<<20)
+		return c, exit.Usagef("guest-memory-gib: %d: expected a number from 1 to %d, or 0 for the default", s.GuestMemory, 1<<20)
 	case s.SpinUS < 1 || s.SpinUS > 1_000_000: // control takes 0 for the default
-		return c, usagef("spin-us: %d: expected a number from 1 to 1000000", s.SpinUS)
+		return c, exit.Usagef("spin-us: %d: expected a number from 1 to 1000000", s.SpinUS)
 	}
 	return c, nil
 }
@@ -151,7 +152,7 @@ func parseVsockAllow(text string) (map[uint32]access.Role, error) {
 		role, ok := access.ParseRole(value)
 		_, twice := allow[uint32(cid)]
 		if err != nil || !ok || twice {
-			return nil, usagef("vsock-allow: %s: expected CID=none, CID=read or CID=write, each CID once", word)
+			return nil, exit.Usagef("vsock-allow: %s: expected CID=none, CID=read or CID=write, each CID once", word)
 		}
 		allow[uint32(cid)] = role
 	}
