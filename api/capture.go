@@ -18,15 +18,14 @@ type Captured struct {
 	// caches).
 	Kind string `json:"kind"`
 	Port string `json:"port"`
-	// InPort is the port that the match field in_port matches for this frame.
+	// InPort is the port that the match field "in_port" matches.
 	InPort string `json:"in_port"`
 	// Verdict is sent, dropped, held-for-control, held-for-neighbour or merged (into
 	// a larger frame). Reason is the drop reason. If a frame was sent to only some of
 	// its outputs, Reason is the drop reason of the failed outputs.
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
-	// Outputs has the first ports to which the frame was sent. OutputCount is the
-	// number of all such ports.
+	// Outputs names the first few output ports. OutputCount counts all of them.
 	Outputs     []string `json:"outputs,omitempty"`
 	OutputCount int      `json:"output_count"`
 	// HeldUS is the time for which the frame waited for control, in µs.
@@ -60,9 +59,9 @@ const (
 // LiveTrace describes the processing of one frame between its receipt and its
 // outputs.
 type LiveTrace struct {
-	// Cache is the cache in which the frame was found: exact or megaflow. It is
-	// control if control executed the frame without a cache entry. Masks is the
-	// number of masks searched.
+	// Cache is the cache that had the frame: "exact" or "megaflow". Cache is
+	// "control" if the control process executed the frame. Masks is the number of
+	// masks searched.
 	Cache string `json:"cache"`
 	Masks int    `json:"masks"`
 	// Megaflow is the match of the cache entry, or "" if the entry has been removed.
@@ -90,10 +89,9 @@ type CaptureRequest struct {
 	Snap, Limit int
 }
 
-// Capture calls the function each for every captured frame, until the function
-// returns an error, ctx ends, or the limit is reached. It calls the function ready
-// once the workers capture frames.
-func (c *Client) Capture(ctx context.Context, r CaptureRequest, ready func(), each func(*Captured) error) error {
+// Capture calls handle with each captured frame, until handle returns an error, ctx
+// ends, or the limit is reached. Capture calls ready when the capture has started.
+func (c *Client) Capture(ctx context.Context, r CaptureRequest, ready func(), handle func(*Captured) error) error {
 	q := url.Values{}
 	if r.Port != "" {
 		q.Set("port", r.Port)
@@ -107,14 +105,14 @@ func (c *Client) Capture(ctx context.Context, r CaptureRequest, ready func(), ea
 	if r.Limit > 0 {
 		q.Set("limit", strconv.Itoa(r.Limit))
 	}
-	return stream(ctx, c, "/v1/capture", q, ready, each)
+	return stream(ctx, c, "/v1/capture", q, ready, handle)
 }
 
-// TraceLive calls the function each for every further matching frame, until the
-// function returns an error, ctx ends, or limit frames have come. A limit of 0 means
-// any number. TraceLive calls the function ready once the workers trace frames.
-func (c *Client) TraceLive(ctx context.Context, match string, limit int, ready func(), each func(*Captured) error) error {
+// TraceLive calls handle with each matching frame, until handle returns an error, ctx
+// ends, or limit frames have come. A limit of 0 means no limit. TraceLive calls ready
+// when the trace has started.
+func (c *Client) TraceLive(ctx context.Context, match string, limit int, ready func(), handle func(*Captured) error) error {
 	q := matchQuery(match)
 	q.Set("limit", strconv.Itoa(limit))
-	return stream(ctx, c, "/v1/trace/live", q, ready, each)
+	return stream(ctx, c, "/v1/trace/live", q, ready, handle)
 }

@@ -184,9 +184,9 @@ func (c *Client) ChangeFlows(change ChangeFlows) (FlowsChanged, error) {
 	return n, c.Do(http.MethodPost, "/v1/flows", nil, change, &n)
 }
 
-// Flows lists the flows that match selects; an empty match selects all. sort has
-// fields to sort by, or priority. A field with "-" in front sorts in descending
-// order. Without sort, flows are sorted by table and descending priority.
+// Flows lists the flows that match selects; an empty match selects all. Each sort key
+// is a field name or "priority"; "-" in front sorts in descending order. Without sort
+// keys, flows are sorted by table and descending priority.
 func (c *Client) Flows(match string, sort ...string) ([]Flow, error) {
 	var flows []Flow
 	query := matchQuery(match)

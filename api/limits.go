@@ -23,7 +23,7 @@ type Limit struct {
 	Used       uint64 `json:"used"`
 	Guarantee  uint64 `json:"guarantee"` // amount reserved for Holder; 0: nothing
 	Limit      uint64 `json:"limit"`     // largest amount that Holder may use now; 0: no limit
-	Refused    uint64 `json:"refused"`   // number of requests for more that were refused since the daemon started
+	Refused    uint64 `json:"refused"`   // number of refused requests since the daemon started
 	Evicted    uint64 `json:"evicted"`   // number of Holder's entries that were evicted for new entries
 }
 

@@ -67,9 +67,8 @@ type MonitorRequest struct {
 	Initial bool
 }
 
-// Monitor calls the function each for every event, until the function returns an
-// error or ctx ends.
-func (c *Client) Monitor(ctx context.Context, r MonitorRequest, ready func(), each func(*Event) error) error {
+// Monitor calls handle with each event, until handle returns an error or ctx ends.
+func (c *Client) Monitor(ctx context.Context, r MonitorRequest, ready func(), handle func(*Event) error) error {
 	q := url.Values{}
 	for name, on := range map[string]bool{"flows": r.Flows, "ports": r.Ports, "connections": r.Connections, "initial": r.Initial} {
 		if on {
@@ -81,5 +80,5 @@ func (c *Client) Monitor(ctx context.Context, r MonitorRequest, ready func(), ea
 			q.Set(name, word)
 		}
 	}
-	return stream(ctx, c, "/v1/monitor", q, ready, each)
+	return stream(ctx, c, "/v1/monitor", q, ready, handle)
 }

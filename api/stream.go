@@ -12,11 +12,9 @@ import (
 	"net/url"
 )
 
-// stream sends a GET request for path. It calls the function each for every JSON
-// value of the response, until the function returns an error, ctx ends or the daemon
-// ends the response. stream returns the error of the function, or nil if ctx or the
-// response has ended.
-func stream[T any](ctx context.Context, c *Client, path string, query url.Values, ready func(), each func(*T) error) error {
+// stream calls handle with each JSON value of the response. It returns nil if ctx or
+// the response ends.
+func stream[T any](ctx context.Context, c *Client, path string, query url.Values, ready func(), handle func(*T) error) error {
 	target := url.URL{Scheme: "http", Host: "weft", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
@@ -48,13 +46,12 @@ func stream[T any](ctx context.Context, c *Client, path string, query url.Values
 		case err != nil:
 			return fmt.Errorf("the daemon's answer to GET %s is malformed: %w", path, err)
 		}
-		if err := each(v); err != nil {
+		if err := handle(v); err != nil {
 			return err
 		}
 	}
 }
 
-// refusal returns the error for a response whose status is not success.
 func refusal(method, path string, resp *http.Response, answer []byte) error {
 	var e Error
 	if json.Unmarshal(answer, &e) != nil || e.Error == "" {

@@ -10,7 +10,7 @@ import (
 // ChangeTable changes groups or meters. If any line is wrong, it changes nothing.
 // Deleting a group or meter deletes the flows that name it.
 type ChangeTable struct {
-	// Op is add, modify or delete. For groups it may also be put, which adds or
+	// Op is "add", "modify" or "delete". Groups also have "put", which adds or
 	// modifies.
 	Op string `json:"op"`
 	// Text is one group or meter. With File, Text has one group or meter a line, with
@@ -101,7 +101,7 @@ type ModTable struct {
 	Settings []string `json:"settings"`
 }
 
-// Table is a flow table with flows or settings.
+// Table is one flow table, which has at least one flow or setting.
 type Table struct {
 	Table int  `json:"table"`
 	Flows int  `json:"flows"`
@@ -114,7 +114,7 @@ func (c *Client) ModTable(mod ModTable) error {
 	return c.Do(http.MethodPost, "/v1/tables", nil, mod, nil)
 }
 
-// Tables lists the flow tables with flows or settings.
+// Tables lists the flow tables that have flows or settings.
 func (c *Client) Tables() ([]Table, error) {
 	var tables []Table
 	return tables, c.Do(http.MethodGet, "/v1/tables", nil, nil, &tables)

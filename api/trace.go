@@ -18,16 +18,16 @@ type Trace struct {
 	// Drop is the drop reason if the frame is not sent. Some reasons, such as loop,
 	// mean that the frame is sent to only some of its outputs.
 	Drop string `json:"drop,omitempty"`
-	// Then has a Trace for each ct action that names a table. It is the frame's path
-	// from that table on, after connection tracking.
+	// Then has one Trace for each ct action that names a table: the frame's path
+	// after connection tracking.
 	Then []Trace `json:"then,omitempty"`
 }
 
 // Values of TraceStep.Kind.
 const (
-	StepTable  = "table"  // the step is a look-up in table TraceStep.Table; TraceStep.Rule is null if no flow matched
+	StepTable  = "table"  // look-up in the table TraceStep.Table; TraceStep.Rule is null if no flow matched
 	StepAction = "action" // execution of Action
-	StepNote   = "note"   // Note describes the outcome of the previous step
+	StepNote   = "note"   // remark on the previous step, in TraceStep.Note
 )
 
 // TraceStep is one step of a Trace.

@@ -66,9 +66,9 @@ type Central struct {
 	Connected     bool   `json:"connected"`
 	Revision      int64  `json:"revision"`          // newest applied revision
 	Nets          int    `json:"nets"`              // networks with a port of this switch
-	Addresses     int    `json:"addresses"`         // declared ports whose place the switch knows
+	Addresses     int    `json:"addresses"`         // number of remote ports whose address this switch knows
 	Asked         uint64 `json:"asked"`             // questions for addresses
-	Refused       uint64 `json:"refused"`           // questions refused because a port asked too much
+	Refused       uint64 `json:"refused"`           // number of queries refused because their port exceeded its limit
 	ReceivedBytes uint64 `json:"received_bytes"`    // of messages
 	Trouble       string `json:"trouble,omitempty"` // one line
 }
@@ -146,9 +146,9 @@ type ChangeFlows struct {
 // FlowsChanged has the number of flows that were added, changed or deleted.
 type FlowsChanged struct {
 	Flows int `json:"flows"`
-	// Notes has at most ten notes about parts of flows that were ignored, as in
-	// ovs-ofctl: match fields whose prerequisites the match lacks. Notes on a file
-	// begin with the line number.
+	// Notes has at most ten warnings about match fields that were ignored because the
+	// match lacks their prerequisites. Warnings about a file begin with the line
+	// number.
 	Notes []string `json:"notes,omitempty"`
 }
 

@@ -26,8 +26,7 @@ import (
 	"weft/internal/testnet"
 )
 
-// centralEnv is the environment variable that makes this test's program run as
-// weft-central instead of running the tests.
+// centralEnv makes the test binary run as weft-central.
 const centralEnv = "WEFT_TEST_CENTRAL"
 
 func TestMain(m *testing.M) {
@@ -37,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// site is a network namespace in which the centrals a, b and c run, all on 127.0.0.1.
+// site is a network namespace with the centrals a, b and c on 127.0.0.1.
 type site struct {
 	t    *testing.T
 	dir  string
@@ -83,9 +82,6 @@ func (s *site) run(name string) {
 	})
 }
 
-// end sends a signal to a central and waits for its end. The signal reaches the
-// central because the program ip, which started it in the namespace, has replaced
-// itself by it.
 func (s *site) end(name string, signal syscall.Signal) error {
 	s.t.Helper()
 	if err := s.runs[name].Process.Signal(signal); err != nil {
@@ -94,8 +90,7 @@ func (s *site) end(name string, signal syscall.Signal) error {
 	return s.runs[name].Wait()
 }
 
-// admin runs the function call, which calls a central, until it succeeds. The
-// connection to the central is opened inside the namespace.
+// admin calls a central inside the namespace, and retries until the call succeeds.
 func (s *site) admin(port int, call func(context.Context, wire.AdminClient) error) {
 	s.t.Helper()
 	keys, err := pki.Load(pki.FilesIn(filepath.Join(s.dir, "a", "admin")))

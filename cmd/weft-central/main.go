@@ -36,7 +36,6 @@ func run(args []string, out, errs io.Writer) int {
 	return exit.Failed
 }
 
-// defaultData is the default of --data, the directory of a central.
 const defaultData = "/var/lib/weft-central"
 
 func rootCommand() *cobra.Command {

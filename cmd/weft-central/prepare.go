@@ -22,7 +22,6 @@ import (
 // central.
 const joinTimeout = 30 * time.Second
 
-// register adds the flags that the commands init and join have in common.
 func (s *settings) register(cmd *cobra.Command, data *string) {
 	f := cmd.Flags()
 	f.StringVar(data, "data", defaultData, "directory of the central")

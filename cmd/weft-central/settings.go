@@ -91,8 +91,6 @@ func hostOf(address string) string {
 	return host
 }
 
-// addresses returns the hosts in the settings address and peer, which the central's
-// certificate must have.
 func (s *settings) addresses() []string {
 	list := []string{hostOf(s.Address)}
 	if h := hostOf(s.Peer); h != "" && h != list[0] {
@@ -101,8 +99,6 @@ func (s *settings) addresses() []string {
 	return list
 }
 
-// files returns the paths of the central's certificate, key and CA: those of the
-// site, or those that init or join has written.
 func (s *settings) files(data string) pki.Files {
 	f := pki.FilesIn(data)
 	if s.Certificate != "" {

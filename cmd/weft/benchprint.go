@@ -11,8 +11,8 @@ import (
 	"weft/bench/traffic"
 )
 
-// progressLine shows the results of intervals: as one changing line on a terminal,
-// otherwise as a line for each interval.
+// progressLine shows the result of each interval. A terminal shows one line, which
+// changes.
 type progressLine struct {
 	out      io.Writer
 	terminal bool
@@ -43,8 +43,7 @@ func (p *progressLine) clear() {
 	}
 }
 
-// scaled formats a number with three digits and an SI prefix. The text blank is put
-// before the prefix.
+// scaled formats a number with three digits and an SI prefix, for example "1.23M".
 func scaled(v float64, blank string) string {
 	prefixes := []string{"", "k", "M", "G", "T"}
 	i := 0

@@ -137,7 +137,7 @@ func (c *command) benchClientVerb() *cobra.Command {
 	return verb
 }
 
-// read fills b.spec, the specification of the measurement, from the options.
+// read sets b.spec from the options.
 func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 	changed := cmd.Flags().Changed
 	s := &b.spec

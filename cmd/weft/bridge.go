@@ -21,14 +21,12 @@ var ofctlVerbs = strings.Fields("add-flow add-flows replace-flows mod-flows del-
 	"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter mod-meter del-meters dump-meters " +
 	"meter-stats mod-table dump-tables packet-out monitor trace show dump-ports fdb-show fdb-flush")
 
-// fileVerbs are the verbs of ofctlVerbs whose argument is a file name. If the daemon
-// refuses such a verb, the error is about the file's content.
+// fileVerbs are the verbs whose argument is a file name.
 var fileVerbs = strings.Fields("add-flows replace-flows diff-flows add-groups")
 
 var bareName = regexp.MustCompile(`^[A-Za-z][\w.-]*$`)
 
-// bridgeHint returns a hint if the first word of a refused verb may be a bridge name,
-// otherwise "".
+// bridgeHint returns a hint if the first argument may be a bridge name, otherwise "".
 func bridgeHint(verb *cobra.Command, args []string) string {
 	if len(args) == 0 || !bareName.MatchString(args[0]) || !slices.Contains(ofctlVerbs, verb.Name()) {
 		return ""
@@ -51,8 +49,6 @@ func (protocols) Set(text string) error {
 	return nil
 }
 
-// ofctlHabits adds the option -O to the ofctlVerbs, and the hint about bridge names
-// to their errors.
 func ofctlHabits(root *cobra.Command) {
 	for _, verb := range root.Commands() {
 		run := verb.RunE

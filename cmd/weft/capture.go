@@ -116,8 +116,8 @@ func (c *command) capture(errs io.Writer, r api.CaptureRequest, file string) err
 	return err
 }
 
-// captureFile opens the output file; the name - means standard output. It does not
-// empty the file, so a capture that the daemon refuses leaves the file unchanged.
+// captureFile opens the output file and keeps its content, because the daemon may
+// refuse the capture.
 func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err error) {
 	if name == "-" {
 		return c.out, func() {}, nil
@@ -129,8 +129,7 @@ func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err
 	return f, func() { f.Close() }, nil
 }
 
-// empty truncates a file to 0 bytes. A writer that is not a file stays unchanged.
-// Pipes and devices answer EINVAL, because they cannot be truncated.
+// empty truncates a file to 0 bytes. It ignores pipes and devices.
 func empty(out io.Writer) error {
 	f, ok := out.(*os.File)
 	if !ok {
@@ -142,7 +141,6 @@ func empty(out io.Writer) error {
 	return nil
 }
 
-// printLine prints one value of a stream as a line of JSON.
 func (c *command) printLine(v any) error { return json.NewEncoder(c.out).Encode(v) }
 
 const clock = "15:04:05.000000"

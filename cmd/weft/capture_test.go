@@ -25,8 +25,6 @@ var capturedFrames = []api.Captured{
 	{Time: time.Unix(1700000002, 5), Kind: "drop", Port: "vm1", InPort: "vm1", Verdict: "dropped", Reason: "table-miss", HeldUS: 12, Data: []byte{}, Lost: 3},
 }
 
-// streaming starts a daemon that answers every request with the given values. It
-// returns the daemon's socket.
 func streaming[T any](t *testing.T, asked *string, values []T) string {
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		*asked = r.URL.RequestURI()

@@ -24,10 +24,8 @@ import (
 	"weft/cmd/exit"
 )
 
-// defaultCerts is the directory of a person's certificate for weft-central.
 const defaultCerts = "/etc/weft/central"
 
-// centralFlags are the options of the verbs that ask weft-central.
 type centralFlags struct {
 	addresses string
 	certs     string
@@ -60,7 +58,6 @@ func (c *command) waits(verb *cobra.Command) *cobra.Command {
 	return verb
 }
 
-// group returns a verb that has only sub-verbs.
 func group(use, short, long string, verbs ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
@@ -75,7 +72,6 @@ func group(use, short, long string, verbs ...*cobra.Command) *cobra.Command {
 	return g
 }
 
-// centralVerbs returns the verbs that ask weft-central.
 func (c *command) centralVerbs() []*cobra.Command {
 	return append([]*cobra.Command{
 		c.netVerb(), c.hostVerb(), c.portVerb(), c.applyVerb(), c.exportVerb(), c.syncVerb(),
@@ -84,7 +80,6 @@ func (c *command) centralVerbs() []*cobra.Command {
 	}, c.ovnVerbs()...)
 }
 
-// centralAddresses returns the addresses of --central.
 func (c *command) centralAddresses() ([]string, error) {
 	if c.fleet.addresses == "" {
 		return nil, exit.Usagef("no central is given; expected --central HOST:PORT[,HOST:PORT...] or WEFT_CENTRAL")
@@ -116,7 +111,6 @@ func (c *command) central() (ctx context.Context, centrals *client.Client, stop 
 	return ctx, centrals, func() { cancel(); centrals.Close() }, nil
 }
 
-// withCentral calls f with a connected client.
 func (c *command) withCentral(f func(ctx context.Context, centrals *client.Client) error) error {
 	ctx, centrals, stop, err := c.central()
 	if err != nil {
@@ -126,7 +120,6 @@ func (c *command) withCentral(f func(ctx context.Context, centrals *client.Clien
 	return f(ctx, centrals)
 }
 
-// settle waits for the hosts if --wait asks for it.
 func (c *command) settle(ctx context.Context, centrals *client.Client, revision int64) error {
 	if c.fleet.wait != "hosts" {
 		return nil
@@ -135,7 +128,6 @@ func (c *command) settle(ctx context.Context, centrals *client.Client, revision 
 	return err
 }
 
-// isCentralInput reports whether an error says that the request is wrong.
 func isCentralInput(err error) bool {
 	var words *declare.Error
 	var refused *client.Refused
@@ -255,7 +247,6 @@ func (c *command) printApplied(result *applied, dry bool) error {
 	return err
 }
 
-// readDeclaration reads and parses a declaration file.
 func (c *command) readDeclaration(name string) (*declare.File, error) {
 	from := c.in
 	if name != "-" {
@@ -274,7 +265,7 @@ func (c *command) readDeclaration(name string) (*declare.File, error) {
 	return file, fromFile(name, err)
 }
 
-// fromFile names the file that a declaration error is about.
+// fromFile adds the name of the declaration file to an error.
 func fromFile(name string, err error) error {
 	var wrong *declare.Error
 	if !errors.As(err, &wrong) {

@@ -64,8 +64,6 @@ func startRealCentral(t *testing.T) *fleetShell {
 	return &fleetShell{t: t, certs: certs}
 }
 
-// host runs a host's agent with a recorder as its switch, and a certificate that it
-// gets for a token.
 func (s *fleetShell) host(name string, ports ...agent.LocalPort) *centraltest.Recorder {
 	s.t.Helper()
 	token := s.ok("central invite --role host --name " + name)
@@ -92,8 +90,8 @@ func (s *fleetShell) host(name string, ports ...agent.LocalPort) *centraltest.Re
 	return r
 }
 
-// What weft declares reaches two hosts; sync waits for them, and why says what is
-// missing.
+// Two hosts receive declared objects. "sync" waits for the hosts, and "why" lists
+// missing parts.
 func TestFleet(t *testing.T) {
 	s := startRealCentral(t)
 	file := s.file(`
@@ -168,7 +166,7 @@ host = "h1"
 	}
 }
 
-// A reader's certificate may look and not change. A token works once.
+// A reader's certificate permits no changes. A token works once.
 func TestRolesOfPeople(t *testing.T) {
 	s := startRealCentral(t)
 	var invited struct{ Token string }

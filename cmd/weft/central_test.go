@@ -25,8 +25,7 @@ import (
 	"weft/cmd/exit"
 )
 
-// fakeCentral keeps a declaration in memory. It refuses what a central refuses as far as
-// the tests need it.
+// fakeCentral keeps a declaration in memory.
 type fakeCentral struct {
 	wire.UnimplementedAdminServer
 	mu       sync.Mutex
@@ -35,7 +34,7 @@ type fakeCentral struct {
 	hosts    map[string]*wire.Host
 	ports    map[string]*wire.Port
 	requests map[string]int64
-	lose     int                // number of requests whose answer is lost
+	lose     int                // number of requests that succeed without an answer
 	meddle   func(*fakeCentral) // runs before the next Apply, as somebody else's change
 	seen     []*wire.ChangeRequest
 }
@@ -89,7 +88,6 @@ func (f *fakeCentral) Apply(_ context.Context, r *wire.ChangeRequest) (*wire.Cha
 	return &wire.ChangeReply{Revision: f.revision}, nil
 }
 
-// List sends each object in a message of its own.
 func (f *fakeCentral) List(r *wire.ListRequest, stream wire.Admin_ListServer) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,8 +155,8 @@ func (f *fakeCentral) Save(_ *wire.SaveRequest, stream wire.Admin_SaveServer) er
 	return nil
 }
 
-// startCentral serves a fakeCentral over TLS and sets the environment so that weft asks
-// it, after an address where nobody answers.
+// startCentral serves a fakeCentral over TLS. WEFT_CENTRAL also names an address
+// without a server.
 func startCentral(t *testing.T) (f *fakeCentral, certs string) {
 	t.Helper()
 	ca, err := pki.NewCA("test")
@@ -208,7 +206,6 @@ func certificate(t *testing.T, ca *pki.CA, dir string, role pki.Role) *pki.Keys 
 	return keys
 }
 
-// fleetShell runs weft with a fake central.
 type fleetShell struct {
 	t     *testing.T
 	f     *fakeCentral
@@ -220,7 +217,6 @@ func newFleetShell(t *testing.T) *fleetShell {
 	return &fleetShell{t, f, certs}
 }
 
-// do runs weft, expects an exit code and returns what it printed.
 func (s *fleetShell) do(code int, args ...string) string {
 	s.t.Helper()
 	out, errs, got := weft("", append([]string{"--central-certs", s.certs}, args...)...)
@@ -236,7 +232,6 @@ func (s *fleetShell) ok(line string) string {
 	return s.do(0, strings.Fields(line)...)
 }
 
-// refused runs a line that must fail as wrong input with a text in its error.
 func (s *fleetShell) refused(line, want string) {
 	s.t.Helper()
 	if got := s.do(exit.Input, strings.Fields(line)...); !strings.Contains(got, want) {
@@ -274,8 +269,7 @@ func (s *fleetShell) expect(want string) {
 	}
 }
 
-// Objects are declared, changed, renamed, shown and deleted by name and by id, although
-// the first central does not answer.
+// Objects can be managed by name and by id while the first central does not answer.
 func TestDeclareObjects(t *testing.T) {
 	s := newFleetShell(t)
 	s.example()
@@ -381,8 +375,7 @@ func (s *fleetShell) file(text string) string {
 	return path
 }
 
-// apply prints the differences, applies them as one request, and does nothing the second
-// time.
+// apply sends the differences as one request. A second apply finds no differences.
 func TestApplyFile(t *testing.T) {
 	s := newFleetShell(t)
 	path := s.file(fleetFile)
@@ -412,8 +405,7 @@ func TestApplyFile(t *testing.T) {
 	}
 }
 
-// A change whose answer is lost is sent again with its id. A change of somebody else
-// between reading and applying does not get lost.
+// A change without an answer is sent again with its id. Concurrent changes are kept.
 func TestChangesRace(t *testing.T) {
 	s := newFleetShell(t)
 	s.example()
@@ -501,8 +493,7 @@ func TestLongList(t *testing.T) {
 	}
 }
 
-// centralLines has the arguments of every verb that asks weft-central, in an order that
-// lets each succeed.
+// centralLines has one working command line for every central verb, in order.
 var centralLines = []string{
 	"net add blue vni=100", "host add h1 endpoint=172.16.0.1", "port add web1 net=blue host=h1", "net set blue mtu=1400", "host set h1 endpoint=172.16.0.9",
 	"port set web1 host=", "net show blue", "host show h1", "port show web1", "port why web1", "net list", "host list", "port list", "export", "sync",
@@ -511,14 +502,11 @@ var centralLines = []string{
 	"lsp-del web2", "lsp-del web2 --if-exists", "ls-del red", "ls-del red --if-exists", "port del web1", "host del h1", "host del h1 --if-exists", "net del blue",
 }
 
-// centralJSON reports whether the JSON of a verb is tested. A fake central makes no
-// certificates.
 func centralJSON(verb string) bool {
 	return verb == "central invite" || verb == "central enrol" || slices.ContainsFunc(centralLines, func(line string) bool { return strings.HasPrefix(line+" ", verb+" ") })
 }
 
-// Every verb that asks weft-central prints one JSON value with --json, before or after
-// the verb.
+// Every central verb prints one JSON value with --json.
 func TestCentralVerbsHaveJSON(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		s := newFleetShell(t)

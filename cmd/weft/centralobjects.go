@@ -23,11 +23,11 @@ func readAll(ctx context.Context, centrals *client.Client) (*declare.Fleet, erro
 	return centrals.List(ctx, &wire.ListRequest{Nets: true, Ports: true, Hosts: true})
 }
 
-// planner plans changes of a fleet. guarded: only if nobody else changed it meanwhile.
+// planner returns the changes to apply. If guarded is true, they fail after somebody
+// else's change.
 type planner func(f *declare.Fleet) (changes []*wire.Change, guarded bool, err error)
 
-// change reads what request lists and applies what plan says. With --json it prints the
-// revision and what result returns, under the name kind.
+// change lists objects, plans changes of them and applies these changes.
 func (c *command) change(request *wire.ListRequest, plan planner, kind string, result func(*declare.Fleet) any) error {
 	return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
 		return c.changeAt(ctx, centrals, request, plan, kind, result)
@@ -53,15 +53,13 @@ func (c *command) changeAt(ctx context.Context, centrals *client.Client, request
 	return nil
 }
 
-// chosen prints a value that the command chose itself.
 func (c *command) chosen(key, value string) {
 	if !c.json {
 		fmt.Fprintf(c.out, "%s=%s\n", key, value)
 	}
 }
 
-// present adds --may-exist to a verb that adds, or --if-exists to one that deletes, as
-// ovn-nbctl(8) has them.
+// present adds the option --may-exist or --if-exists of ovn-nbctl(8).
 func present(verb *cobra.Command, flag *bool, name, help string) *cobra.Command {
 	verb.Flags().BoolVar(flag, name, false, help)
 	return verb
@@ -126,8 +124,7 @@ func (c *command) addNet(name string, words []string, may bool) error {
 	return err
 }
 
-// free returns an error if the name or the id of a new object is taken. A change of a
-// known id would replace the object.
+// free returns an error if another object has the name or the id.
 func free[T declare.Object](k *declare.Kind[T], o T) error {
 	for _, old := range k.All {
 		switch {
@@ -373,7 +370,6 @@ func (c *command) printHosts(list []listedHost) error {
 	return w.Flush()
 }
 
-// isGone reports whether an error says that a central knows no such object.
 func isGone(err error) bool {
 	var refused *client.Refused
 	return errors.As(err, &refused) && refused.NotFound

@@ -45,8 +45,7 @@ func (c *command) portVerb() *cobra.Command {
 		c.waits(present(add, &may, "may-exist", mayExist)), c.waits(set), c.waits(present(del, &gone, "if-exists", ifExists)), show, list, c.portWhyVerb())
 }
 
-// addDeclared declares a port. It lists no ports, of which there may be many: a central
-// refuses a second port of one name.
+// addDeclared declares a port. The central itself refuses a duplicate name.
 func (c *command) addDeclared(name string, words []string, may bool) error {
 	if err := declare.CheckName("name", name); err != nil {
 		return err
@@ -92,7 +91,6 @@ func (c *command) addDeclared(name string, words []string, may bool) error {
 	})
 }
 
-// showPort prints a port that was declared before, as change prints a new one.
 func (c *command) showPort(ctx context.Context, centrals *client.Client, p *wire.Port) error {
 	f, err := centrals.List(ctx, &wire.ListRequest{Nets: true, Hosts: true})
 	if err != nil {
@@ -101,7 +99,7 @@ func (c *command) showPort(ctx context.Context, centrals *client.Client, p *wire
 	return c.printJSON(map[string]any{"revision": f.Revision, "port": f.PortOf(p)})
 }
 
-// findPort returns the port of a name or an id, or nil.
+// findPort returns the port with a name or an id, or nil.
 func findPort(ctx context.Context, centrals *client.Client, word string) (*wire.Port, error) {
 	why, err := centrals.Why(ctx, word)
 	if isGone(err) {
@@ -110,8 +108,6 @@ func findPort(ctx context.Context, centrals *client.Client, word string) (*wire.
 	return why.GetPort(), err
 }
 
-// setDeclared changes a port. Only the ports of its network are listed, at the revision
-// that the change expects.
 func (c *command) setDeclared(name string, words []string) error {
 	return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
 		why, err := centrals.Why(ctx, name)
@@ -237,7 +233,6 @@ func (c *command) printPorts(list []listedPort) error {
 	return w.Flush()
 }
 
-// ovnVerbs returns the verbs of ovn-nbctl(8) that mean the same.
 func (c *command) ovnVerbs() []*cobra.Command {
 	var may, gone bool
 	verbs := []*cobra.Command{

@@ -70,7 +70,7 @@ func (c *command) printSynced(reply *wire.SyncReply, hosts bool) error {
 	return err
 }
 
-// orEmpty returns a list that JSON shows as [].
+// orEmpty replaces nil, which JSON would show as null.
 func orEmpty(list []string) []string {
 	if list == nil {
 		return []string{}
@@ -98,17 +98,16 @@ type whyPort struct {
 	Alive      bool         `json:"alive"`           // the host is connected
 	Generation int64        `json:"generation,omitempty"`
 	Programmed []programmed `json:"programmed"`
-	Missing    []string     `json:"missing"` // one line each: what keeps the port from being reachable
+	Missing    []string     `json:"missing"` // reasons why the port is unreachable, one line each
 }
 
-// programmed says what a host that needs a port's place has.
+// programmed is the revision that a host has applied.
 type programmed struct {
 	Host    string `json:"host"`
 	Applied int64  `json:"applied"`
 	Current bool   `json:"current"`
 }
 
-// whyOf returns a reply with the names that the fleet has for ids.
 func whyOf(reply *wire.WhyReply, names *declare.Fleet) *whyPort {
 	w := &whyPort{
 		Port: names.PortOf(reply.GetPort()), Bound: reply.GetBoundOn(), Alive: reply.GetAlive(),

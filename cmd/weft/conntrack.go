@@ -74,8 +74,6 @@ func (c *command) flushConntrack(_ *cobra.Command, args []string) error {
 	return c.printJSON(n)
 }
 
-// ctShow returns the function of a verb that prints one property of the connection
-// table.
 func (c *command) ctShow(word func(*api.Conntrack) string) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if rest := noDatapath(args); len(rest) > 0 {

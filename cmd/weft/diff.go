@@ -55,8 +55,7 @@ func (c *command) diffFlows(args []string) error {
 		if rest, of := strings.CutPrefix(message, "second file: "); of {
 			name, message = args[1], rest
 		}
-		// The error must not be an *api.Refused, whose exit code means that flows
-		// differ.
+		// an *api.Refused would set the exit code that means "the flows differ"
 		return errors.New(ofFile(name, &api.Refused{Message: message}).Error())
 	}
 	if c.json {

@@ -52,7 +52,7 @@ func TestDiffFlows(t *testing.T) {
 	}
 }
 
-// The verbs that read a file of flows accept --bundle, and - as standard input.
+// Verbs that read a file of flows accept --bundle, and "-" for standard input.
 func TestFlowFiles(t *testing.T) {
 	var method, body string
 	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {

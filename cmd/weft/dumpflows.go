@@ -65,7 +65,6 @@ func (c *command) dumpFlows(match string, keys []string, noStats bool) error {
 	return nil
 }
 
-// statistics matches the parts of a flow's line that --no-stats removes. Each part
-// ends with a comma and a blank. The fields of the flow's match do not match, because
-// no blank follows a comma there.
+// statistics matches the fields that --no-stats removes. The blank at the end
+// excludes match fields.
 var statistics = regexp.MustCompile(`\b(duration|n_packets|n_bytes|idle_age|hard_age)=[0-9.]+s?, |\bcookie=0x0, |\btable=0, `)

@@ -83,8 +83,8 @@ func strictly(op string, strict bool) string {
 	return op
 }
 
-// changeBy changes flows by the text of one flow, or by the lines of standard input
-// if text is -.
+// changeBy changes flows by one flow in text syntax. "-" means lines of standard
+// input.
 func (c *command) changeBy(op, text string) error {
 	if text != "-" {
 		return c.changeFlows(api.ChangeFlows{Op: op, Text: text})
@@ -92,7 +92,6 @@ func (c *command) changeBy(op, text string) error {
 	return c.changeByFile(op, text)
 }
 
-// changeByFile changes flows by the lines of a file.
 func (c *command) changeByFile(op, name string) error {
 	text, err := c.readFile(name)
 	if err != nil {
@@ -101,7 +100,7 @@ func (c *command) changeByFile(op, name string) error {
 	return ofFile(name, c.changeFlows(api.ChangeFlows{Op: op, Text: text, File: true}))
 }
 
-// ofFile adds the file name to an error that has a line number of the file.
+// ofFile adds the file name to an error about a line of a file.
 func ofFile(name string, err error) error {
 	var refused *api.Refused
 	if !errors.As(err, &refused) || !strings.HasPrefix(refused.Message, "line ") {
@@ -115,7 +114,6 @@ func ofFile(name string, err error) error {
 	return &of
 }
 
-// fileVerb returns the function of a verb that changes flows by the lines of a file.
 func (c *command) fileVerb(op string) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
 		return c.changeByFile(op, args[0])
@@ -134,8 +132,6 @@ func (c *command) changeFlows(change api.ChangeFlows) error {
 	return c.printChanged(n)
 }
 
-// printChanged prints the notes of a change of flows. Without notes it prints
-// nothing.
 func (c *command) printChanged(n api.FlowsChanged) error {
 	if c.json {
 		return c.printJSON(n)

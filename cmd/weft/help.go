@@ -30,8 +30,6 @@ func helpVerb(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// noSuchVerb returns an error that suggests similar verbs. If there are none, the
-// error says where to find all verbs.
 func noSuchVerb(cmd *cobra.Command, word string) error {
 	near := cmd.SuggestionsFor(word)
 	if len(near) > 0 && len(near) < 10 {

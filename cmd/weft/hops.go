@@ -20,15 +20,12 @@ shows built-in recordings of the kernel path that Weft replaces.
 --record FUNCTION,... RECORDING -- COMMAND runs COMMAND and first records the calls
 below these functions into RECORDING, with the kernel's function_graph tracer.`
 
-// hopsOptions has the options of bench hops, which records and shows where the kernel
-// spends a frame's time.
 type hopsOptions struct {
 	record []string
 	top    int
 	each   bool
 }
 
-// benchHopsCommand returns the verb bench hops.
 func (c *command) benchHopsCommand() *cobra.Command {
 	var o hopsOptions
 	verb := &cobra.Command{

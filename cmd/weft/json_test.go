@@ -18,7 +18,7 @@ import (
 	"weft/cmd/exit"
 )
 
-// jsonLines has the arguments of every verb that the test runs.
+// jsonLines has one command line for each verb of the test.
 var jsonLines = map[string]string{
 	"add-port": "p type=tap", "del-port": "p", "dump-ports": "", "show": "", "show limits": "p", "version": "",
 	"add-flow": "actions=drop", "add-flows": "-", "replace-flows": "-", "mod-flows": "actions=drop", "del-flows": "",
@@ -49,9 +49,8 @@ var answers = map[string]string{
 	"/v1/monitor": `{"kind":"lost","lost":5,"time":"2020-01-01T00:00:00Z"}`,
 }
 
-// Every verb that prints results prints JSON with --json, which may precede or follow
-// the verb. A stream is a sequence of JSON values; all other output is one JSON
-// value.
+// With --json, every verb prints JSON: one value, or a sequence of values for a
+// stream.
 func TestEveryVerbHasJSON(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.URL.Path]
@@ -105,8 +104,7 @@ func leavesOf(cmd *cobra.Command, path string) (list []string) {
 	return list
 }
 
-// values counts the JSON values in a text. It returns an error if the text has
-// anything else.
+// values counts the JSON values in a text.
 func values(text string) (n int, err error) {
 	for dec := json.NewDecoder(strings.NewReader(text)); ; n++ {
 		var v any
@@ -118,8 +116,7 @@ func values(text string) (n int, err error) {
 	}
 }
 
-// A bridge name before the words of a verb, as in ovs-ofctl, is refused in a line
-// that says to omit the name.
+// An ovs-ofctl command line with a bridge name fails with advice to omit the name.
 func TestBridgesAreLeftOut(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -146,8 +143,7 @@ func TestBridgesAreLeftOut(t *testing.T) {
 	}
 }
 
-// The name of an existing file is not mistaken for a bridge name if a line of the
-// file is wrong.
+// A file name is not mistaken for a bridge name.
 func TestFilesAreNoBridges(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)

@@ -19,7 +19,6 @@ holder may have now. REFUSED counts the holder's refused requests since the daem
 started. EVICTED counts the holder's entries that were evicted for new ones, its own or
 others'. With PORT, only this port's rows are printed.`
 
-// showLimitsVerb returns the verb show limits.
 func (c *command) showLimitsVerb() *cobra.Command {
 	return &cobra.Command{
 		Use: "limits [PORT]", Short: "print shared resources, their use and limits", Long: showLimitsHelp, Args: words(0, 1),

@@ -113,9 +113,7 @@ func (c *command) root() *cobra.Command {
 	root.PersistentFlags().StringVar(&c.socket, "socket", socket, "the daemon's socket (or WEFT_SOCKET): a path, or vsock:CID:PORT")
 	c.fleet.register(root.PersistentFlags())
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
-	// ovs-ofctl accepts options before the verb. The root command knows the options
-	// of all verbs, so that it can tell options from the verb. The verb then parses
-	// the options.
+	// ovs-ofctl accepts options before the verb, so the root command must know them.
 	for _, name := range []string{"bundle", "strict", "no-stats", "names", "no-names", "may-create"} {
 		root.Flags().Bool(name, false, "")
 		_ = root.Flags().MarkHidden(name) // error ignored: the flag exists, because Bool has just defined it
@@ -136,8 +134,6 @@ func (c *command) root() *cobra.Command {
 	return root
 }
 
-// words returns a function that checks the number of a verb's arguments. The
-// function's error shows the verb's usage line.
 func words(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		_, usage, _ := strings.Cut(cmd.Use, " ")

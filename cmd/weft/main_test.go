@@ -16,7 +16,6 @@ import (
 	"weft/cmd/exit"
 )
 
-// serve starts a fake daemon that answers every request by calling answer.
 func serve(t *testing.T, answer http.HandlerFunc) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
@@ -99,8 +98,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Each verb sends the right request. The client itself reads the files that arguments
-// name.
+// Each verb sends the right request.
 func TestRequests(t *testing.T) {
 	var method, path, query, body string
 	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {

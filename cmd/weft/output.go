@@ -24,7 +24,6 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// file returns the file that w writes to, or nil if w is not a file.
 func file(w io.Writer) *os.File {
 	if o, ok := w.(*output); ok {
 		w = o.Writer
@@ -42,8 +41,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// unlimited is the width and height of an output that is not a terminal, so that
-// nothing is truncated.
+// unlimited is the size of an output that is not a terminal, in characters.
 const unlimited = 1 << 20
 
 // terminalSize returns the size of out in characters, or 80 by 24 if a terminal does

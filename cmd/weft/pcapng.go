@@ -13,8 +13,7 @@ import (
 )
 
 // pcapng writes captured frames in the format of draft-ietf-opsawg-pcapng. Each port
-// is an interface. Each frame is an enhanced packet block, whose comment has the data
-// for which the format has no field.
+// is an interface. A frame's comment has its verdict.
 type pcapng struct {
 	w          io.Writer
 	interfaces map[string]uint32 // interface number of each port
@@ -82,7 +81,6 @@ func (p *pcapng) begin(block uint32) {
 	p.u32(0) // block length; end fills it in
 }
 
-// end writes the end of the options and then the whole block.
 func (p *pcapng) end() error {
 	p.option(optEnd, nil)
 	length := uint32(len(p.buf) + 4)
@@ -148,8 +146,6 @@ func (p *pcapng) close() error {
 	return nil
 }
 
-// comment returns the comment of a frame: the port, where it was captured and its
-// verdict.
 func comment(f *api.Captured) string {
 	text := "port " + f.Port
 	switch f.Kind {

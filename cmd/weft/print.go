@@ -79,7 +79,6 @@ func (c *command) printShow(s api.Show) error {
 	return w.Flush()
 }
 
-// centralLine returns the line about a switch that follows weft-central.
 func centralLine(s *api.Central) string {
 	state := "not connected"
 	if s.Connected {

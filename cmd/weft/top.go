@@ -78,7 +78,6 @@ func (c *command) top(interval time.Duration, once bool) error {
 	}
 }
 
-// watch requests the hottest megaflows of one interval. It returns early if ctx ends.
 func watch(ctx context.Context, client *api.Client, interval time.Duration) ([]api.Hot, error) {
 	type answer struct {
 		hot []api.Hot
@@ -113,8 +112,7 @@ func (c *command) printTop(view *topView, live, once bool) error {
 		_, err := fmt.Fprintln(c.out, strings.Join(lines, "\n"))
 		return err
 	}
-	// Overwrite the old screen before clearing the rest of it, so that nothing
-	// flickers.
+	// clearing the screen first would flicker
 	_, err := fmt.Fprint(c.out, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
 	return err
 }

@@ -61,8 +61,7 @@ type topDrop struct {
 	Total  uint64  `json:"total"`
 }
 
-// grown returns the growth of a counter. A counter that is lower than before has
-// restarted and grown from 0.
+// grown returns the growth of a counter, which may have restarted at 0.
 func grown(before, after uint64) float64 {
 	if after < before {
 		return float64(after)
@@ -77,8 +76,6 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// topOf returns the view of two states of the daemon that are the given number of
-// seconds apart.
 func topOf(before, after *api.Show, hot []api.Hot, seconds float64) *topView {
 	v := &topView{
 		IntervalS: seconds, Version: after.Version, EnginePID: after.EnginePID, Restarts: after.Restarts, UptimeS: after.UptimeS,
@@ -144,9 +141,8 @@ func portOf(was, now *api.Port, seconds float64) topPort {
 	}
 }
 
-// lines formats the view for a screen and truncates lists to fit. The heading and the
-// list of workers come first. The list of ports gets at most half of the remaining
-// rows, and the hottest flows get the rest.
+// lines truncates the lists to fit the screen. The list of ports gets at most half of
+// the rows below the workers.
 func (v *topView) lines(width, height int) []string {
 	engine := "no engine"
 	if v.EnginePID != 0 {
@@ -194,7 +190,6 @@ func (v *topView) dropText() string {
 	return strings.Join(words, ", ")
 }
 
-// percent formats a fraction as a percentage in six columns.
 func percent(share float64) string { return fmt.Sprintf("%5.1f%%", 100*share) }
 
 // short formats a number in at most six columns.
@@ -213,7 +208,6 @@ func short(v float64) string {
 	return fmt.Sprintf("%.0fP", v)
 }
 
-// cut truncates a line to a width in characters.
 func cut(line string, width int) string {
 	runes := []rune(line)
 	if len(runes) <= width {

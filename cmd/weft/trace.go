@@ -65,8 +65,7 @@ func (c *command) trace(flow, ctNext string) error {
 	return printTrace(c.out, &t)
 }
 
-// printTrace prints a trace in the format of ofproto/trace: numbered tables, each
-// with its actions below. Nested lookups are indented.
+// printTrace prints a trace in the format of ofproto/trace.
 func printTrace(out io.Writer, t *api.Trace) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Flow: %s\n\n", orAny(t.Flow))

@@ -34,7 +34,7 @@ type running struct {
 	socket string
 	client *api.Client
 	cmd    *exec.Cmd
-	log    string // log file of the daemon; also written by the engine, which outlives control
+	log    string // log file of the daemon and the engine
 }
 
 func build(t *testing.T) string {
@@ -89,14 +89,12 @@ func (r *running) eventually(what string, ok func() bool) {
 	}
 }
 
-// said returns the log of the present daemon process.
+// said returns the log of the current daemon process.
 func (r *running) said() string {
 	text, _ := os.ReadFile(r.log)
 	return string(text)
 }
 
-// stop ends the daemon with SIGTERM and checks that its socket and its engine are
-// gone.
 func (r *running) stop() {
 	show, err := r.client.Show()
 	_ = r.cmd.Process.Signal(unix.SIGTERM)
@@ -192,10 +190,8 @@ func ping(g *guest, count int) (*exec.Cmd, *bytes.Buffer) {
 	return cmd, out
 }
 
-// A ping passes between two taps by the action normal, with exact counters. Known
-// flows keep forwarding and counting after control is killed, and the next control
-// process continues their counters. After the engine is killed and replaced, the
-// counters stay exact.
+// Counters stay exact after control or the engine is killed. Known flows keep
+// forwarding while control is dead.
 func TestTapsThroughKills(t *testing.T) {
 	r := startDaemon(t)
 	a, _ := r.guests()

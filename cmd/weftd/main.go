@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weftd is the daemon. Without arguments it runs the control process. With
-// the argument `engine` it runs the engine, the process of the workers, which control
-// starts.
+// Command weftd is the daemon. Without arguments it runs the control process, which
+// starts `weftd engine`: the process of the workers.
 package main
 
 import (

@@ -25,8 +25,7 @@ const (
 	defaultCerts = "/etc/weft/central"
 )
 
-// settings has the values of the flags or of the configuration file. A setting has
-// the same name in both.
+// settings has the values from the flags and the configuration file.
 type settings struct {
 	Socket      string `toml:"socket"`
 	SocketGroup string `toml:"socket-group"`
@@ -59,7 +58,6 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "time for which a worker polls empty queues before it sleeps, µs")
 }
 
-// readSettings reads a configuration file. An unknown key is an error.
 func readSettings(path string) (*settings, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
