@@ -8,15 +8,14 @@ import (
 	"strings"
 )
 
-// Benchstat writes all runs in the format of Go's benchmarks
-// (golang.org/design/14313-benchmark-format), one run on each line. The program
-// benchstat then compares two reports, or with "-col /peer" the peers of one report.
-// The cache regime (see Regime) precedes the runs, so that benchstat compares only
-// runs of the same regime. With "-ignore regime", it compares all runs.
+// Benchstat writes each run as a line of Go's benchmark format
+// (golang.org/design/14313-benchmark-format). The program benchstat compares two
+// reports, or with "-col /peer" the peers of one report. It compares only runs of one
+// cache regime (see Regime), unless "-ignore regime" is given.
 func (r *Report) Benchstat(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "goos: linux\npkg: weft\ncpu: %s\n", r.Machine.CPU)
-	told := map[string]bool{} // units for which a line "Unit ... better=" was written
+	told := map[string]bool{} // units that have a "Unit" line
 	regime := ""
 	for _, row := range r.Rows {
 		unit := benchstatUnit(row.Unit)
@@ -51,6 +50,5 @@ func benchstatUnit(unit string) string {
 	return oneWord(unit)
 }
 
-// oneWord replaces the blanks in a name, because blanks separate the fields of a
-// benchmark line.
+// oneWord replaces blanks, which separate the fields of a benchmark line.
 func oneWord(name string) string { return strings.ReplaceAll(name, " ", "_") }

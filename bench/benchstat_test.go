@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Names in a benchmark line contain no blanks, because blanks separate the fields of
-// the line.
+// Names in a benchmark line contain no blanks.
 func TestBenchstat(t *testing.T) {
 	r := aReport()
 	r.Rows = append(r.Rows, &Row{Name: "idle/two guests", Unit: "% of a core", Less: true, Peers: []string{"weft", "bare loop"},

@@ -15,10 +15,8 @@ import (
 )
 
 // Regime returns the time of a cache-line round trip between two cores. On shared
-// machines this time changes every few minutes, because two virtual cores may or may
-// not share a cache. The throughput between two processes differs by a factor of up
-// to four between these two regimes, so results of different regimes are not
-// comparable.
+// machines the time changes every few minutes. Throughput changes with it by a factor
+// of up to four, so results of different regimes are not comparable.
 func Regime(coreA, coreB int) (time.Duration, error) {
 	const rounds = 300_000
 	var turn struct {
@@ -52,7 +50,7 @@ func Regime(coreA, coreB int) (time.Duration, error) {
 	return time.Since(start) / rounds, nil
 }
 
-// nearBelow is the round-trip time below which two cores are taken to share a cache.
+// nearBelow separates cores with a shared cache from others.
 const nearBelow = 200 * time.Nanosecond
 
 // RegimeName returns "near" if two cores with this round-trip time share a cache,

@@ -16,8 +16,7 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// testSeconds is how long a test plays each attack, in seconds. The command "make
-// attack" plays each attack for a minute.
+// testSeconds is the length of one attack in a test, in seconds.
 const testSeconds = 1
 
 // No attack by a front end, a guest, a peer or an API client harms others. The
@@ -39,10 +38,8 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// A stolen address makes the switch deliver a bystander's frame to the attacker. Such
-// a frame is lost for the bystander, but the judge knows where it is and reports no
-// uncounted loss. This also holds for frames that arrive after the attack's last
-// step. Frames from before the measurement do not matter.
+// The judge reports no uncounted loss for a bystander's frame that a stolen address
+// diverts to the attacker.
 func TestHeardFramesAreNotUncounted(t *testing.T) {
 	testnet.NeedsRoot(t, "makes network namespaces")
 	theft := &attack{name: "theft", mayLose: "what the thief hears", hears: true, setup: member(), once: stealOnce}
@@ -60,10 +57,8 @@ func TestHeardFramesAreNotUncounted(t *testing.T) {
 	}
 }
 
-// stealOnce steals the MAC address of bystander a while a is silent. Bystander b then
-// sends all frames of the load to this address, and the switch delivers them to the
-// attacker. The theft happens twice: in the call before the measurement, and in the
-// first repeat of the measurement. Later repeats do nothing.
+// stealOnce steals the MAC address of the silent bystander a, once before the
+// measurement and once during it. Bystander b then sends to this address.
 func stealOnce(p *play) error {
 	if p.repeats > 0 {
 		time.Sleep(time.Millisecond)
@@ -71,7 +66,7 @@ func stealOnce(p *play) error {
 	}
 	s, g := p.site, p.own("guest")
 	err := s.stream.Do(func() error {
-		p.stepWhileFrames(0) // bystander b has now received all frames in flight and holds every buffer of the load
+		p.stepWhileFrames(0) // bystander b now holds every frame of the load
 		frame := make([]byte, 64)
 		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 			if at, err := s.portOf(vhosttest.LoadMAC(0)); err != nil || at == p.name {
@@ -99,21 +94,19 @@ func stealOnce(p *play) error {
 	if err != nil {
 		return err
 	}
-	// Bystander a sends new frames in place of the lost ones, so the switch learns its
-	// address at port a again.
+	// Bystander a sends new frames. The switch learns the address at port a again.
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if at, err := s.portOf(vhosttest.LoadMAC(0)); err != nil {
 			return err
 		} else if at == "a" {
-			time.Sleep(100 * time.Millisecond) // the stream refreshes its totals every 50 ms; circulates must not compare with totals from before the theft
+			time.Sleep(100 * time.Millisecond) // the stream refreshes its totals every 50 ms
 			return s.circulates()
 		}
 	}
 	return errors.New("the address does not come back")
 }
 
-// stepWhileFrames runs one bystander until it has received no frame for 20 ms and no
-// frame is in flight.
+// stepWhileFrames runs one bystander until 20 ms pass without a frame.
 func (p *play) stepWhileFrames(guest int) {
 	load := p.site.load
 	for last := time.Now(); time.Since(last) < 20*time.Millisecond || load.Unreturned() > 0 || p.heldFrames() > 0; time.Sleep(100 * time.Microsecond) {
@@ -123,8 +116,6 @@ func (p *play) stepWhileFrames(guest int) {
 	}
 }
 
-// portOf returns the name of the port at which the switch has learned a MAC address, or
-// "".
 func (s *site) portOf(mac [6]byte) (string, error) {
 	list, err := s.client.MACs()
 	for _, m := range list {
@@ -146,8 +137,7 @@ func TestAttacksSayWhatTheyDo(t *testing.T) {
 	}
 }
 
-// row.judge finds every kind of fault in an attack's measurements, and no fault in
-// good measurements.
+// row.judge finds every kind of fault, and none in good measurements.
 func TestJudge(t *testing.T) {
 	good := row{Repeats: 1000, Answers: 10, PauseMS: 40, MachineMS: 1, APIMS: 5}
 	c := runConfig{repeats: 1000, limits: promised}

@@ -27,13 +27,11 @@ func chainAttacks() []*attack {
 	}
 }
 
-// chainPieces is the number of descriptors in an attacker's chain, just below the
-// switch's limit of 1,024.
+// chainPieces is just below the switch's limit of 1,024 descriptors a chain.
 const chainPieces = 1000
 
-// bytewise writes an indirect table of n one-byte descriptors into the buffer memory
-// of queue q. The descriptors' buffers begin at the guest address data. bytewise
-// returns a descriptor that refers to the table.
+// bytewise writes an indirect table of n one-byte descriptors, and returns a
+// descriptor of this table. The bytes begin at the guest address data.
 func (g *guest) bytewise(q *vhosttest.Queue, n int, data uint64, flags uint16) vhosttest.Desc {
 	at := q.SlotAddr(0) &^ 15
 	table, ok := g.Bytes(at, uint64(16*n))
@@ -54,8 +52,7 @@ func (g *guest) bytewise(q *vhosttest.Queue, n int, data uint64, flags uint16) v
 	return vhosttest.Desc{Addr: at, Len: uint32(16 * n), Flags: vhosttest.Indirect}
 }
 
-// offerAll puts the descriptor d into every slot of the queue and offers the slots in
-// turn until the attack ends.
+// offerAll offers the descriptor d in every slot of the queue until the attack ends.
 func (g *guest) offerAll(q *vhosttest.Queue, d vhosttest.Desc) {
 	for i := range q.Descs {
 		q.Descs[i] = d

@@ -125,7 +125,6 @@ func slowBodies(p *play) error {
 	return nil
 }
 
-// request sends a body to the API and discards the answer.
 func (p *play) request(method, path, kind string, body io.Reader) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("unix", p.site.daemon.Socket)

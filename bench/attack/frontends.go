@@ -31,13 +31,11 @@ func gone(err error) error {
 	return err
 }
 
-// manyPorts is the number of ports for an attack whose every repeat is a single
-// message. The repeats take the ports in turn. With one port, they would reach the
-// switch's limit of messages for a port.
+// Attacks of a single message use several ports, because the switch limits the
+// messages of one port.
 const manyPorts = 8
 
-// socketOf returns the path of the vhost-user socket for the current repeat. An
-// attack that is a single message takes its ports in turn.
+// socketOf returns the vhost-user socket for the current repeat.
 func (p *play) socketOf() string {
 	if p.message {
 		return p.site.socket(fmt.Sprint(p.name, "-", p.repeats%manyPorts))
@@ -45,7 +43,6 @@ func (p *play) socketOf() string {
 	return p.site.socket(p.name)
 }
 
-// ports returns a setup that adds the ports whose sockets socketOf returns.
 func ports(flow string, options ...string) func(p *play) error {
 	return func(p *play) error {
 		if !p.message {
@@ -63,8 +60,7 @@ func ports(flow string, options ...string) func(p *play) error {
 
 func echoPort(options ...string) func(p *play) error { return ports(echoes, options...) }
 
-// attached returns an attack function that attaches a guest, runs f with the guest
-// and detaches the guest.
+// attached returns an attack that attaches a guest, calls f and detaches the guest.
 func attached(o vhosttest.Options, f func(g *guest) error) func(p *play) error {
 	return func(p *play) error {
 		g, err := p.guest(p.socketOf(), o)
@@ -76,7 +72,6 @@ func attached(o vhosttest.Options, f func(g *guest) error) func(p *play) error {
 	}
 }
 
-// message sends a vhost-user message and does not wait for a reply.
 func (g *guest) message(request uint32, payload []byte, fds ...int) error {
 	return g.front.Send(request, vhosttest.Version, payload, fds...)
 }
@@ -151,8 +146,8 @@ func frontEndAttacks() []*attack {
 	}, hugeAttacks()...)
 }
 
-// setBlocking clears O_NONBLOCK of the open file description, which the attacker and
-// the switch share.
+// setBlocking clears O_NONBLOCK. The attacker and the switch share this open file
+// description.
 func setBlocking(fd int) error { return unix.SetNonblock(fd, false) }
 
 var fullCounter = []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
@@ -169,8 +164,8 @@ func fill(fd int) {
 	_ = setBlocking(fd)
 }
 
-// relent empties an eventfd that fill has filled, so that blocked writers continue. Its
-// reads do not block, whoever has made the eventfd blocking again.
+// relent empties an eventfd, so that blocked writers continue. relent itself never
+// blocks.
 func relent(fd int) {
 	_ = unix.SetNonblock(fd, true)
 	for range 8 {
@@ -370,7 +365,7 @@ func giantMemory(p *play) error {
 		return err
 	}
 	defer g.Close()
-	const giant, whole, first = 16 << 40, 131_070 << 30, 6 // the constant whole is slightly less than the size of a process's address space in bytes
+	const giant, whole, first = 16 << 40, 131_070 << 30, 6 // slightly less than the address space of a process, in bytes
 	fd, err := unix.MemfdCreate("giant", unix.MFD_CLOEXEC)
 	if err != nil {
 		return err
@@ -388,7 +383,7 @@ func giantMemory(p *play) error {
 	regions, fds := []vhost.RegionSpec{g.Regions()[0]}, []int{g.FD()}
 	for i := range uint64(first + 1) {
 		size := uint64(giant)
-		if i == first { // the last region takes a random part of the remaining address space: its mapping may or may not succeed
+		if i == first { // the mapping of this region may or may not succeed
 			size = whole - first*giant - uint64(p.rng.IntN(200))<<30
 		}
 		regions = append(regions, vhost.RegionSpec{GuestAddr: (i + 1) << 46, UserAddr: (i + 1) << 46, Size: size})
@@ -418,10 +413,8 @@ func truncateWhileSending(g *guest) error {
 	return g.truncateUnder(64)
 }
 
-// truncateIntoUplink sends frames in two pieces and truncates the guest's memory file
-// between them: the switch reads the first piece, and faults when it copies the
-// second. In one of three cases it truncates the memory of whole frames instead, at a
-// random time.
+// truncateIntoUplink truncates the guest's memory while the switch copies a frame of
+// two pieces: usually between the pieces, sometimes at a random time.
 func truncateIntoUplink(g *guest) error {
 	if g.play.rng.IntN(3) == 0 {
 		return g.truncateUnder(1400)
@@ -449,8 +442,7 @@ func (g *guest) truncateUnder(size int) error {
 	g.Tx[0].Publish()
 	for range g.play.rng.IntN(20_000) {
 	}
-	// The truncated file usually keeps the rings and loses the frame buffers. The
-	// worker then finds frames in the ring and faults when it reads their bytes.
+	// The rings usually remain, and the worker faults on the frame buffers.
 	keep := int64(g.Tx[0].SlotAddr(0) - vhosttest.GuestBase)
 	if g.play.rng.IntN(4) == 0 {
 		keep = 4096
@@ -509,8 +501,8 @@ func lingering(p *play) error {
 	return nil
 }
 
-// lingerer returns a TCP socket whose close blocks: the socket has unsent bytes, the
-// option SO_LINGER and a peer that does not read.
+// lingerer returns a TCP socket whose close blocks because of SO_LINGER and unsent
+// bytes.
 func lingerer(p *play) (int, error) {
 	l, ok := p.vars["listener"].(net.Listener)
 	if !ok {
@@ -740,8 +732,8 @@ func brokenRings(p *play) error {
 	})(p)
 }
 
-// inflightLarge attaches with 32 rings of 1,024 descriptors and an in-flight buffer
-// that marks 16 descriptors of each ring as in flight.
+// inflightLarge attaches with 32 rings, each of which has 16 of 1,024 descriptors in
+// flight.
 func inflightLarge(p *play) error {
 	g, err := vhosttest.New(vhosttest.Options{Pairs: 16, Num: 1024, BufLen: 256, Features: plainFeatures | vhost.FeatureMultiQueue})
 	if err != nil {
@@ -770,9 +762,8 @@ func inflightLarge(p *play) error {
 	return nil
 }
 
-// symlinks adds ports whose socket paths are symbolic links to a bystander's socket,
-// to a file, to nothing or to a directory. The switch may refuse such a port, but
-// must not remove the link's target.
+// symlinks adds ports whose sockets are symbolic links. The switch must not remove a
+// link's target.
 func symlinks(p *play) error {
 	victim := p.site.socket(p.name + "-file")
 	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {

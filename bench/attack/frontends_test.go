@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The function relent ends although another thread of the attacker makes the eventfd
-// blocking all the time. An earlier version of relent blocked for an hour.
+// relent ends while another thread makes the eventfd blocking. An earlier version
+// blocked for an hour.
 func TestRelentEnds(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// An attacker sends FTP PORT commands without end, so that the switch expects more
-// and more data connections. The victim has sent one PORT command before, and the
-// switch must still expect the victim's data connection afterwards.
+// An attacker sends FTP PORT commands without end. The switch must still expect the
+// victim's earlier data connection.
 
 func ftpAttacks() []*attack {
 	return []*attack{
@@ -39,8 +38,6 @@ func (c *ftpControl) segment(fromServer bool, flags byte, payload string) []byte
 	return tcp(c.frame[:], src, dst, sport, dport, seq, ack, flags, payload)
 }
 
-// tcp writes an Ethernet frame with an IPv4 TCP segment and its checksum to f, and
-// returns the frame.
 func tcp(f []byte, src, dst uint32, sport, dport uint16, seq, ack uint32, flags byte, payload string) []byte {
 	n := 54 + len(payload)
 	h := f[34:n]
@@ -62,7 +59,6 @@ const (
 	tcpPSH = 8
 )
 
-// open performs the TCP handshake of the FTP control connection.
 func (c *ftpControl) open() {
 	say := func(g *guest, f []byte) {
 		g.send(f)
@@ -79,8 +75,7 @@ func (c *ftpControl) open() {
 	say(c.client, c.segment(false, tcpACK, ""))
 }
 
-// announce sends an FTP PORT command: the client expects a data connection at this
-// port.
+// announce sends an FTP PORT command for a data connection.
 func (c *ftpControl) announce(port uint16) {
 	ip := c.ips[0]
 	line := fmt.Sprintf("PORT %d,%d,%d,%d,%d,%d\r\n", ip>>24, ip>>16&0xff, ip>>8&0xff, ip&0xff, port>>8, port&0xff)
@@ -119,8 +114,8 @@ func (p *play) ftpPair(as string, zone int, ips [2]uint32) (*ftpControl, error) 
 			return nil, err
 		}
 	}
-	// Each pair of guests has a flow table of its own, because its flows must not
-	// forward the other pair's data connections.
+	// Each pair of guests has its own flow table, so that pairs cannot reach each
+	// other.
 	table := 100 + int(p.site.number(p.name))%50*2 + zone%2
 	for _, f := range []string{
 		fmt.Sprintf("priority=50,in_port=%s,tcp,actions=ct(commit,alg=ftp,zone=%d),output:%s", names[0], zone, names[1]),
@@ -164,8 +159,8 @@ func ftpFlood(p *play) error {
 	return nil
 }
 
-// ftpVictim fails unless the switch forwards the victim's data connection. The
-// victim's client sent the PORT command for this connection before the flood.
+// ftpVictim fails unless the switch forwards the data connection of the victim's
+// earlier PORT command.
 func ftpVictim(p *play) error {
 	c := p.vars["victim"].(*ftpControl)
 	c.client.drain()

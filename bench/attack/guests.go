@@ -70,10 +70,8 @@ func (p *play) attach(as, socket string, o vhosttest.Options) error {
 	return p.up(p.name)
 }
 
-// member is like sender, but gives the port the flow action normal, so that the
-// switch learns MAC addresses from the attacker's frames. The attacker first sends
-// frames to its own address. The switch thus learns this address and does not flood
-// later frames to it.
+// member is like sender, but the port has the flow action normal, so that the switch
+// learns MAC addresses.
 func member(options ...string) func(p *play) error {
 	return func(p *play) error {
 		if err := sender("actions=normal", vhosttest.Options{Num: 1024}, options...)(p); err != nil {
@@ -89,7 +87,6 @@ func member(options ...string) func(p *play) error {
 	}
 }
 
-// up waits until the named port's state is "up".
 func (p *play) up(name string) error {
 	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
 		show, err := p.site.client.Show()
@@ -107,8 +104,7 @@ func (p *play) up(name string) error {
 
 func (p *play) own(as string) *guest { return p.vars[as].(*guest) }
 
-// flood returns an attack function in which the attacker's guest sends the frames
-// that the function frame builds, for 20 ms or until the attack ends.
+// flood returns an attack that sends generated frames for 20 ms.
 func flood(frame func(p *play, f []byte) []byte) func(p *play) error {
 	return func(p *play) error {
 		g := p.own("guest")
@@ -143,8 +139,8 @@ func randomMAC(r *rand.Rand) (mac [6]byte) {
 	return mac
 }
 
-// inventedSource builds a frame to the attacker's own MAC address with a random
-// source address, which the switch then learns.
+// inventedSource builds a frame with a random source address, which the switch
+// learns.
 func inventedSource(p *play, f []byte) []byte {
 	put(f, attackerMAC, randomMAC(p.rng), 0x88b5)
 	if p.rng.IntN(1000) == 0 {
@@ -161,7 +157,6 @@ func bystandersSource(p *play, f []byte) []byte {
 	return f[:64]
 }
 
-// ipv4 writes Ethernet and IPv4 headers to f and returns the frame of n bytes.
 func ipv4(f []byte, src, dst uint32, proto byte, n int) []byte {
 	put(f, nobodysMAC, attackerMAC, 0x0800)
 	ip := f[14:34]
@@ -174,8 +169,6 @@ func ipv4(f []byte, src, dst uint32, proto byte, n int) []byte {
 	return f[:n]
 }
 
-// udp writes an Ethernet frame of n bytes with a UDP datagram to f. The datagram has
-// no UDP checksum.
 func udp(f []byte, src, dst uint32, sport, dport uint16, n int) []byte {
 	binary.BigEndian.PutUint16(f[34:], sport)
 	binary.BigEndian.PutUint16(f[36:], dport)
@@ -218,8 +211,7 @@ const (
 	ctZoneMost = 2_000
 )
 
-// ctTableSetup sets a limit for the connection table. The connections of the third
-// guest have a zone of their own.
+// ctTableSetup limits the connection table. The third guest has its own zone.
 func ctTableSetup(p *play) error {
 	before, err := p.site.client.Conntrack()
 	if err != nil {
@@ -233,8 +225,7 @@ func ctTableSetup(p *play) error {
 	return ctSetup(p, 3, 4)
 }
 
-// ctZoneSetup sets a limit for a zone. The connections of the third guest are in the
-// same zone as the flood.
+// ctZoneSetup limits the flooded zone, which the third guest shares.
 func ctZoneSetup(p *play) error {
 	const zone = 5
 	limits := []api.ZoneLimit{{Zone: zone, Limit: ctZoneMost}}
@@ -245,9 +236,7 @@ func ctZoneSetup(p *play) error {
 	return ctSetup(p, zone, zone)
 }
 
-// ctSetup attaches two guests whose connections are in the flooded zone. It also
-// attaches a third guest, whose connections are in the zone with the number in the
-// argument other.
+// ctSetup attaches two guests of the flood, and a third guest whose zone is other.
 func ctSetup(p *play, zone, other int) error {
 	p.later(func() {
 		p.site.daemon.TryWeft("flush-conntrack", fmt.Sprint("zone=", zone))
@@ -300,8 +289,7 @@ func ctFlood(p *play) error {
 			}
 		}
 		one.flush()
-		// The flood answers every datagram, because an answered connection may stay
-		// in a full connection table.
+		// an answered connection may stay in a full connection table
 		for came, late := 0, time.Now().Add(50*time.Millisecond); came < 16 && time.Now().Before(late); {
 			frame, _, ok := two.Rx[0].Recv(two.frame[:0])
 			if !ok {
@@ -325,7 +313,7 @@ func ctFlood(p *play) error {
 }
 
 // newConnections fails unless the switch tracks a hundred new connections of another
-// guest, which had no connections during the flood.
+// guest.
 func newConnections(p *play) error {
 	g := p.own("other")
 	f := make([]byte, 64)
@@ -409,7 +397,7 @@ func hostileOffloads(p *play) error {
 				}
 			}
 			if p.rng.IntN(2) == 0 {
-				vnet[0], vnet[1] = 1, byte(p.rng.IntN(6)) // plausible virtio-net header: flag NEEDS_CSUM and a random segmentation type
+				vnet[0], vnet[1] = 1, byte(p.rng.IntN(6)) // plausible virtio-net header
 				binary.LittleEndian.PutUint16(vnet[2:], uint16(54))
 				binary.LittleEndian.PutUint16(vnet[4:], uint16(p.rng.IntN(2000)))
 				binary.LittleEndian.PutUint16(vnet[6:], uint16(34))
@@ -466,11 +454,9 @@ func neighbourSetup(p *play) error {
 	return sender("actions=output:"+p.name+"-t", vhosttest.Options{Num: 1024})(p)
 }
 
-// uplinkFrames is the number of frames that uplinkSends sends through the uplink.
 const uplinkFrames = 320
 
-// uplinkSends sends frames from another guest through the uplink, and fails unless
-// they arrive at the underlay peer.
+// uplinkSends fails unless another guest's frames arrive at the underlay peer.
 func uplinkSends(p *play) error {
 	socket, err := p.port("-out", "actions=output:overlay")
 	if err != nil {

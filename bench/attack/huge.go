@@ -14,9 +14,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The attacker's guest memory is in huge pages, which the attacker removes while the
-// switch uses them. If the machine has no free huge pages, the attack reserves some
-// until it ends.
+// The attacker removes the huge pages of its memory while the switch uses them. The
+// attack reserves huge pages if none are free.
 
 func hugeAttacks() []*attack {
 	return []*attack{
@@ -49,9 +48,7 @@ func hugeSetup(p *play) error {
 	return echoPort()(p)
 }
 
-// punchHuge attaches with two memory regions: a memfd with the rings, and huge pages
-// with the buffers. It sends frames from the huge pages while it removes one after
-// another.
+// punchHuge sends frames from huge pages while it removes these pages.
 func punchHuge(p *play) error {
 	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
 	if err != nil {

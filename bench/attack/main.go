@@ -69,7 +69,6 @@ func main() {
 	}
 }
 
-// chosen returns the attacks whose names are in a comma-separated list.
 func chosen(names string) []*attack {
 	if names == "" {
 		return attacks

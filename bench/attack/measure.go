@@ -19,8 +19,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// machine measures the scheduling delays of the machine itself. On each core, a
-// thread sleeps for probeRest again and again and records how late it wakes up.
+// machine measures how late threads wake up on each core, without the switch.
 type machine struct {
 	longest atomic.Int64 // longest delay in nanoseconds
 	stop    atomic.Bool
@@ -48,7 +47,7 @@ func watchMachine() *machine {
 				begin := time.Now()
 				_ = unix.Nanosleep(&rest, nil)
 				if late := int64(time.Since(begin) - probeRest); late > m.longest.Load() {
-					m.longest.Store(late) // two threads may race and store the shorter delay, which only makes the limits stricter
+					m.longest.Store(late) // a race may store the shorter delay, which only makes the limits stricter
 				}
 			}
 		}()
@@ -56,15 +55,13 @@ func watchMachine() *machine {
 	return m
 }
 
-// end stops the measurement and returns the longest delay.
 func (m *machine) end() time.Duration {
 	m.stop.Store(true)
 	m.ended.Wait()
 	return time.Duration(m.longest.Load())
 }
 
-// prober reads the switch's state through the API again and again and records the
-// slowest answer.
+// prober requests the switch's state again and again, and records the slowest answer.
 type prober struct {
 	client *api.Client
 	stop   chan struct{}
@@ -77,7 +74,6 @@ type prober struct {
 	since   time.Time // start of the request in flight, or zero if there is none
 }
 
-// probeGap is the time between two requests of prober.
 const probeGap = 10 * time.Millisecond
 
 func probe(c *api.Client) *prober {
@@ -113,8 +109,8 @@ func (p *prober) ask() {
 	}
 }
 
-// end stops the prober and returns its slowest answer and its last error. It waits at
-// most patience for a request in flight, and counts this request as an answer.
+// end stops the prober. A request in flight may take until patience, and counts as an
+// answer.
 func (p *prober) end() (slowest time.Duration, answers int, err error) {
 	close(p.stop)
 	select {
@@ -153,8 +149,8 @@ func usageOf(pid int) usage {
 	return u
 }
 
-// newcomer is a front end that attaches, echoes a frame and detaches, again and
-// again. Its longest attach shows how long an attack delays the start of guests.
+// newcomer is a front end that attaches and detaches again and again. It measures how
+// long guests take to start during an attack.
 type newcomer struct {
 	site  *site
 	stop  chan struct{}
@@ -167,12 +163,8 @@ type newcomer struct {
 	since   time.Time // start of the attach in progress, or zero if there is none
 }
 
-// newcomerGap is the time between two attaches of the front end that attaches again
-// and again.
 const newcomerGap = 200 * time.Millisecond
 
-// newcomerPort is the name of the port to which the newcomer, a front end, attaches
-// again and again.
 const newcomerPort = "c"
 
 func watchNewcomer(s *site) *newcomer {
@@ -222,8 +214,6 @@ func (n *newcomer) attach(g *vhosttest.Guest) error {
 	return (&guest{Guest: g, front: f, play: &play{}}).echo()
 }
 
-// end stops the measurement. It returns the longest time of an attach and the last
-// error.
 func (n *newcomer) end() (time.Duration, error) {
 	close(n.stop)
 	select {

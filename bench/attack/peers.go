@@ -55,8 +55,7 @@ func peerSocket(p *play) error {
 	return nil
 }
 
-// datagrams returns an attack function in which the underlay peer sends the datagrams
-// that fill writes, for 20 ms.
+// datagrams returns an attack that sends datagrams from the underlay for 20 ms.
 func datagrams(fill func(p *play, b []byte) int) func(p *play) error {
 	return func(p *play) error {
 		raw := p.vars["socket"].(syscall.RawConn)
@@ -75,7 +74,6 @@ func datagrams(fill func(p *play, b []byte) int) func(p *play) error {
 	}
 }
 
-// vxlan writes a VXLAN header with the VNI to b.
 func vxlan(b []byte, vni uint32) {
 	clear(b[:8])
 	b[0] = 8

@@ -17,38 +17,32 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// attack describes an attack: who attacks, how, and which effects on bystanders are
-// no fault. The bystanders are two other guests, which exchange frames through the
-// switch during the attack.
+// attack describes one attack. During it, two bystanders exchange frames through the
+// switch.
 type attack struct {
 	name string
 	from string // kind of attacker: "front end", "guest", "peer" or "client"
 	does string
-	// mayLose describes the frames that the bystanders may lose; "" means none.
+	// mayLose names the bystanders' frames whose loss is no fault; "" means none.
 	mayLose string
-	// hears is set if the attacker may receive frames of the bystanders. The field
-	// mayLose describes these frames.
+	// hears permits the attacker to receive the frames that mayLose names.
 	hears bool
-	// memory is an additional allowance in bytes for the memory of a process after
-	// the attack, if the attack fills a store that has its own limit.
+	// memory is the number of bytes that a process may keep after the attack, in
+	// addition to the usual allowance.
 	memory int64
-	// message is set if the attack is a single message or a single attach. Such an
-	// attack is repeated at least a thousand times, unless the time is over first.
+	// message is set for an attack of a single message or attach. Such an attack is
+	// repeated at least a thousand times within its time.
 	message bool
 	// uplink is the type of uplink port that the attack needs; "" means af_xdp.
 	uplink string
-	// alone is set if a storm must leave the attack out, because the attack forges a
-	// bystander's MAC address. A storm kills the control process, which then forgets
-	// the learned addresses, and the switch floods frames to the forged address to
-	// all ports.
+	// alone excludes the attack from storms. A storm kills control, which forgets the
+	// addresses that this attack forges.
 	alone bool
-	// kills is set if the attack may end the engine process. The control process then
-	// starts a new engine.
+	// kills is set if the attack may end the engine process.
 	kills bool
 	// setup prepares the attack. It runs before the measurement begins.
 	setup func(p *play) error
-	// once plays the attack once. The program repeats it until the attack's time is
-	// over.
+	// once plays the attack once.
 	once func(p *play) error
 	// check runs after the attack. It returns an error for harm that the bystanders'
 	// traffic does not show.
@@ -63,7 +57,7 @@ type play struct {
 	rng     *rand.Rand
 	until   time.Time
 	wrong   atomic.Int64 // number of bystanders' frames that the attacker received
-	began   int64        // value of the counter wrong at the start of the measurement
+	began   int64        // count of wrong frames before the measurement
 	repeats int
 	notes   string // remarks of the attack's check for the report
 
@@ -77,8 +71,7 @@ func newPlay(s *site, a *attack, seed uint64) *play {
 	return &play{attack: a, site: s, name: fmt.Sprint("x", n), rng: rand.New(rand.NewPCG(seed, uint64(n))), vars: map[string]any{}}
 }
 
-// The method later registers the cleanup function f. At the end, teardown calls the
-// registered functions, the last one first.
+// later registers a cleanup function. teardown calls the last one first.
 func (p *play) later(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,12 +88,10 @@ func (p *play) teardown() {
 	}
 }
 
-// over reports whether the attack's time is over.
 func (p *play) over() bool { return !time.Now().Before(p.until) }
 
-// port adds a vhost-user port for the attacker and returns the path of its socket. If
-// flow is not empty, port also adds this flow, completed by in_port, for frames from
-// the new port. teardown deletes the port and the flow.
+// port adds a vhost-user port with an optional flow, and returns its socket path.
+// teardown deletes both.
 func (p *play) port(suffix, flow string, options ...string) (socket string, err error) {
 	name := p.name + suffix
 	socket = p.site.socket(name)
@@ -121,8 +112,7 @@ func (p *play) addPort(name string, options ...string) error {
 	return err
 }
 
-// refusedInput reports whether the switch has refused a request because of its words.
-// The request has then changed nothing.
+// refusedInput reports whether the switch has refused the text of a request.
 func refusedInput(err error) bool {
 	var refused *api.Refused
 	return errors.As(err, &refused) && refused.Input
@@ -189,8 +179,8 @@ func (p *play) guest(socket string, o vhosttest.Options) (*guest, error) {
 	return &guest{Guest: g, front: f, play: p}, nil
 }
 
-// guest is a guest of the attacker. It counts in play.wrong how many frames of the
-// bystanders it receives.
+// guest is a guest of the attacker. It adds the bystanders' frames that it receives
+// to play.wrong.
 type guest struct {
 	*vhosttest.Guest
 	front  *vhosttest.FrontEnd
@@ -207,7 +197,6 @@ func (g *guest) close() {
 	}
 }
 
-// drain receives and discards all frames that have arrived, and returns their number.
 func (g *guest) drain() (n int) {
 	for _, q := range g.Rx {
 		for {
@@ -225,19 +214,16 @@ func (g *guest) drain() (n int) {
 	return n
 }
 
-// drain receives the frames that have arrived at the attacker's guest, if the attack
-// has one. Otherwise frames that arrive after the last step of the attack would stay in
-// the ring and not be counted.
+// drain discards the frames at the attacker's guest. Frames of bystanders among them
+// are counted.
 func (p *play) drain() {
 	if g, ok := p.vars["guest"].(*guest); ok && !g.closed {
 		g.drain()
 	}
 }
 
-// heldFrames returns the number of bystanders' frames that the switch holds until
-// control answers their cache misses. Such a frame seems lost, because the switch has
-// already returned its buffer to the sender. heldFrames also drains the attacker's
-// guest.
+// heldFrames returns the number of bystanders' frames that wait for control after a
+// cache miss. These frames are not lost.
 func (p *play) heldFrames() (n int) {
 	rows, err := p.site.client.Limits("")
 	if err != nil {
@@ -248,13 +234,12 @@ func (p *play) heldFrames() (n int) {
 			n += int(r.Used)
 		}
 	}
-	p.drain() // drains after the API request, because the switch may have delivered a held frame during the request
+	p.drain() // a held frame may have arrived during the API request
 	return n
 }
 
-// send queues a frame on the guest's first transmit queue. It waits at most 50 ms for
-// room in the ring, and reports false if there is none because the device is stopped
-// or slow.
+// send queues a frame on the guest's first transmit queue. It returns false if the
+// ring has no room for 50 ms.
 func (g *guest) send(frame []byte) bool { return g.sendHeaded([12]byte{}, frame) }
 
 func (g *guest) sendHeaded(vnet [12]byte, frame []byte) bool {
@@ -268,15 +253,13 @@ func (g *guest) sendHeaded(vnet [12]byte, frame []byte) bool {
 	return true
 }
 
-// flush publishes the queued frames to the switch, and discards the frames that have
-// arrived.
+// flush publishes the queued frames and discards the received frames.
 func (g *guest) flush() {
 	g.Tx[0].Publish()
 	g.drain()
 }
 
-// echo sends a frame and waits until the switch returns a frame, which shows that the
-// device runs.
+// echo sends a frame and waits for its return.
 func (g *guest) echo() error {
 	g.send(make([]byte, 64))
 	g.Tx[0].Publish()
@@ -301,7 +284,6 @@ func (g *guest) gone(limit time.Duration) bool {
 	}
 }
 
-// table returns the payload of a SET_MEM_TABLE message for the memory regions.
 func table(regions ...vhost.RegionSpec) []byte {
 	b := vhosttest.Pair(len(regions), 0)
 	for _, r := range regions {
@@ -310,7 +292,7 @@ func table(regions ...vhost.RegionSpec) []byte {
 	return b
 }
 
-// ether returns an Ethernet frame of n bytes. The argument kind is its EtherType.
+// ether returns an Ethernet frame of n bytes with the EtherType kind.
 func ether(dst, src [6]byte, kind uint16, n int) []byte {
 	f := make([]byte, n)
 	copy(f, dst[:])

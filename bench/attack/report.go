@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 )
 
-// printRows prints the results of attacks as a table for people.
 func printRows(w io.Writer, rows []row) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "attack\tfrom\trepeats\tpause ms\tmachine ms\tAPI ms\tattach ms\treceived\tlost\tcounted\tbad\twrong\tcontrol MiB\tengine MiB\tfds\tmaps\tverdict")
@@ -24,7 +23,6 @@ func printRows(w io.Writer, rows []row) {
 	t.Flush()
 }
 
-// printMarkdown prints the results of attacks as the Markdown table of SECURITY.md.
 func printMarkdown(w io.Writer, rows []row) {
 	fmt.Fprintln(w, "| Attack | By | What it does | Repeats | Longest pause | Bare machine | API | Attach | Lost | Bystanders may lose |")
 	fmt.Fprintln(w, "|---|---|---|---:|---:|---:|---:|---:|---:|---|")

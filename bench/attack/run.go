@@ -19,7 +19,7 @@ type row struct {
 	Repeats int     `json:"repeats"`
 
 	PauseMS   float64 `json:"pause_ms"`   // longest pause in the bystanders' traffic
-	MachineMS float64 `json:"machine_ms"` // longest delay of a timer on this machine during the attack
+	MachineMS float64 `json:"machine_ms"` // longest timer delay of this machine during the attack
 	APIMS     float64 `json:"api_ms"`     // slowest answer of the API
 	Answers   int     `json:"answers"`    // number of answers of the API
 	AttachMS  float64 `json:"attach_ms"`  // longest time for another guest to attach and echo a frame
@@ -31,7 +31,7 @@ type row struct {
 	Again    uint64            `json:"again"` // number of frames that the bystanders received twice because an engine was replaced
 	Bad      int               `json:"bad"`   // number of changed frames and of misused buffers
 	Wrong    int64             `json:"wrong"` // number of bystanders' frames that the attacker received
-	Heard    int64             `json:"heard"` // number of bystanders' frames that the attacker received during the measurement; also counted in Wrong
+	Heard    int64             `json:"heard"` // part of Wrong: bystanders' frames that the attacker received
 
 	Control [2]usage `json:"control"` // resources of the control process before and after the attack
 	Engine  [2]usage `json:"engine"`
@@ -41,21 +41,19 @@ type row struct {
 	Faults []string `json:"faults,omitempty"`
 }
 
-// limits has the longest pause of the bystanders and the slowest API answer that do
-// not count as faults.
+// limits has the longest pause and the slowest API answer that are no faults.
 type limits struct {
-	pause, answer time.Duration // a pause may exceed the limit by the machine's own longest timer delay (row.MachineMS)
+	pause, answer time.Duration // the machine's own timer delay (row.MachineMS) is added to the limit
 }
 
-// promised has the limits that SECURITY.md promises. safetyNet has the limits of the
-// tests, which only catch a hang because a test's machine may be busy.
+// SECURITY.md promises the limits in promised. Tests use safetyNet, which only
+// catches hangs.
 var (
 	promised  = limits{50 * time.Millisecond, time.Second}
 	safetyNet = limits{15 * time.Second, 15 * time.Second}
 )
 
-// leastMemory is how many bytes a process may hold after an attack beyond twice its
-// memory before the attack: a heap may double before the garbage collector frees it.
+// leastMemory is a growth in bytes that is never a leak. A heap may also double.
 const leastMemory = 256 << 20
 
 // leastRepeats is the smallest number of repeats of an attack that is a single
@@ -71,8 +69,8 @@ type runConfig struct {
 	seed    uint64
 }
 
-// run plays an attack and returns its measurements and faults of the switch in a row.
-// An error means that this program failed.
+// run plays an attack and returns its row. An error means that this program failed,
+// not the switch.
 func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	r = row{Name: a.name, From: a.from, MayLose: a.mayLose}
 	p := newPlay(s, a, c.seed)
@@ -121,8 +119,7 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	return r, nil
 }
 
-// repeat plays the attack until its time is over. If attack.message is set, repeat
-// plays it at least c.repeats times within the time limit c.longest.
+// repeat plays the attack until its time is over.
 func (p *play) repeat(c runConfig) error {
 	end := time.Now().Add(c.longest)
 	for !p.over() || p.message && p.repeats < c.repeats && time.Now().Before(end) {
@@ -134,8 +131,7 @@ func (p *play) repeat(c runConfig) error {
 	return nil
 }
 
-// hangs is how long a function of an attack may run beyond the attack's end before it
-// counts as hanging.
+// hangs is the longest delay of an attack function beyond the attack's end.
 const hangs = 2 * patience
 
 // bounded calls f and returns its error. If f hangs, bounded returns an error and
@@ -156,9 +152,8 @@ func (p *play) bounded(f func() error) error {
 	}
 }
 
-// settle completes the row after an attack. It waits up to five seconds until the
-// processes have freed what they held for the attacker, and records the bystanders'
-// frames, the drops and the processes' resources.
+// settle waits up to five seconds until the switch has freed the attacker's
+// resources, and completes the row.
 func (s *site) settle(r *row, p *play, before api.Show) error {
 	if err := s.circulates(); err != nil {
 		r.PauseMS = ms(s.stream.Longest())
@@ -196,8 +191,7 @@ func (s *site) settle(r *row, p *play, before api.Show) error {
 	return nil
 }
 
-// countDrops records how many frames of the bystanders the switch has dropped between
-// two states, before and after.
+// countDrops adds the drops of bystanders' frames between two states to the row.
 func (r *row) countDrops(before, after *api.Show) {
 	r.Drops, r.Counted = map[string]uint64{}, 0
 	was := dropped(before)
@@ -216,12 +210,12 @@ func (r *row) fault(format string, args ...any) {
 	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
 }
 
-// spareDescriptors is how many file descriptors a process may hold beyond those from
-// before the attack. They serve the connections of this program's own clients.
+// spareDescriptors is the number of additional descriptors that are no leak: this
+// program's own API connections.
 const spareDescriptors = 4
 
-// leaks reports whether a process holds more resources than the attack may leave
-// behind. The argument more is the attack's additional allowance of memory in bytes.
+// leaks reports whether a process exceeds its allowance. more is additional memory in
+// bytes.
 func (r *row) leaks(more int64) bool {
 	for _, u := range [][2]usage{r.Control, r.Engine} {
 		if u[1].Descriptors > u[0].Descriptors+spareDescriptors || u[1].Mappings > u[0].Mappings || u[1].Bytes > 2*u[0].Bytes+leastMemory+more {
@@ -264,8 +258,6 @@ func (r *row) judge(a *attack, c runConfig) {
 	}
 }
 
-// verdict returns the faults and the notes in one line, with "holds" in place of the
-// faults if there are none.
 func (r *row) verdict() string {
 	if len(r.Faults) == 0 {
 		return strings.TrimSpace("holds " + r.Notes)

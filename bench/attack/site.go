@@ -23,10 +23,9 @@ const (
 	hostIP     = "172.16.0.1"
 	peerIP     = "172.16.0.2"
 	overlayVNI = 100
-	memberVNI  = 7 // VNI of bystander b, whose MAC address is also declared; bystander a has no VNI and no declared address
+	memberVNI  = 7 // VNI of bystander b; bystander a has none
 )
 
-// patience is how long the program waits for an expected event before it fails.
 const patience = 30 * time.Second
 
 // site is a switch with an uplink to an underlay peer, and two bystanders that
@@ -45,20 +44,17 @@ type site struct {
 	fronts []*vhosttest.FrontEnd
 	// uplink is the type of the uplink port.
 	uplink string
-	named  atomic.Int64 // number of attacks so far, from which their ports get unique names
+	named  atomic.Int64 // number of attacks so far; makes port names unique
 }
 
 type siteConfig struct {
 	workers int
 	uplink  string // type of the uplink port: "af_xdp" or "af_packet"
-	// strict adds explicit flows for the bystanders' frames. Without strict, the
-	// switch forwards them by learned MAC addresses, which are lost if the control
-	// process dies.
+	// strict adds flows for the bystanders' frames, because learned addresses are
+	// lost if control dies.
 	strict bool
 }
 
-// newSite starts a switch with an uplink and bystanders, and waits until the
-// bystanders exchange frames.
 func newSite(l *lab.Lab, c siteConfig) *site {
 	s := &site{lab: l, host: l.Host("host"), peer: l.Host("peer"), uplink: c.uplink}
 	l.Wire(s.host, "u0", s.peer, "u0", 1600)
@@ -76,7 +72,6 @@ func newSite(l *lab.Lab, c siteConfig) *site {
 	return s
 }
 
-// weft runs the weft client and ends the program if the client fails.
 func (s *site) weft(args ...string) { s.daemon.Weft(args...) }
 
 func (s *site) addBystanders(strict bool) {
@@ -113,7 +108,7 @@ func (s *site) addBystanders(strict bool) {
 	if err := s.circulates(); err != nil {
 		s.lab.T.Fatalf("%v\n%s", err, s.log())
 	}
-	time.Sleep(300 * time.Millisecond) // time to learn both MAC addresses and to start a spare engine
+	time.Sleep(300 * time.Millisecond) // time for learning MAC addresses and for starting a spare engine
 }
 
 func (s *site) attachBystanders(attach func(*vhosttest.FrontEnd, *vhosttest.Guest) error) error {
@@ -134,9 +129,7 @@ func (s *site) attachBystanders(attach func(*vhosttest.FrontEnd, *vhosttest.Gues
 	return nil
 }
 
-// dial connects to the socket of the named port. It retries until patience is over,
-// as QEMU does with reconnect=1. After a kill of both processes, the switch creates
-// the socket again only when the old processes have ended.
+// dial connects to the socket of a port. It retries, as QEMU does with reconnect=1.
 func (s *site) dial(name string) (f *vhosttest.FrontEnd, err error) {
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		if f, err = vhosttest.Dial(s.socket(name)); err == nil || time.Now().After(end) {
@@ -145,7 +138,6 @@ func (s *site) dial(name string) (f *vhosttest.FrontEnd, err error) {
 	}
 }
 
-// circulates waits until the bystanders have received 500 more frames.
 func (s *site) circulates() error {
 	for from, end := s.stream.Totals().Received, time.Now().Add(patience); s.stream.Totals().Received < from+500; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -155,7 +147,6 @@ func (s *site) circulates() error {
 	return nil
 }
 
-// log returns the last 4000 bytes of the switch's log.
 func (s *site) log() string {
 	text := s.daemon.Control().Output()
 	return text[max(0, len(text)-4000):]
@@ -163,7 +154,6 @@ func (s *site) log() string {
 
 func (s *site) socket(name string) string { return filepath.Join(s.lab.Dir, name+".sock") }
 
-// close ends the bystanders' traffic. The lab ends the processes.
 func (s *site) close() {
 	s.stream.End()
 	for _, f := range s.fronts {
@@ -172,7 +162,6 @@ func (s *site) close() {
 	s.load.Close()
 }
 
-// dropped returns the switch's drop counters of the bystanders' ports, by reason.
 func dropped(show *api.Show) map[string]uint64 {
 	drops := map[string]uint64{}
 	for _, p := range show.Ports {
@@ -185,7 +174,6 @@ func dropped(show *api.Show) map[string]uint64 {
 	return drops
 }
 
-// portState returns a port's state, or "" if there is no such port.
 func portState(show *api.Show, name string) string {
 	for _, p := range show.Ports {
 		if p.Name == name {
@@ -208,7 +196,6 @@ func foreign(frame []byte) bool {
 
 const plainFeatures = vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureIndirect
 
-// hugeFree returns the machine's number of free huge pages of the default size.
 func hugeFree() int {
 	text, _ := os.ReadFile("/proc/meminfo")
 	_, rest, _ := strings.Cut(string(text), "HugePages_Free:")

@@ -65,12 +65,9 @@ func spoofSetup(p *play) error {
 	return sender("actions=output:"+p.name+"-sink", vhosttest.Options{Num: 1024}, "addresses=02:ff:00:00:00:01 10.9.0.1 fd00::1")(p)
 }
 
-// Last byte of a frame with a spoofed sender, and of a frame with the attacker's own
-// addresses.
+// The last byte of a frame marks a spoofed or an honest sender.
 const spoofedMark, honestMark = 0xee, 0x11
 
-// spoof sends frames with spoofed senders and fails if the switch forwards any of
-// them.
 func spoof(p *play) error {
 	g, f := p.own("guest"), make([]byte, 200)
 	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
@@ -89,8 +86,8 @@ func spoof(p *play) error {
 	return nil
 }
 
-// atSink drains the guest behind the attacker's output port. It returns the number of
-// received frames whose last byte is mark, and one of these frames.
+// atSink counts the frames with the last byte mark at the attacker's output port, and
+// returns one of them.
 func (p *play) atSink(mark byte) (n int, example []byte) {
 	sink := p.own("sink")
 	for {
@@ -106,8 +103,7 @@ func (p *play) atSink(mark byte) (n int, example []byte) {
 	return n, example
 }
 
-// spoofed writes a frame to f whose sender's MAC, IP or ARP address is not allowed at
-// the attacker's port.
+// spoofed writes a frame with a sender address that the attacker's port forbids.
 func spoofed(p *play, f []byte) []byte {
 	clear(f)
 	switch p.rng.IntN(7) {
@@ -150,8 +146,6 @@ func arp(f []byte, mac [6]byte, ip uint32, op uint16) {
 	binary.BigEndian.PutUint32(f[38:], ip)
 }
 
-// ipv6 writes Ethernet and IPv6 headers to f. The last byte of the source address
-// fd00:: is last, and next is the next-header number.
 func ipv6(f []byte, last, next byte, n int) {
 	put(f, nobodysMAC, attackerMAC, 0x86dd)
 	ip := f[14:54]
@@ -165,8 +159,6 @@ func ipv6(f []byte, last, next byte, n int) {
 	}
 }
 
-// sumICMPv6 writes the ICMPv6 checksum of a frame with an Ethernet header and an IPv6
-// header without extensions.
 func sumICMPv6(f []byte) {
 	sum := uint32(len(f)-54) + 58
 	add := func(b []byte) {
@@ -183,8 +175,6 @@ func sumICMPv6(f []byte) {
 	binary.BigEndian.PutUint16(f[56:], ^uint16(sum))
 }
 
-// honestPasses fails unless the switch forwards frames with the attacker's own
-// addresses.
 func honestPasses(p *play) error {
 	g, f := p.own("guest"), make([]byte, 200)
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {

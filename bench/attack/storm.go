@@ -20,16 +20,12 @@ import (
 // bystanders. One seed determines all random choices, but not the outcome of races.
 
 const (
-	// mostMemory is the memory in bytes that a process of the switch may hold after a
-	// storm.
-	mostMemory = 2 << 30
-	// stormPlayers is the number of attacks that a storm plays at a time.
+	// mostMemory is the memory limit of a process after a storm, in bytes.
+	mostMemory   = 2 << 30
 	stormPlayers = 4
-	// stormStep is the time between two steps of a storm. Each step changes a flow
-	// and checks the switch.
-	stormStep = 200 * time.Millisecond
-	// A step of a storm kills a process with a probability of 1/oneInKill. Otherwise
-	// it moves a bystander with a probability of 1/oneInMove.
+	stormStep    = 200 * time.Millisecond
+	// A step kills a process with a probability of 1/oneInKill, else moves a
+	// bystander with 1/oneInMove.
 	oneInKill, oneInMove = 20, 30
 )
 
@@ -50,9 +46,9 @@ type stormResult struct {
 	Bad      int               `json:"bad"`
 	Wrong    int64             `json:"wrong"`
 
-	Restarts  uint64   `json:"engines_replaced"` // number of replaced engines, including engines that the storm killed
-	PauseMS   float64  `json:"pause_ms"`         // longest pause of the bystanders' frames that neither a kill nor a move caused
-	KilledMS  float64  `json:"killed_ms"`        // longest pause that a kill or a move caused
+	Restarts  uint64   `json:"engines_replaced"` // number of replaced engines, the killed ones included
+	PauseMS   float64  `json:"pause_ms"`         // longest pause without a kill or a move
+	KilledMS  float64  `json:"killed_ms"`        // longest pause during a kill or a move
 	MachineMS float64  `json:"machine_ms"`
 	Control   [2]usage `json:"control"`
 	Engine    [2]usage `json:"engine"`
@@ -65,9 +61,9 @@ type storming struct {
 	rng  *rand.Rand
 	list []*attack
 	seen map[string]uint64 // drop counters of the bystanders' ports at the last refresh, by port and reason
-	last uint64            // number of replaced engines at the last refresh, as the running control process counts them
+	last uint64            // number of replaced engines at the last refresh
 	stop chan struct{}
-	// ports is the number of the switch's ports before the attackers add theirs.
+	// ports is the number of ports without the attackers' ports.
 	ports int
 
 	mu   sync.Mutex
@@ -75,8 +71,6 @@ type storming struct {
 	r    stormResult
 }
 
-// runStorm runs a storm of length d and prints its result. It reports whether the
-// switch had no faults.
 func runStorm(d time.Duration, seed uint64, list []*attack) (ok bool, err error) {
 	r, err := storms(d, seed, list, *workers)
 	if err != nil {
@@ -134,8 +128,6 @@ func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormR
 	return w.r, nil
 }
 
-// step changes a flow and checks the switch. At random, it also kills processes or
-// moves a bystander.
 func (w *storming) step() {
 	time.Sleep(stormStep)
 	w.changeFlow()
@@ -166,8 +158,7 @@ func (w *storming) fault(format string, args ...any) {
 	w.r.Faults = append(w.r.Faults, fmt.Sprintf(format, args...))
 }
 
-// changeFlow adds or deletes a flow that matches some of the bystanders' frames. The
-// frames go to the same port with and without this flow.
+// changeFlow adds or deletes a flow that does not change the path of any frame.
 func (w *storming) changeFlow() {
 	match := fmt.Sprintf("in_port=a,udp,tp_src=%d", 1024+w.rng.IntN(16))
 	out := "b"
@@ -199,7 +190,7 @@ func (w *storming) kill(who string) error {
 		w.daemon.Control().Kill()
 		w.daemon.Start()
 		w.last = 0
-	case "both": // no frame is in flight during these kills, because the drop counters die with both processes
+	case "both": // no frame may be in flight, because the drop counters die with both processes
 		err = w.stream.Still(func() error {
 			if err := w.refresh(); err != nil {
 				return err
@@ -225,8 +216,8 @@ func (w *storming) kill(who string) error {
 	return nil
 }
 
-// move stops a bystander's rings as a migration does. It then attaches the bystander
-// over a new connection, at the ring positions that the switch returned.
+// move detaches a bystander and attaches it again at the same ring positions, as a
+// migration does.
 func (w *storming) move(i int) error {
 	w.r.Moves++
 	name, g := []string{"a", "b"}[i], w.load.Guests[i]
@@ -254,8 +245,7 @@ func (w *storming) move(i int) error {
 	return nil
 }
 
-// refresh reads the counters of drops and of replaced engines through the API, and
-// adds their increase to the result.
+// refresh adds the increase of the switch's counters to the result.
 func (w *storming) refresh() error {
 	var err error
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -285,7 +275,6 @@ func (w *storming) refresh() error {
 	}
 }
 
-// player plays one random attack after another until the storm ends.
 func (w *storming) player(rng *rand.Rand) {
 	for {
 		select {
@@ -309,8 +298,8 @@ func (w *storming) player(rng *rand.Rand) {
 	}
 }
 
-// play plays an attack for the time d. It counts failed repeats as broken, because a
-// kill or another attack may have caused the failure.
+// play plays an attack for the time d. A failed repeat is no fault, because a kill
+// may have caused it.
 func (w *storming) play(a *attack, d time.Duration, seed uint64) {
 	p := newPlay(w.site, a, seed)
 	broken := 0
@@ -339,8 +328,6 @@ func (w *storming) play(a *attack, d time.Duration, seed uint64) {
 	}
 }
 
-// end counts the bystanders' received and lost frames, and compares the resources of
-// the switch's processes with those before the storm.
 func (w *storming) end() {
 	if err := w.circulates(); err != nil {
 		w.fault("%v", err)
@@ -368,9 +355,8 @@ func (w *storming) end() {
 		if show, err := w.client.Show(); err == nil {
 			left.Control[1], left.Engine[1] = usageOf(show.PID), usageOf(show.EnginePID)
 		}
-		// The memory limit of a storm is mostMemory, not the limit in leaks. The
-		// recorded memory is lowered here, so that leaks compares only descriptors
-		// and mappings.
+		// A storm's own memory limit is mostMemory, so leaks must find no growth of
+		// memory.
 		for _, u := range []*[2]usage{&left.Control, &left.Engine} {
 			r.Memory = max(r.Memory, u[1].Bytes)
 			u[1].Bytes = min(u[1].Bytes, u[0].Bytes)

@@ -4,7 +4,6 @@ package main
 
 import "weft/vhost/vhosttest"
 
-// guestOptions are the options of an attacker's guest that needs no special features.
 var guestOptions = vhosttest.Options{Num: 1024}
 
 // attacks has all attacks that the program can play.

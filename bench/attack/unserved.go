@@ -14,10 +14,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A FUSE file system with a file whose pages are never served: a thread that touches
-// such a page waits until the file system ends. The server answers only the requests
-// of an open and a mapping, and leaves reads unanswered. The protocol is that of
-// linux/fuse.h.
+// The attacker's memory is a FUSE file whose pages are never served. A thread that
+// touches a page waits until the file system ends (linux/fuse.h).
 
 // FUSE request numbers (linux/fuse.h).
 const (
@@ -50,7 +48,7 @@ func mountUnserved() (*unserved, error) {
 	go u.serve()
 	mounted := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the goroutine stays locked to its thread: the mount ends with the thread's mount namespace
+		runtime.LockOSThread() // the mount ends with this thread's mount namespace
 		mounted <- u.mount()
 	}()
 	if err := <-mounted; err != nil {
@@ -61,7 +59,7 @@ func mountUnserved() (*unserved, error) {
 }
 
 // mount mounts the file system on /mnt in a new mount namespace of the calling
-// thread. It then opens the file, and the open file keeps the file system alive.
+// thread, and opens the file.
 func (u *unserved) mount() error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
@@ -81,12 +79,8 @@ func (u *unserved) mount() error {
 	return u.refuseFlush(fd)
 }
 
-// refuseFlush closes a duplicate of the file. The kernel sends a FUSE flush, learns
-// that the file system does not support it, and sends no more. Otherwise every fork
-// and exec of this process would deadlock: the child closes the file and waits for
-// the answer to a flush, the parent's thread waits for the child, the garbage
-// collector waits for this thread, and the file system's server waits for the garbage
-// collector.
+// refuseFlush makes the kernel send no more FUSE flushes. With flushes, a fork would
+// deadlock: the child's close waits for the server, which runs in this process.
 func (u *unserved) refuseFlush(fd int) error {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -95,7 +89,7 @@ func (u *unserved) refuseFlush(fd int) error {
 	return unix.Close(dup)
 }
 
-// close ends the file system. Threads that wait for one of its pages receive SIGBUS.
+// close ends the file system. Threads that wait for a page receive SIGBUS.
 func (u *unserved) close() {
 	close(u.stop)
 	<-u.ended
@@ -159,7 +153,6 @@ func (u *unserved) answer(request []byte) {
 	}
 }
 
-// entryHead returns a struct fuse_entry_out up to its attributes.
 func entryHead() []byte {
 	b := make([]byte, 40)
 	b[0] = 2 // nodeid
@@ -200,8 +193,8 @@ func unservedSetup(p *play) error {
 	return echoPort()(p)
 }
 
-// unservedMemory passes the unserved file to the switch as guest memory, as migration
-// log or as in-flight buffer, in turn.
+// unservedMemory passes the file as guest memory, as migration log or as in-flight
+// buffer.
 func unservedMemory(p *play) error {
 	fd := int(p.vars["file"].(*os.File).Fd())
 	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})

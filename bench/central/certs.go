@@ -19,8 +19,7 @@ import (
 	"weft/central/store"
 )
 
-// authority is the certificate authority of one run. It signs the certificates of
-// hosts, centrals and the driver.
+// authority is the certificate authority of one run.
 type authority struct {
 	key    *ecdsa.PrivateKey
 	parent *x509.Certificate
@@ -57,7 +56,7 @@ func (a *authority) template(name string) *x509.Certificate {
 		DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 }
 
-// issue returns a new certificate and its key. The argument name is the common name.
+// issue returns a new certificate and its key for a common name.
 func (a *authority) issue(name string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -67,14 +66,12 @@ func (a *authority) issue(name string) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// client returns the TLS settings of a gRPC client with a certificate of its own.
 func (a *authority) client(name string) (*tls.Config, error) {
 	c, err := a.issue(name)
 	return &tls.Config{Certificates: []tls.Certificate{c}, RootCAs: a.pool, MinVersion: tls.VersionTLS13}, err
 }
 
-// The method files issues a central's certificate and writes it to PEM files, because
-// etcd reads its certificate from files.
+// etcd reads certificates only from files.
 func (a *authority) files(dir, name string) (store.TLSFiles, error) {
 	f := store.TLSFiles{Certificate: filepath.Join(dir, name+".crt"), Key: filepath.Join(dir, name+".key"), CA: filepath.Join(dir, "ca.crt")}
 	c, err := a.issue(name)

@@ -14,11 +14,11 @@ import (
 	"weft/central/wire"
 )
 
-// churn adds and deletes ports at a fixed rate, whether or not the centrals keep up.
+// churn adds and deletes ports at a fixed rate, even if the centrals fall behind.
 type churn struct {
 	cluster  *cluster
 	fleet    *fleet
-	rate     float64 // number of ports that are added a second; equally many are deleted
+	rate     float64 // number of ports added per second, and number deleted per second
 	life     time.Duration
 	patience time.Duration // time limit of one attempt of a write
 	random   *rand.Rand
@@ -28,11 +28,9 @@ type churn struct {
 	failed []error
 }
 
-// The type write has the times of one write request that was acknowledged.
 type write struct{ began, ended time.Duration }
 
-// run adds ports until ctx ends. It returns when all added ports have been deleted
-// again.
+// run adds ports until ctx ends, and returns after the deletion of all of them.
 func (c *churn) run(ctx context.Context) {
 	var done sync.WaitGroup
 	defer done.Wait()
@@ -48,8 +46,7 @@ func (c *churn) run(ctx context.Context) {
 	}
 }
 
-// choose returns a new port on a random host in a random network. It also returns a
-// peer, a port of the same network that is not deleted during the run.
+// choose returns a new port and a peer, a permanent port of the same network.
 func (c *churn) choose() (p, peer *placed) {
 	f := c.fleet
 	f.mu.Lock()
@@ -57,7 +54,7 @@ func (c *churn) choose() (p, peer *placed) {
 	net := f.model.nets[c.random.IntN(len(f.model.nets))]
 	p = f.model.port(net, c.random.IntN(len(f.hosts)))
 	least := ""
-	for id := range f.model.byNet[net.Id] { // the first port of a network is never deleted, and its id is the shortest and smallest
+	for id := range f.model.byNet[net.Id] { // the first port of a network is never deleted
 		if least == "" || len(id) < len(least) || len(id) == len(least) && id < least {
 			least = id
 		}
@@ -65,7 +62,6 @@ func (c *churn) choose() (p, peer *placed) {
 	return p, f.model.byNet[net.Id][least]
 }
 
-// port adds one port, keeps it for the time c.life and deletes it.
 func (c *churn) port(p, peer *placed) {
 	f := c.fleet
 	h := f.hosts[p.host]
@@ -98,9 +94,8 @@ func (c *churn) port(p, peer *placed) {
 	c.apply(&wire.ChangeRequest{Id: "del-" + p.Id, Changes: []*wire.Change{{Change: &wire.Change_DeletePort{DeletePort: p.Id}}}})
 }
 
-// ask simulates the first frames between two ports in a network whose addresses the
-// hub does not push to hosts. The host of each port asks the hub for the other port's
-// address until it knows the address.
+// ask simulates the first frames between two ports: each port's host asks the hub for
+// the other port's address.
 func (c *churn) ask(ctx context.Context, began time.Duration, p, peer *placed) {
 	here, there := c.fleet.hosts[p.host], c.fleet.hosts[peer.host]
 	for n := 0; ctx.Err() == nil; n++ {
@@ -135,9 +130,8 @@ func (c *churn) apply(r *wire.ChangeRequest) {
 	c.writes = append(c.writes, write{began, clock()})
 }
 
-// writesAfter considers the writes that began after the time t. It returns the time
-// from t until the first of them was acknowledged, and the longest duration of one of
-// them.
+// writesAfter returns the time from t to the next acknowledged write, and the longest
+// write that began after t.
 func (c *churn) writesAfter(t time.Duration) (first, longest time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,19 +31,18 @@ import (
 // members is the number of centrals.
 const members = 3
 
-// quick has short pauses between attempts to connect, so that the driver soon reaches
-// a central that was killed and started again.
+// quick reconnects soon after a killed central is back.
 var quick = backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 
 // cluster has the three central processes and the driver's connections to them.
 type cluster struct {
-	self  []string // command line that makes this program call Serve; the name of the configuration file is appended
+	self  []string // command line that makes this program call Serve
 	dir   string
 	ca    *authority
 	nodes [members]node
 	// preferred is the index of the central that answered last.
 	preferred atomic.Int32
-	retries   atomic.Int64  // number of failed attempts of the method apply
+	retries   atomic.Int64  // number of failed requests
 	spent     time.Duration // CPU time of the central processes that have ended
 }
 
@@ -56,8 +55,6 @@ type node struct {
 	admin   wire.AdminClient
 }
 
-// startCluster starts the centrals and waits until the etcd of one of them is the
-// leader.
 func startCluster(ctx context.Context, self []string, dir string, ca *authority) (*cluster, error) {
 	c := &cluster{self: self, dir: dir, ca: ca}
 	ports, err := freePorts(4 * members)
@@ -115,7 +112,7 @@ func startCluster(ctx context.Context, self []string, dir string, ca *authority)
 	return c, err
 }
 
-// freePorts returns n TCP ports on which no process listens at the moment.
+// freePorts returns n unused TCP ports.
 func freePorts(n int) (ports []int, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -142,9 +139,8 @@ func (c *cluster) start(i int) error {
 	return n.process.Start()
 }
 
-// configVariable is an environment variable with the path of a central's
-// configuration file. A test binary takes no arguments, so it reads this variable
-// when it runs as a central.
+// configVariable names an environment variable: the path of a central's configuration
+// file. A test binary takes no arguments.
 const configVariable = "WEFT_BENCH_CENTRAL"
 
 func (c *cluster) signal(i int, s syscall.Signal) {
@@ -153,7 +149,6 @@ func (c *cluster) signal(i int, s syscall.Signal) {
 	}
 }
 
-// end kills a central with SIGKILL and waits for its end.
 func (c *cluster) end(i int) {
 	n := &c.nodes[i]
 	if n.process == nil {
@@ -178,8 +173,6 @@ func (c *cluster) kill() {
 	}
 }
 
-// leader waits until the cluster has a leader, and returns the index of the leading
-// central.
 func (c *cluster) leader(ctx context.Context) (int, error) {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
 		for i := range c.nodes {
@@ -197,9 +190,8 @@ func (c *cluster) status(ctx context.Context, i int) (*wire.StatusReply, error) 
 	return c.nodes[i].admin.Status(ctx, &wire.StatusRequest{})
 }
 
-// apply sends a request until a central has applied it. If an attempt takes longer
-// than patience, apply sends the request to the next central with the same request
-// id.
+// apply sends a request until a central has applied it. The request id makes repeats
+// harmless.
 func (c *cluster) apply(ctx context.Context, r *wire.ChangeRequest, patience time.Duration) (int64, error) {
 	for n := c.preferred.Load(); ; n++ {
 		at := n % members
@@ -254,7 +246,7 @@ func readStore(ctx context.Context, endpoints []string, config *tls.Config) ([]s
 	return r.objects, nil
 }
 
-// reader is a store.Sink that keeps the first full list of objects.
+// reader is a store.Sink that keeps the first list of objects.
 type reader struct {
 	objects []store.Object
 	done    func()
@@ -269,7 +261,6 @@ func (r *reader) Reset(_ int64, objects []store.Object) {
 func (r *reader) Change(int64, []store.Object) {}
 func (r *reader) Progress(int64)               {}
 
-// cpu returns the CPU time of all centrals so far.
 func (c *cluster) cpu() time.Duration {
 	sum := c.spent
 	for i := range c.nodes {
@@ -280,8 +271,7 @@ func (c *cluster) cpu() time.Duration {
 	return sum
 }
 
-// cpuOf returns the CPU time of a process from /proc/PID/stat, which counts in units
-// of 10 ms.
+// cpuOf reads a process's CPU time, which /proc/PID/stat counts in units of 10 ms.
 func cpuOf(pid int) time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -297,7 +287,6 @@ func cpuOf(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// memoryOf returns the current and the highest resident memory of a process in bytes.
 func memoryOf(pid int) (now, most int64) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -19,14 +19,12 @@ import (
 	"weft/control/agent"
 )
 
-// clockStart is the time to which all measured times are relative. The function clock
-// reads CLOCK_MONOTONIC.
+// clockStart is the zero of all measured times.
 var clockStart = time.Now()
 
 func clock() time.Duration { return time.Since(clockStart) }
 
-// fleet has all simulated hosts, and the model from which their expected state is
-// computed.
+// fleet has all simulated hosts and the expected state.
 type fleet struct {
 	ca       *authority
 	centrals []string // addresses of the centrals' gRPC servers
@@ -67,8 +65,6 @@ func newFleet(m *model, c *cluster, dir string) *fleet {
 	return f
 }
 
-// start starts the agents of all hosts. Each simulated switch begins with the host's
-// ports and without addresses.
 func (f *fleet) start() error {
 	f.mu.Lock()
 	for _, h := range f.hosts {
@@ -99,8 +95,6 @@ func rotated(list []string, n int) []string {
 	return append(slices.Clone(list[n:]), list[:n]...)
 }
 
-// start starts the host's agent. The simulated switch begins with the host's ports
-// and without addresses.
 func (h *host) start() error {
 	h.recorder = centraltest.NewRecorder(h.local...)
 	h.last.Store(int64(clock()))
@@ -137,7 +131,6 @@ func (f *fleet) halt() {
 	done.Wait()
 }
 
-// plug adds a port to the host's simulated switch, and unplug removes a port.
 func (h *host) plug(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,7 +148,6 @@ func (h *host) unplug(name string) {
 	h.agent.PortsChanged()
 }
 
-// connected returns the number of agents that have a session with a hub.
 func (f *fleet) connected() (n int) {
 	for _, h := range f.hosts {
 		if h.agent.Stats().Connected {
@@ -165,7 +157,7 @@ func (f *fleet) connected() (n int) {
 	return n
 }
 
-// await waits until check returns true, and returns the time at which it did.
+// await waits until check returns true, and returns the time of this success.
 func await(ctx context.Context, what string, check func() bool) (time.Duration, error) {
 	for !check() {
 		if ctx.Err() != nil {
@@ -176,18 +168,14 @@ func await(ctx context.Context, what string, check func() bool) (time.Duration, 
 	return clock(), nil
 }
 
-// comparePause is the time between two comparisons of all hosts with the model. A
-// comparison takes as much CPU time as the agents, so frequent comparisons would slow
-// down what is measured. The pause does not enter the results, which use the time of
-// the last change and not that of the comparison.
+// comparePause is the pause between comparisons of all hosts with the model. Frequent
+// comparisons would take CPU time from the agents.
 const comparePause = 200 * time.Millisecond
 
-// asExpected waits until every switch has the state that the oracle computes from the
-// model, and returns the time at which a switch last changed. If a switch changes
-// after its comparison, it is compared again. The model must not change during the
-// call.
+// asExpected waits until every switch has the expected state, and returns the time of
+// the last change. The model must not change meanwhile.
 func (f *fleet) asExpected(ctx context.Context) (last time.Duration, err error) {
-	compared := make([]int64, len(f.hosts)) // by host: value of host.last at the comparison that found no difference, or -1
+	compared := make([]int64, len(f.hosts)) // host.last at the successful comparison, by host index; -1: none
 	for n := range compared {
 		compared[n] = -1
 	}
@@ -215,8 +203,8 @@ func (f *fleet) asExpected(ctx context.Context) (last time.Duration, err error) 
 	}
 }
 
-// difference compares a host's switch with the model and describes one difference, or
-// returns "". It compares the numbers of addresses first, because this is quick.
+// difference describes one difference between a host's switch and the model, or
+// returns "".
 func (f *fleet) difference(h *host) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -228,8 +216,7 @@ func (f *fleet) difference(h *host) string {
 	return f.model.expect(h.n).Difference(h.recorder)
 }
 
-// received returns the number of bytes that each agent has received in messages, in
-// ascending order.
+// received returns the bytes received by each agent, in ascending order.
 func (f *fleet) received() (list []float64) {
 	for _, h := range f.hosts {
 		list = append(list, float64(h.agent.Stats().Received))

@@ -16,8 +16,7 @@ import (
 	"weft/central/wire"
 )
 
-// TestMain runs the tests, or a central if configVariable is set: the test starts its
-// own program for each central process.
+// A test binary is also the program of its central processes.
 func TestMain(m *testing.M) {
 	if file := os.Getenv(configVariable); file != "" {
 		fmt.Fprintln(os.Stderr, Serve(file))
@@ -35,10 +34,9 @@ func testOptions(t *testing.T) Options {
 		Length: 5 * time.Second, Dir: t.TempDir(), AgentFiles: true, Seed: uint64(time.Now().UnixNano()), Limit: 20 * time.Second, Log: t.Logf}
 }
 
-// The test kills or stops one or two centrals at a time and restarts agents, while
-// ports are added, deleted and moved between hosts. In the end every host has the
-// expected state, no acknowledged write is lost, and no two hosts had the same port
-// under the same generation.
+// Every host reaches the expected state although centrals and agents are killed
+// meanwhile. No acknowledged write is lost. No two hosts have the same port under the
+// same generation.
 func TestKillsLoseNothing(t *testing.T) {
 	o := testOptions(t)
 	t.Log("seed", o.Seed)
@@ -75,7 +73,6 @@ func TestKillsLoseNothing(t *testing.T) {
 	t.Logf("%d writes, the longest %s, %d attempts failed", len(writes), quantile(writes, 1), r.cluster.retries.Load())
 }
 
-// The method misplaced logs the ports whose binding names the wrong host.
 func (r *run) misplaced(t *testing.T) {
 	objects, err := r.cluster.stored(t.Context())
 	if err != nil {
@@ -97,8 +94,8 @@ func (r *run) misplaced(t *testing.T) {
 	}
 }
 
-// harm kills or stops random centrals until ctx ends, and continues each after a
-// while. When harm returns, all centrals run.
+// harm kills or stops random centrals and restarts them. All centrals run when it
+// returns.
 func (r *run) harm(ctx context.Context, t *testing.T, random *rand.Rand) {
 	pause := func(most time.Duration) {
 		select {
@@ -133,9 +130,8 @@ func (r *run) harm(ctx context.Context, t *testing.T, random *rand.Rand) {
 	}
 }
 
-// wander moves random ports between hosts until ctx ends. The port disappears from
-// the switch of one host and appears on another. The centrals learn of the move only
-// from the agents.
+// wander moves random ports between hosts. The centrals learn of a move only from the
+// agents.
 func (r *run) wander(ctx context.Context, random *rand.Rand) {
 	f := r.fleet
 	f.mu.Lock()
@@ -170,8 +166,6 @@ func (r *run) wander(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// rebootAgents restarts random agents, each with the state that it has stored on
-// disk.
 func (r *run) rebootAgents(ctx context.Context, t *testing.T, random *rand.Rand) {
 	for ctx.Err() == nil {
 		select {

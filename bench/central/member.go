@@ -35,11 +35,11 @@ type memberConfig struct {
 	Etcd    store.EmbedConfig
 	Listen  string   // address of the central's gRPC server
 	Peers   []string // addresses of the other centrals' gRPC servers
-	Profile string   // address that serves CPU profiles (net/http/pprof); if empty, there are none
+	Profile string   // address for CPU profiles (net/http/pprof); empty: none
 }
 
-// Serve runs one central until the process is killed: a member of etcd, a hub and a
-// gRPC server. The argument is the path of the configuration file.
+// Serve runs one central with its etcd member until the process is killed. The
+// argument is the path of the configuration file.
 func Serve(file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -69,8 +69,7 @@ func Serve(file string) error {
 	if err := m.dialPeers(c.Peers, config); err != nil {
 		return err
 	}
-	// An agent sends a keep-alive every ten seconds, to check that the hub still
-	// answers.
+	// agents send a keep-alive every ten seconds
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)), grpc.ForceServerCodecV2(hub.Codec()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}),
 		grpc.MaxRecvMsgSize(16<<20))
@@ -104,8 +103,7 @@ func serverTLS(f store.TLSFiles) (*tls.Config, error) {
 		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13}, nil
 }
 
-// caller returns the name of the client that sent the request with context ctx: the
-// common name of its certificate.
+// caller returns the common name of the client's certificate.
 func caller(ctx context.Context) (string, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -118,7 +116,6 @@ func caller(ctx context.Context) (string, error) {
 	return info.State.PeerCertificates[0].Subject.CommonName, nil
 }
 
-// member implements the methods of wire.Admin that the driver calls.
 type member struct {
 	wire.UnimplementedAdminServer
 	name     string
@@ -151,7 +148,6 @@ func (m *member) Apply(ctx context.Context, r *wire.ChangeRequest) (*wire.Change
 	return &wire.ChangeReply{Revision: revision}, nil
 }
 
-// Sync waits until the connected hosts of all centrals have applied a revision.
 func (m *member) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncReply, error) {
 	replies := make([]*wire.SyncReply, len(m.peers)+1)
 	failed := make([]error, len(m.peers)+1)

@@ -13,36 +13,31 @@ import (
 	"weft/control/agent"
 )
 
-// topology determines the number of networks among which a number of ports is
-// divided.
+// topology divides ports among networks.
 type topology struct {
 	name string
 	nets func(ports int) int
 }
 
-// topologies has the topologies by name. In each of them, every host has the same
-// number of ports, and each port is on a random host.
+// Every host has the same number of ports. Each port is on a random host.
 var topologies = []topology{
 	{"recorded", func(ports int) int { return max(1, ports/250) }}, // with 10,000 ports: 40 networks of 250 ports
 	{"flat", func(int) int { return 1 }},
 	{"small", func(ports int) int { return max(1, ports/10) }}, // with 10,000 ports: 1,000 networks of 10 ports
 }
 
-// model is the driver's own record of the declaration, and of the host of each port.
-// The expected state of every host is computed from it.
+// model is the driver's own record of all ports and their hosts.
 type model struct {
 	nets   []*wire.Net
 	hosts  []*wire.Host
 	ports  map[string]*placed
-	byNet  map[string]map[string]*placed // ports by id of their network, then by port id
-	onHost []map[string]*placed          // ports by index of their host, then by port id
-	// inNet has the number of ports that a host has in a network, by network id and
-	// host index.
+	byNet  map[string]map[string]*placed // ports by network id, then by port id
+	onHost []map[string]*placed          // ports by host index, then by port id
+	// number of ports by network id, then by host index
 	inNet map[string]map[int]int
 	next  int // number of the port that was made last
 }
 
-// placed is a declared port and the host that has it.
 type placed struct {
 	*wire.Port
 	key  centraltest.AddressKey
@@ -70,8 +65,7 @@ func endpointOf(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 100 + byte(n>>16), byte(n >> 8), byte(n)})
 }
 
-// fill adds new ports to the model. It divides them evenly among the networks, and
-// among the hosts at random.
+// fill divides new ports evenly among networks and randomly among hosts.
 func (m *model) fill(ports int, random *rand.Rand) (all []*placed) {
 	where := random.Perm(ports)
 	for i := range ports {
@@ -82,7 +76,6 @@ func (m *model) fill(ports int, random *rand.Rand) (all []*placed) {
 	return all
 }
 
-// port returns a new port, which the caller may add to the model.
 func (m *model) port(net *wire.Net, host int) *placed {
 	m.next++
 	var mac [8]byte
@@ -100,8 +93,7 @@ func (m *model) add(p *placed) {
 	m.inNet[p.Net][p.host]++
 }
 
-// remove removes a port from the model. The result left is true if this was the
-// host's last port in the network.
+// remove removes a port. It returns true for the host's last port in the network.
 func (m *model) remove(p *placed) (left bool) {
 	delete(m.ports, p.Id)
 	delete(m.byNet[p.Net], p.Id)
@@ -113,7 +105,6 @@ func (m *model) remove(p *placed) (left bool) {
 	return true
 }
 
-// local returns the ports that a host's switch has.
 func (m *model) local(host int) (list []agent.LocalPort) {
 	for _, p := range m.onHost[host] {
 		list = append(list, agent.LocalPort{Name: p.Name, Up: true})
@@ -121,13 +112,11 @@ func (m *model) local(host int) (list []agent.LocalPort) {
 	return list
 }
 
-// asked reports whether a network has so many ports that the hub does not push its
-// addresses to hosts. Hosts ask the hub for the addresses that they need.
+// asked reports whether hosts must ask the hub for the addresses of a large network.
 func (m *model) asked(net string) bool { return len(m.byNet[net]) > 1000 }
 
-// expect returns the state that a host's switch should have. To save time, the oracle
-// gets only the networks in which the host has ports. Other networks do not influence
-// the result.
+// expect returns the expected state of a host's switch. It skips networks without a
+// port of the host.
 func (m *model) expect(host int) *centraltest.Expected {
 	d := &centraltest.Declaration{Nets: map[string]*wire.Net{}, Ports: map[string]*wire.Port{}, Hosts: map[string]*wire.Host{},
 		Binds: map[string]centraltest.Bound{}}
@@ -149,8 +138,8 @@ func (m *model) expect(host int) *centraltest.Expected {
 	return d.Expect(m.hosts[host].Id, m.local(host), m.asked)
 }
 
-// addresses returns the number of addresses that a host's switch should have. The
-// result exact is false if the host may have asked for further addresses.
+// addresses returns the expected number of addresses. exact is false if the host may
+// have more.
 func (m *model) addresses(host int) (n int, exact bool) {
 	exact = true
 	nets := map[string]bool{}

@@ -13,12 +13,10 @@ import (
 	"time"
 )
 
-// profileLength is how long a central records a CPU profile.
 const profileLength = 10 * time.Second
 
-// profile starts CPU profiles of all centrals and of the driver. A central's profile
-// ends after profileLength, the driver's when the caller calls stop at the end of the
-// scenario. stop also writes heap profiles of the first central and of the driver.
+// profile starts CPU profiles of all processes. The function stop ends them and
+// writes heap profiles.
 func (r *run) profile(scenario string) (stop func()) {
 	if r.Profile == "" {
 		return func() {}

@@ -31,11 +31,11 @@ type Options struct {
 	Hosts      int
 	Ports      int
 	Topology   string // recorded, flat or small
-	Batch      int    // number of ports in one request; 0 means all ports in one request
+	Batch      int    // number of ports in one request; 0: all
 	Scenarios  []string
-	Rate       float64       // number of ports that churn adds a second; it deletes equally many
+	Rate       float64       // number of ports added per second during churn
 	Length     time.Duration // length of churn
-	Life       time.Duration // time between the addition and the deletion of a port during churn
+	Life       time.Duration // lifetime of a port during churn
 	Dir        string        // directory of etcd's data; if empty, Run uses a temporary directory
 	AgentFiles bool          // agents store their state in files
 	Profile    string        // directory for CPU profiles; if empty, Run records none
@@ -65,7 +65,7 @@ type run struct {
 	rows    []Row
 	// revision is the revision of the last acknowledged write.
 	revision int64
-	before   int64 // resident memory of the driver in bytes before it started agents
+	before   int64 // resident memory of the driver without agents, in bytes
 }
 
 // Run runs the scenarios and returns the measured values. If a scenario fails, Run
@@ -108,7 +108,6 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	return r.rows, nil
 }
 
-// start starts the centrals. The scenario load starts the agents.
 func start(ctx context.Context, o Options) (*run, error) {
 	r := &run{Options: o, ctx: ctx, random: rand.New(rand.NewPCG(o.Seed, 1))}
 	ca, err := newAuthority()
@@ -150,9 +149,7 @@ func (r *run) seconds(name string, d time.Duration) { r.add(name, d.Seconds(), "
 
 func (r *run) milliseconds(name string, d time.Duration) { r.add(name, 1000*d.Seconds(), "ms") }
 
-// load measures how long an empty fleet takes until all hosts have all ports. It
-// first declares hosts and networks and connects the agents, and measures the time of
-// each of these steps. Every host's switch has its ports from the beginning.
+// load measures how long an empty fleet takes to receive all its ports.
 func (r *run) load() error {
 	ctx, cancel := r.step()
 	defer cancel()
@@ -227,8 +224,8 @@ func (r *run) memory() {
 	r.add("bytes received by a host, most", quantile(bytes, 1)/1e3, "kB")
 }
 
-// consistent compares the objects in etcd with the model. It returns an error if an
-// acknowledged write is lost, or if a port is not bound to its host.
+// consistent returns an error if etcd lacks an acknowledged write or binds a port to
+// the wrong host.
 func (r *run) consistent(ctx context.Context) error {
 	objects, err := r.cluster.stored(ctx)
 	if err != nil {
@@ -304,7 +301,6 @@ func (r *run) newChurn(patience time.Duration) *churn {
 		random: rand.New(rand.NewPCG(r.Seed, r.random.Uint64()))}
 }
 
-// churn measures the centrals while ports are added and deleted.
 func (r *run) churn() error {
 	c := r.newChurn(10 * time.Second)
 	cpu, began := r.cluster.cpu(), clock()
@@ -333,7 +329,6 @@ func (r *run) latencies(c *churn) {
 	r.add("ports not known everywhere before they went", float64(late+open), "ports")
 }
 
-// settle waits after churn until every host has the expected state.
 func (r *run) settle(c *churn) error {
 	ctx, cancel := r.step()
 	defer cancel()
@@ -346,9 +341,8 @@ func (r *run) settle(c *churn) error {
 	return r.consistent(ctx)
 }
 
-// During churn, the method leader kills the central whose etcd is the leader, and
-// starts it again. It then stops the next leader with SIGSTOP for the time
-// pauseLength.
+// leader kills the central that leads etcd, and later stops the next leader. Churn
+// continues meanwhile.
 func (r *run) leader() error {
 	c := r.newChurn(time.Second)
 	c.life = max(c.life, leaderLife)
@@ -382,11 +376,9 @@ func (r *run) leader() error {
 	return nil
 }
 
-// leaderLife is the shortest time between the addition and the deletion of a port in
-// the scenario leader.
+// leaderLife is the shortest lifetime of a port in the scenario leader.
 const leaderLife = 15 * time.Second
 
-// pauseLength is how long a central is stopped by SIGSTOP.
 const pauseLength = 5 * time.Second
 
 func (r *run) disturb() (killed, stopped time.Duration, err error) {
@@ -421,9 +413,8 @@ func (r *run) disturb() (killed, stopped time.Duration, err error) {
 	return killed, stopped, nil
 }
 
-// restart kills all centrals and starts them again. It measures the time until all
-// hosts have the expected state again: first with agents that keep their state, then
-// with agents that start without state.
+// restart measures the recovery after all centrals were killed: with stored agent
+// state, then without it.
 func (r *run) restart() error {
 	before := r.fleet.received()
 	if err := r.comeBack("with state", func() error { return nil }); err != nil {
@@ -474,7 +465,6 @@ func (r *run) comeBack(how string, start func() error) error {
 	return r.consistent(ctx)
 }
 
-// sessions returns the number of sessions of hosts with all centrals together.
 func (r *run) sessions(ctx context.Context) (n int) {
 	for i := range r.cluster.nodes {
 		if s, err := r.cluster.status(ctx, i); err == nil {

@@ -14,21 +14,19 @@ import (
 	"weft/control/agent"
 )
 
-// watcher observes every change of every simulated switch. It measures when the hosts
-// know the address of a new port. It also detects if two hosts have the same port
-// under the same generation.
+// watcher measures when hosts know a new port. It also detects a generation that two
+// hosts have.
 type watcher struct {
 	count atomic.Int32 // number of entries in pending
 
 	mu      sync.Mutex // guards the fields below
 	pending map[centraltest.AddressKey]*awaited
-	owners  map[generationKey]int // index of the host that had the port under this generation
-	wrong   []string              // descriptions of generations that two hosts had
-	// pair and all have times since a port's declaration. A time in pair ends when
-	// the port's host and the host of its peer, another port of the network, know
-	// both ports. A time in all ends when all hosts of the network know the port.
+	owners  map[generationKey]int // index of the host with this port and generation
+	wrong   []string              // errors: generations that two hosts had
+	// Times since a port's declaration. A pair time ends when two peers know each
+	// other, an all time when every host of the network knows the port.
 	pair, all []time.Duration
-	late      int // number of ports that were deleted before all hosts knew them
+	late      int // number of ports deleted before all hosts knew them
 }
 
 type generationKey struct {
@@ -36,17 +34,16 @@ type generationKey struct {
 	generation int64
 }
 
-// awaited is a declared port that some host of its network does not know yet.
+// awaited is a port that some host does not know yet.
 type awaited struct {
 	port     *placed
 	peer     *placed // another port of the same network; may be nil
 	remote   netip.Addr
 	declared time.Duration
-	hosts    map[int]struct{} // indexes of the hosts that do not know the port yet
+	hosts    map[int]struct{} // indexes of the hosts without the port
 	paired   bool
 }
 
-// expect adds a new port to the ports that the watcher waits for.
 func (w *watcher) expect(p, peer *placed, hosts map[int]int) {
 	a := &awaited{port: p, peer: peer, remote: endpointOf(p.host), declared: clock(), hosts: map[int]struct{}{}}
 	for n := range hosts {
@@ -58,8 +55,8 @@ func (w *watcher) expect(p, peer *placed, hosts map[int]int) {
 	w.count.Store(int32(len(w.pending)))
 }
 
-// The method joins records that a host has its first port in a network. The method
-// leaves records that a host has lost its last one.
+// joins records the first port of a host in a network, leaves the deletion of the
+// last.
 func (w *watcher) joins(net string, h *host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,7 +78,6 @@ func (w *watcher) leaves(net string, h *host) {
 	}
 }
 
-// withdraw removes a deleted port from the ports that the watcher waits for.
 func (w *watcher) withdraw(p *placed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,8 +88,6 @@ func (w *watcher) withdraw(p *placed) {
 	}
 }
 
-// The method applied records the changes that an agent has made to the switch of host
-// h.
 func (w *watcher) applied(h *host, c *agent.Changes) {
 	w.own(h, c)
 	if w.count.Load() == 0 {
@@ -120,8 +114,7 @@ func (w *watcher) applied(h *host, c *agent.Changes) {
 	}
 }
 
-// settle records the times of a port if its pair or all hosts know it now. The caller
-// holds mu.
+// The caller holds mu.
 func (w *watcher) settle(k centraltest.AddressKey, p *awaited) {
 	took := clock() - p.declared
 	_, own := p.hosts[p.port.host]
@@ -140,8 +133,7 @@ func (w *watcher) settle(k centraltest.AddressKey, p *awaited) {
 	}
 }
 
-// own records the generations of the host's own ports. It detects if another host had
-// the same port under the same generation.
+// own checks that no other host had the same port under the same generation.
 func (w *watcher) own(h *host, c *agent.Changes) {
 	for i := range c.Addresses {
 		a := &c.Addresses[i]
@@ -158,8 +150,8 @@ func (w *watcher) own(h *host, c *agent.Changes) {
 	}
 }
 
-// note records how long two ports took that asked for each other's address. A
-// negative time means that they did not succeed in time.
+// note records the time until two ports knew each other. A negative time means that
+// they never did.
 func (w *watcher) note(took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,16 +162,14 @@ func (w *watcher) note(took time.Duration) {
 	}
 }
 
-// reset deletes the times measured so far.
 func (w *watcher) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pair, w.all, w.late = nil, nil, 0
 }
 
-// take returns the measured times in ascending order. It also returns the number of
-// ports that were deleted before all hosts knew them (late), and the number of ports
-// that some host does not know yet (open).
+// take returns the measured times in ascending order, and the numbers of deleted
+// (late) and unfinished (open) ports.
 func (w *watcher) take() (pair, all []time.Duration, late, open int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,8 +179,7 @@ func (w *watcher) take() (pair, all []time.Duration, late, open int) {
 	return pair, all, w.late, len(w.pending)
 }
 
-// quantile returns the value below which the given share of a sorted list lies, or
-// the zero value if the list is empty.
+// quantile returns a quantile of a sorted list, or zero if the list is empty.
 func quantile[T any](sorted []T, share float64) (value T) {
 	if len(sorted) == 0 {
 		return value

@@ -30,8 +30,7 @@ type Bars struct {
 	Groups      []Group
 }
 
-// barHigh is the height of a bar in pixels, gapHigh the space above and below a group
-// of bars.
+// heights in pixels: of a bar, and of the gap above and below a group of bars
 const barHigh, gapHigh = 15, 6
 
 // SVG returns the picture as an SVG document.
@@ -72,7 +71,6 @@ func (c *Bars) SVG() string {
 	return d.finish(c.Title)
 }
 
-// class returns the CSS class with the fill colour of series i.
 func (c *Bars) class(i int) string {
 	if c.Colours != nil {
 		i = c.Colours[i]
@@ -80,8 +78,7 @@ func (c *Bars) class(i int) string {
 	return seriesClass(i)
 }
 
-// seriesClass returns the CSS class with the fill colour i of the palette. The
-// palette's reds and blues are not used for series.
+// seriesClass returns the CSS class of palette colour i. Series use no reds or blues.
 func seriesClass(i int) string { return fmt.Sprint("f", i%Reds) }
 
 func (d *drawing) bar(x scale, y float64, b Bar, series, class, unit string) {
@@ -104,8 +101,7 @@ func (d *drawing) bar(x scale, y float64, b Bar, series, class, unit string) {
 	d.text(max(x.at(b.Max), x.at(b.Median))+6, y+barHigh-4, "start", "n", text)
 }
 
-// axis draws a horizontal axis at height y with ticks and a unit. From each tick, a
-// faint vertical line goes up to the height top.
+// axis draws a horizontal axis at height y. Its grid lines go up to top.
 func (d *drawing) axis(x scale, top, y float64, unit string) {
 	for _, t := range x.ticks {
 		d.line(x.at(t), top, x.at(t), y, "g")

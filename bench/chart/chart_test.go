@@ -24,8 +24,8 @@ func samples() map[string]interface{ SVG() string } {
 	}
 }
 
-// Each picture is well-formed XML without NaN or infinity, and drawing it twice gives
-// the same bytes.
+// Each picture is well-formed XML without NaN or infinity. Drawing it twice gives
+// equal bytes.
 func TestPictures(t *testing.T) {
 	for name, p := range samples() {
 		text := p.SVG()

@@ -17,14 +17,12 @@ const (
 	width    = 900
 	margin   = 16
 	lineHigh = 18
-	// Average width in pixels of a character in text of 12 px (charWide) and 11 px
-	// (smallWide), rounded up.
+	// average width of a character in pixels: for 12 px text, then for 11 px text
 	charWide, smallWide = 6.6, 6.0
 )
 
-// palette has the fill colours of bars and lines: the first of a pair is for light
-// backgrounds, the second for dark ones. Adjacent colours also differ in lightness,
-// for colour-blind readers.
+// palette has the fill colours: for light, then for dark backgrounds. Neighbours also
+// differ in lightness, for colour-blind readers.
 var palette = [][2]string{
 	{"#0b5fa5", "#5aa9e6"}, {"#e08a00", "#f2b04a"}, {"#118a66", "#3cc79b"}, {"#b13d80", "#e38abf"},
 	{"#7a7a7a", "#b0b0b0"}, {"#6cc0ea", "#2f7ea8"}, {"#8a6d00", "#d6b93a"}, {"#6a4fb3", "#a995ea"},
@@ -42,11 +40,9 @@ var palette = [][2]string{
 // the first of six blues.
 const Reds, Blues = 24, 28
 
-// surroundings has the colours of text, grid lines and background: first for light
-// mode, then for dark mode.
+// colours of text, grid lines and background: for light, then for dark mode
 var surroundings = [2][3]string{{"#1f2328", "#d0d7de", "#ffffff"}, {"#e6edf3", "#3d444d", "#0d1117"}}
 
-// drawing collects the SVG elements of an unfinished picture.
 type drawing struct {
 	strings.Builder
 	height float64
@@ -64,14 +60,12 @@ func (d *drawing) line(x1, y1, x2, y2 float64, class string) {
 	fmt.Fprintf(d, `<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`+"\n", px(x1), px(y1), px(x2), px(y2), class)
 }
 
-// text writes a text whose base line is at y. The argument anchor is "start",
-// "middle" or "end" and gives the part of the text that is at x.
+// text writes a text at a base line. anchor is "start", "middle" or "end", the part
+// of the text at x.
 func (d *drawing) text(x, y float64, anchor, class, text string) {
 	fmt.Fprintf(d, `<text x="%s" y="%s" text-anchor="%s" class="%s">%s</text>`+"\n", px(x), px(y), anchor, class, escape(text))
 }
 
-// finish returns the complete SVG document: the head with the styles, followed by the
-// drawn elements.
 func (d *drawing) finish(title string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %s" width="%d" height="%s" role="img" aria-label="%s">`+"\n<style>\n",
@@ -96,8 +90,7 @@ func (d *drawing) finish(title string) string {
 	return b.String()
 }
 
-// on returns black or white, whichever is more readable on the colour. It uses the
-// luma weights of ITU-R BT.709.
+// on returns black or white, the more readable one on the colour (ITU-R BT.709 luma).
 func on(colour string) string {
 	rgb, _ := strconv.ParseUint(colour[1:], 16, 32) // parsing cannot fail: all palette colours are valid
 	luma := 0.2126*float64(rgb>>16) + 0.7152*float64(rgb>>8&0xff) + 0.0722*float64(rgb&0xff)
@@ -107,8 +100,7 @@ func on(colour string) string {
 	return "#ffffff"
 }
 
-// heading writes the title with a wrapped note below it, and returns the y coordinate
-// below the note.
+// heading writes a title and a note, and returns the y coordinate below.
 func (d *drawing) heading(title, note string) float64 {
 	lineLimit := int(math.Floor((width - 2*margin) / smallWide))
 	d.text(margin, 26, "start", "h", title)
@@ -126,8 +118,7 @@ func (d *drawing) heading(title, note string) float64 {
 	return y - 3
 }
 
-// legend writes a legend of the names from height y on, in as many lines as needed,
-// and returns the y coordinate below it.
+// legend writes a legend at height y, and returns the y coordinate below.
 func (d *drawing) legend(names []string, class func(i int) string, y float64) float64 {
 	x := float64(margin)
 	for i, name := range names {

@@ -31,29 +31,25 @@ var (
 	graphLost = regexp.MustCompile(`LOST \d+ EVENTS`)
 )
 
-// graphCaller is a call that has not returned yet, with the total time of its callees
-// so far.
+// graphCaller is an unfinished call. It sums the time of its callees.
 type graphCaller struct {
 	Function
 	callees float64
 }
 
-// graphTask has the open calls and the finished functions of one kernel task.
 type graphTask struct {
 	open []graphCaller
 	own  []Own
 }
 
-// graph is the state of a function_graph parser. The field tasks has the kernel tasks
-// by name; a name contains the process id. The field runs has the name of the current
-// task of each CPU.
+// graph is the state of a function_graph parser.
 type graph struct {
 	tasks map[string]*graphTask
 	runs  map[string]string
 }
 
-// task returns the current task of a CPU. Before the first task switch on the CPU,
-// the task's name is not known, and the CPU's number stands for it.
+// task returns the current task of a CPU. A task without a known name has the CPU's
+// number.
 func (g *graph) task(cpu string) *graphTask {
 	name := g.runs[cpu]
 	if name == "" {
@@ -67,15 +63,15 @@ func (g *graph) task(cpu string) *graphTask {
 }
 
 func (g *graph) turn(cpu, from, to string) {
-	if g.runs[cpu] == cpu { // first task switch on this CPU: its task gets a name
+	if g.runs[cpu] == cpu { // the first task switch names the task
 		g.tasks[idle(cpu, from)] = g.tasks[cpu]
 		delete(g.tasks, cpu)
 	}
 	g.runs[cpu] = idle(cpu, to)
 }
 
-// idle makes the names of the CPUs' idle tasks unique, because all idle tasks have
-// the process id 0.
+// idle adds the CPU to the name of an idle task, because all of them have process id
+// 0.
 func idle(cpu, task string) string {
 	if strings.HasSuffix(task, "-0") {
 		return task + " of " + cpu
@@ -114,8 +110,7 @@ func parseGraph(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// line parses one line of a trace. If the line ends an outermost call, line returns
-// this call.
+// line parses one line, and returns the outermost call that ends there, if any.
 func (c *graphTask) line(duration, text string) (*Call, error) {
 	if strings.HasPrefix(text, "}") {
 		if len(c.open) == 0 {
@@ -140,8 +135,7 @@ func (c *graphTask) line(duration, text string) (*Call, error) {
 	return nil, nil
 }
 
-// end ends the innermost open call. If this call is an outermost call, end returns
-// it.
+// end ends the innermost call. It returns this call if the call has no caller.
 func (c *graphTask) end(duration string) (*Call, error) {
 	last := len(c.open) - 1
 	took, err := strconv.ParseFloat(duration, 64)

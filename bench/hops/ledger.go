@@ -23,13 +23,12 @@ type Entry struct {
 	Hop   string  `json:"hop"`
 	Group string  `json:"group,omitempty"`
 	Value float64 `json:"value"`
-	// Functions has the functions of the hop with their total times, the largest
-	// first. A helper function belongs to the hop of its caller.
+	// Functions has the hop's functions with their times, the largest first. Helper
+	// functions belong to the hop of their caller.
 	Functions []FunctionSum `json:"functions,omitempty"`
 }
 
-// FunctionSum is the total time of a function in a hop, without the function's
-// callees.
+// FunctionSum is the time of one function, without its callees.
 type FunctionSum struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -71,7 +70,7 @@ func entry(h *Hop, functions map[string]float64) Entry {
 	slices.SortFunc(e.Functions, func(a, b FunctionSum) int {
 		return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Name, b.Name))
 	})
-	for _, f := range e.Functions { // adds in a fixed order, because rounding makes the sum depend on the order
+	for _, f := range e.Functions { // a fixed order keeps rounding errors equal
 		e.Value += f.Value
 	}
 	return e
@@ -97,8 +96,8 @@ func (l *Ledger) Entry(hop string) Entry {
 	return Entry{}
 }
 
-// Ledgers returns one ledger of the whole recording. If the argument each is true, it
-// returns one ledger for each outermost call instead.
+// Ledgers returns one ledger of the whole recording. If each is true, it returns one
+// ledger for each outermost call.
 func (t *Table) Ledgers(r *Recording, each bool) (list []*Ledger) {
 	if !each {
 		return []*Ledger{t.Book(r.Name, r.Unit, r.Calls)}

@@ -32,8 +32,8 @@ func ledger(t *testing.T, file string) *Ledger {
 
 func near(a, b, by float64) bool { return math.Abs(a-b) <= by }
 
-// The times of all hops add up to the trace's total time. The times of the netfilter
-// hops add up to the time of netfilter's entry points.
+// The times of all hops add up to the trace's total. The netfilter hops add up to
+// netfilter's entry points.
 func TestGraphTotals(t *testing.T) {
 	for _, c := range []struct {
 		file             string
@@ -65,8 +65,7 @@ func TestGraphTotals(t *testing.T) {
 	}
 }
 
-// inclusive returns the total time of all calls of a function in a trace, including
-// the callees. It finds the end of a call by its indentation.
+// inclusive returns the total time of a function's calls, with their callees.
 func inclusive(t *testing.T, file, function string) (sum float64) {
 	t.Helper()
 	b, err := os.ReadFile("testdata/" + file)
@@ -91,8 +90,8 @@ func inclusive(t *testing.T, file, function string) (sum float64) {
 	return sum
 }
 
-// In the recording of three io_uring replicas, the hops "system-call entry" and
-// "waiting" take about three quarters of the cycles.
+// "system-call entry" and "waiting" take about three quarters of the replicas'
+// cycles.
 func TestReportShares(t *testing.T) {
 	l := ledger(t, "io_uring-3-replicas.perf.txt")
 	if !near(l.Total, 100, 1) {
@@ -101,8 +100,8 @@ func TestReportShares(t *testing.T) {
 	if share := l.Entry("system-call entry").Value + l.Entry("waiting").Value; share < 70 || share > 80 {
 		t.Errorf("system-call entry and waiting take %.2f %%, want 70 to 80", share)
 	}
-	// Some functions have no known caller in perf's report: locks and clocks whose
-	// callers' branches were too small to print, and functions with few samples.
+	// perf's report omits some callers: small branches, and functions with few
+	// samples.
 	nobody, table := 0.0, table(t)
 	for _, f := range l.Entry(Unknown).Functions {
 		if h := table.row(Function{Name: f.Name}); h == nil {
@@ -117,8 +116,7 @@ func TestReportShares(t *testing.T) {
 	}
 }
 
-// The shares of all hops add up to the total share of the outermost functions in
-// perf's tree.
+// The shares of all hops add up to perf's total.
 func TestTreeShares(t *testing.T) {
 	l := ledger(t, "vhost-ovs-vxlan-ixgbe.perf.txt")
 	if !near(l.Total, 43.44, 1e-9) {
@@ -131,8 +129,7 @@ func TestTreeShares(t *testing.T) {
 	if !near(sum, l.Total, 1e-6) {
 		t.Errorf("hops add up to %.3f of %.3f", sum, l.Total)
 	}
-	// Netfilter's share consists of 0.85 and 3.66 % for hooks and 3.51 % for Open
-	// vSwitch's connection tracking.
+	// 0.85 and 3.66 % for hooks, 3.51 % for Open vSwitch's connection tracking
 	if n := l.Sum("netfilter"); !near(n, 8.02, 1e-6) {
 		t.Errorf("netfilter %.3f", n)
 	}
@@ -141,7 +138,7 @@ func TestTreeShares(t *testing.T) {
 	}
 }
 
-// If two tasks alternate on a CPU, the parser assigns each call to its own task.
+// Calls of two tasks that alternate on a CPU stay apart.
 func TestTurns(t *testing.T) {
 	trace := ` 1)               |  first() {
  1)   1.000 us    |    a();
@@ -176,8 +173,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// A file that is not a recording, or whose times would not add up, is refused with an
-// error of one line.
+// A file without a consistent recording is refused with a one-line error.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "neither",
@@ -193,9 +189,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// In a closed hop, only the hops listed in hops.txt may begin. Any other function
-// below a function of the closed hop counts for the closed hop, unless the function
-// handles an interrupt.
+// Below a closed hop, only the hops that hops.txt lists begin. Interrupt handlers are
+// an exception.
 func TestAssign(t *testing.T) {
 	table, err := parseTable("hop a holds b\n\tfa\nhop b holds nothing\n\tfb\nhop c\n\tfc f* [m]\nhop i anywhere\n\tirq\ncaller\n\tlock\n")
 	if err != nil {

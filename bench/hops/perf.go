@@ -35,9 +35,8 @@ var (
 	treeLine    = regexp.MustCompile(`^(\s+(?:[-+] )?)(?:([0-9.]+)% )?(\S+)$`)
 )
 
-// chain is a branch of callers below an entry of perf's report. The path begins with
-// the entry's function and ends at the next fork. The column is the text column of
-// the branch's function names.
+// chain is a branch of callers, up to the next fork. Its function names begin at the
+// text column.
 type chain struct {
 	column int
 	share  float64
@@ -80,8 +79,7 @@ func parseReport(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// reported is an entry of perf's report with the branches of its callers. The field
-// open has the branches that the next line may continue.
+// reported is an entry of perf's report. The next line may continue a branch in open.
 type reported struct {
 	function Function
 	share    float64
@@ -89,8 +87,7 @@ type reported struct {
 	all      []*chain
 }
 
-// step parses a line of the call graph below an entry of perf's report. The argument
-// m has the submatches of reportStep in the line.
+// step parses a line of the call graph. m has the submatches of reportStep.
 func (e *reported) step(line string, m []int) {
 	name, column := line[m[8]:m[9]], len([]rune(line[:m[8]]))
 	mark := column
@@ -112,7 +109,7 @@ func (e *reported) step(line string, m []int) {
 		}
 		return
 	}
-	if len(e.open) > 0 { // a fork: the new branch begins with the path of the open branch
+	if len(e.open) > 0 { // a fork of the open branch
 		from := e.open[len(e.open)-1]
 		branch.path = append(branch.path, from.path...)
 		from.share -= branch.share
@@ -125,9 +122,8 @@ func (e *reported) step(line string, m []int) {
 // shares. perf prints shares with two digits after the point.
 const rounding = 0.0101
 
-// own splits the entry's share among the branches of its callers. A rest that no
-// branch explains belongs to the function without a caller. A rest that is only a
-// rounding error goes to the largest branch.
+// own splits the entry's share among its branches. An unexplained rest goes to the
+// function itself, or to the largest branch if it is only a rounding error.
 func (e *reported) own() (list []Own) {
 	rest := e.share
 	largest := 0
@@ -154,17 +150,16 @@ func (e *reported) own() (list []Own) {
 	return append(list, Own{[]Function{e.function}, rest})
 }
 
-// node is a function in perf's tree with its callees, in the order of the lines.
 type node struct {
 	column  int
 	name    string
 	share   float64
-	shown   bool // set if the report shows a share for the node or for one of its callers
+	shown   bool // the report shows a share for the node or for a caller
 	callees []*node
 }
 
-// parseTree parses the tree of perf's browser. If the file has the same tree several
-// times, each time with other branches open, parseTree merges the trees.
+// parseTree parses the tree of perf's browser. Copies with different open branches
+// are merged.
 func parseTree(lines []string) (*Recording, error) {
 	root := &node{column: -1, share: math.NaN()}
 	open := []*node{root}
@@ -202,9 +197,7 @@ func parseTree(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// callee adds c to the callees of n, unless n already has a callee with the same name
-// and share. It returns the new or the existing callee, whose column is now that of
-// c.
+// callee adds c to the callees of n, or returns the equal callee that n has already.
 func (n *node) callee(c *node) *node {
 	for _, known := range n.callees {
 		if known.name == c.name && (known.share == c.share || math.IsNaN(c.share)) {
@@ -216,8 +209,7 @@ func (n *node) callee(c *node) *node {
 	return c
 }
 
-// sumCallees sets the share of a node to the sum of its callees' shares if the node
-// has no share of its own. Only the outermost node may lack one.
+// The outermost node may lack a share. Its share is the sum of its callees.
 func (n *node) sumCallees() {
 	if !math.IsNaN(n.share) {
 		return

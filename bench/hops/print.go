@@ -12,9 +12,8 @@ import (
 
 const barWidth = 40
 
-// Print writes the ledger as a table with a bar for each hop, the sums of the hop
-// groups, and up to top functions of each hop. It prints all functions of the hop
-// "unknown".
+// Print writes the ledger as a table of hops and hop groups, with up to top functions
+// of each hop.
 func (l *Ledger) Print(w io.Writer, top int) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", l.Name, figure(l.Total, l.Unit))
@@ -52,7 +51,6 @@ func (l *Ledger) Print(w io.Writer, top int) error {
 	return err
 }
 
-// names writes the names of functions, wrapped to the width of a terminal.
 func names(b *strings.Builder, head string, functions []FunctionSum) {
 	const wide = 100
 	line := head

@@ -18,10 +18,8 @@ const tracefs = "/sys/kernel/tracing"
 // a million calls.
 const bufferKB = "32768"
 
-// Record runs the command and records with function_graph, on all CPUs, the kernel's
-// calls below the named functions. It writes the trace to file. The machine has one
-// tracer: Record returns an error if the tracer is in use, and turns it off at the
-// end.
+// Record runs a command and writes a function_graph trace of the named kernel
+// functions to file. It returns an error if the machine's tracer is in use.
 func Record(file string, functions, command []string) (err error) {
 	tracers, err := os.ReadFile(filepath.Join(tracefs, "available_tracers"))
 	if err != nil {

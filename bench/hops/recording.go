@@ -25,9 +25,9 @@ const (
 type Recording struct {
 	Name string // the file's name without its extension
 	Unit string
-	// Total is the total time or share that the recording itself states.
+	// Total is the total time or share from the recording itself.
 	Total float64
-	// Calls has the outermost calls in order. A call graph of perf has one.
+	// Calls has the outermost calls in order.
 	Calls []Call
 }
 
@@ -39,8 +39,8 @@ type Call struct {
 	Own      []Own
 }
 
-// Own is the time of a function without its callees. Path has the callers of the
-// function, the outermost first, and ends with the function.
+// Own is the time without callees. Path has the callers and the function, the
+// outermost first.
 type Own struct {
 	Path  []Function
 	Value float64
@@ -84,8 +84,7 @@ func recordingName(path string) string {
 	return name
 }
 
-// parse determines the format of a recording by the first line that occurs in only
-// one format, and parses the recording.
+// parse recognizes the format by the first line that only one format has.
 func parse(in io.Reader) (*Recording, error) {
 	var lines []string
 	scan := bufio.NewScanner(in)

@@ -17,20 +17,18 @@ var tableText string
 // Unknown is the name of the hop for functions that the table does not assign.
 const Unknown = "unknown"
 
-// callerHop is the hop name that marks helper functions in hops.txt. The time of a
-// helper function belongs to the hop of its caller.
+// callerHop marks helper functions in hops.txt, which belong to the hop of their
+// caller.
 const callerHop = "caller"
 
 // Hop is a section of a frame's path, such as the transmit path of a driver.
 type Hop struct {
 	Name  string
 	Group string // "" means that the hop has no group
-	// A hop is closed if hops.txt lists the only hops that may begin below the hop's
-	// functions. Holds has the names of these hops. Below a hop that is not closed,
-	// any hop may begin.
+	// If closed is set, only the hops that Holds names begin below this hop.
 	Holds    []string
 	closed   bool
-	anywhere bool // this hop may begin below every closed hop
+	anywhere bool // the hop may begin below every closed hop
 }
 
 // Table assigns functions to hops. The file hops.txt explains the table's format. A
@@ -93,7 +91,6 @@ func parseTable(text string) (*Table, error) {
 
 var hopLine = regexp.MustCompile(`^(.+?)(?: of (\S+))?(?: holds (.+?))?( anywhere)?$`)
 
-// parseHop parses the rest of a line of hops.txt that begins with the word "hop".
 func parseHop(text string) (*Hop, error) {
 	m := hopLine.FindStringSubmatch(text)
 	if m == nil {
@@ -138,12 +135,10 @@ func (t *Table) Hop(name string) *Hop {
 	return nil
 }
 
-// suffix matches the suffix that a compiler appends to the name of a part or a
-// variant of a function.
+// suffix matches a compiler's suffix for a part or a variant of a function.
 var suffix = regexp.MustCompile(`\.(isra|constprop|part|cold|llvm)(\.\d+)*.*$`)
 
-// row returns the hop of a function by the function's name alone, without regard to
-// callers. It returns nil if the table does not have the function.
+// row returns the hop of a function name, or nil. It ignores callers.
 func (t *Table) row(f Function) *Hop {
 	h, seen := t.known[f]
 	if !seen {
@@ -167,7 +162,6 @@ func (t *Table) search(f Function) *Hop {
 	return first(t.modules, strings.Trim(f.Object, "[]"))
 }
 
-// first returns the hop of the first pattern in list that matches the name, or nil.
 func first(list []pattern, name string) *Hop {
 	for _, p := range list {
 		if ok, _ := path.Match(p.glob, name); ok {
@@ -177,21 +171,21 @@ func first(list []pattern, name string) *Hop {
 	return nil
 }
 
-// Assign returns the hop of the last function of a path. The path begins with the
-// outermost function, and the hop may depend on the callers. If the hop is not known,
-// Assign returns nil and the function that the table lacks.
+// Assign returns the hop of the last function of a path, which starts with the
+// outermost function. If the hop is unknown, Assign returns nil and the unknown
+// function.
 func (t *Table) Assign(path []Function) (*Hop, Function) {
 	var now *Hop
-	unknown := path[len(path)-1] // the function to report if no hop is found, for example a lock without a known caller
+	unknown := path[len(path)-1] // reported if no hop is found
 	for i, f := range path {
 		h := t.row(f)
 		switch {
 		case h != nil && h.Name == callerHop:
 			// a helper function has the hop of its caller
 		case now != nil && now.closed && (h == nil || !h.anywhere && !slices.Contains(now.Holds, h.Name)):
-			// the function's time counts for the closed hop of its caller
+			// counts for the closed hop of its caller
 		case h == nil && i < len(path)-1 && now == nil:
-			// an unknown caller in user space does not determine the hop of its callees
+			// unknown callers in user space are skipped
 		case h == nil:
 			now, unknown = nil, f
 		default:

@@ -9,18 +9,17 @@ import (
 	"weft/bench"
 )
 
-// Marker lines in the project's README. The program replaces the table of results
-// between them.
+// The table of results is between these two lines of the README.
 const (
 	figuresBegin = "<!-- figures: written by go run ./bench/page, from bench/results -->"
 	figuresEnd   = "<!-- end of figures -->"
 )
 
-// headline is a benchmark row in the README's table of results, with its label.
+// headline is a labelled row of the README's table.
 type headline struct{ row, label string }
 
-// fillFigures replaces the table of results between the two marker lines of the
-// README. It returns a text without marker lines unchanged.
+// fillFigures replaces the README's table of results, if the text has the marker
+// lines.
 func fillFigures(text string, rows []*row) (string, error) {
 	before, rest, found := strings.Cut(text, figuresBegin)
 	if !found {
@@ -62,8 +61,6 @@ func better(r *row) string {
 	return strings.Join(words, ", ")
 }
 
-// headlines are the benchmark rows in the README's table of results. The table leaves
-// out rows that were not measured.
 var headlines = []headline{
 	{"vhost-pair/64", "guest to guest, 64 bytes"},
 	{"vhost-flows/10000", "guest to guest, 10,000 flows, a rule each"},

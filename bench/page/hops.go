@@ -10,12 +10,9 @@ import (
 	"weft/bench/hops"
 )
 
-// measuredHops returns a ledger for each peer of each benchmark row "hops/...". A
-// sample of such a row is the time of a frame in seconds, and the median of the
-// samples is the ledger's total. The secondary results of the row that are named like
-// hops are the times of these hops. The medians of the hops do not add up to the
-// total median. Each hop therefore gets its share of the median, in proportion to its
-// sum over all runs. The rest goes to the hop "unknown".
+// measuredHops returns a ledger for each peer of the rows "hops/...". A sample is the
+// time of a frame in seconds. Medians of hops do not add up, so each hop gets a
+// proportional share of the median total.
 func measuredHops(t *hops.Table, r *bench.Report) (list []*hops.Ledger) {
 	for _, row := range r.Rows {
 		variant, ok := strings.CutPrefix(row.Name, "hops/")
@@ -52,8 +49,6 @@ func sumOf(s bench.Sample) (sum float64) {
 	return sum
 }
 
-// drawLedgers draws one picture with a stacked bar for each ledger. All ledgers have
-// the same unit.
 func drawLedgers(t *hops.Table, title, note string, ledgers []*hops.Ledger) *chart.Stack {
 	c := &chart.Stack{Title: title, Note: note, Unit: ledgers[0].Unit}
 	c.Names, c.Colours = hopColours(t)
@@ -67,8 +62,7 @@ func drawLedgers(t *hops.Table, title, note string, ledgers []*hops.Ledger) *cha
 	return c
 }
 
-// hopColours returns the names of all hops and the palette index of each. Every hop
-// has a unique colour, which is the same in all pictures.
+// hopColours returns the palette index of each hop, equal in all pictures.
 func hopColours(t *hops.Table) (names []string, colours []int) {
 	next := map[string]int{"netfilter": chart.Reds, "Weft": chart.Blues}
 	for _, h := range t.Hops {

@@ -12,7 +12,7 @@ import (
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Abs(b) }
 
-// The times of the hops in a measured ledger add up to the median of the samples.
+// A ledger's hops add up to the median of the samples.
 func TestMeasuredHops(t *testing.T) {
 	r := &bench.Report{Rows: []*bench.Row{{Name: "hops/x", Peers: []string{"a", "none"}, Samples: map[string]bench.Sample{"a": {2e-6, 4e-6, 3e-6}},
 		Also: map[string]map[string]bench.Extra{"a": {"NAT": {Samples: bench.Sample{2e-6}}, "send": {Samples: bench.Sample{4e-6, 2e-6}}, "noise": {Samples: bench.Sample{9}}}}},
@@ -31,8 +31,7 @@ func TestMeasuredHops(t *testing.T) {
 	}
 }
 
-// Every hop has a unique colour, because one picture shows ledgers of Weft and of the
-// kernel.
+// Every hop has its own colour.
 func TestHopsHaveColoursOfTheirOwn(t *testing.T) {
 	table, err := hops.NewTable()
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"weft/bench"
 )
 
-// row is a benchmark row with the report and the file that contain it.
 type row struct {
 	*bench.Row
 	report *bench.Report
@@ -31,21 +30,18 @@ func (r *row) variant() string {
 	return variant
 }
 
-// number returns the row's variant, the part of the name after the slash, as a number
-// if it is one.
+// number returns the part of the row's name after the slash, if it is a number.
 func (r *row) number() (float64, bool) {
 	n, err := strconv.ParseFloat(strings.ReplaceAll(r.variant(), ",", ""), 64)
 	return n, err == nil
 }
 
-// measured reports whether at least one peer of the row has a sample.
 func (r *row) measured() bool {
 	return slices.ContainsFunc(r.Peers, func(p string) bool { return len(r.Samples[p]) > 0 })
 }
 
-// load reads all result files of a directory. If several files have a row, load
-// returns the row of the newest file. The rows are in the order of their files,
-// oldest first. A file is superseded if newer files have all of its rows.
+// load reads all result files. The newest file wins if several have a row. A file is
+// superseded if newer files have all its rows.
 func load(dir string) (rows []*row, superseded []string, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -76,7 +72,7 @@ func load(dir string) (rows []*row, superseded []string, err error) {
 	if len(newest) == 0 {
 		return nil, nil, fmt.Errorf("%s has no results", dir)
 	}
-	for _, s := range sources { // the rows of a superseded file do not influence the order of the other rows
+	for _, s := range sources { // superseded files do not influence the order of rows
 		before := len(rows)
 		for _, r := range s.report.Rows {
 			if n := newest[r.Name]; n.Row == r {

@@ -61,8 +61,7 @@ func exit(err error) {
 	}
 }
 
-// build returns the contents of all files to write, by path, and the names of
-// superseded result files.
+// build returns the files to write, by path, and the superseded result files.
 func build(results, readme string) (files map[string]string, superseded []string, err error) {
 	rows, superseded, err := load(results)
 	if err != nil {

@@ -11,14 +11,12 @@ import (
 	"weft/bench"
 )
 
-// family is a section of the results page. The part of a row's name before the slash
-// is the row's family name. A section shows the rows whose family name equals the
-// section's name, or begins with that name and a hyphen.
+// family is a section of the results page. It shows the rows with this name before
+// the slash, and with names that add a hyphen.
 type family struct {
 	name, title, note string
 	variants          string // label of the horizontal axis if the variants are numbers
-	// log chooses a logarithmic axis for the measured values, logX for the numeric
-	// variants.
+	// log makes the axis of values logarithmic, logX the axis of variants.
 	log, logX bool
 }
 
@@ -74,7 +72,6 @@ are within the spread of the runs.
 
 `
 
-// sources returns a table of the result files that the rows come from.
 func sources(rows []*row) string {
 	var b strings.Builder
 	b.WriteString("| result | Weft | when | machine |\n|---|---|---|---|\n")
@@ -94,8 +91,6 @@ func (f *family) has(r *row) bool {
 	return r.family() == f.name || strings.HasPrefix(r.family(), f.name+"-")
 }
 
-// label returns the part of a row's name that distinguishes the row within its
-// family.
 func (f *family) label(r *row) string {
 	if r.family() != f.name {
 		return strings.TrimPrefix(r.Name, f.name+"-")
@@ -106,8 +101,7 @@ func (f *family) label(r *row) string {
 	return r.variant()
 }
 
-// familiesOf returns the sections of the page that have rows: first the predefined
-// families, then one for each family of other rows.
+// familiesOf returns the predefined families that have rows, then the others.
 func familiesOf(rows []*row) (list []family) {
 	for _, f := range families {
 		if slices.ContainsFunc(rows, f.has) {
@@ -131,8 +125,6 @@ func sentence(text string) string {
 	return strings.ToUpper(string(runes[:1])) + string(runes[1:]) + "."
 }
 
-// table writes a table of the rows. Each peer of a row has a line with its median and
-// its secondary results.
 func (f *family) table(b *strings.Builder, rows []*row) {
 	b.WriteString("| | peer | median | min to max | runs | near/far/flipped | Weft is better | also |\n|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
@@ -154,9 +146,7 @@ func (f *family) table(b *strings.Builder, rows []*row) {
 	}
 }
 
-// The function also returns the text of the table's last column: the secondary
-// results of a peer and its failure. It leaves out histograms, because the page draws
-// them.
+// The last column has secondary results and failures. Histograms are drawn instead.
 func also(r *row, peer string) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(r.Also[peer])) {

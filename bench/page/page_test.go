@@ -13,7 +13,6 @@ import (
 	"weft/bench"
 )
 
-// result returns a report with every kind of row.
 func result() *bench.Report {
 	rate := func(name string, v float64) *bench.Row {
 		return &bench.Row{Name: name, Unit: "frames/s", Peers: []string{"weft", "ovs-dpdk"}, Samples: map[string]bench.Sample{

@@ -15,13 +15,11 @@ import (
 	"weft/bench/hops"
 )
 
-// picture is an SVG file. Its title is the alternative text for readers who cannot
-// see it.
+// picture is an SVG file. Its title is the alternative text.
 type picture struct{ name, title, svg string }
 
-// draw returns the pictures of a family. Rows with at least three numeric variants
-// become a line chart against the variants. Other rows of the same unit become a bar
-// chart. Percentiles and histograms among the secondary results become line charts.
+// draw returns the pictures of a family. At least three numeric variants become a
+// line chart, other rows a bar chart.
 func draw(f family, rows []*row) (list []picture, err error) {
 	if f.name == "hops" {
 		return drawHops(f, rows)
@@ -65,8 +63,6 @@ func draw(f family, rows []*row) (list []picture, err error) {
 	return list, nil
 }
 
-// numbers returns the number of measured rows of r's family and unit whose variants
-// are numbers.
 func numbers(rows []*row, r *row) (count int) {
 	for _, other := range rows {
 		if _, ok := other.number(); ok && other.family() == r.family() && other.Unit == r.Unit && other.measured() {
@@ -82,7 +78,6 @@ func fileName(text string) string {
 	return strings.Trim(notPlain.ReplaceAllString(strings.ToLower(text), "-"), "-")
 }
 
-// against draws a line chart of rows of one unit against their numeric variants.
 func against(f family, rows []*row) *chart.Lines {
 	factor, unit := prefix(highest(rows), rows[0].Unit)
 	title := f.title
@@ -115,7 +110,6 @@ func highest(rows []*row) (high float64) {
 	return high
 }
 
-// bars draws a bar chart of rows of one unit.
 func bars(f family, rows []*row) *chart.Bars {
 	factor, unit := prefix(highest(rows), rows[0].Unit)
 	peers := peersOf(rows)
@@ -137,8 +131,7 @@ func bars(f family, rows []*row) *chart.Bars {
 	return c
 }
 
-// missing returns the reason why a peer has no result, shortened to the width of a
-// picture.
+// missing returns the reason for a missing result, truncated to fit the picture.
 func missing(r *row, peer string) string {
 	if len(r.Samples[peer]) > 0 {
 		return ""
@@ -166,8 +159,7 @@ func peersOf(rows []*row) (peers []string) {
 	return peers
 }
 
-// coloured has the peers with a fixed colour. The position of a peer is its palette
-// index. Other peers get the following palette indexes in order.
+// coloured gives these peers the first palette colours. Others follow in order.
 var coloured = []string{"weft", "ovs-dpdk", "testpmd", "linux", "bare loop", "weft-tap", "ovs-afxdp"}
 
 func coloursOf(peers []string) (colours []int) {
@@ -182,8 +174,8 @@ func coloursOf(peers []string) (colours []int) {
 	return colours
 }
 
-// prefix returns a factor and a unit with an SI prefix, such as 1e6 and Mframes/s.
-// The value divided by the factor has one to three digits before the point.
+// prefix returns a factor and a unit with an SI prefix, for example 1e6 and
+// Mframes/s.
 func prefix(v float64, unit string) (float64, string) {
 	for _, p := range []struct {
 		factor float64
@@ -207,8 +199,7 @@ func prefix(v float64, unit string) (float64, string) {
 
 var percentile = regexp.MustCompile(`^p?([0-9.]+)(?:th| %)?$`)
 
-// distribution draws the percentiles among a row's secondary results, which have
-// names such as p50, 99.9 % and 99th. It returns nil if there are none.
+// distribution draws the percentiles of a row, such as p50, or returns nil.
 func distribution(f family, r *row) *chart.Lines {
 	high := 0.0
 	for _, also := range r.Also {
@@ -243,8 +234,7 @@ func percent(name string) float64 {
 	return v
 }
 
-// gaps draws the histograms of pauses among the rows' secondary results. It returns
-// nil if there are none.
+// gaps draws the histograms of pauses, or returns nil.
 func gaps(f family, rows []*row) *chart.Lines {
 	c := &chart.Lines{Title: f.title + ": histogram", Note: "each point counts gaps from the length of the one before on", XUnit: "µs between two passes, less than",
 		YUnit: "gaps a second", XLog: true, YLog: true}
@@ -269,8 +259,6 @@ func gaps(f family, rows []*row) *chart.Lines {
 	return c
 }
 
-// drawHops draws the hops of the embedded recordings, one picture for times and one
-// for shares, and the hops of the measured rows.
 func drawHops(f family, rows []*row) (list []picture, err error) {
 	table, err := hops.NewTable()
 	if err != nil {

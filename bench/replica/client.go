@@ -8,12 +8,10 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// askAgainAfter is the time after which the client repeats a request that has no
-// reply.
+// askAgainAfter is the client's timeout for a reply.
 const askAgainAfter = 100 * time.Millisecond
 
-// asker is the state of the client. Until all requests have a reply, it keeps
-// requests in flight, at most as many as the field window.
+// asker is the state of the client. It keeps at most window requests in flight.
 type asker struct {
 	requests, warmup uint64 // warmup is the number of unmeasured requests at the start
 	window           int
@@ -32,11 +30,9 @@ func newAsker(requests, warmup uint64, window int) *asker {
 		last: make([]time.Duration, all), times: hdrhistogram.New(1, int64(time.Minute), 3)}
 }
 
-// ask appends new requests to the slice out until the number of requests in flight is
-// a.window.
+// ask appends new requests to out until a.window requests are in flight.
 func (a *asker) ask(at time.Duration, out []envelope) []envelope {
-	// The measurement begins only after all warm-up requests have a reply, so that no
-	// warm-up request is in flight during the measurement.
+	// no warm-up request may be in flight during the measurement
 	limit := a.requests
 	if a.replied < a.warmup {
 		limit = a.warmup
@@ -52,7 +48,6 @@ func (a *asker) ask(at time.Duration, out []envelope) []envelope {
 	return out
 }
 
-// receive records the reply to a request.
 func (a *asker) receive(m *Message, at time.Duration) {
 	if m.Kind != reply || m.Request >= a.asked || a.done[m.Request] {
 		return
@@ -68,8 +63,7 @@ func (a *asker) receive(m *Message, at time.Duration) {
 	}
 }
 
-// tick repeats the requests that have waited longer than askAgainAfter for a reply:
-// it appends them to the slice out.
+// tick appends requests whose reply is overdue to out.
 func (a *asker) tick(at time.Duration, out []envelope) []envelope {
 	for r := a.oldest; r < a.asked; r++ {
 		if !a.done[r] && at-a.last[r] >= askAgainAfter {

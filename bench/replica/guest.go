@@ -11,11 +11,9 @@ import (
 	"weft/bench/traffic"
 )
 
-// guest is a member of the replicated log that attaches to a vhost-user port as a
-// guest. It exchanges frames through shared memory and implements UDP, IPv4 and
-// Ethernet itself, without the kernel's stack. The members' MAC addresses follow from
-// their IP addresses, so that members send no ARP requests. A guest answers the ARP
-// requests of other hosts.
+// guest is a member that attaches to a vhost-user port. It implements UDP, IPv4 and
+// Ethernet itself. Its MAC address follows from its IP address, so it sends no ARP
+// requests.
 type guest struct {
 	port    *traffic.Port
 	own     netip.Addr
@@ -46,8 +44,8 @@ func openGuest(path string, own int, addresses []netip.Addr) (*guest, error) {
 	return g, err
 }
 
-// head returns the Ethernet, IPv4 and UDP headers of a frame. The lengths and the
-// IPv4 checksum are zero.
+// head returns Ethernet, IPv4 and UDP headers. Lengths and the IPv4 checksum are
+// zero.
 func head(from, to netip.Addr) (h [headers]byte) {
 	src, dst := HardwareAddress(from), HardwareAddress(to)
 	copy(h[:], dst[:])
@@ -71,9 +69,8 @@ func (g *guest) receive(wait time.Duration) ([][]byte, error) {
 	return g.in, nil
 }
 
-// accept returns the payload of a frame if it is a UDP datagram for this member. If
-// it is an ARP request for this member, accept answers the request. It returns nil
-// for any frame but a datagram.
+// accept returns the payload of a UDP datagram for this member, else nil. It answers
+// ARP requests.
 func (g *guest) accept(f []byte) []byte {
 	own := g.own.As4()
 	switch {
@@ -91,7 +88,6 @@ func (g *guest) accept(f []byte) []byte {
 	return f[headers : 34+n]
 }
 
-// answerARP answers an ARP request for this member's address (RFC 826).
 func (g *guest) answerARP(ask []byte) {
 	mac, ip := HardwareAddress(g.own), g.own.As4()
 	a := append([]byte{}, ask[6:12]...)
@@ -121,8 +117,7 @@ func (g *guest) send(to int, datagram []byte) error {
 	return nil
 }
 
-// flush sends the queued frames. Frames for which the ring has no room are lost, as
-// in a network.
+// flush sends the queued frames. A full ring loses frames, as networks do.
 func (g *guest) flush() {
 	if g.pending > 0 {
 		g.port.Send(g.out[:g.pending])

@@ -51,16 +51,15 @@ type Message struct {
 	User, System int64
 }
 
-// The payload of a request or a log entry follows the header. Its bytes are a
-// function of the request number, so a receiver can check them.
+// The payload follows the header. A receiver can check it, because the request number
+// determines it.
 const (
 	headLen     = 2 + 5*8
 	payloadLen  = 64
 	MessageSize = headLen + payloadLen
 )
 
-// encode writes the message to b and returns the message's length. The length of b is
-// at least MessageSize.
+// encode writes the message to b, at least MessageSize bytes, and returns its length.
 func (m *Message) encode(b []byte) int {
 	b[0], b[1] = m.Kind, m.From
 	for i, v := range []uint64{m.Index, m.Request, m.Digest, uint64(m.User), uint64(m.System)} {
@@ -75,7 +74,6 @@ func (m *Message) encode(b []byte) int {
 	return MessageSize
 }
 
-// word returns the 64-bit word i of a request's payload.
 func word(request uint64, i int) uint64 { return (request*8 + uint64(i) + 1) * 0x9e3779b97f4a7c15 }
 
 // decode parses a datagram as a message.

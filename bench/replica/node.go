@@ -4,21 +4,19 @@ package replica
 
 import "time"
 
-// envelope is a message with the number of the member that receives it.
+// envelope is a message and its receiver's number.
 type envelope struct {
 	to int
 	m  Message
 }
 
-// againAfter is the time after which the leader repeats an entry that a replica has
-// not acknowledged.
+// againAfter is the leader's timeout for an acknowledgement.
 const againAfter = 20 * time.Millisecond
 
-// entry is an entry of the replicated log.
 type entry struct {
 	request uint64
 	there   bool
-	acks    byte // bitmap of the replicas that have acknowledged the entry; only the leader uses it
+	acks    byte // bitmap of acknowledgements at the leader
 	at      time.Duration
 }
 
@@ -26,11 +24,9 @@ type entry struct {
 type Node struct {
 	id  int
 	log []entry
-	// Only the leader uses these fields. The slice where is indexed by request
-	// number, and has the request's log index plus one, or 0 for a request without an
-	// entry. A majority of the replicas stores all entries below the index in the
-	// field committed. Every replica stores all entries below the index in the field
-	// everywhere.
+	// Leader only. The slice where maps a request number to its log index plus one; 0
+	// means none. A majority has all entries below committed. Every replica has all
+	// entries below everywhere.
 	where                 []uint32
 	committed, everywhere uint64
 }
@@ -43,8 +39,7 @@ func newNode(id int) *Node {
 	return n
 }
 
-// receive handles a message. It appends the messages to send in answer to the slice
-// out, and returns the slice.
+// receive handles a message and appends its answers to out.
 func (n *Node) receive(m *Message, at time.Duration, out []envelope) []envelope {
 	switch {
 	case m.Kind == propose && n.id == 0:
@@ -66,8 +61,8 @@ func (n *Node) envelope(to int, m Message) envelope {
 	return envelope{to, m}
 }
 
-// propose appends a new request to the leader's log and sends the entry to the
-// followers. If the request is already committed, propose repeats the reply.
+// propose appends a new request to the leader's log. A committed request only gets
+// its reply again.
 func (n *Node) propose(request uint64, at time.Duration, out []envelope) []envelope {
 	if place := n.where[request]; place != 0 {
 		if index := uint64(place - 1); index < n.committed { // the client repeats the request because the reply was lost
@@ -81,7 +76,6 @@ func (n *Node) propose(request uint64, at time.Duration, out []envelope) []envel
 	return n.spread(index, out)
 }
 
-// spread sends an entry to the replicas that have not acknowledged it.
 func (n *Node) spread(index uint64, out []envelope) []envelope {
 	e := &n.log[index]
 	for to := 1; to < Replicas; to++ {
@@ -92,8 +86,8 @@ func (n *Node) spread(index uint64, out []envelope) []envelope {
 	return out
 }
 
-// acked records an acknowledgement. It commits all entries that now have a majority,
-// in order, and replies to their requests.
+// acked records an acknowledgement. All entries with a majority are committed in
+// order.
 func (n *Node) acked(from int, index uint64, out []envelope) []envelope {
 	if index >= uint64(len(n.log)) {
 		return out
@@ -116,8 +110,6 @@ func (e *entry) votes() (n int) {
 	return n
 }
 
-// tick sends again the entries that some replica has not acknowledged for longer than
-// againAfter.
 func (n *Node) tick(at time.Duration, out []envelope) []envelope {
 	if n.id != 0 {
 		return out
@@ -131,9 +123,8 @@ func (n *Node) tick(at time.Duration, out []envelope) []envelope {
 	return out
 }
 
-// state returns the number of log entries before the first missing entry, and a
-// digest of these entries (FNV-1a over the request numbers). Two logs with the same
-// number and digest are equal.
+// state returns the number of entries before the first missing one, and their FNV-1a
+// digest.
 func (n *Node) state() (entries, digest uint64) {
 	digest = 0xcbf29ce484222325
 	for i := range n.log {

@@ -44,8 +44,7 @@ func (w *network) post(out []envelope) {
 	}
 }
 
-// step advances the time by 1 ms and delivers a random message of the queue. It
-// encodes and decodes the message on the way.
+// step takes 1 ms and delivers a random message of the queue.
 func (w *network) step(t *testing.T) {
 	w.at += time.Millisecond
 	w.post(w.client.ask(w.at, nil))
@@ -69,9 +68,8 @@ func (w *network) step(t *testing.T) {
 	w.post(w.nodes[0].tick(w.at, nil))
 }
 
-// checkAgreement checks three properties: the log contains each request once, a
-// majority of the replicas has every request that got a reply, and all logs are equal
-// at the end.
+// Each log contains each request once. A majority has every answered request. All
+// logs are equal at the end.
 func checkAgreement(t *testing.T, seed uint64, loss, requests, window int) {
 	t.Helper()
 	w := newNetwork(seed, loss, requests, window)

@@ -68,10 +68,10 @@ func (c *Config) open() (carrier, error) {
 	return openSocket(c.Member, c.Addresses)
 }
 
-// tickEvery is the time between two searches of a member for messages to repeat.
+// tickEvery is the interval of checks for overdue messages.
 const tickEvery = 5 * time.Millisecond
 
-// silence is how long the client waits without progress before it returns an error.
+// silence is the client's time limit without progress.
 const silence = 10 * time.Second
 
 // member is a running replica or client.
@@ -106,8 +106,8 @@ func (m *member) post() error {
 	return nil
 }
 
-// turn receives messages once, passes each to handle, calls tick if it is due, and
-// sends the queued messages.
+// turn handles the received messages, calls tick if it is due, and sends the queued
+// messages.
 func (m *member) turn(handle func(*Message, time.Duration), tick func(time.Duration)) error {
 	datagrams, err := m.carrier.receive(m.wait)
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"weft/bench/central"
 )
 
-// serveVerb is the first argument of a central process.
 const serveVerb = "serve"
 
 func main() {
