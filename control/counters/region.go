@@ -31,11 +31,11 @@ const (
 
 	// MaxRules is the limit of flows. Further flows are refused.
 	MaxRules = 1 << 20
-	// MaxPlaces is the number of rule slots in the region. One change may replace all
-	// flows, and removed flows keep their slots until no megaflow counts for them.
-	MaxPlaces = centralPlaces + port.MaxPorts
-	// centralPlaces is the first slot of the rules of weft-central, see CentralPlace.
-	centralPlaces = 2 * MaxRules
+	// MaxRows is the number of rules in the region. One change may replace all flows,
+	// and removed flows keep their rows until no megaflow counts for them.
+	MaxRows = centralRows + port.MaxPorts
+	// centralRows is the first row of the rules of weft-central, see CentralRow.
+	centralRows = 2 * MaxRules
 	// maxJournal is the number of rules to which one step of a credit adds counts
 	// atomically. A credit, which adds a megaflow's new counts to the counts of its
 	// rules, takes several steps if the megaflow has more rules.
@@ -46,9 +46,9 @@ const (
 	SlotRules = 9
 )
 
-// CentralPlace returns the slot of weft-central's rule for a port. It depends on the port
-// alone, so that the rule keeps its counts when control starts again.
-func CentralPlace(port uint32) uint32 { return centralPlaces + port }
+// CentralRow returns the row of weft-central's rule for a port. The row depends only on
+// the port, so that the rule keeps its counts when control starts again.
+func CentralRow(port uint32) uint32 { return centralRows + port }
 
 type header struct {
 	Magic, Version   uint64
@@ -114,7 +114,7 @@ func carve(l *shm.Layout, megaflows int) *Region {
 	c := &Region{}
 	header := shm.Carve[header](l, 1)
 	j := shm.Carve[journal](l, 1)
-	c.Rules = shm.Carve[Rule](l, MaxPlaces)
+	c.Rules = shm.Carve[Rule](l, MaxRows)
 	c.Slots = shm.Carve[Slot](l, megaflows)
 	c.Ports = shm.Carve[datapath.PortCounters](l, port.MaxPorts)
 	c.Workers = shm.Carve[datapath.Counters](l, workers.Max)
@@ -135,7 +135,7 @@ func New(megaflows int) (*Region, error) {
 	}
 	c := carve(&shm.Layout{Mem: region.Bytes()}, megaflows)
 	c.region = region
-	*c.header = header{Magic: magic, Version: version, Rules: MaxPlaces, Megaflows: uint64(megaflows)}
+	*c.header = header{Magic: magic, Version: version, Rules: MaxRows, Megaflows: uint64(megaflows)}
 	return c, nil
 }
 
@@ -154,7 +154,7 @@ func Open(fd, megaflows int) (*Region, error) {
 	}
 	c := carve(&shm.Layout{Mem: region.Bytes()}, megaflows)
 	c.region = region
-	want := header{Magic: magic, Version: version, Rules: MaxPlaces, Megaflows: uint64(megaflows)}
+	want := header{Magic: magic, Version: version, Rules: MaxRows, Megaflows: uint64(megaflows)}
 	want.Slots = min(c.header.Slots, want.Megaflows)
 	if *c.header != want {
 		region.Close()
@@ -174,7 +174,7 @@ func (c *Region) replay() {
 		c.Slots[j.Slot].Packets, c.Slots[j.Slot].Bytes = j.Packets, j.Bytes
 	}
 	for _, e := range j.Entries[:min(j.Count, maxJournal)] {
-		if e.Rule < MaxPlaces {
+		if e.Rule < MaxRows {
 			r := &c.Rules[e.Rule]
 			r.Packets, r.Bytes, r.UsedNS = e.Packets, e.Bytes, e.UsedNS
 		}

@@ -46,7 +46,7 @@ func TestFinTimeout(t *testing.T) {
 		t.Errorf("%d megaflows, want one with FIN and one without", n)
 	}
 	rule := f.p.tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})[0]
-	if got := f.p.counters.Rules[f.p.places[rule.Slot]].IdleTimeout; got != 300 {
+	if got := f.p.counters.Rules[f.p.rules.row(rule)].IdleTimeout; got != 300 {
 		t.Errorf("the counter region has idle_timeout=%d", got)
 	}
 	f.die()

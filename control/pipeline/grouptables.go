@@ -87,7 +87,7 @@ func (pl *Pipeline) changeTable(n int, apply func() (openflow.Changes, error)) (
 		pl.mu.Unlock()
 		return api.TableChanged{}, usererr.Mark(err)
 	}
-	removed := pl.removePlaces(changes.Removed)
+	removed := pl.rules.rowsOf(changes.Removed)
 	pl.mu.Unlock()
 
 	groups, meters := pl.tableTexts()
@@ -95,7 +95,7 @@ func (pl *Pipeline) changeTable(n int, apply func() (openflow.Changes, error)) (
 	pl.ports.UpdateLiveness()
 	pl.revalidate(func(*megaflow) bool { return true })
 	pl.tell(&changes)
-	pl.releasePlaces(removed)
+	pl.releaseRows(removed)
 	if err != nil {
 		return api.TableChanged{}, fmt.Errorf("the change is in force but could not be saved: %w", err)
 	}
@@ -213,5 +213,3 @@ func (pl *Pipeline) ListMeters(text string) ([]api.Meter, error) {
 	})
 	return list, nil
 }
-
-// Liveness of ports, for the buckets of groups that watch ports.

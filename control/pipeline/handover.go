@@ -15,7 +15,7 @@ import (
 // region if an engine kept the region. It runs at startup, before any other goroutine
 // uses the pipeline.
 func (pl *Pipeline) Load(saved *store.State, region *counters.Region, kept bool) {
-	pl.counters = region
+	pl.counters, pl.rules.region = region, region
 	pl.loadTables(saved.Groups, saved.Meters)
 	pl.loadFlows(saved.Flows, kept)
 	pl.loadTableConfigs(saved.Tables) // table limits come last: a saved table may have more flows than its limit

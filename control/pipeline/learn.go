@@ -89,8 +89,7 @@ func (pl *Pipeline) finish(list []openflow.Finished) {
 		if f.Rule.Removed || !f.ReduceTimeouts() {
 			continue
 		}
-		counts := &pl.counters.Rules[pl.places[f.Rule.Slot]]
-		counts.IdleTimeout, counts.HardTimeout = f.Rule.IdleTimeout, f.Rule.HardTimeout
+		pl.rules.writeTimeouts(f.Rule)
 	}
 }
 
@@ -139,7 +138,7 @@ func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.pullAll()
 	changes, refused := pl.tables.ApplyLearned(mods, clock.Monotonic())
 	pl.unlearnt.Add(uint64(refused)) // refused flows are not added, but the frames whose learn actions would add them are forwarded
-	removed := pl.enter(&changes)
+	removed := pl.rules.enter(&changes)
 	pl.mu.Unlock()
 	if len(removed) > 0 {
 		if err := pl.store.ChangeFlows(nil, removed); err != nil {
@@ -151,7 +150,7 @@ func (pl *Pipeline) learnBatch(batch []lesson) {
 		pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
 	}
 	pl.tell(&changes)
-	pl.releasePlaces(removed)
+	pl.releaseRows(removed)
 }
 
 // changedTables inserts the tables of changed rules into set. The translation of a

@@ -31,7 +31,7 @@ type megaflow struct {
 	generation uint32
 
 	rules     []*openflow.Rule // rules for which its frames count
-	places    []uint32         // slots of rules in the counter region
+	ruleRows  []uint32         // rows of rules in the counter region, see ruleBook
 	teaches   *teaching        // nil: its frames teach nothing
 	groups    []openflow.GroupHit
 	tables    openflow.TableSet // tables looked up
@@ -257,10 +257,7 @@ func (pl *Pipeline) setMegaflow(m *megaflow, key *flowtable.Key, t *openflow.Tra
 func (pl *Pipeline) setRules(m *megaflow, t *openflow.Translation) {
 	m.rules, m.groups = t.Rules, t.Groups
 	m.setEffects(t)
-	m.places = make([]uint32, len(t.Rules))
-	for i, r := range t.Rules {
-		m.places[i] = pl.places[r.Slot]
-	}
+	m.ruleRows = pl.rules.rowsOf(t.Rules)
 }
 
 // setEffects copies from translation t everything that m needs besides the rules and
@@ -291,7 +288,7 @@ func (pl *Pipeline) install(m *megaflow, key, mask *flowtable.Key) admission {
 // caller holds megaflows.mu, or Pipeline.mu for writing.
 func (pl *Pipeline) installSlot(m *megaflow) {
 	m.generation = atomic.LoadUint32(&pl.workers.Shared()[0].Cache.Flows[m.slot].Generation) + 1
-	pl.counters.Begin(m.slot, m.generation, m.places)
+	pl.counters.Begin(m.slot, m.generation, m.ruleRows)
 	var room [workers.CommandRoom]byte
 	pl.workers.QueueAll(datapath.AppendInstall(room[:0], m.slot, &m.key, m.mask(), m.actions))
 }
@@ -332,7 +329,7 @@ func (pl *Pipeline) pull(m *megaflow) {
 	}
 	packets -= credited.Packets
 	bytes -= credited.Bytes
-	pl.counters.Credit(m.slot, m.places, packets, bytes, usedNS)
+	pl.counters.Credit(m.slot, m.ruleRows, packets, bytes, usedNS)
 	for _, r := range m.rules {
 		r.Credit(packets, bytes, usedNS)
 	}

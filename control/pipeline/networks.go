@@ -61,7 +61,7 @@ func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
 	for _, port := range before {
 		if _, still := slices.BinarySearch(now, port); !still {
 			mods = append(mods, openflow.CentralFlow(openflow.DeleteStrict, port))
-			pl.counters.Rules[counters.CentralPlace(port)] = counters.Rule{}
+			pl.counters.Rules[counters.CentralRow(port)] = counters.Rule{}
 		}
 	}
 	for _, port := range now {
@@ -84,9 +84,8 @@ func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
 // enterCentralFlow gives a flow of CentralTable its slot in the counter region, and the
 // counts that an earlier control process left there.
 func (pl *Pipeline) enterCentralFlow(r *openflow.Rule, port uint32) {
-	place := counters.CentralPlace(port)
-	pl.setPlace(r, place)
-	pl.restoreCounts(r, place)
+	pl.rules.setRow(r, counters.CentralRow(port))
+	pl.rules.read(r)
 }
 
 // Declared receives the events of declared ports. Its methods return without waiting.

@@ -91,10 +91,7 @@ func (pl *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow
 	if inPort >= port.MaxPorts {
 		inPort = 0
 	}
-	places := make([]uint32, len(t.Rules))
-	for i, r := range t.Rules {
-		places[i] = pl.places[r.Slot]
-	}
+	rows := pl.rules.rowsOf(t.Rules)
 	if !w.Push(0, datapath.AppendInject(nil, inPort, t.Actions, out.Frame)) {
 		err = workers.ErrGone
 	}
@@ -108,6 +105,6 @@ func (pl *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow
 	if t.Learn.Valid {
 		pl.learn(t.Learn, now)
 	}
-	pl.creditExecuted([]executedFrame{{t.Rules, t.Groups, t.Finished, t.Learned, places, uint64(len(out.Frame))}}, now)
+	pl.creditExecuted([]executedFrame{{t.Rules, t.Groups, t.Finished, t.Learned, rows, uint64(len(out.Frame))}}, now)
 	return t, false, nil
 }

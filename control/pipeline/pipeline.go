@@ -99,9 +99,7 @@ type Pipeline struct {
 	view     *View
 	workers  *workers.Workers // nil before the first engine
 	counters *counters.Region
-	rules    ruleBook                  // guarded by the lock of changes and mu
-	places   []uint32                  // index: Rule.Slot; value: the rule's slot in the counter region
-	byPlace  map[uint32]*openflow.Rule // rules by their slot in the counter region; used only at startup
+	rules    ruleBook
 
 	centralPorts []uint32                   // ports with a flow in openflow.CentralTable, sorted
 	seen         [port.MaxPorts]atomic.Bool // declared ports that have sent a frame

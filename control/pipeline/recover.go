@@ -20,8 +20,9 @@ func (pl *Pipeline) recoverMegaflows() {
 	used := min(pl.counters.UsedSlots(), uint32(pl.sizes.Megaflows))
 	pl.megaflows.reserve(used)
 	var stale []uint32
+	rules := pl.rules.byRow(pl.tables)
 	for slot := range used {
-		pl.creditRecovered(slot)
+		pl.creditRecovered(slot, rules)
 	}
 	known := pl.macs.generation()
 	for slot := range pl.recoverable(used) {
@@ -37,7 +38,7 @@ func (pl *Pipeline) recoverMegaflows() {
 	}
 	_ = pl.workers.WaitApplied() // error ignored: the slots of a dead engine are all forgotten
 	for _, slot := range slices.Backward(stale) {
-		pl.creditRecovered(slot)
+		pl.creditRecovered(slot, rules)
 		pl.counters.End(slot)
 		// If the workers disagree about a slot, because an earlier control process
 		// died while it sent commands, the slot is not used again.
@@ -81,8 +82,8 @@ func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 }
 
 // creditRecovered adds the slot's counts since the last credit to the statistics of
-// the rules that the counter region stores for the slot.
-func (pl *Pipeline) creditRecovered(slot uint32) {
+// the rules that the counter region stores for the slot. The keys of rules are rows.
+func (pl *Pipeline) creditRecovered(slot uint32, rules map[uint32]*openflow.Rule) {
 	s := &pl.counters.Slots[slot]
 	if s.RuleCount == 0 || s.RuleCount > counters.SlotRules {
 		return
@@ -93,26 +94,13 @@ func (pl *Pipeline) creditRecovered(slot uint32) {
 	if packets == 0 && bytes == 0 {
 		return
 	}
-	places := slices.DeleteFunc(slices.Clone(s.Rules[:s.RuleCount]), func(p uint32) bool { return p >= counters.MaxPlaces })
-	pl.counters.Credit(slot, places, packets, bytes, usedNS)
-	for _, p := range places {
-		if r := pl.ruleAt(p); r != nil {
+	rows := slices.DeleteFunc(slices.Clone(s.Rules[:s.RuleCount]), func(row uint32) bool { return row >= counters.MaxRows })
+	pl.counters.Credit(slot, rows, packets, bytes, usedNS)
+	for _, row := range rows {
+		if r := rules[row]; r != nil {
 			r.Credit(packets, bytes, usedNS)
 		}
 	}
-}
-
-// ruleAt returns the rule with this slot in the counter region, or nil.
-func (pl *Pipeline) ruleAt(place uint32) *openflow.Rule {
-	if pl.byPlace == nil {
-		pl.byPlace = map[uint32]*openflow.Rule{}
-		for slot, p := range pl.places {
-			if r := pl.tables.Rule(uint32(slot)); r != nil {
-				pl.byPlace[p] = r
-			}
-		}
-	}
-	return pl.byPlace[place]
 }
 
 // recoverSlot translates the key of the megaflow in slot again and learns the address
@@ -151,7 +139,7 @@ func (pl *Pipeline) recoverSlot(slot uint32) bool {
 	}
 	pl.setRules(m, &t)
 	m.setUses(t.Addresses)
-	pl.counters.Assign(slot, m.places)
+	pl.counters.Assign(slot, m.ruleRows)
 	pl.megaflows.adopt(m, &mask)
 	return true
 }

@@ -107,7 +107,7 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool
 		if !slices.Equal(t.Rules, m.rules) || !slices.Equal(t.Groups, m.groups) {
 			pl.pull(m)
 			pl.setRules(m, &t)
-			pl.counters.Assign(m.slot, m.places)
+			pl.counters.Assign(m.slot, m.ruleRows)
 			continue
 		}
 		m.setEffects(&t)
@@ -154,7 +154,7 @@ func (pl *Pipeline) sweep() {
 		}
 	}
 	expired := pl.tables.Expire(now)
-	places := pl.removePlaces(expired)
+	rows := pl.rules.rowsOf(expired)
 	aged := pl.macs.expire(now)
 	pl.templates.MarkUsed(templatesOf(list))
 	pl.collectRecircs(list)
@@ -162,14 +162,14 @@ func (pl *Pipeline) sweep() {
 
 	pl.evict(idle)
 	if len(expired) > 0 {
-		if err := pl.store.ChangeFlows(nil, places); err != nil {
+		if err := pl.store.ChangeFlows(nil, rows); err != nil {
 			pl.log.Error("cannot remove expired flows from the state file", "error", err)
 		}
 		var tables openflow.TableSet
 		changedTables(&openflow.Changes{Removed: expired}, &tables)
 		pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
 		pl.tell(&openflow.Changes{Removed: expired})
-		pl.releasePlaces(places)
+		pl.releaseRows(rows)
 	}
 	if aged {
 		pl.revalidateAddresses()

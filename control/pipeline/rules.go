@@ -3,10 +3,8 @@
 package pipeline
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"iter"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -20,63 +18,6 @@ import (
 	"weft/openflow"
 )
 
-// ruleBook allocates the slots of rules in the counter region and in the state file.
-// A rule keeps its slot from its addition to its deletion, across restarts of
-// control. ruleBook is guarded like Pipeline.rules.
-type ruleBook struct {
-	ages    []uint64 // index: slot
-	free    []uint32
-	nextAge uint64
-}
-
-// take returns a slot for a new rule and stores the rule's age.
-func (b *ruleBook) take() uint32 {
-	b.nextAge++
-	if n := len(b.free); n > 0 {
-		place := b.free[n-1]
-		b.free = b.free[:n-1]
-		b.ages[place] = b.nextAge
-		return place
-	}
-	b.ages = append(b.ages, b.nextAge)
-	return uint32(len(b.ages) - 1)
-}
-
-// restore marks a saved slot as taken.
-func (b *ruleBook) restore(place uint32, age uint64) {
-	for uint32(len(b.ages)) <= place {
-		b.ages = append(b.ages, 0)
-	}
-	b.ages[place] = age
-	b.nextAge = max(b.nextAge, age)
-}
-
-// restored frees all slots that no saved rule has.
-func (b *ruleBook) restored() {
-	b.free = b.free[:0]
-	for place := len(b.ages) - 1; place >= 0; place-- {
-		if b.ages[place] == 0 {
-			b.free = append(b.free, uint32(place))
-		}
-	}
-}
-
-func (b *ruleBook) release(places []uint32) {
-	for _, p := range places {
-		b.ages[p] = 0
-		b.free = append(b.free, p)
-	}
-}
-
-// setPlace records place as r's slot in the counter region. The caller holds
-// Pipeline.mu for writing.
-func (pl *Pipeline) setPlace(r *openflow.Rule, place uint32) {
-	for uint32(len(pl.places)) <= r.Slot {
-		pl.places = append(pl.places, 0)
-	}
-	pl.places[r.Slot] = place
-}
-
 // loadFlows fills the tables from the state file, and the rules' statistics from the
 // counter region if an engine kept the region. It runs at startup, before any other
 // goroutine uses the pipeline.
@@ -84,7 +25,7 @@ func (pl *Pipeline) loadFlows(flows []store.Flow, kept bool) {
 	now := clock.Monotonic()
 	for _, f := range flows {
 		mod, err := openflow.ParseFlowMod(f.Text, openflow.Add, nil)
-		if err != nil || f.Slot >= counters.MaxPlaces {
+		if err != nil || f.Slot >= counters.MaxRows {
 			pl.log.Error("cannot parse a saved flow, leaving it out", "flow", f.Text, "error", err)
 			continue
 		}
@@ -94,38 +35,14 @@ func (pl *Pipeline) loadFlows(flows []store.Flow, kept bool) {
 			continue
 		}
 		r := changes.Added[0]
-		pl.rules.restore(f.Slot, f.Age)
-		pl.setPlace(r, f.Slot)
+		pl.rules.restore(r, f.Slot, f.Age)
 		if kept {
-			pl.restoreCounts(r, f.Slot)
+			pl.rules.read(r)
 		} else {
-			pl.note(r, f.Slot)
+			pl.rules.write(r)
 		}
 	}
 	pl.rules.restored()
-}
-
-// restoreCounts sets the statistics of r to the statistics that the counter region
-// has in slot place. If the slot has none, restoreCounts writes the statistics of r
-// to the slot.
-func (pl *Pipeline) restoreCounts(r *openflow.Rule, place uint32) {
-	counts := &pl.counters.Rules[place]
-	if counts.CreatedNS == 0 || counts.CreatedNS > clock.Monotonic() {
-		pl.note(r, place)
-		return
-	}
-	r.CreatedNS, r.ModifiedNS, r.UsedNS = counts.CreatedNS, counts.ModifiedNS, counts.UsedNS
-	r.Packets, r.Bytes = counts.Packets, counts.Bytes
-	was := openflow.Finished{Rule: r, Idle: counts.IdleTimeout, Hard: counts.HardTimeout}
-	was.ReduceTimeouts()
-}
-
-// note writes r's statistics to the counter region.
-func (pl *Pipeline) note(r *openflow.Rule, place uint32) {
-	pl.counters.Rules[place] = counters.Rule{
-		Packets: r.Packets, Bytes: r.Bytes, CreatedNS: r.CreatedNS, ModifiedNS: r.ModifiedNS, UsedNS: r.UsedNS,
-		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
-	}
 }
 
 var commands = map[string]openflow.Command{
@@ -243,15 +160,15 @@ func (pl *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
 		pl.mu.Unlock()
 		return 0, usererr.Mark(err)
 	}
-	removed := pl.enter(&changes)
+	removed := pl.rules.enter(&changes)
 	pl.mu.Unlock()
 
-	err = pl.store.ChangeFlows(pl.savedFlows(slices.Concat(changes.Added, changes.Modified)), removed)
+	err = pl.store.ChangeFlows(pl.rules.saved(slices.Concat(changes.Added, changes.Modified)), removed)
 	var tables openflow.TableSet
 	changedTables(&changes, &tables)
 	pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
 	pl.tell(&changes)
-	pl.releasePlaces(removed)
+	pl.releaseRows(removed)
 	if len(mods) >= largeChange {
 		time.AfterFunc(largeChangePause, returnMemory)
 	}
@@ -261,50 +178,12 @@ func (pl *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
 	return len(changes.Added) + len(changes.Modified) + len(changes.Removed), nil
 }
 
-// enter allocates slots for the added rules, and writes the statistics of added and
-// modified rules to the counter region. It returns the slots of removed rules, which
-// the caller releases. The caller holds Pipeline.mu for writing.
-func (pl *Pipeline) enter(changes *openflow.Changes) (removed []uint32) {
-	removed = pl.removePlaces(changes.Removed)
-	for _, r := range changes.Added {
-		pl.setPlace(r, pl.rules.take())
-		pl.note(r, pl.places[r.Slot])
-	}
-	for _, r := range changes.Modified {
-		pl.note(r, pl.places[r.Slot])
-	}
-	return removed
-}
-
-// savedFlows returns the saved form of rules, sorted by slot. The caller holds the
-// lock of changes, so the saved fields of a rule do not change.
-func (pl *Pipeline) savedFlows(rules []*openflow.Rule) iter.Seq[store.Flow] {
-	slices.SortFunc(rules, func(a, b *openflow.Rule) int { return cmp.Compare(pl.places[a.Slot], pl.places[b.Slot]) })
-	return func(yield func(store.Flow) bool) {
-		for _, r := range rules {
-			place := pl.places[r.Slot]
-			mod := r.FlowMod()
-			if !yield(store.Flow{Slot: place, Age: pl.rules.ages[place], Text: openflow.FormatFlowMod(&mod, nil)}) {
-				return
-			}
-		}
-	}
-}
-
-// removePlaces returns the slots of removed rules. The slots stay taken until
-// releasePlaces, because megaflows may still count for the rules.
-func (pl *Pipeline) removePlaces(removed []*openflow.Rule) []uint32 {
-	var places []uint32
-	for _, r := range removed {
-		places = append(places, pl.places[r.Slot])
-	}
-	return places
-}
-
-func (pl *Pipeline) releasePlaces(places []uint32) {
+// releaseRows frees the rows of removed rules. The caller holds the lock of changes and
+// has revalidated the megaflows.
+func (pl *Pipeline) releaseRows(rows []uint32) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	pl.rules.release(places)
+	pl.rules.release(rows)
 }
 
 // DumpFlows returns the flows that match selects, with exact statistics, sorted by

@@ -176,7 +176,7 @@ type executedFrame struct {
 	groups   []openflow.GroupHit
 	finished []openflow.Finished
 	learned  []openflow.FlowMod
-	places   []uint32
+	ruleRows []uint32
 	bytes    uint64
 }
 
@@ -203,7 +203,7 @@ func (a *answers) miss(up *datapath.Upcall) {
 	switch d.install(m, &up.Key, &t.Mask) {
 	case refused:
 		a.w.Queue(a.worker, datapath.AppendExecute(room[:0], held.Slot, t.Actions))
-		a.executed = append(a.executed, executedFrame{m.rules, m.groups, t.Finished, t.Learned, m.places, bytes})
+		a.executed = append(a.executed, executedFrame{m.rules, m.groups, t.Finished, t.Learned, m.ruleRows, bytes})
 	case admitted:
 		a.spare, a.installed = nil, true
 		fallthrough
@@ -225,7 +225,7 @@ func (pl *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	for _, f := range frames {
-		pl.counters.Credit(flowtable.NoSlot, f.places, 1, f.bytes, now)
+		pl.counters.Credit(flowtable.NoSlot, f.ruleRows, 1, f.bytes, now)
 		for _, r := range f.rules {
 			r.Credit(1, f.bytes, now)
 		}

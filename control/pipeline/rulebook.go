@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"weft/control/counters"
+	"weft/control/store"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+// ruleBook assigns a row to each rule: its index in counters.Region.Rules and in the
+// state file. A rule keeps its row until it is removed, across restarts of control.
+//
+// The lock of changes and Pipeline.mu guard a ruleBook. Methods that change it want
+// both locks, the other methods want one of them.
+type ruleBook struct {
+	region  *counters.Region
+	rows    []uint32 // index: Rule.Slot
+	ages    []uint64 // index: row; 0: the row is free
+	free    []uint32
+	nextAge uint64
+}
+
+// row returns the row of r.
+func (b *ruleBook) row(r *openflow.Rule) uint32 { return b.rows[r.Slot] }
+
+// rowsOf returns the rows of rules, in the same order.
+func (b *ruleBook) rowsOf(rules []*openflow.Rule) []uint32 {
+	rows := make([]uint32, len(rules))
+	for i, r := range rules {
+		rows[i] = b.row(r)
+	}
+	return rows
+}
+
+// setRow assigns a row to r.
+func (b *ruleBook) setRow(r *openflow.Rule, row uint32) {
+	for uint32(len(b.rows)) <= r.Slot {
+		b.rows = append(b.rows, 0)
+	}
+	b.rows[r.Slot] = row
+}
+
+// take returns a free row for a new rule.
+func (b *ruleBook) take() uint32 {
+	b.nextAge++
+	if n := len(b.free); n > 0 {
+		row := b.free[n-1]
+		b.free = b.free[:n-1]
+		b.ages[row] = b.nextAge
+		return row
+	}
+	b.ages = append(b.ages, b.nextAge)
+	return uint32(len(b.ages) - 1)
+}
+
+// restore gives r the row and the age that the state file has. The caller calls
+// restored after the last rule.
+func (b *ruleBook) restore(r *openflow.Rule, row uint32, age uint64) {
+	for uint32(len(b.ages)) <= row {
+		b.ages = append(b.ages, 0)
+	}
+	b.ages[row] = age
+	b.nextAge = max(b.nextAge, age)
+	b.setRow(r, row)
+}
+
+// restored frees all rows that no saved rule has.
+func (b *ruleBook) restored() {
+	b.free = b.free[:0]
+	for row := len(b.ages) - 1; row >= 0; row-- {
+		if b.ages[row] == 0 {
+			b.free = append(b.free, uint32(row))
+		}
+	}
+}
+
+// release frees the rows of removed rules, for which no megaflow counts any more.
+func (b *ruleBook) release(rows []uint32) {
+	for _, row := range rows {
+		b.ages[row] = 0
+		b.free = append(b.free, row)
+	}
+}
+
+// enter gives rows to the added rules, and writes the statistics of added and modified
+// rules to the region. It returns the rows of the removed rules. The caller releases
+// them after it has revalidated the megaflows, which count for these rows until then.
+func (b *ruleBook) enter(changes *openflow.Changes) (removed []uint32) {
+	removed = b.rowsOf(changes.Removed)
+	for _, r := range changes.Added {
+		b.setRow(r, b.take())
+		b.write(r)
+	}
+	for _, r := range changes.Modified {
+		b.write(r)
+	}
+	return removed
+}
+
+// write writes the statistics and timeouts of r to the region.
+func (b *ruleBook) write(r *openflow.Rule) {
+	b.region.Rules[b.row(r)] = counters.Rule{
+		Packets: r.Packets, Bytes: r.Bytes, CreatedNS: r.CreatedNS, ModifiedNS: r.ModifiedNS, UsedNS: r.UsedNS,
+		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
+	}
+}
+
+// writeTimeouts writes only the timeouts of r: Region.Credit has changed the row's
+// statistics meanwhile.
+func (b *ruleBook) writeTimeouts(r *openflow.Rule) {
+	c := &b.region.Rules[b.row(r)]
+	c.IdleTimeout, c.HardTimeout = r.IdleTimeout, r.HardTimeout
+}
+
+// read sets the statistics of r to those in the region, which an engine has kept. If
+// the region has none, read writes the statistics of r there.
+func (b *ruleBook) read(r *openflow.Rule) {
+	c := &b.region.Rules[b.row(r)]
+	if c.CreatedNS == 0 || c.CreatedNS > clock.Monotonic() {
+		b.write(r)
+		return
+	}
+	r.CreatedNS, r.ModifiedNS, r.UsedNS = c.CreatedNS, c.ModifiedNS, c.UsedNS
+	r.Packets, r.Bytes = c.Packets, c.Bytes
+	was := openflow.Finished{Rule: r, Idle: c.IdleTimeout, Hard: c.HardTimeout}
+	was.ReduceTimeouts()
+}
+
+// saved returns the saved form of rules, sorted by row.
+func (b *ruleBook) saved(rules []*openflow.Rule) iter.Seq[store.Flow] {
+	slices.SortFunc(rules, func(x, y *openflow.Rule) int { return cmp.Compare(b.row(x), b.row(y)) })
+	return func(yield func(store.Flow) bool) {
+		for _, r := range rules {
+			mod := r.FlowMod()
+			if !yield(store.Flow{Slot: b.row(r), Age: b.ages[b.row(r)], Text: openflow.FormatFlowMod(&mod, nil)}) {
+				return
+			}
+		}
+	}
+}
+
+// byRow returns the rules of tables by their row.
+func (b *ruleBook) byRow(tables *openflow.Pipeline) map[uint32]*openflow.Rule {
+	rules := map[uint32]*openflow.Rule{}
+	for slot, row := range b.rows {
+		if r := tables.Rule(uint32(slot)); r != nil {
+			rules[row] = r
+		}
+	}
+	return rules
+}
