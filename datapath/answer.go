@@ -18,16 +18,15 @@ const (
 	arpReply  = 2
 	advertLen = 24 + 8 // length of an advertisement with the target link-layer address option
 	ndAdvert  = 136
-	// ndFlags are the flags Solicited and Override. Without the Router flag the
-	// answer would be wrong for a router, but hosts know their routers by link-local
-	// addresses, and the control process installs no answers for these.
+	// ndFlags are Solicited and Override. The control process installs no answers for
+	// routers, so the Router flag stays 0.
 	ndFlags     = 0x60
 	ndHopLimit  = 255
 	ndTargetMAC = 2 // option type of the target link-layer address
 )
 
-// answerNeighbour answers the question in frame i. The low 48 bits of mac are the MAC
-// address to answer with.
+// answerNeighbour answers the neighbour solicitation in frame i. The low 48 bits of
+// mac are the owner's MAC address.
 func (w *Worker) answerNeighbour(i int, mac uint64) {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	p := &w.ports[f.InPort%uint32(len(w.ports))]

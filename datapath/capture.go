@@ -11,15 +11,14 @@ import (
 	"weft/packet"
 )
 
-// Taps copy frames to the control process: the frames of a port, dropped frames, or
-// frames that match a key, with the time that each stage took. A worker without a tap
-// only tests one flag for each batch at each place where a tap could copy. A worker
-// with a tap writes a record for each frame to its capture ring. If the ring is full,
-// the frame counts as lost for the tap; no frame ever waits.
+// A tap copies frames to the control process. It selects the frames of a port,
+// dropped frames, or frames that match a key. A worker with a tap writes a record for
+// each selected frame to its capture ring. If the ring is full, the record is lost;
+// no frame waits.
 //
-// A record is written as soon as the frame reaches the tap, because actions change
-// the frame. The worker publishes the record at the end of the batch, when the
-// frame's verdict is known.
+// The worker writes the record when the frame reaches the tap, because actions change
+// the frame. It publishes the record at the end of the batch, when the frame's
+// verdict is known.
 
 const (
 	// MaxTaps is the largest number of taps of a worker.
@@ -133,8 +132,8 @@ func (w *Worker) setTap(index uint32, body []byte) bool {
 	return true
 }
 
-// mark records the time at which a stage ended. Only the first end in a batch counts,
-// because tracking repeats stages. Mark 0 is the beginning of the first stage.
+// mark records the time at which a stage ended. If a batch repeats a stage, only its
+// first end counts.
 func (w *Worker) mark(stage int) {
 	if w.taps.tracing && w.taps.marks[stage] == 0 {
 		w.taps.marks[stage] = w.clock()
@@ -148,8 +147,7 @@ func (w *Worker) tapBegin() {
 	w.mark(0)
 }
 
-// tapReceived captures the frames of a batch as they were received, before
-// decapsulation.
+// tapReceived captures the received frames of a batch before decapsulation.
 func (w *Worker) tapReceived() {
 	w.mark(1 + StageReceive)
 	for i := range w.batch.Frames[:w.batch.N] {
@@ -190,16 +188,14 @@ func (w *Worker) tapLookup() {
 // look-up.
 func (w *Worker) tapHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.tapBegin()
-	if h.Then.Op == flowtable.OpNone { // a frame that waited for a neighbour was already captured at its look-up
+	if h.Then.Op == flowtable.OpNone { // already captured at its look-up, before it waited for a neighbour
 		w.tapInner(0)
 		w.tapFound(0, flowtable.NoSlot, 0, CacheControl, actions)
 	}
 	w.mark(1 + StageLookup)
 }
 
-// tapInner captures a frame in the form in which it is looked up, if the frame came
-// out of a tunnel or was held. The frames of the receive queue have been captured
-// before.
+// tapInner captures a decapsulated or held frame before its look-up.
 func (w *Worker) tapInner(i int) {
 	f := &w.batch.Frames[i]
 	if f.Held == 0 && f.InPort == w.batch.Port {
@@ -207,7 +203,7 @@ func (w *Worker) tapInner(i int) {
 	}
 	for at := range w.taps.pending[:w.taps.count] {
 		if p := &w.taps.pending[at]; int(p.frame) == i && p.record.kind() == CaptureIn && p.record.port() == f.InPort {
-			return // the frame was already captured before an earlier look-up
+			return // already captured before an earlier look-up
 		}
 	}
 	w.tapPort(i, f.InPort, CaptureIn, 0)
@@ -247,8 +243,7 @@ func (w *Worker) tapPort(i int, no uint32, kind CaptureKind, skip int) {
 	}
 }
 
-// tapSend captures the frames that are about to be passed to a port. Copying a frame
-// may fault, but sending the same frame would then fault, too.
+// tapSend captures frames that are about to be sent to port p.
 func (w *Worker) tapSend(p *txPort, order []uint8) {
 	for _, i := range order {
 		w.tapPort(int(i), p.no, CaptureOut, 0)
@@ -258,9 +253,8 @@ func (w *Worker) tapSend(p *txPort, order []uint8) {
 	}
 }
 
-// tapSent writes the results of sending into the frames' records. order lists the
-// frames that were passed to port p. The port took the first ones of them, as many as
-// taken says.
+// tapSent records which of the frames in order port p accepted: the first taken of
+// them.
 func (w *Worker) tapSent(p *txPort, order []uint8, taken int) {
 	for n, i := range order {
 		why := w.batch.Frames[i].Drop
@@ -271,8 +265,8 @@ func (w *Worker) tapSent(p *txPort, order []uint8, taken int) {
 	}
 }
 
-// tapResult writes the result of sending frame i to port p into the frame's records.
-// The argument over is the vxlan port of the frame's tunnel header; 0: none.
+// tapResult records that frame i was sent to port p, or dropped there if why is a
+// drop reason. over is the frame's vxlan port; 0: none.
 func (w *Worker) tapResult(p *txPort, i int, over uint16, why packet.DropReason) {
 	t := &w.taps
 	for at := range t.pending[:t.count] {
@@ -283,10 +277,10 @@ func (w *Worker) tapResult(p *txPort, i int, over uint16, why packet.DropReason)
 		to := p.no
 		if r.record.kind() == CaptureOut {
 			if no := r.record.port(); no != p.no && no != uint32(over) || r.record.verdict() != VerdictNone {
-				continue // the record belongs to another output of the same frame
+				continue
 			}
 		} else if over != 0 {
-			to = uint32(over) // the flow sends to the vxlan port, not to the uplink
+			to = uint32(over)
 		}
 		if why != packet.DropNone {
 			r.record.drop(why)
@@ -407,9 +401,9 @@ func (w *Worker) tapWrite(s sight) captureRecord {
 	return r
 }
 
-// tapReserve reserves ring space for a record. The argument length is the largest
-// number of bytes of the frame in the record, and extra is the number of bytes before
-// the frame. It returns nil if the tap has reached its limit or the ring is full.
+// tapReserve reserves ring space for a record with length bytes of the frame and
+// extra bytes before them. It returns nil if the tap has reached its limit or the
+// ring is full.
 func (w *Worker) tapReserve(at int, kind CaptureKind, length, extra int) (r captureRecord, room []byte) {
 	t, counters := &w.taps.taps[at], &w.sh.Taps[at]
 	if t.Limit != 0 && counters.Written >= t.Limit {
@@ -428,9 +422,8 @@ func (w *Worker) tapReserve(at int, kind CaptureKind, length, extra int) (r capt
 	return r, r[captureHeader:]
 }
 
-// tapGather copies bytes of the frame to a record, beginning at offset skip. The
-// offset is within the frame's private header, the part of the frame that is already
-// in the worker's own memory.
+// tapGather copies bytes of frame f to the slice into, beginning at byte skip of the
+// frame.
 func (w *Worker) tapGather(f *packet.Frame, into []byte, skip int) {
 	c := w.batch.Cursor(f)
 	var outer [packet.Headroom]byte
@@ -463,9 +456,8 @@ func (w *Worker) tapFinish() {
 	}
 }
 
-// tapUndecided sets the verdict of a record if the frame was neither sent nor
-// dropped. If the frame waits for the control process, its record is voided, because
-// the frame is captured again after the answer.
+// tapUndecided sets the verdict of a frame that was neither sent nor dropped. It
+// voids the record of a missed frame, because the retry captures the frame again.
 func (w *Worker) tapUndecided(r captureRecord, i int) {
 	switch {
 	case w.live>>i&1 == 0:
@@ -474,7 +466,7 @@ func (w *Worker) tapUndecided(r captureRecord, i int) {
 		r.setVerdict(VerdictNeighbour)
 	default:
 		r.setVerdict(VerdictMissed)
-		if r.port() == w.batch.Frames[i].InPort { // on another port the frame was captured with its tunnel header, and this record stays
+		if r.port() == w.batch.Frames[i].InPort {
 			w.sh.Taps[r[0]].Written--
 			r[0] = VoidTap
 		}

@@ -32,11 +32,10 @@ const (
 	CacheNone     CaptureCache = iota // no table: the frame was not looked up, or the look-up missed
 	CacheExact                        // found in the exact-match cache
 	CacheMegaflow                     // found by a search of the megaflows
-	CacheControl                      // the control process gave the actions, for this frame alone
+	CacheControl                      // actions sent by the control process for this frame only
 )
 
-// CaptureVerdict is the fate of a frame, as far as it is known when the record is
-// published.
+// CaptureVerdict is the fate of a frame when its record is published.
 type CaptureVerdict uint8
 
 // Verdicts of a frame.
@@ -54,8 +53,8 @@ const (
 	StageReceive = iota // reading descriptors and headers from the receive queue
 	StageParse          // decapsulation and key extraction
 	StageLookup
-	StageExecute // actions, and outputs that are followed by other actions
-	StageSend    // all other outputs, and the end of the batch
+	StageExecute // execution of the actions
+	StageSend    // transmission, up to the end of the batch
 	Stages
 )
 

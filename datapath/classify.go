@@ -30,9 +30,8 @@ func (w *Worker) decapsulate() (tunneled uint32) {
 	return tunneled
 }
 
-// classify finds the megaflow of every frame of the batch. It drops malformed frames,
-// and frames whose Drop is already set. tunneled is the set of frames that came
-// through a tunnel; the description of a frame's tunnel for the key is in w.words.
+// classify finds the megaflow of every frame of the batch. It drops malformed frames.
+// tunneled is the set of frames that came through a tunnel.
 func (w *Worker) classify(tunneled uint32) {
 	b := &w.batch
 	special := uint32(0)
@@ -54,9 +53,8 @@ func (w *Worker) classify(tunneled uint32) {
 	w.lookUp(tunneled & w.live)
 }
 
-// lookUp finds the megaflows of the live frames, whose keys are already extracted.
-// tunneled is the set of frames that came through a tunnel; lookUp completes their
-// keys with the description of the tunnel in w.words.
+// lookUp finds the megaflows of the live frames. The frames in the set tunneled also
+// need the tunnel fields of their key, which lookUp takes from w.words.
 func (w *Worker) lookUp(tunneled uint32) {
 	w.dirty |= tunneled
 	for ; tunneled != 0; tunneled &= tunneled - 1 {

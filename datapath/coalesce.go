@@ -33,9 +33,8 @@ func (w *Worker) coalesce(first, end int, actions []flowtable.Action) {
 	}
 }
 
-// commonOffloads returns the offloads that all outputs of an action list take. It
-// returns none for a list without output, and for one with a tunnel, a drop or
-// another look-up.
+// commonOffloads returns the offloads that all output ports of an action list
+// support.
 func (w *Worker) commonOffloads(actions []flowtable.Action) packet.Offloads {
 	takes, outputs := packet.TakesAll, 0
 	for at := range actions {

@@ -79,9 +79,8 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdHold:
 		w.holding = arg != 0
 		if !w.holding {
-			// The start of the switch is over. The worker leaves the urgent
-			// scheduling policy of the start and gets short time slices. An error
-			// costs only latency.
+			// Urgent scheduling is needed only until all ports are attached. A
+			// failure here costs only latency.
 			_ = cpu.ShortSlice()
 		}
 		return arg <= 1
@@ -105,9 +104,8 @@ func (w *Worker) install(slot uint32, body []byte) bool {
 	return true
 }
 
-// retry adds the frame held in slot to the batch of frames to look up again. If the
-// frame waits for a neighbour, it has already been looked up; retry then executes its
-// remaining action at once.
+// retry prepares the frame held in slot for another look-up. A frame that waits for a
+// neighbour needs no look-up; its tunnel action is executed at once.
 func (w *Worker) retry(slot uint32) bool {
 	h := w.waiting(slot)
 	if h == nil || w.resumes(slot) {
@@ -165,7 +163,7 @@ func (w *Worker) runResumed() {
 		return
 	}
 	w.cursor, w.live, w.undone = 0, allOf(w.batch.N), 0
-	w.classify(w.live) // all frames may have tunnel words; they are 0 for frames without a tunnel
+	w.classify(w.live) // frames without a tunnel have zero tunnel words
 	w.execute()
 	w.finish()
 }
@@ -176,13 +174,11 @@ func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) 
 	w.performHeld(h, actions)
 }
 
-// performHeld executes actions without a look-up on the only frame of the batch,
-// which was held as h.
+// performHeld executes actions without a look-up on h, the only frame of the batch.
 func (w *Worker) performHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.cursor, w.live, w.undone = 0, 1, 0
 	f := &w.batch.Frames[0]
-	// The frame was valid when it was received, but actions before it was held may
-	// have changed its headers.
+	// Actions before the hold may have changed the headers.
 	w.dirty |= 1
 	why := flowtable.Extract(&w.batch, f, &w.keys[0])
 	if why == packet.DropNone && f.Undone() {

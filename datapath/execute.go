@@ -90,10 +90,10 @@ func (w *Worker) outputRuns(first, limit int) int {
 		}
 		slot := w.slots[at]
 		if slot >= uint32(len(flows)) {
-			return i // NoSlot: the look-up of the frame missed
+			return i // the look-up missed: NoSlot
 		}
 		flow := &flows[slot]
-		if flow.Actions != alike || p == nil { // another action list than that of the previous run; many flows share one list
+		if flow.Actions != alike || p == nil { // The action list differs from the list of the previous run.
 			a := w.cache.Only(flow)
 			if a == nil || a.Op != flowtable.OpOutput || a.U32 >= port.MaxPorts {
 				return i
@@ -123,9 +123,8 @@ func (w *Worker) outputRuns(first, limit int) int {
 	return limit
 }
 
-// tailOf returns the index of the first action of the list's tail. The tail changes
-// no frame: it has only outputs, or it is a single tunnel action. The tail's actions
-// may send the frame as late as the end of the batch.
+// tailOf returns the index of the first action after the last change of the frame.
+// From there on, the list has only outputs or one tunnel action.
 func tailOf(actions []flowtable.Action) int {
 	tail := len(actions)
 	if tail > 0 && actions[tail-1].Op == flowtable.OpTunnel {
@@ -137,9 +136,8 @@ func tailOf(actions []flowtable.Action) int {
 	return tail
 }
 
-// perform executes an action list on frame i, starting with action number done. tail
-// is the result of tailOf. A frame that the list neither sends nor drops is dropped
-// as DropFlow.
+// perform executes an action list on frame i, beginning at index done. tail is the
+// result of tailOf for the list.
 func (w *Worker) perform(i int, actions []flowtable.Action, done, tail int) {
 	f := &w.batch.Frames[i]
 	sent := false

@@ -11,12 +11,11 @@ import (
 	"weft/port"
 )
 
-// If a guest truncates the file of its memory, the worker's next access to that
-// memory faults. The fault arrives as a panic (debug.SetPanicOnFault) in the middle
-// of a pass. The worker detaches the port whose queue it was using, or whose memory
-// contains the address. It drops the batch in hand and continues with the other
-// ports. Until the control process attaches the port again, frames sent to the port
-// are dropped as DropNoPort.
+// If a guest truncates the file of its memory, the worker's next access to the memory
+// faults. The fault arrives as a panic (debug.SetPanicOnFault). The worker detaches
+// the port that it was serving, drops the frames that it was forwarding, and
+// continues with the other ports. Frames for the detached port are dropped as
+// DropNoPort.
 
 // addressed is a runtime error that names a memory address.
 type addressed interface {
@@ -24,9 +23,7 @@ type addressed interface {
 	Addr() uintptr
 }
 
-// recoverFault turns a fault in a port's memory into the failure of that port. The
-// next call of passes finishes the batch, under the same protection, because the
-// memory of another port may fail meanwhile.
+// recoverFault turns a memory fault of a port into the failure of the port.
 func (w *Worker) recoverFault() {
 	cause := recover()
 	if cause == nil {
@@ -41,7 +38,8 @@ func (w *Worker) recoverFault() {
 	w.failPort(blamed, reason)
 }
 
-// blame returns the port that caused the panic, and the reason, or 0 if no port did.
+// blame returns the number of the port whose queue caused the panic, and the reason.
+// no is 0 if no queue was in use.
 func (w *Worker) blame(cause any) (no uint32, reason string) {
 	fault, isFault := cause.(addressed)
 	switch {
@@ -57,8 +55,8 @@ func (w *Worker) blame(cause any) (no uint32, reason string) {
 	if isFault {
 		return no, fmt.Sprintf("its memory failed at %#x", fault.Addr())
 	}
-	// The panic is not a memory fault but a bug that one port triggers. It must not
-	// affect other ports, and the log must show it.
+	// The panic is a bug of the worker, not a memory fault. It must not affect other
+	// ports.
 	fmt.Fprintf(os.Stderr, "port %d: %v\n%s", no, cause, debug.Stack())
 	return no, fmt.Sprintf("internal error: %v", cause)
 }
@@ -76,11 +74,8 @@ func (w *Worker) borrowed(addr uintptr) bool {
 	return false
 }
 
-// abandon drops frames after a port has failed; no is the port's number. It drops the
-// frames of the batch in hand that are not executed yet, and the frames pending for
-// the failed port. Frames pending for other ports stay, and the next finish sends
-// them. But if the batch came from the failed port, abandon drops these frames, too,
-// because they are in the failed port's memory.
+// abandon drops the unfinished frames of the batch after port no failed. Frames
+// pending for other ports stay, unless they are in the failed port's memory.
 func (w *Worker) abandon(no uint32) {
 	if p := w.txInUse; p != nil {
 		if p.no != no {
@@ -120,8 +115,8 @@ func (w *Worker) abandon(no uint32) {
 	w.live = 0
 }
 
-// countTaken counts the pending frames of p that its queue has taken although a fault in
-// another port's memory interrupted Send. The next flush delivers them.
+// countTaken counts the frames that the queue of p accepted before a fault in another
+// port's memory interrupted Send.
 func (w *Worker) countTaken(p *txPort) {
 	q, ok := p.tx.(port.TakingTx)
 	if !ok || !p.sending {

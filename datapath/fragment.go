@@ -14,33 +14,30 @@ import (
 // fragments. A fragment that reaches a ct action is held until its datagram is
 // complete. Then all fragments of the datagram are looked up again, in order, and
 // pass the ct action together. The first fragment, which has the transport header,
-// decides for all.
+// determines the result.
 //
-// A frame can be held only by a list that begins with the ct action, because then no
-// action has changed the frame yet. If other actions come first, fragments without
-// transport header are invalid for tracking. All fragments of a datagram must come
-// from one port, and from queues of one worker.
+// Tracking needs the unchanged fragment, so fragments are held only if ct is the
+// first action. All fragments of a datagram must come from one port, and from queues
+// of one worker.
 
 // fragments holds the incomplete and the complete datagrams of a worker.
 type fragments struct {
 	conntrack.Fragments
-	whole     []uint32 // numbers of complete datagrams that are still to be sent on
+	whole     []uint32 // numbers of complete datagrams still to be forwarded
 	slots     []uint32 // scratch: held slots of one datagram
 	sweptNS   uint64
 	assembled uint32                   // frames of the batch that belong to a complete datagram
-	uncounted uint32                   // set of frames in assembled that their megaflow must not count, because it did before they were held
+	uncounted uint32                   // set of assembled frames that their megaflow counted before the hold
 	of        [packet.BatchSize]uint32 // datagram number of each frame in assembled
 	first     [conntrack.MaxDatagrams]conntrack.Meta
-	tracked   [conntrack.MaxDatagrams]bool // whether the first fragment of a datagram was tracked; the field first then has the result
-	// given are the actions of the frame in hand if the control process gave them.
-	// lists are such actions for held fragments; the index is the held slot. All
-	// other fragments get the actions of their megaflow.
+	tracked   [conntrack.MaxDatagrams]bool // validity of the same element of the array first
+	// Actions that the control process gave for one frame: given for the current
+	// frame, lists for held fragments by held slot.
 	given []flowtable.Action
 	lists map[uint32][]flowtable.Action
 }
 
-// trackFragments handles the fragments among the frames of a run, and returns the set
-// of fragments. It holds fragments of incomplete datagrams and tracks all others.
+// trackFragments holds or tracks the fragments of a run and returns their set.
 func (w *Worker) trackFragments(first, end int) (all uint32) {
 	for i := first; i < end; i++ {
 		if w.live>>i&1 == 0 || w.batch.Frames[i].Flags&packet.FrameFragment == 0 {
@@ -80,8 +77,7 @@ func (w *Worker) collect(i int) {
 	number, verdict := r.Add(&fr, slot, w.now)
 	h := &w.sh.Held[slot]
 	h.Track.Datagram = uint32(number) + 1
-	// A fragment that is held for the first time counts as a new frame: if it misses
-	// at its next look-up, the miss goes to the control process.
+	// A new fragment counts as a new frame: its next look-up may cause an upcall.
 	h.Track.Fresh = 1
 	if f.Flags&packet.FrameResumed != 0 {
 		h.Track.Fresh = 0
@@ -111,7 +107,7 @@ func (w *Worker) dropDatagram(number int, why packet.DropReason) {
 	}
 }
 
-// trackAssembled tracks frame i, a fragment of a datagram that is complete.
+// trackAssembled tracks frame i, a fragment of a complete datagram.
 func (w *Worker) trackAssembled(i int) {
 	f, r, t := &w.batch.Frames[i], &w.fragments, &w.tracks
 	n := r.of[i]
@@ -133,7 +129,7 @@ func (w *Worker) trackAssembled(i int) {
 		if m.Drop == packet.DropNone {
 			t.tracker.TrackLater(&w.batch, f, m)
 		}
-	default: // invalid, because the first fragment did not reach this ct action
+	default: // the first fragment did not reach this ct action
 		*m = conntrack.Meta{State: conntrack.Tracked | conntrack.Invalid, Zone: t.request.Zone}
 	}
 	if m.State&(conntrack.SNAT|conntrack.DNAT) != 0 {
@@ -145,10 +141,9 @@ func (w *Worker) trackAssembled(i int) {
 	}
 }
 
-// sendWhole looks up the fragments of complete datagrams again and executes their
-// actions. The memory of an output port may fail meanwhile. A datagram is removed
-// from the list in the moment when its number becomes free, so that the next pass
-// continues with the remaining datagrams.
+// sendWhole looks up the fragments of complete datagrams and executes their actions.
+// A memory fault of an output may interrupt it, so it removes each finished datagram
+// at once.
 func (w *Worker) sendWhole() {
 	r := &w.fragments
 	for len(r.whole) > 0 {
@@ -183,9 +178,9 @@ func (w *Worker) sendWhole() {
 	}
 }
 
-// trackGiven handles the only frame of the batch, whose actions the control process
-// gave, if the actions begin with a ct action. It tracks the frame, or holds it if it
-// is a fragment. It returns the number of actions done.
+// trackGiven executes a leading ct action from the control process on the only frame
+// of the batch. It returns the number of actions done, 0 for a frame that is no
+// fragment.
 func (w *Worker) trackGiven(actions []flowtable.Action) (done int) {
 	if len(actions) == 0 || actions[0].Op != flowtable.OpCT || w.batch.Frames[0].Flags&packet.FrameFragment == 0 {
 		return 0
@@ -218,8 +213,7 @@ func (w *Worker) sweepFragments() {
 	}
 }
 
-// uncount subtracts, from a run's counts, the frames that were already counted before
-// they were held.
+// uncount subtracts frames that were counted before their hold from a run's counts.
 func (w *Worker) uncount(first, end int, packets, bytes *uint64) {
 	r := &w.fragments
 	for set := r.uncounted & w.live & (allOf(end) &^ allOf(first)); set != 0; set &= set - 1 {

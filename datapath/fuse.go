@@ -14,10 +14,9 @@ import (
 
 // Fused connections. Each frame of an established connection needs three decisions:
 // the megaflow before tracking, the tracker, and the megaflow after tracking. The
-// worker stores their common result with the connection as a hint: for each
-// direction, a pair of megaflows. A frame of such a connection is looked up only
-// once, among the connections. Its hint replaces both look-ups among the megaflows as
-// long as three conditions hold:
+// worker stores their common result with the connection as a hint: two megaflows for
+// each direction. A frame with a valid hint needs one look-up, among the connections.
+// A hint is valid if:
 //
 //   - Both megaflows are unchanged (slot and generation).
 //   - The connection's generation is unchanged, the frame has the connection's tuple, and
@@ -25,48 +24,41 @@ import (
 //   - The frame's key agrees with both megaflows in every bit that the connection does
 //     not determine.
 //
-// Because each use checks these conditions, no change has to invalidate a hint. The
-// statistics of both megaflows are still counted. If an earlier frame of the
-// connection in the batch is not fused, a later one is not fused either, so that the
-// frames stay in order.
+// Each use checks these conditions, so no change has to invalidate a hint. Both
+// megaflows still count the frame. To keep frames in order, a frame is not fused if
+// an earlier frame of its connection in the batch is not.
 //
-// Connections are looked up in the zone of the first megaflow. If most frames of a
-// queue's batch were fused, the worker first looks up the frames of the queue's next
-// batch among the connections of the same zone, and only the remaining ones in the
-// flow cache.
+// If most frames of a queue's last batch were fused, the worker looks up the next
+// batch among the connections first.
 
-// pair is a pair of megaflows: the one before tracking and the one after it. Its
-// serial names it until a newer pair with a higher serial replaces it.
+// pair is the megaflow before tracking and the megaflow after tracking.
 type pair struct {
-	slot, generation     uint32 // slot and generation of the megaflow before tracking, which has the ct action
-	then, thenGeneration uint32 // slot and generation of the megaflow after tracking, or of the first one if there is none
+	slot, generation     uint32 // megaflow before tracking
+	then, thenGeneration uint32 // megaflow after tracking; equal to slot if there is none
 	serial               uint32
-	to                   uint32 // output port, if the actions after tracking are a single output; else 0
+	to                   uint32 // output port if the actions after tracking are one output; else 0
 	tunnels              bool   // actions of then contain a tunnel
-	beyondAgreement      bool   // the megaflows of the pair match key words that the struct agreement does not store
+	beyondAgreement      bool   // see the function beyondAgreement
 	translates           bool   // ct action of slot has nat
 	_                    [5]byte
 }
 
-// DefaultFused is the default number of pairs of megaflows that a worker stores, a
-// power of two. At the limit a new pair replaces the oldest. The pairs take 1.5 MB,
-// and the hints of 1,000,000 connections 16 MB; the kernel allocates pages when they
-// are first used.
+// DefaultFused is the default number of megaflow pairs that a worker stores, a power
+// of two. A new pair replaces the oldest. The pairs take 1.5 MB, and the hints of
+// 1,000,000 connections 16 MB.
 const DefaultFused = 1 << 16
 
-// fuseKind tells whether and how an action list can be fused.
+// fuseKind is the way in which an action list can be fused.
 type fuseKind uint8
 
 const (
 	fuseNot    fuseKind = iota
 	fuseThen            // tracking, then a second look-up
-	fuseItself          // tracking, then actions that do not depend on its result
+	fuseItself          // tracking, then actions that ignore its result
 )
 
-// tupleBits are the key bits that are equal in all frames with the same tuple.
-// knownBits are the key bits that a valid hint determines. The frame that made the
-// hint had the same connection and the same first megaflow, and matched the second
-// megaflow.
+// tupleBits are the key bits that the connection's tuple determines. knownBits are
+// the key bits that a valid hint determines.
 var knownBits, tupleBits = func() (k, t flowtable.Key) {
 	t[flowtable.WIP] = 0xff << 56
 	t[flowtable.WIPv4] = ^uint64(0)
@@ -75,24 +67,24 @@ var knownBits, tupleBits = func() (k, t flowtable.Key) {
 		t[w] = ^uint64(0)
 	}
 	k = t
-	k[flowtable.WPort] = 0xffffffff // recirc_id, which the first megaflow's actions set
+	k[flowtable.WPort] = 0xffffffff // recirc_id
 	for w := flowtable.WCT; w < flowtable.KeyWords; w++ {
 		k[w] = ^uint64(0)
 	}
 	return k, t
 }()
 
-// fused holds a worker's hints, and the hints found for the batch in hand.
+// fused is the state of a worker's fused connections.
 type fused struct {
 	region *shm.Region
-	hints  []conntrack.Hints // hint of each connection, whose tag is the serial of a pair; index: number of the connection
-	pairs  []pair            // pairs of megaflows; index: low bits of the pair's serial
-	recent []uint32          // serials of recent pairs; index: hash of the pair's slots
+	hints  []conntrack.Hints // by connection number; a hint's Tag is a pair's serial
+	pairs  []pair            // by the low bits of the pair's serial
+	recent []uint32          // serials of recent pairs, by the hash of both slots
 	last   uint32            // serial of the newest pair
 
-	waiting uint32            // frames of the present run to execute after the fused ones
-	wanted  uint32            // set of frames that get a hint after their second look-up
-	found   uint32            // looked-up frames that have a valid hint
+	waiting uint32            // set of frames to execute after the fused ones
+	wanted  uint32            // set of frames that still need a hint
+	found   uint32            // set of frames with a valid hint
 	settled conntrack.Settled // result of the last search for hints
 	agreed  agreement
 	hits    uint64                   // number of frames that were fused
@@ -101,16 +93,15 @@ type fused struct {
 	first   [packet.BatchSize]begun // state of each frame in wanted
 }
 
-// begun is the state of a frame after tracking and before its second look-up, after
-// which it gets a hint.
+// begun is the state of a frame between tracking and its second look-up.
 type begun struct {
 	slot, generation uint32
 	ref              conntrack.Ref
 	dir              uint8
 }
 
-// kindOf returns whether and how an action list can be fused. The list begins with a
-// ct action, which takes n records of the list.
+// kindOf returns how an action list can be fused. Its first n records are a ct
+// action.
 func kindOf(actions []flowtable.Action, n int) fuseKind {
 	if actions[0].U32&(flowtable.CTForce|flowtable.CTFTP|flowtable.CTTFTP) != 0 {
 		return fuseNot
@@ -137,7 +128,7 @@ func untracked(actions []flowtable.Action) bool {
 }
 
 // openFused allocates the hints of n connections in mapped memory, which the garbage
-// collector neither counts nor scans.
+// collector does not scan.
 func (w *Worker) openFused(n int) error {
 	pairs := w.config.Fused
 	if pairs == 0 {
@@ -159,8 +150,8 @@ func (w *Worker) openFused(n int) error {
 	return nil
 }
 
-// seekHints looks up the frames of set among the connections of a zone, except for
-// frames that were already looked up. It returns the frames of set that have a hint.
+// seekHints looks up the frames of set among the connections of a zone. It returns
+// the frames that have a valid hint.
 func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	u, tr := &w.fused, w.tracks.tracker
 	order, lines := tr.SeekFlows(&w.batch, set, zone)
@@ -175,9 +166,8 @@ func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	return u.found & set
 }
 
-// hinted returns the set of those frames in the list order that have a valid hint.
-// The argument alike is the set of frames whose key agrees with u.agreed, so that
-// their keys need no comparison.
+// hinted returns the set of frames in order with a valid hint. Frames of the set
+// alike are already known to agree with u.agreed.
 func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
 	u, a := &w.fused, &w.fused.agreed
 	u.settled = w.tracks.tracker.SettleAll(order, u.hints, &u.serials, a.serial, w.now)
@@ -192,9 +182,8 @@ func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
 	return set
 }
 
-// agrees reports whether the pair with this serial still exists and key k agrees with
-// both its megaflows in every bit that the connection does not determine. If both are
-// true, it stores k's words in u.agreed.
+// agrees reports whether key k matches both megaflows of the pair with this serial.
+// If so, it stores the match in u.agreed.
 func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	u := &w.fused
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
@@ -206,9 +195,8 @@ func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	return true
 }
 
-// runFused tracks the frames of a run that have a usable hint, and returns the set of
-// these frames. The run consists of the live frames from first to end-1. slot is the
-// run's megaflow, whose ct request the caller has decoded.
+// runFused tracks the frames of a run that have a valid hint, and returns their set.
+// The run is the live frames from index first to end-1; slot is their megaflow.
 func (w *Worker) runFused(first, end int, slot uint32) (done uint32) {
 	u, t := &w.fused, &w.tracks
 	run := w.live & (allOf(end) &^ allOf(first))
@@ -229,9 +217,8 @@ func (w *Worker) runFused(first, end int, slot uint32) (done uint32) {
 	return done
 }
 
-// follows tracks frame i by its hint. It reports false if the frame must be looked up
-// without the hint. waiting is the set of earlier frames that are tracked without a
-// hint later.
+// follows tracks frame i by its hint. It reports false if the hint cannot be used.
+// waiting is the set of earlier frames without a valid hint.
 func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if waiting != 0 && w.overtakes(i, waiting) {
 		return false
@@ -239,7 +226,7 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	u, t := &w.fused, &w.tracks
 	p := &u.pairs[u.serials[i]&uint32(len(u.pairs)-1)]
 	if p.serial != u.serials[i] || p.slot != slot {
-		return false // the hint's pair was replaced, or its first megaflow is not the run's
+		return false // the pair was replaced, or belongs to another run
 	}
 	state, ok := t.tracker.Fast(&w.batch, i, t.request.NAT.Kind != conntrack.NATNone, w.now)
 	if !ok {
@@ -249,8 +236,8 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if state != 0 {
 		t.rewritten |= 1 << i
 		if p.tunnels && p.then != slot {
-			// The tunnel action hashes the key. Without fusing, the second look-up
-			// would have extracted the key of the translated frame.
+			// The tunnel action hashes the key, so the key must show the translated
+			// header.
 			w.extractAgain(i)
 		}
 	}
@@ -266,16 +253,14 @@ func tunnels(actions []flowtable.Action) bool {
 	return false
 }
 
-// agreement holds words of the key of a frame that agreed with both megaflows of a
-// pair. The key of a later frame with equal words agrees too, which saves the
-// comparison under the masks.
+// agreement stores key words that matched both megaflows of a pair. Later keys with
+// equal words match without a comparison under the masks.
 type agreement struct {
 	serial uint32 // serial of the pair; 0: no agreement
 	words  [5]uint64
 }
 
-// set stores the words of key k, which agrees with pair p. It stores no agreement if
-// a mask of p matches words that an agreement does not hold.
+// set stores the words of key k, which matches pair p, unless p needs more words.
 func (a *agreement) set(p *pair, k *flowtable.Key) {
 	if a.serial = p.serial; p.beyondAgreement {
 		a.serial = 0
@@ -283,16 +268,15 @@ func (a *agreement) set(p *pair, k *flowtable.Key) {
 	a.words = [5]uint64{k[flowtable.WPort], k[flowtable.WEthDst], k[flowtable.WEthSrc], k[flowtable.WIP], k[flowtable.WL4] & 0xffffffff}
 }
 
-// like reports whether key k is equal to the stored words, which the megaflows may
-// match and the connection does not determine.
+// like reports whether key k equals the stored words.
 func (a *agreement) like(k *flowtable.Key) bool {
 	o := &a.words
 	return (k[flowtable.WPort]^o[0])|(k[flowtable.WEthDst]^o[1])|
 		(k[flowtable.WEthSrc]^o[2])|(k[flowtable.WIP]^o[3])|(k[flowtable.WL4]&0xffffffff^o[4]) == 0
 }
 
-// beyondAgreement reports whether a mask matches key words that an agreement does not
-// hold.
+// beyondAgreement reports whether a mask covers key words that agreement does not
+// store.
 func beyondAgreement(mask *flowtable.Key) bool {
 	bits := uint64(0)
 	for w := flowtable.WTunID; w < flowtable.WCT; w++ {
@@ -301,8 +285,7 @@ func beyondAgreement(mask *flowtable.Key) bool {
 	return bits != 0
 }
 
-// overtakes reports whether one of the waiting frames may belong to the connection of
-// frame i, so that frame i would overtake it.
+// overtakes reports whether frame i may belong to the connection of a waiting frame.
 func (w *Worker) overtakes(i int, waiting uint32) bool {
 	k := &w.keys[i]
 	for ; waiting != 0; waiting &= waiting - 1 {
@@ -314,8 +297,7 @@ func (w *Worker) overtakes(i int, waiting uint32) bool {
 	return false
 }
 
-// executeFused executes the actions of the second megaflow on the frames of set,
-// which belong to one run.
+// executeFused executes the second megaflow's actions on the frames of set.
 func (w *Worker) executeFused(first, end int, set uint32) {
 	w.fused.waiting = w.live &^ set
 	w.live = set
@@ -330,8 +312,7 @@ func (w *Worker) executeFused(first, end int, set uint32) {
 	w.live, w.fused.waiting = w.fused.waiting, 0
 }
 
-// wantFused prepares hints for frames that were tracked without one. Frames that need
-// no second look-up get their hint now, all others after their second look-up.
+// wantFused prepares hints for frames that were tracked without one.
 func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	u, t := &w.fused, &w.tracks
 	const want = conntrack.Tracked | conntrack.Established
@@ -367,15 +348,14 @@ func (w *Worker) fuse() {
 	u.wanted = 0
 }
 
-// hint stores a hint for the connection of frame i in the frame's direction.
+// hint stores a hint for the connection and direction of frame i.
 func (w *Worker) hint(i int, then, thenGeneration uint32) {
 	u, f := &w.fused, &w.fused.first[i%packet.BatchSize]
 	serial := w.serialOf(&pair{slot: f.slot, generation: f.generation, then: then, thenGeneration: thenGeneration})
 	u.hints[f.ref.Number&uint32(len(u.hints)-1)][f.dir&1] = conntrack.Hint{Tag: serial, Generation: f.ref.Generation}
 }
 
-// serialOf returns the serial of pair p. It stores p if the worker does not have it
-// yet.
+// serialOf returns the serial of pair p. It stores p if p is new.
 func (w *Worker) serialOf(p *pair) uint32 {
 	u := &w.fused
 	wrap := uint32(len(u.pairs) - 1)
@@ -384,7 +364,7 @@ func (w *Worker) serialOf(p *pair) uint32 {
 		o.then == p.then && o.thenGeneration == p.thenGeneration && o.serial != 0 {
 		return o.serial
 	}
-	if u.last++; u.last == 0 { // after 4 billion pairs serials repeat, so hints with old serials must go
+	if u.last++; u.last == 0 { // serials repeat after 4 billion pairs, so all hints are cleared
 		clear(u.hints)
 		u.last = 1
 	}
