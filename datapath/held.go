@@ -10,11 +10,10 @@ import (
 )
 
 const (
-	// maxHeldPerTemplate is the largest number of frames that wait for one tunnel
-	// template's neighbour. Further frames are dropped as DropHeldShare.
+	// maxHeldPerTemplate is the largest number of frames held for one tunnel template
+	// until its next hop is resolved. Further frames are dropped as DropHeldShare.
 	maxHeldPerTemplate = 128
-	// heldSweepNS is the time between two searches for expired held frames, in
-	// nanoseconds.
+	// heldSweepNS is the interval between searches for expired held frames.
 	heldSweepNS = 100_000_000
 )
 
@@ -48,9 +47,9 @@ func (p *heldPool) tally(h *HeldFrame, by int) {
 	}
 }
 
-// senderOf returns the index of the quota that a held frame counts against: the quota
-// of its port, or of its VNI if it came through a tunnel, because a tunnel carries
-// the frames of many senders. VNIs that are equal modulo 1,024 share one quota.
+// senderOf returns the index of the quota for a held frame: the quota of its port, or
+// of its VNI if the frame came through a tunnel. VNIs that are equal modulo 1,024
+// share one quota.
 func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 	if *t != [flowtable.TunnelWords]uint64{} {
 		return port.MaxPorts + uint32(t[0])%(conntrack.MaxSenders-port.MaxPorts)
@@ -58,10 +57,9 @@ func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 	return inPort % port.MaxPorts
 }
 
-// hold copies frame i, with the changes of earlier actions, into a held slot and
-// returns the slot. A sender may have at most as many held frames as there are free
-// slots, so that senders whose frames all miss leave slots for others: one such
-// sender gets at most half of all slots, two get at most a third each.
+// hold copies frame i into a held slot and returns the slot. A sender may hold at
+// most as many frames as there are free slots. One sender thus gets at most half of
+// all slots, and two get at most a third each.
 func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.DropReason) {
 	p, f := &w.held, &w.batch.Frames[i]
 	length := f.Len()
@@ -73,7 +71,7 @@ func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.Dro
 		return 0, packet.DropHeldShare
 	}
 	slot = p.free[len(p.free)-1]
-	w.batch.Gather(f, w.heldBytes(slot)) // the frame is copied before the slot leaves the list of free slots, because the copy may fault
+	w.batch.Gather(f, w.heldBytes(slot)) // the copy may fault, so the slot stays free until it is complete
 	p.free = p.free[:len(p.free)-1]
 	h := &w.sh.Held[slot]
 	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, SinceNS: w.now,
@@ -88,8 +86,8 @@ func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.Dro
 	return slot, packet.DropNone
 }
 
-// holdOwn makes a held frame of a frame from the control process: it copies the frame
-// into a held slot. ok is false if no slot is free.
+// holdOwn copies a frame from the control process into a held slot. ok is false if no
+// slot is free.
 func (w *Worker) holdOwn(inPort uint32, frame []byte) (slot uint32, ok bool) {
 	p := &w.held
 	if len(p.free) == 0 {
@@ -132,8 +130,7 @@ func (w *Worker) dropHeld(slot uint32, why packet.DropReason) {
 	w.freeHeld(slot)
 }
 
-// resume adds the frame held in slot to the batch in hand, which must have room. The
-// end of the batch frees the slot, unless the frame is held again.
+// resume adds the frame held in slot to the worker's batch, which must have room.
 func (w *Worker) resume(slot uint32, h *HeldFrame) {
 	b := &w.batch
 	i := b.N

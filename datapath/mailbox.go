@@ -17,22 +17,21 @@ type PortQueues struct {
 	// Rx are receive queues that only this worker uses. The list may be empty.
 	Rx []port.Rx
 	// RxNumbers are the numbers of the queues in Rx among the device's receive
-	// queues. TxNumber is the number of Tx among the device's transmit queues. They
-	// name a queue to the operator. If RxNumbers is nil, the numbers are 0, 1 and so
-	// on.
+	// queues; nil: 0, 1 and so on. TxNumber is the number of Tx among the device's
+	// transmit queues.
 	RxNumbers []uint16
 	TxNumber  uint16
-	// Tx is the port's transmit queue; nil: none. Lock guards Tx, and is the same for
-	// all workers that share Tx; nil: only this worker uses Tx.
+	// Tx is the port's transmit queue; nil: none. Lock guards Tx if several workers
+	// share it; nil: only this worker uses Tx.
 	Tx   port.Tx
 	Lock *TxLock
 	// Tunnel marks an uplink, whose frames the worker decapsulates.
 	Tunnel bool
 }
 
-// mail is a request to the worker. The worker reads at most one between two passes.
+// mail is a request to the worker, executed between two passes.
 type mail struct {
-	add    *PortQueues // queues to add; nil: the request is to remove the port with the number in the field remove
+	add    *PortQueues // queues to add; nil: remove the port in the field remove
 	remove uint32
 	err    error
 	read   atomic.Bool // err is set; pairs with post
@@ -59,9 +58,8 @@ func (w *Worker) RemovePort(no uint32) {
 // ended.
 func (w *Worker) Settle() bool { return w.post(&mail{remove: 0}) == nil }
 
-// post sends the worker a request and waits until the worker has executed it. It
-// polls, because a wake-up of this goroutine would cost the worker a system call and
-// a thread.
+// post sends the worker a request and waits for its end. It polls, because a wake-up
+// of this goroutine would cost the worker a system call.
 func (w *Worker) post(m *mail) error {
 	w.mailing.Lock()
 	defer w.mailing.Unlock()
@@ -77,7 +75,6 @@ func (w *Worker) post(m *mail) error {
 	return m.err
 }
 
-// takeMail executes the waiting request of post, if there is one.
 func (w *Worker) takeMail() {
 	m := w.mail.Load() // pairs with post
 	if m == nil {
@@ -91,7 +88,7 @@ func (w *Worker) takeMail() {
 		w.detach(m.remove)
 		w.forgetFault(m.remove)
 	}
-	w.mail.Store(nil) // the request is deleted last: if a memory fault ends the pass, the next pass repeats the request
+	w.mail.Store(nil) // cleared last: after a memory fault the next pass repeats the request
 	m.read.Store(true)
 }
 

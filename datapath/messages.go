@@ -17,8 +17,8 @@ import (
 // argument, and a body, all little endian. The Append functions append an encoded
 // message to the caller's buffer. The worker decodes messages in place.
 //
-// A command has taken effect once the Done count of the ring has reached the value
-// that Publish returned after the command was written.
+// Publish returns the count of messages written so far. A command has been executed
+// once the ring's Done count reaches this value.
 
 // CommandOp is the operation that a command requests.
 type CommandOp uint32
@@ -41,9 +41,8 @@ const (
 	CmdDropHeld
 	// CmdTemplate replaces tunnel template Arg by the template in the body.
 	CmdTemplate
-	// CmdTermination adds or replaces entry Arg of the table of vxlan ports in which
-	// tunnels end; the body is a tunnel.Termination. CmdRemoveTermination removes
-	// entry Arg.
+	// CmdTermination sets entry Arg of the table of local tunnel endpoints; the body
+	// is a tunnel.Termination. CmdRemoveTermination removes the entry.
 	CmdTermination
 	CmdRemoveTermination
 	// CmdInject executes actions on a frame that the control process has made, as if
@@ -59,9 +58,8 @@ const (
 	// CmdMeter sets meter Arg and fills its token bucket. The body is cost, depth,
 	// frames.
 	CmdMeter
-	// CmdHold with Arg 1 stops the receive queues until a CmdHold with Arg 0. At the
-	// start of the switch, no frame is thus received before every output port is
-	// attached.
+	// CmdHold with Arg 1 stops the receive queues, and with Arg 0 starts them again.
+	// At start-up, it keeps frames back until every output port is attached.
 	CmdHold
 )
 
@@ -80,8 +78,8 @@ const (
 	// UpFault reports that port Arg is broken and no longer polled. The body is the
 	// reason.
 	UpFault
-	// UpAnswered replaces UpMiss in the ring if the control process has answered this
-	// miss before older ones. The next control process then does not answer it again.
+	// UpAnswered replaces an UpMiss in the ring that the control process answered out
+	// of order, so that the next control process does not answer it again.
 	UpAnswered
 )
 
@@ -134,8 +132,8 @@ func AppendTermination(buf []byte, index uint32, t *tunnel.Termination) []byte {
 	return t.AppendTo(appendHeader(buf, uint32(CmdTermination), index))
 }
 
-// MaxEnds is the largest number of connections in one CmdEndConnections, so that
-// maxCommandsPerPass of these commands take less than a millisecond.
+// MaxEnds is the largest number of connections in one CmdEndConnections. It limits
+// the time that the command takes.
 const MaxEnds = 64
 
 // AppendEndConnections appends an encoded CmdEndConnections.
@@ -157,9 +155,8 @@ type Upcall struct {
 	Reason   string        // reason of the fault; only for UpFault
 }
 
-// MissedBy returns the sender whose quota of held frames an UpMiss counts against:
-// the input port, or the VNI if the frame came through a tunnel. ok is false for
-// other upcalls.
+// MissedBy returns the sender whose quota the held frame of an UpMiss uses: the input
+// port, or the VNI if the frame came through a tunnel. ok is false for other upcalls.
 func MissedBy(msg []byte) (sender uint32, ok bool) {
 	if len(msg) != messageHeader+8*flowtable.KeyWords || UpcallOp(binary.LittleEndian.Uint32(msg)) != UpMiss {
 		return 0, false
@@ -220,8 +217,7 @@ func appendActions(buf []byte, actions []flowtable.Action) []byte {
 	return buf
 }
 
-// readActions decodes actions into the storage of dst. It allocates memory only if
-// dst's capacity is too small.
+// readActions decodes actions into dst, and allocates only if dst is too small.
 func readActions(body []byte, dst []flowtable.Action) []flowtable.Action {
 	dst = dst[:0]
 	for ; len(body) >= actionBytes; body = body[actionBytes:] {

@@ -14,26 +14,24 @@ import (
 // Meter is one token bucket, in one cache line. The worker owns its configuration and
 // counts; the control process reads the counts.
 //
-// All workers share the bucket itself: only the Due of the first worker's meter is
-// used. Due is one word, the time at which all frames so far would have passed at the
-// meter's rate (the virtual scheduling algorithm of ITU-T I.371). A frame therefore
-// costs one compare-and-swap, and no frame is counted twice or lost. Several workers
-// together keep to the rate as one worker does, with one difference: each worker
-// reads its clock once in each pass, so the bucket is deeper by the duration of the
-// longest pass.
+// All workers share the bucket: the field Due of the first worker's meter. Due is the
+// time at which all frames so far would have passed at the meter's rate (the virtual
+// scheduling algorithm of ITU-T I.371). A frame costs one compare-and-swap. Each
+// worker reads its clock once in each pass, so the bucket is deeper by the duration
+// of the longest pass.
 type Meter struct {
-	Cost   uint64 // cost of one frame, or of one bit, in units of 2^-16 ticks
-	Depth  uint64 // number of ticks by which Due may be ahead of the clock
+	Cost   uint64 // cost of one frame or bit, in units of 2^-16 ticks
+	Depth  uint64 // number of ticks by which Due may exceed the current time
 	Frames uint64 // 1: Cost is for each frame; 0: Cost is for each bit
 	Due    uint64 // time in ticks of CLOCK_MONOTONIC, accessed with atomic operations
-	// Packets and Bytes count all frames that reached the meter. The two Dropped
-	// counters count the frames that it dropped.
+	// Packets and Bytes count all frames that reached the meter. DroppedPackets and
+	// DroppedBytes count the frames that it dropped.
 	Packets, Bytes               uint64
 	DroppedPackets, DroppedBytes uint64
 }
 
 const (
-	// meterTicks is the number of meter ticks in a nanosecond.
+	// meterTicks is the number of meter ticks per nanosecond.
 	meterTicks = 16
 	meterShift = 16
 )
@@ -50,8 +48,7 @@ func NewMeter(frames bool, rate, depth uint32) Meter {
 	return Meter{Cost: cost, Depth: ticks(1000*uint64(depth), cost)}
 }
 
-// ticks returns the cost of n frames or bits in ticks, limited to 2^60 so that sums
-// do not overflow.
+// ticks returns n*cost in ticks, at most 2^60 so that sums do not overflow.
 func ticks(n, cost uint64) uint64 {
 	hi, lo := bits.Mul64(n, cost)
 	if hi >= 1<<meterShift>>4 {
@@ -83,7 +80,6 @@ func (w *Worker) setMeter(slot uint32, body []byte) bool {
 	return true
 }
 
-// due returns the meter of the first worker, whose Due all workers share.
 func (w *Worker) due(slot uint32) *Meter {
 	if w.config.Meters != nil {
 		return &w.config.Meters[slot]
@@ -91,15 +87,14 @@ func (w *Worker) due(slot uint32) *Meter {
 	return &w.sh.Meters[slot]
 }
 
-// meter counts frame f in the meter with index slot and reports whether the frame may
-// pass. A large frame passes if its first segment may pass, and is then charged for
-// all its segments. A bucket smaller than a large frame therefore still lets some
-// large frames pass.
+// meter counts frame f in the meter slot and reports whether the frame may pass. A
+// large frame passes if its first segment may pass, so that it can pass a small
+// bucket, and is then charged for all its segments.
 func (w *Worker) meter(f *packet.Frame, slot uint32) bool {
 	slot %= flowtable.MaxMeters
 	m := &w.sh.Meters[slot]
 	if m.Cost == 0 {
-		return true // the control process has removed the meter and will remove the flows that use it
+		return true // removed by the control process; the flows that use it follow
 	}
 	n := uint64(max(1, f.SegmentCount()))
 	size := uint64(f.Len())

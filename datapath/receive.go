@@ -11,30 +11,30 @@ import (
 // a port that would exceed it.
 const maxQueues = 1024
 
-// rxQueue is one receive queue. The worker owns it.
+// rxQueue is a receive queue. The worker owns it.
 type rxQueue struct {
 	rx     port.Rx
 	port   uint32
-	slot   uint16 // index of the queue in queueTable.slots, which epoll's events carry
-	number uint16 // number of the receive queue among the device's receive queues
+	slot   uint16 // index in queueTable.slots; epoll events carry it
+	number uint16 // number among the device's receive queues
 	waitFD int32
 	edge   bool   // epoll watches waitFD edge-triggered, see port.EdgeWatched
-	polled bool   // Recv costs a system call, so the worker calls it only if ready is set
+	polled bool   // Recv costs a system call and needs the field ready
 	ready  bool   // frames may wait in a polled queue, see findReady
 	tunnel bool   // the port is an uplink, whose frames the worker decapsulates
-	most   uint8  // limit of frames in a visit while other queues have frames, see limitVisit; 0: none
-	debtNS uint64 // debt: cost of expensive frames that this queue has not yet made up for by waiting, see fair.go
+	most   uint8  // largest batch while other queues have frames; 0: no limit
+	debtNS uint64 // unpaid cost of expensive frames, see fair.go
 	nextNS uint64 // time of the next visit, see gather.go
-	fuses  bool   // the worker first looks frames up among the connections of zone, see fuse.go
+	fuses  bool   // the connection table is searched before the flow cache, see fuse.go
 	zone   uint16
-	keeper port.Keeper // rx as a port.Keeper, if it may keep a batch, see kept.go; else nil
+	keeper port.Keeper // rx as a port.Keeper; nil: rx cannot keep a batch, see kept.go
 	kept   keptBatch
-	lateNS uint64    // time until which buffers may be released late, see kept.go; 0: not late
+	lateNS uint64    // time until which buffers may be released late; 0: never
 	agreed agreement // agreement of the last fused frames, see fuse.go
 }
 
-// queueTable holds the receive queues of a worker. A queue keeps its slot until it is
-// removed. order is the order in which queues are visited.
+// queueTable holds the receive queues of a worker. The array order is the polling
+// order.
 type queueTable struct {
 	count         int
 	polled        int // number of queues with polled set
@@ -60,7 +60,7 @@ func (t *queueTable) add(q rxQueue) *rxQueue {
 	return nil
 }
 
-// remove frees the slot of the queue at position i of the order of visits.
+// remove frees the slot of the queue at index i of the polling order.
 func (t *queueTable) remove(i int) {
 	q := t.at(i)
 	t.tally(q, -1)
@@ -79,7 +79,7 @@ func (t *queueTable) tally(q *rxQueue, by int) {
 }
 
 // receive takes one batch of queue q through all stages and returns the number of
-// frames. A negative result means that q is broken and its port was detached.
+// frames, or a negative number if q broke and its port was detached.
 func (w *Worker) receive(q *rxQueue) int {
 	if q.polled && !q.ready {
 		return 0
@@ -103,17 +103,16 @@ func (w *Worker) receive(q *rxQueue) int {
 		w.failPort(q.port, reason)
 		return -1
 	}
-	q.ready = n > 0 // a queue that had frames is read again in the next pass, without asking epoll first
+	q.ready = n > 0 // the next pass reads this queue without asking epoll
 	if n == 0 {
-		// Recv may have discarded descriptors without frames, whose buffers must be
-		// released.
+		// Recv may have discarded descriptors without frames.
 		w.flushAndRelease(q)
 		w.rxInUse = nil
 		return 0
 	}
 	w.countReceived(n)
 	w.live = allOf(n)
-	w.more = n == packet.BatchSize && q.keeper != nil && !w.taps.on // nothing is postponed under a tap, because a trace measures each batch
+	w.more = n == packet.BatchSize && q.keeper != nil && !w.taps.on // no postponed flush under a tap, because a trace measures each batch
 	q.lateNS = 0
 	if w.more {
 		q.lateNS = w.now + streamNS

@@ -4,12 +4,10 @@ package datapath
 
 import "weft/packet"
 
-// A frame with an unfinished offload is sent unchanged to an output that takes the
-// offload. For any other output the worker finishes the offload here. A large frame
-// is cut into segments in a batch of their own. The segments share the memory of the
-// large frame; only the output copies their payload.
+// An output port that lacks an offload cannot take frames that need it. For such a
+// port the worker computes the checksum or cuts the large frame into segments. The
+// segments share the large frame's memory; only the output copies their payload.
 
-// inOrder lists the frames of a batch in order of arrival.
 var inOrder = func() (order [packet.BatchSize]uint8) {
 	for i := range order {
 		order[i] = uint8(i)
@@ -17,10 +15,10 @@ var inOrder = func() (order [packet.BatchSize]uint8) {
 	return order
 }()
 
-// sendUndone sends frames to port p, some of which have unfinished offloads.
+// sendUndone sends frames to port p and finishes the offloads that p lacks.
 func (w *Worker) sendUndone(p *txPort, order []uint8) {
 	mtu := p.tx.MTU()
-	first := 0 // position, in the list order, of the first frame that is not sent yet
+	first := 0 // index in order of the first unsent frame
 	for n, i := range order {
 		f := &w.batch.Frames[i]
 		if w.undone>>i&1 == 0 || p.takes.Takes(f) && f.SegmentLen() <= mtu {
@@ -45,8 +43,6 @@ func (w *Worker) sendUndone(p *txPort, order []uint8) {
 	}
 }
 
-// sendSegments cuts frame i into segments of at most mtu bytes and sends the segments
-// to port p.
 func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 	f := &w.batch.Frames[i]
 	size := f.Offload.Size
@@ -66,7 +62,7 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 		}
 		full = w.sendCut(p, over, full)
 	}
-	f.Offload.Size = size // the frame's own segment size again, because another output port may take longer segments
+	f.Offload.Size = size // restored, because another output port may take longer segments
 	if w.taps.on {
 		why := packet.DropNone
 		if full {
@@ -76,9 +72,8 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 	}
 }
 
-// sendCut sends the segments in w.segments and counts them. If full is set, the port
-// has already refused a segment of this frame, and sendCut drops the rest without
-// another try. It reports whether the port is full now.
+// sendCut sends the segments in w.segments, or only counts them as dropped if full is
+// set. It reports whether the port is full.
 func (w *Worker) sendCut(p *txPort, over overlay, full bool) bool {
 	b := &w.segments
 	if p.takes&packet.TakesPartial == 0 && !full {

@@ -10,26 +10,26 @@ import (
 	"weft/port"
 )
 
-// txPort is a datapath port in its role as an output. The worker owns it.
+// txPort is an output port. The worker owns it.
 type txPort struct {
 	tx       port.Tx // transmit queue; nil: the port has none
 	takes    packet.Offloads
-	lock     *TxLock // lock of the transmit queue; nil: no other worker uses the queue
+	lock     *TxLock // lock of a shared transmit queue; nil: not shared
 	counters *PortCounters
 	no       uint32
-	number   uint16 // number of the transmit queue among the device's transmit queues
+	number   uint16 // number among the device's transmit queues
 	count    uint8  // number of frames in pending
 	touched  bool   // the port is in Worker.touched
-	local    bool   // a process on this machine receives the port's frames and may wait for them
+	local    bool   // a local process receives the port's frames
 	owed     bool   // the port is in Worker.owed
-	sending  bool   // Send of the transmit queue is running, for the pending frames from index done to the last one
-	done     uint8  // number of pending frames that are sent or cut, and counted
-	owedIn   uint64 // pass in which the flush was first postponed; 0: no postponed flush
+	sending  bool   // the transmit queue's Send is running
+	done     uint8  // number of pending frames already sent and counted
+	owedIn   uint64 // pass of the oldest postponed flush; 0: none
 	fault    string
 	pending  [packet.BatchSize]uint8 // frames of the batch to send, in order
 }
 
-// portList is a list of ports. Its users make sure that a port is in it at most once.
+// portList is a list of distinct ports.
 type portList struct {
 	count int
 	ports [port.MaxPorts]uint16
@@ -46,8 +46,8 @@ type TxLock struct {
 	_    [60]byte
 }
 
-// maxLockPauses is the number of pauses in which a worker spins on a lock before it
-// yields its core. The owner of the lock may be waiting for this core.
+// maxLockPauses is the number of spins on a lock before the worker yields its core.
+// The owner of the lock may be waiting for this core.
 const maxLockPauses = 256
 
 func (l *TxLock) lock() {
@@ -61,10 +61,9 @@ func (l *TxLock) lock() {
 
 func (l *TxLock) unlock() { l.held.Store(0) }
 
-// output sends frame i to a port; the argument to is the port's number. If last is
-// set, no further action changes the frame, so the frame may wait in the port's
-// pending list until the end of the batch. Otherwise output sends it now, after the
-// frames that are already pending for the port.
+// output sends frame i to a port; to is the port's number. If last is set, no further
+// action changes the frame, so it may wait in the port's pending list until the end
+// of the batch.
 func (w *Worker) output(i int, to uint32, last bool) {
 	if to >= port.MaxPorts || w.ports[to].tx == nil {
 		w.overlay[i] = overlay{}
@@ -83,7 +82,7 @@ func (w *Worker) output(i int, to uint32, last bool) {
 	}
 }
 
-// touch adds port p to the list of ports that the end of the batch flushes.
+// touch adds port p to the ports flushed at the end of the batch.
 func (w *Worker) touch(p *txPort) {
 	if !p.touched {
 		p.touched = true
@@ -91,8 +90,7 @@ func (w *Worker) touch(p *txPort) {
 	}
 }
 
-// sendPending passes the pending frames to the port. Frames that the port does not
-// take are dropped.
+// sendPending sends the pending frames of port p. It drops the frames that p refuses.
 func (w *Worker) sendPending(p *txPort) {
 	order := p.pending[:p.count]
 	if w.taps.on {
@@ -109,8 +107,7 @@ func (w *Worker) sendPending(p *txPort) {
 	p.count, p.done = 0, 0
 }
 
-// send passes frames to port p and counts them. Unfinished offloads of these frames
-// must be ones that the port takes.
+// send sends and counts frames that need no offload which port p lacks.
 func (w *Worker) send(p *txPort, order []uint8) {
 	p.sending = true
 	taken := p.tx.Send(&w.batch, order)
@@ -128,13 +125,13 @@ func (w *Worker) send(p *txPort, order []uint8) {
 		}
 		w.countSent(p, int(i), why)
 	}
-	for _, i := range order { // a separate loop, because the list order may contain a frame twice
-		w.batch.Frames[i].Drop = packet.DropNone // the drop reason is for this port only; another output port may take the frame
+	for _, i := range order { // a separate loop, because a frame may occur twice in order
+		w.batch.Frames[i].Drop = packet.DropNone // another output port may accept the frame
 	}
 }
 
-// sentAll counts the frames if the port took all of them and none has a tunnel
-// header. Otherwise it counts nothing and reports false.
+// sentAll counts the frames in the usual case: port p accepted all, and none has a
+// tunnel header. Otherwise it reports false.
 func (w *Worker) sentAll(p *txPort, order []uint8, taken int) bool {
 	if taken != len(order) || w.overlaid {
 		return false
@@ -153,8 +150,7 @@ func (w *Worker) sentAll(p *txPort, order []uint8, taken int) bool {
 	return true
 }
 
-// countSent counts frame i as sent by port p, or as dropped there if why is a drop
-// reason.
+// countSent counts frame i as sent by port p, or as dropped if why is set.
 func (w *Worker) countSent(p *txPort, i int, why packet.DropReason) {
 	over := w.overlay[i]
 	w.overlay[i] = overlay{}
@@ -178,9 +174,8 @@ func (w *Worker) count(p *txPort, over overlay, length int, why packet.DropReaso
 	}
 }
 
-// finish ends the batch in hand. It sends pending frames, flushes the output ports
-// used and publishes upcalls. After that it releases the buffers that the batch has
-// borrowed from the receive queue, or frees the held slots.
+// finish ends the batch. It sends pending frames, flushes the output ports and
+// publishes upcalls. Then it releases the receive buffers or the held slots.
 func (w *Worker) finish() {
 	w.cursor = w.batch.N
 	if w.taps.on {
@@ -190,7 +185,7 @@ func (w *Worker) finish() {
 		p := &w.ports[w.touched.ports[at]]
 		if p.tx == nil {
 			p.touched = false
-			continue // the port has failed, and its pending frames were counted as dropped
+			continue // the port failed, and its pending frames were counted as dropped
 		}
 		if p.count > 0 {
 			w.sendPending(p)
@@ -217,8 +212,7 @@ func (w *Worker) finish() {
 	w.batch.Reset()
 }
 
-// flush flushes a port. If more is set, further frames will follow soon, and the port
-// may postpone its flush.
+// flush flushes port p. If more is set, the port may postpone the flush.
 func (w *Worker) flush(p *txPort, more bool) {
 	w.useTx(p, flushing)
 	if more {
@@ -239,9 +233,7 @@ func (w *Worker) flush(p *txPort, more bool) {
 	}
 }
 
-// flushOwed flushes the ports whose flush was postponed in an earlier pass than the
-// pass with number turn. Frames therefore wait for a postponed flush for at most one
-// pass.
+// flushOwed executes the flushes that were postponed before the pass number turn.
 func (w *Worker) flushOwed(turn uint64) {
 	for at := w.owed.count - 1; at >= 0; at-- {
 		p := &w.ports[w.owed.ports[at]]
@@ -251,7 +243,7 @@ func (w *Worker) flushOwed(turn uint64) {
 		w.owed.count--
 		w.owed.ports[at] = w.owed.ports[w.owed.count]
 		owed := p.owedIn != 0
-		p.owed, p.owedIn = false, 0 // the port is removed from the list before the flush, because the flush may fault
+		p.owed, p.owedIn = false, 0 // cleared first, because the flush may fault
 		if owed && p.tx != nil {
 			w.flush(p, false)
 		}

@@ -17,15 +17,15 @@ import (
 // layout of the memory from them.
 type Sizes struct {
 	Cache flowtable.Sizes `json:"cache"`
-	// Held is the number of held slots, for frames that wait for the control process,
-	// each of up to HeldBytes bytes. Further frames are dropped as DropHeldFull.
+	// Held is the number of slots for held frames. If all are in use, frames that
+	// need one are dropped as DropHeldFull.
 	Held int `json:"held"`
 	// CommandRing and UpcallRing are the sizes of the rings in bytes, powers of two.
 	// If the upcall ring is full, frames that need an upcall are dropped as
 	// DropMissRingFull.
 	CommandRing int `json:"command_ring"`
 	UpcallRing  int `json:"upcall_ring"`
-	// Templates is the number of tunnel templates that the memory has room for.
+	// Templates is the largest number of tunnel templates.
 	Templates int `json:"templates"`
 }
 
@@ -39,14 +39,13 @@ var DefaultSizes = Sizes{
 	Templates:   16384,
 }
 
-// HeldBytes is the size of a held slot in bytes: the longest frame fits. A slot uses
-// physical memory only for the bytes that were ever used. The slot freed last is used
-// first.
+// HeldBytes is the size of a held slot in bytes, enough for the longest frame. The
+// slot freed last is used first, so that few slots occupy physical memory.
 const HeldBytes = (packet.MaxFrameLen + 63) &^ 63
 
 // Shared is the memory that one worker shares with the control process: the worker's
-// tables, which the control process reads, and the rings between both. It holds no
-// pointers. CarveShared computes its layout in both processes.
+// tables and the rings between both. It holds no pointers into the memory of either
+// process. CarveShared computes its layout in both processes.
 type Shared struct {
 	// Counters and Ports are written by the worker. The control process reads them at
 	// any time.
@@ -54,25 +53,24 @@ type Shared struct {
 	// InHand is written by the worker. The control process reads it at any time.
 	InHand *InHand
 	Ports  []PortCounters // counters of each port; index: datapath port number
-	// Commands is the ring that the control process writes and the worker reads.
-	// Upcalls is the ring in the opposite direction.
+	// Commands is the ring from the control process to the worker. Upcalls is the
+	// ring in the opposite direction.
 	Commands shm.RingMem
 	Upcalls  shm.RingMem
-	// Cache belongs to the worker. The control process reads the statistics in it.
-	// After a restart the control process also reads the megaflows from it.
+	// Cache belongs to the worker. The control process reads its statistics and,
+	// after a restart, its megaflows.
 	Cache flowtable.Memory
 	// Held are the held frames, which belong to the worker. The control process may
-	// read the slot of a frame between the frame's upcall and its own answer.
+	// read a slot between the frame's upcall and its own answer.
 	Held      []HeldFrame
 	HeldBytes []byte // bytes of the held frames, HeldBytes for each slot
 	// Templates belong to the worker; commands change them.
 	Templates []tunnel.Template
-	// Meters belong to the worker; commands change them. The control process reads
-	// their counts. All workers use the Due of the first worker's meters.
+	// Meters belong to the worker; the control process reads their counts. All
+	// workers use the field Due of the first worker's meters.
 	Meters []Meter
-	// Taps are the counters of the taps, which the worker writes and the control
-	// process reads; the index is the tap. Captures is the ring that the worker
-	// writes and the control process reads.
+	// Taps are the counters of the taps; the index is the tap. Captures is the ring
+	// of captured frames. The worker writes both, and the control process reads them.
 	Taps     []TapCounters
 	Captures shm.RingMem
 }
@@ -102,8 +100,8 @@ func CarveShared(l *shm.Layout, s Sizes) *Shared {
 }
 
 // Counters are the counters of one worker. The worker writes them with plain stores
-// of aligned words. The control process reads them at any time. New fields go to the
-// end, because the layout is shared.
+// of aligned words; the control process reads them at any time. New fields go to the
+// end, because the next engine uses the same memory.
 type Counters struct {
 	Passes        uint64 // passes that found at least one frame
 	IdlePasses    uint64 // passes that found no frame
@@ -111,31 +109,30 @@ type Counters struct {
 	BusyNS        uint64 // time in nanoseconds spent in passes that found frames
 	Frames        uint64 // frames received
 	ExactHits     uint64 // frames found in the exact-match cache
-	MegaflowHits  uint64 // frames not in the exact-match cache and found among the megaflows
-	MasksSearched uint64 // masks tried when frames were searched among the megaflows
+	MegaflowHits  uint64 // frames found among the megaflows, not in the exact-match cache
+	MasksSearched uint64 // masks tried in searches of the megaflows
 	Misses        uint64 // frames sent to control
 	Commands      uint64 // commands executed
-	HeartbeatNS   uint64 // CLOCK_MONOTONIC of the last pass, at least every half second
-	Syscalls      uint64 // system calls of the worker's loop, without those of its queues
+	HeartbeatNS   uint64 // CLOCK_MONOTONIC of the last pass; updated at least twice a second
+	Syscalls      uint64 // system calls of the worker itself, without its queues
 	// Drops counts dropped frames by reason, over all ports. A frame with several
 	// outputs counts once for each output that could not send the frame.
 	Drops [packet.DropReasons]uint64
-	// CommandsRefused counts invalid commands, for example a command for a held slot
-	// whose frame has expired. InstallsRefused counts megaflows for which the cache
-	// had no room; Flow.Generation of their slot stays even.
+	// CommandsRefused counts invalid commands, such as a command for an expired held
+	// frame. InstallsRefused counts megaflows for which the cache had no room.
 	CommandsRefused uint64
 	InstallsRefused uint64
 	Batches         uint64 // batches received with at least one frame
-	// Gaps counts passes by the time since the previous pass, without time asleep.
-	// The index is the bucket that GapBucket returns.
+	// Gaps counts passes by the time since the previous pass, without sleep. The
+	// index is the result of GapBucket.
 	Gaps [GapBuckets]uint64
 }
 
 // GapBuckets is the number of buckets of Gaps: two for each power of two, up to 2 s.
 const GapBuckets = 64
 
-// GapBucket returns the bucket for a gap of ns nanoseconds between two passes. A
-// longer gap than the last bucket's limit counts in the last bucket.
+// GapBucket returns the bucket of Gaps for a gap of ns nanoseconds. The last bucket
+// also counts all longer gaps.
 func GapBucket(ns uint64) int {
 	n := bits.Len64(ns)
 	return min(2*n+int(ns>>(max(n, 2)-2)&1), GapBuckets-1)
@@ -166,15 +163,12 @@ type HeldFrame struct {
 	InPort  uint32
 	_       uint32
 	SinceNS uint64 // time when the frame was held: CLOCK_MONOTONIC in nanoseconds
-	// Tunnel holds the tunnel words of the frame's key, if the frame came through a
-	// tunnel.
+	// Tunnel holds the tunnel fields of the frame's key; 0: no tunnel.
 	Tunnel [flowtable.TunnelWords]uint64
-	// Then is the OpTunnel action that CmdRetry executes on a frame that waits for a
-	// neighbour; all other actions of its flow are already executed. Then is OpNone
-	// for a frame that missed, which CmdRetry looks up again.
+	// Then is the tunnel action of a frame that waits for a neighbour; the actions
+	// before it are already executed. For a frame that missed, Then is OpNone.
 	Then flowtable.Action
-	// Offload is the unfinished offload of the held frame, such as a missing
-	// checksum.
+	// Offload is the frame's unfinished offload.
 	Offload packet.Offload
 	// Track is the connection tracking state of the frame.
 	Track HeldTrack
@@ -186,6 +180,6 @@ const (
 	HeldWaiting
 )
 
-// HeldTimeoutNS is the longest time for which a frame is held, in nanoseconds. After
-// that the frame is dropped as DropHeldExpired.
+// HeldTimeoutNS is the longest time in nanoseconds for which a frame is held. Older
+// frames are dropped as DropHeldExpired.
 const HeldTimeoutNS = 2_000_000_000

@@ -9,29 +9,25 @@ import (
 )
 
 const (
-	// readyEveryNS is the time in nanoseconds between two polls of taps and sockets
-	// by a worker that has other frames. It limits the number of system calls, and
-	// the latency that polling adds to a frame. A worker without frames polls taps
-	// and sockets in every pass.
+	// readyEveryNS is the interval in nanoseconds at which a busy worker polls taps
+	// and sockets. It limits the number of system calls. An idle worker polls them in
+	// every pass.
 	readyEveryNS = 20_000
-	// maxReadUnasked is the largest number of polled queues that a worker reads
-	// without calling epoll first. Reading costs one system call for each queue, but
-	// saves the call of epoll before a frame, and saves the sender the work of
-	// putting the queue on epoll's ready list. With more queues, the worker calls
-	// epoll first.
+	// maxReadUnasked is the largest number of taps and sockets that a worker reads
+	// without calling epoll first. Reading an empty one costs a system call each.
 	maxReadUnasked = 4
-	// maxSleepMS is the longest sleep in milliseconds, so that the heartbeat
-	// continues and held frames expire. noWaitFDSleepMS is the longest sleep while
-	// some queue has no WaitFD and so cannot wake the worker up.
+	// maxSleepMS is the longest sleep in milliseconds, which keeps the heartbeat
+	// going. noWaitFDSleepMS is the longest sleep if some queue cannot wake the
+	// worker up.
 	maxSleepMS      = 500
 	noWaitFDSleepMS = 1
-	// commandTag marks events of the command eventfd in epoll's results. All other
-	// events carry the slot of a queue.
+	// commandTag marks epoll events of the command eventfd. Other events carry a
+	// queue's slot.
 	commandTag = -1
 )
 
-// waiter is the epoll set of a worker. It is level-triggered, except for queues with
-// edge set.
+// waiter is the epoll set of a worker. It is level-triggered, except for queues whose
+// field edge is set.
 type waiter struct {
 	set       int
 	command   int
@@ -62,7 +58,7 @@ func (p *waiter) add(fd int, tag int32, flags uint32) error {
 	return unix.EpollCtl(p.set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | flags, Fd: tag})
 }
 
-// watch adds the WaitFD of a queue to the epoll set. forget removes it.
+// watch adds a queue's WaitFD to the epoll set; forget removes it.
 func (p *waiter) watch(q *rxQueue) error {
 	if q.waitFD < 0 {
 		return nil
@@ -80,8 +76,8 @@ func (p *waiter) forget(q *rxQueue) {
 	}
 }
 
-// findReady sets ready in the polled queues that may have frames. While the worker is
-// busy, it does so at most once in readyEveryNS.
+// findReady sets ready in the polled queues that may have frames. A busy worker does
+// so every readyEveryNS.
 func (w *Worker) findReady() {
 	if w.queues.polled == 0 || w.wasBusy && w.now < w.waiter.nextReady {
 		return
@@ -96,10 +92,7 @@ func (w *Worker) findReady() {
 	}
 }
 
-// wait polls the epoll set, handles its events and returns their number. The system
-// call goes through Go's scheduler even if it does not block. In so short a time no
-// other goroutine takes over the worker's Go processor, because there are more of
-// them than workers.
+// wait polls the epoll set, handles its events and returns their number.
 func (w *Worker) wait(timeoutMS int) int {
 	n := w.poll(timeoutMS)
 	w.take(n)
@@ -117,7 +110,6 @@ func (w *Worker) poll(timeoutMS int) int {
 	return n
 }
 
-// take handles the first n events that the waiter's poll returned.
 func (w *Worker) take(n int) {
 	for i := range w.waiter.events[:n] {
 		tag := w.waiter.events[i].Fd
@@ -137,8 +129,8 @@ func (w *Worker) take(n int) {
 	}
 }
 
-// sleep arms all queues, checks them once more, and waits until an event wakes the
-// worker up. After a timeout the worker makes only one pass before it sleeps again.
+// sleep requests a wake-up from every queue, polls all queues once more, and waits
+// for an event. If no event came, the next pass sleeps again at once.
 func (w *Worker) sleep() {
 	w.releaseAllQueues()
 	woken := true
@@ -160,14 +152,13 @@ func (w *Worker) sleep() {
 	}
 	w.rxInUse = nil
 	w.visited()
-	w.now = w.clock() // the time asleep must not count as a gap between passes
+	w.now = w.clock() // time asleep does not count as a gap between passes
 	if woken {
 		w.lastBusy = w.now
 	}
 }
 
-// armAll requests a wake-up from every queue. It reports false if a queue already has
-// frames.
+// armAll requests a wake-up from every queue. It reports false if a queue has frames.
 func (w *Worker) armAll() bool {
 	for at := range w.queues.count {
 		q := w.queues.at(at)

@@ -11,10 +11,9 @@ import (
 	"weft/port"
 )
 
-// sweep looks up the hints of the batch's frames before the flow cache, and returns
-// the number of frames with a hint. It finishes frames at the start of the batch
-// whose only action after tracking is one output. For every other frame with a hint
-// it stores the slot of the hint's first megaflow in the field slots.
+// sweep looks up the batch's frames among the connections before the flow cache, and
+// returns how many have a hint. It sends leading frames whose hint has one output.
+// For all other frames with a hint it sets the megaflow in w.slots.
 func (w *Worker) sweep(q *rxQueue) (count int) {
 	u := &w.fused
 	u.agreed = q.agreed
@@ -24,7 +23,7 @@ func (w *Worker) sweep(q *rxQueue) (count int) {
 	u.found = w.hinted(order, alike)
 	q.agreed = u.agreed
 	at := 0
-	if !q.tunnel { // frames from a tunnel are left to executeRun, which may merge them into large frames
+	if !q.tunnel { // executeRun may merge frames from a tunnel into large frames
 		at = w.sweepOut(order)
 	}
 	for _, i := range order[at:] {
@@ -40,8 +39,7 @@ func (w *Worker) sweep(q *rxQueue) (count int) {
 	return count
 }
 
-// keepAgreement discards the stored agreement unless both its megaflows are
-// unchanged.
+// keepAgreement clears the stored agreement if one of its megaflows has changed.
 func (w *Worker) keepAgreement() {
 	u := &w.fused
 	p := &u.pairs[u.agreed.serial&uint32(len(u.pairs)-1)]
@@ -50,9 +48,8 @@ func (w *Worker) keepAgreement() {
 	}
 }
 
-// seekLive begins the look-up of the live frames among the connections of a zone, as
-// SeekFlows does. It also returns the set of frames whose key agrees with u.agreed.
-// For most frames it reads nothing but the key.
+// seekLive begins the look-up of the live frames among the connections of a zone. The
+// set alike has the frames whose key agrees with u.agreed.
 func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]uint32, alike uint32) {
 	u, tr := &w.fused, w.tracks.tracker
 	a := &u.agreed
@@ -62,7 +59,7 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 		k := &w.keys[i]
 		dst, ip, l4 := k[flowtable.WEthDst], k[flowtable.WIP], k[flowtable.WL4]
 		if dst&0xffff != packet.EtherTypeIPv4 || ip>>56 != packet.ProtoTCP && ip>>56 != packet.ProtoUDP || ip>>32&0xff != 0 {
-			order, lines = tr.SeekFlows(&w.batch, w.live, zone) // reads the headers, because a frame is a fragment, or not TCP or UDP over IPv4
+			order, lines = tr.SeekFlows(&w.batch, w.live, zone) // SeekFlows handles all frames; the code below only unfragmented TCP and UDP over IPv4
 			return order, lines, 0
 		}
 		if (k[flowtable.WPort]^o0)|(dst^o1)|(k[flowtable.WEthSrc]^o2)|(ip^o3)|(l4&0xffffffff^o4) == 0 {
@@ -75,8 +72,8 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 	return order, lines, alike
 }
 
-// sweepOut sends frames from the start of the list order on, as long as their hints
-// allow it, and returns the number of frames sent.
+// sweepOut sends the first frames of order as long as their hints allow it, and
+// returns the number of frames sent.
 func (w *Worker) sweepOut(order []uint8) (at int) {
 	u := &w.fused
 	for at < len(order) {
@@ -90,9 +87,8 @@ func (w *Worker) sweepOut(order []uint8) (at int) {
 	return at
 }
 
-// sweepRun sends frames from the start of the list order up to the first frame whose
-// hint names another pair of megaflows than the first frame's hint. It returns the
-// number of frames sent.
+// sweepRun sends the first frames of order that have the same hint serial, and
+// returns the number of frames sent.
 func (w *Worker) sweepRun(order []uint8) int {
 	u := &w.fused
 	serial := u.serials[order[0]%packet.BatchSize]
@@ -107,7 +103,7 @@ func (w *Worker) sweepRun(order []uint8) int {
 			}
 		}
 	}
-	run := w.live & (other&-other - 1) // all live frames before the first one without a hint for this pair, so that frames stay in order
+	run := w.live & (other&-other - 1) // live frames before the first with another hint, to keep the order
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
 	out := &w.ports[p.to%port.MaxPorts]
 	if run == 0 || p.serial != serial || out.tx == nil {
@@ -140,7 +136,7 @@ func (w *Worker) sweepRun(order []uint8) int {
 	return n
 }
 
-// countPair adds frames to the statistics of both megaflows of a pair.
+// countPair adds frames to the statistics of both megaflows of pair p.
 func (w *Worker) countPair(p *pair, packets, bytes uint64) {
 	if packets == 0 {
 		return

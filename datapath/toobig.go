@@ -11,24 +11,23 @@ import (
 
 // If a frame is too long for its tunnel, the switch answers with ICMP "fragmentation
 // needed" (RFC 792, RFC 1191) or ICMPv6 "packet too big" (RFC 4443 section 3.2). The
-// answer carries the MTU of the tunnel and goes to the port that received the frame.
-// The switch has no address in the overlay, so the answer's source is the frame's
-// destination, as in Linux's own tunnels (skb_tunnel_check_pmtu).
+// answer carries the MTU of the tunnel. Its source address is the frame's
+// destination, because the switch has no address in the overlay (compare
+// skb_tunnel_check_pmtu in Linux).
 //
-// Actions may have changed the frame on its way to the tunnel, but its sender must
-// recognize its own connection in the answer. The answer therefore takes addresses,
-// ports, tags, TOS and TTL from the key, which describes the frame as it was
-// received.
+// The answer must quote the headers as the sender wrote them, but actions may have
+// changed them. It takes addresses, ports, tags, TOS and TTL from the key, which
+// describes the frame as received.
 
 const (
-	// answerEveryNS and answerBurst limit the answers of a worker to a thousand per
-	// second and 50 at once, like Linux's icmp_msgs_per_sec and icmp_msgs_burst. A
-	// frame beyond the limit is dropped without an answer.
+	// answerEveryNS and answerBurst limit a worker to a thousand answers per second
+	// and 50 at once, like Linux's icmp_msgs_per_sec and icmp_msgs_burst. Beyond the
+	// limit, frames are dropped without an answer.
 	answerEveryNS = 1_000_000
 	answerBurst   = 50
-	// maxQuote is the largest number of bytes that an answer quotes, starting at the
-	// IP header. They fit into a private header after two tags, an IPv6 header and an
-	// ICMPv6 header. RFC 792 demands the IP header and 8 bytes.
+	// maxQuote is the largest number of bytes quoted from the IP header on. The quote
+	// must fit into a frame's private header, together with the answer's own headers.
+	// RFC 792 demands the IP header and 8 bytes.
 	maxQuote = packet.MaxHeader - packet.EthernetLen - 2*packet.VLANLen - packet.IPv6Len - icmpLen
 
 	icmpLen         = 8
@@ -41,8 +40,7 @@ const (
 	minMTUv6        = 1280
 )
 
-// answerTooBig sends an ICMP error to the sender of frame i. The error says that the
-// path takes IP packets of at most mtu bytes.
+// answerTooBig sends the sender of frame i an ICMP error with this MTU.
 func (w *Worker) answerTooBig(i, mtu int) {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
@@ -59,11 +57,9 @@ func (w *Worker) answerTooBig(i, mtu int) {
 	w.sendAnswer(p)
 }
 
-// takeAnswer charges one answer to the rate limit and reports whether the answer may
-// be sent.
+// takeAnswer reports whether the rate limit allows another answer, and counts it.
 func (w *Worker) takeAnswer() bool {
-	// w.answers is the time at which the last answer would have been sent at an even
-	// pace. It may be ahead of now by the time of answerBurst answers.
+	// w.answers is the virtual time of a token bucket with a depth of answerBurst.
 	next := max(w.answers, w.now) + answerEveryNS
 	if next > w.now+answerBurst*answerEveryNS {
 		return false
@@ -73,8 +69,8 @@ func (w *Worker) takeAnswer() bool {
 }
 
 // mayAnswer reports whether an ICMP error may answer the frame (RFC 1122 section
-// 3.2.2, RFC 4443 section 2.4): the frame goes from one host to one host and is no
-// ICMP error itself. An IPv4 frame must also have DF set.
+// 3.2.2, RFC 4443 section 2.4). The frame must be unicast and no ICMP error itself,
+// and an IPv4 frame must have DF set.
 func mayAnswer(f *packet.Frame, k *flowtable.Key, mtu int) bool {
 	if k[flowtable.WEthSrc]>>56&1 != 0 || k[flowtable.WEthDst]>>56&1 != 0 {
 		return false
@@ -131,9 +127,8 @@ func writeTooBig(h *[packet.MaxHeader]byte, f *packet.Frame, k *flowtable.Key, m
 	return at + len(icmp)
 }
 
-// writeTags writes the VLAN tags with which the frame was received, and returns their
-// length in bytes. The key does not contain a TPID, so two tags are written as a
-// service tag and a customer tag.
+// writeTags writes the received VLAN tags and returns their length in bytes. The key
+// contains no TPID, so the outer of two tags becomes a service tag.
 func writeTags(h []byte, outer, inner uint16) int {
 	if outer&flowtable.VLANPresent == 0 {
 		return 0
@@ -179,9 +174,8 @@ func putAddresses(h []byte, src, dst []uint64) {
 	}
 }
 
-// restore writes the values of the key, which actions may have changed, back into the
-// quoted headers. l4 is the offset of the transport header; it is negative if there
-// is none.
+// restore copies header fields from the key into the quoted headers. l4 is the offset
+// of the transport header; negative: none.
 func restore(quote []byte, l4 int, f *packet.Frame, k *flowtable.Key) {
 	tos, ttl := uint8(k[flowtable.WIP]>>48), uint8(k[flowtable.WIP]>>40)
 	if quote[0]>>4 == 4 {

@@ -11,45 +11,43 @@ import (
 	"weft/packet"
 )
 
-// maxRounds is the largest number of look-ups of one frame after its first one, in
-// one pass, including those of forks. A frame that exceeds it is dropped as DropLoop.
+// maxRounds is the largest number of repeated look-ups of one frame in one pass. A
+// frame that exceeds it is dropped as DropLoop.
 const maxRounds = 16
 
-// tracks is the connection tracking state of the batch in hand. Each set has one bit
-// for each frame and is empty when a batch begins.
+// tracks is the connection tracking state of the batch. Sets have one bit per frame.
 type tracks struct {
-	tracker *conntrack.Tracker // tracker of the shared connection table; nil: no tracking
-	plain   bool               // never fuse connections; tests compare a worker that does not fuse with one that does
+	tracker *conntrack.Tracker // tracker of the shared table; nil: no tracking
+	plain   bool               // disables fusing in tests
 	request conntrack.Request
 	order   [packet.BatchSize]uint8
 
-	tracked   uint32 // set of frames for which metas holds the result of a ct action
-	rewritten uint32 // set of frames whose header was changed after their last key extraction
-	again     uint32 // set of frames to look up again, under the recirc_id in recircs
-	looped    uint32 // set of frames that were looked up again, under the recirc_id in recircs
-	counted   uint32 // set of frames whose entry in rounds is valid
-	forked    int    // number of nested forks; while it is above 0, output sends at once
+	tracked   uint32 // set of frames with a valid entry in metas
+	rewritten uint32 // set of frames whose key is older than their header
+	again     uint32 // set of frames that need another look-up
+	looped    uint32 // set of frames that had another look-up
+	counted   uint32 // set of frames with a valid entry in rounds
+	forked    int    // nesting of forks; above 0, outputs send at once
 	metas     [packet.BatchSize]conntrack.Meta
 	recircs   [packet.BatchSize]uint32
 	resumedAt [packet.BatchSize]uint32 // recirc_id of each resumed frame's miss
-	rounds    [packet.BatchSize]uint8  // number of look-ups of each frame after its first one
+	rounds    [packet.BatchSize]uint8  // number of repeated look-ups of each frame
 
 	forks [maxForks]fork
 }
 
-// maxForks is the largest nesting of look-ups that further actions of the same list
-// follow. A frame that exceeds it, or whose spans do not fit into the batch again, is
-// dropped as DropLoop.
+// maxForks is the largest nesting of forks. A frame that exceeds it, or whose copy
+// does not fit into the batch, is dropped as DropLoop.
 const maxForks = 4
 
-// fork is the state of a frame before a look-up that is followed by further actions.
-// These actions get the frame in this state.
+// fork saves a frame before a look-up in the middle of an action list. The actions
+// after the look-up continue with the saved frame.
 type fork struct {
 	frame   packet.Frame
 	key     flowtable.Key
 	meta    conntrack.Meta
 	tracked uint32
-	others  uint32 // copy of the set tracks.again from before the fork, without the frame of the fork
+	others  uint32 // saved tracks.again
 	live    uint32
 }
 
@@ -57,9 +55,8 @@ type fork struct {
 type HeldTrack struct {
 	Recirc  uint32
 	Tracked uint32 // 1: Meta is valid
-	// Datagram is the number, plus one, of the incomplete datagram to which the frame
-	// belongs as a fragment; 0: the frame is no waiting fragment. Fresh is 1 if the
-	// fragment is held for the first time.
+	// Datagram is 1 + the number of the fragment's incomplete datagram; 0: no
+	// fragment. Fresh is 1 if the fragment is held for the first time.
 	Datagram, Fresh uint32
 	Meta            conntrack.Meta
 }
@@ -74,16 +71,13 @@ func (w *Worker) beginTracks() {
 	w.fragments.assembled, w.fragments.uncounted = 0, 0
 }
 
-// execute executes the actions of the megaflows that classify found. Some of these
-// actions demand another look-up of their frames. execute does these look-ups as
-// well, and executes the actions that they find.
+// execute executes the actions of the found megaflows, including repeated look-ups.
 func (w *Worker) execute() {
 	w.executeFound()
 	w.recirculated()
 }
 
-// recirculated looks up the frames in tracks.again and executes their actions, until
-// tracks.again is empty.
+// recirculated repeats look-ups and their actions until tracks.again is empty.
 func (w *Worker) recirculated() {
 	for w.tracks.again != 0 {
 		w.lookAgain()
@@ -91,7 +85,6 @@ func (w *Worker) recirculated() {
 	}
 }
 
-// lookAgain looks up the frames in tracks.again once more.
 func (w *Worker) lookAgain() {
 	t := &w.tracks
 	w.live, t.again, w.cursor = t.again, 0, 0
@@ -123,9 +116,8 @@ func (w *Worker) lookAgain() {
 	}
 }
 
-// extractAgain extracts the key of the frame's present header. If actions have added
-// or removed tags, the parser may find another header, which may end the frame
-// earlier. An unfinished offload is therefore checked again.
+// extractAgain extracts the key of frame i after its header was changed. It also
+// checks an unfinished offload against the changed header.
 func (w *Worker) extractAgain(i int) packet.DropReason {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	tunnel := *k.Tunnel()
@@ -138,8 +130,7 @@ func (w *Worker) extractAgain(i int) packet.DropReason {
 	return why
 }
 
-// setTracked writes recirc_id and the results of tracking into the keys of the live
-// frames that are looked up again.
+// setTracked writes recirc_id and the tracking results into the frames' keys.
 func (w *Worker) setTracked() {
 	t := &w.tracks
 	w.dirty |= t.looped & w.live
@@ -169,8 +160,8 @@ func setCT(words *[flowtable.CTWords]uint64, m *conntrack.Meta) {
 	words[6], words[7] = o.Dst[0], o.Dst[1]
 }
 
-// readRequest decodes the OpCT at the start of list into tracks.request. It returns
-// the number of actions that encode the OpCT.
+// readRequest decodes the ct action at the start of list into tracks.request. It
+// returns the number of list elements that the action takes.
 func (w *Worker) readRequest(list []flowtable.Action) int {
 	var c flowtable.CTRequest
 	n := flowtable.ReadCT(list, &c)
@@ -199,9 +190,8 @@ func (w *Worker) readRequest(list []flowtable.Action) int {
 	return n
 }
 
-// trackRun tracks the live frames of a run together, with the OpCT at the start of
-// the run's actions. It returns the number of actions that encode the OpCT. For
-// frames of fused connections it may also execute the remaining actions.
+// trackRun tracks a run of frames with the ct action at the start of their action
+// list. It returns the number of list elements that the action takes.
 func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Action) int {
 	n := w.readRequest(actions)
 	kind, done := fuseNot, uint32(0)
@@ -237,15 +227,13 @@ func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Actio
 	return n
 }
 
-// fuses reports whether connections may be fused now. They may not while a tap is
-// set, because a trace needs every look-up, nor inside a fork, nor after another
-// look-up.
+// fuses reports whether connections may be fused now. A tap prevents fusing, because
+// a trace shows every look-up.
 func (w *Worker) fuses() bool {
 	return w.tracks.tracker != nil && !w.tracks.plain && !w.taps.on && w.tracks.forked == 0 && w.tracks.looped == 0 && w.rxInUse != nil
 }
 
-// track passes frames through the ct action in tracks.request, and drops the frames
-// that tracking rejects.
+// track executes the ct action in tracks.request on the frames in order.
 func (w *Worker) track(order []uint8) {
 	t := &w.tracks
 	for _, i := range order {
@@ -275,8 +263,7 @@ func (w *Worker) track(order []uint8) {
 	}
 }
 
-// tunnelled returns the set of frames that came through a tunnel. In a batch of
-// resumed frames there may be some.
+// tunnelled returns the set of frames in order that came through a tunnel.
 func (w *Worker) tunnelled(order []uint8) (set uint32) {
 	if w.rxInUse != nil && !w.rxInUse.tunnel {
 		return 0
@@ -289,10 +276,9 @@ func (w *Worker) tunnelled(order []uint8) (set uint32) {
 	return set
 }
 
-// recirculate arranges another look-up of frame i with this recirc_id. If last is
-// set, the look-up is done later, together with other frames of the batch. Otherwise
-// the look-up and its actions are done now, and the frame is restored afterwards. It
-// reports false if the frame was dropped.
+// recirculate repeats the look-up of frame i with this recirc_id: together with other
+// frames if last is set, else at once, with the frame restored afterwards. It reports
+// false if the frame was dropped.
 func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	t := &w.tracks
 	t.recircs[i] = id
@@ -319,7 +305,7 @@ func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	t.forked--
 	b.Join(f, &k.frame)
 	w.keys[i], t.metas[i], t.tracked, t.again, w.live = k.key, k.meta, k.tracked, k.others, k.live
-	w.dirty |= 1 << i // the key and the header may have changed during the fork
+	w.dirty |= 1 << i // the fork may have changed the key and the header
 	t.rewritten |= 1 << i
 	t.looped &^= 1 << i
 	if k.key.Recirc() != 0 {
@@ -329,8 +315,7 @@ func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	return true
 }
 
-// executeFrame executes the actions of the megaflow found for frame i, without other
-// frames.
+// executeFrame executes the actions of the megaflow found for frame i.
 func (w *Worker) executeFrame(i int) {
 	if slot := w.slots[i]; slot == flowtable.NoSlot {
 		w.miss(i)
@@ -339,7 +324,6 @@ func (w *Worker) executeFrame(i int) {
 	}
 }
 
-// endConnections executes CmdEndConnections, which ends the connections in its body.
 func (w *Worker) endConnections(body []byte) bool {
 	if w.tracks.tracker == nil || len(body)%8 != 0 || len(body) > 8*MaxEnds {
 		return false
@@ -350,7 +334,7 @@ func (w *Worker) endConnections(body []byte) bool {
 	return true
 }
 
-// setConnections sets the worker's table of connections and allocates hints for them.
+// setConnections sets the connection table and allocates hints for its connections.
 func (w *Worker) setConnections(table *conntrack.Table) error {
 	w.tracks.tracker = conntrack.NewTracker(table, w.config.Seed)
 	return w.openFused(table.Capacity())

@@ -9,16 +9,15 @@ import (
 	"weft/tunnel"
 )
 
-// overlay describes the tunnel header of a frame in a pending list: the vxlan port
-// that counts the frame, and the length of the outer headers.
+// overlay is the vxlan port that counts a pending frame, and the length of its outer
+// headers in bytes.
 type overlay struct {
-	port  uint16 // vxlan port; 0: no tunnel header, or no port counts the frame
+	port  uint16 // vxlan port; 0: no tunnel header
 	outer uint16 // length of the outer header in bytes
 }
 
-// encapsulate pushes the outer headers of action a's template on frame i and sends
-// the frame to the uplink. If more actions follow, it removes the outer headers
-// afterwards.
+// encapsulate pushes the outer headers of a's template on frame i and sends the frame
+// to the uplink. If more actions follow, it removes the headers afterwards.
 func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 	f := &w.batch.Frames[i]
 	if a.U32 >= uint32(len(w.sh.Templates)) {

@@ -9,8 +9,7 @@ import (
 	"weft/packet"
 )
 
-// miss holds frame i and sends an upcall that asks the control process for the
-// frame's actions.
+// miss holds frame i and asks the control process for the frame's actions.
 func (w *Worker) miss(i int) {
 	f := &w.batch.Frames[i]
 	if f.Flags&packet.FrameResumed != 0 && w.tracks.resumedAt[i] == w.keys[i].Recirc() {
@@ -35,13 +34,12 @@ func (w *Worker) miss(i int) {
 	w.sh.Counters.Misses++
 }
 
-// awaitNeighbour holds frame i until the next hop of action a's template is resolved,
-// and sends an upcall that asks the control process to resolve it. When the frame is
-// resumed, only the tunnel action is executed.
+// awaitNeighbour holds frame i and asks the control process to resolve the next hop
+// of a's template. The resumed frame executes only the tunnel action.
 func (w *Worker) awaitNeighbour(i int, a *flowtable.Action) {
 	f := &w.batch.Frames[i]
 	if f.Held != 0 && w.sh.Held[f.Held-1].Then.Op != flowtable.OpNone {
-		w.drop(f, packet.DropNoNeighbour) // dropped, because the frame has already waited for this neighbour
+		w.drop(f, packet.DropNoNeighbour) // already waited for this neighbour
 		return
 	}
 	slot, why := w.hold(i, *a)
@@ -59,13 +57,11 @@ func (w *Worker) awaitNeighbour(i int, a *flowtable.Action) {
 	w.endUpcall()
 }
 
-// maxFaultReason is the largest length in bytes of the reason in an UpFault. A longer
-// reason is truncated.
+// maxFaultReason is the largest length in bytes of an UpFault's reason.
 const maxFaultReason = 200
 
 // reportFaults reports failed ports to the control process. If the upcall ring is
-// full, the remaining ports stay marked and the next pass tries again, because no
-// other message reports a fault.
+// full, the next pass tries again.
 func (w *Worker) reportFaults() {
 	for at := range w.ports {
 		p := &w.ports[at]
@@ -85,8 +81,7 @@ func (w *Worker) reportFaults() {
 	w.upcalls.Publish()
 }
 
-// beginUpcall reserves an upcall with a body of n bytes. It returns the body, or nil
-// if the upcall ring is full.
+// beginUpcall reserves an upcall with a body of n bytes; nil: the ring is full.
 func (w *Worker) beginUpcall(op UpcallOp, arg uint32, n int) []byte {
 	msg := w.upcalls.Reserve(messageHeader + n)
 	if msg == nil {

@@ -63,28 +63,23 @@ import (
 )
 
 const (
-	// emptyPassPauses is the number of PAUSE instructions after a pass that found no
-	// frame: about a microsecond. A guest that polls its ring shares the cache line
-	// of the avail index with the worker. Reading the index more often would slow the
-	// guest down.
+	// emptyPassPauses is the number of PAUSE instructions after an empty pass, about
+	// a microsecond in total. The pause reduces traffic on the cache line of the
+	// avail index, which the guest writes.
 	emptyPassPauses = 24
-	// yieldEvery is the number of idle passes from one yield of the core to the next.
-	// It is low enough for a process that has become ready meanwhile, and high enough
-	// that a worker alone on its core is not late for a frame. A worker without
-	// polled queues yields only after yieldAfterNS without frames, so that gaps in a
-	// load cost it no system call.
+	// yieldEvery is the number of idle passes between two yields of the core. A
+	// worker without taps and sockets yields only after yieldAfterNS without frames,
+	// which avoids system calls during short gaps in the load.
 	yieldEvery   = 4
 	yieldAfterNS = 10_000
-	// fewFrames is the largest number of frames in a pass that yields the core after
-	// it delivered frames to a local process. The process may be waiting for this
-	// core.
+	// fewFrames limits the passes that yield after a delivery to a local process: a
+	// pass with more frames does not yield.
 	fewFrames = 2
-	// suspectNS is the duration of a pass in nanoseconds after which the worker
-	// measures how long its signals to front ends take: see shm.Foreign.
+	// suspectNS is the duration in nanoseconds of a suspiciously long pass, see
+	// shm.Foreign.
 	suspectNS = shm.MaxSignalNS
-	// maxCommandsPerPass is the largest number of commands executed in one pass. It
-	// limits the time for which commands delay frames. Further commands wait for the
-	// next pass.
+	// maxCommandsPerPass is the largest number of commands executed in one pass,
+	// which limits the delay of frames. Further commands wait for the next pass.
 	maxCommandsPerPass = 64
 )
 
@@ -95,28 +90,27 @@ type Config struct {
 	// SpinUS is the time in microseconds for which the worker polls empty queues
 	// before it sleeps.
 	SpinUS int
-	// CommandEvent is the eventfd that wakes the worker up. UpcallEvent is the
-	// eventfd that wakes the control process up. The caller owns both.
+	// CommandEvent wakes the worker up, UpcallEvent the control process. Both are
+	// eventfds that the caller owns.
 	CommandEvent, UpcallEvent int
-	// Seed is the random seed of the flow cache's hashes and of the choice of ports.
+	// Seed is the random seed of the hashes and of the choice of NAT ports.
 	Seed uint64
-	// Connections is the connection table, which all workers share. If it is nil, a
-	// ct action finds every frame invalid. Sweeps is set in one worker, which expires
+	// Connections is the connection table, which all workers share; nil: every frame
+	// is invalid for a ct action. Sweeps is set in the one worker that expires
 	// connections.
 	Connections *conntrack.Table
 	Sweeps      bool
-	// Fused is the number of pairs of megaflows that hints of fused connections can
-	// name, a power of two; 0: DefaultFused.
+	// Fused is the number of megaflow pairs for fused connections, a power of two; 0:
+	// DefaultFused.
 	Fused int
-	// Meters are the meters of the first worker, whose Due all workers share; nil:
-	// this worker is the first.
+	// Meters are the meters of the first worker; nil: this worker is the first.
 	Meters []Meter
 }
 
 // Worker is one thread of the data path. Only AddPort, RemovePort, Settle and Stop
 // may be called from other goroutines.
 type Worker struct {
-	batch packet.Batch // batch in hand; the first field, so that its frames are aligned to cache lines
+	batch packet.Batch // first field, for alignment to cache lines
 
 	sh           *Shared
 	config       Config
@@ -131,31 +125,30 @@ type Worker struct {
 	turn       uint64 // number of this pass, from 1 on
 	fixed      uint64 // time that a test has set; 0: the real clock
 
-	// The following fields describe the batch in hand. Sets have one bit for each
-	// frame.
+	// State of the batch. Sets have one bit for each frame.
 	keys     [packet.BatchSize]flowtable.Key
 	words    [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
-	dirty    uint32                                          // set of frames whose key may have non-zero extended words, see flowtable.ExtractAll
-	live     uint32                                          // set of frames that are not dropped so far
-	undone   uint32                                          // set of frames with an unfinished checksum or large segments, see segment.go
+	dirty    uint32                                          // set of frames with extended key words, see flowtable.ExtractAll
+	live     uint32                                          // set of frames not dropped so far
+	undone   uint32                                          // set of frames with an unfinished offload, see segment.go
 	slots    [packet.BatchSize]uint32                        // megaflow of each frame
-	cursor   int                                             // index of the first frame that has not been executed
+	cursor   int                                             // index of the first frame not executed yet
 	overlay  [packet.BatchSize]overlay                       // tunnel header of each pending frame
 	overlaid bool                                            // some entry of overlay may be set
 	lookups  flowtable.LookupCounts
-	rxInUse  *rxQueue // receive queue that lends the batch its memory; nil: the frames are held frames
-	visits   uint64   // number of visits to receive queues so far, see InHand
-	txInUse  *txPort  // port whose transmit queue is being called
+	rxInUse  *rxQueue // receive queue of the batch; nil: held frames
+	visits   uint64   // count of polled receive queues, see InHand
+	txInUse  *txPort  // output port whose transmit queue is in use
 
 	coalescer packet.Coalescer
-	segments  packet.Batch // segments of a large frame, or an answer to be sent
-	answers   uint64       // virtual time of the last answer (ICMP error) for the rate limit, see takeAnswer
+	segments  packet.Batch // segments of a large frame, or an answer
+	answers   uint64       // virtual time of the ICMP rate limit, see takeAnswer
 
 	ports      [port.MaxPorts]txPort
-	touched    portList // output ports that the batch in hand has used; they are flushed at its end
-	more       bool     // the batch in hand was full, so another one will follow soon
+	touched    portList // output ports to flush at the end of the batch
+	more       bool     // the batch was full, so another will follow soon
 	owed       portList // ports whose flush was postponed, see flush
-	delivered  bool     // a frame went to a local process since the last pass with frames
+	delivered  bool     // a frame went to a local process, see fewFrames
 	queues     queueTable
 	fullPasses uint32 // number of consecutive passes with a full batch, see gather.go
 	faults     int    // number of failed ports not yet reported to the control process
@@ -179,14 +172,14 @@ type Worker struct {
 	sweeping  bool   // some connections may expire
 
 	mail     atomic.Pointer[mail] // pairs with takeMail
-	mailing  sync.Mutex           // lock of post, so that only one request waits at a time
+	mailing  sync.Mutex           // serializes calls of post
 	stopping atomic.Bool
 	ended    chan struct{} // closed once Run has returned
 }
 
 // NewWorker returns a worker that uses the shared memory sh. Megaflows, templates,
-// terminations and ports are empty until commands set them. Frames that an earlier
-// worker held stay held. The caller calls Close after Run.
+// terminations and ports are empty at first. Frames held by an earlier worker stay
+// held. The caller calls Close after Run.
 func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w := &Worker{sh: sh, config: c, ended: make(chan struct{})}
 	w.commands = shm.NewConsumer(sh.Commands)
@@ -242,15 +235,14 @@ func (w *Worker) clock() uint64 {
 // only if the thread cannot be pinned.
 func (w *Worker) Run() error {
 	defer close(w.ended)
-	runtime.LockOSThread() // never unlocked: the thread must end with its goroutine and not run others
+	runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
 	if w.config.Core >= 0 {
 		if err := cpu.Pin(w.config.Core); err != nil {
 			return err
 		}
 	}
 	w.processor = cpu.OwnProcessor()
-	// An access to guest memory whose file was truncated faults. This makes the fault
-	// a panic, which recoverFault handles.
+	// An access to truncated guest memory becomes a panic for recoverFault.
 	debug.SetPanicOnFault(true)
 	w.now = w.clock()
 	w.lastBusy = w.now
@@ -267,8 +259,7 @@ func (w *Worker) Stop() {
 	<-w.ended
 }
 
-// passes runs passes until Stop is called or a port's memory fails. ended reports
-// whether Stop was called.
+// passes runs passes until Stop (ended is true) or until a port's memory fails.
 func (w *Worker) passes() (ended bool) {
 	defer w.recoverFault()
 	w.finish() // ends the batch in which a port failed, if any
@@ -280,8 +271,6 @@ func (w *Worker) passes() (ended bool) {
 	return true
 }
 
-// pass is one round of the loop: it handles the waiting messages and visits each
-// queue once.
 func (w *Worker) pass() {
 	now := w.clock()
 	c := w.sh.Counters
@@ -300,7 +289,7 @@ func (w *Worker) pass() {
 	w.takeMail()
 	did := w.applyCommands()
 	if w.holding {
-		w.releaseAllQueues() // not in the command CmdHold itself: after a memory fault here the worker would execute it again
+		w.releaseAllQueues() // outside of CmdHold, so that a memory fault does not repeat the command
 	}
 	w.sweepHeld()
 	w.sweepFragments()
@@ -320,8 +309,8 @@ func (w *Worker) pass() {
 		}
 		n := w.receive(q)
 		if n < 0 {
-			w.releaseAllQueues() // a sleep may follow, and the remaining queues are not visited before it
-			break                // the loop must end, because failPort has changed the table of queues
+			w.releaseAllQueues() // a sleep may follow before the next poll
+			break                // failPort has changed the table of queues
 		}
 		frames += n
 		full = full || n == packet.BatchSize
@@ -350,7 +339,7 @@ func (w *Worker) pass() {
 		w.lastBusy = now
 		if w.delivered && frames <= fewFrames {
 			cpu.Yield()
-			w.waiter.nextReady = 0 // polls the queues in the next pass, because the local process may have answered
+			w.waiter.nextReady = 0 // the local process may have answered
 		}
 		w.delivered = false
 		return
@@ -359,7 +348,7 @@ func (w *Worker) pass() {
 		cpu.Pause(emptyPassPauses)
 	}
 	if c.IdlePasses%yieldEvery == 0 && (w.queues.polled > 0 || now-w.lastBusy > yieldAfterNS) {
-		cpu.Yield() // a local process that received frames may be waiting for this core
+		cpu.Yield() // a local process may be waiting for this core
 	}
 	if now-w.lastBusy > uint64(w.config.SpinUS)*1000 {
 		w.sleep()
