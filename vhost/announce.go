@@ -4,9 +4,8 @@ package vhost
 
 import "weft/packet"
 
-// announcement returns the broadcast frame of a RARP request (RFC 903) in the name of
-// the guest with this MAC address. Nobody answers the request. Switches learn from
-// its source address at which port the guest is after a migration.
+// announcement returns a RARP request (RFC 903) with the guest's MAC address as its
+// source. Switches learn the guest's new location from it after a migration.
 func announcement(mac []byte) []byte {
 	f := make([]byte, 60)
 	copy(f, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
@@ -17,8 +16,8 @@ func announcement(mac []byte) []byte {
 	return f
 }
 
-// recvAnnouncement appends the RARP frame in q.announce to the batch and clears
-// q.announce. It returns the number of frames appended: 0 if the batch is full.
+// recvAnnouncement appends the RARP frame in q.announce to the batch and returns the
+// number of frames appended: 0 if the batch is full.
 func (q *rx) recvAnnouncement(b *packet.Batch) int {
 	if b.N == packet.BatchSize {
 		return 0

@@ -10,29 +10,26 @@ import (
 )
 
 // The message budget of a front end. Each message costs up to a millisecond of the
-// control process and of the engine's server, which serve all ports. A session whose
-// front end has spent the budget waits before it handles the next message. Other
-// sessions do not wait. Status.Throttled counts these waits.
+// control process and of the engine's server, which serve all ports. If the budget is
+// used up, the session waits before it handles the next message. Status.Throttled
+// counts these waits.
 const (
-	// messageBurst is the largest budget, in messages: the budget of a front end that
-	// has sent nothing for a while. QEMU sends about 1,000 messages to set up 16
-	// queue pairs.
+	// messageBurst is the largest budget, in messages. QEMU sends about 1,000
+	// messages to set up 16 queue pairs.
 	messageBurst = 4096
-	// messagesPerSecond is the rate at which a front end's message budget grows
-	// again.
+	// messagesPerSecond is the rate at which a message budget grows.
 	messagesPerSecond = 200
 	// connectCost and startCost are the costs, in messages, of a connection and of a
-	// start of the device. Both are high, because the engine stores the state of the
-	// whole device for a connection, and opens the whole device for a start.
+	// start of the device. Both are high, because they make the engine store or open
+	// the whole device.
 	connectCost = 32
 	startCost   = 8
 )
 
 func newBudget() *rate.Limiter { return rate.NewLimiter(messagesPerSecond, messageBurst) }
 
-// Budget returns the state of the front end's message budget. spent is the number of
-// messages by which the budget is below its limit. throttled is Status.Throttled. Any
-// goroutine may call Budget.
+// Budget returns the number of messages spent and the limit of the front end's
+// message budget, and Status.Throttled. Any goroutine may call Budget.
 func (s *Session) Budget() (spent, limit int, throttled uint64) {
 	limit = s.budget.Burst()
 	s.mu.Lock()
@@ -40,9 +37,8 @@ func (s *Session) Budget() (spent, limit int, throttled uint64) {
 	return min(max(limit-int(s.budget.Tokens()), 0), limit), limit, s.throttled
 }
 
-// spend subtracts messages from the front end's budget. If the budget is too small,
-// spend waits until the budget has grown enough. If ctx is done first, spend returns
-// ctx's error.
+// spend subtracts messages from the front end's budget. If necessary, it waits until
+// the budget has grown enough, or returns ctx's error.
 func (s *Session) spend(ctx context.Context, messages int) error {
 	if s.budget.AllowN(time.Now(), messages) {
 		return nil

@@ -35,9 +35,8 @@ func (b *backoff) wait(ctx context.Context) {
 	}
 }
 
-// listen makes the listening socket at a path. It replaces a socket on which no
-// process listens. It refuses the path if a process listens there, or if the file is
-// not a socket.
+// listen makes the listening socket at a path. It replaces a stale socket, and
+// refuses a path with a listening process or with another kind of file.
 func listen(path string) (*net.UnixListener, error) {
 	n, err := openSocketName(path)
 	if err != nil {
@@ -64,14 +63,14 @@ func listen(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("vhost: %s: %w", path, errnoOf(err))
 	}
-	l.SetUnlinkOnClose(false) // keep the socket's file: the next control process may use it, and Session.Close removes it
+	l.SetUnlinkOnClose(false) // The next control process may use the socket's file; Session.Close removes it.
 	control(l, func(fd int) { _ = unix.Listen(fd, maxBacklog) })
 	return l, nil
 }
 
-// connected returns the connection to the front end. If there is no connection yet, a
-// session in client mode connects to the front end's socket, and a session in server
-// mode waits until a front end connects.
+// connected returns the connection to the front end. Without a connection, a session
+// in client mode connects to the front end's socket, and a session in server mode
+// waits for a front end.
 func (s *Session) connected(ctx context.Context) (*net.UnixConn, error) {
 	s.mu.Lock()
 	conn, listener := s.conn, s.listener
@@ -121,9 +120,7 @@ func accept(ctx context.Context, l *net.UnixListener) (*net.UnixConn, error) {
 	if err := l.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	// When ctx is done, a deadline in the past ends the accept. An earlier deadline
-	// was cleared above, before AfterFunc, so the clearing cannot remove the new
-	// deadline.
+	// A deadline in the past ends the accept once ctx is done.
 	defer context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })()
 	if err := ctx.Err(); err != nil {
 		return nil, err

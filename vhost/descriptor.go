@@ -9,20 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Checks of the kinds of descriptors that a front end may send. The check comes
-// before any other system call on a descriptor, and a descriptor of a wrong kind is
-// refused. A file system in user space decides how long stat, a page fault and even
-// close take. A TCP socket with SO_LINGER delays its close until its peer has read
-// the data.
+// Checks of the descriptors that a front end may send. A file system in user space
+// decides how long stat, a page fault and even close take. Each descriptor is
+// therefore checked before any other system call on it.
 
-// checkShared refuses a descriptor that is not shared memory made by the kernel
-// itself. The kernel fills the pages of tmpfs, memfd and hugetlbfs from memory. Any
-// other file system may take as long as it likes to provide a page, and the worker
-// that accesses the page would wait.
+// checkShared refuses a descriptor that is not tmpfs, memfd or hugetlbfs. Any other
+// file system may delay a page fault of the worker for as long as it likes.
 //
-// The order of the checks matters. The kernel answers F_GETFL and F_GET_SEALS without
-// a call to the file system (fcntl(2); mm/memfd.c: only shmem and hugetlbfs have
-// seals). fstatfs and fstat may call the file system, so they come last.
+// The order of the checks matters. F_GETFL and F_GET_SEALS do not call the file
+// system (fcntl(2); only shmem and hugetlbfs have seals). fstatfs and fstat may call
+// it, so they come last.
 func checkShared(fd int) error {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
@@ -37,7 +33,7 @@ func checkShared(fd int) error {
 		return fmt.Errorf("file system: %w", err)
 	}
 	if fs.Type != unix.TMPFS_MAGIC && fs.Type != unix.HUGETLBFS_MAGIC {
-		return notShared(fd) // not shared memory: for example a tmpfs file opened through an overlay
+		return notShared(fd) // for example a tmpfs file opened through an overlay
 	}
 	switch {
 	case flags&unix.O_ACCMODE != unix.O_RDWR:
@@ -52,8 +48,8 @@ func notShared(fd int) error {
 	return fmt.Errorf("%q is no shared memory: expected a file of memfd, tmpfs or hugetlbfs (QEMU: memory-backend-memfd with share=on)", nameOf(fd))
 }
 
-// nameOf returns the kernel's name of a descriptor's file, for error texts only.
-// Whoever mounted the file system can choose a misleading name.
+// nameOf returns the name of a descriptor's file for error texts. The name may be
+// misleading.
 func nameOf(fd int) string {
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {

@@ -25,8 +25,7 @@ import (
 const ethernetOverhead = 18
 
 // Device is a guest's network device, opened by the engine. It has one Rx for each
-// ring on which the guest transmits, and one Tx for each enabled ring on which the
-// guest receives.
+// transmit ring of the guest, and one Tx for each enabled receive ring of the guest.
 type Device struct {
 	mem    *memory
 	record *record   // nil: no record
@@ -71,9 +70,8 @@ func (d *Device) open(s DeviceSpec) (err error) {
 	if d.log, err = openLog(s.Log, d.mem, d.fds); err != nil {
 		return err
 	}
-	// The front end may truncate the file of guest memory after Open has checked the
-	// file's size. The first access to a ring then faults, which must not end the
-	// engine.
+	// The front end may truncate guest memory after the check of its size. A fault
+	// must not end the engine.
 	defer recoverFault(&err)()
 	for _, v := range s.Vrings {
 		if err := d.addVring(v, s); err != nil {
@@ -142,8 +140,7 @@ func (d *Device) State() []byte {
 }
 
 // Close implements port.Device. It does not access guest memory, which may be
-// truncated. Chains that were taken but not published are still available in the
-// ring. State returns the position of the first one.
+// truncated. Chains that were not published stay available in the ring.
 func (d *Device) Close() {
 	if d.closed {
 		return

@@ -20,8 +20,7 @@ type LogSpec struct {
 	FD     int    `json:"fd"`
 }
 
-// logPage is the number of bytes of guest memory that one bit of the dirty log stands
-// for.
+// logPage is the number of bytes of guest memory per bit of the dirty log.
 const logPage = 4096
 
 // maxLogSize is the largest size of a dirty log in bytes; a log of this size covers 8
@@ -62,10 +61,9 @@ func openLog(s LogSpec, mem *memory, fds []int) (*dirtyLog, error) {
 	return &dirtyLog{mem: mem, words: shm.View[uint32](mapped, 0, len(mapped)/4), mapped: mapped}, nil
 }
 
-// mark sets the dirty bits of the n bytes at an address of this process. The caller
-// writes the bytes before it calls mark: if the front end clears a bit and copies the
-// page in between, mark sets the bit again. Pages beyond the end of the bitmap are
-// not marked.
+// mark sets the dirty bits of n bytes at addr, an address of this process. The caller
+// writes the bytes first: if the front end copies the page in between, mark sets the
+// bit again.
 func (l *dirtyLog) mark(at uintptr, n uint32) {
 	if l == nil || n == 0 {
 		return
@@ -86,8 +84,8 @@ func (l *dirtyLog) mark(at uintptr, n uint32) {
 	}
 }
 
-// logRing marks all memory of a ring that the device may write. It runs when the ring
-// starts, because the previous engine may have died before it marked a page.
+// logRing marks the device's part of a ring as dirty when the ring starts, because
+// the previous engine may have died before it marked a page.
 func (r *ring) logRing() {
 	if r.log == nil {
 		return
@@ -100,11 +98,9 @@ func (r *ring) logRing() {
 	r.log.mark(uintptr(r.used), 4+8*r.num+2)
 }
 
-// logPublished marks, in the dirty log, the used elements that publishUpTo has just
-// written. In a split ring they begin at the used index given as published. In a
-// packed ring they begin at the position given as first. logPublished does not mark
-// the whole ring: a ring may have 129 pages, so the guest could make every frame
-// expensive.
+// logPublished marks the used elements that publishUpTo has just written, from the
+// used index published (split ring) or the position first (packed ring). Marking the
+// whole ring would cost up to 129 pages for each frame.
 func (r *ring) logPublished(published, first uint16) {
 	if r.packed {
 		from, to := uint32(first&^packedWrap), uint32(r.first&^packedWrap)
@@ -123,8 +119,7 @@ func (r *ring) logPublished(published, first uint16) {
 	r.log.mark(uintptr(r.elems), (n-before)*8)
 }
 
-// logArmed marks, in the dirty log, the words of the ring that change when the worker
-// requests a kick.
+// logArmed marks the words of the ring that a kick request changes.
 func (r *ring) logArmed() {
 	r.log.mark(uintptr(r.used), 4)
 	if !r.packed && r.eventIndex {

@@ -16,15 +16,12 @@ import (
 const closeWait = 100 * time.Millisecond
 
 // dispose runs a function that closes descriptors of the front end, and waits until
-// the function has finished or ctx is done. Whoever shares a descriptor's file can
-// delay its close: a file system in user space by not answering, a TCP socket by
-// lingering, many gigabytes of memory by the time to free them. Each function
-// therefore runs on its own goroutine, without the session's lock, after the previous
-// function of the session. A front end thus blocks at most one thread, and only its
-// own port.
+// the function has finished or ctx is done. The front end can delay a close for as
+// long as it likes. The function therefore runs on its own goroutine without the
+// session's lock, after the previous function of the session.
 //
-// The engine must close its duplicates of the descriptors before dispose runs,
-// because the process that closes the last duplicate of a file waits.
+// The engine must close its duplicates first, because the close of a file's last
+// duplicate may block.
 func (s *Session) dispose(ctx context.Context, work func()) {
 	done := make(chan struct{})
 	s.mu.Lock()
@@ -44,8 +41,7 @@ func (s *Session) dispose(ctx context.Context, work func()) {
 	}
 }
 
-// sweep disposes of two kinds of descriptors: those that a message brought and no
-// handler took, and those that a message has replaced.
+// sweep disposes of unused descriptors of messages and of replaced descriptors.
 func (s *Session) sweep(w *wire) {
 	s.mu.Lock()
 	fds := append(w.waste, s.front.dropped...)
@@ -56,23 +52,20 @@ func (s *Session) sweep(w *wire) {
 	}
 }
 
-// shut shuts a connection down in both directions. It does not wait.
 func shut(conn *net.UnixConn) {
 	_ = conn.CloseRead()
 	_ = conn.CloseWrite()
 }
 
 // hangUp closes a connection that is shut down. It first reads all remaining
-// messages, so that the descriptors in these messages are closed now. Otherwise the
-// kernel would close them together with the last duplicate of the connection, and
-// that close could block.
+// messages, because closing the descriptors in them may block.
 func hangUp(conn *net.UnixConn) {
 	control(conn, drain)
 	conn.Close()
 }
 
-// drain reads all remaining data of a socket. The read has no control buffer, so the
-// kernel closes the descriptors that come with the data (unix(7)).
+// drain discards all remaining data of a socket. Without a control buffer the kernel
+// closes the descriptors that come with the data (unix(7)).
 func drain(fd int) {
 	_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 	var waste [4096]byte
@@ -84,8 +77,6 @@ func drain(fd int) {
 	}
 }
 
-// hangUpListener drains the connections that were not yet accepted, and closes the
-// listening socket.
 func hangUpListener(l *net.UnixListener) {
 	control(l, func(fd int) {
 		_ = unix.Shutdown(fd, unix.SHUT_RDWR) // no connection arrives after this

@@ -9,7 +9,7 @@ import (
 	"weft/internal/shm"
 )
 
-// faultKind names a violation: something in a ring that no correct driver does.
+// faultKind is a violation of the virtio specification by a driver.
 type faultKind uint32
 
 const (
@@ -51,22 +51,21 @@ var faultTexts = [faultKinds]string{
 	faultWaiters:      "%d signals of the call event in a row took more than %d ns each: too many wait for it",
 }
 
-// fault is the first fault of a device. All queues of the device share it, so a fault
-// of one ring ends all rings. The worker of any queue may raise it once; all workers
-// read it.
+// fault is the first fault of a device. All queues of the device share it. The worker
+// of any queue may raise it once; all workers read it.
 type fault struct {
-	raised atomic.Uint32 // state: 0 no fault, 1 fields being written, 2 fields complete
+	raised atomic.Uint32 // 0: no fault; 1: the other fields are being written; 2: they are complete
 	vring  int
 	kind   faultKind
 	a, b   uint64
-	wake   []int // event descriptors of the workers that own the receive queues and report the fault
+	wake   []int // event descriptors of the workers that own the receive queues
 }
 
-// set reports whether the device is broken, which means that a fault was raised.
+// set reports whether a fault was raised, which breaks the device.
 func (f *fault) set() bool { return f.raised.Load() == 2 } // pairs with raise
 
-// raise stores the kind and the two values of a fault. It does not format the text,
-// which would allocate memory. Only the first fault of a device is stored.
+// raise stores the first fault of the device. It formats no text, because it must not
+// allocate.
 func (f *fault) raise(vring int, kind faultKind, a, b uint64) {
 	if !f.raised.CompareAndSwap(0, 1) {
 		return
@@ -76,8 +75,7 @@ func (f *fault) raise(vring int, kind faultKind, a, b uint64) {
 	f.wakeWorkers()
 }
 
-// wakeWorkers wakes the workers that sleep on the device's queues, so that they see
-// the fault.
+// wakeWorkers wakes sleeping workers, so that they see the fault.
 func (f *fault) wakeWorkers() {
 	for _, fd := range f.wake {
 		shm.SignalOwn(fd)

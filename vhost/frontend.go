@@ -3,8 +3,7 @@
 package vhost
 
 // frontEnd is the state that the messages of the current connection have set. In a
-// session its descriptors are descriptors of this process; in a snapshot they are
-// indexes into a list of descriptors.
+// snapshot its descriptors are indexes into a list of descriptors.
 type frontEnd struct {
 	Owned       bool         `json:"owned,omitempty"`
 	Features    uint64       `json:"features"`
@@ -18,13 +17,12 @@ type frontEnd struct {
 	Announce    []byte       `json:"announce,omitempty"` // MAC address that the device announces with a RARP request at its next start
 	Record      int          `json:"record"`             // descriptor of the shared memory in which the engine records ring positions; -1: none
 	Inflight    InflightSpec `json:"inflight"`
-	// Backend is the descriptor of BACKEND_REQ's channel in the snapshot of an older
-	// build; -1: none. Restore drops it.
+	// Backend is unused: descriptor of BACKEND_REQ's channel in snapshots of older
+	// builds; -1: none.
 	Backend int `json:"backend"`
 
-	// dropped are descriptors that the session no longer uses. The session closes
-	// them without holding its lock, after the engine has closed its duplicates: see
-	// Session.dispose.
+	// dropped are descriptors to close without the session's lock, after the engine
+	// has closed its duplicates: see Session.dispose.
 	dropped []int
 }
 
@@ -52,12 +50,11 @@ func newFrontEnd(pairs int) frontEnd {
 	return f
 }
 
-// usable reports whether the ring is completely set up, so that it is part of the
-// device.
+// usable reports whether the ring is completely set up.
 func (v *vringState) usable() bool { return v.Num > 0 && v.Placed && v.Started }
 
-// almostUsable reports whether the ring is usable, or needs only one more message to
-// be usable.
+// almostUsable reports whether at most one message is missing until the ring is
+// usable.
 func (v *vringState) almostUsable() bool {
 	return v.Num > 0 && (v.Placed || v.Started) || v.Placed && v.Started
 }
@@ -74,8 +71,7 @@ func (f *frontEnd) ready() bool {
 	return f.FeaturesSet && len(f.Regions) > 0 && have[0] && have[1]
 }
 
-// eachFD visits all descriptors of the state: it calls visit with a pointer to each
-// descriptor that is set.
+// eachFD calls visit with a pointer to each descriptor of the state that is set.
 func (f *frontEnd) eachFD(visit func(fd *int)) {
 	for i := range f.Regions {
 		visit(&f.Regions[i].FD)
@@ -102,7 +98,7 @@ func (f *frontEnd) eachFD(visit func(fd *int)) {
 	}
 }
 
-// drop moves a descriptor, if it is set, to the list dropped and sets *fd to -1.
+// drop moves the descriptor *fd to the list dropped and sets *fd to -1.
 func (f *frontEnd) drop(fd *int) {
 	if *fd >= 0 {
 		f.dropped = append(f.dropped, *fd)
@@ -127,8 +123,7 @@ func (f *frontEnd) resetVrings() {
 	}
 }
 
-// dropAll resets the state to the state of a new connection, and moves all
-// descriptors to the list dropped.
+// dropAll resets the state, and moves all descriptors to the list dropped.
 func (f *frontEnd) dropAll(pairs int) {
 	f.eachFD(f.drop)
 	dropped := f.dropped
@@ -150,8 +145,7 @@ func (f *frontEnd) dropLog() {
 	f.Log = LogSpec{}
 }
 
-// clone copies the state. The copy has the same descriptor numbers; the descriptors
-// are not duplicated.
+// clone copies the state without duplicating the descriptors.
 func (f *frontEnd) clone() frontEnd {
 	c := *f
 	c.dropped = nil

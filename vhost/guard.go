@@ -8,10 +8,9 @@ import (
 	"runtime/debug"
 )
 
-// recoverFault turns a fault on truncated guest memory into an error. Without it the
-// fault would end the process. Callers that access guest memory write `defer
-// recoverFault(&err)()`. Workers do not use it, because they recover from faults once
-// for a whole pass.
+// recoverFault turns a fault on truncated guest memory into an error. Callers that
+// access guest memory write `defer recoverFault(&err)()`. Workers recover from faults
+// once for a whole pass instead.
 func recoverFault(err *error) func() {
 	old := debug.SetPanicOnFault(true)
 	return func() {

@@ -20,15 +20,15 @@ type region struct {
 	user        uint64
 }
 
-// memory is a guest's memory table. The table does not change while a device is open.
+// memory is a guest's memory table. It does not change while a device is open.
 type memory struct {
 	regions []region
 	maps    [][]byte // mappings to unmap, one for each region
 }
 
-// openMemory maps the regions of guest memory. The caller keeps the descriptors. A
-// file that is shorter than its region is refused, because an access beyond its end
-// would fault.
+// openMemory maps the regions of guest memory. The caller keeps the descriptors. It
+// refuses a file that is shorter than its region, because an access beyond the end
+// faults.
 func openMemory(specs []RegionSpec, fds []int) (*memory, error) {
 	if err := checkRegions(specs); err != nil {
 		return nil, err
@@ -68,9 +68,8 @@ func (m *memory) add(s RegionSpec, fd int) error {
 }
 
 // checkFile refuses a region whose file is not shared memory or is too short. It
-// returns the size of the mapping that the region needs, and the number of bytes in
-// the mapping before the region (skip). A file of huge pages is mapped in whole huge
-// pages, so the mapping may be larger than the region.
+// returns the size of the region's mapping and the number of bytes in front of the
+// region. Mappings of huge pages consist of whole huge pages.
 func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 	if err := checkShared(fd); err != nil {
 		return 0, 0, err
@@ -90,13 +89,13 @@ func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 	return skip, (skip + s.Size + align - 1) &^ (align - 1), nil
 }
 
-// maxPage is the size of the largest known huge page, in bytes (arm64 with pages of
-// 64 KiB).
+// maxPage is the size in bytes of the largest known huge page (arm64 with 64 KiB
+// pages).
 const maxPage = 16 << 30
 
 // find translates a guest address into an address of this process. It also returns
-// how many of the n bytes are contiguous there: 0 bytes if the address is outside of
-// guest memory. last caches the region of the previous call.
+// how many of the n bytes are contiguous; 0: the address is invalid. last caches the
+// region of the previous call.
 func (m *memory) find(last *region, addr uint64, n uint32) (uintptr, uint32) {
 	off := addr - last.guest
 	if off >= last.size {
@@ -141,8 +140,7 @@ func foreignPointer(addr uintptr) unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 }
 
-// readHeader copies the virtio-net header from guest memory. It leaves out
-// num_buffers, which the legacy header does not have.
+// readHeader copies the virtio-net header from guest memory, without num_buffers.
 func readHeader(at uintptr) (h [packet.VnetLen]byte) {
 	return *(*[packet.VnetLen]byte)(foreignPointer(at))
 }
@@ -150,15 +148,12 @@ func readHeader(at uintptr) (h [packet.VnetLen]byte) {
 // cacheLine is the size of a cache line of the CPU, in bytes.
 const cacheLine = 64
 
-// writeHeader writes the virtio-net header of a frame in one chain, in little endian.
-// All fields are 0, except num_buffers of the 12-byte header, which is 1 (virtio 1.2
-// section 5.1.6.4.1).
+// writeHeader writes an empty virtio-net header, little endian, with num_buffers 1 in
+// the 12-byte layout (virtio 1.2 section 5.1.6.4.1).
 //
-// In DPDK's driver the header ends with its cache line and the frame begins with the
-// next line. In this layout writeHeader does not write a header that already has
-// these values: the driver only reads the header and reuses the buffer, so the line
-// stays in the caches of both cores. In other layouts the frame shares the header's
-// line, so writing the header costs nothing more.
+// DPDK's driver puts the header at the end of a cache line and the frame into the
+// next line. Then writeHeader writes only if the values differ: an unchanged line
+// stays in the caches of both cores.
 func writeHeader(at uintptr, size uint32) {
 	const oneBuffer = 1 << 16 // csum_offset 0, num_buffers 1
 	p := foreignPointer(at)

@@ -14,34 +14,30 @@ import (
 	"weft/port"
 )
 
-// MemoryLimits bound the memory, dirty logs and inflight buffers of guests that are
-// mapped into the engine. A mapping costs address space, and page tables for the
-// pages that are accessed. The switch cannot continue if its process runs out of
-// address space, so the sum over all guests has a limit. A front end that exceeds a
-// limit is refused, and its connection is closed.
+// MemoryLimits bound the guest memory, dirty logs and inflight buffers that the
+// engine maps. The engine's address space and page tables are shared by all guests. A
+// front end that exceeds a limit is refused, and its connection is closed.
 type MemoryLimits struct {
 	Guest uint64 // bytes mapped for one guest
 	All   uint64 // bytes mapped for all guests
-	// Share is the number of bytes that each guest may map, however much other guests
-	// have mapped. The limit of all guests together (field All) is at least Share
-	// times port.MaxPorts. Guests compete for what the shares leave of it.
+	// Share is the number of bytes that each guest may always map. All is at least
+	// Share times port.MaxPorts; guests compete for the rest.
 	Share    uint64
-	Mappings int // largest number of mappings of all guests; each region is one mapping
+	Mappings int // largest number of mapped regions of all guests
 }
 
 const (
-	// addressSpace is the size of a process's address space, in bytes, on amd64. It
-	// is a lower bound on arm64 with pages of 4 KiB.
+	// addressSpace is the size in bytes of a process's address space on amd64, and at
+	// most that on arm64 with 4 KiB pages.
 	addressSpace = 1 << 47
-	// minGuestLimit is the lower bound of MemoryLimits.Guest, in bytes. A guest of 1
-	// TiB and the other memory that QEMU shares with the switch fit.
+	// minGuestLimit is the smallest default of MemoryLimits.Guest, enough for a guest
+	// of 1 TiB and the other memory that QEMU shares.
 	minGuestLimit = 2 << 40
 )
 
-// DefaultMemoryLimits returns limits that depend on the machine. One guest may map
-// twice the machine's memory, and at least 2 TiB. All guests together may map half of
-// the address space (or of RLIMIT_AS). They may use three quarters of the mappings
-// that vm.max_map_count allows a process.
+// DefaultMemoryLimits returns limits for this machine. One guest may map twice the
+// machine's memory, and at least 2 TiB. All guests together may map half of the
+// address space (or of RLIMIT_AS), in three quarters of vm.max_map_count mappings.
 func DefaultMemoryLimits() MemoryLimits {
 	l := MemoryLimits{Guest: minGuestLimit, All: addressSpace / 2, Mappings: maxMappings() / 4 * 3}
 	var limit unix.Rlimit
@@ -57,8 +53,7 @@ func DefaultMemoryLimits() MemoryLimits {
 	return l
 }
 
-// maxMappings returns the kernel's limit vm.max_map_count, or its default value if it
-// cannot be read.
+// maxMappings returns vm.max_map_count, or the kernel's default if it cannot be read.
 func maxMappings() int {
 	text, err := os.ReadFile("/proc/sys/vm/max_map_count")
 	if err == nil {
@@ -87,7 +82,7 @@ func NewMemoryPool(l MemoryLimits) *MemoryPool {
 	return &MemoryPool{limits: l, guests: map[uint32]*GuestMemory{}}
 }
 
-// GuestMemory is one guest's account in the pool. Only this guest uses it.
+// GuestMemory is the account of one guest in the pool.
 type GuestMemory struct {
 	pool     *MemoryPool
 	port     uint32
@@ -96,8 +91,7 @@ type GuestMemory struct {
 	refused  uint64
 }
 
-// Guest returns a new, empty account for the guest of a port. It replaces the account
-// of an earlier session of the port once that session is closed.
+// Guest returns a new, empty account for the guest of a port.
 func (p *MemoryPool) Guest(port uint32) *GuestMemory {
 	g := &GuestMemory{pool: p, port: port}
 	p.mu.Lock()
@@ -106,12 +100,12 @@ func (p *MemoryPool) Guest(port uint32) *GuestMemory {
 	return g
 }
 
-// MemoryUse is how much memory one guest has mapped, or all guests together.
+// MemoryUse is the memory mapped by one guest, or by all guests together.
 type MemoryUse struct {
 	Port     uint32 // 0: all guests
 	Bytes    uint64
 	Mappings int
-	Refused  uint64 // number of messages refused because they exceeded a memory limit
+	Refused  uint64 // number of messages refused because of a limit
 }
 
 // Use returns the limits, the sum over all guests, and one entry for each guest.
@@ -125,8 +119,8 @@ func (p *MemoryPool) Use() (MemoryLimits, []MemoryUse) {
 	return p.limits, use
 }
 
-// footprint is the number of bytes and of mappings that a guest uses. bytes saturates
-// instead of overflowing.
+// footprint is a guest's use of address space. bytes saturates instead of
+// overflowing.
 type footprint struct {
 	bytes    uint64
 	mappings int
@@ -156,16 +150,16 @@ func (g *GuestMemory) resize(f footprint) error {
 	return nil
 }
 
-// adopt sets the guest's account to f without checking the limits, for memory that is
-// already mapped or reserved.
+// adopt sets the guest's account to f without a check, for memory that is already
+// mapped.
 func (g *GuestMemory) adopt(f footprint) {
 	g.pool.mu.Lock()
 	defer g.pool.mu.Unlock()
 	g.set(f)
 }
 
-// check returns an error if growing the guest's account to f would exceed a limit.
-// The caller holds mu.
+// check returns an error if footprint f of the guest would exceed a limit. The caller
+// holds mu.
 func (g *GuestMemory) check(f footprint) error {
 	p, l := g.pool, &g.pool.limits
 	switch {
@@ -179,7 +173,7 @@ func (g *GuestMemory) check(f footprint) error {
 	return nil
 }
 
-// beyondShare returns how many of n bytes exceed a guest's share.
+// beyondShare returns the number of bytes by which n exceeds a guest's share.
 func (l *MemoryLimits) beyondShare(n uint64) uint64 { return n - min(n, l.Share) }
 
 func (g *GuestMemory) set(f footprint) {
@@ -215,9 +209,8 @@ func (f *frontEnd) footprint() (sum footprint) {
 	return sum
 }
 
-// reserve charges the guest's account in the pool for a change of the front end's
-// state that the caller is about to make. It applies the function change to a copy of
-// the state, and resizes the account to what the changed copy needs.
+// reserve resizes the guest's account for a future change of the front end's state,
+// or returns an error.
 func (s *Session) reserve(change func(f *frontEnd)) error {
 	next := s.front.clone()
 	change(&next)

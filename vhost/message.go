@@ -35,32 +35,29 @@ const (
 	maxMessageFDs     = maxMessageRegions
 	maxPayload        = 8 + maxMessageRegions*regionLen
 
-	// messageTimeout limits how long a front end may take to complete a message that
-	// it has begun, and to accept a reply. The connection is closed after that.
+	// messageTimeout limits how long a front end may take to complete a message, or
+	// to accept a reply. The connection is closed after that.
 	messageTimeout = 5 * time.Second
 	// firstMessageTimeout limits how long a front end may take to send its first
-	// message, because no other front end can use the socket meanwhile. The
-	// connection is closed after that. QEMU and DPDK send their first message at
-	// once. A front end that has sent a message may be silent for ever.
+	// message, because it occupies the socket. The connection is closed after that.
 	firstMessageTimeout = 30 * time.Second
 	// lastReplyTimeout limits how long the end of a session waits for a front end to
-	// accept a reply in progress. The reply is lost after that.
+	// accept a reply.
 	lastReplyTimeout = 100 * time.Millisecond
 )
 
-// message is one request with its payload and descriptors. The session disposes of
-// the descriptors that no handler takes.
+// message is one request with its payload and descriptors. The session closes the
+// descriptors that no handler takes.
 type message struct {
 	request uint32
 	flags   uint32
 	payload []byte
 	fds     []int
-	unread  int // number of the message's bytes that are still in the socket, see wire.next
-	send    int // descriptor to send with the reply and close afterwards; 0: none
+	unread  int // number of bytes still in the socket, see wire.next
+	send    int // descriptor to send with the reply and then close; 0: none
 }
 
-// untaken returns the descriptors that no handler has taken, and the descriptor that
-// was sent with the reply. It removes them from the message.
+// untaken removes and returns the descriptors of the message that must be closed.
 func (m *message) untaken() []int {
 	var fds []int
 	for _, fd := range m.fds {
@@ -75,7 +72,7 @@ func (m *message) untaken() []int {
 	return fds
 }
 
-// takeFD returns descriptor number i of the message. The caller owns it.
+// takeFD moves the ownership of descriptor number i of the message to the caller.
 func (m *message) takeFD(i int) int {
 	fd := m.fds[i]
 	m.fds[i] = -1
@@ -90,8 +87,8 @@ func (m *message) state() (index int, num uint32) {
 	return int(binary.LittleEndian.Uint32(m.payload)), binary.LittleEndian.Uint32(m.payload[4:])
 }
 
-// parseHeader checks a message's header against the table of requests. It returns the
-// request's row of the table and the size of the payload in bytes.
+// parseHeader checks a message's header. It returns the request's row of the table
+// and the size of the payload in bytes.
 func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err error) {
 	m.request = binary.LittleEndian.Uint32(b[0:])
 	m.flags = binary.LittleEndian.Uint32(b[4:])
@@ -119,25 +116,23 @@ type wire struct {
 	// timeout is messageTimeout, or a shorter time in tests.
 	timeout time.Duration
 	body    [messageHeaderLen + maxPayload]byte
-	// oob has room for the largest number of descriptors that the kernel passes in
-	// one message (SCM_MAX_FD, 253). If the room were too small, the kernel would
-	// close the surplus descriptors during the read, which may block.
+	// oob has room for SCM_MAX_FD (253) descriptors. In a smaller buffer, the kernel
+	// would close surplus descriptors during the read, which may block.
 	oob [1088]byte
-	// waste are descriptors that no handler uses. wire does not close them, because a
-	// front end decides how long a close takes: see Session.dispose.
+	// waste are unused descriptors to close later, because a close may block: see
+	// Session.dispose.
 	waste []int
 }
 
 // errQuiet is the error of wire.next if no message begins within the time limit.
 var errQuiet = errors.New("no message")
 
-// next reads one message. It waits for the message's first byte for the time quiet
-// (0: no limit), and then at most messageTimeout for the rest.
+// next reads one message. It waits quiet for the first byte (0: no limit), and at
+// most messageTimeout for the rest.
 //
-// A message that has arrived completely stays in the socket until the caller calls
-// consume. If this process is killed before that call, the next control process finds
-// the message and answers it. A message that arrives in pieces is removed from the
-// socket piece by piece.
+// A complete message stays in the socket until the caller calls consume. If this
+// process is killed before, the next control process answers the message. A message
+// that arrives in pieces is removed from the socket piece by piece.
 func (w *wire) next(quiet time.Duration) (message, *row, error) {
 	m, r, whole, err := w.peek(quiet)
 	if whole || err != nil {
@@ -146,8 +141,8 @@ func (w *wire) next(quiet time.Duration) (message, *row, error) {
 	return w.take(quiet)
 }
 
-// peek reads a message and leaves it in the socket. whole is false if only a part of
-// the message has arrived.
+// peek reads a message and leaves it in the socket. If only a part has arrived, whole
+// is false.
 func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err error) {
 	n, _, err := w.look(w.body[:messageHeaderLen], nil, quiet)
 	if err != nil {
@@ -163,17 +158,16 @@ func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err err
 	if m, r, size, err = parseHeader((*[messageHeaderLen]byte)(w.body[:])); err != nil {
 		return m, r, false, err
 	}
-	want := messageHeaderLen + size // exactly one message: reading further would return the next message's descriptors
+	want := messageHeaderLen + size // a longer read would return descriptors of the next message
 	var fds []int
 	if n, fds, err = w.look(w.body[:want], w.oob[:], w.timeout); err != nil || n < want {
 		w.waste = append(w.waste, fds...)
 		return m, r, false, err
 	}
 	m.payload, m.unread = w.body[messageHeaderLen:want], want
-	// If a message brings no descriptors, the kernel returns the descriptors of the
-	// next message with it.
+	// The kernel may have returned descriptors of the next message.
 	if r.withoutFDs(m.payload) {
-		w.waste = append(w.waste, fds...) // kept open until consume reads the message, when the socket drops its own references
+		w.waste = append(w.waste, fds...)
 		fds = nil
 	}
 	if len(fds) > r.fds {
@@ -184,8 +178,8 @@ func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err err
 	return m, r, true, nil
 }
 
-// look reads up to len(b) bytes and leaves them in the socket. If oob is not empty,
-// it also returns duplicates of the descriptors that came with these bytes.
+// look copies up to len(b) bytes from the socket without removing them. If oob is not
+// empty, it also duplicates their descriptors.
 func (w *wire) look(b, oob []byte, timeout time.Duration) (n int, fds []int, err error) {
 	if err := w.deadline(timeout); err != nil {
 		return 0, nil, err
@@ -219,8 +213,7 @@ func (w *wire) look(b, oob []byte, timeout time.Duration) (n int, fds []int, err
 	return n, fds, err
 }
 
-// consume removes a message that peek has read from the socket. The kernel drops the
-// socket's references to the message's descriptors. The duplicates that peek returned
+// consume removes a peeked message from the socket. Descriptors that peek returned
 // stay open.
 func (w *wire) consume(m *message, r *row) error {
 	var waste [messageHeaderLen + maxPayload]byte
@@ -241,7 +234,7 @@ func (w *wire) consume(m *message, r *row) error {
 	return nil
 }
 
-// take reads a message that arrives in pieces. It removes each piece from the socket.
+// take reads a message in pieces and removes each piece from the socket.
 func (w *wire) take(quiet time.Duration) (message, *row, error) {
 	var head [messageHeaderLen]byte
 	var fds []int
@@ -291,15 +284,15 @@ func (w *wire) readRest(b []byte, fds *[]int) error {
 	return nil
 }
 
-// read reads up to len(b) bytes from the connection. It appends the descriptors that
-// come with the bytes to fds.
+// read reads up to len(b) bytes, and appends the descriptors that come with them to
+// fds.
 func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
 	if err := w.deadline(timeout); err != nil {
 		return 0, err
 	}
 	n, oobn, flags, _, err := w.conn.ReadMsgUnix(b, w.oob[:])
 	if errors.Is(err, io.EOF) {
-		return 0, io.EOF // io.EOF is not wrapped, because readRest compares it with ==
+		return 0, io.EOF // readRest compares the error with ==
 	}
 	if err != nil {
 		return 0, err
@@ -313,8 +306,8 @@ func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
 	return n, nil
 }
 
-// deadline sets the time limit of the next read to timeout; 0: no limit. It returns
-// an error if the context stop is done.
+// deadline sets the time limit of the next read; 0: no limit. It fails once w.stop is
+// done.
 func (w *wire) deadline(timeout time.Duration) error {
 	deadline := time.Time{}
 	if timeout > 0 {
@@ -323,9 +316,8 @@ func (w *wire) deadline(timeout time.Duration) error {
 	if err := w.conn.SetReadDeadline(deadline); err != nil {
 		return err
 	}
-	// interrupt sets its deadline after stop is done, and this function checks stop
-	// after it has set its own. If this deadline overwrites interrupt's, the check
-	// finds stop done.
+	// Checked last, because this call may have overwritten the deadline set by
+	// interrupt.
 	return w.stop.Err()
 }
 
@@ -356,7 +348,7 @@ func (w *wire) reply(m *message, payload []byte) error {
 	if err := w.conn.SetWriteDeadline(time.Now().Add(w.timeout)); err != nil {
 		return err
 	}
-	if w.stop.Err() != nil { // the reply's deadline may have overwritten the deadline of interrupt
+	if w.stop.Err() != nil { // the call above may have overwritten the deadline set by interrupt
 		w.boundReply()
 	}
 	var rights []byte
@@ -367,16 +359,15 @@ func (w *wire) reply(m *message, payload []byte) error {
 	return err
 }
 
-// interrupt makes a read in next return at once, and a write in reply within
-// lastReplyTimeout. The caller cancels stop before it calls interrupt.
+// interrupt aborts a read in next, and limits a write in reply to lastReplyTimeout.
+// The caller cancels w.stop first.
 func (w *wire) interrupt() {
 	_ = w.conn.SetReadDeadline(time.Unix(1, 0))
 	w.boundReply()
 }
 
-// boundReply limits the write of a reply to lastReplyTimeout. It does not abort the
-// reply at once: the request has been carried out, and the next control process does
-// not see the request again.
+// boundReply limits the write of a reply to lastReplyTimeout. The reply is not
+// aborted at once, because the next control process does not see its request again.
 func (w *wire) boundReply() { _ = w.conn.SetWriteDeadline(time.Now().Add(lastReplyTimeout)) }
 
 func u64Payload(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }

@@ -5,14 +5,13 @@ package vhost
 import "weft/packet"
 
 // offloadFeatures are the feature bits of unfinished checksums and large segments.
-// The session offers them unless Config.NoOffloads is set. UFO is not offered: see
+// The session offers them unless Config.NoOffloads is set. UFO is never offered: see
 // docs/decisions.
 const offloadFeatures uint64 = FeatureChecksum | FeatureGuestChecksum |
 	FeatureGuestTSO4 | FeatureGuestTSO6 | FeatureGuestECN | FeatureHostTSO4 | FeatureHostTSO6 | FeatureHostECN |
 	FeatureGuestUSO4 | FeatureGuestUSO6 | FeatureHostUSO
 
-// fromGuest returns the offloads that a guest with these features may use when it
-// transmits: the switch completes its checksums and splits its large segments.
+// fromGuest returns the transmit offloads of a guest with these features.
 func fromGuest(features uint64) packet.Offloads {
 	o := packet.Offloads(0)
 	if features&FeatureChecksum == 0 {
@@ -25,8 +24,7 @@ func fromGuest(features uint64) packet.Offloads {
 		ifSet(features, FeatureHostUSO, packet.TakesUDP)
 }
 
-// toGuest returns the offloads that a guest with these features accepts: frames with
-// an unfinished checksum, and large segments.
+// toGuest returns the receive offloads of a guest with these features.
 func toGuest(features uint64) packet.Offloads {
 	if features&FeatureGuestChecksum == 0 {
 		return 0
@@ -48,8 +46,7 @@ func ifSet(features, bits uint64, o packet.Offloads) packet.Offloads {
 // Offloads implements port.Tx.
 func (q *tx) Offloads() packet.Offloads { return q.takes }
 
-// hasOffload reports whether frame f needs a virtio-net header with fields other than
-// 0: for an unfinished checksum or large segments.
+// hasOffload reports whether frame f needs a virtio-net header with non-zero fields.
 func (q *tx) hasOffload(f *packet.Frame) bool {
 	return q.takes != 0 && (f.Offload.Flags != 0 || f.Offload.GSO != packet.GSONone)
 }

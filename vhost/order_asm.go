@@ -4,15 +4,13 @@
 
 package vhost
 
-// storeRelease32 stores v at p after all earlier loads and stores (release order). It
-// is not a full barrier. atomic.StoreUint32 is one, and therefore costs an XCHG on
-// amd64.
+// storeRelease32 stores v at p after all earlier loads and stores. Unlike
+// atomic.StoreUint32, which costs an XCHG on amd64, it is no full barrier.
 //
 //go:noescape
 func storeRelease32(p *uint32, v uint32)
 
-// storeRelease64 stores the 64-bit word v at p after all earlier loads and stores
-// (release order).
+// storeRelease64 stores v at p after all earlier loads and stores.
 //
 //go:noescape
 func storeRelease64(p *uint64, v uint64)

@@ -11,30 +11,27 @@ import (
 )
 
 // A ring from the device's side is split (virtio 1.2 section 2.7, ring_split.go) or
-// packed (section 2.8, ring_packed.go). Both layouts have the same operations. The
-// layout is checked once for a batch, never for each chain.
+// packed (section 2.8, ring_packed.go). Both layouts have the same operations:
 //
 //	waiting, look   count the chains that the driver has made available
 //	peek, headAt    read the first descriptors of these chains
 //	walk            list the memory of a chain (ring_chain.go)
-//	take            complete a chain: write a used element where the driver does not see it yet
-//	publish         show the driver all completed chains, and call it
-//	retain          publish all but the newest chains while frames keep coming
-//	arm, disarm     request kicks, or request none
+//	take            complete a chain: write its used element, not yet visible to the driver
+//	publish         make completed chains visible, and call the driver
+//	retain          publish all but the newest chains
+//	arm, disarm     request kicks, or no kicks
 //
-// Chains are completed in the order in which they were taken, so VIRTIO_F_IN_ORDER
-// costs nothing. The driver sees a completed chain only after publish, so an engine
-// that dies before publish has changed nothing for the guest.
+// Chains are completed in order (VIRTIO_F_IN_ORDER). The driver sees a completed
+// chain only after publish, so an engine that dies before publish has changed nothing
+// for the guest.
 //
 // To resume a split ring, the next engine needs the used index, which is in guest
-// memory, and the number of chains that retain has not published. To resume a packed
-// ring, it needs the whole position. The record holds the number and the position
-// (ring_record.go).
+// memory, and the number of completed chains. To resume a packed ring, it needs the
+// position. The record holds both (ring_record.go).
 //
 // A word of guest memory is read once into a local, which is checked and then used.
-// An index or a flag that the driver writes is read again only when the chains of the
-// last read are used up, because each read takes the cache line from the driver's
-// core.
+// Each read of the driver's index or flags takes the cache line from the driver's
+// core, so they are read again only when all known chains are taken.
 const (
 	descAlign, availAlign, usedAlign = 16, 2, 4
 
@@ -45,8 +42,8 @@ const (
 	descIndirect = 4
 )
 
-// maxSegments is the largest number of pieces of memory in one chain, or in all
-// chains that one frame fills. A longer chain breaks the device.
+// maxSegments is the largest number of memory segments in the chains of one frame. A
+// longer chain breaks the device.
 const maxSegments = packet.MaxSpans
 
 type segment struct {
@@ -59,31 +56,31 @@ type head struct {
 	addr  uint64
 	n     uint32
 	flags uint16
-	next  uint16 // index of the next descriptor (split ring), or position of this descriptor (packed ring)
+	next  uint16 // next descriptor index (split ring), or own position (packed ring)
 	id    uint32 // descriptor index (split ring), or buffer id | number of descriptors << 16 (packed ring)
 }
 
 // ring is one vring. The worker owns it after open.
 type ring struct {
 	desc, avail, used unsafe.Pointer // addresses of the descriptors, driver area and device area in a packed ring
-	elems             unsafe.Pointer // address of the array into which the method take writes used elements: the used ring, or the record
+	elems             unsafe.Pointer // address of the used elements that take writes: in the used ring, or in the record
 	mem               *memory
 	last              region // region of the last successful find
 	num               uint32
 	mask              uint32 // mask of an index into elems
-	next              uint16 // number of chains taken, modulo 65536; in a split ring the next avail position
-	seen              uint16 // number of chains seen; in a split ring the driver's avail index at the last read
-	done              uint16 // number of used elements written; in a split ring the next used position
-	published         uint16 // number of used elements visible to the driver; in a split ring the used index
+	next              uint16 // number of chains taken, modulo 65536
+	seen              uint16 // number of chains known to be available (split ring: the avail index)
+	done              uint16 // number of used elements written
+	published         uint16 // number of used elements visible to the driver (split ring: the used index)
 	usedFlags         uint32
 	packed            bool
 	eventIndex        bool
 	notifyOnEmpty     bool
-	callOnce          bool         // the next publish sends a call, whether or not the driver wants one
-	quiet             bool         // the driver did not want a call at the last publish
+	callOnce          bool         // the next publish calls the driver in any case
+	quiet             bool         // the driver wanted no call at the last publish
 	retains           bool         // retain may hold chains back
-	unchanged         bool         // the last used elements written were the same as those of the previous lap
-	kick              int          // kick eventfd, or -1; never read or written, because the front end shares it
+	unchanged         bool         // the last used elements were equal to those one ring length before
+	kick              int          // kick eventfd, never read or written, because the front end shares it; -1: none
 	call              *shm.Foreign // nil: no call event
 	fault             *fault
 	log               *dirtyLog     // nil: no dirty log
@@ -96,8 +93,8 @@ type ring struct {
 	segments [maxSegments]segment
 }
 
-// part is one of the three areas of guest memory of a ring: its name, address, size
-// and alignment in bytes, and the pointer to set.
+// part is one of a ring's three areas of guest memory: name, address, size and
+// alignment in bytes, and the pointer to set.
 type part struct {
 	name  string
 	at    uint64
@@ -106,7 +103,7 @@ type part struct {
 	into  *unsafe.Pointer
 }
 
-// open sets the ring up in guest memory. No worker uses the ring yet.
+// open sets the ring up in guest memory before any worker uses it.
 func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *record, flight *inflight, f *fault) (err error) {
 	if err := checkVring(v, s.Features); err != nil {
 		return err
@@ -144,14 +141,14 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 	if err != nil {
 		return err
 	}
-	if err := r.call.Probe(); err != nil { // the previous device may have died before its last call, so the new one sends two, see begin
+	if err := r.call.Probe(); err != nil { // the previous device may have died before it called the driver, see begin
 		return fmt.Errorf("vring %d: call: %w", v.Index, err)
 	}
 	return nil
 }
 
-// openEvents sets the kick and call events of a ring. The descriptors stay in fds,
-// which the device owns.
+// openEvents sets the kick and call events of a ring. The device owns the
+// descriptors.
 func (r *ring) openEvents(v VringSpec, fds []int) (err error) {
 	r.kick = -1
 	for _, at := range []int{v.Kick, v.Call} {
@@ -176,17 +173,15 @@ func (r *ring) openEvents(v VringSpec, fds []int) (err error) {
 // Place implements port.Placed.
 func (r *ring) Place(worker, _ int) { r.call.Place(worker) }
 
-// begin finishes the start of a ring. It disables kicks until a worker arms the ring.
-// The previous device may have died before it called the driver, so the ring sends
-// two calls in any case: one at the end of open, one at the first publish.
+// begin finishes the start of a ring without kicks. The previous device may have died
+// before it called the driver, so open and the first publish send a call in any case.
 func (r *ring) begin() {
 	r.callOnce = true
 	r.disarm()
 }
 
-// waiting returns the number of available chains that the device has not taken. It
-// returns at most a batch for a packed ring, and a negative number if the device is
-// broken.
+// waiting returns the number of available chains that are not taken, at most a batch
+// in a packed ring. A negative number means that the device is broken.
 func (r *ring) waiting() int {
 	if r.seen == r.next {
 		return r.look()
@@ -194,8 +189,8 @@ func (r *ring) waiting() int {
 	return int(r.seen - r.next)
 }
 
-// look reads how many chains the driver has made available, and returns the number of
-// chains not taken.
+// look reads the driver's progress and returns the number of available chains that
+// are not taken.
 func (r *ring) look() int {
 	if r.fault.set() {
 		return -1
@@ -207,9 +202,8 @@ func (r *ring) look() int {
 }
 
 // peek reads the heads of the next n available chains without taking the chains. n is
-// at most waiting() and len(heads). It returns the number of valid heads before the
-// first invalid one. If the first head is invalid, it breaks the device and returns
-// 0.
+// at most waiting() and len(heads). It returns the number of valid heads. If the
+// first head is invalid, it breaks the device and returns 0.
 func (r *ring) peek(n int) int {
 	if r.packed {
 		return r.peekPacked(n)
@@ -220,7 +214,7 @@ func (r *ring) peek(n int) int {
 	return r.peekSplit(n)
 }
 
-// upcoming returns the position of the next chain to take, as the argument of headAt.
+// upcoming returns the position of the next chain, for headAt.
 func (r *ring) upcoming() uint16 {
 	if r.packed {
 		return r.position()
@@ -228,9 +222,8 @@ func (r *ring) upcoming() uint16 {
 	return r.next
 }
 
-// headAt reads the head of the chain at a position. after is the position of the
-// following chain. got is 1, or 0 if the driver has not made the chain available, or
-// -1 if the device is broken.
+// headAt reads the head of the chain at a position. after is the position of the next
+// chain. got is 1, or 0 if no chain is available, or -1 if the device is broken.
 func (r *ring) headAt(at uint16) (h head, after uint16, got int) {
 	if r.packed {
 		return r.headAtPacked(at)
@@ -238,22 +231,20 @@ func (r *ring) headAt(at uint16) (h head, after uint16, got int) {
 	return r.headAtSplit(at)
 }
 
-// take completes the next chain, to whose buffers the device has written n bytes. The
-// driver sees the chain after publish.
+// take completes the next chain, into whose buffers the device wrote n bytes.
 func (r *ring) take(id, n uint32) {
 	*(*uint64)(unsafe.Add(r.elems, uintptr(uint32(r.done)&r.mask)*8)) = uint64(id) | uint64(n)<<32
 	r.done++
 	r.next++
 }
 
-// takeAll completes the next chains, whose heads the caller has peeked. No bytes were
-// written to their buffers.
+// takeAll completes the next chains, given their heads, with no bytes written.
 func (r *ring) takeAll(heads []head) {
 	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.done), true
 	for i := range heads {
-		// A driver that uses its descriptors in a fixed order gets the same used
-		// elements in every lap of the ring. An element with the right value is not
-		// written again, so its cache line stays in the caches of both cores.
+		// If the driver uses its descriptors in a fixed order, the used element
+		// already has this value. An unchanged cache line stays in the caches of both
+		// cores.
 		e := (*uint64)(unsafe.Add(elems, uintptr(at&mask)*8))
 		if v := uint64(heads[i].id); *e != v {
 			*e, unchanged = v, false
@@ -265,8 +256,8 @@ func (r *ring) takeAll(heads []head) {
 	r.next += uint16(len(heads))
 }
 
-// takeSizes completes the next chains, whose heads the caller has peeked. sizes are
-// the numbers of bytes written to each chain.
+// takeSizes completes the next chains, given their heads and the number of bytes
+// written to each.
 func (r *ring) takeSizes(heads []head, sizes []uint32) {
 	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.done), true
 	for i := range min(len(heads), len(sizes)) {
@@ -281,10 +272,8 @@ func (r *ring) takeSizes(heads []head, sizes []uint32) {
 	r.next += uint16(len(heads))
 }
 
-// prefetchElems prefetches, for writing, the used elements of the next n calls of
-// take. The driver's core read these cache lines in the last lap, and a store that
-// waits for its line delays all later stores. If the last elements were unchanged,
-// the next ones probably are too, and nothing is prefetched.
+// prefetchElems prefetches the next n used elements for writing. If the last elements
+// were unchanged, the next probably are too, and nothing is prefetched.
 func (r *ring) prefetchElems(n int) {
 	if r.unchanged {
 		return
@@ -294,8 +283,8 @@ func (r *ring) prefetchElems(n int) {
 	prefetchSpanWrite(uintptr(r.elems)+at, uintptr(r.elems)+end)
 }
 
-// prefetchAvail prefetches the avail entries of the next batch if the driver has
-// already made a batch available, which is usual for receive buffers.
+// prefetchAvail prefetches the avail entries of the next batch, if a batch is
+// available.
 func (r *ring) prefetchAvail() {
 	if r.packed || r.seen-r.next < packet.BatchSize {
 		return
@@ -304,16 +293,14 @@ func (r *ring) prefetchAvail() {
 	prefetchSpanRead(at, at+2*packet.BatchSize)
 }
 
-// maxHeldBack is the number of used elements that publish may hold back while more
-// are coming. Publishing them together saves moves of the used index's cache line:
-// between cores that share no cache, one move to the driver and back costs about as
-// much as forwarding a frame.
+// maxHeldBack is the largest number of used elements whose publish may be postponed.
+// Publishing them together saves moves of the used index's cache line, each of which
+// costs about as much as forwarding a frame.
 const maxHeldBack = 2 * packet.BatchSize
 
-// publish shows the driver all completed chains and calls it at most once. If more is
-// true, another publish follows soon, and this one may hold back up to maxHeldBack
-// used elements. It holds back none in a small ring, nor if the driver has no more
-// chains available. owed reports whether it held elements back.
+// publish makes completed chains visible to the driver and calls it at most once. If
+// more is true, another publish follows soon, and up to maxHeldBack used elements may
+// wait for it. owed reports whether any do.
 func (r *ring) publish(more bool) (owed bool) {
 	fresh := r.done - r.published
 	if fresh == 0 {
@@ -326,17 +313,15 @@ func (r *ring) publish(more bool) (owed bool) {
 	return false
 }
 
-// retainedChains is the number of used chains that retain does not show to the
-// polling driver of a transmit ring. DPDK's driver frees transmitted buffers in bulk
-// once all but 32 descriptors are used: a thousand buffers at a time, more than its
-// caches hold, so it cycles through all the memory of its pool. While 32 or more
-// descriptors are unused, it frees one buffer for each that it sends (decision 0025).
+// retainedChains is the number of used chains that retain does not publish to a
+// polling driver. DPDK's driver frees transmitted buffers in bulk if fewer than 32
+// descriptors are in use, which spoils its caches; otherwise it frees one buffer for
+// each that it sends (decision 0025).
 const retainedChains = packet.BatchSize
 
-// retain replaces publish on a transmit ring while frames keep coming. If the driver
-// polls, retain publishes all but the newest chains, and records the number of
-// completed chains for the next engine. A driver that wants calls is waiting for its
-// buffers, so retain publishes all chains for it.
+// retain publishes all but the newest chains of a transmit ring while frames keep
+// coming. It records the number of completed chains for the next engine. If the
+// driver wants calls, it publishes all chains.
 func (r *ring) retain() {
 	if !r.retains || !r.quiet {
 		r.publish(false)
@@ -348,8 +333,8 @@ func (r *ring) retain() {
 	}
 }
 
-// publishUpTo shows the driver the used elements before element number end. In a
-// packed ring it always shows all elements.
+// publishUpTo publishes the used elements before element number end (split ring), or
+// all (packed ring).
 func (r *ring) publishUpTo(end uint16) {
 	wanted, old, first := false, r.published, r.first
 	if r.flight != nil {
@@ -378,7 +363,7 @@ func (r *ring) publishUpTo(end uint16) {
 	}
 }
 
-// arm requests a kick for the next chain, and then looks at the ring once more. It
+// arm requests a kick for the next chain, and then looks for chains once more. It
 // returns true if the worker must not sleep: chains are waiting, or no kick can come.
 func (r *ring) arm() bool {
 	if r.kick < 0 || r.fault.set() {
@@ -389,9 +374,8 @@ func (r *ring) arm() bool {
 	} else {
 		r.armSplit()
 	}
-	// This fence pairs with the driver's barrier between making a chain available and
-	// reading whether the device wants a kick (virtio 1.2 sections 2.7.13.4.1 and
-	// 2.8.21.3.1).
+	// Pairs with the driver's barrier between publishing a chain and reading the kick
+	// request (virtio 1.2 sections 2.7.13.4.1 and 2.8.21.3.1).
 	fence()
 	if r.log != nil {
 		r.logArmed()
@@ -399,7 +383,7 @@ func (r *ring) arm() bool {
 	return r.look() != 0
 }
 
-// disarm requests that the driver sends no more kicks.
+// disarm requests no kicks.
 func (r *ring) disarm() {
 	if r.packed {
 		r.disarmPacked()
@@ -408,8 +392,8 @@ func (r *ring) disarm() {
 	}
 }
 
-// lastAvail returns the position of the first chain that is not published. The next
-// engine continues there.
+// lastAvail returns the position of the first unpublished chain, where the next
+// engine continues.
 func (r *ring) lastAvail() uint16 {
 	if r.packed {
 		return r.first

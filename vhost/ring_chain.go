@@ -4,13 +4,10 @@ package vhost
 
 import "unsafe"
 
-// This file lists the memory of a chain, for split and packed rings.
-
-// walk appends the memory of a chain as segments to r.segments, behind the first n
-// segments. write is the direction that all its descriptors must have. It returns the
-// new number of segments and the number of bytes added. For a chain that no correct
-// driver makes it breaks the device and returns -1 (virtio 1.2 sections 2.7.5,
-// 2.7.5.3.1, 2.8.6 and 2.8.7).
+// walk appends the memory of a chain to r.segments, whose first n elements are in
+// use. write is the required direction of all descriptors. It returns the new number
+// of segments and the number of bytes added. It breaks the device and returns -1 if
+// the chain is invalid (virtio 1.2 sections 2.7.5, 2.7.5.3.1, 2.8.6 and 2.8.7).
 func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
 	if r.packed {
 		return r.walkPacked(h, write, n)
@@ -43,9 +40,8 @@ func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
 	}
 }
 
-// walkTable appends the memory of an indirect table of a split ring to r.segments.
-// The argument table is the guest address of the indirect table, and length is its
-// size in bytes. The results are the same as the results of walk.
+// walkTable appends the memory of a split ring's indirect table to r.segments. table
+// is the guest address and length the size in bytes. The results are those of walk.
 func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, uint64) {
 	if length == 0 || length%descSize != 0 {
 		return r.broken(faultTable, table, uint64(length)), 0
@@ -79,8 +75,8 @@ func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, u
 	}
 }
 
-// segment checks one descriptor and appends its memory: one segment for each region
-// of guest memory that the descriptor's memory crosses.
+// segment appends the memory of a valid descriptor: one segment for each region of
+// guest memory.
 func (r *ring) segment(addr uint64, length uint32, flags uint16, write bool, n int) int {
 	if write != (flags&descWrite != 0) {
 		return r.broken(faultDirection, addr, uint64(flags))
@@ -104,9 +100,8 @@ func (r *ring) segment(addr uint64, length uint32, flags uint16, write bool, n i
 	return n
 }
 
-// walkPacked appends the memory of a chain of a packed ring, as walk does. It reads
-// the number of descriptors that readHead counted, even if the guest has changed
-// their flags since.
+// walkPacked is walk for a packed ring. It reads as many descriptors as readHead
+// counted, even if the guest has changed their flags since.
 func (r *ring) walkPacked(h *head, write bool, n int) (int, uint64) {
 	addr, length, flags, at := h.addr, h.n, h.flags, h.next
 	total := uint64(0)
@@ -131,9 +126,8 @@ func (r *ring) walkPacked(h *head, write bool, n int) (int, uint64) {
 	}
 }
 
-// walkPackedTable appends the memory of an indirect table of a packed ring, as walk
-// does. All descriptors of the table belong to the chain, in order. Of their flags
-// only the direction counts (virtio 1.2 section 2.8.7).
+// walkPackedTable is walkTable for a packed ring. The chain consists of all
+// descriptors of the table, in order (virtio 1.2 section 2.8.7).
 func (r *ring) walkPackedTable(table uint64, length uint32, write bool, n int) (int, uint64) {
 	if length == 0 || length%descSize != 0 {
 		return r.broken(faultTable, table, uint64(length)), 0
@@ -148,7 +142,7 @@ func (r *ring) walkPackedTable(table uint64, length uint32, write bool, n int) (
 		if flags&descIndirect != 0 {
 			return r.broken(faultNested, table, uint64(at/descSize)), 0
 		}
-		if n = r.segment(addr, size, flags, write, n); n < 0 { // segment stops at maxSegments, so a table of any length ends here
+		if n = r.segment(addr, size, flags, write, n); n < 0 { // bounded, because segment stops at maxSegments
 			return -1, 0
 		}
 		total += uint64(size)

@@ -16,14 +16,12 @@ import (
 // needs. The front end keeps the buffer, so the state survives even if all processes
 // of the switch die.
 //
-// A split ring needs only its used index: chains are completed in order, and a chain
-// beyond the used index can be taken from the avail ring again. The switch therefore
-// never marks a descriptor of a split ring as in flight. It returns unused any
-// descriptor that another kind of back end has marked.
+// For a split ring the used index is enough, because chains are completed in order.
+// The switch never marks a descriptor of a split ring as in flight. It returns unused
+// any descriptor that another kind of back end has marked.
 //
 // For a packed ring the buffer has the same state as the record (ring_record.go): the
-// position of the ring, and the used elements while they are being written. The
-// switch marks descriptors only during these writes.
+// position, and the used elements while they are being written.
 
 // InflightSpec describes an inflight buffer. Size 0: no buffer.
 type InflightSpec struct {
@@ -46,7 +44,7 @@ const (
 	splitHeader  = 16
 	splitEntry   = 16
 	splitUsedIdx = 14
-	splitCounter = 8 // offset, in a split ring's entry, of the u64 that has the in-flight mark in its first byte
+	splitCounter = 8 // u64 in a split ring's entry; its first byte is the in-flight mark
 
 	flightHeader     = 32 // size of a packed ring's header
 	flightEntry      = 32
@@ -60,8 +58,7 @@ const (
 	flightEntryLen   = 20 // u32
 )
 
-// inflightRegion returns the size in bytes of one queue's region of the inflight
-// buffer.
+// inflightRegion returns the size of one queue's region in bytes.
 func inflightRegion(num int, packed bool) int {
 	size := splitHeader + splitEntry*num
 	if packed {
@@ -70,8 +67,8 @@ func inflightRegion(num int, packed bool) int {
 	return (size + inflightAlign - 1) &^ (inflightAlign - 1)
 }
 
-// checkInflight refuses an inflight buffer whose file or size does not fit its number
-// of rings.
+// checkInflight refuses an inflight buffer with a wrong file, size or number of
+// rings.
 func checkInflight(s InflightSpec, fd int) error {
 	if s.Queues < 1 || s.Queues > 2*MaxQueuePairs || s.QueueSize < 1 || s.QueueSize > MaxRingSize {
 		return fmt.Errorf("inflight buffer of %d rings of %d descriptors, expected 1 to %d of 1 to %d", s.Queues, s.QueueSize, 2*MaxQueuePairs, MaxRingSize)
@@ -89,8 +86,8 @@ func parseInflight(b []byte) InflightSpec {
 		Queues: int(binary.LittleEndian.Uint16(b[16:])), QueueSize: int(binary.LittleEndian.Uint16(b[18:]))}
 }
 
-// getInflightFD makes an inflight buffer for the requested number of rings. The front
-// end sends the buffer back with SET_INFLIGHT_FD, now or to a later back end.
+// getInflightFD makes an inflight buffer. The front end sends the buffer back with
+// SET_INFLIGHT_FD.
 func getInflightFD(s *Session, m *message) ([]byte, error) {
 	spec := parseInflight(m.payload)
 	if spec.Queues < 1 || spec.Queues > 2*s.cfg.Queues || spec.QueueSize < 1 || spec.QueueSize > MaxRingSize {
@@ -131,8 +128,7 @@ func setInflightFD(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// inflight is the inflight buffer of a device, mapped into the engine. A nil inflight
-// stands for a device without a buffer.
+// inflight is a device's inflight buffer, mapped into the engine; nil: no buffer.
 type inflight struct {
 	spec   InflightSpec
 	mapped []byte
@@ -168,8 +164,7 @@ type inflightRing struct {
 	marked int // number of entries marked
 }
 
-// vring returns the region of a ring, or nil if the inflight buffer has no region for
-// this ring.
+// vring returns the region of a ring; nil: the buffer has none for this ring.
 func (f *inflight) vring(v VringSpec, packed bool) (*inflightRing, error) {
 	if f == nil || v.Index >= f.spec.Queues {
 		return nil, nil
@@ -186,8 +181,7 @@ func (f *inflightRing) u16(at int) *uint16 { return (*uint16)(unsafe.Add(f.at, a
 func (f *inflightRing) u32(at int) *uint32 { return (*uint32)(unsafe.Add(f.at, at)) }
 func (f *inflightRing) u64(at int) *uint64 { return (*uint64)(unsafe.Add(f.at, at)) }
 
-// started reports whether a back end has already used the ring with this inflight
-// buffer.
+// started reports whether a back end has already started the ring with this buffer.
 func (f *inflightRing) started() bool { return f != nil && *f.u16(flightVersion) == inflightVersion }
 
 func (f *inflightRing) begin() {
@@ -195,9 +189,8 @@ func (f *inflightRing) begin() {
 	*f.u16(flightVersion) = inflightVersion
 }
 
-// returnMarked completes the marked descriptors of a split ring without writing to
-// their buffers, in the order in which another back end took them. The avail ring
-// does not name these descriptors any more.
+// returnMarked completes the descriptors of a split ring that another back end marked
+// as in flight, in the order of their counters. The avail ring no longer names them.
 func (r *ring) returnMarked() {
 	f := r.flight
 	type marked struct {
@@ -211,8 +204,8 @@ func (r *ring) returnMarked() {
 	}
 	for id := range used {
 		at := splitHeader + splitEntry*id
-		// A descriptor may be marked and also used: the previous back end died after
-		// it published the used index and before it cleared the mark.
+		// A descriptor may be marked and used if the previous back end died in
+		// between.
 		if *f.u8(at) == 1 && !used[id] {
 			left = append(left, marked{*f.u64(at + splitCounter), uint32(id)})
 		}
@@ -229,10 +222,8 @@ func (r *ring) returnMarked() {
 	*f.u16(splitUsedIdx) = r.published
 }
 
-// usedSince reports, for each descriptor, whether a used element between known and
-// the ring's used index names it. known is the used index in the inflight buffer. The
-// front end can write the buffer and the ring at any time, so both are read once, and
-// at most one lap of the ring.
+// usedSince reports which descriptors are in used elements after the index known. The
+// front end may write the ring at any time, so at most one ring length is read, once.
 func (r *ring) usedSince(known uint16) []bool {
 	used := make([]bool, r.num)
 	if uint32(r.published-known) > r.num {
@@ -259,8 +250,7 @@ func (f *inflightRing) setPosition(idx, wrap int, at uint16) {
 	*f.u16(idx) = at &^ packedWrap
 }
 
-// startPacked clears all in-flight marks and writes the position of a packed ring to
-// the inflight buffer.
+// startPacked clears all in-flight marks and stores a packed ring's position.
 func (f *inflightRing) startPacked(first uint16) {
 	for i := range f.num {
 		*f.u8(flightHeader + flightEntry*i) = 0
@@ -271,8 +261,7 @@ func (f *inflightRing) startPacked(first uint16) {
 }
 
 // resumeInflight reads a packed ring's position from the inflight buffer, and
-// finishes a publish that was interrupted. finishPublish does the same with the
-// record.
+// finishes an interrupted publish. For the record, finishPublish does the same.
 func (r *ring) resumeInflight() error {
 	f := r.flight
 	r.first = f.position(flightOldUsed, flightOldWrap)
@@ -307,8 +296,7 @@ func (r *ring) resumeInflight() error {
 	return nil
 }
 
-// inflightBegin announces in the inflight buffer the used elements of a packed ring
-// that are about to be published.
+// inflightBegin stores the used elements of a packed ring before their publish.
 func (r *ring) inflightBegin() {
 	if !r.packed {
 		return
@@ -329,7 +317,7 @@ func (r *ring) inflightBegin() {
 	f.setPosition(flightUsed, flightWrap, at)
 }
 
-// inflightEnd notes in the inflight buffer that the announced elements are published.
+// inflightEnd stores that the elements of inflightBegin are published.
 func (r *ring) inflightEnd() {
 	f := r.flight
 	if !r.packed {

@@ -10,15 +10,13 @@ import (
 
 // A packed ring (virtio 1.2 section 2.8) has one ring of descriptors, and an event
 // suppression area for each side. The driver makes descriptors available, and the
-// device overwrites them with used elements.
+// device overwrites them with used elements. A position has a descriptor's index in
+// its lower 15 bits and the wrap counter in bit 15.
 //
-// A position has the index of a descriptor in its lower 15 bits and the wrap counter
-// in bit 15, as in the specification.
-//
-// A used element overwrites a descriptor, so the next engine could not read the
-// descriptor again. take therefore writes used elements to the record. publish copies
-// them to the guest, the first one last. The driver reads the ring in order, so it
-// sees either all of them or none.
+// After an overwrite the next engine could not read the descriptor again. take
+// therefore writes used elements to the record. publish copies them to the guest, the
+// first one last. The driver reads the ring in order, so it sees either all of them
+// or none.
 const (
 	packedWrap  = 1 << 15
 	packedAvail = 1 << 7 // flags of a descriptor
@@ -32,9 +30,9 @@ const (
 // packedPosition holds the positions that only a packed ring has.
 type packedPosition struct {
 	state   *uint64 // state word in the record
-	first   uint16  // position of the oldest chain that is not published
+	first   uint16  // position of the oldest unpublished chain
 	at      uint16  // cached result of the method position
-	counted uint16  // value of the field done for which the cached position is valid
+	counted uint16  // value of done for which the field at is valid
 	headsAt uint16  // value of next when heads was filled
 	headEnd uint16  // position after the last chain in heads
 	private []uint64
@@ -50,9 +48,9 @@ func (r *ring) packedParts(v VringSpec) []part {
 
 const packedAreaAlign = 4
 
-// startPacked sets the position of a packed ring. If the previous engine died during
-// a publish, startPacked finishes it. Without a record or an inflight buffer the ring
-// cannot be resumed.
+// startPacked sets the position of a packed ring, after finishing a publish that the
+// previous engine's death interrupted. Without a record or an inflight buffer the
+// ring cannot be resumed.
 func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	r.mask = ceilPowerOfTwo(r.num) - 1
 	if rec != nil {
@@ -85,9 +83,8 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	return nil
 }
 
-// finishPublish repeats a publish that was interrupted. It writes nothing if the
-// driver has already seen the used elements: the first descriptor is then no longer
-// available in this lap of the ring.
+// finishPublish repeats an interrupted publish, unless the driver has already seen
+// its used elements: then the first descriptor is no longer available.
 func (r *ring) finishPublish(state uint64) error {
 	var n uint16
 	r.first, r.published, n = parseRecordState(state)
@@ -110,8 +107,7 @@ func (r *ring) finishPublish(state uint64) error {
 	return nil
 }
 
-// after returns the position n descriptors behind the given one, across the end of
-// the ring if necessary.
+// after returns the position n descriptors after the given one.
 func (r *ring) after(at uint16, n uint32) uint16 {
 	place, wrap := uint32(at&^packedWrap)+n, at&packedWrap
 	if place >= r.num {
@@ -142,26 +138,25 @@ func (r *ring) packedDesc(at uint16) unsafe.Pointer {
 	return unsafe.Add(r.desc, uintptr(at&^packedWrap)*descSize)
 }
 
-// idFlags returns the aligned 32-bit word of a packed descriptor that holds its id
-// and its flags.
+// idFlags returns the address of the 32-bit word with a packed descriptor's id and
+// flags.
 func (r *ring) idFlags(at uint16) *uint32 { return (*uint32)(unsafe.Add(r.packedDesc(at), 12)) }
 
-// available reports whether the word idFlags says that the driver has made the
-// descriptor at a position available in this lap (virtio 1.2 section 2.8.1).
+// available reports whether the driver has made the descriptor at a position
+// available (virtio 1.2 section 2.8.1). idFlags is the descriptor's word with the
+// flags.
 func available(idFlags uint32, at uint16) bool {
 	flags := idFlags >> 16
 	return flags&packedAvail != 0 == (at&packedWrap != 0) && flags&packedUsed != 0 != (at&packedWrap != 0)
 }
 
-// lookPacked reads the heads of the next available chains, at most a batch, and
-// returns their number.
+// lookPacked reads the heads of at most a batch of available chains, and returns
+// their number.
 func (r *ring) lookPacked() int { return r.scan(len(r.heads)) }
 
-// room returns the number of descriptors from a position on that the driver may have
-// made available. Descriptors that are taken but not published do not count: if the
-// driver makes them available again, they wait for publish. The taken chains
-// therefore never exceed the size of the ring, of the record or of the inflight
-// buffer.
+// room returns how many descriptors from a position on may be available. Descriptors
+// that are taken but not published do not count, so the taken chains never exceed the
+// ring.
 func (r *ring) room(at uint16) uint32 {
 	ahead := uint32(at&^packedWrap) - uint32(r.first&^packedWrap)
 	if (at^r.first)&packedWrap != 0 {
@@ -170,8 +165,8 @@ func (r *ring) room(at uint16) uint32 {
 	return r.num - ahead
 }
 
-// peekPacked reads the heads of the next n chains of a packed ring, as peek does.
-// Usually lookPacked has already read these heads.
+// peekPacked is peek for a packed ring. Usually lookPacked has already read the
+// heads.
 func (r *ring) peekPacked(n int) int {
 	if r.headsAt != r.next {
 		return max(r.scan(n), 0)
@@ -205,14 +200,12 @@ func (r *ring) headAtPacked(at uint16) (h head, after uint16, got int) {
 	return h, after, got
 }
 
-// readHead reads the first descriptor of the chain at a position. It also reads the
-// flags of the following descriptors, to count them, and the buffer id, which is in
-// the last one (virtio 1.2 section 2.8.6). got is 1, or 0 if no chain is available,
-// or -1 if the chain has more descriptors than the argument room allows.
+// readHead reads the first descriptor of the chain at a position, counts the chain's
+// descriptors, and reads the buffer id from the last one (virtio 1.2 section 2.8.6).
+// got is 1, or 0 if no chain is available, or -1 if the chain is longer than room.
 func (r *ring) readHead(at uint16, room uint32, h *head) (after uint16, got int) {
-	// This load is an acquire. It pairs with the driver's release of the flags of a
-	// chain's first descriptor, which the driver writes last (virtio 1.2 section
-	// 2.8.21.1).
+	// Acquire; pairs with the driver's release of the first descriptor's flags, which
+	// it writes last (virtio 1.2 section 2.8.21.1).
 	if room == 0 || !available(atomic.LoadUint32(r.idFlags(at)), at) {
 		return at, 0
 	}
@@ -233,8 +226,8 @@ func (r *ring) readHead(at uint16, room uint32, h *head) (after uint16, got int)
 }
 
 // publishPacked writes the used elements to the guest, and reports whether the driver
-// wants a call. The record announces the write before it and confirms it afterwards,
-// so the next engine can finish an interrupted write.
+// wants a call. The record shows the write before it begins and after it ends, so
+// that the next engine can finish it.
 func (r *ring) publishPacked() bool {
 	storeRelease64(r.state, packedRecordState(r.first, r.published, r.done-r.published))
 	old := r.first
@@ -243,7 +236,7 @@ func (r *ring) publishPacked() bool {
 	if r.call == nil {
 		return false
 	}
-	fence() // orders the stores above before the load of the driver area, as in wantsCall (virtio 1.2 section 2.8.14)
+	fence() // orders the stores above before the load of the driver area (virtio 1.2 section 2.8.14)
 	if r.callOnce {
 		return true
 	}
@@ -254,9 +247,9 @@ func (r *ring) publishPacked() bool {
 	case word&eventsMask != eventsAt || !r.eventIndex:
 		return true
 	}
-	// The driver wants a call if its event position is among the descriptors just
-	// written. Positions are compared by their distance from the end of these
-	// descriptors, because the descriptors may cross the end of the ring.
+	// The driver wants a call if its event position is among the written descriptors.
+	// Positions are compared by their distance from the end, because the ring may
+	// wrap.
 	end, begin, event := uint16(r.first&^packedWrap), uint16(old&^packedWrap), uint16(word)&^packedWrap
 	if end <= begin {
 		begin -= uint16(r.num)
@@ -267,8 +260,8 @@ func (r *ring) publishPacked() bool {
 	return end-event-1 < end-begin
 }
 
-// writeUsed writes the completed but unpublished used elements to the guest, the
-// first one last. It returns the position after them.
+// writeUsed writes the unpublished used elements to the guest, the first one last. It
+// returns the position after them.
 func (r *ring) writeUsed() uint16 {
 	at := r.first
 	head, headElement := at, r.element(r.published)
@@ -278,14 +271,13 @@ func (r *ring) writeUsed() uint16 {
 		*(*uint64)(unsafe.Add(r.packedDesc(at), 8)) = usedElement(e, at)
 		at = r.after(at, uint32(e>>16&0xffff))
 	}
-	// This store is a release. It pairs with the driver's acquire of the flags. All
-	// other elements and all buffers are written before it.
+	// Release; pairs with the driver's acquire of the flags.
 	storeRelease64((*uint64)(unsafe.Add(r.packedDesc(head), 8)), usedElement(headElement, head))
 	return at
 }
 
-// usedElement returns the second half of a used descriptor: length, buffer id and
-// flags.
+// usedElement returns the length, buffer id and flags of a used descriptor in one
+// word.
 func usedElement(e uint64, at uint16) uint64 {
 	flags := uint64(0)
 	if at&packedWrap != 0 {
@@ -297,8 +289,7 @@ func usedElement(e uint64, at uint16) uint64 {
 	return e>>32 | e&0xffff<<32 | flags<<48
 }
 
-// armPacked requests a kick for the next chain. The event position on the wire has
-// the encoding of position.
+// armPacked requests a kick for the next chain.
 func (r *ring) armPacked() {
 	word := uint32(0)
 	if r.eventIndex {

@@ -11,19 +11,17 @@ import (
 	"weft/internal/shm"
 )
 
-// record is the switch's own state of a device's rings, in shared memory that
-// outlives the engine. A packed ring has a state word and the used elements that are
-// taken but not published. A split ring on which the guest transmits has a word with
-// the number of completed chains, which may exceed the number that the driver has
-// seen. INFLIGHT_SHMFD is the protocol's means for the same purpose, but QEMU's
-// network front end does not support it. The control process makes the record before
-// the device starts and keeps its descriptor; the engine writes it.
+// record is the state of a device's rings that the next engine needs, in shared
+// memory that outlives the engine. A packed ring has a state word and its unpublished
+// used elements. A split ring on which the guest transmits has the number of
+// completed chains. INFLIGHT_SHMFD serves the same purpose, but QEMU's network front
+// end lacks it. The control process makes the record before the device starts; the
+// engine writes it.
 type record struct{ region *shm.Region }
 
-// The state word of a packed ring has four fields of 16 bits: the position of the
-// oldest chain that is not published; recordValid, set once the ring has started; the
-// index of that chain's used element; and the number of used elements being published
-// (0: no publish in progress).
+// State word of a packed ring: four fields of 16 bits, from the lowest. They are the
+// position of the oldest unpublished chain; recordValid; the index of that chain's
+// used element; and the number of used elements of a publish in progress (0: none).
 const recordValid = 1 << 16
 
 func packedRecordState(first, published, n uint16) uint64 {
@@ -39,9 +37,9 @@ const splitRecordValid = 1 << 17
 
 func splitRecordState(done uint16) uint64 { return splitRecordValid | uint64(done)<<32 }
 
-// splitRecordAhead returns the number of chains of a split ring that are completed
-// but not published. s is the ring's state word, and published is the ring's used
-// index. It returns more than MaxRingSize if the state word is not valid.
+// splitRecordAhead returns the number of unpublished completed chains of a split
+// ring, or more than MaxRingSize if the state word s is invalid. published is the
+// ring's used index.
 func splitRecordAhead(s uint64, published uint16) uint32 {
 	if s&splitRecordValid == 0 {
 		return MaxRingSize + 1
@@ -52,7 +50,7 @@ func splitRecordAhead(s uint64, published uint16) uint32 {
 const (
 	recordHeader = 64
 	recordStride = recordHeader + 8*MaxRingSize
-	recordSize   = 2 * MaxQueuePairs * recordStride // size of the record's file; pages that are never written use no memory
+	recordSize   = 2 * MaxQueuePairs * recordStride // size of the record's file in bytes
 )
 
 // NewRecord returns the descriptor of an empty record, which the caller owns.
@@ -82,8 +80,7 @@ func openRecord(fd int) (*record, error) {
 	return &record{r}, nil
 }
 
-// vring returns a ring's state word and the address of its used elements in the
-// record.
+// vring returns a ring's state word and the address of its used elements.
 func (r *record) vring(index int) (*uint64, unsafe.Pointer) {
 	at := unsafe.Pointer(&r.region.Bytes()[index*recordStride])
 	return (*uint64)(at), unsafe.Add(at, recordHeader)
@@ -95,8 +92,7 @@ func (r *record) close() {
 	}
 }
 
-// openRecordAt opens the record whose descriptor is fds[at], and replaces fds[at] by
-// -1.
+// openRecordAt opens the record in fds[at], and replaces fds[at] by -1.
 func openRecordAt(at int, fds []int) (*record, error) {
 	if at < 0 || at >= len(fds) {
 		return nil, fmt.Errorf("record: descriptor %d of %d", at, len(fds))
@@ -107,9 +103,8 @@ func openRecordAt(at int, fds []int) (*record, error) {
 }
 
 // resumePosition returns the position at which a ring continues after its engine has
-// died. It reads the position from the used index in guest memory and from the
-// record, and finishes an interrupted publish. Only the control process calls it. The
-// caller keeps the descriptors.
+// died, after finishing an interrupted publish. Only the control process calls it.
+// The caller keeps the descriptors.
 func resumePosition(s DeviceSpec, fds []int, v VringSpec) (at uint16, err error) {
 	mem, err := openMemory(s.Regions, fds)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 )
 
 // In a split ring (virtio 1.2 section 2.7) the driver owns the descriptor table and
-// the avail ring, and the device owns the used ring. take writes used elements to the
-// used ring. The driver does not see them until publish moves the used index.
+// the avail ring, and the device owns the used ring. The driver sees used elements
+// only after publish has moved the used index.
 const (
 	availNoInterrupt = 1 // flag of the avail ring
 	usedNoNotify     = 1 // flag of the used ring
@@ -25,7 +25,7 @@ func (r *ring) splitParts(v VringSpec) []part {
 }
 
 // startSplit sets the position of a split ring, and publishes the chains that the
-// previous engine completed and did not publish.
+// previous engine completed.
 func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 	r.elems = unsafe.Add(r.used, 4)
 	r.published = uint16(atomic.LoadUint32((*uint32)(r.used)) >> 16) // used index of the previous engine
@@ -52,20 +52,18 @@ func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 	r.begin()
 }
 
-// recordDone writes the number of completed chains to the record. The next engine
-// publishes the chains that the driver has not seen.
+// recordDone writes the number of completed chains to the record, for the next
+// engine.
 func (r *ring) recordDone() {
 	if r.retains {
 		storeRelease64(r.state, splitRecordState(r.done))
 	}
 }
 
-// lookSplit reads the driver's avail index and returns the number of waiting chains.
+// lookSplit reads the avail index and returns the number of chains not taken.
 func (r *ring) lookSplit() int {
-	// This load is an acquire. It pairs with the driver's release of avail.idx
-	// (virtio 1.2 section 2.7.13.3), so the entries before the index are complete. Go
-	// has no 16-bit atomic load, so the aligned 32-bit word that contains the index
-	// is read. Its other half may be the flags or an entry.
+	// Acquire; pairs with the driver's release of avail.idx (virtio 1.2 section
+	// 2.7.13.3). Go has no 16-bit atomic load, so the aligned 32-bit word is read.
 	at := uintptr(r.avail) + 2
 	word := atomic.LoadUint32((*uint32)(foreignPointer(at &^ 3)))
 	r.seen = uint16(word >> (8 * (at & 2)))
@@ -76,8 +74,8 @@ func (r *ring) lookSplit() int {
 	return int(n)
 }
 
-// peekSplit reads the heads of the next n chains of a split ring, as peek does. The
-// loop is short so that the cache misses of a whole batch overlap.
+// peekSplit is peek for a split ring. The loop is short so that the cache misses of a
+// whole batch overlap.
 func (r *ring) peekSplit(n int) int {
 	avail := unsafe.Add(r.avail, 4)
 	pos := uint32(r.next)
@@ -93,11 +91,8 @@ func (r *ring) peekSplit(n int) int {
 	return n
 }
 
-// peekBackward reads the heads of a split ring as peekSplit does, but from the last
-// chain to the first. It is for a transmit ring, which the driver fills shortly
-// before the switch reads it. Reading in ascending order would make the core prefetch
-// lines that the driver is about to write, and the driver's core would have to fetch
-// them back.
+// peekBackward is peekSplit from the last chain to the first, for transmit rings. In
+// ascending order, the core would prefetch lines that the driver is about to write.
 func (r *ring) peekBackward(n int) int {
 	avail, desc, mask, num := unsafe.Add(r.avail, 4), r.desc, r.mask, r.num
 	pos := uint32(r.next)
@@ -119,8 +114,8 @@ func (r *ring) peekBackward(n int) int {
 	return n
 }
 
-// stopAtBadHead returns the number of valid heads before the first head that names no
-// descriptor. It breaks the device if the first head is invalid.
+// stopAtBadHead returns the number of valid heads before the first invalid one. If
+// that is 0, it breaks the device.
 func (r *ring) stopAtBadHead(before int, id uint32) int {
 	if before == 0 {
 		r.broken(faultHead, uint64(id), uint64(r.num))
@@ -128,8 +123,7 @@ func (r *ring) stopAtBadHead(before int, id uint32) int {
 	return before
 }
 
-// readDesc reads each word of a descriptor exactly once, because the guest may change
-// it between two reads.
+// readDesc reads each word of a descriptor once, because the guest may change it.
 func readDesc(p unsafe.Pointer) (addr uint64, n uint32, flags, next uint16) {
 	addr = *(*uint64)(p)
 	w := *(*uint64)(unsafe.Add(p, 8))
@@ -154,25 +148,23 @@ func (r *ring) headAtSplit(at uint16) (h head, after uint16, got int) {
 	return h, at + 1, 1
 }
 
-// publishSplit stores end as the used index, so that the driver sees the used
-// elements before it.
+// publishSplit stores end as the used index.
 func (r *ring) publishSplit(end uint16) {
 	r.published = end
-	// This store is a release. It pairs with the driver's acquire of used.idx. All
-	// used elements and buffers are written before it. The device owns both the flags
-	// and the index, so it may store the aligned word with both.
+	// Release; pairs with the driver's acquire of used.idx. The device owns the flags
+	// in the same word.
 	storeRelease32((*uint32)(r.used), r.usedFlags|uint32(end)<<16)
 }
 
 // wantsCall reports whether the driver of a split ring wants a call for the used
-// elements just published. old is the used index before they were published.
+// elements since the used index old.
 func (r *ring) wantsCall(old uint16) bool {
 	if r.call == nil {
 		return false
 	}
-	// The device stores the used index, then loads whether the driver wants calls.
-	// The driver stores that it wants calls, then loads used.idx (virtio 1.2 section
-	// 2.7.7). The fence guarantees that at least one side sees the other's store.
+	// The device stores the used index, then loads the driver's wish for calls. The
+	// driver stores its wish, then loads used.idx (virtio 1.2 section 2.7.7). With
+	// the fence, at least one side sees the other's store.
 	fence()
 	if r.callOnce {
 		return true
@@ -185,13 +177,12 @@ func (r *ring) wantsCall(old uint16) bool {
 	if !r.quiet {
 		return true
 	}
-	// A legacy driver with VIRTIO_F_NOTIFY_ON_EMPTY gets a call when the device has
-	// used its last available chain.
+	// VIRTIO_F_NOTIFY_ON_EMPTY: a legacy driver gets a call when all chains are used.
 	return r.notifyOnEmpty && r.look() == 0
 }
 
-// armSplit requests a kick for the next chain to take. If chains are already waiting,
-// the caller (arm) finds them afterwards.
+// armSplit requests a kick for the next chain. arm then looks for chains that already
+// wait.
 func (r *ring) armSplit() {
 	if r.eventIndex {
 		*(*uint16)(unsafe.Add(r.used, 4+8*uintptr(r.num))) = r.next
@@ -201,8 +192,8 @@ func (r *ring) armSplit() {
 	}
 }
 
-// disarmSplit requests no more kicks. With the event index it leaves the old event
-// position in place, which causes one kick in 65536 chains.
+// disarmSplit requests no kicks. With the event index a stale event position remains,
+// which causes one kick in 65536 chains.
 func (r *ring) disarmSplit() {
 	if r.eventIndex {
 		r.usedFlags = 0

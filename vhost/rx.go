@@ -6,19 +6,16 @@ import (
 	"weft/packet"
 )
 
-// rx receives frames from the guest: it is the device's side of the guest's transmit
-// ring. The worker owns it.
+// rx receives frames from the guest's transmit ring. The worker owns it.
 //
-// The virtio-net header of a chain is read only if the guest has negotiated
-// unfinished checksums or large segments. Otherwise all its fields must be zero
-// (virtio 1.2 section 5.1.6.2.1), and it is not read. If such a guest leaves a
-// checksum unfinished nevertheless, the receiver of its frame drops the frame.
+// It reads virtio-net headers only if the guest has negotiated unfinished checksums
+// or large segments. Otherwise they must be zero (virtio 1.2 section 5.1.6.2.1).
 type rx struct {
 	ring
 	header   uint32 // size of the virtio-net header in bytes
 	allowed  packet.Offloads
 	disabled bool
-	announce []byte // RARP frame after a migration, which Recv returns before all frames of the guest; nil: none
+	announce []byte // RARP frame after a migration, received before all other frames; nil: none
 
 	spans [packet.BatchSize]packet.Span // memory of the frames that fillSpans found
 }
@@ -61,16 +58,15 @@ func (q *rx) Recv(b *packet.Batch) int {
 			if got < 0 && taken == 0 {
 				return -1
 			}
-			return taken // either the batch has no spans left, or the device is broken and the next Recv returns -1
+			return taken // the batch is full, or the device is broken and the next Recv returns -1
 		}
 		taken++
 	}
 	return n
 }
 
-// firstReadByte returns the offset of the first byte of a chain that the switch
-// reads. A virtio-net header that the switch does not need is skipped, so its cache
-// line stays with the guest's core.
+// firstReadByte returns the offset of the first byte that the switch reads of a
+// chain. An unneeded virtio-net header stays in the cache of the guest's core.
 func (q *rx) firstReadByte() uintptr {
 	if q.allowed != 0 {
 		return 0
@@ -78,9 +74,9 @@ func (q *rx) firstReadByte() uintptr {
 	return uintptr(q.header)
 }
 
-// fillSpans fills spans from heads[from:n]. It stops at the first chain that is not a
-// single readable descriptor in the most recently used region, and returns the number
-// of spans. Nearly all chains of nearly all drivers have this simple form.
+// fillSpans makes spans of heads[from:n]. It stops at the first chain that is not one
+// readable descriptor in the last used region, and returns the number of spans.
+// Nearly all chains have this form.
 func (q *rx) fillSpans(from, n int) int {
 	last, skip := q.last, q.header
 	heads := q.heads[from:n]
@@ -105,9 +101,8 @@ func (q *rx) decode(frames []packet.Frame) {
 	}
 }
 
-// addChain adds the frame in a chain of any layout to the batch. It returns 1 if it
-// added the frame, 0 if the batch has too few spans left, and -1 if the device is
-// broken.
+// addChain adds the frame in a chain of any layout to the batch. It returns 1, or 0
+// if the batch lacks spans, or -1 if the device is broken.
 func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeader]byte, h *head) int {
 	n, total := q.walk(h, false, 0)
 	if n < 0 {
@@ -152,7 +147,7 @@ func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeade
 }
 
 // discard completes the chains of a disabled ring without reading them (vhost-user,
-// "Ring states"). Their frames do not count as drops.
+// "Ring states").
 func (q *rx) discard(n int) int {
 	for _, h := range q.heads[:n] {
 		q.take(h.id, 0)
@@ -167,21 +162,20 @@ func (q *rx) Release() { q.publish(false) }
 // ReleaseLate implements port.Keeper.
 func (q *rx) ReleaseLate() { q.retain() }
 
-// MayKeep implements port.Keeper. The worker may keep a batch, which means to release
-// its buffers late, only if the ring is at least eight batches long.
+// MayKeep implements port.Keeper. A batch may be released late only if the ring has
+// room for at least eight batches.
 func (q *rx) MayKeep() bool { return maxHeldBack <= q.num/4 }
 
-// Arm implements port.Rx. It returns true for a guest without a kick descriptor,
-// which the worker must poll.
+// Arm implements port.Rx. It returns true if the guest has no kick descriptor, so the
+// worker must poll.
 func (q *rx) Arm() bool { return q.announce != nil || q.arm() }
 
 // Disarm implements port.Rx.
 func (q *rx) Disarm() { q.disarm() }
 
-// Place implements port.Placed. wake is the event descriptor of the worker that
-// sleeps on the queue. If the device breaks, the worker is woken through wake and not
-// through the kick event, because a front end may have millions of waiters on the
-// kick event.
+// Place implements port.Placed. wake is the event descriptor of the queue's worker,
+// signalled when the device breaks. The kick event is unsuitable, because a front end
+// may have millions of waiters on it.
 func (q *rx) Place(worker, wake int) {
 	q.ring.Place(worker, wake)
 	q.fault.wake = append(q.fault.wake, wake)
@@ -190,9 +184,8 @@ func (q *rx) Place(worker, wake int) {
 // WaitFD implements port.Rx. It returns the descriptor of the kick eventfd, or -1.
 func (q *rx) WaitFD() int { return q.kick }
 
-// EdgeWatched implements port.EdgeWatched. The worker must never read the kick event:
-// a read wakes all processes that wait to write it, and a front end may have millions
-// of such waiters.
+// EdgeWatched implements port.EdgeWatched. The worker must never read the kick event,
+// because a read wakes all its waiters, and a front end may have millions of them.
 func (q *rx) EdgeWatched() {}
 
 // Woken implements port.Rx.

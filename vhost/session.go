@@ -28,16 +28,16 @@ type Config struct {
 	// Queues is the number of queue pairs offered to the guest, 1 to MaxQueuePairs; 0
 	// means 1.
 	Queues int
-	// MTU is the guest's MTU in bytes, without the Ethernet header. With 0 the
-	// session neither offers an MTU nor limits it.
+	// MTU is the guest's MTU in bytes, without the Ethernet header; 0: not offered
+	// and not limited.
 	MTU int
 	// NoOffloads makes the session not offer the offload features to the guest.
 	NoOffloads bool
 	// Memory is the guest's account in the pool of mapped memory; nil: an account in
 	// a pool of its own with DefaultMemoryLimits.
 	Memory *GuestMemory
-	// Forget makes the back end drop its copies of Snapshots, with their duplicates
-	// of descriptors. Close calls it before it closes the session's own descriptors.
+	// Forget makes the back end drop its Snapshots and their duplicates of
+	// descriptors. Close calls it before it closes the session's own descriptors.
 	// nil: the back end stores no Snapshots.
 	Forget func()
 	Logger *slog.Logger // nil: no logging
@@ -48,21 +48,19 @@ type Config struct {
 // its lock.
 type Backend interface {
 	// Start passes a device to the engine: a DeviceSpec in JSON and its descriptors,
-	// which are borrowed for the call. An error closes the connection. If the engine
-	// is restarting, Start returns nil, and the back end gets the device from Spec
-	// when the engine runs again.
+	// borrowed for the call. An error closes the connection. While the engine
+	// restarts, Start returns nil, and the back end later gets the device from Spec.
 	Start(spec []byte, fds []int) error
-	// Stop takes the device from the engine and returns the device's State. After
-	// Stop no worker uses the guest's memory. If the engine has died, Stop returns no
-	// state, and the session reads the ring positions from guest memory.
+	// Stop takes the device from the engine and returns the device's State, or
+	// nothing if the engine has died. After Stop no worker uses the guest's memory.
 	Stop() (state []byte, err error)
-	// Changed reports to the back end that Snapshot would return a new state.
+	// Changed reports that Snapshot would return a new state.
 	Changed()
 }
 
-// startDelay is how long the front end must send nothing before the device starts. A
-// front end sets up one ring after another, and each change of a running device would
-// stop it.
+// startDelay is the silence of the front end after which the device starts. Each
+// change of a running device would stop it, and a front end sets up one ring after
+// another.
 const startDelay = time.Millisecond
 
 // Session speaks vhost-user with one front end at a time, for one port. Only Run's
@@ -71,11 +69,11 @@ type Session struct {
 	cfg     Config
 	backend Backend
 	log     *slog.Logger
-	memory  *GuestMemory  // account of the memory that the device has mapped or is about to map
-	budget  *rate.Limiter // number of messages that the front end may send now
-	changed bool          // the front end's state has changed since the last call of Changed; only Run's goroutine uses it
+	memory  *GuestMemory  // account of the mapped and reserved memory
+	budget  *rate.Limiter // message budget of the front end
+	changed bool          // Snapshot differs since the last call of Changed; Run's goroutine only
 	refused string        // latest refusal; Run's goroutine only
-	heard   bool          // the connected front end has sent a message; only Run's goroutine uses it
+	heard   bool          // the connected front end has sent a message; Run's goroutine only
 	first   time.Duration // firstMessageTimeout, except in tests
 
 	mu        sync.Mutex
@@ -83,21 +81,20 @@ type Session struct {
 	conn      *net.UnixConn     // nil: not connected
 	listener  *net.UnixListener // nil in client mode
 	running   bool              // the engine runs the device, or will run it after its restart
-	resume    bool              // the next start resumes the rings at the positions in guest memory
+	resume    bool              // the next start takes the ring positions from guest memory
 	closed    bool
-	broken    string             // fault passed to Break, until serve has handled it
+	broken    string             // fault passed to Break that serve has not handled yet
 	end       context.CancelFunc // cancels Run
 	drop      context.CancelFunc // cancels the present connection
-	done      chan struct{}      // channel that Run closes when it returns; nil: Run was not called
-	disposing chan struct{}      // channel closed when the latest call of dispose has finished; nil: no call yet
+	done      chan struct{}      // closed when Run returns; nil: Run was not called
+	disposing chan struct{}      // closed when the latest dispose has finished; nil: none yet
 	lastError string
 	connects  uint64
 	breaks    uint64
 	throttled uint64
 }
 
-// NewSession makes a session. In server mode the session listens at once. The error
-// names the problem of the path or the configuration.
+// NewSession makes a session. In server mode the session listens at once.
 func NewSession(cfg Config, b Backend) (*Session, error) {
 	s, err := newSession(cfg, b)
 	if err != nil {
@@ -129,9 +126,8 @@ func newSession(cfg Config, b Backend) (*Session, error) {
 		budget: newBudget(), first: firstMessageTimeout, front: newFrontEnd(cfg.Queues)}, nil
 }
 
-// offered returns the virtio features that GET_FEATURES offers. Some of them are
-// features of the control queue: the front end implements this queue itself, but
-// offers these features to the guest only if the switch offers them.
+// offered returns the virtio features for GET_FEATURES. They include features of the
+// control queue, which the front end implements but offers only if the switch does.
 func (s *Session) offered() uint64 {
 	features := ringFeatures | FeatureProtocolFeatures | FeatureLogAll | FeatureControlQueue | FeatureControlRx | FeatureControlMAC |
 		FeatureGuestAnnounce | FeatureNetStatus
@@ -191,7 +187,6 @@ func (s *Session) Run(ctx context.Context) error {
 }
 
 // note stores an error for Status, and logs it if it differs from the last error.
-// Without this check a client would log the same error at every attempt to connect.
 func (s *Session) note(err error) {
 	s.mu.Lock()
 	fresh := s.lastError != err.Error()
@@ -243,8 +238,8 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 	return started
 }
 
-// quiet returns how long the front end may send nothing before serve starts the
-// device or closes the connection; 0: no limit.
+// quiet returns the silence of the front end after which serve starts the device or
+// closes the connection; 0: no limit.
 func (s *Session) quiet() time.Duration {
 	switch {
 	case !s.running && s.front.ready():
@@ -255,9 +250,8 @@ func (s *Session) quiet() time.Duration {
 	return 0
 }
 
-// handle runs a message's handler, makes the back end take a snapshot of a changed
-// state, and replies, in this order. If the control process dies in between, the next
-// one therefore knows the change.
+// handle runs a message's handler, lets the back end take a snapshot, and replies, in
+// this order. If the control process dies in between, the next one knows the change.
 func (s *Session) handle(w *wire, m *message, r *row) error {
 	reply, err := r.run(s, m)
 	var refused refusal
@@ -274,7 +268,7 @@ func (s *Session) handle(w *wire, m *message, r *row) error {
 	if s.changed {
 		s.tellChanged()
 	}
-	if m.unread > 0 { // removes the message from the socket, so the next control process will not repeat it
+	if m.unread > 0 { // from now on the next control process does not repeat the message
 		if cerr := w.consume(m, r); cerr != nil {
 			return fmt.Errorf("%s: %w", r.name, cerr)
 		}
@@ -298,8 +292,8 @@ func (s *Session) refuse(r *row, why refusal) {
 	}
 }
 
-// change changes the front end's state under the lock. It sets changed only if the
-// new state differs, because a repeated message needs no new Snapshot.
+// change changes the front end's state under the lock. It sets s.changed only if the
+// new state differs.
 func (s *Session) change(change func(f *frontEnd)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,7 +302,7 @@ func (s *Session) change(change func(f *frontEnd)) {
 	if s.running != running || !reflect.DeepEqual(before, s.front.clone()) {
 		s.changed = true
 	}
-	s.memory.adopt(s.front.footprint()) // the account cannot exceed its limits here, because the caller has reserved the memory
+	s.memory.adopt(s.front.footprint()) // within the limits, because the caller has reserved the memory
 }
 
 // tellChanged makes the back end take a new Snapshot.
@@ -341,8 +335,8 @@ func (s *Session) start() error {
 	return nil
 }
 
-// makeRecord makes the record of the rings. The back end stores the record's
-// descriptor in a snapshot before the engine writes to the record.
+// makeRecord makes the record of the rings. The back end stores its descriptor in a
+// snapshot before the engine writes to it.
 func (s *Session) makeRecord() error {
 	if s.front.Record >= 0 {
 		return nil
@@ -356,7 +350,7 @@ func (s *Session) makeRecord() error {
 	return nil
 }
 
-// halt stops a running device in the engine, and stores the positions of its rings.
+// halt stops a running device, and stores the positions of its rings.
 func (s *Session) halt() {
 	if !s.running {
 		return
@@ -396,10 +390,9 @@ func (s *Session) halt() {
 	})
 }
 
-// Break stops the device and closes the connection, because the engine found a fault
-// of the device. One log line gives the reason. A session in client mode connects
-// again later; a session in server mode waits for a connection. Any goroutine may
-// call Break.
+// Break stops the device and closes the connection after the engine found a fault of
+// the device. A session in client mode connects again later; a session in server mode
+// waits for a connection. Any goroutine may call Break.
 func (s *Session) Break(reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -418,8 +411,7 @@ func (s *Session) breakReason() string {
 	return s.broken
 }
 
-// disconnect resets the session after a connection: it stops the device, and drops
-// the memory, the rings and the connection.
+// disconnect stops the device, and drops the memory, the rings and the connection.
 func (s *Session) disconnect(ctx context.Context, w *wire, err error) {
 	reason := s.breakReason()
 	level := slog.LevelError
@@ -444,15 +436,14 @@ func (s *Session) disconnect(ctx context.Context, w *wire, err error) {
 	}
 	s.mu.Unlock()
 	shut(conn)
-	s.tellChanged() // first the engine must close its duplicates of the descriptors, see dispose
+	s.tellChanged() // the engine closes its duplicates of the descriptors first, see dispose
 	s.dispose(ctx, func() {
 		closeAll(fds)
 		hangUp(conn)
 	})
 }
 
-// signalErrors signals the err eventfds that the front end has set with
-// SET_VRING_ERR.
+// signalErrors signals the err eventfds that SET_VRING_ERR has set.
 func (s *Session) signalErrors() {
 	for i := range s.front.Vrings {
 		fd := s.front.Vrings[i].Err
@@ -466,8 +457,8 @@ func (s *Session) signalErrors() {
 }
 
 // Close ends the session: it stops the device, closes the connection and removes the
-// listening socket. It waits for Run to return. It waits at most closeWait until the
-// front end's descriptors are closed.
+// listening socket. It waits for Run, and at most closeWait for the front end's
+// descriptors to close.
 func (s *Session) Close() {
 	s.mu.Lock()
 	if s.closed {

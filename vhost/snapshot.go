@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// snapshot is the state of a session in JSON. Its descriptors are indexes into a list
-// of descriptors that is passed with it.
+// snapshot is the state of a session in JSON. Its descriptors are indexes into a
+// list.
 type snapshot struct {
 	Version  int      `json:"version"`
 	Front    frontEnd `json:"front"`
@@ -24,10 +24,9 @@ type snapshot struct {
 
 const snapshotVersion = 2
 
-// Snapshot returns the state with which a new control process continues the session.
-// fds are duplicates of the connection, the listening socket, and the memory and ring
-// descriptors; the caller closes them. Any goroutine may call it, also from
-// Backend.Changed.
+// Snapshot returns the state from which a new control process continues the session.
+// The caller closes fds, which are duplicates of all descriptors. Any goroutine may
+// call it, also from Backend.Changed.
 func (s *Session) Snapshot() (blob []byte, fds []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,10 +65,9 @@ func addConn(c syscall.Conn, add func(int) int) int {
 	return index
 }
 
-// Restore makes a session from the Snapshot of another control process. The front end
-// notices nothing, and a running device continues without a Start. With an empty blob
-// Restore makes a new session. It takes ownership of the descriptors, also if it
-// fails.
+// Restore makes a session from the Snapshot of another control process. A running
+// device continues without a Start. With an empty blob Restore makes a new session.
+// It takes ownership of the descriptors, also if it fails.
 func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 	if len(blob) == 0 {
 		closeAll(fds)
@@ -96,11 +94,11 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 		return nil, err
 	}
 	s.front, s.running = snap.Front, snap.Running
-	s.heard = true // the connected front end may have sent messages, so no firstMessageTimeout applies
+	s.heard = true // no firstMessageTimeout: the front end may have sent messages already
 	s.front.drop(&s.front.Backend)
 	s.front.measure()
 	s.memory.adopt(s.front.footprint())
-	s.resume = true // the snapshot's ring positions are stale, because the engine has used the rings since
+	s.resume = true // the engine has used the rings since the snapshot
 	if err := s.adoptSockets(snap, fds); err != nil {
 		s.Close()
 		return nil, err
@@ -120,20 +118,20 @@ func (f *frontEnd) adopt(fds []int) (err error) {
 	return err
 }
 
-// measure computes how much address space the mapping of each region takes. The
-// snapshot does not contain these sizes.
+// measure computes the address space of each region's mapping, which a snapshot
+// lacks.
 func (f *frontEnd) measure() {
 	for i := range f.Regions {
 		r := &f.Regions[i]
 		r.span = r.Size
-		if _, length, err := checkFile(*r, r.FD); err == nil { // if checkFile fails, the engine cannot map the region either
+		if _, length, err := checkFile(*r, r.FD); err == nil { // on an error the engine cannot map the region either
 			r.span = length
 		}
 	}
 }
 
 // adoptSockets makes the connection and the listener from their descriptors in fds.
-// Package net duplicates the descriptors; the originals are closed.
+// Package net duplicates them; the originals are closed.
 func (s *Session) adoptSockets(snap snapshot, fds []int) error {
 	var first error
 	adopt := func(index int, make func(*os.File) error) {
@@ -182,8 +180,8 @@ func (s *Session) adoptSockets(snap snapshot, fds []int) error {
 }
 
 // Spec describes the device for a new engine. fds are duplicates of the device's
-// descriptors, which the caller closes. running is false if no engine should run the
-// device. resume is true if the engine continues from guest memory, because the
+// descriptors, which the caller closes. If running is false, no engine should run the
+// device. If resume is true, the engine continues from guest memory, because the
 // previous engine has died. Any goroutine may call it.
 func (s *Session) Spec(resume bool) (spec []byte, fds []int, running bool) {
 	s.mu.Lock()

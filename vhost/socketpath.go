@@ -16,15 +16,12 @@ import (
 )
 
 // maxBacklog is the number of connections that may wait while the session serves a
-// front end. The kernel refuses a further connection (EAGAIN), or makes its connect
-// wait. A front end that reconnects before the session notices the end of its old
-// connection needs one place.
+// front end. Beyond it, connect fails with EAGAIN or blocks.
 const maxBacklog = 4
 
-// socketName is a socket's directory and its name in that directory. The guest's user
-// may own the directory. The directory was opened without following links that users
-// other than root could have made. All operations on the name use the opened
-// directory, so a later change of the path has no effect.
+// socketName is a socket's name in an opened directory. Users may change the path
+// later without effect. The directory was opened without following links that users
+// other than root could have made.
 type socketName struct {
 	dir  *os.File
 	name string
@@ -40,14 +37,12 @@ func openSocketName(path string) (*socketName, error) {
 
 func (n *socketName) close() { n.dir.Close() }
 
-// address returns the address for bind. bind does not follow a link at the last part
-// of a path.
+// address returns the address for bind, which follows no link at the end of a path.
 func (n *socketName) address() *net.UnixAddr {
 	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", n.dir.Fd(), n.name), Net: "unix"}
 }
 
-// open returns an O_PATH descriptor of the socket. If the name is a symbolic link,
-// open does not follow the link.
+// open returns an O_PATH descriptor of the socket, without following a link.
 func (n *socketName) open() (*os.File, error) {
 	fd, err := unix.Openat(int(n.dir.Fd()), n.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -78,13 +73,12 @@ func (n *socketName) remove() error {
 	return unix.Unlinkat(int(n.dir.Fd()), n.name, 0)
 }
 
-// addressOf returns the address to connect to a socket that was opened with open.
 func addressOf(f *os.File) *net.UnixAddr {
 	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d", f.Fd()), Net: "unix"}
 }
 
-// errnoOf returns the error number in err, or err itself if it has none. It drops the
-// text of package net, which would name a descriptor.
+// errnoOf returns the error number in err, or err itself if it has none. Texts of
+// package net would name a descriptor.
 func errnoOf(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

@@ -13,38 +13,35 @@ type DeviceSpec struct {
 	Regions  []RegionSpec `json:"regions"`
 	Vrings   []VringSpec  `json:"vrings"`
 	Features uint64       `json:"features"` // negotiated virtio features
-	// MTU is the guest's MTU in bytes, without the Ethernet header. With 0 only the
-	// guest's buffers limit the size of frames.
+	// MTU is the guest's MTU in bytes, without the Ethernet header; 0: limited only
+	// by the guest's buffers.
 	MTU int `json:"mtu,omitempty"`
 	// Resume makes the device continue where a killed engine stopped. The positions
 	// come from the used index in guest memory and from the record; LastAvail is
-	// ignored. The switch completes chains in order, and publishes a chain or counts
-	// it in the record only when it is complete. Every chain after these positions is
-	// therefore not complete yet.
+	// ignored.
 	Resume bool `json:"resume,omitempty"`
 	// Log is the dirty log of the pages that the switch writes; Size 0: no log.
 	Log LogSpec `json:"log"`
 	// Inflight is the inflight buffer, which the front end keeps; Size 0: no buffer.
 	Inflight InflightSpec `json:"inflight"`
-	// Announce is the guest's MAC address after a migration (SEND_RARP). The opened
-	// device broadcasts a RARP request for this address, as if the guest had sent it.
-	// nil: no announcement.
+	// Announce is the guest's MAC address after a migration (SEND_RARP). The device
+	// receives a RARP request with this source address when it opens. nil: no
+	// announcement.
 	Announce []byte `json:"announce,omitempty"`
-	// Record is the index of the record's descriptor plus 1; 0: no record. Without a
-	// record the next engine cannot resume a packed ring, and retain publishes all
-	// chains of a split ring.
+	// Record is 1 + the index of the record's descriptor; 0: no record. Without a
+	// record the next engine cannot resume a packed ring.
 	Record int `json:"record,omitempty"`
 }
 
 // RegionSpec is one region of guest memory.
 type RegionSpec struct {
 	GuestAddr  uint64 `json:"guest_addr"`
-	UserAddr   uint64 `json:"user_addr"` // address in the front end's address space; ring addresses are user addresses, too
+	UserAddr   uint64 `json:"user_addr"` // address in the front end's address space, like all ring addresses
 	Size       uint64 `json:"size"`
 	MmapOffset uint64 `json:"mmap_offset"`
 	FD         int    `json:"fd"`
 
-	span uint64 // number of bytes of address space that the mapping takes; 0: not computed yet
+	span uint64 // size of the mapping in bytes; 0: not computed yet
 }
 
 // VringSpec is one ring. The device's features select a split or a packed layout. The
@@ -56,7 +53,7 @@ type VringSpec struct {
 	Desc      uint64 `json:"desc"`       // Desc, Avail and Used are user addresses
 	Avail     uint64 `json:"avail"`      // driver area of a packed ring
 	Used      uint64 `json:"used"`       // device area of a packed ring
-	LastAvail uint16 `json:"last_avail"` // next avail index; in a packed ring 15 bits of position, and the wrap counter in bit 15
+	LastAvail uint16 `json:"last_avail"` // next avail index; in a packed ring 15 bits of index and the wrap counter
 	Kick      int    `json:"kick"`       // index of the kick descriptor; -1: the switch polls
 	Call      int    `json:"call"`       // index of the call descriptor; -1: the guest polls
 	Enabled   bool   `json:"enabled"`
@@ -67,8 +64,7 @@ type DeviceState struct {
 	Vrings []VringState `json:"vrings"`
 }
 
-// VringState is the position at which a ring stopped. GET_VRING_BASE returns it to
-// the front end.
+// VringState is the position at which a ring stopped, as GET_VRING_BASE returns it.
 type VringState struct {
 	Index     int    `json:"index"`
 	LastAvail uint16 `json:"last_avail"`

@@ -11,9 +11,9 @@ import (
 	"weft/internal/shm"
 )
 
-// row describes a request: the size of its payload, the largest number of descriptors
-// that it brings, whether its handler returns a reply, and the handler. An error of
-// the handler closes the connection, unless the error is a refusal.
+// row describes a request: the size of its payload, the largest number of
+// descriptors, whether the handler replies itself, and the handler. An error of the
+// handler other than a refusal closes the connection.
 type row struct {
 	name  string
 	size  int // payload in bytes, or sizeTable or sizeInflight for a variable size
@@ -22,8 +22,8 @@ type row struct {
 	run   func(*Session, *message) ([]byte, error)
 }
 
-// Values of row.size for payloads of variable size. The specification gives the
-// inflight description 20 bytes, but all front ends send 24, with padding.
+// Values of row.size for payloads of variable size. The inflight description has 20
+// bytes in the specification and 24 in all front ends, with padding.
 const (
 	sizeTable    = -1
 	sizeInflight = -2
@@ -63,14 +63,14 @@ func (r *row) withoutFDs(payload []byte) bool {
 // SET_VRING_ERR that means "no descriptor".
 const noDescriptor = 1 << 8
 
-// refusal is a handler's error that refuses a valid message: the answer is a value
-// other than 0, and the connection stays open.
+// refusal is a handler's error that keeps the connection open: the reply is a
+// non-zero value.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
 // table lists the requests by number (vhost-user, "Front-end message types"). init
-// fills it, because a literal would refer to itself through the handlers.
+// fills it to avoid an initialization cycle.
 var table [41]row
 
 func init() {
@@ -135,8 +135,8 @@ func setOwner(s *Session, _ *message) ([]byte, error) {
 }
 
 // resetOwner disables all rings, as the specification recommends for this deprecated
-// request. It does nothing if protocol features are not negotiated, because the front
-// end could not enable the rings again.
+// request. Without protocol features it does nothing, because the rings could not be
+// enabled again.
 func resetOwner(s *Session, _ *message) ([]byte, error) {
 	if s.front.Features&FeatureProtocolFeatures == 0 {
 		return nil, nil
@@ -207,8 +207,8 @@ func setMemTable(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// checkTable checks the regions of a memory table against each other and against
-// their files. It stores in span how much address space each region takes.
+// checkTable checks the regions of a memory table and their files. It stores the size
+// of each mapping in span.
 func checkTable(regions []RegionSpec, fds []int) error {
 	if err := checkRegions(regions); err != nil {
 		return err
@@ -223,9 +223,8 @@ func checkTable(regions []RegionSpec, fds []int) error {
 	return nil
 }
 
-// addMemReg adds a memory region. A front end with several queue pairs repeats the
-// message for each pair, so a region that already exists with the same file stays as
-// it is.
+// addMemReg adds a memory region. Front ends with several queue pairs repeat the
+// message, so an existing region with the same file stays.
 func addMemReg(s *Session, m *message) ([]byte, error) {
 	if len(m.fds) != 1 {
 		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
@@ -262,9 +261,8 @@ func sameFile(a, b int) bool {
 	return unix.Fstat(a, &x) == nil && unix.Fstat(b, &y) == nil && x.Dev == y.Dev && x.Ino == y.Ino
 }
 
-// remMemReg removes the memory region with these addresses and this size. A front end
-// with several queue pairs repeats the message for each pair, so removing a region
-// that does not exist succeeds. A descriptor that comes with the message is closed
+// remMemReg removes a memory region. Front ends with several queue pairs repeat the
+// message, so a missing region is no error. The message's descriptor is closed
 // unused.
 func remMemReg(s *Session, m *message) ([]byte, error) {
 	r := parseRegion(m.payload[8:])
@@ -289,8 +287,8 @@ func (s *Session) vring(index int) (int, error) {
 	return index, nil
 }
 
-// changeVring changes the state of a ring. It first stops a running device that has
-// the ring, or that may have it after the change.
+// changeVring changes the state of a ring, and stops the device first if it uses the
+// ring.
 func (s *Session) changeVring(index int, change func(f *frontEnd, v *vringState)) {
 	if s.front.Vrings[index].almostUsable() {
 		s.halt()
@@ -333,7 +331,7 @@ func setVringBase(s *Session, m *message) ([]byte, error) {
 		return nil, err
 	}
 	if s.front.Features&FeatureRingPacked != 0 {
-		num &= 0xffff // keeps the avail position of a packed ring; the upper half is the used position, which is equal
+		num &= 0xffff // the upper half is the used position, which is equal
 	}
 	if num > 0xffff {
 		return nil, fmt.Errorf("vring %d: base %d is no index of a split ring", i, num)
@@ -342,9 +340,8 @@ func setVringBase(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// getVringBase answers with the position of a ring. It first stops the ring, and with
-// it the device, so no worker uses the ring any more. SET_VRING_KICK starts the ring
-// again.
+// getVringBase stops the device and returns the position of the ring. SET_VRING_KICK
+// starts the ring again.
 func getVringBase(s *Session, m *message) ([]byte, error) {
 	index, _ := m.state()
 	i, err := s.vring(index)
@@ -358,16 +355,15 @@ func getVringBase(s *Session, m *message) ([]byte, error) {
 		v.Started = false
 	})
 	base := uint32(s.front.Vrings[i].Base)
-	if s.front.Features&FeatureRingPacked != 0 { // a packed ring has two positions, avail and used, which are equal
+	if s.front.Features&FeatureRingPacked != 0 { // the avail and used positions are equal
 		base |= base << 16
 	}
 	b := binary.LittleEndian.AppendUint32(nil, uint32(i))
 	return binary.LittleEndian.AppendUint32(b, base), nil
 }
 
-// eventFD returns the vring that SET_VRING_KICK, _CALL or _ERR names, and the index
-// of the descriptor in m.fds, which the message still owns. The index is -1 if bit 8
-// of the payload says that there is no descriptor.
+// eventFD returns the vring of SET_VRING_KICK, _CALL or _ERR, and the index of the
+// descriptor in m.fds; -1: the message has none. The message keeps the descriptor.
 func (s *Session) eventFD(m *message) (vring, at int, err error) {
 	v := m.u64()
 	vring, err = s.vring(int(v & 0xff))
@@ -383,16 +379,16 @@ func (s *Session) eventFD(m *message) (vring, at int, err error) {
 	if len(m.fds) != 1 {
 		return 0, 0, fmt.Errorf("vring %d: %d descriptors, expected 1", vring, len(m.fds))
 	}
-	// The front end can change the file status flags of the eventfd at any time.
-	// shm.Foreign works with any flags.
+	// The front end can change the eventfd's status flags at any time; shm.Foreign
+	// works with any.
 	if err := shm.CheckEvent(m.fds[0]); err != nil {
 		return 0, 0, fmt.Errorf("vring %d: %w", vring, err)
 	}
 	return vring, 0, nil
 }
 
-// takeEvent replaces *fd by a descriptor of the message. at is the descriptor's index
-// in the message, or -1: then *fd becomes -1.
+// takeEvent replaces *fd by descriptor number at of the message, or by -1 if at is
+// -1.
 func (f *frontEnd) takeEvent(fd *int, m *message, at int) {
 	f.drop(fd)
 	if at >= 0 {
@@ -445,8 +441,8 @@ func setVringEnable(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// sendRARP stops the device. After its next start the device announces the guest with
-// a RARP request.
+// sendRARP stops the device. At its next start, the device announces the guest with a
+// RARP request.
 func sendRARP(s *Session, m *message) ([]byte, error) {
 	mac := append([]byte{}, m.payload[:6]...)
 	s.halt()
@@ -454,8 +450,7 @@ func sendRARP(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// setLogBase sets the dirty log. Its answer has no payload, because front ends expect
-// none.
+// setLogBase sets the dirty log. Front ends expect an answer without payload.
 func setLogBase(s *Session, m *message) ([]byte, error) {
 	if len(m.fds) != 1 {
 		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
@@ -478,8 +473,7 @@ func setLogBase(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// setLogFD drops its descriptor, because the switch does not signal changes of the
-// dirty log.
+// setLogFD drops its descriptor: the switch does not signal changes of the dirty log.
 func setLogFD(*Session, *message) ([]byte, error) { return nil, nil }
 
 // netSetMTU sets the guest's MTU. It refuses an MTU that exceeds the MTU of the port.
@@ -496,8 +490,7 @@ func netSetMTU(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// setBackendReqFD checks and drops the channel for requests of the back end. The
-// switch sends no such requests and does not offer BACKEND_REQ.
+// setBackendReqFD drops its descriptor: the switch sends no back-end requests.
 func setBackendReqFD(_ *Session, m *message) ([]byte, error) {
 	if len(m.fds) != 1 {
 		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
@@ -505,8 +498,7 @@ func setBackendReqFD(_ *Session, m *message) ([]byte, error) {
 	return nil, checkChannel(m.fds[0])
 }
 
-// resetDevice resets the rings to their initial state. The guest's memory table
-// stays.
+// resetDevice resets the rings but not the memory table.
 func resetDevice(s *Session, _ *message) ([]byte, error) {
 	s.halt()
 	s.change(func(f *frontEnd) {

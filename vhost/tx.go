@@ -8,19 +8,18 @@ import (
 	"weft/packet"
 )
 
-// tx sends frames to the guest: it is the device's side of the guest's receive ring.
-// The worker owns it.
+// tx sends frames into the guest's receive ring. The worker owns it.
 type tx struct {
 	ring
 	header    uint32 // size of the virtio-net header in bytes
 	mergeable bool
 	mtu       int
-	maxFast   int // longest frame that fillTargets sends; -1: none, because the dirty log must be marked
+	maxFast   int // longest frame that fillTargets sends; -1: none, because of a dirty log
 	takes     packet.Offloads
-	taken     int // number of frames that the present or last Send has taken
+	taken     int // number of frames that the last Send has taken
 
-	targets [packet.BatchSize]uintptr // address at which each frame prepared by fillTargets begins, behind its virtio-net header
-	sizes   [packet.BatchSize]uint32  // number of bytes to write for each frame, with the virtio-net header
+	targets [packet.BatchSize]uintptr // address of each frame that fillTargets prepared, after the virtio-net header
+	sizes   [packet.BatchSize]uint32  // size of each frame with its virtio-net header in bytes
 	chains  [maxMerged]chainRef       // chains of the frame being sent
 }
 
@@ -44,9 +43,9 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 	return sent
 }
 
-// fill sends frames into the next n chains, whose heads were peeked. It returns the
-// number of frames sent. It returns 0 if the chains have no room for the first frame
-// or the device is broken.
+// fill sends frames into the next n chains, given their heads, and returns the number
+// of frames sent. 0 means that the first frame does not fit, or that the device is
+// broken.
 func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 	prefetchWrite(&q.heads[0], n, q.last.base-uintptr(q.last.guest), uintptr(q.header))
 	used, sent := 0, 0
@@ -71,10 +70,9 @@ func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 // Taken implements port.TakingTx.
 func (q *tx) Taken() int { return q.taken }
 
-// fillTargets prepares frames that each fit into one writable descriptor, using
-// heads[from:n]: it sets targets and sizes, and writes the virtio-net headers. It
-// stops at the first frame that is too long, or at the first chain that is not a
-// single writable descriptor in the most recently used region. It returns the number
+// fillTargets prepares frames for heads[from:n]: it sets targets and sizes, and
+// writes the virtio-net headers. It stops at a frame that is too long, or at a chain
+// that is not one writable descriptor in the last used region. It returns the number
 // of frames prepared.
 func (q *tx) fillTargets(b *packet.Batch, order []uint8, from, n int) int {
 	last, skip, maxFast, takes := q.last, q.header, q.maxFast, q.takes
@@ -102,22 +100,19 @@ func (q *tx) fillTargets(b *packet.Batch, order []uint8, from, n int) int {
 	return len(heads)
 }
 
-// chainRef is a chain that the frame being sent fills: the chain's id and its room in
-// bytes.
+// chainRef is a chain that receives a part of a frame: its id and size in bytes.
 type chainRef struct {
 	id, room uint32
 }
 
-// maxMerged is the largest number of chains that one frame may fill. If the guest's
-// buffers are so small that a frame needs more, the frame is dropped as
-// DropOversizeFrame.
+// maxMerged is the largest number of chains for one frame. A frame that needs more is
+// dropped as DropOversizeFrame.
 const maxMerged = 256
 
-// scatter sends one frame into one chain of any layout, or, with mergeable buffers,
-// into as many chains as the frame needs. It returns the number of chains used. It
-// returns 0 and sets the frame's Drop if the frame is too long for this guest's
-// chains. It returns -1 if the frame was not taken, because too few chains are
-// available or the device is broken.
+// scatter sends one frame into one chain of any layout or, with mergeable buffers,
+// into several. It returns the number of chains used. It returns 0 and sets the
+// frame's Drop if the frame is too long for the guest's chains. It returns -1 if too
+// few chains are available or the device is broken.
 func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 	need := uint64(f.Len()) + uint64(q.header)
 	if f.SegmentLen() > q.mtu {
@@ -156,9 +151,7 @@ func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 	return count
 }
 
-// logWritten marks in the dirty log the first n bytes of the segments, which the
-// virtio-net header and the frame have filled. The room after the frame is not
-// marked.
+// logWritten marks the first n bytes of the segments in the dirty log.
 func (q *tx) logWritten(n uint32, segments int) {
 	for _, s := range q.segments[:segments] {
 		if n == 0 {
@@ -170,8 +163,7 @@ func (q *tx) logWritten(n uint32, segments int) {
 	}
 }
 
-// copyOut writes the virtio-net header and the frame into the first n segments. The
-// header may span several segments.
+// copyOut writes the virtio-net header and the frame into the first n segments.
 func (q *tx) copyOut(b *packet.Batch, f *packet.Frame, n, count int) {
 	var header [12]byte
 	if q.hasOffload(f) {

@@ -4,12 +4,12 @@ package vhosttest
 
 import "math"
 
-// Attack is a corruption of a ring that no correct driver causes. It must break the
-// attacker's device and affect no other device.
+// Attack corrupts a ring as no correct driver does. It must break the attacker's
+// device only.
 type Attack struct {
 	Name string
-	// Do corrupts a queue and publishes the corruption. On a transmit ring it needs
-	// free buffers. On a receive ring it corrupts the next chain.
+	// Do corrupts a queue and makes the corruption visible to the device. A transmit
+	// ring needs free buffers.
 	Do func(q *Queue)
 	// Indirect is set if the attack needs VIRTIO_F_INDIRECT_DESC.
 	Indirect bool
@@ -17,9 +17,9 @@ type Attack struct {
 	Split bool
 }
 
-// spoil returns an attack that offers one chain with corrupt descriptors. change
-// corrupts the valid descriptors of the chain. Its argument flags holds the
-// descriptor flags for the ring's direction.
+// spoil returns an attack that offers one corrupt chain. change corrupts the chain's
+// valid descriptors. Its argument flags has the descriptor flags for the ring's
+// direction.
 func spoil(change func(q *Queue, d []Desc, flags uint16)) func(*Queue) {
 	return func(q *Queue) {
 		flags := uint16(0)
@@ -36,8 +36,8 @@ func spoil(change func(q *Queue, d []Desc, flags uint16)) func(*Queue) {
 	}
 }
 
-// drop withdraws the available chains of a receive ring, so that the device takes the
-// attack's chain next.
+// drop withdraws all available chains, so that the device takes the attack's chain
+// next.
 func (q *Queue) drop() {
 	q.next = q.UsedIndex()
 	if q.packed != nil {
@@ -45,8 +45,7 @@ func (q *Queue) drop() {
 	}
 }
 
-// jump returns an attack that publishes an available index, which exceeds the used
-// index by the given number.
+// jump returns an attack that sets the avail index to the used index plus a number.
 func jump(by uint16) func(*Queue) {
 	return func(q *Queue) { q.SetAvailIndex(q.UsedIndex() + by) }
 }
@@ -129,10 +128,9 @@ var TransmitAttacks = []Attack{
 	})},
 }
 
-// OfferAgain makes every descriptor of a packed ring available again, including
-// descriptors that the device has not used yet. n is the number of descriptors that
-// the device has taken since its start. It decides in which lap each descriptor is
-// made available.
+// OfferAgain makes every descriptor of a packed ring available, including descriptors
+// in use by the device. n is the number of descriptors that the device has taken
+// since its start.
 func (q *Queue) OfferAgain(n int) {
 	flags := uint16(0)
 	if q.index%2 == 0 {
@@ -140,7 +138,7 @@ func (q *Queue) OfferAgain(n int) {
 	}
 	num := q.g.Num
 	for i := range num {
-		at := int(q.g.Seed)%num + n + i // distance of the descriptor from the start of the first lap
+		at := int(q.g.Seed)%num + n + i
 		wrap := uint16(packedWrap)
 		if at/num%2 == 1 {
 			wrap = 0
@@ -149,9 +147,8 @@ func (q *Queue) OfferAgain(n int) {
 	}
 }
 
-// OfferLong withdraws all chains of a receive ring and offers one chain of n
-// descriptors. Each descriptor starts at its own buffer and ends at the end of guest
-// memory.
+// OfferLong replaces all chains of a receive ring by one chain of n descriptors. Each
+// descriptor starts at its own buffer and ends at the end of guest memory.
 func (q *Queue) OfferLong(n int) {
 	q.drop()
 	end := GuestBase + uint64(len(q.g.mem))

@@ -59,8 +59,7 @@ type FrontEnd struct {
 	// Ack makes the front end request a reply to every message, once REPLY_ACK is
 	// negotiated.
 	Ack bool
-	// KeepInflight makes Attach negotiate INFLIGHT_SHMFD and pass on the guest's
-	// inflight buffer.
+	// KeepInflight makes Attach pass the guest's inflight buffer to the switch.
 	KeepInflight bool
 }
 
@@ -145,8 +144,7 @@ func (f *FrontEnd) U64(request uint32, payload []byte) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// do sends a request that has no reply of its own. With Ack it waits for the
-// acknowledgement.
+// do sends a request without reply. With Ack it waits for the acknowledgement.
 func (f *FrontEnd) do(request uint32, payload []byte, fds ...int) error {
 	if !f.Ack {
 		return f.Send(request, Version, payload, fds...)
@@ -259,8 +257,8 @@ func (f *FrontEnd) Enable(q *Queue, on bool) error {
 // starts shortly afterwards.
 func (f *FrontEnd) Attach(g *Guest) error { return f.attach(g, (*Queue).Start) }
 
-// AttachAgain attaches a guest that was attached before. Like QEMU, it sets the
-// position of each ring to the one after the last used element.
+// AttachAgain attaches a guest again. Like QEMU, it sets each ring to the position
+// after the last used element.
 func (f *FrontEnd) AttachAgain(g *Guest) error { return f.attach(g, (*Queue).Position) }
 
 func (f *FrontEnd) attach(g *Guest, position func(*Queue) uint16) error {

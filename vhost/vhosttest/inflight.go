@@ -40,9 +40,8 @@ func (g *Guest) makeInflight() error {
 	return unix.Ftruncate(fd, int64(size))
 }
 
-// MarkInflight marks a descriptor of a split ring as in flight, as another back end
-// does when it takes the descriptor. counter gives the order in which descriptors
-// were taken.
+// MarkInflight marks a descriptor of a split ring as in flight, like another back
+// end. counter is the place of the descriptor in the order of use.
 func (g *Guest) MarkInflight(q *Queue, id int, counter uint64) error {
 	if err := g.makeInflight(); err != nil {
 		return err
@@ -62,8 +61,8 @@ func (g *Guest) MarkInflight(q *Queue, id int, counter uint64) error {
 	return nil
 }
 
-// Inflight requests an inflight buffer from the switch unless the guest already has
-// one, and then sends the buffer to the switch.
+// Inflight requests an inflight buffer, unless the guest has one, and sends it to the
+// switch.
 func (f *FrontEnd) Inflight(g *Guest) error {
 	about := append(make([]byte, 16), 0, 0, 0, 0, 0, 0, 0, 0) // padded like QEMU's message
 	binary.LittleEndian.PutUint16(about[16:], uint16(2*g.Pairs))
@@ -102,8 +101,8 @@ func (f *FrontEnd) Inflight(g *Guest) error {
 	return f.do(setInflightFD, about, g.inflight)
 }
 
-// MissInflight sets the used index in the inflight buffer to n less than the used
-// index of the split ring.
+// MissInflight reduces the inflight buffer's used index to the ring's used index
+// minus n.
 func (g *Guest) MissInflight(q *Queue, n uint16) error {
 	mem, err := unix.Mmap(g.inflight, 0, int(g.inflightSpec.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {

@@ -13,11 +13,10 @@ import (
 	"weft/vhost"
 )
 
-// The load generator has pairs of guests between which frames circulate. It works
-// like io forwarding of DPDK's testpmd but costs less, so that the switch is the
-// bottleneck. A guest transmits each received buffer in place. It writes the
-// descriptors only once, at the start. It reads or writes a frame only to change its
-// flow or to check it.
+// The load generator circulates frames between pairs of guests. It works like io
+// forwarding of DPDK's testpmd but costs less, so that the switch is the bottleneck.
+// A guest transmits each received buffer in place. It writes descriptors only at the
+// start, and reads or writes a frame only to change its flow or to check it.
 
 // LoadConfig describes the load. The zero value means one pair, one flow, and 64-byte
 // frames, 256 of them in flight in each direction.
@@ -25,24 +24,20 @@ type LoadConfig struct {
 	Pairs     int // number of pairs of guests; 1 if 0
 	Num       int // ring size; 1024 if 0
 	FrameSize int // length of a frame in bytes without FCS, at least 64; 64 if 0
-	InFlight  int // number of frames that each guest keeps in flight, at most Num/3; 256 if 0
-	Flows     int // number of flows of each guest, which differ in their UDP ports; 1 if 0
-	// Keep leaves each frame in the flow in which it started. The frames of a pair's
-	// first guest start in the flows from 0 on, the frames of its second guest in the
-	// flows after these. Without Keep, a guest changes each frame that it transmits
-	// to the next of the guest's flows. Keep excludes Check.
+	InFlight  int // frames in flight of each guest, at most Num/3; 256 if 0
+	Flows     int // flows of each guest, with different UDP ports; 1 if 0
+	// Keep leaves each frame in its first flow. Without Keep, a guest moves each
+	// frame to the next of its flows. Keep excludes Check.
 	Keep bool
-	// Vary, unless nil, replaces the variation of UDP ports. It changes a frame that
-	// a guest is about to transmit into a frame of the guest's flow number i, which
-	// is below Flows. Vary excludes Check.
+	// Vary, unless nil, replaces the variation of UDP ports: it puts a frame that a
+	// guest is about to transmit into flow i, below Flows. Vary excludes Check.
 	Vary  func(guest int, frame []byte, i uint32)
 	Check bool // compare every byte of received frames, and check their order
-	// Addresses, with Check, gives each guest its own MAC address (LoadMAC). A frame
-	// whose source is not the partner's MAC address counts as a stranger's frame, not
-	// as a bad one.
+	// Addresses, with Check, gives each guest its own MAC address (LoadMAC). Frames
+	// whose source is not the partner count as Strangers, not as bad.
 	Addresses bool
-	SampleOne int    // without Check: compare every byte of one in SampleOne frames; 0: compare none
-	Repeats   bool   // do not count repeated frames as bad: frames repeat after the switch died
+	SampleOne int    // without Check, compare one in SampleOne frames; 0: none
+	Repeats   bool   // do not count repeated frames as bad, because a dead switch repeats frames
 	Features  uint64 // VERSION_1 and MRG_RXBUF if 0
 	Core      int    // core to pin Run to; -1: none
 }
@@ -64,9 +59,9 @@ func (c LoadConfig) withDefaults() LoadConfig {
 	return c
 }
 
-// Load is the load generator. Guests 2i and 2i+1 are a pair: the frames that one of
-// them transmits must reach the other. The test opens the guests' devices
-// (Guest.Open, Guest.Spec) or attaches the guests through a FrontEnd.
+// Load is the load generator. Guests 2i and 2i+1 are partners, which send frames to
+// each other. The test opens the guests' devices (Guest.Open, Guest.Spec) or attaches
+// the guests through a FrontEnd.
 type Load struct {
 	Guests []*Guest
 	config LoadConfig
@@ -78,10 +73,10 @@ type Load struct {
 type end struct {
 	guest     int
 	rx, tx    *Queue
-	spare     []uint16 // free buffers, used to replace lost frames
+	spare     []uint16 // free buffers for the replacement of lost frames
 	offered   int      // number of buffers in the receive ring
-	target    int      // number of buffers to keep in the receive ring; further buffers become spare
-	sent      uint64   // number of transmitted frames whose buffers the switch has released
+	target    int      // number of buffers to keep in the receive ring
+	sent      uint64   // number of transmitted frames released by the switch
 	received  uint64
 	stamp     uint64 // stamp of the next frame, under Check
 	stamps    stamps // stamps of the frames received
@@ -89,7 +84,7 @@ type end struct {
 	late      uint64
 	strangers uint64
 	flow      uint32
-	unread    int    // number of frames until SampleOne compares the next one
+	unread    int    // number of frames until SampleOne selects one
 	frame     []byte // frame as this guest transmits it
 	expects   []byte // frame as its partner transmits it
 }
@@ -100,18 +95,17 @@ type LoadResult struct {
 	Bytes    uint64
 	Lost     uint64 // number of frames that the switch released and no guest received
 	Bad      uint64 // number of frames with wrong content or in wrong order, counted only with Check
-	Misused  int    // number of used elements that name no available chain
+	Misused  int    // number of corrupt or repeated used elements
 	Elapsed  time.Duration
 	PerGuest []uint64 // number of frames received by each guest
-	Idle     float64  // fraction of the rounds over all guests in which no guest received a frame
+	Idle     float64  // fraction of rounds in which no guest received a frame
 }
 
 // Rate returns the number of frames received per second.
 func (r LoadResult) Rate() float64 { return float64(r.Frames) / r.Elapsed.Seconds() }
 
-// Offsets into a frame in bytes. A frame has an Ethernet header of 14 bytes, an IPv4
-// header of 20, a UDP header of 8, and a stamp: the 64-bit sequence number of the
-// frame.
+// Offsets into a frame in bytes. The payload begins with the stamp, a 64-bit sequence
+// number.
 const (
 	loadPorts   = 34
 	loadPayload = 42
@@ -145,8 +139,8 @@ func (l *Load) Close() {
 	}
 }
 
-// newEnd makes descriptor i of both rings of a guest point to buffer i of the receive
-// ring, and offers the first frames for transmission.
+// newEnd connects descriptor i of both rings of a guest to receive buffer i, and
+// offers the first frames.
 func (l *Load) newEnd(g *Guest) *end {
 	e := &end{guest: len(l.ends), rx: g.Rx[0], tx: g.Tx[0], frame: l.frame, expects: l.frame}
 	if l.config.Addresses {
@@ -168,8 +162,8 @@ func (l *Load) newEnd(g *Guest) *end {
 		l.begin(e, int(n))
 		e.tx.Offer(n)
 	}
-	// At least 2*InFlight buffers are left for the receive ring, because the frames
-	// of both guests may be on their way to one guest.
+	// One guest may receive the frames of both guests, so its receive ring keeps
+	// 2*InFlight buffers.
 	for ; int(n) < min(2*l.config.InFlight, l.config.Num-2*l.config.InFlight); n++ {
 		e.spare = append(e.spare, n)
 	}
@@ -184,7 +178,7 @@ func (l *Load) newEnd(g *Guest) *end {
 }
 
 // loadFrame returns a UDP datagram from 10.0.0.1 to 10.0.0.2. Its UDP checksum is 0,
-// so that the guests may change the ports.
+// because the guests change the ports.
 func loadFrame(size int) []byte {
 	f := make([]byte, size)
 	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 1, 8, 0})
@@ -220,8 +214,8 @@ func addressed(frame []byte, guest int) []byte {
 	return f
 }
 
-// loadFlowPorts returns the UDP ports of a flow as one word: the source port in the
-// upper half, the destination port in the lower half.
+// loadFlowPorts returns the UDP ports of a flow in one word, the source port in the
+// upper half.
 func loadFlowPorts(flow uint32) uint32 { return (1024+flow&0x3fff)<<16 | (2048 + flow>>14) }
 
 // FlowPorts returns the UDP source and destination port of the load's flow i. The
@@ -231,8 +225,7 @@ func FlowPorts(i int) (src, dst uint16) {
 	return uint16(p >> 16), uint16(p)
 }
 
-// prepare sets the flow and the stamp of a received frame before the guest transmits
-// it again.
+// prepare sets the flow and the stamp of a received frame before its transmission.
 func (l *Load) prepare(e *end, buffer int) {
 	if !l.config.Keep {
 		l.begin(e, buffer)
@@ -265,8 +258,8 @@ func (l *Load) begin(e *end, buffer int) {
 	}
 }
 
-// good reports whether a received frame is correct: every byte matches, and its stamp
-// is larger than all earlier stamps.
+// good reports whether a received frame has the right bytes and a larger stamp than
+// all earlier frames.
 func (l *Load) good(e *end, buffer, n int) bool {
 	header := HeaderLen(l.config.Features)
 	f := e.rx.Slot(buffer)[header:]
@@ -276,7 +269,7 @@ func (l *Load) good(e *end, buffer, n int) bool {
 		!bytes.Equal(f[:loadPorts], e.expects[:loadPorts]) ||
 		!bytes.Equal(f[loadPorts+4:loadPayload], e.expects[loadPorts+4:loadPayload]) ||
 		!bytes.Equal(f[loadPayload+8:l.config.FrameSize], e.expects[loadPayload+8:]) {
-		copy(f, e.frame) // transmit a correct frame next, so that each bad frame is counted once
+		copy(f, e.frame) // each bad frame counts once, so a correct frame replaces it
 		return false
 	}
 	again, late := e.stamps.note(stamp)
@@ -289,9 +282,9 @@ func (l *Load) good(e *end, buffer, n int) bool {
 	return l.config.Repeats || !again && !late
 }
 
-// Step runs one round of one attached guest. It returns the number of frames
-// received, and how many of them were bad. Run calls Step. A benchmark that runs the
-// switch on the same core may call it too.
+// Step runs one round of one attached guest. It returns the number of received
+// frames, and how many of them were bad. Run calls Step; a benchmark on the switch's
+// own core may call it too.
 func (l *Load) Step(guest int) (frames, bad int) {
 	e := l.ends[guest]
 	if e.rx.packed == nil && !l.config.Addresses {
@@ -307,8 +300,8 @@ func (l *Load) Step(guest int) (frames, bad int) {
 	return frames, bad
 }
 
-// reclaim offers the buffers that the switch has released on the transmit ring to the
-// receive ring again, and returns their number.
+// reclaim moves the transmit buffers that the switch has released to the receive
+// ring, and returns their number.
 func (e *end) reclaim() (n int) {
 	for {
 		i, _, ok := e.tx.takeUsed()
@@ -326,8 +319,8 @@ func (e *end) reclaim() (n int) {
 	}
 }
 
-// receive takes the received frames from the receive ring. For each frame it calls
-// the function deal with the number of the frame's buffer.
+// receive takes received frames from the receive ring. It calls deal with the buffer
+// of each.
 func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
 	for {
 		i, n, ok := e.rx.takeUsed()
@@ -347,9 +340,8 @@ func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
 	}
 }
 
-// stranger reports whether the frame in a buffer is not from the guest's partner. It
-// offers all buffers of such a frame to the receive ring again; a long frame has
-// several.
+// stranger reports whether a received frame is not from the guest's partner. It
+// returns such a frame's buffers to the receive ring.
 func (e *end) stranger(buffer, n int) bool {
 	slot := e.rx.Slot(buffer)
 	header := HeaderLen(e.rx.g.Features)
@@ -369,12 +361,11 @@ func (e *end) stranger(buffer, n int) bool {
 	return true
 }
 
-// Rest pauses transmission, so that the caller can wait until nothing is in flight,
-// and then resumes it. After each round it calls the function enough with the number
-// of frames and buffers received in the round. The pause ends when this function
-// returns true. Rest returns the totals and the number of bad frames. Only these
-// totals have the exact number of lost frames: while the load runs, a switch may
-// release a frame's buffer before the receiver sees the frame.
+// Rest pauses transmission until nothing is in flight, and then resumes it. After
+// each round it calls the function enough with the number of frames and buffers of
+// the round; true ends the pause. Rest returns the totals and the number of bad
+// frames. The number of lost frames is exact only here: under load, a switch may
+// release a buffer before the receiver sees its frame.
 func (l *Load) Rest(enough func(came int) bool) (totals LoadTotals, bad int) {
 	held := make([][]int, len(l.ends))
 	for came := -1; came < 0 || !enough(came); {
@@ -398,18 +389,18 @@ func (l *Load) Rest(enough func(came int) bool) (totals LoadTotals, bad int) {
 }
 
 // pausesIdle is the number of pause instructions between two polls of an idle guest's
-// rings. A driver that polled without pauses would take the cache lines of the ring
-// indexes away from the switch, which writes them.
+// rings. Without pauses, the polls would slow down the switch's writes of the ring
+// indexes.
 const pausesIdle = 8
 
-// replaceEvery is the time after which Run counts and replaces lost frames again.
+// replaceEvery is the interval at which Run counts and replaces lost frames.
 const replaceEvery = 5 * time.Millisecond
 
-// Run circulates frames for duration d or until stop is closed (nil: for the whole
-// duration). It runs on the caller's thread, and pins the thread to LoadConfig.Core.
+// Run circulates frames for duration d or until stop is closed. It pins the caller's
+// thread to LoadConfig.Core.
 func (l *Load) Run(d time.Duration, stop <-chan struct{}) (LoadResult, error) {
 	if l.config.Core >= 0 {
-		runtime.LockOSThread() // never unlocked: the pinned thread must end with its goroutine and not run others
+		runtime.LockOSThread() // never unlocked, so that the pinned thread ends with its goroutine
 		if err := cpu.Pin(l.config.Core); err != nil {
 			return LoadResult{}, err
 		}
@@ -472,9 +463,8 @@ func stopped(stop <-chan struct{}) bool {
 	}
 }
 
-// lost returns the number of frames that the switch has released and no guest has
-// received. If a guest has seen only a part of the switch's last pass, the number is
-// wrong by up to a batch, and may even be negative.
+// lost returns the number of frames released by the switch and received by no guest.
+// It is wrong by up to a batch, and may be negative, while the switch is in a pass.
 func (l *Load) lost() int64 {
 	n := int64(0)
 	for _, e := range l.ends {
@@ -483,14 +473,14 @@ func (l *Load) lost() int64 {
 	return n
 }
 
-// LoadTotals are the totals of a load whose test calls Step instead of Run.
+// LoadTotals are the totals of a load that the test drives with Step.
 type LoadTotals struct {
 	Received  uint64
 	Repeated  uint64 // number of received frames that repeat an earlier frame
 	Late      uint64 // number of received frames that a later frame has overtaken
-	Lost      int64  // number of frames released and not received, minus the repeated ones
-	Misused   int    // number of used elements that name no available chain
-	Strangers uint64 // number of frames from guests other than the partner; Received does not count them
+	Lost      int64  // number of frames released and not received, minus Repeated
+	Misused   int    // number of corrupt or repeated used elements
+	Strangers uint64 // number of frames not from the partner, not counted in Received
 }
 
 // Totals returns the totals since the start of the load.
@@ -506,9 +496,8 @@ func (l *Load) Totals() LoadTotals {
 	return t
 }
 
-// Unreturned returns the number of transmitted buffers that the switch has not returned.
-// It may have delivered their frames already: a switch may retain a buffer longer than
-// its frame.
+// Unreturned returns the number of transmitted buffers that the switch still has. It
+// may have delivered their frames already.
 func (l *Load) Unreturned() (n int) {
 	for _, e := range l.ends {
 		n += int(e.tx.next - e.tx.UsedIndex())
@@ -516,9 +505,8 @@ func (l *Load) Unreturned() (n int) {
 	return n
 }
 
-// Replace starts new frames until as many frames are replaced as are lost. replaced
-// is the number of frames replaced so far; Replace returns the new number. Run
-// replaces lost frames by itself.
+// Replace starts new frames for lost ones. replaced is the number of frames replaced
+// so far; Replace returns the new number. Run does so by itself.
 func (l *Load) Replace(replaced int64) int64 { return l.replace(replaced) }
 
 // replace is Replace, for Run.

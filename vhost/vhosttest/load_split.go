@@ -7,9 +7,8 @@ import (
 	"encoding/binary"
 )
 
-// This file implements Step for split rings, a batch at a time. The benchmark
-// measures the switch, so its guests must cost next to nothing. Every chain is still
-// one descriptor with its buffer's number, and every used element is still checked.
+// Step for split rings, a batch at a time. The guests must cost little, because the
+// benchmark measures the switch.
 
 // stepSplit is Step for split rings.
 func (l *Load) stepSplit(e *end) (frames, bad int) {
@@ -20,8 +19,7 @@ func (l *Load) stepSplit(e *end) (frames, bad int) {
 	return frames, bad
 }
 
-// reclaimSplit offers the buffers that the switch has released on a split transmit
-// ring to the receive ring again.
+// reclaimSplit is reclaim for split rings.
 func (e *end) reclaimSplit() {
 	tx, rx := e.tx, e.rx
 	n := int(tx.UsedIndex() - tx.seen)
@@ -85,8 +83,8 @@ func (l *Load) forwardSplit(e *end) (frames, bad int) {
 	return frames, bad
 }
 
-// inspect compares a received frame if SampleOne selects the frame, and returns 1 if
-// the frame is bad.
+// inspect compares a received frame if Check or SampleOne demands it. It returns 1
+// for a bad frame.
 func (l *Load) inspect(e *end, buffer, n int) int {
 	ok := true
 	switch {
@@ -105,8 +103,8 @@ func (l *Load) inspect(e *end, buffer, n int) int {
 	return 1
 }
 
-// like reports whether all bytes of a received frame except its UDP ports match the
-// frame sent, and whether its source port is in the range of the load's flows.
+// like reports whether a received frame equals the sent frame, with UDP ports of the
+// load's flows.
 func (l *Load) like(buf []byte, n int) bool {
 	header := HeaderLen(l.config.Features)
 	if n != header+l.config.FrameSize {

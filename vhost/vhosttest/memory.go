@@ -4,9 +4,8 @@
 // mock driver with its own memory, a front end that speaks the vhost-user protocol,
 // attacks that no correct driver makes, and a load generator.
 //
-// The package does not use the switch's ring code. It is written from the driver's
-// sections of virtio 1.2, so that the switch's ring code and this package check each
-// other.
+// The package does not use the switch's ring code, so that each checks the other. It
+// follows the driver's sections of virtio 1.2.
 package vhosttest
 
 import (
@@ -55,8 +54,8 @@ func (l Layout) String() string { return [...]string{"one", "header-apart", "sca
 
 const maxPieces = 6
 
-// cuts returns the sizes of the first pieces of a chain, given the length of the
-// virtio-net header. The rest of the chain is one piece.
+// cuts returns the sizes of all pieces of a chain except the last. header is the
+// length of the virtio-net header.
 func (l Layout) cuts(header int) (cuts [maxPieces]int) {
 	switch l {
 	case HeaderApart:
@@ -67,8 +66,8 @@ func (l Layout) cuts(header int) (cuts [maxPieces]int) {
 	return cuts
 }
 
-// pieces divides a chain of n bytes, which begins with the virtio-net header, into
-// pieces. It returns the sizes of the pieces and their number.
+// pieces divides a chain of n bytes, which begins with the virtio-net header. It
+// returns the sizes of the pieces and their number.
 func (l Layout) pieces(n, header int) (sizes [maxPieces]int, count int) {
 	for _, c := range l.cuts(header) {
 		if c == 0 || c >= n {
@@ -92,11 +91,10 @@ type Options struct {
 	Indirect bool // put chains into indirect tables; needs FeatureIndirect in Features
 	// Interrupts gives the rings call eventfds. Without Interrupts the driver polls.
 	Interrupts bool
-	// SplitRegions divides guest memory into regions whose borders lie inside
-	// buffers.
+	// SplitRegions divides guest memory into regions that split some buffers.
 	SplitRegions bool
-	// Inflight makes the device store the rings' state in an inflight buffer
-	// (INFLIGHT_SHMFD) instead of the switch's own record.
+	// Inflight makes the device store the ring state in an inflight buffer
+	// (INFLIGHT_SHMFD) instead of the switch's record.
 	Inflight bool
 	// HugePages takes guest memory from the kernel's pool of 2 MiB pages, which must
 	// be large enough.
@@ -124,7 +122,7 @@ type Guest struct {
 	Rx, Tx []*Queue // queues by pair: the guest receives on Rx and transmits on Tx
 	mem    []byte
 	file   *os.File
-	record int // descriptor of the record that the control process keeps for the engine; -1: none
+	record int // descriptor of the device's record; -1: none
 	// offsets of the regions' borders in mem
 	borders []int
 	// descriptor of the inflight buffer (INFLIGHT_SHMFD); -1: none
@@ -161,8 +159,7 @@ func New(o Options) (*Guest, error) {
 	}
 	g.borders = []int{0, size}
 	if o.SplitRegions {
-		// The borders of the regions are in the middle of the buffers of the first
-		// and of the second queue.
+		// The borders of the regions split buffers of the first and second queue.
 		half := o.BufLen*o.Num/2 + 4096 + 5
 		g.borders = []int{0, queue - half, 2*queue - half, size}
 	}
@@ -217,8 +214,7 @@ func (g *Guest) Regions() []vhost.RegionSpec {
 	var regions []vhost.RegionSpec
 	for i, from := range g.borders[:len(g.borders)-1] {
 		to := g.borders[i+1]
-		// User addresses of the regions have gaps, as in a QEMU with several memory
-		// back ends.
+		// User addresses have gaps, as in a QEMU with several memory back ends.
 		regions = append(regions, vhost.RegionSpec{GuestAddr: GuestBase + uint64(from), UserAddr: g.userAddr(from),
 			Size: uint64(to - from), MmapOffset: uint64(from)})
 	}
@@ -234,8 +230,8 @@ func (g *Guest) userAddr(off int) uint64 {
 	return UserBase
 }
 
-// Spec returns the guest's specification for vhost.Open, with duplicates of the
-// descriptors. Open takes ownership of the duplicates.
+// Spec returns the guest's specification and duplicates of its descriptors, which
+// vhost.Open takes.
 func (g *Guest) Spec() (vhost.DeviceSpec, []int, error) {
 	s := vhost.DeviceSpec{Regions: g.Regions(), Features: g.Features}
 	fds := []int{g.FD()}
@@ -273,8 +269,8 @@ func (g *Guest) Spec() (vhost.DeviceSpec, []int, error) {
 	return s, fds, nil
 }
 
-// Open opens the guest's device without a session. If change is not nil, Open first
-// calls it to modify the device specification.
+// Open opens the guest's device without a session. change, unless nil, modifies the
+// specification first.
 func (g *Guest) Open(change func(*vhost.DeviceSpec)) (*vhost.Device, error) {
 	s, fds, err := g.Spec()
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"weft/vhost"
 )
 
-// packedDesc is a descriptor of a packed ring (virtio 1.2 section 2.8.13). Its last
-// word has the buffer id in the lower half and the flags in the upper half.
+// packedDesc is a packed ring's descriptor (virtio 1.2 section 2.8.13). Its last word
+// has the buffer id in the lower half and the flags in the upper half.
 type packedDesc struct {
 	addr    uint64
 	n       uint32
 	idFlags uint32
 }
 
-const _ = -(unsafe.Sizeof(packedDesc{}) - 16) // compile-time check: a packed descriptor has 16 bytes in the specification
+const _ = -(unsafe.Sizeof(packedDesc{}) - 16) // A packed descriptor has 16 bytes.
 
 const (
 	packedAvail = 1 << 7
@@ -29,9 +29,9 @@ const (
 	eventsAt  = 2 << 16
 )
 
-// packed is the driver's side of a packed ring. Queue.Descs and Queue.Table describe
-// the chains as in a split ring, in memory that the device does not see. Offer copies
-// a chain from them into the packed ring.
+// packed is the driver's side of a packed ring. The driver describes chains in
+// Queue.Descs and Queue.Table, which the device does not see. Offer copies them into
+// the ring.
 type packed struct {
 	ring   []packedDesc
 	tables []packedDesc // maxPieces descriptors for each slot
@@ -40,7 +40,7 @@ type packed struct {
 	next   uint16       // position of the next chain
 	shown  uint16       // position up to which the chains are published
 	used   uint16       // position of the next used element
-	counts []uint16     // number of descriptors of a chain in the ring, by buffer id
+	counts []uint16     // number of descriptors of each offered chain, by buffer id
 	heads  []packedHead // chains offered but not published
 }
 
@@ -68,7 +68,7 @@ func (p *packed) after(at, n uint16) uint16 {
 	return uint16(place) | at&packedWrap
 }
 
-// lap returns the flags of an available descriptor in the lap of a position.
+// lap returns the flags of an available descriptor at a position.
 func lap(at uint16) uint16 {
 	if at&packedWrap != 0 {
 		return packedAvail
@@ -76,9 +76,8 @@ func lap(at uint16) uint16 {
 	return packedUsed
 }
 
-// offer copies a chain into the packed ring, except for the flags of the chain's
-// first descriptor. If the next fields of the chain form a loop, its copy fills the
-// whole ring.
+// offer copies a chain into the packed ring without the first descriptor's flags. If
+// the chain's next fields form a loop, the copy fills the ring.
 func (p *packed) offer(q *Queue, head uint16) {
 	first, count, at := p.next, uint16(0), head
 	for more := true; more && int(count) <= len(p.ring); count++ {
@@ -103,8 +102,8 @@ func (p *packed) offer(q *Queue, head uint16) {
 	p.counts[head] = count
 }
 
-// publish writes the flags that offer has left out. It writes the flags of the first
-// chain last, so that the device sees all chains at once.
+// publish writes the first descriptor's flags of each offered chain, those of the
+// first chain last, so that the device sees all chains at once.
 func (p *packed) publish(q *Queue) {
 	for i := len(p.heads) - 1; i >= 0; i-- {
 		h := p.heads[i]
@@ -113,9 +112,8 @@ func (p *packed) publish(q *Queue) {
 		if i > 0 {
 			*at = word
 		} else {
-			// This store is sequentially consistent, so it comes before the load of
-			// the device's event suppression in wantsKick. It pairs with the fence in
-			// vhost.ring.arm.
+			// Sequentially consistent, so it precedes the load of the device's event
+			// suppression in wantsKick. Pairs with the fence in vhost.ring.arm.
 			atomic.StoreUint32(at, word)
 		}
 	}
@@ -128,8 +126,8 @@ func (p *packed) publish(q *Queue) {
 	}
 }
 
-// wantsKick reports whether the device's event position is among the descriptors just
-// published (virtio 1.2 section 2.8.10).
+// wantsKick reports whether the device's event position is among the published
+// descriptors (virtio 1.2 section 2.8.10).
 func (p *packed) wantsKick(old uint16, features uint64) bool {
 	word := atomic.LoadUint32(&p.device[0])
 	if word>>16 != 2 || features&vhost.FeatureEventIndex == 0 {
@@ -154,8 +152,8 @@ func (p *packed) wantCalls(on bool, features uint64) {
 	atomic.StoreUint32(&p.driver[0], word)
 }
 
-// usedAt returns the used element at a position. The load of its flags pairs with the
-// device's release of the flags.
+// usedAt returns the used element at a position. Pairs with the device's release of
+// the flags.
 func (p *packed) usedAt(at uint16) (id uint16, n uint32, ok bool) {
 	d := &p.ring[at&^packedWrap]
 	word := atomic.LoadUint32(&d.idFlags)
@@ -176,8 +174,8 @@ func (p *packed) takeUsed() (id uint16, n uint32, ok bool) {
 	return id, n, ok
 }
 
-// ahead returns the number of used elements that the driver has not taken, and the
-// position after them.
+// ahead returns the number n of used elements not taken yet, and the position at
+// after them.
 func (p *packed) ahead() (at, n uint16) {
 	for at = p.used; ; n++ {
 		id, _, ok := p.usedAt(at)
@@ -193,8 +191,7 @@ func (p *packed) usedAhead() uint16 {
 	return n
 }
 
-// withdraw takes back all descriptors that the device has not used: it marks them as
-// not available.
+// withdraw makes all descriptors unavailable that the device has not used.
 func (p *packed) withdraw() {
 	at, _ := p.ahead()
 	p.heads = p.heads[:0]
@@ -209,15 +206,13 @@ func (p *packed) withdraw() {
 	}
 }
 
-// Packed returns a descriptor of a packed ring as guest memory has it. Next is the
-// buffer id, and Flags are all flags.
+// Packed returns a descriptor of a packed ring. Next is the buffer id.
 func (q *Queue) Packed(place int) Desc {
 	d := q.packed.ring[place]
 	return Desc{Addr: d.addr, Len: d.n, Next: uint16(d.idFlags), Flags: uint16(d.idFlags >> 16)}
 }
 
-// SetPacked overwrites a descriptor of a packed ring, without the knowledge of the
-// driver's bookkeeping.
+// SetPacked overwrites a descriptor of a packed ring behind the driver's back.
 func (q *Queue) SetPacked(place int, d Desc) {
 	q.packed.ring[place] = packedDesc{d.Addr, d.Len, uint32(d.Next) | uint32(d.Flags)<<16}
 }

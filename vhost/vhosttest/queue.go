@@ -62,8 +62,7 @@ type Queue struct {
 	inFlight   []bool // whether each slot is in flight
 	// Kicks counts the kicks sent.
 	Kicks int
-	// Misused counts used elements that name no available chain: they are corrupt, or
-	// the chain was used twice.
+	// Misused counts used elements that are corrupt or name a chain twice.
 	Misused int
 }
 
@@ -88,7 +87,7 @@ func newQueue(g *Guest, index, base int) (*Queue, error) {
 	q.availOff = take(4 + 2*n + 2)
 	q.usedOff = take(4 + 8*n + 2)
 	q.tableOff = take(16 * maxPieces * n)
-	base = (base+4095)&^4095 + 64 - HeaderLen(g.Features)%4 // frames do not start at a cache line, as with real drivers
+	base = (base+4095)&^4095 + 64 - HeaderLen(g.Features)%4 // no cache line alignment, as with real drivers
 	q.bufOff = take(g.BufLen * n)
 	q.Descs = shm.View[Desc](g.mem, q.descOff, n)
 	q.avail = shm.View[uint32](g.mem, q.availOff, 1)
@@ -141,7 +140,7 @@ func (q *Queue) Vring() vhost.VringSpec {
 		Used: q.g.userAddr(q.usedOff), LastAvail: q.Start(), Kick: -1, Call: -1, Enabled: true}
 }
 
-// Start returns the position of the first chain that the driver ever offered.
+// Start returns the position of the ring's first chain.
 func (q *Queue) Start() uint16 {
 	if q.packed != nil {
 		return uint16(int(q.g.Seed)%q.g.Num) | packedWrap
@@ -149,8 +148,7 @@ func (q *Queue) Start() uint16 {
 	return q.g.Seed
 }
 
-// Position returns the position after the last used element. A device that knows only
-// the ring continues there.
+// Position returns the position after the last used element.
 func (q *Queue) Position() uint16 {
 	if q.packed != nil {
 		at, _ := q.packed.ahead()
@@ -188,8 +186,7 @@ func (q *Queue) TableAddr(i int) uint64 { return GuestBase + uint64(q.tableOff+1
 // Table returns slot i's indirect table.
 func (q *Queue) Table(i int) []Desc { return q.tables[i*maxPieces : (i+1)*maxPieces] }
 
-// Withdraw takes back the chains that the device has not used, so that the driver can
-// offer other chains instead. No device may have the ring open.
+// Withdraw makes all unused chains free again. No device may have the ring open.
 func (q *Queue) Withdraw() {
 	q.next = q.UsedIndex()
 	q.published = q.next
@@ -234,8 +231,8 @@ func (q *Queue) Offer(head uint16) {
 	q.next++
 }
 
-// Publish makes the offered chains visible to the device, and kicks the device if the
-// device has requested a kick.
+// Publish makes the offered chains visible to the device, and kicks it if it wants
+// kicks.
 func (q *Queue) Publish() {
 	if q.next == q.published {
 		return
@@ -246,8 +243,8 @@ func (q *Queue) Publish() {
 		q.packed.publish(q)
 		return
 	}
-	// This store is sequentially consistent, so it comes before the load that decides
-	// about a kick. It pairs with the fence in vhost.ring.arm.
+	// Sequentially consistent, so it precedes the load that decides about a kick.
+	// Pairs with the fence in vhost.ring.arm.
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.next)<<16)
 	if q.wantsKick(old) {
 		q.Kicks++
@@ -289,13 +286,12 @@ func (q *Queue) WantCalls(on bool) {
 			q.flags = 0
 		}
 	}
-	// This store is sequentially consistent. It pairs with the device's fence in
-	// publish.
+	// Sequentially consistent. Pairs with the device's fence in publish.
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.published)<<16)
 }
 
-// UsedIndex returns the used index of a split ring, or for a packed ring the same
-// count of used elements.
+// UsedIndex returns the used index, or in a packed ring the number of used elements
+// modulo 65536.
 func (q *Queue) UsedIndex() uint16 {
 	if q.packed != nil {
 		return q.seen + q.packed.usedAhead()
@@ -303,11 +299,10 @@ func (q *Queue) UsedIndex() uint16 {
 	return uint16(atomic.LoadUint32(&q.used[0]) >> 16)
 }
 
-// SetUsed overwrites the used index, which a correct driver never does.
+// SetUsed overwrites the used index, as no correct driver does.
 func (q *Queue) SetUsed(i uint16) { atomic.StoreUint32(&q.used[0], uint32(i)<<16) }
 
-// takeUsed takes and returns the next used element. Its load of used.idx pairs with
-// the device's release.
+// takeUsed takes the next used element. Pairs with the device's release of used.idx.
 func (q *Queue) takeUsed() (slot int, n int, ok bool) {
 	if q.packed != nil {
 		id, n, ok := q.packed.takeUsed()
@@ -335,7 +330,7 @@ func (q *Queue) returned(id int) {
 	q.inFlight[slot] = false
 }
 
-// WaitCall waits for a call and reports whether one came before the timeout.
+// WaitCall reports whether a call comes before the timeout.
 func (q *Queue) WaitCall(timeout time.Duration) bool {
 	p := []unix.PollFd{{Fd: int32(q.call), Events: unix.POLLIN}}
 	for {
@@ -350,12 +345,11 @@ func (q *Queue) WaitCall(timeout time.Duration) bool {
 	}
 }
 
-// Send offers a frame on a transmit ring. It returns false if no buffer is free. The
-// device sees the frame after Publish.
+// Send offers a frame on a transmit ring; Publish makes it visible to the device. It
+// returns false if no buffer is free.
 func (q *Queue) Send(frame []byte) bool { return q.SendHeaded([12]byte{}, frame) }
 
-// SendHeaded offers a frame on a transmit ring like Send, but with the given
-// virtio-net header. Send uses a header of zeros.
+// SendHeaded is Send with a virtio-net header other than zeros.
 func (q *Queue) SendHeaded(vnet [12]byte, frame []byte) bool {
 	q.Reclaim()
 	if len(q.free) == 0 {
@@ -371,8 +365,7 @@ func (q *Queue) SendHeaded(vnet [12]byte, frame []byte) bool {
 	return true
 }
 
-// Reclaim takes back the buffers that the device has used on a transmit ring. It
-// returns their number.
+// Reclaim takes the used buffers of a transmit ring and returns their number.
 func (q *Queue) Reclaim() int {
 	for n := 0; ; n++ {
 		i, _, ok := q.takeUsed()
@@ -392,11 +385,11 @@ func (q *Queue) fillReceive() {
 	q.Publish()
 }
 
-// Refill offers the buffers of a receive ring whose frames the driver has taken.
+// Refill offers the receive buffers of all frames that Recv has taken.
 func (q *Queue) Refill() { q.fillReceive() }
 
 // Recv appends the next received frame to dst. It returns the extended slice and the
-// virtio-net header, or false if there is no frame. Refill offers the frame's buffers
+// virtio-net header, or false if there is no frame. Refill then offers the buffers
 // again.
 func (q *Queue) Recv(dst []byte) (frame []byte, header [12]byte, ok bool) {
 	i, n, ok := q.takeUsed()

@@ -2,8 +2,7 @@
 
 package vhosttest
 
-// stampWindow is the number of latest stamps that stamps remembers. An older stamp
-// counts as received.
+// stampWindow is the number of remembered stamps. Older ones count as received.
 const stampWindow = 1 << 16
 
 // stamps remembers which frames of a sequence the guest has received.
@@ -12,8 +11,8 @@ type stamps struct {
 	came [stampWindow / 64]uint64
 }
 
-// note records the stamp of a received frame. The result again is true for a repeated
-// frame. The result late is true for a frame that a later frame has overtaken.
+// note records the stamp of a received frame. again is true for a repeated frame,
+// late for one that a later frame has overtaken.
 func (s *stamps) note(stamp uint64) (again, late bool) {
 	if stamp >= s.next {
 		for from := max(s.next, stamp-min(stamp, stampWindow-1)); from < stamp; from++ {
