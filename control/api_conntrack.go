@@ -21,19 +21,19 @@ func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, ans
 		if err != nil {
 			return nil, usererr.Mark(err)
 		}
-		n, err := d.pipeline.FlushConnections(&filter)
+		n, err := d.tracking.Flush(&filter)
 		if err != nil {
 			return nil, err
 		}
 		return api.ConnectionsChanged{Connections: n}, nil
 	})
-	route("GET /v1/conntrack/settings", func(*http.Request) (any, error) { return d.pipeline.ConntrackSettings() })
+	route("GET /v1/conntrack/settings", func(*http.Request) (any, error) { return d.tracking.Settings() })
 	route("POST /v1/conntrack/settings", func(r *http.Request) (any, error) {
 		var c api.ChangeConntrack
 		if err := body(r, &c); err != nil {
 			return nil, err
 		}
-		return struct{}{}, d.pipeline.ChangeConntrack(&c)
+		return struct{}{}, d.tracking.Change(&c)
 	})
 }
 
@@ -55,7 +55,7 @@ func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
 	asJSON := q.Get("json") == "true"
 	var line, lines []byte
 	control := http.NewResponseController(w)
-	d.pipeline.EachConnection(&filter, func(e *conntrack.Entry) {
+	d.tracking.Each(&filter, func(e *conntrack.Entry) {
 		line = e.AppendTo(line[:0], options)
 		if asJSON {
 			line, _ = json.Marshal(observe.Connection(e, string(line)))

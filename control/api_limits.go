@@ -18,6 +18,7 @@ import (
 // checks this.
 func (d *Daemon) registerLimits() {
 	d.limits.Add(d.pipeline.LimitRows)
+	d.limits.Add(d.tracking.LimitRows)
 	d.limits.Add(d.captures.LimitRows)
 	d.limits.Add(d.ports.LimitRows)
 }

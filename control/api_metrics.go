@@ -21,7 +21,7 @@ func (d *Daemon) numbers() *observe.Numbers {
 		number := n.Show.Ports[i].Number
 		n.Hangs[number] = d.ports.Hangs(number)
 	}
-	d.pipeline.ReadConnections(func(m *conntrack.Memory) {
+	d.tracking.Read(func(m *conntrack.Memory) {
 		n.Connections = &observe.ConnectionNumbers{Now: m.Count(), EventsLost: m.EventsLost(), Counters: m.Counters()}
 	})
 	return n

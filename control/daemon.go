@@ -25,6 +25,7 @@
 //  4. control/observe: the locks of captures and of connection events are taken right
 //     before the pipeline's lock. Monitors.mu is taken after the pipeline's lock, and no
 //     other lock is taken while Monitors.mu is held.
+//     control/tracking takes its lock of settings before the pipeline's lock.
 //  5. control/pipeline: Pipeline.mu guards the tables that translations read, and the
 //     statistics. The locks of megaflows and of learned addresses are taken after it.
 //  6. control/underlay: Templates.mu, then Kernel.mu.
@@ -57,6 +58,7 @@ import (
 	"weft/control/pipeline"
 	"weft/control/ports"
 	"weft/control/store"
+	"weft/control/tracking"
 	"weft/control/underlay"
 	"weft/engine"
 	"weft/internal/cpu"
@@ -75,6 +77,7 @@ type Daemon struct {
 	central   *central.Central // nil: the switch does not follow weft-central
 	ports     *ports.Ports
 	pipeline  *pipeline.Pipeline
+	tracking  *tracking.Connections
 	templates *underlay.Templates
 	kernel    *underlay.Kernel
 	store     *store.Store
@@ -162,6 +165,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	}
 	d.pipeline = pipeline.New(pipeline.Setup{Change: &d.change, Store: d.store, Monitors: &d.monitors,
 		Sizes: config.sizes.Cache, Cores: config.Cores, Log: d.log})
+	d.tracking = tracking.New(&d.change, d.pipeline)
 	if d.kernel, err = underlay.Open(d.log); err != nil {
 		d.store.Close()
 		return nil, err

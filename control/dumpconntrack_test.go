@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"weft/control/workers/workertest"
 	"weft/internal/waitfor"
 )
 
@@ -31,7 +32,7 @@ func (c stuckClient) Write(b []byte) (int, error) {
 // neither other requests nor misses.
 func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 	f := newFakes(t)
-	f.connect(1000) // more than the buffers on the way hold
+	workertest.Connect(t, f.d.pipeline.Workers().Connections(), 1000) // more than the buffers on the way hold
 	c := stuckClient{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
 	done := make(chan struct{})
 	go func() {

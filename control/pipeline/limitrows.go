@@ -50,26 +50,14 @@ func (pl *Pipeline) learnedLimitRows(emit func(limits.Row)) {
 		Limit: learnQueue, Refused: pl.unlearnt.Load()})
 }
 
-// workerLimitRows emits the limit rows of memory shared with the workers: the frames
-// that workers hold for control, by port, and the connection table.
-func (pl *Pipeline) workerLimitRows(emit func(limits.Row)) {
+// heldLimitRows emits the limit rows of held frames by port. The workers hold and
+// release frames during the count, so the count is approximate.
+func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	if pl.workers == nil {
 		return
 	}
-	pl.heldLimitRows(emit)
-	m, err := pl.connections()
-	if err != nil {
-		return
-	}
-	trackingRows(m, emit)
-}
-
-// heldLimitRows emits the limit rows of held frames by port. The workers hold and
-// release frames during the count, so the count is approximate. The caller holds
-// Pipeline.mu.
-func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 	held, slots, all := map[uint32]uint64{}, uint64(0), uint64(0)
 	parts := newFragmentRows(len(pl.workers.Shared()))
 	for worker, sh := range pl.workers.Shared() {

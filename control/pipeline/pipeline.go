@@ -30,7 +30,6 @@ import (
 	"time"
 
 	"weft/api"
-	"weft/conntrack"
 	"weft/control/counters"
 	"weft/control/limits"
 	"weft/control/store"
@@ -176,24 +175,12 @@ func (pl *Pipeline) Counts() Counts {
 // changes.
 func (pl *Pipeline) WatchesPorts() bool { return pl.tables.WatchesPorts() }
 
-// ReadConnections calls the function read with the connection table, so that the
-// caller can read the table's counters. It returns false if there is no table.
-func (pl *Pipeline) ReadConnections(read func(m *conntrack.Memory)) bool {
-	pl.mu.RLock()
-	defer pl.mu.RUnlock()
-	m, err := pl.connections()
-	if err == nil {
-		read(m)
-	}
-	return err == nil
-}
-
 // LimitRows is a limits.Source. It emits the limit rows of the tables, caches,
-// learned addresses and flows, and memory shared with the workers.
+// learned addresses and flows, and held frames.
 func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.megaflows.limitRows(emit)
 	pl.tableLimitRows(emit)
-	pl.workerLimitRows(emit)
+	pl.heldLimitRows(emit)
 	pl.learnedLimitRows(emit)
 	pl.macs.limitRows(emit)
 	pl.macs.netLimitRows(emit)

@@ -16,6 +16,7 @@ var controlMayImport = map[string][]string{
 		"control/access",
 		"control/patience",
 		"control/observe",
+		"control/tracking",
 		"control/engines",
 		"control/central",
 		"control/fleet",
@@ -38,6 +39,7 @@ var controlMayImport = map[string][]string{
 		"control/pipeline", "control/store", "control/underlay", "control/watchdog", "control/workers", "control/limits", "control/loop", "control/usererr",
 		"afpacket", "api", "datapath", "engine", "openflow", "port", "tap", "tunnel", "vhost", "xsk",
 	},
+	"control/tracking": {"control/workers", "control/limits", "control/usererr", "api", "conntrack", "datapath", "internal/clock"},
 	"control/pipeline": {
 		"control/store", "control/counters", "control/underlay", "control/workers", "control/limits", "control/loop", "control/usererr",
 		"api", "conntrack", "datapath", "flowtable", "openflow", "packet", "port", "internal/clock", "internal/share", "internal/shm",
@@ -55,7 +57,7 @@ var controlMayImport = map[string][]string{
 	"control/watchdog":           {"datapath", "engine"},
 	"control/workers":            {"conntrack", "datapath", "engine", "internal/shm"},
 	"control/engines/enginetest": {"control/workers/workertest", "engine"},
-	"control/workers/workertest": {"datapath", "flowtable", "packet", "internal/clock", "internal/shm"},
+	"control/workers/workertest": {"conntrack", "datapath", "flowtable", "packet", "internal/clock", "internal/shm"},
 	"control/loop":               {},
 	"control/usererr":            {},
 }
@@ -69,7 +71,7 @@ var controlOrder = []string{
 	"control/agent",
 	"control/engines", "control/engines/enginetest",
 	"control/ports",
-	"control/observe",
+	"control/observe", "control/tracking",
 	"control/pipeline",
 	"control/counters", "control/underlay", "control/store",
 	"control/watchdog", "control/workers", "control/limits", "control/workers/workertest",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package tracking
 
 import (
 	"maps"
@@ -9,89 +9,7 @@ import (
 	"weft/api"
 	"weft/conntrack"
 	"weft/control/usererr"
-	"weft/control/workers"
-	"weft/datapath"
-	"weft/flowtable"
-	"weft/internal/clock"
 )
-
-// The connection table is in memory shared with the engine. Control reads it and
-// writes its settings; worker 0 ends connections for control.
-
-// dumpChunk is the number of connections that EachConnection visits before it
-// releases Pipeline.mu for a moment.
-const dumpChunk = 8192
-
-// EachConnection calls visit, with Pipeline.mu held, for each connection that filter
-// selects. After every dumpChunk connections it releases Pipeline.mu, calls pause,
-// and stops if pause returns false.
-func (pl *Pipeline) EachConnection(filter *conntrack.Filter, visit func(*conntrack.Entry), pause func() bool) {
-	for from, more := uint32(0), true; more; from += dumpChunk {
-		pl.mu.RLock()
-		if pl.workers == nil {
-			pl.mu.RUnlock()
-			return
-		}
-		more = pl.workers.Connections().EachIn(from, from+dumpChunk, clock.Monotonic(), func(e *conntrack.Entry) bool {
-			if filter.Match(e) {
-				visit(e)
-			}
-			return true
-		})
-		pl.mu.RUnlock()
-		more = pause() && more
-	}
-}
-
-// connections returns the connection table, whose settings the caller reads or
-// changes. The caller holds Pipeline.mu.
-func (pl *Pipeline) connections() (*conntrack.Memory, error) {
-	if pl.workers == nil {
-		return nil, workers.ErrGone
-	}
-	return pl.workers.Connections(), nil
-}
-
-// FlushConnections ends the connections that filter selects, and returns their number
-// once they have ended. The error workers.ErrGone means that the engine died: before
-// the flush, so that no connection was ended, or during the flush, so that some may
-// have been.
-func (pl *Pipeline) FlushConnections(filter *conntrack.Filter) (n int, err error) {
-	var refs []conntrack.Ref
-	pl.EachConnection(filter, func(e *conntrack.Entry) { refs = append(refs, e.Ref) }, func() bool { return true })
-	pl.change.Lock() // this lock keeps the workers from being replaced during the flush
-	defer pl.change.Unlock()
-	pl.mu.RLock()
-	w := pl.workers
-	pl.mu.RUnlock()
-	if w == nil || w.Gone() {
-		return 0, workers.ErrGone
-	}
-	for some := range slices.Chunk(refs, datapath.MaxEnds) {
-		if !w.Push(0, datapath.AppendEndConnections(nil, some)) {
-			return 0, workers.ErrGone
-		}
-	}
-	if err := w.WaitApplied(); err != nil {
-		return 0, err
-	}
-	return len(refs), nil
-}
-
-// collectRecircs frees the recirc_ids that no megaflow uses. The caller holds
-// Pipeline.mu.
-func (pl *Pipeline) collectRecircs(list []*megaflow) {
-	needed := map[uint32]bool{}
-	for _, m := range list {
-		needed[m.key.Recirc()] = true
-		for i := range m.actions {
-			if m.actions[i].Op == flowtable.OpRecirc {
-				needed[m.actions[i].U32] = true
-			}
-		}
-	}
-	pl.recircs.Collect(func(id uint32) bool { return needed[id] })
-}
 
 func timeoutsJSON(t *conntrack.Timeouts) map[string]uint32 {
 	m := map[string]uint32{}
@@ -101,13 +19,14 @@ func timeoutsJSON(t *conntrack.Timeouts) map[string]uint32 {
 	return m
 }
 
-func (pl *Pipeline) ConntrackSettings() (api.Conntrack, error) {
-	pl.mu.RLock()
-	defer pl.mu.RUnlock()
-	m, err := pl.connections()
+// Settings returns the settings, the counters and the zones in use. The error is
+// workers.ErrGone if no engine has started yet.
+func (c *Connections) Settings() (api.Conntrack, error) {
+	m, release, err := c.hold()
 	if err != nil {
 		return api.Conntrack{}, err
 	}
+	defer release()
 	base := m.Policy(0)
 	counts := m.Counters()
 	s := api.Conntrack{
@@ -135,13 +54,19 @@ func (pl *Pipeline) ConntrackSettings() (api.Conntrack, error) {
 	return s, nil
 }
 
-func (pl *Pipeline) ChangeConntrack(c *api.ChangeConntrack) error {
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	m, err := pl.connections()
+// Change changes all given settings, or none on an error.
+func (c *Connections) Change(change *api.ChangeConntrack) error {
+	c.settings.Lock()
+	defer c.settings.Unlock()
+	m, release, err := c.hold()
 	if err != nil {
 		return err
 	}
+	defer release()
+	return apply(m, change)
+}
+
+func apply(m *conntrack.Memory, c *api.ChangeConntrack) error {
 	// All checks of the new settings come before the first setting is changed.
 	if c.MaxConnections != nil && int(*c.MaxConnections) > m.Capacity() {
 		return usererr.Errorf("maxconns %d: expected at most %d, the size of the table", *c.MaxConnections, m.Capacity())

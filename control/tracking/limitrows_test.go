@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package tracking
 
 import (
 	"testing"
 
 	"weft/conntrack"
 	"weft/control/limits"
+	"weft/control/workers/workertest"
 )
 
 // The limit row of a connection belongs to the port on which the connection began,
 // and shows this port's guarantee.
 func TestConnectionRows(t *testing.T) {
-	f := newRig(t)
-	f.connect(5)
-	m := f.p.workers.Connections()
+	m := newRig(t).table()
+	workertest.Connect(t, m, 5)
 	m.SetZoneLimit(7, 9)
 	rows := map[string]limits.Row{}
-	trackingRows(m, func(r limits.Row) {
+	limitRows(m, func(r limits.Row) {
 		if r.Name == "connections" || r.Name == "zone_connections" {
 			rows[r.Name+" "+limits.JSON([]limits.Row{r}, func(uint32) string { return "p" })[0].HolderKind] = r
 		}
@@ -32,7 +32,7 @@ func TestConnectionRows(t *testing.T) {
 			t.Errorf("%s: %+v, expected %+v", name, rows[name], want)
 		}
 	}
-	tunnelled := trackingRow("connections", conntrack.Share{Zone: 3, Tunnel: true})
+	tunnelled := limitRow("connections", conntrack.Share{Zone: 3, Tunnel: true})
 	if tunnelled.Holder != limits.Zone(3) {
 		t.Errorf("%+v", tunnelled)
 	}

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package workertest
 
 import (
+	"testing"
+
 	"weft/conntrack"
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/packet"
 )
 
-// connect adds n connections to the shared connection table, as a worker does.
-func (f *rig) connect(n int) {
-	f.t.Helper()
-	tracker := conntrack.NewTracker(conntrack.Open(*f.p.Workers().Connections(), 1), 1)
+// Connect adds n connections to a connection table, as a worker does.
+func Connect(t testing.TB, table *conntrack.Memory, n int) {
+	t.Helper()
+	tracker := conntrack.NewTracker(conntrack.Open(*table, 1), 1)
 	for i := range n {
 		var b packet.Batch
 		var key flowtable.Key
@@ -23,7 +25,7 @@ func (f *rig) connect(n int) {
 			byte(i >> 8), byte(i), 0, 9, 0, 8, 0, 0})
 		b.Commit(frame, size)
 		if why := flowtable.Extract(&b, frame, &key); why != packet.DropNone {
-			f.t.Fatal(why)
+			t.Fatal(why)
 		}
 		tracker.Forget(^uint32(0))
 		tracker.Process(&b, []uint8{0}, &metas, &conntrack.Request{Commit: true}, clock.Monotonic())

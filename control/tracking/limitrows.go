@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package tracking
 
 import (
 	"weft/conntrack"
 	"weft/control/limits"
 )
 
-// trackingRows emits the limit rows of tracked and of expected connections: by port,
+// limitRows emits the limit rows of tracked and of expected connections: by port,
 // or by zone for connections through tunnels. A zone with its own limit has a row
 // too.
-func trackingRows(m *conntrack.Memory, emit func(limits.Row)) {
+func limitRows(m *conntrack.Memory, emit func(limits.Row)) {
 	c := m.Counters()
 	emit(limits.Row{Name: "connections", Unit: "entries", Holder: limits.All(),
 		Used: uint64(m.Count()), Limit: uint64(m.Limit()), Refused: c.RefusedLimit, Evicted: c.Evicted})
-	m.Shares(func(s conntrack.Share) { emit(trackingRow("connections", s)) })
+	m.Shares(func(s conntrack.Share) { emit(limitRow("connections", s)) })
 	all := limits.Row{Name: "expectations", Unit: "entries", Holder: limits.All(),
 		Used: uint64(m.Expectations()), Limit: conntrack.MaxExpectations}
 	m.ExpectationShares(func(s conntrack.Share) {
 		all.Evicted += s.Evicted
-		emit(trackingRow("expectations", s))
+		emit(limitRow("expectations", s))
 	})
 	emit(all)
 	for zone := range conntrack.Zones {
@@ -31,7 +31,7 @@ func trackingRows(m *conntrack.Memory, emit func(limits.Row)) {
 	}
 }
 
-func trackingRow(name string, s conntrack.Share) limits.Row {
+func limitRow(name string, s conntrack.Share) limits.Row {
 	holder := limits.Port(s.Port)
 	if s.Tunnel {
 		holder = limits.Zone(s.Zone)

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracking
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"weft/conntrack"
+	"weft/control/workers"
+	"weft/control/workers/workertest"
+	"weft/internal/waitfor"
+)
+
+// A flush returns the number of connections ended. It fails if no engine runs, or if
+// the engine dies during the flush.
+func TestFlushWithoutEngine(t *testing.T) {
+	const connections = 100 // more than one command ends
+	r := newRig(t)
+	workertest.Connect(t, r.table(), connections)
+	refused := func(what string, n int, err error) {
+		t.Helper()
+		if !errors.Is(err, workers.ErrGone) || !strings.Contains(err.Error(), "try again") || n != 0 {
+			t.Errorf("%s: %d connections, %v", what, n, err)
+		}
+	}
+	flush := func() (int, error) { return r.Flush(&conntrack.Filter{}) }
+
+	present := r.w
+	r.w = nil
+	n, err := flush()
+	refused("before the first engine", n, err)
+	r.w = workers.New(r.memory, nil)
+	r.w.MarkGone()
+	n, err = flush()
+	refused("without an engine", n, err)
+	r.w = present
+	if n, err := flush(); n != connections || err != nil {
+		t.Errorf("with an engine: %d connections, %v", n, err)
+	}
+
+	r.worker.Stalled.Store(true)
+	type answer struct {
+		n   int
+		err error
+	}
+	ended := make(chan answer)
+	go func() {
+		n, err := flush()
+		ended <- answer{n, err}
+	}()
+	waitfor.True(t, "the flush holds the lock of changes", func() bool {
+		free := r.change.TryLock()
+		if free {
+			r.change.Unlock()
+		}
+		return !free
+	})
+	r.kill()
+	a := <-ended
+	refused("the engine dies meanwhile", a.n, a.err)
+}
