@@ -115,6 +115,8 @@ const (
 	// DropNoAddress: weft-central was asked for the frame's destination and did not
 	// answer in time, or the port has asked too much.
 	DropNoAddress
+	// DropHeldLost: the engine ended while it held the frame.
+	DropHeldLost
 
 	dropReasonCount
 )
@@ -130,7 +132,7 @@ var dropNames = [DropReasons]string{
 	"loop", "port-fault", "bad-ecn", "deep-header",
 	"bad-offload",
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
-	"spoofed", "reserved-address", "bad-source", "no-address",
+	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost",
 }
 
 // String returns the name under which the reason is counted and shown.

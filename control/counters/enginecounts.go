@@ -7,6 +7,8 @@ import (
 
 	"weft/datapath"
 	"weft/internal/shm"
+	"weft/packet"
+	"weft/port"
 )
 
 // The counters of workers and ports are arrays of 64-bit words. The workers increase
@@ -24,10 +26,17 @@ func Add(to, from []uint64, sign int64) {
 	}
 }
 
-// Fold adds the counters of a dead engine to the region. The caller then unmaps the
-// engine's memory.
+// Fold adds the counters of a dead engine to the region. It counts the frames that the
+// engine still held as DropHeldLost. If the engine died while a worker held or resumed
+// a frame, the frame may also be delivered. The caller then unmaps the engine's memory.
 func (c *Region) Fold(shared []*datapath.Shared) {
 	for i, sh := range shared {
+		for slot := range sh.Held {
+			if h := &sh.Held[slot]; h.State == datapath.HeldWaiting {
+				c.Ports[h.InPort%port.MaxPorts].RxDrops[packet.DropHeldLost]++
+				c.Workers[i].Drops[packet.DropHeldLost]++
+			}
+		}
 		for number := range sh.Ports {
 			AddPort(&c.Ports[number], &sh.Ports[number], 1)
 		}

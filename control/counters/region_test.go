@@ -8,7 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/datapath"
 	"weft/flowtable"
+	"weft/packet"
 )
 
 func testCounters(t *testing.T) *Region {
@@ -100,5 +102,19 @@ func TestOpenCountersRefusesOtherLayout(t *testing.T) {
 		if _, err := Open(fd, megaflows); err == nil {
 			t.Errorf("opened for %d megaflows", megaflows)
 		}
+	}
+}
+
+// Fold counts the frames that a dead engine held, for their input port and their worker.
+func TestFoldCountsHeldFrames(t *testing.T) {
+	c := testCounters(t)
+	sh := &datapath.Shared{Counters: &datapath.Counters{}, Ports: make([]datapath.PortCounters, 4), Held: make([]datapath.HeldFrame, 8)}
+	sh.Ports[3].RxDrops[packet.DropHeldLost] = 5
+	for slot, port := range map[int]uint32{1: 3, 2: 2, 7: 3} {
+		sh.Held[slot] = datapath.HeldFrame{State: datapath.HeldWaiting, InPort: port}
+	}
+	c.Fold([]*datapath.Shared{sh})
+	if a, b, w := c.Ports[3].RxDrops[packet.DropHeldLost], c.Ports[2].RxDrops[packet.DropHeldLost], c.Workers[0].Drops[packet.DropHeldLost]; a != 7 || b != 1 || w != 3 {
+		t.Errorf("ports %d and %d, worker %d frames held-lost; want 7, 1 and 3", a, b, w)
 	}
 }

@@ -45,7 +45,7 @@ var controlMayImport = map[string][]string{
 		"api", "conntrack", "datapath", "flowtable", "openflow", "packet", "port", "internal/clock", "internal/share", "internal/shm",
 	},
 	"control/observe":            {"control/limits", "control/usererr", "internal/clock", "api", "conntrack", "datapath", "flowtable", "openflow", "packet", "internal/shm"},
-	"control/counters":           {"control/underlay", "control/workers", "datapath", "flowtable", "internal/shm", "port"},
+	"control/counters":           {"control/underlay", "control/workers", "datapath", "flowtable", "internal/shm", "packet", "port"},
 	"control/underlay":           {"control/loop", "packet", "tunnel", "datapath"},
 	"control/store":              {"control/usererr", "conntrack", "internal/clock", "internal/safepath"},
 	"control/access":             {"control/limits", "control/usererr", "api", "internal/safepath"},
