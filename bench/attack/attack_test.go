@@ -99,7 +99,6 @@ func stealOnce(p *play) error {
 		if at, err := s.portOf(vhosttest.LoadMAC(0)); err != nil {
 			return err
 		} else if at == "a" {
-			time.Sleep(100 * time.Millisecond) // the stream refreshes its totals every 50 ms
 			return s.circulates()
 		}
 	}

@@ -225,16 +225,23 @@ func (p *play) drain() {
 // heldFrames returns the number of bystanders' frames that wait for control after a
 // cache miss. These frames are not lost.
 func (p *play) heldFrames() (n int) {
-	rows, err := p.site.client.Limits("")
+	n = p.site.heldFrames()
+	p.drain() // a held frame may have arrived during the API request
+	return n
+}
+
+// heldFrames returns the number of bystanders' frames that the switch holds, or 0 if the
+// API fails. A row or a storm reports a failing API as a fault of its own.
+func (s *site) heldFrames() (n int) {
+	rows, err := s.client.Limits("")
 	if err != nil {
-		return 0 // a failing API appears as a fault in the row of the attack
+		return 0
 	}
 	for _, r := range rows {
 		if r.Name == "held_frames" && (r.Holder == "a" || r.Holder == "b") {
 			n += int(r.Used)
 		}
 	}
-	p.drain() // a held frame may have arrived during the API request
 	return n
 }
 

@@ -85,26 +85,16 @@ func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormR
 	defer lab.Caught(&err)
 	l := lab.New(lab.Program{})
 	defer l.Close()
-	w := &storming{site: newSite(l, siteConfig{workers: workers, uplink: "af_xdp", strict: true}), rng: rand.New(rand.NewPCG(seed, 0)),
-		seen: map[string]uint64{}, stop: make(chan struct{}), busy: map[string]bool{}}
+	w := newStorm(l, workers, seed)
 	defer w.close()
 	for _, a := range list {
 		if a.uplink == "" && !a.alone {
 			w.list = append(w.list, a)
 		}
 	}
-	w.r = stormResult{Seed: seed, Plays: map[string]int{}, Kills: map[string]int{}, Drops: map[string]uint64{}}
-	show, err := w.client.Show()
-	if err != nil {
+	if err := w.begin(); err != nil {
 		return r, err
 	}
-	w.ports = len(show.Ports)
-	w.r.Control[0], w.r.Engine[0] = usageOf(show.PID), usageOf(show.EnginePID)
-	if err := w.refresh(); err != nil {
-		return r, err
-	}
-	clear(w.r.Drops)
-	w.stream.Begin()
 	bare := watchMachine()
 	var players sync.WaitGroup
 	for i := range stormPlayers {
@@ -126,6 +116,29 @@ func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormR
 		fmt.Fprintln(os.Stderr, w.log())
 	}
 	return w.r, nil
+}
+
+func newStorm(l *lab.Lab, workers int, seed uint64) *storming {
+	return &storming{site: newSite(l, siteConfig{workers: workers, uplink: "af_xdp", strict: true}), rng: rand.New(rand.NewPCG(seed, 0)),
+		seen: map[string]uint64{}, stop: make(chan struct{}), busy: map[string]bool{},
+		r: stormResult{Seed: seed, Plays: map[string]int{}, Kills: map[string]int{}, Drops: map[string]uint64{}}}
+}
+
+// begin records the ports, the resources and the counters of the switch before the
+// storm.
+func (w *storming) begin() error {
+	show, err := w.client.Show()
+	if err != nil {
+		return err
+	}
+	w.ports = len(show.Ports)
+	w.r.Control[0], w.r.Engine[0] = usageOf(show.PID), usageOf(show.EnginePID)
+	w.stream.BeginStill(w.heldFrames)
+	if err := w.refresh(); err != nil {
+		return err
+	}
+	clear(w.r.Drops)
+	return nil
 }
 
 func (w *storming) step() {
@@ -190,8 +203,8 @@ func (w *storming) kill(who string) error {
 		w.daemon.Control().Kill()
 		w.daemon.Start()
 		w.last = 0
-	case "both": // no frame may be in flight, because the drop counters die with both processes
-		err = w.stream.Still(func() error {
+	case "both": // no frame may be in flight or held, because held frames and drop counters die with both processes
+		err = w.stream.Still(w.heldFrames, func() error {
 			if err := w.refresh(); err != nil {
 				return err
 			}
@@ -221,7 +234,7 @@ func (w *storming) kill(who string) error {
 func (w *storming) move(i int) error {
 	w.r.Moves++
 	name, g := []string{"a", "b"}[i], w.load.Guests[i]
-	err := w.stream.Still(func() error {
+	err := w.stream.Do(func() error {
 		for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
 			if _, err := w.fronts[i].Stop(q); err != nil {
 				return nil // no fault: the engine or the control process is being replaced
@@ -333,7 +346,7 @@ func (w *storming) end() {
 		w.fault("%v", err)
 		return
 	}
-	t := w.stream.Count()
+	t := w.stream.CountStill(w.heldFrames)
 	if err := w.refresh(); err != nil {
 		w.fault("%v", err)
 		return

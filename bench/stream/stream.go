@@ -50,7 +50,6 @@ type Stream struct {
 	ownGap  time.Duration        // time in which the loop did not run, since the last arrival
 	last    time.Time            // time of the last arrival of a frame
 	bad     int                  // number of bad frames since the start
-	sum     vhosttest.LoadTotals // totals of the load, at most about 50 ms old
 	base    vhosttest.LoadTotals // totals of the load at the last call of Begin
 	baseBad int                  // number of bad frames at the last call of Begin
 }
@@ -95,7 +94,6 @@ func (s *Stream) run() {
 		s.note(frames > 0, before, now)
 		before = now
 		if now.After(nextReplace) {
-			s.sum = s.load.Totals()
 			replaced, nextReplace = s.load.Replace(replaced), now.Add(50*time.Millisecond)
 		}
 		s.mu.Unlock()
@@ -162,11 +160,11 @@ func (s *Stream) Longest() time.Duration {
 	return longest
 }
 
-// Totals returns the totals of the load. They may be about 50 ms old.
+// Totals returns the totals of the load. Frames in flight may count as lost.
 func (s *Stream) Totals() vhosttest.LoadTotals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sum
+	return s.load.Totals()
 }
 
 // Do calls f while the loop is stopped. Frames may be in flight. f may use the
@@ -177,13 +175,14 @@ func (s *Stream) Do(f func() error) error {
 	return f()
 }
 
-// The method Still stops the loop, waits until no frame is in flight, calls f and
-// continues the loop.
-func (s *Stream) Still(f func() error) error {
+// Still stops the loop, waits until no frame is in flight and elsewhere returns 0, as
+// BeginStill does, and calls f. The guests send nothing before f returns. Then the loop
+// continues.
+func (s *Stream) Still(elsewhere func() int, f func() error) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rest(nil)
-	return f()
+	s.restThen(elsewhere, func() { err = f() })
+	return err
 }
 
 // Begin starts a measurement. Count and End then leave out all frames that were sent
@@ -249,6 +248,11 @@ const (
 // then, because they compare returned buffers with received frames. When rest returns,
 // the guests send again. The caller holds the lock.
 func (s *Stream) rest(elsewhere func() int) vhosttest.LoadTotals {
+	return s.restThen(elsewhere, func() {})
+}
+
+// restThen does what rest does, and calls f before the guests send again.
+func (s *Stream) restThen(elsewhere func() int, f func()) vhosttest.LoadTotals {
 	last := time.Now()
 	t, bad := s.load.Rest(func(came int) bool {
 		if came > 0 {
@@ -258,7 +262,11 @@ func (s *Stream) rest(elsewhere func() int) vhosttest.LoadTotals {
 		if still < quiet {
 			return false
 		}
-		return s.load.Unreturned() == 0 && (elsewhere == nil || elsewhere() == 0) || still >= stalled
+		if still < stalled && (s.load.Unreturned() > 0 || elsewhere != nil && elsewhere() > 0) {
+			return false
+		}
+		f()
+		return true
 	})
 	s.bad += bad
 	return t

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"weft/e2e/lab"
+	"weft/internal/testnet"
+)
+
+// The frames that an engine holds when it is killed are lost. The switch counts them, so
+// a storm reports no uncounted loss.
+func TestFramesHeldByAKilledEngineAreCounted(t *testing.T) {
+	inStorm(t, func(w *storming) {
+		w.holdAll(w.daemon.KillEngine)
+		w.daemon.Control().Signal(syscall.SIGCONT)
+		if w.end(); w.r.Lost == 0 || w.r.Drops["held-lost"] != uint64(w.r.Lost) {
+			t.Errorf("lost %d, drops %v: want lost frames, and as many counted as held-lost", w.r.Lost, w.r.Drops)
+		}
+	})
+}
+
+// A storm kills both processes only when the switch holds no frame of the bystanders,
+// because held frames and drop counters die with both processes.
+func TestKillOfBothWaitsForHeldFrames(t *testing.T) {
+	inStorm(t, func(w *storming) {
+		w.holdAll(func() {})
+		time.AfterFunc(200*time.Millisecond, func() { w.daemon.Control().Signal(syscall.SIGCONT) })
+		if err := w.kill("both"); err != nil {
+			t.Fatal(err)
+		}
+		w.end()
+	})
+}
+
+// inStorm calls f during a storm without attacks, kills and changes of flows. The test
+// fails if the storm reports a fault.
+func inStorm(t *testing.T, f func(w *storming)) {
+	testnet.NeedsRoot(t, "makes network namespaces")
+	var err error
+	defer func() {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}()
+	defer lab.Caught(&err)
+	l := lab.New(lab.Program{})
+	defer l.Close()
+	w := newStorm(l, 1, 1)
+	defer w.close()
+	if err = w.begin(); err != nil {
+		return
+	}
+	f(w)
+	if len(w.r.Faults) > 0 {
+		t.Errorf("%q\n%s", w.r.Faults, w.log())
+	}
+}
+
+// holdAll makes the engine hold all frames of the bystanders. It removes the megaflows
+// of the bystanders' frames and stops control, which answers the frames' misses. It
+// calls then before the bystanders send further frames. The caller lets control
+// continue.
+func (w *storming) holdAll(then func()) {
+	_ = w.stream.Do(func() error {
+		for _, way := range []string{"in_port=a,actions=output:b", "in_port=b,actions=output:a"} {
+			w.weft("del-flows", way[:len("in_port=a")])
+			w.weft("add-flow", "priority=100,"+way)
+		}
+		w.daemon.Control().Signal(syscall.SIGSTOP)
+		for last := time.Now(); time.Since(last) < 100*time.Millisecond || w.load.Unreturned() > 0; time.Sleep(100 * time.Microsecond) {
+			for i := range w.load.Guests {
+				if came, _ := w.load.Step(i); came > 0 {
+					last = time.Now()
+				}
+			}
+		}
+		then()
+		return nil
+	})
+}
