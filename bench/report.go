@@ -35,9 +35,9 @@ type Machine struct {
 	MHz    string `json:"mhz"`
 }
 
-// Row is one experiment with a sample for each peer. Before and After have the cache
-// regime of each run as a round-trip time in nanoseconds (see the function Regime).
-// Also has secondary results of the runs.
+// Row is one experiment. Samples has the runs of each peer. Before and After have the
+// cache regime of each run as a round-trip time in nanoseconds (see Regime). Also has
+// secondary results.
 type Row struct {
 	Name     string                      `json:"name"` // format: family/variant
 	Unit     string                      `json:"unit"`
@@ -50,21 +50,19 @@ type Row struct {
 	Failures map[string]string           `json:"failures,omitempty"`
 }
 
-// Gaps matches the names of secondary results that form a histogram of pauses. The
-// value of "gaps below N ns" is the number of pauses a second that are shorter than N
-// ns and not shorter than the next smaller N.
+// Gaps matches the secondary results of a histogram of pauses. The value of "gaps
+// below N ns" is a number of pauses per second; the next smaller N is the lower
+// bound.
 var Gaps = regexp.MustCompile(`^gaps below ([0-9]+) ns$`)
 
-// Extra is a secondary result of a peer's runs, such as a percentile or seconds of
-// CPU time.
+// Extra is a secondary result of a peer, such as a percentile.
 type Extra struct {
 	Unit    string `json:"unit"`
 	Samples Sample `json:"samples"`
 }
 
-// Print writes the report as a table for people: medians, spread, and a comparison of
-// Weft with each peer. A ratio greater than 1 means that Weft is better. The ratio
-// compares pairs of consecutive runs.
+// Print writes the report as a table of medians, spreads and ratios. A ratio greater
+// than 1 means that Weft is better than the peer.
 func (r *Report) Print(w io.Writer) {
 	fmt.Fprintf(w, "weft %s  %s  %d cores  Linux %s  %s  %d alternating runs of %g s\n\n",
 		r.Version, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Runs, r.Seconds)
@@ -103,9 +101,8 @@ func (row *Row) print(w io.Writer, peer string) {
 		Figure(s.Max(), row.Unit), row.Regimes(peer), ratio, strings.Join(also, ", "))
 }
 
-// Regime returns the cache regime of a peer's run: "near" if the cores shared a
-// cache, "far" if not, "flipped" if the regime changed during the run, and "" if it
-// was not measured. The median includes runs of all regimes.
+// Regime returns the cache regime of a run: "near" if the cores shared a cache, "far"
+// if not, "flipped" if this changed during the run, and "" if it is unknown.
 func (row *Row) Regime(peer string, run int) string {
 	before, after := row.Before[peer], row.After[peer]
 	if run >= len(before) {
@@ -123,7 +120,7 @@ func (row *Row) Regime(peer string, run int) string {
 	return name(before[run])
 }
 
-// Regimes returns how many of a peer's runs were near, far and flipped, in the form
+// Regimes returns the numbers of near, far and flipped runs of a peer, for example
 // "2/1/0".
 func (row *Row) Regimes(peer string) string {
 	count := map[string]int{}
@@ -133,8 +130,8 @@ func (row *Row) Regimes(peer string) string {
 	return fmt.Sprintf("%d/%d/%d", count["near"], count["far"], count["flipped"])
 }
 
-// Better returns, for each run, how many times better Weft was than the peer. Weft is
-// the row's first peer. The sample is empty if Weft or the peer has no runs.
+// Better returns the ratio of Weft's result to the peer's result for each run. A
+// ratio greater than 1 means that Weft is better. Weft is the row's first peer.
 func (row *Row) Better(peer string) Sample {
 	mine, theirs := row.Samples[row.Peers[0]], row.Samples[peer]
 	if row.Less {
@@ -169,7 +166,7 @@ func ReadReport(file string) (*Report, error) {
 // 12.5 Mframes/s or 24.1 µs.
 func Figure(value float64, unit string) string {
 	scale, prefix := 1.0, ""
-	const turn = 0.9995 // from this value on, rounding to three digits reaches the next SI prefix
+	const turn = 0.9995 // rounds to 1000, which takes the next SI prefix
 	switch size := math.Abs(value); {
 	case size >= turn*1e9:
 		scale, prefix = 1e9, "G"

@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-// Sample has the results of one peer's runs, in order. The runs of several peers
-// alternate.
+// Sample has the results of one peer's runs, in order.
 type Sample []float64
 
 // Median returns the median, or 0 if there are no runs.
@@ -35,8 +34,8 @@ func extreme(s Sample, pick func([]float64, func(a, b float64) int) float64) flo
 	return pick(s, cmp.Compare[float64])
 }
 
-// Ratio returns the results of s divided by those of the argument other, run by run.
-// A slow change of the machine's speed affects both runs of a pair and cancels out.
+// Ratio divides the results of s by the results of other, run by run. Slow changes of
+// the machine's speed cancel out.
 func (s Sample) Ratio(other Sample) Sample {
 	n := min(len(s), len(other))
 	r := make(Sample, 0, n)

@@ -210,14 +210,13 @@ func RunClient(ctx context.Context, c *Config) (*Report, error) {
 	return r, nil
 }
 
-// meet waits for a status message of each replica.
 func (m *member) meet(ctx context.Context) error {
 	_, err := m.poll(ctx, func(*Message) bool { return true })
 	return err
 }
 
-// ask waits until each replica has the given number of log entries, checks that all
-// logs are equal, stops the replicas and returns their last status messages.
+// ask waits until all replicas have equal logs of the given length, stops the
+// replicas and returns their status messages.
 func (m *member) ask(ctx context.Context, entries uint64) ([Replicas]Message, error) {
 	all, err := m.poll(ctx, func(msg *Message) bool { return msg.Index == entries })
 	if err != nil {
@@ -232,8 +231,7 @@ func (m *member) ask(ctx context.Context, entries uint64) ([Replicas]Message, er
 	return all, m.post()
 }
 
-// poll asks each replica for its status until the function wanted accepts the answer.
-// It returns the accepted answers.
+// poll asks each replica for its status until wanted accepts the status.
 func (m *member) poll(ctx context.Context, wanted func(*Message) bool) (all [Replicas]Message, err error) {
 	var have [Replicas]bool
 	missing := Replicas
@@ -267,7 +265,6 @@ func (m *member) poll(ctx context.Context, wanted func(*Message) bool) (all [Rep
 	return all, nil
 }
 
-// usage returns the CPU time of this process.
 func usage() (user, system time.Duration) {
 	var r unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {

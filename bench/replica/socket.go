@@ -12,8 +12,8 @@ import (
 
 // carrier carries datagrams between the members: a UDP socket or a vhost-user guest.
 type carrier interface {
-	// receive waits at most the given time for datagrams. The returned datagrams are
-	// valid until the next call.
+	// receive waits for datagrams, at most the given time. They are valid until the
+	// next call.
 	receive(wait time.Duration) ([][]byte, error)
 	// send sends a datagram, or queues it until flush is called.
 	send(to int, datagram []byte) error
@@ -24,8 +24,8 @@ type carrier interface {
 // UDPPort is the port of every member.
 const UDPPort = 5211
 
-// socket is a UDP socket. It makes the system calls of a server with an event loop:
-// epoll_wait, then recvfrom until no datagram is left, and sendto.
+// socket is a UDP socket. It makes the system calls of an event loop: epoll_wait,
+// recvfrom and sendto.
 type socket struct {
 	fd, epoll int
 	to        []unix.Sockaddr
@@ -34,8 +34,7 @@ type socket struct {
 	events    [1]unix.EpollEvent
 }
 
-// batch is the largest number of datagrams that a member handles before it sends its
-// answers.
+// batch is the largest number of datagrams that a member handles between two sends.
 const batch = 64
 
 func openSocket(own int, addresses []netip.Addr) (*socket, error) {
@@ -73,7 +72,7 @@ func (s *socket) receive(wait time.Duration) ([][]byte, error) {
 		case nil:
 			s.received = append(s.received, s.bufs[i][:n])
 			i++
-		case unix.EINTR, unix.ECONNREFUSED: // ECONNREFUSED: an earlier datagram was sent before its receiver had opened its socket
+		case unix.EINTR, unix.ECONNREFUSED: // ECONNREFUSED reports that an earlier datagram found no socket
 		case unix.EAGAIN:
 			return s.received, nil
 		default:
@@ -87,7 +86,7 @@ func (s *socket) send(to int, datagram []byte) error {
 	for {
 		switch err := unix.Sendto(s.fd, datagram, 0, s.to[to]); err {
 		case unix.EINTR, unix.ECONNREFUSED:
-		case nil, unix.EAGAIN, unix.ENOBUFS: // a full queue loses datagrams, as a network does
+		case nil, unix.EAGAIN, unix.ENOBUFS: // datagrams are lost if the queue is full
 			return nil
 		default:
 			return fmt.Errorf("send: %w", err)

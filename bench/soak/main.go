@@ -121,8 +121,8 @@ func run(ctx context.Context) (ok bool, err error) {
 	return report(counted, pauses, s.drops), nil
 }
 
-// loadCore returns the core on which the load must run, or -1 for any core. The
-// argument word is the value of the option -core.
+// loadCore returns the core of the load, or -1 for any core. word is the option
+// -core.
 func loadCore(word string, worker int) (int, error) {
 	if word == "any" {
 		return -1, nil
@@ -136,7 +136,7 @@ func loadCore(word string, worker int) (int, error) {
 		if i < 0 {
 			return -1, nil // the machine has only one core
 		}
-		if *victim == "engine" { // if control is a victim, this process restarts it, and control needs all cores
+		if *victim == "engine" { // otherwise this process starts control, which needs all cores
 			err = cpu.Confine([]int{worker})
 		}
 		return allowed[i], err
@@ -163,7 +163,6 @@ func newLoad() (*vhosttest.Load, error) {
 	return vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Flows: *flows, FrameSize: *size, InFlight: 64, Features: features, Core: -1})
 }
 
-// addPorts adds the two guests' ports and a flow in each direction.
 func addPorts(s *weft, dir string) error {
 	for _, name := range []string{"a", "b"} {
 		if err := s.command("add-port", name, "type=vhost-user", "mode=server", "path="+filepath.Join(dir, name)); err != nil {
@@ -206,8 +205,7 @@ func (c *connection) close() {
 	c.fronts = nil
 }
 
-// The function again attaches the two guests to a new switch process, which has lost
-// all state of the old connections.
+// again attaches the guests to a new switch process without any old state.
 func (c *connection) again(g *stream.Stream) error {
 	return g.Do(func() error {
 		c.close()
@@ -215,15 +213,14 @@ func (c *connection) again(g *stream.Stream) error {
 	})
 }
 
-// patience is how long a pause may last before the program gives up.
 const patience = 10 * time.Second
 
-// dies is how long frames may still arrive after an engine was killed. A pause that
-// begins later has another cause than the kill.
+// dies is the longest time for which frames arrive after a kill. A later pause has
+// another cause.
 const dies = 20 * time.Millisecond
 
-// soak kills the switch's processes at random moments. It returns the pause of each
-// kill, by victim.
+// soak kills the switch's processes at random moments. It returns the pauses by
+// victim.
 func soak(ctx context.Context, s *weft, g *stream.Stream, c *connection) (map[string][]pause, error) {
 	pauses := map[string][]pause{}
 	victims := []string{*victim}

@@ -10,18 +10,17 @@ import (
 	"weft/bench/stream"
 )
 
-// pause is the effect of one kill. Its duration is the longest time without a frame
-// that began at the kill.
+// pause is the effect of one kill. Its Duration is the longest gap between frames.
 type pause struct {
 	time.Duration
-	later    time.Duration // longest gap that began too long after the kill to be caused by it (see dies)
+	later    time.Duration // longest gap that the kill did not cause (see dies)
 	own      time.Duration // part of the pause in which the load itself did not run
 	stall    time.Duration // upper bound of the longest time between two polls of the worker
-	replaced time.Duration // time from the notice of the engine's death until the last port worked again
-	workers  time.Duration // time from the notice of the engine's death until the new workers ran
-	worker   time.Duration // time for which the new worker was runnable but had no core
-	control  time.Duration // time for which a thread of control was runnable but had no core
-	lost     int64         // number of lost frames, including frames that the switch counted as dropped
+	replaced time.Duration // time from the engine's death until the last port worked
+	workers  time.Duration // time from the engine's death until the new workers ran
+	worker   time.Duration // time in which the new worker waited for a core
+	control  time.Duration // time in which a thread of control waited for a core
+	lost     int64         // number of lost frames, the dropped ones included
 	again    uint64        // number of frames that arrived twice
 }
 
@@ -30,9 +29,8 @@ func (p *pause) String() string {
 		ms(p.Duration), ms(p.replaced), ms(p.workers), ms(p.worker), ms(p.control), ms(p.own), ms(p.later), ms(p.stall), p.lost, p.again)
 }
 
-// report prints the pauses and counters. It reports whether the switch passed: enough
-// pauses are within the limit, no frame is damaged, and every lost frame is counted
-// as dropped.
+// report prints the pauses and counters. It returns true if the pauses are within the
+// limit and no frame is damaged or lost without a drop counter.
 func report(t stream.Counted, pauses map[string][]pause, drops map[string]uint64) (ok bool) {
 	ok = true
 	for _, who := range []string{"engine", "control", "both"} {
@@ -67,8 +65,7 @@ func report(t stream.Counted, pauses map[string][]pause, drops map[string]uint64
 	return ok
 }
 
-// table prints percentiles of the pauses after kills of one kind of victim, and of
-// the parts that the machine's scheduling caused.
+// table prints percentiles of the pauses of one kind of victim.
 func table(who string, p []pause) {
 	fmt.Printf("%-8s %5d kills, ms %28s %9s %9s %9s\n", who, len(p), "median", "90%", "99%", "longest")
 	for _, row := range []struct {
@@ -95,8 +92,7 @@ func index(n int, share float64) int { return min(int(share*float64(n)), n-1) }
 
 func share(p []pause, of float64) time.Duration { return p[index(len(p), of)].Duration }
 
-// explain prints the details of the longest pauses and of all pauses that exceed the
-// limit.
+// explain prints details of the longest pauses and of the pauses over the limit.
 func explain(pauses []pause) {
 	for i, p := range pauses {
 		if i >= len(pauses)-longestShown || p.Duration > *limit {

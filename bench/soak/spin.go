@@ -13,8 +13,8 @@ import (
 	"weft/internal/cpu"
 )
 
-// spin runs a loop that only reads the clock on every core for the time d, and prints
-// how long the loops did not run. No program on this machine can avoid these pauses.
+// spin reads the clock on every core for the time d, and prints the pauses. The
+// machine causes these pauses itself.
 func spin(d time.Duration) {
 	cores, err := cpu.Allowed()
 	if err != nil {
@@ -43,8 +43,7 @@ func spin(d time.Duration) {
 	}
 }
 
-// leastGap is the shortest time between two clock readings that counts as a pause of
-// the loop.
+// leastGap is the shortest recorded pause.
 const leastGap = 20 * time.Microsecond
 
 func spinGaps(d time.Duration) (gaps []time.Duration) {

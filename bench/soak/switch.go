@@ -19,7 +19,7 @@ import (
 	"weft/datapath"
 )
 
-// weft is a running weftd with its own state directory, and a client of its API.
+// weft is a running weftd and its API client.
 type weft struct {
 	ctx     context.Context
 	bin     string
@@ -30,8 +30,8 @@ type weft struct {
 	engine  int               // process id of the engine
 	worker  int               // core of the first worker
 	gaps    []uint64          // histogram of the times between two polls of the first worker
-	drops   map[string]uint64 // dropped frames by reason since the last reset of this map
-	seen    map[string]uint64 // drop counters of the switch at the last refresh, by port and reason
+	drops   map[string]uint64 // number of dropped frames by reason
+	seen    map[string]uint64 // drop counters at the last refresh, by port and reason
 }
 
 func newSwitch(ctx context.Context, dir, bin string) (*weft, error) {
@@ -52,8 +52,8 @@ func newSwitch(ctx context.Context, dir, bin string) (*weft, error) {
 	return s, s.start()
 }
 
-// start starts the control process and waits until it answers. Control starts an
-// engine if none is running.
+// start starts control and waits for its answer. Control starts an engine if none is
+// running.
 func (s *weft) start() error {
 	s.control = exec.Command(filepath.Join(s.bin, "weftd"), "--socket", s.dir+"/socket", "--state", s.dir+"/state")
 	s.control.Stdout, s.control.Stderr = s.log, s.log
@@ -84,8 +84,6 @@ func (s *weft) command(args ...string) error {
 	return err
 }
 
-// refresh reads the engine's process id, the worker's histogram and the drop counters
-// from the switch.
 func (s *weft) refresh() error {
 	about, err := s.client.Show()
 	if err != nil {
@@ -107,8 +105,8 @@ func (s *weft) refresh() error {
 	return nil
 }
 
-// kill kills the engine, the control process or both with SIGKILL. If it has killed
-// control, it restarts control, which starts a new engine if needed.
+// kill sends SIGKILL to the engine, control or both, and restarts control if it was a
+// victim.
 func (s *weft) kill(who string) error {
 	if who != "control" {
 		if err := unix.Kill(s.engine, unix.SIGKILL); err != nil {
@@ -128,9 +126,8 @@ func (s *weft) kill(who string) error {
 	return s.start()
 }
 
-// stall returns an upper bound of the longest time between two polls of the worker.
-// The arguments are the worker's histogram before and now. If the engine is new,
-// before is empty and stall covers the time since the engine's start.
+// stall returns an upper bound of the longest time between two polls. The arguments
+// are histograms of the worker; before is empty for a new engine.
 func stall(before, now []uint64) time.Duration {
 	for i := len(now) - 1; i >= 0; i-- {
 		if i >= len(before) && now[i] > 0 || i < len(before) && now[i] != before[i] {
@@ -146,8 +143,8 @@ func (s *weft) stop() {
 	s.log.Close()
 }
 
-// replaced returns how long the last replacement of an engine took according to the
-// log of control, and how long it took until the workers ran.
+// replaced returns two times from the log: replacing the engine, and starting its
+// workers.
 func (s *weft) replaced() (all, workers time.Duration) {
 	text := s.output()
 	at := strings.LastIndex(text, `msg="engine replaced"`)
@@ -159,7 +156,6 @@ func (s *weft) replaced() (all, workers time.Duration) {
 	return time.Duration(ms) * time.Millisecond, time.Duration(workersMS) * time.Millisecond
 }
 
-// output returns the last 4,000 bytes of the switch's log.
 func (s *weft) output() string {
 	text, _ := os.ReadFile(s.log.Name())
 	return string(text[max(0, len(text)-4000):])

@@ -9,8 +9,7 @@ import (
 	"weft/datapath"
 )
 
-// stall returns the limit of the highest histogram bucket that has grown. For a new
-// engine, it returns the limit of the highest bucket that is not empty.
+// stall returns the limit of the highest bucket that has grown.
 func TestStall(t *testing.T) {
 	before, now := make([]uint64, datapath.GapBuckets), make([]uint64, datapath.GapBuckets)
 	count := func(gaps []uint64, ns time.Duration) { gaps[datapath.GapBucket(uint64(ns))]++ }

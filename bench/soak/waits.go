@@ -13,12 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file measures how long threads of the switch were runnable but had no core,
-// which is the machine's share of a pause. The kernel counts this time in schedstat
-// (Documentation/scheduler/sched-stats.rst).
+// The kernel counts how long a thread waits for a core in schedstat
+// (Documentation/scheduler/sched-stats.rst). This wait is the machine's share of a
+// pause.
 
-// waits returns, for each thread of a process, the total time for which the thread
-// was runnable but had no core.
+// waits returns how long each thread of a process has waited for a core.
 func waits(pid int) map[int]time.Duration {
 	all := map[int]time.Duration{}
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -35,8 +34,7 @@ func waits(pid int) map[int]time.Duration {
 	return all
 }
 
-// workerWait returns how long the worker was runnable but had no core. The worker is
-// the thread that is pinned to the core.
+// workerWait returns how long the worker has waited for its core.
 func workerWait(pid, core int) time.Duration {
 	longest := time.Duration(0)
 	for tid, d := range waits(pid) {
@@ -48,8 +46,8 @@ func workerWait(pid, core int) time.Duration {
 	return longest
 }
 
-// longestWait returns the longest time for which one thread was runnable but had no
-// core between two results of waits.
+// longestWait returns the longest wait of one thread for a core between two results
+// of waits.
 func longestWait(before, after map[int]time.Duration) time.Duration {
 	longest := time.Duration(0)
 	for tid, d := range after {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stream runs a checked load between two guests while a test disturbs the switch,
-// and measures the pauses in the traffic.
+// Package stream runs a checked load between two guests, and measures pauses in its
+// traffic.
 package stream
 
 import (
@@ -14,7 +14,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// leastGap is the shortest time without an arriving frame that is recorded as a gap.
+// leastGap is the shortest recorded gap.
 const leastGap = time.Millisecond
 
 // gap is a period in which no frame arrived.
@@ -23,21 +23,19 @@ type gap struct {
 	own      time.Duration // part of the gap in which the load's loop did not run
 }
 
-// Config determines on which core and how often the loop of a Stream runs the guests
-// of the load.
+// Config configures the loop of a Stream.
 type Config struct {
 	// Core is the core on which the loop runs; -1 means any core.
 	Core int
-	// Rounds is the number of steps of every guest between two readings of the clock.
-	// 0 means 64.
+	// Rounds is the number of steps of every guest between two clock readings; 0
+	// means 64.
 	Rounds int
-	// Rest is how long the loop sleeps after every Rounds steps. 0 means that the
-	// loop does not sleep.
+	// Rest is the sleep after every Rounds steps; 0 means no sleep.
 	Rest time.Duration
 }
 
-// Stream runs a load between guests in a loop and records the gaps in which no frame
-// arrives. Several goroutines may call its methods.
+// Stream runs a load between guests and records gaps without frames. Several
+// goroutines may call its methods.
 type Stream struct {
 	config Config
 	stop   chan struct{}
@@ -47,7 +45,7 @@ type Stream struct {
 	load    *vhosttest.Load
 	gaps    []gap                // gaps since the last call of Watch
 	own     time.Duration        // longest round of the loop since Watch
-	ownGap  time.Duration        // time in which the loop did not run, since the last arrival
+	ownGap  time.Duration        // time in which the loop did not run since the last frame
 	last    time.Time            // time of the last arrival of a frame
 	bad     int                  // number of bad frames since the start
 	base    vhosttest.LoadTotals // totals of the load at the last call of Begin
@@ -106,9 +104,8 @@ func (s *Stream) run() {
 	}
 }
 
-// note records one round of the loop. The arguments before and now are the times at
-// the start and at the end of the round, and arrived reports whether a frame arrived
-// during the round. The caller holds the lock.
+// note records one round of the loop, which began at before and ended at now. arrived
+// reports whether a frame arrived. The caller holds the lock.
 func (s *Stream) note(arrived bool, before, now time.Time) {
 	stood := now.Sub(before)
 	s.own = max(s.own, stood)
@@ -124,17 +121,16 @@ func (s *Stream) note(arrived bool, before, now time.Time) {
 	s.last, s.ownGap = now, 0
 }
 
-// Watch deletes the recorded gaps and starts recording anew.
+// Watch deletes the recorded gaps.
 func (s *Stream) Watch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gaps, s.own = s.gaps[:0], 0
 }
 
-// Pause divides the gaps since Watch at the time in the argument by. The result first
-// is the longest gap that began before this time, and later is the longest gap that
-// began after it. own is the longest round of the loop, and arrived is the time at
-// which a frame last arrived.
+// Pause returns the longest gap that began before the time by (first), and the
+// longest later gap. own is the longest round of the loop. arrived is the time of the
+// last frame.
 func (s *Stream) Pause(by time.Time) (first, later, own time.Duration, arrived time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,8 +144,8 @@ func (s *Stream) Pause(by time.Time) (first, later, own time.Duration, arrived t
 	return first, later, s.own, s.last
 }
 
-// Longest returns the length of the longest gap since Watch, without the time in
-// which the loop itself did not run.
+// Longest returns the longest gap since Watch, without the time in which the loop did
+// not run.
 func (s *Stream) Longest() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,17 +163,16 @@ func (s *Stream) Totals() vhosttest.LoadTotals {
 	return s.load.Totals()
 }
 
-// Do calls f while the loop is stopped. Frames may be in flight. f may use the
-// guests, because no other goroutine uses them meanwhile.
+// Do calls f while the loop is stopped. f may use the guests. Frames may be in
+// flight.
 func (s *Stream) Do(f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return f()
 }
 
-// Still stops the loop, waits until no frame is in flight and elsewhere returns 0, as
-// BeginStill does, and calls f. The guests send nothing before f returns. Then the loop
-// continues.
+// Still is like Do, but it first waits until no frame is in flight and elsewhere
+// returns 0. The guests send nothing while f runs.
 func (s *Stream) Still(elsewhere func() int, f func() error) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,13 +180,11 @@ func (s *Stream) Still(elsewhere func() int, f func() error) (err error) {
 	return err
 }
 
-// Begin starts a measurement. Count and End then leave out all frames that were sent
-// before Begin, such as frames that were lost before both guests were attached.
+// Begin starts a measurement: Count and End ignore earlier frames.
 func (s *Stream) Begin() { s.BeginStill(nil) }
 
-// BeginStill does what Begin does. It also waits until the function elsewhere returns
-// 0. This function returns the number of frames in flight that the load cannot see,
-// such as frames that the switch holds.
+// BeginStill is like Begin. It first waits until no frame is in flight and elsewhere
+// returns 0. elsewhere counts frames that the switch holds.
 func (s *Stream) BeginStill(elsewhere func() int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +194,7 @@ func (s *Stream) BeginStill(elsewhere func() int) {
 
 // Counted has the numbers of frames since Begin.
 type Counted struct {
-	vhosttest.LoadTotals     // LoadTotals.Lost includes frames that the guests sent again later
+	vhosttest.LoadTotals     // Lost includes frames that the guests sent again
 	Bad                  int // number of frames with wrong contents
 }
 
@@ -209,8 +202,7 @@ type Counted struct {
 // Begin.
 func (s *Stream) Count() Counted { return s.CountStill(nil) }
 
-// CountStill does what Count does. It also waits until the function elsewhere returns
-// 0, as BeginStill does.
+// CountStill is like Count. It also waits until elsewhere returns 0 (see BeginStill).
 func (s *Stream) CountStill(elsewhere func() int) Counted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,18 +227,14 @@ func (s *Stream) since(t vhosttest.LoadTotals) Counted {
 }
 
 const (
-	// quiet is the time without an arrival after which all frames in flight are taken
-	// to have arrived or to be lost.
+	// After the time quiet without an arrival, no frame is in flight any more.
 	quiet = 50 * time.Millisecond
-	// stalled is the time without an arrival after which rest stops waiting for a
-	// switch that does not return buffers, or for the function elsewhere to return 0.
+	// stalled is the time limit of rest for a switch that returns no buffers.
 	stalled = 5 * time.Second
 )
 
-// rest runs the load without sending until no frame is in flight and the switch has
-// returned all buffers, and returns the totals of the load. The totals are exact only
-// then, because they compare returned buffers with received frames. When rest returns,
-// the guests send again. The caller holds the lock.
+// rest stops sending until no frame is in flight and the switch has returned all
+// buffers. It returns the totals, which are exact then. The caller holds the lock.
 func (s *Stream) rest(elsewhere func() int) vhosttest.LoadTotals {
 	return s.restThen(elsewhere, func() {})
 }
@@ -272,18 +260,14 @@ func (s *Stream) restThen(elsewhere func() int, f func()) vhosttest.LoadTotals {
 	return t
 }
 
-// The method Now returns the load's totals at this moment, without stopping the loop.
 func (s *Stream) Now() vhosttest.LoadTotals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.whole()
 }
 
-// The method whole runs the load for many rounds and returns the totals with the
-// fewest lost frames. A frame that is in flight may count as lost for a moment: the
-// switch has returned its buffer to the sender, and the receiver has not read it yet.
-// The totals with the fewest lost frames contain the fewest such frames. The caller
-// holds the lock.
+// whole returns the totals without most of the frames in flight, which count as lost
+// until they arrive. The caller holds the lock.
 func (s *Stream) whole() vhosttest.LoadTotals {
 	least := s.load.Totals()
 	for range 1000 {

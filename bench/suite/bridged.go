@@ -8,18 +8,15 @@ import (
 	"time"
 )
 
-// The kernel's connection tracking, measured for comparison with a switch. A kernel
-// bridge takes the place of the switch, and two veth pairs take the place of the
-// guests' rings. The sender runs on guestCore. The receiving end of its veth pair is
-// steered to switchCore, where the bridge, iptables and the counter of arriving
-// frames run.
+// A kernel bridge and two veth pairs replace the switch and the guests' rings, to
+// measure the kernel's connection tracking. The sender runs on guestCore, everything
+// else on switchCore.
 
-// bridgedMost is the number of connections that the kernel's conntrack table holds by
-// default.
+// bridgedMost is the kernel's default limit of connections.
 const bridgedMost = 10_000
 
-// measureBridged returns the frames a second that a kernel bridge forwards on n
-// connections. All connections have had an answer before the measurement.
+// measureBridged returns the frames per second of a kernel bridge with n established
+// connections.
 func measureBridged(r *run, how trackHow, n int) (float64, error) {
 	a, bridge, b := "weftbench-ka"+r.id, "weftbench-kb"+r.id, "weftbench-kc"+r.id
 	if err := r.namespaces(a, bridge, b); err != nil {

@@ -13,11 +13,9 @@ import (
 	"weft/bench/traffic"
 )
 
-// These experiments count the system calls of all processes of Weft under load, for
-// each frame that a worker receives. The load flows between two guests that poll,
-// from a guest into a tunnel, or through a tunnel between two hosts. The tunnel's
-// uplink is a veth, on which the kernel sends 32 frames with one call. On two hosts,
-// the receiving guest sleeps when it is idle.
+// These experiments count Weft's system calls per received frame under load. The load
+// flows between two guests, into a tunnel, or between two hosts. The uplink is a
+// veth.
 
 func callExperiments() []*experiment {
 	var list []*experiment
@@ -53,15 +51,13 @@ func callsToTunnel(r *run) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The guest sends more frames than the veth carries, and the switch drops the
-	// rest. The rate at the far end is therefore a secondary result.
+	// The switch drops most frames, because the veth is slower than the guest.
 	arrived, err := w.rate(r.length)
 	r.note("arrived", "frames/s", arrived)
 	return calls, err
 }
 
-// callsOf returns the number of system calls of a loaded switch for each frame that
-// it receives.
+// callsOf returns the system calls of a loaded switch per received frame.
 func callsOf(r *run, sw *weft) (float64, error) {
 	s, err := sw.show()
 	if err != nil {
@@ -77,9 +73,8 @@ func callsOf(r *run, sw *weft) (float64, error) {
 	return callsDuring(r, map[string]int{"control": s.PID, "engine": s.EnginePID}, frames)
 }
 
-// callsDuring returns the number of system calls for each frame that the function
-// frames counts. The sum includes a few calls of the control process, which answers
-// the requests for the number of frames.
+// callsDuring returns the system calls per frame. The API requests of frames, which
+// counts the frames, add a few.
 func callsDuring(r *run, pids map[string]int, frames func() (uint64, error)) (float64, error) {
 	counting, err := startCounting(r, pids)
 	if err != nil {
@@ -110,9 +105,7 @@ func callsDuring(r *run, pids map[string]int, frames func() (uint64, error)) (fl
 	return float64(all[allCalls]) / float64(after-before), nil
 }
 
-// callsAcross loads the engines of two hosts with as many frames as a guest can send
-// to a guest of the other host, and returns their number of system calls for each
-// frame.
+// callsAcross returns the system calls per frame of two hosts under full load.
 func callsAcross(r *run) (float64, error) {
 	c := &cluster{run: r, peer: weftPeer}
 	if err := c.lay(); err != nil {

@@ -10,30 +10,26 @@ import (
 	"weft/api"
 )
 
-// A client of Weft that adds flows at a steady rate, in a process of its own.
+// This client adds flows at a steady rate in its own process.
 
-// changeVerb is the argument that makes this program run as the client that adds
-// flows.
+// changeVerb is the argument that starts the client.
 const changeVerb = "flow-changes"
 
-// changesRate is the number of flows that the client adds a second.
+// number of flows per second
 const changesRate = 10_000
 
 // changesEvery is the time between two requests of the client.
 const changesEvery = 20 * time.Millisecond
 
-// changeSpec is the task of the client that adds flows, passed as JSON.
 type changeSpec struct {
 	Socket string
 	Length time.Duration
 }
 
-// changeReport is the result of the client that adds flows.
 type changeReport struct{ Rate float64 } // number of flows added a second
 
-// runChanges is the main function of the client that adds flows. If a request takes
-// longer than changesEvery, the next one follows at once: the client then adds flows
-// at the highest rate of the switch.
+// runChanges is the main function of the client. It sends requests without a pause if
+// they take longer than changesEvery.
 func runChanges(args []string) error {
 	var spec changeSpec
 	if err := asLoad(args, &spec); err != nil {
@@ -59,8 +55,6 @@ func runChanges(args []string) error {
 	return sayReport(changeReport{float64(flows) / time.Since(begin).Seconds()})
 }
 
-// changeFlows runs the client that adds flows for the given time, and records its
-// rate as a secondary result.
 func changeFlows(r *run, sw *weft, length time.Duration) error {
 	p, err := startAs(r, "changes", changeVerb, changeSpec{sw.socket, length})
 	if err != nil {

@@ -8,11 +8,9 @@ import (
 	"strings"
 )
 
-// choose returns the selected experiments with their selected peers. The argument
-// only is "" for the headline, "all" for all experiments, or a comma-separated list
-// of names or parts of names. The argument peers is a comma-separated list, or "" for
-// all. A name that matches nothing is an error, because a typing mistake must not
-// look like success.
+// choose returns the selected experiments and peers. only is "" for the headline,
+// "all", or a list of names or parts of names. peers is a list of names, or "" for
+// all. A name without a match is an error.
 func choose(all []*experiment, only, peers string) ([]*experiment, error) {
 	var chosen []*experiment
 	for _, e := range all {
@@ -33,7 +31,7 @@ func choose(all []*experiment, only, peers string) ([]*experiment, error) {
 		}
 	}
 	for _, e := range chosen {
-		e.peers = slices.DeleteFunc(slices.Clone(e.peers), func(p string) bool { return !slices.Contains(wanted, p) }) // a clone, because several experiments share a list of peers
+		e.peers = slices.DeleteFunc(slices.Clone(e.peers), func(p string) bool { return !slices.Contains(wanted, p) }) // several experiments share a list of peers
 	}
 	chosen = slices.DeleteFunc(chosen, func(e *experiment) bool { return len(e.peers) == 0 })
 	if len(chosen) == 0 {
@@ -51,7 +49,7 @@ func selected(all []*experiment, e *experiment, only string) bool {
 	}
 	words := only
 	longestFirst := slices.SortedStableFunc(slices.Values(all), func(a, b *experiment) int { return len(b.name) - len(a.name) })
-	for _, other := range longestFirst { // tries the longest names first, because a name may contain a comma or be the beginning of another name
+	for _, other := range longestFirst { // longest names first, because a name may contain a comma
 		if strings.Contains(","+words+",", ","+other.name+",") {
 			if e == other {
 				return true

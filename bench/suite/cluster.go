@@ -25,7 +25,7 @@ type cluster struct {
 	peer    string
 	options []string  // command-line options of every member
 	hosts   [2]string // network namespaces of the hosts
-	guests  [4]string // network namespaces of the guests; unused for vhost-user guests
+	guests  [4]string // namespaces of the guests; unused with vhost-user
 	weft    [2]*weft  // the hosts' switches; nil for Linux
 	members map[string]*process
 	used    map[string]replica.CPU
@@ -46,8 +46,7 @@ func (c *cluster) socket(guest int) string {
 	return filepath.Join(c.dir, fmt.Sprint("m", guest, ".sock"))
 }
 
-// lay creates the hosts, the guests and the links between them. All of them end with
-// the run.
+// lay creates hosts, guests and links, which end with the run.
 func (c *cluster) lay() error {
 	c.hosts = [2]string{"weftbench-c" + c.id + "a", "weftbench-c" + c.id + "b"}
 	if err := c.namespaces(c.hosts[:]...); err != nil {
@@ -82,7 +81,6 @@ func (c *cluster) lay() error {
 	return nil
 }
 
-// layLinux creates a bridge and a vxlan device with iptables rules on each host.
 func (c *cluster) layLinux() error {
 	var commands [][]string
 	for i, h := range c.hosts {
@@ -106,8 +104,6 @@ func (c *cluster) addressGuests() error {
 	return all(nil, commands)
 }
 
-// startWeft starts Weft on a host and adds its ports. The host's number is the core
-// of the worker.
 func (c *cluster) startWeft(host int) error {
 	sw := new(weft)
 	c.weft[host] = sw
@@ -131,8 +127,7 @@ func (c *cluster) startWeft(host int) error {
 	return sw.do(verbs...)
 }
 
-// daemons returns the process ids of Weft's control processes and engines, by
-// component name.
+// daemons returns the process ids of Weft by component name.
 func (c *cluster) daemons() map[string]int {
 	list := map[string]int{}
 	for i, sw := range c.weft {
@@ -163,7 +158,6 @@ func (c *cluster) frames() (n uint64, err error) {
 	return n, nil
 }
 
-// startMember starts a replica or the client in its guest's namespace.
 func (c *cluster) startMember(name string, options ...string) (*process, error) {
 	guest := replica.Client
 	if name != "client" {

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// Experiments with connection tracking. All peers get the same flows in the syntax of
-// ovs-ofctl, the same frames and one core. The rows "established" compare with the
-// rows "without", which carry the same traffic without the action ct.
+// All peers get the same flows, the same frames and one core. The rows "established"
+// and "without" differ only in the action ct.
 
 func conntrackFamily() []*experiment {
 	peers := []string{weftPeer, ovsPeer}
@@ -38,8 +37,7 @@ func conntrackFamily() []*experiment {
 	return list
 }
 
-// trackHow is the treatment of connections by the flows: not tracked, tracked, or
-// tracked with NAT.
+// trackHow says whether flows track connections, and with NAT.
 type trackHow string
 
 const (
@@ -48,8 +46,8 @@ const (
 	translated trackHow = "snat"
 )
 
-// trackFlows returns flows that let guest 0 open connections to guest 1. If fresh is
-// set, frames from guest 1 are not tracked.
+// trackFlows returns flows for connections from guest 0 to guest 1. If fresh is set,
+// answers are not tracked.
 func trackFlows(how trackHow, fresh bool) func(guest func(int) string, _ string) []string {
 	return func(guest func(int) string, _ string) []string {
 		a, b := guest(0), guest(1)
@@ -73,10 +71,8 @@ func trackFlows(how trackHow, fresh bool) func(guest func(int) string, _ string)
 	}
 }
 
-// trackGuestsDo starts the switch with the flows, and runs the guests with the task
-// spec. If the function meanwhile is not nil, trackGuestsDo calls it while frames of
-// all connections flow. Its argument is the memory of the switch before the guests
-// started.
+// trackGuestsDo runs the guests on a new switch. It calls meanwhile, if not nil,
+// while all connections have traffic; before is the memory without guests.
 func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string, string) []string, spec trackSpec, meanwhile func(sw vswitch, before memory) error) (trackReport, error) {
 	var result trackReport
 	sw := newSwitch(peer)
@@ -106,9 +102,8 @@ func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string,
 	return result, someCame(result.Frames)
 }
 
-// measureTracked returns the frames a second on n established connections, in both
-// directions together. It records the switch's time for a frame as a secondary
-// result.
+// measureTracked returns the frames per second on n established connections, the sum
+// of both directions.
 func measureTracked(r *run, peer string, how trackHow, n int) (float64, error) {
 	if peer == linuxPeer {
 		return measureBridged(r, how, n)
@@ -122,9 +117,8 @@ func measureTracked(r *run, peer string, how trackHow, n int) (float64, error) {
 	return result.Frames, err
 }
 
-// measureBegun returns the number of connections that the switch opens a second. Each
-// datagram opens a connection, until the initially empty table has more than a
-// million.
+// measureBegun returns the number of new connections per second, up to a million
+// connections.
 func measureBegun(r *run, peer string, how trackHow) (float64, error) {
 	result, err := trackGuestsDo(r, peer, 2, trackFlows(how, true), trackSpec{Connections: 1_200_000, Fresh: true, Length: 10 * time.Second}, nil)
 	r.note("begun", "connections", result.Count)
@@ -132,8 +126,8 @@ func measureBegun(r *run, peer string, how trackHow) (float64, error) {
 	return result.Begun, err
 }
 
-// measureConnectionMemory returns the bytes by which the memory of a switch grows
-// with 1,000,000 connections. The argument over is "ip" or "ipv6".
+// measureConnectionMemory returns the bytes that 1,000,000 connections take. over is
+// "ip" or "ipv6".
 func measureConnectionMemory(r *run, peer, over string) (float64, error) {
 	var grown float64
 	spec := trackSpec{Connections: 1_000_000, IPv6: over == "ipv6", Warm: warmTime, Length: 2 * time.Second}
@@ -151,8 +145,8 @@ func measureConnectionMemory(r *run, peer, over string) (float64, error) {
 	return grown, err
 }
 
-// measureFlood returns the fraction of the rate of established connections that
-// remains while a third guest opens 500,000 TCP connections a second in another zone.
+// measureFlood returns the remaining fraction of the rate while a third guest opens
+// 500,000 connections per second in another zone.
 func measureFlood(r *run, peer string) (float64, error) {
 	flows := func(guest func(int) string, tunnel string) []string {
 		return append(trackFlows(tracked, false)(guest, tunnel),

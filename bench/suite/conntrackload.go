@@ -13,34 +13,31 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The guests of the connection tracking experiments. Guest 0 sends UDP datagrams of
-// many connections. Guest 1 returns each datagram to the sender of the frame, so that
-// connections with NAT get answers too. If there is a guest 2, it sends TCP segments
-// that open connections. All guests run in one process on guestCore.
+// Guest 0 sends UDP datagrams of many connections. Guest 1 returns them to the
+// sender. Guest 2, if any, sends TCP segments that open connections. All guests share
+// one process on guestCore.
 
-// trackVerb is the argument that makes this program run as these guests.
+// trackVerb is the argument that starts the guests.
 const trackVerb = "track-guests"
 
-// trackSpec is the task of the guests, passed as JSON.
 type trackSpec struct {
-	Connections  int           // number of connections of guest 0, which it uses in turn
+	Connections  int           // number of connections of guest 0
 	IPv6         bool          // connections over IPv6 instead of IPv4
-	Fresh        bool          // each datagram of guest 0 opens a new connection, up to the number Connections
-	Warm, Length time.Duration // length of the warm-up and of the measurement; if Fresh is set, Length is a time limit
-	PerSecond    int           // segments a second of guest 2 in the second half of Length; 0 means no guest 2
+	Fresh        bool          // each datagram of guest 0 opens a connection
+	Warm, Length time.Duration // lengths of the warm-up and of the measurement; a time limit if Fresh is set
+	PerSecond    int           // segments per second of guest 2 in the second half; 0: no guest 2
 }
 
-// warmWord is what the guests print once they have used every connection.
+// warmWord is printed once every connection has been used.
 const warmWord = "warm"
 
-// trackReport is the result of the guests, printed as JSON on standard output.
 type trackReport struct {
 	Frames    float64 // number of frames a second that the guests received
 	Begun     float64 // connections opened a second, if Fresh is set
 	Count     float64 // number of opened connections, if Fresh is set
-	Stall     float64 // longest time in seconds in which no frame arrived although the guests had their core
-	UnderFire float64 // number of frames a second that guests 0 and 1 received while guest 2 attacked
-	Attack    float64 // number of segments a second that the switch received from guest 2
+	Stall     float64 // longest time in seconds without a frame while the guests had their core
+	UnderFire float64 // frames per second of guests 0 and 1 during the attack
+	Attack    float64 // segments per second that the switch received from guest 2
 }
 
 // Offsets in an Ethernet frame with UDP over IPv4 or IPv6.
@@ -53,9 +50,8 @@ const (
 	udp6At       = 54
 )
 
-// setConnection writes the IPv4 addresses and ports of connection i, as guest 0 sends
-// them. Each source address from 10.0.0.1 on has 4,096 source ports. The destination
-// address is 10.128.0.1.
+// Connection i uses a source address from 10.0.0.1 on, one of 4,096 source ports, and
+// the destination 10.128.0.1.
 func setConnection(f []byte, i uint32) {
 	const to = 10<<24 | 128<<16 | 1
 	src := uint32(10<<24|1) + i>>12
@@ -67,9 +63,8 @@ func setConnection(f []byte, i uint32) {
 	binary.BigEndian.PutUint16(f[checksumAt:], ^uint16(sum+sum>>16))
 }
 
-// setConnection6 writes the IPv6 addresses and ports of connection i, as guest 0
-// sends them: from fd00::1 on to fd01::1. It also writes the UDP checksum, which IPv6
-// requires (RFC 8200 section 8.1).
+// Connection i goes from fd00::1 on to fd01::1. IPv6 requires the UDP checksum (RFC
+// 8200 section 8.1).
 func setConnection6(f []byte, i uint32) {
 	const size = frameBytes - udp6At
 	binary.BigEndian.PutUint16(f[12:], 0x86dd)
@@ -87,7 +82,6 @@ func setConnection6(f []byte, i uint32) {
 	binary.BigEndian.PutUint16(f[udp6At+6:], sum)
 }
 
-// answer6 swaps source and destination of a UDP frame over IPv6.
 func answer6(f []byte) {
 	var src [16]byte
 	a, dst := f[addresses6At:udp6At], f[addresses6At+16:udp6At]
@@ -98,8 +92,7 @@ func answer6(f []byte) {
 	binary.BigEndian.PutUint32(f[udp6At:], p<<16|p>>16)
 }
 
-// answer swaps source and destination of a UDP frame over IPv4. The checksums stay
-// correct.
+// answer swaps source and destination, which keeps the checksums correct.
 func answer(f []byte) {
 	a := binary.BigEndian.Uint64(f[addressesAt:])
 	binary.BigEndian.PutUint64(f[addressesAt:], a<<32|a>>32)
@@ -107,7 +100,6 @@ func answer(f []byte) {
 	binary.BigEndian.PutUint32(f[portsAt:], p<<16|p>>16)
 }
 
-// runTrackGuests is the main function of the guests' process.
 func runTrackGuests(args []string) error {
 	var spec trackSpec
 	if err := asLoad(args, &spec); err != nil {
@@ -121,13 +113,12 @@ func runTrackGuests(args []string) error {
 	return sayReport(g.run(&spec))
 }
 
-// trackGuests is the state of the guests.
 type trackGuests struct {
 	load     *vhosttest.Load
 	attacker *vhosttest.Guest
 	segment  []byte // SYN segment that guest 2 sends
-	next     uint32 // number of the connection that guest 0 uses next
-	count    uint32 // number of connections that guest 0 uses
+	next     uint32 // next connection of guest 0
+	count    uint32 // number of connections of guest 0
 	fresh    bool
 	ipv6     bool
 	random   uint64
@@ -156,8 +147,8 @@ func newTrackGuests(spec *trackSpec, sockets []string) (*trackGuests, error) {
 	return g, attachAll(sockets, all)
 }
 
-// vary rewrites a received frame that the guest is about to send: guest 0 writes its
-// next connection, guest 1 swaps source and destination.
+// vary changes a received frame before it is sent: to the next connection at guest 0,
+// to an answer at guest 1.
 func (g *trackGuests) vary(guest int, frame []byte, _ uint32) {
 	switch {
 	case guest == 1 && g.ipv6:
@@ -176,8 +167,7 @@ func (g *trackGuests) vary(guest int, frame []byte, _ uint32) {
 	}
 }
 
-// synSegment returns a frame with a TCP SYN segment to 10.128.0.1. The source
-// address, the ports and the checksums are zero.
+// synSegment returns a TCP SYN to 10.128.0.1 without source, ports and checksums.
 func synSegment() []byte {
 	f := make([]byte, 60)
 	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 3, 8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6, 0, 0, 0, 0, 0, 0, 10, 128, 0, 1})
@@ -185,8 +175,7 @@ func synSegment() []byte {
 	return f
 }
 
-// attack sends a SYN segment of guest 2 from a random address and port. It reports
-// false if the ring is full.
+// attack sends a SYN of guest 2. It returns false if the ring is full.
 func (g *trackGuests) attack() bool {
 	g.random ^= g.random << 13
 	g.random ^= g.random >> 7
@@ -196,8 +185,7 @@ func (g *trackGuests) attack() bool {
 	binary.BigEndian.PutUint32(f[portsAt:], uint32(g.random>>32)&0xffff0000|80)
 	f[checksumAt], f[checksumAt+1], f[50], f[51] = 0, 0, 0, 0
 	binary.BigEndian.PutUint16(f[checksumAt:], ^sum16(0, f[14:34]))
-	// The TCP checksum includes the pseudo header: addresses, protocol number and
-	// length.
+	// the checksum covers the pseudo header
 	binary.BigEndian.PutUint16(f[50:], ^sum16(6+26, f[addressesAt:60]))
 	tx := g.attacker.Tx[0]
 	tx.Reclaim()
@@ -216,7 +204,6 @@ func sum16(sum uint32, b []byte) uint16 {
 	return uint16(sum + sum>>16)
 }
 
-// run measures the frames or the connections a second, as spec asks.
 func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 	if spec.Fresh {
 		begun, elapsed := g.circulate(spec.Length, 0)
@@ -249,18 +236,15 @@ func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 	return r
 }
 
-// looks is the longest normal time between two polls of the guests. If the time is
-// longer, the guests had lost their core, and the time without frames does not count
-// as a stall of the switch.
+// After a longer time between two polls, the guests had lost their core, and the
+// switch had not stalled.
 const looks = 200 * time.Microsecond
 
-// begins is the number of opened connections before stalls are measured, because the
-// first connections miss in the flow cache.
+// The first connections do not count as stalls, because they miss in the flow cache.
 const begins = 10_000
 
-// circulate runs the guests for the time d, or until all fresh connections are open.
-// Guest 2 sends perSecond segments a second. circulate returns the number of frames
-// that guests 0 and 1 received.
+// circulate runs the guests for the time d or until all fresh connections are open.
+// It returns the frames that guests 0 and 1 received.
 func (g *trackGuests) circulate(d time.Duration, perSecond int) (frames [2]float64, elapsed time.Duration) {
 	begin := time.Now()
 	replaced, lastReplaced := g.load.Totals().Lost, begin
@@ -278,7 +262,7 @@ func (g *trackGuests) circulate(d time.Duration, perSecond int) (frames [2]float
 		}
 		now := time.Now()
 		if now.Sub(last) > looks || g.fresh && frames[1] < begins {
-			g.lastCame = now // not a stall: the guests lost their core, or the flows are not installed yet
+			g.lastCame = now // the guests lost their core, or the flows are not installed yet
 		}
 		g.stall = max(g.stall, now.Sub(g.lastCame))
 		if n > 0 {

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// costOf measures the time in seconds that a switch's core spends on one frame. The
-// measurement takes half of d.
+// costOf returns the seconds of the switch's core per frame. It takes half of d.
 func costOf(sw vswitch, d time.Duration) (float64, error) {
 	switch sw := sw.(type) {
 	case *weft:
@@ -45,8 +44,8 @@ func costOf(sw vswitch, d time.Duration) (float64, error) {
 	return 0, fmt.Errorf("%T does not measure its time for a frame", sw)
 }
 
-// tscHz returns the frequency of the CPU's time stamp counter in Hz. The kernel
-// prints twice this frequency, in MHz, as BogoMIPS.
+// tscHz returns the frequency of the time stamp counter, half of the kernel's
+// BogoMIPS.
 func tscHz() float64 {
 	text, _ := os.ReadFile("/proc/cpuinfo")
 	m := regexp.MustCompile(`bogomips\s*: ([0-9.]+)`).FindStringSubmatch(string(text))

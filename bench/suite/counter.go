@@ -14,15 +14,13 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// counter is an XDP program that counts and drops each frame that a device receives.
-// No receiver is cheaper.
+// counter is an XDP program that counts and drops the frames of a device, the
+// cheapest receiver.
 type counter struct {
 	frames   *ebpf.Map
 	attached link.Link
 }
 
-// countAt attaches a counter to a device in a network namespace. The counter ends
-// with the run.
 func (r *run) countAt(ns, dev string) (*counter, error) {
 	frames, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
@@ -61,8 +59,7 @@ func (r *run) countAt(ns, dev string) (*counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A veth that sends with XDP needs NAPI on its peer device. An XDP program on the
-	// peer device enables NAPI.
+	// An XDP program on its peer enables NAPI, which a veth needs to send with XDP.
 	return c, inNetns(handle, func() error {
 		c.attached, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: device.Attrs().Index, Flags: link.XDPDriverMode})
 		return err
@@ -72,7 +69,7 @@ func (r *run) countAt(ns, dev string) (*counter, error) {
 // total returns the number of frames that the device has received so far.
 func (c *counter) total() (n uint64, err error) { return n, c.frames.Lookup(uint32(0), &n) }
 
-// rate counts the received frames for the time d and returns the frames a second.
+// rate returns the received frames per second over the time d.
 func (c *counter) rate(d time.Duration) (float64, error) {
 	before, err := c.total()
 	if err != nil {
@@ -90,7 +87,6 @@ func (c *counter) rate(d time.Duration) (float64, error) {
 	return float64(after-before) / time.Since(start).Seconds(), nil
 }
 
-// detach detaches the XDP program from the device.
 func (c *counter) detach() { c.attached.Close() }
 
 func (c *counter) close() {

@@ -2,15 +2,15 @@
 
 package main
 
-// experiment is one row of the report: a measurement that is made for each peer.
+// experiment is one row of the report, measured for each peer.
 type experiment struct {
-	name  string   // unique name in the form family/variant; the option -scenario selects by name
-	unit  string   // unit of the result without a prefix: frames/s, bit/s, s, cycles/frame, ...
+	name  string   // unique name family/variant
+	unit  string   // unit of the result without an SI prefix
 	less  bool     // a smaller result is better
-	peers []string // Weft is first; a peer that cannot start on this machine is reported as failed
+	peers []string // the first peer is Weft
 
-	// do measures one peer once and returns the result. It ends everything that it
-	// has started, also after an error, or registers the end with run.atEnd.
+	// do measures one peer once. It ends what it starts, at the latest through
+	// run.atEnd.
 	do func(r *run, peer string) (float64, error)
 }
 
@@ -43,9 +43,8 @@ func experiments() []*experiment {
 	return list
 }
 
-// headline has the names of the experiments that run without the option -scenario:
-// one or two of each family. Five runs of them take about 20 minutes. Five runs of
-// all experiments take more than an hour.
+// headline names the experiments without the option -scenario. Five runs of them take
+// about 20 minutes; all experiments take more than an hour.
 var headline = []string{
 	"vhost-pair/64", "vhost-pair/1500", "vhost-flows/10000",
 	"vhost-vxlan-afxdp/64", "uplink-send/64",

@@ -9,9 +9,7 @@ import (
 	"time"
 )
 
-// Experiments with flow tables: many flows, many masks, access lists of firewalls,
-// first packets of flows, large files of flows, and a guest that attacks by creating
-// masks. All peers get the same flows and the same frames.
+// All peers get the same flow tables and the same frames.
 
 func flowsFamily() []*experiment {
 	peers := []string{weftPeer, ovsPeer}
@@ -45,8 +43,7 @@ func flowsFamily() []*experiment {
 	return list
 }
 
-// runPair starts the switch with the rules and with two guests plus extra ones, and
-// runs the guests with the task spec.
+// runPair runs the task spec with two guests and the extra ones on a new switch.
 func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsReport, error) {
 	var result guestsReport
 	for way, sent := range s.sent {
@@ -69,9 +66,8 @@ func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsR
 	return result, someCame(result.Frames)
 }
 
-// warmTime is how long frames flow before they are counted. For each megaflow that
-// the switch must install, warmPerFlow is added, at most for megaflowsMost. A switch
-// that does not install every missed flow at once needs several rounds.
+// Frames flow for warmTime before they count, plus warmPerFlow for each megaflow,
+// because a switch may need several rounds to install all.
 const (
 	warmTime      = 500 * time.Millisecond
 	warmPerFlow   = 20 * time.Microsecond
@@ -96,8 +92,7 @@ func measureMisses(r *run, peer string) (float64, error) {
 	return result.Frames, err
 }
 
-// measureInstall returns the seconds that a switch without flows needs to add 100,000
-// flows from a file.
+// measureInstall returns the seconds for adding 100,000 flows from a file.
 func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 	sw := newSwitch(peer)
 	if err := sw.up(r, setup{guests: 2, flows: func(func(int) string, string) []string { return nil }}); err != nil {
@@ -136,7 +131,7 @@ func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 		return 0, err
 	}
 	took := time.Since(began)
-	time.Sleep(2 * time.Second) // time for the allocator to return freed memory to the system
+	time.Sleep(2 * time.Second) // time for the allocator to free memory
 	after, err := sw.(resident).resident()
 	if err != nil {
 		return 0, err
@@ -147,9 +142,8 @@ func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 	return took.Seconds(), nil
 }
 
-// measureAttack returns the fraction of two guests' frame rate that remains while a
-// third guest attacks. The third guest sends frames that create as many masks as the
-// rules permit (CVE-2019-25076).
+// measureAttack returns the remaining fraction of two guests' frame rate while a
+// third guest creates masks (CVE-2019-25076).
 func measureAttack(r *run, peer string, perSecond int) (float64, error) {
 	s := attackRules()
 	spec := guestsSpec{Warm: 2 * time.Second, Length: 4 * r.length, Attack: filepath.Join(r.dir, "attack"), PerSecond: perSecond}

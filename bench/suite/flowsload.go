@@ -16,35 +16,32 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The guests of the flow table experiments. Guests 0 and 1 exchange frames of many
-// flows. If there is a guest 2, it sends its own frames at a given rate. All guests
-// run in one process on guestCore.
+// Guests 0 and 1 exchange frames of many flows. Guest 2, if any, sends at a given
+// rate. All guests share one process on guestCore.
 
-// guestsVerb is the argument that makes this program run as these guests.
+// guestsVerb is the argument that starts the guests.
 const guestsVerb = "flow-guests"
 
-// guestsSpec is the task of the guests, passed as JSON.
 type guestsSpec struct {
-	// Flows has the paths of two files of tuples: the flows that guest 0 sends and
-	// the flows that guest 1 sends.
+	// Flows has the paths of two files of tuples: the flows of guest 0, and those of
+	// guest 1.
 	Flows [2]string
-	// Until is the number of received frames after which the run ends. 0 means that
-	// the run ends after Length.
+	// Until is the number of received frames that ends the run; 0: Length ends the
+	// run.
 	Until        uint64
 	Warm, Length time.Duration
-	// Attack is the path of a file with the flows of guest 2. Guest 2 sends PerSecond
-	// frames a second in the second half of Length.
+	// Attack is the path of a file with the flows of guest 2, which sends PerSecond
+	// frames per second in the second half of Length.
 	Attack    string
 	PerSecond int
 }
 
-// guestsReport is the result of the guests, printed as JSON on standard output.
 type guestsReport struct {
-	Frames     float64 // number of frames a second that guests 0 and 1 received
+	Frames     float64 // frames per second that guests 0 and 1 received
 	Seconds    float64
 	Lost       int64
-	UnderFire  float64 // number of frames a second that guests 0 and 1 received while guest 2 attacked
-	AttackRate float64 // number of frames a second that the switch received from guest 2
+	UnderFire  float64 // frames per second of guests 0 and 1 during the attack
+	AttackRate float64 // frames per second that the switch received from guest 2
 }
 
 // tuple identifies a UDP flow. In a file it takes tupleBytes bytes.
@@ -71,8 +68,7 @@ func writeTuples(path string, flows []tuple) error {
 	return os.WriteFile(path, b, 0o644)
 }
 
-// headers has, for each flow, the header bytes that differ between flows: IPv4 header
-// checksum, addresses and ports.
+// headers has the varying bytes of each flow: IPv4 checksum, addresses and ports.
 type headers [][headerBytes]byte
 
 const (
@@ -89,8 +85,7 @@ func readHeaders(path string) (headers, error) {
 	for i := range list {
 		h := &list[i]
 		copy(h[2:], b[i*tupleBytes:][:tupleBytes])
-		// The checksum begins with the sum of the constant header fields of a 64-byte
-		// frame.
+		// sum of the constant header fields of a 64-byte frame
 		sum := uint32(0x4500 + frameBytes - 14 + 64<<8 + 17)
 		for at := 2; at < 10; at += 2 {
 			sum += uint32(binary.BigEndian.Uint16(h[at:]))
@@ -103,7 +98,6 @@ func readHeaders(path string) (headers, error) {
 
 const frameBytes = 64
 
-// runGuests is the main function of the guests' process.
 func runGuests(args []string) error {
 	var spec guestsSpec
 	if err := asLoad(args, &spec); err != nil {
@@ -122,8 +116,8 @@ type flowGuests struct {
 	load     *vhosttest.Load
 	attacker *vhosttest.Guest
 	frames   headers // header bytes of the frames of guest 2
-	next     int     // index in the slice frames of the frame that guest 2 sends next
-	replaced int64   // number of lost frames that were replaced by new ones
+	next     int     // index of the next frame in frames
+	replaced int64   // number of lost frames that were replaced
 	idle     bool    // no frame has returned yet
 	template [frameBytes]byte
 }
@@ -162,8 +156,7 @@ func newFlowGuests(spec *guestsSpec, sockets []string) (*flowGuests, error) {
 	return g, attachAll(sockets, all)
 }
 
-// fillTemplate writes the header bytes that are the same in all frames of guest 2.
-// The type headers has the other header bytes.
+// fillTemplate writes the constant header bytes of guest 2's frames.
 func (g *flowGuests) fillTemplate() {
 	f := g.template[:]
 	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 3, 8, 0, 0x45, 0})
@@ -172,8 +165,6 @@ func (g *flowGuests) fillTemplate() {
 	binary.BigEndian.PutUint16(f[38:], frameBytes-34)
 }
 
-// attachAll listens on the guests' sockets and attaches each guest when the switch
-// connects.
 func attachAll(sockets []string, guests []*vhosttest.Guest) error {
 	var listeners []*net.UnixListener
 	for _, s := range sockets {
@@ -195,8 +186,8 @@ func attachAll(sockets []string, guests []*vhosttest.Guest) error {
 	return nil
 }
 
-// attachPlainly attaches a guest without vhost-user protocol features. Every switch
-// supports this, and the rings need no SET_VRING_ENABLE.
+// attachPlainly attaches without vhost-user protocol features, which some switches
+// lack.
 func attachPlainly(f *vhosttest.FrontEnd, g *vhosttest.Guest) error {
 	offered, err := f.U64(vhosttest.GetFeatures, nil)
 	if err != nil {
@@ -222,7 +213,6 @@ func attachPlainly(f *vhosttest.FrontEnd, g *vhosttest.Guest) error {
 	return nil
 }
 
-// run measures the frames a second, as spec asks.
 func (g *flowGuests) run(spec *guestsSpec) guestsReport {
 	var r guestsReport
 	if spec.Until > 0 {
@@ -249,10 +239,8 @@ func (g *flowGuests) run(spec *guestsSpec) guestsReport {
 	return r
 }
 
-// circulate runs the guests for the time d. If the argument until is not 0, circulate
-// ends early once guests 0 and 1 have received this number of frames. Guest 2 sends
-// perSecond frames a second. When idle for a while, circulate yields its core, which
-// the process that handles misses may need.
+// circulate runs the guests for the time d, or until guests 0 and 1 have received
+// until frames. It yields when idle, because misses may need the core.
 func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (frames uint64, elapsed time.Duration) {
 	begin := time.Now()
 	idle, sent, replaced := 0, 0, begin
@@ -263,7 +251,7 @@ func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (fr
 			n += got
 		}
 		if g.idle {
-			begin = time.Now() // the measured time starts with the first frame, because the switch may attach slowly
+			begin = time.Now() // the time starts with the first frame, because attaching may be slow
 			g.idle = n == 0
 		}
 		frames += uint64(n)
@@ -295,7 +283,7 @@ func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (fr
 	}
 }
 
-// attack sends the next frame of guest 2. It reports false if the ring is full.
+// attack sends the next frame of guest 2. It returns false if the ring is full.
 func (g *flowGuests) attack() bool {
 	tx := g.attacker.Tx[0]
 	tx.Reclaim()

@@ -9,9 +9,8 @@ import (
 
 // The flow tables of the flow table experiments, with frames that match them.
 
-// rules is a flow table in the syntax of ovs-ofctl. The field sent has the UDP flows
-// whose frames the table forwards: sent[0] from guest 0 to guest 1, and sent[1] from
-// guest 1 to guest 0.
+// rules is a flow table in ovs-ofctl's syntax. sent has the UDP flows of guest 0 and
+// of guest 1, which the table forwards.
 type rules struct {
 	flows func(guest func(int) string) []string
 	sent  [2][]tuple
@@ -25,8 +24,7 @@ func dotted(a uint32) string {
 	return fmt.Sprintf("%d.%d.%d.%d", byte(a>>24), byte(a>>16), byte(a>>8), byte(a))
 }
 
-// exactRules returns a table of n flows (at least two), each of which matches one
-// 5-tuple. Half of the flows are for each direction.
+// exactRules returns a table of n flows, each of which matches one 5-tuple.
 func exactRules(n int) *rules {
 	s := &rules{}
 	for way := range s.sent {
@@ -47,9 +45,8 @@ func exactRules(n int) *rules {
 	return s
 }
 
-// pairRules returns a table of 100,000 flows, each of which matches a pair of
-// addresses. The frames that come with the table belong to a million connections, ten
-// for each flow.
+// pairRules returns 100,000 flows that match address pairs, and ten connections for
+// each flow.
 func pairRules() *rules {
 	s := &rules{}
 	const pairs, connections = 50_000, 10
@@ -71,9 +68,8 @@ func pairRules() *rules {
 	return s
 }
 
-// maskRules returns a table of 10,000 flows with the given number of masks. The
-// destination port selects a flow table, and each flow table matches address prefixes
-// of different lengths.
+// maskRules returns a table of 10,000 flows. Each destination port has its own prefix
+// lengths.
 func maskRules(masks int) *rules {
 	s := &rules{}
 	const total = 10_000
@@ -107,8 +103,7 @@ func maskRules(masks int) *rules {
 	return s
 }
 
-// aclRule is an entry of a firewall's access list, in which the first matching entry
-// decides. A port range needs several entries with masked ports.
+// aclRule is an entry of a firewall's access list. The first matching entry decides.
 type aclRule struct {
 	src, dst         uint32
 	srcBits, dstBits int
@@ -122,9 +117,8 @@ func (a *aclRule) covers(t tuple) bool {
 
 func prefix(bits int) uint32 { return ^uint32(uint64(1)<<(32-bits) - 1) }
 
-// aclRules returns a table made from a random access list of n entries, like a
-// firewall's. The random seed is fixed. The frames belong to 10,000 connections that
-// the list allows.
+// aclRules returns a random access list of n entries and 10,000 connections that the
+// list allows. The seed is fixed.
 func aclRules(n int) *rules {
 	random := rand.New(rand.NewPCG(7, uint64(n)))
 	var list []aclRule
@@ -146,7 +140,7 @@ func aclRules(n int) *rules {
 			}
 		}
 	}
-	list = append(list[:n-1], aclRule{allow: true}) // the last entry allows everything that no earlier entry matches
+	list = append(list[:n-1], aclRule{allow: true}) // the last entry allows everything
 	s := &rules{sent: [2][]tuple{aclTuples(random, list), aclTuples(random, list)}}
 	s.flows = func(guest func(int) string) []string {
 		texts := []string{"table=0,priority=100,in_port=" + guest(0) + ",actions=load:" + "1" + "->NXM_NX_REG0[],resubmit(,1)",
@@ -177,7 +171,6 @@ func (a *aclRule) text(priority int) string {
 	return text + ",actions=drop"
 }
 
-// maskedPorts splits a range of ports into pairs of value and mask.
 func maskedPorts(from, to uint32) (list [][2]uint16) {
 	for from <= to {
 		size := uint32(1)
@@ -190,8 +183,7 @@ func maskedPorts(from, to uint32) (list [][2]uint16) {
 	return list
 }
 
-// aclTuples returns 5,000 random connections that the access list allows. Each was
-// made to match a random entry of the list.
+// aclTuples returns 5,000 random connections that the access list allows.
 func aclTuples(random *rand.Rand, list []aclRule) []tuple {
 	var out []tuple
 	for len(out) < 5_000 {
@@ -213,9 +205,8 @@ func aclTuples(random *rand.Rand, list []aclRule) []tuple {
 	return out
 }
 
-// attackRules returns a table that forwards 64 flows in each direction between guests
-// 0 and 1. For frames from guest 2, it has an access list that matches one address or
-// one port in each entry.
+// attackRules returns 64 flows in each direction between guests 0 and 1, and an
+// access list for guest 2 whose entries match one address or one port.
 func attackRules() *rules {
 	s := exactRules(128)
 	pair := s.flows
@@ -231,11 +222,8 @@ func attackRules() *rules {
 	return s
 }
 
-// attackTuples returns flows such that each needs another mask in the switch's flow
-// cache. Each of the tuple's four fields differs from one of the four entries of the
-// access list. The positions of the first different bits determine the mask, and all
-// combinations of the four positions occur. The bits after the first different bit
-// are random.
+// attackTuples returns flows that each need their own mask. The first bit that
+// differs from the access list, in each of four fields, determines the mask.
 func attackTuples() []tuple {
 	random := rand.New(rand.NewPCG(11, 1))
 	differ := func(value uint32, width, at int) uint32 {

@@ -11,14 +11,12 @@ import (
 	"time"
 )
 
-// These experiments divide the time of one datagram into hops, as the recordings in
-// bench/hops do. A UDP datagram of 1,400 bytes is tracked, translated (NAT),
-// filtered, encapsulated in VXLAN and sent to a veth.
+// These experiments divide the time of one UDP datagram of 1,400 bytes into hops, as
+// bench/hops does. The path has connection tracking, NAT, a filter and VXLAN, and
+// ends at a veth.
 //
-// For Linux, a socket of the host sends to the kernel's vxlan device. The time is
-// that of the whole sendto call, and a profile by perf divides it. For Weft, a guest
-// sends through a tap. The hops are the stages of a worker's poll, measured with the
-// worker's clock. The time before the tap belongs to the guest and is not measured.
+// For Linux, a profile by perf divides the time of a sendto call to the vxlan device.
+// For Weft, the hops are the stages of a worker's poll, without the guest's own time.
 
 // hopsSize is the payload of a datagram in bytes.
 const hopsSize = 1400
@@ -49,10 +47,8 @@ func hopsFamily() []*experiment {
 	return list
 }
 
-// Variants of the experiment. "Flow unknown" means that the workers have no cached
-// flow. "Alone" means that a frame is the only one in its batch. "In a row" means
-// that frames follow each other without a pause. "Vhost guest" means that the sender
-// uses shared memory instead of a tap.
+// Variants of the experiment: no cached flow, one frame per batch, frames without
+// pauses, and a guest with shared memory instead of a tap.
 const (
 	hopsUnknown = "first frame, flow unknown"
 	hopsAlone   = "later frame, alone"
@@ -68,8 +64,7 @@ const (
 	hopsSingles             = 40     // number of frames that a run sends one by one
 )
 
-// hopsFlows are flows that do the same as the rules of the recordings in bench/hops:
-// connection tracking, NAT, and a filter by connection state.
+// hopsFlows do the same as the rules of the recordings in bench/hops.
 const hopsFlows = `table=0,priority=10,udp,actions=ct(table=1,zone=7,nat)
 table=0,priority=9,actions=drop
 table=1,priority=10,ct_state=+trk+new,udp,actions=ct(commit,zone=7,nat(src=10.0.0.1)),output:vx
@@ -102,9 +97,8 @@ func weftHops(r *run, variant string) (float64, error) {
 	return traceHops(r, w, sw, guest, flows, variant)
 }
 
-// vhostHops returns the time of a frame when a guest sends on one connection as fast
-// as it can. The time of a frame is the inverse of the rate at the far end, because
-// the worker does nothing else.
+// vhostHops returns the time of a frame at full load, the inverse of the rate at the
+// far end.
 func vhostHops(r *run) (float64, error) {
 	w, err := newSite(r)
 	if err != nil {
@@ -130,8 +124,6 @@ func vhostHops(r *run) (float64, error) {
 	return r.noteParts(parts, 1/rate), nil
 }
 
-// addressHops gives the guest's device its address and a permanent neighbour entry
-// for the receiver.
 func addressHops(dev, netns string) error {
 	return all(nil, [][]string{
 		{"ip", "-n", netns, "addr", "replace", hopsGuestIP + "/24", "dev", dev},
@@ -140,10 +132,8 @@ func addressHops(dev, netns string) error {
 	})
 }
 
-// traceHops makes the guest send while a live trace records the time of each stage.
-// The trace slows the worker down, because it reads the clock at every stage. For
-// frames in a row, a run without a trace therefore gives the total time, and the
-// trace gives only the proportions.
+// traceHops measures the time of each stage by a live trace. The trace slows the
+// worker down, so frames in a row take their total time from a run without a trace.
 func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -152,7 +142,7 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 	send := func(args ...string) error {
 		return all(nil, [][]string{in(guest, append([]string{self, hopsVerb, "-core", fmt.Sprint(guestCore)}, args...)...)})
 	}
-	if variant != hopsUnknown { // this unmeasured run installs the megaflows of both directions
+	if variant != hopsUnknown { // installs the megaflows of both directions
 		if err := send("-count", "20", "-pause", "5ms"); err != nil {
 			return 0, err
 		}
@@ -194,8 +184,7 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 	return r.noteParts(parts, total), nil
 }
 
-// busyOf runs work and returns the seconds for which the worker was busy, divided by
-// the number of frames that reached the far end.
+// busyOf runs work and returns the worker's busy seconds per arrived frame.
 func busyOf(w *site, sw *weft, work func() error) (float64, error) {
 	before, err := sw.worker()
 	if err != nil {

@@ -12,8 +12,6 @@ import (
 	"weft/bench/hops"
 )
 
-// The hops of the same datagrams in the Linux kernel.
-
 // linuxHops measures the time of a datagram on the kernel's path, from the sendto
 // call to the veth.
 func linuxHops(r *run, variant string) (float64, error) {
@@ -56,15 +54,14 @@ func linuxHops(r *run, variant string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if variant == hopsNew { // new connections need ports that the first run has not used
+	if variant == hopsNew { // new connections need unused ports
 		send = append(send, "-port", fmt.Sprint(10_000+hopsNewFlows))
 	}
 	return ns / 1e9, r.noteShares(w, send, ns/1e9)
 }
 
-// noteShares runs a command line again under perf. It divides the measured time of a
-// datagram (total) among the hops in proportion to perf's samples, and records the
-// hops' times as secondary results.
+// noteShares runs a command under perf, and divides total among the hops in
+// proportion to perf's samples.
 func (r *run) noteShares(w *site, args []string, total float64) error {
 	data := filepath.Join(r.dir, "perf.data")
 	record := in(w.netns, append([]string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "19997", "-g", "-o", data, "--"}, args...)...)

@@ -13,9 +13,7 @@ import (
 	"weft/internal/cpu"
 )
 
-// A sender of UDP datagrams, in a process of its own.
-
-// hopsVerb is the argument that makes this program run as the sender.
+// hopsVerb is the argument that starts the sender of UDP datagrams.
 const hopsVerb = "send-datagrams"
 
 func sendDatagrams(args []string) error {

@@ -18,8 +18,8 @@ import (
 // hopsTap matches the frames of the guest behind the tap port g.
 const hopsTap = "udp,in_port=g"
 
-// stagesOf runs work while a trace records the frames that match. It returns the
-// seconds of each stage for one frame.
+// stagesOf traces frames while work runs. It returns the seconds of each stage per
+// frame.
 func stagesOf(r *run, sw *weft, match string, work func() error) (map[string]float64, error) {
 	trace, err := r.start("trace", filepath.Join(r.bin, "weft"), "--socket", sw.socket, "--json", "trace", "--live", match, "-c", "0")
 	if err != nil {
@@ -34,8 +34,8 @@ func stagesOf(r *run, sw *weft, match string, work func() error) (map[string]flo
 	return addStages(trace.output())
 }
 
-// noteParts records the times of the hops as secondary results and returns their sum.
-// If total is not 0, noteParts first scales the times so that their sum is total.
+// noteParts records the hops' times and returns their sum. It scales them to total,
+// unless total is 0.
 func (r *run) noteParts(parts map[string]float64, total float64) float64 {
 	sum := 0.0
 	for _, part := range parts {
@@ -50,10 +50,8 @@ func (r *run) noteParts(parts map[string]float64, total float64) float64 {
 	return total
 }
 
-// addStages returns the seconds of each stage for one frame, from the output of a
-// trace. The upcall is the time for which a frame waited for control. A frame that
-// connection tracking recirculates appears twice in the trace, with the times of the
-// same batch.
+// addStages returns the seconds of each stage per frame, from a trace's output. The
+// upcall is the wait for control.
 func addStages(trace string) (map[string]float64, error) {
 	type batch struct {
 		worker int
@@ -65,7 +63,7 @@ func addStages(trace string) (map[string]float64, error) {
 	for scan.Scan() {
 		var c api.Captured
 		if json.Unmarshal(scan.Bytes(), &c) != nil || c.Trace == nil || c.Verdict != api.VerdictSent {
-			continue // skips messages of the trace and frames that connection tracking recirculates
+			continue // skips messages and recirculated frames
 		}
 		flow := c.Flow[strings.Index(c.Flow, "tp_dst="):]
 		if c.HeldUS > 0 {
@@ -80,7 +78,7 @@ func addStages(trace string) (map[string]float64, error) {
 			}
 		}
 	}
-	if len(flows) > 0 { // a frame that waited for control is processed in several polls, but counts once
+	if len(flows) > 0 { // a frame that waits for control counts once
 		frames = len(flows)
 	}
 	if frames == 0 {

@@ -17,8 +17,7 @@ func idleFamily() []*experiment {
 	return []*experiment{{name: "idle/two guests connected", unit: "% of a core", less: true, peers: []string{weftPeer, ovsPeer, testpmdPeer}, do: measureIdle}}
 }
 
-// measureIdle returns the CPU time of a switch's processes, in percent of a core,
-// while its guests send nothing.
+// measureIdle returns the CPU time of an idle switch, in percent of a core.
 func measureIdle(r *run, peer string) (float64, error) {
 	sw := newSwitch(peer)
 	if _, err := r.upWithGuests(sw, setup{flows: pairFlows}, "io", 64); err != nil {
@@ -43,12 +42,10 @@ func measureIdle(r *run, peer string) (float64, error) {
 	return 100 * (ranFor(pids) - before).Seconds() / time.Since(from).Seconds(), nil
 }
 
-// idleTime returns the length of the measurement of an idle switch.
 func idleTime(r *run) time.Duration { return 10 * r.length }
 
-// ranFor returns the total CPU time of the processes' threads from schedstat, to the
-// nanosecond. The function processorTime is too coarse here: it counts in clock
-// ticks, and an idle switch runs for less than a tick in a second.
+// ranFor returns the CPU time of processes from schedstat, in nanoseconds. Clock
+// ticks are too coarse here.
 func ranFor(pids []int) (sum time.Duration) {
 	for _, pid := range pids {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))

@@ -39,9 +39,8 @@ func readIperf(text string) (*iperfReport, error) {
 	return report, nil
 }
 
-// iperf runs iperf3 from guest 0 to guest 1 and returns the received bits a second.
-// It records the machine's CPU time for each gigabyte as a secondary result. This CPU
-// time includes workers that poll without finding frames.
+// iperf returns the bits per second that guest 1 receives from guest 0. It also
+// records the machine's CPU time per gigabyte, idle polls included.
 func (o *overlayRig) iperf(args ...string) (float64, error) {
 	if _, err := o.start("iperf-server", in(o.guest(1), "iperf3", "-s", "-1")...); err != nil {
 		return 0, err
@@ -79,8 +78,8 @@ const allCores = "cpu"
 
 func oneCore(core int) string { return fmt.Sprint(allCores, core) }
 
-// busySeconds returns for how many seconds a core, or all cores together, have not
-// been idle since the start of the machine.
+// busySeconds returns the busy time of a core, or of all cores, since the machine's
+// start.
 func busySeconds(cores string) float64 {
 	text, _ := os.ReadFile("/proc/stat")
 	_, rest, _ := strings.Cut("\n"+string(text), "\n"+cores+" ")

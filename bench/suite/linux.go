@@ -2,12 +2,11 @@
 
 package main
 
-// The kernel's own path between guests of two hosts, through a bridge and a vxlan
-// device. It may have the iptables rules of the recordings in bench/hops.
+// The kernel connects guests of two hosts through a bridge and a vxlan device.
 
 const linuxPeer = "linux"
 
-// linuxBridge returns the commands that create a host's bridge with a vxlan device.
+// linuxBridge returns commands for a bridge with a vxlan device.
 func linuxBridge(netns, local, remote string) [][]string {
 	return [][]string{
 		{"ip", "-n", netns, "link", "add", "br0", "type", "bridge"},
@@ -17,8 +16,7 @@ func linuxBridge(netns, local, remote string) [][]string {
 	}
 }
 
-// linuxRules returns the commands for iptables rules that track all frames on the
-// bridge.
+// linuxRules returns commands for iptables rules that track the bridge's frames.
 func linuxRules(netns string) [][]string {
 	return [][]string{
 		in(netns, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1"),
@@ -28,8 +26,7 @@ func linuxRules(netns string) [][]string {
 	}
 }
 
-// trackedFlows are flows that track and accept the same frames as the rules of
-// linuxRules.
+// trackedFlows track and accept the same frames as linuxRules.
 const trackedFlows = `priority=10,arp,actions=normal
 priority=10,ip,ct_state=-trk,actions=ct(table=1)
 table=1,priority=10,ip,ct_state=+trk+new,actions=ct(commit),normal

@@ -15,13 +15,11 @@ import (
 	"weft/internal/cpu"
 )
 
-// The project's own guests run in a process of their own, which is this program with
-// a special first argument. The process gets its task as JSON in the second argument,
-// and prints its result as JSON in the last line of its output.
+// Guests run in their own process: this program with a special first argument. Its
+// task is JSON in the second argument. Its result is JSON in the last line of output.
 
-// startLoad starts a process with the given number of guests. The process ends with
-// the run at the latest. startLoad returns before the switch connects to the guests'
-// sockets.
+// startLoad starts a process of guests, which ends with the run. It does not wait for
+// the switch.
 func startLoad(r *run, verb string, guests int, spec any) (*process, error) {
 	var sockets []string
 	for i := range guests {
@@ -30,8 +28,6 @@ func startLoad(r *run, verb string, guests int, spec any) (*process, error) {
 	return startAs(r, "guests", verb, spec, sockets...)
 }
 
-// startAs starts this program in the role that verb selects, with the task spec as
-// JSON.
 func startAs(r *run, name, verb string, spec any, args ...string) (*process, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -40,7 +36,7 @@ func startAs(r *run, name, verb string, spec any, args ...string) (*process, err
 	return r.startSelf(name, "", append([]string{verb, string(text)}, args...)...)
 }
 
-// The method says waits until the process has printed the given word.
+// says waits until the process prints word.
 func (p *process) says(word string, limit time.Duration) error {
 	return eventually(limit, func() error {
 		if !strings.Contains(p.output(), word) {
@@ -50,8 +46,7 @@ func (p *process) says(word string, limit time.Duration) error {
 	})
 }
 
-// The method reports waits until the process has ended, and decodes the last line of
-// its output into the value report.
+// reports waits for the end of the process, and decodes its last line into report.
 func (p *process) reports(limit time.Duration, report any) error {
 	p.wait(limit)
 	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
@@ -61,7 +56,6 @@ func (p *process) reports(limit time.Duration, report any) error {
 	return nil
 }
 
-// someCame returns an error if the rate of received frames is 0.
 func someCame(rate float64) error {
 	if rate == 0 {
 		return errors.New("no frame came back")
@@ -69,9 +63,8 @@ func someCame(rate float64) error {
 	return nil
 }
 
-// asLoad prepares a process of guests: it decodes the task in args[0] into spec,
-// turns the garbage collector off, and pins the calling thread to guestCore. The
-// other threads stay on switchCore. The guests' sockets are args[1:].
+// asLoad prepares a process of guests. args has the task, decoded into spec, and the
+// guests' sockets. The calling thread is pinned to guestCore.
 func asLoad(args []string, spec any) error {
 	if err := json.Unmarshal([]byte(args[0]), spec); err != nil {
 		return err
@@ -84,5 +77,4 @@ func asLoad(args []string, spec any) error {
 	return cpu.Pin(guestCore)
 }
 
-// sayReport prints the report as JSON on standard output.
 func sayReport(report any) error { return json.NewEncoder(os.Stdout).Encode(report) }

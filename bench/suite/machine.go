@@ -32,7 +32,6 @@ func thisMachine() bench.Machine {
 	return m
 }
 
-// weftVersion returns the version of this build for the report.
 func weftVersion() string {
 	out, err := command(nil, "git", "describe", "--always", "--dirty")
 	if err != nil {
@@ -41,8 +40,8 @@ func weftVersion() string {
 	return strings.TrimSpace(out)
 }
 
-// hugePages reserves at least the given number of huge pages, which DPDK needs. The
-// returned function restores the old number.
+// hugePages reserves huge pages for DPDK. The returned function restores the old
+// number.
 func hugePages(pages int) (restore func(), err error) {
 	const file = "/proc/sys/vm/nr_hugepages"
 	before, err := os.ReadFile(file)
@@ -74,7 +73,7 @@ func hugePages(pages int) (restore func(), err error) {
 	return restore, nil
 }
 
-// inNetns runs f on a thread in the network namespace ns.
+// inNetns runs f on a thread in a network namespace.
 func inNetns(ns netns.NsHandle, f func() error) error {
 	result := make(chan error, 1)
 	go func() {

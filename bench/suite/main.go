@@ -22,8 +22,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// verbs maps a first argument to a main function: the suite starts itself with these
-// arguments for the processes of its experiments.
+// The suite starts itself with one of these arguments for each kind of process.
 var verbs = map[string]func(args []string) error{
 	driveVerb:  driveUplink,
 	guestsVerb: runGuests,
@@ -66,7 +65,6 @@ func main() {
 	exit(runSuite(o))
 }
 
-// list prints the chosen experiments with their peers, and the expected total time.
 func list(w io.Writer, chosen []*experiment, runs int) {
 	for _, e := range chosen {
 		mark := " "
@@ -130,8 +128,7 @@ func runSuite(o options) error {
 	return nil
 }
 
-// measure runs one experiment for all its peers. The runs of the peers A, B and C
-// alternate: A B C A B C.
+// measure runs one experiment. The runs of its peers alternate: A B C A B C.
 func measure(ctx context.Context, o options, e *experiment, index int, report *report) error {
 	row := report.row(e)
 	before, err := bench.Regime(switchCore, guestCore)
@@ -157,7 +154,6 @@ func measure(ctx context.Context, o options, e *experiment, index int, report *r
 	return nil
 }
 
-// once runs an experiment once for one peer.
 func once(ctx context.Context, r *run, e *experiment, peer string, keep bool) (figure float64, err error) {
 	if r.dir, err = os.MkdirTemp("", "weftbench"); err != nil {
 		return 0, err
@@ -177,7 +173,6 @@ func outcome(e *experiment, figure float64, err error) string {
 	return bench.Figure(figure, e.unit)
 }
 
-// oneLine returns the text of an error, which may join several errors, in one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func regimes(before, after time.Duration) string {

@@ -17,10 +17,8 @@ import (
 	"weft/bench/replica"
 )
 
-// memberVerb is the argument that makes this program run as a member of a replicated
-// log (package replica): a replica or the client. Further arguments are the member
-// (0, 1, 2 or client), the four addresses of the members in this order, and options.
-// The client prints its report as JSON.
+// memberVerb starts a member of a replicated log (package replica). Further arguments
+// are the member (0, 1, 2 or client), the four addresses, and options.
 const memberVerb = "member"
 
 func runMember(args []string) error {

@@ -15,15 +15,13 @@ type resident interface {
 	resident() (memory, error)
 }
 
-// memory is the memory of all processes of a switch in bytes. Huge pages do not count
-// as resident, so they have a field of their own.
+// memory is the memory of a switch in bytes. Huge pages do not count as resident.
 type memory struct{ resident, huge float64 }
 
 func (w *weft) resident() (memory, error) { return processMemory(w.daemon) }
 
 func (o *ovs) resident() (memory, error) { return processMemory(o.vswitchd, o.db) }
 
-// processMemory returns the total memory of processes and their descendants.
 func processMemory(processes ...*process) (m memory, err error) {
 	for _, p := range processes {
 		for _, pid := range withChildren(p.cmd.Process.Pid) {
@@ -38,7 +36,6 @@ func processMemory(processes ...*process) (m memory, err error) {
 	return m, nil
 }
 
-// withChildren returns the process ids of a process and its descendants.
 func withChildren(pid int) []int {
 	all := []int{pid}
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

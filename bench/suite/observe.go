@@ -19,14 +19,13 @@ import (
 
 // CPU time and system calls of the processes of a run, measured with perf and /proc.
 
-// processorTime returns the CPU time of all threads of a process, or 0 if the process
-// has ended.
+// processorTime returns the CPU time of a process, or 0 after its end.
 func processorTime(pid int) replica.CPU {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return replica.CPU{}
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // the first field, the program's name, may contain blanks
+	_, rest, _ := strings.Cut(string(stat), ") ") // the program's name may contain blanks
 	fields := strings.Fields(rest)
 	if len(fields) < 13 {
 		return replica.CPU{}
@@ -37,7 +36,7 @@ func processorTime(pid int) replica.CPU {
 	return replica.CPU{User: user / ticks, System: system / ticks}
 }
 
-// components returns the process ids of Weft and of the replicas, by component name.
+// components maps component names to process ids.
 func (c *cluster) components() map[string]int {
 	list := c.daemons()
 	for name, p := range c.members {
@@ -46,9 +45,8 @@ func (c *cluster) components() map[string]int {
 	return list
 }
 
-// countCalls starts to count system calls. The returned function ends the count, and
-// records each component's system calls for a request and the engines' system calls
-// for a received frame.
+// countCalls counts system calls until the returned function is called. It records
+// the calls per request, and the engines' calls per received frame.
 func (c *cluster) countCalls() (func(int) error, error) {
 	before, err := c.frames()
 	if err != nil {
@@ -77,8 +75,7 @@ func (c *cluster) countCalls() (func(int) error, error) {
 	}, nil
 }
 
-// noteCalls records the system calls for each frame as secondary results: the total
-// and the most frequent kinds.
+// noteCalls records the system calls per frame: all, and the most frequent kinds.
 func (r *run) noteCalls(whose string, calls map[string]uint64, frames uint64) {
 	for kind, n := range calls {
 		if each := float64(n) / float64(frames); kind == allCalls || each >= leastCalls {
@@ -87,15 +84,14 @@ func (r *run) noteCalls(whose string, calls map[string]uint64, frames uint64) {
 	}
 }
 
-// leastCalls is the smallest recorded number of system calls of one kind for each
-// frame.
+// Less frequent kinds of system calls are not recorded.
 const leastCalls = 0.001
 
-// allCalls is the name under which system calls of all kinds are counted.
+// allCalls is the sum of all kinds of system calls.
 const allCalls = "calls"
 
-// callEvents returns the kernel's trace points for perf: one of all system calls, and
-// one of each kind of system call that a worker makes, if the kernel has it.
+// callEvents returns perf's names of trace points: all system calls, and each kind
+// that a worker makes.
 func callEvents() string {
 	events := []string{"raw_syscalls:sys_enter"}
 	for _, name := range []string{"sendto", "recvfrom", "read", "write", "writev", "readv", "epoll_wait", "epoll_pwait", "epoll_ctl", "sched_yield", "futex"} {
@@ -106,8 +102,8 @@ func callEvents() string {
 	return strings.Join(events, ",")
 }
 
-// counting is a running count of system calls, with one perf process for each
-// component.
+// counting is a running count of system calls. Each component has its own perf
+// process.
 type counting struct {
 	perfs map[string]*exec.Cmd
 	files map[string]string
@@ -127,17 +123,17 @@ func startCounting(r *run, components map[string]int) (*counting, error) {
 	return n, nil
 }
 
-// perfStart is the time after which a started perf counts.
+// perfStart is how long perf takes to start.
 const perfStart = 300 * time.Millisecond
 
-// end stops the count and returns the number of system calls by component and by
-// kind. The kind allCalls has the sum.
+// end returns the number of system calls by component and kind, the kind allCalls
+// included.
 func (n *counting) end() (map[string]map[string]uint64, error) {
 	counts := map[string]map[string]uint64{}
 	var errs error
 	for name, cmd := range n.perfs {
-		_ = cmd.Process.Signal(syscall.SIGINT) // fails only if perf has ended, and then perf has written its file
-		_ = cmd.Wait()                         // perf always returns an error, because a signal has ended it
+		_ = cmd.Process.Signal(syscall.SIGINT) // perf has ended and written its file
+		_ = cmd.Wait()                         // an error is normal, because a signal has ended perf
 		text, err := os.ReadFile(n.files[name])
 		if err != nil {
 			errs = errors.Join(errs, err)
@@ -153,8 +149,7 @@ func (n *counting) end() (map[string]map[string]uint64, error) {
 	return counts, errs
 }
 
-// addCalls adds the counts in the output of perf stat to calls. It reports false if
-// perf counted nothing.
+// addCalls adds the counts of perf stat to calls. It returns false if there are none.
 func addCalls(calls map[string]uint64, text string) (ok bool) {
 	for line := range strings.Lines(text) {
 		words := strings.Split(line, ",")
@@ -176,9 +171,8 @@ func addCalls(calls map[string]uint64, text string) (ok bool) {
 	return ok
 }
 
-// sample starts perf as a sampling profiler. The returned function ends perf, and
-// records which part of each component's time was in the kernel, and which part was
-// system-call entry, exit and waiting (epoll, poll, futex).
+// sample profiles until the returned function is called. It records each component's
+// shares of kernel time, system-call entry and exit, and waiting.
 func (c *cluster) sample() (func(int) error, error) {
 	data := filepath.Join(c.dir, "perf.data")
 	cmd := exec.Command("perf", "record", "-q", "-a", "-e", "cpu-clock", "-F", "4999", "-o", data)
@@ -192,7 +186,7 @@ func (c *cluster) sample() (func(int) error, error) {
 	time.Sleep(perfStart)
 	return func(int) error {
 		_ = cmd.Process.Signal(syscall.SIGINT)
-		_ = cmd.Wait() // perf always returns an error, because a signal has ended it
+		_ = cmd.Wait() // an error is normal, because a signal has ended perf
 		text, err := command(nil, "perf", "script", "-i", data, "-F", "pid,ip,sym")
 		if err != nil {
 			return err
@@ -208,17 +202,14 @@ func (c *cluster) sample() (func(int) error, error) {
 	}, nil
 }
 
-// leastSamples is the smallest number of samples of a component for which its shares
-// are recorded.
+// Shares of fewer samples are not recorded.
 const leastSamples = 50
 
-// samples has the numbers of profiler samples of one component.
 type samples struct{ user, entry, waiting, kernel int }
 
 func (s *samples) all() int { return s.user + s.entry + s.waiting + s.kernel }
 
-// bookSamples parses the output of perf script, whose lines have a process id, an
-// address and a function. It returns the samples of each component.
+// bookSamples counts the samples of each component in the output of perf script.
 func bookSamples(text string, names map[int]string) map[string]*samples {
 	booked := map[string]*samples{}
 	lines := bufio.NewScanner(strings.NewReader(text))
@@ -260,9 +251,8 @@ func hasPrefix(name string, prefixes []string) bool {
 	return false
 }
 
-// Prefixes of kernel functions, from the recording of three replicas and from later
-// kernels. The first list has the functions at the entry and exit of a system call,
-// the second list the functions that wait for an event.
+// prefixes of kernel functions: entry and exit of a system call, then waiting for an
+// event
 var (
 	entryFunctions = []string{"entry_", "__entry_text", "syscall_", "do_syscall_64", "x64_sys_call", "__x64_sys_", "exit_to_user_mode",
 		"__get_user_nocheck", "srso_", "asm_", "swapgs", "error_entry", "irqentry_"}

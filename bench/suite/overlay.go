@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Experiments with iperf3 between two guests over VXLAN. The guests are network
-// namespaces on two hosts, and a veth connects the hosts.
+// The guests of these experiments are network namespaces on two hosts, which a veth
+// connects.
 
 // overlayShape has the options of an overlay experiment.
 type overlayShape struct {
-	rules bool // connections are tracked, by iptables rules with NAT or by flows with ct
-	hw    bool // like the network card 82599, the underlay device cannot segment tunnelled frames
-	spin  bool // workers poll for at least a second without frames before they sleep
+	rules bool // tracks connections with NAT
+	hw    bool // the underlay device cannot segment tunnelled frames, like the network card 82599
+	spin  bool // workers poll for a second without frames before they sleep
 }
 
 func overlayFamily() []*experiment {
@@ -52,8 +52,7 @@ func overlayFamily() []*experiment {
 	return list
 }
 
-// latencyFamily returns experiments that measure round trips over the same overlay on
-// an otherwise idle machine.
+// latencyFamily returns experiments with round trips over an otherwise idle overlay.
 func latencyFamily() []*experiment {
 	var list []*experiment
 	for _, idle := range []string{"spin", "sleep"} {
@@ -72,23 +71,19 @@ func latencyFamily() []*experiment {
 	return list
 }
 
-// ovsXDPPeer is Open vSwitch's userspace datapath with AF_XDP for the uplink and the
-// guests' ports.
+// ovsXDPPeer is Open vSwitch's userspace datapath with AF_XDP ports.
 const ovsXDPPeer = "ovs-afxdp"
 
-// ovsOverlayTSOPeer is Open vSwitch's userspace datapath with segmentation offload
-// for the guests. The offload needs packet sockets for the uplink and the guests'
-// ports. With Open vSwitch 3.1, pings pass and TCP connections do not.
+// ovsOverlayTSOPeer is Open vSwitch's userspace datapath with segmentation offload,
+// which needs packet sockets. Open vSwitch 3.1 passes pings but no TCP connections.
 const ovsOverlayTSOPeer = "ovs-packet-tso"
 
-// overlayRig is the setup of an overlay experiment: hosts 0 and 1 with a guest each.
 type overlayRig struct {
 	*run
 	peer  string
 	shape overlayShape
 }
 
-// newOverlay creates the setup and waits until the guests reach each other.
 func newOverlay(r *run, peer string, shape overlayShape) (*overlayRig, error) {
 	o := &overlayRig{r, peer, shape}
 	return o, o.lay()
@@ -107,8 +102,6 @@ func (o *overlayRig) underlay(i int) *underlay {
 	return &underlay{netns: o.host(i), dev: "u", mac: mac(i), local: overlayEndpoint(i), remote: overlayEndpoint(1 - i), remoteMAC: mac(1 - i)}
 }
 
-// lay creates the hosts, the guests and the links, and waits until guest 0 can ping
-// guest 1.
 func (o *overlayRig) lay() error {
 	if err := o.namespaces(o.host(0), o.host(1), o.guest(0), o.guest(1)); err != nil {
 		return err
@@ -135,7 +128,6 @@ func (o *overlayRig) lay() error {
 	})
 }
 
-// layHost starts the peer's switch on host i and connects the host's guest to it.
 func (o *overlayRig) layHost(i int) error {
 	switch o.peer {
 	case weftPeer:
@@ -148,8 +140,8 @@ func (o *overlayRig) layHost(i int) error {
 	return fmt.Errorf("no overlay is called %q", o.peer)
 }
 
-// veth returns the commands that create the veth pair of guest i: eth0 in the guest
-// and p on the host.
+// veth returns commands for the veth pair of guest i: eth0 in the guest, p on the
+// host.
 func (o *overlayRig) veth(i int) [][]string {
 	h, g := o.host(i), o.guest(i)
 	return [][]string{
@@ -160,8 +152,6 @@ func (o *overlayRig) veth(i int) [][]string {
 	}
 }
 
-// layLinux creates a bridge and a vxlan device on host i. If shape.rules is set, it
-// adds the rules of the recordings in bench/hops.
 func (o *overlayRig) layLinux(i int) error {
 	h := o.host(i)
 	commands := append(o.veth(i), linuxBridge(h, overlayEndpoint(i), overlayEndpoint(1-i))...)
@@ -172,8 +162,8 @@ func (o *overlayRig) layLinux(i int) error {
 	return all(nil, commands)
 }
 
-// layWeft starts Weft on host i with one worker on core i. The uplink uses packet
-// sockets, which carry several times as many frames on a veth as AF_XDP in copy mode.
+// layWeft starts Weft with one worker on core i. On a veth, packet sockets are
+// several times as fast as AF_XDP in copy mode.
 func (o *overlayRig) layWeft(i int) error {
 	var options []string
 	if o.shape.spin {
@@ -200,8 +190,8 @@ func (o *overlayRig) layWeft(i int) error {
 	return all(nil, [][]string{{"ip", "-n", o.guest(i), "addr", "add", overlayAddress(i) + "/24", "dev", "eth0"}})
 }
 
-// layOVS starts Open vSwitch on host i with one poll thread on core i. With AF_XDP
-// ports, the guests' offloads are off, because AF_XDP has no offloads.
+// layOVS starts Open vSwitch with one poll thread on core i. AF_XDP ports have no
+// offloads.
 func (o *overlayRig) layOVS(i int) error {
 	tso := o.peer == ovsOverlayTSOPeer
 	commands := o.veth(i)

@@ -9,21 +9,18 @@ import (
 	"weft/e2e/lab"
 )
 
-// Experiments with TCP between two virtual machines on one host. The machines'
-// kernels exchange large frames through virtio. Without hardware virtualisation, the
-// emulation of the machines takes most of the time.
+// TCP flows between two virtual machines on one host. Without hardware
+// virtualisation, emulation takes most of the time.
 
-// ovsTSOPeer is Open vSwitch on DPDK with the settings that are fastest here: a poll
-// thread that sleeps when idle, and segmentation offload for the guests, which is
-// experimental in Open vSwitch.
+// ovsTSOPeer is Open vSwitch on DPDK with its fastest settings here: a poll thread
+// that sleeps, and experimental segmentation offload.
 const ovsTSOPeer = "ovs-dpdk-tso"
 
 func machineFamily() []*experiment {
 	return []*experiment{{name: "machines/tcp1", unit: "bit/s", peers: []string{weftPeer, linuxPeer, ovsTSOPeer}, do: measureMachines}}
 }
 
-// measureMachines boots two virtual machines, runs iperf3 between them and returns
-// the received bits a second.
+// measureMachines returns the bits per second between two virtual machines.
 func measureMachines(r *run, peer string) (rate float64, err error) {
 	defer lab.Caught(&err)
 	l := lab.New(lab.Program{})
@@ -60,8 +57,6 @@ func measureMachines(r *run, peer string) (rate float64, err error) {
 	return machineIperf(r, vms)
 }
 
-// machineIperf runs iperf3 from the first virtual machine to the second for at least
-// two seconds.
 func machineIperf(r *run, vms []*lab.VM) (float64, error) {
 	vms[1].Spawn("iperf3", "-s")
 	if err := eventually(10*time.Second, func() error {

@@ -12,24 +12,21 @@ import (
 	"time"
 )
 
-// ovs is Open vSwitch with its userspace datapath, from Debian's packages
-// openvswitch-switch and openvswitch-switch-dpdk. Its state is in the run's scratch
-// directory.
+// ovs is Open vSwitch's userspace datapath from Debian's packages.
 type ovs struct {
 	db, vswitchd *process
 	env          []string
-	settings     []string // other_config settings in addition to those that DPDK always needs
+	settings     []string // other_config settings besides DPDK's
 	dbSock, ctl  string
 }
 
-// Programs of the switch: without DPDK and with DPDK.
 const (
 	ovsPlain = "ovs-vswitchd"
 	ovsDPDK  = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 )
 
 func (o *ovs) up(r *run, s setup) error {
-	extra, place := "--no-pci", []string{"unshare", "--net"} // an own namespace, because the bridges' devices would outlive the switch
+	extra, place := "--no-pci", []string{"unshare", "--net"} // the bridges' devices would outlive the switch in the host's namespace
 	if s.site != nil {
 		extra += " --vdev=net_af_xdp0,iface=" + s.site.dev
 		place = in(s.site.netns)
@@ -48,16 +45,14 @@ func (o *ovs) up(r *run, s setup) error {
 	return all(o.env, [][]string{{"ovs-ofctl", "del-flows", "br0"}, {"ovs-ofctl", "--bundle", "add-flows", "br0", flows}})
 }
 
-// ovsPort returns the OpenFlow port number of guest i. The tunnel's port number is
-// higher.
+// ovsPort returns the OpenFlow port of guest i. The tunnel's number is higher.
 func ovsPort(i int) int { return i + 1 }
 
 const ovsTunnel = 1000
 
-// launch starts the database and the switch. Both end with the run. The argument
-// place has the first words of both command lines, such as "ip netns exec NAME",
-// which choose the network namespace. The argument core is the core of the poll
-// thread.
+// launch starts the database and the switch, which end with the run. place is the
+// prefix of both command lines, such as "ip netns exec NAME". core is the poll
+// thread's core.
 func (o *ovs) launch(r *run, place []string, program string, core int, settings ...string) error {
 	home := filepath.Join(r.dir, fmt.Sprint("ovs", core))
 	if err := os.MkdirAll(home, 0o755); err != nil {
@@ -91,8 +86,6 @@ func (o *ovs) launch(r *run, place []string, program string, core int, settings 
 	return err
 }
 
-// ports creates the bridge with the guests' ports. If the setup has a site, ports
-// also adds the tunnel.
 func (o *ovs) ports(r *run, s setup) error {
 	lines := []string{ovsBridge}
 	for i := range s.guests {
@@ -106,12 +99,11 @@ func (o *ovs) ports(r *run, s setup) error {
 	return o.tunnel(&s.site.underlay, "up -- set Interface up type=dpdk options:dpdk-devargs=net_af_xdp0")
 }
 
-// ovsBridge has ovs-vsctl's arguments that create the guests' bridge.
+// ovs-vsctl arguments for the guests' bridge
 const ovsBridge = "add-br br0 -- set bridge br0 datapath_type=netdev"
 
-// tunnel adds the tunnel's port, and a second bridge through which the tunnel's
-// datagrams leave. The second bridge takes over the uplink's addresses. The argument
-// uplink has ovs-vsctl's words for the uplink port.
+// tunnel adds the tunnel's port, and a second bridge with the uplink and its
+// addresses. uplink has ovs-vsctl's words for the uplink port.
 func (o *ovs) tunnel(u *underlay, uplink string) error {
 	if err := o.vsctl(
 		fmt.Sprintf("add-port br0 vx -- set Interface vx type=vxlan options:key=100 options:remote_ip=%s ofport_request=%d", u.remote, ovsTunnel),
@@ -144,7 +136,7 @@ func (o *ovs) vsctlWords(words ...string) error {
 	return err
 }
 
-// appctl runs ovs-appctl on the running switch and returns its output, for example
+// appctl returns the output of ovs-appctl, for example
 // appctl("dpif-netdev/pmd-stats-show").
 func (o *ovs) appctl(args ...string) (string, error) {
 	return command(o.env, "ovs-appctl", append([]string{"-t", o.ctl}, args...)...)

@@ -13,8 +13,6 @@ import (
 	"weft/internal/cpu"
 )
 
-// Experiments that measure the pauses of a busy worker.
-
 func pausesFamily() []*experiment {
 	var list []*experiment
 	for _, changing := range []bool{false, true} {
@@ -33,13 +31,11 @@ func pausesFamily() []*experiment {
 	return list
 }
 
-// machinePeer is the bare machine without a switch: a loop that only reads the clock
-// on the worker's core, and a second such loop on the guests' core.
+// machinePeer is a machine without a switch, on which two loops read the clock.
 const machinePeer = "bare loop"
 
-// measurePauses returns the longest time between two polls of a worker that forwards
-// frames, rounded up to the limit of its histogram bucket. It records the histogram,
-// in polls a second. The times include the pauses that the machine itself causes.
+// measurePauses returns the longest time between two polls of a busy worker, rounded
+// up to its histogram bucket. Pauses of the machine are included.
 func measurePauses(r *run, changing bool) (float64, error) {
 	sw := new(weft)
 	if err := r.upCirculating(sw); err != nil {
@@ -65,11 +61,9 @@ func measurePauses(r *run, changing bool) (float64, error) {
 	return noteGaps(r, gaps, seconds)
 }
 
-// pausesTime returns how long an experiment measures pauses.
 func pausesTime(r *run) time.Duration { return 3 * r.length }
 
-// passTime waits for the given time. If changing is set, it adds flows to the switch
-// during this time.
+// passTime waits for the given time. If changing is set, it adds flows meanwhile.
 func passTime(r *run, sw *weft, length time.Duration, changing bool) error {
 	if changing {
 		return changeFlows(r, sw, length)
@@ -78,13 +72,11 @@ func passTime(r *run, sw *weft, length time.Duration, changing bool) error {
 	return nil
 }
 
-// rare is the fraction of the longest times between polls that the secondary result
-// "99.99 % below" leaves out.
+// The result "99.99 % below" leaves out this fraction of the longest times.
 const rare = 1e-4
 
-// pauseBar is the limit of the last histogram bucket below 50 µs. For longer pauses,
-// the report compares their number a second, because a bare loop runs many more
-// rounds than a worker.
+// The report compares the number of pauses from 50 µs on per second, because a bare
+// loop runs more rounds than a worker.
 const pauseBar = 49152 * time.Nanosecond
 
 func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err error) {
@@ -114,9 +106,8 @@ func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err erro
 	return longest, nil
 }
 
-// measureMachine returns the longest pause of a bare loop on the worker's core, while
-// another loop keeps the guests' core busy. If changing is set, it adds flows to a
-// switch without traffic meanwhile.
+// measureMachine returns the longest pause of a bare loop on the worker's core. If
+// changing is set, it adds flows to an idle switch meanwhile.
 func measureMachine(r *run, changing bool) (float64, error) {
 	sw := new(weft)
 	if changing {
@@ -139,8 +130,8 @@ func measureMachine(r *run, changing bool) (float64, error) {
 	return noteGaps(r, gaps, length.Seconds())
 }
 
-// loopVerb is the argument that makes this program run as the two bare loops. They
-// have a process of their own, so that no other goroutine can interrupt them.
+// loopVerb starts the two bare loops in their own process, where no other goroutine
+// interrupts them.
 const loopVerb = "bare-loops"
 
 func runLoops(args []string) error {
@@ -159,8 +150,7 @@ func runLoops(args []string) error {
 	return sayReport(gaps)
 }
 
-// loop reads the clock on a core for the given time, and counts the times between two
-// readings in a histogram.
+// loop counts the times between two clock readings in a histogram.
 func loop(core int, length time.Duration, gaps []uint64) error {
 	runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 	if err := cpu.Pin(core); err != nil {

@@ -19,9 +19,8 @@ import (
 	"weft/internal/iovec"
 )
 
-// Round trips between two processes that each wait for a datagram and send the next
-// one. Each process uses a thread that blocks in the kernel, so that the result does
-// not include the Go scheduler.
+// Two processes exchange datagrams one at a time. Their threads block in the kernel,
+// so that the Go scheduler does not count.
 
 const (
 	pingVerb     = "pingpong-ping"
@@ -29,19 +28,16 @@ const (
 	pingPongPort = 7777
 )
 
-// roundTripTimes is the output of ping: the numbers of answered and lost datagrams,
-// and percentiles of the round-trip times in seconds.
+// roundTripTimes is the output of ping. Percentiles are in seconds.
 type roundTripTimes struct {
 	Count, Lost int64
 	Within      map[string]float64
 }
 
-// roundTripQuantiles maps names of secondary results to percentiles. The median is
-// the result itself.
+// roundTripQuantiles are the secondary results. The median is the result itself.
 var roundTripQuantiles = map[string]float64{"50th": 50, "90th": 90, "99th": 99, "99.9th": 99.9, "99.99th": 99.99}
 
-// endpointSocket is a UDP socket with memory for one datagram. It makes raw system
-// calls, which do not involve the Go scheduler.
+// endpointSocket is a UDP socket with raw system calls, which avoid the Go scheduler.
 type endpointSocket struct {
 	fd      int
 	mem     []byte
@@ -77,12 +73,10 @@ func (e *endpointSocket) write(n int) unix.Errno {
 	return errno
 }
 
-// mayGoOn reports whether an error only means that a datagram was lost or that the
-// receiver has not started yet.
+// mayGoOn reports whether an error only means a lost datagram or a late receiver.
 func mayGoOn(errno unix.Errno) bool { return errno == unix.EAGAIN || errno == unix.ECONNREFUSED }
 
-// pong returns every datagram to the sender of the first datagram, until the suite
-// ends the process.
+// pong returns every datagram to the first sender until the process is ended.
 func pong([]string) error {
 	e, err := newEndpointSocket()
 	if err != nil {
@@ -114,8 +108,8 @@ func pong([]string) error {
 	}
 }
 
-// ping sends numbered datagrams, each after the answer to the previous one, and
-// prints the round-trip times. The arguments are ADDRESS BYTES DURATION.
+// ping sends a datagram after each answer and prints the round-trip times. The
+// arguments are ADDRESS BYTES DURATION.
 func ping(args []string) error {
 	if len(args) != 3 {
 		return errors.New("expected an address, a number of bytes and a duration")
@@ -149,7 +143,7 @@ func ping(args []string) error {
 		}
 		binary.LittleEndian.PutUint64(e.datagram(), number)
 		errno := e.write(size)
-		for errno == 0 { // skips late answers to earlier datagrams
+		for errno == 0 { // a late answer
 			if _, errno = e.read(); errno == 0 && binary.LittleEndian.Uint64(e.datagram()) == number {
 				break
 			}
@@ -170,8 +164,8 @@ func ping(args []string) error {
 	return sayReport(times)
 }
 
-// roundTrips returns the median round-trip time in seconds of datagrams of size
-// bytes, with one datagram in flight at a time.
+// roundTrips returns the median round-trip time of datagrams in seconds. size is in
+// bytes.
 func (o *overlayRig) roundTrips(size int) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -18,14 +18,13 @@ import (
 	"time"
 )
 
-// process is a running program. The suite starts it and ends it by its process id.
-// The program's output goes to a log file in the scratch directory, and error
-// messages quote the end of this log.
+// process is a program that the suite started. Error messages quote the end of its
+// log file.
 type process struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	log  string
-	done chan struct{} // closed when the program has ended; then err is valid
+	done chan struct{} // closed after the program's end, which sets err
 	err  error
 }
 
@@ -55,10 +54,8 @@ func start(dir, name, program string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// starter returns a channel of functions that one permanent thread calls. All
-// programs must be started by this thread, because a program dies with the thread
-// that started it (PR_SET_PDEATHSIG, prctl(2)), and other threads of a Go program may
-// end.
+// starter returns a channel of functions for one permanent thread. Programs die with
+// the thread that started them (PR_SET_PDEATHSIG, prctl(2)).
 var starter = sync.OnceValue(func() chan func() {
 	work := make(chan func())
 	go func() {
@@ -76,10 +73,8 @@ func onStarter(f func() error) error {
 	return <-done
 }
 
-// say writes a line to the program's standard input.
 func (p *process) say(line string) { fmt.Fprintln(p.in, line) }
 
-// wait waits until the program has ended, at most for the time limit.
 func (p *process) wait(limit time.Duration) {
 	select {
 	case <-p.done:
@@ -87,8 +82,7 @@ func (p *process) wait(limit time.Duration) {
 	}
 }
 
-// stop ends the program with SIGTERM, or with SIGKILL if it has not ended within five
-// seconds.
+// stop ends the program with SIGTERM, and with SIGKILL after five seconds.
 func (p *process) stop() {
 	if p == nil {
 		return
@@ -99,8 +93,7 @@ func (p *process) stop() {
 	<-p.done
 }
 
-// alive returns nil while the program runs. Once the program has ended, alive returns
-// an error with the end of its output.
+// alive returns nil while the program runs, else an error with the end of its output.
 func (p *process) alive() error {
 	select {
 	case <-p.done:
@@ -120,8 +113,8 @@ func (p *process) tail() string {
 	return brief(strings.Join(lines[max(0, len(lines)-4):], " / "))
 }
 
-// commandLimit is the time limit of a command. pipesLimit is how much longer child
-// processes of an ended command may keep its output open.
+// commandLimit is the time limit of a command. Its child processes may keep the
+// output open for pipesLimit more.
 const (
 	commandLimit = time.Minute
 	pipesLimit   = time.Second
@@ -142,7 +135,6 @@ func command(env []string, program string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// brief returns the last 300 characters of a text in one line.
 func brief(text string) string {
 	const most = 300
 	line := []rune(strings.Join(strings.Fields(text), " "))
@@ -152,8 +144,8 @@ func brief(text string) string {
 	return string(line)
 }
 
-// The function in returns the command line that runs a command in the network
-// namespace netns. If netns is empty, the command runs in the suite's own namespace.
+// in returns a command line that runs in the namespace netns, or in the current one
+// if netns is empty.
 func in(netns string, words ...string) []string {
 	if netns == "" {
 		return words
@@ -161,8 +153,7 @@ func in(netns string, words ...string) []string {
 	return append([]string{"ip", "netns", "exec", netns}, words...)
 }
 
-// The function all runs a list of commands, one after another, and stops at the first
-// error.
+// all runs commands in order until one fails.
 func all(env []string, commands [][]string) error {
 	for _, c := range commands {
 		if _, err := command(env, c[0], c[1:]...); err != nil {
@@ -172,7 +163,7 @@ func all(env []string, commands [][]string) error {
 	return nil
 }
 
-// eventually calls f repeatedly until f succeeds or the time limit is over.
+// eventually calls f until it succeeds or the time limit is over.
 func eventually(limit time.Duration, f func() error) error {
 	deadline := time.Now().Add(limit)
 	for {

@@ -8,15 +8,14 @@ import (
 	"time"
 )
 
-// progress estimates the remaining time of the suite. A turn is one run of one
-// experiment with one peer.
+// progress estimates the suite's remaining time. A turn is one run of one peer.
 type progress struct {
 	rows, turns int // numbers of experiments and turns of the whole suite
 	done        int // number of finished turns
 	began       time.Time
 }
 
-// turnTime is the expected time of a turn while no turn has finished.
+// turnTime is the expected time of the first turn.
 const turnTime = 5 * time.Second
 
 func newProgress(chosen []*experiment, runs int) *progress {
@@ -27,8 +26,7 @@ func newProgress(chosen []*experiment, runs int) *progress {
 	return p
 }
 
-// The method all returns a line of text with the size of the suite and its expected
-// time.
+// all returns the size of the suite and its expected time.
 func (p *progress) all() string {
 	return fmt.Sprintf("%d rows, %d turns, about %d minutes", p.rows, p.turns, int(math.Ceil(p.left(0).Minutes())))
 }
@@ -39,8 +37,7 @@ func (p *progress) row(i int, name string) string {
 	return fmt.Sprintf("row %d of %d: %s  (%s elapsed, about %s left)", i+1, p.rows, name, minutes(elapsed), minutes(p.left(elapsed)))
 }
 
-// The method left estimates how long the remaining turns take, from the average time
-// of the finished ones.
+// left estimates the time of the remaining turns.
 func (p *progress) left(elapsed time.Duration) time.Duration {
 	each := turnTime
 	if p.done > 0 {

@@ -12,17 +12,12 @@ import (
 	"weft/bench/replica"
 )
 
-// Experiments with a replicated log (package replica): three replicas agree on a
-// client's requests. Its members are guests of an overlay network between two hosts,
-// with the leader and the client on one host and the followers on the other. Over
-// Linux, the members use a bridge and a vxlan device with the rules of the recordings
-// in bench/hops. Over Weft with taps, members still make system calls for each
-// message. Over Weft with vhost-user, a member is itself a guest, and sends a message
-// by writing to shared memory. All messages are tracked and filtered.
+// Three replicas agree on a client's requests over an overlay network between two
+// hosts (package replica). The leader and the client share a host. All messages are
+// tracked and filtered.
 //
-// Each run measures without a profiler. After the first run of each peer, perf
-// observes two more runs: the first counts the system calls of each component, the
-// second samples where the components spend their time.
+// The first run of each peer is followed by two runs under perf: one counts system
+// calls, the other samples the components' time.
 
 const (
 	weftTapPeer     = "weft-tap"
@@ -85,11 +80,10 @@ func measureReplicas(r *run, peer string, options []string, observe bool) (float
 	return plain.Rate, nil
 }
 
-// observer starts an observation of a run when the members are ready. The returned
-// function ends the observation, once the client has all its replies.
+// observer starts to observe a run. The returned function ends the observation.
 type observer func() (done func(requests int) error, err error)
 
-// agree runs the replicas and the client once and returns the client's report.
+// agree runs the log once and returns the client's report.
 func (c *cluster) agree(observe observer) (*replica.Report, error) {
 	c.members = map[string]*process{}
 	defer c.stopMembers()
@@ -129,8 +123,7 @@ func (c *cluster) agree(observe observer) (*replica.Report, error) {
 
 func memberName(i int) string { return [...]string{"leader", "follower 1", "follower 2", "client"}[i] }
 
-// component returns the component name of a process: "follower 1" and "follower 2"
-// are "followers".
+// component returns the name of a component; both followers are "followers".
 func component(name string) string {
 	kind, _, many := strings.Cut(name, " ")
 	if many {
@@ -141,15 +134,14 @@ func component(name string) string {
 
 func (c *cluster) stopMembers() {
 	for i := range replica.Replicas {
-		c.members[memberName(i)].wait(2 * time.Second) // no signal is needed, because the client ends the replicas
+		c.members[memberName(i)].wait(2 * time.Second) // the client ends the replicas
 	}
 	for _, p := range c.members {
 		p.stop()
 	}
 }
 
-// busy measures the CPU time of Weft's processes. The replicas and the client report
-// their own CPU time.
+// busy measures only Weft's CPU time. The members report their own.
 func (c *cluster) busy() (func(int) error, error) {
 	c.used = map[string]replica.CPU{}
 	before := map[string]replica.CPU{}

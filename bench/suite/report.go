@@ -25,8 +25,7 @@ func (r *report) row(e *experiment) rowOf {
 	return rowOf{row}
 }
 
-// add adds the result of one run of one peer, with the cache regimes before and after
-// the run.
+// add adds one result with the cache regimes before and after the run.
 func (row rowOf) add(peer string, figure float64, also map[string]extra, before, after time.Duration, err error) {
 	if err != nil {
 		row.Failures[peer] = oneLine(err)
