@@ -29,21 +29,21 @@ func measureBridged(r *run, how trackHow, n int) (float64, error) {
 			[]string{"ip", "-n", bridge, "link", "add", p, "up", "master", "br0", "type", "veth", "peer", "name", "v", "netns", guest},
 			[]string{"ip", "-n", guest, "link", "set", "v", "up"})
 	}
-	commands = append(commands, in(bridge, "sh", "-c", fmt.Sprintf("echo %x > /sys/class/net/p0/queues/rx-0/rps_cpus", 1<<switchCore)))
+	commands = append(commands, netnsCommand(bridge, "sh", "-c", fmt.Sprintf("echo %x > /sys/class/net/p0/queues/rx-0/rps_cpus", 1<<switchCore)))
 	if how == tracked {
 		commands = append(commands, linuxRules(bridge)...)
 	}
-	if err := all(nil, commands); err != nil {
+	if err := runCommands(nil, commands); err != nil {
 		return 0, err
 	}
 	socket, core := "unix:"+filepath.Join(r.dir, "bench.sock"), fmt.Sprint(guestCore)
 	bin := filepath.Join(r.bin, "weft")
-	if _, err := r.start("server", in(b, "taskset", "-c", core, bin, "bench", "server", "--listen", socket, "--raw", "v")...); err != nil {
+	if _, err := r.start("server", netnsCommand(b, "taskset", "-c", core, bin, "bench", "server", "--listen", socket, "--raw", "v")...); err != nil {
 		return 0, err
 	}
-	client := in(a, "taskset", "-c", core, bin, "bench", "client", socket, "--raw", "v", "-i", "0", "--flows", fmt.Sprint(n), "-t", fmt.Sprint((4*warmUp + 2*r.length).Seconds()))
+	client := netnsCommand(a, "taskset", "-c", core, bin, "bench", "client", socket, "--raw", "v", "-i", "0", "--flows", fmt.Sprint(n), "-t", fmt.Sprint((4*warmUp + 2*r.length).Seconds()))
 	if err := eventually(5*time.Second, func() error {
-		return all(nil, [][]string{append(client, "--rr", "-k", fmt.Sprint(n))})
+		return runCommands(nil, [][]string{append(client, "--rr", "-k", fmt.Sprint(n))})
 	}); err != nil {
 		return 0, err
 	}

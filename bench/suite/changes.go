@@ -61,7 +61,7 @@ func changeFlows(r *run, sw *weft, length time.Duration) error {
 		return err
 	}
 	var report changeReport
-	if err := p.reports(length+20*time.Second, &report); err != nil {
+	if err := p.waitForReport(length+20*time.Second, &report); err != nil {
 		return err
 	}
 	r.note("flows added", "flows/s", report.Rate)

@@ -56,7 +56,7 @@ func (c *cluster) lay() error {
 	for i, h := range c.hosts {
 		commands = append(commands, []string{"ip", "-n", h, "addr", "add", endpoint(i) + "/24", "dev", "u"}, []string{"ip", "-n", h, "link", "set", "u", "up"})
 	}
-	if err := all(nil, commands); err != nil {
+	if err := runCommands(nil, commands); err != nil {
 		return err
 	}
 	if c.peer != weftPeer {
@@ -92,7 +92,7 @@ func (c *cluster) layLinux() error {
 			[]string{"ip", "-n", h, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", g, "address", clusterMAC(i)},
 			[]string{"ip", "-n", h, "link", "set", port, "master", "br0", "up"})
 	}
-	return all(nil, commands)
+	return runCommands(nil, commands)
 }
 
 func (c *cluster) addressGuests() error {
@@ -101,7 +101,7 @@ func (c *cluster) addressGuests() error {
 		commands = append(commands, []string{"ip", "-n", g, "addr", "add", clusterAddress(i).String() + "/24", "dev", "eth0"},
 			[]string{"ip", "-n", g, "link", "set", "eth0", "up"})
 	}
-	return all(nil, commands)
+	return runCommands(nil, commands)
 }
 
 func (c *cluster) startWeft(host int) error {

@@ -88,7 +88,7 @@ func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string,
 		return result, err
 	}
 	if meanwhile != nil {
-		err := p.says(warmWord, spec.Warm*16+10*time.Second)
+		err := p.waitForWord(warmWord, spec.Warm*16+10*time.Second)
 		if err == nil {
 			err = meanwhile(sw, before)
 		}
@@ -96,7 +96,7 @@ func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string,
 			return result, err
 		}
 	}
-	if err := p.reports(spec.Warm*8+spec.Length+20*time.Second, &result); err != nil {
+	if err := p.waitForReport(spec.Warm*8+spec.Length+20*time.Second, &result); err != nil {
 		return result, err
 	}
 	return result, someCame(result.Frames)

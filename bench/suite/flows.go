@@ -60,7 +60,7 @@ func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsR
 	if err != nil {
 		return result, err
 	}
-	if err := p.reports(spec.Warm*2+spec.Length+20*time.Second, &result); err != nil {
+	if err := p.waitForReport(spec.Warm*2+spec.Length+20*time.Second, &result); err != nil {
 		return result, err
 	}
 	return result, someCame(result.Frames)

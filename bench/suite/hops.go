@@ -125,7 +125,7 @@ func vhostHops(r *run) (float64, error) {
 }
 
 func addressHops(dev, netns string) error {
-	return all(nil, [][]string{
+	return runCommands(nil, [][]string{
 		{"ip", "-n", netns, "addr", "replace", hopsGuestIP + "/24", "dev", dev},
 		{"ip", "-n", netns, "link", "set", dev, "up"},
 		{"ip", "-n", netns, "neigh", "replace", hopsPeerIP, "lladdr", hopsPeerMAC, "dev", dev, "nud", "permanent"},
@@ -140,7 +140,7 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 		return 0, err
 	}
 	send := func(args ...string) error {
-		return all(nil, [][]string{in(guest, append([]string{self, hopsVerb, "-core", fmt.Sprint(guestCore)}, args...)...)})
+		return runCommands(nil, [][]string{netnsCommand(guest, append([]string{self, hopsVerb, "-core", fmt.Sprint(guestCore)}, args...)...)})
 	}
 	if variant != hopsUnknown { // installs the megaflows of both directions
 		if err := send("-count", "20", "-pause", "5ms"); err != nil {

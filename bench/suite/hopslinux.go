@@ -19,8 +19,10 @@ func linuxHops(r *run, variant string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	iptables := func(args ...string) []string { return in(w.netns, append([]string{"iptables-legacy"}, args...)...) }
-	if err := all(nil, [][]string{
+	iptables := func(args ...string) []string {
+		return netnsCommand(w.netns, append([]string{"iptables-legacy"}, args...)...)
+	}
+	if err := runCommands(nil, [][]string{
 		w.ip("link", "add", "vx", "type", "vxlan", "id", "100", "local", w.local, "remote", w.remote, "dstport", "4789", "dev", w.dev),
 		iptables("-t", "nat", "-A", "OUTPUT", "-m", "comment", "--comment", "as recorded", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "RETURN"),
 		iptables("-t", "nat", "-A", "POSTROUTING", "-s", "192.168.99.0/24", "-j", "MASQUERADE"),
@@ -41,7 +43,7 @@ func linuxHops(r *run, variant string) (float64, error) {
 	} else {
 		send[len(send)-1] = fmt.Sprint(10 * hopsNewFlows)
 	}
-	timed := in(w.netns, send...)
+	timed := netnsCommand(w.netns, send...)
 	out, err := command(nil, timed[0], timed[1:]...)
 	if err != nil {
 		return 0, err
@@ -64,7 +66,7 @@ func linuxHops(r *run, variant string) (float64, error) {
 // proportion to perf's samples.
 func (r *run) noteShares(w *site, args []string, total float64) error {
 	data := filepath.Join(r.dir, "perf.data")
-	record := in(w.netns, append([]string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "19997", "-g", "-o", data, "--"}, args...)...)
+	record := netnsCommand(w.netns, append([]string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "19997", "-g", "-o", data, "--"}, args...)...)
 	if _, err := command(nil, record[0], record[1:]...); err != nil {
 		return err
 	}

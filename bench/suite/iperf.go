@@ -42,14 +42,14 @@ func readIperf(text string) (*iperfReport, error) {
 // iperf returns the bits per second that guest 1 receives from guest 0. It also
 // records the machine's CPU time per gigabyte, idle polls included.
 func (o *overlayRig) iperf(args ...string) (float64, error) {
-	if _, err := o.start("iperf-server", in(o.guest(1), "iperf3", "-s", "-1")...); err != nil {
+	if _, err := o.start("iperf-server", netnsCommand(o.guest(1), "iperf3", "-s", "-1")...); err != nil {
 		return 0, err
 	}
 	var report *iperfReport
 	var busy float64
 	seconds := max(1, int(o.length.Seconds()))
 	limit := fmt.Sprint(seconds + 10) // a time limit, because a broken path must not delay the other experiments
-	client := in(o.guest(0), append([]string{"timeout", limit, "iperf3", "-c", overlayAddress(1), "-J", "-t", fmt.Sprint(seconds)}, args...)...)
+	client := netnsCommand(o.guest(0), append([]string{"timeout", limit, "iperf3", "-c", overlayAddress(1), "-J", "-t", fmt.Sprint(seconds)}, args...)...)
 	if err := eventually(5*time.Second, func() error {
 		before := busySeconds(allCores)
 		out, err := command(nil, client[0], client[1:]...)

@@ -19,10 +19,10 @@ func linuxBridge(netns, local, remote string) [][]string {
 // linuxRules returns commands for iptables rules that track the bridge's frames.
 func linuxRules(netns string) [][]string {
 	return [][]string{
-		in(netns, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1"),
-		in(netns, "iptables", "-t", "nat", "-A", "OUTPUT", "-m", "comment", "--comment", "as recorded", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "RETURN"),
-		in(netns, "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "192.168.99.0/24", "-j", "MASQUERADE"),
-		in(netns, "iptables", "-A", "FORWARD", "-m", "conntrack", "--ctstate", "NEW,ESTABLISHED", "-j", "ACCEPT"),
+		netnsCommand(netns, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1"),
+		netnsCommand(netns, "iptables", "-t", "nat", "-A", "OUTPUT", "-m", "comment", "--comment", "as recorded", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "RETURN"),
+		netnsCommand(netns, "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "192.168.99.0/24", "-j", "MASQUERADE"),
+		netnsCommand(netns, "iptables", "-A", "FORWARD", "-m", "conntrack", "--ctstate", "NEW,ESTABLISHED", "-j", "ACCEPT"),
 	}
 }
 

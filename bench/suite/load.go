@@ -36,8 +36,8 @@ func startAs(r *run, name, verb string, spec any, args ...string) (*process, err
 	return r.startSelf(name, "", append([]string{verb, string(text)}, args...)...)
 }
 
-// says waits until the process prints word.
-func (p *process) says(word string, limit time.Duration) error {
+// waitForWord waits until the process prints word.
+func (p *process) waitForWord(word string, limit time.Duration) error {
 	return eventually(limit, func() error {
 		if !strings.Contains(p.output(), word) {
 			return fmt.Errorf("the process printed %q", p.tail())
@@ -46,8 +46,8 @@ func (p *process) says(word string, limit time.Duration) error {
 	})
 }
 
-// reports waits for the end of the process, and decodes its last line into report.
-func (p *process) reports(limit time.Duration, report any) error {
+// waitForReport waits for the end of the process, and decodes its last line into report.
+func (p *process) waitForReport(limit time.Duration, report any) error {
 	p.wait(limit)
 	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), report); err != nil {

@@ -73,7 +73,7 @@ func list(w io.Writer, chosen []*experiment, runs int) {
 		}
 		fmt.Fprintf(w, "%s %-52s %-14s %s\n", mark, e.name, e.unit, strings.Join(e.peers, ", "))
 	}
-	fmt.Fprintln(w, newProgress(chosen, runs).all())
+	fmt.Fprintln(w, newProgress(chosen, runs).size())
 }
 
 func exit(err error) {
@@ -112,7 +112,7 @@ func runSuite(o options) error {
 	defer lab.CloseAll() // ends the virtual machines and deletes their files
 	report := newReport(o.runs, o.length)
 	progress := newProgress(chosen, o.runs)
-	fmt.Fprintln(os.Stderr, progress.all())
+	fmt.Fprintln(os.Stderr, progress.size())
 	for i, e := range chosen {
 		fmt.Fprintln(os.Stderr, progress.row(i, e.name))
 		if err := measure(ctx, o, e, i, report); err != nil {

@@ -112,10 +112,10 @@ func (o *overlayRig) lay() error {
 	for _, u := range []*underlay{a, b} {
 		commands = append(commands, u.ip("addr", "add", u.local+"/24", "dev", u.dev), u.ip("link", "set", u.dev, "up"))
 		if o.shape.hw {
-			commands = append(commands, in(u.netns, "ethtool", "-K", u.dev, "tx-udp_tnl-segmentation", "off", "tx-udp_tnl-csum-segmentation", "off", "tso", "off", "gso", "off", "gro", "off"))
+			commands = append(commands, netnsCommand(u.netns, "ethtool", "-K", u.dev, "tx-udp_tnl-segmentation", "off", "tx-udp_tnl-csum-segmentation", "off", "tso", "off", "gso", "off", "gro", "off"))
 		}
 	}
-	if err := all(nil, commands); err != nil {
+	if err := runCommands(nil, commands); err != nil {
 		return err
 	}
 	for i := range 2 {
@@ -124,7 +124,7 @@ func (o *overlayRig) lay() error {
 		}
 	}
 	return eventually(5*time.Second, func() error {
-		return all(nil, [][]string{in(o.guest(0), "ping", "-n", "-q", "-c", "1", "-W", "1", overlayAddress(1))})
+		return runCommands(nil, [][]string{netnsCommand(o.guest(0), "ping", "-n", "-q", "-c", "1", "-W", "1", overlayAddress(1))})
 	})
 }
 
@@ -159,7 +159,7 @@ func (o *overlayRig) layLinux(i int) error {
 	if o.shape.rules {
 		commands = append(commands, linuxRules(h)...)
 	}
-	return all(nil, commands)
+	return runCommands(nil, commands)
 }
 
 // layWeft starts Weft with one worker on core i. On a veth, packet sockets are
@@ -187,7 +187,7 @@ func (o *overlayRig) layWeft(i int) error {
 		"add-flows "+file); err != nil {
 		return err
 	}
-	return all(nil, [][]string{{"ip", "-n", o.guest(i), "addr", "add", overlayAddress(i) + "/24", "dev", "eth0"}})
+	return runCommands(nil, [][]string{{"ip", "-n", o.guest(i), "addr", "add", overlayAddress(i) + "/24", "dev", "eth0"}})
 }
 
 // layOVS starts Open vSwitch with one poll thread on core i. AF_XDP ports have no
@@ -197,14 +197,14 @@ func (o *overlayRig) layOVS(i int) error {
 	commands := o.veth(i)
 	port := func(dev string) string { return dev }
 	if !tso {
-		commands = append(commands, in(o.guest(i), "ethtool", "-K", "eth0", "tx", "off"))
+		commands = append(commands, netnsCommand(o.guest(i), "ethtool", "-K", "eth0", "tx", "off"))
 		port = func(dev string) string { return dev + " -- set Interface " + dev + " type=afxdp" }
 	}
-	if err := all(nil, commands); err != nil {
+	if err := runCommands(nil, commands); err != nil {
 		return err
 	}
 	sw := new(ovs)
-	if err := sw.launch(o.run, in(o.host(i)), ovsPlain, i, fmt.Sprint("userspace-tso-enable=", tso)); err != nil {
+	if err := sw.launch(o.run, netnsCommand(o.host(i)), ovsPlain, i, fmt.Sprint("userspace-tso-enable=", tso)); err != nil {
 		return err
 	}
 	if err := sw.vsctl(ovsBridge, "add-port br0 "+port("p")); err != nil {

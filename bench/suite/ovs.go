@@ -29,7 +29,7 @@ func (o *ovs) up(r *run, s setup) error {
 	extra, place := "--no-pci", []string{"unshare", "--net"} // the bridges' devices would outlive the switch in the host's namespace
 	if s.site != nil {
 		extra += " --vdev=net_af_xdp0,iface=" + s.site.dev
-		place = in(s.site.netns)
+		place = netnsCommand(s.site.netns)
 	}
 	settings := []string{"dpdk-init=true", "dpdk-socket-mem=512", fmt.Sprintf("dpdk-lcore-mask=%#x", 1<<guestCore), "dpdk-extra=" + extra}
 	if err := o.launch(r, place, ovsDPDK, switchCore, append(settings, o.settings...)...); err != nil {
@@ -42,7 +42,7 @@ func (o *ovs) up(r *run, s setup) error {
 	if err != nil {
 		return err
 	}
-	return all(o.env, [][]string{{"ovs-ofctl", "del-flows", "br0"}, {"ovs-ofctl", "--bundle", "add-flows", "br0", flows}})
+	return runCommands(o.env, [][]string{{"ovs-ofctl", "del-flows", "br0"}, {"ovs-ofctl", "--bundle", "add-flows", "br0", flows}})
 }
 
 // ovsPort returns the OpenFlow port of guest i. The tunnel's number is higher.
@@ -112,7 +112,7 @@ func (o *ovs) tunnel(u *underlay, uplink string) error {
 	); err != nil {
 		return err
 	}
-	return all(o.env, [][]string{
+	return runCommands(o.env, [][]string{
 		u.ip("addr", "flush", "dev", u.dev),
 		u.ip("addr", "add", u.local+"/24", "dev", "brphy"),
 		u.ip("link", "set", "brphy", "up"),

@@ -124,7 +124,7 @@ func measureMachine(r *run, changing bool) (float64, error) {
 		return 0, err
 	}
 	var gaps []uint64
-	if err := p.reports(length+20*time.Second, &gaps); err != nil {
+	if err := p.waitForReport(length+20*time.Second, &gaps); err != nil {
 		return 0, err
 	}
 	return noteGaps(r, gaps, length.Seconds())

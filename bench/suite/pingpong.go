@@ -176,7 +176,7 @@ func (o *overlayRig) roundTrips(size int) (float64, error) {
 		return 0, err
 	}
 	length := max(time.Second, o.length)
-	client := in(o.guest(0), "timeout", fmt.Sprint((length + 10*time.Second).Seconds()), // a time limit, because a broken path must not delay the other experiments
+	client := netnsCommand(o.guest(0), "timeout", fmt.Sprint((length + 10*time.Second).Seconds()), // a time limit, because a broken path must not delay the other experiments
 		self, pingVerb, overlayAddress(1), strconv.Itoa(size), length.String())
 	out, err := command(nil, client[0], client[1:]...)
 	if err = errors.Join(err, p.alive()); err != nil {

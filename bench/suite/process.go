@@ -144,17 +144,17 @@ func brief(text string) string {
 	return string(line)
 }
 
-// in returns a command line that runs in the namespace netns, or in the current one
+// netnsCommand returns a command line that runs in the namespace netns, or in the current one
 // if netns is empty.
-func in(netns string, words ...string) []string {
+func netnsCommand(netns string, words ...string) []string {
 	if netns == "" {
 		return words
 	}
 	return append([]string{"ip", "netns", "exec", netns}, words...)
 }
 
-// all runs commands in order until one fails.
-func all(env []string, commands [][]string) error {
+// runCommands runs commands in order until one fails.
+func runCommands(env []string, commands [][]string) error {
 	for _, c := range commands {
 		if _, err := command(env, c[0], c[1:]...); err != nil {
 			return err

@@ -26,19 +26,19 @@ func newProgress(chosen []*experiment, runs int) *progress {
 	return p
 }
 
-// all returns the size of the suite and its expected time.
-func (p *progress) all() string {
-	return fmt.Sprintf("%d rows, %d turns, about %d minutes", p.rows, p.turns, int(math.Ceil(p.left(0).Minutes())))
+// size returns the size of the suite and its expected time.
+func (p *progress) size() string {
+	return fmt.Sprintf("%d rows, %d turns, about %d minutes", p.rows, p.turns, int(math.Ceil(p.remaining(0).Minutes())))
 }
 
 // row returns a line that announces experiment i.
 func (p *progress) row(i int, name string) string {
 	elapsed := time.Since(p.began)
-	return fmt.Sprintf("row %d of %d: %s  (%s elapsed, about %s left)", i+1, p.rows, name, minutes(elapsed), minutes(p.left(elapsed)))
+	return fmt.Sprintf("row %d of %d: %s  (%s elapsed, about %s left)", i+1, p.rows, name, minutes(elapsed), minutes(p.remaining(elapsed)))
 }
 
-// left estimates the time of the remaining turns.
-func (p *progress) left(elapsed time.Duration) time.Duration {
+// remaining estimates the time of the remaining turns.
+func (p *progress) remaining(elapsed time.Duration) time.Duration {
 	each := turnTime
 	if p.done > 0 {
 		each = elapsed / time.Duration(p.done)

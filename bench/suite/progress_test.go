@@ -10,14 +10,14 @@ import (
 
 func TestProgress(t *testing.T) {
 	p := newProgress([]*experiment{{peers: []string{"a", "b"}}, {peers: []string{"a"}}}, 5)
-	if p.turns != 15 || p.left(0) != 15*turnTime {
-		t.Errorf("%d turns, %s left", p.turns, p.left(0))
+	if p.turns != 15 || p.remaining(0) != 15*turnTime {
+		t.Errorf("%d turns, %s left", p.turns, p.remaining(0))
 	}
-	if line := p.all(); line != "2 rows, 15 turns, about 2 minutes" {
+	if line := p.size(); line != "2 rows, 15 turns, about 2 minutes" {
 		t.Error(line)
 	}
 	p.done = 10
-	if left := p.left(100 * time.Second); left != 50*time.Second {
+	if left := p.remaining(100 * time.Second); left != 50*time.Second {
 		t.Errorf("%s left", left)
 	}
 	p.began = time.Now().Add(-100 * time.Second)

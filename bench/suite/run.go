@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// run is one run of one experiment with one peer. The comments call it a turn.
+// run is one run of one experiment with one peer, also called a turn.
 type run struct {
-	id     string        // unique on this machine; short, because namespace names contain it
+	id     string        // short and unique, because namespace names contain it
 	dir    string        // scratch directory, deleted at the end of the turn
 	bin    string        // directory of the programs weftd and weft
 	length time.Duration // length of one measurement
@@ -26,18 +26,16 @@ type run struct {
 	ended bool // the turn is over, and no process may be started
 }
 
-// A turn may take turnLimit plus turnLengths times the length of a measurement: the
-// longest experiment measures ten times this length and also warms up. After that the
-// suite ends all processes of the turn, and the turn must fail within endLimit.
+// A turn takes at most turnLimit plus turnLengths measurements. The suite then ends
+// its processes, and the turn must fail within endLimit.
 const (
 	turnLimit   = 2 * time.Minute
 	turnLengths = 20
 	endLimit    = 30 * time.Second
 )
 
-// limited calls the function do and returns its result. If the time limit is over or
-// ctx ends first, limited ends everything that the turn has started. The function do
-// then fails.
+// limited returns the result of do. At the time limit or the end of ctx, it ends
+// everything that the turn has started, so that do fails.
 func (r *run) limited(ctx context.Context, limit time.Duration, do func() (float64, error)) (float64, error) {
 	type result struct {
 		figure float64
@@ -65,8 +63,7 @@ func (r *run) limited(ctx context.Context, limit time.Duration, do func() (float
 	}
 }
 
-// atEnd registers f to be called at the end of the turn. The functions are called in
-// reverse order. If the turn is over, atEnd calls f at once.
+// atEnd registers a function for the end of the turn. The last one is called first.
 func (r *run) atEnd(f func()) {
 	r.mu.Lock()
 	ended := r.ended
@@ -91,7 +88,6 @@ func (r *run) end() {
 
 var errOver = errors.New("the turn is over")
 
-// begin returns errOver if the turn is over.
 func (r *run) begin() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,41 +109,35 @@ func (r *run) start(name string, words ...string) (*process, error) {
 	return p, err
 }
 
-// startSelf starts this program with the given arguments, in the network namespace
-// netns.
+// startSelf starts this program in the network namespace netns.
 func (r *run) startSelf(name, netns string, words ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return r.start(name, in(netns, append([]string{self}, words...)...)...)
+	return r.start(name, netnsCommand(netns, append([]string{self}, words...)...)...)
 }
 
-// namespaces creates network namespaces and sets their loopback devices up. The
-// namespaces are deleted at the end of the turn.
 func (r *run) namespaces(names ...string) error {
 	for _, ns := range names {
 		if err := r.begin(); err != nil {
 			return err
 		}
 		r.atEnd(func() { command(nil, "ip", "netns", "del", ns) }) // ignores the error if the namespace was not created
-		if err := all(nil, [][]string{{"ip", "netns", "add", ns}, {"ip", "-n", ns, "link", "set", "lo", "up"}}); err != nil {
+		if err := runCommands(nil, [][]string{{"ip", "netns", "add", ns}, {"ip", "-n", ns, "link", "set", "lo", "up"}}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// extra is a secondary result of a run, which is reported but not compared between
-// the peers.
+// extra is a secondary result, which is not compared between peers.
 type extra struct {
 	unit  string
 	value float64
 }
 
-// note records a secondary result, such as a percentile, seconds of CPU time or
-// cycles for each frame.
 func (r *run) note(name, unit string, value float64) { r.also[name] = extra{unit, value} }
 
-// socket returns the path of the socket on which guest i waits for the switch.
+// socket returns the path of guest i's socket.
 func (r *run) socket(i int) string { return filepath.Join(r.dir, guestName(i)+".sock") }

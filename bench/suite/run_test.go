@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// If a turn hangs, limited ends it with all its programs and returns an error. After
-// that, the turn cannot start programs.
+// limited ends a turn that hangs and returns an error. The turn cannot start programs
+// any more.
 func TestTurnIsLimited(t *testing.T) {
 	for name, c := range map[string]struct {
 		cancel bool
@@ -65,7 +65,7 @@ func TestTurnIsLimited(t *testing.T) {
 func TestProgramsOutliveThreads(t *testing.T) {
 	r := &run{dir: t.TempDir()}
 	defer r.end()
-	const threads = 4 // several threads, because at most one is the process's first thread, which never ends
+	const threads = 4 // one of these threads may be the process's first thread, which never ends
 	started := make(chan *process, threads)
 	var all sync.WaitGroup
 	all.Add(threads)
@@ -78,7 +78,7 @@ func TestProgramsOutliveThreads(t *testing.T) {
 			}
 			started <- p
 			all.Done()
-			all.Wait() // all goroutines wait here, so that each has its own thread
+			all.Wait() // all goroutines wait, so that each has its own thread
 		}()
 	}
 	all.Wait()

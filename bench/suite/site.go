@@ -2,34 +2,30 @@
 
 package main
 
-// underlay is one end of a tunnel: the network namespace of the switch's host, the
-// uplink device, and the addresses of both ends.
+// underlay is one end of a tunnel, with the addresses of both ends.
 type underlay struct {
 	netns, dev, mac          string
 	local, remote, remoteMAC string
 }
 
-// site is the host of a switch with an uplink, which is one end of a veth pair. The
-// other end of the pair is in a second network namespace, where an XDP program counts
-// and drops the frames.
+// site is a switch's host. Its uplink is a veth, whose peer counts and drops the
+// frames by XDP.
 type site struct {
 	underlay
 	sink string // network namespace of the receiving end
 	*counter
 }
 
-// farEnd is the device that receives what the switch sends through its uplink.
+// farEnd is the peer device of the uplink.
 const farEnd = "u2"
 
-// newSite creates the namespaces and the veth pair. They are deleted at the end of
-// the run.
 func newSite(r *run) (*site, error) {
 	w := &site{sink: "weftbench-s" + r.id, underlay: underlay{netns: "weftbench-h" + r.id, dev: "u1", mac: "02:00:00:00:ff:01",
 		local: "172.31.255.1", remote: "172.31.255.2", remoteMAC: "02:00:00:00:ff:02"}}
 	if err := r.namespaces(w.netns, w.sink); err != nil {
 		return nil, err
 	}
-	err := all(nil, [][]string{
+	err := runCommands(nil, [][]string{
 		w.ip("link", "add", w.dev, "address", w.mac, "mtu", "2000", "type", "veth", "peer", "name", farEnd, "netns", w.sink, "address", w.remoteMAC, "mtu", "2000"),
 		w.ip("link", "set", w.dev, "up"),
 		w.ip("addr", "add", w.local+"/24", "dev", w.dev),
@@ -43,11 +39,9 @@ func newSite(r *run) (*site, error) {
 	return w, err
 }
 
-// ip returns an ip(8) command line for the host's namespace.
 func (u *underlay) ip(args ...string) []string { return append([]string{"ip", "-n", u.netns}, args...) }
 
-// host returns the network namespace in which to start the switch. If there is no
-// site, host returns "", the suite's own namespace.
+// host returns the switch's network namespace, or "" for the suite's own.
 func (w *site) host() string {
 	if w == nil {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// testpmdSwitch is DPDK's testpmd as a switch. It forwards frames between two vhost
-// ports without any look-up, which is the upper limit for a switch.
+// testpmdSwitch is DPDK's testpmd between two vhost ports. It does no look-up, so no
+// switch is faster.
 type testpmdSwitch struct{ proc *process }
 
 func (t *testpmdSwitch) up(r *run, s setup) error {
@@ -29,14 +29,11 @@ func (t *testpmdSwitch) up(r *run, s setup) error {
 	return err
 }
 
-// guests is a testpmd process that plays two guests. Its virtio-user devices listen
-// on the guests' sockets and run on guestCore.
+// guests is a testpmd process with two virtio-user devices on guestCore.
 type guests struct{ *process }
 
-// startGuests starts the two guests and waits for the switch to connect. The guests
-// end with the run. In testpmd's forwarding mode io, each guest's device sends the
-// frames that the other one receives. In mode txonly, both devices send as fast as
-// they can.
+// startGuests starts two guests, which end with the run. In testpmd's mode io the
+// guests return frames. In mode txonly they only send.
 func startGuests(r *run, mode string, size int) (*guests, error) {
 	device := func(i int) string {
 		return fmt.Sprintf("--vdev=net_virtio_user%d,path=%s,server=1,queue_size=1024,mrg_rxbuf=1,in_order=0,packed_vq=0,mac=52:54:00:00:00:0%d", i, r.socket(i), i+1)
@@ -70,8 +67,7 @@ func (r *run) upCirculating(sw vswitch) error {
 	return nil
 }
 
-// watch makes testpmd measure the rate of received frames during the given time, and
-// then stops testpmd's forwarding.
+// watch makes testpmd measure the receive rate for the given time.
 func watch(p *process, length time.Duration) {
 	p.say("show port stats all")
 	time.Sleep(length)
@@ -79,9 +75,8 @@ func watch(p *process, length time.Duration) {
 	p.say("stop")
 }
 
-// receivedRates ends testpmd and reads its output. It returns one rate for each
-// earlier call of watch: the frames a second that all ports together received. The
-// argument times is the number of these calls.
+// receivedRates ends testpmd and returns the frames per second of each earlier call
+// of watch.
 func receivedRates(p *process, ports, times int) ([]float64, error) {
 	p.say("quit") // testpmd flushes its output to a file only at its end
 	p.wait(10 * time.Second)

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Experiments in which a vhost-user guest sends into a VXLAN tunnel whose uplink uses
-// AF_XDP.
+// A vhost-user guest sends into a VXLAN tunnel, whose uplink uses AF_XDP.
 
 func tunnelFamily() []*experiment {
 	var list []*experiment
@@ -19,8 +18,7 @@ func tunnelFamily() []*experiment {
 	return list
 }
 
-// measureTunnel returns the frames a second that arrive at the other end of the
-// tunnel while a guest sends as fast as it can.
+// measureTunnel returns the frames per second at the far end of the tunnel.
 func measureTunnel(r *run, peer string, size int) (float64, error) {
 	w, err := fillTunnel(r, newSwitch(peer), size)
 	if err != nil {
@@ -29,8 +27,8 @@ func measureTunnel(r *run, peer string, size int) (float64, error) {
 	return w.rate(r.length)
 }
 
-// fillTunnel starts a switch and a guest that sends into the tunnel as fast as it
-// can. It returns the site that counts the arriving frames.
+// fillTunnel loads a switch with one sending guest. The returned site counts the
+// frames at the far end.
 func fillTunnel(r *run, sw vswitch, size int) (*site, error) {
 	w, err := newSite(r)
 	if err != nil {

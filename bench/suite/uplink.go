@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// Experiments with an uplink alone, without a switch: one AF_XDP queue of a veth
-// sends or receives as fast as it can, compared with DPDK's net_af_xdp. On a veth,
-// both use AF_XDP's copy mode.
+// One AF_XDP queue of a veth is compared with DPDK's net_af_xdp, without a switch.
+// Both use copy mode on a veth.
 
 func uplinkFamily() []*experiment {
 	var list []*experiment
@@ -21,23 +20,22 @@ func uplinkFamily() []*experiment {
 				do: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, way, size, 0) }})
 		}
 	}
-	// With busy polling, the worker's system calls run the device's receive path.
+	// busy polling runs the device's receive path in the worker's system calls
 	list = append(list, &experiment{name: "uplink-receive-busypoll/64", unit: "frames/s", peers: []string{weftPeer, testpmdPeer},
 		do: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, "receive", 64, 50) }})
 	return list
 }
 
-// measureUplink returns the frames a second in one direction. The argument way is
-// "send" or "receive". The argument busyPoll is Weft's busy-polling time in µs; 0
-// means no busy polling.
+// measureUplink returns the frames per second in one direction. way is "send" or
+// "receive". busyPoll is in µs; 0 means no busy polling.
 func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error) {
 	w, err := newSite(r)
 	if err != nil {
 		return 0, err
 	}
 	if way == "receive" {
-		w.detach() // detaches the counting XDP program, because the generator attaches its own
-		generator, err := r.start("generator", in(w.sink, testpmdUplink(w, farEnd, "txonly", size)...)...)
+		w.detach() // the generator attaches its own XDP program
+		generator, err := r.start("generator", netnsCommand(w.sink, testpmdUplink(w, farEnd, "txonly", size)...)...)
 		if err != nil {
 			return 0, err
 		}
@@ -50,7 +48,7 @@ func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error
 		return weftUplink(r, w, way, size, busyPoll)
 	}
 	mode := map[string]string{"send": "txonly", "receive": "rxonly"}[way]
-	p, err := r.start("testpmd-uplink", in(w.netns, testpmdUplink(w, w.dev, mode, size)...)...)
+	p, err := r.start("testpmd-uplink", netnsCommand(w.netns, testpmdUplink(w, w.dev, mode, size)...)...)
 	if err != nil {
 		return 0, err
 	}
@@ -70,9 +68,8 @@ func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error
 	return rates[0], nil
 }
 
-// testpmdUplink returns the command line of a testpmd that uses one AF_XDP queue of
-// the device dev. On the uplink, it runs on switchCore. On the other end of the veth,
-// it runs on guestCore and sends VXLAN datagrams to the uplink.
+// testpmdUplink returns a command line of testpmd for one AF_XDP queue of the device
+// dev. The generator at the far end runs on guestCore.
 func testpmdUplink(w *site, dev, mode string, size int) []string {
 	worker, other := switchCore, guestCore
 	if dev == farEnd {
@@ -84,8 +81,8 @@ func testpmdUplink(w *site, dev, mode string, size int) []string {
 		"--tx-ip=" + w.remote + "," + w.local, "--tx-udp=50000,4789", fmt.Sprint("--txpkts=", size)}
 }
 
-// weftUplink starts this program as a worker that uses the uplink's AF_XDP queue, and
-// returns the frames a second.
+// weftUplink runs a worker on the uplink's AF_XDP queue, and returns the frames per
+// second.
 func weftUplink(r *run, w *site, way string, size, busyPoll int) (float64, error) {
 	p, err := r.startSelf("weft-uplink", w.netns, driveVerb, "-dev", w.dev, "-way", way, "-size", fmt.Sprint(size),
 		"-local", w.local, "-length", r.length.String(), "-busy-poll", fmt.Sprint(busyPoll))

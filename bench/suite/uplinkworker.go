@@ -18,9 +18,7 @@ import (
 	"weft/xsk"
 )
 
-// A process that uses an uplink's queues as a worker does.
-
-// driveVerb is the argument that makes this program run as the worker of an uplink.
+// driveVerb is the argument that starts the worker of an uplink.
 const driveVerb = "drive-uplink"
 
 func driveUplink(args []string) error {
@@ -95,9 +93,8 @@ func driveUplink(args []string) error {
 	return <-done
 }
 
-// sendAll sends equal frames in batches until stop is set. The first bytes of each
-// frame are in the batch, in the frame's private header. The rest is a span, a
-// reference to memory outside the batch.
+// sendAll sends equal frames in batches until stop is set. Only the first bytes of
+// each frame are copied into the batch.
 func sendAll(tx port.Tx, size int, stop *atomic.Bool) {
 	b := new(packet.Batch)
 	rest := make([]byte, 2048)
@@ -117,9 +114,8 @@ func sendAll(tx port.Tx, size int, stop *atomic.Bool) {
 	}
 }
 
-// emptyPauses is how many CPU pause instructions the receiver executes after a poll
-// without frames, as a worker does (datapath.emptyPassPauses). Without pauses, its
-// polls slow the sender down, which writes to the polled cache lines.
+// emptyPauses is the number of CPU pauses after an empty poll, as in
+// datapath.emptyPassPauses. Polls without pauses slow the sender down.
 const emptyPauses = 24
 
 func receiveAll(rx port.Rx, stop *atomic.Bool, count *atomic.Uint64) {

@@ -9,15 +9,12 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Experiments with a switch between pairs of vhost-user guests. The guests are the
-// project's own, which need very little CPU time, or testpmd's.
+// A switch forwards between pairs of guests. The guests are the project's own or
+// testpmd's.
 //
-// In the experiments pairs, kept and testpmd, guests return frames unchanged. In the
-// experiments flows, a guest writes the ports into each frame before it sends it, as
-// a real sender writes its frames. The frame's cache line then moves to the guest's
-// core and back. On a switch with its own core, this costs more than thousands of
-// flows do. Rows with many flows are therefore comparable with flows/2, which has one
-// flow in each direction and also writes the ports.
+// In most of these experiments, guests return frames unchanged. In the experiments
+// flows, a guest first writes the ports into each frame, and the frame's cache line
+// moves between cores. Compare many flows with flows/2, which also writes the ports.
 
 func vhostFamily() []*experiment {
 	var list []*experiment
@@ -50,18 +47,16 @@ func vhostFamily() []*experiment {
 	return list
 }
 
-// pairWarmTime is how long frames flow before they are counted. With more than
-// manyFlows flows the time is manyWarmTime, because each flow first misses in the
-// flow cache.
+// Frames flow for pairWarmTime before they count, or for manyWarmTime if there are
+// more than manyFlows flows.
 const (
 	pairWarmTime = 500 * time.Millisecond
 	manyWarmTime = 4 * time.Second
 	manyFlows    = 1000
 )
 
-// measurePairs returns the frames a second between pairs of guests. For each 5-tuple,
-// the switch has one flow in each direction. measurePairs records the CPU cycles for
-// a frame as a secondary result.
+// measurePairs returns the frames per second between pairs of guests. Each 5-tuple
+// has one flow in each direction.
 func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error) {
 	spec.Warm, spec.Length = pairWarmTime, r.length
 	if spec.Flows > manyFlows {
@@ -78,7 +73,7 @@ func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error
 			r.note("cost", "cycles/frame", cost*tscHz())
 		}
 		var result pairReport
-		if err := guests.reports(spec.Length+20*time.Second, &result); err != nil {
+		if err := guests.waitForReport(spec.Length+20*time.Second, &result); err != nil {
 			return err
 		}
 		if result.Bad > 0 || result.Misused > 0 {
@@ -91,8 +86,7 @@ func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error
 	return rate, err
 }
 
-// withPairs starts the switch and a process with the guests. It calls the function do
-// when the switch has attached all guests.
+// withPairs calls do after a new switch has attached all guests.
 func withPairs(r *run, peer string, spec pairSpec, pairs int, do func(sw vswitch, guests *process) error) error {
 	sw := newSwitch(peer)
 	flows := func(guest func(int) string, _ string) []string { return tupleFlows(guest, pairs, spec.Flows) }
@@ -103,14 +97,13 @@ func withPairs(r *run, peer string, spec pairSpec, pairs int, do func(sw vswitch
 	if err != nil {
 		return err
 	}
-	if err := p.says(attachedWord, 20*time.Second); err != nil {
+	if err := p.waitForWord(attachedWord, 20*time.Second); err != nil {
 		return err
 	}
 	return do(sw, p)
 }
 
-// tupleFlows returns flows that connect guests 2i and 2i+1, with one flow in each
-// direction for each 5-tuple of the load.
+// tupleFlows returns flows between guests 2i and 2i+1, one per 5-tuple and direction.
 func tupleFlows(guest func(int) string, pairs, flows int) []string {
 	var list []string
 	for g := range 2 * pairs {
@@ -122,15 +115,13 @@ func tupleFlows(guest func(int) string, pairs, flows int) []string {
 	return list
 }
 
-// depths are the numbers of bursts of 32 frames that are in flight between testpmd's
-// guests. The rate with comparedDepth bursts is the result. The other rates are
-// secondary results.
+// depths are numbers of bursts of 32 frames in flight. comparedDepth gives the
+// result, the others secondary results.
 var depths = []int{2, 8, 16, 30}
 
 const comparedDepth = 8
 
-// measureGuests returns the frames a second between testpmd's two guests with
-// comparedDepth bursts in flight.
+// measureGuests returns the frames per second between testpmd's guests.
 func measureGuests(r *run, peer string, size int) (float64, error) {
 	g, err := r.upWithGuests(newSwitch(peer), setup{flows: pairFlows}, "io", size)
 	if err != nil {
@@ -151,8 +142,8 @@ func measureGuests(r *run, peer string, size int) (float64, error) {
 	return compared, nil
 }
 
-// deepen measures the rate for each number of bursts in turn. It only adds bursts,
-// because frames stay in the rings while testpmd is stopped.
+// deepen measures the rate for each number of bursts, in ascending order: frames stay
+// in the rings between the measurements.
 func (g *guests) deepen(depths []int, length time.Duration) ([]float64, error) {
 	there := 0
 	for _, depth := range depths {

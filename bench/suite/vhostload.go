@@ -12,37 +12,33 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The guests of the vhost experiments, in one process on guestCore. Pairs of guests
-// exchange frames, or one guest sends a frame to another now and then.
+// All guests run in one process on guestCore. Pairs of guests exchange frames, or one
+// guest sends single frames.
 
-// pairVerb is the argument that makes this program run as these guests.
+// pairVerb is the argument that starts the guests.
 const pairVerb = "pair-guests"
 
-// attachedWord is what the guests print once the switch has attached all of them.
+// attachedWord is printed once the switch has attached all guests.
 const attachedWord = "attached"
 
-// pairSpec is the task of the guests, passed as JSON.
 type pairSpec struct {
 	Size         int  // length of a frame in bytes
 	Flows        int  // number of 5-tuples in each direction
-	Write        bool // guests write the ports into each frame before they send it
+	Write        bool // guests write the ports into each frame
 	Warm, Length time.Duration
-	Wakes        int // number of frames sent one by one after idle times; 0 means a steady load
+	Wakes        int // number of single frames after idle times; 0: steady load
 }
 
-// pairReport is the result of the guests, printed as JSON.
 type pairReport struct {
-	Frames, Idle   float64 // number of frames received a second, and share of the guests' polls without a frame
+	Frames, Idle   float64 // frames per second, and fraction of polls without a frame
 	Lost, Bad      uint64
 	Misused        int
 	Wake, BareWake wakeTimes
 }
 
-// compareOne is how rarely guests compare a whole frame with what was sent: one frame
-// in compareOne.
+// Guests check the contents of one frame in compareOne.
 const compareOne = 64
 
-// runPairs is the main function of the guests' process.
 func runPairs(args []string) error {
 	var spec pairSpec
 	if err := asLoad(args, &spec); err != nil {
@@ -89,12 +85,12 @@ func runPairs(args []string) error {
 	return sayReport(report)
 }
 
-// load returns the configuration of a load between pairs of guests. If guests do not
-// write the ports, the load has one frame for each 5-tuple.
+// load configures a load between pairs of guests. Unless guests write the ports, it
+// has one frame for each 5-tuple.
 func (s *pairSpec) load(pairs int) vhosttest.LoadConfig {
 	c := vhosttest.LoadConfig{Pairs: pairs, FrameSize: s.Size, Flows: s.Flows, SampleOne: compareOne, Core: guestCore}
 	switch {
-	case s.Write && s.Flows == 1: // a guest writes the UDP ports into every frame, as it does if there are several flows
+	case s.Write && s.Flows == 1: // guests write the UDP ports
 		src, dst := vhosttest.FlowPorts(0)
 		c.Vary = func(_ int, frame []byte, _ uint32) {
 			binary.BigEndian.PutUint32(frame[udpPorts:], uint32(src)<<16|uint32(dst))
@@ -108,8 +104,8 @@ func (s *pairSpec) load(pairs int) vhosttest.LoadConfig {
 // udpPorts is the offset of the UDP ports in an IPv4 frame without a VLAN tag.
 const udpPorts = 14 + 20
 
-// untilServed waits until frames arrive. Some switches enable a guest's queues later
-// than they attach the guest, in a thread that also needs guestCore.
+// untilServed waits for the first frames. Some switches enable queues late, in a
+// thread that needs guestCore.
 func untilServed(load *vhosttest.Load) error {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if r, err := load.Run(10*time.Millisecond, nil); err != nil || r.Rate() > 0 {

@@ -18,17 +18,15 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Experiments with the first frame after an idle time. They measure the time from the
-// kick of a guest to the frame's arrival in a second guest, which polls. For
-// comparison, an eventfd wakes a thread that sleeps in epoll on the switch's core and
-// that only writes one word. No switch that sleeps can be faster than this thread.
+// After an idle time, one guest kicks and another guest polls for the frame. For
+// comparison, an eventfd wakes a thread that sleeps in epoll on the switch's core. No
+// sleeping switch can be faster.
 
 // wakes is the number of measured frames of one run.
 const wakes = 1000
 
-// The idle time before each frame is idleLeast plus a random part of idleSpread. A
-// worker polls for less than idleLeast before it sleeps. Because of the random part,
-// the frames are not in step with a timer.
+// The idle time is idleLeast plus a random part of idleSpread, so that no timer is in
+// step. Workers sleep after less than idleLeast.
 const (
 	idleLeast  = 2 * time.Millisecond
 	idleSpread = time.Millisecond
@@ -37,7 +35,7 @@ const (
 // wakeLimit is the time after which a frame counts as lost.
 const wakeLimit = time.Second
 
-// wakeBar is the time within which the first frame after an idle time should arrive.
+// wakeBar is the wanted time of a first frame.
 const wakeBar = 100 * time.Microsecond
 
 // wakeTimes summarises the times of the frames or of the sleeping thread, in seconds.
@@ -62,7 +60,7 @@ func (t *wakeTimes) note(r *run, whose string) {
 func measureWake(r *run, peer string) (float64, error) {
 	var result pairReport
 	err := withPairs(r, peer, pairSpec{Size: 64, Flows: 1, Wakes: wakes}, 1, func(_ vswitch, guests *process) error {
-		return guests.reports(60*time.Second, &result)
+		return guests.waitForReport(60*time.Second, &result)
 	})
 	if err != nil {
 		return 0, err
@@ -73,9 +71,8 @@ func measureWake(r *run, peer string) (float64, error) {
 	return result.Wake.Within99, nil
 }
 
-// wake sends n frames from the first guest to the second, each after an idle time.
-// After each frame it wakes a sleeping thread for comparison. The first five frames
-// are not measured, because they may miss in the switch's flow cache.
+// wake sends n single frames after idle times, and wakes a sleeping thread after
+// each. The first five frames do not count.
 func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
 	const first = 5
 	bare, err := newSleeper()
@@ -85,7 +82,7 @@ func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
 	times, bareTimes := make([]time.Duration, 0, n), make([]time.Duration, 0, n)
 	for i := range n + first {
 		d, err := wakeSwitch(guests[0].Tx[0], guests[1].Rx[0], frame)
-		if err != nil && i >= first { // an unmeasured frame may be lost, because the switch may attach slowly
+		if err != nil && i >= first { // a slow attach may lose an unmeasured frame
 			return pairReport{}, fmt.Errorf("frame %d: %w", i, err)
 		}
 		e := bare.wake()

@@ -38,14 +38,14 @@ func (w *weft) up(r *run, s setup) error {
 	return w.do(append(verbs, "add-flows "+flows)...)
 }
 
-// launch starts weftd with one worker on the given core, in a network namespace, and
-// waits until it answers. weftd ends with the run.
+// launch starts weftd with one worker on the given core, and waits for its API. weftd
+// ends with the run.
 func (w *weft) launch(r *run, netns string, core int, options ...string) (err error) {
 	name := fmt.Sprint("weftd", core)
 	w.bin, w.socket = r.bin, filepath.Join(r.dir, name+".sock")
 	words := append([]string{filepath.Join(r.bin, "weftd"), "--socket", w.socket, "--state", filepath.Join(r.dir, name+".state"),
 		"--workers", "1", "--cores", fmt.Sprint(core)}, options...)
-	if w.daemon, err = r.start(name, in(netns, words...)...); err != nil {
+	if w.daemon, err = r.start(name, netnsCommand(netns, words...)...); err != nil {
 		return err
 	}
 	return eventually(10*time.Second, func() error {
@@ -54,13 +54,11 @@ func (w *weft) launch(r *run, netns string, core int, options ...string) (err er
 	})
 }
 
-// cli runs the weft client and returns its output.
 func (w *weft) cli(args ...string) (string, error) {
 	return command([]string{"WEFT_SOCKET=" + w.socket}, filepath.Join(w.bin, "weft"), args...)
 }
 
-// do runs the weft client once for each line. A blank separates the arguments in a
-// line.
+// do runs the weft client once for each line.
 func (w *weft) do(lines ...string) error {
 	for _, line := range lines {
 		if _, err := w.cli(strings.Fields(line)...); err != nil {
@@ -70,8 +68,7 @@ func (w *weft) do(lines ...string) error {
 	return nil
 }
 
-// show returns the state of the switch. It returns an error if the switch has no
-// worker.
+// show returns the state of the switch, which must have a worker.
 func (w *weft) show() (*api.Show, error) {
 	out, err := w.cli("show", "--json")
 	if err != nil {

@@ -16,8 +16,7 @@ import (
 type Client struct {
 	// Server is the server's address: HOST, HOST:PORT, unix:PATH or vsock:CID:PORT.
 	Server string
-	// From, if set, is the address of another server, which acts as the client in
-	// place of this process. Such a server may run in a guest.
+	// From, if set, is the address of another server that acts as the client.
 	From string
 	// Link is the link for raw frames: a device name, or the path of a vhost-user
 	// socket.
@@ -68,7 +67,7 @@ func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	return r, nil
 }
 
-// order asks the server c.From to act as the client, and returns the result.
+// order makes the server c.From act as the client.
 func (c *Client) order(ctx context.Context, spec Spec) (*Result, error) {
 	conn, err := dial(ctx, c.From)
 	if err != nil {
@@ -129,7 +128,7 @@ func (c *Client) measure(ctx context.Context, s *session) (*Result, error) {
 		return nil, err
 	}
 	if s.spec.Reverse {
-		receiver, sender, err := s.receives(ctx)
+		receiver, sender, err := s.runReceiver(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +136,7 @@ func (c *Client) measure(ctx context.Context, s *session) (*Result, error) {
 		r.Local, r.Remote = receiver.CPU, sender.CPU
 		return r, nil
 	}
-	sender, err := s.sendsWatched(ctx)
+	sender, err := s.sendWatched(ctx)
 	if err == nil {
 		err = s.ctl.send(message{Report: sender})
 	}
@@ -154,7 +153,7 @@ func (c *Client) measure(ctx context.Context, s *session) (*Result, error) {
 }
 
 // agree sends the client's greeting, receives the server's offer and measures the
-// offset between both clocks.
+// clock offset.
 func (s *session) agree(ctx context.Context, hello greeting) (*offer, error) {
 	if err := s.ctl.send(message{Hello: &hello}); err != nil {
 		return nil, err
@@ -192,8 +191,6 @@ func (s *session) agree(ctx context.Context, hello greeting) (*offer, error) {
 	return m.Offer, nil
 }
 
-// open opens the TCP connections, UDP sockets or link for the data, and waits until
-// both ends are ready.
 func (s *session) open(ctx context.Context, own link, local, remote netip.Addr, o *offer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, openLimit, errNoHello)
 	defer cancel()
@@ -237,7 +234,7 @@ func (s *session) open(ctx context.Context, own link, local, remote netip.Addr, 
 	return err
 }
 
-// hear waits on all lanes for the hello frames of the other end.
+// hear waits for the other end's hello frames on all lanes.
 func (s *session) hear(ctx context.Context, otherwise string) error {
 	err := together(ctx, len(s.lanes), func(ctx context.Context, i int) error {
 		return greeted(ctx, s.lanes[i], s.test, s.streamsOf(i))
@@ -266,7 +263,6 @@ func (s *session) dialStreams(ctx context.Context, remote netip.Addr) error {
 	return nil
 }
 
-// askAt returns the server's address and port for connections with requests.
 func (s *session) askAt() netip.AddrPort {
 	_, remote, _ := overNetwork(s.ctl.conn)
 	return s.askAtAddr(remote)

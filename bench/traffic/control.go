@@ -28,31 +28,28 @@ const version = 1
 // Time limits of a control connection.
 const (
 	dialLimit   = 5 * time.Second
-	answerLimit = 10 * time.Second // how long to wait for a message that the other end should send at once
-	openLimit   = 5 * time.Second  // time limit for opening the data's connections, and for the first frames
+	answerLimit = 10 * time.Second // time limit for a message that is due at once
+	openLimit   = 5 * time.Second  // time limit for data connections and first frames
 )
 
-// message is one message between client and server: a JSON object with one field set.
-// The messages are sent in this order:
+// message is a JSON object with one field set. The messages have this order:
 //
 //	client  Hello                Probe...   (data opens)          Start   then, by who
 //	server         Offer or Error      Probe...            Ready          sends, Report
 //
-// The end that sends the data or the requests sends Measure when its warm-up is over,
-// and Report when it is done. If the server receives data or answers requests, it
-// sends the last Report.
+// The sending end sends Measure after its warm-up and Report at its end. A receiving
+// server sends the last Report.
 type message struct {
 	Hello   *greeting `json:"hello,omitempty"`
 	Offer   *offer    `json:"offer,omitempty"`
-	Probe   *int64    `json:"probe,omitempty"` // value of the server's clock, in the server's answer
+	Probe   *int64    `json:"probe,omitempty"` // server's clock, in the server's answer
 	Ready   bool      `json:"ready,omitempty"`
 	Start   *begin    `json:"start,omitempty"`
 	Measure *measure  `json:"measure,omitempty"`
 	Report  *report   `json:"report,omitempty"`
 	Error   string    `json:"error,omitempty"`
 
-	// Order asks a server to act as the client of another server. The answer consists
-	// of Intervals and a Result.
+	// Order is answered by Intervals and a Result.
 	Order    *Order    `json:"order,omitempty"`
 	Interval *Interval `json:"interval,omitempty"`
 	Result   *Result   `json:"result,omitempty"`
@@ -72,16 +69,15 @@ type offer struct {
 	MAC   string `json:"mac,omitempty"`
 }
 
-// begin starts the measurement. It has the clock offset that the client measured,
-// because the server needs it if it receives.
+// begin starts the measurement. A receiving server needs the clock offset.
 type begin struct {
-	AheadNS  int64 `json:"server_ahead_ns"` // how far the server's clock is ahead of the client's clock
+	AheadNS  int64 `json:"server_ahead_ns"` // lead of the server's clock over the client's
 	WithinNS int64 `json:"within_ns"`
 }
 
-// measure is the sender's message that the warm-up is over.
+// measure ends the sender's warm-up.
 type measure struct {
-	Bytes []uint64 `json:"bytes,omitempty"` // bytes that each TCP stream has sent in the warm-up
+	Bytes []uint64 `json:"bytes,omitempty"` // bytes of each TCP stream during the warm-up
 }
 
 // Order asks a server to act as the client of another server.
@@ -98,12 +94,11 @@ var (
 	errNotDue  = errors.New("the other end says what is not due; is it another version?")
 )
 
-// control is one end of the connection over which client and server exchange
-// messages.
+// control is one end of the connection for messages.
 type control struct {
 	conn net.Conn
 	in   chan message
-	err  error // reason for the end of the connection; valid once in is closed
+	err  error // why the connection ended; valid after the channel in is closed
 }
 
 func newControl(conn net.Conn) *control {
@@ -136,8 +131,7 @@ func (c *control) send(m message) error {
 	return named(json.NewEncoder(c.conn).Encode(m))
 }
 
-// named turns an error of the kernel or of the JSON decoder into a clear error for
-// users. It returns other errors unchanged.
+// named replaces an error of the kernel or the JSON decoder by a clear one.
 func named(err error) error {
 	if errors.As(err, new(*json.SyntaxError)) || errors.As(err, new(*json.UnmarshalTypeError)) {
 		return errForeign
@@ -150,8 +144,7 @@ func named(err error) error {
 	return err
 }
 
-// next returns the other end's next message, or an error if none arrives within the
-// time limit.
+// next returns the next message within the time limit, or an error.
 func (c *control) next(ctx context.Context, limit time.Duration) (message, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -171,8 +164,7 @@ func (c *control) next(ctx context.Context, limit time.Duration) (message, error
 	}
 }
 
-// expect returns the other end's next message. It returns an error if the function ok
-// does not accept this message.
+// expect returns the next message, which ok must accept.
 func (c *control) expect(ctx context.Context, limit time.Duration, ok func(*message) bool) (message, error) {
 	m, err := c.next(ctx, limit)
 	if err == nil && !ok(&m) {
@@ -235,8 +227,8 @@ func withPort(server string) string {
 	return net.JoinHostPort(strings.Trim(server, "[]"), strconv.Itoa(DefaultPort))
 }
 
-// overNetwork returns the local and the remote IP address of a control connection. ok
-// is false if the connection does not use IP, and data cannot take the same path.
+// overNetwork returns both IP addresses of a control connection. ok is false for
+// other connections, whose path data cannot take.
 func overNetwork(conn net.Conn) (local, remote netip.Addr, ok bool) {
 	l, ok1 := conn.LocalAddr().(*net.TCPAddr)
 	r, ok2 := conn.RemoteAddr().(*net.TCPAddr)
@@ -246,7 +238,7 @@ func overNetwork(conn net.Conn) (local, remote netip.Addr, ok bool) {
 	return l.AddrPort().Addr().Unmap(), r.AddrPort().Addr().Unmap(), true
 }
 
-// zone returns the interface index of an IPv6 zone.
+// zone returns the interface index of an IPv6 zone, or 0, which the kernel refuses.
 func zone(name string) uint32 {
 	if name == "" {
 		return 0
@@ -254,6 +246,6 @@ func zone(name string) uint32 {
 	if dev, err := net.InterfaceByName(name); err == nil {
 		return uint32(dev.Index)
 	}
-	n, _ := strconv.ParseUint(name, 10, 32) // an unknown zone becomes 0, which the kernel refuses
+	n, _ := strconv.ParseUint(name, 10, 32)
 	return uint32(n)
 }

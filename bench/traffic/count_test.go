@@ -42,9 +42,8 @@ func TestMix(t *testing.T) {
 	}
 }
 
-// A schedule is compared with a slow reference. At every time at which the sender
-// looks at the clock, the number of frames sent so far is exactly the number that the
-// rate permits.
+// At every look at the clock, the number of sent frames is exactly the number that
+// the rate permits.
 func checkSchedule(t *testing.T, s *Spec, looks []time.Duration) {
 	t.Helper()
 	plan := newSchedule(s)
@@ -113,7 +112,7 @@ func FuzzSchedule(f *testing.F) {
 	})
 }
 
-// slowTally is a slow reference for tally, which remembers every sequence number.
+// slowTally remembers every sequence number.
 type slowTally struct {
 	tally
 	all map[uint64]bool
@@ -146,8 +145,7 @@ func FuzzTally(f *testing.F) {
 		fast, slow := newTally(), &slowTally{all: map[uint64]bool{}}
 		at := int64(0)
 		for i := 0; i+1 < min(len(steps), 200); i += 2 {
-			// The sequence number moves by small steps in both directions, and
-			// sometimes by up to about half a window.
+			// steps in both directions: mostly small, sometimes half a window
 			if at += int64(int8(steps[i+1])); steps[i] > 200 {
 				at += int64(int8(steps[i+1])) * window / 200
 			}
@@ -163,8 +161,7 @@ func FuzzTally(f *testing.F) {
 	})
 }
 
-// The library gopacket decodes raw frames as UDP over IPv4, with the expected
-// addresses and ports.
+// The library gopacket decodes raw frames as UDP over IPv4.
 func TestRawFrames(t *testing.T) {
 	a, b := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	f := newFramer(a, b, true, 40_000)
@@ -197,8 +194,7 @@ func TestRawFrames(t *testing.T) {
 	}
 }
 
-// nowhere is a lane that accepts and discards all frames. Its recv returns the same
-// frames each time.
+// nowhere is a lane that discards frames. It always receives the same frames.
 type nowhere struct {
 	framer
 	frames [][]byte
@@ -210,8 +206,7 @@ func (n *nowhere) dropped() uint64                      { return 0 }
 func (n *nowhere) close()                               {}
 func (n *nowhere) dress(frame []byte, i uint64)         { n.framer.dress(frame, i) }
 
-// Sending and receiving frames does not allocate, so that the garbage collector does
-// not disturb a measurement.
+// Sending and receiving frames does not allocate.
 func TestNoAllocations(t *testing.T) {
 	s := &Spec{Protocol: Raw, Sizes: imix, Streams: 3, PerSecond: 1e9, Seconds: 1}
 	if err := s.Check(); err != nil {
@@ -234,7 +229,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// late is a lane that accepts its first frames only after the end of the measurement.
+// late is a lane that accepts no frame before the end of the measurement.
 type late struct {
 	nowhere
 	after time.Duration
@@ -250,8 +245,7 @@ func (l *late) send(frames [][]byte) (int, error) {
 	return len(frames), nil
 }
 
-// A delayed sender with a rate catches up, so that it sends the exact number of
-// frames. A delayed sender without a rate ends without catching up.
+// Only a sender with a rate catches up after a delay.
 func TestLateSendersCatchUp(t *testing.T) {
 	const length = 20 * time.Millisecond
 	for _, c := range []struct {
@@ -299,7 +293,7 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// The measured offset between two clocks is as exact as the quickest answer allows.
+// The clock offset is as exact as the quickest answer allows.
 func TestOffset(t *testing.T) {
 	var o offset
 	o.better(true, 1000, 50_600, 2000)

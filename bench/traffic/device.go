@@ -17,8 +17,7 @@ type device struct {
 	mac net.HardwareAddr
 }
 
-// deviceBuffer is the size of the receive buffer in bytes. The buffer holds frames
-// that arrive while the receiver is busy.
+// deviceBuffer is the size of the receive buffer in bytes.
 const deviceBuffer = 16 << 20
 
 func openDevice(name string, s *Spec) (link, error) {

@@ -17,13 +17,13 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Port is a vhost-user port whose guest is this process, which has the guest's
-// memory, rings and front end. One goroutine may send while another receives.
+// Port attaches this process as a guest to a vhost-user port. One goroutine may send
+// while another receives.
 type Port struct {
 	guest    *vhosttest.Guest
 	front    *vhosttest.FrontEnd
 	path     string
-	made     bool // this process created the socket, so it removes the socket at the end
+	made     bool // true: this process created the socket and removes it
 	received [][]byte
 	bufs     [][]byte
 	// Waits is the number of times that Recv has slept.
@@ -32,18 +32,15 @@ type Port struct {
 
 const (
 	ringSize = 1024
-	// spin is how long Recv polls before it enables calls and sleeps: about the cost
-	// of one sleep and wake-up.
+	// spin is the polling time before Recv sleeps: about the cost of one wake-up.
 	spin = 20 * time.Microsecond
 )
 
-// OpenPort attaches to the vhost-user socket at path. If the socket exists, OpenPort
-// connects to it, as QEMU does to a port with mode=server. Otherwise it creates the
-// socket and the switch connects, as for a port with mode=client. The argument size
-// is the largest length of a frame in bytes.
+// OpenPort attaches to the vhost-user socket at path. It connects to an existing
+// socket, as QEMU does to a port with mode=server. Otherwise it creates the socket,
+// and the switch connects. size is the largest frame in bytes.
 func OpenPort(path string, size int) (*Port, error) {
-	// With the event index feature, a guest that wakes up late gets a single call, as
-	// a guest with Linux's driver does.
+	// with the event index, a guest that wakes up late gets a single call
 	const features = vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureEventIndex
 	g, err := vhosttest.New(vhosttest.Options{Num: ringSize, Features: features, BufLen: (size + 12 + 63) &^ 63, Interrupts: true})
 	if err != nil {
@@ -96,8 +93,7 @@ func (p *Port) Close() {
 	}
 }
 
-// Send queues frames for the switch. It returns the number of frames for which the
-// ring had room.
+// Send queues frames and returns how many had room in the ring.
 func (p *Port) Send(frames [][]byte) int {
 	q := p.guest.Tx[0]
 	n := 0
@@ -111,9 +107,8 @@ func (p *Port) Send(frames [][]byte) int {
 	return n
 }
 
-// Recv returns received frames, which are valid until the next call. If there are
-// none, Recv first polls for the duration spin. It then sleeps until a frame arrives,
-// at most until the duration wait is over.
+// Recv returns received frames, which are valid until the next call. It polls for the
+// time spin, and then sleeps until a frame arrives or the time wait is over.
 func (p *Port) Recv(wait time.Duration) [][]byte {
 	q := p.guest.Rx[0]
 	p.take()
@@ -185,7 +180,7 @@ func (p *portLink) towards(peer net.HardwareAddr, server bool, flows int) {
 func (p *portLink) send(frames [][]byte) (int, error) {
 	n := p.Send(frames)
 	if n == 0 {
-		time.Sleep(spin) // gives the switch time to empty the ring without contention for its cache lines
+		time.Sleep(spin) // the switch empties the ring without contention for its cache lines
 	}
 	return n, nil
 }
@@ -194,7 +189,7 @@ func (p *portLink) recv(wait time.Duration) ([][]byte, error) { return p.Recv(wa
 
 func (p *portLink) dropped() uint64 { return 0 } // the guest drops no frames; the switch counts frames without a buffer
 
-// close waits until the switch has taken the sent frames, and detaches the guest.
+// close detaches the guest after the switch has taken the sent frames.
 func (p *portLink) close() {
 	for start := time.Now(); !p.Drained() && time.Since(start) < quiet; {
 		time.Sleep(napMin)

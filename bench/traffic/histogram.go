@@ -9,8 +9,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A latency histogram has a precision of three digits and covers a nanosecond to a
-// minute. Longer latencies count as a minute.
+// A latency histogram has three digits of precision, from a nanosecond to a minute.
+// Longer latencies count as a minute.
 const (
 	slowest = int64(time.Minute)
 	digits  = 3
@@ -18,8 +18,7 @@ const (
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, slowest, digits) }
 
-// record adds a latency to the histogram. A negative latency, which an error of the
-// clock offset can cause, counts as 0.
+// record adds a latency. Clock errors can make it negative; then it counts as 0.
 func record(h *hdrhistogram.Histogram, ns int64) {
 	_ = h.RecordValue(min(max(ns, 0), slowest)) // cannot fail: the value is within the histogram's bounds
 }
@@ -36,11 +35,11 @@ type Latency struct {
 	P99   float64 `json:"p99_us"`
 	P999  float64 `json:"p99_9_us"`
 	Max   float64 `json:"max_us"`
-	// ClockError is the largest possible error of all values in microseconds, if
-	// sender and receiver have different clocks.
+	// ClockError is the largest error in microseconds if the ends have different
+	// clocks.
 	ClockError float64 `json:"clock_error_us,omitempty"`
-	// Histogram is the complete histogram in HdrHistogram's V2 compressed encoding,
-	// base64 in JSON. Other tools can read and merge it.
+	// Histogram is the whole histogram in HdrHistogram's V2 compressed encoding,
+	// base64 in JSON.
 	Histogram []byte `json:"hdrhistogram"`
 }
 

@@ -13,53 +13,42 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// lane carries datagrams or raw frames between client and server. It is a UDP socket
-// of one stream, or a device or a vhost-user port for all streams. One goroutine may
-// send while another receives.
+// lane carries the frames of a measurement: a UDP socket of one stream, or a device
+// or vhost-user port of all streams. One goroutine may send while another receives.
 type lane interface {
-	// dress writes the protocol headers of frame number n. The caller writes the
-	// payload.
+	// dress writes the protocol headers of frame n.
 	dress(frame []byte, n uint64)
-	// send sends frames in order until there is no room, and returns the number of
-	// sent frames. If there is no room at all, send waits for a moment.
+	// send sends frames in order and returns how many had room. It waits briefly if
+	// there is no room.
 	send(frames [][]byte) (int, error)
-	// recv returns received frames, which are valid until the next call. The argument
-	// wait is the longest time to wait for a frame. If none arrives, recv returns no
-	// frames.
+	// recv returns received frames, valid until the next call. It waits at most the
+	// time wait and may return none.
 	recv(wait time.Duration) ([][]byte, error)
-	// headers returns the length of the headers in bytes. The stamp follows the
-	// headers.
+	// headers returns the length of the headers in bytes. The stamp follows.
 	headers() int
-	// dropped returns the number of arrived frames that the system dropped because
-	// its buffer was full.
+	// dropped returns the number of received frames lost to a full buffer.
 	dropped() uint64
 	close()
 }
 
 const (
 	batch = 64 // largest number of frames in one send or receive
-	// idleWait is how long a goroutine waits for frames before it checks whether to
-	// end.
+	// idleWait is the longest wait for frames between two checks for the end.
 	idleWait = 20 * time.Millisecond
-	// stuckAfter is how long a lane may accept no frame before the measurement fails.
+	// The measurement fails if a lane accepts no frame for stuckAfter.
 	stuckAfter = 5 * time.Second
-	// napMin is the shortest time that a sender sleeps until the next frame. It polls
-	// for shorter times.
+	// A sender polls instead of sleeping for less than napMin.
 	napMin = 100 * time.Microsecond
-	// quiet is how long the receiver waits without a frame before missing frames
-	// count as lost.
+	// Missing frames count as lost after the time quiet without a frame.
 	quiet = 300 * time.Millisecond
-	// catchUp is a time limit after the end of a measurement. Until this limit, a
-	// sender with a rate may still send the frames that were due before the end. On a
-	// path that is slower than the rate, catchUp bounds the delay of the end.
+	// catchUp is the time limit for overdue frames after the end of a measurement.
 	catchUp = 100 * time.Millisecond
 )
 
-// live has the running totals of a measurement. The goroutines that send or receive
-// write them, and progress reads them.
+// live has running totals, which progress reads during a measurement.
 type live struct{ frames, bytes atomic.Uint64 }
 
-// Totals has a number of frames, blocks or requests, and the sum of their bytes.
+// Totals counts frames, blocks or requests and their bytes.
 type Totals struct {
 	Frames uint64 `json:"frames"`
 	Bytes  uint64 `json:"bytes"`
@@ -88,8 +77,8 @@ func newLaneSender(s *Spec, l lane, test uint32, streams []int, counters *live) 
 	return ls
 }
 
-// phase sends frames for the time limit. The schedule of each stream starts at 0. A
-// limit of the number of frames applies only if measured is set.
+// phase sends frames for the time limit. Limits on the number of frames apply only if
+// measured is set.
 func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	kind := byte(kindWarmup)
 	if measured {
@@ -99,7 +88,7 @@ func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Durat
 		p.restart()
 	}
 	start := time.Now()
-	var last time.Duration // time at which catching up ends; 0 while the phase is not over
+	var last time.Duration // end of catching up; 0 during the phase
 	frames := make([][]byte, 0, batch)
 	for ctx.Err() == nil {
 		elapsed := time.Since(start)
@@ -110,7 +99,7 @@ func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Durat
 			if elapsed >= last || !ls.limited() {
 				return nil
 			}
-			elapsed = limit - 1 // while catching up, only frames that were due before the end are sent
+			elapsed = limit - 1 // only overdue frames are sent
 		}
 		var next time.Duration
 		frames, next = ls.collect(frames[:0], kind, elapsed)
@@ -133,9 +122,8 @@ func (ls *laneSender) limited() bool {
 	return !slices.ContainsFunc(ls.plans, func(p *schedule) bool { return p.bits == 0 && p.count == 0 })
 }
 
-// collect fills the slice frames with the frames that are due, and returns the slice.
-// The streams take turns. The result next is the time at which the next frame is due,
-// or negative if all streams have reached their limit.
+// collect adds the due frames of all streams, in turn, to frames. next is the time of
+// the next frame; a negative time means that all streams are done.
 func (ls *laneSender) collect(frames [][]byte, kind byte, elapsed time.Duration) (_ [][]byte, next time.Duration) {
 	at := now()
 	next = -1
@@ -179,7 +167,6 @@ func wait(d time.Duration, ctx context.Context) {
 
 var errStuck = fmt.Errorf("nothing can be sent for %s: is the other side of the link up?", stuckAfter)
 
-// push sends all frames, and waits for room as often as needed.
 func (ls *laneSender) push(ctx context.Context, frames [][]byte) error {
 	var since time.Time
 	for len(frames) > 0 {
@@ -208,7 +195,6 @@ func (ls *laneSender) push(ctx context.Context, frames [][]byte) error {
 	return nil
 }
 
-// totals returns the frames and bytes that each stream has sent in the current phase.
 func (ls *laneSender) totals() map[int]Totals {
 	m := map[int]Totals{}
 	for i, p := range ls.plans {
@@ -221,7 +207,7 @@ func (ls *laneSender) totals() map[int]Totals {
 type laneReceiver struct {
 	lane   lane
 	test   uint32
-	ahead  int64 // how far the receiver's clock is ahead of the sender's, in nanoseconds
+	ahead  int64 // lead of the receiver's clock over the sender's, in nanoseconds
 	tally  map[int]*tally
 	jitter map[int]*jitter
 	delay  *hdrhistogram.Histogram
@@ -229,7 +215,7 @@ type laneReceiver struct {
 	strays uint64 // frames of other measurements
 	first  time.Time
 	last   time.Time
-	seen   atomic.Uint64 // number of frames of any kind, from which drain sees that frames still arrive
+	seen   atomic.Uint64 // number of frames of any kind; drain waits while it grows
 	done   atomic.Uint64 // number of distinct data frames
 }
 
@@ -294,8 +280,7 @@ func (lr *laneReceiver) count(frames [][]byte) {
 	lr.live.bytes.Add(uint64(bytes))
 }
 
-// stampOf returns the stamp of a frame. ok is false if the frame does not belong to
-// the measurement test.
+// stampOf returns a frame's stamp. ok is false for frames of other measurements.
 func stampOf(frame []byte, headers int, test uint32) (stamp, bool) {
 	if len(frame) < headers+stampLen {
 		return nil, false
@@ -304,9 +289,8 @@ func stampOf(frame []byte, headers int, test uint32) (stamp, bool) {
 	return s, s.test() == test
 }
 
-// hello sends hello frames on a lane until ctx ends. Before the measurement, these
-// frames make hosts resolve their neighbours and switches learn addresses in both
-// directions.
+// hello sends hello frames until ctx ends. They make hosts resolve neighbours and
+// switches learn addresses.
 func hello(ctx context.Context, l lane, test uint32, streams []int) error {
 	f := make([]byte, l.headers()+stampLen)
 	for n := uint64(0); ctx.Err() == nil; n++ {
@@ -322,7 +306,7 @@ func hello(ctx context.Context, l lane, test uint32, streams []int) error {
 	return nil
 }
 
-// greeted waits until the other end's hello frames have arrived on each stream.
+// greeted waits until each stream has received a hello frame.
 func greeted(ctx context.Context, l lane, test uint32, streams []int) error {
 	missing := map[int]bool{}
 	for _, s := range streams {

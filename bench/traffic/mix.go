@@ -8,20 +8,18 @@ import (
 	"strings"
 )
 
-// Mix is a set of frame sizes in fixed proportions. The order of the sizes is fixed
-// too, so that a number of frames determines the number of bytes.
+// Mix is a set of frame sizes with fixed proportions and a fixed order.
 type Mix []Share
 
-// Share is a frame size in bytes, with the number of frames of this size in each
-// round of a Mix.
+// Share is a frame size in bytes, and the number of its frames in each round of a
+// Mix.
 type Share struct {
 	Size  int `json:"size"`
 	Count int `json:"count"`
 }
 
-// imix is the simple IMIX: IP packets of 40, 576 and 1,500 bytes in the proportion
-// 7:4:1. The sizes here are those of the Ethernet frames without checksum. The
-// smallest frames are padded to 64 bytes, because they need room for a stamp.
+// imix is the simple IMIX: IP packets of 40, 576 and 1,500 bytes, 7:4:1, as Ethernet
+// frames. A stamp needs at least 64 bytes.
 var imix = Mix{{64, 7}, {590, 4}, {1514, 1}}
 
 // maxRound is the largest number of frames in a round of a Mix.
@@ -67,8 +65,7 @@ func (m Mix) String() string {
 	return strings.Join(words, ",")
 }
 
-// round returns the frame sizes of one round in order. It spreads each size as evenly
-// as possible: the next frame has the size that is most behind its share.
+// round returns the frame sizes of one round, each spread as evenly as possible.
 func (m Mix) round() []int {
 	total := 0
 	for _, s := range m {
@@ -106,7 +103,6 @@ func (m Mix) largest() int {
 	return n
 }
 
-// less returns a mix in which each size is n bytes smaller.
 func (m Mix) less(n int) Mix {
 	short := make(Mix, len(m))
 	for i, s := range m {

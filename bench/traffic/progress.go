@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// progress divides a measurement into intervals and reports each interval. The zero
-// value reports nothing.
+// progress reports intervals of a measurement. The zero value reports nothing.
 type progress struct {
 	tell  func(Interval, bool)
 	every time.Duration
@@ -17,14 +16,13 @@ type progress struct {
 	mu       sync.Mutex
 	start    time.Time // start of the current phase
 	measured bool
-	shift    float64 // time of the phase's start in seconds, counted from the start of the measurement; negative in the warm-up
+	shift    float64 // start of the phase in seconds; negative in the warm-up
 	from     Interval
 	ticks    chan struct{} // closed at the end
 	done     chan struct{}
 }
 
-// begin starts a phase. If measured is false, the phase is a warm-up of the given
-// number of seconds; otherwise it is the measurement.
+// begin starts the warm-up, or the measurement if measured is set.
 func (p *progress) begin(measured bool, warmup float64) {
 	if p.tell == nil {
 		return
@@ -54,7 +52,7 @@ func (p *progress) run(stop, done chan struct{}) {
 	}
 }
 
-// flush reports the interval since the last report, unless it is shorter than least.
+// flush reports the current interval if it is at least as long as least.
 func (p *progress) flush(least time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +67,6 @@ func (p *progress) flush(least time.Duration) {
 	p.from = at
 }
 
-// end reports the last interval and stops the reports.
 func (p *progress) end() {
 	if p.tell == nil || p.ticks == nil {
 		return

@@ -18,16 +18,14 @@ const frameHeaders = 14 + 20 + 8
 // framer writes the headers of raw frames in one direction.
 type framer struct {
 	head       [frameHeaders]byte
-	sum        uint32 // checksum of the IPv4 header with zero for length and checksum
+	sum        uint32 // sum of the IPv4 header without length
 	flows      uint64
-	clientPort int // offset of the client's port in a frame; the client's frames have it as source port
+	clientPort int // offset of the client's port, the source port in the client's frames
 }
 
 // Offsets of the ports in a frame.
 const sourcePortAt, destinationPortAt = 34, 36
 
-// newFramer returns the framer for one direction. Its frames have the source MAC
-// address in the argument from and the destination MAC address in the argument to.
 func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
 	f := &framer{flows: uint64(flows), clientPort: sourcePortAt}
 	copy(f.head[:], to)
@@ -47,9 +45,8 @@ func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
 
 func (*framer) headers() int { return frameHeaders }
 
-// dress writes the headers of frame n into frame. The flow is n modulo the number of
-// flows. In a flow, the server's frames have the addresses and ports of the client's
-// frames, swapped. The UDP checksum is zero, which IPv4 allows (RFC 768).
+// dress writes the headers of frame n. Its flow is n modulo the number of flows. The
+// UDP checksum is zero, which IPv4 allows (RFC 768).
 func (f *framer) dress(frame []byte, n uint64) {
 	copy(frame, f.head[:])
 	length := uint32(len(frame) - 14)
@@ -67,8 +64,7 @@ func (f *framer) dress(frame []byte, n uint64) {
 type link interface {
 	lane
 	address() net.HardwareAddr
-	// towards sets the other end's MAC address. The caller calls it before the first
-	// frame.
+	// towards sets the destination MAC address, before the first frame.
 	towards(peer net.HardwareAddr, server bool, flows int)
 }
 
@@ -81,8 +77,7 @@ func openLink(name string, s *Spec) (link, error) {
 	return openDevice(name, s)
 }
 
-// CheckLink returns an error if the named link does not exist. It does not open the
-// link.
+// CheckLink returns an error if the named link does not exist.
 func CheckLink(name string) error {
 	if strings.Contains(name, "/") {
 		if info, err := os.Stat(name); err == nil && info.Mode()&os.ModeSocket == 0 {

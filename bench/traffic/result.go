@@ -4,8 +4,8 @@ package traffic
 
 import "time"
 
-// Result is the result of a measurement. The counters cover exactly the measured
-// time, without the warm-up, so that every missing frame was lost.
+// Result is the result of a measurement without its warm-up. Every missing frame was
+// lost.
 type Result struct {
 	Spec   Spec   `json:"spec"`
 	Server string `json:"server"` // address of the server
@@ -13,21 +13,21 @@ type Result struct {
 	Seconds  float64 `json:"seconds"`
 	Sent     Totals  `json:"sent"`
 	Received Totals  `json:"received"`
-	// SentBitsPerSecond is the rate of the sender over Seconds. ReceivedBitsPerSecond
-	// is the rate of the receiver over the time until the last frame arrived, if this
-	// time is longer than Seconds. Both rates count the same bytes as Spec.Sizes.
+	// Rates count the same bytes as Spec.Sizes. The receiver's rate covers the time
+	// until its last frame if that is longer than Seconds.
 	SentBitsPerSecond       float64 `json:"sent_bits_per_second"`
 	ReceivedBitsPerSecond   float64 `json:"received_bits_per_second"`
 	SentFramesPerSecond     float64 `json:"sent_frames_per_second"`
 	ReceivedFramesPerSecond float64 `json:"received_frames_per_second"`
 	// Streams has the results of the streams in the order of their numbers.
 	Streams []StreamResult `json:"streams"`
-	// Latency is nil for data over TCP, for which latency is not measured.
+	// Latency is nil for data over TCP.
 	Latency *Latency `json:"latency,omitempty"`
 	// Local is the CPU time of the client, Remote the CPU time of the server.
 	Local  CPU `json:"cpu_client"`
 	Remote CPU `json:"cpu_server"`
-	// SocketDrops is the number of lost frames that the receiver's socket dropped.
+	// SocketDrops is the number of lost frames that exceeded the receiver's socket
+	// buffer.
 	SocketDrops uint64     `json:"receiver_socket_drops"`
 	Intervals   []Interval `json:"intervals,omitempty"`
 }
@@ -41,8 +41,8 @@ type StreamResult struct {
 	Lost        uint64  `json:"lost"`
 	Duplicates  uint64  `json:"duplicates"`
 	Reordered   uint64  `json:"reordered"`
-	Distance    uint64  `json:"reordering_distance"` // largest distance of a frame behind the highest received sequence number
-	Late        uint64  `json:"late"`                // number of frames that arrived too late to be distinguished from duplicates
+	Distance    uint64  `json:"reordering_distance"` // largest distance behind the highest sequence number
+	Late        uint64  `json:"late"`                // number of frames too late to tell from duplicates
 	JitterUS    float64 `json:"jitter_us"`
 	Retransmits uint64  `json:"retransmits"`
 }
@@ -53,9 +53,8 @@ type CPU struct {
 	System float64 `json:"system_seconds"`
 }
 
-// Interval is a part of the measurement. Its counters have what the client sent, or
-// received if the server sends. From and To are seconds since the start of the
-// measurement, and negative in the warm-up.
+// Interval is a part of the measurement, counted by the client. From and To are
+// seconds since its start, negative in the warm-up.
 type Interval struct {
 	From   float64 `json:"from_seconds"`
 	To     float64 `json:"to_seconds"`
@@ -69,10 +68,9 @@ func (i Interval) BitsPerSecond() float64 { return float64(i.Bytes) * 8 / (i.To 
 // FramesPerSecond returns the frame rate in the interval.
 func (i Interval) FramesPerSecond() float64 { return float64(i.Frames) / (i.To - i.From) }
 
-// report has the part of the result that one end of the measurement knows.
+// report is one end's part of the result.
 type report struct {
-	// Streams has the sent frames in a sender's report, and all other counters in a
-	// receiver's report.
+	// A sender reports the sent frames of each stream, a receiver all other counters.
 	Streams []StreamResult `json:"streams,omitempty"`
 	// Seconds is how long this end sent or received data.
 	Seconds     float64  `json:"seconds,omitempty"`
@@ -81,7 +79,6 @@ type report struct {
 	SocketDrops uint64   `json:"socket_drops,omitempty"`
 }
 
-// combine combines the reports of both ends to a result.
 func combine(s *Spec, sender, receiver *report) *Result {
 	r := &Result{Spec: *s, Seconds: sender.Seconds, Latency: sender.Latency, SocketDrops: receiver.SocketDrops}
 	if r.Latency == nil {

@@ -9,10 +9,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// laneAsker sends requests on a lane and receives the responses. Each stream has one
-// request in flight at a time. With a rate, the time of a request starts when the
-// request was due, not when it was sent. The delay of one request thus also counts
-// for the following requests.
+// laneAsker sends requests on a lane, one at a time in each stream. A request's time
+// starts when it was due, so delays count for all delayed requests.
 type laneAsker struct {
 	lane  lane
 	test  uint32
@@ -33,7 +31,7 @@ type asked struct {
 	waiting bool
 	seq     uint64
 	at      int64     // time in the request's stamp
-	until   time.Time // time after which the request counts as lost
+	until   time.Time // time at which the request counts as lost
 }
 
 func newLaneAsker(s *Spec, l lane, test uint32, streams []int, counters *live) *laneAsker {
@@ -45,8 +43,7 @@ func newLaneAsker(s *Spec, l lane, test uint32, streams []int, counters *live) *
 	return la
 }
 
-// phase sends requests for the time limit, and then waits for the responses in
-// flight.
+// phase sends requests for the time limit and waits for the last responses.
 func (la *laneAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	kind := byte(kindCold)
 	if measured {
@@ -74,9 +71,8 @@ func (la *laneAsker) phase(ctx context.Context, measured bool, limit time.Durati
 	return ctx.Err()
 }
 
-// ask sends the requests that are due. It counts a request as lost if no response has
-// arrived after lostAfter. The result next is the time at which to call ask again.
-// The result open is false if no request is in flight and none will follow.
+// ask sends the due requests and counts the lost ones. next is the time of the next
+// call. open is false if all requests are done.
 func (la *laneAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (next time.Duration, open bool, err error) {
 	next = elapsed + idleWait
 	for _, i := range la.order {
@@ -153,8 +149,6 @@ func (la *laneAsker) take(frames [][]byte, kind byte) {
 	}
 }
 
-// totals returns the requests and bytes that each stream has sent in the current
-// phase.
 func (la *laneAsker) totals() map[int]Totals {
 	m := map[int]Totals{}
 	for i, p := range la.plans {
@@ -163,9 +157,9 @@ func (la *laneAsker) totals() map[int]Totals {
 	return m
 }
 
-// answer answers the requests that arrive on a lane until ctx ends. The argument
-// response is the size of a response in bytes; 0 means the size of the request.
-func answer(ctx context.Context, l lane, test uint32, response int, counters *live) error {
+// answerLane answers requests until ctx ends. response is the size of a
+// response in bytes; 0 means the request's size.
+func answerLane(ctx context.Context, l lane, test uint32, response int, counters *live) error {
 	out := make([][]byte, 0, batch)
 	bufs := make([][]byte, batch)
 	for i := range bufs {

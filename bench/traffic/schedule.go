@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// schedule determines when frames are due. Frame n+1 is due when the rate allows the
-// bytes of the first n frames. A late sender catches up, so that the number of frames
-// after any time is exact.
+// schedule determines when frames are due. A late sender catches up, so that the
+// number of frames is exact.
 type schedule struct {
-	bits  float64 // rate in bits a second; 0 means no limit
-	count float64 // rate in frames a second; 0 means no limit
+	bits  float64 // bits per second; 0: no limit
+	count float64 // frames per second; 0: no limit
 	sizes []int   // frame sizes of one round of the mix, in order
 
 	frames uint64 // number of frames sent so far
 	bytes  uint64 // number of bytes sent so far
-	limit  uint64 // largest number of frames; 0 means no limit
+	limit  uint64 // largest number of frames; 0: no limit
 }
 
 func newSchedule(s *Spec) *schedule {
@@ -27,8 +26,7 @@ func newSchedule(s *Spec) *schedule {
 // next returns the size of the next frame.
 func (s *schedule) next() int { return s.sizes[s.frames%uint64(len(s.sizes))] }
 
-// due returns the time at which the next frame may be sent, counted from the start of
-// the schedule.
+// due returns the time of the next frame since the start of the schedule.
 func (s *schedule) due() time.Duration {
 	var at float64
 	switch {
@@ -43,12 +41,11 @@ func (s *schedule) due() time.Duration {
 // done reports whether the largest number of frames has been sent.
 func (s *schedule) done() bool { return s.limit != 0 && s.frames >= s.limit }
 
-// The method sent advances the schedule by one frame, which the caller has sent.
+// sent counts one sent frame.
 func (s *schedule) sent() {
 	s.bytes += uint64(s.next())
 	s.frames++
 }
 
-// restart starts the schedule again after the warm-up, with the first frame of a
-// round. The number of measured frames then determines the number of measured bytes.
+// restart ends the warm-up. The measurement begins with a new round.
 func (s *schedule) restart() { s.frames, s.bytes = 0, 0 }

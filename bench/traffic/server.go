@@ -15,14 +15,12 @@ import (
 	"time"
 )
 
-// Server serves clients. Several clients may measure at the same time, but only one
-// of them on the link.
+// Server serves several clients at a time, but only one of them on the link.
 type Server struct {
-	// Link is the link for raw frames (see Client.Link). If it is empty, the server
-	// refuses measurements with raw frames.
+	// Link is the link for raw frames (see Client.Link); "" refuses raw frames.
 	Link string
-	// Orders allows programs on the network to make this server act as a client.
-	// Programs that connect over vsock or a unix socket may always do so.
+	// Orders permits orders from the network. Orders over vsock or a unix socket are
+	// always permitted.
 	Orders bool
 	Log    *slog.Logger
 
@@ -73,15 +71,14 @@ func (v *Server) serve(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// obey acts as a client of another server, as the order o asks, and sends the result
-// back.
+// obey acts as the client that order o asks for, and sends back the result.
 func (v *Server) obey(ctx context.Context, ctl *control, o *Order) error {
 	if _, _, network := overNetwork(ctl.conn); network && !v.Orders {
 		return errors.New("this server takes no orders over the network; start it with --orders")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // ends the measurement if the program that sent the order disconnects
+	go func() { // stops if the ordering program disconnects
 		for range ctl.in {
 		}
 		cancel()
@@ -156,7 +153,7 @@ func (v *Server) measure(ctx context.Context, ctl *control, g *greeting) error {
 			if err := s.ready(ctx, o, open); err != nil {
 				return err
 			}
-			return s.answers(ctx, l)
+			return s.answerRequests(ctx, l)
 		}
 		open = func(context.Context) (err error) {
 			s.conns, err = acceptTCP(l, s.test, &spec, time.Now().Add(openLimit))
@@ -169,15 +166,14 @@ func (v *Server) measure(ctx context.Context, ctl *control, g *greeting) error {
 	return s.serve(ctx)
 }
 
-// newTest returns the random number that identifies the frames of one measurement.
+// newTest returns a random number for the frames of one measurement.
 func newTest() uint32 {
 	var b [4]byte
 	rand.Read(b[:])
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// acceptLanes waits for the client's first datagram on each UDP socket, and connects
-// the socket to the client.
+// acceptLanes connects each UDP socket to the sender of its first datagram.
 func (s *session) acceptLanes(ctx context.Context, fds []int) error {
 	s.lanes = make([]lane, len(fds))
 	deadline := time.Now().Add(openLimit)
@@ -198,16 +194,15 @@ func (s *session) acceptLanes(ctx context.Context, fds []int) error {
 	return err
 }
 
-// ready sends the offer, answers the client's clock probes, opens the data's sockets
-// or link and waits for the client's start message. Meanwhile it sends hello frames
-// on all lanes.
+// ready prepares the measurement until the client's start message. It sends hello
+// frames on all lanes meanwhile.
 func (s *session) ready(ctx context.Context, o *offer, open func(context.Context) error) error {
 	if err := s.ctl.send(message{Offer: o}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	opened := make(chan error, 1)
-	said := make(chan struct{}) // closed when the goroutines that send hello frames have ended
+	said := make(chan struct{}) // closed after the last hello frame
 	go func() {
 		defer close(said)
 		err := open(ctx)
@@ -217,7 +212,7 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 		}
 		var greeting sync.WaitGroup
 		greeting.Go(func() {
-			_ = together(ctx, len(s.lanes), func(ctx context.Context, i int) error { // ignores the error: the end that misses the hello frames reports it
+			_ = together(ctx, len(s.lanes), func(ctx context.Context, i int) error { // the end that misses hello frames reports it
 				return hello(ctx, s.lanes[i], s.test, s.streamsOf(i))
 			})
 		})
@@ -254,9 +249,8 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 					return err
 				}
 			case m.Start != nil:
-				// The client sends how far the server's clock is ahead. The server
-				// stores the negative value, because the client's clock is the other
-				// end's clock here.
+				// AheadNS is the lead of this server's clock, offset the lead of the
+				// client's
 				s.clock = offset{ahead: -time.Duration(m.Start.AheadNS), within: time.Duration(m.Start.WithinNS)}
 				return nil
 			default:
@@ -266,31 +260,31 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 	}
 }
 
-// serve runs the server's part of the measurement after the start message.
+// serve is the server's part after the start message.
 func (s *session) serve(ctx context.Context) error {
 	switch {
 	case s.spec.Mode != Stream:
-		return s.answers(ctx, nil)
+		return s.answerRequests(ctx, nil)
 	case s.spec.Reverse:
-		r, err := s.sendsWatched(ctx)
+		r, err := s.sendWatched(ctx)
 		if err == nil {
 			err = s.ctl.send(message{Report: r})
 		}
 		if err == nil {
-			_, _ = s.ctl.next(ctx, answerLimit) // waits until the client has read all reports and disconnects
+			_, _ = s.ctl.next(ctx, answerLimit) // waits until the client has read all reports
 		}
 		return err
 	}
-	own, _, err := s.receives(ctx)
+	own, _, err := s.runReceiver(ctx)
 	if err != nil {
 		return err
 	}
 	return s.ctl.send(message{Report: own})
 }
 
-// The method answers responds to the client's requests until the client has sent its
-// report. If the listener l is not nil, each request comes on a new connection.
-func (s *session) answers(ctx context.Context, l *net.TCPListener) error {
+// answerRequests answers requests until the client's report. Each request has its own
+// connection if l is not nil.
+func (s *session) answerRequests(ctx context.Context, l *net.TCPListener) error {
 	serving, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(serving, func() {
@@ -307,7 +301,7 @@ func (s *session) answers(ctx context.Context, l *net.TCPListener) error {
 			if i < len(s.conns) {
 				return serveTCP(s.conns[i], s.spec.Response, false, &s.live)
 			}
-			return answer(ctx, s.lanes[i-len(s.conns)], s.test, s.spec.Response, &s.live)
+			return answerLane(ctx, s.lanes[i-len(s.conns)], s.test, s.spec.Response, &s.live)
 		})
 		if err != nil && serving.Err() == nil {
 			stop(err)
@@ -335,8 +329,8 @@ func (s *session) answers(ctx context.Context, l *net.TCPListener) error {
 	return s.ctl.send(message{Report: own})
 }
 
-// answerConnections accepts connections and answers one request on each, until the
-// listener is closed.
+// answerConnections answers one request on each connection, until the listener is
+// closed.
 func (s *session) answerConnections(l *net.TCPListener) {
 	for {
 		c, err := l.AcceptTCP()

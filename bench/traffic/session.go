@@ -18,7 +18,7 @@ type session struct {
 	ctl    *control
 	test   uint32
 	server bool
-	clock  offset // how far the other end's clock is ahead of this one
+	clock  offset // lead of the other end's clock over this one
 
 	conns  []*net.TCPConn // TCP connections, by stream number
 	lanes  []lane         // UDP: one lane for each stream; raw frames: one lane for all streams
@@ -27,8 +27,8 @@ type session struct {
 	progress
 }
 
-// phaser sends data or requests for the time limit. Limits of the number of frames or
-// requests apply only if measured is set.
+// phaser sends data or requests for the time limit. Limits on their number apply only
+// if measured is set.
 type phaser interface {
 	phase(ctx context.Context, measured bool, limit time.Duration) error
 }
@@ -56,8 +56,8 @@ func (s *session) closeData() {
 	}
 }
 
-// together calls f for each number below n concurrently, and joins the errors. An
-// error cancels the context of the other calls.
+// together calls f concurrently for each number below n, and joins the errors. An
+// error cancels the other calls.
 func together(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -79,9 +79,8 @@ func together(ctx context.Context, n int, f func(ctx context.Context, i int) err
 	return errors.Join(errs...)
 }
 
-// sendsWatched calls sends, and ends it early if the other end disconnects or reports
-// an error.
-func (s *session) sendsWatched(ctx context.Context) (*report, error) {
+// sendWatched calls runSender, and stops it if the other end fails.
+func (s *session) sendWatched(ctx context.Context) (*report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -100,7 +99,7 @@ func (s *session) sendsWatched(ctx context.Context) (*report, error) {
 		case <-stop:
 		}
 	}()
-	r, err := s.sends(ctx)
+	r, err := s.runSender(ctx)
 	close(stop)
 	<-stopped
 	if err != nil && ctx.Err() != nil {
@@ -109,9 +108,9 @@ func (s *session) sendsWatched(ctx context.Context) (*report, error) {
 	return r, err
 }
 
-// The method sends runs the warm-up and the measurement at the end that sends data or
-// requests. It returns this end's report.
-func (s *session) sends(ctx context.Context) (*report, error) {
+// runSender runs the warm-up and the measurement of the sending end, and returns its
+// report.
+func (s *session) runSender(ctx context.Context) (*report, error) {
 	defer context.AfterFunc(ctx, func() { // ends a blocked write
 		for _, c := range s.conns {
 			_ = c.SetDeadline(time.Unix(1, 0))
@@ -146,7 +145,7 @@ func (s *session) sends(ctx context.Context) (*report, error) {
 			}
 		}
 	}
-	err := s.sent(r, senders)
+	err := s.addSent(r, senders)
 	return r, err
 }
 
@@ -177,8 +176,8 @@ func warmBytes(senders []phaser) (list []uint64) {
 	return list
 }
 
-// The method sent enters the counters of the senders into the report.
-func (s *session) sent(r *report, senders []phaser) (err error) {
+// addSent adds the senders' counters to the report.
+func (s *session) addSent(r *report, senders []phaser) (err error) {
 	r.Streams = make([]StreamResult, s.spec.Streams)
 	times := newHistogram()
 	kind := "round trip"
@@ -208,9 +207,8 @@ func (s *session) sent(r *report, senders []phaser) (err error) {
 	return err
 }
 
-// The method receives runs the end that receives data. It returns the reports of both
-// ends when the sender has sent its report and all frames have arrived.
-func (s *session) receives(ctx context.Context) (own, sender *report, err error) {
+// runReceiver runs the receiving end, and returns both reports.
+func (s *session) runReceiver(ctx context.Context) (own, sender *report, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var tcp []*tcpReceiver
@@ -219,8 +217,7 @@ func (s *session) receives(ctx context.Context) (own, sender *report, err error)
 		tcp = append(tcp, &tcpReceiver{conn: c, live: &s.live})
 	}
 	for i, l := range s.lanes {
-		// The clock offset has its sign reversed: laneReceiver needs how far its own
-		// clock is ahead of the sender's.
+		// a receiver needs the lead of its own clock, hence the sign
 		lanes = append(lanes, newLaneReceiver(l, s.test, s.streamsOf(i), -s.clock.ahead, &s.live))
 	}
 	defer context.AfterFunc(ctx, func() { // ends a blocked read
@@ -257,14 +254,13 @@ func (s *session) receives(ctx context.Context) (own, sender *report, err error)
 	if err := <-done; err != nil && len(lanes) == 0 {
 		return nil, nil, err
 	}
-	if err := s.received(own, tcp, lanes, warm, start); err != nil {
+	if err := s.addReceived(own, tcp, lanes, warm, start); err != nil {
 		return nil, nil, err
 	}
 	return own, sender, nil
 }
 
-// followSender waits for the sender's message that the warm-up is over, and then for
-// the sender's report.
+// followSender waits for the end of the sender's warm-up, and then for its report.
 func (s *session) followSender(ctx context.Context) (warm []uint64, start time.Time, watch stopwatch, sender *report, err error) {
 	m, err := s.ctl.expect(ctx, seconds(s.spec.Warmup)+answerLimit, func(m *message) bool { return m.Measure != nil })
 	if err != nil {
@@ -278,8 +274,7 @@ func (s *session) followSender(ctx context.Context) (warm []uint64, start time.T
 	return warm, start, watch, m.Report, err
 }
 
-// drain waits until all sent frames have arrived, or until no frame has arrived for
-// as long as the constant quiet.
+// drain waits for the sent frames until none has arrived for the time quiet.
 func (s *session) drain(ctx context.Context, lanes []*laneReceiver, sender *report) {
 	sent := uint64(0)
 	for _, st := range sender.Streams {
@@ -302,8 +297,8 @@ func (s *session) drain(ctx context.Context, lanes []*laneReceiver, sender *repo
 	}
 }
 
-// The method received enters the counters of the receivers into the report.
-func (s *session) received(r *report, tcp []*tcpReceiver, lanes []*laneReceiver, warm []uint64, start time.Time) (err error) {
+// addReceived adds the receivers' counters to the report.
+func (s *session) addReceived(r *report, tcp []*tcpReceiver, lanes []*laneReceiver, warm []uint64, start time.Time) (err error) {
 	r.Streams = make([]StreamResult, s.spec.Streams)
 	var last time.Time
 	later := func(t time.Time) {

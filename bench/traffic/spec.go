@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package traffic is the measuring part of the command weft bench: a client and a
-// server. The client decides what is sent, and in which direction: streams of bytes
-// (TCP), datagrams (UDP), raw frames (on a device, or as the guest of a vhost-user
-// port), requests with responses, or connections with one request each.
+// server. The client chooses streams of bytes (TCP), datagrams (UDP), raw frames (on
+// a device or a vhost-user port), requests with responses, or connections with one
+// request each.
 //
-// The files, in the order of a measurement: spec.go describes what to measure.
-// control.go is the connection over which client and server agree, with its two ends
-// in client.go and server.go. session.go runs the part that is common to both ends.
-// tcp.go, lane.go and rr.go move the data, and udp.go, raw.go, device.go and guest.go
-// are the lanes. tally.go and histogram.go count. result.go has the result.
+// spec.go describes a measurement. In control.go, client.go and server.go both ends
+// agree on it; session.go runs it. tcp.go, lane.go and rr.go move the data; udp.go,
+// raw.go, device.go and guest.go are the lanes. tally.go and histogram.go count.
+// result.go has the result.
 package traffic
 
 import (
@@ -25,7 +24,7 @@ const (
 	Raw = "raw"
 
 	Stream  = "stream" // data in one direction, at the given rate
-	Request = "rr"     // requests on one connection, each sent after the response to the previous one
+	Request = "rr"     // requests on one connection, one at a time
 	Connect = "crr"    // a new connection for each request
 )
 
@@ -37,41 +36,39 @@ const (
 	MaxFrame     = 9018          // largest size in bytes of a raw frame without checksum
 	MaxFlows     = 1 << 20       // largest number of flows of raw frames
 	MaxSeconds   = 24 * 3600     // greatest length of a measurement
-	lostAfter    = time.Second   // time after which a UDP or raw request without a response counts as lost
+	lostAfter    = time.Second   // time limit for a response over UDP or raw frames
 	defaultBlock = 128 << 10     // default size in bytes of one write to TCP
-	requestBytes = stampLen + 42 // default size of a request in bytes, the size of the smallest raw frame
+	requestBytes = stampLen + 42 // default size of a request: the smallest raw frame, in bytes
 )
 
-// Spec describes one measurement. The client checks it before it sends it, and the
-// server checks it again.
+// Spec describes one measurement. Client and server both check it.
 type Spec struct {
 	Protocol string `json:"protocol"`
 	Mode     string `json:"mode"`
-	// Reverse makes the server send the data and the client receive it.
+	// Reverse makes the server send the data.
 	Reverse bool `json:"reverse,omitempty"`
-	// Streams is the number of parallel connections or sockets. All streams of raw
-	// frames use the same link, and a number in the frames distinguishes them.
+	// Streams is the number of parallel connections or sockets. Raw frames have a
+	// stream number instead, because they share the link.
 	Streams int `json:"streams"`
 	// Sizes in bytes are those of TCP writes, UDP payloads, raw frames without
 	// checksum, or requests.
 	Sizes Mix `json:"sizes"`
-	// FrameSizes may replace Sizes for UDP. They are the sizes of the frames without
-	// checksum, from which the client subtracts the headers of its address family.
+	// FrameSizes may replace Sizes for UDP. It has the sizes of Ethernet frames
+	// without checksum.
 	FrameSizes Mix `json:"frame_sizes,omitempty"`
 	// Response is the size of a response in bytes; 0 means the size of the request.
 	Response int `json:"response,omitempty"`
-	// BitsPerSecond is the rate of each stream, which counts the same bytes as Sizes.
-	// 0 means no limit.
+	// BitsPerSecond is the rate of each stream, in the bytes that Sizes counts; 0
+	// means no limit.
 	BitsPerSecond float64 `json:"bits_per_second,omitempty"`
-	// PerSecond is the rate of each stream in frames, blocks or requests a second. 0
-	// means no limit. Only one of PerSecond and BitsPerSecond may be set.
+	// PerSecond is the rate of each stream in frames, blocks or requests per second;
+	// 0 means no limit. It excludes BitsPerSecond.
 	PerSecond float64 `json:"per_second,omitempty"`
-	// Seconds is the length of the measurement. Warmup is the length of the time
-	// before the measurement, in which nothing is counted.
+	// Seconds is the length of the measurement. Warmup is the uncounted time before.
 	Seconds float64 `json:"seconds"`
 	Warmup  float64 `json:"warmup,omitempty"`
-	// Count is the number of writes, datagrams, frames or requests after which each
-	// stream ends. 0 means that streams end after Seconds.
+	// Count ends each stream after this number of writes, frames or requests; 0 means
+	// that Seconds ends it.
 	Count uint64 `json:"count,omitempty"`
 	// Flows is the number of pairs of UDP ports that raw frames use.
 	Flows int `json:"flows,omitempty"`
@@ -80,8 +77,8 @@ type Spec struct {
 	SocketBuffer int `json:"socket_buffer,omitempty"`
 }
 
-// Check fills in defaults and returns an error if a field is invalid. The error names
-// the option of the command weft bench.
+// Check fills in defaults and checks all fields. An error names the option of weft
+// bench.
 func (s *Spec) Check() error {
 	s.defaults()
 	if err := s.checkKind(); err != nil {
@@ -164,7 +161,6 @@ func (s *Spec) defaults() {
 	}
 }
 
-// bounds returns the smallest and the largest valid value of Sizes in bytes.
 func (s *Spec) bounds() (least, most int) {
 	switch s.Protocol {
 	case UDP:
@@ -175,9 +171,6 @@ func (s *Spec) bounds() (least, most int) {
 	return 1, MaxBlock
 }
 
-// largestFrame returns the size of the buffer in bytes that a received frame may
-// need.
 func (s *Spec) largestFrame() int { return max(s.Sizes.largest(), s.Response, frameHeaders+stampLen) }
 
-// seconds converts seconds to a duration.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -4,9 +4,8 @@ package traffic
 
 import "encoding/binary"
 
-// stamp is the first part of every payload, after the UDP header of a datagram or of
-// a raw frame. The smallest frame of 64 bytes has room for the 22 bytes of a stamp.
-// Fields with offset and length in bytes:
+// stamp is the first part of every payload, 22 bytes at the given offsets, with these
+// lengths:
 //
 //	0   4   test, which distinguishes the frames of different measurements
 //	4   1   stream
@@ -19,12 +18,12 @@ const stampLen = 22
 
 // Kinds of frames.
 const (
-	kindHello    = 1 // frame that is sent before the warm-up and not counted
+	kindHello    = 1 // before the warm-up; not counted
 	kindWarmup   = 2
 	kindData     = 3
 	kindRequest  = 4
 	kindResponse = 5
-	kindCold     = 6 // request of the warm-up, whose response is a kindResponse
+	kindCold     = 6 // request of the warm-up; answered by kindResponse
 )
 
 func (s stamp) test() uint32   { return binary.BigEndian.Uint32(s) }

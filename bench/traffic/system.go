@@ -19,8 +19,8 @@ type mmsghdr struct {
 
 var _ [64]byte = [unsafe.Sizeof(mmsghdr{})]byte{}
 
-// socket is a non-blocking UDP or packet socket that sends and receives frames in
-// batches. One goroutine may send while another receives.
+// socket is a non-blocking UDP or packet socket. One goroutine may send while another
+// receives.
 type socket struct {
 	fd       int
 	out, in  [batch]mmsghdr
@@ -30,8 +30,7 @@ type socket struct {
 	received [][]byte
 }
 
-// newSocket returns a socket for frames of at most size bytes. The socket owns the
-// file descriptor fd.
+// newSocket takes ownership of the descriptor fd. Frames have at most size bytes.
 func newSocket(fd, size int) *socket {
 	s := &socket{fd: fd, received: make([][]byte, 0, batch)}
 	for i := range batch {
@@ -47,8 +46,8 @@ func newSocket(fd, size int) *socket {
 
 func (s *socket) close() { unix.Close(s.fd) }
 
-// send sends at most batch frames and returns the number of sent frames. If the
-// socket has no room, send waits for a moment and returns 0.
+// send sends at most batch frames and returns their number. Without room in the
+// socket it waits briefly and returns 0.
 func (s *socket) send(frames [][]byte) (int, error) {
 	n := min(len(frames), batch)
 	for i, f := range frames[:n] {
@@ -63,7 +62,7 @@ func (s *socket) send(frames [][]byte) (int, error) {
 		case unix.EINTR:
 			continue
 		case unix.ECONNREFUSED:
-			continue // the kernel reports the error of an earlier datagram once; a closed port shows as loss
+			continue // the kernel reports the error of an earlier datagram once
 		case unix.EAGAIN, unix.ENOBUFS:
 			return 0, poll(s.fd, unix.POLLOUT, time.Millisecond)
 		default:
@@ -72,8 +71,7 @@ func (s *socket) send(frames [][]byte) (int, error) {
 	}
 }
 
-// recv returns the frames that have arrived. If there are none, it waits for frames
-// for the given time.
+// recv returns the received frames. If there are none, it waits for the given time.
 func (s *socket) recv(wait time.Duration) ([][]byte, error) {
 	for {
 		r, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.in[0])), batch, 0, 0, 0)
@@ -116,8 +114,7 @@ const (
 	meminfoDrops = 8
 )
 
-// dropped returns the number of frames that the kernel dropped because the socket's
-// buffer was full.
+// dropped returns the number of frames lost to a full socket buffer.
 func (s *socket) dropped() uint64 {
 	var words [meminfoWords]uint32
 	size := uint32(unsafe.Sizeof(words))
@@ -129,8 +126,8 @@ func (s *socket) dropped() uint64 {
 	return uint64(words[meminfoDrops])
 }
 
-// setBuffers sets the sizes of the socket's send and receive buffers to n bytes. If
-// the process has the privilege, n may exceed the system's limit.
+// setBuffers sets both socket buffers to n bytes. Privileged processes may exceed the
+// system's limit.
 func setBuffers(fd, n int) error {
 	for _, o := range []struct{ force, plain int }{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.force, n) == nil {
@@ -143,7 +140,6 @@ func setBuffers(fd, n int) error {
 	return nil
 }
 
-// usage returns the CPU time of this process.
 func usage() (user, system time.Duration) {
 	var r unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {

@@ -2,18 +2,18 @@
 
 package traffic
 
-// window is how far behind the highest sequence number the receiver can distinguish a
-// frame from a duplicate. A frame further behind counts as late, not as received.
+// window is the largest distance behind the highest sequence number at which
+// duplicates are recognized. Frames further behind count as late.
 const window = 1 << 22
 
-// tally counts the frames of one stream by their sequence numbers. The counters are
-// exact for frames within the window. The receiving goroutine owns the tally.
+// tally counts one stream's frames by sequence number. The receiving goroutine owns
+// it.
 type tally struct {
 	received   uint64 // number of distinct frames
 	bytes      uint64 // number of bytes of distinct frames
 	duplicates uint64
-	reordered  uint64 // number of frames that arrived after one with a higher sequence number (RFC 4737 section 3.3)
-	distance   uint64 // largest distance of a reordered frame behind the highest sequence number
+	reordered  uint64 // number of frames after a higher sequence number (RFC 4737 section 3.3)
+	distance   uint64 // largest distance behind the highest sequence number
 	late       uint64 // frames that arrived behind the window
 	next       uint64 // highest received sequence number plus one
 	seen       []uint64
@@ -21,7 +21,6 @@ type tally struct {
 
 func newTally() *tally { return &tally{seen: make([]uint64, window/64)} }
 
-// add counts a frame by its sequence number and size.
 func (t *tally) add(seq uint64, size int) {
 	switch {
 	case seq >= t.next:
@@ -44,8 +43,7 @@ func (t *tally) add(seq uint64, size int) {
 
 func (t *tally) has(seq uint64) bool { return t.seen[seq%window/64]>>(seq%64)&1 != 0 }
 
-// skip moves the window forward to seq, and forgets the sequence numbers that leave
-// the window.
+// skip moves the window forward to seq.
 func (t *tally) skip(seq uint64) {
 	if seq-t.next >= window {
 		clear(t.seen)
@@ -56,8 +54,8 @@ func (t *tally) skip(seq uint64) {
 	}
 }
 
-// jitter is the smoothed difference of the transit times of consecutive frames in
-// nanoseconds (RFC 3550 section 6.4.1).
+// jitter is the smoothed difference of consecutive transit times in nanoseconds (RFC
+// 3550 section 6.4.1).
 type jitter struct {
 	value   float64
 	transit int64

@@ -18,15 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preambleLen is the length in bytes of the first data on a TCP connection: 4 bytes
-// for the measurement's number, 1 byte for the stream.
+// preambleLen is the length of a connection's first data in bytes: 4 for the
+// measurement's number, 1 for the stream.
 const preambleLen = 5
 
 func preamble(test uint32, stream int) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, test), byte(stream))
 }
 
-// dialTCP opens the TCP connection of a stream.
 func dialTCP(ctx context.Context, remote netip.AddrPort, s *Spec) (*net.TCPConn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", remote.String())
 	if err != nil {
@@ -46,8 +45,8 @@ func dialTCP(ctx context.Context, remote netip.AddrPort, s *Spec) (*net.TCPConn,
 	return c, nil
 }
 
-// acceptTCP accepts the TCP connections of all streams and returns them by stream
-// number. It closes connections that do not belong to the measurement.
+// acceptTCP accepts the connections of all streams. It closes connections of other
+// measurements.
 func acceptTCP(l *net.TCPListener, test uint32, s *Spec, deadline time.Time) ([]*net.TCPConn, error) {
 	conns := make([]*net.TCPConn, s.Streams)
 	closeAll := func() {
@@ -76,7 +75,7 @@ func acceptTCP(l *net.TCPListener, test uint32, s *Spec, deadline time.Time) ([]
 			continue
 		}
 		if s.SocketBuffer > 0 {
-			_ = errors.Join(c.SetReadBuffer(s.SocketBuffer), c.SetWriteBuffer(s.SocketBuffer)) // ignores errors here, because the client reports the same failure
+			_ = errors.Join(c.SetReadBuffer(s.SocketBuffer), c.SetWriteBuffer(s.SocketBuffer)) // the client reports the same failure
 		}
 		conns[stream] = c
 		missing--
@@ -101,8 +100,7 @@ func newTCPSender(s *Spec, c *net.TCPConn, counters *live) *tcpSender {
 	return &tcpSender{conn: c, plan: newSchedule(s), live: counters, buf: buf}
 }
 
-// phase writes blocks for the time limit. If the end of the time interrupts a write,
-// the written bytes of this block count.
+// phase writes blocks for the time limit. The last block may count in part.
 func (t *tcpSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	t.plan.restart()
 	t.sent = Totals{}
@@ -133,7 +131,6 @@ func (t *tcpSender) phase(ctx context.Context, measured bool, limit time.Duratio
 	return ctx.Err()
 }
 
-// tcpReceiver reads the data of one stream until the sender closes the connection.
 type tcpReceiver struct {
 	conn  *net.TCPConn
 	live  *live
@@ -159,14 +156,13 @@ func (t *tcpReceiver) run() error {
 	}
 }
 
-// retransmits returns the number of segments that a TCP connection has retransmitted.
 func retransmits(c *net.TCPConn) uint64 {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return 0
 	}
 	n := uint64(0)
-	_ = raw.Control(func(fd uintptr) { // an error makes the number of retransmissions 0, which is acceptable for a secondary result
+	_ = raw.Control(func(fd uintptr) { // 0 is acceptable for a secondary result
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			n = uint64(info.Total_retrans)
 		}
@@ -174,13 +170,12 @@ func retransmits(c *net.TCPConn) uint64 {
 	return n
 }
 
-// tcpAsker sends requests on one TCP connection, or on a new connection for each
-// request.
+// tcpAsker sends requests on one connection, or on a new one each.
 type tcpAsker struct {
 	spec    *Spec
 	remote  netip.AddrPort
 	head    []byte
-	conn    *net.TCPConn // nil if each request has a new connection
+	conn    *net.TCPConn // nil: new connection for each request
 	plan    *schedule
 	live    *live
 	times   *hdrhistogram.Histogram
@@ -194,8 +189,8 @@ func newTCPAsker(s *Spec, c *net.TCPConn, remote netip.AddrPort, test uint32, st
 		times: newHistogram(), out: make([]byte, largest), in: make([]byte, max(largest, s.Response))}
 }
 
-// phase sends requests for the time limit. With a rate, the time of a request starts
-// when the request was due, not when it was sent.
+// phase sends requests for the time limit. With a rate, a request's time starts when
+// it was due.
 func (t *tcpAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	t.plan.restart()
 	t.answers = Totals{}
@@ -230,7 +225,7 @@ func (t *tcpAsker) phase(ctx context.Context, measured bool, limit time.Duration
 	return ctx.Err()
 }
 
-// ask sends one request, reads the response and returns the response's length.
+// ask sends one request and returns the response's length.
 func (t *tcpAsker) ask(ctx context.Context, size int) (int, error) {
 	back := size
 	if t.spec.Response > 0 {
@@ -248,8 +243,7 @@ func (t *tcpAsker) ask(ctx context.Context, size int) (int, error) {
 	if err := t.exchange(c, append(bytes.Clone(t.head), request...), back); err != nil {
 		return 0, err
 	}
-	// The client waits for the server to close the connection first. The state
-	// TIME_WAIT then occupies a port of the server, not one of the client.
+	// The server closes first, so that TIME_WAIT does not occupy ports of the client.
 	if _, err := c.Read(t.in[:1]); err != io.EOF {
 		return 0, fmt.Errorf("after the response came %v, expected the end", err)
 	}
@@ -266,8 +260,8 @@ func (t *tcpAsker) exchange(c *net.TCPConn, request []byte, back int) error {
 	return nil
 }
 
-// serveTCP answers the requests on a TCP connection, or only one if once is set. Each
-// request begins with its length.
+// serveTCP answers requests on a connection, only one if once is set. A request
+// begins with its length.
 func serveTCP(c *net.TCPConn, response int, once bool, counters *live) error {
 	buf := make([]byte, max(4, response))
 	for {
@@ -290,8 +284,7 @@ func serveTCP(c *net.TCPConn, response int, once bool, counters *live) error {
 		if response > 0 {
 			back = response
 		}
-		// The response is counted before it is written, because the client may end as
-		// soon as it has the response.
+		// counted first, because the client may end after the write
 		counters.frames.Add(1)
 		counters.bytes.Add(uint64(back))
 		if _, err := c.Write(buf[:back]); err != nil {

@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveForTest runs a server process. The first argument is the link, the others are
-// addresses to listen on.
+// serveForTest runs a server. Its arguments are the link and the addresses to listen
+// on.
 func serveForTest(words []string) error {
 	server := &Server{Link: words[0], Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	errs := make(chan error)
@@ -58,12 +58,11 @@ func serveForTest(words []string) error {
 
 type rig struct {
 	t      *testing.T
-	orders string // path of the unix socket of the server in namespace a
+	orders string // unix socket of the server in namespace a
 	mangle mangler
 }
 
-// mangler returns the frames that the forwarder sends in place of a data frame. The
-// argument n counts the data frames of each direction.
+// mangler returns the frames to forward in place of data frame n of a direction.
 type mangler func(n int, frame []byte) [][]byte
 
 func newRig(t *testing.T, mangle mangler) *rig {
@@ -78,7 +77,7 @@ func newRig(t *testing.T, mangle mangler) *rig {
 		testnet.Join(b, "v", middle, "vb")
 		r.forward(middle)
 		for _, n := range []*testnet.Namespace{a, b} {
-			n.Exec("ethtool", "-K", "v", "tx", "off") // with offload, checksums on the veth would be unfinished
+			n.Exec("ethtool", "-K", "v", "tx", "off") // offload would leave checksums unfinished
 		}
 	}
 	a.Exec("ip", "addr", "add", "10.77.0.1/24", "dev", "v")
@@ -116,8 +115,7 @@ func (r *rig) serve(n *testnet.Namespace, words string) {
 	})
 }
 
-// forward carries frames between the two devices of the namespace middle, through the
-// mangler.
+// forward carries frames through the mangler between two devices.
 func (r *rig) forward(middle *testnet.Namespace) {
 	r.t.Helper()
 	fds := [2]int{}
@@ -173,7 +171,7 @@ func (r *rig) carry(from, to int, stop chan struct{}) {
 			continue
 		}
 		out := [][]byte{buf[:k]}
-		// A UDP datagram and a raw frame have their stamps at the same offset.
+		// UDP datagrams and raw frames have the stamp at the same offset.
 		const at = frameHeaders
 		if kind := byte(0); k >= at+stampLen && buf[12] == 8 && buf[23] == 17 {
 			if kind = stamp(buf[at:]).kind(); kind == kindData || kind == kindRequest {
@@ -189,7 +187,7 @@ func (r *rig) carry(from, to int, stop chan struct{}) {
 	}
 }
 
-// run orders a measurement from the server in namespace a, and returns the result.
+// run orders a measurement from the server in namespace a.
 func (r *rig) run(s Spec) *Result {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -213,8 +211,8 @@ func mean(m Mix, frames uint64) (bytes uint64) {
 	return bytes
 }
 
-// Without loss, the receiver counts exactly the sent frames and bytes, in each
-// direction and with every protocol. The frames of the warm-up do not count.
+// Without loss, the receiver counts exactly the sent frames and bytes, without the
+// warm-up.
 func TestCountsAreExact(t *testing.T) {
 	r := newRig(t, nil)
 	small, frames := Mix{{30, 2}, {900, 1}}, imix
@@ -276,8 +274,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// If one of ten frames is lost, one is duplicated and one is delayed behind the next
-// two, the counters of lost, duplicate and reordered frames are exact.
+// The counters of lost, duplicate and reordered frames are exact.
 func TestLossAndReordering(t *testing.T) {
 	held := [][]byte{}
 	newMangler := func() mangler {
@@ -305,8 +302,7 @@ func TestLossAndReordering(t *testing.T) {
 	}
 }
 
-// If a request or its response is lost, the request counts as lost and is not
-// repeated.
+// A request without a response counts as lost and is not repeated.
 func TestLostRequests(t *testing.T) {
 	r := newRig(t, func(n int, f []byte) [][]byte {
 		if n == 3 {
@@ -320,7 +316,7 @@ func TestLostRequests(t *testing.T) {
 	}
 }
 
-// A failed measurement returns at once an error of one line that names the cause.
+// A failed measurement returns at once. The error of one line names the cause.
 func TestFailures(t *testing.T) {
 	r := newRig(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -363,7 +359,6 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// closedConn returns a connection whose other end is closed.
 func closedConn(t *testing.T) net.Conn {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "closed"))
 	if err != nil {
@@ -383,8 +378,7 @@ func closedConn(t *testing.T) net.Conn {
 	return c
 }
 
-// If the server does not speak the protocol of weft bench, the client's error says
-// so.
+// The client's error says if the server speaks another protocol.
 func TestAnotherProgramAnswers(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpBuffer is the default size of the socket buffers in bytes. It holds what one
-// core can send in some milliseconds.
+// udpBuffer is the default socket buffer in bytes: some milliseconds of one core's
+// sending.
 const udpBuffer = 4 << 20
 
 // udpLane is a lane over the connected UDP socket of one stream.
@@ -19,8 +19,8 @@ type udpLane struct{ *socket }
 func (udpLane) dress([]byte, uint64) {}
 func (udpLane) headers() int         { return 0 }
 
-// listenUDP opens a UDP socket at a local address, and returns its file descriptor
-// and its port, which the kernel has chosen.
+// listenUDP opens a UDP socket at a local address. The kernel chooses the returned
+// port.
 func listenUDP(local netip.Addr, buffer int) (fd, port int, err error) {
 	fd, err = unix.Socket(family(local), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -65,8 +65,8 @@ func dialUDP(local netip.Addr, remote netip.AddrPort, s *Spec) (lane, error) {
 	return udpLane{newSocket(fd, s.largestFrame())}, nil
 }
 
-// acceptUDP waits for the client's first datagram and connects the socket to its
-// sender. The returned lane owns the socket. After an error, the socket is closed.
+// acceptUDP connects the socket to the sender of its first datagram. The returned
+// lane owns the socket; an error closes it.
 func acceptUDP(fd int, test uint32, expired func() bool, s *Spec) (lane, error) {
 	buf := make([]byte, s.largestFrame())
 	for !expired() {
