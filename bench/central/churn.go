@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -70,18 +69,15 @@ func (c *churn) port(p, peer *placed) {
 	if f.model.inNet[p.Net][p.host] == 1 {
 		f.watcher.joins(p.Net, h)
 	}
-	asked := f.model.asked(p.Net)
-	if !asked {
-		f.watcher.expect(p, peer, f.model.inNet[p.Net])
+	if !f.model.asked(p.Net) {
+		f.watcher.expect(p, f.model.inNet[p.Net])
 	}
 	f.mu.Unlock()
 	began := clock()
 	h.plug(p.Name)
-	if asked {
-		ctx, cancel := context.WithTimeout(context.Background(), c.life)
-		defer cancel()
-		go c.ask(ctx, began, p, peer)
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.life)
+	defer cancel()
+	go func() { f.watcher.note(f.ping(ctx, p, peer), began) }()
 	c.apply(&wire.ChangeRequest{Id: "add-" + p.Id, Changes: []*wire.Change{{Change: &wire.Change_SetPort{SetPort: p.Port}}}})
 	time.Sleep(c.life)
 	f.mu.Lock()
@@ -92,28 +88,6 @@ func (c *churn) port(p, peer *placed) {
 	f.mu.Unlock()
 	h.unplug(p.Name)
 	c.apply(&wire.ChangeRequest{Id: "del-" + p.Id, Changes: []*wire.Change{{Change: &wire.Change_DeletePort{DeletePort: p.Id}}}})
-}
-
-// ask simulates the first frames between two ports: each port's host asks the hub for
-// the other port's address.
-func (c *churn) ask(ctx context.Context, began time.Duration, p, peer *placed) {
-	here, there := c.fleet.hosts[p.host], c.fleet.hosts[peer.host]
-	for n := 0; ctx.Err() == nil; n++ {
-		k, o := p.key, peer.key
-		own, forth, back := here.recorder.Here(k.VNI, k.MAC), here.recorder.Has(o.VNI, o.MAC), there.recorder.Has(k.VNI, k.MAC)
-		if own && forth && back {
-			c.fleet.watcher.note(clock() - began)
-			return
-		}
-		if n%4 == 0 && !forth {
-			here.agent.Ask(p.Name, o.VNI, o.MAC, netip.Addr{})
-		}
-		if n%4 == 0 && own && forth { // the peer's host asks only after it could have received a frame of the new port
-			there.agent.Ask(peer.Name, k.VNI, k.MAC, netip.Addr{})
-		}
-		time.Sleep(time.Millisecond)
-	}
-	c.fleet.watcher.note(-1)
 }
 
 func (c *churn) apply(r *wire.ChangeRequest) {

@@ -4,7 +4,6 @@ package central
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,8 +55,12 @@ type node struct {
 }
 
 func startCluster(ctx context.Context, self []string, dir string, ca *authority) (*cluster, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
 	c := &cluster{self: self, dir: dir, ca: ca}
-	ports, err := freePorts(4 * members)
+	ports, err := freePorts(3 * members)
 	if err != nil {
 		return nil, err
 	}
@@ -68,19 +71,20 @@ func startCluster(ctx context.Context, self []string, dir string, ca *authority)
 	at := func(scheme string, n int) string { return fmt.Sprintf("%s127.0.0.1:%d", scheme, ports[n]) }
 	var all []string
 	for i := range c.nodes {
-		all = append(all, fmt.Sprintf("c%d=%s", i, at("https://", 4*i)))
+		all = append(all, fmt.Sprintf("c%d=%s", i, at("https://", 3*i)))
 	}
 	for i := range c.nodes {
 		n := &c.nodes[i]
 		name := fmt.Sprint("c", i)
-		n.config, n.address, n.etcd, n.profile = filepath.Join(dir, name+".json"), at("", 4*i+2), at("https://", 4*i+1), at("", 4*i+3)
+		n.config, n.address, n.profile = filepath.Join(dir, name+".json"), at("", 3*i+1), at("", 3*i+2)
+		n.etcd = "unix://" + filepath.Join(dir, name+".sock") // as in weft-central
 		m := memberConfig{Listen: n.address, Profile: n.profile}
 		for j := range c.nodes {
 			if j != i {
-				m.Peers = append(m.Peers, at("", 4*j+2))
+				m.Peers = append(m.Peers, at("", 3*j+1))
 			}
 		}
-		m.Etcd = store.EmbedConfig{Name: name, Dir: filepath.Join(dir, name), PeerURL: at("https://", 4*i), ClientURL: n.etcd,
+		m.Etcd = store.EmbedConfig{Name: name, Dir: filepath.Join(dir, name), PeerURL: at("https://", 3*i), ClientURL: n.etcd,
 			Cluster: strings.Join(all, ","), Token: "bench"}
 		if m.Etcd.TLS, err = ca.files(dir, name); err != nil {
 			return nil, err
@@ -217,11 +221,7 @@ func (c *cluster) sync(ctx context.Context, revision int64) (hosts int, err erro
 
 // stored returns all objects in etcd.
 func (c *cluster) stored(ctx context.Context) ([]store.Object, error) {
-	config, err := c.ca.client("driver")
-	if err != nil {
-		return nil, err
-	}
-	return readStore(ctx, c.endpoints(), config)
+	return readStore(ctx, c.endpoints())
 }
 
 func (c *cluster) endpoints() (list []string) {
@@ -231,8 +231,8 @@ func (c *cluster) endpoints() (list []string) {
 	return list
 }
 
-func readStore(ctx context.Context, endpoints []string, config *tls.Config) ([]store.Object, error) {
-	client, err := store.Dial(endpoints, config)
+func readStore(ctx context.Context, endpoints []string) ([]store.Object, error) {
+	client, err := store.Dial(endpoints, nil)
 	if err != nil {
 		return nil, err
 	}

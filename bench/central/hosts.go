@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -35,6 +36,11 @@ type fleet struct {
 	model *model
 
 	watcher watcher
+
+	cluster *cluster
+	// countedCentrals and countedDriver are the CPU times of the centrals and of this
+	// process when asExpected began to compare the hosts with the model.
+	countedCentrals, countedDriver time.Duration
 }
 
 // host is a simulated host: an agent, and a recorder in place of the switch.
@@ -51,10 +57,12 @@ type host struct {
 	mu    sync.Mutex // guards the fields below
 	added uint64
 	local []agent.LocalPort
+	// unknown has how often the agent has said that nobody has an address.
+	unknown map[centraltest.AddressKey]int
 }
 
 func newFleet(m *model, c *cluster, dir string) *fleet {
-	f := &fleet{ca: c.ca, dir: dir, model: m}
+	f := &fleet{ca: c.ca, dir: dir, model: m, cluster: c}
 	for i := range c.nodes {
 		f.centrals = append(f.centrals, c.nodes[i].address)
 	}
@@ -97,10 +105,18 @@ func rotated(list []string, n int) []string {
 
 func (h *host) start() error {
 	h.recorder = centraltest.NewRecorder(h.local...)
+	h.unknown = map[centraltest.AddressKey]int{}
 	h.last.Store(int64(clock()))
 	h.recorder.OnApply(func(c *agent.Changes) {
 		h.last.Store(int64(clock()))
 		h.fleet.watcher.applied(h, c)
+		if len(c.Unknown) > 0 {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			for _, u := range c.Unknown {
+				h.unknown[centraltest.AddressKey{VNI: u.VNI, MAC: u.MAC}]++
+			}
+		}
 	})
 	h.agent = agent.New(h.config, h.recorder)
 	if err := h.agent.Restore(); err != nil {
@@ -175,7 +191,11 @@ const comparePause = 200 * time.Millisecond
 // asExpected waits until every switch has the expected state, and returns the time of
 // the last change. The model must not change meanwhile.
 func (f *fleet) asExpected(ctx context.Context) (last time.Duration, err error) {
-	compared := make([]int64, len(f.hosts)) // host.last at the successful comparison, by host index; -1: none
+	if _, err := await(ctx, "hosts get their addresses", f.counted); err != nil {
+		return 0, err
+	}
+	f.countedCentrals, f.countedDriver = f.cluster.cpu(), cpuOf(os.Getpid())
+	compared := make([]int64, len(f.hosts)) // by host: value of host.last at the comparison that found no difference, or -1
 	for n := range compared {
 		compared[n] = -1
 	}
@@ -201,6 +221,19 @@ func (f *fleet) asExpected(ctx context.Context) (last time.Duration, err error) 
 		}
 		time.Sleep(comparePause)
 	}
+}
+
+// counted reports whether each switch has as many addresses as the model. This takes
+// little CPU time, so it does not slow down what is measured.
+func (f *fleet) counted() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range f.hosts {
+		if want, exact := f.model.addresses(h.n); exact && h.recorder.Addresses() != want {
+			return false
+		}
+	}
+	return true
 }
 
 // difference describes one difference between a host's switch and the model, or

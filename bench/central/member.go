@@ -14,6 +14,7 @@ import (
 	"net/http"
 	_ "net/http/pprof" // serves CPU profiles at the address memberConfig.Profile
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,6 +55,7 @@ func Serve(file string) error {
 	if c.Profile != "" {
 		go func() { _ = http.ListenAndServe(c.Profile, nil) }()
 	}
+	_ = os.Remove(strings.TrimPrefix(c.Etcd.ClientURL, "unix://")) // of a central that was killed
 	ctx := context.Background()
 	embedded, err := store.Embed(ctx, c.Etcd)
 	if err != nil {

@@ -178,7 +178,7 @@ func (r *run) load() error {
 		return fmt.Errorf("%w (%d of %d)", err, f.connected(), r.Hosts)
 	}
 	r.seconds("all agents connected", at-began)
-	cpu := r.cluster.cpu()
+	cpu, driver := r.cluster.cpu(), cpuOf(os.Getpid())
 	began = clock()
 	if err := r.declare(ctx, ports); err != nil {
 		return err
@@ -189,7 +189,8 @@ func (r *run) load() error {
 		return err
 	}
 	r.seconds("every host as expected", last-began)
-	r.seconds("CPU of the centrals for it", r.cluster.cpu()-cpu)
+	r.seconds("CPU of the centrals for it", f.countedCentrals-cpu)
+	r.seconds("CPU of the agents for it", f.countedDriver-driver)
 	r.memory()
 	return r.consistent(ctx)
 }
@@ -303,30 +304,34 @@ func (r *run) newChurn(patience time.Duration) *churn {
 
 func (r *run) churn() error {
 	c := r.newChurn(10 * time.Second)
-	cpu, began := r.cluster.cpu(), clock()
+	cpu, driver, began := r.cluster.cpu(), cpuOf(os.Getpid()), clock()
 	ctx, cancel := context.WithTimeout(r.ctx, r.Length)
 	defer cancel()
 	c.run(ctx)
-	spent, took := r.cluster.cpu()-cpu, clock()-began
+	took, came := (clock() - began).Seconds(), float64(max(1, len(c.writes)/2))
+	cpu, driver = r.cluster.cpu()-cpu, cpuOf(os.Getpid())-driver
 	r.latencies(c)
-	r.add("CPU of the centrals a port that came and went", 1000*spent.Seconds()/float64(max(1, len(c.writes)/2)), "ms")
-	r.add("CPU of the centrals", spent.Seconds()/took.Seconds(), "cores")
+	r.add("CPU of the centrals a port that came and went", 1000*cpu.Seconds()/came, "ms")
+	r.add("CPU of the agents and the driver a port", 1000*driver.Seconds()/came, "ms")
+	r.add("CPU of the centrals", cpu.Seconds()/took, "cores")
+	r.add("CPU of the agents and the driver", driver.Seconds()/took, "cores")
 	return r.settle(c)
 }
 
 func (r *run) latencies(c *churn) {
-	pair, all, late, open := r.fleet.watcher.take()
+	seen := r.fleet.watcher.take()
 	writes := c.latencies()
-	r.add("ports that came", float64(len(pair)+late+open), "ports")
+	r.add("ports that came", float64(len(seen.pings)+seen.silent), "ports")
 	r.milliseconds("write acknowledged, median", quantile(writes, 0.5))
 	r.milliseconds("write acknowledged, 99 %", quantile(writes, 0.99))
-	r.milliseconds("the port and a peer know each other, median", quantile(pair, 0.5))
-	r.milliseconds("the port and a peer know each other, 99 %", quantile(pair, 0.99))
-	if len(all) > 0 {
-		r.milliseconds("all hosts know it, median", quantile(all, 0.5))
-		r.milliseconds("all hosts know it, 99 %", quantile(all, 0.99))
+	r.milliseconds("create to first answered ping, median", quantile(seen.pings, 0.5))
+	r.milliseconds("create to first answered ping, 99 %", quantile(seen.pings, 0.99))
+	r.add("ports whose ping was not answered before they went", float64(seen.silent), "ports")
+	if len(seen.all) > 0 {
+		r.milliseconds("all hosts know it, median", quantile(seen.all, 0.5))
+		r.milliseconds("all hosts know it, 99 %", quantile(seen.all, 0.99))
 	}
-	r.add("ports not known everywhere before they went", float64(late+open), "ports")
+	r.add("ports not known everywhere before they went", float64(seen.late), "ports")
 }
 
 func (r *run) settle(c *churn) error {
@@ -364,10 +369,10 @@ func (r *run) leader() error {
 	first, _ = c.writesAfter(stopped)
 	r.seconds("SIGSTOP of the leader: writes succeed after", first)
 	r.seconds("longest write", longest)
-	_, all, late, open := r.fleet.watcher.take()
-	r.seconds("all hosts know a new port, 99 %", quantile(all, 0.99))
-	r.seconds("all hosts know a new port, longest", quantile(all, 1))
-	r.add("ports not known everywhere before they went", float64(late+open), "ports")
+	seen := r.fleet.watcher.take()
+	r.seconds("all hosts know a new port, 99 %", quantile(seen.all, 0.99))
+	r.seconds("all hosts know a new port, longest", quantile(seen.all, 1))
+	r.add("ports not known everywhere before they went", float64(seen.late), "ports")
 	began := clock()
 	if err := r.settle(c); err != nil {
 		return err
@@ -436,7 +441,7 @@ func (r *run) restart() error {
 func (r *run) comeBack(how string, start func() error) error {
 	ctx, cancel := r.step()
 	defer cancel()
-	cpu := r.cluster.cpu()
+	cpu, driver := r.cluster.cpu(), cpuOf(os.Getpid())
 	began := clock()
 	r.cluster.kill()
 	for i := range r.cluster.nodes {
@@ -461,7 +466,8 @@ func (r *run) comeBack(how string, start func() error) error {
 	}
 	r.seconds("all centrals killed and started: first session after", served-began)
 	r.seconds("all hosts are back, "+how, max(at, last)-began)
-	r.seconds("CPU of the centrals for it", r.cluster.cpu()-cpu)
+	r.seconds("CPU of the centrals for it", r.fleet.countedCentrals-cpu)
+	r.seconds("CPU of the agents for it", r.fleet.countedDriver-driver)
 	return r.consistent(ctx)
 }
 

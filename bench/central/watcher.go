@@ -21,12 +21,14 @@ type watcher struct {
 
 	mu      sync.Mutex // guards the fields below
 	pending map[centraltest.AddressKey]*awaited
-	owners  map[generationKey]int // index of the host with this port and generation
-	wrong   []string              // errors: generations that two hosts had
-	// Times since a port's declaration. A pair time ends when two peers know each
-	// other, an all time when every host of the network knows the port.
-	pair, all []time.Duration
-	late      int // number of ports deleted before all hosts knew them
+	owners  map[generationKey]int // index of the host that had the port under this generation
+	wrong   []string              // descriptions of generations that two hosts had
+	// pings and all have times since a port's declaration. A time in pings ends when
+	// a peer in the network has answered the port's first ping. A time in all ends
+	// when all hosts of the network know the port.
+	pings, all []time.Duration
+	silent     int // number of ports whose ping was never answered
+	late       int // number of ports that were deleted before all hosts knew them
 }
 
 type generationKey struct {
@@ -37,15 +39,14 @@ type generationKey struct {
 // awaited is a port that some host does not know yet.
 type awaited struct {
 	port     *placed
-	peer     *placed // another port of the same network; may be nil
 	remote   netip.Addr
 	declared time.Duration
-	hosts    map[int]struct{} // indexes of the hosts without the port
-	paired   bool
+	hosts    map[int]struct{} // indexes of the hosts that do not know the port yet
 }
 
-func (w *watcher) expect(p, peer *placed, hosts map[int]int) {
-	a := &awaited{port: p, peer: peer, remote: endpointOf(p.host), declared: clock(), hosts: map[int]struct{}{}}
+// expect adds a new port to the ports that the watcher waits for.
+func (w *watcher) expect(p *placed, hosts map[int]int) {
+	a := &awaited{port: p, remote: endpointOf(p.host), declared: clock(), hosts: map[int]struct{}{}}
 	for n := range hosts {
 		a.hosts[n] = struct{}{}
 	}
@@ -103,7 +104,7 @@ func (w *watcher) applied(h *host, c *agent.Changes) {
 			continue
 		}
 		if p.port.host == h.n {
-			if a.Port != p.port.Name || p.peer != nil && !h.recorder.Has(p.peer.key.VNI, p.peer.key.MAC) {
+			if a.Port != p.port.Name {
 				continue
 			}
 		} else if a.Remote != p.remote {
@@ -114,20 +115,10 @@ func (w *watcher) applied(h *host, c *agent.Changes) {
 	}
 }
 
-// The caller holds mu.
+// settle records the time of a port if all hosts know it now. The caller holds mu.
 func (w *watcher) settle(k centraltest.AddressKey, p *awaited) {
-	took := clock() - p.declared
-	_, own := p.hosts[p.port.host]
-	other := false
-	if p.peer != nil {
-		_, other = p.hosts[p.peer.host]
-	}
-	if !p.paired && !own && !other {
-		p.paired = true
-		w.pair = append(w.pair, took)
-	}
 	if len(p.hosts) == 0 {
-		w.all = append(w.all, took)
+		w.all = append(w.all, clock()-p.declared)
 		delete(w.pending, k)
 		w.count.Store(int32(len(w.pending)))
 	}
@@ -150,33 +141,38 @@ func (w *watcher) own(h *host, c *agent.Changes) {
 	}
 }
 
-// note records the time until two ports knew each other. A negative time means that
-// they never did.
-func (w *watcher) note(took time.Duration) {
+// note records that the first ping of a port was answered at a time. The time 0 means
+// that it was not.
+func (w *watcher) note(answered, began time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if took < 0 {
-		w.late++
+	if answered == 0 {
+		w.silent++
 	} else {
-		w.pair = append(w.pair, took)
+		w.pings = append(w.pings, answered-began)
 	}
 }
 
 func (w *watcher) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pair, w.all, w.late = nil, nil, 0
+	w.pings, w.all, w.late, w.silent = nil, nil, 0, 0
 }
 
-// take returns the measured times in ascending order, and the numbers of deleted
-// (late) and unfinished (open) ports.
-func (w *watcher) take() (pair, all []time.Duration, late, open int) {
+// figures are what the watcher has measured. The times are in ascending order.
+type figures struct {
+	pings, all []time.Duration
+	silent     int // ports whose first ping was not answered
+	late       int // ports that were deleted before all hosts knew them, or that some host does not know yet
+}
+
+func (w *watcher) take() figures {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	pair, all = slices.Clone(w.pair), slices.Clone(w.all)
-	slices.Sort(pair)
-	slices.Sort(all)
-	return pair, all, w.late, len(w.pending)
+	f := figures{slices.Clone(w.pings), slices.Clone(w.all), w.silent, w.late + len(w.pending)}
+	slices.Sort(f.pings)
+	slices.Sort(f.all)
+	return f
 }
 
 // quantile returns a quantile of a sorted list, or zero if the list is empty.

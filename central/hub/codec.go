@@ -6,11 +6,26 @@ import (
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that Codec extends
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// rawMessage is an encoded wire.ToHost. Several sessions queue the same bytes, so
-// they are never changed.
+// rawMessage is an encoded wire.ToHost in the form in which a wire.Batch contains it,
+// with the tag of the field "messages" and the length. Several sessions queue the same
+// bytes, so they are never changed.
 type rawMessage []byte
+
+// rawBatch is a wire.ToHost with a wire.Batch. The codec passes the messages to gRPC
+// without copying or encoding them again.
+type rawBatch []rawMessage
+
+const (
+	// maxBatch is the size in bytes at which a batch gets no further message. It is
+	// far below the largest message that a host accepts.
+	maxBatch = 1 << 20
+
+	fieldBatch    = 8 // wire.ToHost.batch
+	fieldMessages = 1 // wire.Batch.messages
+)
 
 // Codec is gRPC's codec of protobuf, extended to send messages that are already
 // encoded. The server of a Hub must use it: grpc.ForceServerCodecV2(hub.Codec()).
@@ -19,8 +34,39 @@ func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	if raw, ok := v.(rawMessage); ok {
-		return mem.BufferSlice{mem.SliceBuffer(raw)}, nil
+	if b, ok := v.(rawBatch); ok {
+		return b.buffers(), nil
 	}
 	return c.CodecV2.Marshal(v)
+}
+
+// rawOf returns an encoded wire.ToHost as an element of a wire.Batch.
+func rawOf(message []byte) rawMessage {
+	raw := make(rawMessage, 0, protowire.SizeTag(fieldMessages)+protowire.SizeBytes(len(message)))
+	return protowire.AppendBytes(protowire.AppendTag(raw, fieldMessages, protowire.BytesType), message)
+}
+
+func (b rawBatch) buffers() mem.BufferSlice {
+	size := 0
+	for _, m := range b {
+		size += len(m)
+	}
+	head := protowire.AppendVarint(protowire.AppendTag(nil, fieldBatch, protowire.BytesType), uint64(size))
+	buffers := make(mem.BufferSlice, 0, len(b)+1)
+	buffers = append(buffers, mem.SliceBuffer(head))
+	for _, m := range b {
+		buffers = append(buffers, mem.SliceBuffer(m))
+	}
+	return buffers
+}
+
+// cut returns the first messages of a queue that fit into one batch, and the rest.
+func (b rawBatch) cut() (first, rest rawBatch) {
+	size := 0
+	for i, m := range b {
+		if size += len(m); size > maxBatch && i > 0 {
+			return b[:i], b[i:]
+		}
+	}
+	return b, nil
 }

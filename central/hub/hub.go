@@ -6,7 +6,8 @@
 //
 // Changes are delivered in rounds. Changes that arrive during a round are delivered
 // together in the next round, so that a round becomes larger under load. A message for
-// many hosts is encoded once.
+// many hosts is encoded once. A host gets all messages of a round in one batch, and
+// under load those of several rounds (see pace.go).
 //
 // Hub.mu guards everything in memory. Nobody waits while holding Hub.mu: messages to
 // hosts go into the queues of their sessions, and requests to the store go into the
@@ -50,6 +51,8 @@ type Hub struct {
 	waiting  map[*syncWait]struct{}
 	stats    Stats
 	ended    endOfRevision
+	pacer    pacer
+	opened   int // sessions opened so far
 
 	changed chan struct{} // wakes deliver
 
@@ -67,6 +70,8 @@ type Stats struct {
 	Revision                               int64
 	Nets, Ports, Bound, Hosts, Sessions    int
 	Delivered, DeliveredBytes              uint64 // messages put into sessions' queues
+	Batches, Pulls                         uint64
+	Waiting                                int // sessions that wait to be sent changes
 	Questions, QuestionsRefused, Interests uint64
 	SlowSessions, Refused, Rounds          uint64
 }
@@ -88,6 +93,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	done.Go(func() { h.deliver(ctx) })
+	done.Go(func() { h.beats(ctx) })
 	done.Go(func() { h.binder.run(ctx) })
 	done.Go(func() { h.report(ctx) })
 	return h.store.Follow(ctx, (*sink)(h))
@@ -108,6 +114,7 @@ func (h *Hub) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.stats
+	s.Waiting = len(h.pacer.line)
 	s.Revision, s.Nets, s.Ports, s.Hosts, s.Sessions = h.revision, len(h.fleet.nets), len(h.fleet.ports), len(h.fleet.hosts), len(h.sessions)
 	for _, n := range h.fleet.nets {
 		s.Bound += n.bound
@@ -165,6 +172,8 @@ func (h *Hub) wake() {
 
 // deliver sends changes to the sessions, in rounds, until ctx ends.
 func (h *Hub) deliver(ctx context.Context) {
+	turn := time.NewTimer(time.Hour)
+	defer turn.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -177,7 +186,13 @@ func (h *Hub) deliver(ctx context.Context) {
 		case <-h.changed:
 			h.mu.Lock()
 			h.round()
-			h.mu.Unlock()
+		case <-turn.C:
+			h.mu.Lock()
+		}
+		waiting := h.pace(time.Now())
+		h.mu.Unlock()
+		if waiting {
+			turn.Reset(paceTick)
 		}
 	}
 }
@@ -188,5 +203,5 @@ func (h *Hub) encode(m *wire.ToHost) rawMessage {
 	if err != nil {
 		panic("hub: " + err.Error()) // cannot happen: protobuf refuses only strings that are not valid UTF-8, and so does the store
 	}
-	return b
+	return rawOf(b)
 }

@@ -38,7 +38,7 @@ func (h *Hub) endRevision(s *session, report bool) {
 			Revision: &wire.Revision{Revision: h.revision, Report: report}}})}
 	}
 	s.queue(h.ended.raw)
-	s.behind = false
+	s.behind, s.urgent = false, false
 	s.flush()
 }
 

@@ -12,11 +12,8 @@ import (
 // the changes of this address, even if nobody has it now.
 func (h *Hub) question(s *session, q *wire.Question) {
 	h.stats.Questions++
-	answer := &wire.Answer{Number: q.GetNumber()}
-	defer func() {
-		s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Answer{Answer: answer}}))
-		s.flush()
-	}()
+	var place *wire.Place
+	defer func() { h.answer(s, q.GetNumber(), place) }()
 	n := h.fleet.nets[q.GetNet()]
 	if n == nil || s.nets[n] == 0 { // a host may ask only about networks in which it has ports
 		h.stats.QuestionsRefused++
@@ -38,7 +35,17 @@ func (h *Hub) question(s *session, q *wire.Question) {
 		return
 	}
 	h.addInterest(s, p)
-	answer.Place = p.place
+	place = p.place
+}
+
+// answer sends a host the answer to its question with this number. The host gets all
+// messages that are queued for it before the answer. The Revision that belongs to them
+// comes later.
+func (h *Hub) answer(s *session, number uint64, place *wire.Place) {
+	behind := s.behind
+	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Answer{Answer: &wire.Answer{Number: number, Place: place}}}))
+	s.behind = behind
+	s.flush()
 }
 
 func (h *Hub) addInterest(s *session, p *port) {

@@ -31,8 +31,12 @@ func (h *Hub) round() {
 	}
 	f.forget()
 	for _, s := range h.sessions {
-		if s.behind {
+		switch {
+		case !s.behind:
+		case s.urgent || len(h.waiting) > 0:
 			h.endRevision(s, len(h.waiting) > 0)
+		default:
+			h.pacer.join(s)
 		}
 	}
 	h.checkWaiting()
@@ -79,10 +83,12 @@ func (h *Hub) updatePushed(n *network, c *netChanges) {
 		return
 	}
 	u := n.commonUpdate(c)
+	moved := false
 	for p, known := range c.ports {
 		switch {
 		case p.place != nil && p.net == n:
 			u.Places = append(u.Places, p.place)
+			moved = moved || known
 		case known:
 			u.Removed = append(u.Removed, p.id)
 		}
@@ -93,6 +99,7 @@ func (h *Hub) updatePushed(n *network, c *netChanges) {
 	raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: u}})
 	for s := range n.subscribers {
 		s.queue(raw)
+		s.urgent = s.urgent || moved // frames go to the wrong host meanwhile
 	}
 }
 
@@ -126,6 +133,7 @@ func (h *Hub) updateAsked(n *network, c *netChanges) {
 		raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: u}})
 		for s := range p.interested {
 			s.queue(raw)
+			s.urgent = true
 			if u.Removed != nil {
 				h.dropInterest(s, p)
 			}
@@ -226,6 +234,7 @@ func (h *Hub) releaseAbsent(p *port) {
 // updateOwn sends a session the declaration of a port that its host has, and binds
 // the port to the host if the declaration allows it.
 func (h *Hub) updateOwn(s *session, p *port) {
+	s.urgent = true
 	if !s.has(p) || p.net == nil || p.net.declared == nil || !p.bindable(s.host) && !h.movedAway(s, p) {
 		if _, had := p.owners[s]; had {
 			delete(p.owners, s)

@@ -51,11 +51,16 @@ type session struct {
 	reported  int64  // newest revision for which the hub has asked for a report
 	sent      int64  // revision of the last Revision
 	behind    bool   // true if messages were queued after the last Revision
+	urgent    bool   // true if these messages do not wait in the pacer's line
+	inLine    bool   // true if the session is in the pacer's line
+	slot      int    // number of the session's group for beats
+	fed       bool   // true if messages were sent since the last look at the group
 	stats     *Stats // counters of the hub, guarded by Hub.mu
 
 	mu     sync.Mutex // mutex of the queue, which consists of the fields below; may be taken while holding Hub.mu
-	queued []rawMessage
+	queued rawBatch
 	bytes  int
+	empty  bool // an empty batch is due
 	err    error
 	wake   chan struct{}
 }
@@ -118,7 +123,9 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	}
 	s := &session{host: known.declared.GetId(), name: name, version: hello.GetVersion(), keys: map[string]bool{},
 		own: map[*port]*network{}, nets: map[*network]int{}, known: map[string]uint64{}, interests: map[*port]struct{}{},
-		wants: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1), stats: &h.stats}
+		wants: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1), stats: &h.stats,
+		slot: h.opened % beatSlots}
+	h.opened++
 	if old := h.sessions[s.host]; old != nil {
 		old.close(errReplaced)
 		h.detachAll(old)
@@ -128,7 +135,7 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 		s.known[d.GetNet()] = d.GetDigest()
 	}
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Welcome{Welcome: &wire.Welcome{Host: s.host,
-		Endpoint: known.declared.GetEndpoint()}}}))
+		Endpoint: known.declared.GetEndpoint(), BeatMs: uint32(2 * beatEvery.Milliseconds())}}}))
 	for _, key := range hello.GetPorts() {
 		h.attach(s, key, false)
 	}
@@ -163,6 +170,7 @@ func (h *Hub) end(s *session) {
 
 // detachAll removes a session from all indexes. The host's ports stay bound.
 func (h *Hub) detachAll(s *session) {
+	s.behind = false // it takes no turn of the pacer any more
 	for key := range s.keys {
 		h.unindex(s, key)
 	}
@@ -209,6 +217,9 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 		return nil
 	case *wire.FromHost_Question:
 		h.question(s, m.Question)
+		return nil
+	case *wire.FromHost_Pull:
+		h.pull(s, m.Pull.GetNumber())
 		return nil
 	default:
 		return status.Error(codes.InvalidArgument, "a message of a kind that this central does not know")
@@ -364,10 +375,20 @@ func (s *session) queue(m rawMessage) {
 	s.stats.DeliveredBytes += uint64(len(m))
 }
 
-// flush makes write send what is queued.
+// flush makes write send what is queued, in one batch. The caller holds Hub.mu.
 func (s *session) flush() {
+	s.fed = true
+	s.stats.Batches++
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.notify()
+}
+
+// beat makes write send an empty batch.
+func (s *session) beat() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.empty = true
 	s.notify()
 }
 
@@ -397,15 +418,17 @@ func (s *session) write(ctx context.Context, stream wire.Hub_FollowServer) error
 		case <-s.wake:
 		}
 		s.mu.Lock()
-		batch, err := s.queued, s.err
-		s.queued = nil
-		s.bytes = 0
+		queued, err, empty := s.queued, s.err, s.empty
+		s.queued, s.bytes, s.empty = nil, 0, false
 		s.mu.Unlock()
 		if err != nil {
 			return status.Error(codes.Unavailable, err.Error())
 		}
-		for _, m := range batch {
-			if err := stream.SendMsg(m); err != nil {
+		for len(queued) > 0 || empty {
+			var batch rawBatch
+			batch, queued = queued.cut()
+			empty = false
+			if err := stream.SendMsg(batch); err != nil {
 				return err
 			}
 		}

@@ -618,6 +618,7 @@ type FromHost struct {
 	//	*FromHost_Detach
 	//	*FromHost_Applied
 	//	*FromHost_Question
+	//	*FromHost_Pull
 	Message       isFromHost_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -705,6 +706,15 @@ func (x *FromHost) GetQuestion() *Question {
 	return nil
 }
 
+func (x *FromHost) GetPull() *Pull {
+	if x != nil {
+		if x, ok := x.Message.(*FromHost_Pull); ok {
+			return x.Pull
+		}
+	}
+	return nil
+}
+
 type isFromHost_Message interface {
 	isFromHost_Message()
 }
@@ -729,6 +739,10 @@ type FromHost_Question struct {
 	Question *Question `protobuf:"bytes,5,opt,name=question,proto3,oneof"`
 }
 
+type FromHost_Pull struct {
+	Pull *Pull `protobuf:"bytes,6,opt,name=pull,proto3,oneof"`
+}
+
 func (*FromHost_Hello) isFromHost_Message() {}
 
 func (*FromHost_Attach) isFromHost_Message() {}
@@ -738,6 +752,8 @@ func (*FromHost_Detach) isFromHost_Message() {}
 func (*FromHost_Applied) isFromHost_Message() {}
 
 func (*FromHost_Question) isFromHost_Message() {}
+
+func (*FromHost_Pull) isFromHost_Message() {}
 
 // Hello opens a session. The host's identity is its certificate's common name.
 type Hello struct {
@@ -1106,6 +1122,53 @@ func (*Question_Mac) isQuestion_Of() {}
 
 func (*Question_Address) isQuestion_Of() {}
 
+// Pull asks the hub to send at once everything that it has not sent yet, and then an
+// Answer with this number. A host sends a Pull when a frame needs an address of a pushed
+// network that the host does not know: under load the hub may send it later.
+type Pull struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // chosen by the host
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pull) Reset() {
+	*x = Pull{}
+	mi := &file_central_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pull) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pull) ProtoMessage() {}
+
+func (x *Pull) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pull.ProtoReflect.Descriptor instead.
+func (*Pull) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Pull) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 // ToHost is a message of a hub to a host. The host applies messages in order; all that
 // belongs to one revision comes before its Revision.
 type ToHost struct {
@@ -1119,6 +1182,7 @@ type ToHost struct {
 	//	*ToHost_Revision
 	//	*ToHost_Refused
 	//	*ToHost_Welcome
+	//	*ToHost_Batch
 	Message       isToHost_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1126,7 +1190,7 @@ type ToHost struct {
 
 func (x *ToHost) Reset() {
 	*x = ToHost{}
-	mi := &file_central_proto_msgTypes[15]
+	mi := &file_central_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1202,7 @@ func (x *ToHost) String() string {
 func (*ToHost) ProtoMessage() {}
 
 func (x *ToHost) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[15]
+	mi := &file_central_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1215,7 @@ func (x *ToHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToHost.ProtoReflect.Descriptor instead.
 func (*ToHost) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{15}
+	return file_central_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ToHost) GetMessage() isToHost_Message {
@@ -1224,6 +1288,15 @@ func (x *ToHost) GetWelcome() *Welcome {
 	return nil
 }
 
+func (x *ToHost) GetBatch() *Batch {
+	if x != nil {
+		if x, ok := x.Message.(*ToHost_Batch); ok {
+			return x.Batch
+		}
+	}
+	return nil
+}
+
 type isToHost_Message interface {
 	isToHost_Message()
 }
@@ -1256,6 +1329,10 @@ type ToHost_Welcome struct {
 	Welcome *Welcome `protobuf:"bytes,7,opt,name=welcome,proto3,oneof"`
 }
 
+type ToHost_Batch struct {
+	Batch *Batch `protobuf:"bytes,8,opt,name=batch,proto3,oneof"`
+}
+
 func (*ToHost_Reset_) isToHost_Message() {}
 
 func (*ToHost_Update) isToHost_Message() {}
@@ -1270,18 +1347,67 @@ func (*ToHost_Refused) isToHost_Message() {}
 
 func (*ToHost_Welcome) isToHost_Message() {}
 
+func (*ToHost_Batch) isToHost_Message() {}
+
+// Batch has messages in order, none of which is a Batch. A hub sends everything that it
+// has queued for a host in one Batch. An empty Batch says only that the hub is alive.
+type Batch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Messages      []*ToHost              `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Batch) Reset() {
+	*x = Batch{}
+	mi := &file_central_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Batch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Batch) ProtoMessage() {}
+
+func (x *Batch) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Batch.ProtoReflect.Descriptor instead.
+func (*Batch) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Batch) GetMessages() []*ToHost {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
 // Welcome is the first message of a hub.
 type Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`         // id of the host
-	Endpoint      []byte                 `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"` // its VXLAN endpoint
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`                    // id of the host
+	Endpoint      []byte                 `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`            // its VXLAN endpoint
+	BeatMs        uint32                 `protobuf:"varint,3,opt,name=beat_ms,json=beatMs,proto3" json:"beat_ms,omitempty"` // the hub sends at least one message in this time; 0: it does not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_central_proto_msgTypes[16]
+	mi := &file_central_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +1419,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[16]
+	mi := &file_central_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1432,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{16}
+	return file_central_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Welcome) GetHost() string {
@@ -1323,6 +1449,13 @@ func (x *Welcome) GetEndpoint() []byte {
 	return nil
 }
 
+func (x *Welcome) GetBeatMs() uint32 {
+	if x != nil {
+		return x.BeatMs
+	}
+	return 0
+}
+
 // NetReset replaces all that the host knows of a network. Large networks come in
 // several updates behind it.
 type NetReset struct {
@@ -1336,7 +1469,7 @@ type NetReset struct {
 
 func (x *NetReset) Reset() {
 	*x = NetReset{}
-	mi := &file_central_proto_msgTypes[17]
+	mi := &file_central_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1481,7 @@ func (x *NetReset) String() string {
 func (*NetReset) ProtoMessage() {}
 
 func (x *NetReset) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[17]
+	mi := &file_central_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1494,7 @@ func (x *NetReset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetReset.ProtoReflect.Descriptor instead.
 func (*NetReset) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{17}
+	return file_central_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NetReset) GetView() *NetView {
@@ -1401,7 +1534,7 @@ type NetUpdate struct {
 
 func (x *NetUpdate) Reset() {
 	*x = NetUpdate{}
-	mi := &file_central_proto_msgTypes[18]
+	mi := &file_central_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1546,7 @@ func (x *NetUpdate) String() string {
 func (*NetUpdate) ProtoMessage() {}
 
 func (x *NetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[18]
+	mi := &file_central_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1559,7 @@ func (x *NetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetUpdate.ProtoReflect.Descriptor instead.
 func (*NetUpdate) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{18}
+	return file_central_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NetUpdate) GetNet() string {
@@ -1489,7 +1622,7 @@ type PortUpdate struct {
 
 func (x *PortUpdate) Reset() {
 	*x = PortUpdate{}
-	mi := &file_central_proto_msgTypes[19]
+	mi := &file_central_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1634,7 @@ func (x *PortUpdate) String() string {
 func (*PortUpdate) ProtoMessage() {}
 
 func (x *PortUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[19]
+	mi := &file_central_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1647,7 @@ func (x *PortUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortUpdate.ProtoReflect.Descriptor instead.
 func (*PortUpdate) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{19}
+	return file_central_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PortUpdate) GetPorts() []*LocalPort {
@@ -1531,7 +1664,8 @@ func (x *PortUpdate) GetRemoved() []string {
 	return nil
 }
 
-// Answer has the place, or none if nobody has the address.
+// Answer answers a Question with the place, or with none if nobody has the address. The
+// Answer to a Pull has no place.
 type Answer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -1542,7 +1676,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_central_proto_msgTypes[20]
+	mi := &file_central_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1688,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[20]
+	mi := &file_central_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1701,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{20}
+	return file_central_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Answer) GetNumber() uint64 {
@@ -1596,7 +1730,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_central_proto_msgTypes[21]
+	mi := &file_central_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1742,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[21]
+	mi := &file_central_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1755,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{21}
+	return file_central_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Revision) GetRevision() int64 {
@@ -1649,7 +1783,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_central_proto_msgTypes[22]
+	mi := &file_central_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1795,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[22]
+	mi := &file_central_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1808,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{22}
+	return file_central_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Refused) GetPort() string {
@@ -1704,7 +1838,7 @@ type HostState struct {
 
 func (x *HostState) Reset() {
 	*x = HostState{}
-	mi := &file_central_proto_msgTypes[23]
+	mi := &file_central_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1850,7 @@ func (x *HostState) String() string {
 func (*HostState) ProtoMessage() {}
 
 func (x *HostState) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[23]
+	mi := &file_central_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1863,7 @@ func (x *HostState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostState.ProtoReflect.Descriptor instead.
 func (*HostState) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{23}
+	return file_central_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HostState) GetRevision() int64 {
@@ -1768,7 +1902,7 @@ type SessionsRequest struct {
 
 func (x *SessionsRequest) Reset() {
 	*x = SessionsRequest{}
-	mi := &file_central_proto_msgTypes[24]
+	mi := &file_central_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1914,7 @@ func (x *SessionsRequest) String() string {
 func (*SessionsRequest) ProtoMessage() {}
 
 func (x *SessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[24]
+	mi := &file_central_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1927,7 @@ func (x *SessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionsRequest.ProtoReflect.Descriptor instead.
 func (*SessionsRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{24}
+	return file_central_proto_rawDescGZIP(), []int{26}
 }
 
 type SessionsReply struct {
@@ -1805,7 +1939,7 @@ type SessionsReply struct {
 
 func (x *SessionsReply) Reset() {
 	*x = SessionsReply{}
-	mi := &file_central_proto_msgTypes[25]
+	mi := &file_central_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1817,7 +1951,7 @@ func (x *SessionsReply) String() string {
 func (*SessionsReply) ProtoMessage() {}
 
 func (x *SessionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[25]
+	mi := &file_central_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1830,7 +1964,7 @@ func (x *SessionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionsReply.ProtoReflect.Descriptor instead.
 func (*SessionsReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{25}
+	return file_central_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SessionsReply) GetSessions() []*SessionInfo {
@@ -1852,7 +1986,7 @@ type SessionInfo struct {
 
 func (x *SessionInfo) Reset() {
 	*x = SessionInfo{}
-	mi := &file_central_proto_msgTypes[26]
+	mi := &file_central_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +1998,7 @@ func (x *SessionInfo) String() string {
 func (*SessionInfo) ProtoMessage() {}
 
 func (x *SessionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[26]
+	mi := &file_central_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +2011,7 @@ func (x *SessionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionInfo.ProtoReflect.Descriptor instead.
 func (*SessionInfo) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{26}
+	return file_central_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SessionInfo) GetHost() string {
@@ -1926,7 +2060,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_central_proto_msgTypes[27]
+	mi := &file_central_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2072,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[27]
+	mi := &file_central_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2085,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{27}
+	return file_central_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Change) GetChange() isChange_Change {
@@ -2068,7 +2202,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_central_proto_msgTypes[28]
+	mi := &file_central_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2214,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[28]
+	mi := &file_central_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2227,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{28}
+	return file_central_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ChangeRequest) GetId() string {
@@ -2126,7 +2260,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_central_proto_msgTypes[29]
+	mi := &file_central_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2272,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[29]
+	mi := &file_central_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2285,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{29}
+	return file_central_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ChangeReply) GetRevision() int64 {
@@ -2176,7 +2310,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_central_proto_msgTypes[30]
+	mi := &file_central_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2322,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[30]
+	mi := &file_central_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2335,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{30}
+	return file_central_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListRequest) GetNets() bool {
@@ -2260,7 +2394,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_central_proto_msgTypes[31]
+	mi := &file_central_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2406,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[31]
+	mi := &file_central_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2419,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{31}
+	return file_central_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListReply) GetRevision() int64 {
@@ -2340,7 +2474,7 @@ type BoundPort struct {
 
 func (x *BoundPort) Reset() {
 	*x = BoundPort{}
-	mi := &file_central_proto_msgTypes[32]
+	mi := &file_central_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2352,7 +2486,7 @@ func (x *BoundPort) String() string {
 func (*BoundPort) ProtoMessage() {}
 
 func (x *BoundPort) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[32]
+	mi := &file_central_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2365,7 +2499,7 @@ func (x *BoundPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoundPort.ProtoReflect.Descriptor instead.
 func (*BoundPort) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{32}
+	return file_central_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BoundPort) GetBind() *Bind {
@@ -2393,7 +2527,7 @@ type HostReport struct {
 
 func (x *HostReport) Reset() {
 	*x = HostReport{}
-	mi := &file_central_proto_msgTypes[33]
+	mi := &file_central_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +2539,7 @@ func (x *HostReport) String() string {
 func (*HostReport) ProtoMessage() {}
 
 func (x *HostReport) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[33]
+	mi := &file_central_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +2552,7 @@ func (x *HostReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostReport.ProtoReflect.Descriptor instead.
 func (*HostReport) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{33}
+	return file_central_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HostReport) GetStatus() *HostStatus {
@@ -2452,7 +2586,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_central_proto_msgTypes[34]
+	mi := &file_central_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2598,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[34]
+	mi := &file_central_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2611,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{34}
+	return file_central_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SyncRequest) GetRevision() int64 {
@@ -2505,7 +2639,7 @@ type SyncReply struct {
 
 func (x *SyncReply) Reset() {
 	*x = SyncReply{}
-	mi := &file_central_proto_msgTypes[35]
+	mi := &file_central_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2517,7 +2651,7 @@ func (x *SyncReply) String() string {
 func (*SyncReply) ProtoMessage() {}
 
 func (x *SyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[35]
+	mi := &file_central_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2530,7 +2664,7 @@ func (x *SyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
 func (*SyncReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{35}
+	return file_central_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SyncReply) GetRevision() int64 {
@@ -2563,7 +2697,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_central_proto_msgTypes[36]
+	mi := &file_central_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2575,7 +2709,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[36]
+	mi := &file_central_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2588,7 +2722,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{36}
+	return file_central_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WhyRequest) GetPort() string {
@@ -2613,7 +2747,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_central_proto_msgTypes[37]
+	mi := &file_central_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2625,7 +2759,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[37]
+	mi := &file_central_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2638,7 +2772,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{37}
+	return file_central_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WhyReply) GetPort() *Port {
@@ -2701,7 +2835,7 @@ type HostRevision struct {
 
 func (x *HostRevision) Reset() {
 	*x = HostRevision{}
-	mi := &file_central_proto_msgTypes[38]
+	mi := &file_central_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2847,7 @@ func (x *HostRevision) String() string {
 func (*HostRevision) ProtoMessage() {}
 
 func (x *HostRevision) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[38]
+	mi := &file_central_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2860,7 @@ func (x *HostRevision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRevision.ProtoReflect.Descriptor instead.
 func (*HostRevision) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{38}
+	return file_central_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HostRevision) GetHost() string {
@@ -2758,7 +2892,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_central_proto_msgTypes[39]
+	mi := &file_central_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +2904,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[39]
+	mi := &file_central_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +2917,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{39}
+	return file_central_proto_rawDescGZIP(), []int{41}
 }
 
 type StatusReply struct {
@@ -2803,7 +2937,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_central_proto_msgTypes[40]
+	mi := &file_central_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2815,7 +2949,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[40]
+	mi := &file_central_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2828,7 +2962,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{40}
+	return file_central_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StatusReply) GetCentrals() []*Central {
@@ -2908,7 +3042,7 @@ type Central struct {
 
 func (x *Central) Reset() {
 	*x = Central{}
-	mi := &file_central_proto_msgTypes[41]
+	mi := &file_central_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2920,7 +3054,7 @@ func (x *Central) String() string {
 func (*Central) ProtoMessage() {}
 
 func (x *Central) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[41]
+	mi := &file_central_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2933,7 +3067,7 @@ func (x *Central) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Central.ProtoReflect.Descriptor instead.
 func (*Central) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{41}
+	return file_central_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Central) GetName() string {
@@ -2986,7 +3120,7 @@ type SaveRequest struct {
 
 func (x *SaveRequest) Reset() {
 	*x = SaveRequest{}
-	mi := &file_central_proto_msgTypes[42]
+	mi := &file_central_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3132,7 @@ func (x *SaveRequest) String() string {
 func (*SaveRequest) ProtoMessage() {}
 
 func (x *SaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[42]
+	mi := &file_central_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3145,7 @@ func (x *SaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveRequest.ProtoReflect.Descriptor instead.
 func (*SaveRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{42}
+	return file_central_proto_rawDescGZIP(), []int{44}
 }
 
 type SaveChunk struct {
@@ -3023,7 +3157,7 @@ type SaveChunk struct {
 
 func (x *SaveChunk) Reset() {
 	*x = SaveChunk{}
-	mi := &file_central_proto_msgTypes[43]
+	mi := &file_central_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3169,7 @@ func (x *SaveChunk) String() string {
 func (*SaveChunk) ProtoMessage() {}
 
 func (x *SaveChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[43]
+	mi := &file_central_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3182,7 @@ func (x *SaveChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveChunk.ProtoReflect.Descriptor instead.
 func (*SaveChunk) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{43}
+	return file_central_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SaveChunk) GetData() []byte {
@@ -3069,7 +3203,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_central_proto_msgTypes[44]
+	mi := &file_central_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3081,7 +3215,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[44]
+	mi := &file_central_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3094,7 +3228,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{44}
+	return file_central_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *InviteRequest) GetRole() string {
@@ -3127,7 +3261,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_central_proto_msgTypes[45]
+	mi := &file_central_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3139,7 +3273,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[45]
+	mi := &file_central_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3152,7 +3286,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{45}
+	return file_central_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Invitation) GetToken() string {
@@ -3173,7 +3307,7 @@ type EnrolRequest struct {
 
 func (x *EnrolRequest) Reset() {
 	*x = EnrolRequest{}
-	mi := &file_central_proto_msgTypes[46]
+	mi := &file_central_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3185,7 +3319,7 @@ func (x *EnrolRequest) String() string {
 func (*EnrolRequest) ProtoMessage() {}
 
 func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[46]
+	mi := &file_central_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3198,7 +3332,7 @@ func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnrolRequest.ProtoReflect.Descriptor instead.
 func (*EnrolRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{46}
+	return file_central_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *EnrolRequest) GetToken() string {
@@ -3236,7 +3370,7 @@ type Enrolled struct {
 
 func (x *Enrolled) Reset() {
 	*x = Enrolled{}
-	mi := &file_central_proto_msgTypes[47]
+	mi := &file_central_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3248,7 +3382,7 @@ func (x *Enrolled) String() string {
 func (*Enrolled) ProtoMessage() {}
 
 func (x *Enrolled) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[47]
+	mi := &file_central_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3261,7 +3395,7 @@ func (x *Enrolled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Enrolled.ProtoReflect.Descriptor instead.
 func (*Enrolled) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{47}
+	return file_central_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Enrolled) GetCertificate() []byte {
@@ -3351,13 +3485,14 @@ const file_central_proto_rawDesc = "" +
 	"\x05bound\x18\x02 \x01(\bR\x05bound\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x03R\n" +
-	"generation\"\x9a\x02\n" +
+	"generation\"\xc7\x02\n" +
 	"\bFromHost\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.weft.central.v1.HelloH\x00R\x05hello\x121\n" +
 	"\x06attach\x18\x02 \x01(\v2\x17.weft.central.v1.AttachH\x00R\x06attach\x121\n" +
 	"\x06detach\x18\x03 \x01(\v2\x17.weft.central.v1.DetachH\x00R\x06detach\x124\n" +
 	"\aapplied\x18\x04 \x01(\v2\x18.weft.central.v1.AppliedH\x00R\aapplied\x127\n" +
-	"\bquestion\x18\x05 \x01(\v2\x19.weft.central.v1.QuestionH\x00R\bquestionB\t\n" +
+	"\bquestion\x18\x05 \x01(\v2\x19.weft.central.v1.QuestionH\x00R\bquestion\x12+\n" +
+	"\x04pull\x18\x06 \x01(\v2\x15.weft.central.v1.PullH\x00R\x04pullB\t\n" +
 	"\amessage\"i\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x120\n" +
@@ -3379,7 +3514,9 @@ const file_central_proto_rawDesc = "" +
 	"\x03net\x18\x02 \x01(\tR\x03net\x12\x12\n" +
 	"\x03mac\x18\x03 \x01(\fH\x00R\x03mac\x12\x1a\n" +
 	"\aaddress\x18\x04 \x01(\fH\x00R\aaddressB\x04\n" +
-	"\x02of\"\x87\x03\n" +
+	"\x02of\"\x1e\n" +
+	"\x04Pull\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\"\xb7\x03\n" +
 	"\x06ToHost\x121\n" +
 	"\x05reset\x18\x01 \x01(\v2\x19.weft.central.v1.NetResetH\x00R\x05reset\x124\n" +
 	"\x06update\x18\x02 \x01(\v2\x1a.weft.central.v1.NetUpdateH\x00R\x06update\x121\n" +
@@ -3387,11 +3524,15 @@ const file_central_proto_rawDesc = "" +
 	"\x06answer\x18\x04 \x01(\v2\x17.weft.central.v1.AnswerH\x00R\x06answer\x127\n" +
 	"\brevision\x18\x05 \x01(\v2\x19.weft.central.v1.RevisionH\x00R\brevision\x124\n" +
 	"\arefused\x18\x06 \x01(\v2\x18.weft.central.v1.RefusedH\x00R\arefused\x124\n" +
-	"\awelcome\x18\a \x01(\v2\x18.weft.central.v1.WelcomeH\x00R\awelcomeB\t\n" +
-	"\amessage\"9\n" +
+	"\awelcome\x18\a \x01(\v2\x18.weft.central.v1.WelcomeH\x00R\awelcome\x12.\n" +
+	"\x05batch\x18\b \x01(\v2\x16.weft.central.v1.BatchH\x00R\x05batchB\t\n" +
+	"\amessage\"<\n" +
+	"\x05Batch\x123\n" +
+	"\bmessages\x18\x01 \x03(\v2\x17.weft.central.v1.ToHostR\bmessages\"R\n" +
 	"\aWelcome\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x1a\n" +
-	"\bendpoint\x18\x02 \x01(\fR\bendpoint\"\x82\x01\n" +
+	"\bendpoint\x18\x02 \x01(\fR\bendpoint\x12\x17\n" +
+	"\abeat_ms\x18\x03 \x01(\rR\x06beatMs\"\x82\x01\n" +
 	"\bNetReset\x12,\n" +
 	"\x04view\x18\x01 \x01(\v2\x18.weft.central.v1.NetViewR\x04view\x12.\n" +
 	"\x06places\x18\x02 \x03(\v2\x16.weft.central.v1.PlaceR\x06places\x12\x18\n" +
@@ -3565,7 +3706,7 @@ func file_central_proto_rawDescGZIP() []byte {
 	return file_central_proto_rawDescData
 }
 
-var file_central_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_central_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_central_proto_goTypes = []any{
 	(*Net)(nil),             // 0: weft.central.v1.Net
 	(*Port)(nil),            // 1: weft.central.v1.Port
@@ -3582,39 +3723,41 @@ var file_central_proto_goTypes = []any{
 	(*Detach)(nil),          // 12: weft.central.v1.Detach
 	(*Applied)(nil),         // 13: weft.central.v1.Applied
 	(*Question)(nil),        // 14: weft.central.v1.Question
-	(*ToHost)(nil),          // 15: weft.central.v1.ToHost
-	(*Welcome)(nil),         // 16: weft.central.v1.Welcome
-	(*NetReset)(nil),        // 17: weft.central.v1.NetReset
-	(*NetUpdate)(nil),       // 18: weft.central.v1.NetUpdate
-	(*PortUpdate)(nil),      // 19: weft.central.v1.PortUpdate
-	(*Answer)(nil),          // 20: weft.central.v1.Answer
-	(*Revision)(nil),        // 21: weft.central.v1.Revision
-	(*Refused)(nil),         // 22: weft.central.v1.Refused
-	(*HostState)(nil),       // 23: weft.central.v1.HostState
-	(*SessionsRequest)(nil), // 24: weft.central.v1.SessionsRequest
-	(*SessionsReply)(nil),   // 25: weft.central.v1.SessionsReply
-	(*SessionInfo)(nil),     // 26: weft.central.v1.SessionInfo
-	(*Change)(nil),          // 27: weft.central.v1.Change
-	(*ChangeRequest)(nil),   // 28: weft.central.v1.ChangeRequest
-	(*ChangeReply)(nil),     // 29: weft.central.v1.ChangeReply
-	(*ListRequest)(nil),     // 30: weft.central.v1.ListRequest
-	(*ListReply)(nil),       // 31: weft.central.v1.ListReply
-	(*BoundPort)(nil),       // 32: weft.central.v1.BoundPort
-	(*HostReport)(nil),      // 33: weft.central.v1.HostReport
-	(*SyncRequest)(nil),     // 34: weft.central.v1.SyncRequest
-	(*SyncReply)(nil),       // 35: weft.central.v1.SyncReply
-	(*WhyRequest)(nil),      // 36: weft.central.v1.WhyRequest
-	(*WhyReply)(nil),        // 37: weft.central.v1.WhyReply
-	(*HostRevision)(nil),    // 38: weft.central.v1.HostRevision
-	(*StatusRequest)(nil),   // 39: weft.central.v1.StatusRequest
-	(*StatusReply)(nil),     // 40: weft.central.v1.StatusReply
-	(*Central)(nil),         // 41: weft.central.v1.Central
-	(*SaveRequest)(nil),     // 42: weft.central.v1.SaveRequest
-	(*SaveChunk)(nil),       // 43: weft.central.v1.SaveChunk
-	(*InviteRequest)(nil),   // 44: weft.central.v1.InviteRequest
-	(*Invitation)(nil),      // 45: weft.central.v1.Invitation
-	(*EnrolRequest)(nil),    // 46: weft.central.v1.EnrolRequest
-	(*Enrolled)(nil),        // 47: weft.central.v1.Enrolled
+	(*Pull)(nil),            // 15: weft.central.v1.Pull
+	(*ToHost)(nil),          // 16: weft.central.v1.ToHost
+	(*Batch)(nil),           // 17: weft.central.v1.Batch
+	(*Welcome)(nil),         // 18: weft.central.v1.Welcome
+	(*NetReset)(nil),        // 19: weft.central.v1.NetReset
+	(*NetUpdate)(nil),       // 20: weft.central.v1.NetUpdate
+	(*PortUpdate)(nil),      // 21: weft.central.v1.PortUpdate
+	(*Answer)(nil),          // 22: weft.central.v1.Answer
+	(*Revision)(nil),        // 23: weft.central.v1.Revision
+	(*Refused)(nil),         // 24: weft.central.v1.Refused
+	(*HostState)(nil),       // 25: weft.central.v1.HostState
+	(*SessionsRequest)(nil), // 26: weft.central.v1.SessionsRequest
+	(*SessionsReply)(nil),   // 27: weft.central.v1.SessionsReply
+	(*SessionInfo)(nil),     // 28: weft.central.v1.SessionInfo
+	(*Change)(nil),          // 29: weft.central.v1.Change
+	(*ChangeRequest)(nil),   // 30: weft.central.v1.ChangeRequest
+	(*ChangeReply)(nil),     // 31: weft.central.v1.ChangeReply
+	(*ListRequest)(nil),     // 32: weft.central.v1.ListRequest
+	(*ListReply)(nil),       // 33: weft.central.v1.ListReply
+	(*BoundPort)(nil),       // 34: weft.central.v1.BoundPort
+	(*HostReport)(nil),      // 35: weft.central.v1.HostReport
+	(*SyncRequest)(nil),     // 36: weft.central.v1.SyncRequest
+	(*SyncReply)(nil),       // 37: weft.central.v1.SyncReply
+	(*WhyRequest)(nil),      // 38: weft.central.v1.WhyRequest
+	(*WhyReply)(nil),        // 39: weft.central.v1.WhyReply
+	(*HostRevision)(nil),    // 40: weft.central.v1.HostRevision
+	(*StatusRequest)(nil),   // 41: weft.central.v1.StatusRequest
+	(*StatusReply)(nil),     // 42: weft.central.v1.StatusReply
+	(*Central)(nil),         // 43: weft.central.v1.Central
+	(*SaveRequest)(nil),     // 44: weft.central.v1.SaveRequest
+	(*SaveChunk)(nil),       // 45: weft.central.v1.SaveChunk
+	(*InviteRequest)(nil),   // 46: weft.central.v1.InviteRequest
+	(*Invitation)(nil),      // 47: weft.central.v1.Invitation
+	(*EnrolRequest)(nil),    // 48: weft.central.v1.EnrolRequest
+	(*Enrolled)(nil),        // 49: weft.central.v1.Enrolled
 }
 var file_central_proto_depIdxs = []int32{
 	0,  // 0: weft.central.v1.NetView.net:type_name -> weft.central.v1.Net
@@ -3624,69 +3767,72 @@ var file_central_proto_depIdxs = []int32{
 	12, // 4: weft.central.v1.FromHost.detach:type_name -> weft.central.v1.Detach
 	13, // 5: weft.central.v1.FromHost.applied:type_name -> weft.central.v1.Applied
 	14, // 6: weft.central.v1.FromHost.question:type_name -> weft.central.v1.Question
-	10, // 7: weft.central.v1.Hello.known:type_name -> weft.central.v1.NetDigest
-	17, // 8: weft.central.v1.ToHost.reset:type_name -> weft.central.v1.NetReset
-	18, // 9: weft.central.v1.ToHost.update:type_name -> weft.central.v1.NetUpdate
-	19, // 10: weft.central.v1.ToHost.port:type_name -> weft.central.v1.PortUpdate
-	20, // 11: weft.central.v1.ToHost.answer:type_name -> weft.central.v1.Answer
-	21, // 12: weft.central.v1.ToHost.revision:type_name -> weft.central.v1.Revision
-	22, // 13: weft.central.v1.ToHost.refused:type_name -> weft.central.v1.Refused
-	16, // 14: weft.central.v1.ToHost.welcome:type_name -> weft.central.v1.Welcome
-	5,  // 15: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
-	6,  // 16: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
-	5,  // 17: weft.central.v1.NetUpdate.view:type_name -> weft.central.v1.NetView
-	6,  // 18: weft.central.v1.NetUpdate.places:type_name -> weft.central.v1.Place
-	7,  // 19: weft.central.v1.PortUpdate.ports:type_name -> weft.central.v1.LocalPort
-	6,  // 20: weft.central.v1.Answer.place:type_name -> weft.central.v1.Place
-	16, // 21: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
-	17, // 22: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
-	7,  // 23: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
-	26, // 24: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
-	0,  // 25: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
-	1,  // 26: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
-	2,  // 27: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
-	27, // 28: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
-	0,  // 29: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
-	1,  // 30: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
-	2,  // 31: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
-	32, // 32: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
-	33, // 33: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
-	3,  // 34: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
-	4,  // 35: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
-	1,  // 36: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
-	0,  // 37: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
-	32, // 38: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
-	38, // 39: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
-	41, // 40: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
-	8,  // 41: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
-	34, // 42: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
-	24, // 43: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
-	28, // 44: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
-	30, // 45: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
-	34, // 46: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
-	36, // 47: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
-	39, // 48: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
-	42, // 49: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
-	44, // 50: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
-	46, // 51: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
-	46, // 52: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
-	15, // 53: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
-	35, // 54: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
-	25, // 55: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
-	29, // 56: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
-	31, // 57: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
-	35, // 58: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
-	37, // 59: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
-	40, // 60: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
-	43, // 61: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
-	45, // 62: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
-	47, // 63: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
-	47, // 64: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
-	53, // [53:65] is the sub-list for method output_type
-	41, // [41:53] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	15, // 7: weft.central.v1.FromHost.pull:type_name -> weft.central.v1.Pull
+	10, // 8: weft.central.v1.Hello.known:type_name -> weft.central.v1.NetDigest
+	19, // 9: weft.central.v1.ToHost.reset:type_name -> weft.central.v1.NetReset
+	20, // 10: weft.central.v1.ToHost.update:type_name -> weft.central.v1.NetUpdate
+	21, // 11: weft.central.v1.ToHost.port:type_name -> weft.central.v1.PortUpdate
+	22, // 12: weft.central.v1.ToHost.answer:type_name -> weft.central.v1.Answer
+	23, // 13: weft.central.v1.ToHost.revision:type_name -> weft.central.v1.Revision
+	24, // 14: weft.central.v1.ToHost.refused:type_name -> weft.central.v1.Refused
+	18, // 15: weft.central.v1.ToHost.welcome:type_name -> weft.central.v1.Welcome
+	17, // 16: weft.central.v1.ToHost.batch:type_name -> weft.central.v1.Batch
+	16, // 17: weft.central.v1.Batch.messages:type_name -> weft.central.v1.ToHost
+	5,  // 18: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
+	6,  // 19: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
+	5,  // 20: weft.central.v1.NetUpdate.view:type_name -> weft.central.v1.NetView
+	6,  // 21: weft.central.v1.NetUpdate.places:type_name -> weft.central.v1.Place
+	7,  // 22: weft.central.v1.PortUpdate.ports:type_name -> weft.central.v1.LocalPort
+	6,  // 23: weft.central.v1.Answer.place:type_name -> weft.central.v1.Place
+	18, // 24: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
+	19, // 25: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
+	7,  // 26: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
+	28, // 27: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
+	0,  // 28: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
+	1,  // 29: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
+	2,  // 30: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
+	29, // 31: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
+	0,  // 32: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
+	1,  // 33: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
+	2,  // 34: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
+	34, // 35: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
+	35, // 36: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
+	3,  // 37: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
+	4,  // 38: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
+	1,  // 39: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
+	0,  // 40: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
+	34, // 41: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
+	40, // 42: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
+	43, // 43: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
+	8,  // 44: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
+	36, // 45: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
+	26, // 46: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
+	30, // 47: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
+	32, // 48: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
+	36, // 49: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
+	38, // 50: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
+	41, // 51: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
+	44, // 52: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
+	46, // 53: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
+	48, // 54: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
+	48, // 55: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
+	16, // 56: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
+	37, // 57: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
+	27, // 58: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
+	31, // 59: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
+	33, // 60: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
+	37, // 61: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
+	39, // 62: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
+	42, // 63: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
+	45, // 64: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
+	47, // 65: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
+	49, // 66: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
+	49, // 67: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
+	56, // [56:68] is the sub-list for method output_type
+	44, // [44:56] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_central_proto_init() }
@@ -3700,12 +3846,13 @@ func file_central_proto_init() {
 		(*FromHost_Detach)(nil),
 		(*FromHost_Applied)(nil),
 		(*FromHost_Question)(nil),
+		(*FromHost_Pull)(nil),
 	}
 	file_central_proto_msgTypes[14].OneofWrappers = []any{
 		(*Question_Mac)(nil),
 		(*Question_Address)(nil),
 	}
-	file_central_proto_msgTypes[15].OneofWrappers = []any{
+	file_central_proto_msgTypes[16].OneofWrappers = []any{
 		(*ToHost_Reset_)(nil),
 		(*ToHost_Update)(nil),
 		(*ToHost_Port)(nil),
@@ -3713,8 +3860,9 @@ func file_central_proto_init() {
 		(*ToHost_Revision)(nil),
 		(*ToHost_Refused)(nil),
 		(*ToHost_Welcome)(nil),
+		(*ToHost_Batch)(nil),
 	}
-	file_central_proto_msgTypes[27].OneofWrappers = []any{
+	file_central_proto_msgTypes[29].OneofWrappers = []any{
 		(*Change_SetNet)(nil),
 		(*Change_SetPort)(nil),
 		(*Change_SetHost)(nil),
@@ -3728,7 +3876,7 @@ func file_central_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_central_proto_rawDesc), len(file_central_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -19,10 +19,19 @@ import (
 // Digest returns the part of a network's digest that comes from one place: a port's
 // addresses with the host that has the port.
 func (p *Place) Digest() uint64 {
-	d := xxhash.New()
-	sum(d, []byte(p.GetPort()), p.GetMac(), []byte(p.GetHost()), p.GetEndpoint())
-	sum(d, p.GetAddresses()...)
-	sumNumber(d, uint64(p.GetGeneration()))
+	return PlaceDigest([]byte(p.GetPort()), p.GetMac(), []byte(p.GetHost()), p.GetEndpoint(), p.GetAddresses(), p.GetGeneration())
+}
+
+// PlaceDigest returns the Digest of a Place with these fields.
+func PlaceDigest(port, mac, host, endpoint []byte, addresses [][]byte, generation int64) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	sumNumber(&d, 4)
+	for _, word := range [...][]byte{port, mac, host, endpoint} {
+		sumWord(&d, word)
+	}
+	sum(&d, addresses...)
+	sumNumber(&d, uint64(generation))
 	return d.Sum64()
 }
 
@@ -58,9 +67,13 @@ func MemberDigest(endpoint []byte) uint64 {
 func sum(d *xxhash.Digest, words ...[]byte) {
 	sumNumber(d, uint64(len(words)))
 	for _, w := range words {
-		sumNumber(d, uint64(len(w)))
-		_, _ = d.Write(w) // never fails
+		sumWord(d, w)
 	}
+}
+
+func sumWord(d *xxhash.Digest, word []byte) {
+	sumNumber(d, uint64(len(word)))
+	_, _ = d.Write(word) // never fails
 }
 
 func sumNumber(d *xxhash.Digest, n uint64) {

@@ -43,12 +43,15 @@ type Agent struct {
 	attached  map[string]bool // names or ids of the ports that the agent has reported to the hub in this session
 	seen      map[string]bool // names of the ports that have sent a frame
 	questions questions
+	pulls     pulls
+	decoder   decoder
 	first     bool                // true until the session's first Revision has come
 	out       chan *wire.FromHost // queue of the session's messages to the hub; nil: there is no session
 	stats     Stats
 
 	portsChanged chan struct{}
 	save         chan struct{}
+	patience     int // see silence; only Run uses it
 }
 
 // Stats has counters and the state of the agent, for metrics and status.
@@ -59,7 +62,8 @@ type Stats struct {
 	Nets      int
 	Places    int
 	Asked     uint64 // number of questions sent to the hub
-	Refused   uint64 // number of questions refused because a port had too many unanswered ones
+	Pulls     uint64 // number of pulls sent to the hub
+	Refused   uint64 // number of questions refused because a port had too many unanswered ones, or the host pulled too often
 	Received  uint64 // size of the hub's messages in bytes
 	Trouble   string // last error in one line; "": no error
 }
@@ -82,7 +86,7 @@ const (
 // New returns an agent that programs the switch sw.
 func New(config Config, sw Switch) *Agent {
 	return &Agent{config: config, sw: sw, state: newState(), pending: newBatch(), attached: map[string]bool{}, seen: map[string]bool{},
-		questions:    newQuestions(),
+		questions: newQuestions(), patience: 1,
 		portsChanged: make(chan struct{}, 1), save: make(chan struct{}, 1)}
 }
 
@@ -117,6 +121,9 @@ func (a *Agent) Run(ctx context.Context) {
 		a.note(err)
 		if time.Since(began) > mostPause {
 			pause = leastPause
+		}
+		if time.Since(began) > calmAfter {
+			a.patience = 1
 		}
 		select {
 		case <-ctx.Done():

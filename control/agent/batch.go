@@ -16,7 +16,8 @@ type batch struct {
 	nets      []Net
 	ports     []Port
 	removed   map[addressKey]int64 // generation of each removed address
-	addresses map[addressKey]Address
+	addresses []Address            // an element with the MAC address noMAC is void
+	index     map[addressKey]int   // index of each address in the field addresses
 	unknown   []UnknownAddress
 }
 
@@ -25,22 +26,57 @@ type addressKey struct {
 	mac uint64
 }
 
-func newBatch() *batch {
-	return &batch{removed: map[addressKey]int64{}, addresses: map[addressKey]Address{}}
-}
+// noMAC marks an element of batch.addresses that was removed again. No address has
+// more than 48 bits.
+const noMAC = 1 << 63
+
+func newBatch() *batch { return &batch{} }
 
 func (b *batch) empty() bool {
-	return !b.endpoint.IsValid() && len(b.nets)+len(b.ports)+len(b.removed)+len(b.addresses)+len(b.unknown) == 0
+	return !b.endpoint.IsValid() && len(b.nets)+len(b.ports)+len(b.removed)+len(b.index)+len(b.unknown) == 0
 }
 
-func (b *batch) set(a Address) { b.addresses[addressKey{a.VNI, a.MAC}] = a }
+// grow makes room for n more addresses.
+func (b *batch) grow(n int) {
+	b.addresses = slices.Grow(b.addresses, n)
+	if b.index == nil {
+		b.index = make(map[addressKey]int, n)
+	}
+}
+
+func (b *batch) set(a Address) {
+	k := addressKey{a.VNI, a.MAC}
+	if i, ok := b.index[k]; ok {
+		b.addresses[i] = a
+		return
+	}
+	if b.index == nil {
+		b.index = map[addressKey]int{}
+	}
+	b.index[k] = len(b.addresses)
+	b.addresses = append(b.addresses, a)
+}
+
+// drop removes the addresses that match from the batch.
+func (b *batch) drop(match func(a *Address) bool) {
+	for k, i := range b.index {
+		if a := &b.addresses[i]; match(a) {
+			a.MAC = noMAC
+			delete(b.index, k)
+		}
+	}
+}
 
 // remove removes an address. If the batch gives the address to another port under a
 // larger generation, that entry stays.
 func (b *batch) remove(vni uint32, mac uint64, generation int64) {
 	k := addressKey{vni, mac}
-	if a, ok := b.addresses[k]; ok && a.Generation <= generation {
-		delete(b.addresses, k)
+	if i, ok := b.index[k]; ok && b.addresses[i].Generation <= generation {
+		b.addresses[i].MAC = noMAC
+		delete(b.index, k)
+	}
+	if b.removed == nil {
+		b.removed = map[addressKey]int64{}
 	}
 	b.removed[k] = max(b.removed[k], generation)
 }
@@ -48,23 +84,25 @@ func (b *batch) remove(vni uint32, mac uint64, generation int64) {
 // clear makes the switch forget everything about a VNI.
 func (b *batch) clear(vni uint32) {
 	b.nets = append(b.nets, Net{VNI: vni, Gone: true})
-	maps.DeleteFunc(b.addresses, func(k addressKey, _ Address) bool { return k.vni == vni })
+	b.drop(func(a *Address) bool { return a.VNI == vni })
 	maps.DeleteFunc(b.removed, func(k addressKey, _ int64) bool { return k.vni == vni })
 	b.unknown = slices.DeleteFunc(b.unknown, func(a UnknownAddress) bool { return a.VNI == vni })
 }
 
 // release removes the addresses of the local port with this name from the batch.
 func (b *batch) release(port string) {
-	maps.DeleteFunc(b.addresses, func(_ addressKey, a Address) bool { return a.Port == port })
+	b.drop(func(a *Address) bool { return a.Port == port })
 }
 
+// changes returns the changes. The caller uses the batch no more.
 func (b *batch) changes() *Changes {
 	c := &Changes{Endpoint: b.endpoint, Nets: b.nets, Ports: b.ports, Unknown: b.unknown}
 	for k, generation := range b.removed {
 		c.Removed = append(c.Removed, RemovedAddress{VNI: k.vni, MAC: k.mac, Generation: generation})
 	}
-	for _, a := range b.addresses {
-		c.Addresses = append(c.Addresses, a)
+	c.Addresses = b.addresses
+	if len(b.index) < len(b.addresses) {
+		c.Addresses = slices.DeleteFunc(b.addresses, func(a Address) bool { return a.MAC == noMAC })
 	}
 	return c
 }

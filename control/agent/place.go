@@ -52,6 +52,9 @@ func addrOf(b []byte) netip.Addr {
 }
 
 func addrsOf(list [][]byte) (addrs []netip.Addr) {
+	if len(list) > 0 {
+		addrs = make([]netip.Addr, 0, len(list))
+	}
 	for _, b := range list {
 		if addr, ok := netip.AddrFromSlice(b); ok {
 			addrs = append(addrs, addr)

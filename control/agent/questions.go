@@ -65,6 +65,9 @@ func (a *Agent) ask(port string, q question) bool {
 	if until, absent := qs.absent[q]; absent && now.Before(until) {
 		return false
 	}
+	if n := a.state.nets[q.net]; n != nil && !n.view.GetAsked() {
+		return a.pull(q, now)
+	}
 	if n, asked := qs.open[q]; asked && now.Sub(qs.waiting[n].since) < questionTimeout {
 		return true
 	}
@@ -124,6 +127,9 @@ func (qs *questions) none(q question, now time.Time) {
 
 // answer adds the hub's answer to a question to the batch b.
 func (a *Agent) answer(m *wire.Answer, b *batch) {
+	if a.pulled(m.GetNumber(), b) {
+		return
+	}
 	w, ok := a.questions.take(m.GetNumber())
 	n := a.state.nets[w.question.net]
 	switch {
@@ -132,7 +138,7 @@ func (a *Agent) answer(m *wire.Answer, b *batch) {
 		a.questions.none(w.question, time.Now())
 		b.unknown = append(b.unknown, UnknownAddress{VNI: n.vni(), MAC: w.question.mac, IP: w.question.ip})
 	default:
-		a.state.setPlace(n, m.GetPlace(), b)
+		a.state.setPlace(n, &portPlace{m.GetPlace().GetPort(), placeOf(m.GetPlace())}, b)
 	}
 }
 

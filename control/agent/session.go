@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/proto"
 
@@ -21,7 +22,8 @@ const (
 	// maxMessage is the largest message in bytes that the agent accepts from a hub.
 	maxMessage = 4 << 20
 	// After aliveEvery without a message the agent sends a keepalive probe. If the
-	// hub does not answer the probe within aliveWithin, the session ends.
+	// hub does not answer the probe within aliveWithin, the session ends. A hub that
+	// promises beats (wire.Welcome) is left much earlier, see silence.
 	aliveEvery, aliveWithin = 10 * time.Second, 5 * time.Second
 	// welcomeWithin is the time limit for a hub's first message.
 	welcomeWithin = 5 * time.Second
@@ -41,15 +43,22 @@ func (a *Agent) session(ctx context.Context, address string) error {
 	defer conn.Close()
 	late := time.AfterFunc(welcomeWithin, stop)
 	defer late.Stop()
-	stream, err := wire.NewHubClient(conn).Follow(ctx)
+	stream, err := wire.NewHubClient(conn).Follow(ctx, grpc.ForceCodecV2(rawCodec{encoding.GetCodecV2("proto")}))
 	if err != nil {
 		return fmt.Errorf("central %s: %w", address, err)
 	}
 	out := a.begin(address)
 	defer a.end(out)
 	go write(ctx, stop, stream, out)
+	w := &silence{stop: stop, patience: a.patience}
+	defer w.end()
 	for {
-		m, err := stream.Recv()
+		var m rawMessage
+		err := stream.RecvMsg(&m)
+		if w.silent() {
+			a.patience = min(2*a.patience, mostPatience)
+			return fmt.Errorf("central %s: says nothing", address)
+		}
 		if errors.Is(err, io.EOF) {
 			return fmt.Errorf("central %s: closed the session", address)
 		}
@@ -57,7 +66,12 @@ func (a *Agent) session(ctx context.Context, address string) error {
 			return fmt.Errorf("central %s: %w", address, err)
 		}
 		late.Stop()
-		a.receive(m)
+		w.begin()
+		beat, err := a.receive(m)
+		if err != nil {
+			return fmt.Errorf("central %s: %w", address, err)
+		}
+		w.heard(beat)
 	}
 }
 
@@ -70,7 +84,7 @@ func (a *Agent) begin(address string) chan *wire.FromHost {
 	a.out = out
 	a.stats.Central = address
 	clear(a.attached)
-	a.questions = newQuestions()
+	a.questions, a.pulls = newQuestions(), pulls{}
 	a.state.newSession()
 	a.first = true
 	keys := a.keys()
@@ -118,21 +132,75 @@ func write(ctx context.Context, stop context.CancelFunc, stream wire.Hub_FollowC
 	}
 }
 
-// receive takes a message of the hub.
-func (a *Agent) receive(message *wire.ToHost) {
+// receive takes a message of the hub. The result beat is the longest time between two
+// messages that the hub promises from now on; 0: this message says nothing of it.
+func (a *Agent) receive(data rawMessage) (beat time.Duration, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.stats.Received += uint64(len(data))
+	f := fields{rest: data}
+	for f.next() {
+		if f.is(fieldBatch) {
+			messages := fields{rest: f.bytes}
+			for messages.next() {
+				if messages.is(fieldMessages) && err == nil {
+					err = a.take(messages.bytes, &beat)
+				}
+			}
+			f.failed = f.failed || messages.failed
+			continue
+		}
+		err = errors.Join(err, a.take(data, &beat)) // a hub that sends no batches
+		break
+	}
+	return beat, errors.Join(err, f.err())
+}
+
+// Numbers of fields in central/wire/central.proto.
+const (
+	fieldReset    = 1 // wire.ToHost.reset
+	fieldUpdate   = 2 // wire.ToHost.update
+	fieldBatch    = 8 // wire.ToHost.batch
+	fieldMessages = 1 // wire.Batch.messages
+)
+
+// take takes an encoded wire.ToHost that has no batch. The caller holds mu.
+func (a *Agent) take(data []byte, beat *time.Duration) error {
+	f := fields{rest: data}
+	f.next()
+	switch {
+	case f.failed:
+		return errDecode
+	case f.is(fieldReset):
+		r, err := a.decoder.reset(f.bytes)
+		if err == nil {
+			a.state.reset(r, a.pending)
+		}
+		return err
+	case f.is(fieldUpdate):
+		u, err := a.decoder.update(f.bytes)
+		if err == nil {
+			a.state.update(&u, a.pending)
+		}
+		return err
+	}
+	message := new(wire.ToHost)
+	if err := proto.Unmarshal(data, message); err != nil {
+		return err
+	}
+	a.takeOther(message, beat)
+	return nil
+}
+
+// takeOther takes a message that is neither a NetReset nor a NetUpdate.
+func (a *Agent) takeOther(message *wire.ToHost, beat *time.Duration) {
 	pending := a.pending
-	a.stats.Received += uint64(proto.Size(message))
 	switch m := message.GetMessage().(type) {
 	case *wire.ToHost_Welcome:
 		a.stats.Connected, a.stats.Trouble = true, ""
 		a.config.Log.Info("session with central", "central", a.stats.Central)
 		a.state.welcome(m.Welcome, pending)
-	case *wire.ToHost_Reset_:
-		a.state.reset(m.Reset_, pending)
-	case *wire.ToHost_Update:
-		a.state.update(m.Update, pending)
+		*beat = time.Duration(m.Welcome.GetBeatMs()) * time.Millisecond
 	case *wire.ToHost_Port:
 		for _, p := range m.Port.GetPorts() {
 			a.state.setPort(p, a.local(p.GetPort()), pending)

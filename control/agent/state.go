@@ -63,37 +63,40 @@ func (s *state) welcome(w *wire.Welcome, b *batch) {
 }
 
 // reset replaces the state of a network. The batch gets only the differences.
-func (s *state) reset(r *wire.NetReset, b *batch) {
-	id := r.GetView().GetNet().GetId()
+func (s *state) reset(r netReset, b *batch) {
+	id := r.view.GetNet().GetId()
 	n := s.nets[id]
-	if n != nil && n.vni() != r.GetView().GetNet().GetVni() {
+	if n != nil && n.vni() != r.view.GetNet().GetVni() {
 		s.forget(n, b)
 		n = nil
 	}
 	if n == nil {
-		n = &network{id: id, places: map[string]place{}, members: map[netip.Addr]struct{}{}}
+		n = &network{id: id, places: make(map[string]place, len(r.places)), members: map[netip.Addr]struct{}{}}
 		s.nets[id] = n
 	}
 	// If the hub pushes the network from now on, or pushed it until now, the places
 	// that the NetReset lacks are removed. Otherwise the host has asked for each of
 	// its places, and they stay.
-	drop := n.view != nil && !n.view.GetAsked() || !r.GetView().GetAsked()
-	n.setView(r.GetView())
-	stay := make(map[string]struct{}, len(r.GetPlaces()))
-	for _, p := range r.GetPlaces() {
-		stay[p.GetPort()] = struct{}{}
-	}
-	for port := range n.places {
-		if _, ok := stay[port]; !ok && drop {
-			s.removePlace(n, port, b)
+	drop := n.view != nil && !n.view.GetAsked() || !r.view.GetAsked()
+	n.setView(r.view)
+	if drop && len(n.places) > 0 {
+		stay := make(map[string]struct{}, len(r.places))
+		for i := range r.places {
+			stay[r.places[i].port] = struct{}{}
+		}
+		for port := range n.places {
+			if _, ok := stay[port]; !ok {
+				s.removePlace(n, port, b)
+			}
 		}
 	}
-	for _, p := range r.GetPlaces() {
-		s.setPlace(n, p, b)
+	b.grow(len(r.places))
+	for i := range r.places {
+		s.setPlace(n, &r.places[i], b)
 	}
-	members := make(map[netip.Addr]struct{}, len(r.GetMembers()))
-	for _, m := range r.GetMembers() {
-		members[addrOf(m)] = struct{}{}
+	members := make(map[netip.Addr]struct{}, len(r.members))
+	for _, m := range r.members {
+		members[m] = struct{}{}
 	}
 	for m := range n.members {
 		if _, ok := members[m]; !ok {
@@ -109,34 +112,34 @@ func (s *state) reset(r *wire.NetReset, b *batch) {
 
 // update applies a change of a network. It ignores a network that the host does not
 // know.
-func (s *state) update(u *wire.NetUpdate, b *batch) {
-	n := s.nets[u.GetNet()]
+func (s *state) update(u *netUpdate, b *batch) {
+	n := s.nets[u.net]
 	switch {
 	case n == nil:
 		return
-	case u.GetGone():
+	case u.gone:
 		s.forget(n, b)
 		return
-	case u.GetView() != nil && u.GetView().GetNet().GetVni() != n.vni():
-		s.renumber(n, u.GetView(), b)
+	case u.view != nil && u.view.GetNet().GetVni() != n.vni():
+		s.renumber(n, u.view, b)
 	}
-	for _, port := range u.GetRemoved() {
+	for _, port := range u.removed {
 		s.removePlace(n, port, b)
 	}
-	for _, p := range u.GetPlaces() {
-		s.setPlace(n, p, b)
+	for i := range u.places {
+		s.setPlace(n, &u.places[i], b)
 	}
-	for _, m := range u.GetLeft() {
-		n.leave(addrOf(m))
+	for _, m := range u.left {
+		n.leave(m)
 	}
-	for _, m := range u.GetJoined() {
-		n.join(addrOf(m))
+	for _, m := range u.joined {
+		n.join(m)
 	}
-	if u.GetView() != nil {
-		n.setView(u.GetView())
+	if u.view != nil {
+		n.setView(u.view)
 		s.updatePorts(n, b)
 	}
-	if u.GetView() != nil || len(u.GetLeft())+len(u.GetJoined()) > 0 {
+	if u.view != nil || len(u.left)+len(u.joined) > 0 {
 		b.nets = append(b.nets, s.switchNet(n))
 	}
 }
@@ -195,11 +198,10 @@ func (n *network) leave(m netip.Addr) {
 	}
 }
 
-// setPlace records the place of a port, which the message has. It ignores a message
-// whose generation is smaller than the known one.
-func (s *state) setPlace(n *network, message *wire.Place, b *batch) {
-	id := message.GetPort()
-	p := placeOf(message)
+// setPlace records the place of a port. It ignores a place whose generation is smaller
+// than the known one.
+func (s *state) setPlace(n *network, p *portPlace, b *batch) {
+	id := p.port
 	old, known := n.places[id]
 	if known && (p.generation < old.generation || p.digest == old.digest) {
 		return
@@ -210,9 +212,9 @@ func (s *state) setPlace(n *network, message *wire.Place, b *batch) {
 			b.remove(n.vni(), old.mac, old.generation)
 		}
 	}
-	n.places[id] = p
+	n.places[id] = p.place
 	n.digest ^= p.digest
-	s.program(n, id, &p, b)
+	s.program(n, id, &p.place, b)
 }
 
 // program adds to the batch that the addresses of the port with this id are at the
@@ -380,7 +382,7 @@ func stateOf(m *wire.HostState, local func(*wire.Port) LocalPort) *state {
 	unused := newBatch()
 	s.welcome(m.GetWelcome(), unused)
 	for _, r := range m.GetNets() {
-		s.reset(r, unused)
+		s.reset(netResetOf(r), unused)
 	}
 	for _, p := range m.GetPorts() {
 		s.setPort(p, local(p.GetPort()), unused)

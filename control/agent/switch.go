@@ -50,8 +50,11 @@ type Net struct {
 	// If Flood is true, broadcasts and frames to unknown addresses go to the hosts in
 	// Members and to the local ports. Otherwise they go only to the local ports.
 	Flood bool
-	// If Asked is true, the switch calls Events.Ask for addresses of this network
-	// that it does not know.
+	// The switch calls Events.Ask for addresses of this network that it does not
+	// know. If there is no answer and Asked is true, the switch drops the frame:
+	// central has addresses that it does not send without a question. If Asked is
+	// false, central sends all addresses by itself, perhaps late, and the switch
+	// handles the frame as one to an unknown address.
 	Asked   bool
 	Members []netip.Addr // endpoints of the other hosts, sorted
 }
@@ -107,6 +110,6 @@ type Events interface {
 	// address: the IP address ip, or the MAC address mac if ip is invalid. The answer
 	// comes later as an Address or an UnknownAddress. Ask returns false if no answer
 	// will come, for example because the port has too many unanswered questions; the
-	// frame is then dropped.
+	// frame is then dropped, or handled as one to an unknown address (Net.Asked).
 	Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool
 }

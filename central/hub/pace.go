@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"time"
+)
+
+// Pacing. A batch costs a hub and a host some 50 µs of CPU time together, nearly
+// independent of the number of changes in it. A change of a network with hundreds of
+// hosts needs hundreds of batches. A hub therefore sends a limited number of batches a
+// second. Sessions that have to wait do so in a line, and their further changes join
+// the batch meanwhile. Below the limit nothing waits.
+//
+// Some messages go at once, whatever the load: those about the host's own ports, about a
+// port that has moved, answers, and all batches that a call of Sync waits for. A host
+// that needs another address before it arrives asks for it with a Pull.
+
+const (
+	// batchRate is the number of batches a second beyond which sessions wait. With
+	// 1,000 sessions a change waits at most a quarter of a second.
+	batchRate = 4000
+	// batchBurst is the number of batches that a hub sends at once after a quiet time.
+	batchBurst = 400
+	// paceTick is the interval at which waiting sessions are looked at.
+	paceTick = 2 * time.Millisecond
+	// beatEvery is the interval at which a session is looked at. If nothing was sent
+	// in this time, the host is sent an empty batch. Between two messages there are
+	// thus at most two intervals.
+	beatEvery = 500 * time.Millisecond
+	// beatSlots is the number of groups of sessions for beats.
+	beatSlots = 20
+)
+
+// pacer has the sessions that wait for their turn. Hub.mu guards it.
+type pacer struct {
+	line   []*session // in order of arrival; some may have been sent their batch meanwhile
+	tokens float64    // number of batches that may be sent at once
+	filled time.Time  // time up to which tokens are counted
+}
+
+// join puts a session at the end of the line, unless it is already in it.
+func (p *pacer) join(s *session) {
+	if !s.inLine {
+		s.inLine = true
+		p.line = append(p.line, s)
+	}
+}
+
+// next returns the session whose turn it is, or nil if there is none now.
+func (p *pacer) next(now time.Time) *session {
+	p.tokens = min(p.tokens+now.Sub(p.filled).Seconds()*batchRate, batchBurst)
+	p.filled = now
+	for len(p.line) > 0 {
+		s := p.line[0]
+		if s.behind && p.tokens < 1 {
+			return nil
+		}
+		p.line[0] = nil
+		p.line = p.line[1:]
+		s.inLine = false
+		if s.behind {
+			p.tokens--
+			return s
+		}
+	}
+	p.line = nil // releases the array
+	return nil
+}
+
+// pace sends batches to the sessions whose turn it is. It reports whether further
+// sessions wait. The caller holds mu.
+func (h *Hub) pace(now time.Time) (waiting bool) {
+	for s := h.pacer.next(now); s != nil; s = h.pacer.next(now) {
+		h.endRevision(s, false)
+	}
+	return len(h.pacer.line) > 0
+}
+
+// beats sends empty batches to idle sessions until ctx ends. It divides the sessions
+// among beatSlots ticks, so that the beats of many sessions do not delay changes.
+func (h *Hub) beats(ctx context.Context) {
+	tick := time.NewTicker(beatEvery / beatSlots)
+	defer tick.Stop()
+	for slot := 0; ; slot = (slot + 1) % beatSlots {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		h.mu.Lock()
+		for _, s := range h.sessions {
+			if s.slot != slot {
+				continue
+			}
+			if !s.fed {
+				s.beat()
+			}
+			s.fed = false
+		}
+		h.mu.Unlock()
+	}
+}
+
+// pull sends a host at once what is queued for it, and an answer behind it.
+func (h *Hub) pull(s *session, number uint64) {
+	h.stats.Pulls++
+	if h.fleet.changed() { // these changes belong to the answer
+		h.round()
+	}
+	if s.behind {
+		h.endRevision(s, false)
+	}
+	h.answer(s, number, nil)
+}

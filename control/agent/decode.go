@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"net/netip"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec that rawCodec extends
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+// Most of what a hub sends are places: thousands for a new host. The agent decodes them
+// into the form in which it keeps them, without a wire.Place for each. All other
+// messages are decoded by package proto. Numbers of fields are those of
+// central/wire/central.proto.
+
+// rawMessage is an encoded wire.ToHost.
+type rawMessage []byte
+
+// rawCodec is gRPC's codec of protobuf, extended to receive messages that stay encoded.
+type rawCodec struct{ encoding.CodecV2 }
+
+func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	if raw, ok := v.(*rawMessage); ok {
+		*raw = data.Materialize()
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}
+
+var errDecode = errors.New("a message that is not valid")
+
+// fields are the fields of an encoded message, in order.
+type fields struct {
+	rest   []byte
+	number protowire.Number
+	bytes  []byte // value of a field with a length; valid as long as the message
+	value  uint64 // value of a varint
+	kind   protowire.Type
+	failed bool
+}
+
+// next moves to the next field. It returns false at the end, or if the message is not
+// valid.
+func (f *fields) next() bool {
+	if len(f.rest) == 0 || f.failed {
+		return false
+	}
+	var n, m int
+	f.number, f.kind, n = protowire.ConsumeTag(f.rest)
+	if n >= 0 {
+		switch f.kind {
+		case protowire.BytesType:
+			f.bytes, m = protowire.ConsumeBytes(f.rest[n:])
+		case protowire.VarintType:
+			f.value, m = protowire.ConsumeVarint(f.rest[n:])
+		default:
+			m = protowire.ConsumeFieldValue(f.number, f.kind, f.rest[n:])
+		}
+	}
+	if n < 0 || m < 0 {
+		f.failed = true
+		return false
+	}
+	f.rest = f.rest[n+m:]
+	return true
+}
+
+// is reports whether the field has this number and a value with a length.
+func (f *fields) is(number protowire.Number) bool {
+	return f.number == number && f.kind == protowire.BytesType
+}
+
+func (f *fields) err() error {
+	if f.failed {
+		return errDecode
+	}
+	return nil
+}
+
+// text returns a copy of the field's value, which must be UTF-8 as in package proto.
+func (f *fields) text() string {
+	f.failed = f.failed || !utf8.Valid(f.bytes)
+	return string(f.bytes)
+}
+
+// portPlace is the place of the port with an id.
+type portPlace struct {
+	port string
+	place
+}
+
+// netReset is a wire.NetReset.
+type netReset struct {
+	view    *wire.NetView
+	places  []portPlace
+	members []netip.Addr
+}
+
+// netUpdate is a wire.NetUpdate.
+type netUpdate struct {
+	net          string
+	gone         bool
+	view         *wire.NetView // nil: as before
+	places       []portPlace
+	removed      []string
+	joined, left []netip.Addr
+}
+
+// decoder decodes messages of one hub.
+type decoder struct {
+	hosts     map[string]string // ids of hosts, so that all places of a host share the string
+	addresses [][]byte          // of the place that is decoded
+}
+
+// maxHosts is the limit of decoder.hosts. At the limit all are forgotten, which costs
+// only memory.
+const maxHosts = 1 << 16
+
+// reset decodes a wire.NetReset.
+func (d *decoder) reset(data []byte) (r netReset, err error) {
+	r.view = new(wire.NetView)
+	r.places = make([]portPlace, 0, count(data, 2))
+	f := fields{rest: data}
+	for f.next() {
+		switch {
+		case f.is(1):
+			err = errors.Join(err, proto.UnmarshalOptions{Merge: true}.Unmarshal(f.bytes, r.view))
+		case f.is(2):
+			r.places = d.appendPlace(r.places, f.bytes, &f)
+		case f.is(3):
+			r.members = append(r.members, addrOf(f.bytes))
+		}
+	}
+	return r, errors.Join(err, f.err())
+}
+
+// update decodes a wire.NetUpdate.
+func (d *decoder) update(data []byte) (u netUpdate, err error) {
+	f := fields{rest: data}
+	for f.next() {
+		switch {
+		case f.is(1):
+			u.net = f.text()
+		case f.number == 2 && f.kind == protowire.VarintType:
+			u.gone = f.value != 0
+		case f.is(3):
+			if u.view == nil {
+				u.view = new(wire.NetView)
+			}
+			err = errors.Join(err, proto.UnmarshalOptions{Merge: true}.Unmarshal(f.bytes, u.view))
+		case f.is(4):
+			u.places = d.appendPlace(u.places, f.bytes, &f)
+		case f.is(5):
+			u.removed = append(u.removed, f.text())
+		case f.is(6):
+			u.joined = append(u.joined, addrOf(f.bytes))
+		case f.is(7):
+			u.left = append(u.left, addrOf(f.bytes))
+		}
+	}
+	return u, errors.Join(err, f.err())
+}
+
+// appendPlace decodes a wire.Place and appends it to a list. An error is noted in the
+// fields that contain the place.
+func (d *decoder) appendPlace(list []portPlace, data []byte, outer *fields) []portPlace {
+	var port, mac, host, endpoint []byte
+	var generation int64
+	d.addresses = d.addresses[:0]
+	f := fields{rest: data}
+	for f.next() {
+		switch {
+		case f.is(1):
+			port = f.bytes
+		case f.is(2):
+			f.failed = f.failed || !utf8.Valid(f.bytes)
+		case f.is(3):
+			mac = f.bytes
+		case f.is(4):
+			d.addresses = append(d.addresses, f.bytes)
+		case f.is(5):
+			host = f.bytes
+		case f.is(6):
+			endpoint = f.bytes
+		case f.number == 7 && f.kind == protowire.VarintType:
+			generation = int64(f.value)
+		}
+	}
+	if f.failed || !utf8.Valid(port) || !utf8.Valid(host) {
+		outer.failed = true
+		return list
+	}
+	return append(list, portPlace{string(port), place{mac: macOf(mac), ips: addrsOf(d.addresses), host: d.host(host),
+		endpoint: addrOf(endpoint), generation: generation,
+		digest: wire.PlaceDigest(port, mac, host, endpoint, d.addresses, generation)}})
+}
+
+func (d *decoder) host(id []byte) string {
+	if s, ok := d.hosts[string(id)]; ok {
+		return s
+	}
+	if d.hosts == nil || len(d.hosts) >= maxHosts {
+		d.hosts = map[string]string{}
+	}
+	s := string(id)
+	d.hosts[s] = s
+	return s
+}
+
+// count returns how many fields of a message have the number.
+func count(data []byte, number protowire.Number) (n int) {
+	for f := (fields{rest: data}); f.next(); {
+		if f.is(number) {
+			n++
+		}
+	}
+	return n
+}
+
+// netResetOf returns a decoded message.
+func netResetOf(m *wire.NetReset) netReset {
+	return netReset{view: m.GetView(), places: placesOf(m.GetPlaces()), members: addrsOf(m.GetMembers())}
+}
+
+func placesOf(list []*wire.Place) []portPlace {
+	places := make([]portPlace, len(list))
+	for i, p := range list {
+		places[i] = portPlace{p.GetPort(), placeOf(p)}
+	}
+	return places
+}

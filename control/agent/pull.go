@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"net/netip"
+	"time"
+
+	"weft/central/wire"
+)
+
+// A hub pushes all addresses of a network of usual size to the agent, but under load it
+// may be late. When a frame needs an address that the switch does not know, the agent
+// therefore pulls: it asks the hub to send at once what is still queued for this host.
+// One Pull serves all questions that came before it, and at most one Pull is unanswered
+// at a time. If a pull brings no address, nobody has it. If there is no pull, because
+// there is no session or the host has pulled too often, the switch treats the frame as
+// one to an unknown address at once.
+
+const (
+	// pullRate is the number of pulls a second that a host sends for long, and
+	// pullBurst the number after a quiet time. Beyond it the agent answers the
+	// switch's questions with false. A guest that scans addresses thus costs the hub
+	// a limited number of pulls.
+	pullRate  = 50
+	pullBurst = 50
+	// maxPulled is the limit of questions that wait for one pull. Beyond it the agent
+	// answers false.
+	maxPulled = 4096
+)
+
+// pulls has the questions that wait for an answer to a Pull.
+type pulls struct {
+	sent    *pull // unanswered; nil: none
+	next    *pull // sent after the answer to the field sent; nil: nobody waits for it
+	tokens  float64
+	counted time.Time // time up to which tokens are counted
+}
+
+type pull struct {
+	number    uint64
+	since     time.Time
+	questions map[question]struct{}
+}
+
+func newPull() *pull { return &pull{questions: map[question]struct{}{}} }
+
+func (p *pull) has(q question) bool {
+	if p == nil {
+		return false
+	}
+	_, ok := p.questions[q]
+	return ok
+}
+
+// spend reports whether the host may send one more Pull now, and counts it.
+func (ps *pulls) spend(now time.Time) bool {
+	ps.tokens = min(ps.tokens+now.Sub(ps.counted).Seconds()*pullRate, pullBurst)
+	ps.counted = now
+	if ps.tokens < 1 {
+		return false
+	}
+	ps.tokens--
+	return true
+}
+
+// pull makes a question about a pushed network wait for the answer to a Pull. It returns
+// false if no answer will come. The caller holds mu.
+func (a *Agent) pull(q question, now time.Time) bool {
+	ps := &a.pulls
+	if ps.sent != nil && now.Sub(ps.sent.since) >= questionTimeout {
+		ps.sent, ps.next = nil, nil // the switch does not wait any longer either
+	}
+	switch {
+	case ps.sent.has(q) || ps.next.has(q):
+		return true
+	case ps.sent == nil:
+		p := newPull()
+		p.questions[q] = struct{}{}
+		return a.sendPull(p, now)
+	case ps.next == nil:
+		ps.next = newPull()
+	case len(ps.next.questions) >= maxPulled:
+		a.stats.Refused++
+		return false
+	}
+	ps.next.questions[q] = struct{}{}
+	return true
+}
+
+// sendPull sends a Pull. It returns false if that is not possible now.
+func (a *Agent) sendPull(p *pull, now time.Time) bool {
+	qs := &a.questions
+	if !a.pulls.spend(now) {
+		a.stats.Refused++
+		return false
+	}
+	qs.next++
+	p.number, p.since = qs.next, now
+	if !a.send(&wire.FromHost{Message: &wire.FromHost_Pull{Pull: &wire.Pull{Number: p.number}}}) {
+		return false
+	}
+	a.stats.Pulls++
+	a.pulls.sent = p
+	return true
+}
+
+// pulled takes the answer to a Pull. It tells the batch which addresses nobody has, and
+// sends the next Pull if questions wait for it. It returns false if the number is not
+// that of a Pull.
+func (a *Agent) pulled(number uint64, b *batch) bool {
+	ps := &a.pulls
+	p, now := ps.sent, time.Now()
+	if p == nil || p.number != number {
+		return false
+	}
+	ps.sent = nil
+	a.absent(p, now, b)
+	if next := ps.next; next != nil {
+		ps.next = nil
+		if !a.sendPull(next, now) {
+			a.absent(next, now, b)
+		}
+	}
+	return true
+}
+
+// absent adds to the batch the questions of a Pull whose addresses the state does not
+// have.
+func (a *Agent) absent(p *pull, now time.Time, b *batch) {
+	for q := range p.questions {
+		n := a.state.nets[q.net]
+		if n == nil || n.has(q.mac, q.ip) {
+			continue
+		}
+		a.questions.none(q, now)
+		b.unknown = append(b.unknown, UnknownAddress{VNI: n.vni(), MAC: q.mac, IP: q.ip})
+	}
+}
+
+// has reports whether the network has a place with the IP address ip, or with the MAC
+// address mac if ip is invalid.
+func (n *network) has(mac uint64, ip netip.Addr) bool {
+	for _, p := range n.places {
+		if !ip.IsValid() {
+			if p.mac == mac {
+				return true
+			}
+			continue
+		}
+		for _, other := range p.ips {
+			if other == ip {
+				return true
+			}
+		}
+	}
+	return false
+}
