@@ -5,24 +5,21 @@ package flowtable
 // Op is the operation of an Action.
 type Op uint8
 
-// Operations of actions. The datapath executes a flat list of actions in order, on
-// the frame's private header (see package packet). U16, U32 and U64 below are the
-// operands in the fields of Action. The order of these constants is part of the
-// layout in shared memory.
+// Operations of actions. The datapath executes a list of actions in order on the
+// frame's private header. U16, U32 and U64 below are fields of Action. The order of
+// these constants is part of the layout in shared memory.
 const (
 	OpNone Op = iota
 	// OpOutput sends to datapath port U32.
 	OpOutput
 	// OpTunnel pushes the outer headers of tunnel template U32 with VNI U64, sends
-	// the frame to the uplink of the template and pops the headers again. U16 is the
-	// vxlan port whose counters also count the frame; 0: none.
+	// the frame to the template's uplink, and pops the headers again. The vxlan port
+	// U16 also counts the frame; 0: none.
 	OpTunnel
-	// OpDrop ends the list of actions and counts the frame under packet.DropReason
-	// U32.
+	// OpDrop ends the list and drops the frame under packet.DropReason U32.
 	OpDrop
-	// OpPushVLAN inserts a VLAN tag with TPID U16 and TCI U32 (16 bits, CFI as on the
-	// wire) before the EtherType. OpPopVLAN removes the outermost tag, if the frame
-	// has one.
+	// OpPushVLAN inserts a VLAN tag with TPID U16 and TCI U32 (16 bits, with the CFI
+	// bit as on the wire). OpPopVLAN removes the outermost tag, if any.
 	OpPushVLAN
 	OpPopVLAN
 	// OpSetVLAN sets the outermost tag's TCI to U32 (16 bits).
@@ -34,8 +31,8 @@ const (
 	// byte first, and update the checksums that cover the address.
 	OpSetIPv4Src
 	OpSetIPv4Dst
-	// OpSetIPv6Src and OpSetIPv6Dst set the IPv6 address. U64 is its upper half. The
-	// U64 of the OpData action behind this action is its lower half.
+	// OpSetIPv6Src and OpSetIPv6Dst set the IPv6 address: its upper half to U64, its
+	// lower half to U64 of the following OpData action.
 	OpSetIPv6Src
 	OpSetIPv6Dst
 	OpData
@@ -49,21 +46,21 @@ const (
 	// update the checksum.
 	OpSetTpSrc
 	OpSetTpDst
-	// OpCT tracks the frame's connection in zone U16. U32 is a set of CT* bits. The
-	// upper half of U64 is ct_mark, the lower half the mask of ct_mark. OpData
+	// OpCT tracks the frame's connection in zone U16. U32 has CT* bits. U64 has
+	// ct_mark in its upper half and the mask of ct_mark in its lower half. OpData
 	// actions follow as in CTRequest.
 	OpCT
 	// OpCTClear makes the frame untracked.
 	OpCTClear
-	// OpRecirc looks up a copy of the frame again, with recirc_id U32 and the ct_*
-	// fields that OpCT has set. The next action of the list continues with the frame
-	// in its state before OpRecirc.
+	// OpRecirc looks up the frame again with recirc_id U32 and the ct_* fields, and
+	// executes the actions found. Then the list continues with the frame as it was
+	// before OpRecirc.
 	OpRecirc
 	// OpMeter drops the frame under packet.DropReason U64 if it exceeds the rate of
-	// meter U32, which is below MaxMeters.
+	// meter U32 (below MaxMeters).
 	OpMeter
-	// OpSetARP* set a field of ARP to U32. The actions for hardware addresses set it
-	// to the low 48 bits of U64.
+	// OpSetARP* set a field of ARP to U32, or to the low 48 bits of U64 for hardware
+	// addresses.
 	OpSetARPOp
 	OpSetARPSpa
 	OpSetARPTpa
@@ -73,20 +70,19 @@ const (
 	// U32.
 	OpSetICMPType
 	OpSetICMPCode
-	// OpSetNDTarget sets the target address of neighbour discovery; the operands are
-	// as in OpSetIPv6Src. OpSetNDSll and OpSetNDTll set the address in the source and
-	// target link-layer address option to the low 48 bits of U64. They change nothing
-	// if the frame does not have the option.
+	// OpSetNDTarget sets the target address of neighbour discovery; operands as in
+	// OpSetIPv6Src. OpSetNDSll and OpSetNDTll set the source and target link-layer
+	// address option to the low 48 bits of U64, if the frame has the option.
 	OpSetNDTarget
 	OpSetNDSll
 	OpSetNDTll
 	// OpSetIPv6Label sets the IPv6 flow label to the low 20 bits of U32.
 	OpSetIPv6Label
-	// OpController copies the frame's first U32 bytes to the captures of controller
-	// messages.
+	// OpController copies the frame's first U32 bytes to the capture ring, for the
+	// controller.
 	OpController
-	// OpAnswer answers an ARP request or a neighbour solicitation on the port that
-	// received it. The answer has the MAC address in the low 48 bits of U64.
+	// OpAnswer answers an ARP request or a neighbour solicitation on its input port
+	// with the MAC address in the low 48 bits of U64.
 	OpAnswer
 )
 

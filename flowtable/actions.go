@@ -4,10 +4,9 @@ package flowtable
 
 import "math/bits"
 
-// The action store holds each different list of actions once, with the number of
-// flows that use it. Flows with equal lists thus share cache lines. Each list is in
-// one block. Block sizes are powers of two; the store splits and merges blocks as a
-// buddy allocator.
+// The action store holds each different action list once, with a use count. Flows
+// with equal lists thus share cache lines. Each list is in one block. Block sizes are
+// powers of two, managed by a buddy allocator.
 
 const (
 	// blockActions is the number of actions in the smallest block, which fills one
@@ -19,12 +18,11 @@ const (
 
 var _ = [1]struct{}{}[blockActions<<maxOrder-MaxActions]
 
-// actionBlock describes the block of actions that starts at the same index.
+// actionBlock describes the block with the same index.
 type actionBlock struct {
-	// next and prev link free blocks of one order. They are block indexes plus one;
-	// 0: none.
+	// next and prev link free blocks of one order: 1 + the block index; 0: none.
 	next, prev uint32
-	refs       uint32 // number of flows that use the list; 0: the block is free or part of another block
+	refs       uint32 // number of flows with this list; 0: the block holds no list
 	length     uint32 // length of the list in actions
 	hash       uint32
 	order      uint8
@@ -32,9 +30,8 @@ type actionBlock struct {
 	_          [2]byte
 }
 
-// ActionRef locates a list of actions. It is the index of the list's first action.
-// Blocks are aligned, so the two lowest bits of the index are free for refOne or
-// refMany. 0 is the empty list.
+// ActionRef is the index of a list's first action; 0: the empty list. Blocks are
+// aligned, so the two lowest bits are free for refOne or refMany.
 type ActionRef uint32
 
 const (
@@ -53,7 +50,7 @@ type actionStore struct {
 	seeds   [4]uint64
 	top     uint8                // order of the largest block that exists
 	fresh   uint32               // index of the first block that was never used
-	free    [maxOrder + 1]uint32 // head of the free list of each order: block index plus one; 0: empty
+	free    [maxOrder + 1]uint32 // first free block of each order: 1 + the block index; 0: none
 }
 
 func newActionStore(m *Memory, seed uint64) actionStore {
@@ -73,7 +70,6 @@ func (s *actionStore) list(r ActionRef) []Action {
 	return s.actions[at:][:n:n]
 }
 
-// refer returns the reference to the list of n actions in block.
 func refer(block uint32, n int) ActionRef {
 	if n == 1 {
 		return ActionRef(block*blockActions | refOne)
@@ -81,8 +77,8 @@ func refer(block uint32, n int) ActionRef {
 	return ActionRef(block*blockActions | refMany)
 }
 
-// acquire returns the reference to a list and increments its use count. It stores the
-// list if it is new. It reports false if the store has no room.
+// acquire increments a list's use count, stores the list if it is new, and returns
+// its reference. It reports false if the store is full.
 func (s *actionStore) acquire(list []Action) (r ActionRef, ok bool) {
 	if len(list) == 0 {
 		return 0, true
@@ -103,7 +99,7 @@ func (s *actionStore) acquire(list []Action) (r ActionRef, ok bool) {
 	return refer(block, len(list)), true
 }
 
-// release decrements the use count of the list. It frees the block of an unused list.
+// release decrements a list's use count and frees the block of an unused list.
 func (s *actionStore) release(r ActionRef) {
 	if r == 0 {
 		return

@@ -9,40 +9,39 @@ import (
 	"weft/packet"
 )
 
-// Cache is the flow cache of one worker, over its Memory: an exact-match cache in
-// front of the megaflows. The worker owns the Cache. No method allocates memory.
+// Cache is the flow cache of one worker: an exact-match cache in front of the
+// megaflows in a Memory. The worker owns the Cache. No method allocates memory.
 type Cache struct {
 	m Memory
 
-	// The fields up to groupSeeds are the exact-match cache. Their memory is private
-	// to the worker.
+	// Exact-match cache, private to the worker.
 	buckets    []bucket
 	exact      []exactEntry
 	union      Key    // bits that any mask has
-	groups     uint32 // bit set of the groups of key words in which the field union has a bit
-	unionStale bool   // true if a mask was removed after the field union was computed
+	groups     uint32 // groups of key words with a bit in union
+	unionStale bool   // a mask was removed since union was computed
 	bucketWrap uint32
 	victim     uint32
 	seeds      seeds
 	groupSeeds [groupEnd][4]uint64 // index: group
 
 	// Megaflows.
-	order     []uint32 // rows of the masks in use, in the order in which a search tries them
+	order     []uint32 // indexes of the used masks in search order
 	maskSeeds []uint64
-	searched  uint32 // number of frames searched since the masks were sorted
+	searched  uint32 // number of frames searched since the last sort
 	store     actionStore
 
 	// The batch that is looked up.
 	digests [packet.BatchSize]digest // index: frame
 	more    [packet.BatchSize]exactMore
-	hashes  [packet.BatchSize]uint32 // hash of each frame's key under the mask that is being searched
+	hashes  [packet.BatchSize]uint32 // hash of each frame's key under the current mask
 	frames  [packet.BatchSize]uint8  // frames that are live and no repeats
-	homes   [packet.BatchSize]uint32 // for each frame in the field frames: its bucket or its position in the megaflow index
-	repeats [packet.BatchSize]repeat // frames to look up that have the same key as the frame before them
+	homes   [packet.BatchSize]uint32 // bucket or index position of each frame in frames
+	repeats [packet.BatchSize]repeat // frames with the same key as their predecessor
 	found   [packet.BatchSize]uint8  // frames that have an entry
 	entries [packet.BatchSize]uint32 // index as found: the entry
 	slots   [packet.BatchSize]uint32 // index as found: the entry's megaflow
-	expects [packet.BatchSize]uint32 // for each frame in the field found: the megaflow generation in its exact-match entry
+	expects [packet.BatchSize]uint32 // generation in the entry of each frame in found
 	missed  [packet.BatchSize]uint8  // frames without an entry
 }
 
@@ -66,14 +65,14 @@ const (
 
 // LookupCounts has the counters that Lookup increments.
 type LookupCounts struct {
-	ExactHits     uint64 // frames found in the exact-match cache, and repetitions of a frame that was found
+	ExactHits     uint64 // frames found in the exact-match cache, including repeated keys
 	MegaflowHits  uint64 // frames found among the megaflows
 	Misses        uint64 // frames without a megaflow
-	MasksSearched uint64 // number of masks that were searched for frames without an exact-match entry
+	MasksSearched uint64 // number of masks tried
 }
 
-// Reserve allocates the private memory of caches of these sizes in advance. NewCache
-// then uses this memory. The allocation is the slowest part of NewCache.
+// Reserve allocates the private memory of caches of these sizes in advance, which is
+// the slowest part of NewCache.
 func Reserve(sizes Sizes, caches int) {
 	for range caches {
 		shm.Reserve[bucket](sizes.Exact / bucketEntries)
@@ -81,8 +80,8 @@ func Reserve(sizes Sizes, caches int) {
 	}
 }
 
-// NewCache returns an empty cache over m. It empties m if m was used before. seed
-// must be random: otherwise a sender could choose keys that collide.
+// NewCache returns an empty cache over m. It clears m if m was used before. seed must
+// be random, so that no sender can choose keys that collide.
 func NewCache(m Memory, seed uint64) *Cache {
 	m.empty()
 	c := &Cache{
@@ -102,8 +101,8 @@ func NewCache(m Memory, seed uint64) *Cache {
 	return c
 }
 
-// Install installs a megaflow in a free slot and clears the slot's statistics. key
-// may have bits outside mask. Megaflows that overlap must have equal actions.
+// Install installs a megaflow in a free slot and clears the slot's statistics. Key
+// bits outside the mask are ignored. Overlapping megaflows must have equal actions.
 func (c *Cache) Install(slot uint32, key, mask *Key, actions []Action) InstallResult {
 	if int(slot) >= len(c.m.Flows) {
 		return InstallBadSlot
@@ -148,14 +147,13 @@ func (c *Cache) Remove(slot uint32) bool {
 	return true
 }
 
-// Lookup finds the megaflow of each frame i whose bit i is set in live. It writes the
-// megaflow's slot, or NoSlot, to out[i]. It does not write other elements of out. The
-// caller updates the statistics of the flows (Flow).
+// Lookup finds the megaflow of each frame i in the set live, and writes its slot, or
+// NoSlot, to out[i]. The caller updates the statistics of the flows.
 func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.BatchSize]uint32, n *LookupCounts) {
 	count, repeated := uint(0), uint(0)
 	var x exactLookup
 	u := &c.union
-	var before *Key // key of the previous frame; in a burst of one flow, only the first frame is looked up
+	var before *Key // in a burst of one flow, only the first frame is looked up
 	for ; live != 0; live &= live - 1 {
 		i := bits.TrailingZeros32(live) % packet.BatchSize
 		k := &keys[i]
@@ -193,16 +191,14 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.Ba
 	}
 }
 
-// repeat is a frame whose key equals that of an earlier frame of the batch, with the
-// index of the earlier frame.
+// repeat is a frame with the key of an earlier frame of the batch.
 type repeat struct{ frame, of uint8 }
 
 // Flows returns the statistics of all slots without copying. The index is the slot.
 func (c *Cache) Flows() []Flow { return c.m.Flows }
 
-// Only returns the action of an installed megaflow that has exactly one action,
-// otherwise nil. The result is not a copy; it is valid until the next Install or
-// Remove.
+// Only returns the action of a megaflow with exactly one action, otherwise nil. It
+// does not copy; the result is valid until the next Install or Remove.
 func (c *Cache) Only(f *Flow) *Action {
 	at := f.Actions.at()
 	if f.Actions&refOne == 0 || at >= uint32(len(c.m.actions)) {

@@ -10,23 +10,21 @@ import (
 )
 
 // The exact-match cache maps a key to a megaflow. It ignores key bits that are in no
-// installed mask: keys that agree on the union of all masks have the same megaflow.
-// The cache is set-associative. Each bucket has one word with the signatures of its
-// entries. Finding an entry therefore reads one cache line of the small table of
-// buckets and the line of one entry in the large table.
+// installed mask. The cache is set-associative. A bucket is one word with the
+// signatures of its entries, so finding an entry reads one cache line of the small
+// table of buckets and the line of one entry.
 //
-// An entry holds the generation of the megaflow's slot. Removing a megaflow thus
-// invalidates exactly its own entries. A change of the union empties the cache.
+// An entry holds the generation of the megaflow's slot, so removing a megaflow
+// invalidates its entries. A change of the union of all masks empties the cache.
 
 // bucketEntries is the number of entries in a bucket.
 const bucketEntries = 8
 
-// bucket has an 8-bit signature for each of its entries. Signature 0 marks a free
-// entry.
+// bucket has an 8-bit signature for each of its entries; 0: a free entry.
 type bucket uint64
 
-// baseWords is the number of key words that every entry stores: WPort to WIPv4. The
-// other words are in groups. An entry stores a group only if the key has a bit in it.
+// baseWords is the number of words (WPort to WIPv4) in every entry. Further words are
+// in groups, which an entry stores only if the key needs them.
 const baseWords = WIPv4 + 1
 
 // Groups of words.
@@ -35,7 +33,7 @@ const (
 	groupTun                 // tun_id, tun_src and tun_dst
 	groupTunIPv6             // tun_ipv6_src and tun_ipv6_dst
 	groupARP                 // words of ARP and neighbour discovery
-	groupCT                  // words with ct_mark, ct_state, ct_nw_proto, ct_zone, ct ports and ct_label
+	groupCT                  // WCT, WCTPorts and WCTLabel
 	groupCTAddr              // ct addresses
 	groupEnd                 // above the last group
 )
@@ -49,14 +47,13 @@ type exactEntry struct {
 	_          uint32
 }
 
-// exactMore has the key words of all groups that an entry stores, in ascending order
-// of the group number.
+// exactMore has the words of an entry's groups, in ascending order of the groups.
 type exactMore [32]uint64
 
 // The build fails unless the words of all groups fit into an exactMore.
 const _ = uint(len(exactMore{}) - (KeyWords - baseWords))
 
-// digest is the hash of a key and the groups in which the key has bits.
+// digest is the hash of a key and the set of its word groups.
 type digest struct {
 	hash   uint64
 	groups uint32
@@ -66,8 +63,8 @@ type digest struct {
 // signature returns the digest's 8-bit signature for a bucket. It is never 0.
 func (d *digest) signature() uint64 { return max(d.hash>>56, 1) }
 
-// digest hashes the bits of the key that are in the union of all masks. It writes the
-// words of the key's groups to more.
+// digest hashes the key under the union of all masks. It writes the words of the
+// key's groups to more.
 func (c *Cache) digest(k *Key, d *digest, more *exactMore) {
 	u, s := &c.union, &c.seeds
 	acc := fold(k[WPort]&u[WPort]^s[0], k[WEthDst]&u[WEthDst]^s[1]) ^
@@ -80,8 +77,8 @@ func (c *Cache) digest(k *Key, d *digest, more *exactMore) {
 	d.hash = s.finish(acc)
 }
 
-// alike reports whether two keys are equal in the words behind the base words, under
-// the union of all masks.
+// alike reports whether two keys are equal after the base words, under the union of
+// all masks.
 func (c *Cache) alike(k, o *Key) bool {
 	diff := uint64(0)
 	for at := baseWords; at < KeyWords; at++ {
@@ -90,8 +87,8 @@ func (c *Cache) alike(k, o *Key) bool {
 	return diff == 0
 }
 
-// digestGroups adds the words of the groups in which both the union of all masks and
-// the key have bits. It returns the hash of these words.
+// digestGroups adds all non-zero word groups of the key to the digest, under the
+// union of all masks. It returns their hash.
 func (c *Cache) digestGroups(k *Key, d *digest, more *exactMore) (acc uint64) {
 	u := &c.union
 	if c.groups&groupIPv6 != 0 {
@@ -139,30 +136,25 @@ func (c *Cache) group4(d *digest, more *exactMore, group uint32, w0, w1, w2, w3 
 	return fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3])
 }
 
-// exactLookup is the progress of a batch in the exact-match cache. If the flows
-// exceed the core's own cache, each frame needs one line of Cache.exact and one line
-// of Memory.Flows from memory. A core can wait for only a few lines at once. The
-// batch therefore advances in strides: while the lines of one stride arrive, the core
-// works on other strides.
+// exactLookup is the progress of a batch in the exact-match cache. With many flows,
+// each frame needs two cache lines from memory. The batch advances in strides, so
+// that the core works on one stride while the lines of others arrive.
 type exactLookup struct {
 	asked    uint // number of frames whose bucket was prefetched
-	chosen   uint // number of frames whose bucket was searched; each is now in the list found or in the list missed
+	chosen   uint // number of frames whose bucket was searched
 	found    uint
-	due      uint // number of frames in the list found whose entry was prefetched one stride ago
-	compared uint // number of frames in the list found whose entry was compared and whose flow was prefetched
+	due      uint // number of entries prefetched at least one stride ago
+	compared uint // number of entries compared
 	missed   uint
 }
 
-// stride is the number of frames that advance together. It is small enough for lines
-// to arrive in time, and large enough for few calls. A frame between two guests takes
-// 62.6 ns with stride 8 and 62.0 ns with stride 12 at 100,000 flows (69.8 ns if
-// entries are compared right after their prefetch). At 10,000 flows it takes 56.6 and
-// 55.2 ns.
+// stride is the number of frames that advance together: small enough to overlap with
+// memory, large enough for few calls. At 100,000 flows a frame takes 62.0 ns with
+// stride 12, 62.6 ns with stride 8, and 69.8 ns without strides.
 const stride = 12
 
-// advance prefetches the buckets of frames[:to] that are not prefetched yet, and
-// advances the earlier frames by one step. An entry is compared one stride after its
-// prefetch.
+// advance prefetches the buckets of frames up to number to, and advances earlier
+// frames by one step.
 func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	from, entries := x.asked, x.found
 	cpu.Prefetch(&c.buckets[0], c.homes[from:to])
@@ -173,7 +165,7 @@ func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	x.due = entries
 }
 
-// choose searches the buckets of frames[:to] for an entry with the frame's signature.
+// choose searches the buckets of frames up to number to for the frames' signatures.
 func (c *Cache) choose(x *exactLookup, to uint) {
 	buckets := c.buckets
 	found, missed := x.found, x.missed
@@ -192,9 +184,8 @@ func (c *Cache) choose(x *exactLookup, to uint) {
 	x.chosen, x.found, x.missed = to, found, missed
 }
 
-// compare compares the entries of found[:to] with the keys of their frames. If an
-// entry has the frame's key, compare prefetches the entry's flow. If an entry has
-// another key, endExact looks its frame up again.
+// compare compares the entries of found[:to] with the frames' keys, and prefetches
+// the flows of equal entries. Other frames are looked up again.
 func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	exact, u := c.exact, &c.union
 	from := x.compared
@@ -215,9 +206,8 @@ func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	cpu.Prefetch(&c.m.Flows[0], c.slots[from:to])
 }
 
-// endExact finishes the lookup of the batch, which has count frames, and writes the
-// found slots to out. It returns the number n of frames that were not found. These
-// frames are in missed[:n].
+// endExact finishes the lookup of a batch of count frames and writes the found slots
+// to out. It returns the number of missed frames, which are in c.missed.
 func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint, out *[packet.BatchSize]uint32) uint {
 	if count <= fewLookups {
 		return c.probeFew(keys, count, out)
@@ -240,11 +230,10 @@ func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint
 	return missed
 }
 
-// fewLookups is the number of frames up to which prefetching costs more than it
-// saves.
+// fewLookups is the largest number of frames for which prefetching does not pay.
 const fewLookups = 2
 
-// probeFew looks the frames of a small batch up one by one, without prefetching.
+// probeFew looks up a few frames without prefetching.
 func (c *Cache) probeFew(keys *[packet.BatchSize]Key, count uint, out *[packet.BatchSize]uint32) (missed uint) {
 	for j := range count {
 		i := c.frames[j%packet.BatchSize] % packet.BatchSize
@@ -258,12 +247,11 @@ func (c *Cache) probeFew(keys *[packet.BatchSize]Key, count uint, out *[packet.B
 	return missed
 }
 
-// lowerDiffer returns 0 if an entry equals the key k under the mask u in the lower
-// half of the base words. upperDiffer does the same for the upper half. The compiler
-// inlines them only as two functions.
+// lowerDiffer returns 0 if the lower half of an entry's base words equals key k under
+// mask u. upperDiffer compares the upper half. One function would be too large for
+// inlining.
 func lowerDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
-	// In Go ^ and | have the same precedence: the parentheses keep each comparison
-	// apart from the next word.
+	// In Go ^ and | have the same precedence.
 	return (w[0] ^ k[0]&u[0]) | (w[1] ^ k[1]&u[1]) | (w[2] ^ k[2]&u[2])
 }
 
@@ -271,9 +259,8 @@ func upperDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
 	return (w[3] ^ k[3]&u[3]) | (w[4] ^ k[4]&u[4]) | (w[5] ^ k[5]&u[5])
 }
 
-// differMore compares the group words of an exact-match entry with the group words of
-// a key. It returns 0 if they are equal. The argument at is the index of the entry, d
-// is the digest of the key, and wanted has the group words of the key.
+// differMore returns 0 if the group words of the entry with index at equal wanted. d
+// is the key's digest.
 func (c *Cache) differMore(at uint32, d *digest, wanted *exactMore) (diff uint64) {
 	more := &c.m.more[at]
 	for j := uint32(0); j < d.n && j < uint32(len(more)); j += 2 {
@@ -282,8 +269,8 @@ func (c *Cache) differMore(at uint32, d *digest, wanted *exactMore) (diff uint64
 	return diff
 }
 
-// candidates marks the entries of bucket b that have the signature, with bit 7 of
-// each byte. The lowest mark is always right; a higher one may be wrong.
+// candidates sets bit 7 of each byte of bucket b that equals the signature. The
+// lowest set bit is always right; a higher one may be wrong.
 func (b bucket) candidates(signature uint64) (marks uint64) {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	x := uint64(b) ^ signature*ones
@@ -293,9 +280,8 @@ func (b bucket) candidates(signature uint64) (marks uint64) {
 // first returns the index within the bucket of the lowest marked entry.
 func first(marks uint64) uint32 { return uint32(bits.TrailingZeros64(marks)) / 8 }
 
-// holds reports whether an exact-match entry has the words of key k, whose digest is
-// d. The argument at is the index of the entry. holds does not check whether the
-// entry is stale.
+// holds reports whether the entry with index at has key k, whose digest is d. It does
+// not check whether the entry is stale.
 func (c *Cache) holds(at uint32, d *digest, more *exactMore, k *Key) bool {
 	e := &c.exact[at]
 	diff := lowerDiffer(&e.words, k, &c.union) | upperDiffer(&e.words, k, &c.union) | uint64(e.groups^d.groups)
@@ -305,8 +291,7 @@ func (c *Cache) holds(at uint32, d *digest, more *exactMore, k *Key) bool {
 	return diff == 0
 }
 
-// probe compares the key with the entries of its bucket that have its signature. It
-// returns the slot of the megaflow, or NoSlot.
+// probe looks up one key and returns the slot of the megaflow, or NoSlot.
 func (c *Cache) probe(d *digest, more *exactMore, k *Key) uint32 {
 	number := uint32(d.hash) & c.bucketWrap
 	for marks := c.buckets[number].candidates(d.signature()); marks != 0; marks &= marks - 1 {
@@ -319,14 +304,13 @@ func (c *Cache) probe(d *digest, more *exactMore, k *Key) uint32 {
 	return NoSlot
 }
 
-// replaceOneIn limits replacements: if a bucket is full, only one of replaceOneIn new
-// entries replaces another. With more flows than entries a replacement gains nothing
-// on average and costs a write: 124 instead of 109 ns a frame at 200,000 flows.
+// replaceOneIn limits replacements: of replaceOneIn new entries for a full bucket,
+// one replaces an old entry. With more flows than entries, replacing every time costs
+// 124 instead of 109 ns a frame (200,000 flows).
 const replaceOneIn = 4
 
-// enter adds key k, whose digest is d, with the slot of its megaflow to the
-// exact-match cache. It overwrites an entry with the same key. Otherwise it takes a
-// free entry of the bucket or replaces another entry.
+// enter adds key k with digest d and its megaflow's slot. It uses the key's old
+// entry, a free entry, or another entry of the bucket.
 func (c *Cache) enter(d *digest, more *exactMore, k *Key, slot uint32) {
 	number := uint32(d.hash) & c.bucketWrap
 	b := &c.buckets[number]
@@ -359,8 +343,8 @@ func (c *Cache) enter(d *digest, more *exactMore, k *Key, slot uint32) {
 	}
 }
 
-// setUnion computes the union of all masks. If the union changed, setUnion empties
-// the exact-match cache by clearing the signatures, which takes some microseconds.
+// setUnion computes the union of all masks, and empties the exact-match cache if the
+// union has changed.
 func (c *Cache) setUnion() {
 	c.unionStale = false
 	var union Key

@@ -8,18 +8,17 @@ import (
 	"weft/packet"
 )
 
-// Extraction follows ovs-fields(7) in the meaning of fields. It is as lenient as Open
-// vSwitch about the contents of fields. It drops frames that end within a header and
-// frames whose lengths contradict each other. The functions of this file are in the
-// order of the headers: Ethernet, tags, ARP, IPv4, IPv6 with its extension headers
+// Extraction follows ovs-fields(7) and is as lenient as Open vSwitch about the
+// contents of fields. It drops frames that end within a header and frames whose
+// lengths contradict each other. The functions of this file are in the order of the
+// headers: Ethernet, tags, ARP, IPv4, IPv6 with its extension headers
 // (extract_ipv6.go), transport.
 
-// Extract sets every word of k from the frame's headers. recirc_id and the tunnel
-// words (see Key.Tunnel) become 0. It sets f.L3, f.L4 and f.Proto and trims the
-// padding behind an IP datagram. It copies further headers from the spans into the
-// frame's private header as needed. If the frame is malformed, Extract returns the
-// reason to drop it. If the headers are too long, the reason is DropDeepHeader. After
-// a drop, k is undefined.
+// Extract sets every word of k from the frame's headers; recirc_id and the tunnel
+// words become 0. It sets f.L3, f.L4 and f.Proto and trims the padding after an IP
+// datagram. It extends the private header with bytes of the spans as needed. It
+// returns the drop reason of a malformed frame, or DropDeepHeader if the headers are
+// too long; k is then undefined.
 func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	clear(k[WIPv6Src:])
 	if extractPlain(b, f, k) {
@@ -29,11 +28,10 @@ func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 }
 
 // ExtractAll calls Extract for all frames of a batch that are not dropped, and stores
-// the reason in Drop. The argument dirty has a bit for each key whose words from
-// WIPv6Src on may not be 0. The result nowDirty is the same set after the call. Most
-// frames do not set these words, and clearing them each time would take as long as
-// the rest of extraction. The result special has a bit for each frame that is dropped
-// or has an unfinished offload.
+// the drop reasons in Drop. dirty is the set of keys with extended words, from
+// WIPv6Src on; only these are cleared, because clearing takes as long as the rest of
+// extraction. nowDirty is the same set after the call. special is the set of frames
+// that are dropped or have an unfinished offload.
 func ExtractAll(b *packet.Batch, keys *[packet.BatchSize]Key, dirty uint32) (nowDirty, special uint32) {
 	for i := range b.Frames[:min(uint(b.N), packet.BatchSize)] {
 		f, k := &b.Frames[i], &keys[i]
@@ -58,9 +56,9 @@ func ExtractAll(b *packet.Batch, keys *[packet.BatchSize]Key, dirty uint32) (now
 	return dirty, special
 }
 
-// extractPlain does the work of Extract for common frames: UDP or TCP over IPv4
-// without options, not a fragment, all lengths consistent. It reports false for all
-// other frames. The caller has cleared the words from WIPv6Src on.
+// extractPlain is Extract for common frames: unfragmented UDP or TCP over IPv4
+// without options. It reports false for all other frames. The caller has cleared the
+// words from WIPv6Src on.
 func extractPlain(b *packet.Batch, f *packet.Frame, k *Key) bool {
 	h := f.Header()
 	if len(h) < plainLen {
@@ -74,7 +72,7 @@ func extractPlain(b *packet.Batch, f *packet.Frame, k *Key) bool {
 	}
 	end, total := packet.EthernetLen+int(first>>32&0xffff), f.Len()
 	proto := uint8(second >> 48)
-	l4 := binary.BigEndian.Uint64(p[34:42]) // first 8 bytes of UDP or TCP: ports, then UDP length and checksum or TCP sequence number
+	l4 := binary.BigEndian.Uint64(p[34:42]) // first 8 bytes of the UDP or TCP header
 	flags := uint64(0)
 	switch {
 	case proto == packet.ProtoUDP:
@@ -107,14 +105,14 @@ func extractPlain(b *packet.Batch, f *packet.Frame, k *Key) bool {
 	return true
 }
 
-// Minimum length of a frame for extractPlain, up to the end of the UDP or TCP header.
+// plainLen is the length in bytes up to the end of the UDP or TCP header.
 const (
 	plainLen    = packet.EthernetLen + packet.IPv4Len + packet.UDPLen
 	plainTCPLen = packet.EthernetLen + packet.IPv4Len + packet.TCPLen
 )
 
-// extractAny does the work of Extract for any frame. The caller has cleared the words
-// from WIPv6Src on.
+// extractAny is Extract for any frame. The caller has cleared the words from WIPv6Src
+// on.
 func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	h := f.Header()
 	if len(h) < packet.EthernetLen {
@@ -149,12 +147,12 @@ func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	return packet.DropNone
 }
 
-// minEtherType is the lowest valid EtherType. A lower value is the length of an 802.3
-// frame.
+// minEtherType is the lowest valid EtherType. Lower values are lengths of 802.3
+// frames.
 const minEtherType = 0x600
 
-// reach extends the frame's private header to at least n bytes and returns it. If the
-// frame has fewer than n bytes, reach returns the drop reason in the argument short.
+// reach extends the private header to at least n bytes and returns it. If the frame
+// is too short, it returns the drop reason short.
 func reach(b *packet.Batch, f *packet.Frame, n int, short packet.DropReason) ([]byte, packet.DropReason) {
 	if n > f.Len() {
 		return nil, short
@@ -266,9 +264,9 @@ func extractIPv4(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropR
 	return extractTransport(b, f, k, off+headerLen, proto)
 }
 
-// extractTransport parses the transport header at off. The frame ends where its
-// datagram, or the datagram's first fragment, ends. Callers pass ICMP with IPv4 only
-// and ICMPv6 with IPv6 only.
+// extractTransport parses the transport header at off. The frame has been trimmed to
+// the datagram or fragment. Callers pass ICMP with IPv4 only and ICMPv6 with IPv6
+// only.
 func extractTransport(b *packet.Batch, f *packet.Frame, k *Key, off int, proto uint8) packet.DropReason {
 	var need int
 	switch proto {

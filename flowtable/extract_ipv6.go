@@ -8,9 +8,8 @@ import (
 	"weft/packet"
 )
 
-// maxExtensionHeaders is the number of IPv6 extension headers that extraction
-// follows. A frame with more is dropped as DropBadIPv6. RFC 8200 section 4.1 allows
-// seven: each header once, but the destination options twice.
+// maxExtensionHeaders is the largest number of IPv6 extension headers. A frame with
+// more is dropped as DropBadIPv6. RFC 8200 section 4.1 allows seven.
 const maxExtensionHeaders = 8
 
 func extractIPv6(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropReason {
@@ -58,8 +57,8 @@ func isExtension(proto uint8) bool {
 	return false
 }
 
-// walkExtensions returns offset and protocol of the header behind the extension
-// headers. The protocol of a later fragment is 44, as in ovs-fields(7).
+// walkExtensions returns offset and protocol of the header after the extension
+// headers. For a later fragment the protocol is 44, as in ovs-fields(7).
 func walkExtensions(b *packet.Batch, f *packet.Frame, k *Key, off int, proto uint8) (int, uint8, packet.DropReason) {
 	for range maxExtensionHeaders {
 		h, why := reach(b, f, off+8, packet.DropBadIPv6)
@@ -110,10 +109,9 @@ const (
 	ndHeaderLen     = 24
 )
 
-// extractND parses a whole neighbour solicitation or advertisement with its options.
-// A message that does not fit into the private header is dropped as DropDeepHeader.
-// If options are malformed or duplicated, target and addresses are 0, as in Open
-// vSwitch.
+// extractND parses a neighbour solicitation or advertisement with its options. A
+// message that does not fit into the private header is dropped as DropDeepHeader. If
+// options are malformed or duplicated, all its fields are 0, as in Open vSwitch.
 func extractND(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropReason {
 	if off+ndHeaderLen > f.Len() {
 		return packet.DropBadTransport

@@ -4,12 +4,11 @@ package flowtable
 
 import "math/bits"
 
-// Hashes of keys use random seeds, one for each word, so that no sender can choose
-// keys that collide. The hash XORs two words with their seeds, multiplies them, and
-// XORs the halves of the product.
+// Hashes of keys use a random seed for each word, so that no sender can choose keys
+// that collide. The hash XORs two words with their seeds, multiplies them, and XORs
+// the halves of the product.
 
-// seeds has one random seed for each key word, and two for the final step of the
-// hash.
+// seeds has one random seed for each key word, and two for the end of the hash.
 type seeds [KeyWords + 2]uint64
 
 // spread expands one seed to len(s) seeds (splitmix64).

@@ -3,9 +3,8 @@
 package flowtable
 
 // index is a hash table with open addressing and linear probing. It maps hashes to
-// values. Several values may have the same hash; the caller compares keys. Removing
-// an entry moves later entries up, so no tombstones are needed. The table has room
-// for twice as many entries as it ever holds.
+// values. Several values may have the same hash; the caller compares keys. Removal
+// moves later entries up, so there are no tombstones. The table is at most half full.
 type index []indexEntry
 
 type indexEntry struct {
@@ -33,8 +32,7 @@ func (x index) remove(hash, value uint32) {
 		hole = (hole + 1) & wrap
 	}
 	for pos := (hole + 1) & wrap; x[pos].value != 0; pos = (pos + 1) & wrap {
-		// The entry at pos may move into the hole, unless its home position is behind
-		// the hole.
+		// An entry may not move in front of its home position.
 		if home := x[pos].hash & wrap; (pos-home)&wrap >= (pos-hole)&wrap {
 			x[hole] = x[pos]
 			hole = pos

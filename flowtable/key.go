@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package flowtable finds the flow of a frame. Extraction turns the frame's headers
-// into a Key. The exact-match cache, and behind it the megaflows (key, mask,
-// actions), find the flow of the key. The package knows nothing of OpenFlow tables:
-// package openflow translates them into megaflows.
+// into a Key. The exact-match cache and the megaflows (key, mask, actions) find the
+// flow of the key. Package openflow translates OpenFlow tables into megaflows.
 package flowtable
 
 // KeyWords is the size of a Key in 64-bit words.
@@ -69,8 +68,8 @@ const (
 	wEnd        = WCTDst + 2
 )
 
-// The build fails if a word has no name. It also fails if the number of words is odd:
-// a hash takes words in pairs.
+// The build fails if a word has no name or the number of words is odd. A hash takes
+// words in pairs.
 var _ = [1]struct{}{}[wEnd-KeyWords]
 var _ = [1]struct{}{}[KeyWords%2]
 

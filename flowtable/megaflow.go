@@ -7,15 +7,15 @@ import (
 	"weft/packet"
 )
 
-// Megaflows are found by tuple-space search. One index maps hashes to megaflows; a
-// hash covers the mask and the key under the mask. A lookup tries one mask after the
-// other. Masks with the most recent hits come first.
+// Megaflows are found by tuple-space search. One index maps the hash of a mask and a
+// masked key to megaflows. A lookup tries one mask after the other, those with the
+// most recent hits first.
 
-// mask is a mask in use, in a form that is fast to search.
+// mask is a mask in use.
 type mask struct {
 	key  Key
-	refs uint32 // number of megaflows with this mask; 0: the row is free
-	n    uint32 // number of non-zero words in the mask, rounded up to an even number
+	refs uint32 // number of megaflows with this mask; 0: free
+	n    uint32 // number of non-zero words, rounded up to an even number
 	hits uint64 // recent hits; sortMasks halves them
 	seed uint64
 	at   [KeyWords]uint8 // indexes of these words
@@ -23,7 +23,7 @@ type mask struct {
 	bits [KeyWords]uint64 // values of these words
 }
 
-// sortEvery is the number of searched frames after which the masks are sorted again.
+// sortEvery is the number of searched frames between two sorts of the masks.
 const sortEvery = 1 << 14
 
 // hash returns the hash of key k under mask m.
@@ -37,8 +37,8 @@ func (c *Cache) hash(m *mask, k *Key) uint32 {
 	return uint32(c.seeds.finish(acc))
 }
 
-// matches reports whether slot has a megaflow that matches the key k and whose mask
-// is m. The argument row is the row of m in the table of masks.
+// matches reports whether slot has a megaflow with mask m that matches key k. row is
+// the index of m.
 func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	r := &c.m.rows[slot]
 	if r.mask != row {
@@ -53,8 +53,8 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	return diff == 0
 }
 
-// search searches the megaflows for the frames in list. digests has the digests of
-// these frames. It enters each found frame into the exact-match cache.
+// search searches the megaflows for the frames in list, and enters found frames into
+// the exact-match cache. digests has the digests of these frames.
 func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.BatchSize]uint32, n *LookupCounts) {
 	c.searched += uint32(len(list))
 	index := index(c.m.index)
@@ -98,15 +98,13 @@ func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.B
 	}
 }
 
-// fetchRows prefetches the cache lines that the method find will read for the frames
-// in list: first lines of the index, then lines of the megaflows.
+// fetchRows prefetches the cache lines that find will read for the frames in list.
 func (c *Cache) fetchRows(list []uint8) {
 	index := index(c.m.index)
 	cpu.Prefetch(&index[0], c.homes[:len(list)])
 	likely := uint(0)
 	for at, i := range list {
-		// In most cases the first index entry decides: it is empty or has the frame's
-		// megaflow.
+		// Usually the first index entry is empty or has the frame's megaflow.
 		if e := index[c.homes[at%packet.BatchSize]]; e.value != 0 && e.hash == c.hashes[i%packet.BatchSize] {
 			c.slots[likely%packet.BatchSize] = e.value - 1
 			likely++
@@ -116,9 +114,8 @@ func (c *Cache) fetchRows(list []uint8) {
 	cpu.Prefetch(&c.m.Flows[0], c.slots[:likely])
 }
 
-// find returns the slot of the megaflow that matches the key k and whose mask is m,
-// or NoSlot. The argument row is the row of m in the table of masks, and h is the
-// hash of k under m.
+// find returns the slot of the megaflow with mask m that matches key k, or NoSlot.
+// row is the index of m, and h is the hash of k under m.
 func (c *Cache) find(row uint32, m *mask, h uint32, k *Key) uint32 {
 	index := index(c.m.index)
 	wrap := uint32(len(index) - 1)
@@ -133,8 +130,8 @@ func (c *Cache) find(row uint32, m *mask, h uint32, k *Key) uint32 {
 	}
 }
 
-// sortMasks sorts the masks by recent hits and halves the hit counts. If a mask was
-// removed, it also computes the union of all masks again.
+// sortMasks sorts the masks by recent hits and halves the hit counts. It also updates
+// a stale union of masks.
 func (c *Cache) sortMasks() {
 	masks := c.m.masks
 	for i := 1; i < len(c.order); i++ { // insertion sort is fast here: the masks are almost sorted
@@ -150,8 +147,8 @@ func (c *Cache) sortMasks() {
 	}
 }
 
-// acquireMask returns the row of the mask and increments its reference count. It adds
-// a new mask. It reports false if all rows are in use.
+// acquireMask returns the index of a mask and increments its use count. It reports
+// false if the mask is new and all rows are in use.
 func (c *Cache) acquireMask(key *Key) (row uint32, ok bool) {
 	for _, row := range c.order {
 		if c.m.masks[row].key == *key {
@@ -173,7 +170,7 @@ func (c *Cache) acquireMask(key *Key) (row uint32, ok bool) {
 			m.n++
 		}
 	}
-	m.n = (m.n + 1) &^ 1 // an odd number of words is padded with word 0 under an empty mask
+	m.n = (m.n + 1) &^ 1 // an odd number is padded with a word under an empty mask
 	c.order = append(c.order, row)
 	for at := range key {
 		if key[at]&^c.union[at] != 0 {

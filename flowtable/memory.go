@@ -16,13 +16,13 @@ type Sizes struct {
 	Exact     int `json:"exact"`
 	// Masks is the maximum number of different masks.
 	Masks int `json:"masks"`
-	// Actions is the number of Action records that all megaflows share: a power of
-	// two, at least 4. Equal lists are stored once. The records of a list are rounded
-	// up to a power of two.
+	// Actions is the number of Action records of all megaflows: a power of two, at
+	// least 4. Equal lists are stored once. The length of a list is rounded up to a
+	// power of two.
 	Actions int `json:"actions"`
 }
 
-// DefaultSizes are sizes for one worker of a host with some hundred guests.
+// DefaultSizes suit one worker of a host with some hundred guests.
 var DefaultSizes = Sizes{Megaflows: 1 << 18, Exact: 1 << 18, Masks: 128, Actions: 1 << 19}
 
 // Check returns an error that names the first invalid size.
@@ -42,7 +42,7 @@ func (s Sizes) Check() error {
 }
 
 // Limits of Sizes. maxSize keeps indexes within the 32 bits of a hash. maxMasks
-// bounds a miss, which searches all masks.
+// limits the cost of a miss, which tries all masks.
 const (
 	maxSize  = 1 << 26
 	maxMasks = 1 << 12
@@ -51,29 +51,26 @@ const (
 // NoSlot is the slot number that means "no megaflow".
 const NoSlot = ^uint32(0)
 
-// Flow is the part of a megaflow that a hit writes: half a cache line. The rest is in
-// the type megaflow. The worker writes a Flow; control may read Packets, Bytes and
-// UsedNS at any time.
+// Flow is the part of a megaflow that a hit writes. The worker writes a Flow; control
+// may read Packets, Bytes and UsedNS at any time.
 type Flow struct {
 	Packets    uint64
-	Bytes      uint64 // bytes of matched frames in their length before any action, Ethernet header included
-	UsedNS     uint64 // time of the last hit (CLOCK_MONOTONIC); the worker reads the clock once a pass
-	Generation uint32 // odd while a megaflow is installed; every install and remove increments it
+	Bytes      uint64 // bytes of matched frames before any action, with Ethernet header
+	UsedNS     uint64 // time of the last hit (CLOCK_MONOTONIC)
+	Generation uint32 // incremented by every install and remove; odd while installed
 	Actions    ActionRef
 }
 
-// megaflow is the part of a megaflow that a search reads. The fields are in the order
-// in which the search reads them.
+// megaflow is the part of a megaflow that only a search reads.
 type megaflow struct {
 	mask uint32 // index of its mask
 	_    uint32
 	key  Key                   // the masked key
-	_    [31 - KeyWords]uint64 // padding to four cache lines; the build fails if a key has more words
+	_    [31 - KeyWords]uint64 // padding to four cache lines
 }
 
-// Memory is the flow cache's part of a worker's shared memory region. It has no
-// pointers. The worker owns it. Control reads statistics and, with Read, installed
-// megaflows.
+// Memory is the flow cache's part of a worker's shared memory. It has no pointers.
+// The worker owns it. Control reads statistics and, with Read, installed megaflows.
 type Memory struct {
 	sizes Sizes
 	head  []head     // one element
@@ -88,12 +85,12 @@ type Memory struct {
 	more []exactMore
 
 	actions     []Action
-	blocks      []actionBlock // index: number of the block's first action, divided by blockActions
-	actionIndex []indexEntry  // index from the hash of a list to its block number
+	blocks      []actionBlock // index: first action of the block / blockActions
+	actionIndex []indexEntry  // block numbers by the hash of their list
 }
 
-// head distinguishes a used region from a fresh one. NewCache does not touch the
-// pages of a fresh region.
+// head distinguishes used memory from new memory, whose pages NewCache does not
+// touch.
 type head struct {
 	used uint32
 	_    [60]byte
@@ -128,13 +125,12 @@ func (m *Memory) empty() {
 }
 
 // Read returns copies of the megaflow in slot. installed is false for a free slot.
-// Only control calls Read: it allocates memory. It must not run concurrently with a
-// command that changes the slot.
+// Only control calls Read, and never while the worker changes the slot.
 func (m *Memory) Read(slot uint32) (key, mask Key, actions []Action, installed bool) {
 	if int(slot) >= len(m.Flows) {
 		return
 	}
-	f, row := m.Flows[slot], m.rows[slot] // read once, because the worker may change these values; they are checked below
+	f, row := m.Flows[slot], m.rows[slot] // read once, because the worker may change them
 	at, n := uint64(f.Actions.at()), uint64(0)
 	if f.Actions != 0 && at/blockActions < uint64(len(m.blocks)) {
 		n = uint64(m.blocks[at/blockActions].length)

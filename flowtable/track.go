@@ -16,22 +16,20 @@ const (
 	CTPersistent
 	// CTIPv6: the addresses are IPv6.
 	CTIPv6
-	// CTLabel: four OpData actions follow with ct_label and its mask, upper and lower
-	// half each.
+	// CTLabel: four OpData actions follow. They have ct_label and its mask, the upper
+	// half of each first.
 	CTLabel
-	// CTRange: four OpData actions follow with the lowest and the highest NAT
-	// address, upper and lower half each. An IPv4 address is in the lower 32 bits of
-	// the lower half. The U32 of the first OpData has the lowest port (upper 16 bits)
-	// and the highest port (lower 16 bits).
+	// CTRange: four OpData actions follow. They have the lowest and the highest NAT
+	// address, the upper half of each first. U32 of the first OpData has the lowest
+	// port in its upper 16 bits and the highest port in its lower 16 bits.
 	CTRange
-	// CTFTP and CTTFTP add expectations for the data connections that the tracked FTP
-	// or TFTP connection announces.
+	// CTFTP and CTTFTP expect the data connections that the tracked FTP or TFTP
+	// connection announces.
 	CTFTP
 	CTTFTP
 )
 
-// CTRecords returns the number of actions that an OpCT with these CT* bits takes,
-// including the OpCT and its OpData.
+// CTRecords returns the number of actions that encode an OpCT with these CT* bits.
 func CTRecords(bits uint32) int {
 	n := 1
 	if bits&CTLabel != 0 {
@@ -70,7 +68,7 @@ func (r *CTRequest) AppendTo(list []Action) []Action {
 }
 
 // ReadCT decodes the OpCT at the start of the list. It returns the request and the
-// number of actions that it takes. If the list is truncated, missing actions count as
+// number of actions that encode it. In a truncated list, missing actions count as
 // zero.
 func ReadCT(list []Action, r *CTRequest) int {
 	a := &list[0]
