@@ -8,14 +8,13 @@ import (
 )
 
 // The Internet checksum (RFC 1071). In this package a sum is the ones' complement sum
-// of 16-bit big-endian words. A checksum, as headers carry it, is the inverted sum.
+// of 16-bit big-endian words. A checksum in a header is the inverted sum.
 
-// Sum returns the sum over b. If b has an odd number of bytes, the last byte counts
-// as the upper half of a word.
+// Sum returns the sum over b. If len(b) is odd, the last byte is the upper half of a
+// word.
 func Sum(b []byte) uint16 {
-	// The code adds little-endian words of 64 bits. The result is right after a final
-	// byte swap (RFC 1071 section 2(B)), and words of any width give the same sum
-	// (section 2(C)).
+	// Words of any byte order and width give the same sum (RFC 1071 section 2(B) and
+	// 2(C)), up to a final byte swap.
 	var acc, c uint64
 	if len(b) >= sumLeast && sumByBlocks {
 		n := len(b) &^ (sumBlock - 1)
@@ -34,7 +33,7 @@ func Sum(b []byte) uint16 {
 		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[56:]), c)
 		b = b[64:]
 	}
-	var last uint64 // at most 63 bytes in words of 32 bits: the sum does not overflow
+	var last uint64 // at most 63 bytes, so the sum does not overflow
 	for len(b) >= 8 {
 		v := binary.LittleEndian.Uint64(b)
 		last += v>>32 + v&0xffffffff
@@ -93,15 +92,15 @@ func fold(v uint64) uint16 {
 // Checksum returns the checksum over b.
 func Checksum(b []byte) uint16 { return ^Sum(b) }
 
-// AddSums returns the sum over two adjacent pieces of data from their sums a and b.
-// The first piece has an even number of bytes.
+// AddSums returns the sum over two adjacent pieces of data, given their sums a and b.
+// The first piece has an even length.
 func AddSums(a, b uint16) uint16 {
 	s := uint32(a) + uint32(b)
 	return uint16(s>>16 + s)
 }
 
-// SumIPv4 returns the sum over the pseudo header of RFC 768 and RFC 9293. n is the
-// length of transport header and payload in bytes.
+// SumIPv4 returns the sum over the TCP or UDP pseudo header (RFC 9293, RFC 768). n is
+// the length of transport header and payload in bytes.
 func SumIPv4(src, dst uint32, proto uint8, n int) uint16 {
 	return fold(uint64(src) + uint64(dst) + uint64(proto) + uint64(n))
 }
@@ -112,8 +111,8 @@ func SumIPv6(src, dst []byte, proto uint8, n int) uint16 {
 	return fold(uint64(Sum(src[:16])) + uint64(Sum(dst[:16])) + uint64(proto) + uint64(n))
 }
 
-// MendChecksum returns the updated checksum after some of the covered bytes changed.
-// before and after are the sums over the changed bytes (RFC 1624 equation 3).
+// MendChecksum returns the checksum sum after an update of covered bytes. before and
+// after are the sums over the changed bytes (RFC 1624 equation 3).
 func MendChecksum(checksum, before, after uint16) uint16 {
 	return ^fold(uint64(^checksum) + uint64(^before) + uint64(after))
 }

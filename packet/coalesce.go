@@ -8,36 +8,34 @@ import (
 )
 
 // Coalescer merges consecutive segments of a connection within one batch into one
-// large frame (GRO). It does not merge frames that Linux's GRO would not merge
-// (net/ipv4/tcp_offload.c, udp_offload.c, and gro_receive of both IP versions).
-// Segmentation of a large frame therefore restores exactly the merged segments.
-// Frames of one connection keep their order: a frame that cannot be merged ends the
-// connection's large frame.
+// large frame (GRO), by the rules of Linux's GRO (net/ipv4/tcp_offload.c,
+// udp_offload.c, and gro_receive of both IP versions). Segmentation of a large frame
+// restores exactly the merged segments. Frames of one connection keep their order: a
+// frame that cannot be merged ends the connection's large frame.
 //
 // Call Begin, then Add for every frame of a run in order, then Finish. A frame that
 // Add has merged is part of an earlier frame and must not be sent.
 type Coalescer struct {
 	takes Offloads
 	count int
-	spans int // number of spans that Finish will add to the batch for all large frames
+	spans int // number of spans that Finish will add to the batch
 	flows [coalesceFlows]coalesceFlow
-	next  [BatchSize]uint8 // next[i] is the index of the frame behind frame i in the same large frame
+	next  [BatchSize]uint8 // next[i] is the frame after frame i in the same large frame
 }
 
 const (
-	// coalesceFlows is the number of connections whose frames are merged at the same
-	// time. A further connection replaces the oldest one, whose large frame then
-	// ends.
+	// coalesceFlows is the number of connections that can have an unfinished large
+	// frame. A further connection ends the oldest large frame.
 	coalesceFlows = 8
 	// maxIPLen is the length of the longest IP datagram in bytes.
 	maxIPLen = 65535
 )
 
-// coalesceFlow is the latest large frame of one connection.
+// coalesceFlow is the current large frame of one connection.
 type coalesceFlow struct {
 	first, last uint8 // frames of the batch, by index
 	open        bool  // more segments may follow
-	fixedID     bool  // IPv4: all segments have the same identification, that of the first segment
+	fixedID     bool  // IPv4: all segments have the same identification
 	flags       uint8 // TCP: FIN and PSH of all segments
 	count       int   // number of segments
 	size        int   // payload of the first segment in bytes
@@ -45,7 +43,7 @@ type coalesceFlow struct {
 	tag         uint64
 }
 
-// segment holds the properties of one frame that decide whether it is merged.
+// segment describes one frame that may be merged.
 type segment struct {
 	f       *Frame
 	h       []byte
@@ -54,8 +52,7 @@ type segment struct {
 	payload int
 }
 
-// Begin starts a run of frames. takes is the set of offloads that every output of the
-// run accepts.
+// Begin starts a run of frames. takes is the set of offloads that all outputs accept.
 func (c *Coalescer) Begin(takes Offloads) { c.takes, c.count, c.spans = takes, 0, 0 }
 
 // Add tries to merge frame i with an earlier frame of its connection, and reports
@@ -63,7 +60,7 @@ func (c *Coalescer) Begin(takes Offloads) { c.takes, c.count, c.spans = takes, 0
 func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
 	f := &b.Frames[i]
 	if f.L4 == 0 || f.Proto != ProtoTCP && f.Proto != ProtoUDP {
-		if f.Flags&FrameFragment != 0 { // a fragment's connection is unknown, so it ends the large frames of all connections
+		if f.Flags&FrameFragment != 0 { // the fragment's connection is unknown
 			c.Finish(b)
 		}
 		return false
@@ -87,8 +84,7 @@ func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
 	return false
 }
 
-// Finish writes the headers of the large frames. After Finish the caller may send the
-// frames of the run.
+// Finish writes the headers of the large frames. Then the caller may send the frames.
 func (c *Coalescer) Finish(b *Batch) {
 	for i := range c.flows[:c.count] {
 		c.finish(b, &c.flows[i])
@@ -118,8 +114,8 @@ func (c *Coalescer) find(b *Batch, f *Frame) *coalesceFlow {
 	return nil
 }
 
-// make returns an entry for a new flow. If all entries are in use, it finishes and
-// reuses the entry of the oldest flow.
+// make returns an entry for a new connection. If necessary, it finishes the oldest
+// one.
 func (c *Coalescer) make(b *Batch) *coalesceFlow {
 	if c.count == coalesceFlows {
 		c.finish(b, &c.flows[0])
@@ -130,8 +126,7 @@ func (c *Coalescer) make(b *Batch) *coalesceFlow {
 	return &c.flows[c.count-1]
 }
 
-// read fills s from the headers of frame s.f. It reports whether the frame can be
-// part of a large frame.
+// read fills s from the headers of s.f, and reports whether the frame can be merged.
 func (s *segment) read(takes Offloads) bool {
 	f, h := s.f, s.h
 	if f.Flags&(FrameFragment|FrameRouted) != 0 || f.Undone() {
@@ -140,8 +135,7 @@ func (s *segment) read(takes Offloads) bool {
 	v4 := h[f.L3]>>4 == 4
 	if v4 {
 		ip := IPv4(h[f.L3:])
-		// The IPv4 header must have no options and a valid checksum, and the frame
-		// must not be a fragment.
+		// IPv4 must be unfragmented, without options, and with a valid checksum.
 		if f.L4 != f.L3+IPv4Len || ip.FlagsFrag()&^0x4000 != 0 || Sum(ip[:IPv4Len]) != 0xffff {
 			return false
 		}
@@ -165,9 +159,8 @@ func (s *segment) read(takes Offloads) bool {
 	return len(h) == s.headers || f.origin != 0
 }
 
-// start makes the frame of segment s the first frame of flow, an entry of the table
-// of connections. If ok is false, later frames are not merged into this frame: it
-// only marks the latest frame of the connection.
+// start makes frame i the first frame of a connection's large frame. If ok is false,
+// no frame is merged into it.
 func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, takes Offloads) {
 	*flow = coalesceFlow{first: i, last: i, count: 1, tag: s.tag, size: s.payload, payload: s.payload}
 	flow.open = ok && s.payload > 0
@@ -177,7 +170,7 @@ func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, takes Offloads) {
 	}
 }
 
-// continues reports whether s is the next segment of flow and may be merged into it.
+// continues reports whether s may be merged into flow as its next segment.
 func (c *Coalescer) continues(b *Batch, flow *coalesceFlow, s *segment) bool {
 	first := &b.Frames[flow.first]
 	o, h, f := first.Header(), s.h, s.f
@@ -203,9 +196,8 @@ func (c *Coalescer) continues(b *Batch, flow *coalesceFlow, s *segment) bool {
 	return true
 }
 
-// sameIP compares two IP headers that have the same addresses. TTL, TOS, flow label
-// and DF must be equal. Identifications must increase by one; if DF is set, they may
-// also be equal.
+// sameIP compares two IP headers with the same addresses. TTL, TOS, flow label and DF
+// must be equal. Identifications must increase by one, or with DF be equal.
 func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	if ip[0]>>4 != 4 {
 		return binary.BigEndian.Uint32(first) == binary.BigEndian.Uint32(ip) && first[7] == ip[7]
@@ -225,9 +217,8 @@ func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	return int(step) == flow.count
 }
 
-// sameTCP compares two TCP headers with their options. It also compares the urgent
-// pointer, so that segmentation can restore it. Linux ignores the urgent pointer if
-// URG is not set.
+// sameTCP compares two TCP headers with their options and urgent pointer. Linux
+// ignores the urgent pointer without URG, but then segmentation does not restore it.
 func (flow *coalesceFlow) sameTCP(first, tcp []byte) bool {
 	const mayDiffer = (tcpFIN | tcpPSH) << 16
 	if len(first) != len(tcp) || tcp[13]&tcpCWR != 0 ||
@@ -292,8 +283,7 @@ func (c *Coalescer) finish(b *Batch, flow *coalesceFlow) {
 	flow.count, flow.open = 1, false
 }
 
-// joinSpans appends the payload of the flow's later frames to the spans of f, the
-// flow's first frame.
+// joinSpans appends the payload of the flow's later frames to frame f.
 func (c *Coalescer) joinSpans(b *Batch, flow *coalesceFlow, f *Frame) {
 	c.spans -= int(f.spanCount)
 	first := b.spanUsed
@@ -308,7 +298,7 @@ func (c *Coalescer) joinSpans(b *Batch, flow *coalesceFlow, f *Frame) {
 			b.AddSpan(f, own, uint32(n))
 		}
 		for _, s := range b.Spans(g) {
-			if b.spanUsed > first { // merge adjacent spans: a span often starts right behind the bytes copied to the header
+			if b.spanUsed > first { // adjacent spans become one
 				if last := &b.spans[b.spanUsed-1]; last.Addr+uintptr(last.Len) == s.Addr {
 					last.Len += s.Len
 					f.tailLen += s.Len

@@ -2,14 +2,14 @@
 
 package packet
 
-// The checksum of SCTP (RFC 9260 appendix A) is a CRC. A CRC is linear: the effect of
-// changed bytes depends only on the change and on the number of bytes behind it. The
-// checksum can therefore be updated for a new port without reading the payload.
+// The checksum of SCTP (RFC 9260 appendix A) is a CRC, which is linear: the effect of
+// changed bytes depends only on the change and on the number of bytes after it. A
+// changed port therefore needs no new pass over the payload.
 
 const castagnoli = 0x82f63b78 // bits reflected
 
 // crcPowers[i] is x to the power of 8<<i modulo the polynomial: the effect of 1<<i
-// zero bytes. 17 entries cover MaxFrameLen.
+// zero bytes. It covers lengths up to MaxFrameLen.
 var crcPowers = func() (p [17]uint32) {
 	p[0] = 1 << (31 - 8)
 	for i := 1; i < len(p); i++ {
@@ -19,7 +19,7 @@ var crcPowers = func() (p [17]uint32) {
 }()
 
 // crcMultiply multiplies two polynomials modulo the CRC's polynomial. Bit 31 is the
-// coefficient of x to the power of 0.
+// constant term.
 func crcMultiply(a, b uint32) (product uint32) {
 	for ; a != 0; a <<= 1 {
 		if a>>31 != 0 {
@@ -30,8 +30,8 @@ func crcMultiply(a, b uint32) (product uint32) {
 	return product
 }
 
-// crcDelta returns the value to XOR into a CRC after the bits of change flipped in a
-// 16-bit big-endian word n bytes before the end. n < 1<<17.
+// crcDelta returns the change of a CRC after a big-endian word n bytes before the end
+// was XORed with change. n < 1<<17.
 func crcDelta(change uint16, n int) uint32 {
 	crc := uint32(change>>8 | change<<8)
 	for range 16 {

@@ -2,12 +2,12 @@
 
 package packet
 
-// DropReason is the reason why a frame was dropped. Every drop has a reason. It is
-// counted for the worker and, if the port is known, for the port.
+// DropReason is the reason for a drop. The worker and, if known, the port count drops
+// by reason.
 type DropReason uint8
 
-// Drop reasons. Their order is the layout of the drop counters in shared memory:
-// append new reasons before dropReasonCount.
+// The order is the layout of the drop counters in shared memory. New reasons go to
+// the end.
 const (
 	// DropNone: the frame is not dropped.
 	DropNone DropReason = iota
@@ -35,7 +35,7 @@ const (
 	DropFlow
 	// DropTableMiss: no flow matched.
 	DropTableMiss
-	// DropTTLExpired: dec_ttl found a TTL of 1 or 0.
+	// DropTTLExpired: dec_ttl met a TTL of 1 or 0.
 	DropTTLExpired
 	// DropNoHeadroom: the tags or tunnel headers to push exceed the frame's headroom.
 	DropNoHeadroom
@@ -45,16 +45,14 @@ const (
 	DropTxFull
 	// DropTxFailed: the device of the output port refused the frame.
 	DropTxFailed
-	// DropMissRingFull: the ring that carries cache misses to control is full.
+	// DropMissRingFull: the upcall ring to control is full.
 	DropMissRingFull
 	// DropHeldFull: all slots for held frames are in use, or the frame is longer than
-	// a slot. A frame is held while control translates its flow or resolves its next
-	// hop.
+	// a slot. A frame is held during its upcall.
 	DropHeldFull
 	// DropHeldExpired: a held frame waited longer than HeldTimeout.
 	DropHeldExpired
-	// DropMissAgain: a frame that was held and then looked up again missed the cache
-	// a second time.
+	// DropMissAgain: a held frame missed again at its second look-up.
 	DropMissAgain
 	// DropNotTunnel: a frame received through an uplink is no VXLAN datagram.
 	DropNotTunnel
@@ -72,48 +70,45 @@ const (
 	DropNoNeighbour
 	// DropTooBigForTunnel: the encapsulated frame exceeds the uplink's MTU.
 	DropTooBigForTunnel
-	// DropLoop: a translation exceeded its limit of resubmits or depth.
+	// DropLoop: the frame exceeded the limit of resubmits, nesting or repeated
+	// look-ups.
 	DropLoop
 	// DropPortFault: an access to the shared memory of the frame's port faulted.
 	DropPortFault
 	// DropBadECN: the outer header of a tunnel reports congestion, and the inner
 	// header's transport does not support ECN (RFC 6040 section 4.2).
 	DropBadECN
-	// DropDeepHeader: the headers up to the transport header exceed MaxHeader bytes,
-	// the most that the private header holds.
+	// DropDeepHeader: the headers up to the transport header exceed MaxHeader bytes.
 	DropDeepHeader
 	// DropBadOffload: the virtio-net header contradicts the frame, or asks for an
 	// offload that was not negotiated.
 	DropBadOffload
-	// DropConnLimit: ct(commit) found the table of connections, or the quota of the
-	// zone, full of connections that may not be evicted.
+	// DropConnLimit: ct(commit) found the connection table or the zone's quota full,
+	// and no connection may be evicted.
 	DropConnLimit
-	// DropNATExhausted: NAT finds no free address and port for the new connection, or
-	// a translated connection already uses the new connection's own tuple.
+	// DropNATExhausted: no free NAT address and port, or another connection already
+	// uses the new connection's tuple.
 	DropNATExhausted
 	// DropMeter: a meter's rate was exceeded.
 	DropMeter
-	// DropBadFragment: the fragment overlaps another, is a duplicate, contradicts the
-	// rest of its datagram, or exceeds the limit of incomplete datagrams.
+	// DropBadFragment: the fragment overlaps another, is a duplicate, contradicts its
+	// datagram, or exceeds the limit of incomplete datagrams.
 	DropBadFragment
-	// DropHeldShare: the input port, or the next hop that the frame waits for, has
-	// reached its quota of held frames.
+	// DropHeldShare: the sender or the next hop has reached its quota of held frames.
 	DropHeldShare
 	// DropGateway: the FTP helper cannot rewrite this segment of a translated control
-	// connection. The segment arrived out of order, retransmits data with other
-	// boundaries, or carries the address of a data connection while the previous such
-	// address is not acknowledged. TCP sends the segment again.
+	// connection, because it is out of order, has new boundaries, or follows an
+	// unacknowledged rewrite. TCP sends the segment again.
 	DropGateway
-	// DropSpoofed: the binding of the input port does not allow the frame's sender
-	// address.
+	// DropSpoofed: the input port's binding forbids the sender address.
 	DropSpoofed
-	// DropReserved: the action normal got a frame to a reserved address of IEEE
-	// 802.1Q table 8-1. Such frames stay on their link.
+	// DropReserved: a frame to a reserved address of IEEE 802.1Q table 8-1, in the
+	// action normal.
 	DropReserved
-	// DropBadSource: the action normal got a frame whose source is a group address.
+	// DropBadSource: a frame from a group address, in the action normal.
 	DropBadSource
-	// DropNoAddress: weft-central was asked for the frame's destination and did not
-	// answer in time, or the port has asked too much.
+	// DropNoAddress: weft-central did not resolve the destination in time, or the
+	// port exceeded its quota of requests.
 	DropNoAddress
 	// DropHeldLost: the engine ended while it held the frame.
 	DropHeldLost
@@ -135,7 +130,7 @@ var dropNames = [DropReasons]string{
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost",
 }
 
-// String returns the name under which the reason is counted and shown.
+// String returns the reason's name in counters and output.
 func (r DropReason) String() string {
 	if int(r) >= DropReasons {
 		return "unknown"

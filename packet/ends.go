@@ -8,9 +8,8 @@ import (
 )
 
 // SetIPv4Ends sets both addresses (source<<32 | destination) and both ports
-// (source<<16 | destination) of a TCP or UDP frame over IPv4 in one step. It reports
-// false and changes nothing if the frame has no such headers or an unfinished
-// checksum.
+// (source<<16 | destination) of a TCP or UDP frame over IPv4. It reports false and
+// changes nothing if the frame has no such headers or an unfinished checksum.
 func (f *Frame) SetIPv4Ends(addresses uint64, ports uint32) bool {
 	if f.L4 == 0 || f.Proto != ProtoTCP && f.Proto != ProtoUDP || f.partial() {
 		return false
@@ -20,8 +19,8 @@ func (f *Frame) SetIPv4Ends(addresses uint64, ports uint32) bool {
 	if len(ip) < IPv4Len || len(l4) < UDPLen || ip[0]>>4 != 4 {
 		return false
 	}
-	// One sum for all changed bytes (RFC 1624 equation 3): the inverted old words
-	// plus the new words.
+	// One update for all changes: the inverted old words plus the new words (RFC 1624
+	// equation 3).
 	moved := addSums(addresses, ^binary.BigEndian.Uint64(ip[12:]))
 	movedPorts := uint64(ports) + uint64(^binary.BigEndian.Uint32(l4))
 	binary.BigEndian.PutUint64(ip[12:], addresses)
@@ -35,23 +34,21 @@ func (f *Frame) SetIPv4Ends(addresses uint64, ports uint32) bool {
 	}
 	sum := mend(binary.BigEndian.Uint16(l4[off:]), addSums(moved, movedPorts))
 	if sum == 0 && f.Proto == ProtoUDP {
-		sum = 0xffff // in UDP a checksum of 0 would mean "no checksum" (RFC 768)
+		sum = 0xffff // a UDP checksum of 0 means "none" (RFC 768)
 	}
 	binary.BigEndian.PutUint16(l4[off:], sum)
 	return true
 }
 
-// addSums adds two 64-bit numbers with end-around carry. The result is congruent
-// modulo 65,535 to the sum of their 16-bit words (RFC 1071 section 2).
+// addSums adds two 64-bit words with end-around carry (RFC 1071 section 2).
 func addSums(a, b uint64) uint64 {
 	sum, carry := bits.Add64(a, b, 0)
 	return sum + carry
 }
 
-// mend returns the updated checksum after the covered words have changed. The
-// argument moved is the sum of all changes. mend folds 64 bits to 16: adding a word
-// to itself with exchanged halves leaves the sum of the halves, with end-around
-// carry, in the upper half.
+// mend returns the checksum sum after changes of covered words. moved is the sum of
+// the changes. Adding a word to itself with exchanged halves folds it into the upper
+// half.
 func mend(sum uint16, moved uint64) uint16 {
 	moved = addSums(moved, uint64(^sum))
 	half := uint32((moved + bits.RotateLeft64(moved, 32)) >> 32)

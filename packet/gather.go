@@ -4,11 +4,11 @@ package packet
 
 import "unsafe"
 
-// Foreign returns n bytes of foreign memory at addr as a slice. The memory must
-// be mapped outside the Go heap for as long as the slice is used.
+// Foreign returns n bytes of foreign memory at addr as a slice. The memory must stay
+// mapped, outside of the Go heap, while the slice is used.
 func Foreign(addr uintptr, n uint32) []byte {
-	// The address is not in the Go heap: the garbage collector neither moves nor
-	// frees this memory.
+	// Memory outside of the Go heap is neither moved nor freed by the garbage
+	// collector.
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
 }
 
@@ -18,21 +18,20 @@ const _ = -(unsafe.Offsetof(Frame{}.buf)%64 + unsafe.Sizeof(Frame{})%64)
 // pointer converts the address of foreign memory to an unsafe.Pointer.
 func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
-// copy64 copies 64 bytes. Source and destination do not overlap. It copies word by
-// word: for an array assignment the compiler calls memmove, which takes longer.
+// copy64 copies 64 bytes between separate buffers. An array assignment would call
+// memmove, which takes longer.
 func copy64(to, from unsafe.Pointer) {
 	p, q := (*[8]uint64)(to), (*[8]uint64)(from)
 	p[0], p[1], p[2], p[3] = q[0], q[1], q[2], q[3]
 	p[4], p[5], p[6], p[7] = q[4], q[5], q[6], q[7]
 }
 
-// isWide reports whether two overlapping calls of copy64 can copy exactly n bytes.
-// Nearly every private header of a frame has such a length.
+// isWide reports whether two overlapping calls of copy64 copy exactly n bytes.
 func isWide(n uint32) bool { return n-64 <= InnerHeader-64 }
 
-// Append appends one frame for each span until the batch is full. It returns the
-// number of appended frames. The first bytes of a span are copied into the frame's
-// private header; the rest remains a span. Spans must not be empty.
+// Append appends one frame for each span until the batch is full, and returns their
+// number. It copies the first bytes of a span into the private header; the rest stays
+// a span. Spans must not be empty.
 func (b *Batch) Append(spans []Span) int {
 	for n, s := range spans {
 		if b.N >= BatchSize || b.spanUsed == MaxSpans {
@@ -58,9 +57,8 @@ func (b *Batch) Append(spans []Span) int {
 	return len(spans)
 }
 
-// GatherAll copies some frames of the batch to addresses in foreign memory. order has
-// the indexes of the frames, and the slice to has one address for each frame. Each
-// address has room for its whole frame.
+// GatherAll copies the frames with the indexes in order to the addresses in the slice
+// to. Each address is foreign memory with room for its whole frame.
 func (b *Batch) GatherAll(order []uint8, to []uintptr) {
 	for n, i := range order {
 		if n >= len(to) {
@@ -93,10 +91,8 @@ func (b *Batch) Gather(f *Frame, dst []byte) int {
 	return n
 }
 
-// Cursor reads a frame from front to back into buffers of any size, for outputs that
-// split a frame over several buffers (mergeable receive buffers). Batch.Cursor
-// returns a Cursor; the zero Cursor is not useful. Using a Cursor allocates no
-// memory.
+// Cursor reads a frame from front to back into buffers of any size, without
+// allocating. Batch.Cursor returns one; the zero Cursor is invalid.
 type Cursor struct {
 	header []byte
 	spans  []Span
@@ -109,7 +105,7 @@ func (b *Batch) Cursor(f *Frame) Cursor {
 	return Cursor{header: f.buf[f.start:f.end], spans: b.Spans(f)}
 }
 
-// Read fills dst up to the end of the frame and returns the number of bytes copied.
+// Read fills dst with the frame's next bytes and returns their number.
 func (c *Cursor) Read(dst []byte) int {
 	n := copy(dst, c.header)
 	c.header = c.header[n:]

@@ -4,22 +4,21 @@ package packet
 
 import "encoding/binary"
 
-// Offload is the work that a frame's sender left undone: a checksum to finish (Linux
-// calls it partial) or a payload to cut into segments. It travels with the frame
-// until an output does the work or passes it on to a device. The zero Offload means
-// that nothing is left. On rings and taps the virtio-net header carries it (virtio
-// 1.2 section 5.1.6); see vnet.go.
+// Offload is the work that a frame's sender left undone: a checksum to finish
+// (partial), or a payload to cut into segments. An output does the work, or passes it
+// on to a device. The zero Offload is no work. On rings and taps the virtio-net
+// header carries it (virtio 1.2 section 5.1.6); see vnet.go.
 type Offload struct {
-	// GSO is the kind of a large frame. Its payload stands for several frames with
-	// Size bytes of payload each; the last may have fewer.
+	// GSO is the kind of a large frame. Its payload consists of segments with Size
+	// bytes of payload; the last may be shorter.
 	GSO GSO
 	// Flags is a set of the Offload* bits.
 	Flags uint8
 	Size  uint16
-	// CsumStart and CsumOffset are valid with OffloadPartial. The checksum covers all
-	// bytes from offset CsumStart of the frame's private header to the end of the
-	// frame. The checksum field is at offset CsumStart+CsumOffset. It holds the sum
-	// over the pseudo header until the checksum is finished.
+	// CsumStart and CsumOffset are valid with OffloadPartial. The checksum covers the
+	// private header from offset CsumStart, and the spans. Its field is at
+	// CsumStart+CsumOffset, and holds the sum over the pseudo header until the
+	// checksum is finished.
 	CsumStart, CsumOffset uint16
 }
 
@@ -29,9 +28,9 @@ const (
 	OffloadPartial uint8 = 1 << iota
 	// OffloadValid: a trusted party has verified the transport checksum.
 	OffloadValid
-	// OffloadFixedID: all segments of a large IPv4 frame have the identification of
-	// the large frame (RFC 6864 section 4.1 allows this with DF). Without the flag,
-	// each segment's identification is one higher than the previous one.
+	// OffloadFixedID: all segments of a large IPv4 frame have the same identification
+	// (RFC 6864 section 4.1 allows this with DF). Without the flag, the
+	// identification increases by one.
 	OffloadFixedID
 	// OffloadOuter: the checksum of the UDP header at OuterL4 is missing; see
 	// outer.go.
@@ -42,7 +41,7 @@ const (
 type GSO uint8
 
 // Kinds of large frames. UDP is USO: datagrams of equal size (virtio's UDP_L4). The
-// older UFO, which makes IP fragments, is not supported: see decision 0006.
+// older UFO is not supported: see decision 0006.
 const (
 	GSONone GSO = iota
 	GSOTCPv4
@@ -50,7 +49,7 @@ const (
 	GSOUDP
 )
 
-// Offloads is a set of offloads that an output takes or that a sender may use.
+// Offloads is a set of offloads that an output supports or a sender may use.
 type Offloads uint8
 
 // Bits of Offloads.
@@ -64,14 +63,14 @@ const (
 	TakesECN
 	// TakesUDP: large UDP frames over IPv4 and IPv6.
 	TakesUDP
-	// TakesTunnel: large frames behind the outer headers of a tunnel. The outer
-	// length fields may be smaller than the large frame, which exceeds 16 bits.
+	// TakesTunnel: large frames with the outer headers of a tunnel. The outer length
+	// fields need not match.
 	TakesTunnel
 
 	TakesAll = TakesPartial | TakesTCPv4 | TakesTCPv6 | TakesECN | TakesUDP
 )
 
-// Takes reports whether o includes all unfinished work of the frame.
+// Takes reports whether the set o includes all unfinished work of the frame.
 func (o Offloads) Takes(f *Frame) bool {
 	need := Offloads(0)
 	if f.Offload.Flags&OffloadPartial != 0 {
@@ -91,7 +90,7 @@ func (o Offloads) Takes(f *Frame) bool {
 	return need&^o == 0
 }
 
-// congestion returns TakesECN if the TCP header has the flag CWR, otherwise 0.
+// congestion returns TakesECN if the TCP flag CWR is set, otherwise 0.
 func (f *Frame) congestion() Offloads {
 	if f.Header()[f.L4+13]&tcpCWR != 0 {
 		return TakesECN
@@ -114,12 +113,10 @@ const (
 // Undone reports whether the frame's checksum or segmentation is unfinished.
 func (f *Frame) Undone() bool { return f.Offload.GSO != GSONone || f.Offload.Flags&OffloadPartial != 0 }
 
-// CheckOffload compares the frame's offload with its headers. Call it once extraction
-// has set L3 and L4. It copies all headers that later steps finish or repeat from the
-// spans to the frame's private header. If offload and headers contradict each other,
-// it returns DropBadOffload; later steps need no check. It turns a large frame of one
-// segment into an ordinary frame. It refuses large frames of more than MaxSegments
-// segments, which no real sender makes.
+// CheckOffload checks the frame's offload against its headers, after extraction. It
+// pulls the headers that later steps need into the private header. It returns
+// DropBadOffload if they contradict each other, or if a large frame has more than
+// MaxSegments segments. A large frame of one segment becomes an ordinary frame.
 func (b *Batch) CheckOffload(f *Frame) DropReason {
 	o := &f.Offload
 	if o.Flags&OffloadPartial == 0 {
@@ -167,13 +164,13 @@ func (b *Batch) CheckOffload(f *Frame) DropReason {
 	return DropNone
 }
 
-// MaxSegments is the maximum number of segments of a large frame. 64 KiB at the least
-// MSS that Linux accepts (48), with timestamps in each segment, give 1,819 segments.
-// Without the limit a guest could have 64 KiB cut into segments of a single byte.
+// MaxSegments is the largest number of segments of a large frame, which bounds the
+// cost of cutting. 64 KiB at the least MSS that Linux accepts (48), with timestamps,
+// give 1,819 segments.
 const MaxSegments = 2048
 
 // headersLen returns the length in bytes of all headers of a TCP or UDP frame, tunnel
-// headers included. The payload starts at this offset.
+// headers included.
 func (f *Frame) headersLen() int {
 	if f.Proto == ProtoTCP {
 		return int(f.L4) + TCP(f.Header()[f.L4:]).HeaderLen()
@@ -202,8 +199,7 @@ func (f *Frame) SegmentCount() int {
 
 // LimitSegments reduces the segment size of a large TCP frame so that segments have
 // at most limit bytes, headers included. It reports false and changes nothing if the
-// headers alone exceed limit. It also reports false for a datagram or an ordinary
-// frame longer than limit, which cannot be cut.
+// frame cannot be cut to this limit.
 func (f *Frame) LimitSegments(limit int) bool {
 	if f.SegmentLen() <= limit {
 		return true
@@ -218,13 +214,11 @@ func (f *Frame) LimitSegments(limit int) bool {
 	return true
 }
 
-// minSegment is the smallest payload in bytes to which LimitSegments reduces
-// segments. It is the least MSS that Linux accepts. A wrong path MTU therefore cannot
-// create a flood of tiny segments.
+// minSegment is the smallest payload of a segment in bytes: the least MSS that Linux
+// accepts. It bounds the number of segments for a wrong path MTU.
 const minSegment = 48
 
-// FinishChecksum finishes the partial checksum of an ordinary frame in the private
-// header. It reads the spans. It leaves a complete checksum unchanged.
+// FinishChecksum finishes the partial checksum of an ordinary frame.
 func (b *Batch) FinishChecksum(f *Frame) {
 	o := &f.Offload
 	if o.Flags&OffloadOuter != 0 {
@@ -239,8 +233,8 @@ func (b *Batch) FinishChecksum(f *Frame) {
 	putChecksum(h[o.CsumOffset:], b.sumFrom(f, int(o.CsumStart)), o.CsumOffset)
 }
 
-// sumFrom returns the sum over the frame without its first bytes. The argument at is
-// the number of these bytes; all of them are in the frame's private header.
+// sumFrom returns the sum over the frame from offset at on, which is in the private
+// header.
 func (b *Batch) sumFrom(f *Frame, at int) uint16 {
 	h := f.Header()[at:]
 	sum, odd := Sum(h), len(h)&1 != 0
@@ -261,8 +255,8 @@ const (
 	tcpCsumOffset = 16
 )
 
-// putChecksum inverts sum and writes it as the checksum. In UDP a checksum of 0 would
-// mean "no checksum" (RFC 768), so it writes 0xffff instead.
+// putChecksum writes the inverted sum as the checksum. In UDP it writes 0xffff for 0,
+// which would mean "no checksum" (RFC 768).
 func putChecksum(field []byte, sum uint16, offset uint16) {
 	sum = ^sum
 	if sum == 0 && offset == udpCsumOffset {
@@ -271,10 +265,9 @@ func putChecksum(field []byte, sum uint16, offset uint16) {
 	binary.BigEndian.PutUint16(field, sum)
 }
 
-// ValidChecksum verifies the TCP or UDP checksum of an unfragmented datagram. It
-// reports false for other protocols, for a partial checksum, and for a UDP datagram
-// without a checksum. It reads the whole frame. If the checksum is valid, it sets
-// OffloadValid.
+// ValidChecksum verifies the TCP or UDP checksum of an unfragmented datagram, and
+// sets OffloadValid if it is valid. It reports false for other protocols, for a
+// partial checksum, and for UDP without a checksum. It reads the whole frame.
 func (b *Batch) ValidChecksum(f *Frame) bool {
 	if f.Offload.Flags&OffloadValid != 0 {
 		return true
@@ -309,9 +302,8 @@ func (f *Frame) pseudoSum(n int) uint16 {
 	return SumIPv6(ip[8:], ip[24:], f.Proto, n)
 }
 
-// GatherFinished copies the whole frame into dst, as Gather does. In the same pass it
-// finishes the checksum in dst. The frame itself does not change. dst has room for
-// the whole frame.
+// GatherFinished copies the whole frame into dst and finishes the checksum there, in
+// one pass. The frame does not change. dst has room for the whole frame.
 func (b *Batch) GatherFinished(f *Frame, dst []byte) int {
 	o := &f.Offload
 	if o.Flags&OffloadOuter != 0 {

@@ -2,12 +2,12 @@
 
 package packet
 
-// The checksum of a tunnel's outer UDP header covers the whole inner frame. The code
-// that copies the frame computes it in the same pass. If the inner checksum is
-// unfinished too, it is finished first. Until then the outer checksum field holds the
-// sum over the pseudo header without the length (OffloadOuter).
+// The checksum of a tunnel's outer UDP header covers the whole inner frame. The copy
+// of the frame computes it in the same pass, after an unfinished inner checksum.
+// Until then the outer field holds the sum over the pseudo header without the length
+// (OffloadOuter).
 
-// gatherSummed does the work of GatherFinished for a frame with OffloadOuter.
+// gatherSummed is GatherFinished for a frame with OffloadOuter.
 func (b *Batch) gatherSummed(f *Frame, dst []byte) int {
 	n := copy(dst, f.Header())
 	tail, odd := uint16(0), false
@@ -25,7 +25,7 @@ func (b *Batch) gatherSummed(f *Frame, dst []byte) int {
 	return at
 }
 
-// finishOuter does the work of FinishChecksum for a frame with OffloadOuter.
+// finishOuter is FinishChecksum for a frame with OffloadOuter.
 func (b *Batch) finishOuter(f *Frame) {
 	h := f.Header()
 	tail := b.sumFrom(f, len(h))
@@ -34,8 +34,7 @@ func (b *Batch) finishOuter(f *Frame) {
 }
 
 // finishBoth writes the inner checksum, if it is unfinished, and then the outer
-// checksum into h, a copy of the frame's header. tail is the sum over the bytes
-// behind the header.
+// checksum into the header h. tail is the sum over the frame's remaining bytes.
 func (f *Frame) finishBoth(h []byte, tail uint16) {
 	if o := &f.Offload; o.Flags&OffloadPartial != 0 {
 		covered := h[o.CsumStart:]
@@ -46,8 +45,7 @@ func (f *Frame) finishBoth(h []byte, tail uint16) {
 	putChecksum(udp[udpCsumOffset:], sum, udpCsumOffset)
 }
 
-// sumWithTail returns the sum over h and the bytes behind h. tail is the sum over
-// these bytes.
+// sumWithTail returns the sum over h and the following bytes, whose sum is tail.
 func sumWithTail(h []byte, tail uint16) uint16 {
 	if len(h)&1 != 0 {
 		tail = tail>>8 | tail<<8

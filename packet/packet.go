@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package packet has the types that the whole data path passes around: a Batch of
-// Frames. A Frame is not a buffer. It is a private copy of the first bytes of a
-// received frame and a list of Spans. Everything that is parsed, matched, tracked and
-// rewritten is in the private copy, out of reach of the guest that sent it. The spans
-// say where the rest lies: in guest memory, UMEM or a tap's buffer. The rest is
-// copied once, when an output gathers header and spans into its own buffer.
+// Frames. A Frame is a private header and a list of Spans. The private header is a
+// copy of the first bytes of a received frame, out of reach of the guest that sent
+// it. All parsing, matching, tracking and rewriting uses this copy. The spans refer
+// to the rest of the frame: in guest memory, UMEM or a tap's buffer. An output copies
+// the rest once, into its own buffer.
 //
 // Invariants:
 //   - A Batch belongs to one worker. Its memory is allocated at start and has
@@ -17,24 +17,21 @@ package packet
 
 // Limits of a batch and a frame.
 const (
-	// BatchSize is the maximum number of frames that a worker's pass takes from one
-	// queue. Measured: with smaller batches than 8 the cost of a frame rises; with
-	// batches over 32 it does not fall.
+	// BatchSize is the largest number of frames in a batch. By measurement, fewer
+	// than 8 cost more per frame, and more than 32 save nothing.
 	BatchSize = 32
-	// Headroom is the space in bytes before a received header, for outer headers:
-	// Ethernet 14, VLAN 4, IPv6 40, UDP 8 and VXLAN 8 make 74 bytes; two inner VLAN
-	// tags need 8 more. It is rounded up so that a received header starts on a cache
-	// line.
+	// Headroom is the space in bytes for outer headers in front of a received header:
+	// Ethernet 14, VLAN 4, IPv6 40, UDP 8 and VXLAN 8, and two inner VLAN tags,
+	// rounded up to cache lines.
 	Headroom = 128
-	// MaxHeader is the largest private header in bytes that a receive queue may copy:
-	// outer headers of 74 bytes and 128 bytes of the inner frame.
+	// MaxHeader is the largest private header in bytes: outer headers of 74 bytes and
+	// 128 bytes of the inner frame.
 	MaxHeader = 224
-	// InnerHeader is the number of bytes that a receive queue copies of a frame
-	// without a tunnel. It covers Ethernet, two VLAN tags, IPv6 with some extension
-	// headers, and TCP with options.
+	// InnerHeader is the length in bytes of the private header that a receive queue
+	// copies for a frame without a tunnel.
 	InnerHeader = 128
-	// MaxSpans is the number of spans that all frames of a batch share. The batch
-	// ends before a frame that needs more spans than remain.
+	// MaxSpans is the number of spans of all frames of a batch. A batch ends before a
+	// frame that would exceed it.
 	MaxSpans = 1024
 	// MaxFrameLen is the length in bytes of the longest frame that any port accepts:
 	// an IP datagram of 64 KiB, the Ethernet header and two VLAN tags.
@@ -42,9 +39,8 @@ const (
 )
 
 // Span is a piece of a frame in foreign memory (guest memory, UMEM, a tap's buffer, a
-// held slot). The receive queue that makes a span keeps its memory mapped until the
-// end of the pass. The bytes may change at any time: read them only once, by copying
-// them.
+// held slot), which stays mapped until the end of the pass. The bytes may change at
+// any time: read them only once, by copying them.
 type Span struct {
 	Addr uintptr // address in this process
 	Len  uint32  // bytes, never 0
@@ -56,14 +52,11 @@ type Span struct {
 type Frame struct {
 	start, end uint16 // the private header is buf[start:end]
 	spanCount  uint16
-	// OuterL3 and OuterL4 are the offsets of the outer IP and UDP header if a tunnel
-	// header was pushed, else 0.
+	// OuterL3 and OuterL4 are the offsets of pushed outer IP and UDP headers, else 0.
 	OuterL3, OuterL4 uint16
-	// L3 and L4 are offsets that extraction sets. L3 is the offset of the IPv4 or
-	// IPv6 header, whose first nibble is the version. L4 is the offset of the TCP,
-	// UDP, SCTP, ICMP or ICMPv6 header. 0 means that there is no such header. Later
-	// fragments have no L4. The fixed parts of both headers are in the private
-	// header.
+	// L3 is the offset of the IPv4 or IPv6 header, and L4 the offset of the TCP, UDP,
+	// SCTP, ICMP or ICMPv6 header; 0: none. Later fragments have no L4. Extraction
+	// sets both; the fixed parts of the headers are in the private header.
 	L3, L4 uint16
 	// Drop is the reason why the frame is dropped, or DropNone.
 	Drop DropReason
@@ -71,35 +64,31 @@ type Frame struct {
 	Proto uint8
 	// Flags is a set of the Frame* bits.
 	Flags uint32
-	// Held is 0 for a received frame. For a frame that was held and looked up again,
-	// Held is the number of its held slot plus one.
+	// Held is 1 + the slot of a held frame that is looked up again; 0: a received
+	// frame.
 	Held uint32
-	// Offload has the work that the sender left undone, and whether the checksum was
-	// verified.
+	// Offload is the unfinished work, and whether the checksum was verified.
 	Offload Offload
-	// origin is the address in foreign memory that corresponds to buf[0], if the
-	// header was copied from there; 0 if the address is unknown. See SetOrigin.
+	// origin is the foreign address of the bytes in buf; 0: unknown. See SetOrigin.
 	origin uintptr
 
 	tailLen   uint32 // total length of the spans in bytes
 	spanFirst uint16 // first span, index into Batch.spans
-	// InPort is the datapath port that the frame is matched as: the port that
-	// received it, or the vxlan port after decapsulation.
+	// InPort is the input port for matching: the port that received the frame, or the
+	// vxlan port after decapsulation.
 	InPort uint32
 
-	_   [12]byte // padding: the fields above fill one cache line, and buf fills whole lines
+	_   [12]byte // padding of the fields above to one cache line
 	buf [Headroom + MaxHeader]byte
 	_   [32]byte
 }
 
 // Frame flags.
 const (
-	// FrameResumed marks a frame that was held and is looked up again. A second miss
-	// drops the frame.
+	// FrameResumed marks a held frame at its second look-up. Another miss drops it.
 	FrameResumed uint32 = 1 << iota
-	// FrameRouted marks an IPv6 frame whose routing header has segments left. The
-	// transport checksum of such a frame covers the final destination (RFC 8200
-	// section 8.1).
+	// FrameRouted marks an IPv6 frame with an unfinished routing header. Its
+	// transport checksum covers the final destination (RFC 8200 section 8.1).
 	FrameRouted
 	// FrameFragment marks any IP fragment.
 	FrameFragment
@@ -115,20 +104,18 @@ type Batch struct {
 	Port uint32
 
 	spanUsed int // number of spans in use
-	reserved int // number of free frames that Reserve keeps from receive queues
+	reserved int // number of frames withheld from receive queues, see Reserve
 	spans    [MaxSpans]Span
 }
 
-// Reset empties the batch. The frames keep stale bytes; Next clears the fields.
+// Reset empties the batch.
 func (b *Batch) Reset() { b.N, b.spanUsed, b.reserved = 0, 0, 0 }
 
-// Reserve keeps n frames of the batch from receive queues that call Room, until
-// Reset.
+// Reserve reduces the result of Room by n frames until Reset.
 func (b *Batch) Reserve(n int) { b.reserved = n }
 
 // Room returns the number of frames that a receive queue may still add. Queues that
-// receive large frames must call it. Queues that limit the bytes of a batch
-// themselves need not call it.
+// receive large frames must respect it.
 func (b *Batch) Room() int { return max(BatchSize-b.reserved-b.N, 0) }
 
 // Full reports whether the batch already has BatchSize frames.
@@ -138,16 +125,15 @@ func (b *Batch) Full() bool { return b.N == BatchSize }
 func (b *Batch) SpansLeft() int { return MaxSpans - b.spanUsed }
 
 // Next begins frame number N. It returns the empty frame and its header space of
-// MaxHeader bytes, which the receive queue fills. The frame counts once Commit is
-// called; a receive queue that gives up on the frame does not call it.
+// MaxHeader bytes for the receive queue to fill. Commit adds the frame to the batch.
 func (b *Batch) Next() (*Frame, *[MaxHeader]byte) {
 	f := &b.Frames[b.N]
 	f.begin(b.Port, b.spanUsed)
 	return f, (*[MaxHeader]byte)(f.buf[Headroom:])
 }
 
-// begin resets the fields of the frame. It sets the fields in the order of their
-// declaration, so that the compiler merges the stores.
+// begin resets the frame's fields in the order of their declaration, so that the
+// compiler merges the stores.
 func (f *Frame) begin(port uint32, span int) {
 	f.start, f.end, f.spanCount, f.OuterL3 = Headroom, Headroom, 0, 0
 	f.OuterL4, f.L3, f.L4, f.Drop, f.Proto = 0, 0, 0, 0, 0
@@ -171,16 +157,15 @@ func (b *Batch) AddSpan(f *Frame, addr uintptr, n uint32) bool {
 	return true
 }
 
-// Commit adds the frame that Next has begun to the batch. Its private header has
-// headerLen bytes.
+// Commit adds the frame that Next has begun, with a private header of headerLen
+// bytes.
 func (b *Batch) Commit(f *Frame, headerLen int) {
 	f.end = f.start + uint16(headerLen)
 	b.N++
 }
 
-// SetOrigin records that the frame's first bytes were copied from addr. These bytes
-// stay readable at addr, contiguously, for as long as the spans are valid. Coalescing
-// needs them.
+// SetOrigin records the address from which the private header was copied, for
+// coalescing. The bytes stay readable there for as long as the spans are valid.
 func (f *Frame) SetOrigin(addr uintptr) { f.origin = addr - uintptr(f.start) }
 
 // Abandon releases the spans of a frame that was begun with Next but not committed.
@@ -194,10 +179,10 @@ func (b *Batch) Spans(f *Frame) []Span {
 	return b.spans[f.spanFirst : f.spanFirst+f.spanCount]
 }
 
-// Fork saves the frame f in the argument was and gives f copies of its spans. Pullup
-// and Trim of f then leave the saved frame unchanged. Fork reports false and does
-// nothing if the batch has too few spans left. Join restores f from the saved frame.
-// Join several forks in reverse order. Do not add other spans between Fork and Join.
+// Fork saves the frame f in was, and gives f copies of its spans, so that Pullup and
+// Trim of f do not change the saved frame. It reports false if the batch has too few
+// spans. Join restores f. Join several forks in reverse order. Do not add other spans
+// in between.
 func (b *Batch) Fork(f, was *Frame) bool {
 	if int(f.spanCount) > b.SpansLeft() {
 		return false
@@ -228,9 +213,8 @@ func (f *Frame) Len() int { return int(f.end-f.start) + int(f.tailLen) }
 // TailLen returns the total length of the spans in bytes.
 func (f *Frame) TailLen() int { return int(f.tailLen) }
 
-// Push adds n bytes in front of the frame's private header and returns the new
-// header. It returns nil if the headroom is too small. It adjusts L3, L4 and the
-// offload's offsets.
+// Push adds n bytes in front of the private header and returns the new header, or nil
+// if the headroom is too small. It adjusts the frame's offsets.
 func (f *Frame) Push(n int) []byte {
 	if int(f.start) < n {
 		return nil
@@ -248,9 +232,8 @@ func (f *Frame) Push(n int) []byte {
 	return f.buf[f.start:f.end]
 }
 
-// Pull removes n bytes from the front of the frame's private header. It reports false
-// if this header is shorter than n. It adjusts L3, L4 and the offload's offset, and
-// clears the offsets of removed headers.
+// Pull removes the first n bytes of the private header and adjusts the frame's
+// offsets. It reports false if the header is shorter than n.
 func (f *Frame) Pull(n int) bool {
 	if int(f.end-f.start) < n {
 		return false
@@ -273,9 +256,8 @@ func pulled(off uint16, n int) uint16 {
 	return off - uint16(n)
 }
 
-// Pullup extends the frame's private header to at least n bytes by moving bytes from
-// the spans. It reports false and moves nothing if the frame is shorter than n or the
-// private header has no room.
+// Pullup extends the private header to at least n bytes by moving bytes from the
+// spans. It reports false if the frame is shorter or the private header has no room.
 func (b *Batch) Pullup(f *Frame, n int) bool {
 	header := int(f.end - f.start)
 	if n <= header {
@@ -300,8 +282,7 @@ func (b *Batch) Pullup(f *Frame, n int) bool {
 	return true
 }
 
-// Trim shortens the frame to at most n bytes. Extraction uses it to remove the
-// padding of short Ethernet frames behind the IP datagram.
+// Trim shortens the frame to at most n bytes.
 func (b *Batch) Trim(f *Frame, n int) {
 	header := int(f.end - f.start)
 	if n <= header {

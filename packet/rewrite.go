@@ -4,10 +4,9 @@ package packet
 
 import "encoding/binary"
 
-// Rewrites of the headers in a frame's private header. Extraction has set L3, L4 and
-// Proto. Rewriting a header that the frame does not have changes nothing. Checksums
-// that cover a changed field are updated (RFC 1624). A UDP checksum of 0 ("none")
-// stays 0. Later fragments have no transport checksum.
+// Rewrites of header fields, after extraction. Without the header, a rewrite changes
+// nothing. It updates the checksums that cover the field (RFC 1624). A UDP checksum
+// of 0 ("none") stays 0. Later fragments have no transport checksum.
 
 // SetEthDst sets the destination MAC address to the low 48 bits of mac.
 func (f *Frame) SetEthDst(mac uint64) { Ethernet(f.Header()).SetDst(mac) }
@@ -41,8 +40,8 @@ func (f *Frame) setIPv4Address(off int, addr uint32) {
 func (f *Frame) SetIPv6Src(hi, lo uint64) { f.setIPv6Address(8, hi, lo, true) }
 
 // SetIPv6Dst sets the destination address of the IPv6 header from its upper and lower
-// 64 bits. It updates the transport checksum, unless a routing header holds the final
-// destination: the checksum covers the final destination.
+// 64 bits. If a routing header holds the final destination, the transport checksum
+// does not cover this address.
 func (f *Frame) SetIPv6Dst(hi, lo uint64) { f.setIPv6Address(24, hi, lo, f.Flags&FrameRouted == 0) }
 
 func (f *Frame) setIPv6Address(off int, hi, lo uint64, covered bool) {
@@ -121,7 +120,7 @@ func (f *Frame) setPort(off int, port uint16) {
 	case ProtoSCTP:
 		before := binary.BigEndian.Uint16(l4[off:])
 		binary.BigEndian.PutUint16(l4[off:], port)
-		if f.Flags&FrameFragment == 0 { // the CRC update needs the number of bytes behind the port, unknown in a fragment
+		if f.Flags&FrameFragment == 0 { // a fragment lacks the number of bytes after the port, which the CRC update needs
 			rest := f.Len() - int(f.L4) - off - 2
 			crc := binary.LittleEndian.Uint32(l4[8:]) ^ crcDelta(before^port, rest)
 			binary.LittleEndian.PutUint32(l4[8:], crc)
@@ -129,8 +128,8 @@ func (f *Frame) setPort(off int, port uint16) {
 	}
 }
 
-// mendTransport updates the checksum of the transport header, if the frame has one,
-// after covered bytes changed. before and after are the sums over the changed bytes.
+// mendTransport updates the transport checksum, if any. before and after are the sums
+// over the changed bytes.
 func (f *Frame) mendTransport(before, after uint16) {
 	if f.L4 == 0 {
 		return
@@ -149,14 +148,14 @@ func (f *Frame) mendTransport(before, after uint16) {
 	default:
 		return
 	}
-	if f.partial() { // an unfinished checksum holds the sum over the pseudo header, not inverted
+	if f.partial() { // an unfinished checksum field holds a sum that is not inverted
 		sum := AddSums(binary.BigEndian.Uint16(l4), AddSums(^before, after))
 		binary.BigEndian.PutUint16(l4, sum)
 		return
 	}
 	sum := MendChecksum(binary.BigEndian.Uint16(l4), before, after)
 	if sum == 0 && f.Proto == ProtoUDP {
-		sum = 0xffff // in UDP a checksum of 0 would mean "no checksum" (RFC 768)
+		sum = 0xffff // a UDP checksum of 0 means "none" (RFC 768)
 	}
 	binary.BigEndian.PutUint16(l4, sum)
 }
@@ -166,8 +165,7 @@ func (f *Frame) partial() bool {
 	return f.Offload.Flags&OffloadPartial != 0 && f.Offload.CsumStart == f.L4
 }
 
-// ipv4 returns the frame's private header from the IPv4 header on, or nil if the
-// frame is not IPv4.
+// ipv4 returns the private header from the IPv4 header on; nil: not IPv4.
 func (f *Frame) ipv4() IPv4 {
 	if f.L3 == 0 {
 		return nil
@@ -178,8 +176,7 @@ func (f *Frame) ipv4() IPv4 {
 	return nil
 }
 
-// ipv6 returns the frame's private header from the IPv6 header on, or nil if the
-// frame is not IPv6.
+// ipv6 returns the private header from the IPv6 header on; nil: not IPv6.
 func (f *Frame) ipv6() IPv6 {
 	if f.L3 == 0 {
 		return nil

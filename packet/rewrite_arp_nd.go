@@ -4,9 +4,8 @@ package packet
 
 import "encoding/binary"
 
-// Rewrites of ARP, neighbour discovery and ICMP headers, and of the flow label. As in
-// rewrite.go, rewriting a header that the frame does not have changes nothing, and
-// checksums are updated.
+// Rewrites of ARP, neighbour discovery and ICMP fields, and of the flow label, with
+// the rules of rewrite.go.
 
 // arp returns the frame's ARP packet if it is for IPv4 over Ethernet, otherwise nil.
 func (f *Frame) arp() []byte {
@@ -28,7 +27,7 @@ func (f *Frame) arp() []byte {
 		return nil
 	}
 	arp := h[at+2 : at+2+ARPLen]
-	if binary.BigEndian.Uint64(arp)>>16 != 0x0001_0800_0604 { // the packet is not ARP for IPv4 over Ethernet: other types or address lengths
+	if binary.BigEndian.Uint64(arp)>>16 != 0x0001_0800_0604 { // not ARP for IPv4 over Ethernet
 		return nil
 	}
 	return arp
@@ -98,11 +97,11 @@ const (
 	ndAdvertisment = 136
 	ndSourceLink   = 1
 	ndTargetLink   = 2
-	ndOptions      = 24 // offset of the options behind the start of the ICMPv6 header
+	ndOptions      = 24 // offset of the options in the ICMPv6 message
 )
 
-// nd returns the private header from the ICMPv6 header on if the frame is a neighbour
-// solicitation or advertisement, otherwise nil.
+// nd returns the private header from the ICMPv6 header on; nil: no neighbour
+// solicitation or advertisement.
 func (f *Frame) nd() []byte {
 	if f.L4 == 0 || f.Proto != ProtoICMPv6 {
 		return nil
@@ -128,12 +127,12 @@ func (f *Frame) SetNDTarget(hi, lo uint64) {
 	f.mendTransport(before, Sum(target))
 }
 
-// SetNDSll sets the address in the source link-layer address option to the low 48
-// bits of mac. It changes nothing if the frame does not have the option.
+// SetNDSll sets the source link-layer address option, if present, to the low 48 bits
+// of mac.
 func (f *Frame) SetNDSll(mac uint64) { f.setNDOption(ndSourceLink, mac) }
 
-// SetNDTll sets the address in the target link-layer address option to the low 48
-// bits of mac. It changes nothing if the frame does not have the option.
+// SetNDTll sets the target link-layer address option, if present, to the low 48 bits
+// of mac.
 func (f *Frame) SetNDTll(mac uint64) { f.setNDOption(ndTargetLink, mac) }
 
 func (f *Frame) setNDOption(kind byte, mac uint64) {

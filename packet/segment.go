@@ -5,10 +5,9 @@ package packet
 import "encoding/binary"
 
 // Segmenter cuts a large frame into segments. Each segment gets a private header with
-// its own lengths, sequence number, identification, flags and checksums. Its spans
-// refer to its part of the large frame's memory. Outer headers of a tunnel are
-// repeated and adjusted in the same way. Segmenter copies no payload; the output that
-// sends the segments copies it.
+// its own lengths, sequence number, identification, flags and checksums, also in
+// outer headers. Its spans refer to the large frame's memory, so no payload is
+// copied.
 //
 // The large frame must not change, nor be dropped, until its segments are sent.
 type Segmenter struct {
@@ -21,20 +20,18 @@ type Segmenter struct {
 	at      int // payload cut so far, in bytes
 	index   int // number of segments so far
 
-	span   int    // index of the large frame's span with the next payload byte
+	span   int    // index of the span with the next payload byte
 	offset uint32 // offset into that span in bytes
 
-	// sum and outerSum are the sums over the inner and outer IPv4 headers without
-	// length, identification and checksum.
+	// sum and outerSum are sums over the inner and outer IPv4 header, see sumWithout.
 	sum, outerSum uint32
 	id, outerID   uint16
 	seq           uint32
-	partial       uint16 // sum over the pseudo header of TCP or UDP without the length
+	partial       uint16 // sum over the pseudo header without the length
 }
 
-// Segments returns a Segmenter for f. f is a large frame that CheckOffload has
-// accepted or that coalescing has made. Call f.LimitSegments first if the path limits
-// the size of segments.
+// Segments returns a Segmenter for a large frame f that CheckOffload has accepted or
+// that coalescing has made. Call f.LimitSegments first if the path limits segments.
 func (b *Batch) Segments(f *Frame) Segmenter {
 	h := f.Header()
 	s := Segmenter{from: b, f: f, headers: f.headersLen(), size: int(f.Offload.Size)}
@@ -67,8 +64,8 @@ func sumWithout(ip IPv4) uint32 {
 // Done reports whether Next has returned all segments.
 func (s *Segmenter) Done() bool { return s.at >= s.payload }
 
-// Next appends the next segment to dst. It reports false if no segment is left or dst
-// is full.
+// Next appends the next segment to dst. It reports false if none is left or dst is
+// full.
 func (s *Segmenter) Next(dst *Batch) bool {
 	if s.Done() || dst.Full() {
 		return false
@@ -92,10 +89,10 @@ func (s *Segmenter) Next(dst *Batch) bool {
 }
 
 // Write writes the headers of the next segment to dst and the spans of its payload to
-// the slice spans. It finishes the inner checksum. n is the length of the headers,
-// count is the number of spans. If the slice has room for too few spans, n is 0. dst
-// has room for Headroom and MaxHeader bytes. If outer is false, Write leaves the
-// bytes of the outer headers in dst unchanged.
+// spans, and finishes the inner checksum. It returns the length of the headers and
+// the number of spans; n is 0 if there are too few spans. dst has room for Headroom
+// and MaxHeader bytes. If outer is false, Write leaves the outer headers in dst
+// unchanged.
 func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 	f := s.f
 	payload, skip := min(s.size, s.payload-s.at), 0
@@ -135,9 +132,9 @@ func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 	return n, count
 }
 
-// addPayload adds the next n bytes of payload to the segment seg. It copies payload
-// bytes in the large frame's private header and refers to the rest by spans. It
-// reports false and does not advance if dst has too few spans left.
+// addPayload adds the next n bytes of payload to seg: copies from the large frame's
+// private header, then spans. It reports false and does not advance if dst has too
+// few spans.
 func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	f := s.f
 	if have := int(f.end-f.start) - s.headers - s.at; have > 0 {
@@ -164,8 +161,8 @@ func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	return true
 }
 
-// finish adjusts the headers in h for n bytes of payload and advances to the next
-// segment. If outer is true, it also adjusts the outer headers.
+// finish adjusts the headers in h, and the outer headers if outer is true, for n
+// bytes of payload. It advances to the next segment.
 func (s *Segmenter) finish(h []byte, n int, outer bool) {
 	f := s.f
 	length := s.headers + n
@@ -191,8 +188,8 @@ func (s *Segmenter) finish(h []byte, n int, outer bool) {
 	s.index++
 }
 
-// finishIP adjusts an IP header to a packet of length bytes. sum is the result of
-// sumWithout for this header.
+// finishIP adjusts an IP header to a packet of length bytes. sum is the header's
+// sumWithout.
 func (s *Segmenter) finishIP(ip []byte, length int, sum uint32, id uint16, fixed bool) {
 	if ip[0]>>4 != 4 {
 		IPv6(ip).SetPayloadLen(length - IPv6Len)

@@ -4,7 +4,7 @@ package packet
 
 import "golang.org/x/sys/cpu"
 
-// The assembly sums multiples of sumBlock bytes, and at least sumLeast bytes.
+// The assembly sums multiples of sumBlock bytes, at least sumLeast bytes.
 const (
 	sumBlock = 32
 	sumLeast = 128
@@ -12,13 +12,13 @@ const (
 
 var sumByBlocks = cpu.X86.HasAVX2
 
-// sumBlocks returns the sum over n bytes as words of the machine's byte order. The
-// sum is not folded to 16 bits. n is a multiple of sumBlock and at least sumLeast.
+// sumBlocks returns the unfolded sum over n bytes in the machine's byte order. n is a
+// multiple of sumBlock and at least sumLeast.
 //
 //go:noescape
 func sumBlocks(p *byte, n int) uint64
 
-// copySumBlocks copies n bytes and returns the same sum as sumBlocks.
+// copySumBlocks copies n bytes and returns their sumBlocks.
 //
 //go:noescape
 func copySumBlocks(dst, src *byte, n int) uint64

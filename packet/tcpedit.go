@@ -4,25 +4,22 @@ package packet
 
 import "encoding/binary"
 
-// EditTCP calls the function edit to change the TCP header of f, including options,
-// and updates the TCP checksum. The argument end is the offset behind the TCP header
-// in the frame's private header. The changes must not affect ports, data offset and
-// checksum.
+// EditTCP lets edit change the TCP header of f, including options, and updates the
+// TCP checksum. end is the offset of the TCP payload. The changes must not affect
+// ports, data offset and checksum.
 func (f *Frame) EditTCP(end int, edit func(TCP)) {
 	h := f.Header()[f.L4:end]
 	before := Sum(h)
 	edit(h)
-	if !f.partial() { // an unfinished checksum will cover the new header when it is finished
+	if !f.partial() { // an unfinished checksum will cover the new header
 		f.mendTransport(before, Sum(h))
 	}
 }
 
-// ReplaceTCP replaces n bytes of the TCP payload with text. The argument at is the
-// offset of these bytes in the frame, and payload is the offset of the whole TCP
-// payload. ReplaceTCP moves the bytes behind the replaced bytes and updates lengths
-// and checksums. It reports false and changes nothing if the frame has an unfinished
-// offload. It also reports false unless the old and the new frame fit into the
-// frame's private header: the checksum update needs all bytes there.
+// ReplaceTCP replaces the n bytes at offset at of the frame with text, and updates
+// lengths and checksums. payload is the offset of the TCP payload. It reports false
+// and changes nothing if the frame has an unfinished offload, or if the old or new
+// frame does not fit into the private header.
 func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
 	h := f.Header()
 	delta := len(text) - n
@@ -52,9 +49,8 @@ func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
 // HeaderRoom returns the maximum length in bytes of the frame's private header.
 func (f *Frame) HeaderRoom() int { return len(f.buf) - int(f.start) }
 
-// SACKs calls the function edge for both sequence numbers of each selective
-// acknowledgement block (RFC 2018) in options. It replaces each number with the
-// result of the call.
+// SACKs replaces both sequence numbers of each selective acknowledgement block (RFC
+// 2018) in options by the result of edge.
 func SACKs(options []byte, edge func(right bool, v uint32) uint32) {
 	const sack = 5
 	for option, rest := TCPOption(options); option != nil; option, rest = TCPOption(rest) {
@@ -70,8 +66,7 @@ func SACKs(options []byte, edge func(right bool, v uint32) uint32) {
 }
 
 // TCPOption returns the first TCP option (RFC 9293 section 3.1) that is not padding,
-// with its kind and length, and the options behind it. It returns nil if there is
-// none or if it is malformed.
+// and the options after it. It returns nil if there is none or if it is malformed.
 func TCPOption(options []byte) (option, rest []byte) {
 	const end, nop = 0, 1
 	for len(options) >= 2 && options[0] != end {

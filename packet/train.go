@@ -9,16 +9,14 @@ import (
 
 // A train is a sequence of datagrams that one sender passed to the switch at once.
 // They are contiguous in memory and have the same size; only the last may be shorter.
-// If they carry consecutive segments of one TCP connection, JoinTrain merges them
-// into one large frame in place, by the rules of Coalescer. The datagrams do not need
-// Frames of their own.
+// JoinTrain merges consecutive TCP segments in them into one large frame in place, by
+// the rules of Coalescer.
 
-// trainShape has the offsets of the headers of a train's datagrams, relative to the
-// payload of the outer UDP header.
+// trainShape has the offsets of the headers in each datagram of a train.
 type trainShape struct {
 	l3, l4, end int // offsets of the inner IP header, the TCP header and the TCP payload
 	v4          bool
-	partial     uint16 // sum over the pseudo header of TCP without the length
+	partial     uint16 // sum over the TCP pseudo header without the length
 }
 
 // JoinTrain merges as many datagrams as possible from the start of a train into the
@@ -26,11 +24,9 @@ type trainShape struct {
 // the number of bytes taken from the train. If not even two datagrams can be merged,
 // it returns 0 and f is unchanged.
 //
-// The argument at is the address of the train, left is its length in bytes, and size
-// is the length of each datagram in bytes. The header of f has n bytes: room for the
-// outer headers, whose length is outer, and a copy of the first bytes of the train.
-// inner is the offset of the inner Ethernet header in the header of f. The caller
-// writes the outer headers.
+// The train has left bytes at address at, in datagrams of size bytes. The header of f
+// has n bytes: outer headers of outer bytes, which the caller writes, and a copy of
+// the train's first bytes. inner is the offset of the inner Ethernet header.
 //
 // JoinTrain verifies the inner checksums: a valid outer checksum says nothing about
 // the sender of the inner frame.
@@ -74,9 +70,8 @@ func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, at, left, size uintptr)
 	return taken
 }
 
-// readTrain finds the headers of the first datagram, of size bytes. h has the
-// beginning of this datagram. readTrain reports false if no datagram may be merged
-// with the first one.
+// readTrain finds the headers of the first datagram, of size bytes, whose beginning
+// is h. It reports false if nothing may be merged with the datagram.
 func readTrain(h []byte, inner, size int) (t trainShape, ok bool) {
 	if len(h) < inner+EthernetLen+VLANLen {
 		return t, false
@@ -114,8 +109,8 @@ func readTrain(h []byte, inner, size int) (t trainShape, ok bool) {
 
 const tcpMinLen = 20
 
-// continues reports whether datagram seg is the next segment of flow. first has the
-// headers of the train's first datagram.
+// continues reports whether datagram seg is the next segment of flow. first is the
+// beginning of the first datagram.
 func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
 	if !bytes.Equal(first[:t.l3], seg[:t.l3]) {
 		return false
@@ -134,8 +129,7 @@ func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
 	return flow.sameIP(o, ip) && binary.BigEndian.Uint32(otherTCP) == binary.BigEndian.Uint32(tcp) && flow.sameTCP(otherTCP, tcp)
 }
 
-// valid verifies the TCP checksum of a datagram that has the addresses of the train's
-// first datagram.
+// valid verifies the TCP checksum of a datagram in the train.
 func (t *trainShape) valid(seg []byte) bool {
 	return AddSums(t.pseudo(len(seg)-t.l4), Sum(seg[t.l4:])) == 0xffff
 }
@@ -144,8 +138,8 @@ func (t *trainShape) valid(seg []byte) bool {
 // and payload in bytes.
 func (t *trainShape) pseudo(n int) uint16 { return AddSums(t.partial, uint16(n)) }
 
-// finish turns h into the headers of the large frame. h starts behind the outer
-// headers in f's private header and has the headers of the first datagram.
+// finish turns h, the headers of the first datagram in f's private header, into the
+// headers of the large frame.
 func (t *trainShape) finish(f *Frame, h []byte, outer int, flow *coalesceFlow) {
 	length := t.end - t.l4 + flow.payload
 	f.Offload = Offload{GSO: GSOTCPv6, Flags: OffloadPartial, Size: uint16(flow.size),

@@ -5,8 +5,8 @@ package packet
 import "encoding/binary"
 
 // Header views are bytes as they lie in the frame, with one accessor for each field;
-// integers are in host order. Views check nothing: extraction validates lengths once
-// a frame.
+// integers are in host order. Views check nothing: extraction has validated the
+// lengths.
 
 // EtherTypes.
 const (

@@ -4,8 +4,8 @@ package packet
 
 import "encoding/binary"
 
-// PushVLAN inserts a tag (IEEE 802.1Q) with this TPID and TCI behind the source
-// address. It returns DropNoHeadroom and changes nothing if the headroom is used up.
+// PushVLAN inserts a tag (IEEE 802.1Q) after the source address. It returns
+// DropNoHeadroom and changes nothing if the headroom is too small.
 func (f *Frame) PushVLAN(tpid, tci uint16) DropReason {
 	h := f.Push(4)
 	if h == nil {

@@ -4,14 +4,13 @@ package packet
 
 import "encoding/binary"
 
-// VnetLen is the length in bytes of the virtio-net header of taps and of legacy
-// devices without mergeable buffers. In all other cases the header has two bytes
-// more, the field num_buffers.
+// VnetLen is the length in bytes of the virtio-net header without num_buffers, used
+// by taps and by legacy devices without mergeable buffers.
 const VnetLen = 10
 
-// Values of the virtio-net header (virtio 1.2 section 5.1.6). Its little-endian
-// fields and their sizes in bytes are flags 1, gso_type 1, hdr_len 2, gso_size 2,
-// csum_start 2 and csum_offset 2.
+// Values of the virtio-net header (virtio 1.2 section 5.1.6). Its fields, little
+// endian, with sizes in bytes: flags 1, gso_type 1, hdr_len 2, gso_size 2, csum_start
+// 2, csum_offset 2.
 const (
 	vnetNeedsCsum = 1
 	vnetDataValid = 2
@@ -22,12 +21,10 @@ const (
 	vnetECN   = 0x80
 )
 
-// DecodeVnet sets f's offload from its virtio-net header h. allowed is the set of
-// offloads that the sender has negotiated. Any other offload drops the frame with
-// DropBadOffload; CheckOffload compares the offload with the frame. If trusted is
-// true, DecodeVnet accepts the sender's claim of a valid checksum: the kernel is
-// trusted, a guest is not. hdr_len is only a hint and unused. Unknown flags are
-// ignored (virtio 1.2 section 5.1.6.4.2).
+// DecodeVnet sets f's offload from the virtio-net header h. allowed is the set of
+// negotiated offloads; any other offload returns DropBadOffload. If trusted is true,
+// a claim of a valid checksum counts: the kernel is trusted, a guest is not. hdr_len
+// and unknown flags are ignored (virtio 1.2 section 5.1.6.4.2).
 func (f *Frame) DecodeVnet(h *[VnetLen]byte, allowed Offloads, trusted bool) {
 	first := binary.LittleEndian.Uint64(h[:8])
 	if first&0xffff == 0 {
@@ -65,8 +62,8 @@ func (f *Frame) DecodeVnet(h *[VnetLen]byte, allowed Offloads, trusted bool) {
 	}
 }
 
-// EncodeVnet writes the virtio-net header for f's offload. The receiver must accept
-// this offload (see Offloads.Takes). h may be foreign memory.
+// EncodeVnet writes the virtio-net header for f's offload, which the receiver must
+// support. h may be foreign memory.
 func (f *Frame) EncodeVnet(h *[VnetLen]byte) {
 	o := &f.Offload
 	first, csumOffset := uint64(0), uint16(0)

@@ -30,12 +30,12 @@ func NewArena(t testing.TB, size int) *Arena {
 	return &Arena{mem: mem}
 }
 
-// Reset frees all memory of the arena. Existing spans in the arena become invalid.
+// Reset frees all memory of the arena.
 func (a *Arena) Reset() { a.used = 0 }
 
-// Add appends data to b as one frame. The first bytes of data, whose number is
-// header, become the frame's private header. The rest becomes spans of span bytes
-// each (0: a single span). The caller sets b.Port.
+// Add appends data to b as one frame. The first header bytes become the private
+// header, the rest becomes spans of span bytes each (0: a single span). The caller
+// sets b.Port.
 func (a *Arena) Add(b *packet.Batch, data []byte, header, span int) *packet.Frame {
 	f, buf := b.Next()
 	header = min(header, len(data), packet.MaxHeader)
