@@ -9,7 +9,7 @@ import (
 	"weft/packet"
 )
 
-// outer has the fields of the outer headers of an encapsulated frame.
+// outer has fields of the outer headers of an encapsulated frame.
 type outer struct {
 	vxlan         int // offset
 	remote, local [2]uint64
@@ -18,16 +18,14 @@ type outer struct {
 	v6            bool
 }
 
-// Decapsulate validates the outer headers of a frame that an uplink received and
-// finds its vxlan port. It removes the outer headers and all bytes behind the UDP
-// datagram, sets f.InPort to the vxlan port, and writes the tunnel words of the
-// frame's key; after Extract the caller stores these words with flowtable.Key.Tunnel.
-// It merges the outer ECN field into the inner IP header (RFC 6040 section 4.2). If
-// it returns a drop reason, InPort is still the uplink.
+// Decapsulate validates and removes the outer headers of a frame from an uplink. It
+// sets f.InPort to the vxlan port, and writes the tunnel words for the frame's key;
+// the caller stores them after Extract. It merges the outer ECN field into the inner
+// IP header (RFC 6040 section 4.2). If it returns a drop reason, InPort is still the
+// uplink.
 //
-// Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows:
-// the inner frame has its own checksum. It drops outer fragments as DropBadOuter (RFC
-// 7348 section 4.3).
+// Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows.
+// It drops outer fragments as DropBadOuter (RFC 7348 section 4.3).
 func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flowtable.TunnelWords]uint64) packet.DropReason {
 	var o outer
 	if why := t.parseOuter(b, f, &o); why != packet.DropNone {
@@ -61,7 +59,7 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 }
 
 // parseOuter validates the outer Ethernet, IP and UDP headers and trims the frame to
-// the UDP datagram. It returns DropNotTunnel unless a vxlan port uses the UDP
+// the UDP datagram. It returns DropNotTunnel if no vxlan port uses the UDP
 // destination port.
 func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) packet.DropReason {
 	h := f.Header()
@@ -95,7 +93,7 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 	if off+packet.UDPLen > end {
 		return packet.DropBadOuter
 	}
-	if h = f.Header(); len(h) < off+packet.UDPLen+VXLANLen { // the frame is truncated, or long IP options leave no room for UDP and VXLAN in its private header
+	if h = f.Header(); len(h) < off+packet.UDPLen+VXLANLen { // truncated, or no room after long IP options
 		b.Pullup(f, min(f.Len(), off+packet.UDPLen+VXLANLen))
 		if h = f.Header(); len(h) < off+packet.UDPLen {
 			return packet.DropBadOuter
@@ -146,7 +144,7 @@ func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, off int) (udp, end i
 	return off + n, off + total, packet.DropNone
 }
 
-// parseIPv6 accepts no extension headers: tunnel endpoints send none.
+// parseIPv6 accepts no extension headers, because tunnel endpoints send none.
 func (o *outer) parseIPv6(f *packet.Frame, off int) (udp, end int, why packet.DropReason) {
 	h := f.Header()
 	if len(h) < off+packet.IPv6Len {

@@ -16,10 +16,8 @@ const (
 	ecnCE
 )
 
-// mergeECN sets the ECN field of the inner IP header as RFC 6040 section 4.2
+// mergeECN sets the ECN field of the inner IP header, if any, as RFC 6040 section 4.2
 // requires. tos is the outer traffic class. f starts with the inner Ethernet header.
-// mergeECN does not change a frame without a complete inner IP header; extraction
-// drops or accepts such a frame later.
 func mergeECN(b *packet.Batch, f *packet.Frame, tos uint8) packet.DropReason {
 	from := tos & 3
 	if from == ecnNotECT || from == ecnECT0 {
@@ -54,8 +52,8 @@ func mergeECN(b *packet.Batch, f *packet.Frame, tos uint8) packet.DropReason {
 	return packet.DropNone
 }
 
-// innerIP returns the fixed part of the inner IP header, which is behind Ethernet and
-// up to two VLAN tags. It returns nil if there is no complete IP header.
+// innerIP returns the fixed part of the inner IP header after up to two VLAN tags, or
+// nil.
 func innerIP(b *packet.Batch, f *packet.Frame) []byte {
 	b.Pullup(f, min(f.Len(), packet.EthernetLen+2*packet.VLANLen+packet.IPv6Len))
 	h := f.Header()

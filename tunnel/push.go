@@ -11,10 +11,9 @@ import (
 )
 
 // Push adds the outer headers in front of the frame. vni has 24 bits; hash (FlowHash)
-// gives the UDP source port. The outer TOS gets the ECN bits of innerTOS (see
-// InnerTOS; RFC 6040 section 4.1, normal mode), or all bits of innerTOS if the tunnel
-// inherits TOS. If the template is not in TemplateReady, Push returns the drop reason
-// for its state, such as DropNoNeighbour while control resolves the neighbour. Push
+// selects the UDP source port. The outer TOS gets the ECN bits of innerTOS (RFC 6040
+// section 4.1, normal mode), or all its bits if the tunnel inherits TOS. If the
+// template is not in TemplateReady, Push returns the drop reason of its state. Push
 // changes the frame only if it returns DropNone. Pop undoes Push.
 func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packet.DropReason {
 	if t.State != TemplateReady {
@@ -37,7 +36,7 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	}
 	copy(h[:n], t.Header[:n])
 	f.OuterL3, f.OuterL4 = t.IP, t.UDP
-	length := f.Len() // frame length that may exceed 16 bits; Segmenter writes the lengths of the segments
+	length := f.Len() // may exceed 16 bits; Segmenter writes the lengths of the segments
 	udp := packet.UDP(h[t.UDP : t.UDP+packet.UDPLen])
 	udp.SetSrcPort(t.PortBase + uint16(uint64(hash)*uint64(t.PortRange)>>32))
 	udp.SetLen(length - int(t.UDP))
@@ -57,9 +56,9 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	return packet.DropNone
 }
 
-// finishIPv4 writes the outer IPv4 fields that differ between datagrams. The checksum
-// field of the template holds the sum of the constant fields. tos and ttl are the
-// inherited values. count is the number of datagrams that the frame becomes.
+// finishIPv4 writes the outer IPv4 fields that differ between datagrams. The
+// template's checksum field holds the sum of the constant fields. tos and ttl are
+// inherited values. count is the number of datagrams.
 func (t *Template) finishIPv4(ip packet.IPv4, length int, tos, ttl uint8, count uint16) {
 	sum := uint32(ip.Checksum()) + uint32(length) + uint32(tos) + uint32(ttl)<<8
 	ip[1] |= tos
@@ -89,8 +88,8 @@ func (t *Template) Pop(f *packet.Frame) {
 	f.OuterL3, f.OuterL4 = 0, 0
 }
 
-// InnerTOS returns the TOS or traffic class of the frame's IP header, or 0 if the frame
-// has no IP header. Call it before Push.
+// InnerTOS returns the TOS or traffic class of the frame's IP header; 0: no IP
+// header. Call it before Push.
 func InnerTOS(f *packet.Frame) uint8 {
 	if f.L3 == 0 {
 		return 0
@@ -105,8 +104,8 @@ func InnerTOS(f *packet.Frame) uint8 {
 	return packet.IPv6(ip).TrafficClass()
 }
 
-// innerTTL returns the TTL or hop limit of the frame's IP header. If the frame has no
-// IP header, it returns the value of the parameter without.
+// innerTTL returns the TTL or hop limit of the frame's IP header. without is the
+// result for a frame without an IP header.
 func innerTTL(f *packet.Frame, without uint8) uint8 {
 	if f.L3 == 0 {
 		return without
@@ -121,14 +120,13 @@ func innerTTL(f *packet.Frame, without uint8) uint8 {
 	return ip[7]
 }
 
-// FlowHash returns a hash of the frame's connection. All frames of a connection have
-// the same hash, and so have all fragments between two addresses. Every process
-// computes the same hash. A sender can choose the hash of its frames; the hash only
+// FlowHash returns a hash of the frame's connection, or of both addresses for
+// fragments. Every process computes the same hash. A sender can choose it; it only
 // selects the path in the underlay.
 func FlowHash(k *flowtable.Key) uint32 {
 	ports, proto := k[flowtable.WL4]>>32, k[flowtable.WIP]>>56
 	if k[flowtable.WIP]>>32&flowtable.FragAny != 0 {
-		ports, proto = 0, 0 // same hash for all fragments: later ones have no ports, and over IPv6 their protocol is 44
+		ports, proto = 0, 0 // later fragments have no ports, and over IPv6 their protocol is 44
 	}
 	acc := mix(k[flowtable.WIPv4]^0x2d358dccaa6c78a5, ports<<8^proto^0x8bb84b93962eacc9)
 	if uint16(k[flowtable.WEthDst]) != packet.EtherTypeIPv4 {

@@ -32,42 +32,38 @@ const (
 	TemplateNoRoute
 	TemplateNoNeighbour
 	// TemplateSpread: the underlay has several next hops. Header has NextHops indexes
-	// of the templates of the next hops; see NextHop.
+	// of their templates; see NextHop.
 	TemplateSpread
 )
 
-// NextHops is the number of template indexes in a TemplateSpread. A next hop with a
-// higher weight has proportionally more of them.
+// NextHops is the number of template indexes in a TemplateSpread. A next hop's weight
+// determines how many of them it gets.
 const NextHops = 16
 
 // Template is the outer header of one tunnel (local address, remote address, uplink).
-// Control updates it when the kernel's routes and neighbours change. It has no
-// pointers.
+// Control updates it when the kernel's routes and neighbours change.
 type Template struct {
 	State uint32
 	Port  uint32 // datapath port of the uplink
 	// Len is the number of used bytes of Header. IP, UDP and VXLAN are the offsets of
 	// these headers in Header.
 	Len, IP, UDP, VXLAN uint16
-	// MTU is the length in bytes of the longest outer frame that the uplink accepts,
-	// Ethernet header included.
+	// MTU is the uplink's MTU in bytes, Ethernet header included.
 	MTU uint16
 	// PortBase and PortRange determine the UDP source port: PortBase plus the hash of
 	// the inner flow, scaled to 0..PortRange-1.
 	PortBase, PortRange uint16
-	// ID is the IPv4 identification of the next datagram. It only increases for
-	// tunnels without DF (RFC 6864 section 4).
+	// ID is the IPv4 identification of the next datagram, used without DF (RFC 6864
+	// section 4).
 	ID uint16
-	// Inherit is the set of outer fields that are copied from the inner IP header, if
-	// the frame has one.
+	// Inherit is the set of outer fields copied from the inner IP header.
 	Inherit uint16
-	// Header has every constant byte: addresses, ports, flags, TTL, DSCP. Lengths,
-	// UDP source port, IPv4 identification, ECN bits, inherited fields and VNI are 0.
-	// The IPv4 checksum field holds the sum over the header, not inverted. Without
-	// UDP checksums the UDP checksum field is 0; with them it holds the sum over the
-	// pseudo header without the length.
+	// Header has every constant byte: addresses, ports, flags, TTL, DSCP. Fields that
+	// Push writes are 0. The IPv4 checksum field holds the sum over the header, not
+	// inverted. The UDP checksum field is 0 without UDP checksums; otherwise it holds
+	// the sum over the pseudo header without the length.
 	Header [MaxOuter]byte
-	// TTL is the outer TTL of frames without an IP header, in a tunnel that inherits
+	// TTL is the outer TTL of frames without an IP header, if the tunnel inherits
 	// TTLs.
 	TTL uint16
 }
@@ -75,25 +71,25 @@ type Template struct {
 // Bits of Template.Inherit.
 const (
 	InheritTTL = 1 << iota
-	InheritTOS // the tunnel copies all eight bits of the inner TOS; without InheritTOS only the two ECN bits
+	InheritTOS // copy all eight bits of the inner TOS, not only the ECN bits
 )
 
 // Params are the inputs of Build.
 type Params struct {
 	Port           uint32 // datapath port of the uplink
-	MTU            uint16 // length in bytes of the longest outer frame, Ethernet header included
+	MTU            uint16 // uplink's MTU in bytes, Ethernet header included
 	SrcMAC, DstMAC [6]byte
 	VLAN           uint16 // TCI of the outer tag; 0: untagged
 	Local, Remote  netip.Addr
 	TTL            uint8 // TTL or hop limit; 0: 64
-	TOS            uint8 // TOS of the outer header: DSCP in the upper six bits; the frame's ECN fills the other two
-	// InheritTTL and InheritTOS copy the outer field from the inner IP header. A
-	// frame without an IP header gets the field TTL and TOS 0.
+	TOS            uint8 // outer TOS; its two ECN bits come from the frame
+	// InheritTTL and InheritTOS copy the outer field from the inner IP header.
+	// Without an IP header, the field TTL and TOS 0 apply.
 	InheritTTL, InheritTOS bool
 	DontFragment           bool // IPv4 only
 	UDPPort                uint16
-	// Checksum enables checksums in the outer UDP header. Linux drops VXLAN over IPv6
-	// without a UDP checksum unless its vxlan device has udp6zerocsumrx.
+	// Checksum enables checksums in the outer UDP header. Over IPv6 Linux requires
+	// them, unless its vxlan device has udp6zerocsumrx.
 	Checksum bool
 	// PortBase and PortRange are as in Template. PortRange 0 means 49152 to 65535
 	// (RFC 7348 section 5).
@@ -107,9 +103,8 @@ const (
 	flagDF           = 0x4000
 )
 
-// Build returns a template in state TemplateReady. It returns an error for missing
-// addresses or addresses of different families, for UDP port 0, and for source ports
-// beyond 65535.
+// Build returns a template in state TemplateReady. It returns an error for missing or
+// mixed addresses, for UDP port 0, and for source ports beyond 65535.
 func Build(p Params) (Template, error) {
 	local, remote := p.Local.Unmap(), p.Remote.Unmap()
 	switch {
@@ -145,8 +140,8 @@ func Build(p Params) (Template, error) {
 	t.UDP = uint16(len(h))
 	h = append(h, 0, 0)
 	h = binary.BigEndian.AppendUint16(h, p.UDPPort)
-	// The default is UDP checksum 0: RFC 7348 section 5 recommends it, and RFC 6935
-	// allows it over IPv6, because the inner frame has its own checksum.
+	// No UDP checksum by default: RFC 7348 section 5 recommends it, and RFC 6935
+	// allows it over IPv6.
 	sum := uint16(0)
 	if p.Checksum {
 		sum = pseudoSum(local, remote)
@@ -158,8 +153,7 @@ func Build(p Params) (Template, error) {
 	return t, nil
 }
 
-// inherit records which fields of p the tunnel inherits, and clears these fields in
-// p.
+// inherit records which fields of p are inherited, and clears them.
 func (t *Template) inherit(p *Params) {
 	if p.InheritTTL {
 		t.Inherit |= InheritTTL
@@ -171,8 +165,8 @@ func (t *Template) inherit(p *Params) {
 	}
 }
 
-// Spread returns a TemplateSpread that refers to the templates of next hops by index.
-// nexthops has 1 to NextHops indexes, in the order of the hash values that they get.
+// Spread returns a TemplateSpread over the templates with these indexes, 1 to
+// NextHops, in the order of hash values.
 func Spread(nexthops []uint32) Template {
 	t := Template{State: TemplateSpread}
 	for i := range NextHops {
@@ -181,9 +175,9 @@ func Spread(nexthops []uint32) Template {
 	return t
 }
 
-// NextHop returns the index of the template for frames with this hash (FlowHash). The
-// template is a TemplateSpread. NextHop and the UDP source port use the same bits of
-// the hash: each next hop has its own range of source ports.
+// NextHop returns the template index in a TemplateSpread for frames with this hash
+// (FlowHash). The UDP source port uses the same bits of the hash, so each next hop
+// has its own range of source ports.
 func (t *Template) NextHop(hash uint32) uint32 {
 	return binary.LittleEndian.Uint32(t.Header[4*(hash>>28):])
 }
@@ -214,7 +208,7 @@ func (t *Template) appendIPv6(h []byte, p *Params, local, remote [16]byte) []byt
 }
 
 // pseudoSum returns the sum over the UDP pseudo header without the length. It is
-// never 0, because it includes the protocol number.
+// never 0.
 func pseudoSum(local, remote netip.Addr) uint16 {
 	if local.Is4() {
 		src, dst := local.As4(), remote.As4()
@@ -237,8 +231,8 @@ func (t *Template) AppendTo(buf []byte) []byte {
 	return append(buf, t.Header[:]...)
 }
 
-// Parse decodes the encoding of AppendTo and checks the offsets. For any other bytes
-// it reports false and leaves t unchanged. It allocates no memory.
+// Parse decodes the encoding of AppendTo and checks the offsets. For invalid bytes it
+// reports false and leaves t unchanged. It allocates no memory.
 func (t *Template) Parse(body []byte) bool {
 	if len(body) != TemplateBytes {
 		return false

@@ -4,16 +4,15 @@ package tunnel
 
 import "encoding/binary"
 
-// Termination maps encapsulated frames to the datapath port of a vxlan port. It has
-// no pointers. If several entries match a frame, the most specific entry wins: remote
-// and VNI, then remote, then VNI, then neither. Of equally specific entries, an entry
-// with the local address wins, then the entry with the lowest index.
+// Termination maps encapsulated frames to the datapath port of a vxlan port. If
+// several entries match a frame, the most specific entry wins: remote and VNI, then
+// remote, then VNI, then neither. Among equals, an entry with the local address wins,
+// then the entry with the lowest index.
 type Termination struct {
 	Port    uint32 // datapath port number of the vxlan port; 0: the entry is free
-	VNI     uint32 // VNI of 24 bits; AnyVNI: every VNI matches (vni=flow)
+	VNI     uint32 // VNI of 24 bits, or AnyVNI (vni=flow)
 	UDPPort uint16
-	// Extensions decides about VXLAN headers with bits that RFC 7348 reserves. It is
-	// an Ext constant.
+	// Extensions is the Ext constant for VXLAN headers with reserved bits.
 	Extensions uint8
 	_          [5]byte
 	// Local and Remote are addresses of the underlay. IPv4 addresses are mapped into
@@ -55,7 +54,7 @@ func (t *Termination) AppendTo(buf []byte) []byte {
 	return append(buf, t.Remote[:]...)
 }
 
-// Parse decodes the encoding of AppendTo. For any other bytes it reports false and
+// Parse decodes the encoding of AppendTo. For invalid bytes it reports false and
 // leaves t unchanged. It allocates no memory.
 func (t *Termination) Parse(body []byte) bool {
 	if len(body) != TerminationBytes {
@@ -79,13 +78,11 @@ type Terminations struct {
 	locals  [MaxTerminations][2]uint64 // index: entry
 	// ports is a bit set of the UDP ports of all entries.
 	ports [1 << 16 / 64]uint64
-	// slots is a hash table from tuples to entries, with open addressing and room for
-	// twice the entries. A slot is the index of an entry plus one; 0 marks a free
-	// slot. Every change rebuilds the whole table, because changes are rare and this
-	// is simpler than removing a slot.
+	// slots is a hash table from tuples to entries, with open addressing, at most
+	// half full. A slot is 1 + the index of an entry; 0: free. Every change rebuilds
+	// the table.
 	slots [2 * MaxTerminations]uint16
-	// last caches the result for the previous frame. The next frame most often has
-	// the same result.
+	// last is the result for the previous frame, and usually for the next.
 	last struct {
 		tuple tuple
 		local [2]uint64
@@ -93,7 +90,7 @@ type Terminations struct {
 	}
 }
 
-// tuple is the hash key of an entry: all its match fields but Local.
+// tuple is the hash key of an entry: its match fields without Local.
 type tuple struct {
 	remote  [2]uint64 // 0: any
 	vni     uint32    // AnyVNI: any

@@ -13,8 +13,7 @@ const (
 	VXLANLen = 8
 	// VXLANPort is the UDP port that IANA assigned to VXLAN.
 	VXLANPort = 4789
-	// vxlanValid is the I flag, which means that the VNI is valid. RFC 7348 reserves
-	// all other flags: a sender clears them, a receiver ignores them.
+	// vxlanValid is the I flag: the VNI is valid. RFC 7348 reserves all other flags.
 	vxlanValid = 0x08
 )
 
@@ -28,8 +27,8 @@ func (h VXLAN) VNI() uint32 { return binary.BigEndian.Uint32(h[4:]) >> 8 }
 const (
 	validBit = vxlanValid << 56
 	vniBits  = 0xffffff << 8
-	// gbpBits are the flags G, D and A and the group policy identifier, which exist
-	// only with G (draft-smith-vxlan-group-policy-05 section 2.1).
+	// gbpBits are the flags G, D and A and the group policy identifier
+	// (draft-smith-vxlan-group-policy-05 section 2.1).
 	gbpG    = 0x80 << 56
 	gbpBits = gbpG | 0x40<<48 | 0x08<<48 | 0xffff<<32
 	// gpeP is the flag "next protocol present". gpeB marks broadcast, unknown unicast
@@ -40,8 +39,8 @@ const (
 	gpeEthernet = 0x03 << 32
 )
 
-// allowed reports whether the setting extensions, an Ext constant, allows all
-// reserved bits that are set in the header.
+// allowed reports whether the Ext constant extensions allows the header's reserved
+// bits.
 func (h VXLAN) allowed(extensions uint8) bool {
 	reserved := binary.BigEndian.Uint64(h) &^ (validBit | vniBits)
 	switch extensions {
