@@ -4,11 +4,9 @@ package port
 
 import "golang.org/x/sys/unix"
 
-// Queues is a Device for back ends whose next Open needs no state, because all
-// lasting state is in the kernel or in shared memory.
+// Queues is a Device for back ends that need no state for the next Open.
 type Queues struct {
-	// FDs are the descriptors that receive and transmit queues share. Close closes
-	// them.
+	// FDs are shared descriptors, which Close closes.
 	FDs []int
 
 	rx []Rx

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory is a mapped file. A test can truncate it while a queue uses it, as a guest
-// could.
+// memory is a mapped file, which a test can truncate.
 type memory struct {
 	fd    int
 	bytes []byte
@@ -32,7 +31,7 @@ func newMemory(size int) memory {
 	return memory{fd: fd, bytes: mem}
 }
 
-// Truncate removes the pages of the file: every later access faults.
+// Truncate empties the file, so every later access faults.
 func (m *memory) Truncate() {
 	if err := unix.Ftruncate(m.fd, 0); err != nil {
 		panic(err)

@@ -13,9 +13,8 @@ import (
 type Options struct {
 	Slots     int // maximum number of frames in a queue; default 256
 	SlotBytes int // longest frame in bytes; default 2048
-	// Header is the number of bytes that Recv copies into the private header; the
-	// default is packet.InnerHeader. Span is the longest span in bytes; by default a
-	// frame has one span of any length.
+	// Header is the number of bytes that Recv copies into the private header (default
+	// packet.InnerHeader). Span is the longest span in bytes (default: no limit).
 	Header, Span int
 	// Polled is the result of the receive queue's method Polled.
 	Polled bool
@@ -44,8 +43,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Rx is a receive queue. One goroutine of the test injects frames. The worker
-// receives them.
+// Rx is a receive queue. A goroutine of the test injects frames; the worker receives
+// them.
 type Rx struct {
 	memory
 	o     Options
@@ -56,8 +55,8 @@ type Rx struct {
 
 	injected atomic.Uint64 // number of frames injected by the test; pairs with Recv
 	released atomic.Uint64 // number of frames released by the worker; pairs with Inject
-	received uint64        // number of frames received by the worker; only the worker uses this counter
-	replays  atomic.Int64  // number of frames that Recv still has to repeat, see Replay
+	received uint64        // number of frames received by the worker
+	replays  atomic.Int64  // number of frames still to repeat, see Replay
 
 	// Retains makes ReleaseLate release nothing until the next Release.
 	Retains atomic.Bool
@@ -82,7 +81,7 @@ func NewRx(o Options) *Rx {
 // Inject adds a copy of frame to the queue. It returns false if the queue is full.
 func (r *Rx) Inject(frame []byte) bool { return r.InjectUndone(frame, packet.Offload{}) }
 
-// InjectUndone does the same as Inject, for a frame with the unfinished offload o.
+// InjectUndone is Inject for a frame with the unfinished offload o.
 func (r *Rx) InjectUndone(frame []byte, o packet.Offload) bool {
 	at := r.injected.Load()
 	if at-r.released.Load() == uint64(r.o.Slots) || len(frame) > r.o.SlotBytes {
@@ -98,8 +97,7 @@ func (r *Rx) InjectUndone(frame []byte, o packet.Offload) bool {
 	return true
 }
 
-// Replay makes Recv return the frames injected so far again and again, until it has
-// returned n frames.
+// Replay makes Recv repeat the injected frames until it has returned n frames.
 func (r *Rx) Replay(n int64) {
 	r.replays.Store(n)
 	shm.SignalOwn(r.wait)
@@ -111,7 +109,7 @@ func (r *Rx) Replayed() bool { return r.replays.Load() == 0 }
 // Break makes every further Recv fail.
 func (r *Rx) Break() { r.broken.Store(true) }
 
-// Lent returns the number of frames that were injected but not released.
+// Lent returns the number of injected frames that are not released.
 func (r *Rx) Lent() int { return int(r.injected.Load() - r.released.Load()) }
 
 // Recv implements port.Rx.
@@ -176,9 +174,8 @@ func (r *Rx) ReleaseLate() {
 	}
 }
 
-// MayKeep implements port.Keeper with the rule of a guest's ring. It returns false
-// for a polled queue, which stands for a queue of the kernel: the kernel preserves no
-// frames.
+// MayKeep implements port.Keeper. A polled queue stands for the kernel's, which
+// preserves no frames.
 func (r *Rx) MayKeep() bool { return !r.o.Polled && 2*packet.BatchSize <= r.o.Slots/4 }
 
 // Arm implements port.Rx.

@@ -8,28 +8,26 @@ import (
 	"weft/packet"
 )
 
-// Tx is a transmit queue that stores the sent frames. The worker sends. One goroutine
-// of the test takes the frames out.
+// Tx is a transmit queue that stores the sent frames until the test takes them.
 type Tx struct {
 	memory
 	o        Options
 	lens     []uint32
 	offloads []packet.Offload
 
-	gathered  uint64        // number of frames gathered by the worker; only the worker uses this counter
+	gathered  uint64        // number of frames gathered by the worker
 	published atomic.Uint64 // number of frames published by the worker; pairs with Take
 	taken     atomic.Uint64 // number of frames taken out by the test; pairs with Send
-	accepted  int           // result of the method Taken; only the worker uses it
+	accepted  int           // result of the method Taken
 
-	// Room is the number of further frames that Send accepts; -1 means no limit.
+	// Room is the number of further frames that Send accepts; -1: no limit.
 	Room atomic.Int64
-	// Discard makes the queue drop frames after gathering, so that the test need not
-	// call Take.
+	// Discard drops frames after gathering, for tests that do not call Take.
 	Discard atomic.Bool
-	// Patient makes Postpone leave every flush to a later Flush.
+	// Patient makes Postpone never flush.
 	Patient atomic.Bool
 	Sends   atomic.Uint64 // number of calls of Send
-	Flushes atomic.Uint64 // number of calls of Flush that published at least one frame
+	Flushes atomic.Uint64 // number of flushes with at least one frame
 	Packets atomic.Uint64 // number of frames published
 	Closed  atomic.Bool
 }
@@ -112,7 +110,7 @@ func (t *Tx) Take() []byte {
 	return frame
 }
 
-// TakeUndone does the same as Take. It also returns the frame's unfinished offload.
+// TakeUndone is Take with the frame's unfinished offload.
 func (t *Tx) TakeUndone() ([]byte, packet.Offload) {
 	at := t.taken.Load()
 	if at == t.published.Load() {
