@@ -9,11 +9,12 @@ import (
 	"weft/packet"
 )
 
-// Application layer gateways (ALGs). FTP control connections (RFC 959, RFC 2428) and
-// TFTP requests (RFC 1350) announce further connections. An announced connection is
-// related to the connection that announced it. A gateway accepts only announcements
-// of the sender's own address, so that nobody opens a path to a third host.
-// Announcements on a translated FTP control connection are rewritten; see shift.go.
+// Application layer gateways (ALGs) of FTP (RFC 959, RFC 2428) and TFTP (RFC 1350).
+// An FTP control connection or a TFTP request announces the address and port of a
+// further connection, which is then related to it. A gateway accepts only
+// announcements of the sender's own address, so that nobody opens a path to a third
+// host. Announcements on a translated FTP control connection are rewritten; see
+// shift.go.
 
 // ALG is a gateway.
 type ALG uint8
@@ -25,14 +26,12 @@ const (
 	ALGTFTP
 )
 
-// maxCommand is the number of bytes of an FTP segment that the gateway reads. The FTP
-// commands and replies that announce a connection are shorter, and begin their
-// segment.
+// maxCommand is the number of bytes of an FTP segment that the gateway reads.
+// Announcements are shorter and begin their segment.
 const maxCommand = 120
 
-// announce passes frame f to the gateway of connection n, if the connection has a
-// gateway and still has generation g. f is a valid frame of the connection in
-// direction dir.
+// announce passes frame f to the gateway of connection n, if the connection has one
+// and still has generation g. f belongs to the connection in direction dir.
 func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir uint8, now uint64) {
 	t := tr.Table
 	var v view
@@ -41,7 +40,7 @@ func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir u
 	}
 	e := tr.expectationOf(&v, n, dir)
 	switch {
-	case v.flags&connTFTP != 0 && dir == 0: // a TFTP request, which the server answers from another port
+	case v.flags&connTFTP != 0 && dir == 0: // TFTP request; the server answers from another port
 		e.dstPort, e.to = v.tuples[1].dstPort(), v.tuples[0].srcPort()
 		t.expect(&e, now)
 	case v.flags&(connFTP|connTranslated) == connFTP: // FTP without NAT; with NAT see shift.go
@@ -52,9 +51,8 @@ func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir u
 	}
 }
 
-// expectationOf returns the expectation for an announcement in direction dir of
-// connection v, which has number n. The peer will call the announcing side at the
-// address by which the peer knows it. The caller sets the ports.
+// expectationOf returns the expectation, without ports, for an announcement in
+// direction dir of connection n, whose copy is v.
 func (tr *Tracker) expectationOf(v *view, n uint32, dir uint8) expectation {
 	other := v.tuples[1-dir&1].tuple(v.addresses(1 - dir&1))
 	e := expectation{src: other.Src, dst: other.Dst, zone: other.Zone, proto: other.Proto, announcer: dir, from: tr.from,
@@ -65,8 +63,8 @@ func (tr *Tracker) expectationOf(v *view, n uint32, dir uint8) expectation {
 	return e
 }
 
-// readOwn reads an FTP announcement. ok is false if the announcement names an address
-// other than the sender's.
+// readOwn reads an FTP announcement of the sender's own address. ok is false for any
+// other text.
 func readOwn(line []byte, v *view, dir uint8) (a announced, ok bool) {
 	if len(line) == 0 {
 		return a, false
@@ -93,12 +91,9 @@ func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 	return h[at:min(at+maxCommand, len(h))]
 }
 
-// translationOfParent chooses the translation of a connection that an FTP or TFTP
-// connection, its parent, has announced. It is for translated parents only. The
-// announced address becomes the announcing side's real address. The address of the
-// side that opens the new connection becomes the address by which the announcing side
-// knows it. ok is false if the connection has no translated parent. The caller of
-// this function holds the table's lock.
+// translationOfParent chooses the translation of a related connection whose FTP or
+// TFTP parent is translated. It reverses the parent's translation of the announced
+// address. ok is false if no parent is translated. The caller holds the table's lock.
 func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint64) (reply probe, flags uint16, ok bool) {
 	t, n := tr.Table, g.related.Number
 	if g.related.Generation == 0 || nat.Kind == NATNone {
@@ -115,28 +110,27 @@ func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint6
 	want.Src, want.Dst, want.DstPort = announcer.Dst, announcer.Src, g.to
 	tr.search.begin(tr.from.holder(p.zone()), now)
 	defer tr.search.end()
-	// If another connection already has the resulting tuple, choosePort changes the
-	// source port.
+	// If the tuple is taken, choosePort changes the source port.
 	if reply, ok = tr.choosePort(p, &NAT{Kind: NATSrc}, &plain, want, now); !ok {
 		return reply, connClash, true
 	}
 	return reply, flagsOf(&plain, &reply), true
 }
 
-// announced is the address and port that one line of FTP announces.
+// announced is an announcement of FTP: an address and a port.
 type announced struct {
 	address  netip.Addr // invalid: the connection's own address
 	port     uint16
 	from, to int  // line[from:to] holds address and port
-	between  byte // separator of the fields of EPRT and of reply 229; 0: PORT or reply 227, with six numbers
+	between  byte // separator in EPRT and reply 229; 0: PORT or reply 227
 }
 
-// readFTP reads the announcement in a client's PORT or EPRT command, or in a server's
-// reply 227 or 229. It does not use netip's parser, because that allocates memory.
+// readFTP reads a client's PORT or EPRT command, or a server's reply 227 or 229.
+// netip's parser would allocate memory.
 func readFTP(line []byte, reply bool) (a announced, ok bool) {
 	end := bytes.IndexByte(line, '\r')
 	if end < 5 {
-		return a, false // the line does not end within maxCommand bytes
+		return a, false // no end of line within maxCommand bytes
 	}
 	line = line[:end]
 	a.from, a.to = 5, end
@@ -204,9 +198,8 @@ func (a *announced) readExtended(line []byte, full bool) bool {
 	return len(family)+len(address) == 0
 }
 
-// fields is the unread rest of a text that consists of fields with a separator
-// between them. The field between is the separator; it is 0 once the last field was
-// read.
+// fields is the unread rest of a text of fields. between is their separator; 0 after
+// the last field.
 type fields struct {
 	text    []byte
 	between byte

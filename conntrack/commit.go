@@ -9,11 +9,9 @@ import (
 	"weft/packet"
 )
 
-// This file creates and ends connections, always under the table's lock.
-
 // Kinds of lists. Every connection is in one list of its quota holder (holder.go),
-// and in the list of the same kind of its member (member.go). Connections join a list
-// at its end and are evicted from its beginning, so the oldest one is evicted first.
+// and in the same kind of list of its member (member.go). The lists are in the order
+// of joining, and eviction begins with the oldest connection.
 const (
 	listUnreplied = iota // no reply so far
 	listClosing          // TCP connections that both sides have closed
@@ -25,41 +23,38 @@ const (
 // zone is the state of one ct zone, in one cache line. The control process writes
 // limit and policy. The table's lock guards the other fields.
 type zone struct {
-	limit     atomic.Uint32 // limit of the zone's connections, plus one; 0: the default limit applies
+	limit     atomic.Uint32 // 1 + the limit of connections; 0: the default limit applies
 	policy    atomic.Uint32
 	count     uint32
-	tunnelled bool // at least one connection of the zone began through a tunnel
-	begun     bool // at least one connection has begun in the zone
+	tunnelled bool // some connection of the zone began through a tunnel
+	begun     bool // some connection began in the zone
 	_         [2]byte
-	evicted   uint64 // number of connections evicted because of the zone's limit
-	refused   uint64 // number of connections refused because of the zone's limit
+	evicted   uint64 // connections evicted because of the zone's limit
+	refused   uint64 // connections refused because of the zone's limit
 	_         [32]byte
 }
 
-// list is a list of connections: their count, and the number of the first and of the
-// last one, each plus one.
+// list is a list of connections: their count, and 1 + the number of the first and
+// last.
 type list struct{ first, last, count uint32 }
 
-// SetZoneLimit limits a zone to n connections; 0: no limit. Connections that already
-// exist stay, even beyond the limit.
+// SetZoneLimit limits a zone to n connections; 0: no limit. Existing connections
+// stay.
 func (m *Memory) SetZoneLimit(zone uint16, n uint32) {
 	m.zones[zone].limit.Store(min(n, 1<<32-2) + 1)
 }
 
-// ClearZoneLimit removes the limit of a single zone, so that the default limit
-// applies to it.
+// ClearZoneLimit makes the default limit apply to a zone.
 func (m *Memory) ClearZoneLimit(zone uint16) { m.zones[zone].limit.Store(0) }
 
-// SetDefaultZoneLimit limits every zone that has no limit of its own to n
-// connections; 0: no limit.
+// SetDefaultZoneLimit sets the limit of all zones without their own; 0: no limit.
 func (m *Memory) SetDefaultZoneLimit(n uint32) { m.settings.zoneDefault.Store(n) }
 
-// DefaultZoneLimit returns the limit of the zones that have no limit of their own; 0:
-// no limit.
+// DefaultZoneLimit returns the limit of all zones without their own; 0: no limit.
 func (m *Memory) DefaultZoneLimit() uint32 { return m.settings.zoneDefault.Load() }
 
-// ZoneLimit returns the limit that was set for this zone; 0: no limit. set is false
-// if the default limit applies to the zone.
+// ZoneLimit returns the zone's own limit; 0: no limit. set is false if the default
+// limit applies.
 func (m *Memory) ZoneLimit(zone uint16) (n uint32, set bool) {
 	v := m.zones[zone].limit.Load()
 	return max(v, 1) - 1, v != 0
@@ -68,8 +63,8 @@ func (m *Memory) ZoneLimit(zone uint16) (n uint32, set bool) {
 // ZoneCount returns the number of connections in a zone.
 func (m *Memory) ZoneCount(zone uint16) int { return int(m.zones[zone].count) }
 
-// ZoneLosses returns the number of connections that were evicted, and the number that
-// were refused, because the zone was at its limit.
+// ZoneLosses returns how many connections were evicted and refused because of the
+// zone's limit.
 func (m *Memory) ZoneLosses(zone uint16) (evicted, refused uint64) {
 	return m.zones[zone].evicted, m.zones[zone].refused
 }
@@ -81,8 +76,8 @@ func (m *Memory) zoneLimit(z *zone) uint32 {
 	return m.settings.zoneDefault.Load()
 }
 
-// join adds live connection n to two lists of this kind: the list of its quota
-// holder, and the list of its member. The connection must be in no list before.
+// join adds connection n to the lists of this kind of its quota holder and its
+// member.
 func (t *Table) join(n uint32, kind uint8) {
 	t.conns[n].list = kind
 	m := t.links[n].member
@@ -106,7 +101,7 @@ func (t *Table) push(l *list, n uint32, where int) {
 }
 
 // leave removes connection n from its lists. c.list keeps its value, because workers
-// read it without the lock. The caller then calls join or freeRecord.
+// read it without the lock.
 func (t *Table) leave(n uint32) {
 	c := &t.conns[n]
 	kind := c.list
@@ -132,8 +127,7 @@ func (t *Table) pull(l *list, n uint32, where int) {
 	l.count--
 }
 
-// relist moves a connection to the lists of another kind if it still has generation
-// g.
+// relist moves connection n to lists of another kind if it still has generation g.
 func (t *Table) relist(n, g uint32, kind uint8) {
 	t.lock()
 	if c := &t.conns[n]; c.generation() == g && c.list != kind {
@@ -144,8 +138,8 @@ func (t *Table) relist(n, g uint32, kind uint8) {
 }
 
 // makeRoom evicts one connection if the zone is at its limit, and one if the table
-// is, so that quota holder h can begin another. It reports false if the new
-// connection must be refused, because nothing may be evicted.
+// is, for a new connection of quota holder h. It reports false if nothing may be
+// evicted.
 func (t *Table) makeRoom(zone uint16, h uint32) bool {
 	z := &t.zones[zone]
 	if limit := t.zoneLimit(z); limit != 0 && z.count >= limit {
@@ -158,7 +152,6 @@ func (t *Table) makeRoom(zone uint16, h uint32) bool {
 	return t.head.count < uint32(t.Limit()) || t.evictFor(h)
 }
 
-// evictFirst ends the oldest connection of a non-empty list.
 func (t *Table) evictFirst(l *list, where int) {
 	n := l.first - 1
 	t.holders[t.holderOf(n)].evicted++
@@ -166,11 +159,9 @@ func (t *Table) evictFirst(l *list, where int) {
 	t.prefetchEviction(l.first, where)
 }
 
-// prefetchEviction prefetches the memory that the next two evictions from a list will
-// access. first is the number of the list's first connection, plus one. The record of
-// this connection is in the cache already, because the previous eviction has
-// prefetched it. prefetchEviction prefetches the index bucket of this connection, and
-// the record of the second connection.
+// prefetchEviction prefetches the index bucket of a list's first connection, and the
+// record of the second one. first is 1 + the number of the first connection, whose
+// record the previous eviction has prefetched.
 func (t *Table) prefetchEviction(first uint32, where int) {
 	if first == 0 {
 		return
@@ -192,18 +183,17 @@ type newConn struct {
 	mark    uint32
 	label   [2]uint64
 	marked  bool
-	related Ref // connection that has announced this one (FTP, TFTP); zero: none
-	// The fields announcer and to are copied from the expectation that the connection
-	// fulfils.
+	related Ref // the parent connection, which announced this one; zero: none
+	// The fields announcer and to come from the expectation.
 	announcer uint8
 	to        uint16
 	alg       ALG
 	from      sender
 }
 
-// create creates a connection for the frame that probe p describes, with the
-// translation that nat demands. It returns a Ref to the new connection, or the reason
-// for refusing it. created is also false if the connection already exists.
+// create creates a connection for the frame of probe p, with the translation nat. It
+// returns a Ref to the connection, or the reason for refusing it. created is also
+// false if the connection already exists.
 func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, why packet.DropReason) {
 	t := tr.Table
 	t.lock()
@@ -236,7 +226,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 		t.setAddresses(n, flags, &p.long, &reply.long)
 	}
 	c.mark, c.flags, c.port = g.mark, flags, g.from.port
-	c.list = listUnreplied // set before the connection becomes visible, because workers read it without the lock
+	c.list = listUnreplied // written before the connection becomes visible, because workers read it without the lock
 	if g.from.tunnel {
 		c.flags |= connTunnel
 	}
@@ -283,15 +273,14 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 	return Ref{n, c.born}, true, packet.DropNone
 }
 
-// refuse counts a connection that was refused to quota holder h because the table or
-// the zone is full.
+// refuse counts a connection of quota holder h that was refused.
 func (t *Table) refuse(h uint32) (Ref, bool, packet.DropReason) {
 	t.head.counters.RefusedLimit++
 	t.holders[h].refused++
 	return Ref{}, false, packet.DropConnLimit
 }
 
-// allocRecord allocates a record of the table. It returns none if no record is free.
+// allocRecord allocates a record. It returns none if no record is free.
 func (t *Table) allocRecord() uint32 {
 	if n := t.head.free; n != 0 {
 		t.head.free = t.links[n-1].in[inMember].next
@@ -331,8 +320,7 @@ func (t *Table) hashOf(n uint32, dir uint8) uint64 {
 	return t.head.hash(t.conns[n].tuples[dir&1], &long)
 }
 
-// end ends connection n if the connection still has generation g, and reports whether
-// it ended it.
+// end ends connection n if it still has generation g, and reports whether it did.
 func (t *Table) end(n, g uint32, why Reason) bool {
 	t.lock()
 	defer t.unlock()
@@ -345,8 +333,7 @@ func (t *Table) end(n, g uint32, why Reason) bool {
 }
 
 // Flush ends the connection of ref. It reports false if the connection has already
-// ended or changed. Only workers call Flush. The control process sends them the Refs
-// of the connections to flush.
+// ended or changed. Only workers call it, with Refs from the control process.
 func (t *Table) Flush(ref Ref) bool {
 	return ref.Number < uint32(len(t.conns)) && t.end(ref.Number, ref.Generation, EndFlushed)
 }

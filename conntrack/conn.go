@@ -11,28 +11,27 @@ import (
 	"weft/packet"
 )
 
-// conn is the part of a connection that each of its frames needs: one cache line. The
-// other parts are in separate arrays with the same index, so that a connection uses
-// memory only for the parts that it needs.
+// conn is the part of a connection that each of its frames needs: one cache line.
+// Separate arrays with the same index hold the other parts.
 type conn struct {
 	// meta holds the generation in its lower half; the generation is odd while the
 	// connection lives. The upper half is the epoch of the engine that holds the
-	// connection's lock; 0: the lock is free.
+	// connection's lock; 0: not locked.
 	meta      atomic.Uint64
-	tuples    [2]words // tuples of frames before translation: original direction, then reply direction
+	tuples    [2]words // tuples before translation: original and reply direction
 	expiresNS uint64   // CLOCK_MONOTONIC
 	mark      uint32
 	flags     uint16
-	policy    uint8 // timeout policy that the zone had when the connection began
+	policy    uint8 // timeout policy of the zone at the connection's beginning
 	class     Class // state whose timeout runs
-	list      uint8 // kind of the lists that contain the connection: listUnreplied and so on
+	list      uint8 // kind of the connection's lists, such as listUnreplied
 	_         uint8
-	port      uint16 // port that received the connection's first frame; see holder.go
+	port      uint16 // input port of the first frame; see holder.go
 	born      uint32 // generation when the connection began
 }
 
-// links are the connection's neighbours in the lists of its member (member.go) and of
-// its quota holder.
+// links are the connection's neighbours in the lists of its member and its quota
+// holder.
 type links struct {
 	in     [2]link
 	member uint32 // number of the connection's member
@@ -40,12 +39,11 @@ type links struct {
 
 // Indexes of links.in.
 const (
-	inMember = iota // the list of free records uses in[inMember].next, too
+	inMember = iota // free records are linked by in[inMember].next
 	inHolder
 )
 
-// link holds the numbers of the next and the previous connection of a list, each plus
-// one; 0: none.
+// link holds 1 + the number of the next and previous connection; 0: none.
 type link struct{ prev, next uint32 }
 
 // Flags of a connection.
@@ -53,7 +51,7 @@ const (
 	connReplied    uint16 = 1 << iota // frames were seen in both directions
 	connSNAT                          // NAT changes the source of the original direction
 	connDNAT                          // NAT changes the destination of the original direction
-	connTranslated                    // the reply tuple is not the reverse of the original one, so it has its own index entry
+	connTranslated                    // the reply tuple needs its own index entry, because it is not the reverse
 	connLabelled                      // mark or label was set at least once
 	connRelated
 	connSeen // more than one frame was seen
@@ -64,22 +62,21 @@ const (
 
 // peer is the observed TCP or SCTP state of one side of a connection.
 type peer struct {
-	end    uint32 // TCP: number after the last byte sent; SCTP: verification tag of this side's packets
-	maxEnd uint32 // highest TCP sequence number that the other side's window allows
-	maxWin uint32 // largest TCP window that this side has offered, in bytes, after scaling
+	end    uint32 // TCP: sequence number after the last byte sent; SCTP: verification tag of its packets
+	maxEnd uint32 // highest TCP sequence number allowed by the receiver's window
+	maxWin uint32 // largest TCP window offered, in bytes, after scaling
 	scale  uint8  // TCP window scale of this side
 	flags  uint8
 	phase  phase
 	_      uint8
 }
 
-// hasPeers reports whether the tracker observes both sides of connections of this
-// protocol (TCP and SCTP).
+// hasPeers reports whether the tracker observes both sides of this protocol (TCP,
+// SCTP).
 func hasPeers(proto uint8) bool { return proto == packet.ProtoTCP || proto == packet.ProtoSCTP }
 
-// Ref names a connection in one generation. A Ref becomes stale when the connection
-// ends, and when the ct_* fields of the connection's frames change. The zero Ref
-// names no connection.
+// Ref names a connection in one generation. It becomes stale when the connection ends
+// or the ct_* fields of its frames change. The zero Ref names no connection.
 type Ref struct {
 	Number     uint32
 	Generation uint32 // odd
@@ -87,8 +84,8 @@ type Ref struct {
 
 func (c *conn) generation() uint32 { return uint32(c.meta.Load()) }
 
-// Spin locks of the table and of a connection. Spinning is short, because the owner
-// releases a lock within a microsecond unless the kernel preempts it.
+// Spin locks of the table and of a connection. An owner that is not preempted holds a
+// lock for at most a microsecond.
 
 const maxLockPauses = 256
 
@@ -108,8 +105,8 @@ func (t *Table) lock() {
 
 func (t *Table) unlock() { t.head.lock.Store(0) }
 
-// lockConn locks connection c and reports true, if c has generation g. Otherwise it
-// locks nothing and reports false. An engine with one worker needs no lock.
+// lockConn locks connection c if it has generation g, or reports false. An engine
+// with one worker needs no lock.
 func (t *Table) lockConn(c *conn, g uint32) bool {
 	if t.solo {
 		return c.generation() == g
@@ -129,16 +126,15 @@ func (t *Table) lockConn(c *conn, g uint32) bool {
 	}
 }
 
-// unlockConn releases the lock of connection c and sets the generation to g.
+// unlockConn unlocks connection c and sets its generation to g.
 func (t *Table) unlockConn(c *conn, g uint32) {
 	if !t.solo || c.meta.Load() != uint64(g) {
 		c.meta.Store(uint64(g))
 	}
 }
 
-// kill makes c's generation even, so that no look-up finds c any more. The caller
-// must not hold c's lock, because unlocking would restore the odd generation. Nobody
-// takes the table's lock while holding a connection's lock.
+// kill makes c's generation even, which hides c from look-ups. The caller holds the
+// table's lock but not c's, because unlocking c would restore the odd generation.
 func (t *Table) kill(c *conn) {
 	for n := 0; ; n++ {
 		meta := c.meta.Load()
@@ -152,20 +148,17 @@ func (t *Table) kill(c *conn) {
 	}
 }
 
-// view is a consistent copy of a connection. Another connection may reuse a record at
-// any time. Code that rewrites a frame by a connection, or adds an expectation,
-// therefore uses a view or holds the connection's lock.
+// view is a consistent copy of a connection, whose record may be reused at any time.
 type view struct {
 	flags  uint16
 	mark   uint32
 	born   uint32
 	label  [2]uint64
-	parent Ref // connection that has announced this one (FTP, TFTP); zero: none
+	parent Ref // the parent connection, which announced this one; zero: none
 	tuples [2]words
 	long   addresses // of an IPv6 connection
 }
 
-// addresses returns the IPv6 addresses of the frames of one direction.
 func (v *view) addresses(dir uint8) *[4]uint64 {
 	if dir == 0 {
 		return (*[4]uint64)(v.long[:4])
@@ -173,8 +166,7 @@ func (v *view) addresses(dir uint8) *[4]uint64 {
 	return (*[4]uint64)(v.long[4:])
 }
 
-// read copies connection n to v. It reports false if the connection has ended or has
-// another generation than g.
+// read copies connection n to v. It reports false if n no longer has generation g.
 func (t *Table) read(n, g uint32, v *view) bool {
 	c := &t.conns[n]
 	for tries := 0; ; tries++ {
@@ -201,8 +193,8 @@ func (t *Table) read(n, g uint32, v *view) bool {
 	}
 }
 
-// readBorn copies a connection to v. ref has the number of the connection and the
-// generation with which it began. It reports false if that connection has ended.
+// readBorn copies a connection to v. It reports false if the connection has ended.
+// ref has the generation with which the connection began.
 func (t *Table) readBorn(ref Ref, v *view) bool {
 	return ref.Number < uint32(len(t.conns)) && t.read(ref.Number, t.conns[ref.Number].generation(), v) && v.born == ref.Generation
 }

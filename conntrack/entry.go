@@ -4,29 +4,28 @@ package conntrack
 
 import "weft/packet"
 
-// Entry is a connection in the form that the control process lists and flushes.
+// Entry is a connection as the control process lists and flushes it.
 type Entry struct {
 	Ref         Ref
 	Orig, Reply Tuple
 	Mark        uint32
 	Label       [2]uint64 // upper and lower half
-	// TimeoutS is the number of seconds until the connection expires. It never
-	// exceeds the configured timeout.
+	// TimeoutS is the number of seconds until the connection expires.
 	TimeoutS uint32
 	Replied  bool
 	SNAT     bool
 	DNAT     bool
-	// Class is the class of the timeout that is running.
+	// Class is the class of the current timeout.
 	Class Class
-	// State is the TCP state of the connection; other protocols leave it 0.
+	// State is the TCP state; 0 for other protocols.
 	State TCPState
 	// Tags are the verification tags of an SCTP association: original direction, then
 	// reply direction.
 	Tags [2]uint32
 }
 
-// readTries is the number of times that Each tries to read a connection that a worker
-// changes meanwhile. Each then skips the connection.
+// readTries is the number of times that Each tries to read a connection that workers
+// change. After that Each skips the connection.
 const readTries = 100
 
 // Each calls visit for every connection that has not expired, until visit returns
@@ -36,9 +35,8 @@ func (m *Memory) Each(now uint64, visit func(*Entry) bool) {
 	m.EachIn(0, uint32(len(m.conns)), now, visit)
 }
 
-// EachIn does the same as Each for a range of records. The arguments from and to are
-// the number of the first record and the number after the last one. more reports
-// whether records follow; it is also false once visit has returned false.
+// EachIn is Each for the records with numbers from to to-1. more reports whether
+// records follow; it is also false once visit has returned false.
 func (m *Memory) EachIn(from, to uint32, now uint64, visit func(*Entry) bool) bool {
 	fresh := min(m.head.fresh, uint32(len(m.conns)))
 	var e Entry
@@ -50,8 +48,7 @@ func (m *Memory) EachIn(from, to uint32, now uint64, visit func(*Entry) bool) bo
 	return to < fresh
 }
 
-// entry copies connection n to e. It reports false if record n has no live
-// connection, or if the connection kept changing.
+// entry copies connection n to e. It reports false if n has ended or kept changing.
 func (m *Memory) entry(n uint32, now uint64, e *Entry) bool {
 	c := &m.conns[n]
 	for range readTries {

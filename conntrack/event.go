@@ -11,15 +11,13 @@ import (
 	"weft/packet"
 )
 
-// Events report to the control process which connections begin, change and end, while
-// the control process watches (Watch). Without a watcher, an event costs the test of
-// one word, and a frame that changes nothing costs nothing. All workers share one
-// ring. They write to it under the table's lock, so the events of a connection are in
-// order. Beginning or ending a connection needs this lock anyway. If the ring is
-// full, an event is lost and counted; no worker waits.
+// Events report the beginning, changes and end of connections to the control process
+// while it watches (Watch). Without a watcher, an event costs the test of one word.
+// All workers share one ring, which they write under the table's lock, so the events
+// of a connection are in order. If the ring is full, an event is lost and counted; no
+// worker waits.
 
-// EventRingBytes is the size of the event ring: about 10,000 events. A page of the
-// ring uses memory only after its first use.
+// EventRingBytes is the size of the event ring: about 10,000 events.
 const EventRingBytes = 1 << 20
 
 // EventKind is the kind of an event.
@@ -54,8 +52,8 @@ type Reason uint8
 // others of EventDestroy.
 const (
 	ReasonNone  Reason = iota
-	ReasonState        // the connection has a new state, and so another timeout
-	ReasonMark         // the connection has a new ct_mark or ct_label
+	ReasonState        // new state, with its timeout
+	ReasonMark         // new ct_mark or ct_label
 	EndExpired
 	EndEvicted
 	EndFlushed
@@ -68,7 +66,7 @@ var reasonNames = [reasons]string{"", "state", "mark", "timeout", "eviction", "f
 // String returns the reason's name in output, or "" for ReasonNone.
 func (r Reason) String() string { return reasonNames[r%reasons] }
 
-// ended returns the counter of the connections that ended for this reason.
+// ended returns the counter for connections that end for this reason.
 func (c *Counters) ended(why Reason) *uint64 {
 	switch why {
 	case EndEvicted:
@@ -81,24 +79,23 @@ func (c *Counters) ended(why Reason) *uint64 {
 	return &c.Expired
 }
 
-// Event is one event of a connection. Entry is the connection at the time of the
-// event; its TimeoutS is not set.
+// Event is one event of a connection. Entry is the connection at that time, without
+// TimeoutS.
 type Event struct {
 	Kind   EventKind
 	Reason Reason
 	Entry  Entry
 }
 
-// Layout of the word settings.events: the zone in the lower 16 bits, then the bit
-// eventOneZone, then one bit for each kind of event.
+// Layout of settings.events: the zone in the lower 16 bits, the bit eventOneZone, and
+// one bit for each kind of event.
 const (
 	eventOneZone = 1 << 16
 	eventKindsAt = 17
 )
 
-// Watch selects the events that workers report. kinds has one bit for each kind. zone
-// limits the events to one zone; nil selects all zones. If kinds is 0, workers report
-// no events. The control process calls Watch.
+// Watch selects the events that workers report: the kinds in the set kinds, in one
+// zone, or in all zones if zone is nil. The control process calls Watch.
 func (m *Memory) Watch(kinds uint8, zone *uint16) {
 	v := uint32(kinds&AllEvents) << eventKindsAt
 	if zone != nil && v != 0 {
@@ -114,14 +111,14 @@ func (m *Memory) Events() *shm.Consumer { return shm.NewConsumer(m.events) }
 // table was made.
 func (m *Memory) EventsLost() uint64 { return m.head.eventsLost.Load() }
 
-// watched reports whether the control process watches this kind of event in a zone.
+// watched reports whether the control process watches events of this kind in a zone.
 func (t *Table) watched(kind EventKind, zone uint16) bool {
 	v := t.settings.events.Load()
 	return v>>(eventKindsAt+uint32(kind))&1 != 0 && (v&eventOneZone == 0 || uint16(v) == zone)
 }
 
-// emitUpdate reports a change of connection n to the control process, if the
-// connection still has generation g. The caller holds no lock.
+// emitUpdate reports a change of connection n, if it still has generation g. The
+// caller holds no lock.
 func (t *Table) emitUpdate(c *conn, n, g uint32, why Reason) {
 	if !t.watched(EventUpdate, c.tuples[0].zone()) {
 		return
@@ -146,8 +143,8 @@ const (
 	eventLongBytes = eventBytes + 64
 )
 
-// emitEvent writes an event of live connection n to the event ring. The caller holds
-// the table's lock.
+// emitEvent writes an event of connection n to the ring. The caller holds the table's
+// lock.
 func (t *Table) emitEvent(n uint32, kind EventKind, why Reason) {
 	c := &t.conns[n]
 	if !t.watched(kind, c.tuples[0].zone()) {

@@ -4,47 +4,44 @@ package conntrack
 
 import "weft/packet"
 
-// Expectations are connections that were announced (alg.go) and have not begun. They
-// are found by hash. Each expectation counts for the quota holder whose frame
-// announced it (holder.go). If all records are in use, the quota holder with the most
-// expectations loses its oldest one.
+// Expectations are announced connections (alg.go) that have not begun. They are found
+// by hash. Each expectation counts for the quota holder of the announcing frame
+// (holder.go). If all records are in use, the quota holder with the most expectations
+// loses its oldest one.
 
 const (
 	// MaxExpectations is the largest number of expectations of a table.
 	MaxExpectations = 1024
-	// expectationNS is the lifetime of an expectation in nanoseconds.
+	// expectationNS is the lifetime of an expectation.
 	expectationNS = 120_000_000_000
-	// maxExpectedPorts is the number of other ports tried if a client announces a
-	// port that another client behind the same translated address has already
-	// announced.
+	// maxExpectedPorts is the number of other ports tried if another client behind
+	// the same translated address has announced the same port.
 	maxExpectedPorts = 64
-	// expectationsSwept is the number of expectations that each step of the sweep
-	// checks for expiry.
+	// expectationsSwept is the number of expectations checked for expiry at once.
 	expectationsSwept = 4
 )
 
-// expectation is a connection that may begin: from any port of src to port dstPort of
-// dst. Its parent is the connection that announced it. The table's lock guards it.
+// expectation is a future connection from any port of src to port dstPort of dst. Its
+// parent announced it. The table's lock guards it.
 type expectation struct {
 	src, dst  [2]uint64
-	expiresNS uint64 // expiry time; 0: free record. Creation writes this field last, removal clears it first
+	expiresNS uint64 // expiry time, written last and cleared first; 0: free record
 	dstPort   uint16
 	zone      uint16
 	proto     uint8
 	ipv6      uint8
-	announcer uint8 // direction of the parent's frame that announced the expectation
-	// translated is set if the parent is translated. dstPort may then differ from the
-	// announced port.
+	announcer uint8 // direction of the announcing frame in the parent
+	// translated is set if the parent is translated.
 	translated bool
-	parent     Ref    // connection that announced the expected one
-	to         uint16 // announced port; equals dstPort if the parent is not translated
+	parent     Ref    // connection that announced the expectation
+	to         uint16 // announced port; dstPort may differ if the parent is translated
 	from       sender
-	chain      uint32 // number, plus one, of the next record with the same hash, or of the next free record
-	own        link   // neighbours in the list of the quota holder's expectations, oldest first
+	chain      uint32 // 1 + the number of the next record in the hash chain or free list
+	own        link   // neighbours in the quota holder's list, oldest first
 }
 
-// expecter lists and counts the expectations of one quota holder. The table's lock
-// guards it. The control process reads the counter without the lock.
+// expecter lists and counts a quota holder's expectations. The table's lock guards
+// it. The control process reads the counter without the lock.
 type expecter struct {
 	all     list // oldest first
 	_       uint32
@@ -53,13 +50,12 @@ type expecter struct {
 
 // expecting is the head of the table of expectations. The table's lock guards it.
 type expecting struct {
-	free, fresh uint32 // free: number of the first free record, plus one; fresh: number of the first record never used
+	free, fresh uint32 // 1 + the first free record, and the first unused record
 	hand        uint32 // record at which the next sweep begins
 	_           uint32
 	ranking     ranking // holders by number of expectations
 }
 
-// chainOf returns the head of the hash chain for an expectation.
 func (t *Table) chainOf(e *expectation) *uint32 {
 	s := &t.head.seeds
 	h := fold(e.src[0]^s[0], e.src[1]^s[1]) ^ fold(e.dst[0]^s[2], e.dst[1]^s[3])
@@ -67,14 +63,13 @@ func (t *Table) chainOf(e *expectation) *uint32 {
 	return &t.chains[h%MaxExpectations]
 }
 
-// sameTuple reports whether x and e expect a connection with the same addresses and
-// destination port.
+// sameTuple reports whether x and e have the same addresses and destination port.
 func (x *expectation) sameTuple(e *expectation) bool {
 	return x.dst == e.dst && x.src == e.src && x.dstPort == e.dstPort && x.zone == e.zone && x.proto == e.proto && x.ipv6 == e.ipv6
 }
 
-// expectationOfTuple returns the number of the expectation that has the same tuple as
-// e, or none. The caller holds the table's lock.
+// expectationOfTuple returns the number of an expectation with e's tuple, or none.
+// The caller holds the table's lock.
 func (t *Table) expectationOfTuple(e *expectation) uint32 {
 	for at := *t.chainOf(e); at != 0; at = t.expectations[at-1].chain {
 		if t.expectations[at-1].sameTuple(e) {
@@ -84,15 +79,14 @@ func (t *Table) expectationOfTuple(e *expectation) uint32 {
 	return none
 }
 
-// valid reports whether an expectation is valid: it has not expired, and the
-// connection that announced it lives.
+// valid reports whether an expectation has not expired and its parent lives.
 func (t *Table) valid(x *expectation, now uint64) bool {
 	up := &t.conns[x.parent.Number%uint32(len(t.conns))]
 	return x.expiresNS >= now && up.generation()&1 != 0 && up.born == x.parent.Generation
 }
 
 // expect adds an expectation. If another client behind the same translated address
-// has already announced the same port, expect changes e.dstPort to a free port.
+// has announced the same port, it changes e.dstPort to a free port.
 func (t *Table) expect(e *expectation, now uint64) {
 	t.lock()
 	defer t.unlock()
@@ -113,15 +107,15 @@ func (t *Table) expect(e *expectation, now uint64) {
 	t.addExpectation(e, now+expectationNS)
 }
 
-// clashes reports whether an expectation of the table is valid and comes from another
-// announcement than expectation e. at is the number of the expectation in the table.
+// clashes reports whether the expectation with number at is valid and has another
+// announcement than e.
 func (t *Table) clashes(at uint32, e *expectation, now uint64) bool {
 	x := &t.expectations[at]
 	return (x.parent != e.parent || x.to != e.to) && t.valid(x, now)
 }
 
-// addExpectation adds expectation e. The caller holds the table's lock and has
-// ensured that a record is free.
+// addExpectation adds expectation e. The caller holds the table's lock. A record must
+// be free.
 func (t *Table) addExpectation(e *expectation, expiresNS uint64) {
 	h := &t.head.expects
 	n := h.free - 1
@@ -137,8 +131,8 @@ func (t *Table) addExpectation(e *expectation, expiresNS uint64) {
 	t.linkExpectation(n)
 }
 
-// linkExpectation adds expectation n, whose record is already written, to its hash
-// chain and to its quota holder's list. The caller holds the table's lock.
+// linkExpectation adds the written record n to its hash chain and list. The caller
+// holds the table's lock.
 func (t *Table) linkExpectation(n uint32) {
 	x := &t.expectations[n]
 	first, i := t.chainOf(x), x.from.holder(x.zone)
@@ -159,8 +153,8 @@ func (t *Table) linkExpectation(n uint32) {
 	t.head.expecting.Add(1)
 }
 
-// forgetExpectation removes expectation n from its hash chain and its list, and frees
-// its record. The caller holds the table's lock.
+// forgetExpectation frees the record of expectation n. The caller holds the table's
+// lock.
 func (t *Table) forgetExpectation(n uint32) {
 	x := &t.expectations[n]
 	x.expiresNS = 0
@@ -188,8 +182,8 @@ func (t *Table) forgetExpectation(n uint32) {
 	t.head.expecting.Add(^uint32(0))
 }
 
-// expected finds the expectation that the frame with tuple p fulfils, and removes the
-// expectation if take is set. Most frames find an empty hash chain and need no lock.
+// expected finds the expectation for a frame with tuple p, and removes it if take is
+// set. Usually the hash chain is empty and no lock is needed.
 func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok bool) {
 	if t.head.expecting.Load() == 0 {
 		return e, false
@@ -218,8 +212,7 @@ func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok boo
 	return e, true
 }
 
-// sweepExpectations checks the next few records and removes the expectations that are
-// no longer valid.
+// sweepExpectations removes invalid expectations among the next few records.
 func (t *Table) sweepExpectations(now uint64) {
 	if t.head.expecting.Load() == 0 {
 		return
@@ -238,8 +231,7 @@ func (t *Table) sweepExpectations(now uint64) {
 	}
 }
 
-// rebuildExpectations rebuilds the hash chains, lists and free records of the
-// expectations after a crash, as rebuild does for connections.
+// rebuildExpectations repairs the hash chains, lists and free records after a crash.
 func (t *Table) rebuildExpectations() {
 	clear(t.chains)
 	t.eachHolder(func(i uint32) { t.expectRanks[i], t.expecters[i].all = rank{}, list{} })
@@ -255,8 +247,8 @@ func (t *Table) rebuildExpectations() {
 	}
 }
 
-// ExpectationShares calls visit for each quota holder (port or zone) that has
-// expectations, or that lost some by eviction. Workers continue meanwhile.
+// ExpectationShares calls visit for each quota holder that has or had evicted
+// expectations. Workers continue meanwhile.
 func (m *Memory) ExpectationShares(visit func(Share)) {
 	m.eachHolder(func(i uint32) {
 		if x := &m.expecters[i]; x.all.count != 0 || x.evicted != 0 {

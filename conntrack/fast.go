@@ -13,9 +13,8 @@ import (
 // state and timeout, rewrites the frame if the action translates, and returns the
 // ct_state bits snat and dnat.
 //
-// ok is true only if Process would give the frame exactly this result: an established
-// connection, with the mark, label and translation of the generation that Settle
-// returned. If ok is false, nothing has changed.
+// ok is false, and nothing has changed, if Process might give another result: an
+// ended or changed connection, or another state than established.
 func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (state uint8, ok bool) {
 	i %= packet.BatchSize
 	t, f, dir := tr.Table, &b.Frames[i], tr.dirs[i]&1
@@ -32,8 +31,8 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 	} else if c.generation() != g || t.due(c, UDPMultiple, now) && !t.keep(c, g, UDPMultiple, now) {
 		return 0, false
 	}
-	// The code above has compared the generation after it read these fields, so they
-	// belong to this connection.
+	// The fields belong to this connection, because the generation was compared after
+	// reading them.
 	if flags&connTranslated == 0 || !translates {
 		return 0, true
 	}
@@ -43,9 +42,8 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 	return tr.fastOther(b, f, &tr.probes[i], Ref{n, g}, dir)
 }
 
-// FastAll calls Fast for frames in order, and stops at the first frame for which Fast
-// is not ok. It returns the number of frames done. quick is Settled.Quick: these
-// frames need fewer checks.
+// FastAll calls Fast for frames in order until it is not ok for one, and returns the
+// number of frames done. Frames in quick (Settled.Quick) need fewer checks.
 func (tr *Tracker) FastAll(b *packet.Batch, frames []uint8, quick uint32, translates bool, now uint64) int {
 	conns := tr.Table.conns
 	for n, i := range frames {
@@ -65,7 +63,6 @@ func (tr *Tracker) FastAll(b *packet.Batch, frames []uint8, quick uint32, transl
 	return len(frames)
 }
 
-// fastOther translates a frame that setIPv4Endpoints cannot translate.
 func (tr *Tracker) fastOther(b *packet.Batch, f *packet.Frame, p *probe, ref Ref, dir uint8) (state uint8, ok bool) {
 	var v view
 	if !tr.read(ref.Number, ref.Generation, &v) {
@@ -74,8 +71,8 @@ func (tr *Tracker) fastOther(b *packet.Batch, f *packet.Frame, p *probe, ref Ref
 	return tr.translate(b, f, p, &v, dir), true
 }
 
-// fastTCP tracks a segment after which an established connection is still
-// established. For any other segment it changes nothing and reports false.
+// fastTCP tracks a segment that leaves the connection established, or reports false
+// without any change.
 func (tr *Tracker) fastTCP(b *packet.Batch, f *packet.Frame, ref Ref, dir uint8, now uint64) bool {
 	c, peers := &tr.conns[ref.Number], &tr.peers[ref.Number]
 	var g segment

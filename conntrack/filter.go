@@ -10,14 +10,12 @@ import (
 	"strings"
 )
 
-// maxNumberText is the greatest length of a number's text: 128 bits in binary digits,
-// with a prefix.
+// maxNumberText is the length of the longest number: 128 binary digits with a prefix.
 const maxNumberText = 130
 
 // Filter selects connections by the arguments of flush-conntrack and dump-conntrack
-// in ovs-dpctl(8): a zone, a mark and a label with masks, and partial tuples. If a
-// complete original tuple is the only argument, the filter selects the one connection
-// that has this tuple in either direction.
+// in ovs-dpctl(8): a zone, a mark and a label with masks, and partial tuples. A
+// complete original tuple alone selects one connection, in either direction.
 type Filter struct {
 	Zone             *uint16
 	Mark, MarkMask   uint32
@@ -34,9 +32,9 @@ type TupleFilter struct {
 	Type, Code       *uint8  // ICMP and ICMPv6
 }
 
-// ParseFilter parses the filter arguments of ovs-dpctl, in this order: zone=N,
-// mark=N[/MASK], labels=N[/MASK], the original tuple, the reply tuple. Each may be
-// missing, and a tuple may be empty.
+// ParseFilter parses the filter arguments of ovs-dpctl: zone=N, mark=N[/MASK],
+// labels=N[/MASK], the original tuple, the reply tuple. Each is optional, in this
+// order.
 func ParseFilter(args []string) (Filter, error) {
 	var f Filter
 	if len(args) > 0 && strings.HasPrefix(args[0], "zone=") {
@@ -79,7 +77,7 @@ func ParseFilter(args []string) (Filter, error) {
 	return f, nil
 }
 
-// parseMasked parses the text N or N/MASK. N and MASK have at most width bits.
+// parseMasked parses N or N/MASK, numbers of at most width bits.
 func parseMasked(text string, width int) (value, mask [2]uint64, ok bool) {
 	number, of, masked := strings.Cut(text, "/")
 	if value, ok = parseWide(number, width); !ok {
@@ -92,8 +90,7 @@ func parseMasked(text string, width int) (value, mask [2]uint64, ok bool) {
 	return value, mask, ok
 }
 
-// parseWide parses a number of at most width bits. The result has the upper 64 bits
-// first.
+// parseWide parses a number of at most width bits into its upper and lower 64 bits.
 func parseWide(text string, width int) (halves [2]uint64, ok bool) {
 	if len(text) > maxNumberText {
 		return halves, false
@@ -160,8 +157,7 @@ func (f *Filter) Match(e *Entry) bool {
 	return f.Orig.match(&e.Orig) && f.Reply.match(&e.Reply) || f.one() && f.Orig.match(&e.Reply)
 }
 
-// one reports whether the filter is a complete tuple, which only one connection of a
-// zone can have.
+// one reports whether the filter is a complete tuple.
 func (f *Filter) one() bool {
 	t := &f.Orig
 	return t.Src.IsValid() && t.Dst.IsValid() && t.Proto != nil && (!hasPorts(*t.Proto) ||

@@ -11,9 +11,6 @@ import (
 	"weft/packet"
 )
 
-// This file writes connections in the text format of `ovs-dpctl dump-conntrack`,
-// which scripts parse.
-
 // FormatOptions are the options of dump-conntrack.
 type FormatOptions struct {
 	More       bool // -m
@@ -63,14 +60,13 @@ func addr(a [2]uint64, ipv6 bool) netip.Addr {
 	return netip.AddrFrom4([4]byte(b[12:]))
 }
 
-// SetAddrs sets the source and destination of a tuple, which must have the same
-// family.
+// SetAddrs sets the addresses of a tuple, which must have the same family.
 func (t *Tuple) SetAddrs(src, dst netip.Addr) {
 	t.IPv6 = src.Is6()
 	t.Src, t.Dst = AddrWords(src), AddrWords(dst)
 }
 
-// AddrWords returns an address as two words, in the form of Tuple.Src and Tuple.Dst.
+// AddrWords returns an address as two words in the form of Tuple.Src.
 func AddrWords(a netip.Addr) [2]uint64 {
 	if a.Is4() {
 		b := a.As4()

@@ -8,33 +8,30 @@ import (
 	"weft/packet"
 )
 
-// This file collects the fragments of each IP datagram until the datagram is
-// complete. The caller holds the frames, and names them here by slot numbers. If
-// fragments overlap, the whole datagram is discarded, with the fragments still to
-// come (RFC 5722 section 4, RFC 8200 section 4.5; for IPv4 RFC 1858 and Linux's
-// practice). If a fragment is a duplicate, only the duplicate is dropped.
+// Fragments of each IP datagram are collected until the datagram is complete. The
+// caller holds the frames, and names them here by slot numbers. If fragments overlap,
+// the whole datagram is discarded (RFC 5722 section 4, RFC 8200 section 4.5; for IPv4
+// RFC 1858). A duplicate fragment alone is dropped.
 
 // Limits of one worker.
 const (
-	// MaxDatagrams is the largest number of incomplete datagrams. Fragments of a
-	// further datagram are dropped. A sender (Fragment.Sender) may have at most as
-	// many incomplete datagrams as there are free records left: one sender alone can
-	// use half of the records, two senders a third each.
+	// MaxDatagrams is the largest number of incomplete datagrams. A sender may have
+	// at most as many as there are free records: one sender alone uses at most half
+	// of the records, two senders a third each. Fragments beyond the limit are
+	// dropped.
 	MaxDatagrams = 256
-	// MaxFragments is the largest number of fragments of a datagram: 64 KiB in pieces
-	// of 1 KiB. A datagram with more fragments is discarded.
+	// MaxFragments is the largest number of fragments of a datagram. A datagram with
+	// more is discarded.
 	MaxFragments = 64
-	// FragmentTimeoutNS is how long fragments wait for the rest of their datagram, in
-	// nanoseconds.
+	// FragmentTimeoutNS is the longest time for which fragments wait for their
+	// datagram.
 	FragmentTimeoutNS = 1_800_000_000
-	// MaxSenders is the number of senders with a quota of their own; see
-	// Fragment.Sender.
+	// MaxSenders is the number of quotas for senders; see Fragment.Sender.
 	MaxSenders = 2048
 )
 
-// FragmentKey identifies the datagram to which a fragment belongs. The key contains
-// the input port, so that one port cannot add fragments to the datagram of another
-// port.
+// FragmentKey identifies a fragment's datagram. It contains the input port, so that a
+// port cannot add fragments to another port's datagram.
 type FragmentKey struct {
 	Src, Dst [2]uint64
 	Port     uint32
@@ -49,14 +46,13 @@ type Fragment struct {
 	Key      FragmentKey
 	From, To uint32
 	More     bool // the fragment is not the last
-	// Sender is the sender against whose quota the datagram counts: the sender of the
-	// datagram's first fragment to arrive. The quota is that of Sender modulo
-	// MaxSenders.
+	// Sender selects the quota for the datagram, modulo MaxSenders, if this fragment
+	// arrives first.
 	Sender uint32
 }
 
-// FragmentOf reads the fragment in frame f. ok is false if its lengths or its offset
-// are invalid.
+// FragmentOf describes the fragment in frame f. ok is false if its lengths or its
+// offset are invalid.
 func FragmentOf(f *packet.Frame, zone uint16) (fr Fragment, ok bool) {
 	h := f.Header()
 	fr.Key.Zone, fr.Key.Port = zone, f.InPort
@@ -84,8 +80,8 @@ func FragmentOf(f *packet.Frame, zone uint16) (fr Fragment, ok bool) {
 	return fr, n > 0 && fr.To <= 0xffff && (!fr.More || n%8 == 0)
 }
 
-// fragmentHeader returns the offset of the fragment header that follows the IPv6
-// header at off.
+// fragmentHeader returns the offset of the IPv6 fragment header. off is the offset of
+// the IPv6 header.
 func fragmentHeader(h []byte, off int) (at int, ok bool) {
 	proto, at := h[off+6], off+packet.IPv6Len
 	for at+8 <= len(h) {
@@ -103,13 +99,13 @@ func fragmentHeader(h []byte, off int) (at int, ok bool) {
 	return 0, false
 }
 
-// Fragments are the incomplete datagrams of one worker. The zero value has none. Seed
-// must be random, so that nobody outside can choose datagrams whose hashes collide.
+// Fragments are the incomplete datagrams of one worker. The zero value is empty. Seed
+// must be random, so that no sender can choose datagrams whose hashes collide.
 type Fragments struct {
 	Seed     uint64
 	Count    int
-	bySender [MaxSenders]uint16   // number of datagrams of each sender; the sum is Count
-	chains   [MaxDatagrams]uint16 // number, plus one, of the first datagram with each hash
+	bySender [MaxSenders]uint16   // number of datagrams by sender
+	chains   [MaxDatagrams]uint16 // 1 + the number of the first datagram, by hash
 	free     uint16               // first free record, number plus one
 	fresh    int                  // first record that was never used
 	records  [MaxDatagrams]datagram
@@ -118,12 +114,12 @@ type Fragments struct {
 type datagram struct {
 	key      FragmentKey
 	sinceNS  uint64
-	next     uint16 // number, plus one, of the next record with the same hash, or of the next free record
+	next     uint16 // 1 + the number of the next record in the hash chain or free list
 	sender   uint16
 	used     bool
-	bad      bool   // the datagram is discarded; further fragments are dropped
-	complete bool   // the datagram has all fragments; the caller forwards them
-	total    uint32 // length of the datagram's payload; 0 until the last fragment has arrived
+	bad      bool   // discarded: further fragments are dropped
+	complete bool   // all fragments have arrived
+	total    uint32 // payload length in bytes; 0: not known yet
 	got      uint32
 	count    int
 	pieces   [MaxFragments]piece // in order of from
@@ -136,23 +132,21 @@ type FragmentVerdict uint8
 
 // Verdicts.
 const (
-	// FragmentWaits means that the fragment was added and waits in its slot.
+	// FragmentWaits: the fragment was added; others are missing.
 	FragmentWaits FragmentVerdict = iota
-	// FragmentCompletes means that the fragment was added and the datagram is
-	// complete.
+	// FragmentCompletes: the fragment was added; the datagram is complete.
 	FragmentCompletes
-	// FragmentTwice means that the fragment is a duplicate, or that its datagram is
-	// already complete or discarded.
+	// FragmentTwice: the fragment is a duplicate, or its datagram is already complete
+	// or discarded.
 	FragmentTwice
-	// FragmentBad means that the datagram is discarded. The caller drops the frames
-	// in all its slots.
+	// FragmentBad: the datagram is discarded. The caller drops the frames in all its
+	// slots.
 	FragmentBad
-	// FragmentNoRoom means that too many datagrams are incomplete to begin another.
+	// FragmentNoRoom: too many datagrams are incomplete.
 	FragmentNoRoom
 )
 
-// Add adds a fragment, whose frame the caller holds in slot, and returns the number
-// of the fragment's datagram.
+// Add adds a fragment whose frame is in slot, and returns the number of its datagram.
 func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v FragmentVerdict) {
 	number = r.find(fr, now)
 	if number < 0 {
@@ -189,8 +183,8 @@ func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v Fr
 	return number, FragmentWaits
 }
 
-// find returns the number of a fragment's datagram. It begins a new datagram if
-// necessary. It returns -1 if no datagram is free.
+// find returns the number of a fragment's datagram, which it begins if necessary. It
+// returns -1 if no record is free.
 func (r *Fragments) find(fr *Fragment, now uint64) int {
 	first := &r.chains[r.slot(&fr.Key)]
 	for at := *first; at != 0; at = r.records[at-1].next {
@@ -217,7 +211,6 @@ func (r *Fragments) find(fr *Fragment, now uint64) int {
 	return n
 }
 
-// slot returns the index of the hash chain for the datagram with this key.
 func (r *Fragments) slot(k *FragmentKey) int {
 	h := fold(k.Src[0]^k.Dst[1]^r.Seed^0x9e3779b97f4a7c15, k.Src[1]^uint64(k.ID)<<32^uint64(k.Zone)<<8^uint64(k.Proto)^0xbf58476d1ce4e5b9)
 	return int(fold(h^uint64(k.Port), r.Seed^0x94d049bb133111eb) % MaxDatagrams)
@@ -232,15 +225,14 @@ func (r *Fragments) Slots(number int, to []uint32) []uint32 {
 	return to
 }
 
-// Total returns the length of a complete datagram's payload, and the length of the
-// payload in its first fragment, in bytes.
+// Total returns the payload lengths of a complete datagram and of its first fragment.
 func (r *Fragments) Total(number int) (total, first uint32) {
 	d := &r.records[number]
 	return d.total, d.pieces[0].to
 }
 
-// Empty removes the slots of a discarded datagram. The datagram itself stays until
-// Free, so that fragments that arrive later are recognized.
+// Empty removes the slots of a discarded datagram. The datagram stays until Free, so
+// that later fragments are recognized.
 func (r *Fragments) Empty(number int) { r.records[number].count = 0 }
 
 // Free removes a datagram.
@@ -259,9 +251,8 @@ func (r *Fragments) Free(number int) {
 	r.bySender[d.sender]--
 }
 
-// Expired searches for an expired datagram and returns the number of the first one
-// found, or -1. The argument from is the number of the first datagram to check.
-// Complete datagrams do not expire.
+// Expired returns the first expired incomplete datagram, searching from a number on,
+// or -1.
 func (r *Fragments) Expired(from int, now uint64) int {
 	for n := from; n < r.fresh; n++ {
 		if d := &r.records[n]; d.used && !d.complete && int64(now-d.sinceNS) > FragmentTimeoutNS {
@@ -271,17 +262,16 @@ func (r *Fragments) Expired(from int, now uint64) int {
 	return -1
 }
 
-// TrackFirst runs the first fragment of a complete datagram through a ct action, on
-// behalf of the whole datagram. missing is the number of payload bytes in the other
-// fragments.
+// TrackFirst runs the first fragment through a ct action, on behalf of the whole
+// datagram. missing is the number of payload bytes in the other fragments.
 func (tr *Tracker) TrackFirst(b *packet.Batch, i uint8, missing uint32, metas *[packet.BatchSize]Meta, req *Request, now uint64) {
 	tr.missing = missing
 	tr.Process(b, []uint8{i}, metas, req, now)
 	tr.missing = 0
 }
 
-// TrackLater translates the addresses of a later fragment in the same way as the
-// datagram's first fragment, whose Meta is m.
+// TrackLater translates the addresses of a later fragment. m is the first fragment's
+// Meta.
 func (tr *Tracker) TrackLater(b *packet.Batch, f *packet.Frame, m *Meta) {
 	n := m.Ref.Number
 	if m.State&(SNAT|DNAT) == 0 || n >= uint32(len(tr.conns)) || tr.conns[n].generation() != m.Ref.Generation {

@@ -6,23 +6,20 @@ package conntrack
 // connection's first frame. A tunnel port carries the traffic of many senders, so a
 // connection through a tunnel counts for its zone instead. If the table is full, the
 // quota holder with the most connections loses one: an unreplied or closed one if it
-// has any, otherwise an established one. A quota holder with fewer connections than
-// the others can therefore always begin another. A quota is the table's limit divided
-// by the number of quota holders with connections, to within an eighth. A quota
-// holder may fill the whole table as long as no other one needs a connection.
+// has any, otherwise an established one. A quota is the table's limit divided by the
+// number of quota holders with connections, to within an eighth. A quota holder may
+// exceed its quota as long as no other one needs the space.
 
 const (
 	// Ports bounds the port numbers.
 	Ports = 1024
 	// Holders is the number of quota holders: the ports, followed by the zones.
 	Holders = Ports + Zones
-	// unansweredShare limits a flood without answers. A quota holder with more than
-	// 1/unansweredShare of the table's limit in unreplied connections evicts its own
-	// oldest one and not another quota holder's. A flood therefore costs all others
-	// at most this fraction of the table.
+	// unansweredShare limits a flood without answers. A quota holder with more
+	// unreplied connections than 1/unansweredShare of the table's limit evicts only
+	// its own.
 	unansweredShare = 1024
-	// minUnanswered is the lower bound, for small tables, of the number of unreplied
-	// connections that unansweredShare allows.
+	// minUnanswered is the lower bound of mostUnanswered, for small tables.
 	minUnanswered = 16
 )
 
@@ -31,8 +28,8 @@ const (
 type holder struct {
 	lists   [lists]list
 	_       uint32
-	evicted uint64 // number of this quota holder's connections that were evicted
-	refused uint64 // number of this quota holder's connections that were refused
+	evicted uint64 // number of evicted connections
+	refused uint64 // number of refused connections
 	_       uint64
 }
 
@@ -42,8 +39,7 @@ type sender struct {
 	tunnel bool
 }
 
-// holder returns the number of the quota holder for connections that this sender
-// begins in a zone.
+// holder returns the quota holder for this sender's connections in a zone.
 func (s sender) holder(zone uint16) uint32 {
 	if s.tunnel {
 		return Ports + uint32(zone)
@@ -51,31 +47,27 @@ func (s sender) holder(zone uint16) uint32 {
 	return uint32(s.port) % Ports
 }
 
-// holderOf returns the number of the quota holder of connection n.
 func (t *Table) holderOf(n uint32) uint32 {
 	c := &t.conns[n]
 	return sender{c.port, c.flags&connTunnel != 0}.holder(c.tuples[0].zone())
 }
 
-// Share is the use of a limited resource by one quota holder: a port, or the tunnels'
-// traffic into a zone.
+// Share is one quota holder's use of a limited resource.
 type Share struct {
-	// Port is the quota holder. If Tunnel is set, the quota holder is instead the
-	// traffic of all tunnels into Zone.
+	// Port is the quota holder, or if Tunnel is set, all tunnels into Zone.
 	Port   uint32
 	Zone   uint16
 	Tunnel bool
-	// Used is the present use. Guaranteed is the part that the other present quota
-	// holders cannot evict. Limit is the most that this quota holder may use if no
-	// other needs any.
+	// Used is the current use. Guaranteed is the part that others cannot evict. Limit
+	// is the largest possible use, if no other quota holder needs any.
 	Used, Guaranteed, Limit uint32
-	// Evicted counts the items that this quota holder lost by eviction. Refused
-	// counts the items that it was refused.
+	// Evicted and Refused count the items that the quota holder lost by eviction or
+	// refusal.
 	Evicted, Refused uint64
 }
 
-// Shares calls visit for each quota holder that has connections, or whose connections
-// were evicted or refused. Workers continue meanwhile.
+// Shares calls visit for each quota holder that has connections, or lost some by
+// eviction or refusal. Workers continue meanwhile.
 func (m *Memory) Shares(visit func(Share)) {
 	limit := uint32(m.Limit())
 	m.eachHolder(func(i uint32) {
@@ -90,8 +82,7 @@ func (m *Memory) Shares(visit func(Share)) {
 	})
 }
 
-// eachHolder calls visit for the number of each port, and of each zone in which a
-// frame from a tunnel has begun a connection.
+// eachHolder calls visit for each port, and for each zone that a tunnel has used.
 func (m *Memory) eachHolder(visit func(i uint32)) {
 	for i := range uint32(Ports) {
 		visit(i)
@@ -112,14 +103,13 @@ func shareOf(i uint32) (s Share) {
 	return s
 }
 
-// count adds n, which may be negative, to the number of connections of quota holder
-// h.
+// count adds n, possibly negative, to the number of connections of quota holder h.
 func (t *Table) count(h uint32, n int32) {
 	t.head.ranking.set(t.ranks, h, t.ranks[h].count+uint32(n))
 }
 
-// evictFor ends a connection so that quota holder h can begin another. It reports
-// false if no connection may be evicted.
+// evictFor ends a connection for a new one of quota holder h. It reports false if no
+// connection may be evicted.
 func (t *Table) evictFor(h uint32) bool {
 	heavy := t.head.ranking.holderToEvict(t.ranks, h)
 	if heavy == none {
@@ -133,12 +123,10 @@ func (t *Table) evictFor(h uint32) bool {
 }
 
 // mostUnanswered returns the number of unreplied connections at which a quota holder
-// must evict its own oldest one instead of another quota holder's, in a table of this
-// limit; see unansweredShare.
+// evicts only its own; see unansweredShare. limit is the table's.
 func mostUnanswered(limit uint32) uint32 { return max(limit/unansweredShare, minUnanswered) }
 
-// evictOf ends the oldest connection in one of the lists of quota holder h. It
-// reports false if the list is empty.
+// evictOf ends the oldest connection in a list of quota holder h, or reports false.
 func (t *Table) evictOf(h uint32, kind uint8) bool {
 	l := &t.holders[h].lists[kind%lists]
 	if l.first == 0 {
@@ -148,10 +136,9 @@ func (t *Table) evictOf(h uint32, kind uint8) bool {
 	return true
 }
 
-// evictFromCrowdedZone ends the oldest unreplied connection of the member (member.go)
-// with the most unreplied connections. It does so only if the connection belongs to
-// quota holder h, and reports whether it did. If one port serves many zones, a
-// flooded zone thus loses its own connections and not those of the other zones.
+// evictFromCrowdedZone ends the oldest unreplied connection in the zone with the most
+// unreplied connections, if it belongs to quota holder h. A flooded zone of a port
+// thus loses its own connections, not those of the port's other zones.
 func (t *Table) evictFromCrowdedZone(h uint32) bool {
 	l := &t.members[t.head.crowded].lists[listUnreplied]
 	if l.first == 0 || t.holderOf(l.first-1) != h {

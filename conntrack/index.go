@@ -7,33 +7,32 @@ import "math/bits"
 // The index finds connections by hash. A bucket is one cache line: two words hold the
 // signatures of its entries, which are compared at once, and eight numbers name the
 // connections. If a bucket is full, an entry goes into the next bucket with a free
-// slot, and each full bucket on the way counts the entries that passed it. A search
-// ends at the first bucket that no entry has passed. Entries never move.
+// slot, and each full bucket counts the entries that passed it. A search ends at the
+// first bucket without passed entries. Entries never move.
 //
-// The buckets have four slots for each connection. A connection takes one entry for
-// both directions, or two if it is translated, so at least half of the slots stay
-// free.
+// At least half of the slots stay free: there are four for each connection, and a
+// connection takes one entry, or two if it is translated.
 
 const slots = 8
 
 type bucket struct {
 	signatures [slots / 4]uint64 // 16 bits for each slot; 0: free
 	numbers    [slots]uint32
-	passed     uint32 // number of entries that were inserted in a later bucket because this one was full
+	passed     uint32 // number of entries that passed this bucket while it was full
 	_          [12]byte
 }
 
-// maxBuckets is the largest number of buckets in a search. If an entry finds no free
-// slot in them, its connection is refused.
+// maxBuckets is the largest number of buckets in a search. If all are full, the
+// connection is refused.
 const maxBuckets = 64
 
-// none stands for "no connection" where a connection's number is expected.
+// none is the number of no connection.
 const none = ^uint32(0)
 
 func signature(hash uint64) uint64 { return hash>>48 | 1 }
 
-// candidates marks the slots of a word that have the signature, in bit 15 of each 16
-// bits. The lowest mark of a word is always right. A higher mark may be wrong.
+// candidates sets bit 15 of each 16 bits of a word that equal the signature. The
+// lowest set bit is always right; a higher one may be wrong.
 func (b *bucket) candidates(signature uint64) (lo, hi uint64) {
 	return b.marks(0, signature), b.marks(1, signature)
 }
@@ -45,7 +44,6 @@ func (b *bucket) marks(word int, signature uint64) uint64 {
 	return (x - ones) &^ x & tops
 }
 
-// firstSlot returns the number of the lowest marked slot.
 func firstSlot(lo, hi uint64) uint32 {
 	if lo != 0 {
 		return uint32(bits.TrailingZeros64(lo)) / 16
@@ -61,8 +59,8 @@ func dropFirst(lo, hi uint64) (uint64, uint64) {
 	return 0, hi & (hi - 1)
 }
 
-// find returns the live connection that has p's tuple, and the direction of that
-// tuple, or none. The connection may have expired.
+// find returns the live connection with p's tuple and the tuple's direction, or none.
+// The connection may have expired.
 func (t *Table) find(p *probe) (number uint32, dir uint8) {
 	sig := signature(p.hash)
 	at := uint32(p.hash) & t.wrap
@@ -82,8 +80,8 @@ func (t *Table) find(p *probe) (number uint32, dir uint8) {
 	return none, 0
 }
 
-// matches reports whether connection n lives and has p's tuple, and in which
-// direction it has the tuple.
+// matches reports whether connection n lives and has p's tuple, and the tuple's
+// direction.
 func (t *Table) matches(n uint32, p *probe) (dir uint8, ok bool) {
 	c := &t.conns[n]
 	if c.meta.Load()&1 == 0 {
@@ -98,8 +96,8 @@ func (t *Table) matches(n uint32, p *probe) (dir uint8, ok bool) {
 	return 0, false
 }
 
-// insert adds an entry to the index. It reports false if the search finds no free
-// slot. The caller holds the table's lock.
+// insert adds an index entry. It reports false if maxBuckets buckets are full. The
+// caller holds the table's lock.
 func (t *Table) insert(hash uint64, n uint32) bool {
 	home := uint32(hash)
 	for i := range uint32(maxBuckets) {
@@ -119,8 +117,7 @@ func (t *Table) insert(hash uint64, n uint32) bool {
 	return false
 }
 
-// remove deletes the index entry with this hash and connection, if it exists. The
-// caller holds the table's lock.
+// remove deletes an index entry, if it exists. The caller holds the table's lock.
 func (t *Table) remove(hash uint64, n uint32) {
 	home := uint32(hash)
 	for i := range uint32(maxBuckets) {

@@ -15,11 +15,10 @@ type NATKind uint8
 // Kinds of translation.
 const (
 	NATNone NATKind = iota
-	// NATBare translates a frame with the translation that its connection got when it
-	// was committed.
+	// NATBare applies the connection's translation.
 	NATBare
-	// NATSrc and NATDst translate a frame like NATBare. In addition they choose a
-	// translation of the source or of the destination for a new connection.
+	// NATSrc and NATDst also choose a source or destination translation for a new
+	// connection.
 	NATSrc
 	NATDst
 )
@@ -27,38 +26,35 @@ const (
 // NAT is the nat argument of a ct action.
 type NAT struct {
 	Kind NATKind
-	// Random and Hash choose the port from the range of ports. Without them the
-	// frame's own port stays if it is in the range. With Persistent the choice of the
-	// address depends only on the frame's own address.
+	// Random and Hash choose the port from the range. Otherwise the frame's own port
+	// stays if it is in the range. Persistent makes the address depend only on the
+	// frame's own address.
 	Random, Hash, Persistent bool
 	IPv6                     bool // family of Lo and Hi
-	// Lo to Hi is the range of addresses, in the form of Tuple. If Lo is 0, the frame
-	// keeps its own address. In an IPv6 range only the lower 64 bits vary.
+	// Lo to Hi is the range of addresses, in the form of Tuple; Lo 0: the frame keeps
+	// its address. In an IPv6 range only the lower 64 bits vary.
 	Lo, Hi [2]uint64
-	// PortLo to PortHi is the range of ports. If PortHi is 0, any port is allowed.
+	// PortLo to PortHi is the range of ports; PortHi 0: any port.
 	PortLo, PortHi uint16
 }
 
 // Limits of the search for a free translation.
 const (
 	// maxNATAddresses is the number of addresses that a search tries, and maxNATPorts
-	// the number of ports tried with each. A smaller range is tried completely; from
-	// a larger range a random choice is tried. If nine of ten ports are in use, ten
-	// tries find a free one on average. If all tries fail, a connection of another
-	// quota holder is evicted, or the new connection is refused; see natsearch.go.
+	// the number of ports per address. From a larger range the choice is random. If
+	// all tries fail, natsearch.go evicts a connection, or the new one is refused.
 	maxNATAddresses = 4
 	maxNATPorts     = 256
-	// ephemeralLo is the lowest port that is chosen if the flow gives no range of
-	// ports.
+	// ephemeralLo is the lowest port chosen without a range of ports.
 	ephemeralLo = 1024
 )
 
-// connClash is a flag that translation returns if other connections have all the
-// reply tuples that were tried. No connection has this flag.
+// connClash is a result of translation: all tried reply tuples are taken. No
+// connection has this flag.
 const connClash uint16 = 1 << 15
 
-// translation chooses the translation of p's connection. It returns the reply tuple
-// and the flags of the connection. The caller holds the table's lock.
+// translation chooses the translation of a new connection with probe p. It returns
+// the reply tuple and the connection's flags. The caller holds the table's lock.
 func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, flags uint16) {
 	if nat.Kind != NATSrc && nat.Kind != NATDst || nat.IPv6 != p.ipv6() && nat.Lo != [2]uint64{} {
 		if isICMP(p.proto()) {
@@ -103,8 +99,8 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 	return reply, connClash
 }
 
-// prefetchReplies prefetches, for all frames of the batch at once, the index buckets
-// of the reply tuples that new connections will try first.
+// prefetchReplies prefetches the index buckets of the first reply tuples that the new
+// connections of a batch will try.
 func (tr *Tracker) prefetchReplies(frames []uint8, nat *NAT) {
 	n := 0
 	for _, i := range frames {
@@ -128,10 +124,10 @@ func (tr *Tracker) prefetchReplies(frames []uint8, nat *NAT) {
 	cpu.Prefetch(&tr.buckets[0], tr.lines[:n])
 }
 
-// flagsOf returns the connection flags of the translation from tuple plain to the
-// reverse of reply.
+// flagsOf returns the connection flags for a translation of the tuple plain with this
+// reply tuple.
 func flagsOf(plain *Tuple, reply *probe) (flags uint16) {
-	got := reply.words.tuple(&reply.long).Reverse() // tuple of the original direction after translation
+	got := reply.words.tuple(&reply.long).Reverse() // translated tuple of the original direction
 	if got.Src != plain.Src || got.SrcPort != plain.SrcPort {
 		flags |= connSNAT | connTranslated
 	}
@@ -141,8 +137,7 @@ func flagsOf(plain *Tuple, reply *probe) (flags uint16) {
 	return flags
 }
 
-// reversed returns the tuple, with its hash, of the frames that answer a frame of
-// tuple want.
+// reversed returns the probe of the answers to tuple want.
 func (tr *Tracker) reversed(want *Tuple) (p probe) {
 	if isICMP(want.Proto) {
 		r := want.Reverse()
@@ -155,8 +150,8 @@ func (tr *Tracker) reversed(want *Tuple) (p probe) {
 	return p
 }
 
-// taken reports whether another connection has this reply tuple. If that connection
-// has expired, taken ends it and reports false.
+// taken reports whether another connection has this reply tuple. It ends an expired
+// one.
 func (tr *Tracker) taken(reply, p *probe, now uint64) bool {
 	n, _ := tr.find(reply)
 	tr.search.tries++
@@ -193,13 +188,13 @@ func addressesOf(nat *NAT, plain *Tuple) natRange {
 
 func (r natRange) at(i uint64) [2]uint64 { return [2]uint64{r.lo[0], r.lo[1] + i} }
 
-// persistentSeeds are constants, so that a persistent choice of address stays the
-// same in a new table.
+// persistentSeeds are constants, so that a persistent choice is the same in a new
+// table.
 var persistentSeeds = [4]uint64{0x243f6a8885a308d3, 0x13198a2e03707344, 0xa4093822299f31d0, 0x082efa98ec4e6c89}
 
-// chooseAddress returns the index of the first address to try in a range of span
-// addresses. The index depends on the source address, so that a guest keeps its
-// translated address. Without persistent it also depends on the destination address.
+// chooseAddress returns the index of the first address to try, of span addresses. It
+// depends on the source address, so that a guest keeps its translated address, and
+// without persistent also on the destination.
 func (tr *Tracker) chooseAddress(nat *NAT, plain *Tuple, span uint64) uint64 {
 	if span == 1 {
 		return 0
@@ -214,8 +209,7 @@ func (tr *Tracker) chooseAddress(nat *NAT, plain *Tuple, span uint64) uint64 {
 	return at
 }
 
-// choosePort searches for a free port: one with which no other connection has the
-// reply tuple of want.
+// choosePort searches for a port of want with a free reply tuple.
 func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now uint64) (probe, bool) {
 	port := &want.SrcPort
 	if nat.Kind == NATDst && !isICMP(want.Proto) {
@@ -237,8 +231,7 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 		if isICMP(want.Proto) {
 			lo = 0
 		}
-		// A flow without a range of ports keeps the destination port, which selects
-		// the service. The source port varies instead.
+		// The destination port selects the service, so the source port varies.
 		port = &want.SrcPort
 	}
 	span := uint64(hi) - uint64(lo) + 1
@@ -247,8 +240,7 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 	}
 	choice := tr.random()
 	if !nat.Random {
-		// The first port to try depends on the untranslated frame, so that guests
-		// behind the same address begin at different ports.
+		// Guests behind the same address begin at different ports.
 		s := &tr.head.seeds
 		choice = fold(fold(plain.Src[0]^s[10], plain.Src[1]^s[11])^fold(plain.Dst[0]^s[11], plain.Dst[1]^s[12]),
 			uint64(plain.SrcPort)<<16^uint64(plain.DstPort)^s[13])
@@ -260,8 +252,8 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 		}
 		at := (first + i) % span
 		if span > maxNATPorts {
-			// The tries are spread over the range, because the neighbours of a port
-			// in use are likely to be in use too.
+			// The tries are spread over the range, because used ports are often
+			// neighbours.
 			at, _ = bits.Mul64(choice, span)
 			choice = (choice ^ choice>>29) * 0xbf58476d1ce4e5b9
 		}
@@ -273,8 +265,7 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 	return probe{}, false
 }
 
-// random returns a pseudorandom number (xorshift* with a random seed). It spreads the
-// choice of ports and protects no secret.
+// random returns a pseudorandom number (xorshift*), which protects no secret.
 func (tr *Tracker) random() uint64 {
 	x := tr.rng
 	x ^= x >> 12

@@ -3,52 +3,48 @@
 package conntrack
 
 // Limits of the search for a free translation. The search runs under the table's
-// lock, and takes long if most translations are in use. Three limits apply:
+// lock, and takes long if most translations are in use.
 //
-//   - The queue that sent the frame is charged for the tries beyond the first few
-//     (NATTries, datapath/fair.go).
-//   - A worker spends only a part of its time on searches.
-//   - If the search finds no free translation, it evicts one connection of another
-//     quota holder (holder.go): of the quota holder that uses most of the tried
-//     translations. Nothing is evicted if the quota holder of the new connection uses
-//     about as many itself.
+//   - The queue that sent the frame is charged for all but the first tries (NATTries,
+//     datapath/fair.go).
+//   - A worker spends at most 1/natTimeShare of its time on charged tries.
+//   - If no translation is free, the search evicts a connection of the other quota holder
+//     (holder.go) that uses most of the tried translations, unless the quota holder of
+//     the new connection uses about as many.
 
 const (
-	// freeNATTries is the number of tries of each search that cost the sending queue
-	// nothing.
+	// freeNATTries is the number of tries of each search that are not charged.
 	freeNATTries = 16
 	// NATTryNS is the approximate time of one try in nanoseconds
 	// (BenchmarkNATExhausted).
 	NATTryNS = 60
-	// natTimeShare limits a worker to 1/natTimeShare of its time for charged tries.
-	// Charged tries add to the worker's debt, and passing time reduces the debt. If
-	// the debt exceeds maxNATDebtNS, a search gets only freeNATTries.
+	// natTimeShare limits a worker's charged tries to 1/natTimeShare of its time. If
+	// their debt exceeds maxNATDebtNS, a search gets only freeNATTries.
 	natTimeShare = 16
 	maxNATDebtNS = 1_000_000
-	// natHolders is the largest number of quota holders whose translations one search
-	// counts. The search ignores the connections of further quota holders.
+	// natHolders is the largest number of quota holders counted in one search.
+	// Further ones are ignored.
 	natHolders = 8
 )
 
-// natSearch is the search for the present frame's translation, and the time debt of
-// all searches of a worker.
+// natSearch is the state of the current search, and the worker's debt for all
+// searches.
 type natSearch struct {
 	tries, most int    // number of tries made, and their limit
 	holder      uint32 // quota holder of the new connection
-	own         int    // number of tried translations used by the new connection's own quota holder
+	own         int    // number of tried translations in use by this quota holder
 	count       int    // number of used entries in holders
 	holders     [natHolders]natHolder
 	debtNS      uint64
 	paidNS      uint64 // time at which debtNS was last reduced
-	charged     uint64 // number of charged tries since the worker started
+	charged     uint64 // number of charged tries in total
 }
 
-// natHolder counts how many of the tried translations connections of one quota holder
-// (holder.go) use.
+// natHolder counts the tried translations in use by one other quota holder.
 type natHolder struct {
 	holder  uint32
-	met     int    // number of tried translations that this quota holder's connections use
-	number  uint32 // connection to evict: an unreplied one if the search has found any
+	met     int    // number of tried translations in use
+	number  uint32 // connection to evict, preferably an unreplied one
 	replied bool   // the connection to evict is established
 	reply   probe  // reply tuple of the connection to evict
 }
@@ -76,7 +72,7 @@ func (s *natSearch) end() {
 	}
 }
 
-// met counts a tried translation that connection n already uses.
+// met counts a tried translation that connection n uses.
 func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	h, replied := t.holderOf(n), t.conns[n].list == listEstablished
 	if h == s.holder {
@@ -97,9 +93,8 @@ func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	}
 }
 
-// heaviestOther returns the quota holder whose connections use most of the tried
-// translations. It returns nil unless this quota holder uses at least two more than
-// the quota holder of the new connection.
+// heaviestOther returns the quota holder that uses most of the tried translations, or
+// nil if it uses fewer than two more than the new connection's quota holder.
 func (s *natSearch) heaviestOther() *natHolder {
 	var heaviest *natHolder
 	for i := range s.holders[:s.count] {
@@ -113,9 +108,8 @@ func (s *natSearch) heaviestOther() *natHolder {
 	return heaviest
 }
 
-// evictForTranslation evicts a connection of the quota holder that heaviestOther
-// returns, and returns the reply tuple of that connection. ok is false if
-// heaviestOther returns nil. The caller holds the table's lock.
+// evictForTranslation evicts a connection of heaviestOther and returns its reply
+// tuple. ok is false if there is none. The caller holds the table's lock.
 func (tr *Tracker) evictForTranslation() (reply probe, ok bool) {
 	x := tr.search.heaviestOther()
 	if x == nil {

@@ -11,25 +11,23 @@ import (
 	"weft/internal/shm"
 )
 
-// This file populates the pages of a growing table before workers need them. The
-// first access to a page costs a worker a page fault of some microseconds, and more
-// if the kernel must reclaim memory first. A goroutine beside the workers therefore
-// populates the pages of the next records. It populates the index once most of the
-// index's pages will be used. It populates the arrays of peers and addresses if the
-// newest connection uses them. The worker that sweeps wakes the goroutine up.
+// A goroutine populates the pages of a growing table before workers need them,
+// because the first access to a page costs a page fault of some microseconds. It
+// populates the next records, the index once most of its pages will be used, and
+// peers and addresses if the newest connection uses them. The worker that sweeps
+// wakes it up.
 
 const (
-	// pagesAhead is the largest number of records populated ahead: 5 MB of records,
-	// and 2 MB each of peers and of addresses.
+	// pagesAhead is the largest number of records populated in advance: 5 MB of
+	// records, and 2 MB each of peers and addresses.
 	pagesAhead = 1 << 16
-	// bucketsAPage is the number of index buckets in a page of 4 KiB, the smallest
-	// page.
+	// bucketsAPage is the number of index buckets in a page of 4 KiB.
 	bucketsAPage = 4096 / 64
 )
 
 // pages is the state of the goroutine that populates pages.
 type pages struct {
-	event   int // eventfd that wakes the goroutine up; -1: no goroutine runs
+	event   int // eventfd that wakes the goroutine up; -1: no goroutine
 	records atomic.Uint32
 	asked   atomic.Bool
 	closing atomic.Bool
@@ -66,16 +64,15 @@ func (p *pages) wake() {
 	unix.Write(p.event, one[:])
 }
 
-// requestPages wakes the populating goroutine up if the next records may soon have no
-// pages. A table with few connections, fewer than one for every eighth page of the
-// index, is not populated ahead.
+// requestPages wakes the populating goroutine up if the next records may lack pages.
+// A table with few connections is not populated in advance.
 func (t *Table) requestPages() {
 	p, fresh := &t.pages, t.head.fresh
 	if fresh+min(fresh, pagesAhead/2) <= p.records.Load() || fresh < uint32(len(t.buckets)/bucketsAPage/8) ||
 		p.records.Load() == uint32(len(t.conns)) || p.event < 0 || p.asked.Load() {
 		return
 	}
-	p.asked.Store(true) // stored before the wake-up, because populate clears it after reading the event
+	p.asked.Store(true) // set before the wake-up, because populate clears it
 	p.wake()
 }
 

@@ -23,40 +23,35 @@ type Request struct {
 	Zone   uint16
 	Commit bool
 	Force  bool
-	// Mark and Label are new values under their masks; a commit sets old &^ mask |
-	// value.
+	// A commit sets Mark and Label under their masks: old &^ mask | value.
 	Mark, MarkMask   uint32
 	Label, LabelMask [2]uint64
 	NAT              NAT
-	ALG              ALG // gateway (FTP, TFTP) for connections that the action commits; needs Commit
-	// Tunnelled has one bit for each frame of the batch, set if the frame came
-	// through a tunnel.
+	ALG              ALG // gateway (FTP, TFTP) of new connections; needs Commit
+	// Tunnelled is the set of frames that came through a tunnel.
 	Tunnelled uint32
 }
 
 // Meta is the tracker's result for a frame: the ct_* fields. The zero Meta means
-// untracked. If a ct action tracks the same frame again, the frame's Meta makes a
-// second look-up unnecessary.
+// untracked. Another ct action on the same frame reuses it.
 type Meta struct {
 	State uint8 // ct_state
 	Dir   uint8 // 1: the frame has the reply direction
-	// Drop is the reason for which the caller must drop the frame; DropNone: the
-	// frame passes.
+	// Drop is the reason for the caller to drop the frame, or DropNone.
 	Drop  packet.DropReason
 	Zone  uint16
 	Mark  uint32
 	Label [2]uint64
-	Ref   Ref   // connection of the frame; zero if it has none
-	Orig  Tuple // original tuple of the connection; without a connection the frame's own tuple
+	Ref   Ref   // connection of the frame; zero: none
+	Orig  Tuple // original tuple of the connection, or the frame's tuple
 }
 
-// Tracker is the connection tracker of one worker. All workers' trackers share one
-// Table.
+// Tracker is the connection tracker of one worker. All trackers share one Table.
 type Tracker struct {
 	*Table
 	sought
 	rng     uint64
-	missing uint32 // number of payload bytes in the datagram's other fragments
+	missing uint32 // payload bytes in the other fragments of the datagram
 	from    sender // sender of the current frame
 	search  natSearch
 	order   [packet.BatchSize]uint8
@@ -67,7 +62,7 @@ func NewTracker(t *Table, seed uint64) *Tracker { return &Tracker{Table: t, rng:
 
 // Process runs frames of the batch, in order, through a ct action and sets the Meta
 // of each frame. NAT rewrites the frames. now is CLOCK_MONOTONIC in nanoseconds. The
-// header offsets in each frame must be up to date.
+// header offsets of each frame must be valid.
 func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.BatchSize]Meta, req *Request, now uint64) {
 	unknown := tr.order[:0]
 	for _, i := range frames {
@@ -91,7 +86,7 @@ func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.Batch
 	}
 }
 
-// track runs one frame through the ct action. seek has already looked the frame up.
+// track runs one frame through the ct action, after its look-up by seek.
 func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint64) {
 	t, f, p := tr.Table, &b.Frames[i], &tr.probes[i]
 	if m.State&Tracked != 0 && m.Zone == req.Zone && m.Ref.Generation != 0 && tr.trackAgain(b, f, p, m, req, now) {
@@ -117,27 +112,24 @@ func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint
 	tr.unknown(b, f, p, m, req, now)
 }
 
-// beginsIfUnknown reports whether the frame would begin a connection if it has none.
-// In this case another look-up is unnecessary, because create looks the connection up
-// anyway.
+// beginsIfUnknown reports whether the frame may begin a connection. create looks the
+// connection up anyway.
 func (tr *Tracker) beginsIfUnknown(b *packet.Batch, f *packet.Frame, p *probe) bool {
 	var g newConn
 	return tr.head.expecting.Load() == 0 && tr.begin(b, f, p.proto(), &g)
 }
 
-// begin sets m to the Meta of a frame that has no connection.
 func (m *Meta) begin(zone uint16) {
 	*m = Meta{}
 	m.State, m.Zone = Tracked|Invalid, zone
 }
 
-// maxRestarts is the number of times that a frame is looked up again because its
-// connection ended meanwhile. After that the frame counts as a frame without a
-// connection.
+// maxRestarts is the number of repeated look-ups of a frame whose connection ended
+// meanwhile. After that it counts as a frame without connection.
 const maxRestarts = 4
 
-// follow tracks a frame of connection n. It reports false if connection n has ended.
-// The frame then belongs to another connection, or to none.
+// follow tracks a frame of connection n. It reports false if the connection has
+// ended.
 func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, dir uint8, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	c := &t.conns[n]
@@ -180,9 +172,8 @@ func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 	return tr.apply(b, f, p, n, g, m, req, now)
 }
 
-// apply completes the action on a frame of connection n: it sets the mark and the
-// label, the original tuple, and the translation. It reports false if the connection
-// has changed meanwhile.
+// apply completes the action on a frame of connection n: mark, label, original tuple
+// and translation. It reports false if the connection has changed meanwhile.
 func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	if req.Commit && req.MarkMask|uint32(req.LabelMask[0]|req.LabelMask[0]>>32|req.LabelMask[1]|req.LabelMask[1]>>32) != 0 &&
@@ -215,9 +206,8 @@ func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32
 	return true
 }
 
-// originOfParent sets the original tuple in the Meta of a related connection's frame
-// to the original tuple of the announcing connection, as long as that connection
-// lives.
+// originOfParent sets the original tuple in a related frame's Meta to the parent's,
+// as long as the parent lives.
 func (t *Table) originOfParent(parent Ref, m *Meta) {
 	var up view
 	if t.readBorn(parent, &up) {
@@ -226,8 +216,7 @@ func (t *Table) originOfParent(parent Ref, m *Meta) {
 }
 
 // setMark changes the mark and label of connection n as req demands. It returns the
-// connection's new generation: g if nothing has changed, 0 if the connection no
-// longer has generation g.
+// new generation, g if nothing has changed, or 0 if n no longer has generation g.
 func (t *Table) setMark(n, g uint32, req *Request) uint32 {
 	c := &t.conns[n]
 	if !t.lockConn(c, g) {
@@ -260,9 +249,8 @@ func merge(mark uint32, label [2]uint64, req *Request) (uint32, [2]uint64) {
 	return mark, label
 }
 
-// trackAgain tracks a frame that was already tracked in the same zone, and perhaps
-// translated since. m names the frame's connection. trackAgain reports false if the
-// frame belongs, or must belong, to another connection now.
+// trackAgain tracks a frame that was tracked before in the same zone, with result m.
+// It reports false if the frame now belongs, or must belong, to another connection.
 func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	n := m.Ref.Number
@@ -278,10 +266,9 @@ func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Met
 	return tr.apply(b, f, p, n, m.Ref.Generation, m, req, now)
 }
 
-// carries reports whether a frame that was tracked with result m still has the tuple
-// of connection n in direction m.Dir: the translated tuple if m says that the frame
-// was translated, otherwise the untranslated one. If an action has set an address or
-// a port since, the frame has another tuple.
+// carries reports whether a frame with the earlier result m still has a tuple of
+// connection n, after translation if m says so. A later action may have changed the
+// tuple.
 func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 	if m.State&(SNAT|DNAT) == 0 {
 		dir, ok := t.matches(n, p)
@@ -335,8 +322,7 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 	return tr.apply(b, f, p, ref.Number, ref.Generation, m, req, now)
 }
 
-// begin sets g to the state of a connection that begins with frame f. It reports
-// false if f cannot begin a connection.
+// begin sets g to the state of a connection that frame f begins, or reports false.
 func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *newConn) bool {
 	switch {
 	case proto == packet.ProtoTCP && f.L4 != 0:
@@ -360,8 +346,8 @@ func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *newCo
 }
 
 // update updates the state of connection n for a frame with tuple p, and returns the
-// connection's new generation. Some fields are read without the lock. They are valid
-// only if the connection still has generation g when update writes.
+// new generation. Fields read without the lock are valid only if n still has
+// generation g.
 func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, dir uint8, now uint64) (verdict, uint32) {
 	t := tr.Table
 	c, peers := &t.conns[n], &t.peers[n]
@@ -376,7 +362,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		if !t.lockConn(c, g) {
 			return verdictInvalid, g
 		}
-		if c.flags&connFTP != 0 { // FTP: the frame acknowledges shifted sequence numbers, but the tracker uses the sender's own
+		if c.flags&connFTP != 0 { // the tracker uses the sender's own sequence numbers, see shift.go
 			s.ack = t.shifts[n][1-dir&1].acknowledged(s.ack)
 		}
 		_, was = stateOf(peers[0].phase, peers[1].phase)
@@ -406,7 +392,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		c.flags |= connSeen
 		if dir == 1 {
 			c.flags |= connReplied
-			g += 2 // from now on frames of the original direction get other ct_state bits
+			g += 2 // the ct_state of the original direction changes
 		}
 		t.unlockConn(c, g)
 	}

@@ -4,9 +4,9 @@ package conntrack
 
 import "math/bits"
 
-// A ranking finds, without a search, the quota holder (holder.go) with the highest
-// count, to within an eighth. It links quota holders with similar counts in a tier.
-// Changing a count costs a few instructions, and a relink if the tier changes.
+// A ranking finds the quota holder (holder.go) with the highest count, to within an
+// eighth, without a search. It links quota holders with similar counts in a tier, so
+// a change of a count costs a few instructions.
 
 const (
 	// tierSteps is the number of tiers from a count to twice that count.
@@ -15,23 +15,23 @@ const (
 	tiers = 256
 )
 
-// rank is the entry of one quota holder. A zero rank has count 0 and is in no tier.
+// rank is the entry of one quota holder.
 type rank struct {
 	count      uint32
-	prev, next uint32 // number of the neighbouring quota holder in the tier, plus one
+	prev, next uint32 // 1 + the number of the neighbour in the tier
 	_          uint32
 }
 
 // ranking links the quota holders of each tier. The table's lock guards it.
 type ranking struct {
 	marks [tiers / 64]uint64 // a bit for each tier that has holders
-	first [tiers]uint32      // number, plus one, of the first quota holder in each tier
+	first [tiers]uint32      // 1 + the number of the first quota holder in each tier
 	used  uint32             // number of holders with a count above 0
 	_     uint32
 }
 
-// tierOf returns the tier of a count. A higher count never has a lower tier. Only a
-// count of 0 has tier 0.
+// tierOf returns the tier of a count, which grows with the count. Only a count of 0
+// has tier 0.
 func tierOf(count uint32) uint32 {
 	if count < tierSteps {
 		return count
@@ -40,8 +40,8 @@ func tierOf(count uint32) uint32 {
 	return (e-2)*tierSteps + count>>(e-3)%tierSteps
 }
 
-// set sets the count of quota holder i and moves the quota holder to the tier of this
-// count. The argument all holds the ranks of all quota holders.
+// set sets the count of quota holder i and its tier. all has the ranks of all quota
+// holders.
 func (r *ranking) set(all []rank, i, count uint32) {
 	k := &all[i]
 	was, is := tierOf(k.count)%tiers, tierOf(count)%tiers
@@ -89,9 +89,8 @@ func (r *ranking) heaviest() uint32 {
 	return none
 }
 
-// holderToEvict returns the quota holder that must lose an item so that quota holder
-// i gets one. It is i itself if i is in the highest tier, otherwise any quota holder
-// of the highest tier. It returns none if all counts are 0.
+// holderToEvict returns the quota holder that must lose an item to i: one in the
+// highest tier, i itself if it is there. It returns none if all counts are 0.
 func (r *ranking) holderToEvict(all []rank, i uint32) uint32 {
 	h := r.heaviest()
 	if h != none && tierOf(all[h].count) == tierOf(all[i].count) {
@@ -100,9 +99,8 @@ func (r *ranking) holderToEvict(all []rank, i uint32) uint32 {
 	return h
 }
 
-// fairShare returns the part of limit that quota holder i keeps if all quota holders
-// want more: an equal part, less the width of a tier. i takes part even if its count
-// is 0.
+// fairShare returns the part of limit that quota holder i keeps if all want more: an
+// equal part, less the width of a tier.
 func (r *ranking) fairShare(all []rank, i, limit uint32) uint32 {
 	used := r.used
 	if all[i].count == 0 {

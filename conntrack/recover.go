@@ -3,14 +3,13 @@
 package conntrack
 
 // rebuild repairs a table whose engine was killed while it held the table's lock. It
-// keeps every live connection, because each of them was created completely. From
-// these it rebuilds the index, the lists and the free records. A table of 1,000,000
-// connections takes about a tenth of a second.
+// keeps every live connection, and rebuilds the index, the lists and the free
+// records. A table of 1,000,000 connections takes about a tenth of a second.
 func (t *Table) rebuild() {
 	clear(t.buckets)
 	h := t.head
 	h.count, h.free, h.hand, h.ranking = 0, 0, 0, ranking{}
-	h.fresh = min(h.fresh+1, uint32(len(t.conns))) // one record more, which the killed engine may have used before it increased the counter fresh
+	h.fresh = min(h.fresh+1, uint32(len(t.conns))) // the killed engine may have used one more record
 	t.forgetMembers()
 	t.rebuildExpectations()
 	t.eachHolder(func(i uint32) { t.ranks[i], t.holders[i].lists = rank{}, [lists]list{} })

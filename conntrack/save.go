@@ -10,18 +10,17 @@ import (
 	"io"
 )
 
-// This file saves and loads a table, for the time between two daemons. Times are
-// CLOCK_MONOTONIC, so saved connections are valid only until the machine reboots.
-// Saved settings are still valid after a reboot.
+// Saving and loading a table, for the time between two daemons. Connections have
+// times of CLOCK_MONOTONIC, so they are valid only until the machine reboots.
+// Settings stay valid.
 
-// saveMagic is the beginning of a saved table. It changes when the format changes.
+// saveMagic begins a saved table. It changes with the format.
 const saveMagic = "weft connections 1\n"
 
 // bootBytes is the size of the boot identifier in a saved table, in bytes.
 const bootBytes = 64
 
-// savedConn is the size of one saved connection in bytes: 26 words of 64 bits, which
-// include the IPv6 addresses.
+// savedConn is the size of one saved connection in bytes: 26 words of 64 bits.
 const savedConn = 26 * 8
 
 // Save writes the settings and connections of the table. No engine may have the table
@@ -101,9 +100,8 @@ func (m *Memory) appendConn(buf []byte, n uint32) []byte {
 	return buf
 }
 
-// Load fills an empty table with the output of Save: always with the settings, and
-// with the connections only if boot is the same as in Save. It returns the number of
-// loaded connections. No engine may have the table open.
+// Load fills an empty table with the output of Save. It loads the connections only if
+// boot is the same, and returns their number. No engine may have the table open.
 func (m *Memory) Load(r io.Reader, boot string, now uint64) (int, error) {
 	in := bufio.NewReaderSize(r, 1<<20)
 	head := make([]byte, len(saveMagic)+bootBytes+8*len(m.head.seeds)+12+8*int(Classes)*MaxPolicies+5*Zones)

@@ -10,7 +10,7 @@ import (
 
 // SCTP as a middlebox observes it (RFC 9260). The tracker checks verification tags,
 // and follows an association by the first chunk of each packet. peer.end is the tag
-// that packets of that side must carry; 0: the tag is not known yet.
+// of that side's packets; 0: not known yet.
 
 // Chunk types, RFC 9260 section 3.2.
 const (
@@ -24,7 +24,7 @@ const (
 	chunkShutdownComplete = 14
 )
 
-// chunk holds the fields of an SCTP packet that the tracker reads.
+// chunk is the part of an SCTP packet that the tracker reads.
 type chunk struct {
 	tag     uint32 // verification tag
 	initTag uint32 // initiate tag of INIT and INIT ACK
@@ -32,8 +32,8 @@ type chunk struct {
 	noTag   bool   // the T bit: tag is the other side's tag
 }
 
-// parseSCTP reads the SCTP packet in frame f. It reports false if the packet has no
-// complete chunk header, or if it has an INIT or INIT ACK without an initiate tag.
+// parseSCTP reads the SCTP packet in frame f. It reports false if the first chunk is
+// incomplete, or an INIT or INIT ACK without an initiate tag.
 func parseSCTP(b *packet.Batch, f *packet.Frame, c *chunk) bool {
 	off := int(f.L4)
 	if !b.Pullup(f, off+packet.SCTPLen+4) {
@@ -51,9 +51,8 @@ func parseSCTP(b *packet.Batch, f *packet.Frame, c *chunk) bool {
 	return true
 }
 
-// beginSCTP starts an association with its first packet. It reports false if the
-// packet cannot begin one. A packet without INIT is taken as a packet from the middle
-// of an association.
+// beginSCTP starts an association with its first packet, which may come from the
+// middle of the association. It reports false if the packet cannot begin one.
 func beginSCTP(peers *[2]peer, c *chunk) bool {
 	*peers = [2]peer{}
 	switch c.kind {
@@ -83,7 +82,7 @@ func trackSCTP(s, r *peer, c *chunk) verdict {
 		case r.phase < phaseEstablished:
 			r.end, s.phase = c.initTag, max(s.phase, phaseSyn)
 		}
-		return verdictValid // INIT in an existing association is valid: the endpoints decide (RFC 9260 section 5.2.2)
+		return verdictValid // valid: the endpoints decide (RFC 9260 section 5.2.2)
 	}
 	if !tagFits(s, r, c) {
 		return verdictInvalid
@@ -117,8 +116,8 @@ func trackSCTP(s, r *peer, c *chunk) verdict {
 	return verdictValid
 }
 
-// tagFits checks the verification tag of a packet (RFC 9260 section 8.5). If the
-// sender's tag is not known yet, tagFits learns it.
+// tagFits checks a packet's verification tag (RFC 9260 section 8.5), or learns the
+// sender's first one.
 func tagFits(s, r *peer, c *chunk) bool {
 	if c.noTag && (c.kind == chunkAbort || c.kind == chunkShutdownComplete) && c.tag == r.end {
 		return true

@@ -9,35 +9,31 @@ import (
 	"weft/packet"
 )
 
-// Looking up a batch of frames. Memory accesses that do not depend on each other are
-// prefetched together: first the index buckets of all frames, then the records of all
-// connections. A result stays valid until Forget, so that a later look-up of the same
-// frame can reuse it.
+// Looking up a batch of frames. Independent memory accesses are prefetched together:
+// first the index buckets of all frames, then the records of all connections. A
+// result stays valid until Forget.
 
 // sought holds the look-up results of a batch, by frame.
 type sought struct {
-	known  uint32 // set of frames whose probe and number are valid, one bit each
+	known  uint32 // set of frames with valid results
 	probes [packet.BatchSize]probe
-	// numbers are the numbers of the connections found. The value none means that the
-	// frame had no connection. It is valid as long as Counters.Created is equal to
-	// the field created.
+	// numbers are the numbers of the connections; none: no connection, valid until
+	// Counters.Created differs from created.
 	numbers     [packet.BatchSize]uint32
 	dirs        [packet.BatchSize]uint8
-	generations [packet.BatchSize]uint32 // generations of the connections, read before their tuples were compared
+	generations [packet.BatchSize]uint32 // read before the tuples were compared
 	created     uint64
 	lines       [packet.BatchSize]uint32
 }
 
-// Forget discards the look-up results of a set of frames, one bit each. The caller
-// uses it for a new batch and for frames whose headers have changed.
+// Forget discards the results of a set of frames, for a new batch or changed headers.
 func (tr *Tracker) Forget(frames uint32) { tr.known &^= frames }
 
 // SeekFlows begins to look up the frames of set in a zone, and prefetches the records
 // of their likely connections. It skips fragments, frames that are neither TCP nor
-// UDP, and frames that were already looked up in the zone. It returns the remaining
-// frames in order and, in the same order, the number of each frame's likely
-// connection. Both results are valid until the next call. The caller must call Settle
-// for each returned frame.
+// UDP, and known frames. It returns the remaining frames in order with the number of
+// each frame's likely connection, valid until the next call. The caller must call
+// Settle for each returned frame.
 func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
 	t, n := tr.Table, 0
 	for ; set != 0; set &= set - 1 {
@@ -64,9 +60,8 @@ type Ends struct {
 	Rest      uint64 // ports and protocol: source port<<48 | destination port<<32 | protocol<<8
 }
 
-// SeekEnds does the same as SeekFlows for frames whose endpoints the caller already
-// knows: ends has an entry for each frame of set. None of the frames may have been
-// looked up before.
+// SeekEnds is SeekFlows for frames with known endpoints: ends has an entry for each
+// frame of set. None of the frames may have been looked up before.
 func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
 	t, n := tr.Table, 0
 	s, wrap, more := &t.head.seeds, t.wrap, uint64(zone)<<16|familyIPv4
@@ -85,7 +80,7 @@ func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint1
 	return order, &tr.lines
 }
 
-// seek looks up all given frames, of any protocol, as SeekFlows does for TCP and UDP.
+// seek looks up all given frames, of any protocol.
 func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
 	t := tr.Table
 	for n, i := range frames {
@@ -97,8 +92,8 @@ func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
 	tr.prefetchLikely(frames)
 }
 
-// prefetchLikely prefetches the index buckets of frames, whose numbers are in lines,
-// and then the records of their likely connections.
+// prefetchLikely prefetches the index buckets of the frames in lines, and then the
+// records of their likely connections.
 func (tr *Tracker) prefetchLikely(frames []uint8) {
 	t := tr.Table
 	if tr.known == 0 {
@@ -125,30 +120,27 @@ func (tr *Tracker) prefetchLikely(frames []uint8) {
 	cpu.Prefetch(&t.conns[0], tr.lines[:len(frames)])
 }
 
-// unsure stands for the number of a frame's connection if the search must continue in
-// the next bucket.
+// unsure means that the search must continue in the next bucket.
 const unsure = none - 1
 
 // Hint is a number (Tag) that the caller has stored for one direction of a
-// connection. It is valid while the connection has this generation.
+// connection. It is valid in one generation of the connection.
 type Hint struct{ Tag, Generation uint32 }
 
 // Hints are the two hints of a connection, by direction.
 type Hints [2]Hint
 
-// Settled holds the results of SettleAll: sets of frames, one bit each.
+// Settled is the result of SettleAll. Sets have one bit per frame.
 type Settled struct {
 	Expected uint32 // the expected tag
-	Hinted   uint32 // frames whose connection has a valid hint, whose tag SettleAll has set
+	Hinted   uint32 // frames with a valid hint
 	Usual    uint32 // frames of Hinted with the expected tag
-	// Quick is the set of frames for which Fast would return ok and change nothing
-	// but the frame itself.
+	// Quick is the set of frames for which Fast would change only the frame.
 	Quick uint32
 }
 
-// SettleAll completes the look-up of frames that SeekFlows returned, as Settle does
-// for one frame, and reads their hints. The index of hints is the number of the
-// connection.
+// SettleAll completes the look-up of the frames from SeekFlows, and reads their
+// hints. The index of hints is the connection's number.
 func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32, now uint64) Settled {
 	conns := tr.Table.conns
 	hints = hints[:len(conns)]
@@ -176,8 +168,7 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 		}
 		tr.dirs[i], tr.generations[i] = dir, g
 		h := hints[n][dir]
-		// The hint is not valid. If the generation has changed, the tuple may be another
-		// connection's.
+		// The hint is stale, or the tuple may be another connection's.
 		if h.Generation != g || c.generation() != g {
 			continue
 		}
@@ -190,9 +181,8 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 			policy = c.policy
 			lasts, moves = tr.timeout(policy, UDPMultiple)
 		}
-		// Fast does not write an expiry that is still far away, and a connection with
-		// such an expiry has not expired either. The only exception is a timeout of
-		// 0.
+		// Fast writes no expiry that is still far away. Such a connection has not
+		// expired, unless its timeout is 0.
 		if d := now + lasts - c.expiresNS; d <= moves && d < lasts && c.class == UDPMultiple &&
 			c.flags&(connFTP|connTFTP|connReplied) == connReplied && c.generation() == g {
 			quick |= 1 << i
@@ -201,8 +191,7 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 	return Settled{Expected: expected, Hinted: hinted, Usual: usual, Quick: quick}
 }
 
-// lookUpHint does the work of SettleAll for one frame that is IPv6, or whose likely
-// connection turned out to have another tuple.
+// lookUpHint is SettleAll for one frame that is IPv6 or not its likely connection's.
 func (tr *Tracker) lookUpHint(i uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32) (hinted, usual uint32) {
 	i %= packet.BatchSize
 	ref, dir, ok := tr.Settle(int(i))
@@ -219,8 +208,8 @@ func (tr *Tracker) lookUpHint(i uint8, hints []Hints, tags *[packet.BatchSize]ui
 	return 1 << i, usual
 }
 
-// Settle completes the look-up of frame i, which SeekFlows has begun. It returns the
-// frame's connection and direction. ok is false if the frame has no connection.
+// Settle completes the look-up of frame i from SeekFlows. It returns the frame's
+// connection and direction; ok is false if there is none.
 func (tr *Tracker) Settle(i int) (ref Ref, dir uint8, ok bool) {
 	i %= packet.BatchSize
 	t, p, n := tr.Table, &tr.probes[i], tr.numbers[i]
@@ -250,8 +239,7 @@ func (tr *Tracker) Settle(i int) (ref Ref, dir uint8, ok bool) {
 	return Ref{n, g}, dir, n != none
 }
 
-// locate finds p's connection. g is the connection's generation before its tuple was
-// compared.
+// locate finds p's connection. g is its generation before the tuples were compared.
 func (t *Table) locate(p *probe) (n uint32, dir uint8, g uint32) {
 	if n, _ = t.find(p); n == none {
 		return none, 0, 0
@@ -263,7 +251,7 @@ func (t *Table) locate(p *probe) (n uint32, dir uint8, g uint32) {
 	return none, 0, 0
 }
 
-// Known reports whether frame i has already been looked up in the zone.
+// Known reports whether frame i was already looked up in the zone.
 func (tr *Tracker) Known(i int, zone uint16) bool {
 	i %= packet.BatchSize
 	p := &tr.probes[i]

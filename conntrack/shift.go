@@ -10,42 +10,39 @@ import (
 	"weft/packet"
 )
 
-// Rewriting the announcements on translated control connections of FTP. An
-// announcement (PORT, EPRT, reply 227 or 229) must name the address by which the
-// other side knows the announcing side, so its text is rewritten. If the length
+// Rewriting announcements (PORT, EPRT, reply 227 or 229) on translated FTP control
+// connections, which must name the translated address. If the length of the text
 // changes, all later sequence numbers of its direction shift, and so do the
-// acknowledgements of the other direction. The TCP tracking follows each side in the
-// sequence numbers that this side uses itself.
+// acknowledgements of the other direction. The TCP tracking uses the sequence numbers
+// of each sender.
 //
-// An announcement is rewritten only if it is at the beginning of its segment, ends
-// within the segment and within maxCommand bytes. The whole segment must be
-// unfragmented, and must fit into the frame's private header, the part of a frame
-// that the worker copies into its own memory. Any other announcement passes
-// unchanged, and no connection is expected for it.
+// An announcement is rewritten only if it begins its segment and ends within the
+// segment and within maxCommand bytes. The segment must be unfragmented and fit into
+// the frame's private header. Any other announcement passes unchanged, without an
+// expectation.
 
-// shift holds the changes to one side's sequence numbers. "As sent" refers to the
-// numbers that the sender uses, "as passed on" to the shifted numbers. The
-// connection's lock guards it.
+// shift holds the changes to one side's sequence numbers. Numbers "as sent" are the
+// sender's, numbers "as forwarded" are shifted. The connection's lock guards it.
 type shift struct {
 	pos    uint32 // sequence number of the last rewritten announcement, as sent
-	before uint32 // shift of the sequence numbers up to pos, modulo 2^32
-	next   uint32 // sequence number after all data that was passed on, as sent
+	before uint32 // shift of the sequence numbers up to pos
+	next   uint32 // sequence number after all forwarded data, as sent
 	acked  uint32 // highest sequence number acknowledged, as sent
 	port   uint16 // port in the rewritten announcement
 	was    uint8  // length of the announcement as sent
-	is     uint8  // length of the announcement as passed on; 0: none was rewritten
+	is     uint8  // length of the announcement as forwarded; 0: none was rewritten
 	seen   uint8  // 1: next and acked are valid
 	_      [3]byte
 }
 
-// maxShiftAge is the largest distance from pos to next, so that 32-bit sequence
-// numbers compare correctly. No sender repeats an announcement that is so old.
+// maxShiftAge is the largest distance from pos to next that 32-bit sequence numbers
+// can compare. No sender repeats such an old announcement.
 const maxShiftAge = 1 << 30
 
 // after returns the shift of the sequence numbers after the announcement.
 func (s *shift) after() uint32 { return s.before + uint32(s.is) - uint32(s.was) }
 
-// passed converts a sequence number as sent to the sequence number as passed on.
+// passed converts a sequence number as sent to one as forwarded.
 func (s *shift) passed(seq uint32) uint32 {
 	switch {
 	case s.is == 0 || !before(s.pos, seq):
@@ -53,15 +50,13 @@ func (s *shift) passed(seq uint32) uint32 {
 	case !before(seq, s.pos+uint32(s.was)):
 		return seq + s.after()
 	}
-	// seq is within the announcement: the segment is a probe that the peer must
-	// acknowledge again (RFC 9293 section 3.8.4). The result stays within the
-	// rewritten announcement.
+	// A probe within the announcement, which the peer must acknowledge again (RFC
+	// 9293 section 3.8.4), stays within the rewritten announcement.
 	return s.pos + s.before + min(seq-s.pos, uint32(s.is)-1)
 }
 
-// origin converts a sequence number v as passed on to the number as sent. A number
-// within the rewritten announcement has no counterpart; origin then returns the
-// argument within.
+// origin converts a sequence number as forwarded to one as sent. Numbers within the
+// rewritten announcement have no counterpart and become within.
 func (s *shift) origin(v, within uint32) uint32 {
 	switch sent := v - s.before; {
 	case s.is == 0 || !before(s.pos, sent):
@@ -72,16 +67,12 @@ func (s *shift) origin(v, within uint32) uint32 {
 	return within
 }
 
-// acknowledged converts an acknowledgement from sequence numbers as passed on to
-// numbers as sent. If the acknowledgement covers only a part of the rewritten
-// announcement, the result covers nothing of the announcement, so that the sender
-// repeats all of it.
+// acknowledged converts an acknowledgement to numbers as sent. A part of the
+// rewritten announcement counts as nothing, so that the sender repeats it.
 func (s *shift) acknowledged(ack uint32) uint32 { return s.origin(ack, s.pos) }
 
-// sacked converts an edge of a SACK block (RFC 2018) from sequence numbers as passed
-// on to numbers as sent. right selects the block's right edge. If the block covers
-// only a part of the rewritten announcement, the result covers nothing of the
-// announcement.
+// sacked converts an edge of a SACK block (RFC 2018) to numbers as sent. right
+// selects the right edge. A part of the rewritten announcement counts as nothing.
 func (s *shift) sacked(right bool, edge uint32) uint32 {
 	if right {
 		return s.origin(edge, s.pos)
@@ -89,7 +80,7 @@ func (s *shift) sacked(right bool, edge uint32) uint32 {
 	return s.origin(edge, s.pos+uint32(s.was))
 }
 
-// send records that a segment is passed on.
+// send records that segment g is forwarded.
 func (s *shift) send(g *segment) {
 	end := g.seq + g.length
 	if s.seen == 0 || g.flags&tcpSyn != 0 && s.is == 0 {
@@ -108,13 +99,12 @@ type rewriting struct {
 	line    int    // offset of the line in the frame
 	pos     uint32 // sequence number of the line
 	port    uint16 // port to announce instead
-	repeats bool   // the sender repeats an announcement that was rewritten before
+	repeats bool   // the announcement was rewritten before
 }
 
-// shift rewrites f, a segment in direction dir of translated control connection n of
-// generation g: it shifts the sequence numbers and rewrites an announcement. It
-// returns a reason if the caller must drop f. It reports false and leaves f unchanged
-// if the connection, whose copy is v, has changed meanwhile.
+// shift rewrites segment f of translated FTP control connection n in direction dir. v
+// is a copy of the connection in generation g. It returns a reason if the caller must
+// drop f. It reports false and leaves f unchanged if the connection has changed.
 func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view, dir uint8, now uint64) (why packet.DropReason, ok bool) {
 	t := tr.Table
 	c := &t.conns[n]
@@ -145,7 +135,7 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 	}
 	own, other := &t.shifts[n][dir&1], &t.shifts[n][1-dir&1]
 	if rewrites && !r.repeats {
-		if *own != s { // another worker has passed on a segment of this direction meanwhile
+		if *own != s { // another worker has forwarded a segment meanwhile
 			t.unlockConn(c, g)
 			return packet.DropGateway, true
 		}
@@ -174,15 +164,15 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 	}
 	if rewrites {
 		b.FinishChecksum(f)
-		f.ReplaceTCP(payload, r.line+r.from, r.to-r.from, text) // the new text always fits, because the method rewrites has checked the frame's room
+		f.ReplaceTCP(payload, r.line+r.from, r.to-r.from, text) // the text fits, because the method rewrites has checked it
 	}
 	return packet.DropNone, true
 }
 
-// rewrites reports whether segment g contains an announcement to rewrite, and
-// describes it in r. A new announcement adds an expectation. A repeated announcement
-// must be rewritten exactly as before. payload is the offset of the segment's text.
-// The returned reason is set if the caller must drop the segment.
+// rewrites reports whether segment g has an announcement to rewrite, and describes it
+// in r. A new announcement adds an expectation; a repeated one must be rewritten as
+// before. payload is the offset of the segment's text. The returned reason is set if
+// the caller must drop the segment.
 func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segment, n uint32, v *view, dir uint8, payload int, r *rewriting, now uint64) (bool, packet.DropReason) {
 	t := tr.Table
 	length := uint32(f.Len() - payload)
@@ -191,17 +181,16 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	}
 	at := s.pos - g.seq
 	if s.seen != 0 && before(s.next, g.seq) {
-		// Out of order: an earlier segment may hold an announcement, so the sender
-		// must repeat this one.
+		// A missing earlier segment may have an announcement.
 		return false, packet.DropGateway
 	}
 	r.repeats = s.is != 0 && at < length
 	if s.is != 0 && g.seq-s.pos-1 < uint32(s.was)-1 && length > 1 {
-		return false, packet.DropGateway // the segment begins in the middle of the rewritten announcement
+		return false, packet.DropGateway // begins in the middle of the rewritten announcement
 	}
 	if !r.repeats {
 		if at = 0; s.seen != 0 && before(g.seq, s.next) {
-			return false, packet.DropNone // a repetition of text that was passed on unchanged
+			return false, packet.DropNone // repeats text that was forwarded unchanged
 		}
 	}
 	r.pos, r.line, r.port = g.seq+at, payload+int(at), s.port
@@ -224,8 +213,7 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	case !known || r.from+longest > maxCommand:
 		return false, packet.DropNone
 	case s.is != 0 && before(s.acked, s.pos+uint32(s.was)):
-		// Two announcements in flight: the sender repeats the second one once the
-		// first is acknowledged.
+		// Two announcements in flight: the sender must repeat the second one.
 		return false, packet.DropGateway
 	}
 	e := tr.expectationOf(v, n, dir)
@@ -236,14 +224,13 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	return r.port != e.to || r.address.IsValid() && e.dst != own, packet.DropNone
 }
 
-// Greatest lengths of the rewritten text: "|1|", an address, "|", and a port followed
-// by "|".
+// Greatest lengths of the rewritten text: "|1|", an address, "|", a port and "|".
 const (
 	maxText4 = 3 + 15 + 1 + 6
 	maxText6 = 3 + 39 + 1 + 6
 )
 
-// text appends the rewritten address and port in the form of the announcement.
+// text appends the rewritten address and port.
 func (r *rewriting) text(to []byte, address [2]uint64) []byte {
 	var a netip.Addr
 	if r.address.Is6() {
@@ -273,8 +260,8 @@ func (r *rewriting) text(to []byte, address [2]uint64) []byte {
 	return append(strconv.AppendUint(append(to, r.between), uint64(r.port), 10), r.between)
 }
 
-// appendShifts appends a connection's sequence shifts of both directions as five
-// words, for Save.
+// appendShifts appends both directions' shifts of a connection as five words, for
+// Save.
 func appendShifts(buf []byte, shifts *[2]shift) []byte {
 	le := binary.LittleEndian
 	small := uint64(0)

@@ -4,11 +4,9 @@ package conntrack
 
 import "weft/packet"
 
-// This file tracks protocols without states of their own. Their only state is whether
-// one side or both sides have sent frames.
+// Protocols without states of their own: one or both sides have sent frames.
 
-// classOfSimple returns the timeout class of a connection of a protocol other than
-// TCP and SCTP.
+// classOfSimple returns the timeout class of a connection that is neither TCP nor SCTP.
 func classOfSimple(proto uint8, flags uint16) Class {
 	replied := flags&connReplied != 0
 	switch proto {

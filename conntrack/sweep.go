@@ -2,24 +2,23 @@
 
 package conntrack
 
-// Expiry of connections. A look-up checks whether the connection that it finds has
-// expired. The sweep ends all other expired connections: it goes round all records, a
-// few at a time. Its position is called the hand.
+// Expiry of connections. A look-up ignores expired connections. The sweep ends them:
+// it goes round all records, a few at a time. Its position is called the hand.
 
 const (
-	// sweepPeriodNS is the time for one round of the sweep over all records, on a
-	// worker that does not sleep.
+	// sweepPeriodNS is the time for one round of the sweep, if the worker does not
+	// sleep.
 	sweepPeriodNS = 8_000_000_000
-	// sweepGapNS is the time between two steps of the sweep, in nanoseconds.
+	// sweepGapNS is the time between two steps of the sweep.
 	sweepGapNS = 200_000
-	// sweepMost is the largest number of records checked in one step of the sweep. A
-	// step takes some tenths of a millisecond if all these records have expired.
+	// sweepMost is the largest number of records in one step. A step takes at most
+	// some tenths of a millisecond.
 	sweepMost = 1024
 )
 
 // Sweep ends the expired connections among the next few records. One worker calls it
-// once in each pass. more is true while the table has connections. The worker then
-// calls Sweep again soon, even if it has no other work.
+// once in each pass. more is true while the table has connections, which need further
+// calls even if the worker is idle.
 func (t *Table) Sweep(now uint64) (more bool) {
 	h := t.head
 	if h.count == 0 {

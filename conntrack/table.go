@@ -46,13 +46,12 @@ import (
 
 // Limits of a table.
 const (
-	// DefaultConnections is the default number of records. If all are in use, UDP
-	// connections over IPv4 take 122 MB. Three parts take 34 MB more each: peers (TCP
-	// and SCTP), IPv6 addresses, and translated IPv6 addresses. Labels take 17 MB
-	// more. A zone with connections takes 1 KB, and each quota holder in it 84 bytes.
+	// DefaultConnections is the default number of records. With UDP over IPv4 they
+	// take 122 MB. TCP and SCTP, IPv6 addresses, and translated IPv6 addresses take
+	// 34 MB more each, labels 17 MB. A zone with connections takes 1 KB, and each
+	// quota holder in it 84 bytes.
 	DefaultConnections = 1 << 20
-	// MaxConnections is the largest number of records. It fits into the 32-bit
-	// numbers of the index and the memory of a usual machine.
+	// MaxConnections is the largest number of records.
 	MaxConnections = 1 << 26
 	// Zones is the number of zones: ct_zone has 16 bits.
 	Zones = 1 << 16
@@ -60,8 +59,7 @@ const (
 	MaxPolicies = 256
 )
 
-// Sizes are the sizes of a table. All processes that open the table use the same
-// sizes.
+// Sizes are the sizes of a table, the same in all processes.
 type Sizes struct {
 	// Connections is the number of connection records: a power of two, at least 64.
 	Connections int `json:"connections"`
@@ -73,38 +71,37 @@ func (s Sizes) Valid() bool {
 	return n >= 64 && n <= MaxConnections && n&(n-1) == 0
 }
 
-// Memory is a table inside a shared region. Workers write it. The control process
-// writes only the settings.
+// Memory is a table in shared memory. The control process writes only the settings.
 type Memory struct {
 	head     *header
 	settings *settings
 	zones    []zone   // index: zone
 	holders  []holder // index: number of the holder
-	ranks    []rank   // number of connections of each quota holder; index: number of the quota holder
+	ranks    []rank   // numbers of connections; index: quota holder
 	policies []policy // index: zone.policy
-	// The members of zones, see member.go. There are as many members as records.
-	zoneRankings []ranking // ranking of each zone's members by number of connections; index: zone
+	// Members of zones, as many as records: see member.go.
+	zoneRankings []ranking // members by number of connections; index: zone
 	members      []member
 	memberRanks  []rank   // index: number of the member
-	memberChains []uint32 // number, plus one, of the first member with each hash
+	memberChains []uint32 // 1 + the number of the first member, by hash
 
 	buckets []bucket // index: hash
 
-	// The index of the following arrays is the number of a connection.
+	// Parts of connections; index: number of the connection.
 	conns   []conn
 	links   []links
-	parents []Ref       // connection that has announced this one, if connRelated is set
+	parents []Ref       // the parent connection, with connRelated
 	peers   [][2]peer   // TCP and SCTP: both sides, by direction
 	labels  [][2]uint64 // with connLabelled
 	long    [][4]uint64 // IPv6 addresses of the original direction
 	replies [][4]uint64 // IPv6 addresses of the reply direction, with connTranslated
-	shifts  [][2]shift  // shifts of sequence numbers by direction, with connFTP
+	shifts  [][2]shift  // shifts of sequence numbers, with connFTP
 
 	expectations []expectation
-	chains       []uint32    // number, plus one, of the first expectation with each hash
+	chains       []uint32    // 1 + the number of the first expectation, by hash
 	expecters    []expecter  // index: number of the holder
-	expectRanks  []rank      // number of expectations of each quota holder; index: number of the quota holder
-	events       shm.RingMem // event ring: workers write it under the table's lock, the control process reads it
+	expectRanks  []rank      // numbers of expectations; index: quota holder
+	events       shm.RingMem // event ring, written under the table's lock
 }
 
 // CarveMemory allocates a table in layout l; see shm.Layout. The region must be
@@ -146,32 +143,30 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	return m
 }
 
-// magic marks a region that Init has filled. Its value changes when the layout
-// changes.
+// magic marks an initialized table. It changes with the layout.
 const magic = 0x7765667463740008
 
-// header is the state of the whole table. Its field lock guards the fields after it.
-// The control process reads the counters without the lock.
+// header is the state of the whole table. lock guards the fields after it. The
+// control process reads the counters without the lock.
 type header struct {
 	magic uint64
 	seeds [14]uint64 // keys of the hashes
-	epoch uint64     // epoch of the engine, 1 to 0xffff; Open increments it
+	epoch uint64     // epoch of the engine, 1 to 0xffff, incremented by Open
 	_     [128 - 16*8]byte
 
-	lock atomic.Uint64 // epoch of the engine that holds the table's lock; 0: the lock is free
+	lock atomic.Uint64 // epoch of the engine that holds the table's lock; 0: not locked
 	_    [56]byte
 
 	count       uint32  // live connections
 	fresh       uint32  // first record that was never used
-	free        uint32  // first free connection record, number plus one; 0: none is free
+	free        uint32  // 1 + the first free record; 0: none
 	hand        uint32  // record at which the next sweep begins
-	crowded     uint32  // member with the most unreplied connections, updated when a connection joins a list
+	crowded     uint32  // member with the most unreplied connections
 	freshMember uint32  // first member that was never used
-	freeMember  uint32  // first free member, number plus one; 0: none
+	freeMember  uint32  // 1 + the first free member; 0: none
 	ranking     ranking // holders by number of connections
 	expects     expecting
-	// expecting is the number of expectations. The table's lock guards writes;
-	// anybody may read it.
+	// expecting is the number of expectations, written under the table's lock.
 	expecting atomic.Uint32
 	sweptNS   uint64
 	counters  Counters
@@ -179,18 +174,17 @@ type header struct {
 	eventsLost atomic.Uint64
 }
 
-// Counters count what has happened to connections since the table was made. Workers
-// write them under the table's lock; the control process reads them without it. New
-// fields go to the end, because the layout is shared.
+// Counters count events of connections since the table was made. Workers write them
+// under the table's lock; the control process reads them without it. New fields go to
+// the end, because the layout is shared.
 type Counters struct {
 	Created  uint64
 	Expired  uint64 // ended by a timeout
 	Evicted  uint64 // ended to make room for another
 	Flushed  uint64 // ended by control
-	Replaced uint64 // connections replaced by a new connection with the same addresses and ports
-	// RefusedLimit counts connections refused because the zone or the table was full
-	// and nothing could be evicted. RefusedNAT counts connections refused because no
-	// translation was free.
+	Replaced uint64 // ended by a new connection with the same tuple
+	// RefusedLimit counts connections refused at a limit, RefusedNAT connections
+	// without a free translation.
 	RefusedLimit, RefusedNAT uint64
 }
 
@@ -203,9 +197,9 @@ type settings struct {
 	_           [48]byte
 }
 
-// Init makes an empty table in a zeroed region. It does nothing if the region already
-// has a table. The control process calls it before any engine gets the region. seed
-// must be random, so that nobody outside can choose connections whose hashes collide.
+// Init makes an empty table in zeroed memory, or keeps an existing one. The control
+// process calls it before any engine gets the memory. seed must be random, so that no
+// sender can choose connections whose hashes collide.
 func Init(m Memory, seed uint64) {
 	if m.head.magic == magic {
 		return
@@ -221,18 +215,18 @@ func Init(m Memory, seed uint64) {
 	m.head.magic = magic
 }
 
-// Table is a conntrack table as an engine has it open. The engine's workers share it.
+// Table is a connection table that an engine has opened. Its workers share it.
 type Table struct {
 	Memory
 	epoch     uint64
-	solo      bool // the engine has only one worker, so connections need no lock
+	solo      bool // one worker only, so connections need no lock
 	wrap      uint32
-	eventRing *shm.Producer // producer of the event ring, guarded by the table's lock
+	eventRing *shm.Producer // writes the event ring, under the table's lock
 	pages     pages
 }
 
-// Open opens the table for an engine of n workers. The previous engine must have
-// ended. If it was killed in the middle of a change, Open repairs the table.
+// Open opens the table for an engine of n workers, after the previous engine has
+// ended. It repairs the table if that engine was killed in the middle of a change.
 func Open(m Memory, n int) *Table {
 	t := &Table{Memory: m, solo: n == 1, wrap: uint32(len(m.buckets) - 1)}
 	t.eventRing = shm.NewProducer(m.events, -1)
@@ -246,8 +240,7 @@ func Open(m Memory, n int) *Table {
 	return t
 }
 
-// Count returns the number of connections. It includes expired ones that the sweep
-// has not ended yet.
+// Count returns the number of connections, including expired ones before their sweep.
 func (m *Memory) Count() int { return int(m.head.count) }
 
 // Capacity returns the number of connection records.
@@ -268,8 +261,8 @@ func (m *Memory) SetLiberal(on bool) {
 // Liberal reports whether the check of TCP sequence windows is off.
 func (m *Memory) Liberal() bool { return m.settings.liberal.Load() != 0 }
 
-// SetLimit limits the table to n connections; 0: to the number of records.
-// Connections that already exist stay.
+// SetLimit limits the table to n connections; 0: the number of records. Existing
+// connections stay.
 func (m *Memory) SetLimit(n uint32) { m.settings.limit.Store(n) }
 
 // Limit returns the largest number of connections that the table accepts.

@@ -9,10 +9,10 @@ import (
 )
 
 // TCP as a middlebox observes it. Each side has a phase (the states of RFC 9293
-// section 3.3.2 as far as an observer can know them) and bounds for its segments. A
-// segment is valid if its receiver could accept it, and if the data that it
-// acknowledges was sent. The bounds are those of van Rooij, "Real stateful TCP packet
-// filtering in IP Filter" (2001).
+// section 3.3.2 that an observer can know) and bounds for its segments: the receiver
+// must be able to accept them, and the acknowledged data must have been sent. The
+// bounds are those of van Rooij, "Real stateful TCP packet filtering in IP Filter"
+// (2001).
 
 // phase is the progress of one side.
 type phase uint8
@@ -28,8 +28,8 @@ const (
 
 // Flags of a peer.
 const (
-	peerScales  = 1 << iota // this side's SYN offered window scaling (RFC 7323 section 2.2)
-	peerUnknown             // the connection was first seen in the middle, so this side's bounds are not known
+	peerScales  = 1 << iota // this side's SYN had a window scale option (RFC 7323 section 2.2)
+	peerUnknown             // bounds unknown, because the connection was first seen in the middle
 )
 
 // Bits of a TCP header's flags.
@@ -42,13 +42,13 @@ const (
 	tcpUrg
 )
 
-// segment holds the fields of a TCP segment that the tracker reads.
+// segment is the part of a TCP segment that the tracker reads.
 type segment struct {
 	seq, ack uint32
-	length   uint32 // sequence numbers that the segment takes: payload, SYN and FIN
+	length   uint32 // length in sequence numbers: payload, SYN and FIN
 	window   uint32 // as in the header
 	flags    uint16
-	scale    uint8 // window scale option of a SYN, or noScale if it has none
+	scale    uint8 // window scale of a SYN, or noScale
 }
 
 const (
@@ -62,12 +62,12 @@ type verdict uint8
 const (
 	verdictInvalid verdict = iota
 	verdictValid           // belongs to the connection
-	verdictIgnored         // the frame belongs to the connection and changes nothing
-	verdictRestart         // the old connection has ended; the frame begins a new one with the same ports
+	verdictIgnored         // valid without a change of state
+	verdictRestart         // the frame begins a new connection with the same ports
 )
 
-// minAckWindow is the number of bytes by which a valid acknowledgement may always be
-// behind the data sent: the window of one segment of 64 KiB.
+// minAckWindow is the smallest lag in bytes at which an acknowledgement stays valid:
+// one segment of 64 KiB.
 const minAckWindow = 66000
 
 func before(a, b uint32) bool { return int32(a-b) < 0 }
@@ -79,7 +79,7 @@ func later(a, b uint32) uint32 {
 	return a
 }
 
-// plausible reports whether a segment may have this combination of TCP flags.
+// plausible reports whether a segment may combine these TCP flags.
 func plausible(flags uint16) bool {
 	switch flags & (tcpSyn | tcpFin | tcpRst | tcpAck) {
 	case tcpSyn, tcpSyn | tcpAck, tcpRst, tcpRst | tcpAck, tcpFin | tcpAck, tcpAck:
@@ -88,9 +88,8 @@ func plausible(flags uint16) bool {
 	return false
 }
 
-// beginTCP starts a connection with its first segment. It reports false if the
-// segment cannot begin one. A segment without SYN is taken as a segment from the
-// middle of a connection.
+// beginTCP starts a connection with its first segment, which may come from the middle
+// of the connection. It reports false if the segment cannot begin one.
 func beginTCP(peers *[2]peer, g *segment) bool {
 	if !plausible(g.flags) || g.flags&tcpRst != 0 || g.flags&(tcpSyn|tcpAck) == tcpSyn|tcpAck {
 		return false
@@ -109,7 +108,7 @@ func beginTCP(peers *[2]peer, g *segment) bool {
 	return true
 }
 
-// sendSYN sets peer s to the state of a side that has just sent its SYN.
+// sendSYN initializes peer s, which has just sent its SYN.
 func sendSYN(s *peer, g *segment) {
 	end := g.seq + g.length
 	*s = peer{end: end, maxEnd: g.seq + 1, maxWin: max(g.window, 1), phase: phaseSyn}
@@ -149,9 +148,9 @@ func trackSYN(s, r *peer, g *segment) verdict {
 	case s.phase == phaseSyn && r.phase == phaseNone: // the sender has started again
 		sendSYN(s, g)
 	default:
-		// A SYN on an established connection: its sender has lost the connection. The
-		// peer answers with an ACK, and the sender then resets the connection (RFC
-		// 9293 section 3.10.7.4, RFC 5961 section 4).
+		// The sender of this SYN has lost the connection. The peer answers with an
+		// ACK, and the sender then resets the connection (RFC 9293 section 3.10.7.4,
+		// RFC 5961 section 4).
 		return verdictIgnored
 	}
 	return verdictValid
@@ -169,9 +168,8 @@ func trackSYNACK(s, r *peer, g *segment) verdict {
 		return verdictInvalid
 	}
 	if s.phase == phaseNone || g.seq+g.length != s.end {
-		// This is the first SYN+ACK, or it replaces the first one: a server with SYN
-		// cookies (RFC 4987 section 3.6) does not remember its previous sequence
-		// number.
+		// The first SYN+ACK, or its replacement: a server with SYN cookies (RFC 4987
+		// section 3.6) forgets its sequence number.
 		offered := r.maxWin
 		sendSYN(s, g)
 		agreeOnScale(s, r)
@@ -184,9 +182,8 @@ func trackSYNACK(s, r *peer, g *segment) verdict {
 	return verdictValid
 }
 
-// acksSYN reports whether ack acknowledges the SYN of peer r. It need not acknowledge
-// the data in the SYN (RFC 7413 section 4.2). As long as peer s has sent nothing,
-// r.maxEnd is the sequence number after the SYN itself.
+// acksSYN reports whether ack acknowledges the SYN of peer r, perhaps without the
+// data in the SYN (RFC 7413 section 4.2).
 func acksSYN(s, r *peer, ack uint32) bool {
 	return ack == r.end || s.phase == phaseNone && !before(ack, r.maxEnd) && before(ack, r.end)
 }
@@ -196,8 +193,8 @@ func inWindow(s, r *peer, g *segment) bool {
 	return !before(s.maxEnd, g.seq) && !before(g.seq+g.length, s.end-r.maxWin)
 }
 
-// acksWhatWasSent reports whether the acknowledgement in segment g covers only data
-// that was sent, and is not further behind than the largest window.
+// acksWhatWasSent reports whether segment g acknowledges only sent data, and is not
+// further behind than the largest window.
 func acksWhatWasSent(s, r *peer, g *segment) bool {
 	return !before(r.end, g.ack) && !before(g.ack, r.end-max(s.maxWin, minAckWindow))
 }
@@ -234,27 +231,25 @@ func trackACK(s, r *peer, g *segment, liberal bool) verdict {
 	}
 	end := g.seq + g.length
 	if before(s.maxEnd, end) {
-		// The segment exceeds the known window, so the acknowledgement that opened
-		// the window took another path.
+		// The acknowledgement that opened the window took another path.
 		r.maxWin += end - s.maxEnd
 	}
 	s.end = later(s.end, end)
 	if g.flags&tcpFin != 0 && s.phase < phaseFin {
 		s.phase = phaseFin
 	}
-	// The segment offers the other side a new window.
 	s.maxWin = max(s.maxWin, window)
 	if edge := g.ack + window; !before(edge, r.maxEnd) {
 		r.maxEnd = edge
 		if window == 0 {
-			r.maxEnd++ // one byte may probe a closed window (RFC 9293 section 3.8.6.1)
+			r.maxEnd++ // for a probe of a closed window (RFC 9293 section 3.8.6.1)
 		}
 	}
 	acknowledge(r, g.ack)
 	return verdictValid
 }
 
-// acknowledge advances the phase of peer r if ack acknowledges r's SYN or FIN.
+// acknowledge advances the phase of peer r whose SYN or FIN ack acknowledges.
 func acknowledge(r *peer, ack uint32) {
 	switch r.phase {
 	case phaseSyn:
@@ -266,8 +261,7 @@ func acknowledge(r *peer, ack uint32) {
 	}
 }
 
-// TCPState is the state of a TCP connection in the terms of RFC 9293, for output
-// only.
+// TCPState is a TCP connection's state (RFC 9293), for output only.
 type TCPState uint8
 
 // TCP states, in the order of Open vSwitch's numbers.
@@ -285,8 +279,8 @@ const (
 	StateTimeWait
 )
 
-// stateOf returns the TCP state of a connection whose sides are in phases a and b,
-// and the class of its timeout.
+// stateOf returns the TCP state and the timeout class of a connection whose sides are
+// in phases a and b.
 func stateOf(a, b phase) (TCPState, Class) {
 	lo, hi := min(a, b), max(a, b)
 	switch {
@@ -308,8 +302,8 @@ func stateOf(a, b phase) (TCPState, Class) {
 	return StateEstablished, TCPEstablished
 }
 
-// parseTCP reads the TCP segment in frame f. The private header must contain the
-// fixed part of the TCP header.
+// parseTCP reads the TCP segment in frame f, whose fixed header is in the private
+// header.
 func parseTCP(b *packet.Batch, f *packet.Frame, g *segment) {
 	l4 := f.Header()[f.L4:]
 	h := (*[packet.TCPLen]byte)(l4)

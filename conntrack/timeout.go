@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// Class is a state of a connection that has its own timeout. The names of the classes
-// are the keys of CT_Timeout_Policy in ovs-vswitchd.conf.db(5).
+// Class is a state of a connection with its own timeout, named as in
+// CT_Timeout_Policy of ovs-vswitchd.conf.db(5).
 type Class uint8
 
 // Timeout classes. Their order is part of the layout in shared memory, so new ones go
@@ -64,8 +64,8 @@ func ParseClass(name string) (Class, bool) {
 // Timeouts are timeouts in seconds, indexed by Class.
 type Timeouts [Classes]uint32
 
-// DefaultTimeouts are the timeouts of Linux's nf_conntrack, except for established
-// TCP connections: one day, as in Open vSwitch's userspace datapath.
+// DefaultTimeouts are those of Linux's nf_conntrack, except for established TCP
+// connections: one day, as in Open vSwitch's userspace datapath.
 var DefaultTimeouts = Timeouts{
 	TCPSynSent: 120, TCPSynRecv: 60, TCPEstablished: 86400, TCPFinWait: 120, TCPCloseWait: 60, TCPLastAck: 30,
 	TCPTimeWait: 120, TCPClose: 10, UDPFirst: 30, UDPSingle: 30, UDPMultiple: 120, ICMPFirst: 30, ICMPReply: 30,
@@ -78,8 +78,7 @@ const MaxTimeout = 365 * 86400
 // ClassNames returns the names of all timeout classes, separated by commas.
 func ClassNames() string { return strings.Join(classNames[:], ", ") }
 
-// policy holds the timeouts of one policy in nanoseconds. The control process writes
-// them, workers read them.
+// policy holds timeouts in nanoseconds. The control process writes them.
 type policy [Classes]atomic.Uint64
 
 func (p *policy) set(t *Timeouts) {
@@ -88,8 +87,8 @@ func (p *policy) set(t *Timeouts) {
 	}
 }
 
-// SetPolicy sets the timeouts of policy i. Zones without a policy of their own use
-// policy 0. A connection adopts new timeouts with its next frame.
+// SetPolicy sets the timeouts of policy i. A connection adopts them with its next
+// frame.
 func (m *Memory) SetPolicy(i uint8, t *Timeouts) { m.policies[i].set(t) }
 
 // Policy returns the timeouts of policy i.
@@ -100,38 +99,35 @@ func (m *Memory) Policy(i uint8) (t Timeouts) {
 	return t
 }
 
-// SetZonePolicy sets policy i for the connections that begin in the zone from now on.
-// Existing connections keep their policy.
+// SetZonePolicy sets the policy of future connections in the zone.
 func (m *Memory) SetZonePolicy(zone uint16, i uint8) { m.zones[zone].policy.Store(uint32(i)) }
 
 // ZonePolicy returns the number of the timeout policy of a zone.
 func (m *Memory) ZonePolicy(zone uint16) uint8 { return uint8(m.zones[zone].policy.Load()) }
 
 // A connection's expiry is written only if it moves by at least 1/128 of the timeout
-// or by one second. Each write invalidates the cache line for other workers, and in a
-// large table the line is often not cached at all. The expiry is set later by this
-// amount, so that skipping a write never ends a connection too early: RFC 4787 REQ-5
-// forbids ending a UDP translation before its timeout.
+// or one second, because a write invalidates the cache line of other workers. The
+// expiry is later by this amount, so that no connection ends before its timeout (RFC
+// 4787 REQ-5).
 const (
 	refreshShift = 7
 	maxRefreshNS = 1_000_000_000
 )
 
-// timeout returns two times in nanoseconds for connections of a class. The result
-// moves is the smallest move of an expiry that is written. The result lasts is the
-// time from now to the expiry to set: the configured timeout plus the smallest move.
+// timeout returns two times in nanoseconds. lasts is the time until the expiry to
+// set. moves is the smallest move of an expiry that is written.
 func (m *Memory) timeout(policy uint8, class Class) (lasts, moves uint64) {
 	timeout := m.policies[policy][class%Classes].Load()
 	moves = min(timeout>>refreshShift, maxRefreshNS)
 	return timeout + moves, moves
 }
 
-// refresh puts connection c into the given timeout class and restarts its timeout.
-// The caller holds c's lock, or no other worker sees c yet.
+// refresh restarts the timeout of connection c in this class. The caller holds c's
+// lock, or no other worker sees c yet.
 func (t *Table) refresh(c *conn, class Class, now uint64) {
 	c.class = class
 	lasts, moves := t.timeout(c.policy, class)
-	if now+lasts-c.expiresNS > moves { // the difference is unsigned, so this is also true if the new expiry is earlier
+	if now+lasts-c.expiresNS > moves { // unsigned, so also true if the new expiry is earlier
 		c.expiresNS = now + lasts
 	}
 }
@@ -142,9 +138,8 @@ func (t *Table) due(c *conn, class Class, now uint64) bool {
 	return c.class != class || now+lasts-c.expiresNS > moves
 }
 
-// keep restarts the timeout of c for a caller that does not hold c's lock. It takes
-// the lock only if the expiry must be written. It reports false if c no longer has
-// generation g.
+// keep restarts the timeout of c without c's lock, which it takes only to write the
+// expiry. It reports false if c no longer has generation g.
 func (t *Table) keep(c *conn, g uint32, class Class, now uint64) bool {
 	if !t.due(c, class, now) {
 		return c.generation() == g

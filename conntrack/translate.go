@@ -9,20 +9,17 @@ import (
 	"weft/packet"
 )
 
-// This file translates frames. A frame of the original direction gets the reverse of
-// the reply tuple. A frame of the reply direction gets the reverse of the original
-// tuple.
+// A frame of the original direction gets the reverse of the reply tuple. A frame of
+// the reply direction gets the reverse of the original tuple.
 
-// translate rewrites f, which travels in direction dir of connection v. It returns
-// the ct_state bits of the translation: snat if it changed the source, dnat if it
-// changed the destination.
+// translate rewrites f, a frame of connection v in direction dir. It returns the
+// ct_state bits snat and dnat.
 func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, v *view, dir uint8) (state uint8) {
 	if v.flags&connTranslated == 0 {
 		return 0
 	}
 	state = translated(v.flags, dir)
 	src, dst := state&SNAT != 0, state&DNAT != 0
-	// The frame's new tuple is the reverse of the tuple of the other direction.
 	if w := v.tuples[1-dir&1]; p.kind != kindError && w.setIPv4Endpoints(f) {
 		return state
 	}
@@ -37,13 +34,13 @@ func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, v *view, d
 	return state
 }
 
-// setIPv4Endpoints gives frame f the reverse of tuple w, if f is TCP or UDP over
-// IPv4. Otherwise it changes nothing and reports false.
+// setIPv4Endpoints gives a TCP or UDP frame over IPv4 the reverse of tuple w. It
+// reports false for any other frame.
 func (w words) setIPv4Endpoints(f *packet.Frame) bool {
 	return !w.ipv6() && f.SetIPv4Ends(bits.RotateLeft64(w.a, 32), bits.RotateLeft32(uint32(w.b>>32), 16))
 }
 
-// translated returns the ct_state bits snat and dnat of a frame in direction dir of a
+// translated returns the ct_state bits snat and dnat for direction dir of a
 // translated connection.
 func translated(flags uint16, dir uint8) (state uint8) {
 	src, dst := flags&connSNAT != 0, flags&connDNAT != 0
@@ -105,17 +102,16 @@ func setIdentifier(f *packet.Frame, id uint16) {
 	binary.BigEndian.PutUint16(h[2:], packet.MendChecksum(binary.BigEndian.Uint16(h[2:]), was, id))
 }
 
-// translateError rewrites the datagram that ICMP error f carries at offset at. outer
-// is the new tuple of the error. The datagram travelled in the opposite direction, so
-// it gets the reverse of outer. Checksums inside the datagram are updated if the
-// error carries them. The error's own checksum covers all changes.
+// translateError rewrites the datagram at offset at in ICMP error f. The datagram
+// travelled in the opposite direction, so it gets the reverse of outer, the error's
+// own new tuple. All checksums that the error contains are updated.
 func (t *Table) translateError(b *packet.Batch, f *packet.Frame, at int, outer *Tuple) {
 	to := outer.Reverse()
 	b.Pullup(f, min(at+innerReach, f.Len()))
 	h := f.Header()
 	in := h[at:]
 	was := packet.Sum(in)
-	l4, addresses := 0, [2]uint16{} // addresses: sums of the IP addresses before and after the change, for the checksum update
+	l4, addresses := 0, [2]uint16{} // sums of the addresses before and after
 	if to.IPv6 {
 		_, l4, _ = walkIPv6(in, 0)
 		addresses[0] = packet.Sum(in[8:40])
@@ -139,8 +135,8 @@ func (t *Table) translateError(b *packet.Batch, f *packet.Frame, at int, outer *
 	binary.BigEndian.PutUint16(sum, packet.MendChecksum(binary.BigEndian.Uint16(sum), was, packet.Sum(in)))
 }
 
-// translateInner rewrites the ports and the checksum of a transport header that may
-// be truncated.
+// translateInner rewrites ports and checksum of a transport header, which may be
+// truncated.
 func translateInner(l4 []byte, to *Tuple, addresses [2]uint16) {
 	if !hasPorts(to.Proto) || len(l4) < 8 {
 		return

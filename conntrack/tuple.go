@@ -21,8 +21,8 @@ type Tuple struct {
 	IPv6             bool
 }
 
-// words is a tuple in the form that look-ups compare. For IPv6, a is a keyed digest
-// of the addresses, which are stored in four words elsewhere.
+// words is a tuple as look-ups compare it. For IPv6, a is a keyed digest of the
+// addresses, which are stored in four words elsewhere.
 //
 //	a   src 32 | dst 32
 //	b   src port 16 | dst port 16 | zone 16 | protocol 8 | family 8
@@ -32,8 +32,7 @@ type words struct{ a, b uint64 }
 // destination of the original direction, then of the reply direction.
 type addresses [8]uint64
 
-// longOf returns the IPv6 addresses of one direction of connection n, or zeros for
-// IPv4.
+// longOf returns the IPv6 addresses of one direction of connection n; IPv4: zeros.
 func (m *Memory) longOf(n uint32, dir uint8) [4]uint64 {
 	c := &m.conns[n]
 	if !c.tuples[0].ipv6() {
@@ -57,8 +56,7 @@ func (m *Memory) addresses(n uint32) (a addresses) {
 	return a
 }
 
-// setAddresses stores the addresses of IPv6 connection n. flags are the connection's
-// flags.
+// setAddresses stores the addresses of IPv6 connection n.
 func (m *Memory) setAddresses(n uint32, flags uint16, orig, reply *[4]uint64) {
 	if m.long[n] = *orig; flags&connTranslated != 0 {
 		m.replies[n] = *reply
@@ -77,8 +75,7 @@ func (w words) zone() uint16    { return uint16(w.b >> 16) }
 func (w words) proto() uint8    { return uint8(w.b >> 8) }
 func (w words) ipv6() bool      { return uint8(w.b) == familyIPv6 }
 
-// isICMP reports whether the port fields of this protocol hold identifier, type and
-// code.
+// isICMP reports whether the ports of this protocol are identifier, type and code.
 func isICMP(proto uint8) bool { return proto == packet.ProtoICMP || proto == packet.ProtoICMPv6 }
 
 // hasPorts reports whether NAT may change the ports of this protocol. The identifier
@@ -103,13 +100,13 @@ func (t *Tuple) words(h *header) words {
 	return w
 }
 
-// tuple converts the tuple words w to a Tuple. long holds the addresses if w is IPv6.
+// tuple converts w to a Tuple. long has the addresses if w is IPv6.
 func (w words) tuple(long *[4]uint64) (t Tuple) {
 	w.into(&t, long)
 	return t
 }
 
-// into sets t to the tuple of the words w. long holds the addresses if w is IPv6.
+// into sets t to the tuple w. long has the addresses if w is IPv6.
 func (w words) into(t *Tuple, long *[4]uint64) {
 	t.SrcPort, t.DstPort, t.Zone, t.Proto, t.IPv6 = w.srcPort(), w.dstPort(), w.zone(), w.proto(), w.ipv6()
 	if t.IPv6 {
@@ -119,8 +116,8 @@ func (w words) into(t *Tuple, long *[4]uint64) {
 	}
 }
 
-// reversed returns the tuple of the answers to w, and the IPv6 addresses of long in
-// exchanged order. It does not work for ICMP.
+// reversed returns the tuple of the answers to w, and their IPv6 addresses. It does
+// not work for ICMP.
 func (w words) reversed(h *header, long *[4]uint64) (words, [4]uint64) {
 	r := words{a: bits.RotateLeft64(w.a, 32), b: w.b&0xffffffff | uint64(w.dstPort())<<48 | uint64(w.srcPort())<<32}
 	if !w.ipv6() {
@@ -131,8 +128,7 @@ func (w words) reversed(h *header, long *[4]uint64) (words, [4]uint64) {
 	return r, other
 }
 
-// Reverse returns the tuple of the answers to t. For ICMP it has the type that
-// answers t's type.
+// Reverse returns the tuple of the answers to t, with the answer's ICMP type.
 func (t Tuple) Reverse() Tuple {
 	t.Src, t.Dst = t.Dst, t.Src
 	if isICMP(t.Proto) {
@@ -167,8 +163,8 @@ const (
 	icmp6EchoReply    = 129
 )
 
-// answerType returns the ICMP type of the answer to a query type, or for an answer's
-// type the type of its query.
+// answerType returns the ICMP type of the answer to a query, or of the query for an
+// answer.
 func answerType(proto, kind uint8) uint8 {
 	if proto == packet.ProtoICMPv6 {
 		return kind ^ 1 // 128 and 129
@@ -182,14 +178,14 @@ func answerType(proto, kind uint8) uint8 {
 	return kind - 1
 }
 
-// queryClass tells the tracker how to treat an ICMP or ICMPv6 message.
+// queryClass is the role of an ICMP or ICMPv6 message.
 type queryClass uint8
 
 const (
 	queryNone    queryClass = iota // belongs to no connection
 	queryAsks                      // a query, which may begin a connection
-	queryAnswers                   // an answer to a query, which belongs to an existing connection
-	queryError                     // an error, which carries the beginning of the datagram that caused it
+	queryAnswers                   // answer to a query of an existing connection
+	queryError                     // error with the beginning of a datagram
 )
 
 func classOf(proto, kind uint8) queryClass {
@@ -216,8 +212,7 @@ func classOf(proto, kind uint8) queryClass {
 }
 
 // Hashing of tuples. Both directions of an untranslated connection have the same
-// hash, so that one entry of the index serves both: the hash multiplies the two
-// endpoints with each other.
+// hash, the product of its endpoints, so one index entry serves both.
 
 // fold multiplies a and b to 128 bits and returns the XOR of both halves.
 func fold(a, b uint64) uint64 {
@@ -225,13 +220,13 @@ func fold(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// digest returns a keyed digest of two IPv6 addresses, which depends on their order.
+// digest returns a keyed digest of two IPv6 addresses in this order.
 func (h *header) digest(src, dst [2]uint64) uint64 {
 	s := &h.seeds
 	return fold(src[0]^s[0], src[1]^s[1]) ^ fold(dst[0]^s[2], dst[1]^s[3])
 }
 
-// hash returns the hash of tuple w. long holds the addresses if w is IPv6.
+// hash returns the hash of tuple w. long has the addresses if w is IPv6.
 func (h *header) hash(w words, long *[4]uint64) uint64 {
 	s := &h.seeds
 	src, dst := w.a>>32, w.a&0xffffffff
@@ -241,41 +236,41 @@ func (h *header) hash(w words, long *[4]uint64) uint64 {
 	}
 	sp, dp := uint64(w.srcPort()), uint64(w.dstPort())
 	if isICMP(w.proto()) {
-		dp = sp // leaves out the ICMP type, which differs between query and answer
+		dp = sp // the ICMP type differs between query and answer
 	}
 	return mix(src^sp<<40, dst^dp<<40, w.b&0xffffffff, s[6], s[7], s[8])
 }
 
-// mix hashes the endpoints a and b, whose order does not matter, and the bits that
-// both directions have in common (argument common). s6, s7 and s8 are seeds.
+// mix hashes the endpoints a and b in any order, and the bits common to both
+// directions. s6, s7 and s8 are seeds.
 func mix(a, b, common, s6, s7, s8 uint64) uint64 { return fold(fold(a^s6, b^s6)^s7, common^s8) }
 
 // Reading the tuple of a frame.
 
-// kind tells the tracker how to treat a frame.
+// kind is the role of a frame for the tracker.
 type kind uint8
 
 const (
-	kindNone  kind = iota // the frame is invalid and cannot be tracked
-	kindFlow              // the frame may belong to a connection or begin one
-	kindReply             // the frame may belong to a connection, but cannot begin one
-	kindError             // an ICMP error; the probe has the reverse of the tuple of the datagram inside it
+	kindNone  kind = iota // invalid
+	kindFlow              // may belong to a connection or begin one
+	kindReply             // may belong to a connection, but cannot begin one
+	kindError             // ICMP error; the probe has the reverse of the inner datagram's tuple
 )
 
-// probe is the tuple of a frame with its hash. long holds the addresses of IPv6.
+// probe is a frame's tuple with its hash. long has the addresses of IPv6.
 type probe struct {
 	words
 	hash  uint64
 	long  [4]uint64
 	kind  kind
-	inner uint16 // offset in the private header of the datagram inside an ICMP error
+	inner uint16 // offset of the datagram inside an ICMP error
 }
 
-// extract reads the tuple of frame f, with this zone, into p.
+// extract reads the tuple of frame f into p.
 func (t *Table) extract(b *packet.Batch, f *packet.Frame, zone uint16, p *probe) {
 	p.kind, p.inner = kindNone, 0
 	if f.L3 == 0 || f.L4 == 0 && f.Flags&packet.FrameFragment != 0 {
-		return // the frame is not IP, or a fragment that was not reassembled
+		return // not IP, or a fragment that was not reassembled
 	}
 	h := f.Header()
 	if h[f.L3]>>4 == 4 {
@@ -316,9 +311,8 @@ func protoIPv6(f *packet.Frame) uint8 {
 }
 
 // walkIPv6 skips the extension headers of the IPv6 header at off. It returns the
-// protocol and the offset of the header that follows them. ok is false for a later
-// fragment, and if the bytes in h end before that header. The number of extension
-// headers is already limited by the parser.
+// protocol and the offset of the next header. ok is false for a later fragment and
+// for a truncated header.
 func walkIPv6(h []byte, off int) (proto uint8, at int, ok bool) {
 	proto, at = h[off+6], off+packet.IPv6Len
 	for at+8 <= len(h) {
@@ -340,8 +334,8 @@ func walkIPv6(h []byte, off int) (proto uint8, at int, ok bool) {
 	return proto, at, at <= len(h)
 }
 
-// extractICMP reads the identifier of an ICMP query or answer, or the tuple of the
-// datagram inside an ICMP error.
+// extractICMP reads the identifier of an ICMP query or answer, or the tuple inside an
+// ICMP error.
 func (t *Table) extractICMP(b *packet.Batch, f *packet.Frame, p *probe) {
 	off := int(f.L4)
 	if !b.Pullup(f, off+packet.ICMPLen) {
@@ -363,13 +357,12 @@ func (t *Table) extractICMP(b *packet.Batch, f *packet.Frame, p *probe) {
 	p.b |= uint64(binary.BigEndian.Uint16(h[off+4:]))<<48 | uint64(binary.BigEndian.Uint16(h[off:]))<<32
 }
 
-// innerReach is the largest number of bytes read of the datagram inside an ICMP
-// error: an IPv6 header, an extension header and the ports.
+// innerReach is the number of bytes read of the datagram inside an ICMP error: an
+// IPv6 header, an extension header and the ports.
 const innerReach = packet.IPv6Len + 24
 
-// extractError sets p to the reverse of the tuple of the datagram inside an ICMP
-// error. A look-up of p then finds the datagram's connection, in the direction of the
-// error.
+// extractError sets p to the reverse of the tuple inside an ICMP error, so that a
+// look-up of p finds the inner datagram's connection.
 func (t *Table) extractError(b *packet.Batch, f *packet.Frame, p *probe) {
 	p.kind = kindNone
 	at := int(f.L4) + packet.ICMPLen
@@ -401,7 +394,7 @@ func (t *Table) extractError(b *packet.Batch, f *packet.Frame, p *probe) {
 	}
 	in.Zone = p.zone()
 	if hasPorts(in.Proto) {
-		if len(h) < l4+8 { // an ICMP error carries at least 64 bits of the datagram's data (RFC 792)
+		if len(h) < l4+8 { // an ICMP error has at least 64 bits of the datagram's data (RFC 792)
 			return
 		}
 		if isICMP(in.Proto) {
