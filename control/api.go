@@ -25,7 +25,6 @@ import (
 	"weft/control/usererr"
 )
 
-// listen opens the API's sockets. Requests are answered only after the method serve.
 func (d *Daemon) listen() error {
 	policy := access.Policy{UID: os.Geteuid(), WriteGroup: access.NoGroup, ReadGroup: access.NoGroup, CIDs: access.DefaultCIDs()}
 	maps.Copy(policy.CIDs, d.config.VsockAllow)
@@ -46,8 +45,7 @@ func (d *Daemon) listen() error {
 	return err
 }
 
-// lookupGroup stores the number of the named group in *to. It does nothing if name is
-// empty.
+// lookupGroup sets *to to the number of a group. An empty name does nothing.
 func lookupGroup(name string, to *int) error {
 	if name == "" {
 		return nil
@@ -60,16 +58,14 @@ func lookupGroup(name string, to *int) error {
 	return err
 }
 
-// serve starts to answer requests. Every peer of the metrics listener may read the
-// metrics.
 func (d *Daemon) serve() {
 	metrics := http.NewServeMux()
 	metrics.Handle("GET /metrics", d.patientMetrics())
 	d.servers.Serve(endOnPanic(d.onceStarted(d.handler())), endOnPanic(d.onceStarted(metrics)))
 }
 
-// onceStarted returns a handler that passes requests to h. While the daemon starts, a
-// request waits for patience.Explain and is then answered with an error.
+// onceStarted delays requests until the daemon has started, at most for
+// patience.Explain.
 func (d *Daemon) onceStarted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -90,17 +86,15 @@ func (d *Daemon) onceStarted(h http.Handler) http.Handler {
 	})
 }
 
-// errStarting is the answer to a request during a start that takes longer than
-// patience.Explain.
+// errStarting answers a request during a long start.
 var errStarting = &unavailable{"weftd is starting: it waits for the engine, or loads flows and ports; try again"}
 
 type unavailable struct{ message string }
 
 func (e *unavailable) Error() string { return e.message }
 
-// endOnPanic returns a handler that ends the process if h panics. net/http would
-// recover and continue with locked locks and half-applied changes. The next control
-// process starts from complete state, and the engine keeps forwarding.
+// endOnPanic ends the process if h panics, because net/http would continue with
+// locked locks and half-applied changes. The engine keeps forwarding.
 func endOnPanic(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer endWithPanic(r.Method + " " + r.URL.Path)
@@ -108,21 +102,18 @@ func endOnPanic(h http.Handler) http.Handler {
 	})
 }
 
-// endWithPanic ends the process if the request panics. Callers defer it.
 func endWithPanic(request string) {
 	if v := recover(); v != nil {
 		endProcess(fmt.Sprintf("%s: %v\n\n%s", request, v, debug.Stack()))
 	}
 }
 
-// endProcess panics on a new goroutine, where nothing recovers the panic. Tests
-// replace it.
+// a new goroutine, where nothing recovers the panic; tests replace it
 var endProcess = func(why string) {
 	go panic(why)
 	select {}
 }
 
-// handler returns the API's routes with their handlers. Package api lists the paths.
 func (d *Daemon) handler() *access.Mux {
 	mux := d.servers.NewMux(apiRoutes)
 	route := func(pattern string, answer func(r *http.Request) (any, error)) {
@@ -181,13 +172,13 @@ func (d *Daemon) handler() *access.Mux {
 	return mux
 }
 
-// touchesMany reports whether a request may touch all flows or all connections.
+// touchesMany reports whether a request may take long, because it may touch all flows
+// or connections.
 func touchesMany(pattern string) bool {
 	return strings.Contains(pattern, "flows") || strings.Contains(pattern, "conntrack") || strings.Contains(pattern, "hottest")
 }
 
-// patientMetrics returns the metrics handler. If the metrics take longer than
-// patience.Short, it answers with an error.
+// patientMetrics returns the metrics handler, with the time limit patience.Short.
 func (d *Daemon) patientMetrics() http.Handler {
 	return http.TimeoutHandler(observe.MetricsHandler(d.numbers), patience.Short, "weftd is busy: the metrics are not there in time\n")
 }
@@ -206,8 +197,7 @@ func strictWord(word string) (bool, error) {
 	return false, usererr.Errorf("strict=%s: expected true or false", word)
 }
 
-// body decodes a request's JSON body, and refuses unknown fields. The table of routes
-// limits the size of the body.
+// body decodes a request's JSON body. Unknown fields are errors.
 func body(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
@@ -217,7 +207,6 @@ func body(r *http.Request, into any) error {
 	return nil
 }
 
-// bodyError returns the error for a request whose body cannot be read.
 func bodyError(err error, expected string) error {
 	var limit *access.LimitError
 	if errors.As(err, &limit) {
@@ -226,8 +215,8 @@ func bodyError(err error, expected string) error {
 	return usererr.Errorf("body: %v; expected %s", err, expected)
 }
 
-// lateBody returns err, or an error about the body if the request was abandoned
-// because the client had not sent the whole body. Such a request has changed nothing.
+// lateBody replaces err if the client had not sent its whole body in time. Such a
+// request has changed nothing.
 func lateBody(r *http.Request, err error) error {
 	var late *patience.TooLong
 	if !errors.As(err, &late) || !access.AbandonBody(r) {
@@ -237,14 +226,13 @@ func lateBody(r *http.Request, err error) error {
 		Message: "body: the client has not sent all of it in time, and nothing was changed; send the request again, without pauses"}
 }
 
-// changeOf parses a change of flows, whose body is JSON, or a file of flows as plain
-// text.
+// changeOf parses a change of flows: JSON, or a file of flows as plain text.
 func changeOf(r *http.Request) (c api.ChangeFlows, err error) {
 	if r.Header.Get("Content-Type") != "text/plain" {
 		return c, body(r, &c)
 	}
 	var text strings.Builder
-	text.Grow(int(min(max(r.ContentLength, 0), access.SmallBody))) // bounded, because a client may announce a large length and send less
+	text.Grow(int(min(max(r.ContentLength, 0), access.SmallBody))) // a client may announce more than it sends
 	if _, err = io.Copy(&text, r.Body); err != nil {
 		return c, bodyError(err, "a file of flows")
 	}
@@ -282,11 +270,10 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 	_ = writeJSON(w, result) // error ignored: the client has closed the connection
 }
 
-// listChunk is the number of entries of a list that writeJSON encodes at once.
 const listChunk = 1024
 
-// writeJSON writes v as json.Encoder does. It encodes a long list in chunks, because
-// the text of a million flows takes hundreds of megabytes.
+// writeJSON is json.Encoder in chunks, because a million flows would take hundreds of
+// megabytes.
 func writeJSON(w io.Writer, v any) error {
 	list := reflect.ValueOf(v)
 	if list.Kind() != reflect.Slice || list.Len() <= listChunk || list.Type().Elem().Kind() == reflect.Uint8 {

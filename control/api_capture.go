@@ -19,8 +19,8 @@ import (
 	"weft/packet"
 )
 
-// captureTap returns the tap for the request GET /v1/capture. A tap selects the
-// frames that the workers copy for a client.
+// captureTap returns the tap of GET /v1/capture: the selection of frames that workers
+// copy.
 func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 	q := r.URL.Query()
 	tap := datapath.Tap{Kind: datapath.TapPort}
@@ -53,8 +53,8 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 	return tap, err
 }
 
-// traceTap returns the tap for the request GET /v1/trace/live. A tap selects the
-// frames that the workers copy for a client.
+// traceTap returns the tap of GET /v1/trace/live: the selection of frames that
+// workers copy.
 func (d *Daemon) traceTap(r *http.Request) (datapath.Tap, error) {
 	q := r.URL.Query()
 	tap := datapath.Tap{Kind: datapath.TapTrace, Snap: packet.InnerHeader}
@@ -90,8 +90,7 @@ func numberWord(word, name string) (uint64, error) {
 	return n, nil
 }
 
-// streamCapture answers a request with captured frames, each as a JSON value, for as
-// long as the client listens.
+// streamCapture sends captured frames as JSON until the client disconnects.
 func (d *Daemon) streamCapture(w http.ResponseWriter, r *http.Request, tap datapath.Tap) {
 	out := newStream(w)
 	wall := time.Now().Add(-time.Duration(clock.Monotonic()))
@@ -110,7 +109,6 @@ func (d *Daemon) streamCapture(w http.ResponseWriter, r *http.Request, tap datap
 	}
 }
 
-// stream writes JSON values to a client as they arrive.
 type stream struct {
 	w       http.ResponseWriter
 	enc     *json.Encoder
@@ -121,20 +119,19 @@ func newStream(w http.ResponseWriter) *stream {
 	return &stream{w: w, enc: json.NewEncoder(w), control: http.NewResponseController(w)}
 }
 
-// begin sends the response header, which means to the client that its tap or monitor
-// is active.
+// begin sends the response header, the client's sign that its capture or monitor is
+// active.
 func (s *stream) begin() error {
 	s.w.Header().Set("Content-Type", "application/x-ndjson")
 	s.w.WriteHeader(http.StatusOK)
 	return s.flush()
 }
 
-// streamPatience is how long a client may leave a stream unread before the daemon
-// closes the connection.
+// streamPatience is the time for which a client may leave a stream unread.
 const streamPatience = 10 * time.Second
 
 func (s *stream) send(v any) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience)) // error ignored: setting a deadline fails only for the connections of some tests
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience)) // error ignored: fails only for some tests' connections
 	return s.enc.Encode(v)
 }
 
@@ -142,8 +139,8 @@ func (s *stream) sendEvent(e *api.Event) error { return s.send(e) }
 
 func (s *stream) flush() error { return s.control.Flush() }
 
-// captured converts a captured frame to the API's form. wall is the wall-clock time
-// at which CLOCK_MONOTONIC was 0.
+// captured converts a frame to the API's form. wall is the wall-clock time of
+// CLOCK_MONOTONIC 0.
 func (d *Daemon) captured(f *datapath.Capture, lost uint64, wall time.Time) *api.Captured {
 	c := observe.Captured(f, d.pipeline.View(), wall)
 	c.Lost = lost
@@ -153,7 +150,6 @@ func (d *Daemon) captured(f *datapath.Capture, lost uint64, wall time.Time) *api
 	return c
 }
 
-// captureRoutes registers the handlers of requests that show frames.
 func (d *Daemon) captureRoutes(mux *access.Mux) {
 	taps := map[string]func(*http.Request) (datapath.Tap, error){
 		"GET /v1/capture": d.captureTap, "GET /v1/trace/live": d.traceTap,

@@ -37,13 +37,12 @@ func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, ans
 	})
 }
 
-// pagerPatience is how long a client may leave a dump of connections unread, because
-// a person may be reading the dump page by page. A dump that waits for its client
-// holds neither locks nor memory.
+// pagerPatience is the time for which a client may leave a dump unread: a person may
+// page through it. The dump holds no lock meanwhile.
 const pagerPatience = 5 * time.Minute
 
-// dumpConnections answers with a line for each connection, in the format of ovs-dpctl
-// dump-conntrack or as JSON.
+// dumpConnections sends the connections as JSON or in the format of ovs-dpctl
+// dump-conntrack.
 func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	filter, err := conntrack.ParseFilter(q["arg"])

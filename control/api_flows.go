@@ -20,7 +20,6 @@ func (d *Daemon) modTableRoutes(route func(pattern string, answer func(r *http.R
 	route("GET /v1/tables", func(*http.Request) (any, error) { return d.pipeline.ListTables(), nil })
 }
 
-// tableRoutes registers the handlers of requests about flows, groups and meters.
 func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
 	change := func(pattern string, do func(api.ChangeTable) (api.TableChanged, error)) {
 		route(pattern, func(r *http.Request) (any, error) {
@@ -39,7 +38,6 @@ func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Requ
 	route("GET /v1/meters", func(r *http.Request) (any, error) { return d.pipeline.ListMeters(r.URL.Query().Get("select")) })
 }
 
-// packetOutRoutes registers the handler of the request that sends a frame.
 func (d *Daemon) packetOutRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
 	route("POST /v1/packet-out", func(r *http.Request) (any, error) {
 		var out api.PacketOut

@@ -12,14 +12,12 @@ import (
 )
 
 const (
-	// maxHot is the limit of megaflows in a response. maxHotInterval is the limit of
-	// the time over which their frames are counted.
+	// limits of a request: number of megaflows, and length of the interval
 	maxHot         = 1000
 	maxHotInterval = time.Minute
 )
 
-// hottest returns the megaflows with the highest rates over an interval. It formats
-// the match and the actions of only these megaflows.
+// hottest returns the megaflows with the highest rates. Only these are formatted.
 func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
 	q := r.URL.Query()
 	n, err := numberWord(q.Get("n"), "n")

@@ -10,12 +10,9 @@ import (
 	"weft/control/observe"
 )
 
-// registerLimits registers every owner of a shared resource. To add a resource, write
-// a function of type limits.Source beside it, in its package if it has one (see
-// megaflows.limitRows), and register the function here. The function is called
-// without locks, at any time after newDaemon. A source must not emit two rows with
-// the same name and Holder, because the metrics would fail. TestLimitRowsAreUnique
-// checks this.
+// registerLimits registers a limits.Source for every shared resource. A source lives
+// beside its resource (see megaflows.limitRows). It is called without locks. Two rows
+// with the same name and Holder break the metrics (TestLimitRowsAreUnique).
 func (d *Daemon) registerLimits() {
 	d.limits.Add(d.pipeline.LimitRows)
 	d.limits.Add(d.tracking.LimitRows)

@@ -7,7 +7,6 @@ import (
 	"weft/control/observe"
 )
 
-// numbers returns the present values for the metrics.
 func (d *Daemon) numbers() *observe.Numbers {
 	counts, replaced := d.pipeline.Counts(), d.engines.Replaced()
 	n := &observe.Numbers{

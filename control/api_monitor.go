@@ -15,10 +15,10 @@ import (
 	"weft/openflow"
 )
 
-// portInterval is the time between two checks of the ports' states by a monitor.
+// portInterval is the interval at which a monitor checks the ports' states.
 const portInterval = 200 * time.Millisecond
 
-// monitoring has the parsed parameters of the request GET /v1/monitor.
+// monitoring has the parameters of GET /v1/monitor.
 type monitoring struct {
 	api.MonitorRequest
 	filter      openflow.FlowMod
@@ -68,7 +68,6 @@ func yesWord(name, word string) (bool, error) {
 	return false, usererr.Errorf("%s=%s: expected true or false", name, word)
 }
 
-// streamMonitor answers a request with events for as long as the client listens.
 func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
 	want, err := d.monitorRequest(r)
 	if err != nil {
@@ -99,10 +98,9 @@ func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
 	d.passOn(r, want, out, &ports)
 }
 
-// beginMonitor adds the client to the monitors of flows. If the client wants the
-// present flows, beginMonitor first sends them as a dump. The dump waits for a turn
-// among the expensive requests and has one deadline as a whole. If beginMonitor
-// returns an error, it has already sent the error to the client.
+// beginMonitor makes the client a monitor of flows. The present flows, if wanted, are
+// sent first, as an expensive request with one deadline. An error has already been
+// sent to the client.
 func (d *Daemon) beginMonitor(w http.ResponseWriter, r *http.Request, want *monitoring) error {
 	if !want.Flows || !want.Initial {
 		d.enroll(want)
@@ -128,8 +126,7 @@ func (d *Daemon) beginMonitor(w http.ResponseWriter, r *http.Request, want *moni
 	return nil
 }
 
-// enroll adds the client to the monitors of flows. It returns the present flows if
-// the client wants them.
+// enroll adds the monitor, and returns the present flows if wanted.
 func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	if !want.Flows {
 		return nil
@@ -143,9 +140,8 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	return d.pipeline.FlowsOf(&want.filter, nil, pipeline.ByName)
 }
 
-// sendPorts sends the client each port whose state differs from the state that the
-// client last received. If initial is true, a port that is new to the client is sent
-// as an initial state.
+// sendPorts sends the ports whose state has changed since the last call. If initial
+// is true, new ports are sent as initial states.
 func (d *Daemon) sendPorts(ports *observe.PortStates, initial bool, send func(*api.Event) error) error {
 	list, err := d.ports.List("")
 	if err != nil {

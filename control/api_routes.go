@@ -7,16 +7,15 @@ import (
 	"weft/datapath"
 )
 
-// maxHottest is the limit of requests for the hottest megaflows in progress. Each
-// such request holds two copies of the counts of all megaflows for at most a minute.
-// Further requests are refused.
+// maxHottest limits the requests for the hottest megaflows in progress. Each needs
+// two copies of all megaflows' counts.
 const maxHottest = 16
 
-// apiRoutes is the table of the API's routes, with the role that each route needs and
-// its cost. A route that is not in the table is refused for every peer.
+// apiRoutes has the required role and the cost of each route. Other routes are
+// refused.
 //
-// Captures show the payload of guests' frames and therefore need the role Write. A
-// live trace needs only the role Read, and then shows only header fields.
+// Captures show payload and therefore need the role Write. A live trace for role Read
+// shows only header fields.
 var apiRoutes = map[string]access.Route{
 	"GET /v1/show":                {Role: access.Read},
 	"GET /v1/limits":              {Role: access.Read},

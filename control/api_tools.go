@@ -12,8 +12,6 @@ import (
 	"weft/openflow"
 )
 
-// toolRoutes registers the handlers of requests for diagnosis: traces, captures,
-// events.
 func (d *Daemon) toolRoutes(mux *access.Mux, route func(pattern string, answer func(r *http.Request) (any, error))) {
 	d.captureRoutes(mux)
 	route("GET /v1/hottest", func(r *http.Request) (any, error) { return d.hottest(r) })

@@ -31,11 +31,10 @@ type Config struct {
 	// VsockAllow has roles of vsock peers by CID, which override access.DefaultCIDs.
 	VsockAllow map[uint32]access.Role
 	Metrics    string // TCP address of the Prometheus listener; "": no listener
-	// GuestMemoryGiB is the memory that one guest may map, in GiB; 0: a limit that
-	// depends on the machine's memory.
+	// GuestMemoryGiB limits the memory that one guest may map; 0 derives it from the
+	// machine's memory.
 	GuestMemoryGiB int
-	// Central has the addresses of weft-central, HOST:PORT; nil: the switch does not
-	// follow it.
+	// Central has the addresses of weft-central, HOST:PORT; nil: none.
 	Central []string
 	// CentralCerts is the directory of the host's certificate for weft-central.
 	CentralCerts string
@@ -51,8 +50,7 @@ type Config struct {
 // between the frames of moderate traffic.
 const DefaultSpinUS = 50
 
-// complete replaces zero values by the defaults. It returns an error for invalid
-// values.
+// complete fills in defaults and checks the values.
 func (c *Config) complete() error {
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -80,7 +78,6 @@ func (c *Config) complete() error {
 	return c.chooseCores(allowed)
 }
 
-// chooseCores selects the workers' cores among the allowed cores.
 func (c *Config) chooseCores(allowed []int) error {
 	for _, core := range c.Cores {
 		if !slices.Contains(allowed, core) {

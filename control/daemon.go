@@ -64,8 +64,7 @@ import (
 	"weft/internal/cpu"
 )
 
-// Daemon is a control process. Its fields have the packages in the order of their
-// start. See the package comment for the locks.
+// Daemon is a control process. Its fields are in the order of their start.
 type Daemon struct {
 	config  Config
 	log     *slog.Logger
@@ -89,34 +88,32 @@ type Daemon struct {
 	servers  *access.Servers
 	requests *patience.Requests
 	limits   limits.Registry
-	ready    chan struct{}  // closed when begin has started everything
+	ready    chan struct{}  // closed when the start is complete
 	done     sync.WaitGroup // goroutines started by begin
 }
 
-// Run runs the daemon until ctx ends. It then stops in order: it ends the engine,
-// detaches XDP programs and removes the sockets. If ready is not nil, Run calls ready
-// once the API answers. An error is one line for the operator.
+// Run runs the daemon until ctx ends, and then ends the engine, detaches XDP programs
+// and removes the sockets. It calls ready, unless nil, once the API answers. An error
+// is one line for the operator.
 func Run(ctx context.Context, config Config, ready func()) error {
 	d, err := newDaemon(config)
 	if err != nil {
 		return err
 	}
-	// The descriptor limit is raised before the first engine starts, because the
-	// engine inherits it. Ports and front ends use descriptors, and the usual limit
-	// of 1,024 is too low for a host.
+	// The engine inherits the descriptor limit. The usual limit of 1,024 is too low
+	// for a host's ports.
 	if n, err := access.RaiseDescriptors(); err != nil {
 		d.log.Warn("cannot raise the limit of descriptors", "limit", n, "error", err)
 	}
-	// Control leaves the workers' cores to the workers. The engine inherits the
-	// remaining cores for its other threads.
+	// The workers' cores are for workers only. The engine inherits the other cores.
 	if allowed, err := cpu.Allowed(); err == nil && len(allowed) == len(d.config.Cores) {
 		d.log.Warn("the workers use all cores, none is left for this process", "cores", d.config.Cores)
 	}
 	if err := cpu.Confine(d.config.Cores); err != nil {
 		d.log.Warn("this process shares the workers' cores", "error", err)
 	}
-	runtime.SetDefaultGOMAXPROCS() // adapts GOMAXPROCS to the cores that remain for control
-	_ = cpu.ShortSlices()          // reduces the latency of control, because guests wait while it replaces a dead engine
+	runtime.SetDefaultGOMAXPROCS() // adapts GOMAXPROCS to the remaining cores
+	_ = cpu.ShortSlices()          // guests wait while control replaces a dead engine
 	running, stop := context.WithCancel(ctx)
 	if err := d.begin(running); err != nil {
 		stop()
@@ -133,8 +130,6 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	return nil
 }
 
-// checkPrivileges returns an error if the process lacks the privileges that ports
-// need.
 func checkPrivileges() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData // 32 capabilities in each
@@ -147,8 +142,8 @@ func checkPrivileges() error {
 	return nil
 }
 
-// newDaemon makes a daemon and takes the resources that only one daemon can have: the
-// state directory and the sockets.
+// newDaemon makes a daemon. It takes the state directory and the sockets, which only
+// one daemon can have.
 func newDaemon(config Config) (*Daemon, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -199,8 +194,8 @@ func newDaemon(config Config) (*Daemon, error) {
 	return d, nil
 }
 
-// begin starts the engine, or takes over a living engine, then the ports and flows,
-// and then the goroutines that update them.
+// begin starts or takes over the engine, then loads ports and flows, then starts
+// goroutines.
 func (d *Daemon) begin(ctx context.Context) error {
 	saved, err := d.store.Load()
 	if err != nil {
@@ -227,8 +222,8 @@ func (d *Daemon) begin(ctx context.Context) error {
 	return nil
 }
 
-// saveMACs saves the learned addresses, unless begin has failed: the saved ones may not
-// be restored yet.
+// saveMACs saves the learned addresses, unless begin failed before they were
+// restored.
 func (d *Daemon) saveMACs() {
 	select {
 	case <-d.ready:
@@ -239,7 +234,7 @@ func (d *Daemon) saveMACs() {
 	}
 }
 
-// end stops everything that begin has started, even if begin failed halfway.
+// end stops everything, even after a failed begin.
 func (d *Daemon) end() {
 	d.servers.Close()
 	d.done.Wait()

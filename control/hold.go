@@ -7,7 +7,7 @@ import (
 	"weft/control/pipeline"
 )
 
-// presentEngine implements observe.Engine with the workers of the pipeline.
+// presentEngine is an observe.Engine.
 type presentEngine struct{ pipeline *pipeline.Pipeline }
 
 func (e presentEngine) Hold() (observe.Workers, func()) {

@@ -260,6 +260,7 @@ func (s *Stream) restThen(elsewhere func() int, f func()) vhosttest.LoadTotals {
 	return t
 }
 
+// Now returns the present totals of the load.
 func (s *Stream) Now() vhosttest.LoadTotals {
 	s.mu.Lock()
 	defer s.mu.Unlock()

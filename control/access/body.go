@@ -19,17 +19,15 @@ const (
 	LargeBody = 256 << 20
 	// SmallBody is for all other requests.
 	SmallBody = 1 << 20
-	// MaxBodies is the limit of the bytes of all request bodies in memory. A handler
-	// may hold a body twice, as bytes and decoded. A request beyond the limit is
-	// refused.
+	// MaxBodies limits the memory of all request bodies, in bytes. A request beyond
+	// the limit is refused.
 	MaxBodies = 2 * (LargeBody + freeBody)
-	// freeBody is the number of bytes of each body that the quota does not count, so
-	// that small requests are served even if large requests use all of MaxBodies.
+	// freeBody is the number of bytes of each body that need no quota, so that small
+	// requests always pass.
 	freeBody = 64 << 10
 )
 
-// Bodies is the memory quota for request bodies. One peer may use half of MaxBodies,
-// which is enough for one body of LargeBody.
+// Bodies is the memory quota for request bodies. One peer may use half of MaxBodies.
 type Bodies struct {
 	mu      sync.Mutex
 	used    int64
@@ -72,8 +70,7 @@ func (b *Bodies) give(share string, n int64) {
 	}
 }
 
-// LimitError is the error of a request that exceeded a limit: a line for the client
-// and the HTTP status.
+// LimitError is the error of a request that exceeded a limit.
 type LimitError struct {
 	Status  int
 	Message string
@@ -81,7 +78,7 @@ type LimitError struct {
 
 func (e *LimitError) Error() string { return e.Message }
 
-// body is a request's body that enforces the limits while the handler reads it.
+// body enforces the limits while the handler reads a request's body.
 type body struct {
 	io.ReadCloser
 	from    *Bodies
@@ -91,8 +88,7 @@ type body struct {
 	began   time.Time
 	control *http.ResponseController // nil: the request has no body
 
-	// mu guards the fields below, because an abandoned handler may still read the
-	// body after the request has ended.
+	// mu guards the fields below: an abandoned handler may still read the body.
 	mu     sync.Mutex
 	waits  bool  // a Read waits for the client
 	held   int64 // bytes taken from the quota
@@ -100,10 +96,8 @@ type body struct {
 	failed error
 }
 
-// limit replaces r.Body with a body that enforces the size limit of SmallBody, the
-// memory quota of the peer and a read deadline. A route may set another size limit.
-// Once the handler has returned, the caller calls the method release of the returned
-// body to return the memory to the quota.
+// limit replaces r.Body with a body that enforces size limit, memory quota and read
+// deadline. The caller calls release at the end of the request.
 func (b *Bodies) limit(w http.ResponseWriter, r *http.Request, peer Peer) *body {
 	limited := &body{ReadCloser: r.Body, from: b, share: peer.Share, limit: SmallBody, began: time.Now()}
 	if r.Body == nil || r.Body == http.NoBody {
@@ -122,8 +116,8 @@ func (b *body) release() {
 	b.held, b.over = 0, true
 }
 
-// take charges the bytes of the body read so far to the peer's quota. It reports
-// whether the quota has room for them.
+// take charges further bytes to the peer's quota. It returns false if the quota has
+// no room.
 func (b *body) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,8 +133,8 @@ func (b *body) take() bool {
 	return true
 }
 
-// extend postpones the read deadline in proportion to the bytes read. SetReadDeadline
-// fails only in tests without a connection.
+// extend postpones the read deadline. SetReadDeadline fails only in tests without a
+// connection.
 func (b *body) extend() { _ = b.control.SetReadDeadline(due(b.began, b.read)) }
 
 // Read implements io.Reader. It returns a *LimitError if the body exceeds a limit.
@@ -154,9 +148,8 @@ func (b *body) Read(p []byte) (int, error) {
 	b.setWaits(false)
 	b.read += int64(n)
 	if err == io.EOF {
-		// The read deadline is removed at the end of the body. During the handler,
-		// net/http keeps reading from the connection to notice that the client closes
-		// it. net/http would take an expired deadline for a closed connection.
+		// After the body, net/http keeps reading to notice a disconnect. It would
+		// take an expired deadline for one.
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	if b.read > b.limit {
@@ -175,9 +168,8 @@ func (b *body) setWaits(waits bool) {
 	b.waits = waits
 }
 
-// AbandonBody makes a handler that waits for the rest of r's body stop waiting. It
-// reports whether the handler waited. net/http sends no response while the handler
-// waits.
+// AbandonBody makes a handler stop waiting for the rest of r's body, because net/http
+// sends no response meanwhile. It returns false if the handler did not wait.
 func AbandonBody(r *http.Request) bool {
 	b, ok := r.Body.(*body)
 	if !ok {

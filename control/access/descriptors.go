@@ -16,10 +16,8 @@ import (
 // port uses two or three descriptors for each queue and one for each memory region.
 const wantDescriptors = 1 << 20
 
-// RaiseDescriptors raises the descriptor limit of this process and of the engines
-// that it starts. It raises the hard limit to wantDescriptors, or to fs.nr_open if
-// that value is lower. It raises the soft limit to the hard limit and returns the
-// limit in force.
+// RaiseDescriptors raises the descriptor limit of this process and its engines to
+// wantDescriptors, or to fs.nr_open if that is lower. It returns the limit.
 func RaiseDescriptors() (uint64, error) {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
@@ -30,14 +28,12 @@ func RaiseDescriptors() (uint64, error) {
 			return want, nil
 		}
 	}
-	// Setrlimit is called even if the soft limit is already the maximum: the Go
-	// runtime raised it at startup, but starts child processes with the original
-	// limit unless the program calls Setrlimit.
+	// The Go runtime starts child processes with the original limit unless the
+	// program calls Setrlimit.
 	return was.Max, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: was.Max, Max: was.Max})
 }
 
-// DescriptorRows is a limits.Source. It emits the limit row of this process's file
-// descriptors.
+// DescriptorRows is a limits.Source for this process's file descriptors.
 func DescriptorRows(emit func(limits.Row)) {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
@@ -60,19 +56,17 @@ func outOfDescriptors(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-// passes reports whether err, an error of accept, is temporary, so that the listener
-// can accept again.
+// passes reports whether an error of accept is temporary.
 func passes(err error) bool {
 	return outOfDescriptors(err) || errors.Is(err, unix.ECONNABORTED) || errors.Is(err, unix.ENOBUFS) ||
 		errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN)
 }
 
-// ReserveSize is the number of API connections that can be accepted when the process
-// has no free descriptor left, for example because of many front ends.
+// ReserveSize is the number of connections that can be accepted without a free
+// descriptor.
 const ReserveSize = 8
 
-// Reserve keeps spare descriptors open, and closes one when the process needs a
-// descriptor.
+// Reserve holds open descriptors, to be closed when the process has no free one.
 type Reserve struct {
 	mu   sync.Mutex
 	want int
@@ -86,8 +80,7 @@ func NewReserve(n int) *Reserve {
 	return r
 }
 
-// spend closes one descriptor of the reserve. It returns false if the reserve is
-// empty.
+// spend closes a reserved descriptor. It returns false if there is none.
 func (r *Reserve) spend() bool {
 	if r == nil {
 		return false
@@ -103,8 +96,7 @@ func (r *Reserve) spend() bool {
 	return true
 }
 
-// refill opens the descriptors that spend has closed, as far as the process's limit
-// allows.
+// refill reopens the descriptors that spend has closed, as far as possible.
 func (r *Reserve) refill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,11 +11,10 @@ import (
 	"weft/control/limits"
 )
 
-// Limits of the connections of one listener. A new connection at the limit closes an
-// idle connection, which has no request in progress: the oldest idle connection of
-// the same peer if the peer has used up its quota, otherwise the oldest idle
-// connection of the peer with the most connections. If no such connection is idle,
-// the new connection is refused.
+// Connection limits of one listener. A new connection at the limit replaces an idle
+// one: the oldest of the same peer if the peer's quota is used up, otherwise the
+// oldest of the peer with the most connections. Without an idle connection the new
+// one is refused.
 const (
 	// MaxConnections is the limit of the API's unix socket.
 	MaxConnections = 256
@@ -25,14 +24,14 @@ const (
 	MaxMetricsConnections = 64
 	// writersReserve is the number of connections reserved for peers with role Write.
 	writersReserve = 8
-	// maxRefusals is the limit of connections beyond a listener's limit that stay
-	// open to receive a refusal. Further connections are closed without a response.
+	// maxRefusals limits the connections that stay open only to receive a refusal.
+	// Further ones are closed at once.
 	maxRefusals = 16
 )
 
-// Gate divides the connections of a listener among its peers. A peer may have at most
-// as many connections as are free. One peer alone therefore gets at most half of the
-// connections, and two peers a third each.
+// Gate divides the connections of a listener among its peers. A peer may have as many
+// connections as are still free: one peer alone gets half, two peers get a third
+// each.
 type Gate struct {
 	name  string // name of the limit in its rows
 	limit int
@@ -55,8 +54,7 @@ func NewGate(name string, limit int) *Gate {
 type Conn struct {
 	net.Conn
 	Peer Peer
-	// Refusal is the response to every request on the connection; "" means that
-	// requests are served.
+	// Refusal is the response to every request; "" if requests are served.
 	Refusal string
 
 	gate  *Gate
@@ -66,7 +64,7 @@ type Conn struct {
 	after func() // function that Close calls once, or nil
 }
 
-// Close closes the connection and frees its place in the gate.
+// Close closes the connection and releases its quota.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
@@ -78,8 +76,7 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// admit registers a connection with the gate. It returns nil if there is no room even
-// for a refusal; the caller then closes c.
+// admit registers a connection. It returns nil if not even a refusal is possible.
 func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 	conn := &Conn{Conn: c, Peer: peer, gate: g}
 	g.mu.Lock()
@@ -119,9 +116,9 @@ func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 
 func (g *Gate) served() int { return len(g.conns) - g.refusals }
 
-// victim returns the oldest idle connection, or nil. If own is true, it considers
-// only connections of the peer whose Peer.Share is share. Otherwise it considers only
-// connections of the peer with the most connections. The caller holds g.mu.
+// victim returns the oldest idle connection of one peer, or nil: of the peer share if
+// own is true, otherwise of the peer with the most connections. The caller holds
+// g.mu.
 func (g *Gate) victim(share string, own bool) *Conn {
 	var found *Conn
 	for c := range g.conns {
@@ -136,7 +133,7 @@ func (g *Gate) victim(share string, own bool) *Conn {
 	return found
 }
 
-// drop removes a connection from the gate. The caller holds g.mu.
+// The caller holds g.mu.
 func (g *Gate) drop(c *Conn) {
 	if _, in := g.conns[c]; !in {
 		return
@@ -170,20 +167,19 @@ func (g *Gate) LimitRows(emit func(limits.Row)) {
 	}
 }
 
-// Listener accepts connections through a gate.
+// Listener accepts the connections that a Gate admits.
 type Listener struct {
 	net.Listener
 	Gate     *Gate
 	Identify func(net.Conn) Peer
-	// Reserve has descriptors for accepting when the process has no free descriptor;
-	// nil: no reserve.
+	// Reserve has spare descriptors for accepting; nil: none.
 	Reserve *Reserve
 
 	closing sync.Once
 	closed  chan struct{}
 }
 
-// Listen returns a listener that accepts the connections of l through a gate.
+// Listen returns a Listener over l.
 func Listen(l net.Listener, gate *Gate, identify func(net.Conn) Peer, reserve *Reserve) *Listener {
 	return &Listener{Listener: l, Gate: gate, Identify: identify, Reserve: reserve, closed: make(chan struct{})}
 }
@@ -194,16 +190,14 @@ func (l *Listener) Close() error {
 	return l.Listener.Close()
 }
 
-// acceptPause is the pause after the first failed accept, and maxAcceptPause the
-// longest pause. Pauses double, so that a process without free descriptors does not
-// spin.
+// The pause after a failed accept doubles from acceptPause to maxAcceptPause.
 const (
 	acceptPause    = 5 * time.Millisecond
 	maxAcceptPause = time.Second
 )
 
-// Accept returns the next connection for which the gate has room. It waits during
-// temporary errors, such as a lack of descriptors or memory.
+// Accept returns the next admitted connection. It retries after temporary errors,
+// such as a lack of descriptors.
 func (l *Listener) Accept() (net.Conn, error) {
 	pause := acceptPause
 	for {

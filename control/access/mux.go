@@ -25,15 +25,14 @@ type Route struct {
 	// Handlers of streams set their own write deadlines.
 	Stream bool
 	// Most is the limit of requests in progress on this route; 0 means no limit, or
-	// MaxStreams for a Stream. Readers is the limit of requests from peers with role
-	// Read; 0 means the same as Most.
+	// MaxStreams for a Stream. Readers is the limit for peers with role Read; 0 means
+	// Most.
 	Most, Readers int
 	// Body is the size limit of the request body in bytes; 0 means SmallBody.
 	Body int64
 }
 
-// Mux routes the API's requests. Every peer gets status 403 for a request whose
-// pattern is not in the table.
+// Mux routes the API's requests. A pattern that is not in the table gets status 403.
 type Mux struct {
 	mux    *http.ServeMux
 	table  map[string]Route
@@ -50,14 +49,14 @@ func (m *Mux) Routes() []string { return slices.Clone(m.routes) }
 
 // ServeHTTP implements http.Handler.
 func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The body's limits are set first, also for refused requests: net/http reads the
-	// part of a body that the handler has not read, and waits for it.
+	// The limits also apply to refused requests, because net/http reads the rest of
+	// their bodies.
 	b := m.bodies.limit(w, r, PeerOf(r.Context()))
 	defer b.release()
 	refuseSurplus(m.mux).ServeHTTP(w, r)
 }
 
-// HandleFunc registers f as the handler of a pattern, whose route is in the table.
+// HandleFunc registers the handler of a pattern in the table.
 func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 	m.routes = append(m.routes, pattern)
 	route, known := m.table[pattern]
@@ -80,7 +79,7 @@ func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 	})
 }
 
-// Fallback registers f as the handler of requests that match no pattern of the table.
+// Fallback registers the handler of all other requests.
 func (m *Mux) Fallback(f http.HandlerFunc) { m.mux.HandleFunc("/", f) }
 
 func (m *Mux) serve(w http.ResponseWriter, r *http.Request, pattern string, route *Route, peer Peer, f http.HandlerFunc) {
@@ -119,12 +118,10 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, pattern string, rout
 		"query", shortened(r.URL.RawQuery), "status", max(noted.status, http.StatusOK), "took", time.Since(began).Round(time.Microsecond))
 }
 
-// maxRefusalLines is the limit of log lines about refused requests in a second, so
-// that a peer without a role cannot fill the log. The next line within the limit has
-// the number of refusals that were not logged.
+// maxRefusalLines limits the log lines about refused requests per second. The next
+// line has the number of omitted ones.
 const maxRefusalLines = 5
 
-// refusalLog counts the recent log lines about refused requests.
 type refusalLog struct {
 	mu       sync.Mutex
 	since    time.Time
@@ -132,8 +129,7 @@ type refusalLog struct {
 	unlogged int // refusals since the last line
 }
 
-// next reports whether a refusal at the time now is logged. unlogged is the number of
-// refusals since the last line.
+// next reports whether to log a refusal. unlogged is the number of omitted refusals.
 func (l *refusalLog) next(now time.Time) (unlogged int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +145,7 @@ func (l *refusalLog) next(now time.Time) (unlogged int, ok bool) {
 	return unlogged, true
 }
 
-// maxLogged is the limit of bytes that the log shows of a request's query.
+// maxLogged is the limit of logged bytes of a request's query.
 const maxLogged = 200
 
 func shortened(text string) string {
@@ -159,8 +155,8 @@ func shortened(text string) string {
 	return text
 }
 
-// refuse sends an error of one line and closes the connection, so that net/http need
-// not read the rest of the body.
+// refuse sends an error of one line and closes the connection. net/http then ignores
+// the rest of the body.
 func refuse(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Connection", "close")
@@ -168,7 +164,6 @@ func refuse(w http.ResponseWriter, status int, message string) {
 	_ = json.NewEncoder(w).Encode(api.Error{Error: message}) // error ignored: the client has closed the connection
 }
 
-// statusWriter records the status of a response.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -182,20 +177,18 @@ func (w *statusWriter) WriteHeader(status int) {
 // Unwrap lets http.ResponseController find the wrapped ResponseWriter.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// A client loses its connection if it sends a body or reads a response at less than
-// minRate on average, after an initial time of patience. A slow client would
-// otherwise keep memory and a turn among the expensive requests.
+// A client that transfers less than minRate on average, after an initial time of
+// patience, loses its connection. It would otherwise occupy memory and a turn.
 const (
 	patience = 30 * time.Second
 	minRate  = 1 << 20 // bytes/s
 )
 
-// pacedWriter is a ResponseWriter that postpones the write deadline in proportion to
-// the bytes written.
+// pacedWriter is a ResponseWriter whose write deadline moves with the bytes written.
 type pacedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	began   time.Time // time of the response's first write; before the first write, time of the request
+	began   time.Time // start of the response, or of the request before the first write
 	written int64
 }
 
@@ -216,16 +209,15 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 		w.written += int64(k)
 		p = p[len(piece):]
 	}
-	w.extend() // postpones the deadline again, for the bytes that net/http still buffers
+	w.extend() // for the bytes that net/http still buffers
 	return n, err
 }
 
-// extend sets the write deadline from the bytes written. SetWriteDeadline fails only
-// in tests without a connection.
+// extend sets the write deadline. SetWriteDeadline fails only in tests without a
+// connection.
 func (w *pacedWriter) extend() { _ = w.control.SetWriteDeadline(due(w.began, w.written)) }
 
-// due returns the deadline for a transfer of n bytes. began is the time at which the
-// transfer began.
+// due returns the deadline of a transfer of n bytes.
 func due(began time.Time, n int64) time.Time {
 	return began.Add(patience + time.Duration(n)*time.Second/minRate)
 }

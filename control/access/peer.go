@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package access decides which peer may send which request to the API, and how much
-// of the process's memory and time a peer may use. It derives roles from credentials,
-// sets quotas for connections, expensive requests and bodies, and sets the deadlines
-// of the HTTP server. Package control has the handlers of the API.
+// Package access protects the API. It derives a peer's role from its credentials,
+// limits its connections, expensive requests and bodies, and sets deadlines. Package
+// control has the handlers.
 //
-// A connection first passes the Listener, which identifies the peer and enforces the
-// connection quota. Each request then passes the Mux, which checks the peer's role
-// for the route, limits the body, enforces the quota of expensive requests, sets the
-// response's deadline and logs the request.
+// A connection passes the Listener, which identifies the peer and applies the
+// connection quota. A request passes the Mux, which checks the role, applies the
+// other limits and logs the request.
 package access
 
 import (
@@ -33,7 +31,7 @@ var roleNames = [...]string{"none", "read", "write"}
 
 func (r Role) String() string { return roleNames[r] }
 
-// ParseRole parses a role; "all" is another word for "write".
+// ParseRole parses a role. "all" means "write".
 func ParseRole(word string) (Role, bool) {
 	if word == "all" {
 		return Write, true
@@ -42,21 +40,20 @@ func ParseRole(word string) (Role, bool) {
 	return Role(max(i, 0)), i >= 0
 }
 
-// Peer is the remote end of a connection, as the kernel identifies it.
+// Peer is the remote end of a connection.
 type Peer struct {
 	Role Role
-	// Share names the peer in quotas: a user, a CID or an address.
+	// Share identifies the peer in quotas: a user, a CID or an address.
 	Share string
-	// Name names the peer in logs and errors: Share, with the process or port if
-	// known.
+	// Name is Share with the process or port, for logs and errors.
 	Name string
 }
 
 // NoGroup means that no group is configured.
 const NoGroup = -1
 
-// Policy derives roles from credentials. The zero value is unsafe, because it gives
-// roles to group 0, root's group.
+// Policy derives roles from credentials. The zero value is unsafe: it gives roles to
+// root's group 0.
 type Policy struct {
 	UID        int // user of the daemon
 	WriteGroup int // NoGroup: no such group
@@ -64,8 +61,7 @@ type Policy struct {
 	CIDs       map[uint32]Role
 }
 
-// Unix returns the role of a local process, given its user and its primary and
-// supplementary groups.
+// Unix returns the role of a local process.
 func (p *Policy) Unix(uid uint32, gids []uint32) Role {
 	member := func(group int) bool { return group >= 0 && slices.Contains(gids, uint32(group)) }
 	switch {
@@ -77,10 +73,9 @@ func (p *Policy) Unix(uid uint32, gids []uint32) Role {
 	return None
 }
 
-// DefaultCIDs returns the default roles of vsock peers: role Write for the host,
-// which controls this machine anyway, and no role for others. Vsock has no
-// credentials of processes. CID 1 is any process of this machine, including the front
-// ends of guests; higher CIDs are guests. The operator may give roles to these CIDs.
+// DefaultCIDs returns the default roles of vsock peers: Write for the host, none for
+// others. CID 1 is any process of this machine, front ends of guests included. Higher
+// CIDs are guests.
 func DefaultCIDs() map[uint32]Role { return map[uint32]Role{vsock.Host: Write} }
 
 // Identify returns the peer of an accepted connection. It does not block.
@@ -106,8 +101,8 @@ func (p *Policy) Identify(c net.Conn) Peer {
 	return Peer{Role: p.Unix(cred.Uid, gids), Share: share, Name: fmt.Sprintf("%s pid %d", share, cred.Pid)}
 }
 
-// credentials returns the user and groups of the connecting process at the time of
-// connect (unix(7): SO_PEERCRED; SO_PEERGROUPS for supplementary groups).
+// credentials returns the process's user and groups at its connect (unix(7):
+// SO_PEERCRED, SO_PEERGROUPS).
 func credentials(c *net.UnixConn) (cred *unix.Ucred, gids []uint32, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -8,12 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxGroups is the kernel's limit of a process's supplementary groups (NGROUPS_MAX).
+// NGROUPS_MAX of the kernel
 const maxGroups = 65536
 
-// peerGroups returns the supplementary groups of the connecting process. It calls
-// getsockopt itself: package unix has no function for SO_PEERGROUPS, and
-// GetsockoptString truncates at the first zero byte.
+// peerGroups returns the process's supplementary groups. Package unix has no function
+// for SO_PEERGROUPS.
 func peerGroups(fd int) ([]uint32, error) {
 	for n := 32; ; n = maxGroups {
 		gids := make([]uint32, n)

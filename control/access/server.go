@@ -12,14 +12,13 @@ import (
 
 // Timeouts of the HTTP server. A peer that exceeds a timeout loses its connection.
 const (
-	// headerPatience is the limit of the time from the start of a connection, or from
-	// a later request's first byte, to the end of the request's header.
+	// headerPatience limits the time until the end of a request's header, from the
+	// start of the connection or the header's first byte.
 	headerPatience = 10 * time.Second
-	// idlePatience is the limit of the time that a connection stays open without a
-	// request. Prometheus scrapes every 15 s to 60 s.
+	// idlePatience limits the time between two requests. Prometheus scrapes every 15
+	// s to 60 s.
 	idlePatience = 90 * time.Second
-	// scrapePatience is the limit of the time in which a client must read a response
-	// of the metrics listener.
+	// scrapePatience limits the time for reading a response of the metrics listener.
 	scrapePatience = 30 * time.Second
 )
 
@@ -32,15 +31,13 @@ const (
 
 type connKey struct{}
 
-// connOf returns the connection of a request, or nil if the request did not come
-// through a Listener.
+// connOf returns the connection of a request, or nil if no Listener accepted it.
 func connOf(ctx context.Context) *Conn {
 	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c
 }
 
-// PeerOf returns the peer that sent a request. If the request did not come through a
-// Listener, the peer is empty and has role None.
+// PeerOf returns the peer that sent a request. Without a Listener, its role is None.
 func PeerOf(ctx context.Context) Peer {
 	if c := connOf(ctx); c != nil {
 		return c.Peer
@@ -63,8 +60,7 @@ func NewMetricsServer(h http.Handler) *http.Server {
 	return s
 }
 
-// WithConn returns ctx with the connection conn. PeerOf then returns the peer of conn
-// for requests with this context.
+// WithConn returns a context in which PeerOf returns the peer of conn.
 func WithConn(ctx context.Context, conn *Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
@@ -74,16 +70,14 @@ func remember(ctx context.Context, c net.Conn) context.Context {
 	return WithConn(ctx, conn)
 }
 
-// follow marks a connection as idle while it has no request in progress. The gate may
-// then close the connection.
+// follow tells the gate which connections are idle.
 func follow(c net.Conn, state http.ConnState) {
 	if conn, ok := c.(*Conn); ok && state == http.StateIdle {
 		conn.busy.Store(false)
 	}
 }
 
-// refuseSurplus sends the refusal to requests on connections that the gate has
-// refused. It marks other connections as busy and passes their requests to h.
+// refuseSurplus answers requests on refused connections, and passes the others to h.
 func refuseSurplus(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c := connOf(r.Context()); c != nil {

@@ -37,12 +37,11 @@ type Servers struct {
 	running []*http.Server
 }
 
-// listenVsock opens a vsock listener. Tests replace it, because most machines have no
-// vsock.
+// a variable, because most test machines have no vsock
 var listenVsock = func(port uint32) (net.Listener, error) { return vsock.Listen(port, nil) }
 
-// Open opens the listeners. They answer requests only after Serve. An error is one
-// line for the operator.
+// Open opens the listeners. Serve then answers requests. An error is one line for the
+// operator.
 func Open(c Config) (*Servers, error) {
 	s := &Servers{log: c.Log, work: NewWork("api_expensive"), scrapes: NewWork("metrics_requests"), bodies: NewBodies(), streams: NewStreams(), reserve: NewReserve(ReserveSize)}
 	l, err := ListenUnix(c.Socket, &c.Policy)
@@ -52,8 +51,7 @@ func Open(c Config) (*Servers, error) {
 	}
 	s.api = append(s.api, Listen(l, NewGate("api_connections", MaxConnections), c.Policy.Identify, s.reserve))
 	if c.VsockPort != 0 {
-		// Vsock is optional: on a machine without vsock the API has only the unix
-		// socket.
+		// a machine without vsock has only the unix socket
 		if l, err := listenVsock(c.VsockPort); err != nil {
 			c.Log.Warn("the API does not listen on vsock", "port", c.VsockPort, "error", err)
 		} else {
@@ -72,13 +70,12 @@ func Open(c Config) (*Servers, error) {
 	return s, nil
 }
 
-// NewMux returns a Mux without handlers. table has the allowed routes by pattern.
+// NewMux returns a Mux without handlers. table has the routes by pattern.
 func (s *Servers) NewMux(table map[string]Route) *Mux {
 	return &Mux{mux: http.NewServeMux(), table: table, work: s.work, bodies: s.bodies, stream: s.streams, log: s.log}
 }
 
-// Serve starts to answer requests: with the handler api on the API's listeners, and
-// with the handler metrics on the metrics listener.
+// Serve answers requests with the handlers of the API and of the metrics.
 func (s *Servers) Serve(api, metrics http.Handler) {
 	for _, l := range s.api {
 		s.run(NewServer(api), l)
@@ -126,8 +123,7 @@ func (s *Servers) LimitRows(emit func(limits.Row)) {
 	DescriptorRows(emit)
 }
 
-// cause strips from an error the operation and address that the caller's own text
-// names.
+// cause returns the innermost error, without the operation and address of err.
 func cause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {

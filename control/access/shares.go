@@ -4,9 +4,8 @@ package access
 
 import "sync"
 
-// shares has a semaphore for each peer with requests in progress. The field limit is
-// the number of requests that one peer may have in progress. It must be set before
-// the first use; the other fields need no initial value.
+// shares has a semaphore for each peer with requests in progress. limit is the number
+// of requests of one peer, set before the first use.
 type shares struct {
 	limit int
 
@@ -19,8 +18,7 @@ type share struct {
 	users int
 }
 
-// semaphore returns the semaphore of a peer. The caller calls the method leave when
-// it has finished with the semaphore.
+// semaphore returns the semaphore of a peer. The caller calls leave afterwards.
 func (s *shares) semaphore(peer string) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,7 +34,6 @@ func (s *shares) semaphore(peer string) chan struct{} {
 	return one.slots
 }
 
-// leave ends one caller's use of a peer's semaphore.
 func (s *shares) leave(peer string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,11 +10,9 @@ import (
 	"weft/control/limits"
 )
 
-// MaxStreams is the limit of streams in progress. A stream is a response that lasts
-// as long as the client listens: a monitor, a capture, a live trace or a dump of
-// connections. Each stream has a backlog. A new stream is refused if its peer already
-// has at least as many streams as are free. Peers with role Read cannot use the last
-// writersReserve streams.
+// MaxStreams limits the streams in progress. A stream is a response without end, such
+// as a monitor or a capture. A peer may have as many streams as are still free. Role
+// Read cannot use the last writersReserve streams.
 const MaxStreams = 64
 
 // Streams counts the streams in progress, by peer and route.
@@ -27,7 +25,7 @@ type Streams struct {
 	refused uint64
 }
 
-// NewStreams returns Streams with no stream in progress.
+// NewStreams returns empty Streams.
 func NewStreams() *Streams {
 	return &Streams{peers: map[string]int{}, routes: map[string]int{}, readers: map[string]int{}}
 }
@@ -44,8 +42,7 @@ func (s *Streams) LimitRows(emit func(limits.Row)) {
 	}
 }
 
-// begin adds a stream of a peer on a route, or refuses it at a limit. The caller
-// calls done when the stream ends.
+// begin adds a stream of a peer or refuses it. The caller calls done at its end.
 func (s *Streams) begin(peer Peer, pattern string, route *Route) (done func(), err error) {
 	limit, reader := MaxStreams, 0
 	if peer.Role < Write {
@@ -81,7 +78,6 @@ func (s *Streams) begin(peer Peer, pattern string, route *Route) (done func(), e
 	}, nil
 }
 
-// Pace returns a ResponseWriter that postpones the write deadline in proportion to
-// the bytes written. All responses except streams use it already. A stream uses it
-// while it sends its dump.
+// Pace returns a ResponseWriter whose write deadline moves with the bytes written.
+// Streams use it for their dump, other responses always.
 func Pace(w http.ResponseWriter) http.ResponseWriter { return newPaced(w) }

@@ -17,14 +17,12 @@ import (
 	"weft/internal/safepath"
 )
 
-// unixBacklog is the number of connections that may wait to be accepted;
-// net.core.somaxconn applies if it is lower. If the backlog is full, a client's
-// connect fails with EAGAIN or waits.
+// unixBacklog limits the connections that wait to be accepted. Further clients fail
+// with EAGAIN or wait. net.core.somaxconn may lower it.
 const unixBacklog = 4096
 
-// ListenUnix listens on the unix socket path for the peers to whom p gives a role. It
-// replaces a socket that a dead daemon has left. An error is one line for the
-// operator.
+// ListenUnix listens on the unix socket path for peers with a role. It replaces the
+// socket of a dead daemon. An error is one line for the operator.
 func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	dir, err := safepath.Dir(filepath.Dir(path), 0o755)
 	if err != nil {
@@ -39,10 +37,10 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	file := os.NewFile(uintptr(fd), path)
-	defer file.Close() // the file can be closed, because the listener has a duplicate of the descriptor
-	// Fchmod comes before bind, because Linux's unix_bind creates the socket file
-	// with this mode (unix(7) does not mention this). Only root and the daemon's user
-	// have access until the method open sets the final mode.
+	defer file.Close() // the listener has a duplicate of the descriptor
+	// Linux's unix_bind creates the socket file with the mode of this Fchmod (unix(7)
+	// does not mention it). Until open sets the final mode, only the daemon's user
+	// has access.
 	if err := unix.Fchmod(fd, 0o600); err != nil {
 		return nil, fmt.Errorf("socket %s: mode: %w", path, err)
 	}
@@ -52,7 +50,7 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	l := &unixListener{path: path}
 	err = unix.Lstat(path, &l.id)
 	if err == nil {
-		err = p.open(path) // the method open sets mode and group before the call of listen, so that no peer can connect earlier
+		err = p.open(path) // before listen, so that no peer connects with the wrong mode
 	}
 	if err == nil {
 		err = unix.Listen(fd, unixBacklog)
@@ -67,8 +65,8 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	return l, nil
 }
 
-// removeStale removes the socket of a dead daemon. It returns an error if a process
-// listens on path or if path is not a socket.
+// removeStale removes the socket of a dead daemon. A live listener or another file is
+// an error.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -91,9 +89,8 @@ func removeStale(path string) error {
 	return nil
 }
 
-// open sets the mode and group of the socket so that the groups of the policy can
-// connect. A file has only one group. If the policy has two groups, everybody may
-// connect, and the daemon then refuses peers whose credentials give no role.
+// open sets the socket's mode and group. A file has only one group: if the policy has
+// two, everybody may connect, and the daemon checks the credentials.
 func (p *Policy) open(path string) error {
 	group, mode := p.WriteGroup, uint32(0o660)
 	switch {
@@ -104,8 +101,7 @@ func (p *Policy) open(path string) error {
 	case p.ReadGroup >= 0 && p.ReadGroup != p.WriteGroup:
 		mode = 0o666
 	}
-	// The descriptor refers to the socket itself: path may lead to another file
-	// later.
+	// path may lead to another file later
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err

@@ -14,16 +14,14 @@ import (
 	"weft/control/limits"
 )
 
-// Limits of expensive requests, such as dumps, in progress at once. A further request
-// waits at most workPatience for a turn and is then refused. Peers with role Write do
-// not wait for peers with role Read.
+// Limits of expensive requests in progress, such as dumps. A further request waits at
+// most workPatience and is then refused. Role Write never waits for role Read.
 const (
 	maxWork      = 4 // for each of the roles Read and Write
 	workPatience = 20 * time.Second
 )
 
-// Work divides the expensive requests in progress among the peers. One peer may use
-// half of maxWork.
+// Work counts the expensive requests in progress. One peer may use half of maxWork.
 type Work struct {
 	name    string                   // resource in the limit rows
 	slots   [Write + 1]chan struct{} // semaphores by role: Read and Write
@@ -31,8 +29,7 @@ type Work struct {
 	refused atomic.Uint64
 }
 
-// NewWork returns Work with no request in progress. name is the resource's name in
-// limit rows.
+// NewWork returns an empty Work. name is the resource's name in limit rows.
 func NewWork(name string) *Work {
 	w := &Work{name: name}
 	for role := range w.slots {
@@ -51,8 +48,6 @@ func (w *Work) LimitRows(emit func(limits.Row)) {
 
 var errBusy = errors.New("busy")
 
-// begin waits for a turn of an expensive request. The caller calls done at the end of
-// the request.
 func (w *Work) begin(ctx context.Context, peer Peer) (done func(), err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, workPatience, errBusy)
 	defer stop()
@@ -79,9 +74,8 @@ func (w *Work) begin(ctx context.Context, peer Peer) (done func(), err error) {
 
 type workKey struct{}
 
-// Expensive waits for a turn among the expensive requests. The turn lasts until done
-// is called. The handler of a stream calls Expensive for the expensive part only. An
-// error is one line for the client.
+// Expensive waits for a turn, which lasts until done is called. A stream needs a turn
+// only for its dump. An error is one line for the client.
 func Expensive(r *http.Request) (done func(), err error) {
 	w, ok := r.Context().Value(workKey{}).(*Work)
 	if !ok {
@@ -94,9 +88,8 @@ func Expensive(r *http.Request) (done func(), err error) {
 	return done, nil
 }
 
-// guard returns a handler that waits for a turn before each request of h. It collects
-// the response in memory and ends the turn before it sends the response, so a peer
-// that does not read its response delays nobody. guard is for small responses only.
+// guard returns a handler that gives each request of h a turn. It buffers the
+// response, so that slow readers delay nobody. Responses must be small.
 func (w *Work) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		peer := PeerOf(r.Context())
@@ -116,7 +109,6 @@ func (w *Work) guard(h http.Handler) http.Handler {
 	})
 }
 
-// madeAnswer is a ResponseWriter that collects a response in memory.
 type madeAnswer struct {
 	header http.Header
 	status int

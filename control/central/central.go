@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package central makes a switch follow weft-central. It runs the agent, tells the
-// agent the names of the stored ports while the switch has not yet loaded them, and
-// renews the host's certificate.
+// Package central makes a switch follow weft-central. It runs the agent and renews
+// the host's certificate.
 package central
 
 import (
@@ -25,12 +24,10 @@ import (
 )
 
 const (
-	// stateFile is the name of the file, in the state directory, in which the agent
-	// saves its state.
+	// stateFile is the agent's file in the state directory.
 	stateFile = "central.state"
-	// renewEvery is the interval at which the age of the certificate is checked. The
-	// certificate is renewed from two thirds of its validity period on, so that many
-	// attempts may fail.
+	// renewEvery is the interval of checks of the certificate's age. Renewal starts
+	// at two thirds of its validity, so that many attempts may fail.
 	renewEvery = time.Hour
 )
 
@@ -57,8 +54,7 @@ type Central struct {
 	agent *agent.Agent
 }
 
-// New checks the settings, reads the certificate and makes the agent. Run starts the
-// agent.
+// New reads the certificate and makes the agent, which Run starts.
 func New(s Setup) (*Central, error) {
 	for _, a := range s.Addresses {
 		if err := client.CheckAddress(a); err != nil {
@@ -80,10 +76,9 @@ func New(s Setup) (*Central, error) {
 	return c, nil
 }
 
-// Restore programs the switch with the agent's saved state. The caller calls it
-// before the switch loads its stored ports, so that the megaflows and the counts of
-// declared ports survive a restart. It calls Run after the ports are loaded. The
-// caller must not hold the lock of changes.
+// Restore programs the switch with the agent's saved state. It comes before the
+// loading of stored ports, whose megaflows and counts then survive. The caller must
+// not hold the lock of changes.
 func (c *Central) Restore(stored []store.Port) {
 	c.ports.stored.Store(storedPorts(stored))
 	if err := c.agent.Restore(); err != nil {
@@ -110,7 +105,6 @@ func (c *Central) Status() *api.Central {
 		Asked: s.Asked, Refused: s.Refused, ReceivedBytes: s.Received, Trouble: client.PlainText(s.Trouble)}
 }
 
-// renew renews the host's certificate whenever it is due, until ctx ends.
 func (c *Central) renew(ctx context.Context) {
 	for {
 		if time.Now().After(c.keys.Renewal()) {
@@ -126,19 +120,17 @@ func (c *Central) renew(ctx context.Context) {
 	}
 }
 
-// restoring is a Switch for the agent. Until the switch has loaded its stored ports,
-// Ports returns the stored ones.
+// restoring is the agent's Switch. Its Ports are the stored ports until the switch
+// has loaded them.
 type restoring struct {
 	Switch
 	stored atomic.Pointer[[]agent.LocalPort] // nil: the ports are loaded
-	// loaded has the LocalPort.Added of each loaded port, by name. For the agent
-	// these are the stored ports that it knows already, and whose Added was 0. The
-	// map is written before stored becomes nil.
+	// loaded has the LocalPort.Added of each loaded port, by name. The agent knows
+	// these ports with Added 0. It is written before stored becomes nil.
 	loaded map[string]uint64
 }
 
-// load is called when the switch has loaded its stored ports. From then on, Ports
-// returns the loaded ones.
+// load replaces the stored ports by the loaded ones.
 func (r *restoring) load() {
 	r.loaded = map[string]uint64{}
 	for _, l := range r.Switch.Ports() {
@@ -161,8 +153,7 @@ func (r *restoring) Ports() []agent.LocalPort {
 	return list
 }
 
-// storedPorts returns the stored ports that may be declared, which are the ports of
-// guests.
+// storedPorts returns the stored ports of guests, which can be declared.
 func storedPorts(stored []store.Port) *[]agent.LocalPort {
 	list := []agent.LocalPort{}
 	for _, p := range stored {

@@ -11,11 +11,9 @@ import (
 	"weft/port"
 )
 
-// The counters of workers and ports are arrays of 64-bit words. The workers increase
-// the words, and control sums them word by word.
+// Counters of workers and ports are arrays of 64-bit words.
 
-// AddPort adds the second port's counters to the first port's counters, word by word.
-// If sign is -1, it subtracts them.
+// AddPort adds the second port's counters to the first's. sign -1 subtracts them.
 func AddPort(to *datapath.PortCounters, from *datapath.PortCounters, sign int64) {
 	Add(shm.Words(to), shm.Words(from), sign)
 }
@@ -26,9 +24,9 @@ func Add(to, from []uint64, sign int64) {
 	}
 }
 
-// Fold adds the counters of a dead engine to the region. It counts the frames that the
-// engine still held as DropHeldLost. If the engine died while a worker held or resumed
-// a frame, the frame may also be delivered. The caller then unmaps the engine's memory.
+// Fold adds a dead engine's counters to the region, before the caller unmaps them.
+// Frames that the engine held count as DropHeldLost. A frame that was being resumed
+// may be delivered as well.
 func (c *Region) Fold(shared []*datapath.Shared) {
 	for i, sh := range shared {
 		for slot := range sh.Held {

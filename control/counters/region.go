@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package counters has a memory region for control's counters: the statistics of
-// rules, the counters of dead engines, and the part of each megaflow's statistics
-// that has been added to rules. The engine keeps the region while there is no control
-// process, so the counters survive a killed control process.
+// Package counters has a memory region for counters of rules, dead engines and
+// megaflows. The engine keeps the region for the next control process.
 //
-// Adding a megaflow's new counts to its rules is called a credit. A credit changes
-// several counters. A journal of the next values makes it atomic: the next process
-// that opens the region finishes an interrupted credit.
+// A credit adds a megaflow's new counts to its rules. A journal makes it atomic: the
+// next process that opens the region finishes an interrupted credit.
 //
-// A Region has no lock of its own. The caller holds the pipeline's lock for writing;
-// for the rows of tunnels it holds the lock of the underlay's templates.
+// A Region has no lock. The caller holds the pipeline's lock for writing, and for
+// rows of tunnels the lock of the underlay's templates.
 package counters
 
 import (
@@ -31,51 +28,47 @@ const (
 
 	// MaxRules is the limit of flows. Further flows are refused.
 	MaxRules = 1 << 20
-	// MaxRows is the number of rules in the region. One change may replace all flows,
-	// and removed flows keep their rows until no megaflow counts for them.
+	// MaxRows is the number of rule rows. Removed flows keep their rows until no
+	// megaflow counts for them.
 	MaxRows = centralRows + port.MaxPorts
-	// centralRows is the first row of the rules of weft-central, see CentralRow.
+	// centralRows is the first row of weft-central's rules.
 	centralRows = 2 * MaxRules
-	// maxJournal is the number of rules to which one step of a credit adds counts
-	// atomically. A credit, which adds a megaflow's new counts to the counts of its
-	// rules, takes several steps if the megaflow has more rules.
+	// maxJournal is the number of rules in one atomic step of a credit.
 	maxJournal = 512
-	// SlotRules is the number of rules that the region stores for a megaflow slot. A
-	// megaflow with more rules loses its counts since the last credit, about a
-	// second, if it is removed and control dies before the next credit.
+	// SlotRules is the number of rules stored for a megaflow slot. A megaflow with
+	// more rules may lose the counts of its last second if control dies.
 	SlotRules = 9
 )
 
-// CentralRow returns the row of weft-central's rule for a port. The row depends only on
-// the port, so that the rule keeps its counts when control starts again.
+// CentralRow returns the row of weft-central's rule for a port, always the same for
+// the same port.
 func CentralRow(port uint32) uint32 { return centralRows + port }
 
 type header struct {
 	Magic, Version   uint64
 	Rules, Megaflows uint64
-	// Slots is greater than every megaflow slot ever used. The next control process
-	// reads only the slots below it.
+	// Slots is above every megaflow slot ever used.
 	Slots uint64
 }
 
-// Rule has the statistics of one rule. Its index is the rule's slot.
+// Rule has the statistics of one rule.
 type Rule struct {
 	Packets, Bytes        uint64
 	CreatedNS, ModifiedNS uint64 // CLOCK_MONOTONIC
 	UsedNS                uint64 // CLOCK_MONOTONIC; 0: never
-	// IdleTimeout and HardTimeout are the rule's timeouts in seconds, shortened by
-	// fin_timeout; 0 means that the timeout in the rule's text applies.
+	// IdleTimeout and HardTimeout are in seconds, if fin_timeout has shortened them;
+	// 0: as in the rule's text.
 	IdleTimeout, HardTimeout uint16
 	_                        [20]byte
 }
 
-// Slot has the part of a megaflow's statistics, summed over the workers, that has
-// been added to rules, and the slots of these rules.
+// Slot has a megaflow's credited statistics, summed over the workers, and the rows of
+// its rules.
 type Slot struct {
 	Packets, Bytes uint64
-	RuleCount      uint32 // number of the megaflow's rules; 0: no rule counts the megaflow; above SlotRules: only some rules are stored
-	// Generation is the flowtable.Flow.Generation under which every worker counts for
-	// this megaflow. Counts under another generation belong to another megaflow.
+	RuleCount      uint32 // number of rules; if above SlotRules, only some are stored
+	// Generation is the Flow.Generation of this megaflow's counts. Other generations
+	// belong to other megaflows.
 	Generation uint32
 	Rules      [SlotRules]uint32
 	_          [4]byte
@@ -94,17 +87,15 @@ type journalEntry struct {
 	Packets, Bytes, UsedNS uint64
 }
 
-// Region is the mapped memory. See the package comment for the locks that callers
-// hold.
+// Region is the mapped memory. The package comment says which locks callers hold.
 type Region struct {
 	region  *shm.Region
 	header  *header
 	journal *journal
 	Rules   []Rule
 	Slots   []Slot
-	// Ports and Workers have the counters of dead engines. A port's counters are
-	// reset by subtraction and may wrap below 0; sums with the present engine's
-	// counters are still right.
+	// Counters of dead engines. A port's counters may wrap below 0; sums with the
+	// present engine's are right.
 	Ports   []datapath.PortCounters
 	Workers []datapath.Counters // index: worker
 	Tunnels []underlay.Record   // index: template
@@ -164,7 +155,6 @@ func Open(fd, megaflows int) (*Region, error) {
 	return c, nil
 }
 
-// replay applies a complete journal. Applying a journal twice is harmless.
 func (c *Region) replay() {
 	j := c.journal
 	if j.State.Load() != 1 {
@@ -182,9 +172,9 @@ func (c *Region) replay() {
 	j.State.Store(0)
 }
 
-// Credit adds packets and bytes to each rule slot in rules, once for each time that
-// it is listed. It also adds them to the credited statistics of megaflow slot, unless
-// slot is flowtable.NoSlot. usedNS is the time of the last packet.
+// Credit adds packets and bytes to each of the rules, and to the credited statistics
+// of slot unless it is flowtable.NoSlot. A rule that is listed twice is credited
+// twice. usedNS is the time of the last packet.
 func (c *Region) Credit(slot uint32, rules []uint32, packets, bytes, usedNS uint64) {
 	j := c.journal
 	j.Slot = uint64(flowtable.NoSlot)
@@ -199,8 +189,8 @@ func (c *Region) Credit(slot uint32, rules []uint32, packets, bytes, usedNS uint
 	c.commit()
 }
 
-// enter adds packets and bytes for one rule to the journal. The journal has one entry
-// for a rule that is entered several times.
+// enter adds the counts of one rule to the journal, which has one entry for each
+// rule.
 func (c *Region) enter(rule uint32, packets, bytes, usedNS uint64) {
 	j := c.journal
 	for i := range j.Entries[:j.Count] {
@@ -226,9 +216,8 @@ func (c *Region) commit() {
 	c.replay()
 }
 
-// Begin records that a megaflow is installed in slot under generation, and for which
-// rules its frames count. The megaflow's counts start at 0. No worker may have the
-// megaflow yet.
+// Begin records a new megaflow with its rules, and sets its counts to 0. No worker
+// may have the megaflow yet.
 func (c *Region) Begin(slot, generation uint32, rules []uint32) {
 	s := &c.Slots[slot]
 	atomic.StoreUint32(&s.RuleCount, 0)
@@ -237,8 +226,7 @@ func (c *Region) Begin(slot, generation uint32, rules []uint32) {
 	c.Assign(slot, rules)
 }
 
-// Assign replaces the rules for which the megaflow in slot counts. The caller has
-// credited all earlier counts.
+// Assign replaces a megaflow's rules, after all earlier counts were credited.
 func (c *Region) Assign(slot uint32, rules []uint32) {
 	s := &c.Slots[slot]
 	copy(s.Rules[:], rules)
@@ -248,7 +236,7 @@ func (c *Region) Assign(slot uint32, rules []uint32) {
 // End records that slot is free.
 func (c *Region) End(slot uint32) { atomic.StoreUint32(&c.Slots[slot].RuleCount, 0) }
 
-// FD returns the descriptor of the region, which the engine keeps.
+// FD returns the descriptor of the region.
 func (c *Region) FD() int { return c.region.FD() }
 
 // UsedSlots returns a number above every megaflow slot ever used.

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engines runs the engine process. It takes over a living engine or starts
-// one, keeps a spare engine ready, and replaces an engine that dies or hangs. A new
-// engine gets all of control's state: workers, templates, terminations, meters,
-// megaflows and ports.
+// Package engines runs the engine process: it starts or takes over an engine, keeps a
+// spare, and replaces an engine that dies or hangs. A new engine gets all of
+// control's state.
 //
-// Engines.mu guards the client of the present engine. No other lock is taken while
-// Engines.mu is held. The lock of changes guards the rest of the state. A replacement
-// holds the lock of changes from begin to end, so no table and no port changes
-// meanwhile. Engines calls the ports and the pipeline. The ports call Engines to get
-// the client; the pipeline does not call Engines.
+// Engines.mu guards the client of the present engine; no other lock is taken under
+// it. The lock of changes guards the rest, and is held during a replacement. Engines
+// calls the ports and the pipeline. Only the ports call Engines, to get the client.
 package engines
 
 import (
@@ -30,16 +27,15 @@ import (
 
 // Launcher starts engines and finds running ones. dir is the state directory.
 type Launcher interface {
-	// Prepare starts a spare engine for the given number of workers. A Launcher
-	// without spares returns nil, nil.
+	// Prepare starts a spare engine, or returns nil if there are no spares.
 	Prepare(exe, dir string, workers int) (*engine.Spare, error)
 	Spawn(exe, dir string) (Client, error)
-	// Connect connects to the engine of the state directory. The error fs.ErrNotExist
-	// or ECONNREFUSED means that no engine runs.
+	// Connect connects to the running engine. fs.ErrNotExist and ECONNREFUSED mean
+	// that there is none.
 	Connect(dir string) (Client, error)
 }
 
-// Processes is a Launcher that starts each engine as a process.
+// Processes starts each engine as a process.
 type Processes struct{}
 
 func (Processes) Prepare(exe, dir string, workers int) (*engine.Spare, error) {
@@ -62,8 +58,7 @@ func (Processes) Connect(dir string) (Client, error) {
 	return c, nil
 }
 
-// ConnectionStore keeps the tracked connections on disk from a stop of the daemon to
-// its next start.
+// ConnectionStore saves the tracked connections across a restart of the daemon.
 type ConnectionStore interface {
 	LoadConnections(table *conntrack.Memory) (n int, saved bool, err error)
 	SaveConnections(table *conntrack.Memory) error
@@ -95,25 +90,24 @@ type Engines struct {
 	log       *slog.Logger
 
 	region *counters.Region // counters, which the engine keeps
-	spare  *engine.Spare    // spare engine, or nil; guarded by the lock of changes
-	guard  *guard           // guard watches the present engine for hangs; written only under the lock of changes
+	spare  *engine.Spare    // nil: none; guarded by the lock of changes
+	guard  *guard           // guard of the present engine; written under the lock of changes
 
 	mu     sync.Mutex
 	client Client // nil: none; guarded by mu
 
 	restarts atomic.Uint64          // number of engines that died
-	trouble  atomic.Pointer[string] // reason why API requests must wait, or nil if none is known
+	trouble  atomic.Pointer[string] // why API requests must wait; nil: unknown
 	replaced replacements
 }
 
-// New returns Engines without an engine. The caller must call Attach before any
-// method except Client.
+// New returns Engines without an engine. Attach must come before the first use.
 func New(s Setup) *Engines {
 	return &Engines{change: s.Change, launcher: s.Launcher, exe: s.Exe, dir: s.Dir, start: s.Start, store: s.Store,
 		pipeline: s.Pipeline, templates: s.Templates, log: s.Log}
 }
 
-// Attach sets the ports, which Engines attaches to each new engine.
+// Attach sets the ports of all further engines.
 func (es *Engines) Attach(p *ports.Ports) { es.ports = p }
 
 // Current returns the client of the present engine, or nil if there is none.
@@ -129,8 +123,7 @@ func (es *Engines) setEngine(c Client) {
 	es.client = c
 }
 
-// Client implements ports.Engine: it returns the present engine, or nil if there is
-// none.
+// Client is Current for the interface ports.Engine.
 func (es *Engines) Client() ports.Client {
 	if c := es.Current(); c != nil {
 		return c
@@ -146,9 +139,9 @@ func (es *Engines) PID() int {
 	return 0
 }
 
-// Replaced has numbers of replaced engines, by reason.
+// Replaced counts replaced engines by reason.
 type Replaced struct {
-	All                          uint64 // number of ended engines, including an engine whose successor has not started yet
+	All                          uint64 // number of ended engines; the last may not be replaced yet
 	Died, WorkerHung, ServerHung uint64 // engines by reason
 }
 
@@ -158,10 +151,10 @@ func (es *Engines) Replaced() Replaced {
 	return Replaced{All: es.restarts.Load(), Died: r.died.Load(), WorkerHung: r.worker.Load(), ServerHung: r.server.Load()}
 }
 
-// Stop ends the spare and the engine, and saves the tracked connections. The caller
-// holds the lock of changes and has ended Supervise.
+// Stop ends the engines and saves the tracked connections. The caller holds the lock
+// of changes and has ended Supervise.
 func (es *Engines) Stop() {
-	if es.spare != nil { // The spare ends first, because it would otherwise replace the engine that ends.
+	if es.spare != nil { // otherwise the spare would replace the engine
 		es.spare.Close()
 		es.spare = nil
 	}
@@ -181,6 +174,5 @@ func (es *Engines) Stop() {
 			es.log.Error("connections cannot be saved", "error", err)
 		}
 	}
-	// Remove the ended engine's socket from the state directory.
 	_ = os.Remove(filepath.Join(es.dir, engine.SocketName))
 }

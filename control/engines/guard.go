@@ -14,12 +14,10 @@ import (
 	"weft/engine"
 )
 
-// A hung engine is replaced in two steps. First guardEngine kills the engine without
-// taking a lock. Goroutines that wait for the engine, perhaps with the lock of
-// changes held, then continue. Second, Supervise replaces the engine as after a
-// crash, but holds back the ports on which the engine hung.
+// guardEngine kills a hung engine without a lock, so that goroutines that wait for
+// the engine continue. Supervise then replaces the engine, but leaves out the ports
+// on which the engine hung.
 
-// replacements has numbers of replaced engines, by reason.
 type replacements struct {
 	died, worker, server atomic.Uint64
 }
@@ -35,15 +33,14 @@ func (r *replacements) count(h *watchdog.Hang) {
 	}
 }
 
-// guard watches one engine for hangs. hang is set if the guard has killed the engine.
-// done is closed once the guard no longer reads the engine's memory.
+// guard watches one engine. hang is set if guard has killed it. done is closed once
+// guard has stopped reading the engine's memory.
 type guard struct {
 	hang atomic.Pointer[watchdog.Hang]
 	done chan struct{}
 }
 
-// guardEngine watches the engine with workers w in a goroutine, and kills the engine
-// if it hangs.
+// guardEngine starts a goroutine that kills the engine if one of its workers w hangs.
 func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	g := &guard{done: make(chan struct{})}
 	go func() {
@@ -60,8 +57,8 @@ func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	return g
 }
 
-// answered calls request, which waits for an engine that no guard watches yet. If the
-// engine's server hangs meanwhile, it is killed, and request returns ErrGone.
+// answered calls request for an engine without a guard. A hung engine is killed, and
+// request returns ErrGone.
 func (es *Engines) answered(client Client, request func() error) error {
 	over, end := make(chan struct{}), make(chan struct{})
 	var watching sync.WaitGroup
@@ -85,12 +82,11 @@ func (es *Engines) answered(client Client, request func() error) error {
 	return err
 }
 
-// SetTrouble sets the reason why API requests must wait. The reason applies until the
-// engine is replaced.
+// SetTrouble sets the reason why API requests must wait, until the engine is
+// replaced.
 func (es *Engines) SetTrouble(why string) { es.trouble.Store(&why) }
 
-// Troubled returns the reason that SetTrouble has set, or "" after a replacement of
-// the engine.
+// Troubled returns the reason of SetTrouble, or "".
 func (es *Engines) Troubled() string {
 	if why := es.trouble.Load(); why != nil {
 		return *why
@@ -98,8 +94,8 @@ func (es *Engines) Troubled() string {
 	return ""
 }
 
-// Unanswered describes the request that the engine has not answered for the given
-// time. It returns "" if there is none. It does not block.
+// Unanswered describes a request that the engine has not answered for the given time,
+// or returns "". It does not block.
 func (es *Engines) Unanswered(after time.Duration) string {
 	c := es.Current()
 	if c == nil {
@@ -117,8 +113,7 @@ func (es *Engines) Unanswered(after time.Duration) string {
 	return text
 }
 
-// portNameNow returns a port's name without waiting for a lock. If the lock is taken,
-// it returns the port's number.
+// portNameNow returns a port's name, or its number if the lock is taken.
 func (es *Engines) portNameNow(number uint32) string {
 	if view := es.pipeline.ViewNow(); view != nil {
 		if name, ok := view.PortName(number); ok {
@@ -128,15 +123,15 @@ func (es *Engines) portNameNow(number uint32) string {
 	return fmt.Sprint(number)
 }
 
-// endOld makes sure that an engine no longer uses any ring and does not block the
-// start of the next engine. The caller holds the lock of changes.
+// endOld makes sure that an old engine uses no ring and does not block the next
+// engine. The caller holds the lock of changes.
 func (es *Engines) endOld(old Client) error {
 	err := old.Kill()
 	if !errors.Is(err, engine.ErrStuck) {
 		return err
 	}
 	es.log.Error("the old engine's process does not end, starting another engine anyway", "error", err)
-	if es.spare != nil { // The spare cannot start either: it waits for the lock that the stuck engine holds.
+	if es.spare != nil { // the spare waits for the stuck engine's lock
 		es.spare.Abandon()
 		es.spare = nil
 	}

@@ -18,30 +18,27 @@ import (
 	"weft/engine"
 )
 
-// keepCounters is the key under which the engine keeps the counter region for the
-// next control process.
+// keepCounters is the engine's key for the counter region.
 const keepCounters = "counters"
 
-// inheritance is the state that a living engine has kept from an earlier control
-// process.
+// inheritance is the state that an engine has kept for the next control process.
 type inheritance struct {
 	client   Client // nil: no living engine
 	memory   *engine.Memory
 	counters *counters.Region
 	ports    map[uint32]*engine.Kept // devices by port number
 	attached map[uint32]bool         // ports for which the engine forwards
-	same     bool                    // true if the living engine runs with the settings that this process would give to an engine
+	same     bool                    // the engine has the settings of this process
 }
 
-// keptCounters is the JSON that the engine keeps with the counter region.
+// keptCounters describes the kept counter region in JSON.
 type keptCounters struct {
-	// Build identifies the binary of control and engine. Control does not read memory
-	// that another build has written, because its layout may differ.
+	// Build identifies the binary. The memory of another build may have another
+	// layout and is not read.
 	Build string `json:"build"`
 }
 
-// inherit connects to the engine of the state directory, if one runs, and takes over
-// the state that the engine has kept.
+// inherit takes over the kept state of the running engine, if there is one.
 func (es *Engines) inherit() (*inheritance, error) {
 	in := &inheritance{ports: map[uint32]*engine.Kept{}, attached: map[uint32]bool{}}
 	client, err := es.launcher.Connect(es.dir)
@@ -124,7 +121,7 @@ func (es *Engines) inheritMemory(in *inheritance, start *engine.Kept, build stri
 	in.same = reflect.DeepEqual(*s, es.start)
 }
 
-// buildID returns the build identifier of this binary, or "" if the binary has none.
+// buildID identifies this binary, or is "".
 var buildID = sync.OnceValue(readBuildID)
 
 func readBuildID() string {

@@ -14,9 +14,8 @@ import (
 	"weft/engine"
 )
 
-// Start starts the engine, the ports and the flows when the daemon starts. It
-// continues with a living engine without interrupting forwarding, or else starts a
-// new engine. The caller holds the lock of changes.
+// Start starts the engine, the ports and the flows. A running engine continues
+// without an interruption. The caller holds the lock of changes.
 func (es *Engines) Start(saved store.State) error {
 	defer es.trouble.Store(nil)
 	in, err := es.inherit()
@@ -39,7 +38,7 @@ func (es *Engines) Start(saved store.State) error {
 	}
 	es.ports.Load(saved.Ports, saved.Names, in.ports)
 	es.pipeline.LoadMACs()
-	for number, k := range in.ports { // the devices that Load has not used belong to ports that were deleted before control died
+	for number, k := range in.ports { // devices that Load has not used belong to deleted ports
 		k.CloseFDs()
 		if in.client != nil {
 			_, _ = in.client.Detach(number)
@@ -52,7 +51,6 @@ func (es *Engines) Start(saved store.State) error {
 	return es.replaceDifferent(in)
 }
 
-// takeOver continues with the living engine of an earlier control process.
 func (es *Engines) takeOver(in *inheritance) error {
 	w := es.pipeline.Workers()
 	es.ports.SetTunnels()
@@ -68,9 +66,8 @@ func (es *Engines) takeOver(in *inheritance) error {
 	return nil
 }
 
-// replaceDifferent starts a new engine. If an engine with other settings runs, it
-// ends that engine first, and devices that the engine kept continue where they
-// stopped.
+// replaceDifferent starts a new engine in place of one with other settings. Kept
+// devices continue where they stopped.
 func (es *Engines) replaceDifferent(in *inheritance) error {
 	if in.client != nil {
 		if err := es.endOld(in.client); err != nil {
@@ -98,8 +95,7 @@ func (es *Engines) replaceDifferent(in *inheritance) error {
 	return nil
 }
 
-// spawn starts an engine with new memory. If old is not nil, spawn copies the tracked
-// connections from old.
+// spawn starts an engine. It copies the tracked connections of old, unless nil.
 func (es *Engines) spawn(old *engine.Memory) (Client, *workers.Workers, error) {
 	memory, err := engine.NewMemory(es.start, old)
 	if err != nil {
@@ -132,8 +128,6 @@ func (es *Engines) spawn(old *engine.Memory) (Client, *workers.Workers, error) {
 	return client, workers.New(memory, client.Gone()), nil
 }
 
-// loadConnections loads the tracked connections that the last stop of the daemon
-// saved.
 func (es *Engines) loadConnections(table *conntrack.Memory) {
 	n, saved, err := es.store.LoadConnections(table)
 	switch {

@@ -15,7 +15,7 @@ import (
 	"weft/internal/cpu"
 )
 
-// Client has the calls to an engine. engine.Client implements it; tests use a fake.
+// Client is a connection to an engine. engine.Client implements it.
 type Client interface {
 	PID() int
 	Gone() <-chan struct{}
@@ -35,8 +35,8 @@ type Client interface {
 
 var _ Client = (*engine.Client)(nil)
 
-// launch returns a running engine: the spare if there is one, otherwise a new engine.
-// The caller holds the lock of changes.
+// launch returns the spare engine, or starts one. The caller holds the lock of
+// changes.
 func (es *Engines) launch() (Client, error) {
 	if s := es.spare; s != nil {
 		es.spare = nil
@@ -49,7 +49,6 @@ func (es *Engines) launch() (Client, error) {
 	return es.launcher.Spawn(es.exe, es.dir)
 }
 
-// prepareSpare starts a spare engine, which replaces the present engine when it dies.
 func (es *Engines) prepareSpare() {
 	es.change.Lock()
 	defer es.change.Unlock()
@@ -62,12 +61,12 @@ func (es *Engines) prepareSpare() {
 	}
 }
 
-// adoptEngine makes a new engine the present one and sends it all state: templates,
-// terminations, megaflows, and then the ports. The caller holds the lock of changes.
+// adoptEngine makes a new engine the present one and sends it all state, the ports
+// last. The caller holds the lock of changes.
 func (es *Engines) adoptEngine(client Client, w *workers.Workers, resume bool) {
-	es.guard = es.guardEngine(w, client) // the guard starts first, because the next steps wait for the workers, which may hang
-	// The workers hold received frames until all ports are attached, because a frame
-	// from the first port may be for the last port.
+	es.guard = es.guardEngine(w, client) // first, because the workers may hang in the next steps
+	// Workers hold received frames until all ports are attached, so that every output
+	// exists.
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 1, nil))
 	es.templates.Replay(w, es.region.Tunnels)
 	es.ports.Terminate(w)
@@ -80,15 +79,13 @@ func (es *Engines) adoptEngine(client Client, w *workers.Workers, resume bool) {
 	}
 }
 
-// receive makes the workers handle frames again. adoptEngine, in this or an earlier
-// control process, had made them hold frames.
+// receive ends the holding of received frames that adoptEngine began.
 func (es *Engines) receive(w *workers.Workers) {
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
-	_ = w.WaitApplied() // error ignored: the engine has died, and the next engine gets all state again
+	_ = w.WaitApplied() // error ignored: the next engine gets all state again
 }
 
-// Pauses between two attempts to start an engine, if the engine does not start or
-// dies at once.
+// pauses between attempts to start an engine
 const (
 	leastRespawnPause = 100 * time.Millisecond
 	mostRespawnPause  = 5 * time.Second
@@ -133,16 +130,15 @@ func (es *Engines) Supervise(ctx context.Context) {
 			}
 			pause = min(2*pause, mostRespawnPause)
 		}
-		born = time.Now() // time at which the new engine starts to serve; the call of release below may take long
+		born = time.Now() // the release below may take long
 		release(client, ended)
 	}
 }
 
-// release closes the connection to an engine after the engine's process has ended. It
-// does not wait for a process that is stuck.
+// release closes an engine's client once its process has ended, in the background.
 func release(client Client, ended <-chan struct{}) {
 	closeIt := func() {
-		<-ended // the process may use the resources of the client until it has ended
+		<-ended // the process may still use the client's resources
 		client.Close()
 		_ = cpu.ShortSlices()
 	}
@@ -154,10 +150,9 @@ func release(client Client, ended <-chan struct{}) {
 	}
 }
 
-// watch returns a channel that is closed when an engine's process has ended. When the
-// engine ends, this process gets priority over all others, because guests are waiting
-// for the next engine. The function release ends this priority. The thread that waits
-// for the engine has this priority from the start.
+// watch returns a channel that is closed at the end of an engine's process. This
+// process then has priority over all others, until release is called, because guests
+// wait for the next engine.
 func watch(client Client) (ended <-chan struct{}) {
 	c := make(chan struct{})
 	go func() {
@@ -170,13 +165,13 @@ func watch(client Client) (ended <-chan struct{}) {
 	return c
 }
 
-// replaceDead adds the counts of the dead engine to the statistics, starts another
-// engine and sends it all state. It returns false if no engine could be started.
+// replaceDead starts another engine with all state and the dead engine's counts. It
+// returns false if no engine starts.
 func (es *Engines) replaceDead(dead Client, died time.Time) bool {
 	es.change.Lock()
 	defer es.change.Unlock()
 	es.setEngine(nil)
-	if err := es.endOld(dead); err != nil { // endOld kills the dead engine's process, which must not use the devices of the next engine
+	if err := es.endOld(dead); err != nil { // a dead engine must not use devices any more
 		es.log.Error("the old engine", "error", err)
 	}
 	if hang := es.guard.hang.Swap(nil); hang != nil { // blames once, however many starts fail

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleet implements the interface through which weft-central's agent programs
-// the switch. It turns an agent's changes into networks and addresses of the
-// pipeline, and into declarations of ports.
+// Package fleet is the switch of weft-central's agent. It turns the agent's changes
+// into declared ports, networks and addresses.
 //
-// The lock of changes, which is the daemon's lock of its configuration, guards the
-// state of a Fleet. Events go to the agent without a lock, because the agent may hold
-// its own lock while it calls the Fleet.
+// The lock of changes guards a Fleet. Events go to the agent without a lock, because
+// the agent may hold its own.
 package fleet
 
 import (
@@ -28,14 +26,12 @@ import (
 )
 
 const (
-	// maxMembers is the limit of other hosts to which a broadcast is copied, because
-	// a megaflow has a limited number of actions. If a network has more hosts, the
-	// further hosts get no broadcasts and no frames to unknown addresses, and Apply
+	// maxMembers limits the hosts to which a broadcast is copied, because a
+	// megaflow's actions are limited. Further hosts get no broadcasts, and Apply
 	// returns an error.
 	maxMembers = 1024
 	maxVNI     = 1<<24 - 1
-	// portsInterval is the interval at which Run compares the switch's ports with
-	// those last reported.
+	// portsInterval is the interval at which Run checks the ports for changes.
 	portsInterval = time.Second
 )
 
@@ -45,14 +41,13 @@ type Fleet struct {
 	pipeline *pipeline.Pipeline
 	ports    *ports.Ports
 	events   atomic.Pointer[agent.Events]
-	moved    chan struct{} // wakes Run after ports were added, deleted or seen
+	moved    chan struct{} // wakes up Run after a change of ports
 
 	mu   sync.Mutex // taken last
-	seen []string   // names of the ports whose first frame Run has not reported yet
+	seen []string   // names of ports with an unreported first frame
 
-	// local has the declared addresses behind ports of this switch. Each is stored
-	// with the name of its port, because the port may be deleted and added again
-	// under another number.
+	// local has the addresses of this switch's ports. Port names are stored, because
+	// a port number may change.
 	local map[addressKey]*localAddress
 }
 
@@ -66,9 +61,8 @@ type localAddress struct {
 	port string
 }
 
-// New returns the switch for the agent. Apply may be called before the daemon has
-// loaded the stored ports. Loading a port then also applies its declaration, before
-// the port's first frame.
+// New returns the agent's switch. Apply may come before the stored ports are loaded:
+// a port's declaration then applies when the port is loaded.
 func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports) *Fleet {
 	f := &Fleet{change: change, pipeline: pl, ports: ps, moved: make(chan struct{}, 1), local: map[addressKey]*localAddress{}}
 	ps.Renumbered = f.renumber
@@ -76,7 +70,7 @@ func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports) *Fleet {
 	return f
 }
 
-// SetEvents sets the receiver of events. Events before the first call are dropped.
+// SetEvents sets the receiver of events. Earlier events are dropped.
 func (f *Fleet) SetEvents(e agent.Events) { f.events.Store(&e) }
 
 // Run reports changes of the ports until ctx ends.
@@ -118,8 +112,8 @@ func (f *Fleet) Ports() []agent.LocalPort {
 	return list
 }
 
-// Seen implements pipeline.Declared. It only queues the port's name for Run: the
-// pipeline holds its lock now, and the agent would take its own.
+// Seen implements pipeline.Declared. It only wakes up Run, because the pipeline holds
+// its lock.
 func (f *Fleet) Seen(port string) {
 	f.mu.Lock()
 	f.seen = append(f.seen, port)
@@ -166,8 +160,7 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 	return b.err()
 }
 
-// renumber updates the port numbers in the map local. The caller holds the lock of
-// changes.
+// renumber updates port numbers in local. The caller holds the lock of changes.
 func (f *Fleet) renumber() {
 	loop.Notify(f.moved)
 	var change pipeline.NetworkChange
@@ -187,12 +180,12 @@ func (f *Fleet) renumber() {
 type batch struct {
 	f        *Fleet
 	change   pipeline.NetworkChange
-	newNets  bool // networks were added or removed, which changes the ports that every port can reach
+	newNets  bool // the set of reachable ports has changed
 	problems []string
 	more     int
 }
 
-// maxProblems is the number of problems that the error of one Apply describes.
+// maxProblems limits the problems in one error of Apply.
 const maxProblems = 3
 
 func (b *batch) fail(format string, args ...any) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limits collects how much of each shared resource is used by ports, zones,
-// VNIs and API clients. The owner of a resource registers a source of rows. `weft
-// show limits`, the API and the metrics print the same rows.
+// Package limits collects the use of each shared resource by ports, zones, VNIs and
+// API clients. `weft show limits`, the API and the metrics print the same rows.
 package limits
 
 import (
@@ -21,7 +20,7 @@ type Holder struct {
 	text   string // name of a peer
 }
 
-// Kind is a kind of Holder. Rows are sorted in the order of the constants below.
+// Kind is a kind of Holder. The constants are in the order of the printed rows.
 type Kind uint8
 
 const (
@@ -33,7 +32,7 @@ const (
 
 var kindNames = [...]string{"all", "port", "zone", "peer"}
 
-// All returns the Holder that stands for all users of a resource together.
+// All returns the Holder that stands for all users.
 func All() Holder { return Holder{} }
 
 // Port returns the Holder for a port number.
@@ -42,39 +41,36 @@ func Port(number uint32) Holder { return Holder{kind: KindPort, number: number} 
 // Zone returns the Holder for a connection tracking zone.
 func Zone(zone uint16) Holder { return Holder{kind: KindZone, number: uint32(zone)} }
 
-// Peer returns the Holder for a client of the API; name is access.Peer.Share.
+// Peer returns the Holder for an API client, by access.Peer.Share.
 func Peer(name string) Holder { return Holder{kind: KindPeer, text: name} }
 
 // Row has the use of one resource by one Holder.
 type Row struct {
-	// Name is the resource's name, in words joined by underscores, such as
-	// held_frames. There is one row for each pair of Name and Holder.
+	// Name is the resource's name, such as held_frames. Each pair of Name and Holder
+	// has one row.
 	Name   string
 	Unit   string // unit of Used, Guarantee and Limit: entries, bytes, ...
 	Holder Holder
-	// Used is the present use. Guarantee is the part of the resource that others
-	// cannot take from the Holder; 0: none. Limit is the most that the Holder may use
-	// at the moment; 0: no limit.
+	// Used is the present use. Guarantee is reserved for the Holder. Limit is the
+	// most that the Holder may use now. 0 means no guarantee or no limit.
 	Used, Guarantee, Limit uint64
-	// Refused counts requests for more of the resource that were refused. It never
-	// decreases.
+	// Refused counts refused requests. It never decreases.
 	Refused uint64
-	// Evicted counts the Holder's entries that were evicted for others or for its own
-	// newer entries. It never decreases.
+	// Evicted counts evicted entries of the Holder. It never decreases.
 	Evicted uint64
 }
 
-// Source calls emit with the present rows of one resource. A Source takes the locks
-// that it needs, releases them before it returns, and never waits for a worker.
+// Source calls emit with the rows of one resource. It takes and releases its own
+// locks and never waits for a worker.
 type Source func(emit func(Row))
 
-// Registry has all sources. The zero value is an empty Registry.
+// Registry has all sources. The zero value is ready to use.
 type Registry struct {
 	mu      sync.Mutex
 	sources []Source
 }
 
-// Add registers a source. Sources are never removed.
+// Add registers a source for ever.
 func (r *Registry) Add(s Source) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

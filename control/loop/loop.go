@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loop has two helpers for the background loops of the control process: a
-// sleep that ends with a context, and one wake-up for many events. It has no state.
+// Package loop has helpers for background loops: an interruptible sleep, and one
+// wake-up for many events.
 package loop
 
 import (

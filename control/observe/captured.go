@@ -28,9 +28,8 @@ var captureCaches = map[datapath.CaptureCache]string{
 	datapath.CacheExact: "exact", datapath.CacheMegaflow: "megaflow", datapath.CacheControl: "control",
 }
 
-// Captured converts a captured frame to the API's form. The caller adds the number of
-// lost frames and the megaflow. wall is the wall-clock time at which CLOCK_MONOTONIC
-// was 0.
+// Captured converts a frame to the API's form, without lost frames and megaflow. wall
+// is the wall-clock time of CLOCK_MONOTONIC 0.
 func Captured(f *datapath.Capture, names openflow.Names, wall time.Time) *api.Captured {
 	c := &api.Captured{
 		Time: wall.Add(time.Duration(f.TimeNS)), Worker: f.Worker, Kind: captureKinds[f.Kind],
@@ -61,7 +60,7 @@ func Captured(f *datapath.Capture, names openflow.Names, wall time.Time) *api.Ca
 	return c
 }
 
-// PortWord returns a port's name, or its number if the port no longer exists.
+// PortWord returns a port's name, or its number if the port is gone.
 func PortWord(names openflow.Names, no uint32) string {
 	if name, ok := names.PortName(no); ok {
 		return name
@@ -72,7 +71,7 @@ func PortWord(names openflow.Names, no uint32) string {
 	return strconv.FormatUint(uint64(no), 10)
 }
 
-// Masks of fields within words of a flow key, as laid out in package flowtable.
+// masks of fields in the 64-bit words of a flow key (package flowtable)
 const (
 	keyVLAN      = 0xffff
 	keyProto     = 0xff << 56
@@ -83,7 +82,7 @@ const (
 	keyIPv6Label = 0xffffffff
 )
 
-// FrameMatch returns a match of all fields of the frame with key k.
+// FrameMatch returns the exact match of a frame's key.
 func FrameMatch(k *flowtable.Key) *openflow.Match {
 	var mask flowtable.Key
 	for i, word := range k {
@@ -109,15 +108,15 @@ func FrameMatch(k *flowtable.Key) *openflow.Match {
 	return &m
 }
 
-// Summary returns the addresses and ports of a captured frame in match syntax, or ""
-// for a malformed frame.
+// Summary returns a frame's addresses and ports in match syntax, or "" if it is
+// malformed.
 func Summary(f *datapath.Capture, names openflow.Names) string {
 	var b packet.Batch
 	frame, header := b.Next()
 	copy(header[:], f.Data)
 	n := min(f.Len, len(header))
 	if n < f.Len {
-		b.AddSpan(frame, 1, uint32(f.Len-n)) // adds the length of the rest, which was not captured; nothing reads it, because all headers come first
+		b.AddSpan(frame, 1, uint32(f.Len-n)) // the uncaptured rest is never read
 	}
 	b.Commit(frame, n)
 	var key flowtable.Key

@@ -16,30 +16,26 @@ import (
 	"weft/internal/shm"
 )
 
-// Captures make the workers copy frames (datapath/capture.go) and send the copies to
-// clients. Each capture sets a tap in the workers, which selects the frames to copy.
-// Without a client there is no tap, and no goroutine reads the capture rings into
-// which the workers copy.
+// A capture makes the workers copy frames into capture rings (datapath/capture.go). A
+// tap selects the frames. Without a client there is no tap, and nobody reads the
+// rings.
 
 const (
-	// captureInterval is the time between two reads of the capture rings while a
-	// session exists.
+	// captureInterval is the interval at which the capture rings are read.
 	captureInterval = 2 * time.Millisecond
-	// captureBacklog is the limit of frames that wait for one client. Further frames
-	// are lost and counted.
+	// captureBacklog limits the frames that wait for one client. Further frames count
+	// as lost.
 	captureBacklog = 4096
-	// captureBacklogBytes is the limit of the bytes of frames that wait for one
-	// client. Further frames are lost and counted.
+	// captureBacklogBytes limits the bytes that wait for one client. Further frames
+	// count as lost.
 	captureBacklogBytes = 16 << 20
-	// captureChunk is the number of frames read from a ring before Captures.mu and
-	// the workers are released for a moment.
+	// captureChunk is the number of frames that are read without releasing the locks.
 	captureChunk = 256
-	// mostChunks is the number of chunks in a full ring. A frame takes at least 64
-	// bytes of the ring.
+	// mostChunks is the number of chunks in a full ring.
 	mostChunks = datapath.CaptureRingBytes / 64 / captureChunk
 )
 
-// Captures has the sessions of all taps. Captures.mu is taken before Engine.Hold.
+// Captures has all sessions. Captures.mu is taken before Engine.Hold.
 type Captures struct {
 	engine  Engine
 	log     *slog.Logger
@@ -67,8 +63,7 @@ type Session struct {
 	lost   atomic.Uint64 // number of frames lost because the channel was full
 }
 
-// offer queues a frame for the client. If the queue is full, it counts the frame as
-// lost.
+// offer queues a frame for the client, or counts it as lost.
 func (s *Session) offer(f datapath.Capture) {
 	if s.bytes.Add(int64(len(f.Data))) <= captureBacklogBytes {
 		select {
@@ -81,9 +76,7 @@ func (s *Session) offer(f datapath.Capture) {
 	s.lost.Add(1)
 }
 
-// Begin starts a session. It sets the given tap, which selects the frames to capture,
-// in all workers until the method End removes it. The tap is active when Begin
-// returns.
+// Begin starts a session. Its tap is active in all workers until End.
 func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,19 +90,18 @@ func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	defer release()
 	c.follow(w)
 	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &s.tap))
-	_ = c.workers.WaitApplied() // error ignored: the engine has died, and follow sends the tap to the next engine
+	_ = c.workers.WaitApplied() // error ignored: the next engine gets the tap from follow
 	c.sessions[index] = s
 	c.active++
-	if !c.reading { // a reader of earlier sessions may still run and serves this session too
+	if !c.reading { // an earlier session's reader serves this one too
 		c.reading = true
 		go c.read()
 	}
 	return s, nil
 }
 
-// End ends a session and removes its tap. It discards the frames that workers have
-// still copied for the tap, so that the next session with this tap number does not
-// get them.
+// End ends a session and removes its tap. Frames already copied for it are discarded,
+// because its number is used again.
 func (c *Captures) End(s *Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,19 +114,18 @@ func (c *Captures) End(s *Session) {
 	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &datapath.Tap{}))
 	_ = c.workers.WaitApplied()
 	for i := range c.rings {
-		for n := 0; n < mostChunks && c.drain(i); n++ { // the limit ends the loop even if captures of other sessions fill the ring as fast as drain reads it
+		for n := 0; n < mostChunks && c.drain(i); n++ { // limited, because other sessions may refill the ring
 		}
 	}
 }
 
-// Disarm removes the taps that an earlier control process has set in the workers.
+// Disarm removes the taps of an earlier control process.
 func Disarm(w Workers) {
 	for i := range uint32(datapath.MaxTaps) {
 		w.Broadcast(datapath.AppendTap(nil, i, &datapath.Tap{}))
 	}
 }
 
-// read passes captured frames to the sessions until no session is left.
 func (c *Captures) read() {
 	for {
 		again, more := c.turn()
@@ -147,10 +138,8 @@ func (c *Captures) read() {
 	}
 }
 
-// turn reads a chunk of frames from each ring. The result again is false if no
-// session is left. The result more is true if a ring may have more frames. These
-// frames wait for the next turn, so that other goroutines get the locks between two
-// turns.
+// turn reads a chunk from each ring. again is false if no session is left. more is
+// true if a ring may have more frames.
 func (c *Captures) turn() (again, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,8 +156,8 @@ func (c *Captures) turn() (again, more bool) {
 	return true, more
 }
 
-// follow switches to the workers w of the present engine and sends them all taps. The
-// caller holds c.mu, and has w from Engine.Hold.
+// follow moves to a new engine's workers and sends them all taps. The caller holds
+// c.mu and Engine.Hold.
 func (c *Captures) follow(w Workers) {
 	if c.workers == w {
 		return
@@ -184,8 +173,8 @@ func (c *Captures) follow(w Workers) {
 	}
 }
 
-// drain passes at most captureChunk frames of worker i to the sessions, and reports
-// whether the ring may have more frames.
+// drain passes at most captureChunk frames of worker i to the sessions. It returns
+// true if more may remain.
 func (c *Captures) drain(i int) bool {
 	ring := c.rings[i]
 	defer ring.Release()
@@ -209,8 +198,7 @@ func (c *Captures) drain(i int) bool {
 	return true
 }
 
-// lostOf returns the number of frames that session s has lost. The caller holds c.mu,
-// and keeps c.workers from being replaced with Engine.Hold.
+// lostOf returns the lost frames of a session. The caller holds c.mu and Engine.Hold.
 func (c *Captures) lostOf(s *Session) uint64 {
 	n := s.lost.Load()
 	for _, sh := range c.workers.Shared() {
@@ -219,12 +207,11 @@ func (c *Captures) lostOf(s *Session) uint64 {
 	return n
 }
 
-// Run starts a session with the given tap, which selects the frames to capture. It
-// calls the function each for every captured frame, with the number of frames lost so
-// far. It calls the function ready once the tap is active, and the function idle
-// whenever no frame waits. Run returns when ctx ends, when a function returns an
-// error, or after limit frames (0: no limit).
-func (c *Captures) Run(ctx context.Context, tap datapath.Tap, ready, idle func() error, each func(f *datapath.Capture, lost uint64) error) error {
+// Run starts a session and calls handle with each captured frame and the number of
+// lost frames. It calls ready when the tap is active, and idle when no frame waits.
+// Run returns when ctx ends, a function returns an error, or limit frames have come
+// (0: no limit).
+func (c *Captures) Run(ctx context.Context, tap datapath.Tap, ready, idle func() error, handle func(f *datapath.Capture, lost uint64) error) error {
 	s, err := c.Begin(tap)
 	if err != nil {
 		return err
@@ -248,15 +235,14 @@ func (c *Captures) Run(ctx context.Context, tap datapath.Tap, ready, idle func()
 			}
 		}
 		s.bytes.Add(-int64(len(f.Data)))
-		if err := each(&f, c.lostNow(s)); err != nil {
+		if err := handle(&f, c.lostNow(s)); err != nil {
 			return err
 		}
 	}
 	return idle()
 }
 
-// Counts returns the number of sessions, and the number of frames lost by all present
-// and ended sessions.
+// Counts returns the number of sessions, and the lost frames of all sessions so far.
 func (c *Captures) Counts() (active int, lost uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -282,7 +268,7 @@ func (c *Captures) lostNow(s *Session) uint64 {
 	return c.lostOf(s)
 }
 
-// LimitRows is a limits.Source. It emits the limit row of the taps.
+// LimitRows is a limits.Source for the taps.
 func (c *Captures) LimitRows(emit func(limits.Row)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

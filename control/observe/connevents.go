@@ -14,16 +14,15 @@ import (
 )
 
 const (
-	// eventInterval is the time between two reads of the ring of connection events
-	// while a follower exists. eventChunk is the limit of events in one read, which
-	// gives 50,000 events a second. If events come faster the ring fills, and further
+	// eventInterval is the interval between two reads of the event ring. eventChunk
+	// limits the events of one read, which gives 50,000 events per second. Further
 	// events are lost and counted.
 	eventInterval = 10 * time.Millisecond
 	eventChunk    = 500
 )
 
-// ConnectionEvents passes the workers' connection events to monitors.
-// ConnectionEvents.mu is taken before Engine.Hold.
+// ConnectionEvents passes connection events to monitors. Its mu is taken before
+// Engine.Hold.
 type ConnectionEvents struct {
 	engine Engine
 
@@ -32,7 +31,7 @@ type ConnectionEvents struct {
 	reading bool
 	workers Workers // workers whose ring is read
 	ring    *shm.Consumer
-	lost    uint64 // the ring's count of lost events at the last read
+	lost    uint64 // number of lost events at the last read
 }
 
 func NewConnectionEvents(engine Engine) *ConnectionEvents {
@@ -42,7 +41,7 @@ func NewConnectionEvents(engine Engine) *ConnectionEvents {
 // ConnectionFollower is a monitor that follows connections.
 type ConnectionFollower struct {
 	to    *Monitor
-	kinds uint8   // kinds of events to report, see conntrack.Memory.Watch
+	kinds uint8   // kinds of events (conntrack.Memory.Watch)
 	zone  *uint16 // nil: all zones
 }
 
@@ -53,12 +52,12 @@ func (c *ConnectionEvents) Begin(f *ConnectionFollower) {
 	w, release := c.engine.Hold()
 	defer release()
 	c.follow(w)
-	if len(c.all) == 1 { // skip events that were left in the ring for an earlier reader
+	if len(c.all) == 1 { // skips an earlier reader's events
 		for c.ring != nil && c.ring.Next() != nil {
 		}
 		c.release()
 	}
-	if !c.reading { // a reader for earlier followers may still run and serves this follower too
+	if !c.reading { // an earlier reader serves this follower too
 		c.reading = true
 		go c.read()
 	}
@@ -75,8 +74,8 @@ func (c *ConnectionEvents) End(f *ConnectionFollower) {
 	c.watch()
 }
 
-// follow switches to the connection table of the workers w of the present engine. The
-// caller holds c.mu, and has w from Engine.Hold.
+// follow moves to the connection table of a new engine. The caller holds c.mu and
+// Engine.Hold.
 func (c *ConnectionEvents) follow(w Workers) {
 	if c.workers == w {
 		return
@@ -88,8 +87,8 @@ func (c *ConnectionEvents) follow(w Workers) {
 	}
 }
 
-// watch makes the workers report the kinds of events that any follower wants. The
-// caller holds c.mu, and keeps c.workers from being replaced with Engine.Hold.
+// watch makes the workers report the wanted kinds of events. The caller holds c.mu
+// and Engine.Hold.
 func (c *ConnectionEvents) watch() {
 	kinds, zone, first := uint8(0), (*uint16)(nil), true
 	for f := range c.all {
@@ -112,7 +111,6 @@ func (c *ConnectionEvents) release() {
 	}
 }
 
-// read passes connection events to the followers until no follower is left.
 func (c *ConnectionEvents) read() {
 	for c.turn() {
 		time.Sleep(eventInterval)
@@ -166,9 +164,8 @@ func (c *ConnectionEvents) pass(e *conntrack.Event) {
 	}
 }
 
-// FollowConnections makes a follower of the connections of one zone and of some kinds
-// of events. kinds is a list separated by commas. Empty strings mean all zones and
-// all kinds.
+// FollowConnections follows connections. zone "" means all zones. kinds is a list
+// with commas; "" means all kinds.
 func FollowConnections(to *Monitor, zone, kinds string) (*ConnectionFollower, error) {
 	f := &ConnectionFollower{to: to, kinds: conntrack.AllEvents}
 	if zone != "" {
@@ -191,8 +188,7 @@ func FollowConnections(to *Monitor, zone, kinds string) (*ConnectionFollower, er
 	return f, nil
 }
 
-// Connection converts the entry e of the connection table to the API's form. line is
-// the entry in the format of ovs-dpctl dump-conntrack.
+// Connection converts the entry e to the API's form. line is its ovs-dpctl format.
 func Connection(e *conntrack.Entry, line string) api.Connection {
 	c := api.Connection{
 		Protocol: conntrack.ProtoName(e.Orig.Proto), Zone: e.Orig.Zone, Mark: e.Mark, TimeoutS: e.TimeoutS,

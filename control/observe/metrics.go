@@ -18,20 +18,18 @@ import (
 // Numbers are what the metrics show.
 type Numbers struct {
 	Show api.Show
-	// TableFlows has the number of flows of each table that has flows.
+	// TableFlows has the number of flows by table.
 	TableFlows map[uint8]int
-	// Refused is the number of misses executed without a megaflow. NotLearnt is the
-	// number of learned flows refused because a limit was reached.
+	// Refused counts misses without a megaflow. NotLearnt counts learned flows
+	// refused at a limit.
 	Refused, NotLearnt uint64
 	// Engines that were replaced, by reason.
 	Died, WorkerHung, ServerHung uint64
-	// Hangs has the number of engines that hung on a port, by port number.
+	// Hangs counts hung engines by port number.
 	Hangs map[uint32]uint64
-	// RequestsGivenUp is the number of API requests that control abandoned because
-	// they took too long.
+	// RequestsGivenUp counts API requests that took too long.
 	RequestsGivenUp uint64
-	// Captures and Monitors are numbers of sessions. CapturesLost is the number of
-	// frames that all captures have lost.
+	// Captures and Monitors count sessions. CapturesLost counts lost frames.
 	Captures, Monitors int
 	CapturesLost       uint64
 	Connections        *ConnectionNumbers // nil: there is no table
@@ -45,7 +43,7 @@ type ConnectionNumbers struct {
 	conntrack.Counters
 }
 
-// MetricsHandler answers in Prometheus's text format with the present numbers.
+// MetricsHandler serves the metrics in Prometheus's text format.
 func MetricsHandler(numbers func() *Numbers) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(&collector{numbers})
@@ -93,8 +91,7 @@ var (
 	metricWorkerDrops   = describe("worker_drops_total", "Frames dropped, by reason.", "worker", "core", "reason")
 )
 
-// Describe sends nothing, which turns Prometheus's advance checks off: labels come
-// and go with ports and reasons.
+// Describe sends nothing, because labels come and go.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
@@ -194,8 +191,7 @@ var (
 	metricConnectionsLost    = describe("connection_events_lost_total", "Events of connections that a monitor asked for and for which there was no room.")
 )
 
-// collectConnections emits the metrics of connections; c is nil if there is no
-// connection table.
+// collectConnections emits nothing if c is nil.
 func collectConnections(c *ConnectionNumbers, out chan<- prometheus.Metric) {
 	if c == nil {
 		return

@@ -18,7 +18,7 @@ var (
 	metricCentralReceived  = describe("central_received_bytes_total", "Bytes of messages from weft-central.")
 )
 
-// collectCentral sends nothing if c is nil: the switch does not follow weft-central.
+// c is nil if the switch does not follow weft-central
 func collectCentral(c *api.Central, out chan<- prometheus.Metric) {
 	if c == nil {
 		return

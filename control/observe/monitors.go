@@ -11,14 +11,13 @@ import (
 	"weft/openflow"
 )
 
-// monitorBacklog is the limit of events that wait for one client. Further events are
-// lost, and the client receives their number.
+// monitorBacklog limits the events that wait for one client. Further events count as
+// lost.
 const monitorBacklog = 1 << 16
 
-// Monitors has the clients that follow the flow tables. No other lock is taken while
-// Monitors.mu is held.
+// Monitors has the clients that follow flows. No lock is taken under Monitors.mu.
 type Monitors struct {
-	count atomic.Int32 // number of monitors; if it is 0, a change of flows costs nothing extra
+	count atomic.Int32 // 0: changes of flows cost nothing extra
 	mu    sync.Mutex
 	all   map[*Monitor]struct{}
 }
@@ -30,9 +29,8 @@ type Monitor struct {
 	lost   atomic.Uint64
 }
 
-// NewMonitor makes a monitor of the flows that filter selects. It receives events of
-// flows after it is added to Monitors, and events of connections through a
-// ConnectionFollower.
+// NewMonitor makes a monitor. Monitors sends it the events of flows that filter
+// selects, and a ConnectionFollower those of connections.
 func NewMonitor(filter openflow.FlowMod) *Monitor {
 	return &Monitor{filter: filter, events: make(chan *api.Event, monitorBacklog)}
 }
@@ -63,8 +61,8 @@ func (m *Monitors) Remove(who *Monitor) {
 // Count returns the number of monitors.
 func (m *Monitors) Count() int { return int(m.count.Load()) }
 
-// TellFlow sends an event of a flow to the monitors whose filter selects the flow. It
-// calls describe at most once. The caller holds the lock that guards the rules.
+// TellFlow sends an event to the monitors that select the flow. It calls describe at
+// most once. The caller holds the lock of the rules.
 func (m *Monitors) TellFlow(now time.Time, event string, r *openflow.Rule, describe func() api.Flow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package observe shows clients what the switch does: captures and live traces of
-// frames, events of flows, connections and ports, the megaflows with the highest
-// rates, traces of hypothetical frames, and metrics. Without a client it costs
+// Package observe shows what the switch does: captures, live traces, events, hot
+// megaflows, traces of hypothetical frames, and metrics. Without a client it costs
 // nothing.
 //
-// Each observer has a lock for its clients: Captures.mu, ConnectionEvents.mu,
-// Monitors.mu. The first two are taken before the pipeline's lock, which Engine.Hold
-// takes. Monitors.mu is taken last, after the pipeline's lock. The handlers of the
-// API call the observers; the pipeline reports changed flows to Monitors through an
-// interface of its own.
+// Captures.mu and ConnectionEvents.mu are taken before the pipeline's lock
+// (Engine.Hold), Monitors.mu after it. The API calls the observers. The pipeline
+// reports flows to Monitors.
 package observe
 
 import (
@@ -17,14 +14,12 @@ import (
 	"weft/datapath"
 )
 
-// Workers has the workers of one engine: their command rings, and the memory that
-// they share with control.
+// Workers has the workers of one engine.
 type Workers interface {
-	// Broadcast sends a command to all workers. It discards the command if their
-	// engine has died.
+	// Broadcast sends a command to all workers, unless their engine has died.
 	Broadcast(msg []byte)
-	// WaitApplied waits until the workers have applied all commands sent so far. An
-	// error means that the engine has died.
+	// WaitApplied waits until all commands are applied. An error means that the
+	// engine has died.
 	WaitApplied() error
 	Shared() []*datapath.Shared
 	Connections() *conntrack.Memory
@@ -32,8 +27,7 @@ type Workers interface {
 
 // Engine gives access to the workers of the present engine.
 type Engine interface {
-	// Hold returns the present workers, or nil before the first engine. Until the
-	// caller calls release, which it must do once, the workers are not replaced and
-	// their memory stays mapped.
+	// Hold returns the present workers, or nil before the first engine. They stay in
+	// place and mapped until the caller calls release, once.
 	Hold() (w Workers, release func())
 }

@@ -8,14 +8,11 @@ import (
 	"weft/api"
 )
 
-// PortStates has the states of the ports that were last sent to one client. The zero
-// value has none.
+// PortStates has the port states that one client has received.
 type PortStates struct{ known map[uint32]api.PortState }
 
-// Update compares the present ports with the stored states, and stores the present
-// states. It calls the function send for each difference, unless send is nil. If
-// initial is true, a port that the client does not know yet is sent as an initial
-// state.
+// Update stores the present states and calls send, unless nil, for each change. If
+// initial is true, new ports are sent as initial.
 func (p *PortStates) Update(list []api.Port, initial bool, send func(*api.Event) error) (err error) {
 	now := map[uint32]api.PortState{}
 	emit := func(event string, s api.PortState) {

@@ -9,21 +9,18 @@ import (
 	"weft/openflow"
 )
 
-// Tracer translates a frame without counting the frame or learning from it. Its
-// tables do not change between calls.
+// Tracer translates a frame without any effect. Its tables do not change between
+// calls.
 type Tracer interface {
 	Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openflow.Translation
 }
 
-// maxTracked is the limit of further look-ups of a traced frame after connection
-// tracking.
+// maxTracked limits the look-ups after connection tracking.
 const maxTracked = 16
 
-// Trace follows a hypothetical frame through the tables. The string flow has the
-// frame's fields, and view has the ports that flow may name. ctNext is the ct_state
-// that connection tracking returns each time; "" stands for a new connection. The
-// result shows ports by the names in the argument names, or by number if the argument
-// is nil.
+// Trace follows a hypothetical frame through the tables. flow has the frame's fields;
+// view has the ports. ctNext is the ct_state after each connection tracking; "" means
+// a new connection. names gives the shown port names; nil: numbers.
 func Trace(tables Tracer, view, names openflow.Names, flow, ctNext string) (api.Trace, error) {
 	if flow == "" {
 		return api.Trace{}, usererr.Errorf("flow: a frame is missing; expected match fields as in in_port=1,tcp,nw_dst=10.0.0.1")
@@ -54,13 +51,12 @@ type trace struct {
 	tables  Tracer
 	names   openflow.Names
 	ctState uint64 // ct_state that every tracking returns
-	left    int    // number of look-ups after connection tracking that are still allowed
+	left    int    // remaining look-ups after connection tracking
 }
 
-// follow traces a flow key, and the keys that connection tracking derives from it.
 func (c *trace) follow(key *flowtable.Key) api.Trace {
 	out := api.Trace{Steps: []api.TraceStep{}}
-	var tracked []flowtable.Key // flow keys at the ct actions that name a table, with the new ct_state
+	var tracked []flowtable.Key // keys for the look-ups after ct actions
 	t := c.tables.Trace(key, func(s openflow.TraceStep) {
 		out.Steps = append(out.Steps, traceStep(&s, c.names))
 		if s.Action != nil && s.Action.Kind == openflow.ActCT && s.Action.CT.Table != openflow.TableAll {

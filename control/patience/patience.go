@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patience limits how long a client of the API waits for a request. A request
-// that exceeds its limit continues in the background, because a change in control
-// cannot be undone halfway. The client receives an error that says what the request
-// waits for.
+// Package patience limits how long API clients wait. An abandoned request continues
+// in the background, because a change cannot be undone halfway. The client's error
+// says what delays the request.
 package patience
 
 import (
@@ -15,24 +14,22 @@ import (
 
 // Time limits of a request.
 const (
-	// Explain is the time after which a request is abandoned if the cause of the
-	// delay is known: a worker hangs, or there is no engine.
+	// Explain is the time limit if a cause of the delay is known, such as a hung
+	// worker.
 	Explain = time.Second
-	// Short is the time limit of a request that touches few flows or connections,
-	// while no long request is in progress.
+	// Short is the time limit of a request for few flows or connections.
 	Short = 5 * time.Second
-	// Long is the time limit of a request that may touch a million flows or
-	// connections, and of requests that may have to wait for such a request.
+	// Long is the time limit of a request for up to a million flows or connections,
+	// and of requests behind it.
 	Long = 5 * time.Minute
-	// MaxAbandoned is the limit of abandoned requests that still run. At the limit
-	// every further request is refused.
+	// MaxAbandoned limits the abandoned requests that still run. At the limit all
+	// requests are refused.
 	MaxAbandoned = 256
-	// look is the interval at which a waiting request checks for a known cause of the
-	// delay.
+	// look is the interval of checks for a cause of the delay.
 	look = 50 * time.Millisecond
 )
 
-// TooLong is the error of a request that was abandoned. Its HTTP status is 503.
+// TooLong is the error of an abandoned request, with HTTP status 503.
 type TooLong struct{ message string }
 
 func (e *TooLong) Error() string { return e.message }
@@ -55,22 +52,19 @@ type request struct {
 	began time.Time
 }
 
-// NewRequests returns Requests with no request in progress. The function wrong
-// returns the cause that keeps control from answering requests, or "" if no cause is
-// known. The function slow returns a cause that probably delays requests, or "" if no
-// cause is known. Neither function may block. A request that may touch very many flows
-// or connections is not abandoned because of slow: it may take as long by itself.
+// NewRequests returns empty Requests. wrong returns why control cannot answer, slow a
+// probable cause of delays; "" means none. Neither may block. slow does not apply to
+// requests for very many flows or connections.
 func NewRequests(wrong, slow func() string) *Requests {
 	return &Requests{wrong: wrong, slow: slow, running: map[uint64]*request{}}
 }
 
-// GivenUp returns the number of requests that were abandoned or refused.
+// GivenUp returns the number of abandoned or refused requests.
 func (r *Requests) GivenUp() uint64 { return r.givenUp.Load() }
 
-// Do calls f and returns f's result. If f takes too long, Do abandons it and returns
-// TooLong. The string name is the request's name in errors. The argument long is true
-// if f may touch very many flows or connections. The argument changes is true if f
-// changes state, perhaps only after it was abandoned.
+// Do calls f, or returns TooLong if f takes too long. name is the request's name in
+// errors. long means that f may touch very many flows or connections. changes means
+// that f changes state.
 func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (any, error) {
 	if n := r.abandoned.Load(); n >= MaxAbandoned {
 		r.givenUp.Add(1)
@@ -81,7 +75,7 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 		err   error
 	}
 	number, done := r.enter(name, long), make(chan result, 1)
-	var left atomic.Int32 // 0: f runs and the client waits; 1: f was abandoned; 2: f has ended
+	var left atomic.Int32 // 0: the client waits; 1: abandoned; 2: done
 	go func() {
 		value, err := f()
 		r.leave(number)
@@ -120,8 +114,8 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 	}
 }
 
-// over reports whether a request is abandoned that has been in progress for the given
-// time. If the cause of the delay is known, over also returns the cause.
+// over reports whether to abandon a request after the given time, and the cause if
+// known.
 func (r *Requests) over(long bool, after time.Duration) (why string, over bool) {
 	if why := r.wrong(); why != "" {
 		return why, true
@@ -163,8 +157,7 @@ func (r *Requests) anyLong() bool {
 	return false
 }
 
-// cause names the oldest running request other than this one, because this request
-// probably waits for it.
+// cause names the oldest other request, which probably delays this one.
 func (r *Requests) cause(name string, but uint64) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,19 +9,18 @@ import (
 	"weft/openflow"
 )
 
-// addressUsers finds the megaflows that depend on an address, so that only they are
-// translated again when the address changes. The lock that guards megaflows.index
-// also guards addressUsers.
+// addressUsers finds the megaflows to translate again when an address changes. The
+// lock of megaflows.index guards it.
 type addressUsers map[openflow.AddressRef]*addressUse
 
-// addressUse is an element of the list of megaflows that depend on an address.
+// addressUse is a list element: one megaflow that depends on an address.
 type addressUse struct {
 	ref          openflow.AddressRef
 	by           *megaflow
 	older, newer *addressUse
 }
 
-// setUses sets the addresses on which m depends. m is not installed.
+// setUses sets the addresses of a megaflow that is not installed.
 func (m *megaflow) setUses(refs []openflow.AddressRef) {
 	m.uses = make([]addressUse, len(refs))
 	for i, ref := range refs {
@@ -57,7 +56,7 @@ func (u addressUsers) remove(m *megaflow) {
 	}
 }
 
-// reuse sets the addresses on which an installed megaflow depends now.
+// reuse replaces the addresses of an installed megaflow.
 func (f *megaflows) reuse(m *megaflow, refs []openflow.AddressRef) {
 	if slices.EqualFunc(m.uses, refs, func(use addressUse, ref openflow.AddressRef) bool { return use.ref == ref }) {
 		return
@@ -72,8 +71,7 @@ func (f *megaflows) reuse(m *megaflow, refs []openflow.AddressRef) {
 	f.users.add(m)
 }
 
-// using returns the megaflows that depend on a changed address, in the order of their
-// slots.
+// using returns the megaflows that depend on an address, in slot order.
 func (f *megaflows) using(changes *openflow.AddressChanges) []*megaflow {
 	f.mu.Lock()
 	defer f.mu.Unlock()

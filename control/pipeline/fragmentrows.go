@@ -10,9 +10,7 @@ import (
 	"weft/datapath"
 )
 
-// fragmentRows counts the datagrams whose fragments the workers hold, by the port of the
-// fragments. A discarded datagram holds no fragment, so it is not counted, although it
-// uses its record until it expires.
+// fragmentRows counts, by port, the datagrams whose fragments the workers hold.
 type fragmentRows struct {
 	seen      map[datagramOf]bool
 	own       map[uint32]uint64 // number of datagrams by port
@@ -40,10 +38,8 @@ func (r *fragmentRows) add(worker int, h *datapath.HeldFrame) {
 	r.own[atomic.LoadUint32(&h.InPort)]++
 }
 
-// emit emits the limit row of a port. The fragments of a port may belong to at most
-// as many incomplete datagrams as the workers have free records. discarded is the
-// number of the port's frames that were dropped as bad-fragment: fragments beyond the
-// limit, and malformed fragments.
+// emit emits a port's row. A port may hold as many incomplete datagrams as there are
+// free records. discarded is the port's number of bad-fragment drops.
 func (r *fragmentRows) emit(emit func(limits.Row), port uint32, discarded uint64) {
 	own := r.own[port]
 	r.discarded += discarded
@@ -55,7 +51,7 @@ func (r *fragmentRows) emit(emit func(limits.Row), port uint32, discarded uint64
 		Used: own, Limit: own + (free-min(own, free)+1)/2, Refused: discarded})
 }
 
-// emitAll emits the row of all ports together, after emit for each port.
+// emitAll emits the row of all ports, after emit for each port.
 func (r *fragmentRows) emitAll(emit func(limits.Row)) {
 	emit(limits.Row{Name: "fragmented_datagrams", Unit: "datagrams", Holder: limits.All(),
 		Used: uint64(len(r.seen)), Limit: r.limit, Refused: r.discarded})

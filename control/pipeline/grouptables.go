@@ -15,7 +15,7 @@ import (
 	"weft/openflow"
 )
 
-// Groups and meters: their changes, their saved form and their statistics.
+// changes, saved form and statistics of groups and meters
 
 var groupCommands = map[string]openflow.GroupCommand{
 	"add": openflow.GroupAdd, "modify": openflow.GroupModify, "put": openflow.GroupPut, "delete": openflow.GroupDelete,
@@ -25,8 +25,8 @@ var meterCommands = map[string]openflow.MeterCommand{
 	"add": openflow.MeterAdd, "modify": openflow.MeterModify, "delete": openflow.MeterDelete,
 }
 
-// ChangeGroups applies a whole change of groups, or nothing on an error. When it
-// returns, no frame uses the old groups any more.
+// ChangeGroups applies a whole change or, on an error, nothing. After it, no frame
+// uses the old groups.
 func (pl *Pipeline) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
 	command, ok := groupCommands[c.Op]
 	if !ok {
@@ -77,8 +77,8 @@ func (pl *Pipeline) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
 	})
 }
 
-// changeTable applies a change of groups or meters and of the flows that refer to
-// them, saves it and revalidates. The caller holds the lock of changes.
+// changeTable applies and saves a change of groups or meters and of the flows that
+// name them. The caller holds the lock of changes.
 func (pl *Pipeline) changeTable(n int, apply func() (openflow.Changes, error)) (api.TableChanged, error) {
 	pl.mu.Lock()
 	pl.pullAll()
@@ -102,7 +102,7 @@ func (pl *Pipeline) changeTable(n int, apply func() (openflow.Changes, error)) (
 	return api.TableChanged{Changed: n, Flows: len(changes.Removed)}, nil
 }
 
-// tableTexts returns the saved form of groups and meters, by number. The caller holds
+// tableTexts returns the saved form of groups and meters by number. The caller holds
 // the lock of changes.
 func (pl *Pipeline) tableTexts() (groups, meters map[uint32]string) {
 	groups, meters = map[uint32]string{}, map[uint32]string{}
@@ -115,9 +115,7 @@ func (pl *Pipeline) tableTexts() (groups, meters map[uint32]string) {
 	return groups, meters
 }
 
-// loadTables restores the saved groups and meters. It runs at startup, before
-// loadFlows restores the flows that refer to them and before any other goroutine uses
-// the pipeline.
+// loadTables restores groups and meters at startup, before the flows that name them.
 func (pl *Pipeline) loadTables(groups, meters []string) {
 	for _, text := range meters {
 		mod, err := openflow.ParseMeterMod(text, openflow.MeterAdd)
@@ -142,7 +140,6 @@ func (pl *Pipeline) loadTables(groups, meters []string) {
 	}
 }
 
-// sendMeters sends all meters to new workers, which have none yet.
 func (pl *Pipeline) sendMeters(w *workers.Workers) {
 	for _, m := range pl.tables.Meters(openflow.MeterAll) {
 		sendMeter(w, m)
@@ -204,7 +201,7 @@ func (pl *Pipeline) ListMeters(text string) ([]api.Meter, error) {
 				band.Packets += atomic.LoadUint64(&c.DroppedPackets)
 				band.Bytes += atomic.LoadUint64(&c.DroppedBytes)
 			}
-			if i == 0 { // A meter's total is the first band's total: frames that a band drops do not reach the next band.
+			if i == 0 { // frames that a band drops do not reach the next band
 				shown.Packets, shown.Bytes = packets, bytes
 			}
 			shown.Bands = append(shown.Bands, band)

@@ -8,35 +8,32 @@ import (
 	"weft/control/workers"
 )
 
-// The steps of control's start and of the replacement of an engine. The caller holds
-// the lock of changes during all steps.
+// Steps of control's start and of an engine's replacement. The caller holds the lock
+// of changes.
 
-// Load fills the tables from the state file, and the statistics from the counter
-// region if an engine kept the region. It runs at startup, before any other goroutine
-// uses the pipeline.
+// Load fills the tables from the state file and a kept counter region. No other
+// goroutine uses the pipeline yet.
 func (pl *Pipeline) Load(saved *store.State, region *counters.Region, kept bool) {
 	pl.counters, pl.rules.region = region, region
 	pl.loadTables(saved.Groups, saved.Meters)
 	pl.loadFlows(saved.Flows, kept)
-	pl.loadTableConfigs(saved.Tables) // table limits come last: a saved table may have more flows than its limit
+	pl.loadTableConfigs(saved.Tables) // last, because saved tables may exceed their limits
 }
 
-// Inherit takes over the workers of an engine that an earlier control process has
-// started.
+// Inherit takes over the workers of an earlier control process.
 func (pl *Pipeline) Inherit(w *workers.Workers) {
 	pl.workers = w
 	pl.templates.Restore(w, pl.counters.Tunnels)
 }
 
-// Resume continues with the inherited workers. Their megaflows stay if the tables
-// still give the same result.
+// Resume continues with the inherited workers, and keeps the megaflows that are still
+// right.
 func (pl *Pipeline) Resume() {
 	pl.sendMeters(pl.workers)
 	pl.recoverMegaflows()
 }
 
-// Abandon adds the counts of the inherited workers to the statistics and then forgets
-// the workers, because their engine has ended.
+// Abandon takes the counts of the inherited workers, whose engine has ended.
 func (pl *Pipeline) Abandon() {
 	pl.workers.MarkGone()
 	pl.recoverMegaflows()
@@ -46,16 +43,15 @@ func (pl *Pipeline) Abandon() {
 	pl.workers = nil
 }
 
-// ForgetSlots clears the rows of megaflows and tunnels in the counter region: the
-// next workers start with empty caches.
+// ForgetSlots clears the rows of megaflows and tunnels, because the next workers
+// start empty.
 func (pl *Pipeline) ForgetSlots() {
 	pl.counters.Forget()
 	pl.templates.Reset()
 }
 
-// Replace makes w the present workers after an engine has died. It adds the counts of
-// the previous workers to the statistics and returns the previous workers. Megaflows
-// keep their slot numbers, which are free in w.
+// Replace makes w the present workers, takes the counts of the previous ones and
+// returns them. Megaflows keep their slots, which are free in w.
 func (pl *Pipeline) Replace(w *workers.Workers) (old *workers.Workers) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -66,8 +62,7 @@ func (pl *Pipeline) Replace(w *workers.Workers) (old *workers.Workers) {
 	return old
 }
 
-// Fill makes w, whose caches are empty, the present workers, and sends all meters and
-// megaflows to w.
+// Fill makes w the present workers, and sends them all meters and megaflows.
 func (pl *Pipeline) Fill(w *workers.Workers) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -101,9 +96,8 @@ func (pl *Pipeline) EndUpcalls() {
 	}
 }
 
-// Hold returns the present workers, or nil before the first engine. Until the caller
-// calls release, which it must do once, the workers are not replaced and their memory
-// stays mapped.
+// Hold returns the present workers, or nil before the first engine. They stay in
+// place and mapped until the caller calls release, once.
 func (pl *Pipeline) Hold() (w *workers.Workers, release func()) {
 	pl.mu.RLock()
 	return pl.workers, pl.mu.RUnlock

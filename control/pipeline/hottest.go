@@ -12,7 +12,6 @@ import (
 	"weft/openflow"
 )
 
-// hotCount is a megaflow's frame and byte counts at one moment.
 type hotCount struct{ packets, bytes uint64 }
 
 func (pl *Pipeline) Sample() map[*megaflow]hotCount {
@@ -54,8 +53,8 @@ func (pl *Pipeline) Hottest(before, after map[*megaflow]hotCount, n int, seconds
 	return hot
 }
 
-// HitMegaflow returns the match of the megaflow that the captured frame f has hit, or
-// "" if the megaflow has been removed since.
+// HitMegaflow returns the match of the megaflow that frame f hit, or "" if it was
+// removed.
 func (pl *Pipeline) HitMegaflow(f *datapath.Capture) string {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -70,7 +69,7 @@ func (pl *Pipeline) HitMegaflow(f *datapath.Capture) string {
 	}
 	for i := range m.key {
 		if f.Key[i]&m.mask()[i] != m.key[i] {
-			return "" // the captured frame does not match: the slot belongs to a newer megaflow
+			return "" // the slot belongs to a newer megaflow
 		}
 	}
 	match := openflow.MatchOf(&m.key, m.mask())

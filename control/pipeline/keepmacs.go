@@ -13,30 +13,25 @@ import (
 	"weft/openflow"
 )
 
-// A file keeps the learned addresses when the control process ends. Without the file,
-// frames between machines that were silent for a while would be flooded after each
-// restart, and every port of their network would see them. The function
-// recoverMegaflows adds the addresses that were learned after the last save: the
-// senders of the megaflows that the engine still uses.
+// Without this file of learned addresses, a restart would flood the frames of silent
+// machines to every port. recoverMegaflows adds addresses that were learned after the
+// last save.
 
 const (
-	// saveMACsAfter is the time between two saves while addresses change. A process
-	// that is killed loses at most the changes of this time.
+	// interval of saves while addresses change; a killed process loses these changes
 	saveMACsAfter = 10 * time.Second
-	// saveAgesAfter is the time between two saves while no address changes, so that
-	// the saved ages stay below the age at which addresses expire.
+	// interval of saves while no address changes, so that saved ages stay fresh
 	saveAgesAfter = time.Minute
 )
 
 // savedMACs is the content of the file, in gob.
 type savedMACs struct {
-	// Ports are the names of the ports by number. An address whose port has another
-	// name by now is not restored.
+	// Ports has the port names by number. An address of a renamed port is not
+	// restored.
 	Ports map[uint32]string
 	MACs  []openflow.SavedMAC
 }
 
-// keepMACs saves the learned addresses until ctx ends.
 func (pl *Pipeline) keepMACs(ctx context.Context) {
 	var generation uint64
 	var at time.Time
@@ -68,9 +63,8 @@ func (pl *Pipeline) SaveMACs() error {
 	return pl.store.SaveAddresses(file.Bytes())
 }
 
-// LoadMACs restores the learned addresses of the earlier control process. It runs at
-// startup, once the ports are in the view. Addresses that cannot be read are learned
-// again.
+// LoadMACs restores the saved addresses at startup, after the ports. Addresses that
+// cannot be read are learned again.
 func (pl *Pipeline) LoadMACs() {
 	data, err := pl.store.LoadAddresses()
 	var saved savedMACs

@@ -14,23 +14,20 @@ import (
 	"weft/openflow"
 )
 
-// Flows that learn actions add. The first frame with a learn action is held until the
-// flow that the action adds is in the tables, so that a reply to the frame finds the
-// flow. Later frames refresh the learned flow through the statistics of their
-// megaflow. Learned flows are not saved.
+// The first frame with a learn action is held until the new flow is in the tables, so
+// that a reply finds the flow. Statistics refresh the flow later. Learned flows are
+// not saved.
 
 const (
-	// learnQueue is the limit of queued lessons. A lesson is a frame whose learn
-	// actions add flows. If the queue is full, the frame is forwarded at once, and
-	// its flows are added later, when the statistics of its megaflow are read.
+	// learnQueue limits the queued lessons. Beyond it, a frame is forwarded at once,
+	// and statistics add its flows later.
 	learnQueue = 1024
-	// learnBatch is the limit of lessons, which are frames whose learn actions add
-	// flows, in one batch. The megaflows are revalidated once for each batch.
+	// learnBatch limits the lessons of one batch. Each batch revalidates the
+	// megaflows once.
 	learnBatch = 256
 )
 
-// lesson has the flows that a frame's learn actions add, and the frame itself if a
-// worker holds it.
+// lesson has the flows that a frame's learn actions add, and the held frame, if any.
 type lesson struct {
 	flows   []openflow.FlowMod
 	workers *workers.Workers // nil: no frame waits
@@ -38,8 +35,8 @@ type lesson struct {
 	miss    *datapath.Upcall
 }
 
-// learnFirst queues a held frame whose learn actions add new flows. It returns false
-// if the frame adds no flow or the queue is full.
+// learnFirst queues a held frame that adds flows. It returns false if there are none
+// or the queue is full.
 func (pl *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
 	if !pl.teaches(t) {
 		return false
@@ -53,8 +50,8 @@ func (pl *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *
 	}
 }
 
-// teaches reports whether learn actions for the frame would add flows that are not in
-// the tables. The caller holds Pipeline.mu.
+// teaches reports whether a frame's learn actions would add new flows. The caller
+// holds Pipeline.mu.
 func (pl *Pipeline) teaches(t *openflow.Translation) bool {
 	for i := range t.Learned {
 		if !pl.tables.Learnt(&t.Learned[i]) {
@@ -64,9 +61,8 @@ func (pl *Pipeline) teaches(t *openflow.Translation) bool {
 	return false
 }
 
-// learnOn updates the ages of the flows in the slice learned, which learn actions
-// have added. usedNS is the time of the last frame. Flows that are missing from the
-// tables are queued to be added again. The caller holds Pipeline.mu for writing.
+// learnOn refreshes learned flows at the time usedNS. Missing flows are queued again.
+// The caller holds Pipeline.mu for writing.
 func (pl *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	missing := false
 	for i := range learned {
@@ -77,12 +73,12 @@ func (pl *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	}
 	select {
 	case pl.lessons <- lesson{flows: learned}:
-	default: // The queue is full: a later frame of the megaflow adds the flow again.
+	default: // the queue is full; a later frame tries again
 	}
 }
 
-// finish shortens the timeouts of flows with fin_timeout that saw a FIN or RST. The
-// caller holds Pipeline.mu for writing.
+// finish applies fin_timeout to flows that saw a FIN or RST. The caller holds
+// Pipeline.mu for writing.
 func (pl *Pipeline) finish(list []openflow.Finished) {
 	for i := range list {
 		f := &list[i]
@@ -93,8 +89,8 @@ func (pl *Pipeline) finish(list []openflow.Finished) {
 	}
 }
 
-// learnFlows adds learned flows in batches until ctx ends. After each batch it pauses
-// for as long as the batch took, because a batch costs a revalidation of megaflows.
+// learnFlows adds learned flows in batches until ctx ends. It pauses half of the
+// time, because each batch revalidates megaflows.
 func (pl *Pipeline) learnFlows(ctx context.Context) {
 	for {
 		var batch []lesson
@@ -125,8 +121,7 @@ func (pl *Pipeline) learnFlows(ctx context.Context) {
 	}
 }
 
-// learnBatch adds the flows of a batch of lessons, which are frames with learn
-// actions. When it returns, no frame uses the old flows any more.
+// learnBatch adds the flows of a batch. After it, no frame uses the old flows.
 func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -137,7 +132,7 @@ func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.mu.Lock()
 	pl.pullAll()
 	changes, refused := pl.tables.ApplyLearned(mods, clock.Monotonic())
-	pl.unlearnt.Add(uint64(refused)) // refused flows are not added, but the frames whose learn actions would add them are forwarded
+	pl.unlearnt.Add(uint64(refused)) // the frames of refused flows are forwarded
 	removed := pl.rules.enter(&changes)
 	pl.mu.Unlock()
 	if len(removed) > 0 {
@@ -153,8 +148,8 @@ func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.releaseRows(removed)
 }
 
-// changedTables inserts the tables of changed rules into set. The translation of a
-// megaflow that looked up none of these tables stays valid.
+// changedTables adds the tables of changed rules to set. Megaflows without these
+// tables stay valid.
 func changedTables(c *openflow.Changes, set *openflow.TableSet) {
 	for _, list := range [][]*openflow.Rule{c.Added, c.Modified, c.Removed} {
 		for _, r := range list {

@@ -13,8 +13,8 @@ import (
 	"weft/packet"
 )
 
-// tableLimitRows emits the limit rows of the OpenFlow tables. Only the API fills the
-// tables, and refuses as a whole a change that exceeds a limit.
+// tableLimitRows emits the rows of the OpenFlow tables. The API refuses changes
+// beyond a limit as a whole.
 func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -34,8 +34,6 @@ func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "recirculation_ids", Unit: "entries", Holder: limits.All(), Used: uint64(used), Limit: openflow.MaxFrozen, Refused: refused})
 }
 
-// shareRow returns a function that emits the limit row of one port's use of a
-// resource.
 func shareRow(emit func(limits.Row), name string) func(port uint32, u share.Use) {
 	return func(port uint32, u share.Use) {
 		emit(limits.Row{Name: name, Unit: "entries", Holder: limits.Port(port), Used: uint64(u.Used),
@@ -43,15 +41,14 @@ func shareRow(emit func(limits.Row), name string) func(port uint32, u share.Use)
 	}
 }
 
-// learnedLimitRows emits the limit rows of state that frames create, such as learned
-// addresses.
+// learnedLimitRows emits the rows of state that frames create.
 func (pl *Pipeline) learnedLimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "lessons", Unit: "entries", Holder: limits.All(), Used: uint64(len(pl.lessons)),
 		Limit: learnQueue, Refused: pl.unlearnt.Load()})
 }
 
-// heldLimitRows emits the limit rows of held frames by port. The workers hold and
-// release frames during the count, so the count is approximate.
+// heldLimitRows emits the held frames by port. The count is approximate, because
+// workers continue.
 func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -81,9 +78,8 @@ func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 		if held[no] == 0 && n == 0 {
 			continue
 		}
-		// A port may hold at most as many slots as are free. It therefore reaches its
-		// limit when it holds half of the slots that are either its own or free. The
-		// row shows this number.
+		// A port may hold as many slots as are free, so its limit is half of its own
+		// and the free slots.
 		free := slots - min(all, slots)
 		emit(limits.Row{Name: "held_frames", Unit: "frames", Holder: limits.Port(no),
 			Used: held[no], Limit: held[no] + (free-min(held[no], free)+1)/2, Refused: n})

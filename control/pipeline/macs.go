@@ -16,9 +16,6 @@ import (
 	"weft/openflow"
 )
 
-// The table of MAC addresses that the action normal has learned, with its lock,
-// display and flush.
-
 // ListMACs returns the learned addresses, sorted by VLAN, address and VNI.
 func (pl *Pipeline) ListMACs() []api.MAC {
 	entries, now := pl.macs.entries(), clock.Monotonic()
@@ -52,8 +49,8 @@ func (pl *Pipeline) ListMACs() []api.MAC {
 	return list
 }
 
-// FlushMACs forgets the addresses learned on the named port, or all addresses if name
-// is empty. When it returns, no frame uses the forgotten addresses any more.
+// FlushMACs forgets the addresses of the named port, or all if name is empty. After
+// it, no frame uses them.
 func (pl *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -66,39 +63,36 @@ func (pl *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
 		flush = func() int { return pl.macs.flush(no) }
 	}
 	pl.mu.Lock()
-	pl.pullAll() // counts the earlier frames now, so that no address is learned from them after the flush
+	pl.pullAll() // counts earlier frames, so that the flushed addresses are not learned again from them
 	pl.mu.Unlock()
 	n := flush()
 	if n > 0 {
 		pl.revalidateAddresses()
-		if err := pl.SaveMACs(); err != nil { // replaces the file of learned addresses, from which a restart would restore the flushed addresses
+		if err := pl.SaveMACs(); err != nil { // a restart would restore the flushed addresses from the old file
 			pl.log.Error("learned addresses cannot be saved", "error", err)
 		}
 	}
 	return api.MACsFlushed{Flushed: n}, nil
 }
 
-// learn stores an address that the action normal has seen. The caller may hold any
-// lock except macs.mu.
+// learn stores an address. The caller may hold any lock except macs.mu.
 func (pl *Pipeline) learn(l openflow.Learn, nowNS uint64) {
 	if pl.macs.learn(l, nowNS) {
 		pl.macsChanged()
 	}
 }
 
-// macsChanged makes maintain revalidate the megaflows that depend on learned
-// addresses.
+// macsChanged makes maintain revalidate the megaflows of changed addresses.
 func (pl *Pipeline) macsChanged() { loop.Notify(pl.macsStale) }
 
-// macs is the table of learned addresses and its lock. No other lock is taken while
-// macs.mu is held.
+// macs is the table of learned addresses. No lock is taken under macs.mu.
 type macs struct {
 	mu    sync.RWMutex
 	table *openflow.MACTable
 }
 
-// maxMACs is the limit of learned addresses. At the limit the port with the most
-// addresses loses one of them, see openflow/macquota.go.
+// maxMACs limits the learned addresses. At the limit the port with the most addresses
+// loses one (openflow/macquota.go).
 const maxMACs = 65536
 
 func newMACs() *macs {
@@ -159,7 +153,7 @@ func (m *macs) flush(port uint32) int {
 	return m.table.Flush(port)
 }
 
-// forget removes the addresses learned on a port that was deleted.
+// forget removes the addresses of a deleted port.
 func (m *macs) forget(port uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,9 +166,8 @@ func (m *macs) declare(ports []openflow.PortInfo) {
 	m.table.Declare(openflow.Declares(ports))
 }
 
-// limitRows emits one row for each port's number of addresses, and a total. A refused
-// address is counted if the port learns too fast, or if the address belongs to
-// another port: by declaration, by VNI, or because it is in use there.
+// limitRows emits a row for each port and a total. An address is refused if the port
+// learns too fast, or if another port owns the address.
 func (m *macs) limitRows(emit func(limits.Row)) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -15,8 +15,8 @@ import (
 	"weft/openflow"
 )
 
-// megaflow is one entry of the workers' caches. It has the same slot in every worker.
-// Key, mask and actions never change; Pipeline.mu guards the other fields.
+// megaflow is one entry of the workers' caches, with one slot in all workers.
+// Pipeline.mu guards the fields that change.
 type megaflow struct {
 	slot    uint32
 	owner   uint32 // port whose quota it uses
@@ -25,24 +25,22 @@ type megaflow struct {
 	actions []flowtable.Action
 	madeNS  uint64
 	next    *megaflow // next megaflow with the same hash in megaflows.index
-	// generation equals Flow.Generation of the megaflow's slot in every worker while
-	// the megaflow is installed. A removal increases Flow.Generation by one. Counts
-	// under another generation belong to another megaflow in the slot.
+	// generation is Flow.Generation of the slot while the megaflow is installed.
+	// Counts under another generation belong to another megaflow.
 	generation uint32
 
 	rules     []*openflow.Rule // rules for which its frames count
-	ruleRows  []uint32         // rows of rules in the counter region, see ruleBook
+	ruleRows  []uint32         // rows in the counter region (ruleBook)
 	teaches   *teaching        // nil: its frames teach nothing
 	groups    []openflow.GroupHit
 	tables    openflow.TableSet // tables looked up
 	uses      []addressUse      // addresses on which the translation depends
 	usedPorts bool
-	asks      bool   // the translation has a question that nobody could answer
-	usedNS    uint64 // time of the last counted hit; madeNS if there was none
+	asks      bool   // nobody answered a question of the translation
+	usedNS    uint64 // time of the last hit, or madeNS
 }
 
-// teaching lists the changes that a megaflow's frames cause through the actions
-// normal, learn and fin_timeout.
+// teaching has the effects of the actions normal, learn and fin_timeout.
 type teaching struct {
 	learn    openflow.Learn
 	learned  []openflow.FlowMod
@@ -51,23 +49,20 @@ type teaching struct {
 
 func (m *megaflow) mask() *flowtable.Key { return &m.use.mask }
 
-// megaflows is control's copy of the workers' caches. It allocates the slots; a
-// megaflow has the same slot in all workers.
+// megaflows is control's copy of the workers' caches. It allocates the slots.
 type megaflows struct {
 	limits flowtable.Sizes
 
 	mu    sync.Mutex
-	slots []*megaflow          // index: slot; nil: the slot is free or its megaflow is being removed
+	slots []*megaflow          // by slot; nil: free or being removed
 	free  []uint32             // free slots below len(slots)
-	index map[uint64]*megaflow // key: hash; megaflow.next links megaflows of the same hash
+	index map[uint64]*megaflow // by hash; megaflow.next links equal hashes
 	seed  maphash.Seed
 	users addressUsers
-	// masks has the masks of all megaflows. A megaflow is refused if the workers have
-	// no room for its mask.
+	// A megaflow is refused if the workers have no room for its mask.
 	masks    map[flowtable.Key]*maskUse
 	nextMask uint32
-	// Quotas of slots, masks and actions, each by port. The masks that are reserved
-	// for ports beyond their quota (see narrow) do not count.
+	// Quotas by port, without the masks that narrow reserves.
 	flowShares, maskShares, actionShares *share.Ports
 }
 
@@ -88,7 +83,7 @@ type admission uint8
 const (
 	admitted admission = iota // has a new slot and must be installed
 	present                   // an equal megaflow exists
-	refused                   // refused: the limit of slots, masks or actions is reached
+	refused                   // refused at a limit of slots, masks or actions
 )
 
 // flowID identifies a megaflow by its match.
@@ -101,8 +96,7 @@ func (f *megaflows) hash(m *megaflow, use *maskUse) uint64 {
 	return maphash.Comparable(f.seed, flowID{m.key, use.id})
 }
 
-// find returns the megaflow in the index that has the given hash, the match of m and
-// the mask with the record use. It returns nil if there is none.
+// find returns the megaflow with m's match, or nil. use is the record of its mask.
 func (f *megaflows) find(hash uint64, m *megaflow, use *maskUse) *megaflow {
 	there := f.index[hash]
 	for there != nil && (there.use != use || there.key != m.key) {
@@ -111,9 +105,8 @@ func (f *megaflows) find(hash uint64, m *megaflow, use *maskUse) *megaflow {
 	return there
 }
 
-// admit allocates a slot for m, unless an equal megaflow exists or a limit is
-// reached. m is the translation of key, and mask has the bits of key that the
-// translation read. The caller holds f.mu.
+// admit allocates a slot for m, the translation of key under mask, unless an equal
+// megaflow exists or a limit is reached. The caller holds f.mu.
 func (f *megaflows) admit(m *megaflow, key, mask *flowtable.Key) admission {
 	mask, use := f.fit(m.owner, mask)
 	for i := range key {
@@ -153,9 +146,8 @@ func (f *megaflows) allocate(m *megaflow) bool {
 	return true
 }
 
-// enter adds m, whose slot is allocated, to the index, and counts m as a user of the
-// mask. The argument use is the record of the mask's users, or nil if no megaflow
-// uses the mask yet.
+// enter adds m to the index and counts it as a user of its mask. use is the mask's
+// record, or nil.
 func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
 	if use == nil {
 		f.nextMask++
@@ -174,22 +166,21 @@ func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
 	f.flowShares.Add(m.owner, 1)
 }
 
-// adopt adds to the index a megaflow that an earlier control process installed.
+// adopt adds a megaflow of an earlier control process.
 func (f *megaflows) adopt(m *megaflow, mask *flowtable.Key) {
 	f.reserve(m.slot + 1)
 	f.enter(m, mask, f.masks[*mask])
 }
 
-// reserve marks all slots below n as taken. The caller later adopts or releases each
-// of them.
+// reserve takes all slots below n. The caller adopts or releases each.
 func (f *megaflows) reserve(n uint32) {
 	for uint32(len(f.slots)) < n {
 		f.slots = append(f.slots, nil)
 	}
 }
 
-// forget removes m from the index, so that no miss finds it. The slot stays taken
-// until release. forget returns false if m had been removed before.
+// forget removes m from the index. Its slot stays taken until release. forget returns
+// false if m was removed before.
 func (f *megaflows) forget(m *megaflow) bool {
 	if f.slots[m.slot] != m {
 		return false
@@ -224,7 +215,7 @@ func (f *megaflows) unindex(m *megaflow) {
 	m.next = nil
 }
 
-// release frees a slot. No worker may still have a megaflow in the slot.
+// release frees a slot that no worker uses.
 func (f *megaflows) release(slot uint32) { f.free = append(f.free, slot) }
 
 // list returns all megaflows in the order of their slots.
@@ -246,22 +237,21 @@ func (f *megaflows) len() int {
 	return f.flowShares.Count()
 }
 
-// setMegaflow fills m, which has no slot yet, from the translation of key.
+// setMegaflow fills m, which has no slot, from the translation of key.
 func (pl *Pipeline) setMegaflow(m *megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
 	m.actions, m.madeNS, m.usedNS, m.owner = t.Actions, nowNS, nowNS, ownerOf(key)
 	m.setUses(t.Addresses)
 	pl.setRules(m, t)
 }
 
-// setRules makes the frames of m count for the rules of translation t from now on.
+// setRules makes m's frames count for the rules of t.
 func (pl *Pipeline) setRules(m *megaflow, t *openflow.Translation) {
 	m.rules, m.groups = t.Rules, t.Groups
 	m.setEffects(t)
 	m.ruleRows = pl.rules.rowsOf(t.Rules)
 }
 
-// setEffects copies from translation t everything that m needs besides the rules and
-// groups for which its frames count.
+// setEffects copies everything but rules and groups from t to m.
 func (m *megaflow) setEffects(t *openflow.Translation) {
 	m.usedPorts, m.asks, m.tables, m.teaches = t.UsedPorts, t.Question.Valid(), t.Tables, nil
 	if t.Learn.Valid || len(t.Learned) > 0 || len(t.Finished) > 0 {
@@ -269,10 +259,9 @@ func (m *megaflow) setEffects(t *openflow.Translation) {
 	}
 }
 
-// install queues m for every worker's cache; the workers read it once their command
-// rings are published. The caller holds Pipeline.mu, for reading or writing, from the
-// translation of key to the end of install. A change of the tables therefore comes
-// before the translation or after the installation.
+// install queues m for every worker. The caller holds Pipeline.mu, for reading or
+// writing, from the translation to the end of install, so that no change of tables
+// comes between.
 func (pl *Pipeline) install(m *megaflow, key, mask *flowtable.Key) admission {
 	f := pl.megaflows
 	f.mu.Lock()
@@ -284,8 +273,8 @@ func (pl *Pipeline) install(m *megaflow, key, mask *flowtable.Key) admission {
 	return verdict
 }
 
-// installSlot queues m, whose slot is allocated, in every worker's command ring. The
-// caller holds megaflows.mu, or Pipeline.mu for writing.
+// installSlot queues m, which has a slot, for every worker. The caller holds
+// megaflows.mu, or Pipeline.mu for writing.
 func (pl *Pipeline) installSlot(m *megaflow) {
 	m.generation = atomic.LoadUint32(&pl.workers.Shared()[0].Cache.Flows[m.slot].Generation) + 1
 	pl.counters.Begin(m.slot, m.generation, m.ruleRows)
@@ -293,9 +282,8 @@ func (pl *Pipeline) installSlot(m *megaflow) {
 	pl.workers.QueueAll(datapath.AppendInstall(room[:0], m.slot, &m.key, m.mask(), m.actions))
 }
 
-// evict removes megaflows from all workers. When it returns, no frame can hit them
-// any more, and their last frames are counted. The caller holds the lock of changes
-// but not Pipeline.mu.
+// evict removes megaflows from all workers. After it, no frame hits them, and all
+// their frames are counted. The caller holds the lock of changes but not Pipeline.mu.
 func (pl *Pipeline) evict(list []*megaflow) {
 	if len(list) == 0 {
 		return
@@ -307,7 +295,7 @@ func (pl *Pipeline) evict(list []*megaflow) {
 		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.slot, nil))
 	}
 	f.mu.Unlock()
-	_ = pl.workers.WaitApplied() // error ignored: a dead engine forwards no frames, and its counts stay readable
+	_ = pl.workers.WaitApplied() // error ignored: a dead engine's counts stay readable
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	f.mu.Lock()
@@ -319,8 +307,8 @@ func (pl *Pipeline) evict(list []*megaflow) {
 	}
 }
 
-// pull adds m's counts since the last pull to the statistics of m's rules. The caller
-// holds Pipeline.mu for writing.
+// pull adds m's new counts to the statistics of its rules. The caller holds
+// Pipeline.mu for writing.
 func (pl *Pipeline) pull(m *megaflow) {
 	packets, bytes, usedNS := pl.workers.Statistics(m.slot, m.generation)
 	credited := &pl.counters.Slots[m.slot]
@@ -346,7 +334,6 @@ func (pl *Pipeline) pull(m *megaflow) {
 	}
 }
 
-// pullAll calls pull for all megaflows. The caller holds Pipeline.mu for writing.
 func (pl *Pipeline) pullAll() {
 	for _, m := range pl.megaflows.list() {
 		pl.pull(m)

@@ -7,40 +7,35 @@ import (
 	"weft/internal/shm"
 )
 
-// missQueue answers the misses in one worker's ring by sender, in turn. A sender is a
-// port or, behind a tunnel, a VNI. A sender whose every frame misses therefore does
-// not delay the first frames of other senders by more than the batch in progress.
+// missQueue answers a worker's misses by sender, in turn: a port or, behind a tunnel,
+// a VNI. A sender whose every frame misses delays the others by at most one batch.
 //
-// A miss stays in the ring until it and all earlier misses are answered. A miss that
-// is answered out of order is marked in the ring, so that the next control process
-// does not answer it again. The worker's pool of held frames limits the number of
-// misses, and a sender's quota of the pool limits the misses of one sender
-// (datapath's DropHeldShare).
+// A miss stays in the ring until all earlier ones are answered. A mark in the ring
+// tells the next control process that it is answered. The pool of held frames and its
+// quota limit the misses (datapath's DropHeldShare).
 type missQueue struct {
 	ring    *shm.Consumer
 	taken   fifo[takenUpcall] // in the ring's order
 	first   uint64            // number of the first message in taken
 	senders map[uint32]*senderMisses
 	turns   fifo[*senderMisses] // senders with misses
-	batch   []uint64            // numbers of the misses that the method next has returned, in the order of the ring
+	batch   []uint64            // numbers of the misses from next, in ring order
 }
 
-// takenUpcall is a message that was read from the ring; msg is nil once the message
-// is answered.
+// takenUpcall is a message from the ring. msg is nil once it is answered.
 type takenUpcall struct {
 	msg    []byte
 	behind shm.Mark
 }
 
-// senderMisses has the numbers of one sender's misses, in the order of the ring.
+// senderMisses has the numbers of one sender's misses, in ring order.
 type senderMisses struct{ fifo[uint64] }
 
 func newMissQueue(ring *shm.Consumer) *missQueue {
 	return &missQueue{ring: ring, senders: map[uint32]*senderMisses{}}
 }
 
-// take reads all messages in the ring. It queues the misses, and calls the function
-// other for each message that is not a miss.
+// take reads the ring. It queues misses, and passes other messages to other.
 func (q *missQueue) take(other func(msg []byte)) {
 	for msg := q.ring.Next(); msg != nil; msg = q.ring.Next() {
 		number := q.first + uint64(q.taken.len())
@@ -64,8 +59,7 @@ func (q *missQueue) take(other func(msg []byte)) {
 	}
 }
 
-// next appends queued misses to the slice misses, one from each sender in turn, until
-// the slice has n misses or the queue is empty.
+// next appends up to n queued misses, one from each sender in turn.
 func (q *missQueue) next(misses []datapath.Upcall, n int) []datapath.Upcall {
 	for len(misses) < n && q.turns.len() > 0 {
 		p := q.turns.pop()
@@ -79,7 +73,7 @@ func (q *missQueue) next(misses []datapath.Upcall, n int) []datapath.Upcall {
 	return misses
 }
 
-// answered marks the misses that the method next has returned as answered.
+// answered marks the misses from next as answered.
 func (q *missQueue) answered() {
 	for _, number := range q.batch {
 		t := q.taken.at(int(number - q.first))
@@ -98,7 +92,6 @@ func (q *missQueue) answered() {
 	}
 }
 
-// waiting reports whether the queue has misses.
 func (q *missQueue) waiting() bool { return q.turns.len() > 0 }
 
 // fifo is a queue in a slice.
@@ -110,8 +103,7 @@ type fifo[T any] struct {
 func (f *fifo[T]) len() int    { return len(f.items) - f.head }
 func (f *fifo[T]) at(i int) *T { return &f.items[f.head+i] }
 
-// push appends an item. If the slice is full, push first moves the items to the start
-// of the slice, provided that at least half of the slice was popped.
+// push appends an item. A full slice is compacted first if half of it was popped.
 func (f *fifo[T]) push(item T) {
 	if f.head > 0 && f.head >= len(f.items)/2 && len(f.items) == cap(f.items) || f.len() == 0 {
 		f.items = f.items[:copy(f.items, f.items[f.head:])]

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package enginetest has a fake engine for tests of control, which runs in the test's
-// process. Its workers come from package workertest. Like an engine, it keeps ports'
-// state for the next control process.
+// Package enginetest has a fake engine in the test's process, with fake workers of
+// package workertest.
 package enginetest
 
 import (
@@ -16,7 +15,7 @@ import (
 	"weft/engine"
 )
 
-// Engine implements engines.Client. It runs in the test's process.
+// Engine is an engines.Client. It keeps ports' state for the next control process.
 type Engine struct {
 	mu       sync.Mutex
 	Workers  []*workertest.Worker
@@ -144,7 +143,7 @@ func (e *Engine) HasEnded() bool {
 	return e.dead
 }
 
-// GetStuck makes further calls of Kill fail, as if the engine's process did not end.
+// GetStuck makes further calls of Kill fail.
 func (e *Engine) GetStuck() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
