@@ -55,9 +55,14 @@ func (p *actionParser) ct(t token) (Action, error) {
 	case p.checked && spec.ALG == "ftp" && !needTCP.met(&p.match), p.checked && spec.ALG == "tftp" && !needUDP.met(&p.match):
 		return Action{}, wrong(t.text, "a flow that matches the protocol which %s uses", spec.ALG)
 	}
-	// The actions after ct cannot know the connection's state in the zone of this ct.
-	p.match.Mask[flowtable.WCT], p.match.Value[flowtable.WCT] = 0, 0
+	p.forgetCT()
 	return Action{Kind: ActCT, CT: spec}, nil
+}
+
+// forgetCT removes the ct fields from the known match: the actions after ct cannot know
+// the connection's state in the zone of this ct.
+func (p *actionParser) forgetCT() {
+	p.match.Mask[flowtable.WCT], p.match.Value[flowtable.WCT] = 0, 0
 }
 
 func (p *actionParser) ctClear(token) (Action, error) { return Action{Kind: ActCTClear}, nil }

@@ -68,7 +68,9 @@ func beyond(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "weft") || strings.Contains(err.Error(), "without max_len"))
 }
 
-func corpus(t *testing.T) []string {
+func corpus(t *testing.T) []string { return corpusOf(t) }
+
+func corpusOf(t testing.TB) []string {
 	t.Helper()
 	b, err := os.ReadFile("testdata/flows.txt")
 	if err != nil {

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+
+	"weft/flowtable"
+)
+
+// oxmOrder lists the fields of a match in the order in which AppendMatch writes them.
+// A field follows the fields that its prerequisite needs.
+var oxmOrder = []FieldID{
+	FEthDst, FEthSrc, FEthType, FARPOp, FIPProto, FIPFrag, FIPECN, FIPTTL, FIPSrc, FIPDst, FIPv6Src, FIPv6Dst, FIPv6Label,
+	FARPSpa, FARPTpa, FTCPSrc, FTCPDst, FTCPFlags, FUDPSrc, FUDPDst, FSCTPSrc, FSCTPDst, FICMPType, FICMPCode,
+	FICMPv6Type, FICMPv6Code, FNDTarget, FNDSll, FNDTll, FARPSha, FARPTha, FTunID, FTunSrc, FTunDst, FTunIPv6Src,
+	FTunIPv6Dst, FMetadata, FReg, FReg + 1, FReg + 2, FReg + 3, FReg + 4, FReg + 5, FReg + 6, FReg + 7, FReg + 8, FReg + 9,
+	FReg + 10, FReg + 11, FReg + 12, FReg + 13, FReg + 14, FReg + 15, FCTState, FCTZone, FCTMark, FCTLabel, FCTNwSrc, FCTNwDst,
+	FCTIPv6Src, FCTIPv6Dst, FCTNwProto, FCTTpSrc, FCTTpDst,
+}
+
+// AppendMatch appends the fields of a match, in NXM for OpenFlow 1.0 and in OXM for
+// later versions, without the match's header and padding.
+func AppendMatch(b []byte, m *Match, v Version) []byte {
+	if m.Mask == (Flow{}) {
+		return b
+	}
+	if mask := m.Mask[flowtable.WPort] >> 32; mask != 0 {
+		b = appendInPort(b, uint32(m.Value[flowtable.WPort]>>32), v)
+	}
+	left := m.Mask
+	for _, id := range oxmOrder {
+		if b = appendField(b, m, &left, id, v); id == FEthType {
+			b = appendVLAN(b, m, v)
+		}
+		if id == FIPProto {
+			b = appendTOS(b, m, v)
+		}
+	}
+	return b
+}
+
+func appendInPort(b []byte, no uint32, v Version) []byte {
+	if v == Version10 {
+		return appendValue(FInPort.header(v).append(b, false), value64(uint64(no)), 2)
+	}
+	return appendValue(FInPortOXM.header(v).append(b, false), value64(uint64(WirePort(no))), 4)
+}
+
+// appendField appends a field if left has bits of it, and removes these bits from left.
+func appendField(b []byte, m *Match, left *Flow, id FieldID, v Version) []byte {
+	f, s := &fields[id], whole(id)
+	if left[f.word] == 0 && (f.bits <= 64 || left[f.word+1] == 0) {
+		return b
+	}
+	mask := s.get(left)
+	if mask.isZero() || !f.needs.met(m) {
+		return b
+	}
+	word, hi, lo := s.mask()
+	left[word] &^= hi
+	if f.bits > 64 {
+		left[word+1] &^= lo
+	}
+	width := ones(uint(f.keeps()))
+	value := s.get(&m.Value).and(mask)
+	h := id.header(v)
+	masked := mask.and(width) != width
+	b = appendValue(h.append(b, masked), value, h.length)
+	if masked {
+		b = appendValue(b, mask, h.length)
+	}
+	return b
+}
+
+// appendVLAN appends the outer VLAN tag: as vlan_tci in NXM, as vlan_vid with
+// OFPVID_PRESENT and vlan_pcp in OXM.
+func appendVLAN(b []byte, m *Match, v Version) []byte {
+	value, mask := m.Value[flowtable.WEthSrc]&allVLAN, m.Mask[flowtable.WEthSrc]&allVLAN
+	if mask == 0 {
+		return b
+	}
+	put := func(id FieldID, v, mask, all uint64) {
+		h := headersOf[id].nxm
+		b = appendValue(h.append(b, mask != all), value64(v), h.length)
+		if mask != all {
+			b = appendValue(b, value64(mask), h.length)
+		}
+	}
+	if v == Version10 {
+		put(FVLANTCI, value, mask, allVLAN)
+		return b
+	}
+	const vid = vlanCFI | vlanVID
+	if mask&vid != 0 {
+		put(FVLANVID, value&vid, mask&vid, vid)
+	}
+	if value&vlanCFI != 0 && mask&vlanPCP != 0 {
+		put(FVLANPCP, value>>13&7, 7, 7)
+	}
+	return b
+}
+
+func appendTOS(b []byte, m *Match, v Version) []byte {
+	if m.Mask[wIP]>>tosAt&tosDSCP == 0 || !needIP.met(m) {
+		return b
+	}
+	tos := m.Value[wIP] >> tosAt & tosDSCP
+	if v == Version10 {
+		return append(headersOf[FNwTOS].nxm.append(b, false), byte(tos))
+	}
+	return append(headersOf[FIPDSCP].oxm.append(b, false), byte(tos>>2))
+}
+
+// DecodeMatch decodes the fields of a match, NXM or OXM, as AppendMatch writes them.
+// Errors are *CodedError.
+func DecodeMatch(b []byte) (m Match, err error) {
+	var seen [fieldCount]bool
+	for len(b) > 0 {
+		e, rest, ok := readEntry(b)
+		if !ok {
+			return m, coded(ErrMatchBadLen, "a match ends within a field")
+		}
+		b = rest
+		if err := e.check(&m, &seen); err != nil {
+			return m, err
+		}
+		e.set(&m)
+	}
+	if err := checkCT(&m); err != nil {
+		return m, coded(ErrMatchBadPrereq, err.Error())
+	}
+	return m, nil
+}
+
+// check returns an error if the field is unknown, is in the match twice, lacks its
+// prerequisite or has a wrong value or mask.
+func (e *oxmEntry) check(m *Match, seen *[fieldCount]bool) error {
+	f := &fields[e.id]
+	fail := func(code ErrorCode, what string) error {
+		return coded(code, fmt.Sprintf("field %#04x:%d %s: %s", e.header.class, e.header.number, f.name, what))
+	}
+	switch {
+	case e.badLen:
+		return fail(ErrMatchBadLen, "a wrong length")
+	case e.id == FNone:
+		return fail(ErrMatchBadField, "expected a field that weft supports")
+	case !f.needs.met(m) && e.id != FVLANVID: // in a match, vlan_vid says whether there is a tag
+		return fail(ErrMatchBadPrereq, "expected "+prereqTexts[f.needs]+" before it")
+	case seen[e.id]:
+		return fail(ErrMatchDupField, "expected it once")
+	case !e.v.andNot(e.mask).isZero():
+		return fail(ErrMatchBadWildcards, "a value with bits that its mask does not have")
+	case e.masked && !f.maskable && !e.mask.isZero() && e.mask != ones(8*uint(f.bytes)):
+		return fail(ErrMatchBadMask, "expected no mask")
+	case !e.v.andNot(ones(e.validBits())).isZero() || e.id == FNwTOS && e.v[1]&^tosDSCP != 0:
+		return fail(ErrMatchBadValue, "a value out of range")
+	}
+	seen[e.id] = true
+	return nil
+}
+
+// validBits returns the number of bits that a value of the field may have on the wire.
+func (e *oxmEntry) validBits() uint {
+	switch e.id {
+	case FVLANVID:
+		return 13 // with OFPVID_PRESENT
+	case FInPortOXM:
+		return 32
+	}
+	return uint(fields[e.id].keeps())
+}
+
+// set adds the field to the match m.
+func (e *oxmEntry) set(m *Match) {
+	v, mask := e.v, e.mask
+	switch e.id {
+	case FInPortOXM:
+		no, _ := PortFromWire(uint32(v[1]))
+		v = value64(uint64(no))
+	case FIPDSCP:
+		setField(m, FNwTOS, value64(v[1]<<2), value64(tosDSCP))
+		return
+	case FVLANVID:
+		mask = mask.and(ones(13))
+	case FCTState:
+		mask = mask.and(ones(8))
+	default:
+		mask = mask.and(ones(uint(fields[e.id].keeps())))
+	}
+	setField(m, e.id, v, mask)
+}

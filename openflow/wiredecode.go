@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+)
+
+// ActionContext says where a list of actions stands.
+type ActionContext struct {
+	Version Version
+	Match   *Match // the flow's match; nil: unknown, so that no prerequisite is checked
+	Table   uint8  // the flow's table; TableAll: unknown
+	Bucket  bool   // the list is a group's bucket
+	// PacketOut is true for the list of a packet-out, which may output to TABLE.
+	PacketOut bool
+}
+
+// actionDecoder is the state of decoding one list of actions. check has the state of
+// the checks that the text parser makes, too.
+type actionDecoder struct {
+	v     Version
+	check actionParser
+	depth int
+	count *int // number of actions so far, in the whole list
+}
+
+var errActionLen = coded(ErrActionBadLen, "an action has a wrong length")
+
+func word(key string) token { return token{key: key, text: key} }
+
+func newDecoder(c *ActionContext) *actionDecoder {
+	d := &actionDecoder{v: c.Version, count: new(int)}
+	d.check = actionParser{table: c.Table, nested: c.Bucket, toTables: c.PacketOut}
+	if c.Match != nil {
+		d.check.checked, d.check.match = true, *c.Match
+	}
+	return d
+}
+
+// DecodeActions decodes a list of actions: that of a flow in OpenFlow 1.0, and that of a
+// bucket or a packet-out in any version. Errors are *CodedError.
+func DecodeActions(b []byte, c ActionContext) ([]Action, error) {
+	d := newDecoder(&c)
+	list, err := d.list(b)
+	if err == nil {
+		err = d.consistent()
+	}
+	return list, err
+}
+
+// consistent returns an error if the list sets a field that the match does not
+// guarantee. Only OpenFlow 1.0 allows this.
+func (d *actionDecoder) consistent() error {
+	if d.check.loose != "" && d.v != Version10 {
+		return d.inconsistent(d.check.loose)
+	}
+	return nil
+}
+
+func (d *actionDecoder) inconsistent(action string) error {
+	return coded(ErrActionMatchInconsistent, action+": expected a flow whose match has what the action needs")
+}
+
+func (d *actionDecoder) list(b []byte) ([]Action, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	list := make([]Action, 0, min(len(b)/8, 8))
+	for len(b) > 0 {
+		one, rest, err := cutAction(b)
+		if err != nil {
+			return nil, err
+		}
+		b = rest
+		a, err := d.one(one)
+		if err != nil {
+			return nil, err
+		}
+		if *d.count++; *d.count > maxListed {
+			return nil, coded(ErrActionTooMany, fmt.Sprintf("expected at most %d actions", maxListed))
+		}
+		name := actionName(a.Kind)
+		if err := d.check.order(word(name), a.Kind); err != nil {
+			if d.check.inSet {
+				return nil, coded(ErrActionBadType, err.Error())
+			}
+			return nil, coded(ErrActionUnsupportedOrder, err.Error())
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+// actionName returns a word for errors and for the order of instructions.
+func actionName(k ActionKind) string {
+	switch k {
+	case ActGotoTable:
+		return "goto_table"
+	case ActWriteMetadata:
+		return "write_metadata"
+	case ActMeter:
+		return "meter"
+	}
+	return "action"
+}
+
+// cutAction cuts the first action or instruction off b.
+func cutAction(b []byte) (one, rest []byte, err error) {
+	if len(b) < 8 {
+		return nil, nil, errActionLen
+	}
+	n := int(be.Uint16(b[2:]))
+	if n < 8 || n%8 != 0 || n > len(b) {
+		return nil, nil, errActionLen
+	}
+	return b[:n], b[n:], nil
+}
+
+// nxBody returns the body of an action of Nicira's, behind its subtype.
+func nxBody(a []byte) (body []byte, subtype uint16, ok bool) {
+	if be.Uint16(a) != wireExperimenter || len(a) < 16 || be.Uint32(a[4:]) != NiciraVendor {
+		return nil, 0, false
+	}
+	return a[nxHeader:], be.Uint16(a[8:]), true
+}
+
+func (d *actionDecoder) one(a []byte) (Action, error) {
+	kind := be.Uint16(a)
+	switch {
+	case kind == wireExperimenter && be.Uint32(a[4:]) != NiciraVendor:
+		return Action{}, coded(ErrActionBadExperimenter, fmt.Sprintf("action of experimenter %#x: expected Nicira's", be.Uint32(a[4:])))
+	case kind == wireExperimenter:
+		body, subtype, ok := nxBody(a)
+		if !ok {
+			return Action{}, errActionLen
+		}
+		return d.extension(subtype, body)
+	case kind == wireOutput:
+		return d.output(a)
+	case d.v == Version10:
+		return d.one10(kind, a)
+	}
+	return d.standard(kind, a)
+}
+
+func (d *actionDecoder) output(a []byte) (Action, error) {
+	var no uint32
+	var maxLen uint16
+	switch {
+	case d.v == Version10 && len(a) == 8:
+		no, maxLen = uint32(be.Uint16(a[4:])), be.Uint16(a[6:])
+	case d.v != Version10 && len(a) == 16:
+		var ok bool
+		if no, ok = PortFromWire(be.Uint32(a[4:])); !ok {
+			return Action{}, coded(ErrActionBadOutPort, fmt.Sprintf("output: %d: expected a port number below %d", be.Uint32(a[4:]), PortMax))
+		}
+		maxLen = be.Uint16(a[8:])
+	default:
+		return Action{}, errActionLen
+	}
+	if no == PortController {
+		return Action{Kind: ActController, Controller: &Controller{MaxLen: maxLen}}, nil
+	}
+	out, err := d.check.outputTo(no, word("output"))
+	if err != nil {
+		return out, coded(ErrActionBadOutPort, err.Error())
+	}
+	return out, nil
+}
+
+// one10 decodes an action of OpenFlow 1.0, except output.
+func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
+	p, size := &d.check, 8
+	if kind == wire10SetDLSrc || kind == wire10SetDLDst {
+		size = 16
+	}
+	if len(a) != size {
+		return Action{}, errActionLen
+	}
+	mod := func(id FieldID, v uint64, needs prereq) (Action, error) {
+		p.lenient(word("mod_"+fields[id].name), needs)
+		mask := ones(uint(fields[id].bits))
+		if id == FNwTOS {
+			mask, v = value64(tosDSCP), v&tosDSCP
+		}
+		return Action{Kind: ActModField, Dst: whole(id), Value: value64(v), Mask: mask}, nil
+	}
+	switch kind {
+	case wire10SetVLANVID:
+		v := be.Uint16(a[4:])
+		if v > vlanVID {
+			return Action{}, coded(ErrActionBadArgument, "set_vlan_vid: expected a VLAN number from 0 to 4095")
+		}
+		p.assumeTag()
+		return Action{Kind: ActModVLANVID, Value: value64(uint64(v))}, nil
+	case wire10SetVLANPCP:
+		if a[4] > 7 {
+			return Action{}, coded(ErrActionBadArgument, "set_vlan_pcp: expected a VLAN priority from 0 to 7")
+		}
+		p.assumeTag()
+		return Action{Kind: ActModVLANPCP, Value: value64(uint64(a[4]))}, nil
+	case wire10StripVLAN:
+		return p.popVLAN(word("strip_vlan"))
+	case wire10SetDLSrc:
+		return mod(FEthSrc, valueOf(a[4:10])[1], needNothing)
+	case wire10SetDLDst:
+		return mod(FEthDst, valueOf(a[4:10])[1], needNothing)
+	case wire10SetNWSrc:
+		return mod(FIPSrc, uint64(be.Uint32(a[4:])), needIPv4)
+	case wire10SetNWDst:
+		return mod(FIPDst, uint64(be.Uint32(a[4:])), needIPv4)
+	case wire10SetNWTOS:
+		return mod(FNwTOS, uint64(a[4]), needIP)
+	case wire10SetTPSrc:
+		return mod(FTCPSrc, uint64(be.Uint16(a[4:])), needPorts)
+	case wire10SetTPDst:
+		return mod(FTCPDst, uint64(be.Uint16(a[4:])), needPorts)
+	}
+	return Action{}, coded(ErrActionBadType, fmt.Sprintf("action of type %d: expected one that weft supports", kind))
+}
+
+// standard decodes an action of OpenFlow 1.3 and later, except output.
+func (d *actionDecoder) standard(kind uint16, a []byte) (Action, error) {
+	p := &d.check
+	if kind != wireSetField && kind != wireCopyField && len(a) != 8 {
+		return Action{}, errActionLen
+	}
+	switch kind {
+	case wirePushVLAN:
+		v := uint64(be.Uint16(a[4:]))
+		if v != tpid8021Q && v != tpid8021ad {
+			return Action{}, coded(ErrActionBadArgument, "push_vlan: expected 0x8100 or 0x88a8")
+		}
+		p.assumeTag()
+		return Action{Kind: ActPushVLAN, Value: value64(v)}, nil
+	case wirePopVLAN:
+		return p.popVLAN(word("pop_vlan"))
+	case wireGroup:
+		return Action{Kind: ActGroup, Value: value64(uint64(be.Uint32(a[4:])))}, nil
+	case wireSetNWTTL:
+		p.lenient(word("set_nw_ttl"), needIP)
+		return Action{Kind: ActModField, Dst: whole(FIPTTL), Value: value64(uint64(a[4])), Mask: ones(8)}, nil
+	case wireDecNWTTL:
+		p.lenient(word("dec_ttl"), needIP)
+		return Action{Kind: ActDecTTL}, nil
+	case wireSetField:
+		e, rest, ok := readEntry(a[4:])
+		if !ok || len(rest) >= 8 {
+			return Action{}, errActionLen
+		}
+		if e.masked && d.v < Version15 {
+			return Action{}, coded(ErrActionBadSetMask, "set_field: expected no mask before OpenFlow 1.5")
+		}
+		return d.setField(&e)
+	case wireCopyField:
+		if d.v >= Version15 && len(a) > 12 {
+			return d.move(a[4:10], a[12:])
+		}
+	case wireMeter:
+		if d.v >= Version15 {
+			return d.meter(be.Uint32(a[4:]))
+		}
+	}
+	return Action{}, coded(ErrActionBadType, fmt.Sprintf("action of type %d: expected one that weft supports", kind))
+}
+
+func (d *actionDecoder) meter(id uint32) (Action, error) {
+	if id == 0 || id > maxMeter {
+		return Action{}, coded(ErrMeterInvalid, fmt.Sprintf("meter %d: expected a number from 1 to %d", id, uint32(maxMeter)))
+	}
+	return Action{Kind: ActMeter, Value: value64(uint64(id))}, nil
+}
+
+// settable checks the destination of set_field and reg_load.
+func (d *actionDecoder) settable(dst Subfield) error {
+	return d.codeOf(dst, d.check.settable(word("set_field"), dst))
+}
+
+// codeOf returns the error with the code for a field that an action may not use.
+func (d *actionDecoder) codeOf(s Subfield, err error) error {
+	f := &fields[s.Field]
+	switch {
+	case err == nil:
+		return nil
+	case d.check.checked && !f.needs.met(&d.check.match) && s.Field != FDLVLAN:
+		return coded(ErrActionMatchInconsistent, err.Error())
+	}
+	return coded(ErrActionBadSetArgument, err.Error())
+}
+
+func (d *actionDecoder) setField(e *oxmEntry) (Action, error) {
+	switch {
+	case e.badLen:
+		return Action{}, coded(ErrActionBadSetLen, "set_field: a field with a wrong length")
+	case e.id == FNone:
+		return Action{}, coded(ErrActionBadSetType, fmt.Sprintf("set_field: field %#04x:%d: expected a field that weft supports", e.header.class, e.header.number))
+	}
+	f, dst := &fields[e.id], whole(e.id)
+	if err := d.settable(dst); err != nil {
+		return Action{}, err
+	}
+	width := ones(uint(f.keeps()))
+	v, mask := e.v, e.mask
+	switch e.id {
+	case FVLANVID:
+		v, mask = v.andNot(value64(vlanCFI)), mask.andNot(value64(vlanCFI))
+	case FNwTOS:
+		width = value64(tosDSCP)
+	case FInPortOXM:
+		no, ok := PortFromWire(uint32(v[1]))
+		if !ok {
+			return Action{}, coded(ErrActionBadSetArgument, "set_field: expected the number of a port")
+		}
+		v = value64(uint64(no))
+	}
+	switch {
+	case e.masked && !f.maskable && mask.and(width) != width:
+		return Action{}, coded(ErrActionBadSetMask, "set_field: expected no mask for "+f.name)
+	case !v.andNot(width).isZero():
+		return Action{}, coded(ErrActionBadSetArgument, "set_field: a value out of range for "+f.name)
+	}
+	mask = mask.and(width)
+	v = v.and(mask)
+	d.check.assume(dst, v, mask)
+	return Action{Kind: ActSetField, Dst: dst, Value: v, Mask: mask}, nil
+}
+
+// readSubfield reads the header of a field in Nicira's actions, with the offset and
+// number of bits of its part as reg_load has them. The header takes all of b, except
+// for an experimenter's.
+func readSubfield(b []byte, bits uint16) (Subfield, []byte, error) {
+	id, rest, err := readSubfieldHeader(b)
+	if err != nil {
+		return Subfield{}, nil, err
+	}
+	s, err := subfieldOf(id, bits>>6, bits&0x3f+1)
+	return s, rest, err
+}
+
+// subfieldOf returns a part of a field, or an error if the field ends before it.
+func subfieldOf(id FieldID, offset, n uint16) (Subfield, error) {
+	if n == 0 || int(offset)+int(n) > int(fields[id].bits) {
+		return Subfield{}, coded(ErrActionBadSetLen, fmt.Sprintf("bits %d to %d of %s: expected bits within it", offset, int(offset)+int(n)-1, fields[id].name))
+	}
+	return Subfield{Field: id, Offset: uint8(offset), Bits: uint8(n)}, nil
+}
+
+// move decodes reg_move and copy_field: numbers has the number of bits and the two
+// offsets, b the two headers.
+func (d *actionDecoder) move(numbers, b []byte) (Action, error) {
+	srcID, b, err := readSubfieldHeader(b)
+	if err != nil {
+		return Action{}, err
+	}
+	dstID, b, err := readSubfieldHeader(b)
+	if err != nil {
+		return Action{}, err
+	}
+	if len(b) >= 8 {
+		return Action{}, errActionLen
+	}
+	n := be.Uint16(numbers)
+	src, err := subfieldOf(srcID, be.Uint16(numbers[2:]), n)
+	if err != nil {
+		return Action{}, err
+	}
+	dst, err := subfieldOf(dstID, be.Uint16(numbers[4:]), n)
+	if err != nil {
+		return Action{}, err
+	}
+	if err := d.codeOf(src, d.check.readable(word("move"), src)); err != nil {
+		return Action{}, err
+	}
+	if err := d.codeOf(dst, d.check.writable(word("move"), dst)); err != nil {
+		return Action{}, err
+	}
+	return Action{Kind: ActMove, Src: src, Dst: dst}, nil
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"encoding/binary"
+)
+
+var be = binary.BigEndian
+
+// actionEncoder is the state of encoding one list of actions.
+type actionEncoder struct {
+	v      Version
+	tagged bool // the frames have a VLAN tag here
+}
+
+// AppendInstructions appends the instructions of a flow's actions, for OpenFlow 1.3 and
+// later. The match says whether mod_vlan_vid must push a tag.
+func AppendInstructions(b []byte, actions []Action, m *Match, v Version) []byte {
+	e := actionEncoder{v: v, tagged: needVLAN.met(m)}
+	for i := 0; i < len(actions); i++ {
+		a := &actions[i]
+		if !isInstruction(a.Kind) {
+			start := len(b)
+			b = appendZeros(appendHeader(b, instructionApply), 4)
+			for ; i < len(actions) && !isInstruction(actions[i].Kind); i++ {
+				b = e.action(b, &actions[i])
+			}
+			i--
+			b = endAction(b, start)
+			continue
+		}
+		b = e.instruction(b, a)
+	}
+	return b
+}
+
+func isInstruction(k ActionKind) bool {
+	switch k {
+	case ActGotoTable, ActWriteMetadata, ActWriteActions, ActClearActions, ActMeter:
+		return true
+	}
+	return false
+}
+
+func (e *actionEncoder) instruction(b []byte, a *Action) []byte {
+	start := len(b)
+	switch a.Kind {
+	case ActGotoTable:
+		b = append(appendHeader(b, instructionGoto), a.Table, 0, 0, 0)
+	case ActWriteMetadata:
+		b = appendZeros(appendHeader(b, instructionMetadata), 4)
+		b = be.AppendUint64(be.AppendUint64(b, a.Value[1]), a.Mask[1])
+	case ActWriteActions:
+		b = appendZeros(appendHeader(b, instructionWrite), 4)
+		b = e.list(b, a.Sub)
+	case ActClearActions:
+		b = appendZeros(appendHeader(b, instructionClear), 4)
+	case ActMeter:
+		b = be.AppendUint32(appendHeader(b, instructionMeter), uint32(a.Value[1]))
+	}
+	return endAction(b, start)
+}
+
+// AppendActions appends a list of actions: the whole list of a flow in OpenFlow 1.0,
+// and the list of a bucket or a packet-out in any version. OpenFlow 1.0 has no action
+// sets and no meters; they are left out.
+func AppendActions(b []byte, actions []Action, m *Match, v Version) []byte {
+	e := actionEncoder{v: v, tagged: m != nil && needVLAN.met(m)}
+	return e.list(b, actions)
+}
+
+func (e *actionEncoder) list(b []byte, actions []Action) []byte {
+	for i := range actions {
+		b = e.action(b, &actions[i])
+	}
+	return b
+}
+
+func (e *actionEncoder) action(b []byte, a *Action) []byte {
+	start := len(b)
+	switch a.Kind {
+	case ActOutput:
+		b = e.output(b, a.Port, 0)
+	case ActController:
+		b = e.controller(b, a.Controller)
+	case ActOutputReg:
+		b = be.AppendUint16(appendNX(b, nxOutputReg), a.Src.bitsOf())
+		b = headersOf[a.Src.Field].nxm.append(b, false)
+		b = appendZeros(append(b, 0xff, 0xff), 6)
+	case ActSetField:
+		return e.setField(b, a)
+	case ActLoad:
+		b = appendLoad(b, a.Dst, a.Value[1])
+	case ActMove:
+		b = e.move(b, a)
+	case ActModField:
+		return e.modField(b, a)
+	case ActModVLANVID, ActModVLANPCP:
+		return e.modVLAN(b, a)
+	case ActPushVLAN, ActPopVLAN, ActDecTTL, ActGroup:
+		b = e.simple(b, a)
+	default:
+		b = e.extension(b, a)
+	}
+	if len(b) == start {
+		return b
+	}
+	return endAction(b, start)
+}
+
+func (e *actionEncoder) output(b []byte, port uint32, maxLen uint16) []byte {
+	b = appendHeader(b, wireOutput)
+	if e.v == Version10 {
+		return be.AppendUint16(be.AppendUint16(b, uint16(port)), maxLen)
+	}
+	return appendZeros(be.AppendUint16(be.AppendUint32(b, WirePort(port)), maxLen), 6)
+}
+
+// simple appends an action that has at most one number.
+func (e *actionEncoder) simple(b []byte, a *Action) []byte {
+	switch {
+	case a.Kind == ActPushVLAN:
+		e.tagged = true
+		if e.v == Version10 {
+			return b // OpenFlow 1.0 pushes a tag with the action that sets its fields
+		}
+		return be.AppendUint16(appendHeader(b, wirePushVLAN), uint16(a.Value[1]))
+	case a.Kind == ActPopVLAN && e.v == Version10:
+		e.tagged = false
+		return appendHeader(b, wire10StripVLAN)
+	case a.Kind == ActPopVLAN:
+		e.tagged = false
+		return appendHeader(b, wirePopVLAN)
+	case a.Kind == ActDecTTL && e.v == Version10:
+		return appendNX(b, nxDecTTL)
+	case a.Kind == ActDecTTL:
+		return appendHeader(b, wireDecNWTTL)
+	case e.v == Version10: // a group, which OpenFlow 1.0 lacks
+		return b
+	}
+	return be.AppendUint32(appendHeader(b, wireGroup), uint32(a.Value[1]))
+}
+
+// extension appends an action of Nicira's.
+func (e *actionEncoder) extension(b []byte, a *Action) []byte {
+	switch a.Kind {
+	case ActResubmit:
+		return e.resubmit(b, a)
+	case ActGotoTable: // in a list of OpenFlow 1.0
+		return append(be.AppendUint16(appendNX(b, nxResubmitTable), uint16(PortInPort)), a.Table, 0, 0, 0)
+	case ActWriteMetadata:
+		b = appendZeros(appendNX(b, nxWriteMetadata), 6)
+		return be.AppendUint64(be.AppendUint64(b, a.Value[1]), a.Mask[1])
+	case ActSetTunnel:
+		switch {
+		case e.v != Version10:
+			return e.setWhole(b, FTunID, a.Value)
+		case a.Wide:
+			return be.AppendUint64(appendZeros(appendNX(b, nxSetTunnel64), 6), a.Value[1])
+		}
+		return be.AppendUint32(appendZeros(appendNX(b, nxSetTunnel), 2), uint32(a.Value[1]))
+	case ActClone:
+		return e.list(appendZeros(appendNX(b, nxClone), 6), a.Sub)
+	case ActNote:
+		return append(appendNX(b, nxNote), a.Text...)
+	case ActLearn:
+		return appendLearn(b, a.Learn)
+	case ActCT:
+		return e.ct(b, a.CT)
+	case ActCTClear:
+		return appendZeros(appendNX(b, nxCTClear), 6)
+	case ActFinTimeout:
+		b = be.AppendUint16(appendNX(b, nxFinTimeout), uint16(a.Value[0]))
+		return be.AppendUint16(b, uint16(a.Value[1]))
+	case ActMeter:
+		if e.v >= Version15 {
+			return be.AppendUint32(appendHeader(b, wireMeter), uint32(a.Value[1]))
+		}
+	}
+	return b
+}
+
+func (e *actionEncoder) resubmit(b []byte, a *Action) []byte {
+	subtype := uint16(nxResubmitTable)
+	if a.Table == TableAll {
+		subtype = nxResubmit
+	}
+	b = be.AppendUint16(appendNX(b, subtype), uint16(a.Port))
+	table := a.Table
+	if subtype == nxResubmit {
+		table = 0
+	}
+	return append(b, table, 0, 0, 0)
+}
+
+// controller appends an output to the controller. Only Nicira's actions carry an id, a
+// reason and userdata.
+func (e *actionEncoder) controller(b []byte, c *Controller) []byte {
+	switch {
+	case *c == (Controller{MaxLen: c.MaxLen}):
+		return e.output(b, PortController, c.MaxLen)
+	case c.Userdata == "":
+		b = be.AppendUint16(be.AppendUint16(appendNX(b, nxController), c.MaxLen), c.ID)
+		return append(b, c.reasonCode(), 0)
+	}
+	b = appendZeros(appendNX(b, nxController2), 6)
+	if c.MaxLen != wholeFrame {
+		b = appendProperty(b, 0, be.AppendUint16(nil, c.MaxLen))
+	}
+	if c.ID != 0 {
+		b = appendProperty(b, controllerID, be.AppendUint16(nil, c.ID))
+	}
+	if c.Reason != "" {
+		b = appendProperty(b, controllerReason, []byte{c.reasonCode()})
+	}
+	return appendProperty(b, controllerData, []byte(c.Userdata))
+}
+
+func appendProperty(b []byte, kind uint16, body []byte) []byte {
+	start := len(b)
+	b = be.AppendUint16(be.AppendUint16(b, kind), uint16(4+len(body)))
+	return padFrom(append(b, body...), start)
+}
+
+func (c *Controller) reasonCode() uint8 {
+	for i, r := range controllerReasonCodes {
+		if r == c.Reason {
+			return uint8(i)
+		}
+	}
+	return 1 // action
+}
+
+func appendLoad(b []byte, dst Subfield, v uint64) []byte {
+	b = be.AppendUint16(appendNX(b, nxRegLoad), dst.bitsOf())
+	return be.AppendUint64(headersOf[dst.Field].nxm.append(b, false), v)
+}
+
+func (e *actionEncoder) move(b []byte, a *Action) []byte {
+	numbers := func(b []byte) []byte {
+		b = be.AppendUint16(b, uint16(a.Src.Bits))
+		return be.AppendUint16(be.AppendUint16(b, uint16(a.Src.Offset)), uint16(a.Dst.Offset))
+	}
+	if e.v >= Version15 {
+		b = appendZeros(numbers(appendHeader(b, wireCopyField)), 2)
+		return a.Dst.Field.header(e.v).append(a.Src.Field.header(e.v).append(b, false), false)
+	}
+	b = numbers(appendNX(b, nxRegMove))
+	return headersOf[a.Dst.Field].nxm.append(headersOf[a.Src.Field].nxm.append(b, false), false)
+}
+
+// setField appends set_field: as itself in OpenFlow 1.5, as reg_load if the version has
+// no action that can set the bits.
+func (e *actionEncoder) setField(b []byte, a *Action) []byte {
+	f := &fields[a.Dst.Field]
+	whole := a.Mask == ones(uint(f.keeps())) || a.Dst.Field == FNwTOS
+	start := len(b)
+	switch {
+	case e.v == Version10 && whole && legacySet[a.Dst.Field] != 0:
+		return e.modField(b, a)
+	case e.v == Version10 && whole && (a.Dst.Field == FVLANVID || a.Dst.Field == FDLVLAN):
+		return endAction(be.AppendUint16(appendHeader(b, wire10SetVLANVID), uint16(a.Value[1])), start)
+	case e.v == Version10 && whole && a.Dst.Field == FVLANPCP:
+		return endAction(append(appendHeader(b, wire10SetVLANPCP), byte(a.Value[1])), start)
+	case e.v == Version10, e.v < Version15 && !whole:
+		return appendLoads(b, a)
+	case whole:
+		return endAction(e.setWhole(b, a.Dst.Field, a.Value), start)
+	}
+	id := wireField(a.Dst.Field)
+	h := id.header(e.v)
+	b = h.append(appendHeader(b, wireSetField), true)
+	v, mask := a.Value, a.Mask
+	if id == FVLANVID { // an action keeps the tag: it names OFPVID_PRESENT
+		v, mask = v.or(value64(vlanCFI)), mask.or(value64(vlanCFI))
+	}
+	return endAction(appendValue(appendValue(b, v, h.length), mask, h.length), start)
+}
+
+// wireField returns the field that stands for an alias without a header.
+func wireField(id FieldID) FieldID {
+	if id == FDLVLAN {
+		return FVLANVID
+	}
+	return id
+}
+
+// setWhole appends an unfinished set_field of a whole field.
+func (e *actionEncoder) setWhole(b []byte, id FieldID, v Value128) []byte {
+	id = wireField(id)
+	switch id {
+	case FVLANVID:
+		v = v.or(value64(vlanCFI))
+	case FNwTOS:
+		id, v = FIPDSCP, v.shr(2)
+	case FInPortOXM:
+		v = value64(uint64(WirePort(uint32(v[1]))))
+	}
+	h := id.header(e.v)
+	return appendValue(h.append(appendHeader(b, wireSetField), false), v, h.length)
+}
+
+// appendLoads appends one reg_load for each run of bits that the mask has.
+func appendLoads(b []byte, a *Action) []byte {
+	id := wireField(a.Dst.Field)
+	for at := uint(0); at < uint(fields[id].bits); {
+		if a.Mask.shr(at)[1]&1 == 0 {
+			at++
+			continue
+		}
+		n := uint(0)
+		for n < 64 && a.Mask.shr(at + n)[1]&1 != 0 {
+			n++
+		}
+		start := len(b)
+		b = endAction(appendLoad(b, Subfield{id, uint8(at), uint8(n)}, a.Value.shr(at)[1]&ones64(n)), start)
+		at += n
+	}
+	return b
+}
+
+// legacySet are the actions of OpenFlow 1.0 that set whole fields.
+var legacySet = map[FieldID]uint16{
+	FEthSrc: wire10SetDLSrc, FEthDst: wire10SetDLDst, FIPSrc: wire10SetNWSrc, FIPDst: wire10SetNWDst, FNwTOS: wire10SetNWTOS,
+	FIPDSCP: wire10SetNWTOS, FTCPSrc: wire10SetTPSrc, FTCPDst: wire10SetTPDst, FUDPSrc: wire10SetTPSrc, FUDPDst: wire10SetTPDst,
+}
+
+// modField appends a mod_ action: as an action of OpenFlow 1.0, or as set_field.
+func (e *actionEncoder) modField(b []byte, a *Action) []byte {
+	start, id := len(b), a.Dst.Field
+	kind := legacySet[id]
+	switch {
+	case id == FIPTTL && e.v != Version10:
+		b = append(appendHeader(b, wireSetNWTTL), byte(a.Value[1]))
+	case e.v != Version10:
+		b = e.setWhole(b, id, a.Value)
+	case kind == 0:
+		b = appendLoad(b, whole(id), a.Value[1])
+	case id == FEthSrc || id == FEthDst:
+		b = appendZeros(appendValue(appendHeader(b, kind), a.Value, 6), 6)
+	case id == FIPSrc || id == FIPDst:
+		b = appendValue(appendHeader(b, kind), a.Value, 4)
+	case id == FNwTOS:
+		b = append(appendHeader(b, kind), byte(a.Value[1]))
+	case id == FIPDSCP:
+		b = append(appendHeader(b, kind), byte(a.Value[1]<<2))
+	default:
+		b = appendValue(appendHeader(b, kind), a.Value, 2)
+	}
+	return endAction(b, start)
+}
+
+// modVLAN appends mod_vlan_vid or mod_vlan_pcp. Later versions push a tag first if the
+// frames have none.
+func (e *actionEncoder) modVLAN(b []byte, a *Action) []byte {
+	start := len(b)
+	if e.v == Version10 {
+		if a.Kind == ActModVLANVID {
+			return endAction(be.AppendUint16(appendHeader(b, wire10SetVLANVID), uint16(a.Value[1])), start)
+		}
+		return endAction(append(appendHeader(b, wire10SetVLANPCP), byte(a.Value[1])), start)
+	}
+	if !e.tagged {
+		b = endAction(be.AppendUint16(appendHeader(b, wirePushVLAN), tpid8021Q), start)
+		start, e.tagged = len(b), true
+	}
+	id := FVLANVID
+	if a.Kind == ActModVLANPCP {
+		id = FVLANPCP
+	}
+	return endAction(e.setWhole(b, id, a.Value), start)
+}

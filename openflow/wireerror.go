@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+// ErrorCode is an error of the OpenFlow specifications, or one of Nicira's. Package
+// ofp knows its type and code in each version.
+type ErrorCode uint8
+
+// Error codes, with the names of the specifications.
+const (
+	ErrNone ErrorCode = iota
+	ErrHelloIncompatible
+	ErrBadVersion
+	ErrBadType
+	ErrBadMultipart
+	ErrBadExperimenter
+	ErrBadExpType
+	ErrRequestEPERM
+	ErrBadRequestLen
+	ErrBufferUnknown
+	ErrBadTableID
+	ErrIsSlave
+	ErrBadPort
+	ErrBadPacket
+	ErrMultipartOverflow
+	ErrMustBeZero
+	ErrActionBadType
+	ErrActionBadLen
+	ErrActionBadExperimenter
+	ErrActionBadExpType
+	ErrActionBadOutPort
+	ErrActionBadArgument
+	ErrActionTooMany
+	ErrActionBadQueue
+	ErrActionBadOutGroup
+	ErrActionMatchInconsistent
+	ErrActionUnsupportedOrder
+	ErrActionBadSetType
+	ErrActionBadSetLen
+	ErrActionBadSetArgument
+	ErrActionBadSetMask
+	ErrActionMustBeZero
+	ErrUnknownInstruction
+	ErrUnsupInstruction
+	ErrInstructionBadTableID
+	ErrInstructionBadLen
+	ErrDupInstruction
+	ErrMatchBadType
+	ErrMatchBadLen
+	ErrMatchBadWildcards
+	ErrMatchBadField
+	ErrMatchBadValue
+	ErrMatchBadMask
+	ErrMatchBadPrereq
+	ErrMatchDupField
+	ErrFlowUnknown
+	ErrFlowTableFull
+	ErrFlowBadTableID
+	ErrFlowOverlap
+	ErrFlowEPERM
+	ErrFlowBadCommand
+	ErrFlowBadFlags
+	ErrGroupExists
+	ErrGroupInvalid
+	ErrGroupOutOfGroups
+	ErrGroupOutOfBuckets
+	ErrGroupUnknown
+	ErrGroupBadType
+	ErrGroupBadCommand
+	ErrGroupBadBucket
+	ErrGroupBadWatch
+	ErrGroupUnknownBucket
+	ErrGroupBucketExists
+	ErrPortModBadPort
+	ErrPortModBadHWAddr
+	ErrPortModBadConfig
+	ErrPortModEPERM
+	ErrTableModBadTable
+	ErrTableModBadConfig
+	ErrTableModEPERM
+	ErrQueueBadPort
+	ErrQueueBadQueue
+	ErrConfigBadFlags
+	ErrRoleStale
+	ErrRoleBadRole
+	ErrMeterUnknownError
+	ErrMeterExists
+	ErrMeterInvalid
+	ErrMeterUnknown
+	ErrMeterBadCommand
+	ErrMeterBadFlags
+	ErrMeterBadRate
+	ErrMeterBadBand
+	ErrMeterOutOfMeters
+	ErrMeterOutOfBands
+	ErrTableFeaturesEPERM
+	ErrPropBadType
+	ErrPropBadLen
+	ErrPropBadValue
+	ErrPropBadExperimenter
+	ErrPropBadExpType
+	ErrAsyncInvalid
+	ErrAsyncUnsupported
+	ErrBundleBadID
+	ErrBundleExists
+	ErrBundleClosed
+	ErrBundleOutOf
+	ErrBundleBadType
+	ErrBundleBadFlags
+	ErrBundleBadLen
+	ErrBundleBadXID
+	ErrBundleUnsup
+	ErrBundleConflict
+	ErrBundleTooMany
+	ErrBundleFailed
+	ErrMonitorExists
+	ErrMonitorUnknown
+	ErrMonitorBadCommand
+	ErrMonitorBadFlags
+	ErrResumeNotSupported
+	ErrorCodes // number of error codes
+)
+
+// CodedError is an error that OpenFlow has a code for. Text is one line for the log.
+type CodedError struct {
+	Code ErrorCode
+	Text string
+}
+
+func (e *CodedError) Error() string { return e.Text }
+
+func coded(code ErrorCode, text string) error { return &CodedError{Code: code, Text: text} }

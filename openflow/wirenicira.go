@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import "fmt"
+
+// nxSizes has the least size of the body of Nicira's actions behind their subtype.
+var nxSizes = map[uint16]int{
+	nxResubmit: 6, nxSetTunnel: 6, nxRegMove: 14, nxRegLoad: 14, nxNote: 6, nxSetTunnel64: 14, nxResubmitTable: 6, nxOutputReg: 14,
+	nxLearn: 22, nxDecTTL: 6, nxFinTimeout: 6, nxController: 6, nxDecTTLIDs: 6, nxWriteMetadata: 22, nxOutputReg2: 14, nxRegLoad2: 6,
+	nxCT: 14, nxController2: 6, nxClone: 6, nxCTClear: 6, nxLearn2: 30,
+}
+
+// extension decodes an action of Nicira's. The argument b begins behind the subtype.
+func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
+	size, known := nxSizes[subtype]
+	switch {
+	case !known:
+		return Action{}, coded(ErrActionBadExpType, fmt.Sprintf("Nicira's action %d: expected one that weft supports", subtype))
+	case len(b) < size:
+		return Action{}, errActionLen
+	}
+	p := &d.check
+	switch subtype {
+	case nxResubmit, nxResubmitTable:
+		return decodeResubmit(subtype, b)
+	case nxSetTunnel:
+		return Action{Kind: ActSetTunnel, Value: value64(uint64(be.Uint32(b[2:])))}, nil
+	case nxSetTunnel64:
+		return Action{Kind: ActSetTunnel, Value: value64(be.Uint64(b[6:])), Wide: true}, nil
+	case nxRegMove:
+		return d.move(b, b[6:])
+	case nxRegLoad:
+		return d.load(b)
+	case nxRegLoad2:
+		e, rest, ok := readEntry(b)
+		if !ok || len(rest) >= 8 {
+			return Action{}, errActionLen
+		}
+		return d.setField(&e)
+	case nxNote:
+		return Action{Kind: ActNote, Text: string(b)}, nil
+	case nxOutputReg, nxOutputReg2:
+		return d.outputReg(subtype, b)
+	case nxDecTTL, nxDecTTLIDs:
+		p.lenient(word("dec_ttl"), needIP)
+		return Action{Kind: ActDecTTL}, nil
+	case nxFinTimeout:
+		p.lenient(word("fin_timeout"), needTCP)
+		return finTimeoutOf(be.Uint16(b), be.Uint16(b[2:])), nil
+	case nxController:
+		c := &Controller{MaxLen: be.Uint16(b), ID: be.Uint16(b[2:])}
+		return c.withReason(b[4])
+	case nxController2:
+		return decodeController2(b[6:])
+	case nxWriteMetadata:
+		v, mask := be.Uint64(b[6:]), be.Uint64(b[14:])
+		return Action{Kind: ActWriteMetadata, Value: value64(v & mask), Mask: value64(mask)}, nil
+	case nxCTClear:
+		return Action{Kind: ActCTClear}, nil
+	case nxCT:
+		if d.depth >= MaxActionDepth {
+			return Action{}, coded(ErrActionTooMany, "ct: too many actions within each other")
+		}
+		return d.decodeCT(b)
+	case nxClone:
+		return d.clone(b[6:])
+	}
+	return d.decodeLearn(subtype, b)
+}
+
+func decodeResubmit(subtype uint16, b []byte) (Action, error) {
+	a := Action{Kind: ActResubmit, Port: uint32(be.Uint16(b)), Table: TableAll}
+	if subtype == nxResubmitTable {
+		a.Table = b[2]
+	}
+	if a.Port == PortInPort && a.Table == TableAll {
+		return a, coded(ErrActionBadArgument, "resubmit: expected a port or a table")
+	}
+	return a, nil
+}
+
+func (d *actionDecoder) load(b []byte) (Action, error) {
+	dst, rest, err := readSubfield(b[2:], be.Uint16(b))
+	if err != nil {
+		return Action{}, err
+	}
+	if len(rest) < 8 {
+		return Action{}, errActionLen
+	}
+	v := value64(be.Uint64(rest))
+	if v.bitLen() > int(dst.Bits) {
+		return Action{}, coded(ErrActionBadArgument, fmt.Sprintf("load: expected a number of at most %d bits", dst.Bits))
+	}
+	if err := d.settable(dst); err != nil {
+		return Action{}, err
+	}
+	d.check.assume(dst, v, ones(uint(dst.Bits)))
+	return Action{Kind: ActLoad, Dst: dst, Value: v}, nil
+}
+
+func (d *actionDecoder) outputReg(subtype uint16, b []byte) (Action, error) {
+	header := b[2:6]
+	if subtype == nxOutputReg2 {
+		header = b[4:]
+	}
+	src, _, err := readSubfield(header, be.Uint16(b))
+	if err != nil {
+		return Action{}, err
+	}
+	if err := d.codeOf(src, d.check.readable(word("output"), src)); err != nil {
+		return Action{}, err
+	}
+	return Action{Kind: ActOutputReg, Src: src}, nil
+}
+
+func (c *Controller) withReason(code uint8) (Action, error) {
+	if int(code) >= len(controllerReasonCodes) {
+		return Action{}, coded(ErrActionBadArgument, fmt.Sprintf("controller: reason %d: expected one below %d", code, len(controllerReasonCodes)))
+	}
+	if r := controllerReasonCodes[code]; r != "action" {
+		c.Reason = r
+	}
+	return Action{Kind: ActController, Controller: c}, nil
+}
+
+func decodeController2(b []byte) (Action, error) {
+	c, reason := &Controller{MaxLen: wholeFrame}, uint8(1)
+	for len(b) > 0 {
+		kind, body, rest, err := CutProperty(b)
+		if err != nil {
+			return Action{}, err
+		}
+		b = rest
+		switch {
+		case kind == 0 && len(body) == 2:
+			c.MaxLen = be.Uint16(body)
+		case kind == controllerID && len(body) == 2:
+			c.ID = be.Uint16(body)
+		case kind == controllerReason && len(body) == 1:
+			reason = body[0]
+		case kind == controllerData:
+			c.Userdata = string(body)
+		case kind <= controllerReason:
+			return Action{}, coded(ErrPropBadLen, "controller: a property with a wrong length")
+		default:
+			return Action{}, coded(ErrPropBadType, fmt.Sprintf("controller: property %d: expected one that weft supports", kind))
+		}
+	}
+	return c.withReason(reason)
+}
+
+// CutProperty cuts a property off b: type 16, length 16, and a body with padding to 8
+// bytes, which the length does not count.
+func CutProperty(b []byte) (kind uint16, body, rest []byte, err error) {
+	if len(b) < 4 {
+		return 0, nil, nil, coded(ErrPropBadLen, "a property ends within its header")
+	}
+	n := int(be.Uint16(b[2:]))
+	if n < 4 || n > len(b) {
+		return 0, nil, nil, coded(ErrPropBadLen, "a property has a wrong length")
+	}
+	return be.Uint16(b), b[4:n], b[min((n+7)&^7, len(b)):], nil
+}
+
+func (d *actionDecoder) clone(b []byte) (Action, error) {
+	if d.depth >= MaxActionDepth {
+		return Action{}, coded(ErrActionTooMany, fmt.Sprintf("clone: expected at most %d within each other", MaxActionDepth))
+	}
+	inner := *d
+	inner.depth++
+	inner.check.nested, inner.check.rank = true, 0
+	sub, err := inner.list(b)
+	d.check.loose, d.check.looseNeeds = inner.check.loose, inner.check.looseNeeds
+	return Action{Kind: ActClone, Sub: sub}, err
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+// Version is a version of OpenFlow, with its number in the header of a message.
+type Version uint8
+
+// Versions that Weft speaks.
+const (
+	Version10 Version = 1
+	Version13 Version = 4
+	Version14 Version = 5
+	Version15 Version = 6
+)
+
+// portOffset is the difference between the numbers of reserved ports in OpenFlow 1.1
+// and later, which have 32 bits, and in OpenFlow 1.0.
+const portOffset = 0xffff0000
+
+// WirePort returns a port number as OpenFlow 1.1 and later write it.
+func WirePort(no uint32) uint32 {
+	if no >= PortMax && no <= PortNone {
+		return no + portOffset
+	}
+	return no
+}
+
+// PortFromWire returns the port number that OpenFlow 1.1 and later write as no. ok is
+// false if Weft has no such number.
+func PortFromWire(no uint32) (port uint32, ok bool) {
+	switch {
+	case no < PortMax:
+		return no, true
+	case no >= portOffset+PortMax:
+		return no - portOffset, true
+	}
+	return 0, false
+}
