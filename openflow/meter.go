@@ -17,8 +17,8 @@ import (
 const (
 	// MeterAll selects all meters in deletes and lists.
 	MeterAll = 0xffffffff
-	// maxMeter is the highest meter number (OpenFlow 1.5, 7.3.2.5).
-	maxMeter = 0xffff0000
+	// MaxMeter is the highest meter number (OpenFlow 1.5, 7.3.2.5).
+	MaxMeter = 0xffff0000
 	// MaxBands bounds the number of bands of all meters. Each band is a token bucket
 	// in the datapath. A change beyond the limit fails.
 	MaxBands = flowtable.MaxMeters
@@ -217,12 +217,12 @@ func ParseMeterMod(text string, command MeterCommand) (MeterMod, error) {
 		text = rest
 		switch t.key {
 		case "meter":
-			id, ok := parseUint(t.value, maxMeter)
+			id, ok := parseUint(t.value, MaxMeter)
 			switch {
 			case t.value == "all":
 				id = MeterAll
 			case !ok || id == 0:
-				return mod, wrong(t.text, "a meter number from 1 to %d", uint32(maxMeter))
+				return mod, wrong(t.text, "a meter number from 1 to %d", uint32(MaxMeter))
 			}
 			m.ID, hasID = uint32(id), true
 		case "kbps":
@@ -341,9 +341,9 @@ func FormatMeter(m *Meter) string {
 }
 
 func (p *actionParser) meter(t token) (Action, error) {
-	v, ok := parseUint(t.value, maxMeter)
+	v, ok := parseUint(t.value, MaxMeter)
 	if !ok || v == 0 {
-		return Action{}, wrong(t.text, "meter:NUMBER, from 1 to %d", uint32(maxMeter))
+		return Action{}, wrong(t.text, "meter:NUMBER, from 1 to %d", uint32(MaxMeter))
 	}
 	p.strict = true
 	return Action{Kind: ActMeter, Value: value64(v)}, nil

@@ -251,3 +251,37 @@ func readSubfieldHeader(b []byte) (id FieldID, rest []byte, err error) {
 	}
 	return id, rest, nil
 }
+
+// MatchHeaders returns the headers of the fields that a match may have, as the features
+// of a table list them. A field with masks has its mask bit set.
+func MatchHeaders(v Version) []byte {
+	var b []byte
+	for _, id := range featureFields(v) {
+		b = id.header(v).append(b, fields[id].maskable)
+	}
+	return b
+}
+
+// SetHeaders returns the headers of the fields that set_field may set.
+func SetHeaders(v Version) []byte {
+	var b []byte
+	for _, id := range featureFields(v) {
+		if !fields[id].readOnly {
+			b = id.header(v).append(b, false)
+		}
+	}
+	return b
+}
+
+// featureFields returns the fields with a header of their own in version v.
+func featureFields(v Version) []FieldID {
+	var ids []FieldID
+	seen := map[oxmHeader]bool{{}: true}
+	for id := FTunID; id < fieldCount; id++ {
+		if h := id.header(v); len(fields[id].oxm) > 0 && !seen[h] {
+			seen[h] = true
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

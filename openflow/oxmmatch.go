@@ -190,3 +190,15 @@ func (e *oxmEntry) set(m *Match) {
 	}
 	setField(m, e.id, v, mask)
 }
+
+// InPortOf returns the in_port of a match, or PortController if it has none, as a
+// packet-out without an in_port means (OpenFlow 1.5, 7.3.6).
+func InPortOf(m *Match) uint32 {
+	if m.Mask[flowtable.WPort]>>32 == 0 {
+		return PortController
+	}
+	return uint32(m.Value[flowtable.WPort] >> 32)
+}
+
+// SetInPort makes the match m require an in_port.
+func SetInPort(m *Match, no uint32) { setField(m, FInPort, value64(uint64(no)), ones(32)) }

@@ -59,7 +59,13 @@ type FlowMod struct {
 	// ByOutPort restricts a delete or a selection to rules that output to OutPort.
 	ByOutPort bool
 	// ByOutGroup restricts a delete or a selection to rules that name group OutGroup.
-	ByOutGroup               bool
+	ByOutGroup bool
+	// KeepCounts makes an add that replaces a rule keep the rule's counters, as
+	// OpenFlow 1.3 says. Without KeepCounts they are 0, as with OpenFlow 1.0.
+	KeepCounts bool
+	// ModifyOnly keeps a modify that finds no rule from adding one, as OpenFlow 1.3
+	// says.
+	ModifyOnly               bool
 	OutGroup                 uint32
 	OutPort                  uint32
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
@@ -290,7 +296,7 @@ func (b *bundle) do(m *FlowMod) error {
 		for _, r := range found {
 			b.modify(r, m)
 		}
-		if len(found) == 0 && m.CookieMask == 0 {
+		if len(found) == 0 && m.CookieMask == 0 && !m.ModifyOnly {
 			return b.add(m)
 		}
 		return nil
@@ -307,7 +313,8 @@ func (b *bundle) add(m *FlowMod) error {
 		table = 0
 	}
 	c := &b.p.tables[table]
-	if old := c.find(m.Match, m.Priority); old != nil {
+	old := c.find(m.Match, m.Priority)
+	if old != nil {
 		b.remove(old, WhyDeleted)
 	}
 	if m.Flags&CheckOverlap != 0 {
@@ -325,6 +332,9 @@ func (b *bundle) add(m *FlowMod) error {
 	r := &Rule{Table: table, Priority: m.Priority, Match: m.Match, Cookie: m.NewCookie, IdleTimeout: m.IdleTimeout,
 		HardTimeout: m.HardTimeout, Importance: m.Importance, Flags: m.Flags &^ (CheckOverlap | ResetCounts),
 		Actions: m.Actions, CreatedNS: b.nowNS, ModifiedNS: b.nowNS}
+	if old != nil && m.KeepCounts {
+		r.Packets, r.Bytes = old.Packets, old.Bytes
+	}
 	b.p.insert(r, b.p.takeSlot())
 	b.changes.Added = append(b.changes.Added, r)
 	b.undo = append(b.undo, func() {

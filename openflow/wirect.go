@@ -66,7 +66,7 @@ func (n *NATSpec) append(b []byte) []byte {
 	}
 	has, body := uint16(0), []byte(nil)
 	put := func(flag uint16, v []byte) { has, body = has|flag, append(body, v...) }
-	if n.Lo.IsValid() {
+	if n.Lo.IsValid() && !n.Lo.IsUnspecified() { // Open vSwitch takes 0.0.0.0 for no address
 		min, max := uint16(natHasIPv4Min), uint16(natHasIPv4Max)
 		if n.Lo.Is6() {
 			min, max = natHasIPv6Min, natHasIPv6Max

@@ -266,8 +266,8 @@ func (d *actionDecoder) standard(kind uint16, a []byte) (Action, error) {
 }
 
 func (d *actionDecoder) meter(id uint32) (Action, error) {
-	if id == 0 || id > maxMeter {
-		return Action{}, coded(ErrMeterInvalid, fmt.Sprintf("meter %d: expected a number from 1 to %d", id, uint32(maxMeter)))
+	if id == 0 || id > MaxMeter {
+		return Action{}, coded(ErrMeterInvalid, fmt.Sprintf("meter %d: expected a number from 1 to %d", id, uint32(MaxMeter)))
 	}
 	return Action{Kind: ActMeter, Value: value64(uint64(id))}, nil
 }

@@ -20,10 +20,10 @@ func AppendInstructions(b []byte, actions []Action, m *Match, v Version) []byte 
 	e := actionEncoder{v: v, tagged: needVLAN.met(m)}
 	for i := 0; i < len(actions); i++ {
 		a := &actions[i]
-		if !isInstruction(a.Kind) {
+		if !e.isInstruction(a.Kind) {
 			start := len(b)
 			b = appendZeros(appendHeader(b, instructionApply), 4)
-			for ; i < len(actions) && !isInstruction(actions[i].Kind); i++ {
+			for ; i < len(actions) && !e.isInstruction(actions[i].Kind); i++ {
 				b = e.action(b, &actions[i])
 			}
 			i--
@@ -35,12 +35,14 @@ func AppendInstructions(b []byte, actions []Action, m *Match, v Version) []byte 
 	return b
 }
 
-func isInstruction(k ActionKind) bool {
+// isInstruction reports whether the version has an instruction for a kind of action. A
+// meter is an action in OpenFlow 1.5.
+func (e *actionEncoder) isInstruction(k ActionKind) bool {
 	switch k {
-	case ActGotoTable, ActWriteMetadata, ActWriteActions, ActClearActions, ActMeter:
+	case ActGotoTable, ActWriteMetadata, ActWriteActions, ActClearActions:
 		return true
 	}
-	return false
+	return k == ActMeter && e.v < Version15
 }
 
 func (e *actionEncoder) instruction(b []byte, a *Action) []byte {
@@ -91,7 +93,7 @@ func (e *actionEncoder) action(b []byte, a *Action) []byte {
 	case ActSetField:
 		return e.setField(b, a)
 	case ActLoad:
-		b = appendLoad(b, a.Dst, a.Value[1])
+		return e.load(b, a)
 	case ActMove:
 		b = e.move(b, a)
 	case ActModField:
@@ -237,6 +239,17 @@ func appendLoad(b []byte, dst Subfield, v uint64) []byte {
 	return be.AppendUint64(headersOf[dst.Field].nxm.append(b, false), v)
 }
 
+// load appends load: as set_field with a mask in OpenFlow 1.5, which has no reg_load.
+func (e *actionEncoder) load(b []byte, a *Action) []byte {
+	if e.v < Version15 {
+		start := len(b)
+		return endAction(appendLoad(b, a.Dst, a.Value[1]), start)
+	}
+	shift := uint(a.Dst.Offset)
+	set := Action{Kind: ActSetField, Dst: whole(a.Dst.Field), Value: a.Value.shl(shift), Mask: a.Dst.ones().shl(shift)}
+	return e.setField(b, &set)
+}
+
 func (e *actionEncoder) move(b []byte, a *Action) []byte {
 	numbers := func(b []byte) []byte {
 		b = be.AppendUint16(b, uint16(a.Src.Bits))
@@ -254,7 +267,8 @@ func (e *actionEncoder) move(b []byte, a *Action) []byte {
 // no action that can set the bits.
 func (e *actionEncoder) setField(b []byte, a *Action) []byte {
 	f := &fields[a.Dst.Field]
-	whole := a.Mask == ones(uint(f.keeps())) || a.Dst.Field == FNwTOS
+	width := ones(uint(f.keeps()))
+	whole := a.Mask.and(width) == width || a.Dst.Field == FNwTOS
 	start := len(b)
 	switch {
 	case e.v == Version10 && whole && legacySet[a.Dst.Field] != 0:

@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"internal/iovec":      {"internal/shm"},
 	"xsk":                 {"packet", "port", "internal/shm"},
 	"openflow":            {"packet", "flowtable", "internal/share"},
+	"openflow/ofp":        {"openflow"},
 	"engine":              {"port", "flowtable", "conntrack", "datapath", "internal/shm", "internal/cpu"},
 	"internal/shm":        {},
 	"internal/cpu":        {},

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import "weft/flowtable"
+
+// The fixed match of OpenFlow 1.0 (5.2.3): 12 fields in 40 bytes.
+
+// Match10Len is the size of the match.
+const Match10Len = 40
+
+// Wildcards of the match: a set bit means that the field is not compared. The masks of
+// addresses are the numbers of bits that are not compared, in 6 bits each.
+const (
+	wild10InPort  = 1 << 0
+	wild10VLAN    = 1 << 1
+	wild10DLSrc   = 1 << 2
+	wild10DLDst   = 1 << 3
+	wild10DLType  = 1 << 4
+	wild10NWProto = 1 << 5
+	wild10TPSrc   = 1 << 6
+	wild10TPDst   = 1 << 7
+	wild10NWSrc   = 8  // lowest bit
+	wild10NWDst   = 14 // lowest bit
+	wild10PCP     = 1 << 20
+	wild10TOS     = 1 << 21
+	wild10All     = 1<<22 - 1
+)
+
+// Exact10 reports whether a match of OpenFlow 1.0 compares all fields.
+func Exact10(b []byte) bool { return be.Uint32(b)&wild10All == 0 }
+
+// DecodeMatch10 decodes the match of OpenFlow 1.0, whose length must be Match10Len. It
+// leaves out fields whose prerequisites are missing, as the specification says.
+func DecodeMatch10(b []byte) Match {
+	p := flowParser{}
+	m, wild := &p.match, be.Uint32(b)
+	has := func(bit uint32) bool { return wild&bit == 0 }
+	put := func(id FieldID, v uint64) { setField(m, id, value64(v), ones(8*uint(fields[id].bytes))) }
+	if has(wild10InPort) {
+		put(FInPort, uint64(be.Uint16(b[4:])))
+	}
+	if has(wild10DLSrc) {
+		put(FEthSrc, valueOf(b[6:12])[1])
+	}
+	if has(wild10DLDst) {
+		put(FEthDst, valueOf(b[12:18])[1])
+	}
+	vlan := uint64(be.Uint16(b[18:]))
+	if has(wild10VLAN) {
+		put(FDLVLAN, vlan)
+	}
+	if has(wild10PCP) && !(has(wild10VLAN) && vlan == dlVLANNone) {
+		put(FDLVLANPCP, uint64(b[20]&7))
+	}
+	if has(wild10DLType) {
+		put(FEthType, uint64(be.Uint16(b[22:])))
+	}
+	if has(wild10TOS) {
+		put(FNwTOS, uint64(b[24])&tosDSCP)
+	}
+	if has(wild10NWProto) {
+		setBits(m, wIP, uint64(b[25])<<protoAt, 0xff<<protoAt)
+	}
+	for _, a := range []struct {
+		at    int
+		shift uint
+		id    FieldID
+	}{{28, wild10NWSrc, FIPSrc}, {32, wild10NWDst, FIPDst}} {
+		n := uint(wild >> a.shift & 0x3f)
+		mask := ones(32).andNot(ones(min(n, 32)))
+		setField(m, a.id, value64(uint64(be.Uint32(b[a.at:]))).and(mask), mask)
+	}
+	if has(wild10TPSrc) {
+		setBits(m, flowtable.WL4, uint64(be.Uint16(b[36:]))<<tpSrc, 0xffff<<tpSrc)
+	}
+	if has(wild10TPDst) {
+		setBits(m, flowtable.WL4, uint64(be.Uint16(b[38:]))<<tpDst, 0xffff<<tpDst)
+	}
+	p.narrowICMP()
+	_ = p.normalize() // no error: the match has neither fragments nor connections
+	return p.match
+}
+
+// narrowICMP reduces type and code of ICMP to the 8 bits that a Flow has of them.
+func (p *flowParser) narrowICMP() {
+	if m := &p.match; needICMP.met(m) {
+		clearBits(m, flowtable.WL4, 0xff00<<tpSrc|0xff00<<tpDst)
+	}
+}
+
+// AppendMatch10 appends a match in the form of OpenFlow 1.0. It leaves out fields that
+// OpenFlow 1.0 lacks.
+func AppendMatch10(b []byte, m *Match) []byte {
+	start := len(b)
+	b = appendZeros(b, Match10Len)
+	o, wild := b[start:], uint32(wild10All)&^(0x3f<<wild10NWSrc)&^(0x3f<<wild10NWDst)
+	get := func(id FieldID) uint64 { return whole(id).get(&m.Value)[1] }
+	all := func(id FieldID) bool { return whole(id).get(&m.Mask) == ones(uint(fields[id].keeps())) }
+	if m.Mask[flowtable.WPort]>>32 != 0 {
+		wild &^= wild10InPort
+		be.PutUint16(o[4:], uint16(get(FInPort)))
+	}
+	if all(FEthSrc) {
+		wild &^= wild10DLSrc
+		appendValue(o[6:6:12], value64(get(FEthSrc)), 6)
+	}
+	if all(FEthDst) {
+		wild &^= wild10DLDst
+		appendValue(o[12:12:18], value64(get(FEthDst)), 6)
+	}
+	wild = putVLAN10(o, m, wild)
+	if all(FEthType) {
+		wild &^= wild10DLType
+		be.PutUint16(o[22:], uint16(get(FEthType)))
+	}
+	if m.Mask[wIP]>>tosAt&tosDSCP != 0 {
+		wild &^= wild10TOS
+		o[24] = uint8(get(FNwTOS) & tosDSCP)
+	}
+	if all(FIPProto) {
+		wild &^= wild10NWProto
+		o[25] = uint8(get(FIPProto))
+	}
+	for _, a := range []struct {
+		at    int
+		shift uint
+		id    FieldID
+	}{{28, wild10NWSrc, FIPSrc}, {32, wild10NWDst, FIPDst}} {
+		n := max(whole(a.id).get(&m.Mask).prefixLen(32), 0)
+		wild |= uint32(32-n) << a.shift
+		be.PutUint32(o[a.at:], uint32(get(a.id)))
+	}
+	icmp := needICMP.met(m)
+	if all(FTCPSrc) || icmp && all(FICMPType) {
+		wild &^= wild10TPSrc
+		be.PutUint16(o[36:], uint16(get(FTCPSrc)))
+	}
+	if all(FTCPDst) || icmp && all(FICMPCode) {
+		wild &^= wild10TPDst
+		be.PutUint16(o[38:], uint16(get(FTCPDst)))
+	}
+	be.PutUint32(o, wild)
+	return b
+}
+
+// putVLAN10 writes the VLAN tag of a match, and returns the remaining wildcards.
+func putVLAN10(o []byte, m *Match, wild uint32) uint32 {
+	value, mask := m.Value[flowtable.WEthSrc]&allVLAN, m.Mask[flowtable.WEthSrc]&allVLAN
+	switch {
+	case mask&vlanCFI != 0 && value&vlanCFI == 0:
+		wild &^= wild10VLAN
+		be.PutUint16(o[18:], dlVLANNone)
+	case mask&vlanVID == vlanVID:
+		wild &^= wild10VLAN
+		be.PutUint16(o[18:], uint16(value&vlanVID))
+	}
+	if value&vlanCFI != 0 && mask&vlanPCP == vlanPCP {
+		wild &^= wild10PCP
+		o[20] = uint8(value >> 13 & 7)
+	}
+	return wild
+}

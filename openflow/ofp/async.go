@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofp
+
+import (
+	of "weft/openflow"
+)
+
+// AsyncConfig says which events a controller gets: bits of reasons, for each kind of
+// event. Index 0 is for the roles equal and master, index 1 for slave.
+type AsyncConfig struct {
+	PacketIn, PortStatus, FlowRemoved [2]uint32
+}
+
+// DefaultAsync returns the events that a controller gets until it asks for others
+// (OpenFlow 1.5, 6.3.6): a slave gets changes of ports alone.
+func DefaultAsync(v Version) AsyncConfig {
+	c := AsyncConfig{PortStatus: [2]uint32{7, 7}}
+	c.PacketIn[0] = 1<<ReasonNoMatch | 1<<ReasonAction
+	if v >= v14 {
+		c.PacketIn[0] |= 1<<reasonActionSet | 1<<4 | 1<<5
+	}
+	c.FlowRemoved[0] = 0x3f
+	return c
+}
+
+// asyncProperties are the properties of OpenFlow 1.4's form, in the order of their
+// numbers: for a slave, then for master and equal.
+func (c *AsyncConfig) properties() []*uint32 {
+	return []*uint32{&c.PacketIn[1], &c.PacketIn[0], &c.PortStatus[1], &c.PortStatus[0], &c.FlowRemoved[1], &c.FlowRemoved[0]}
+}
+
+// DecodeSetAsync decodes a request for events. was is the present configuration: the
+// form with properties changes only what it names.
+func DecodeSetAsync(r *Request, was AsyncConfig) (c AsyncConfig, err error) {
+	b := reader{b: r.Body}
+	if r.Kind == NXSetAsync || r.Kind == SetAsync && r.Version == v13 {
+		for _, masks := range []*[2]uint32{&c.PacketIn, &c.PortStatus, &c.FlowRemoved} {
+			masks[0], masks[1] = b.u32(), b.u32()
+		}
+		return c, b.err("set_async")
+	}
+	c = was
+	for len(b.b) > 0 {
+		kind, body, rest, err := of.CutProperty(b.b)
+		if err != nil {
+			return c, err
+		}
+		b.b = rest
+		switch masks := c.properties(); {
+		case len(body) != 4:
+			return c, coded(of.ErrPropBadLen, "set_async: property %d has a wrong length", kind)
+		case int(kind) < len(masks):
+			*masks[kind] = be.Uint32(body)
+		case be.Uint32(body) != 0: // role_status, table_status, requestforward
+			return c, coded(of.ErrAsyncUnsupported, "set_async: property %d: expected events of packets, ports or flows", kind)
+		}
+	}
+	return c, nil
+}
+
+// AppendAsyncReply appends the reply to a get_async request.
+func AppendAsyncReply(b []byte, r *Request, c AsyncConfig) []byte {
+	start := len(b)
+	b = Begin(b, r.Version, TypeAsyncReply, r.XID)
+	if r.Version == v13 {
+		for _, masks := range [][2]uint32{c.PacketIn, c.PortStatus, c.FlowRemoved} {
+			b = be.AppendUint32(be.AppendUint32(b, masks[0]), masks[1])
+		}
+		return End(b, start)
+	}
+	for kind, mask := range c.properties() {
+		b = be.AppendUint32(be.AppendUint16(be.AppendUint16(b, uint16(kind)), 8), *mask)
+	}
+	return End(b, start)
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ofp encodes and decodes OpenFlow messages: versions 1.0, 1.3, 1.4 and 1.5,
+// with the extensions of Nicira that ovs-ofctl uses. Package openflow encodes and decodes
+// the matches and actions within them.
+//
+// A message is a []byte with its header. Identify finds its Kind in the table of
+// messages (kinds.go). The Decode functions take the body that Identify returns. The
+// Append functions append to a []byte that Begin has begun; End writes the length.
+//
+// Every length that a message states is checked against the bytes that are there. The
+// errors of Decode functions are *openflow.CodedError; AppendError makes the error
+// message of them.
+package ofp

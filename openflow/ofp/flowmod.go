@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofp
+
+import (
+	of "weft/openflow"
+)
+
+// Values that mean "none" or "any".
+const (
+	noBuffer = 0xffffffff
+	anyPort  = 0xffffffff
+	anyGroup = 0xffffffff
+	noCookie = ^uint64(0)
+)
+
+// Limits of a switch in replies.
+const (
+	flagEmergency = 4 // OpenFlow 1.0
+)
+
+// DecodeFlowMod decodes a change of the flow tables. tableInCommand is true if the peer
+// has asked for the table's number in the upper byte of the command (Nicira's
+// flow_mod_table_id), in OpenFlow 1.0.
+func DecodeFlowMod(r *Request, tableInCommand bool) (of.FlowMod, error) {
+	switch {
+	case r.Kind == NXFlowMod:
+		return decodeNXFlowMod(r, tableInCommand)
+	case r.Version == v10:
+		return decodeFlowMod10(r, tableInCommand)
+	}
+	return decodeFlowMod13(r)
+}
+
+func decodeFlowMod10(r *Request, tableInCommand bool) (mod of.FlowMod, err error) {
+	b := reader{b: r.Body}
+	match := b.take(of.Match10Len)
+	mod.NewCookie = b.u64()
+	command := b.u16()
+	mod.IdleTimeout, mod.HardTimeout, mod.Priority = b.u16(), b.u16(), b.u16()
+	buffer, outPort, flags := b.u32(), b.u16(), b.u16()
+	if err := b.err("flow_mod"); err != nil {
+		return mod, err
+	}
+	m := of.DecodeMatch10(match)
+	if of.Exact10(match) {
+		mod.Priority = 0xffff // OpenFlow 1.0, 3.4: flows without wildcards come first
+	}
+	return finish10(r, mod, m, command, tableInCommand, buffer, outPort, flags, b.b)
+}
+
+func decodeNXFlowMod(r *Request, tableInCommand bool) (mod of.FlowMod, err error) {
+	b := reader{b: r.Body}
+	mod.NewCookie = b.u64()
+	command := b.u16()
+	mod.IdleTimeout, mod.HardTimeout, mod.Priority = b.u16(), b.u16(), b.u16()
+	buffer, outPort, flags := b.u32(), b.u16(), b.u16()
+	n := int(b.u16())
+	b.skip(6)
+	if err := b.err("flow_mod"); err != nil {
+		return mod, err
+	}
+	var m of.Match
+	if m, mod.Cookie, mod.CookieMask, err = b.nxm(n); err != nil {
+		return mod, err
+	}
+	if command&0xff == uint16(of.Add) && mod.CookieMask != 0 {
+		return mod, coded(of.ErrFlowBadFlags, "flow_mod: expected no match on the cookie in an add")
+	}
+	return finish10(r, mod, m, command, tableInCommand, buffer, outPort, flags, b.b)
+}
+
+// finish10 completes a flow_mod of OpenFlow 1.0.
+func finish10(r *Request, mod of.FlowMod, m of.Match, command uint16, tableInCommand bool, buffer uint32, outPort, flags uint16, actions []byte) (of.FlowMod, error) {
+	mod.Table = of.TableAll
+	if tableInCommand {
+		mod.Table = uint8(command >> 8)
+		command &= 0xff
+	}
+	mod.ModifyCookie = mod.NewCookie != noCookie
+	if flags&flagEmergency != 0 {
+		return mod, coded(of.ErrFlowTableFull, "flow_mod: expected no flow of the emergency table")
+	}
+	if mod.Command = of.Command(command); command > uint16(of.DeleteStrict) {
+		return mod, coded(of.ErrFlowBadCommand, "flow_mod: unknown command %d", command)
+	}
+	if buffer != noBuffer && mod.Command < of.Delete {
+		return mod, coded(of.ErrBufferUnknown, "flow_mod: weft buffers no frames")
+	}
+	mod.ByOutPort, mod.OutPort = outPort != uint16(of.PortNone), uint32(outPort)
+	if mod.Command < of.Delete {
+		mod.ByOutPort = false
+	}
+	if err := setFlags(&mod, flags, r.Version); err != nil {
+		return mod, err
+	}
+	return withActions(&mod, &m, r.Version, actions)
+}
+
+func decodeFlowMod13(r *Request) (mod of.FlowMod, err error) {
+	b := reader{b: r.Body}
+	cookie, mask := b.u64(), b.u64()
+	mod.Table = b.u8()
+	command := b.u8()
+	mod.IdleTimeout, mod.HardTimeout, mod.Priority = b.u16(), b.u16(), b.u16()
+	buffer, outPort, outGroup, flags, importance := b.u32(), b.u32(), b.u32(), b.u16(), b.u16()
+	if err := b.err("flow_mod"); err != nil {
+		return mod, err
+	}
+	m, err := b.match()
+	if err != nil {
+		return mod, err
+	}
+	if mod.Command = of.Command(command); command > uint8(of.DeleteStrict) {
+		return mod, coded(of.ErrFlowBadCommand, "flow_mod: unknown command %d", command)
+	}
+	if buffer != noBuffer && mod.Command < of.Delete {
+		return mod, coded(of.ErrBufferUnknown, "flow_mod: weft buffers no frames")
+	}
+	if mod.Table == of.TableAll && mod.Command < of.Delete {
+		return mod, coded(of.ErrFlowBadTableID, "flow_mod: expected a table from 0 to 254")
+	}
+	if mod.Command == of.Add {
+		mod.NewCookie, mod.ModifyCookie = cookie, true
+		if r.Version >= v14 {
+			mod.Importance = importance
+		}
+	} else {
+		mod.Cookie, mod.CookieMask, mod.ModifyOnly = cookie&mask, mask, true
+	}
+	if mod.Command >= of.Delete {
+		if mod.ByOutPort = outPort != anyPort; mod.ByOutPort {
+			var ok bool
+			if mod.OutPort, ok = of.PortFromWire(outPort); !ok {
+				return mod, coded(of.ErrBadPort, "flow_mod: out_port %d: expected a port", outPort)
+			}
+		}
+		mod.ByOutGroup, mod.OutGroup = outGroup != anyGroup, outGroup
+	}
+	if err := setFlags(&mod, flags, r.Version); err != nil {
+		return mod, err
+	}
+	return withActions(&mod, &m, r.Version, b.b)
+}
+
+// setFlags sets the flags of a flow_mod. OpenFlow 1.0 has no flag for the counters: an
+// add always resets them.
+func setFlags(mod *of.FlowMod, flags uint16, v Version) error {
+	known := of.SendFlowRem | of.CheckOverlap
+	if v != v10 {
+		known |= of.ResetCounts | of.NoPacketCounts | of.NoByteCounts
+	}
+	mod.Flags = of.Flags(flags)
+	if mod.Flags&^known != 0 {
+		return coded(of.ErrFlowBadFlags, "flow_mod: unknown flags %#x", flags)
+	}
+	mod.KeepCounts = v != v10 && mod.Flags&of.ResetCounts == 0
+	return nil
+}
+
+// withActions decodes the actions and completes the change. A delete has none.
+func withActions(mod *of.FlowMod, m *of.Match, v Version, b []byte) (of.FlowMod, error) {
+	c := of.ActionContext{Version: v, Match: m, Table: mod.Table}
+	var err error
+	if v == v10 {
+		mod.Actions, err = of.DecodeActions(b, c)
+	} else {
+		mod.Actions, err = of.DecodeInstructions(b, c)
+	}
+	if mod.Match = m.Pack(); mod.Command >= of.Delete {
+		mod.Actions = nil
+	}
+	if mod.Command == of.Add && mod.Table == of.TableAll {
+		mod.Table = 0
+	}
+	return *mod, err
+}
+
+// AppendFlowMod appends the request that adds, modifies or deletes a flow.
+func AppendFlowMod(b []byte, v Version, xid uint32, mod *of.FlowMod) []byte {
+	start, m := len(b), mod.Match.Unpack()
+	outPort, outGroup := uint32(anyPort), uint32(anyGroup)
+	if mod.ByOutPort {
+		outPort = of.WirePort(mod.OutPort)
+	}
+	if mod.ByOutGroup {
+		outGroup = mod.OutGroup
+	}
+	table := mod.Table
+	if v == v10 {
+		b = be.AppendUint32(be.AppendUint32(Begin(b, v, TypeExperimenter, xid), nicira), 13)
+		b = be.AppendUint64(b, mod.NewCookie)
+		b = be.AppendUint16(b, uint16(table)<<8|uint16(mod.Command))
+		b = be.AppendUint16(be.AppendUint16(be.AppendUint16(b, mod.IdleTimeout), mod.HardTimeout), mod.Priority)
+		b = be.AppendUint16(be.AppendUint32(b, noBuffer), uint16(outPort))
+		b = be.AppendUint16(b, uint16(mod.Flags&(of.SendFlowRem|of.CheckOverlap)))
+		at := len(b)
+		b = zeros(b, 8)
+		var n uint16
+		b, n = appendNXM(b, &m)
+		be.PutUint16(b[at:], n)
+		return End(of.AppendActions(b, mod.Actions, &m, v), start)
+	}
+	b = Begin(b, v, 14, xid)
+	cookie, mask := mod.NewCookie, uint64(0)
+	if mod.Command != of.Add {
+		cookie, mask = mod.Cookie, mod.CookieMask
+	}
+	b = append(be.AppendUint64(be.AppendUint64(b, cookie), mask), table, byte(mod.Command))
+	b = be.AppendUint16(be.AppendUint16(be.AppendUint16(b, mod.IdleTimeout), mod.HardTimeout), mod.Priority)
+	b = be.AppendUint32(be.AppendUint32(be.AppendUint32(b, noBuffer), outPort), outGroup)
+	b = be.AppendUint16(be.AppendUint16(b, uint16(mod.Flags)), mod.Importance)
+	return End(of.AppendInstructions(appendMatch(b, &m, v), mod.Actions, &m, v), start)
+}

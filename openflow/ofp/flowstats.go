@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofp
+
+import (
+	of "weft/openflow"
+)
+
+// DecodeFlowSelection decodes the request for the statistics of flows, or for their sum,
+// as a delete that selects the same flows.
+func DecodeFlowSelection(r *Request) (of.FlowMod, error) {
+	mod := of.FlowMod{Command: of.Delete}
+	b := reader{b: r.Body}
+	var m of.Match
+	var err error
+	switch {
+	case r.Kind == NXFlowStats || r.Kind == NXAggregateStats:
+		outPort, n := b.u16(), int(b.u16())
+		mod.Table = b.u8()
+		b.skip(3)
+		mod.ByOutPort, mod.OutPort = outPort != uint16(of.PortNone), uint32(outPort)
+		if !b.short {
+			m, mod.Cookie, mod.CookieMask, err = b.nxm(n)
+		}
+	case r.Version == v10:
+		match := b.take(of.Match10Len)
+		mod.Table = b.u8()
+		b.skip(1)
+		outPort := b.u16()
+		mod.ByOutPort, mod.OutPort = outPort != uint16(of.PortNone), uint32(outPort)
+		m = of.DecodeMatch10(match)
+	default:
+		mod.Table = b.u8()
+		b.skip(3)
+		outPort, outGroup := b.u32(), b.u32()
+		b.skip(4)
+		cookie, mask := b.u64(), b.u64()
+		mod.Cookie, mod.CookieMask = cookie&mask, mask
+		mod.ByOutGroup, mod.OutGroup = outGroup != anyGroup, outGroup
+		if mod.ByOutPort = outPort != anyPort; mod.ByOutPort {
+			var ok bool
+			if mod.OutPort, ok = of.PortFromWire(outPort); !ok {
+				return mod, coded(of.ErrBadPort, "out_port %d: expected a port", outPort)
+			}
+		}
+		if !b.short {
+			m, err = b.match()
+		}
+	}
+	if err == nil {
+		err = b.err("flow statistics")
+	}
+	mod.Match = m.Pack()
+	return mod, err
+}
+
+const second = 1_000_000_000
+
+func appendDuration(b []byte, ns uint64) []byte {
+	return be.AppendUint32(be.AppendUint32(b, uint32(ns/second)), uint32(ns%second))
+}
+
+// age returns the time since then in nanoseconds.
+func age(now, then uint64) uint64 { return now - min(now, then) }
+
+// AppendFlowStats appends the entry of a rule to the reply to a request for flow
+// statistics. now is CLOCK_MONOTONIC in nanoseconds.
+func AppendFlowStats(b []byte, r *Request, rule *of.Rule, now uint64) []byte {
+	start, m := len(b), rule.Match.Unpack()
+	switch {
+	case r.Kind == NXFlowStats:
+		b = append(b, 0, 0, rule.Table, 0)
+		b = appendTimes(appendDuration(b, age(now, rule.CreatedNS)), rule)
+		at := len(b)
+		b = zeros(b, 2)
+		b = be.AppendUint16(b, wireAge(now, max(rule.UsedNS, rule.CreatedNS)))
+		b = be.AppendUint16(b, wireAge(now, rule.ModifiedNS))
+		b = appendCounters(b, rule)
+		var n uint16
+		b, n = appendNXM(b, &m)
+		be.PutUint16(b[at:], n)
+		b = of.AppendActions(b, rule.Actions, &m, v10)
+	case r.Version == v10:
+		b = of.AppendMatch10(append(b, 0, 0, rule.Table, 0), &m)
+		b = appendTimes(appendDuration(b, age(now, rule.CreatedNS)), rule)
+		b = appendCounters(zeros(b, 6), rule)
+		b = of.AppendActions(b, rule.Actions, &m, v10)
+	case r.Version >= v15:
+		b = append(b, 0, 0, 0, 0, rule.Table, 0)
+		b = be.AppendUint16(appendTimes(b, rule), uint16(rule.Flags))
+		b = be.AppendUint64(be.AppendUint16(b, rule.Importance), rule.Cookie)
+		b = appendOXS(appendMatch(b, &m, r.Version), now, rule)
+		b = of.AppendInstructions(b, rule.Actions, &m, r.Version)
+	default:
+		b = append(b, 0, 0, rule.Table, 0)
+		b = appendTimes(appendDuration(b, age(now, rule.CreatedNS)), rule)
+		b = be.AppendUint16(b, uint16(rule.Flags))
+		importance := rule.Importance
+		if r.Version < v14 {
+			importance = 0
+		}
+		b = appendCounters(zeros(be.AppendUint16(b, importance), 4), rule)
+		b = of.AppendInstructions(appendMatch(b, &m, r.Version), rule.Actions, &m, r.Version)
+	}
+	if n := len(b) - start; n <= MaxMessageLen {
+		be.PutUint16(b[start:], uint16(n))
+	}
+	return b
+}
+
+// wireAge returns an age in seconds plus 1, as Nicira's statistics state it.
+func wireAge(now, then uint64) uint16 { return uint16(min(age(now, then)/second+1, 0xffff)) }
+
+func appendTimes(b []byte, rule *of.Rule) []byte {
+	return be.AppendUint16(be.AppendUint16(be.AppendUint16(b, rule.Priority), rule.IdleTimeout), rule.HardTimeout)
+}
+
+func appendCounters(b []byte, rule *of.Rule) []byte {
+	return be.AppendUint64(be.AppendUint64(be.AppendUint64(b, rule.Cookie), rule.Packets), rule.Bytes)
+}
+
+// Fields of OpenFlow 1.5's statistics (7.2.4).
+const (
+	oxsClass    = 0x8002
+	oxsDuration = 0
+	oxsIdle     = 1
+	oxsFlows    = 3
+	oxsPackets  = 4
+	oxsBytes    = 5
+)
+
+func oxs(b []byte, field, length uint8) []byte {
+	return append(be.AppendUint16(b, oxsClass), field<<1, length)
+}
+
+// beginOXS appends the header of statistics fields; endOXS writes their length.
+func beginOXS(b []byte) []byte { return zeros(b, 4) }
+
+func endOXS(b []byte, start int) []byte {
+	be.PutUint16(b[start+2:], uint16(len(b)-start))
+	return pad(b, start)
+}
+
+func appendOXS(b []byte, now uint64, rule *of.Rule) []byte {
+	start := len(b)
+	b = appendDuration(oxs(beginOXS(b), oxsDuration, 8), age(now, rule.CreatedNS))
+	b = appendDuration(oxs(b, oxsIdle, 8), age(now, max(rule.UsedNS, rule.CreatedNS)))
+	b = be.AppendUint64(oxs(b, oxsPackets, 8), rule.Packets)
+	return endOXS(be.AppendUint64(oxs(b, oxsBytes, 8), rule.Bytes), start)
+}
+
+// AppendAggregate appends the body of the reply to a request for the sum of flows.
+func AppendAggregate(b []byte, r *Request, packets, bytes uint64, flows uint32) []byte {
+	if r.Version >= v15 {
+		start := len(b)
+		b = be.AppendUint32(oxs(beginOXS(b), oxsFlows, 4), flows)
+		b = be.AppendUint64(oxs(b, oxsPackets, 8), packets)
+		return endOXS(be.AppendUint64(oxs(b, oxsBytes, 8), bytes), start)
+	}
+	return zeros(be.AppendUint32(be.AppendUint64(be.AppendUint64(b, packets), bytes), flows), 4)
+}
+
+// reasons are the numbers of the reasons of flow_removed.
+var reasons = map[of.Why]uint8{of.WhyIdle: 0, of.WhyHard: 1, of.WhyDeleted: 2, of.WhyGroup: 3, of.WhyMeter: 4, of.WhyEvicted: 5}
+
+// RemovedReason returns the number of the reason why a rule left its table. A version
+// that lacks the reason has "delete" in its place.
+func RemovedReason(v Version, why of.Why) uint8 {
+	n := reasons[why]
+	if v < v14 && n > 3 || v == v10 && n > 2 {
+		return reasons[of.WhyDeleted]
+	}
+	return n
+}
+
+// AppendFlowRemoved appends the message about a rule that left its table. nxm is true if
+// the peer has asked for Nicira's form, in OpenFlow 1.0.
+func AppendFlowRemoved(b []byte, v Version, nxm bool, rule *of.Rule, now uint64) []byte {
+	start, m := len(b), rule.Match.Unpack()
+	reason := RemovedReason(v, rule.Why)
+	head := func(b []byte) []byte {
+		return be.AppendUint16(be.AppendUint64(b, rule.Cookie), rule.Priority)
+	}
+	switch {
+	case v == v10 && nxm:
+		b = be.AppendUint32(be.AppendUint32(Begin(b, v, TypeExperimenter, 0), nicira), 14)
+		b = appendDuration(append(head(b), reason, rule.Table+1), age(now, rule.CreatedNS))
+		b = be.AppendUint16(b, rule.IdleTimeout)
+		at := len(b)
+		b = be.AppendUint64(be.AppendUint64(zeros(b, 2), rule.Packets), rule.Bytes)
+		var n uint16
+		b, n = appendNXM(b, &m)
+		be.PutUint16(b[at:], n)
+	case v == v10:
+		b = of.AppendMatch10(Begin(b, v, TypeFlowRemoved, 0), &m)
+		b = appendDuration(append(head(b), reason, 0), age(now, rule.CreatedNS))
+		b = be.AppendUint64(be.AppendUint64(zeros(be.AppendUint16(b, rule.IdleTimeout), 2), rule.Packets), rule.Bytes)
+	case v >= v15:
+		b = append(Begin(b, v, TypeFlowRemoved, 0), rule.Table, reason)
+		b = be.AppendUint64(appendTimes(b, rule), rule.Cookie)
+		b = appendOXS(appendMatch(b, &m, v), now, rule)
+	default:
+		b = appendDuration(append(head(Begin(b, v, TypeFlowRemoved, 0)), reason, rule.Table), age(now, rule.CreatedNS))
+		b = be.AppendUint16(be.AppendUint16(b, rule.IdleTimeout), rule.HardTimeout)
+		b = be.AppendUint64(be.AppendUint64(b, rule.Packets), rule.Bytes)
+		b = appendMatch(b, &m, v)
+	}
+	return End(b, start)
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofp
+
+import (
+	"strings"
+	"testing"
+
+	of "weft/openflow"
+)
+
+// decode decodes a message of any kind, as a switch does.
+func decode(r *Request) (err error) {
+	switch r.Kind {
+	case FlowMod, NXFlowMod:
+		_, err = DecodeFlowMod(r, true)
+	case FlowStats, NXFlowStats, AggregateStats, NXAggregateStats:
+		_, err = DecodeFlowSelection(r)
+	case GroupMod, NXGroupMod:
+		_, err = DecodeGroupMod(r)
+	case MeterMod:
+		_, err = DecodeMeterMod(r)
+	case PortMod:
+		_, err = DecodePortMod(r)
+	case TableMod:
+		_, err = DecodeTableMod(r)
+	case PacketOut:
+		_, err = DecodePacketOut(r)
+	case PortStats, PortDesc:
+		_, _, err = DecodePortSelection(r)
+	case GroupStats, GroupDesc:
+		_, err = DecodeGroupSelection(r)
+	case MeterStats, MeterConfig:
+		_, err = DecodeMeterSelection(r)
+	case RoleRequest, NXRoleRequest:
+		_, _, _, err = DecodeRole(r)
+	case SetAsync, NXSetAsync, NXSetAsync2:
+		_, err = DecodeSetAsync(r, DefaultAsync(r.Version))
+	case BundleControl, BundleAdd:
+		_, err = DecodeBundle(r)
+	case FlowMonitor, NXFlowMonitor:
+		_, err = DecodeMonitors(r)
+	case FlowMonitorCancel:
+		_, err = DecodeMonitorCancel(r)
+	case SetConfig:
+		_, err = DecodeSwitchConfig(r)
+	}
+	return err
+}
+
+// A message with wrong lengths or values gets an error that a message can carry, and
+// never a panic.
+func FuzzMessages(f *testing.F) {
+	mods, _ := corpus(f)
+	for _, v := range allVersions {
+		for i := range mods {
+			f.Add(AppendFlowMod(nil, v, 1, &mods[i]))
+		}
+		for kind := range uint8(40) {
+			f.Add(End(zeros(Begin(nil, v, kind, 7), 64), 0))
+		}
+		_, reply := multipartType(v)
+		for number := range uint16(20) {
+			b := be.AppendUint16(Begin(nil, v, reply-1, 7), number)
+			f.Add(End(zeros(b, 80), 0))
+		}
+	}
+	f.Fuzz(func(t *testing.T, m []byte) {
+		if len(m) < HeaderLen {
+			return
+		}
+		be.PutUint16(m[2:], uint16(len(m)))
+		Negotiate(m, nil)
+		r, err := Identify(m)
+		if err == nil {
+			err = decode(&r)
+		}
+		if err == nil {
+			return
+		}
+		e, ok := err.(*of.CodedError)
+		if !ok || e.Code == of.ErrNone || e.Text == "" {
+			t.Fatalf("%v has no code", err)
+		}
+		AppendError(nil, r.Version, e.Code, m)
+	})
+}
+
+// ovs-ofctl knows each error code of each version.
+func TestErrorsAreOVSs(t *testing.T) {
+	for _, v := range allVersions {
+		request := Simple(v, TypeEchoRequest, 5)
+		var messages [][]byte
+		for code := of.ErrNone + 1; code < of.ErrorCodes; code++ {
+			if errorNumbers[code] == nil {
+				t.Errorf("error %d has no number", code)
+			}
+			messages = append(messages, AppendError(nil, v, code, request))
+		}
+		for i, text := range printed(t, messages...) {
+			if len(errorNumbers[i+1]) > 0 && strings.Contains(text, "***") || strings.Contains(text, "NR_UNENCODABLE") || strings.Contains(text, "decode error") {
+				t.Errorf("version %d, error %d: %s", v, i+1, text)
+			}
+		}
+	}
+}

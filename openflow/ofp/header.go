@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	of "weft/openflow"
+)
+
+var be = binary.BigEndian
+
+// Version is a version of OpenFlow.
+type Version = of.Version
+
+// HeaderLen is the size of a message's header: version 8, type 8, length 16, xid 32.
+const HeaderLen = 8
+
+// MaxMessageLen is the size of the longest message. The length in a header has 16 bits.
+const MaxMessageLen = 0xffff
+
+// Header is the header of a message.
+type Header struct {
+	Version Version
+	Type    uint8
+	Length  uint16
+	XID     uint32
+}
+
+// ReadHeader returns the header of a message of at least HeaderLen bytes.
+func ReadHeader(b []byte) Header {
+	return Header{Version: Version(b[0]), Type: b[1], Length: be.Uint16(b[2:]), XID: be.Uint32(b[4:])}
+}
+
+// ErrBadLength is the error of a stream whose header states a length below HeaderLen.
+var ErrBadLength = errors.New("a message states a length below 8")
+
+// ReadMessage reads one message from r into buf if it fits, or into a new slice.
+func ReadMessage(r io.Reader, buf []byte) ([]byte, error) {
+	var head [HeaderLen]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	n := int(be.Uint16(head[2:]))
+	if n < HeaderLen {
+		return nil, ErrBadLength
+	}
+	if cap(buf) < n {
+		buf = make([]byte, n)
+	}
+	buf = buf[:n]
+	copy(buf, head[:])
+	_, err := io.ReadFull(r, buf[HeaderLen:])
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return buf, err
+}
+
+// Begin appends the header of a message. The message begins at len(b).
+func Begin(b []byte, v Version, kind uint8, xid uint32) []byte {
+	return be.AppendUint32(append(b, byte(v), kind, 0, 0), xid)
+}
+
+// End writes the length of the message that begins at start.
+func End(b []byte, start int) []byte {
+	be.PutUint16(b[start+2:], uint16(len(b)-start))
+	return b
+}
+
+// Simple returns a message without a body.
+func Simple(v Version, kind uint8, xid uint32) []byte { return End(Begin(nil, v, kind, xid), 0) }
+
+// zeros appends n zeros.
+func zeros(b []byte, n int) []byte { return append(b, make([]byte, n)...) }
+
+// pad appends zeros until the length from start on is a multiple of 8.
+func pad(b []byte, start int) []byte { return zeros(b, (8-(len(b)-start)%8)%8) }
+
+// text appends a string in n bytes, cut to n-1 bytes, with zeros behind it.
+func text(b []byte, s string, n int) []byte {
+	s = s[:min(len(s), n-1)]
+	return zeros(append(b, s...), n-len(s))
+}
+
+// reader reads numbers from a body. It notes if the body is too short and then returns
+// zeros.
+type reader struct {
+	b     []byte
+	short bool
+}
+
+func (r *reader) take(n int) []byte {
+	if n < 0 || n > len(r.b) {
+		r.short, r.b = true, nil
+		return make([]byte, min(max(n, 0), MaxMessageLen))
+	}
+	v := r.b[:n:n]
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) u8() uint8   { return r.take(1)[0] }
+func (r *reader) u16() uint16 { return be.Uint16(r.take(2)) }
+func (r *reader) u32() uint32 { return be.Uint32(r.take(4)) }
+func (r *reader) u64() uint64 { return be.Uint64(r.take(8)) }
+func (r *reader) skip(n int)  { r.take(n) }
+
+// bytes returns n bytes and skips the padding to a multiple of 8 behind them.
+func (r *reader) padded(n int) []byte {
+	v := r.take(n)
+	r.take(min((8-n%8)%8, len(r.b)))
+	return v
+}
+
+// err returns an error if the body was too short.
+func (r *reader) err(what string) error {
+	if r.short {
+		return coded(of.ErrBadRequestLen, "%s: a message is too short", what)
+	}
+	return nil
+}
+
+func coded(code of.ErrorCode, format string, args ...any) error {
+	return &of.CodedError{Code: code, Text: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofp
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	of "weft/openflow"
+)
+
+var allVersions = []Version{v10, v13, v14, v15}
+
+func corpus(t testing.TB) (mods []of.FlowMod, lines []string) {
+	t.Helper()
+	b, err := os.ReadFile("../testdata/flows.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
+		if mod, err := of.ParseFlowMod(line, of.Add, nil); err == nil {
+			mods, lines = append(mods, mod), append(lines, line)
+		}
+	}
+	return mods, lines
+}
+
+// printed returns the text of messages as ovs-ofctl decodes them, a line for each.
+func printed(t *testing.T, messages ...[]byte) []string {
+	t.Helper()
+	tool, err := exec.LookPath("ovs-ofctl")
+	if err != nil {
+		t.Skip("ovs-ofctl is missing: install openvswitch-common for the comparison with it")
+	}
+	file := filepath.Join(t.TempDir(), "messages")
+	if err := os.WriteFile(file, bytes.Join(messages, nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(tool, "ofp-parse", file).Output()
+	if err != nil {
+		t.Fatalf("ovs-ofctl ofp-parse: %v\n%s", err, out)
+	}
+	var texts []string
+	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		if begins.MatchString(line) {
+			texts = append(texts, line)
+		} else if n := len(texts); n > 0 {
+			texts[n-1] += "\n" + line
+		}
+	}
+	return texts
+}
+
+// begins matches the first line of a message's text.
+var begins = regexp.MustCompile(`^(OFP|NX|ONF|\*\*\*|.*decode error)`)
+
+// A flow_mod of each flow of the corpus says to ovs-ofctl what it says to Weft.
+func TestFlowModIsOVSs(t *testing.T) {
+	mods, lines := corpus(t)
+	for _, v := range allVersions {
+		var messages [][]byte
+		var texts, from []string
+		for i := range mods {
+			m := AppendFlowMod(nil, v, uint32(i+1), &mods[i])
+			r, err := Identify(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			back, err := DecodeFlowMod(&r, true)
+			if err != nil {
+				continue // a flow that the version cannot express; TestWireRoundTrip tells them from mistakes
+			}
+			messages, from = append(messages, m), append(from, lines[i])
+			texts = append(texts, of.FormatDiff(&back, nil))
+		}
+		compare(t, v, printed(t, messages...), texts, from)
+	}
+}
+
+// words are spellings of ovs-ofctl that depend on the version.
+var words = strings.NewReplacer("pop_vlan", "strip_vlan", "0x0005->vlan_tci", "0x5->vlan_tci", "0x00003->ipv6_label", "0x3->ipv6_label",
+	"0x0001/0x0fff->vlan_tci", "0x1/0xfff->vlan_tci", "4097/0x1001->vlan_vid", "0x1001/0x1001->vlan_vid")
+
+// deviations are flows that Weft takes and ovs-ofctl refuses in its own messages.
+var deviations = map[string]string{
+	"tcp6,actions=write_actions(set_field:1->in_port_oxm)": "ovs-ofctl sets no in_port in an action set",
+}
+
+func compare(t *testing.T, v Version, got, texts, lines []string) {
+	t.Helper()
+	if len(got) != len(texts) {
+		t.Fatalf("version %d: %d lines for %d messages:\n%s", v, len(got), len(texts), strings.Join(got[:min(3, len(got))], "\n"))
+	}
+	bad := 0
+	for i := range got {
+		_, actions, _ := strings.Cut(got[i], "actions=")
+		_, want, _ := strings.Cut(texts[i], "actions=")
+		if deviations[lines[i]] != "" {
+			continue
+		}
+		if words.Replace(actions) != words.Replace(want) || strings.Contains(got[i], "decode error") || strings.Contains(got[i], "***") {
+			if bad++; bad < 25 {
+				t.Errorf("version %d: %s\n got %s\nwant %s", v, lines[i], got[i], texts[i])
+			}
+		}
+	}
+	t.Logf("version %d: %d flows", v, len(got))
+}

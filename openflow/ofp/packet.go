@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofp
+
+import (
+	of "weft/openflow"
+)
+
+// PacketOutRequest is a decoded packet_out. Match has in_port and, in OpenFlow 1.5, the
+// other fields that are not in the frame's bytes.
+type PacketOutRequest struct {
+	Match   of.Match
+	Actions []of.Action
+	Frame   []byte // part of the request's message
+}
+
+// DecodePacketOut decodes a frame that a controller sends.
+func DecodePacketOut(r *Request) (out PacketOutRequest, err error) {
+	b := reader{b: r.Body}
+	buffer, inPort, n := b.u32(), uint32(0), 0
+	switch {
+	case r.Version == v10:
+		inPort, n = uint32(b.u16()), int(b.u16())
+	case r.Version < v15:
+		wire := b.u32()
+		var ok bool
+		if inPort, ok = of.PortFromWire(wire); !ok {
+			return out, coded(of.ErrBadPort, "packet_out: in_port %d: expected a port", wire)
+		}
+		n = int(b.u16())
+		b.skip(6)
+	default:
+		n = int(b.u16())
+		b.skip(2)
+		if b.short {
+			break
+		}
+		if out.Match, err = b.match(); err != nil {
+			return out, err
+		}
+		inPort = of.InPortOf(&out.Match)
+	}
+	actions := b.take(n)
+	if err := b.err("packet_out"); err != nil {
+		return out, err
+	}
+	if buffer != noBuffer {
+		return out, coded(of.ErrBufferUnknown, "packet_out: weft buffers no frames")
+	}
+	if inPort >= of.PortMax && inPort != of.PortLocal && inPort != of.PortNone && inPort != of.PortController {
+		return out, coded(of.ErrBadPort, "packet_out: in_port %d: expected a port that frames come from", inPort)
+	}
+	of.SetInPort(&out.Match, inPort)
+	out.Actions, err = of.DecodeActions(actions, of.ActionContext{Version: r.Version, Table: of.TableAll, PacketOut: true})
+	out.Frame = b.b
+	return out, err
+}
+
+// PacketIn is a frame for the controller.
+type PacketIn struct {
+	Frame    []byte // the first bytes of the frame
+	Total    int    // length of the whole frame
+	Reason   uint8
+	Table    uint8
+	Cookie   uint64
+	Metadata of.Match // in_port and the other fields that are not in the frame's bytes
+	Userdata string
+	InPort   uint32
+}
+
+// PacketInFormat is the form of packet_in messages that a controller has asked for.
+type PacketInFormat uint32
+
+// Forms, with the numbers of Nicira's set_packet_in_format.
+const (
+	PacketInStandard PacketInFormat = 0
+	PacketInNXM      PacketInFormat = 1
+	PacketIn2        PacketInFormat = 2
+)
+
+// Reasons of a packet_in.
+const (
+	ReasonNoMatch    = 0
+	ReasonAction     = 1
+	ReasonInvalidTTL = 2
+	reasonActionSet  = 3 // OpenFlow 1.4 and later, as are group and packet_out
+)
+
+// Properties of Nicira's packet_in2.
+const (
+	packetInFrame    = 0
+	packetInLen      = 1
+	packetInTable    = 3
+	packetInCookie   = 4
+	packetInReason   = 5
+	packetInMetadata = 6
+	packetInUserdata = 7
+)
+
+// packetInReasonOf returns the number of a reason in a version.
+func packetInReasonOf(v Version, reason uint8) uint8 {
+	if v < v14 && reason >= reasonActionSet {
+		return ReasonAction
+	}
+	return reason
+}
+
+// AppendPacketIn appends a packet_in.
+func AppendPacketIn(b []byte, v Version, format PacketInFormat, p *PacketIn) []byte {
+	start, reason := len(b), packetInReasonOf(v, p.Reason)
+	total := uint16(min(p.Total, 0xffff))
+	switch {
+	case format == PacketIn2:
+		b = be.AppendUint32(be.AppendUint32(Begin(b, v, TypeExperimenter, 0), nicira), 30)
+		b = property(b, packetInFrame, p.Frame)
+		if len(p.Frame) != p.Total {
+			b = property(b, packetInLen, be.AppendUint32(nil, uint32(p.Total)))
+		}
+		b = property(b, packetInTable, []byte{p.Table})
+		if p.Cookie != noCookie {
+			// Properties of 64 bits have 4 bytes of padding in front of the number.
+			b = property(b, packetInCookie, be.AppendUint64(make([]byte, 4), p.Cookie))
+		}
+		b = property(b, packetInReason, []byte{reason})
+		b = property(b, packetInMetadata, of.AppendMatch(nil, &p.Metadata, v))
+		if p.Userdata != "" {
+			b = property(b, packetInUserdata, []byte(p.Userdata))
+		}
+		return End(b, start)
+	case format == PacketInNXM:
+		b = be.AppendUint32(be.AppendUint32(Begin(b, v, TypeExperimenter, 0), nicira), 17)
+		b = append(be.AppendUint16(be.AppendUint32(b, noBuffer), total), reason, p.Table)
+		b = be.AppendUint64(b, p.Cookie)
+		at := len(b)
+		var n uint16
+		b, n = appendNXM(zeros(b, 8), &p.Metadata)
+		be.PutUint16(b[at:], n)
+		b = zeros(b, 2)
+	case v == v10:
+		b = be.AppendUint16(be.AppendUint32(Begin(b, v, TypePacketIn, 0), noBuffer), total)
+		b = append(be.AppendUint16(b, uint16(p.InPort)), reason, 0)
+	default:
+		b = be.AppendUint16(be.AppendUint32(Begin(b, v, TypePacketIn, 0), noBuffer), total)
+		b = be.AppendUint64(append(b, reason, p.Table), p.Cookie)
+		b = zeros(appendMatch(b, &p.Metadata, v), 2)
+	}
+	return End(append(b, p.Frame...), start)
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofp
+
+import (
+	of "weft/openflow"
+)
+
+// Port is a port as messages describe it.
+type Port struct {
+	No    uint32
+	MAC   uint64 // hardware address, in the lower 48 bits
+	Name  string
+	State uint32 // StateDown and StateLive
+	// Config has the configuration bits, ConfigDown and others.
+	Config uint32
+	Speed  uint32 // current speed, kbit/s; 0: unknown
+}
+
+// Bits of a port's state and configuration (OpenFlow 1.5, 7.2.1).
+const (
+	StateDown = 1
+	StateLive = 4 // OpenFlow 1.1 and later
+
+	ConfigDown       = 1 << 0
+	ConfigNoRecv     = 1 << 2
+	ConfigNoFlood    = 1 << 4 // OpenFlow 1.0
+	ConfigNoForward  = 1 << 5
+	ConfigNoPacketIn = 1 << 6
+)
+
+const (
+	nameLen = 16 // bytes of a port's name, with a zero at the end
+	macLen  = 6
+)
+
+func appendMAC(b []byte, mac uint64) []byte {
+	return append(b, byte(mac>>40), byte(mac>>32), byte(mac>>24), byte(mac>>16), byte(mac>>8), byte(mac))
+}
+
+// AppendPort appends the description of a port.
+func AppendPort(b []byte, v Version, p *Port) []byte {
+	switch {
+	case v == v10:
+		b = text(appendMAC(be.AppendUint16(b, uint16(p.No)), p.MAC), p.Name, nameLen)
+		return zeros(be.AppendUint32(be.AppendUint32(b, p.Config), p.State&StateDown), 16)
+	case v == v13:
+		b = appendMAC(zeros(be.AppendUint32(b, of.WirePort(p.No)), 4), p.MAC)
+		b = text(zeros(b, 2), p.Name, nameLen)
+		b = be.AppendUint32(be.AppendUint32(b, p.Config), p.State)
+		return be.AppendUint32(be.AppendUint32(zeros(b, 16), p.Speed), p.Speed)
+	}
+	start := len(b)
+	b = appendMAC(zeros(be.AppendUint32(b, of.WirePort(p.No)), 4), p.MAC)
+	b = text(zeros(b, 2), p.Name, nameLen)
+	b = be.AppendUint32(be.AppendUint32(b, p.Config), p.State)
+	b = zeros(be.AppendUint16(be.AppendUint16(b, 0), 32), 4+16) // the property of Ethernet ports
+	b = be.AppendUint32(be.AppendUint32(b, p.Speed), p.Speed)
+	be.PutUint16(b[start+4:], uint16(len(b)-start))
+	return b
+}
+
+// Reasons of a port_status.
+const (
+	PortAdded    = 0
+	PortDeleted  = 1
+	PortModified = 2
+)
+
+// AppendPortStatus appends the message about a port that was added, deleted or modified.
+func AppendPortStatus(b []byte, v Version, reason uint8, p *Port) []byte {
+	start := len(b)
+	b = zeros(append(Begin(b, v, TypePortStatus, 0), reason), 7)
+	return End(AppendPort(b, v, p), start)
+}
+
+// PortCounters has the statistics of a port. Counters that Weft does not have are
+// stated as unknown.
+type PortCounters struct {
+	No                                     uint32
+	RxPackets, TxPackets                   uint64
+	RxBytes, TxBytes, RxDropped, TxDropped uint64
+	DurationNS                             uint64
+}
+
+const unknownCounter = ^uint64(0)
+
+// DecodePortSelection decodes a request about one port, or all ports if any is true.
+func DecodePortSelection(r *Request) (no uint32, any bool, err error) {
+	b := reader{b: r.Body}
+	if len(b.b) == 0 && r.Kind == PortDesc {
+		return 0, true, nil
+	}
+	if r.Version == v10 {
+		no = uint32(b.u16())
+		return no, no == of.PortNone, b.err("port statistics")
+	}
+	wire := b.u32()
+	if wire == anyPort {
+		return 0, true, b.err("port statistics")
+	}
+	no, ok := of.PortFromWire(wire)
+	if !ok {
+		return 0, false, coded(of.ErrBadPort, "port %d: expected a port", wire)
+	}
+	return no, false, b.err("port statistics")
+}
+
+// AppendPortStats appends the statistics of a port.
+func AppendPortStats(b []byte, v Version, c *PortCounters) []byte {
+	start := len(b)
+	switch {
+	case v == v10:
+		b = zeros(be.AppendUint16(b, uint16(c.No)), 6)
+	case v == v13:
+		b = zeros(be.AppendUint32(b, of.WirePort(c.No)), 4)
+	default:
+		b = appendDuration(be.AppendUint32(zeros(b, 4), of.WirePort(c.No)), c.DurationNS)
+	}
+	for _, n := range []uint64{c.RxPackets, c.TxPackets, c.RxBytes, c.TxBytes, c.RxDropped, c.TxDropped, 0, 0} {
+		b = be.AppendUint64(b, n)
+	}
+	if v >= v14 {
+		b = zeros(be.AppendUint16(be.AppendUint16(b, 0), 40), 4)
+	}
+	for range 4 { // errors of frame, overrun and checksum, and collisions
+		b = be.AppendUint64(b, unknownCounter)
+	}
+	if v == v13 {
+		b = appendDuration(b, c.DurationNS)
+	}
+	if v >= v14 {
+		be.PutUint16(b[start:], uint16(len(b)-start))
+	}
+	return b
+}
+
+// PortChange is a request to change the configuration of a port.
+type PortChange struct {
+	No           uint32
+	MAC          uint64
+	Config, Mask uint32
+	Advertise    uint32
+}
+
+// DecodePortMod decodes a request to change a port.
+func DecodePortMod(r *Request) (PortChange, error) {
+	var c PortChange
+	b := reader{b: r.Body}
+	if r.Version == v10 {
+		c.No = uint32(b.u16())
+	} else {
+		wire, ok := b.u32(), false
+		if c.No, ok = of.PortFromWire(wire); !ok {
+			return c, coded(of.ErrPortModBadPort, "port_mod: port %d: expected a port", wire)
+		}
+		b.skip(4)
+	}
+	for _, x := range b.take(macLen) {
+		c.MAC = c.MAC<<8 | uint64(x)
+	}
+	if r.Version != v10 {
+		b.skip(2)
+	}
+	c.Config, c.Mask = b.u32(), b.u32()
+	if r.Version < v14 {
+		c.Advertise = b.u32()
+	}
+	return c, b.err("port_mod")
+}

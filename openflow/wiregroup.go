@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+	"strings"
+)
+
+// NewGroup returns a group that was decoded from a message, complete with what the
+// parser of group texts would add. fields are the hashed fields. Errors are *CodedError.
+func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
+	p := groupParser{mod: GroupMod{Group: g}}
+	var names []string
+	for _, id := range fieldIDs {
+		names = append(names, id.String())
+	}
+	p.mod.Group.Fields, p.mod.Group.hashed = strings.Join(names, ","), fieldIDs
+	buckets := p.mod.Group.Buckets
+	for i := range buckets {
+		buckets[i].set = orderSet(addToSet(nil, buckets[i].Actions))
+	}
+	switch {
+	case g.ID > MaxGroup:
+		return g, coded(ErrGroupInvalid, fmt.Sprintf("group %d: expected a number of at most %d", g.ID, uint32(MaxGroup)))
+	case g.Type > GroupFailover:
+		return g, coded(ErrGroupBadType, fmt.Sprintf("group %d: unknown type", g.ID))
+	case len(buckets) > MaxBuckets:
+		return g, coded(ErrGroupOutOfBuckets, fmt.Sprintf("group %d: expected at most %d buckets", g.ID, MaxBuckets))
+	case g.Type == GroupIndirect && len(buckets) != 1:
+		return g, coded(ErrGroupInvalid, fmt.Sprintf("group %d: expected one bucket in an indirect group", g.ID))
+	}
+	if err := p.check(); err != nil {
+		code := ErrGroupBadBucket
+		if g.Type == GroupFailover {
+			code = ErrGroupBadWatch
+		}
+		return g, coded(code, err.Error())
+	}
+	return p.mod.Group, nil
+}
+
+// HashedFields returns the fields that the group hashes.
+func (g *Group) HashedFields() []FieldID { return g.hashed }
+
+// AppendFieldArray appends fields with all bits of their masks, as the property of a
+// group with its hashed fields has them.
+func AppendFieldArray(b []byte, ids []FieldID, v Version) []byte {
+	for _, id := range ids {
+		h := wireField(id).header(v)
+		if h.length == 0 {
+			continue
+		}
+		b = appendValue(h.append(b, false), ones(8*uint(h.length)), h.length)
+	}
+	return b
+}
+
+// DecodeFieldArray reverses AppendFieldArray. Errors are *CodedError.
+func DecodeFieldArray(b []byte) ([]FieldID, error) {
+	var ids []FieldID
+	for len(b) > 0 {
+		e, rest, ok := readEntry(b)
+		switch {
+		case !ok || e.badLen:
+			return nil, coded(ErrPropBadLen, "a group's fields end within a field")
+		case e.id == FNone:
+			return nil, coded(ErrMatchBadField, "a group's fields: expected fields that weft supports")
+		case len(ids) >= int(fieldCount):
+			return nil, coded(ErrPropBadValue, "a group's fields: expected each field once")
+		}
+		ids, b = append(ids, e.id), rest
+	}
+	return ids, nil
+}
