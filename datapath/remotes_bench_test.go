@@ -4,7 +4,6 @@ package datapath
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 
 	"weft/flowtable"
@@ -44,17 +43,5 @@ func benchmarkRemotes(b *testing.B, remotes int) {
 	for i := range remotes {
 		r.inject(1, ethernet(uint64(0x020000000000+i), 64, uint32(i)))
 	}
-	r.rx(1).Replay(1 << 50)
-	r.turn()
-	start := r.sh.Counters.Frames
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	b.ReportAllocs()
-	b.ResetTimer()
-	before := threadNS(b)
-	for r.sh.Counters.Frames-start < uint64(b.N) {
-		r.turn()
-	}
-	b.StopTimer()
-	b.ReportMetric(float64(threadNS(b)-before)/float64(b.N), "cpu-ns/op")
+	r.measureFrames(b)
 }

@@ -152,7 +152,7 @@ table=1,in_port=2,ip,ct_state=+trk+est,action=1
 	s.calls(s.inside, "192.0.2.2", 80, "10.0.0.1")
 	s.refused(s.outside, "10.0.0.1", 80)
 	s.dumped(`tcp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=\d+,dport=80\),reply=\(src=192\.0\.2\.2,dst=10\.0\.0\.1,sport=80,dport=\d+\),protoinfo=\(state=TIME_WAIT\)`)
-	ping(t, s.inside, "192.0.2.2", 3)
+	lab.MustPing(t, s.inside, "192.0.2.2", 3)
 	if p, err := lab.Ping(s.outside, "10.0.0.1", 2); err == nil && p.Received != 0 {
 		t.Fatalf("from outside: %+v", p)
 	}
@@ -198,8 +198,8 @@ func TestConntrackSNAT(t *testing.T) {
 	s.calls(s.inside, "2001:db8::2", 80, "2001:db8::1")
 	s.dumped(`tcp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=\d+,dport=80\),reply=\(src=192\.0\.2\.2,dst=192\.0\.2\.1,sport=80,dport=20\d\d\d\),zone=5,mark=7,labels=0x9,protoinfo=\(state=TIME_WAIT\)`, "zone=5")
 	s.dumped(`tcp,orig=\(src=fd00::1,dst=2001:db8::2,sport=\d+,dport=80\),reply=\(src=2001:db8::2,dst=2001:db8::1,sport=80,dport=\d+\),zone=6,protoinfo=\(state=TIME_WAIT\)`, "zone=6")
-	ping(t, s.inside, "192.0.2.2", 3)
-	ping(t, s.inside, "2001:db8::2", 3)
+	lab.MustPing(t, s.inside, "192.0.2.2", 3)
+	lab.MustPing(t, s.inside, "2001:db8::2", 3)
 	for _, address := range []string{"192.0.2.2", "2001:db8::2"} {
 		out, err := s.inside.Try("python3", "-c", fmt.Sprintf(`
 import socket
@@ -237,7 +237,7 @@ func TestConntrackOverTunnel(t *testing.T) {
 	} {
 		s.weft.Weft("add-flow", f)
 	}
-	ping(t, s.guest, remoteIP, 5)
+	lab.MustPing(t, s.guest, remoteIP, 5)
 	if p, err := lab.Ping(s.remote, guestIP, 2); err == nil && p.Received != 0 {
 		t.Fatalf("from the other side: %+v", p)
 	}
@@ -381,8 +381,8 @@ for i in range(6):
 // NAT.
 func TestConntrackFragments(t *testing.T) {
 	s := newTracked(t, snatFlows)
-	ping(t, s.inside, "192.0.2.2", 3, "-s", "4000")
-	ping(t, s.inside, "2001:db8::2", 3, "-s", "4000")
+	lab.MustPing(t, s.inside, "192.0.2.2", 3, "-s", "4000")
+	lab.MustPing(t, s.inside, "2001:db8::2", 3, "-s", "4000")
 	s.outside.Start("python3", "-c", `
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -127,8 +127,8 @@ func TestJumboUnderlay(t *testing.T) {
 	s.weft.Weft("add-flow", "actions=normal")
 	reach(t, s.guest, remoteIP)
 	for _, size := range []string{"3700", "4000", "8000", "8872"} {
-		ping(t, s.guest, remoteIP, 2, "-s", size, "-M", "do")
-		ping(t, s.remote, guestIP, 2, "-s", size, "-M", "do")
+		lab.MustPing(t, s.guest, remoteIP, 2, "-s", size, "-M", "do")
+		lab.MustPing(t, s.remote, guestIP, 2, "-s", size, "-M", "do")
 	}
 	flood(t, s.guest, s.remote, remoteIP)
 	flood(t, s.remote, s.guest, guestIP)

@@ -106,31 +106,10 @@ func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	}
 }
 
-// ping sends count pings and fails the test unless each of them is answered, however
-// late.
-func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
-	t.Helper()
-	p, err := lab.Ping(from, to, count, append([]string{"-W", "10"}, args...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.Received != count {
-		t.Errorf("%s to %s %s: %d of %d pings answered", from, to, strings.Join(args, " "), p.Received, count)
-	}
-}
-
-// flood runs iperf3 between two guests and fails the test if less than 5 Mbit/s
-// arrive.
+// flood runs iperf3 and fails the test if less than 5 Mbit/s arrive.
 func flood(t *testing.T, from, to lab.Guest, addr string, args ...string) {
 	t.Helper()
-	f, err := lab.Iperf(from, to, addr, 2, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("iperf3 %s to %s %s: %v", from, to, strings.Join(args, " "), f)
-	if f.BitsPerSecond < 5e6 {
-		t.Errorf("iperf3 %s to %s: next to nothing arrives", from, to)
-	}
+	lab.MustFlood(t, 5e6, from, to, addr, args...)
 }
 
 // eventually calls f until f returns nil. After the time limit settle, it fails the

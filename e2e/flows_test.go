@@ -132,7 +132,7 @@ func TestLearningSwitch(t *testing.T) {
 	}
 	// The third guest does not receive frames between two learned addresses.
 	third := guests[2].Raw("eth0")
-	ping(t, guests[0], "10.0.0.2", 5)
+	lab.MustPing(t, guests[0], "10.0.0.2", 5)
 	unicast := []byte{2, 0, 0, 0, 0}
 	if f, err := third.Match(500*time.Millisecond, func(f []byte) bool { return bytes.HasPrefix(f, unicast) && f[5] != 3 }); err == nil {
 		t.Errorf("the third guest saw %x", f[:34])

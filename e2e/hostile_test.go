@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/e2e/lab"
 )
 
 // frontend is a minimal vhost-user front end for attacks: guest memory with a receive
@@ -207,7 +209,7 @@ func TestHostileGuest(t *testing.T) {
 			if now := s.weft.EnginePID(); now != engine {
 				t.Errorf("the engine died of it: %d, now %d", engine, now)
 			}
-			ping(t, s.guest, remoteIP, 3)
+			lab.MustPing(t, s.guest, remoteIP, 3)
 			s.weft.Weft("del-port", attack.name)
 		})
 	}

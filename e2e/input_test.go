@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/gopacket/layers"
+
+	"weft/e2e/lab"
 )
 
 // The client refuses wrong input completely: exit code 2, one line that contains the
@@ -176,7 +178,7 @@ func TestMalformedFrames(t *testing.T) {
 			return nil
 		})
 	}
-	ping(t, s.guest, remoteIP, 3)
+	lab.MustPing(t, s.guest, remoteIP, 3)
 }
 
 func portDrops(t *testing.T, s *site, port, reason string) uint64 {
@@ -216,7 +218,7 @@ func TestMalformedTunnelFrames(t *testing.T) {
 			return nil
 		})
 	}
-	ping(t, s.guest, remoteIP, 3)
+	lab.MustPing(t, s.guest, remoteIP, 3)
 }
 
 // capture captures a VXLAN frame that the switch sends, and swaps its outer

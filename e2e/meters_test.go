@@ -103,7 +103,7 @@ func TestMeterOfBits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ping(t, a, "10.0.0.2", 5, "-i", "0.2")
+	lab.MustPing(t, a, "10.0.0.2", 5, "-i", "0.2")
 	elapsed := time.Since(begin)
 	m := meterStats(t, d, 7)
 	passed := m.Bytes - m.Bands[0].Bytes

@@ -77,5 +77,5 @@ func TestMove(t *testing.T) {
 			t.Fatalf("the machine's TCP connection did not live through the move: %s%s", out, log)
 		}
 	}
-	ping(t, guest, vmIP, 5, "-s", "1472", "-M", "do")
+	lab.MustPing(t, guest, vmIP, 5, "-s", "1472", "-M", "do")
 }

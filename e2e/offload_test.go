@@ -151,7 +151,7 @@ func TestPathMTU(t *testing.T) {
 		if route := s.guest.Run("ip", "route", "get", c.to); !strings.Contains(route, fmt.Sprint("mtu ", fits)) {
 			t.Errorf("the guest has not learnt the MTU to %s: %s", c.to, route)
 		}
-		ping(t, s.guest, c.to, 2, "-s", fmt.Sprint(fits-c.headers), "-M", "do")
+		lab.MustPing(t, s.guest, c.to, 2, "-s", fmt.Sprint(fits-c.headers), "-M", "do")
 		flood(t, s.guest, s.remote, c.to)
 	}
 	if n := drops(s.weft, "too-big-for-tunnel"); n == 0 {

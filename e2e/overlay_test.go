@@ -99,8 +99,8 @@ func TestOverlayOfFiveHosts(t *testing.T) {
 			}
 		}
 	}
-	ping(t, f.guests[0], f.address(2), 5, "-s", "1472", "-M", "do")
-	ping(t, f.guests[0], f.address(5), 5, "-s", "1472", "-M", "do")
+	lab.MustPing(t, f.guests[0], f.address(2), 5, "-s", "1472", "-M", "do")
+	lab.MustPing(t, f.guests[0], f.address(5), 5, "-s", "1472", "-M", "do")
 	flood(t, f.guests[0], f.guests[3], f.address(4))
 
 	t.Run("no copy to others once learnt", func(t *testing.T) {

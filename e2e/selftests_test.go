@@ -26,7 +26,7 @@ func TestLinuxForwardingCases(t *testing.T) {
 	c := &forwarding{site: s, wire: s.peer.Raw("u0"), guestWire: s.guest.Raw("eth0"), port: 4789}
 	c.overlay()
 	reach(t, s.guest, remoteIP)
-	t.Run("ping_ipv4", func(t *testing.T) { ping(t, s.guest, remoteIP, 2); ping(t, s.remote, guestIP, 2) })
+	t.Run("ping_ipv4", func(t *testing.T) { lab.MustPing(t, s.guest, remoteIP, 2); lab.MustPing(t, s.remote, guestIP, 2) })
 	t.Run("test_flood", c.flood)
 	t.Run("test_unicast", c.unicast)
 	t.Run("test_ttl", c.ttl)
@@ -118,7 +118,7 @@ func (c *forwarding) flood(t *testing.T) {
 // unicast checks that a frame to a learned address goes only to the VTEP of this
 // address.
 func (c *forwarding) unicast(t *testing.T) {
-	ping(t, c.remote, guestIP, 1)
+	lab.MustPing(t, c.remote, guestIP, 1)
 	frame, same := own(t, c.remoteMAC(), 7210)
 	if err := c.guestWire.Send(frame); err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func icmp(inner []byte) bool {
 func (c *forwarding) outerOf(t *testing.T, args ...string) []byte {
 	t.Helper()
 	wire := c.peer.Raw("u0") // a new socket, which has not queued earlier frames
-	ping(t, c.guest, remoteIP, 1, args...)
+	lab.MustPing(t, c.guest, remoteIP, 1, args...)
 	was := c.wire
 	c.wire = wire
 	defer func() { c.wire = was }()
@@ -366,7 +366,7 @@ func (c *forwarding) otherPort(t *testing.T) {
 	c.peer.Run("ip", "link", "add", vx, "type", "vxlan", "id", fmt.Sprint(siteVNI), "local", peerIP, "remote", hostIP, "dstport", "8472", "dev", "u0")
 	c.peer.Run("ip", "link", "set", vx, "mtu", fmt.Sprint(guestMTU), "master", fmt.Sprint("br", siteVNI), "up")
 	reach(t, c.guest, remoteIP)
-	ping(t, c.guest, remoteIP, 2)
+	lab.MustPing(t, c.guest, remoteIP, 2)
 }
 
 // The case external checks tunnels to a single Linux vxlan device in external mode.
@@ -380,8 +380,8 @@ func (c *forwarding) external(t *testing.T) {
 	c.peer.Run("ip", "address", "add", "10.0.0.50/32", "dev", "vxe")
 	c.peer.Run("ip", "route", "add", guestIP+"/32", "encap", "ip", "id", fmt.Sprint(siteVNI), "dst", hostIP, "dev", "vxe", "src", "10.0.0.50")
 	reach(t, c.peer, guestIP)
-	ping(t, c.peer, guestIP, 3, "-s", "1472", "-M", "do")
-	ping(t, c.guest, "10.0.0.50", 3)
+	lab.MustPing(t, c.peer, guestIP, 3, "-s", "1472", "-M", "do")
+	lab.MustPing(t, c.guest, "10.0.0.50", 3)
 }
 
 // vteps checks two tunnels with the same VNI that end at two addresses of one host.
@@ -398,7 +398,7 @@ func (c *forwarding) vteps(t *testing.T) {
 	c.peer.Run("ip", "route", "replace", guestIP+"/32", "encap", "ip", "id", fmt.Sprint(siteVNI), "dst", "172.16.0.11", "dev", "vxe", "src", "10.0.0.50")
 	reach(t, c.peer, guestIP)
 	wire := c.peer.Raw("u0")
-	ping(t, c.guest, "10.0.0.50", 2)
+	lab.MustPing(t, c.guest, "10.0.0.50", 2)
 	if _, err := wire.Match(settle, func(f []byte) bool {
 		return len(f) > 50 && f[12] == 8 && f[13] == 0 && f[23] == 17 && f[29] == 11 && f[33] == 2
 	}); err != nil {
@@ -417,7 +417,7 @@ func (c *forwarding) busyPolling(t *testing.T) {
 	c.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0", "busy_poll=50")
 	c.peer.Run("ip", "route", "replace", guestIP+"/32", "encap", "ip", "id", fmt.Sprint(siteVNI), "dst", "172.16.0.11", "dev", "vxe", "src", "10.0.0.50")
 	reach(t, c.peer, guestIP)
-	ping(t, c.guest, "10.0.0.50", 5)
+	lab.MustPing(t, c.guest, "10.0.0.50", 5)
 	const file = "/sys/class/net/u0/napi_defer_hard_irqs"
 	if out := strings.TrimSpace(c.host.Run("cat", file)); out != "2" {
 		t.Errorf("%s: %s", file, out)

@@ -31,7 +31,7 @@ func TestBoundGuest(t *testing.T) {
 	other.Address("eth0", "fd00::2/64")
 	for _, to := range []string{"10.0.0.2", "fd00::2"} {
 		reach(t, good, to)
-		ping(t, good, to, 3)
+		lab.MustPing(t, good, to, 3)
 	}
 	reach(t, other, "10.0.0.1")
 	reach(t, other, "fd00::1")
@@ -189,7 +189,7 @@ func TestInventedSources(t *testing.T) {
 			sent++
 		}
 	}()
-	ping(t, one, "10.0.0.2", 50)
+	lab.MustPing(t, one, "10.0.0.2", 50)
 	close(stop)
 	<-ended
 	// The other guests' frames are ICMP, and the attacker must not receive any of

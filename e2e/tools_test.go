@@ -203,7 +203,7 @@ func TestCaptureThroughEngineDeath(t *testing.T) {
 	})
 	s.weft.KillEngine()
 	reach(t, s.guest, remoteIP)
-	ping(t, s.guest, remoteIP, 3) // these pings are more frames than the guests' kernels send on their own
+	lab.MustPing(t, s.guest, remoteIP, 3) // these pings are more frames than the guests' kernels send on their own
 	if out := finished(t, p); !strings.Contains(out, "icmp") || !strings.Contains(out, "9 frames captured, 0 lost") {
 		t.Error(out)
 	}

@@ -49,15 +49,15 @@ func newSite6(t *testing.T, overlay []string, device ...string) *site {
 func TestUnderlay6(t *testing.T) {
 	s := newSite6(t, []string{fmt.Sprint("vni=", siteVNI), "remote=" + peerIP6})
 	reach(t, s.guest, remoteIP)
-	ping(t, s.guest, remoteIP, 5)
+	lab.MustPing(t, s.guest, remoteIP, 5)
 	for _, size := range []string{"0", "1", "2", "63", "100", "101", "1471", "1472"} {
-		ping(t, s.guest, remoteIP, 1, "-s", size, "-M", "do")
-		ping(t, s.remote, guestIP, 1, "-s", size, "-M", "do")
+		lab.MustPing(t, s.guest, remoteIP, 1, "-s", size, "-M", "do")
+		lab.MustPing(t, s.remote, guestIP, 1, "-s", size, "-M", "do")
 	}
 	flood(t, s.guest, s.remote, remoteIP)
 	flood(t, s.remote, s.guest, guestIP)
 	flood(t, s.guest, s.remote, remoteIP, "-u", "-b", "50M")
-	ping(t, s.host, peerIP6, 2) // traffic of the host's own kernel
+	lab.MustPing(t, s.host, peerIP6, 2) // traffic of the host's own kernel
 }
 
 // Flows can choose the tunnel's remote over IPv6. Datagrams without a UDP checksum
@@ -68,7 +68,7 @@ func TestUnderlay6ByFlow(t *testing.T) {
 	s.weft.Weft("add-flow", fmt.Sprintf("in_port=guest,actions=set_field:%d->tun_id,set_field:%s->tun_ipv6_dst,output:overlay", siteVNI, peerIP6))
 	s.weft.Weft("add-flow", fmt.Sprintf("in_port=overlay,tun_id=%d,tun_ipv6_src=%s,tun_ipv6_dst=%s,actions=output:guest", siteVNI, peerIP6, hostIP6))
 	reach(t, s.guest, remoteIP)
-	ping(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
+	lab.MustPing(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
 	flood(t, s.guest, s.remote, remoteIP)
 }
 
@@ -93,7 +93,7 @@ func TestOuterSettings(t *testing.T) {
 	s.weft.Weft("add-flow", "in_port=overlay,actions=output:guest")
 	wire := s.peer.Raw("u0")
 	reach(t, s.guest, remoteIP) // passes only with a correct checksum, because Linux verifies a checksum that is not zero
-	ping(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
+	lab.MustPing(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
 	f, err := wire.Match(settle, func(f []byte) bool {
 		return len(f) > 42 && f[12] == 8 && f[13] == 0 && f[23] == 17 && f[36] == 4789>>8 && f[37] == 4789&0xff
 	})

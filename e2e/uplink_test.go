@@ -49,15 +49,15 @@ func TestKernelTrafficOnUplink(t *testing.T) {
 
 func kernelTraffic(t *testing.T, s *site, when string) {
 	t.Helper()
-	ping(t, s.peer, hostIP, 5)
-	ping(t, s.host, peerIP, 5, "-s", "1572", "-M", "do")
+	lab.MustPing(t, s.peer, hostIP, 5)
+	lab.MustPing(t, s.host, peerIP, 5, "-s", "1572", "-M", "do")
 	f, err := lab.Iperf(s.peer, s.host, hostIP, 1)
 	if err != nil || f.BitsPerSecond < 1e6 {
 		t.Errorf("TCP to the host while %s: %v, %v", when, f, err)
 	}
 	// The host's kernel also handles ARP on the uplink device.
 	s.peer.Run("ip", "neighbour", "flush", "dev", "u0")
-	ping(t, s.peer, hostIP, 1)
+	lab.MustPing(t, s.peer, hostIP, 1)
 }
 
 // When weftd is asked to end, it removes its XDP program and its ports.
@@ -86,7 +86,7 @@ func TestUplinkComesAndGoes(t *testing.T) {
 		if out := s.host.Run("ip", "-d", "link", "show", "u0"); strings.Contains(out, "xdp") {
 			t.Fatalf("the XDP program is still there:\n%s", out)
 		}
-		ping(t, s.peer, hostIP, 2)
+		lab.MustPing(t, s.peer, hostIP, 2)
 		s.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0")
 	}
 	for _, mode := range []string{"copy", "generic"} {
@@ -97,8 +97,8 @@ func TestUplinkComesAndGoes(t *testing.T) {
 				t.Errorf("asked for mode %s, got %s", mode, got)
 			}
 			reach(t, s.guest, remoteIP)
-			ping(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
-			ping(t, s.peer, hostIP, 2)
+			lab.MustPing(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
+			lab.MustPing(t, s.peer, hostIP, 2)
 		})
 	}
 	t.Run("zerocopy is refused on a veth", func(t *testing.T) {

@@ -49,9 +49,9 @@ func talk(t *testing.T, s *site, vm *lab.VM) {
 	t.Helper()
 	reach(t, vm, remoteIP)
 	reach(t, vm, guestIP)
-	ping(t, vm, remoteIP, 5, "-s", "1472", "-M", "do")
-	ping(t, s.remote, vmIP, 5)
-	ping(t, s.guest, vmIP, 5, "-s", "1472", "-M", "do")
+	lab.MustPing(t, vm, remoteIP, 5, "-s", "1472", "-M", "do")
+	lab.MustPing(t, s.remote, vmIP, 5)
+	lab.MustPing(t, s.guest, vmIP, 5, "-s", "1472", "-M", "do")
 }
 
 // A virtual machine uses a vhost-user port whose socket the switch has created.
@@ -216,7 +216,7 @@ func TestTwoMachines(t *testing.T) {
 	const otherIP = "10.0.0.4"
 	other.Address(otherIP+"/24", guestMTU)
 	reach(t, vm, otherIP)
-	ping(t, vm, otherIP, 5, "-s", "1472", "-M", "do")
+	lab.MustPing(t, vm, otherIP, 5, "-s", "1472", "-M", "do")
 	was := portOf(t, s.weft, "vm").Stats
 	flood(t, vm, other, otherIP)
 	flood(t, s.guest, other, otherIP)
@@ -237,13 +237,13 @@ func TestTwoMachines(t *testing.T) {
 		m.Run("ip", "link", "set", "eth0.5", "up")
 	}
 	reach(t, vm, "10.5.0.2")
-	ping(t, vm, "10.5.0.2", 5, "-s", "1472", "-M", "do")
+	lab.MustPing(t, vm, "10.5.0.2", 5, "-s", "1472", "-M", "do")
 
 	other.Pause()
 	for range 5 { // fill its queue
 		lab.Ping(s.guest, otherIP, 1)
 	}
-	ping(t, vm, remoteIP, 5)
+	lab.MustPing(t, vm, remoteIP, 5)
 	other.Resume()
 	reach(t, other, vmIP)
 	reach(t, s.guest, otherIP)

@@ -20,20 +20,20 @@ func TestLinuxVXLAN(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 
 	t.Run("ping", func(t *testing.T) {
-		ping(t, s.guest, remoteIP, 10)
-		ping(t, s.remote, guestIP, 10)
+		lab.MustPing(t, s.guest, remoteIP, 10)
+		lab.MustPing(t, s.remote, guestIP, 10)
 	})
 	t.Run("smallest", func(t *testing.T) {
-		ping(t, s.guest, remoteIP, 3, "-s", "0")
-		ping(t, s.remote, guestIP, 3, "-s", "0")
+		lab.MustPing(t, s.guest, remoteIP, 3, "-s", "0")
+		lab.MustPing(t, s.remote, guestIP, 3, "-s", "0")
 	})
 	t.Run("largest", func(t *testing.T) { // 1472 + 8 + 20 bytes is the guests' MTU
-		ping(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
-		ping(t, s.remote, guestIP, 3, "-s", "1472", "-M", "do")
+		lab.MustPing(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
+		lab.MustPing(t, s.remote, guestIP, 3, "-s", "1472", "-M", "do")
 	})
 	t.Run("fragments", func(t *testing.T) {
-		ping(t, s.guest, remoteIP, 3, "-s", "4000")
-		ping(t, s.remote, guestIP, 3, "-s", "4000")
+		lab.MustPing(t, s.guest, remoteIP, 3, "-s", "4000")
+		lab.MustPing(t, s.remote, guestIP, 3, "-s", "4000")
 	})
 	t.Run("TCP", func(t *testing.T) {
 		flood(t, s.guest, s.remote, remoteIP)
@@ -50,7 +50,7 @@ func TestLinuxVXLAN(t *testing.T) {
 		s.guest.Address("eth0", "fd00::1/64")
 		s.remote.Address("eth0", "fd00::2/64")
 		reach(t, s.guest, "fd00::2")
-		ping(t, s.guest, "fd00::2", 3, "-s", "1452", "-M", "do")
+		lab.MustPing(t, s.guest, "fd00::2", 3, "-s", "1452", "-M", "do")
 		flood(t, s.guest, s.remote, "fd00::2")
 	})
 }
@@ -118,7 +118,7 @@ func TestTunnelOfFlows(t *testing.T) {
 	s.weft.Weft("add-flow", fmt.Sprintf("in_port=guest,actions=set_field:%d->tun_id,set_field:%s->tun_dst,output:overlay", siteVNI, peerIP))
 	s.weft.Weft("add-flow", fmt.Sprintf("in_port=overlay,tun_id=%d,tun_src=%s,tun_dst=%s,actions=output:guest", siteVNI, peerIP, hostIP))
 	reach(t, s.guest, remoteIP)
-	ping(t, s.remote, guestIP, 3)
+	lab.MustPing(t, s.remote, guestIP, 3)
 	flood(t, s.guest, s.remote, remoteIP)
 
 	// With a flow that sets another VNI, the frames reach no guest.
@@ -160,7 +160,7 @@ func weftToWeft(t *testing.T, uplinks [2]string) {
 		d.Weft("add-flow", "actions=normal")
 	}
 	reach(t, ga, "10.0.0.2")
-	ping(t, gb, "10.0.0.1", 5, "-s", "1472", "-M", "do")
+	lab.MustPing(t, gb, "10.0.0.1", 5, "-s", "1472", "-M", "do")
 	flood(t, ga, gb, "10.0.0.2")
 	flood(t, gb, ga, "10.0.0.1", "-u", "-b", "50M")
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/internal/shm"
+	"weft/internal/waitfor"
 	"weft/packet"
 	"weft/vhost"
 	"weft/vhost/vhosttest"
@@ -50,24 +51,6 @@ func relent(fd int) {
 	_, _ = unix.Read(fd, b[:])
 }
 
-// mustReturn calls a function that must not block on an eventfd, and fails the test
-// if the function blocks. In this case it unblocks the function by calling relent.
-func mustReturn(t *testing.T, what string, relent, call func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		call()
-	}()
-	select {
-	case <-done:
-	case <-time.After(5 * time.Second):
-		t.Errorf("%s blocks", what)
-		relent()
-		<-done
-	}
-}
-
 func eachRing(t *testing.T, run func(t *testing.T, o vhosttest.Options)) {
 	for name, features := range map[string]uint64{
 		"split":        vhost.FeatureVersion1,
@@ -90,7 +73,7 @@ func TestHostileCallAtOpen(t *testing.T) {
 			hostile(t, fd)
 		}
 		var d *vhost.Device
-		mustReturn(t, "Open", func() { relent(calls[0]); relent(calls[1]) }, func() { d = open(t, g, nil) })
+		waitfor.Return(t, "Open", func() { relent(calls[0]); relent(calls[1]) }, func() { d = open(t, g, nil) })
 		d.State()
 	})
 }
@@ -117,8 +100,8 @@ func TestHostileCallOfWorker(t *testing.T) {
 			if n := d.Tx()[0].Send(&b, all[:1]); n != 1 {
 				t.Fatalf("%d frames sent", n)
 			}
-			mustReturn(t, "Flush", func() { relent(g.Rx[0].CallFD()) }, d.Tx()[0].Flush)
-			mustReturn(t, "Release", func() { relent(g.Tx[0].CallFD()) }, d.Rx()[0].Release)
+			waitfor.Return(t, "Flush", func() { relent(g.Rx[0].CallFD()) }, d.Tx()[0].Flush)
+			waitfor.Return(t, "Release", func() { relent(g.Tx[0].CallFD()) }, d.Rx()[0].Release)
 			g.Tx[0].Reclaim()
 		}
 		for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
@@ -137,7 +120,7 @@ func TestHostileKickOfBroken(t *testing.T) {
 		d := open(t, g, nil)
 		vhosttest.Attacks[0].Do(g.Tx[0])
 		hostile(t, g.Tx[0].KickFD())
-		mustReturn(t, "Recv", func() { relent(g.Tx[0].KickFD()) }, func() {
+		waitfor.Return(t, "Recv", func() { relent(g.Tx[0].KickFD()) }, func() {
 			var b packet.Batch
 			for d.Rx()[0].Recv(&b) >= 0 && d.Rx()[0].Fault() == "" {
 				b.Reset()
@@ -165,7 +148,7 @@ func TestHostileErr(t *testing.T) {
 	}
 	hostile(t, event)
 	r.Break("vring 1: something hostile")
-	mustReturn(t, "the session", func() { relent(event) }, func() {
+	waitfor.Return(t, "the session", func() { relent(event) }, func() {
 		for r.Status().Connected {
 			time.Sleep(time.Millisecond)
 		}

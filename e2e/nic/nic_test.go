@@ -299,30 +299,16 @@ func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	}
 }
 
-// ping sends count pings and fails the test unless each of them is answered, however
-// late.
+// ping sends count pings, once a link that is coming up is ready, and fails the test
+// unless each of them is answered.
 func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
 	t.Helper()
-	reach(t, from, to) // waits for a link that is coming up
-	p, err := lab.Ping(from, to, count, append([]string{"-W", "10"}, args...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.Received != count {
-		t.Errorf("%s to %s %s: %d of %d pings answered", from, to, strings.Join(args, " "), p.Received, count)
-	}
+	reach(t, from, to)
+	lab.MustPing(t, from, to, count, args...)
 }
 
-// flood runs iperf3 between two guests and fails the test if less than 100 kbit/s
-// arrive.
+// flood runs iperf3 and fails the test if less than 100 kbit/s arrive.
 func flood(t *testing.T, from, to lab.Guest, addr string, args ...string) {
 	t.Helper()
-	f, err := lab.Iperf(from, to, addr, 2, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("iperf3 %s to %s %s: %v", from, to, strings.Join(args, " "), f)
-	if f.BitsPerSecond < 1e5 {
-		t.Errorf("iperf3 %s to %s: next to nothing arrives", from, to)
-	}
+	lab.MustFlood(t, 1e5, from, to, addr, args...)
 }

@@ -8,9 +8,10 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/internal/waitfor"
 )
 
 // blockingEvent returns an eventfd whose O_NONBLOCK is cleared, as a front end can
@@ -29,25 +30,6 @@ func fill(t *testing.T, fd int) {
 	t.Helper()
 	if _, err := unix.Write(fd, binary.LittleEndian.AppendUint64(nil, math.MaxUint64-1)); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// The helper returns fails the test if the function in the argument call is still
-// blocked after a time that exceeds any scheduling delay. It then calls the function
-// in the argument release to end the blocked call.
-func returns(t *testing.T, what string, release, call func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		call()
-	}()
-	select {
-	case <-done:
-	case <-time.After(5 * time.Second):
-		t.Errorf("%s blocks", what)
-		release()
-		<-done
 	}
 }
 
@@ -84,8 +66,8 @@ func TestForeignNeverBlocks(t *testing.T) {
 			e := foreign(t, fd)
 			empty := func() { count(t, fd) }
 			fill(t, fd)
-			returns(t, "Signal of a full event", empty, e.Signal)
-			returns(t, "Signal beyond the maximum", empty, e.Signal)
+			waitfor.Return(t, "Signal of a full event", empty, e.Signal)
+			waitfor.Return(t, "Signal beyond the maximum", empty, e.Signal)
 			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 			if n, err := unix.Poll(p, 0); n != 1 || err != nil {
 				t.Errorf("a full event is not readable: %v", err)
@@ -144,7 +126,7 @@ func TestForeignWithoutContext(t *testing.T) {
 	e := foreign(t, fd)
 	e.via = nil
 	fill(t, fd)
-	returns(t, "Signal", func() { count(t, fd) }, e.Signal)
+	waitfor.Return(t, "Signal", func() { count(t, fd) }, e.Signal)
 	count(t, fd)
 	e.Signal()
 	if n := count(t, fd); n != 1 {

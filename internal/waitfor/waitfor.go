@@ -22,3 +22,22 @@ func True(t testing.TB, what string, ok func() bool) {
 		}
 	}
 }
+
+// Return calls call, which must not block, and fails the test if call has not returned
+// after a time that exceeds every delay of the scheduler. It then unblocks call with
+// release.
+func Return(t testing.TB, what string, release, call func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		call()
+	}()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		t.Errorf("%s blocks", what)
+		release()
+		<-done
+	}
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"strings"
+	"testing"
+)
+
+// MustPing sends count pings and fails the test unless each of them is answered,
+// however late.
+func MustPing(t testing.TB, from Guest, to string, count int, args ...string) {
+	t.Helper()
+	p, err := Ping(from, to, count, append([]string{"-W", "10"}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Received != count {
+		t.Errorf("%s to %s %s: %d of %d pings answered", from, to, strings.Join(args, " "), p.Received, count)
+	}
+}
+
+// MustFlood runs iperf3 between two guests for 2 s. It fails the test if fewer than
+// least bit/s arrive.
+func MustFlood(t testing.TB, least float64, from, to Guest, addr string, args ...string) {
+	t.Helper()
+	f, err := Iperf(from, to, addr, 2, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("iperf3 %s to %s %s: %v", from, to, strings.Join(args, " "), f)
+	if f.BitsPerSecond < least {
+		t.Errorf("iperf3 %s to %s: next to nothing arrives", from, to)
+	}
+}
