@@ -43,7 +43,8 @@ type questions struct {
 	waiting map[openflow.Question][]waitingFrame
 	ports   map[uint32]*portQuestions
 	unasked []openflow.Question // in order of arrival; misses come from ports in turn
-	wake    chan struct{}
+	wake    chan struct{}       // a question is in unasked
+	began   chan struct{}       // a frame waits
 }
 
 type waitingFrame struct {
@@ -61,7 +62,7 @@ type portQuestions struct {
 }
 
 func newQuestions() *questions {
-	return &questions{waiting: map[openflow.Question][]waitingFrame{}, ports: map[uint32]*portQuestions{}, wake: make(chan struct{}, 1)}
+	return &questions{waiting: map[openflow.Question][]waitingFrame{}, ports: map[uint32]*portQuestions{}, wake: make(chan struct{}, 1), began: make(chan struct{}, 1)}
 }
 
 // hold makes a frame wait. It returns false at the port's limit.
@@ -83,7 +84,15 @@ func (qs *questions) hold(q openflow.Question, f *waitingFrame) bool {
 		loop.Notify(qs.wake)
 	}
 	qs.waiting[q] = append(qs.waiting[q], *f)
+	loop.Notify(qs.began)
 	return true
+}
+
+// none reports whether no frame waits.
+func (qs *questions) none() bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return len(qs.waiting) == 0
 }
 
 // take removes the frames that wait for one of the questions that pick selects. dropped
@@ -161,14 +170,25 @@ func (pl *Pipeline) askQuestions(ctx context.Context) {
 	}
 }
 
-// dropUnanswered drops frames that have waited too long, until ctx ends. It is apart from
-// askQuestions, which may wait for the one who is asked.
+// dropUnanswered drops frames that have waited for questionTimeout, until ctx ends. It
+// sleeps without a timer while no frame waits. It does not share a goroutine with
+// askQuestions, because askQuestions may wait for weft-central.
 func (pl *Pipeline) dropUnanswered(ctx context.Context) {
-	for loop.Sleep(ctx, questionTick) {
-		now := clock.Monotonic()
-		drop(pl.questions.take(true, func(_ openflow.Question, oldest *waitingFrame) bool {
-			return now-min(now, oldest.sinceNS) >= uint64(questionTimeout)
-		}))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-pl.questions.began:
+		}
+		for !pl.questions.none() {
+			if !loop.Sleep(ctx, questionTick) {
+				return
+			}
+			now := clock.Monotonic()
+			drop(pl.questions.take(true, func(_ openflow.Question, oldest *waitingFrame) bool {
+				return now-min(now, oldest.sinceNS) >= uint64(questionTimeout)
+			}))
+		}
 	}
 }
 
