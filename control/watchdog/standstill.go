@@ -8,6 +8,7 @@ package watchdog
 type standstill struct {
 	progress progress
 	seen     bool   // progress has a value
+	seenNS   uint64 // time of the first look that saw progress, on the caller's clock
 	began    bool   // the fields sinceNS, first and ns belong to the present standstill
 	sinceNS  uint64 // begin, on the caller's clock
 	first    thread
@@ -17,13 +18,24 @@ type standstill struct {
 // progress has values that change while the thread works.
 type progress [2]uint64
 
+// sleeps notes the progress of a thread that says that it sleeps. It reports whether the
+// sleep may still last, because the progress has not stood still for limitNS. Until then
+// the thread's accounting is not needed. A longer sleep is a standstill: the caller then
+// calls observe.
+func (s *standstill) sleeps(p progress, atNS, limitNS uint64) bool {
+	if !s.seen || p != s.progress {
+		*s = standstill{progress: p, seen: true, seenNS: atNS}
+	}
+	return atNS-s.seenNS < limitNS
+}
+
 // observe compares the progress at time atNS with the previous progress, and returns
 // in nanoseconds how long the progress has not changed. It calls ask, which reads the
 // thread's accounting, only if the progress has not changed. ask runs after atNS was
 // taken; the time in between counts in favour of the thread.
 func (s *standstill) observe(p progress, atNS uint64, ask func() (thread, error)) (ns uint64, t thread) {
 	if !s.seen || p != s.progress {
-		*s = standstill{progress: p, seen: true}
+		*s = standstill{progress: p, seen: true, seenNS: atNS}
 		return 0, t
 	}
 	t, err := ask()

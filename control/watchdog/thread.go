@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,10 +43,21 @@ func readThread(pid int, tid uint64) (thread, error) {
 	if err != nil {
 		return thread{}, err
 	}
-	if _, err := fmt.Sscan(string(times), &t.runNS, &t.waitNS); err != nil {
+	if t.runNS, t.waitNS, err = parseSchedstat(times); err != nil {
 		return thread{}, fmt.Errorf("%sschedstat: %w", dir, err)
 	}
 	return t, nil
+}
+
+// parseSchedstat returns the first two fields of /proc/PID/task/TID/schedstat: the time
+// on a core and the time of waiting for a core, in nanoseconds.
+func parseSchedstat(text []byte) (runNS, waitNS uint64, err error) {
+	run, rest, _ := strings.Cut(string(text), " ")
+	wait, _, _ := strings.Cut(rest, " ")
+	if runNS, err = strconv.ParseUint(run, 10, 64); err == nil {
+		waitNS, err = strconv.ParseUint(wait, 10, 64)
+	}
+	return runNS, waitNS, err
 }
 
 // procSize is larger than the files of /proc that readProc reads: one read returns the

@@ -5,12 +5,14 @@
 //
 //	watchdog.go    watches one engine until it hangs or ends
 //	standstill.go  measures how long a thread made no progress, except while it waited for a core
+//	ticker.go      wakes the watchdog at a regular interval
 //	thread.go      reads the kernel's accounting of a thread
 //	suspects.go    records the ports in use at a hang, and holds them
 //
 // A worker writes into shared memory which queue it uses (datapath.InHand) and when
 // its current pass of the loop began. The watchdog compares these values with its
-// last reading, and asks the kernel about the thread only if nothing has changed.
+// last reading, and asks the kernel about the thread only if nothing has changed and the
+// worker does not sleep.
 // docs/decisions/0029 has the reasons.
 package watchdog
 
@@ -51,24 +53,22 @@ type Engine struct {
 // the engine ends.
 func Watch(e Engine) (h Hang, ok bool) {
 	w := newWatch(e)
-	timer := time.NewTimer(every)
-	defer timer.Stop()
-	for {
-		select {
-		case <-e.Gone:
-			return Hang{}, false
-		case <-timer.C:
-		}
+	ended := make(chan struct{})
+	defer close(ended)
+	tick := newTicker(e.Gone, ended)
+	tick.set(every)
+	for tick.wait() {
 		h, hung, idle := w.look(uint64(time.Since(w.began)))
 		if hung {
 			return h, true
 		}
 		if idle {
-			timer.Reset(idleEvery)
+			tick.set(idleEvery)
 		} else {
-			timer.Reset(every)
+			tick.set(every)
 		}
 	}
+	return Hang{}, false
 }
 
 type watch struct {
@@ -94,17 +94,15 @@ func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 		if at.Thread == 0 {
 			continue // the worker does not run yet: the request to start it is in progress
 		}
-		ns, t := w.workers[i].observe(progress{atomic.LoadUint64(&sh.Counters.HeartbeatNS), at.Visit}, atNS,
-			func() (thread, error) { return w.thread(w.PID, at.Thread) })
-		limit := uint64(WorkerLimit)
-		if at.Asleep != 0 {
-			limit += datapath.MaxSleepNS
-		} else {
-			idle = false
+		p := progress{atomic.LoadUint64(&sh.Counters.HeartbeatNS), at.Visit}
+		if at.Asleep != 0 && w.workers[i].sleeps(p, atNS, datapath.MaxSleepNS) {
+			continue // a sleeping worker costs two loads of shared memory and no system call
 		}
+		idle = false
+		ns, t := w.workers[i].observe(p, atNS, func() (thread, error) { return w.thread(w.PID, at.Thread) })
 		// If a worker hangs while it owns a queue, workers that wait for the queue
 		// also make no progress. The worker with the longest standstill is to blame.
-		if ns >= limit && ns > longest && !datapath.Sending(at.Sending).Awaiting() {
+		if ns >= uint64(WorkerLimit) && ns > longest && !datapath.Sending(at.Sending).Awaiting() {
 			longest = ns
 			h, hung = Hang{Worker: i, Standing: time.Duration(ns), State: t.state, Suspects: inHand(at)}, true
 		}
