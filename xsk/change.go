@@ -4,18 +4,16 @@ package xsk
 
 import "fmt"
 
-// Changes of a device while an uplink is set up on it.
-
-// Attached reports whether the XDP program is still on the device. It is gone if the
-// device is gone or if an administrator has removed the program.
+// Attached reports whether the XDP program is still on the device. The device or an
+// administrator may have removed it.
 func (u *Uplink) Attached() bool {
 	info, err := u.link.Info()
 	return err != nil || info.XDP() == nil || info.XDP().Ifindex != 0
 }
 
 // SetMTU records a new MTU of the device, in bytes without the Ethernet header. The
-// sockets and the XDP program stay. The engine must open the uplink again with the
-// new Spec. SetMTU refuses an MTU that the frame size does not allow.
+// engine must then open the uplink again with the new Spec. SetMTU refuses an MTU
+// that the frame size does not allow.
 func (u *Uplink) SetMTU(mtu int) error {
 	if most := u.spec.maxMTU(); mtu > most {
 		return tooLarge(u.spec.Dev, mtu, u.spec.FrameSize, most)

@@ -12,19 +12,18 @@ import (
 	"weft/port"
 )
 
-// device is an open uplink in the engine. Receive queue i and transmit queue i both
-// use socket i and queue i of the NIC. Different workers may own the two queues.
-// There may be fewer transmit than receive queues.
+// device is an open uplink in the engine. Receive queue i and transmit queue i use
+// socket i on queue i of the NIC. Different workers may own them. There may be fewer
+// transmit queues.
 type device struct {
 	port.Queues
 	region *shm.Region
 }
 
 // Open opens the queues of an uplink from the results of Uplink.Spec and Uplink.FDs:
-// the memfd and one socket for each queue. It continues where the last owner of the
-// descriptors stopped, even if that engine was killed. It loses no frame and uses no
-// frame twice. Nobody else may use the descriptors at the same time. Open owns the
-// descriptors, even if it fails.
+// the memfd and one socket for each queue. It continues where the last engine
+// stopped, without losing or repeating a frame. Nobody else may use the descriptors
+// at the same time. Open owns the descriptors, even if it fails.
 func Open(text []byte, fds []int) (port.Device, error) {
 	s, err := parseSpec(text, fds)
 	if err != nil {
@@ -109,7 +108,7 @@ func (d *device) openTx(s *spec, fd int, off *unix.XDPMmapOffsets, m *queueMemor
 }
 
 // Close unmaps all memory and closes the engine's descriptors. The XDP program stays
-// attached; arriving frames wait in the rx ring.
+// attached; new frames wait in the rx ring.
 func (d *device) Close() {
 	d.Queues.Close()
 	if d.region != nil {

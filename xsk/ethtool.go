@@ -14,7 +14,7 @@ const (
 	ethtoolSetRSS      = 0x39
 	ethtoolGetChannels = 0x3c
 	ethtoolSetChannels = 0x3d
-	// maxIndirection is the maximum number of entries of an RSS indirection table. A
+	// maxIndirection is the largest number of entries of an RSS indirection table. A
 	// longer table is an error.
 	maxIndirection = 4096
 )
@@ -63,7 +63,7 @@ func (c *ethtoolChannels) set(fd int, dev string) error {
 	return ethtool(fd, dev, unsafe.Pointer(c))
 }
 
-// getIndirection returns the RSS table: the queue of each hash value.
+// getIndirection returns the RSS table: queues by hash value.
 func getIndirection(fd int, dev string) ([]uint32, error) {
 	t := ethtoolIndirection{cmd: ethtoolGetRSS}
 	if err := ethtool(fd, dev, unsafe.Pointer(&t)); err != nil {

@@ -17,7 +17,7 @@ type netdev struct {
 	name   string
 	index  int
 	mtu    int
-	driver string // driver name as in ethtool -i; for a device without a driver name its link type
+	driver string // driver name as in ethtool -i; without a driver the link type
 	rx, tx int    // numbers of receive and of transmit queues in use
 	frame  int    // size in bytes of a UMEM frame
 	// program is the id of the attached XDP program, 0 for none.
@@ -48,14 +48,14 @@ func inspect(dev string) (*netdev, error) {
 			n.driver = d
 		}
 	}
-	// A driver that does not report channels uses all queues that the device has.
+	// A driver without channels uses all its queues.
 	if c, err := getChannels(fd, a.Name); err == nil && c.rx() > 0 && c.tx() > 0 {
 		n.rx, n.tx = c.rx(), c.tx()
 	}
 	return n, nil
 }
 
-// pieces reports whether the device's longest frame needs more than one UMEM frame.
+// pieces reports whether a frame of the device's MTU needs several UMEM frames.
 func (n *netdev) pieces() bool { return n.frame > 0 && n.mtu > maxMTU(n.frame) }
 
 // check returns an error if the device cannot satisfy cfg in any mode.
@@ -77,8 +77,8 @@ func (n *netdev) check(cfg *Config) error {
 	return nil
 }
 
-// removeProgram detaches every XDP program from the device, even a program that a
-// link of another process keeps attached.
+// removeProgram detaches every XDP program from the device, even one with a link of
+// another process.
 func (n *netdev) removeProgram() error {
 	fail := func(err error) error {
 		return fmt.Errorf("af_xdp on %s: the XDP program that is attached, %s, cannot be replaced: %w", n.name, describeProgram(n.program), err)

@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The XDP program redirects only datagrams to the switch's own tunnel endpoints. Such
-// a datagram is UDP directly over IPv4, with or without options, or over IPv6. It is
-// neither fragmented nor VLAN-tagged, and its destination address and port are in the
-// endpoints map. The program redirects it to the socket of the queue on which it
-// arrived. If the queue has no socket, the datagram passes to the kernel, as all
-// other frames do. Fragments pass because only the kernel reassembles them. Tagged
-// frames pass because some drivers remove the tag from the frame and some do not.
+// The XDP program redirects datagrams to the switch's own tunnel endpoints, into the
+// socket of the queue on which they arrived. Such a datagram is UDP directly over
+// IPv4 or IPv6, neither fragmented nor VLAN-tagged, and its destination is in the
+// endpoints map. All other frames pass to the kernel, also those on queues without
+// socket. Fragments pass because only the kernel reassembles them. Tagged frames pass
+// because some drivers remove the tag.
 //
 // The program is assembled in this file, so neither the build nor the switch needs a
 // BPF compiler.
@@ -43,21 +42,20 @@ func (k endpointKey) addrPort() netip.AddrPort {
 // (include/uapi/linux/bpf.h).
 const xdpPass = 2
 
-// The key of the endpoints map takes 20 bytes of the program's stack from keyAt on.
-// It ends at offset -4, which keeps the eight-byte stores aligned.
+// The key of the endpoints map takes 20 bytes of the program's stack, from keyAt to
+// -4, which aligns the eight-byte stores.
 const (
 	keyAt   = -24
 	keyPort = keyAt + 16
 )
 
-// network16 returns the number that a two-byte load reads from memory with v in
-// network order.
+// network16 returns v in network byte order, as the program's two-byte loads see it.
 func network16(v uint16) int32 {
 	return int32(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v)))
 }
 
-// instructions returns the XDP program. It uses R6 for the context, R2 for the start
-// of the packet, R3 for its end, R4 for the transport header and R5 as scratch.
+// instructions returns the XDP program. R6 is the context, R2 the start of the
+// packet, R3 its end, R4 the transport header and R5 scratch.
 func instructions(endpoints, sockets int) asm.Instructions {
 	var p asm.Instructions
 	p = append(p,
@@ -90,7 +88,7 @@ func instructions(endpoints, sockets int) asm.Instructions {
 		asm.JEq.Imm(asm.R0, 0, "pass"),
 		asm.LoadMem(asm.R2, asm.R6, 16, asm.Word), // load xdp_md.rx_queue_index
 		asm.LoadMapPtr(asm.R1, sockets),
-		asm.Mov.Imm(asm.R3, xdpPass), // return value of the redirect helper if the queue has no socket
+		asm.Mov.Imm(asm.R3, xdpPass), // result of the redirect helper without a socket
 		asm.FnRedirectMap.Call(),
 		asm.Return(),
 		asm.Mov.Imm(asm.R0, xdpPass).WithSymbol("pass"),
@@ -107,13 +105,13 @@ func ipv4() asm.Instructions {
 		asm.Add.Imm(asm.R4, 14+20),
 		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 14+6, asm.Half),
-		asm.And.Imm(asm.R5, network16(0x3fff)), // mask of a fragment: the flag "more fragments" or an offset other than 0
+		asm.And.Imm(asm.R5, network16(0x3fff)), // fragment: the flag "more fragments" or an offset
 		asm.JNE.Imm(asm.R5, 0, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 14+9, asm.Byte),
 		asm.JNE.Imm(asm.R5, 17, "pass"), // protocol 17: UDP
 		asm.Mov.Imm(asm.R5, 0),
 		asm.StoreMem(asm.RFP, keyAt+8, asm.R5, asm.Half),
-		asm.Mov.Imm(asm.R5, 0xffff), // prefix ffff of an IPv4 address that is mapped into IPv6 (RFC 4291 section 2.5.5.2)
+		asm.Mov.Imm(asm.R5, 0xffff), // prefix ffff of mapped IPv4 addresses (RFC 4291 section 2.5.5.2)
 		asm.StoreMem(asm.RFP, keyAt+10, asm.R5, asm.Half),
 		asm.LoadMem(asm.R5, asm.R2, 14+16, asm.Word), // load the destination address
 		asm.StoreMem(asm.RFP, keyAt+12, asm.R5, asm.Word),
@@ -153,18 +151,17 @@ func ipv6() asm.Instructions {
 	return append(p, asm.Ja.Label("udp")) // R4 points behind the header
 }
 
-// program is the loaded XDP program with its maps. Once the program is attached, the
-// link keeps it loaded.
+// program is the loaded XDP program with its maps. The link keeps an attached program
+// loaded.
 type program struct {
 	prog      *ebpf.Program
 	endpoints *ebpf.Map // map from endpointKey to an unused value
 	sockets   *ebpf.Map // map of type XSKMAP, from queue number to socket
 }
 
-// loadProgram loads the program and its maps for a device with the given number of
-// queues. pieces declares that the program supports frames in several pieces;
-// otherwise the kernel does not run it for such frames. The program only sees the
-// first piece, which contains all headers.
+// loadProgram loads the program and its maps for a device with this number of queues.
+// pieces allows frames in several pieces; the program sees the first one, with all
+// headers.
 func loadProgram(queues int, pieces bool) (*program, error) {
 	p := &program{}
 	var err error

@@ -22,8 +22,7 @@ type RefusedError struct {
 	Refusals []Refusal
 }
 
-// Error returns one line with the reasons of all modes. A reason that several modes
-// share appears once.
+// Error returns one line with the reasons of all modes, each reason once.
 func (e *RefusedError) Error() string {
 	var parts []string
 	for i := 0; i < len(e.Refusals); {
@@ -38,7 +37,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("af_xdp on %s: %s", e.Dev, strings.Join(parts, "; "))
 }
 
-// step is a step of Setup that can fail. explain chooses its words by the step.
+// step is a step of Setup that can fail.
 type step int
 
 const (
@@ -51,8 +50,7 @@ const (
 	stepMap // putting the socket into the XSKMAP
 )
 
-// explain returns an error that says in words why a step of Setup failed: the cause,
-// and what to do about it.
+// explain returns an error with the cause of a failed step and what to do about it.
 func explain(at step, mode string, n *netdev, queue int, err error) error {
 	var words string
 	var errno unix.Errno
@@ -118,8 +116,7 @@ func isAny(err error, errnos []unix.Errno) bool {
 	return false
 }
 
-// errnoOf returns the errno in err, without the text around it. A verifier's error
-// has many lines, and the message must stay on one line.
+// errnoOf returns the errno in err alone. A verifier's error has many lines.
 func errnoOf(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

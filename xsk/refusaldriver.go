@@ -8,13 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Causes of errors that certain drivers return, found in the source of these drivers
-// in Linux: ixgbe_xdp_setup (ixgbe_main.c), igb_xdp_setup (igb_main.c),
-// virtnet_xsk_pool_enable (virtio_net.c). For other drivers explain only knows the
-// step of Setup.
+// Causes of driver errors, found in Linux's sources: ixgbe_xdp_setup (ixgbe_main.c),
+// igb_xdp_setup (igb_main.c), virtnet_xsk_pool_enable (virtio_net.c).
 
-// explainDriver returns the cause of the driver's errno and what to do about it. It
-// returns "" if the cause is not known.
+// explainDriver returns the cause of the driver's errno and what to do about it; "":
+// unknown.
 func explainDriver(at step, mode string, n *netdev, errno unix.Errno) string {
 	switch {
 	case n.driver == "ixgbe" && at == stepAttach && errno == unix.EINVAL:

@@ -20,14 +20,13 @@ var (
 	_ [48]byte  = [unsafe.Sizeof(unix.XDPStatistics{})]byte{}
 )
 
-// ring is one of the four rings of a socket. One side is the kernel: it is the
-// producer or the consumer (Documentation/networking/af_xdp.rst). Indexes only
-// increase and wrap at 32 bits. T is a descriptor or a UMEM address.
+// ring is one of the four rings of a socket, shared with the kernel
+// (Documentation/networking/af_xdp.rst). Indexes only increase and wrap at 32 bits. T
+// is a descriptor or a UMEM address.
 type ring[T unix.XDPDesc | uint64] struct {
-	// producer has acquire semantics for loads before slots are read, and release
-	// semantics for stores after slots are written. It pairs with the kernel's
-	// smp_store_release and smp_load_acquire of ring->producer. consumer does the
-	// same in the other direction (net/xdp/xsk_queue.h).
+	// producer pairs with the kernel's smp_store_release and smp_load_acquire of
+	// ring->producer: its load precedes the reads of slots, its store follows the
+	// writes of slots. consumer does so in the other direction (net/xdp/xsk_queue.h).
 	producer *atomic.Uint32
 	consumer *atomic.Uint32
 	flags    *atomic.Uint32
@@ -36,7 +35,7 @@ type ring[T unix.XDPDesc | uint64] struct {
 	mem      []byte
 }
 
-// mapRing maps a ring of n entries of the socket, at the mmap offset of this ring.
+// mapRing maps a ring of n entries of the socket. offset is the ring's mmap offset.
 func mapRing[T unix.XDPDesc | uint64](fd int, pageOffset int64, off unix.XDPRingOffset, n int) (ring[T], error) {
 	var t T
 	size := int(off.Desc) + n*int(unsafe.Sizeof(t))
@@ -47,8 +46,7 @@ func mapRing[T unix.XDPDesc | uint64](fd int, pageOffset int64, off unix.XDPRing
 	return makeRing[T](mem, off, n), nil
 }
 
-// makeRing returns a ring over the mapped memory mem. n is the number of entries, a
-// power of two.
+// makeRing returns a ring of n entries, a power of two, in the mapped memory mem.
 func makeRing[T unix.XDPDesc | uint64](mem []byte, off unix.XDPRingOffset, n int) ring[T] {
 	return ring[T]{
 		producer: &shm.View[atomic.Uint32](mem, int(off.Producer), 1)[0],
@@ -64,9 +62,9 @@ func makeRing[T unix.XDPDesc | uint64](mem []byte, off unix.XDPRingOffset, n int
 func (r *ring[T]) at(i uint32) *T { return &r.slots[i&r.mask] }
 
 // wantsWakeup reports whether the kernel needs a system call to notice new entries.
-// The caller must store the producer index first. The store and this load are
-// sequentially consistent, and the driver sets the flag before it reads the producer
-// index once more. No wake-up is lost.
+// The caller must store the producer index first. Both are sequentially consistent,
+// and the driver sets the flag before it reads the index again, so no wake-up is
+// lost.
 func (r *ring[T]) wantsWakeup() bool { return r.flags.Load()&unix.XDP_RING_NEED_WAKEUP != 0 }
 
 func (r *ring[T]) unmap() {
@@ -101,8 +99,8 @@ func kickRx(fd int) unix.Errno {
 	}
 }
 
-// epollControl adds a socket to an epoll set or removes it. Errors are ignored: they
-// only mean that the socket is already in the set, or already removed.
+// epollControl adds a socket to an epoll set or removes it. An error only means that
+// this was already done.
 func epollControl(set, op, fd int) {
 	event := unix.EpollEvent{Events: unix.EPOLLIN}
 	_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(set), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(&event)), 0, 0)
@@ -131,7 +129,7 @@ func getsockopt(fd, option int, value unsafe.Pointer, size uintptr) error {
 	case errno != 0:
 		return errno
 	case uintptr(n) != size:
-		return unix.EOPNOTSUPP // kernels before 5.4 return a shorter structure without all counters
+		return unix.EOPNOTSUPP // kernels before 5.4 return fewer counters
 	}
 	return nil
 }

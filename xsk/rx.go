@@ -10,9 +10,8 @@ import (
 	"weft/packet"
 )
 
-// rxHeader is the number of bytes of each received frame that are copied into its
-// private header: 50 bytes of outer headers over IPv4 (70 over IPv6) and 128 bytes of
-// the inner frame, rounded up to cache lines.
+// rxHeader is the number of bytes of a received frame copied into its private header:
+// outer headers and 128 bytes of the inner frame, rounded up to cache lines.
 const rxHeader = 192
 
 // rxQueue receives from one queue of the NIC. A worker owns it.
@@ -24,25 +23,23 @@ type rxQueue struct {
 
 	umem      []byte
 	umemAt    uintptr // address of umem[0]
-	first     uint64  // UMEM offset of the first of the queue's receiving frames
+	first     uint64  // UMEM offset of the first receiving frame
 	bytes     uint64  // length of all receiving frames
 	frameSize uint64
 
-	next     uint32 // index of the next rx entry to read; exceeds the ring's consumer index by the unreleased frames
+	next     uint32 // next rx entry to read, ahead of the consumer index by the unreleased frames
 	seen     uint32 // rx producer index as last loaded
 	released uint32 // rx consumer index as last stored
-	filled   uint32 // index of the next fill entry to write; exceeds the ring's producer index by the unreleased frames
+	filled   uint32 // next fill entry to write, ahead of the producer index by the unreleased frames
 
-	// tx is the tx ring of the same queue. It has no slots if the queue does not
-	// send. Only Arm reads it: the last frames of a burst must be sent before the
-	// worker sleeps.
+	// tx is the tx ring of the same queue, empty if the queue does not send. Arm
+	// wakes the driver for its last frames before the worker sleeps.
 	tx    ring[unix.XDPDesc]
-	wait  int // epoll set of WaitFD; it has the socket only while the worker sleeps
+	wait  int // epoll set for WaitFD; has the socket while the worker sleeps
 	armed bool
-	// busyPoll is true if the kernel serves the device in the system calls of this
-	// queue.
+	// busyPoll: the kernel serves the device in this queue's system calls.
 	busyPoll bool
-	// pieces is true if a received frame may span several UMEM frames.
+	// pieces: a received frame may span several UMEM frames.
 	pieces bool
 	fault  string
 }
@@ -51,8 +48,8 @@ type rxQueue struct {
 func newWaitSet() (int, error) { return unix.EpollCreate1(unix.EPOLL_CLOEXEC) }
 
 // Recv takes frames from the rx ring. Their spans point into the UMEM and are valid
-// until Release. Recv writes the UMEM addresses to the fill ring at once, but only
-// Release publishes them.
+// until Release. Recv writes the UMEM addresses to the fill ring; Release publishes
+// them.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.fault != "" {
 		return -1
@@ -75,8 +72,8 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		return q.broken("the rx ring's producer is ahead by more than the ring's size")
 	}
 	n = min(n, uint32(room))
-	// Stored before the frames are read, because reading a frame may kill the engine:
-	// the next engine discards frames up to this index (see the package comment).
+	// Stored before the frames are read. If a frame kills the engine, the next engine
+	// discards the frames up to this index.
 	if !q.pieces {
 		q.record.lent.Store(q.next + n)
 	}
@@ -99,10 +96,10 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	return b.N - before
 }
 
-// take takes one descriptor from the rx ring and writes its UMEM frame to the fill
-// ring. ok is false if the address does not belong to the queue.
+// take moves one descriptor from the rx ring to the fill ring. ok is false if the
+// address is not the queue's.
 func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
-	if q.pieces { // with pieces, Recv does not know the number of descriptors of the batch in advance
+	if q.pieces { // the number of descriptors of a batch with pieces is not known in advance
 		q.record.lent.Store(q.next + 1)
 	}
 	d = *q.rx.at(q.next) // kernel memory is read once
@@ -117,9 +114,9 @@ func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
 	return d, true
 }
 
-// appendPieces appends a frame in several pieces. first is the descriptor of its
-// first piece. The kernel publishes all pieces of a frame at the same time.
-// appendPieces reports false if the last piece is missing.
+// appendPieces appends a frame in several pieces, whose first descriptor is first.
+// The kernel publishes all pieces at once. It reports false if the last piece is
+// missing.
 func (q *rxQueue) appendPieces(b *packet.Batch, first unix.XDPDesc) bool {
 	f, header := b.Next()
 	n := uint32(copy(header[:rxHeader], q.umem[first.Addr:first.Addr+uint64(first.Len)]))
@@ -162,8 +159,8 @@ func (q *rxQueue) broken(why string) int {
 	return -1
 }
 
-// Release returns the received frames to the kernel. It first publishes them on the
-// fill ring and then consumes them on the rx ring.
+// Release returns the received frames to the kernel: it publishes them on the fill
+// ring, then consumes them on the rx ring.
 func (q *rxQueue) Release() {
 	if q.next == q.released {
 		return
@@ -188,11 +185,10 @@ func (q *rxQueue) wakeFill() {
 	}
 }
 
-// Arm adds the socket to the epoll set. The socket is in the set only while the
-// worker sleeps: for every sent frame the kernel locks the socket's list of waiters,
-// and a waiter would cost a tenth of the throughput in copy mode. The socket is
-// readable as long as the rx ring is not empty. If the driver needs a wake-up, it
-// must learn of free frames and of frames to send before the worker sleeps.
+// Arm adds the socket to the epoll set until Disarm. A permanent waiter would cost a
+// tenth of the throughput in copy mode, because the kernel locks the list of waiters
+// for every sent frame. Arm also wakes a driver that waits for free frames or frames
+// to send.
 func (q *rxQueue) Arm() bool {
 	if !q.armed {
 		q.armed = true
@@ -213,8 +209,8 @@ func (q *rxQueue) Disarm() {
 	}
 }
 
-// WaitFD returns the epoll set. Woken has nothing to drain: once Recv has taken all
-// frames, the epoll set is no longer readable.
+// WaitFD returns the epoll set, which is readable as long as frames wait. Woken has
+// nothing to drain.
 func (q *rxQueue) WaitFD() int { return q.wait }
 func (q *rxQueue) Woken()      {}
 
@@ -237,9 +233,8 @@ func (q *rxQueue) Close() {
 	q.fault = "closed"
 }
 
-// fillAll puts all receiving frames of a queue on its new fill ring. Control calls
-// fillAll before it binds the socket, because a zero-copy driver takes frames for its
-// own ring during the bind.
+// fillAll puts all receiving frames of a queue on its new fill ring, before the
+// socket is bound: a zero-copy driver takes frames during the bind.
 func fillAll(fill *ring[uint64], first, frameSize uint64) {
 	index := fill.producer.Load()
 	for i := range uint64(len(fill.slots)) {
@@ -249,8 +244,8 @@ func fillAll(fill *ring[uint64], first, frameSize uint64) {
 	fill.producer.Store(index) // pairs with the kernel's acquire of fill.producer
 }
 
-// recoverIndexes sets the queue's indexes so that it continues where the last engine
-// stopped, even if that engine was killed. See the package comment.
+// recoverIndexes sets the queue's indexes to where the last engine stopped. See the
+// package comment.
 func (q *rxQueue) recoverIndexes() error {
 	size := uint32(len(q.fill.slots))
 	q.filled, q.released = q.fill.producer.Load(), q.rx.consumer.Load()
@@ -263,12 +258,12 @@ func (q *rxQueue) recoverIndexes() error {
 	if err := q.discardLent(); err != nil {
 		return err
 	}
-	q.wakeFill() // the last engine may have died between publishing frames and the wake-up
+	q.wakeFill() // the last engine may have died before the wake-up
 	return nil
 }
 
-// discardLent gives the kernel back the frames that the last engine had received but
-// not released. It does not read these frames.
+// discardLent releases the frames of the last engine that were received but not
+// released, without reading them.
 func (q *rxQueue) discardLent() error {
 	q.seen = q.rx.producer.Load()
 	lent := q.record.lent.Load() - q.next

@@ -13,30 +13,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An uplink may change settings of its device. Closing the uplink restores the old
-// values. If control and engine are both killed, the changed values stay.
+// An uplink may change settings of its device. Close restores the old values. If
+// control and engine are both killed, the changed values stay.
 
 // setting is a changed setting of the device, with its old value.
 type setting struct {
 	// Name is "channels", "rss", or the name of a file below /sys/class/net/DEV.
 	Name string   `json:"name"`
-	Was  []uint32 `json:"was"` // old value. channels: rx, tx, combined; rss: the table; a file: its number
+	Was  []uint32 `json:"was"` // old value: rx, tx, combined (channels), the table (rss), or a number (file)
 }
 
 const (
 	settingChannels = "channels"
 	settingRSS      = "rss"
-	// While a socket is busy polled, the device's interrupts are off. settingDefer is
-	// the number of empty polls, and settingTimeout the time, after which they come
-	// back (Documentation/networking/napi.rst, "Software IRQ coalescing").
+	// Busy polling turns the device's interrupts off. They come back after
+	// settingDefer empty polls or the time settingTimeout
+	// (Documentation/networking/napi.rst, "Software IRQ coalescing").
 	settingDefer   = "napi_defer_hard_irqs"
 	settingTimeout = "gro_flush_timeout" // time in ns
 	deferPolls     = 2
 	flushTimeoutNS = 200_000
 )
 
-// changeSettings changes the settings of the device that cfg asks for. It must run
-// before the device's queues are counted.
+// changeSettings changes the device settings in cfg, before the device's queues are
+// counted.
 func (u *Uplink) changeSettings(cfg *Config) error {
 	if cfg.Channels > 0 {
 		if err := u.setChannels(cfg.Channels); err != nil {
@@ -107,8 +107,8 @@ func (u *Uplink) steer() error {
 	})
 }
 
-// restoreSettings restores the old values in reverse order. Errors are ignored: a
-// device that is gone has no settings.
+// restoreSettings restores the old values in reverse order. Errors are ignored,
+// because the device may be gone.
 func (u *Uplink) restoreSettings() {
 	for i := len(u.settings) - 1; i >= 0; i-- {
 		s, dev := u.settings[i], u.spec.Dev
@@ -156,12 +156,12 @@ func withSocket(f func(fd int) error) error {
 	return f(fd)
 }
 
-// busyPollBudget is the maximum number of frames in one busy poll. It equals the
-// number for one interrupt (NAPI_POLL_WEIGHT).
+// busyPollBudget is the largest number of frames in one busy poll, as in one
+// interrupt (NAPI_POLL_WEIGHT).
 const busyPollBudget = 64
 
-// pollBusily makes the kernel serve the queue of a socket in system calls on this
-// socket instead of in interrupts. us is the maximum time of one poll in µs.
+// pollBusily turns on busy polling for a socket's queue, instead of interrupts. us is
+// the longest time of one poll in µs.
 func pollBusily(fd, us int) error {
 	for _, o := range [...]struct{ option, value int }{
 		{unix.SO_PREFER_BUSY_POLL, 1}, {unix.SO_BUSY_POLL, us}, {unix.SO_BUSY_POLL_BUDGET, busyPollBudget},

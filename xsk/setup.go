@@ -27,23 +27,21 @@ const (
 type Config struct {
 	// Dev is the network device, in the network namespace of this process.
 	Dev string
-	// Queues is the number of device queues that the uplink serves, counted from
-	// queue 0. 0 means all queues, up to MaxQueues. Tunnel traffic on other queues
-	// goes to the kernel.
+	// Queues is the number of device queues to serve, from queue 0 on; 0: all, up to
+	// MaxQueues. Tunnel traffic on other queues goes to the kernel.
 	Queues int
 	// Mode is one of the Mode constants; "" means ModeAuto.
 	Mode string
-	// Channels is the number of queues to which Setup configures the device. 0 leaves
-	// the number unchanged. Close restores the old number.
+	// Channels is the number of queues that the device gets; 0: unchanged. Close
+	// restores the old number.
 	Channels int
 	// Steer configures RSS so that traffic only goes to the served queues. Close
 	// restores the old RSS table.
 	Steer bool
-	// BusyPoll is the time in µs for which the kernel polls the device in one system
-	// call of a queue, instead of in interrupts (SO_PREFER_BUSY_POLL). 0 means no
-	// busy polling.
+	// BusyPoll is the time in µs for which a system call of a queue polls the device,
+	// instead of interrupts (SO_PREFER_BUSY_POLL); 0: no busy polling.
 	BusyPoll int
-	// Replace lets Setup first remove another process's XDP program from the device.
+	// Replace lets Setup remove another process's XDP program from the device.
 	Replace bool
 	// FrameSize is the size of a UMEM frame in bytes. RingSize is the number of
 	// entries of each ring. 0 means the defaults.
@@ -52,21 +50,19 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// xdpUseSG is the kernel's XDP_USE_SG. pieceFollows is XDP_PKT_CONTD, which marks a
-// piece that is not the last one of its frame (include/uapi/linux/if_xdp.h).
+// xdpUseSG is XDP_USE_SG. pieceFollows is XDP_PKT_CONTD, which marks all but a
+// frame's last piece (include/uapi/linux/if_xdp.h).
 const (
 	xdpUseSG     = 1 << 4
 	pieceFollows = 1 << 0
 )
 
-// xdpMaxTxSKBBudget is the socket option XDP_MAX_TX_SKB_BUDGET of Linux 6.17 and
-// later.
+// xdpMaxTxSKBBudget is XDP_MAX_TX_SKB_BUDGET of Linux 6.17 and later.
 const xdpMaxTxSKBBudget = 9
 
-// bindTries is the number of attempts to bind, and bindPause is the time between two.
-// If another process has just closed its socket on a queue, a bind fails with EBUSY:
-// the kernel releases the queue later, from a work queue. All binds of one Setup
-// share bindTries, so Setup waits for at most one second.
+// bindTries is the number of attempts to bind in one Setup, bindPause the time
+// between two. After another process has closed its socket on a queue, binds fail
+// with EBUSY until the kernel has released the queue.
 const (
 	bindTries = 50
 	bindPause = 20 * time.Millisecond
@@ -103,11 +99,10 @@ func (c *Config) complete() ([]string, error) {
 	return nil, fmt.Errorf("af_xdp on %s: mode %q: expected auto, zerocopy, copy or generic", c.Dev, c.Mode)
 }
 
-// Setup sets up an uplink on a network device: sockets on its queues, and the XDP
-// program. The program redirects no frames until SetEndpoints. ModeAuto selects the
-// best mode that works. An error is one line with the cause and what to do; a failed
-// Setup leaves nothing behind. If Setup has tried modes, the error is a
-// *RefusedError.
+// Setup sets up sockets on the queues of a network device, and the XDP program, which
+// redirects nothing before SetEndpoints. ModeAuto selects the best mode that works.
+// An error is one line with the cause and what to do, a *RefusedError if no mode
+// worked. A failed Setup leaves nothing behind.
 func Setup(cfg Config) (*Uplink, error) {
 	modes, err := cfg.complete()
 	if err != nil {
@@ -146,7 +141,7 @@ func (u *Uplink) setup(cfg *Config, modes []string) error {
 		return err
 	}
 	dev.frame = cfg.FrameSize
-	// Before Linux 5.11, BPF maps and programs count as locked memory.
+	// Before Linux 5.11, BPF memory counts as locked memory.
 	if err := rlimit.RemoveMemlock(); err != nil {
 		cfg.Logger.Debug("af_xdp: limit of locked memory", "error", err)
 	}
@@ -167,8 +162,8 @@ func (u *Uplink) setup(cfg *Config, modes []string) error {
 }
 
 // tryModes attaches the XDP program and binds the sockets in the first mode that
-// works. Zero-copy and copy mode share one attachment, because some NICs take their
-// link down for seconds during an attachment.
+// works. Zero-copy and copy mode share one attachment, because an attachment may take
+// the link down for seconds.
 func (u *Uplink) tryModes(dev *netdev, modes []string) error {
 	for _, mode := range modes {
 		if u.link != nil && mode == ModeGeneric {
@@ -187,9 +182,8 @@ func (u *Uplink) tryModes(dev *netdev, modes []string) error {
 	return &RefusedError{Dev: dev.name, Refusals: u.refused}
 }
 
-// attach loads the XDP program and attaches it to the device, unless it is already
-// attached. It does not replace another process's program: the kernel refuses the
-// attachment.
+// attach loads the XDP program and attaches it to the device, unless that is done.
+// The kernel refuses to replace another process's program.
 func (u *Uplink) attach(dev *netdev, mode string) error {
 	if u.link != nil {
 		return nil
@@ -212,8 +206,8 @@ func (u *Uplink) attach(dev *netdev, mode string) error {
 	return nil
 }
 
-// openSockets makes the shared memory and the sockets of all queues, binds the
-// sockets, and adds them to the XDP program's map.
+// openSockets makes the shared memory and the sockets of all queues, binds them, and
+// adds them to the XDP program's map.
 func (u *Uplink) openSockets(dev *netdev, mode string) error {
 	_, size := u.spec.carve(nil)
 	var err error
@@ -243,8 +237,7 @@ func (u *Uplink) openSockets(dev *netdev, mode string) error {
 }
 
 // openSocket makes and binds the socket of one queue. The socket of queue 0 registers
-// the UMEM. The other sockets share this UMEM (XDP_SHARED_UMEM), with fill and
-// completion rings of their own.
+// the UMEM, which the others share (XDP_SHARED_UMEM).
 func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -282,7 +275,7 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 	}
 	addr := &unix.SockaddrXDP{Ifindex: uint32(dev.index), QueueID: uint32(queue)}
 	switch {
-	case queue > 0: // sockets of other queues share the UMEM; the flags of queue 0 apply to all
+	case queue > 0: // the UMEM and the flags are those of queue 0
 		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(u.sockets[0])
 	case mode == ModeZeroCopy:
 		addr.Flags = unix.XDP_USE_NEED_WAKEUP | unix.XDP_ZEROCOPY
@@ -306,8 +299,7 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 }
 
 // raiseBudget raises the number of frames that one system call sends to maxPostponed,
-// as many as Postpone collects. An older kernel ignores the option and sends
-// kickBudget frames with each call.
+// if the kernel supports it.
 func raiseBudget(fd int) { _ = unix.SetsockoptInt(fd, unix.SOL_XDP, xdpMaxTxSKBBudget, maxPostponed) }
 
 // fill puts the receiving frames of a queue on its fill ring.
@@ -335,17 +327,16 @@ func (u *Uplink) closeSockets() {
 	}
 }
 
-// detach removes the XDP program from the device, even if other processes have
-// descriptors of its link.
+// detach removes the XDP program from the device, even if other processes have its
+// link.
 func (u *Uplink) detach() {
 	if u.link != nil {
-		_ = u.link.Detach() // fails only if the device is gone, and with it the link
+		_ = u.link.Detach() // fails only if the device is gone
 	}
 	u.closeProgram()
 }
 
 // closeProgram closes this process's descriptors of the XDP program's link and maps.
-// Closing a nil map has no effect.
 func (u *Uplink) closeProgram() {
 	if u.link != nil {
 		_ = u.link.Close()

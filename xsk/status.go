@@ -15,16 +15,13 @@ type Status struct {
 	Index  int    `json:"ifindex"`
 	Driver string `json:"driver"`
 	MTU    int    `json:"mtu"`
-	// Mode is the mode in use. Refused lists the better modes and why Setup could not
-	// use them.
+	// Mode is the mode in use. Refused lists the better modes with their reasons.
 	Mode    string    `json:"mode"`
 	Refused []Refusal `json:"refused,omitempty"`
-	// Endpoints lists the tunnel endpoints whose datagrams the XDP program redirects,
-	// sorted.
+	// Endpoints lists the redirected tunnel endpoints, sorted.
 	Endpoints []string      `json:"endpoints"`
 	Queues    []QueueStatus `json:"queues"`
-	// Notes are remarks for the operator about settings that work, but not as well as
-	// they could.
+	// Notes are remarks for the operator about settings that could be better.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -33,15 +30,14 @@ type QueueStatus struct {
 	Queue    int  `json:"queue"`
 	ZeroCopy bool `json:"zero_copy"` // as the kernel reports it (XDP_OPTIONS)
 	Sends    bool `json:"sends"`
-	// RxDropped to TxRingEmpty are the kernel's counters since the socket was made
-	// (XDP_STATISTICS).
-	RxDropped     uint64 `json:"rx_dropped"`      // dropped frames: too long for a UMEM frame, or no UMEM frame was free
-	RxRingFull    uint64 `json:"rx_ring_full"`    // dropped frames: the rx ring was full because the engine was too slow
+	// Counters of the kernel since the socket was made (XDP_STATISTICS).
+	RxDropped     uint64 `json:"rx_dropped"`      // frames too long, or without a free UMEM frame
+	RxRingFull    uint64 `json:"rx_ring_full"`    // frames lost because the rx ring was full
 	RxFillEmpty   uint64 `json:"rx_fill_empty"`   // number of times when the fill ring was empty
 	RxInvalid     uint64 `json:"rx_invalid"`      // bad addresses on the fill ring
 	TxInvalid     uint64 `json:"tx_invalid"`      // bad descriptors on the tx ring
-	TxRingEmpty   uint64 `json:"tx_ring_empty"`   // number of system calls that found the tx ring empty
-	FramesSending int    `json:"frames_sending"`  // sending frames in the tx ring, with the kernel, or in the completion ring
+	TxRingEmpty   uint64 `json:"tx_ring_empty"`   // system calls that found the tx ring empty
+	FramesSending int    `json:"frames_sending"`  // sending frames not completed yet
 	Error         string `json:"error,omitempty"` // why the socket did not answer
 }
 

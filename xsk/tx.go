@@ -11,18 +11,16 @@ import (
 )
 
 // kickBudget is the number of frames that one system call sends in copy mode
-// (TX_BATCH_SIZE in net/xdp/xsk.c). More frames need further calls. On Linux 6.17 and
-// later, raiseBudget raises this number to maxPostponed.
+// (TX_BATCH_SIZE in net/xdp/xsk.c); see raiseBudget.
 const kickBudget = 32
 
 // maxPostponed is the number of waiting frames at which Postpone flushes. In copy
-// mode the system call itself sends the frames, for about a microsecond each, and the
-// worker does nothing else in this time.
+// mode the system call takes about a microsecond for each frame.
 const maxPostponed = 64
 
 // kickStalls is the number of system calls without a sent frame after which Flush
-// gives up for now. The rest is left to a later Flush. A call sends nothing if the
-// kernel is short of completions or buffers.
+// leaves the rest to a later Flush. The kernel may be short of completions or
+// buffers.
 const kickStalls = 3
 
 // txQueue sends on one queue of the NIC. A worker owns it.
@@ -34,29 +32,27 @@ type txQueue struct {
 	marks      []uint8
 
 	umem      []byte
-	first     uint64 // UMEM offset of the first of the queue's sending frames
+	first     uint64 // UMEM offset of the first sending frame
 	bytes     uint64 // length of all sending frames
 	frameSize uint64
 	shift     uint // log2 of frameSize
 	mtu       int  // length in bytes of the longest frame, Ethernet header included
 	zeroCopy  bool
 
-	free      []uint32 // stack of the numbers of free sending frames; its length is RingSize
+	free      []uint32 // stack of free sending frames
 	freeCount int
 	next      uint32 // tx index to write next
 	published uint32 // tx producer index as last stored
-	reaped    uint32 // consumer index of the completion ring, as last stored
-	backlog   bool   // true if published frames wait for a system call
-	large     []byte // buffer to gather a frame of several pieces; nil if the queue does not send such frames
+	reaped    uint32 // completion consumer index as last stored
+	backlog   bool   // published frames wait for a system call
+	large     []byte // buffer for a frame of several pieces; nil: none are sent
 }
 
 // Send gathers frames into UMEM frames and writes their descriptors to the tx ring.
-// Flush publishes them. The tx ring has a slot for every sending frame of the UMEM,
-// so Send can run out of UMEM frames but not of slots.
+// Flush publishes them.
 //
 // A copy faults if a guest has truncated its memory. Send makes all copies before it
-// calls take, which alone changes the queue's state. A fault therefore leaves the
-// queue unchanged.
+// changes the queue's state, so a fault leaves the queue unchanged.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	q.reap()
 	n, count := 0, 0
@@ -68,7 +64,7 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 			n++
 			continue
 		}
-		if length == 0 { // an empty frame is not sent: the kernel would lose its UMEM frame
+		if length == 0 { // for an empty frame, the kernel would lose the UMEM frame
 			f.Drop = packet.DropRuntFrame
 			n++
 			continue
@@ -97,15 +93,14 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return n
 }
 
-// frameFor returns the address of the UMEM frame for a free slot of the tx ring. Slot
-// i is the i-th slot behind the slots that Send has already written.
+// frameFor returns the address of the UMEM frame for tx slot i after the written
+// slots.
 func (q *txQueue) frameFor(i int) uint64 {
 	return q.first + uint64(q.free[q.freeCount-1-i])<<q.shift
 }
 
-// gatherPieces gathers a frame that is longer than a UMEM frame into several slots,
-// starting with slot number count. It returns the number of slots, or 0 if the queue
-// has too few free frames.
+// gatherPieces gathers a long frame into several slots, from slot count on. It
+// returns the number of slots; 0: too few free frames.
 func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count int) int {
 	pieces := (length + int(q.frameSize) - 1) / int(q.frameSize)
 	if pieces > q.freeCount-count || length > len(q.large) {
@@ -126,8 +121,7 @@ func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count i
 	return pieces
 }
 
-// take removes the UMEM frames of the next count slots from the free list. Send has
-// already written these slots.
+// take removes the UMEM frames of the next count written slots from the free list.
 func (q *txQueue) take(count int) {
 	q.freeCount -= count
 	q.next += uint32(count)
@@ -137,8 +131,7 @@ func (q *txQueue) take(count int) {
 
 func (q *txQueue) noteSent() { q.record.sent.Store(q.next) }
 
-// markGiven marks the last count frames taken from the free list as given to the
-// kernel.
+// markGiven marks the last count taken frames as given to the kernel.
 func (q *txQueue) markGiven(count int) {
 	for _, frame := range q.free[q.freeCount:][:count] {
 		q.marks[frame] = markGiven
@@ -149,22 +142,21 @@ func (q *txQueue) markGiven(count int) {
 func (q *txQueue) reap() {
 	done := q.completion.producer.Load() // pairs with the kernel's release of completion.producer
 	if n := done - q.reaped; n == 0 || n > uint32(len(q.completion.slots)) {
-		return // more completions than the ring has entries are a bug of the kernel: free no frame
+		return // more completions than entries: a bug of the kernel
 	}
 	q.markDone(done)
 	q.publishReaped(done)
 }
 
-// markDone marks the completed frames up to index done as free. A completion of a
-// frame that was not given to the kernel is a bug of the kernel. markDone ignores it,
-// so that no frame becomes free twice.
+// markDone marks the frames completed up to index done as free. It ignores frames
+// that the kernel did not have, so that no frame becomes free twice.
 func (q *txQueue) markDone(done uint32) {
 	for i := q.reaped; i != done; i++ {
 		offset := *q.completion.at(i) - q.first // kernel memory is read once
 		if offset >= q.bytes {
 			continue
 		}
-		frame := uint32(offset >> q.shift) // the address of a completion may have an offset within the frame
+		frame := uint32(offset >> q.shift) // the address may have an offset within the frame
 		if q.marks[frame] != markGiven {
 			continue
 		}
@@ -179,10 +171,9 @@ func (q *txQueue) publishReaped(done uint32) {
 	q.completion.consumer.Store(done) // pairs with the kernel's acquire of completion.consumer
 }
 
-// Flush publishes the written frames. If the kernel needs a wake-up, Flush makes a
-// system call. In copy mode each system call sends some frames, so Flush repeats it
-// until all frames are sent. If the device does not accept some frames now, a later
-// Flush sends them, at the latest before the worker sleeps.
+// Flush publishes the written frames and wakes the kernel if necessary. In copy mode
+// each system call sends some frames, so Flush repeats it. The worker's next Flush
+// sends what the device did not accept.
 func (q *txQueue) Flush() {
 	if q.next == q.published && !q.backlog {
 		return
@@ -194,14 +185,14 @@ func (q *txQueue) Flush() {
 	}
 	if q.zeroCopy {
 		errno := kickTx(q.fd)
-		q.backlog = errno != 0 // after EBUSY or EAGAIN, a later Flush repeats the system call
+		q.backlog = errno != 0 // EBUSY or EAGAIN: a later Flush tries again
 		return
 	}
 	q.kickCopy()
 }
 
-// Postpone publishes the written frames. It postpones the system call as long as
-// fewer than maxPostponed frames wait for it.
+// Postpone publishes the written frames. It postpones the system call until
+// maxPostponed frames wait.
 func (q *txQueue) Postpone() bool {
 	if q.next-q.tx.consumer.Load() >= maxPostponed { // pairs with the kernel's release of tx.consumer
 		q.Flush()
@@ -228,7 +219,7 @@ func (q *txQueue) kickCopy() {
 		}
 		switch errno {
 		case 0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS:
-		default: // the device is down (ENETDOWN) or gone (ENXIO): sending continues when it is up
+		default: // device down (ENETDOWN) or gone (ENXIO)
 			return
 		}
 		if now == consumed {
@@ -241,11 +232,10 @@ func (q *txQueue) kickCopy() {
 }
 
 // MTU returns the length in bytes of the device's longest frame, Ethernet header
-// included, as of Setup.
+// included.
 func (q *txQueue) MTU() int { return q.mtu }
 
-// Offloads returns TakesPartial: Send finishes checksums while it copies the frame
-// into the UMEM. Large frames must be segmented before Send, because no driver
+// Offloads returns TakesPartial: Send finishes checksums during the copy. No driver
 // segments frames from AF_XDP.
 func (q *txQueue) Offloads() packet.Offloads { return packet.TakesPartial }
 
@@ -255,8 +245,8 @@ func (q *txQueue) Close() {
 	q.completion.unmap()
 }
 
-// recoverFrames sets the queue's state so that it continues where the last engine
-// stopped, even if that engine was killed. See the package comment.
+// recoverFrames sets the queue's state to where the last engine stopped. See the
+// package comment.
 func (q *txQueue) recoverFrames() error {
 	size := uint32(len(q.tx.slots))
 	q.published = q.tx.producer.Load()

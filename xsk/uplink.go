@@ -22,7 +22,7 @@ type Uplink struct {
 	deviceQueues int
 	mode         string
 	refused      []Refusal
-	settings     []setting // settings of the device that Setup changed, with their old values
+	settings     []setting // old values of changed device settings
 	steered      bool
 	busy         int // number of binds that failed with EBUSY during Setup
 
@@ -33,11 +33,10 @@ type Uplink struct {
 	link      link.Link
 }
 
-// Spec returns the specification of the uplink for Open. Open also needs the
-// descriptors.
+// Spec returns the specification for Open, which also needs the descriptors.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
-// FDs returns the descriptors for Open: the shared memory, and one socket for each
+// FDs returns the descriptors for Open: the shared memory and a socket for each
 // queue. The uplink owns them: pass duplicates to Open.
 func (u *Uplink) FDs() []int { return append([]int{u.region.FD()}, u.sockets...) }
 
@@ -48,10 +47,9 @@ func (u *Uplink) MTU() int { return u.spec.MTU }
 // Index returns the device's ifindex.
 func (u *Uplink) Index() int { return u.ifindex }
 
-// SetEndpoints sets the tunnel endpoints whose datagrams the XDP program redirects
-// from now on: local addresses and UDP ports of the switch on this host. It skips
-// unspecified addresses. It adds new endpoints before it removes old ones; after an
-// error the old endpoints stay.
+// SetEndpoints sets the tunnel endpoints whose datagrams the XDP program redirects:
+// local addresses and UDP ports. It skips unspecified addresses. After an error the
+// old endpoints stay.
 func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	want := make(map[endpointKey]bool)
 	for _, e := range endpoints {
@@ -70,8 +68,7 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	// If the map is too full for the new endpoints, the old endpoints are removed
-	// first.
+	// The map is too full for old and new endpoints together.
 	stale := func() error {
 		for k := range have {
 			if !want[k] {
@@ -95,7 +92,6 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	return stale()
 }
 
-// currentEndpoints returns the keys of the XDP program's endpoints map.
 func (u *Uplink) currentEndpoints() (map[endpointKey]bool, error) {
 	have := make(map[endpointKey]bool)
 	var k endpointKey
@@ -111,25 +107,22 @@ func (u *Uplink) currentEndpoints() (map[endpointKey]bool, error) {
 }
 
 // Close detaches the XDP program, closes control's descriptors and restores the
-// settings that Setup changed. It detaches the program before it closes the sockets,
-// because some drivers hang in the other order. The engine should close its
-// descriptors first; otherwise its queues receive nothing more.
+// device settings. The engine should close its descriptors first. The program is
+// detached before the sockets close, because some drivers hang in the other order.
 func (u *Uplink) Close() {
 	u.detach()
 	u.closeSockets()
 	u.restoreSettings()
 }
 
-// Release closes control's descriptors. The XDP program stays attached as long as
-// another process has a descriptor of its link. Control calls Release when it ends
-// and the engine continues.
+// Release closes control's descriptors when control ends and the engine continues.
+// The XDP program stays attached.
 func (u *Uplink) Release() {
 	u.closeProgram()
 	u.closeSockets()
 }
 
-// snapshot is the state of an uplink, in JSON, that control passes to its next
-// process.
+// snapshot is the state of an uplink in JSON for the next control process.
 type snapshot struct {
 	Spec         spec      `json:"spec"`
 	Index        int       `json:"ifindex"`
@@ -141,10 +134,9 @@ type snapshot struct {
 	Steered      bool      `json:"steered,omitempty"`
 }
 
-// Snapshot returns the state and the descriptors of the uplink: those of FDs, then
-// the XDP program's two maps and its link. Restore takes them in another process. The
-// uplink still owns the descriptors. The program stays attached as long as a process
-// has duplicates.
+// Snapshot returns the state and the descriptors of the uplink for Restore in another
+// process: those of FDs, then the XDP program's two maps and its link. The uplink
+// still owns the descriptors.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	fd, ok := u.link.(interface{ FD() int })
 	if !ok {
@@ -157,7 +149,7 @@ func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	return blob, append(u.FDs(), u.endpoints.FD(), u.sockmap.FD(), fd.FD()), err
 }
 
-// Restore returns the uplink of another process's Snapshot, without any change to the
+// Restore returns the uplink of another process's Snapshot, without changing the
 // device. It owns the descriptors, even if it fails.
 func Restore(blob []byte, fds []int) (*Uplink, error) {
 	u := &Uplink{}
@@ -170,8 +162,8 @@ func Restore(blob []byte, fds []int) (*Uplink, error) {
 	u.mode, u.refused, u.settings, u.steered = s.Mode, s.Refused, s.Settings, s.Steered
 	n := 1 + s.Spec.Queues
 	u.sockets = append(u.sockets, fds[1:n]...)
-	// Each constructor owns its descriptor, even if it fails. All of them must
-	// therefore run before the first error is checked.
+	// Each constructor owns its descriptor, so all run before the first error is
+	// checked.
 	var errs [4]error
 	u.region, errs[0] = shm.Open(fds[0])
 	u.endpoints, errs[1] = ebpf.NewMapFromFD(fds[n])
