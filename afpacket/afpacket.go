@@ -5,7 +5,7 @@
 // all a veth, and devices that segment UDP. Control sets the uplink up (Setup); the
 // engine opens its queues (Open).
 //
-// # Why it can be faster
+// # Trains of datagrams
 //
 // In copy mode AF_XDP handles every datagram as a frame of its own. On a veth each
 // datagram costs the kernel 2 µs in total for both ends. A packet socket takes up to
@@ -13,14 +13,12 @@
 // equal size between the same ports. Such a sequence of datagrams is called a train
 // in this package. It is exactly the result of UDP segmentation (USO) of one large
 // datagram. This package therefore hands the whole train to the kernel as one
-// datagram; the VXLAN and inner headers of each segment are part of its payload. If
-// the device has tx-udp-segmentation, it segments the datagram in hardware. For other
-// devices the kernel segments the datagram right before the driver. A veth passes the
-// datagram on unsegmented. The device need not know VXLAN.
+// datagram; the VXLAN and inner headers of each segment are part of its payload. The
+// device segments it (tx-udp-segmentation), or the kernel does right before the
+// driver. A veth passes it on unsegmented. The device need not know VXLAN.
 //
-// Receiving works the same way: a train arrives as one datagram, and this package
-// splits it again. A large frame that Linux's own vxlan device sends in a tunnel also
-// arrives as a train.
+// A received train also arrives as one datagram, and this package splits it. A large
+// frame from Linux's own vxlan device arrives as a train, too.
 //
 // # What the kernel's stack sees
 //
@@ -39,38 +37,33 @@ import (
 const (
 	// MaxQueues is the maximum number of packet sockets of an uplink.
 	MaxQueues = 64
-	// MaxEndpoints is the maximum number of tunnel endpoints of one uplink. More
-	// endpoints would not fit into a socket filter of 4096 instructions
-	// (BPF_MAXINSNS).
+	// MaxEndpoints is the largest number of tunnel endpoints. More would exceed the
+	// 4096 instructions of a socket filter (BPF_MAXINSNS).
 	MaxEndpoints = 512
-	// buffers is the number of receive buffers of a queue. Each read fills one
-	// buffer. bufferLen is the length of a buffer in bytes, more than
-	// packet.MaxFrameLen. The kernel allocates the pages of a buffer at the first
-	// write.
+	// buffers is the number of receive buffers of a queue, one for each read.
+	// bufferLen is their length in bytes, more than packet.MaxFrameLen.
 	buffers   = packet.BatchSize
 	bufferLen = 65 << 10
-	// rxHeader is the number of bytes of each received frame that are copied into the
-	// frame's private header (see package packet). Package xsk copies the same
-	// number.
+	// rxHeader is the number of bytes of a received frame copied into its private
+	// header, as in package xsk.
 	rxHeader = 192
-	// socketBytes is the size in bytes of the kernel's buffer of a socket, for each
+	// socketBytes is the size in bytes of a socket's buffer in the kernel, for each
 	// direction.
 	socketBytes = 16 << 20
 	ethernetLen = 14
 )
 
-// spec is the specification of an uplink that control sends to the engine, in JSON.
-// Control sends the descriptors of the sockets with it.
+// spec is the specification of an uplink in JSON, from control to the engine. The
+// sockets' descriptors come with it.
 type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`
 	MTU    int    `json:"mtu"` // MTU of the device in bytes
-	// Trains is true if the kernel accepts a train of datagrams as one large datagram
-	// from a packet socket, by UDP segmentation (Linux 6.2 and later).
+	// Trains: the kernel accepts a train from a packet socket as one large datagram
+	// (Linux 6.2 and later).
 	Trains bool `json:"trains"`
-	// Feeder is true if the uplink has a feeder, a private tap that sends large
-	// frames in tunnels (feeder.go). The feeder's descriptor follows the descriptors
-	// of the sockets.
+	// Feeder: the uplink has a feeder (feeder.go). Its descriptor follows the
+	// sockets.
 	Feeder bool `json:"feeder,omitempty"`
 }
 

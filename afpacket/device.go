@@ -8,10 +8,9 @@ import (
 	"weft/port"
 )
 
-// Open opens the queues of an uplink. The specification is from Uplink.Spec; the
-// descriptors are duplicates of Uplink.FDs. Receive queue i and transmit queue i both
-// use socket i. Different workers may own the two queues. Open owns the descriptors,
-// even if it fails.
+// Open opens the queues of an uplink from Uplink.Spec and duplicates of Uplink.FDs.
+// Receive queue i and transmit queue i use socket i. Different workers may own them.
+// Open owns the descriptors, even if it fails.
 func Open(text []byte, fds []int) (port.Device, error) {
 	d := &port.Queues{FDs: fds}
 	s, err := parseSpec(text, fds)

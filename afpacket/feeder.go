@@ -14,28 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A packet socket cannot send a large frame with tunnel headers, because its
-// virtio-net header has no fields for the tunnel. From Linux 6.17 on, the virtio-net
-// header of a tap has such fields. The uplink therefore sends these frames through a
-// private tap, the feeder: to devices that segment tunnelled frames in hardware, and
-// to devices that pass on large frames unsegmented, such as a veth. A BPF program
-// redirects every frame that the engine writes into the feeder to the egress of the
-// device. Nothing else uses the feeder.
+// The feeder is a private tap that sends large frames with tunnel headers. The
+// virtio-net header of a packet socket has no fields for the tunnel, but from Linux
+// 6.17 on, that of a tap does. The feeder serves devices that segment tunnelled
+// frames in hardware, and devices that pass on large frames unsegmented, such as a
+// veth. A BPF program redirects every frame that the engine writes into the feeder to
+// the device.
 
 // feederOffloads is the argument of TUNSETOFFLOAD (include/uapi/linux/if_tun.h) for
-// the feeder: checksums, large TCP frames over both IP versions with ECN, large UDP
-// frames over both, and all of these in UDP tunnels with and without an outer
-// checksum.
+// the feeder: all offloads, also in UDP tunnels.
 const feederOffloads = 0x01 | 0x02 | 0x04 | 0x08 | 0x20 | 0x40 | 0x80 | 0x100
 
-// Features of devices that segment tunnelled frames, with their names in ethtool -k.
+// Features of devices that segment tunnelled frames, as in ethtool -k.
 const (
 	cutsTunnels      = "tx-udp_tnl-segmentation"
 	cutsTunnelsSumed = "tx-udp_tnl-csum-segmentation"
 )
 
-// openFeeder makes the feeder of a device. If the device cannot have a feeder, the
-// error is the reason.
+// openFeeder makes the feeder of a device, or returns the reason against it.
 func openFeeder(dev string, ifindex int) (fd int, err error) {
 	if err := segmentsTunnels(dev); err != nil {
 		return -1, err
@@ -50,9 +46,8 @@ func openFeeder(dev string, ifindex int) (fd int, err error) {
 	return fd, nil
 }
 
-// segmentsTunnels returns an error if the kernel would have to segment tunnelled
-// frames in place of the device. The kernel's segmentation is slower than sending a
-// train of datagrams.
+// segmentsTunnels returns an error if the device does not segment tunnelled frames
+// itself. The kernel's segmentation is slower than a train of datagrams.
 func segmentsTunnels(dev string) error {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {
@@ -90,8 +85,7 @@ func setUpFeeder(fd int, name string, ifindex int) error {
 	if err != nil {
 		return fmt.Errorf("tap %s: offloads: %w", name, err)
 	}
-	// Disable the host's IPv6 on the feeder. The file does not exist in a kernel
-	// without IPv6.
+	// The feeder needs no IPv6 of the host. A kernel without IPv6 lacks this file.
 	err = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("tap %s: %w", name, err)
@@ -109,9 +103,8 @@ func setUpFeeder(fd int, name string, ifindex int) error {
 	return nil
 }
 
-// redirect installs a BPF filter on link. It sends every frame received on link out
-// of the device with ifindex. The filter lives as long as the tap, and the tap lives
-// as long as its descriptor.
+// redirect installs a BPF filter that sends every frame received on link out of the
+// device ifindex. The filter lives as long as the tap.
 func redirect(link netlink.Link, ifindex int) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "MIT", Instructions: asm.Instructions{
 		asm.Mov.Imm(asm.R1, int32(ifindex)),

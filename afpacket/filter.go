@@ -11,9 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The filters of this package are classic BPF programs
-// (Documentation/networking/filter.rst). They are short and assembled by hand; the
-// kernel has no compiler for classic BPF.
+// Classic BPF programs (Documentation/networking/filter.rst), assembled by hand.
 
 func statement(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
 
@@ -27,15 +25,14 @@ const (
 	loadWord = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 	equal    = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 	ret      = unix.BPF_RET | unix.BPF_K
-	whole    = 1 << 18 // accepted length in bytes: longer than any frame, so that nothing is truncated
+	whole    = 1 << 18 // accepted length in bytes, so that nothing is truncated
 )
 
 // takeNothing is a filter that drops every frame.
 var takeNothing = []unix.SockFilter{statement(ret, 0)}
 
-// takeEndpoints returns a filter that accepts UDP datagrams to the endpoints, over
-// IPv4 without options and over IPv6 without extension headers. It drops everything
-// else. Tunnel endpoints send neither options nor extension headers.
+// takeEndpoints returns a filter that accepts only UDP datagrams to the endpoints,
+// without IP options or extension headers.
 func takeEndpoints(endpoints []netip.AddrPort) []unix.SockFilter {
 	var f []unix.SockFilter
 	for _, e := range endpoints {
@@ -66,9 +63,9 @@ func setFilter(fd int, f []unix.SockFilter) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]})
 }
 
-// sink opens a UDP socket that is bound to endpoint e and drops every datagram. With
-// this socket the kernel does not answer tunnel datagrams with "port unreachable". If
-// the address of e is link-local, the ifindex in the argument device is its zone.
+// sink opens a UDP socket bound to endpoint e that drops every datagram, so that the
+// kernel does not answer with "port unreachable". device is the zone of a link-local
+// address.
 func sink(e netip.AddrPort, device int) (fd int, err error) {
 	v6 := &unix.SockaddrInet6{Port: int(e.Port()), Addr: e.Addr().As16()}
 	family, addr := unix.AF_INET6, unix.Sockaddr(v6)
@@ -84,7 +81,7 @@ func sink(e netip.AddrPort, device int) (fd int, err error) {
 	if family == unix.AF_INET6 {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 	}
-	if err == nil { // UDP_GRO: otherwise the kernel segments each train before the filter drops its datagrams
+	if err == nil { // UDP_GRO: the kernel does not segment trains before the filter
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	}
 	if err == nil {
@@ -100,8 +97,7 @@ func sink(e netip.AddrPort, device int) (fd int, err error) {
 	return fd, nil
 }
 
-// sorted returns the endpoints in sorted order, without duplicates and without
-// invalid or unspecified addresses.
+// sorted returns the valid endpoints in order, without duplicates.
 func sorted(endpoints []netip.AddrPort) ([]netip.AddrPort, error) {
 	var list []netip.AddrPort
 	for _, e := range endpoints {

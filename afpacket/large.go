@@ -10,10 +10,9 @@ import (
 )
 
 // tunnelVnetLen is the length in bytes of the virtio-net header with tunnel fields
-// (struct virtio_net_hdr_v1_hash_tunnel, include/uapi/linux/virtio_net.h). Its first
-// ten bytes are the header of an ordinary tap. A tap ignores the next fields,
-// num_buffers and the hash. The last fields are the offsets of the outer UDP header
-// and of the inner IP header.
+// (struct virtio_net_hdr_v1_hash_tunnel, include/uapi/linux/virtio_net.h). The first
+// ten bytes are the ordinary header. The last fields are the offsets of the outer UDP
+// header and of the inner IP header; a tap ignores the fields before them.
 const tunnelVnetLen = 24
 
 const (
@@ -21,21 +20,20 @@ const (
 	vnetInnerL3At   = 22
 	vnetTunnelIPv4  = 0x20 // bit of gso_type
 	vnetTunnelIPv6  = 0x40
-	vnetTunnelSum   = 8 // virtio-net header flag that asks the kernel to finish the outer UDP checksum too
+	vnetTunnelSum   = 8 // flag: finish the outer UDP checksum, too
 	vnetFlags       = 0
 	vnetGSOType     = 1
 	maxOuterPayload = 65535 // largest value of an outer length field
 )
 
-// passes reports whether the feeder can send the large frame f unsegmented. The
-// kernel requires an outer Ethernet header without a VLAN tag. The length of the
-// frame must fit into the outer length fields.
+// passes reports whether the feeder can send the large frame f unsegmented: no outer
+// VLAN tag, and a length that fits into the outer headers.
 func (q *txQueue) passes(f *packet.Frame) bool {
 	return q.feeder >= 0 && f.OuterL3 == packet.EthernetLen && f.L3 != 0 && f.Len()-int(f.OuterL3) <= maxOuterPayload
 }
 
-// gatherWhole sets the vectors to an unsegmented large frame in a tunnel, and returns
-// the number of vectors.
+// gatherWhole sets the vectors to an unsegmented tunnelled frame, and returns their
+// number.
 func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	clear(q.vnet)
 	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
@@ -47,7 +45,7 @@ func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	}
 	if f.Offload.Flags&packet.OffloadOuter != 0 {
 		q.vnet[vnetFlags] |= vnetTunnelSum
-		udp := packet.UDP(h[f.OuterL4:]) // for the kernel, the unfinished outer checksum must include the length in the pseudo header
+		udp := packet.UDP(h[f.OuterL4:]) // the kernel expects the length in the unfinished outer checksum
 		udp.SetChecksum(packet.AddSums(udp.Checksum(), uint16(udp.Len())))
 	}
 	binary.LittleEndian.PutUint16(q.vnet[vnetOuterL4At:], f.OuterL4)
@@ -56,37 +54,35 @@ func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	return q.add(1, b, f, 0)
 }
 
-// txTrain is a train of datagrams that is being built from the segments of large
-// frames.
+// txTrain is an unfinished train of segments of large frames.
 type txTrain struct {
 	spans    []packet.Span // spans of the latest segment
 	headers  []byte        // headers of all segments, back to back
 	used     int           // bytes of headers in use
 	segments int
 	vectors  int
-	frame    *packet.Frame // first frame of the train; the train is sent with its outer header
-	outer    int           // length in bytes of the outer headers, from Ethernet to UDP
-	size     int           // UDP payload in bytes of the first segment, which no other segment exceeds
+	frame    *packet.Frame // first frame; its outer header is the train's
+	outer    int           // length of the outer headers up to UDP in bytes
+	size     int           // largest UDP payload of a segment in bytes
 	total    int           // UDP payload of all segments in bytes
 }
 
 const (
-	// maxSegments is the maximum number of datagrams in a train that is built from
-	// large frames. At this limit the train is sent and a new train begins. The
-	// kernel's limit is 128 (UDP_MAX_SEGMENTS).
+	// maxSegments is the largest number of datagrams in a train of segments. A
+	// further segment begins a new train. The kernel's limit is 128
+	// (UDP_MAX_SEGMENTS).
 	maxSegments  = 64
 	headerBytes  = packet.Headroom + packet.MaxHeader
 	trainHeaders = maxSegments * headerBytes
 )
 
-// sendCut segments the first frame into a train and sends it. The following frames
-// join the train as long as all segments of a frame fit. It returns the number of
-// frames that it has handled, and the drop reason if they were not sent. DropTxFull
-// means that nothing was sent.
+// sendCut sends the segments of the first frame, and of following frames that fit, as
+// a train. It returns the number of frames handled, and the drop reason if they were
+// not sent. DropTxFull means that nothing was sent.
 func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, why packet.DropReason) {
 	first := &b.Frames[order[0]]
 	q.train.begin(first)
-	begun := false // true once the kernel has a train of datagrams with segments of these frames
+	begun := false // some segments of these frames were sent
 	for _, i := range order {
 		f := &b.Frames[i]
 		if count > 0 && !q.train.joins(first, f) {
@@ -102,7 +98,7 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, why packet
 				q.train.begin(first)
 			}
 			if !q.addSegment(&s) {
-				return count, packet.DropTxFailed // the segment has more pieces than the queue has vectors
+				return count, packet.DropTxFailed // too many pieces for the queue's vectors
 			}
 		}
 		if q.train.total%q.train.size != 0 {
@@ -112,16 +108,15 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, why packet
 	return count, partly(q.writeTrain(), begun)
 }
 
-// joins reports whether all segments of frame f may follow the segments of the
-// train's first frame.
+// joins reports whether all segments of frame f fit into the train.
 func (t *txTrain) joins(first, f *packet.Frame) bool {
 	return f.Offload.GSO == first.Offload.GSO && f.SegmentLen() == first.SegmentLen() &&
 		t.segments+f.SegmentCount() <= maxSegments && t.total+f.SegmentCount()*t.size <= maxTrain && sameOuter(first, f)
 }
 
-// partly returns the drop reason after a failed write. The argument begun is true if
-// a part of the frame was already sent. In this case partly turns DropTxFull into
-// DropTxFailed, because the worker must not send such a frame again.
+// partly returns the drop reason after a failed write. If a part of the frame was
+// sent (begun), it turns DropTxFull into DropTxFailed, because the worker must not
+// send the frame again.
 func partly(why packet.DropReason, begun bool) packet.DropReason {
 	if why == packet.DropTxFull && begun {
 		return packet.DropTxFailed
@@ -135,19 +130,18 @@ func (t *txTrain) begin(f *packet.Frame) {
 	t.size = f.SegmentLen() - t.outer
 }
 
-// full reports whether another segment of frame f might not fit into the train.
-// vectors is the number of vectors of the queue.
+// full reports whether another segment of frame f may not fit. vectors is the number
+// of the queue's vectors.
 func (t *txTrain) full(f *packet.Frame, vectors int) bool {
 	return t.segments == maxSegments || t.total+t.size > maxTrain ||
 		t.segments > 0 && t.vectors+1+f.SpanCount() > vectors
 }
 
-// addSegment adds the next segment to the train: it writes the segment's headers with
-// the inner checksum and sets vectors to the segment. It returns false if the queue
-// has too few vectors.
+// addSegment adds the next segment, with a finished inner checksum, to the train. It
+// returns false if the queue has too few vectors.
 func (q *txQueue) addSegment(s *packet.Segmenter) bool {
 	t := &q.train
-	n, count := s.Write(t.headers[t.used:], t.spans, t.segments == 0) // only the first segment of a train of datagrams needs an outer header
+	n, count := s.Write(t.headers[t.used:], t.spans, t.segments == 0) // a train has one outer header
 	if n == 0 || t.vectors+1+count > len(q.Vectors) {
 		return false
 	}
@@ -165,8 +159,7 @@ func (q *txQueue) addSegment(s *packet.Segmenter) bool {
 	return true
 }
 
-// writeTrain sends the train with one system call. A train of one segment is an
-// ordinary datagram.
+// writeTrain sends the train with one system call.
 func (q *txQueue) writeTrain() packet.DropReason {
 	t := &q.train
 	if t.segments == 0 {
@@ -188,8 +181,7 @@ func (q *txQueue) writeTrain() packet.DropReason {
 	return q.write(q.FD, t.vectors)
 }
 
-// finishLater sets the virtio-net header so that the kernel or the device finishes
-// the outer checksum.
+// finishLater leaves the outer checksum to the kernel or the device.
 func (q *txQueue) finishLater(f *packet.Frame) {
 	const needsChecksum, offset = 1, 6
 	q.vnet[vnetFlags] = needsChecksum

@@ -17,22 +17,20 @@ type rxQueue struct {
 	vnet          *[packet.VnetLen]byte
 	buffers       uintptr // address of the first buffer
 	first         int     // index of the first lent buffer
-	lent          int     // number of buffers that frames use until Release, from the index in the field first on
-	train         train   // train of datagrams that Recv has not returned completely
+	lent          int     // number of buffers in use until Release
+	train         train   // train of which Recv has returned a part
 }
 
-// train is a large UDP datagram that contains several datagrams. nextOfTrain makes
-// frames of it until the batch is full; the rest goes into the next batch.
+// train is a received train of datagrams, from which nextOfTrain makes frames.
 type train struct {
-	at, left uintptr // address and length in bytes of the payload that is not in a frame yet
+	at, left uintptr // address and length in bytes of the remaining payload
 	size     uintptr // UDP payload of each datagram in bytes
-	outer    int     // length in bytes of the outer headers, from Ethernet to UDP
+	outer    int     // length of the outer headers up to UDP in bytes
 	l3, l4   int     // offsets of IP and UDP in header
 	header   [maxOuter]byte
 }
 
-// maxOuter is the maximum length in bytes of the outer headers up to UDP: Ethernet,
-// one VLAN tag, IPv6, UDP.
+// maxOuter is the largest length in bytes of the outer headers up to UDP.
 const maxOuter = 14 + 4 + 40 + 8
 
 const (
@@ -51,8 +49,8 @@ func newRx(fd int) (*rxQueue, error) {
 	return q, nil
 }
 
-// Recv reads datagrams or trains, one with each system call, until none waits or the
-// batch is full. The spans refer to the queue's buffers and are valid until Release.
+// Recv reads datagrams or trains, one per system call, until none waits or the batch
+// is full. The spans refer to the queue's buffers and are valid until Release.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
@@ -88,7 +86,7 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	switch errno {
 	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
 		return true
-	case unix.ENETDOWN: // the socket reports once that the device is down; the device may come up again
+	case unix.ENETDOWN: // reported once; the device may come up again
 		return true
 	case unix.ENXIO, unix.ENODEV:
 		q.Broken = "the device was removed"
@@ -98,9 +96,8 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	return false
 }
 
-// note handles the n bytes that were just read to the address addr. If they are one
-// large datagram with several tunnel datagrams, they become the queue's train.
-// Otherwise they are added to the batch as a frame.
+// note turns the n bytes read at addr into a frame of the batch, or into the queue's
+// train.
 func (q *rxQueue) note(b *packet.Batch, addr uintptr, n int) {
 	if q.vnet[1] == vnetUDP && q.beginTrain(addr, n) {
 		return
@@ -108,7 +105,7 @@ func (q *rxQueue) note(b *packet.Batch, addr uintptr, n int) {
 	f, header := b.Next()
 	f.SetOrigin(addr)
 	k := copy(header[:rxHeader], packet.Foreign(addr, uint32(n)))
-	f.DecodeVnet(q.vnet, packet.TakesAll, false) // not trusted: the kernel's "checksum valid" only covers the outer checksum
+	f.DecodeVnet(q.vnet, packet.TakesAll, false) // not trusted, because it covers only the outer checksum
 	if n > k {
 		b.AddSpan(f, addr+uintptr(k), uint32(n-k))
 	}
@@ -118,15 +115,12 @@ func (q *rxQueue) note(b *packet.Batch, addr uintptr, n int) {
 	b.Commit(f, k)
 }
 
-// vnetUDP is the gso_type of a train of datagrams. Large UDP datagrams inside a
-// tunnel have the same gso_type.
+// vnetUDP is the gso_type of a train, and of large UDP datagrams inside a tunnel.
 const vnetUDP = 5
 
-// beginTrain reports whether the n bytes at addr are a train: one large datagram with
-// several tunnel datagrams. If so, it stores them as the queue's current train. A
-// large UDP datagram inside a tunnel has the same gso_type. The unfinished checksum
-// distinguishes them: in a train it is the outer checksum, in a large datagram inside
-// a tunnel it is the inner checksum.
+// beginTrain reports whether the n bytes at addr are a train, and stores it. A large
+// UDP datagram inside a tunnel has the same gso_type, but its unfinished checksum is
+// the inner one.
 func (q *rxQueue) beginTrain(addr uintptr, n int) bool {
 	t := &q.train
 	h := t.header[:copy(t.header[:], packet.Foreign(addr, uint32(min(n, maxOuter))))]
@@ -140,8 +134,8 @@ func (q *rxQueue) beginTrain(addr uintptr, n int) bool {
 	return true
 }
 
-// outerOffsets returns the offsets of the outer IP and UDP headers behind Ethernet
-// and at most one VLAN tag. It returns zeros for any other frame.
+// outerOffsets returns the offsets of the outer IP and UDP headers after at most one
+// VLAN tag. It returns zeros for any other frame.
 func outerOffsets(h []byte) (l3, l4 int) {
 	if len(h) < ethernetLen {
 		return 0, 0
@@ -160,8 +154,7 @@ func outerOffsets(h []byte) (l3, l4 int) {
 	return 0, 0
 }
 
-// setLength writes the length fields of the train's outer headers for n bytes of UDP
-// payload.
+// setLength sets the train's outer headers to n bytes of UDP payload.
 func (t *train) setLength(n int) {
 	packet.UDP(t.header[t.l4:]).SetLen(n + packet.UDPLen)
 	if ip := t.header[t.l3:t.l4]; len(ip) == packet.IPv4Len {
@@ -174,9 +167,8 @@ func (t *train) setLength(n int) {
 	}
 }
 
-// nextOfTrain appends one frame from the train of datagrams: a large frame of as many
-// datagrams as JoinTrain can merge, or otherwise the next datagram. All frames of a
-// train have the same outer IPv4 identification, which nothing reads.
+// nextOfTrain appends one frame of the train: a large frame if JoinTrain can merge
+// several datagrams, otherwise the next datagram.
 func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t := &q.train
 	n := min(t.size, t.left)
@@ -188,7 +180,7 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 		t.at, t.left = t.at+taken, t.left-taken
 		return
 	}
-	f.SetOrigin(t.at - uintptr(t.outer)) // start of a frame whose UDP payload is at t.at; only the payload is really in this memory
+	f.SetOrigin(t.at - uintptr(t.outer)) // address of a frame whose UDP payload is at t.at; its headers are elsewhere
 	t.setLength(int(n))
 	copy(header[:], t.header[:t.outer])
 	if rest := n - uintptr(m); rest > 0 {
@@ -198,13 +190,12 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t.at, t.left = t.at+n, t.left-n
 }
 
-// vxlanLen is the length in bytes of the VXLAN header. This package does not
-// interpret the header.
+// vxlanLen is the length of the VXLAN header in bytes.
 const vxlanLen = 8
 
-// Release makes the buffers available for the next reads. If a train was returned
-// only in part, its buffer stays in use. The next read starts with the first buffer
-// again, because the first buffers are in the CPU cache.
+// Release makes the buffers available for the next reads, except that of an
+// unfinished train. Reads begin with the first buffer again, which is in the CPU
+// cache.
 func (q *rxQueue) Release() {
 	if q.train.left == 0 {
 		q.first, q.lent = 0, 0
@@ -213,7 +204,6 @@ func (q *rxQueue) Release() {
 	q.first, q.lent = (q.first+q.lent-1)%buffers, 1
 }
 
-// Arm makes no request to the kernel: the descriptor stays readable as long as a
-// datagram waits. If Recv has returned a train only in part, Arm returns true,
-// because the descriptor is not readable for the rest of the train.
+// Arm needs no request: the descriptor stays readable as long as a datagram waits. It
+// returns true if an unfinished train waits, which the descriptor does not show.
 func (q *rxQueue) Arm() bool { return q.train.left > 0 }

@@ -17,8 +17,8 @@ import (
 type Config struct {
 	// Dev is the network device, in the network namespace of this process.
 	Dev string
-	// Queues is the number of packet sockets; 0 means 1. The kernel distributes
-	// received flows over them.
+	// Queues is the number of packet sockets; 0 means 1. The kernel distributes flows
+	// over them.
 	Queues int
 }
 
@@ -27,7 +27,7 @@ type Config struct {
 type Uplink struct {
 	spec      spec
 	ifindex   int
-	sockets   []int            // descriptors of the packet sockets, then of the feeder if the uplink has one
+	sockets   []int            // packet sockets, then the feeder if any
 	why       string           // reason why there is no feeder
 	endpoints []netip.AddrPort // sorted
 	sinks     []int            // UDP sockets, sinks[i] for endpoints[i]
@@ -66,8 +66,7 @@ func Setup(cfg Config) (*Uplink, error) {
 }
 
 // takesTrains reports whether the kernel's version supports UDP segmentation on
-// packet sockets. The kernel has no query for this support; only sending a frame
-// would show it.
+// packet sockets. There is no query for it.
 func takesTrains() bool {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {
@@ -80,8 +79,7 @@ func takesTrains() bool {
 	return major > 6 || major == 6 && minor >= 2
 }
 
-// open adds a packet socket. It attaches a filter that drops everything before it
-// binds the socket.
+// open adds a packet socket, with a filter that drops everything.
 func (u *Uplink) open() error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) {
@@ -94,8 +92,8 @@ func (u *Uplink) open() error {
 	if err := setFilter(fd, takeNothing); err != nil {
 		return fmt.Errorf("filter: %w", err)
 	}
-	// PACKET_QDISC_BYPASS stays off: with it, the kernel drops large frames that the
-	// device cannot segment.
+	// With PACKET_QDISC_BYPASS, the kernel would drop large frames that the device
+	// cannot segment.
 	for _, o := range []struct{ level, name, value int }{
 		{unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1},
 		{unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1},
@@ -119,13 +117,11 @@ func (u *Uplink) open() error {
 	return nil
 }
 
-// Spec returns the specification of the uplink for Open. Open also needs the
-// descriptors.
+// Spec returns the specification for Open, which also needs the descriptors.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
-// Whole reports whether the device gets large frames in tunnels unsegmented. If not,
-// the uplink sends such a frame as many tunnel datagrams in one call, and the second
-// result is the reason.
+// Whole reports whether the device gets large tunnelled frames unsegmented. If not,
+// they are sent as trains of datagrams, and the second result is the reason.
 func (u *Uplink) Whole() (yes bool, why string) { return u.spec.Feeder, u.why }
 
 // FDs returns the descriptors for Open. The uplink owns them: pass duplicates to
@@ -144,9 +140,9 @@ func (u *Uplink) SetMTU(mtu int) { u.spec.MTU = mtu }
 func (u *Uplink) Index() int { return u.ifindex }
 
 // SetEndpoints sets the tunnel endpoints whose datagrams the uplink receives: local
-// addresses and UDP ports of the switch on this host. It skips unspecified addresses.
-// If it returns an error, the old endpoints stay. It returns an error if another
-// socket is bound to an endpoint, for example the socket of Linux's own vxlan device.
+// addresses and UDP ports. It skips unspecified addresses. It fails, and the old
+// endpoints stay, if another socket is bound to an endpoint, such as that of Linux's
+// vxlan device.
 func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	list, err := sorted(endpoints)
 	if err != nil {
@@ -194,9 +190,8 @@ func closeAll(fds []int) {
 	}
 }
 
-// snapshot is the state of an uplink, in JSON, that control passes to its next
-// process. Control passes two lists of descriptors with it: first the result of FDs,
-// then the UDP sockets that drop the kernel's copies of tunnel datagrams (sink).
+// snapshot is the state of an uplink in JSON for the next control process. The
+// descriptors of FDs come with it, then the sockets of sink.
 type snapshot struct {
 	Spec      spec             `json:"spec"`
 	Why       string           `json:"why,omitempty"`
@@ -204,8 +199,8 @@ type snapshot struct {
 	Endpoints []netip.AddrPort `json:"endpoints"`
 }
 
-// Snapshot returns the state and the descriptors of the uplink. Restore takes them in
-// another process. The uplink still owns the descriptors.
+// Snapshot returns the state and the descriptors of the uplink for Restore in another
+// process. The uplink still owns the descriptors.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.why, Index: u.ifindex, Endpoints: u.endpoints})
 	return blob, append(slices.Clone(u.sockets), u.sinks...), err

@@ -13,10 +13,10 @@ import (
 	"weft/packet"
 )
 
-// txQueue writes to one packet socket. Large frames in tunnels go to the feeder. A
-// worker owns the queue.
+// txQueue writes to one packet socket, and large tunnelled frames to the feeder. A
+// worker owns it.
 type txQueue struct {
-	iovec.TxQueue     // memory: vectors of writev, virtio-net header, outer headers of a train of datagrams, headers of segments
+	iovec.TxQueue     // memory: vectors, virtio-net header, outer headers of a train, headers of segments
 	feeder        int // -1 without a feeder
 	taken         int // result of Taken
 	trains        bool
@@ -25,8 +25,7 @@ type txQueue struct {
 	train         txTrain
 }
 
-// maxTrain is the maximum UDP payload in bytes of a large datagram. It fits both IPv4
-// and IPv6.
+// maxTrain is the largest UDP payload in bytes of a train over IPv4 or IPv6.
 const maxTrain = 65535 - packet.IPv6Len - packet.UDPLen
 
 func newTx(fd, feeder int, s spec) (*txQueue, error) {
@@ -42,10 +41,9 @@ func newTx(fd, feeder int, s spec) (*txQueue, error) {
 	return q, nil
 }
 
-// Send writes large frames unsegmented if the device accepts them. It joins other
-// frames into trains, each one large datagram for the kernel, that are as long as
-// possible. Each large frame or train needs one system call. If the kernel is out of
-// buffers, Send stops. It returns the number of frames handled so far.
+// Send writes large frames unsegmented if the device accepts them, and joins other
+// frames into trains. Each large frame or train costs one system call. Send stops if
+// the kernel is out of buffers. It returns the number of frames handled.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for n := 0; n < len(order); {
 		q.taken = n
@@ -80,13 +78,11 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
-// Taken implements port.TakingTx. A memory fault can interrupt Send while Send
-// computes the checksum of a frame.
+// Taken implements port.TakingTx. A memory fault may interrupt a checksum in Send.
 func (q *txQueue) Taken() int { return q.taken }
 
-// sendOrdinary sends frames in one call. The argument order lists the indexes of the
-// frames. sendOrdinary sends the first of them and the following frames that form a
-// train with it. It returns the number of frames handled.
+// sendOrdinary sends the first frame in order, and the following frames that form a
+// train with it, in one call. It returns the number of frames handled.
 func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, why packet.DropReason) {
 	f := &b.Frames[order[0]]
 	vectors := 0
@@ -99,8 +95,8 @@ func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, why p
 	return count, q.write(q.FD, vectors)
 }
 
-// write sends the bytes of the first vectors with one system call. It returns
-// DropTxFull if the kernel is out of buffers for now.
+// write sends the first vectors with one system call. It returns DropTxFull if the
+// kernel is out of buffers.
 func (q *txQueue) write(fd, vectors int) packet.DropReason {
 	if vectors == 0 {
 		return packet.DropTxFailed // the frame has too many pieces or none
@@ -111,22 +107,21 @@ func (q *txQueue) write(fd, vectors int) packet.DropReason {
 	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
 		return packet.DropTxFull
 	}
-	return packet.DropTxFailed // the device is down (ENETDOWN) or gone (ENXIO)
+	return packet.DropTxFailed // device down (ENETDOWN) or gone (ENXIO)
 }
 
 // gather sets the vectors to one frame and returns the number of vectors.
 func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	if f.Offload.Flags&packet.OffloadOuter != 0 {
-		b.FinishChecksum(f) // finish the inner checksum: the virtio-net header has fields for one unfinished checksum only
+		b.FinishChecksum(f) // the virtio-net header has fields for one unfinished checksum only
 	}
 	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
 	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
 	return q.add(1, b, f, 0)
 }
 
-// add sets the vectors from index n on to the bytes of frame f, except for its first
-// bytes, whose number is skip. It returns the number of vectors in use, or 0 if the
-// queue has too few.
+// add sets the vectors from number n on to the bytes of frame f after the first skip
+// bytes. It returns the new number of vectors; 0: too few.
 func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	header, spans := f.Header()[skip:], b.Spans(f)
 	if n+1+len(spans) > len(q.Vectors) || len(header) == 0 {
@@ -141,9 +136,8 @@ func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	return n
 }
 
-// gatherTrain sets the vectors to the longest train that starts with the first frame.
-// The argument order lists the indexes of the frames. All frames of a train have
-// equal outer headers and equal lengths; only the last frame may be shorter.
+// gatherTrain sets the vectors to the longest train at the start of order. Its frames
+// have equal outer headers and equal lengths; only the last may be shorter.
 func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors int) {
 	f := &b.Frames[order[0]]
 	outer := int(f.OuterL4) + packet.UDPLen
@@ -172,7 +166,7 @@ func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors in
 	if count < 2 {
 		return 1, 0
 	}
-	for _, i := range order[:count] { // finish the inner checksums: the device finishes only the outer one
+	for _, i := range order[:count] { // the device finishes only the outer checksum
 		g := &b.Frames[i]
 		g.Offload.Flags &^= packet.OffloadOuter
 		b.FinishChecksum(g)
@@ -181,8 +175,8 @@ func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors in
 	return count, vectors
 }
 
-// sameOuter reports whether the outer headers of two frames are equal. It ignores
-// lengths, the IPv4 identification and the checksums over these fields.
+// sameOuter compares the outer headers of two frames without lengths, IPv4
+// identification and checksums.
 func sameOuter(f, g *packet.Frame) bool {
 	if f.OuterL3 != g.OuterL3 || f.OuterL4 != g.OuterL4 {
 		return false
@@ -199,9 +193,8 @@ func sameOuter(f, g *packet.Frame) bool {
 }
 
 // finishOuter writes the virtio-net header and the outer headers h of a train with
-// total bytes of UDP payload. UDP segmentation requires a UDP checksum, and the
-// device finishes it. The outer checksum of a train is therefore not 0; RFC 7348
-// section 5 allows this.
+// total bytes of UDP payload. UDP segmentation requires a UDP checksum, which the
+// device finishes.
 func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 	l3, l4 := int(f.OuterL3), int(f.OuterL4)
 	length := packet.UDPLen + total
@@ -226,10 +219,8 @@ func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 	binary.LittleEndian.PutUint16(q.vnet[4:], uint16(size))
 }
 
-// Offloads returns the offloads that frames given to Send may leave unfinished. They
-// include large frames in tunnels, which Send passes to the kernel unsegmented or as
-// a sequence of datagrams in one call. On a kernel without UDP segmentation for
-// packet sockets they are only checksums and tunnels.
+// Offloads returns the offloads that Send accepts: large frames, also tunnelled ones;
+// or without UDP segmentation in the kernel, checksums and tunnels only.
 func (q *txQueue) Offloads() packet.Offloads {
 	if !q.trains {
 		return packet.TakesPartial | packet.TakesTunnel
