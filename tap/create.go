@@ -20,19 +20,18 @@ import (
 type Config struct {
 	// Dev is the device's name, at most 15 bytes.
 	Dev string
-	// Netns is the device's network namespace: a name as in `ip netns`, or a path.
-	// Empty means the network namespace of this process.
+	// Netns is the device's network namespace: a name as in `ip netns`, or a path;
+	// "": the namespace of this process.
 	Netns string
-	// MAC is the address of the kernel's side of the tap. If it is nil, the kernel
-	// chooses one for a new device, and an existing device keeps its address.
+	// MAC is the address of the kernel's side; nil: chosen by the kernel, or
+	// unchanged.
 	MAC net.HardwareAddr
-	// MTU is the device's MTU in bytes. 0 means the kernel's default of 1500 for a
-	// new device, and no change for an existing one.
+	// MTU is the device's MTU in bytes; 0: the kernel's default, or unchanged.
 	MTU int
 	// Queues is the number of queues; 0 means 1.
 	Queues int
-	// Offloads lets frames of both directions pass with unfinished checksums and
-	// segmentation, as far as the kernel and the frame's output support it.
+	// Offloads allows unfinished checksums and large frames in both directions, as
+	// far as the kernel supports them.
 	Offloads bool
 }
 
@@ -46,9 +45,8 @@ type Tap struct {
 }
 
 // Create makes the tap, or attaches to a persistent tap of the same name. It applies
-// the configuration. It also brings the link up, because a tap that is down refuses
-// every frame. The user assigns IP addresses. An error is one line that names the
-// wrong setting.
+// the configuration and brings the link up. The user assigns IP addresses. An error
+// is one line that names the wrong setting.
 func Create(cfg Config) (*Tap, error) {
 	if cfg.Queues == 0 {
 		cfg.Queues = 1
@@ -79,8 +77,7 @@ func Create(cfg Config) (*Tap, error) {
 	if t.spec.Vnet = cfg.Offloads; cfg.Offloads {
 		flags |= unix.IFF_VNET_HDR
 	}
-	// The kernel makes the device in the network namespace of the thread that opens
-	// /dev/net/tun.
+	// The device belongs to the namespace of the thread that opens /dev/net/tun.
 	err = within(ns, func() error {
 		for range cfg.Queues {
 			fd, err := attach(cfg, flags)
@@ -95,7 +92,7 @@ func Create(cfg Config) (*Tap, error) {
 		if t.spec.Takes, err = setOffloads(t.fds[0]); err != nil {
 			err = cfg.fail("offloads", err)
 		}
-	} else if err == nil { // turn offloads off: an earlier user of a persistent tap may have left them on
+	} else if err == nil { // an earlier user of a persistent tap may have left offloads on
 		if err = unix.IoctlSetInt(t.fds[0], unix.TUNSETOFFLOAD, 0); err != nil {
 			err = cfg.fail("offloads", err)
 		}
@@ -117,8 +114,7 @@ func (c Config) fail(what string, err error) error {
 	return fmt.Errorf("tap %s: %s: %w", c.Dev, what, err)
 }
 
-// check returns errors for invalid settings. They are clearer than the kernel's
-// errors.
+// check returns clearer errors for invalid settings than the kernel.
 func (c Config) check() error {
 	switch {
 	case c.Dev == "":
@@ -157,11 +153,11 @@ func openNetns(name string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// within runs f on a thread in the network namespace ns. If the thread cannot return
-// to its own namespace, it stays locked and ends with its goroutine.
+// within runs f on a thread in the network namespace ns. A thread that cannot return
+// ends with its goroutine.
 func within(ns netns.NsHandle, f func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- enter(ns, f) }() // enter closes every descriptor that it opens for namespaces
+	go func() { done <- enter(ns, f) }() // enter closes every descriptor that it opens
 	return <-done
 }
 
@@ -210,7 +206,7 @@ func findExisting(h *netlink.Handle, cfg Config) (*netlink.Tuntap, error) {
 	return tuntap, nil
 }
 
-// attach opens one queue of the tap device. It makes the device if it does not exist.
+// attach opens one queue of the tap device, which it makes if necessary.
 func attach(cfg Config, flags uint16) (int, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
@@ -241,8 +237,7 @@ func attach(cfg Config, flags uint16) (int, error) {
 	return -1, fmt.Errorf("tap %s: %w", cfg.Dev, explainPermission("create or attach", err))
 }
 
-// configure sets MAC and MTU if they are configured, and brings the link up. It
-// returns the device's MTU.
+// configure sets MAC and MTU, brings the link up, and returns the MTU.
 func configure(h *netlink.Handle, cfg Config) (int, error) {
 	link, err := h.LinkByName(cfg.Dev)
 	if err != nil {
@@ -269,8 +264,7 @@ func configure(h *netlink.Handle, cfg Config) (int, error) {
 	return mtu, nil
 }
 
-// Spec returns the specification of the tap for Open. Open also needs the
-// descriptors.
+// Spec returns the specification for Open, which also needs the descriptors.
 func (t *Tap) Spec() ([]byte, error) { return json.Marshal(t.spec) }
 
 // FDs returns the descriptors for Open, one for each queue. The tap owns them: pass

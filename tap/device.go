@@ -10,9 +10,9 @@ import (
 	"weft/port"
 )
 
-// Open opens the queues of a tap. text is from Tap.Spec and fds are duplicates of
-// Tap.FDs. Receive queue i and transmit queue i both use descriptor i. Different
-// workers may own the two queues. Open owns the descriptors, even if it fails.
+// Open opens the queues of a tap from Tap.Spec and duplicates of Tap.FDs. Receive
+// queue i and transmit queue i use descriptor i. Different workers may own them. Open
+// owns the descriptors, even if it fails.
 func Open(text []byte, fds []int) (port.Device, error) {
 	d := &port.Queues{FDs: fds}
 	s, err := parseSpec(text, fds)
@@ -21,8 +21,7 @@ func Open(text []byte, fds []int) (port.Device, error) {
 		return nil, err
 	}
 	for _, fd := range fds {
-		// O_NONBLOCK is a flag of the open file, so it also applies to control's
-		// duplicate.
+		// O_NONBLOCK also applies to control's duplicate.
 		if err := unix.SetNonblock(fd, true); err != nil {
 			d.Close()
 			return nil, fmt.Errorf("tap %s: %w", s.Dev, err)

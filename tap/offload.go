@@ -9,8 +9,7 @@ import (
 	"weft/packet"
 )
 
-// Offload bits of TUNSETOFFLOAD (include/uapi/linux/if_tun.h): work that the kernel
-// may leave unfinished in frames that the switch reads.
+// Offload bits of TUNSETOFFLOAD (include/uapi/linux/if_tun.h).
 const (
 	tunCsum   = 0x01
 	tunTSO4   = 0x02
@@ -23,9 +22,8 @@ const (
 	tunUSO = tunUSO4 | tunUSO6
 )
 
-// setOffloads adds a virtio-net header of VnetLen bytes to the tap's frames and turns
-// on every offload that the kernel supports. It returns these offloads. In frames
-// that the switch writes, the kernel accepts the same offloads.
+// setOffloads adds a virtio-net header to the tap's frames and turns on every offload
+// that the kernel supports, in both directions. It returns these offloads.
 func setOffloads(fd int) (packet.Offloads, error) {
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, packet.VnetLen); err != nil {
 		return 0, err
@@ -40,29 +38,27 @@ func setOffloads(fd int) (packet.Offloads, error) {
 }
 
 const (
-	// trainBytes is the maximum UDP payload in bytes of a train of datagrams (see
-	// package afpacket) over IPv6. tunnelBytes is the number of bytes that a tunnel
-	// adds to an IP packet in a train: VXLAN, Ethernet and a VLAN tag.
+	// trainBytes is the largest UDP payload in bytes of a train of datagrams over
+	// IPv6 (see package afpacket). tunnelBytes is the size of VXLAN, Ethernet and a
+	// VLAN tag in a tunnelled IP packet.
 	trainBytes  = 65535 - 40 - 8
 	tunnelBytes = 8 + 14 + 4
-	// headerBytes is the length of the headers of TCP over IPv4 with timestamps.
-	// Linux reserves tcpReserve bytes of the limit (gso_max_size) for headers
-	// (sk_setup_caps, MAX_TCP_HEADER).
+	// headerBytes is the length of TCP over IPv4 with timestamps. tcpReserve is
+	// Linux's reserve for headers within gso_max_size (sk_setup_caps,
+	// MAX_TCP_HEADER).
 	headerBytes = 20 + 32
 	tcpReserve  = 320 + 1
 )
 
-// limitLarge limits the kernel's large frames to the number of segments that the
-// uplink can send in a tunnel with one system call. A few further segments would need
-// a second call, which costs as much as the first. Kernels that do not support this
-// limit keep their default.
+// limitLarge limits the kernel's large frames to the segments that an uplink can send
+// in a tunnel with one system call. Older kernels keep their default.
 func limitLarge(h *netlink.Handle, dev string, mtu int) {
 	link, err := h.LinkByName(dev)
 	if err != nil || mtu <= headerBytes {
 		return
 	}
 	segments := trainBytes / (mtu + tunnelBytes)
-	limit := (segments*2+1)*(mtu-headerBytes)/2 + tcpReserve // room for half a segment more, because other headers may be longer
+	limit := (segments*2+1)*(mtu-headerBytes)/2 + tcpReserve // half a segment more, because other headers may be longer
 	_ = h.LinkSetGSOMaxSize(link, min(limit, 65536))
 	_ = h.LinkSetGSOIPv4MaxSize(link, min(limit, 65536))
 }

@@ -14,15 +14,15 @@ type rxQueue struct {
 	iovec.RxQueue         // memory: the vectors of readv and the virtio-net header, then the buffers
 	buffers       uintptr // address of the first buffer
 	length        int     // length of a buffer in bytes
-	lent          int     // number of buffers that frames use until Release, starting with the first buffer
+	lent          int     // number of buffers in use until Release
 	read          int     // number of bytes read since Release
 	vnet          *[packet.VnetLen]byte
-	before        int // length in bytes of the virtio-net header of each frame; 0: no header
+	before        int // length of the virtio-net header in bytes; 0: none
 	takes         packet.Offloads
 }
 
-// vectorBytes is the length of the memory in front of the buffers: one cache line for
-// three vectors and the virtio-net header.
+// vectorBytes is the length of the memory before the buffers: vectors and virtio-net
+// header.
 const (
 	vectorBytes = 64
 	vnetAt      = 3 * iovec.Size
@@ -43,10 +43,9 @@ func newRx(fd int, s spec) (*rxQueue, error) {
 	return q, nil
 }
 
-// Recv reads frames, one with each system call, until no frame waits or the batch is
-// full. The spans refer to the queue's buffers and are valid until Release. The
-// kernel truncates a frame that is longer than a buffer; Recv sets the Drop of such a
-// frame.
+// Recv reads frames, one per system call, until none waits or the batch is full. The
+// spans refer to the queue's buffers and are valid until Release. A frame longer than
+// a buffer is truncated and gets Drop set.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.Broken != "" {
 		return -1
@@ -88,10 +87,10 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	case unix.EAGAIN:
 		return true
 	case unix.ENOMEM, unix.ENOBUFS:
-		return true // the kernel is out of memory for now; the descriptor stays readable
+		return true // out of memory for now; the descriptor stays readable
 	case unix.EBADFD, unix.EFAULT:
-		// The tun driver returns these errors after its device is deleted: EFAULT
-		// while it detaches the descriptor, EBADFD afterwards.
+		// The device is deleted: EFAULT while the tun driver detaches the descriptor,
+		// EBADFD afterwards.
 		q.Broken = "the tap device was removed"
 	default:
 		q.Broken = errno.Error()

@@ -17,8 +17,8 @@ type Status struct {
 	Netns   string `json:"netns,omitempty"` // namespace as configured
 	Queues  int    `json:"queues"`
 	Created bool   `json:"created"` // false if the device existed before
-	// Index, MAC, MTU and Up are the kernel's current values. If the kernel cannot be
-	// asked, Error is the reason.
+	// Index, MAC, MTU and Up are the kernel's current values. Without them, Error is
+	// the reason.
 	Index int    `json:"ifindex,omitempty"`
 	MAC   string `json:"mac,omitempty"`
 	MTU   int    `json:"mtu"`
@@ -40,8 +40,8 @@ func (t *Tap) Status() Status {
 	return s
 }
 
-// link finds the device by its descriptor. It therefore finds a device that was
-// renamed or moved to another namespace.
+// link finds the device by its descriptor, also after renaming or a move to another
+// namespace.
 func (t *Tap) link() (netlink.Link, error) {
 	if len(t.fds) == 0 {
 		return nil, fmt.Errorf("closed")
@@ -70,15 +70,15 @@ func (t *Tap) link() (netlink.Link, error) {
 	return link, nil
 }
 
-// snapshot is the state of a tap, in JSON, that control passes to its next process.
+// snapshot is the state of a tap in JSON for the next control process.
 type snapshot struct {
 	Spec    spec   `json:"spec"`
 	Netns   string `json:"netns,omitempty"`
 	Created bool   `json:"created"`
 }
 
-// Snapshot returns the state and the descriptors of the tap. Restore takes them in
-// another process. The tap still owns the descriptors.
+// Snapshot returns the state and the descriptors of the tap for Restore in another
+// process. The tap still owns the descriptors.
 func (t *Tap) Snapshot() (blob []byte, fds []int, err error) {
 	blob, err = json.Marshal(snapshot{Spec: t.spec, Netns: t.netns, Created: t.created})
 	return blob, t.fds, err

@@ -4,15 +4,15 @@
 // reads and writes. Control creates the device (Create); the engine opens its queues
 // (Open).
 //
-// The device is not persistent: it lives as long as some process holds one of its
-// descriptors. Control and engine both hold them all, so either may be killed. Create
-// attaches to an existing persistent tap of the same name, which outlives the switch.
+// The device lives as long as some process has one of its descriptors. Control and
+// engine both have them all, so either may be killed. Create also attaches to an
+// existing persistent tap of the same name, which outlives the switch.
 //
 // Each frame costs one system call in each direction, readv or writev. Reading puts
-// the private header straight into the frame and the rest into a buffer of the queue,
-// which becomes a span of the frame. Writing passes header and spans to the kernel in
-// place. Nothing is copied in between. With offloads a virtio-net header precedes
-// each frame, and a frame may have up to 64 KiB.
+// the first bytes into the frame's private header and the rest into a buffer of the
+// queue, which becomes a span. Writing passes header and spans to the kernel without
+// copying. With offloads a virtio-net header precedes each frame, and a frame may
+// have up to 64 KiB.
 package tap
 
 import (
@@ -23,41 +23,38 @@ import (
 )
 
 const (
-	// MaxQueues is the maximum number of queues of a tap. The tun driver allows 256
+	// MaxQueues is the largest number of queues of a tap. The tun driver allows 256
 	// (MAX_TAP_QUEUES), but more queues than workers are useless.
 	MaxQueues = 64
-	// buffers is the number of buffers of a receive queue. Each frame uses one
-	// buffer, so one batch fits. If a worker reads twice before Release, the frames
-	// beyond this number wait in the kernel.
+	// buffers is the number of buffers of a receive queue, one for each frame of a
+	// batch. Further frames wait in the kernel.
 	buffers = packet.BatchSize
-	// bufferLen is the length of a receive buffer in bytes. A frame's private header
-	// is not in the buffer. largeBufferLen is the length with offloads; it exceeds
-	// packet.MaxFrameLen. The kernel allocates the pages of a buffer at the first
-	// write.
+	// bufferLen is the length of a receive buffer in bytes, without the private
+	// header. largeBufferLen is the length with offloads, more than
+	// packet.MaxFrameLen.
 	bufferLen      = 10 << 10
 	largeBufferLen = 64 << 10
-	// headerLen is the number of bytes of each frame that are read into its private
-	// header.
+	// headerLen is the number of bytes of a frame read into its private header.
 	headerLen = packet.InnerHeader
-	// MaxMTU is the maximum MTU in bytes. A frame of this MTU with an Ethernet header
-	// and two VLAN tags is shorter than a buffer. A frame that fills its buffer is
-	// therefore truncated.
+	// MaxMTU is the largest MTU in bytes. With an Ethernet header and two VLAN tags,
+	// a frame is still shorter than a buffer, so a full buffer means a truncated
+	// frame.
 	MaxMTU = 10000
-	// minMTU is the minimum MTU in bytes that IPv4 (RFC 791) and the kernel allow.
+	// minMTU is the smallest MTU in bytes for IPv4 (RFC 791).
 	minMTU = 68
-	// overhead is the number of bytes by which a frame may exceed the MTU: the
-	// Ethernet header and one VLAN tag. Linux does not count either in the MTU.
+	// overhead is the number of bytes of a frame that Linux does not count in the
+	// MTU: the Ethernet header and one VLAN tag.
 	overhead = 14 + 4
 )
 
-// spec is the specification of a tap that control sends to the engine, in JSON.
-// Control sends the descriptors of the queues with it.
+// spec is the specification of a tap in JSON, from control to the engine. The queues'
+// descriptors come with it.
 type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`
 	MTU    int    `json:"mtu"`
-	// Vnet is true if frames carry a virtio-net header. Takes is the set of offloads
-	// that may be unfinished in frames of both directions.
+	// Vnet: frames have a virtio-net header. Takes is the set of offloads of both
+	// directions.
 	Vnet  bool            `json:"vnet,omitempty"`
 	Takes packet.Offloads `json:"takes,omitempty"`
 }

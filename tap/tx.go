@@ -11,15 +11,13 @@ import (
 	"weft/packet"
 )
 
-// maxVectors is the maximum number of vectors of one writev (UIO_MAXIOV). A frame
-// needs one vector for the virtio-net header, one for its header and one for each
-// span.
+// maxVectors is the largest number of vectors of one writev (UIO_MAXIOV).
 const maxVectors = iovec.Max
 
 // txQueue writes frames to one descriptor of a tap. A worker owns it.
 type txQueue struct {
 	iovec.TxQueue
-	vnet  *[packet.VnetLen]byte // virtio-net header of the frame being sent; nil if the tap's frames have none
+	vnet  *[packet.VnetLen]byte // virtio-net header; nil: none
 	takes packet.Offloads
 }
 
@@ -37,8 +35,8 @@ func newTx(fd int, s spec) (*txQueue, error) {
 	return q, nil
 }
 
-// Send writes each frame with one writev, without copying it. If the kernel is out of
-// buffers, Send stops. It returns the number of frames handled so far.
+// Send writes each frame with one writev, without copying it. It stops if the kernel
+// is out of buffers, and returns the number of frames handled.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for taken, i := range order {
 		f := &b.Frames[i]
@@ -56,9 +54,8 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
 			return taken
 		default:
-			// The device or the kernel refuses the frame. EIO: the link is down.
-			// EINVAL: the frame is too short. EBADFD: the device is gone. EFAULT: the
-			// memory of a span is gone.
+			// EIO: the link is down. EINVAL: the frame is too short. EBADFD: the
+			// device is gone. EFAULT: the memory of a span is gone.
 			f.Drop = packet.DropTxFailed
 		}
 	}
@@ -66,8 +63,8 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
-// gather sets the vectors to the header and spans of f and returns the number of
-// vectors. It returns 0 if the frame is empty or has too many spans for one call.
+// gather sets the vectors to the header and spans of f and returns their number. It
+// returns 0 for an empty frame or one with too many spans.
 func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	header, spans := f.Header(), b.Spans(f)
 	if f.Len() == 0 || 2+len(spans) > maxVectors {
@@ -90,6 +87,6 @@ func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	return n
 }
 
-// Offloads returns the offloads that frames given to Send may leave unfinished: all
-// that the kernel supports, or none if the tap has no virtio-net header.
+// Offloads returns the offloads that the kernel supports; without a virtio-net header
+// none.
 func (q *txQueue) Offloads() packet.Offloads { return q.takes }
