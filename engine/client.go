@@ -21,17 +21,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Timeouts of the client. The engine answers a request between two passes of every
-// worker, which takes less than a second; the rest is a margin for a busy machine.
+// Timeouts of the client. The engine answers between two passes of every worker, in
+// less than a second; the rest is a margin for a busy machine.
 const (
 	spawnTimeout   = 10 * time.Second
 	requestTimeout = 10 * time.Second
-	// stuckTimeout is the time for which Kill waits for an engine after Condemn. The
-	// engine takes some milliseconds to die; the rest is a margin for a busy machine
-	// and for threads that the kernel keeps.
+	// stuckTimeout is the time for which Kill waits for an engine after Condemn, some
+	// milliseconds and a margin.
 	stuckTimeout = 250 * time.Millisecond
-	// stuckEvery is the time between two checks whether a condemned engine's threads
-	// have ended.
+	// stuckEvery is the interval of the checks whether a condemned engine has ended.
 	stuckEvery = 5 * time.Millisecond
 )
 
@@ -39,22 +37,20 @@ const (
 var ErrGone = errors.New("engine: connection lost")
 
 // ErrStuck is the error of Kill for an engine that got SIGKILL and does not end,
-// because the kernel keeps one of its threads, for example in a page fault that no
-// process serves. None of its threads executes an instruction of the program any
-// more, because the kernel handles SIGKILL before it returns to the program. The
-// engine therefore writes to no ring and no guest memory, and another engine may take
-// over its ports; see Disown.
+// because the kernel keeps one of its threads, for example in a page fault. The
+// engine executes no instruction any more, so another engine may take over its ports;
+// see Disown.
 var ErrStuck = errors.New("engine: killed, but the process does not end")
 
 // Client is control's connection to the engine. Several goroutines may call its
-// methods; the engine answers requests one after the other. The kernel duplicates the
-// descriptors given to a method; the caller still owns them.
+// methods; the engine answers one request at a time. The caller still owns
+// descriptors that it passes to a method.
 type Client struct {
 	conn  *net.UnixConn
 	pid   int
 	pidfd int // pidfd of pid, open until Close
 
-	mu      sync.Mutex // mu lets one call at a time send a request and wait for its reply
+	mu      sync.Mutex // mu serializes requests, each with its reply
 	number  uint64     // number of the last request
 	replies chan received
 	gone    chan struct{}
@@ -64,17 +60,16 @@ type Client struct {
 	condemned atomic.Bool
 }
 
-// Pending is a request that the engine has not answered yet.
+// Pending is a request without reply.
 type Pending struct {
-	Number uint64 // number of the request on this connection, starting at 1; 0: no request is pending
+	Number uint64 // number on this connection, from 1 on; 0: no request is pending
 	Op     string
-	Port   uint32 // number of the port that the request is about; 0: no port
+	Port   uint32 // port number of the request; 0: no port
 	Since  time.Time
 }
 
-// Kept is one request that the engine keeps for control: the Request as control sent
-// it (OpStart, OpAttach or OpKeep) and duplicates of its descriptors, which the
-// receiver owns.
+// Kept is a request that the engine keeps for control (OpStart, OpAttach or OpKeep),
+// with duplicates of its descriptors, which the receiver owns.
 type Kept struct {
 	Request Request
 	FDs     []int
@@ -97,24 +92,24 @@ func Spawn(exe, stateDir string) (*Client, error) {
 	return s.Engage()
 }
 
-// Spare is a running engine that waits for the death of the serving engine and then
-// serves in its place. A spare ends with its control process, unless its workers have
-// started. Only one goroutine at a time may call Engage and Close.
+// Spare is a running engine that takes over when the serving engine dies. It ends
+// with its control process, unless its workers have started. Only one goroutine at a
+// time may call Engage and Close.
 type Spare struct {
 	cmd    *exec.Cmd
 	client *Client
-	exited chan struct{} // exited is closed after the process has ended and why is set
+	exited chan struct{} // exited is closed after the process has ended; then why is valid
 	why    error
 }
 
-// Prepare starts a spare for the engine of stateDir. workers is the number of workers
-// that the spare will need. In all other respects Prepare works like Spawn.
+// Prepare starts a spare for the engine of stateDir, like Spawn. workers is the
+// number of workers that the spare will need.
 func Prepare(exe, stateDir string, workers int) (*Spare, error) {
 	return launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag, "--spare="+strconv.Itoa(workers)))
 }
 
-// controlFlag passes the descriptor of the connection to control to an engine. The
-// engine then need not create or find a socket in a file system while guests wait.
+// controlFlag passes the connection to control to an engine, which then needs no
+// socket file while guests wait.
 const controlFlag = "--control=3"
 
 func launch(cmd *exec.Cmd) (*Spare, error) {
@@ -126,16 +121,16 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOGC=off")
 	cmd.Stderr = os.Stderr
 	cmd.ExtraFiles = []*os.File{theirs}
-	// The engine gets a process group of its own, so that the terminal's signals
-	// reach only control. It does not get a session of its own: Linux divides a core
-	// among sessions first (sched(7), autogroup). A worker in its own session would
-	// therefore not yield to a process that was started in the switch's session.
+	// A process group of its own keeps the terminal's signals from the engine. A
+	// session of its own would be wrong: Linux divides a core among sessions first
+	// (sched(7), autogroup), so workers would not yield to other processes of the
+	// switch's session.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		ours.Close()
 		return nil, fmt.Errorf("engine: start: %w", err)
 	}
-	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0) // the process is not reaped yet, so no other process can have its id
+	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0) // not reaped yet, so the process id is still valid
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -150,8 +145,8 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 	return s, nil
 }
 
-// connection returns the two ends of a socket pair, of the same socket type as the
-// engine's socket.
+// connection returns the two ends of a socket pair of the type of the engine's
+// socket.
 func connection() (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -174,8 +169,8 @@ func (s *Spare) Close() {
 	s.client.Close()
 }
 
-// Engage waits until the spare serves. If that fails or takes longer than
-// spawnTimeout, Engage kills the spare.
+// Engage waits until the spare serves. After spawnTimeout or an error it kills the
+// spare.
 func (s *Spare) Engage() (*Client, error) {
 	timeout := time.NewTimer(spawnTimeout)
 	defer timeout.Stop()
@@ -192,13 +187,12 @@ func (s *Spare) Engage() (*Client, error) {
 	}
 }
 
-// Connect connects to the engine that serves stateDir. The connection replaces the
-// connection of an older control process. If there is no engine, the error wraps
-// fs.ErrNotExist or ECONNREFUSED.
+// Connect connects to the engine that serves stateDir, in place of an older control
+// process. Without an engine, the error wraps fs.ErrNotExist or ECONNREFUSED.
 func Connect(stateDir string) (*Client, error) {
 	conn, err := dialSocket(filepath.Join(stateDir, SocketName))
 	for end := time.Now().Add(spawnTimeout); err != nil && locked(stateDir) && time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // a spare that has just taken the lock may not have its socket yet
+		time.Sleep(time.Millisecond) // a spare may hold the lock before it has its socket
 		conn, err = dialSocket(filepath.Join(stateDir, SocketName))
 	}
 	if err != nil {
@@ -228,9 +222,8 @@ func newClient(conn *net.UnixConn, pid, pidfd int) *Client {
 	return c
 }
 
-// read passes replies to the waiting request until the engine is gone. The kernel
-// closes the connection when the engine dies for any reason, so read notices the
-// death at once.
+// read passes replies to the waiting request until the engine dies, which closes the
+// connection.
 func (c *Client) read() {
 	defer close(c.gone)
 	for {
@@ -263,23 +256,22 @@ func (c *Client) Pending() Pending {
 }
 
 // Condemn sends the engine SIGKILL and closes the connection, without waiting.
-// Requests in progress return ErrGone.
+// Requests return ErrGone.
 func (c *Client) Condemn() {
 	c.condemned.Store(true)
-	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0) // error ignored: Kill sends the signal again and reports the error
+	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0) // Kill sends the signal again and reports the error
 	c.conn.Close()
 }
 
 // Disown removes the lock file of a state directory, so that the next engine does not
-// wait for a stuck engine that holds the lock. The caller must call Disown only after
-// Kill has returned ErrStuck. The caller must also close the spare, which already
-// waits for the old lock file.
+// wait for a stuck one. The caller must have got ErrStuck from Kill, and must close
+// the spare, which waits for the old lock file.
 func Disown(stateDir string) error { return os.Remove(filepath.Join(stateDir, LockName)) }
 
-// Wait waits until the engine's process has ended. It blocks the calling thread, not
-// only the goroutine, and therefore returns as soon as the thread gets a core.
+// Wait waits until the engine's process has ended. It blocks the calling thread, so
+// that it returns as soon as the thread gets a core.
 func (c *Client) Wait() {
-	fd, err := unix.FcntlInt(uintptr(c.pidfd), unix.F_DUPFD_CLOEXEC, 0) // duplicate of pidfd, because Close may close pidfd during the wait
+	fd, err := unix.FcntlInt(uintptr(c.pidfd), unix.F_DUPFD_CLOEXEC, 0) // Close may close pidfd during the wait
 	if err != nil {
 		<-c.gone
 		return
@@ -293,8 +285,8 @@ func (c *Client) Wait() {
 	}
 }
 
-// Start starts the workers with the configuration s on the memory m. The caller has
-// made m by calling NewMemory with the same configuration.
+// Start starts the workers with the configuration s on memory m, which NewMemory made
+// for s.
 func (c *Client) Start(s Start, m *Memory) error {
 	_, err := c.call(&Request{Op: OpStart, Start: &s}, m.FDs())
 	return err
@@ -307,7 +299,7 @@ func (c *Client) Attach(a Attach, fds []int) error {
 }
 
 // Detach takes a port from the workers, closes its device and returns the device's
-// State. When Detach returns, the engine uses no memory or descriptor of the port.
+// State. Then the engine uses no memory or descriptor of the port.
 func (c *Client) Detach(port uint32) (json.RawMessage, error) {
 	r, err := c.call(&Request{Op: OpDetach, Port: port}, nil)
 	return r.State, err
@@ -325,9 +317,9 @@ func (c *Client) Forget(key string) error {
 	return err
 }
 
-// Recall returns all requests that the engine keeps: first the OpStart, if there was
-// one, then the ports in the order of attachment, then the keys in the order of their
-// first OpKeep. The caller owns the descriptors.
+// Recall returns all kept requests: the OpStart if any, the ports in the order of
+// attachment, and the keys in the order of their first OpKeep. The caller owns the
+// descriptors.
 func (c *Client) Recall() ([]Kept, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -364,10 +356,10 @@ func (c *Client) Stop() error {
 	return c.awaitDeath(requestTimeout)
 }
 
-// Kill sends SIGKILL to the engine and waits until its process has ended. After
-// Condemn, Kill waits only for stuckTimeout. Kill returns ErrStuck if the engine does
-// not end. Control calls Kill before it spawns another engine, so that two engines
-// never use the same ring.
+// Kill sends SIGKILL to the engine and waits until its process has ended, after
+// Condemn at most for stuckTimeout. It returns ErrStuck if the engine does not end.
+// It must precede the start of another engine, because two engines must never use the
+// same ring.
 func (c *Client) Kill() error {
 	if err := unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("engine: kill %d: %w", c.pid, err)
@@ -385,8 +377,7 @@ func (c *Client) Kill() error {
 }
 
 // threadsEnded reports whether every thread of a process has ended and closed its
-// files. The process may remain as a zombie until a debugger that traces it has
-// noticed its end.
+// files. A traced process may stay as a zombie.
 func threadsEnded(pid int) bool {
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(names) == 0 {
@@ -472,8 +463,8 @@ func (c *Client) await() (received, error) {
 			return received{}, ErrGone
 		}
 	case <-timeout.C:
-		// After a timeout the connection is closed. Otherwise a late reply to this
-		// request would be taken for the reply to the next request.
+		// A late reply would be taken for the next request's, so a timeout closes the
+		// connection.
 		c.conn.Close()
 		return received{}, fmt.Errorf("engine: no answer within %v", requestTimeout)
 	}

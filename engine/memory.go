@@ -14,20 +14,18 @@ import (
 	"weft/internal/shm"
 )
 
-// Memory is the memory that control and engine share: a region and a command eventfd
-// for each worker, one upcall eventfd that wakes control, and the connection table.
-// Control makes the memory and both processes map it. Each process closes its own
-// mapping.
+// Memory is the memory that control and engine share: a region and an eventfd for
+// each worker, an eventfd for control, and the connection table. Control makes it,
+// and both processes map it.
 type Memory struct {
 	Regions []*shm.Region
 	// Shared has the tables and rings in the workers' regions; index: worker.
 	Shared []*datapath.Shared
-	// CommandEvents has the eventfds that wake the workers; index: worker.
-	// UpcallEvent is the eventfd that wakes control.
+	// CommandEvents wake the workers; index: worker. UpcallEvent wakes control.
 	CommandEvents []int
 	UpcallEvent   int
-	// Connections is the connection table. It has its own region, because it outlives
-	// the workers' regions.
+	// Connections is the connection table, in its own region, which outlives the
+	// workers'.
 	Connections conntrack.Memory
 	table       *shm.Region
 }
@@ -39,10 +37,9 @@ func regionSize(s datapath.Sizes) int {
 	return l.Off
 }
 
-// NewMemory makes the memory for the workers of the configuration s. old is the
-// memory of a dead engine, or nil. The new memory uses the connection table of old if
-// the table has as many records as s requires; otherwise the new table is empty. The
-// caller still owns old.
+// NewMemory makes the memory for configuration s. It takes the connection table from
+// old, the memory of a dead engine, if the size fits; otherwise the table is empty.
+// The caller still owns old, which may be nil.
 func NewMemory(s Start, old *Memory) (*Memory, error) {
 	m := &Memory{UpcallEvent: -1}
 	var err error
@@ -70,8 +67,8 @@ func NewMemory(s Start, old *Memory) (*Memory, error) {
 	return m, nil
 }
 
-// OpenMemory maps memory that NewMemory made for the configuration s. fds are the
-// descriptors of an OpStart. OpenMemory owns the descriptors, even if it fails.
+// OpenMemory maps the memory of an OpStart with configuration s. It owns the
+// descriptors, even if it fails.
 func OpenMemory(s Start, fds []int) (*Memory, error) {
 	workers := len(s.Cores)
 	if len(fds) != 2*workers+2 {
@@ -105,8 +102,7 @@ func (m *Memory) add(r *shm.Region, s datapath.Sizes) {
 	m.Shared = append(m.Shared, datapath.CarveShared(&shm.Layout{Mem: r.Bytes()}, s))
 }
 
-// tableSizes returns the sizes of the connection table in the configuration s. A
-// default replaces a size of zero.
+// tableSizes returns the sizes of the connection table, with defaults for zero.
 func tableSizes(s Start) conntrack.Sizes {
 	if s.Connections.Connections == 0 {
 		s.Connections.Connections = conntrack.DefaultConnections
@@ -120,8 +116,8 @@ func tableBytes(s conntrack.Sizes) int {
 	return l.Off
 }
 
-// makeTable makes an empty connection table for the configuration s. If the table of
-// the dead engine's memory old has the right size, makeTable maps that table instead.
+// makeTable makes an empty connection table, or maps that of the dead engine's memory
+// old if the size fits.
 func (m *Memory) makeTable(s Start, old *Memory) error {
 	sizes := tableSizes(s)
 	if !sizes.Valid() {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package engine implements the process of the workers: the messages between control
-// and engine, the server that runs in the engine, and the client with which control
-// starts the engine and sends requests.
+// and engine, the server that runs in the engine, and control's client.
 //
-// The engine keeps the requests that control sends, including descriptors, and
-// returns them to the next control process that connects. Control keeps duplicates
-// and sends them to the next engine. Therefore either process can be killed.
+// The engine keeps the requests of control with their descriptors, and returns them
+// to the next control process. Control keeps duplicates and sends them to the next
+// engine. Therefore either process can be killed.
 package engine
 
 import (
@@ -17,38 +16,36 @@ import (
 )
 
 // The socket in the state directory is of type SOCK_SEQPACKET. Each packet is one
-// message: a JSON Request with descriptors as SCM_RIGHTS, or the Reply to it. One
-// control process is connected at a time; a new control process replaces the old one.
+// message: a JSON Request or Reply with descriptors as SCM_RIGHTS. A new control
+// process replaces the connected one.
 const (
 	// SocketName is the name of the engine's socket in the state directory; its mode
 	// is 0600.
 	SocketName = "engine.sock"
-	// MaxDescriptors is the limit of descriptors that the kernel passes in one
-	// message (SCM_MAX_FD). A message with more descriptors is refused.
+	// MaxDescriptors is the largest number of descriptors in one message
+	// (SCM_MAX_FD). A message with more is refused.
 	MaxDescriptors = 253
 )
 
 // Request operations.
 const (
-	// OpStart starts the workers with the configuration Start. Its descriptors: a
-	// region for each worker, then a command eventfd for each worker, the upcall
-	// eventfd, and the region of the connection table. An engine accepts only one
-	// OpStart.
+	// OpStart starts the workers with the configuration Start. Its descriptors are a
+	// region for each worker, a command eventfd for each worker, the upcall eventfd,
+	// and the region of the connection table. An engine accepts only one OpStart.
 	OpStart = "start"
-	// OpAttach opens the device described by Attach from the request's descriptors
-	// and gives the device's queues to the workers. If the port is already attached,
-	// it is detached first.
+	// OpAttach opens the device of Attach from the request's descriptors and gives
+	// its queues to the workers. It replaces an attached device of the port.
 	OpAttach = "attach"
 	// OpDetach takes the port Port from the workers and closes its device. The reply
-	// comes when no worker uses the port any more, and has the device's State.
+	// has the device's State; then no worker uses the port any more.
 	OpDetach = "detach"
-	// OpKeep stores Blob and the request's descriptors under Key for the next control
-	// process, until an OpForget or another OpKeep with the same Key.
+	// OpKeep stores Blob and the descriptors under Key for the next control process,
+	// until an OpForget or another OpKeep.
 	OpKeep   = "keep"
 	OpForget = "forget"
 	// OpRecall is answered by one Reply for each kept request, with duplicates of its
-	// descriptors: the OpStart, the attached ports, and the keys. The final Reply has
-	// Last set.
+	// descriptors: the OpStart, the attached ports, and the keys. Last is set in the
+	// final Reply.
 	OpRecall = "recall"
 	// OpStop ends the engine after the engine's reply.
 	OpStop = "stop"
@@ -64,7 +61,7 @@ type Request struct {
 	Blob   json.RawMessage `json:"blob,omitempty"`
 }
 
-// port returns the number of the port that a request is about, or 0.
+// port returns the request's port number, or 0.
 func (r *Request) port() uint32 {
 	if r.Attach != nil {
 		return r.Attach.Port
@@ -74,12 +71,12 @@ func (r *Request) port() uint32 {
 
 // Start is the configuration of the workers.
 type Start struct {
-	Cores []int          `json:"cores"` // cores of the workers; one worker runs on each core
+	Cores []int          `json:"cores"` // cores of the workers, one for each
 	Sizes datapath.Sizes `json:"sizes"`
-	// SpinUS is the time in µs for which a worker polls empty queues before the
-	// worker sleeps.
+	// SpinUS is the time in µs for which a worker polls empty queues before it
+	// sleeps.
 	SpinUS int `json:"spin_us"`
-	// Connections has the limits of the connection table; zero means the default.
+	// Connections has the limits of the connection table; 0: default.
 	Connections conntrack.Sizes `json:"connections"`
 }
 
@@ -87,18 +84,17 @@ type Start struct {
 type Attach struct {
 	Port uint32          `json:"port"` // number of the datapath port
 	Name string          `json:"name"`
-	Kind string          `json:"kind"` // kind of the device's back end: vhost-user, tap or af_xdp
+	Kind string          `json:"kind"` // vhost-user, tap or af_xdp
 	Spec json.RawMessage `json:"spec"`
-	// Tunnel marks an uplink. The workers decapsulate the VXLAN frames that an uplink
-	// receives.
+	// Tunnel marks an uplink, whose VXLAN frames the workers decapsulate.
 	Tunnel bool `json:"tunnel,omitempty"`
 }
 
 // Reply is the answer to a Request.
 type Reply struct {
-	Error string          `json:"error,omitempty"` // reason why the engine refused the request; "": the request is done
+	Error string          `json:"error,omitempty"` // reason of a refusal; "": success
 	State json.RawMessage `json:"state,omitempty"`
-	// Kept is one kept request, as control sent it. Only replies to OpRecall have it.
+	// Kept is a kept request, in replies to OpRecall.
 	Kept *Request `json:"kept,omitempty"`
 	Last bool     `json:"last,omitempty"`
 }

@@ -14,12 +14,12 @@ import (
 	"weft/port"
 )
 
-// MaxWorkers is the limit of workers, so that their descriptors fit into one OpStart:
-// two descriptors for each worker, and two more.
+// MaxWorkers is the largest number of workers, whose descriptors (two for each, and
+// two more) fit into one OpStart.
 const MaxWorkers = (MaxDescriptors - 2) / 2
 
-// spareProcs is the number of Go processors in addition to one for each worker: one
-// for the goroutine that serves control, and one for goroutines of the runtime.
+// spareProcs is the number of Go processors besides the workers': one for the
+// connection to control, and one for the runtime.
 const spareProcs = 2
 
 // pool is the set of workers. Each worker has its own thread.
@@ -29,7 +29,7 @@ type pool struct {
 	workers []*datapath.Worker
 }
 
-// newPool starts the workers on the memory behind the descriptors fds. It owns fds.
+// newPool starts the workers on the memory behind fds, which it owns.
 func newPool(s Start, fds []int) (*pool, error) {
 	if len(s.Cores) == 0 || len(s.Cores) > MaxWorkers {
 		closeAll(fds)
@@ -40,11 +40,10 @@ func newPool(s Start, fds []int) (*pool, error) {
 		return nil, err
 	}
 	p := &pool{memory: memory, table: conntrack.Open(memory.Connections, len(s.Cores))}
-	// A worker never yields its Go processor, so other goroutines need additional
-	// processors.
+	// A worker never yields its Go processor.
 	runtime.GOMAXPROCS(len(s.Cores) + spareProcs)
-	// All threads leave the workers' cores before the workers are pinned to these
-	// cores. Threads started later inherit the affinity.
+	// All threads leave the workers' cores before the workers are pinned. Later
+	// threads inherit the affinity.
 	if err := cpu.Confine(s.Cores); err != nil {
 		p.stop()
 		return nil, err
@@ -85,7 +84,7 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 // add gives a device's queues to the workers.
 func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
 	all := assign(no, len(p.workers), d.Rx(), d.Tx())
-	for i := range all { // every queue knows its worker before any worker uses a queue
+	for i := range all { // before any worker uses a queue
 		all[i].Tunnel = tunnel
 		place(i, p.memory.CommandEvents[i], &all[i])
 	}
@@ -97,9 +96,8 @@ func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
 	return nil
 }
 
-// place stores in each queue the number and the wake-up eventfd of the worker that
-// uses the queue. If several workers share a transmit queue, the queue stores the
-// last worker.
+// place tells each queue the number and the eventfd of its worker; for a shared
+// transmit queue, of the last one.
 func place(worker, wake int, q *datapath.PortQueues) {
 	for _, rx := range q.Rx {
 		if p, ok := rx.(port.Placed); ok {
@@ -112,15 +110,14 @@ func place(worker, wake int, q *datapath.PortQueues) {
 }
 
 // assign divides the queues of port no among the workers. Worker (no+i) modulo the
-// number of workers gets receive queue i, so that ports with one queue are spread
-// over the workers too.
+// number of workers gets receive queue i, so that ports with one queue are spread,
+// too.
 //
-// Every worker can send to every port. If there are more workers than transmit
-// queues, workers share transmit queues under a lock. The worker of receive queue i
-// also sends on transmit queue i. A tap or a guest sends a connection's frames on the
-// queue on which it received the connection's last frame. With another assignment, a
-// connection would move back and forth between two workers and its frames would be
-// reordered.
+// Every worker can send to every port; if necessary, workers share transmit queues
+// under a lock. The worker of receive queue i also sends on transmit queue i. A tap
+// or a guest sends a connection's frames on the queue on which it last received, so
+// any other assignment could move a connection between two workers and reorder its
+// frames.
 func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQueues {
 	all := make([]datapath.PortQueues, workers)
 	for i := range all {
@@ -132,7 +129,7 @@ func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQ
 	}
 	for i := range tx {
 		var lock *datapath.TxLock
-		if i+len(tx) < workers { // transmit queue i is shared, because there are more workers than transmit queues
+		if i+len(tx) < workers { // shared, because there are more workers than transmit queues
 			lock = new(datapath.TxLock)
 		}
 		for k := i; k < workers; k += len(tx) {
@@ -143,7 +140,7 @@ func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQ
 	return all
 }
 
-// remove takes a port from every worker. When it returns, no worker uses the port.
+// remove takes a port from every worker. Then no worker uses the port.
 func (p *pool) remove(no uint32) {
 	for _, w := range p.workers {
 		w.RemovePort(no)

@@ -26,38 +26,34 @@ import (
 
 // Limits of the engine.
 const (
-	// MaxKept is the limit of keys of OpKeep. A further key is refused.
+	// MaxKept is the largest number of keys of OpKeep. A further key is refused.
 	MaxKept = 4096
-	// heapLimit is the heap size in bytes at which the Go runtime collects garbage by
-	// itself; below it automatic collection is off. It is a safety net: workers
-	// allocate nothing, and the server collects the garbage of requests (see
-	// collector).
+	// heapLimit is the heap size in bytes at which the Go runtime itself collects
+	// garbage, as a safety net. Usually only the collector does.
 	heapLimit = 1 << 30
 )
 
-// LockName is the name of the file in the state directory that the engine keeps
-// locked, so that a second engine cannot serve. The file contains the engine's
-// process id.
+// LockName is the name of the locked file in the state directory that keeps a second
+// engine from serving. It contains the engine's process id.
 const LockName = "engine.lock"
 
-// Opener opens a device from the specification and descriptors that control has
-// prepared. Each back end has an Opener. The Opener owns fds, even if it fails.
+// Opener opens a device from control's specification and descriptors. It owns fds,
+// even if it fails. Each back end has one.
 type Opener func(spec []byte, fds []int) (port.Device, error)
 
-// server is the state of the engine process. The goroutine that serves the connection
-// to control owns everything except the workers.
+// server is the state of the engine process, owned by the goroutine that serves
+// control.
 type server struct {
 	openers map[string]Opener
 	workers *pool // the running workers, or nil before OpStart
 	start   *Kept
-	ports   []*attached // attached ports of the engine, in the order of attachment
+	ports   []*attached // attached ports, in the order of attachment
 	kept    map[string]*Kept
-	keys    []string // keys of the map kept, in the order of their first OpKeep
+	keys    []string // keys of kept, in the order of their first OpKeep
 	garbage *collector
 }
 
-// attached is an attached port: the OpAttach request that control sent, and the
-// opened device.
+// attached is an attached port: its OpAttach request and its open device.
 type attached struct {
 	Kept
 	device port.Device
@@ -65,32 +61,28 @@ type attached struct {
 
 // Options are the options with which an engine is started.
 type Options struct {
-	// Control is an inherited descriptor of a connection to control; 0: no such
-	// connection.
+	// Control is an inherited connection to control; 0: none.
 	Control int
-	// Spare makes the engine a spare, which waits until no other engine serves the
-	// directory. Its value is the expected number of workers, for whose caches the
-	// spare prepares memory. A spare ends with its control process, unless its
-	// workers have started. 0: no spare.
+	// Spare is the number of workers for which a spare prepares memory; 0: no spare.
+	// A spare waits until no other engine serves the directory.
 	Spare int
 }
 
 // Serve runs the engine: it answers control's requests on the socket in stateDir
-// until OpStop. openers has one Opener for each kind of device. The engine must be
+// until OpStop. openers has an Opener for each kind of device. The engine must be
 // alone in its process, because Serve turns the garbage collector off and confines
-// threads. Serve ignores the signals of a terminal or a service manager, because
-// control decides when the engine ends.
+// threads. Serve ignores the signals of a terminal or a service manager.
 func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE, unix.SIGTTOU)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapLimit)
-	if err := shm.Prepare(); err != nil { // an error is not fatal: only the protection against blocking front ends is missing
+	if err := shm.Prepare(); err != nil { // not fatal: only the protection against blocking front ends is missing
 		fmt.Fprintf(os.Stderr, "engine: %v; until then a front end can block a worker\n", err)
 	}
 	s := &server{openers: openers, kept: map[string]*Kept{}, garbage: newCollector()}
 	var serving atomic.Bool
 	if o.Spare > 0 {
-		_ = cpu.Urgent() // raises the process's priority, because guests wait while a spare takes over; fails without the privilege
+		_ = cpu.Urgent() // guests wait for a spare; fails without the privilege
 		go reserve(o.Spare)
 		go leaveWithControl(o.Control, &serving)
 	}
@@ -109,7 +101,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 			return fmt.Errorf("engine: connection to control: %w", err)
 		}
 	}
-	if o.Spare > 0 { // a spare serves before it accesses the disk, because guests wait
+	if o.Spare > 0 { // without disk accesses, because guests wait
 		c.take(conn, true)
 	}
 	if err := sign(lock); err != nil {
@@ -126,17 +118,15 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	return c.accept(l)
 }
 
-// reserve prepares memory for the workers' caches. The engine does not wait for
-// reserve: if the engine must serve earlier, it allocates the remaining memory later.
+// reserve prepares memory for the workers' caches, as far as time permits.
 func reserve(workers int) {
-	runtime.LockOSThread() // without UnlockOSThread, the thread ends when the goroutine ends
+	runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
 	_ = cpu.ShortSlice()
 	flowtable.Reserve(datapath.DefaultSizes.Cache, workers)
 }
 
 // leaveWithControl ends a spare whose control process dies before the spare serves.
-// It detects the death because the kernel then closes the other end of the
-// connection.
+// The kernel then closes the other end of the connection.
 func leaveWithControl(control int, serving *atomic.Bool) {
 	fds := []unix.PollFd{{Fd: int32(control), Events: unix.POLLRDHUP}}
 	for !serving.Load() {
@@ -146,9 +136,8 @@ func leaveWithControl(control int, serving *atomic.Bool) {
 	}
 }
 
-// lockState makes this process the engine of stateDir. If another engine holds the
-// lock, lockState waits until that engine has ended; without wait it returns an
-// error.
+// lockState makes this process the engine of stateDir. If wait is set, it waits until
+// another engine has ended; otherwise it returns an error.
 func lockState(stateDir string, wait bool) (*os.File, error) {
 	path := filepath.Join(stateDir, LockName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -187,20 +176,19 @@ func sign(lock *os.File) error {
 // errStop ends converse after OpStop.
 var errStop = errors.New("stop")
 
-// connections has the connection to control. A new connection ends the old one, and
-// is served after the goroutine of the old connection has returned.
+// connections has the connection to control. A new connection replaces the old one.
 type connections struct {
 	*server
 	listener atomic.Pointer[net.UnixListener]
 	stop     sync.Once
 	stopped  chan struct{} // channel that OpStop closes
 	old      *net.UnixConn
-	replaced *atomic.Bool  // true after a newer connection has replaced the present connection
-	done     chan struct{} // closed when the goroutine that serves the present connection has returned
+	replaced *atomic.Bool  // a newer connection has replaced the current one
+	done     chan struct{} // closed when the current connection's goroutine has returned
 }
 
-// take serves a new connection. If greet is true it first sends an empty Reply, which
-// shows control that the engine serves an inherited connection.
+// take serves a new connection. If greet is set, it first sends an empty Reply as a
+// sign that the engine serves.
 func (c *connections) take(conn *net.UnixConn, greet bool) {
 	if c.old != nil {
 		c.replaced.Store(true)
@@ -214,19 +202,17 @@ func (c *connections) take(conn *net.UnixConn, greet bool) {
 		if greet {
 			_ = sendMessage(conn, Reply{}, nil)
 		}
-		// If control dies before it has started the workers, the engine ends, because
-		// another control process cannot use it.
+		// Without workers the engine is useless to another control process.
 		if errors.Is(c.converse(conn), errStop) || c.workers == nil && !replaced.Load() {
 			c.stop.Do(func() { close(c.stopped) })
-			if l := c.listener.Load(); l != nil { // if the listener does not exist yet, the method accept ends because stopped is closed
+			if l := c.listener.Load(); l != nil { // without a listener, accept ends when stopped is closed
 				l.Close()
 			}
 		}
 	}(c.replaced, c.done)
 }
 
-// hangUp ends a connection, even if leaveWithControl still polls the connection's
-// descriptor.
+// hangUp ends a connection, even while leaveWithControl polls it.
 func hangUp(conn *net.UnixConn) {
 	_ = conn.CloseRead()
 	_ = conn.CloseWrite()
@@ -255,8 +241,7 @@ func (c *connections) accept(l *net.UnixListener) error {
 	}
 }
 
-// converse answers the requests of a connection until the connection ends or OpStop
-// ends the engine.
+// converse answers requests until the connection ends or OpStop ends the engine.
 func (s *server) converse(conn *net.UnixConn) error {
 	for {
 		var req Request
@@ -356,7 +341,7 @@ func (s *server) attach(req *Request, fds []int) error {
 		closeAll(fds)
 		return fmt.Errorf("attach %s: unknown device kind %q", a.Name, a.Kind)
 	}
-	// The old device must release its memory before the port's new device is opened.
+	// The old device releases its memory before the new one opens.
 	s.remove(a.Port)
 	dups, err := duplicate(fds)
 	if err != nil {
@@ -387,7 +372,7 @@ func (s *server) detach(no uint32) (json.RawMessage, error) {
 }
 
 // remove takes a port from the workers, closes its device and returns the device's
-// State. The result was reports whether the port was attached.
+// State. was is false if the port was not attached.
 func (s *server) remove(no uint32) (state json.RawMessage, was bool) {
 	for i, p := range s.ports {
 		if p.Request.Attach.Port != no {

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRequest is the limit of a message in bytes; a longer message is refused. The
-// kernel's default socket buffer accepts this many bytes in one packet.
+// maxRequest is the largest message in bytes; a longer one is refused. The kernel's
+// default socket buffer accepts it in one packet.
 const maxRequest = 128 << 10
 
-// maxPath is the limit of a path in a socket address (sun_path without its NUL).
+// maxPath is the longest path in a socket address (sun_path without its NUL).
 const maxPath = 107
 
 type received struct {
@@ -46,16 +46,16 @@ func sendMessage(conn *net.UnixConn, v any, fds []int) error {
 	return err
 }
 
-// buffers has reusable buffers for messages, so that no garbage collection delays
-// guests while an engine is replaced.
+// buffers are reusable message buffers, which avoid garbage collections while an
+// engine is replaced.
 var buffers = sync.Pool{New: func() any { return new([maxRequest]byte) }}
 
 // receiveMessage receives one packet and decodes it into v. malformed is an error in
-// the packet's content, and err is an error of the connection. The caller owns the
-// descriptors in both cases.
+// the content, err an error of the connection. The caller owns the descriptors in
+// both cases.
 func receiveMessage(conn *net.UnixConn, v any) (fds []int, malformed error, err error) {
 	buffer := buffers.Get().(*[maxRequest]byte)
-	defer buffers.Put(buffer) // the buffer can be reused after the return, because decoding JSON copies all data
+	defer buffers.Put(buffer) // JSON decoding copies all data out of the buffer
 	msg := buffer[:]
 	oob := make([]byte, unix.CmsgSpace(4*MaxDescriptors))
 	n, nOOB, flags, _, err := conn.ReadMsgUnix(msg, oob)
@@ -100,8 +100,7 @@ func parseRights(oob []byte) []int {
 	return fds
 }
 
-// fileConn returns a connection for the descriptor of a socket. It owns the
-// descriptor.
+// fileConn returns a connection for a socket's descriptor, which it owns.
 func fileConn(fd int) (*net.UnixConn, error) {
 	f := os.NewFile(uintptr(fd), "connection")
 	defer f.Close()
@@ -117,8 +116,7 @@ func fileConn(fd int) (*net.UnixConn, error) {
 	return c, nil
 }
 
-// peer returns the id of the process at the other end of conn, and a pidfd of this
-// process.
+// peer returns the process id of the other end of conn, and a pidfd.
 func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -140,8 +138,8 @@ func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	return int(cred.Pid), pidfd, nil
 }
 
-// dialSocket and listenSocket open the socket's directory and use a path over
-// /proc/self/fd if the path is too long for a socket address.
+// dialSocket and listenSocket use a path below /proc/self/fd if the path is too long
+// for a socket address.
 func dialSocket(path string) (*net.UnixConn, error) {
 	short, done, err := shortPath(path)
 	if err != nil {
@@ -160,8 +158,8 @@ func listenSocket(path string) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	// The umask sets the socket's mode when the socket is created. A later chmod
-	// would leave a time in which other users can connect.
+	// The umask sets the socket's mode. After a later chmod, others might have
+	// connected already.
 	old := syscall.Umask(0o177)
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: short, Net: "unixpacket"})
 	syscall.Umask(old)
