@@ -9,10 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monotonic returns CLOCK_MONOTONIC in nanoseconds. The engine's workers read the
-// same clock. Go reads CLOCK_MONOTONIC without a system call, but exposes only
-// differences of it. One reading at the start turns the differences into absolute
-// times.
+// Monotonic returns CLOCK_MONOTONIC in nanoseconds. Go exposes only differences of
+// this clock, so one reading at the start makes them absolute.
 func Monotonic() uint64 { return startNS + uint64(time.Since(start)) }
 
 var start, startNS = time.Now(), read()

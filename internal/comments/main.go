@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command comments prints a random sample of the module's comments, each with its
-// file and line but without its code. A reader who has not seen the packages then
-// judges whether each comment is clear.
+// Command comments prints a random sample of the module's comments, with file and
+// line but without code, for readers who judge whether each comment is clear.
 //
 //	comments SEED [N]
 package main
@@ -21,8 +20,8 @@ import (
 	"strings"
 )
 
-// shortest is the length in bytes of the shortest comment in a sample. Shorter
-// comments are only labels.
+// shortest is the shortest comment in a sample, in bytes. Shorter comments are only
+// labels.
 const shortest = 40
 
 type comment struct {
@@ -68,8 +67,7 @@ func run(seed uint64, n int) error {
 	return nil
 }
 
-// draw returns n random comments. The same seed and the same comments give the same
-// sample.
+// draw returns n random comments. The same seed gives the same sample.
 func draw(all []comment, seed uint64, n int) []comment {
 	sample := slices.Clone(all)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -77,8 +75,7 @@ func draw(all []comment, seed uint64, n int) []comment {
 	return sample[:min(n, len(sample))]
 }
 
-// collect returns the comments of all Go files below root, in the order of their
-// places.
+// collect returns the comments of all Go files below root, sorted by place.
 func collect(root string) (all []comment, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

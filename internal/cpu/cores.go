@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cpu pins threads to cores, sets the scheduling of threads, and helps
-// threads that poll to wait.
+// Package cpu pins threads to cores, sets their scheduling, and helps threads that
+// poll.
 package cpu
 
 import (
@@ -14,13 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxCores is the number of cores that a unix.CPUSet can hold. Core numbers are below
-// MaxCores.
+// MaxCores is the number of cores in a unix.CPUSet, and the bound of core numbers.
 const MaxCores = 1024
 
-// ParseList parses a list of cores in the kernel's notation, such as "0,2-3". The
-// result has the order of the list. A duplicate core is an error. An empty list gives
-// nil.
+// ParseList parses a list of cores in the kernel's notation, such as "0,2-3", in the
+// order of the list. A duplicate core is an error. An empty list gives nil.
 func ParseList(list string) ([]int, error) {
 	if strings.TrimSpace(list) == "" {
 		return nil, nil
@@ -85,9 +83,9 @@ func Pin(core int) error {
 	return nil
 }
 
-// Confine restricts all threads of this process, and the threads that they start
-// later, to the allowed cores that are not in taken. If no core is left, Confine
-// changes nothing. It must be called before the workers' threads are pinned.
+// Confine restricts all threads of this process, and later threads, to the allowed
+// cores that are not in taken. If no core is left, it changes nothing. Workers must
+// be pinned afterwards.
 func Confine(taken []int) error {
 	allowed, err := Allowed()
 	if err != nil {

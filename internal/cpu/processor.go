@@ -12,17 +12,15 @@ import (
 //
 // The runtime's monitor asks a goroutine to yield when it has run for 10 ms. It
 // recognizes such a goroutine by the P's count of scheduling decisions, which has not
-// changed (runtime/proc.go, retake). A goroutine that is locked to its thread yields
-// by passing its P to another thread, which soon passes the P back. On a busy machine
-// this takes long. Keep increments the count, so that the monitor does not ask.
-// Panics, faults and stopping the world work as usual, because Keep holds no lock of
-// the runtime.
+// changed (runtime/proc.go, retake). A locked goroutine yields by passing its P to
+// another thread and back, which takes long on a busy machine. Keep increments the
+// count, so that the monitor does not ask. Panics, faults and stopping the world work
+// as usual.
 //
 // The runtime does not export the count. OwnProcessor finds it by the values of the
-// fields around it. If these fields are not as expected, Keep does nothing, and the
-// goroutine yields when the monitor asks.
+// fields around it. If these fields are not as expected, Keep does nothing.
 type Processor struct {
-	processor *uintptr // address of the thread's pointer to its P; nil if OwnProcessor did not find it
+	processor *uintptr // address of the thread's pointer to its P; nil: not found
 }
 
 // Offsets in bytes into the runtime's structs g, m and p. If an offset is wrong,
@@ -38,8 +36,8 @@ const (
 	threadOfP        = 48
 )
 
-// OwnProcessor returns the Processor of the calling goroutine. The goroutine must be
-// locked to its thread.
+// OwnProcessor returns the Processor of the calling goroutine, which must be locked
+// to its thread.
 func OwnProcessor() (s Processor) {
 	g := self()
 	if g == 0 {
@@ -57,28 +55,26 @@ func OwnProcessor() (s Processor) {
 	return s
 }
 
-// isProcessor reports whether p points to the P of the thread. Such a P is running
-// and refers to the thread.
+// isProcessor reports whether p points to the running P of the thread.
 func isProcessor(p, thread uintptr) (is bool) {
-	defer func() { _ = recover() }() // recovers from the fault of reading through a word that is not a pointer
+	defer func() { _ = recover() }() // p may not be a pointer, and reading it may fault
 	return p >= 1<<16 && p%8 == 0 && word(p+threadOfP) == thread && *(*uint32)(pointer(p + statusOfP)) == statusRunning
 }
 
 // Keep keeps the runtime's monitor from taking the P away. The goroutine must call it
-// at least every few milliseconds. Only the thread that has the P writes the count,
-// so there is no data race, but the race detector does not know this.
+// every few milliseconds. The race detector does not know that only this thread
+// writes the count.
 //
 //go:norace
 func (s *Processor) Keep() {
 	if s.processor != nil {
 		if p := *s.processor; p != 0 {
-			*(*uint32)(pointer(p + schedTickOfP))++ // no race: only the thread that has the P writes this count
+			*(*uint32)(pointer(p + schedTickOfP))++ // only the thread that has the P writes the count
 		}
 	}
 }
 
 func word(at uintptr) uintptr { return *(*uintptr)(pointer(at)) }
 
-// pointer converts an address to a pointer. The address must be in memory that the Go
-// runtime never frees.
+// pointer converts an address in memory that the Go runtime never frees.
 func pointer(at uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&at)) }

@@ -13,15 +13,12 @@ import (
 const sliceNS = 100_000
 
 // ShortSlice gives the calling thread a short time slice. Linux 6.12 and later
-// (EEVDF) then runs the thread as soon as it wakes up, and does not wait for the end
-// of another thread's slice of some milliseconds. If the calling thread polls, other
-// threads get the core after a tenth of a millisecond. The thread's share of the core
-// stays the same. Older kernels ignore the slice. ShortSlice also undoes Urgent for
-// this thread.
+// (EEVDF) then runs the thread as soon as it wakes up, and lets others interrupt it
+// after a tenth of a millisecond. The thread's share of the core stays the same.
+// Older kernels ignore the slice. ShortSlice also undoes Urgent for this thread.
 func ShortSlice() error { return shortSlice(0) }
 
-// ShortSlices does what ShortSlice does, for all threads of this process and the
-// threads that they start later.
+// ShortSlices is ShortSlice for all threads of this process and later ones.
 func ShortSlices() error { return eachThread(shortSlice) }
 
 func shortSlice(tid int) error {
@@ -39,6 +36,5 @@ func shortSlice(tid int) error {
 	return nil
 }
 
-// Yield gives the core to another thread that waits for it. If no thread waits, Yield
-// returns at once.
+// Yield gives the core to another waiting thread, if any.
 func Yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

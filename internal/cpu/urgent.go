@@ -9,37 +9,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// urgentPriority is the lowest real-time priority. It is higher than that of every
-// ordinary thread.
+// urgentPriority is the lowest real-time priority, above all ordinary threads.
 const urgentPriority = 1
 
-// Urgent makes all threads of this process, and the threads that they start, run
-// before every ordinary thread of the machine (SCHED_RR, sched(7)). This ends with
-// ShortSlice or ShortSlices. Urgent is meant for a few milliseconds and for threads
-// that mostly sleep, because an urgent thread that polls keeps all other threads off
-// its core. Without CAP_SYS_NICE, Urgent returns an error and changes nothing.
+// Urgent makes all threads of this process, and later ones, run before every ordinary
+// thread of the machine (SCHED_RR, sched(7)) until ShortSlice or ShortSlices. It is
+// meant for a few milliseconds, because an urgent thread that polls keeps all others
+// off its core. Without CAP_SYS_NICE, it returns an error and changes nothing.
 func Urgent() error { return eachThread(urgent) }
 
-// UrgentThread does what Urgent does, for the calling thread only.
+// UrgentThread is Urgent for the calling thread only.
 func UrgentThread() error { return urgent(0) }
 
 func urgent(tid int) error {
 	return unix.SchedSetAttr(tid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: urgentPriority}, 0)
 }
 
-// usual returns scheduling attributes for the ordinary policy. The niceness is that
-// of the thread.
+// usual returns attributes of the ordinary scheduling policy with the thread's
+// niceness.
 func usual(tid int, attr *unix.SchedAttr) *unix.SchedAttr {
 	nice := int32(0)
 	if n, err := unix.Getpriority(unix.PRIO_PROCESS, tid); err == nil {
-		nice = int32(20 - n) // the raw system call returns 20 minus the niceness
+		nice = int32(20 - n) // the system call returns 20 minus the niceness
 	}
 	return &unix.SchedAttr{Size: attr.Size, Nice: nice}
 }
 
-// eachThread calls f for every thread of this process. It lists the threads again
-// until there is no new one, because threads may start other threads. It skips
-// threads that have ended.
+// eachThread calls f for every thread of this process, including threads started
+// meanwhile. It skips threads that have ended.
 func eachThread(f func(tid int) error) error {
 	seen := map[int]bool{}
 	for again := true; again; {

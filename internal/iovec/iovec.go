@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iovec wraps readv and writev with vectors in mapped memory. The packages
-// for tap and packet-socket ports use it, which make one system call for each frame.
+// Package iovec wraps readv and writev with vectors in mapped memory, for tap and
+// packet-socket ports, which make one system call for each frame.
 package iovec
 
 import (
@@ -13,9 +13,8 @@ import (
 	"weft/internal/shm"
 )
 
-// Vector is the kernel's struct iovec (include/uapi/linux/uio.h). Base is an address
-// and not a pointer, because vectors are in memory outside of the Go heap and mostly
-// refer to guest memory.
+// Vector is the kernel's struct iovec (include/uapi/linux/uio.h). Base is an address,
+// not a pointer, because it mostly refers to guest memory.
 type Vector struct {
 	Base uintptr
 	Len  uintptr
@@ -26,8 +25,8 @@ const Size = 16
 
 var _ [Size]byte = [unsafe.Sizeof(Vector{})]byte{}
 
-// BatchBytes is the number of bytes after which a batch receives no more frames. The
-// limit keeps a batch's bytes in the CPU cache until they are sent.
+// BatchBytes is the number of bytes after which a batch receives no more frames, so
+// that its bytes stay in the CPU cache.
 const BatchBytes = 128 << 10
 
 // Max is the kernel's limit of vectors in one system call (UIO_MAXIOV).
@@ -45,20 +44,19 @@ func Map(n int) ([]byte, error) {
 // View returns the first n vectors in mem, without a copy.
 func View(mem []byte, n int) []Vector { return shm.View[Vector](mem, 0, n) }
 
-// Address returns the address of the first byte of mem, which must not be empty. The
-// address does not keep mem alive. So mem must be mapped memory, or part of a batch
-// to which the caller has a pointer. The Go heap does not move objects, and a batch
-// that is passed through an interface is not on a stack.
+// Address returns the address of the first byte of mem, which must not be empty. It
+// does not keep mem alive, so mem must be mapped memory, or part of a batch that the
+// caller keeps.
 func Address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 
-// Readv reads from the file descriptor fd into n vectors, which begin at the address
-// vectors. The call bypasses Go's scheduler, because fd is non-blocking.
+// Readv reads from the non-blocking file descriptor fd into n vectors at the address
+// vectors. The call bypasses Go's scheduler.
 func Readv(fd int, vectors uintptr, n int) (int, unix.Errno) {
 	return call(unix.SYS_READV, fd, vectors, n)
 }
 
-// Writev writes n vectors, which begin at the address vectors, to the file descriptor
-// fd. The call bypasses Go's scheduler, because fd is non-blocking.
+// Writev writes n vectors at the address vectors to the non-blocking file descriptor
+// fd. The call bypasses Go's scheduler.
 func Writev(fd int, vectors uintptr, n int) (int, unix.Errno) {
 	return call(unix.SYS_WRITEV, fd, vectors, n)
 }

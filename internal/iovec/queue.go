@@ -4,9 +4,8 @@ package iovec
 
 import "golang.org/x/sys/unix"
 
-// Queue is the common part of queues that make one readv or writev for each frame: a
-// file descriptor, and mapped memory that begins with the vectors. The worker owns
-// it.
+// Queue is the common part of queues with one readv or writev for each frame: a file
+// descriptor, and mapped memory that begins with the vectors. The worker owns it.
 type Queue struct {
 	FD      int    // the device owns and closes it
 	Mem     []byte // memory outside of the Go heap; nil after Close
@@ -14,8 +13,7 @@ type Queue struct {
 	at      uintptr // address of Vectors
 }
 
-// OpenQueue returns a queue with n bytes of mapped memory, which begins with the
-// given number of vectors.
+// OpenQueue returns a queue with n bytes of mapped memory, including the vectors.
 func OpenQueue(fd, vectors, n int) (Queue, error) {
 	mem, err := Map(n)
 	if err != nil {
@@ -43,22 +41,22 @@ func (q *Queue) Close() {
 }
 
 // RxQueue implements a part of port.Rx for a file descriptor that is readable while a
-// frame waits. Such a queue needs no request for a wake-up.
+// frame waits.
 type RxQueue struct {
 	Queue
 	Broken string // reason why Recv fails for good, or ""
 }
 
-// Disarm does nothing, because Arm makes no request that it could cancel.
+// Disarm does nothing, because Arm makes no request.
 func (q *RxQueue) Disarm() {}
 
 // WaitFD returns the queue's descriptor.
 func (q *RxQueue) WaitFD() int { return q.FD }
 
-// Woken does nothing, because a file descriptor without frames is no longer readable.
+// Woken does nothing, because reading all frames drains the descriptor.
 func (q *RxQueue) Woken() {}
 
-// Polled returns true, because a Recv that finds no frame costs a system call.
+// Polled returns true: an empty Recv costs a system call.
 func (q *RxQueue) Polled() bool { return true }
 
 // Fault returns the reason why Recv fails for good, or "".
@@ -72,8 +70,7 @@ func (q *RxQueue) Close() {
 	q.Queue.Close()
 }
 
-// TxQueue implements a part of port.Tx for a queue whose Send writes each frame at
-// once.
+// TxQueue implements a part of port.Tx for queues that write each frame in Send.
 type TxQueue struct {
 	Queue
 	Longest int // length of the longest frame in bytes, including the Ethernet header

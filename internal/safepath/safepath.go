@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package safepath opens directories and files whose paths less privileged users may
-// change. weftd runs as root, so a symbolic link of another user could redirect
-// weftd's writes to a file that this user may not write.
+// Package safepath opens directories and files on paths that less privileged users
+// may change. weftd runs as root, so a symbolic link of another user could redirect
+// its writes.
 //
 // A directory is trusted if it belongs to root or to the user of this process, and
 // only these two and group 0 may write to it. safepath follows symbolic links in
-// trusted directories. In a directory of root or of this user that has the sticky
-// bit, such as /tmp, it follows a link only if the link itself belongs to root or to
-// this user.
+// trusted directories. In their sticky directories, such as /tmp, it follows a link
+// only if root or this user owns the link.
 package safepath
 
 import (
@@ -21,20 +20,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks is the largest number of symbolic links on a path. The kernel has the same
-// limit.
+// maxLinks is the largest number of symbolic links on a path, as in the kernel.
 const maxLinks = 40
 
-// LinkError is the error for a symbolic link that safepath does not follow, because
-// another user may have created it.
+// LinkError is the error for a symbolic link that another user may have created.
 type LinkError struct{ Link, Dir string }
 
 func (e *LinkError) Error() string {
 	return fmt.Sprintf("%s is a symbolic link, and others than root may change %s: it is not followed", e.Link, e.Dir)
 }
 
-// trusted reports whether only root, group 0 and the user of this process may change
-// the entries of a directory.
+// trusted reports whether only root, group 0 and this user may change a directory.
 func trusted(st *unix.Stat_t) bool {
 	return ours(st) && st.Mode&0o002 == 0 && (st.Mode&0o020 == 0 || st.Gid == 0)
 }
@@ -46,17 +42,16 @@ func mayFollow(dir, link *unix.Stat_t) bool {
 	return trusted(dir) || ours(dir) && dir.Mode&unix.S_ISVTX != 0 && ours(link)
 }
 
-// walk is the state of following a path, which starts at the root directory.
+// walk is the state of following a path from the root directory.
 type walk struct {
 	fd    int    // O_PATH descriptor of the current directory
 	name  string // path of the present directory
 	links int    // number of links followed
 }
 
-// Dir opens a directory. If mode is not 0, Dir creates missing directories: the last
-// one with mode, and its missing parents with 0755, so that other users can pass
-// through them. The caller closes the file. The error is a *LinkError or comes from a
-// system call.
+// Dir opens a directory. If mode is not 0, it creates missing directories: the last
+// one with mode, its parents with 0755. The caller closes the file. The error is a
+// *LinkError or comes from a system call.
 func Dir(path string, mode uint32) (*os.File, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -77,8 +72,8 @@ func Dir(path string, mode uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// enter opens the directory name in the current directory and makes it the current
-// directory. It fails if name is a symbolic link.
+// enter makes the directory name in the current directory the current one. It fails
+// if name is a symbolic link.
 func (w *walk) enter(name string) error {
 	fd, err := unix.Openat(w.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -91,9 +86,8 @@ func (w *walk) enter(name string) error {
 	return nil
 }
 
-// follow enters the directories of a path one after another. It follows a symbolic
-// link if mayFollow allows this, and otherwise returns a *LinkError. If mode is not
-// 0, it creates missing directories, as Dir does.
+// follow enters the directories of a path. It returns a *LinkError for a symbolic
+// link that mayFollow forbids. If mode is not 0, it creates missing directories.
 func (w *walk) follow(names []string, mode uint32) error {
 	for len(names) > 0 {
 		name := names[0]
@@ -139,9 +133,8 @@ func (w *walk) follow(names []string, mode uint32) error {
 	return nil
 }
 
-// linkAt returns the target of the symbolic link name in the current directory, or ""
-// if name is not a link. If mayFollow forbids to follow the link, linkAt returns a
-// *LinkError.
+// linkAt returns the target of the symbolic link name in the current directory; "":
+// no link. It returns a *LinkError if mayFollow forbids it.
 func (w *walk) linkAt(name string) (target string, err error) {
 	var dir, st unix.Stat_t
 	if err := unix.Fstatat(w.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -164,8 +157,8 @@ func (w *walk) linkAt(name string) (target string, err error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// Private opens a directory for this process alone. It creates missing directories as
-// Dir does. It returns an error if other users may change the directory's entries.
+// Private opens a directory that only this user may change, or returns an error. It
+// creates missing directories.
 func Private(path string) (*os.File, error) {
 	f, err := Dir(path, 0o700)
 	if err != nil {
@@ -183,8 +176,7 @@ func Private(path string) (*os.File, error) {
 	return f, nil
 }
 
-// OpenFile opens a file as os.OpenFile does. It returns an error if another user may
-// have created a symbolic link on the file's path.
+// OpenFile is os.OpenFile without symbolic links of other users on the path.
 func OpenFile(path string, flags int, mode uint32) (*os.File, error) {
 	dir, err := Dir(filepath.Dir(path), 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -199,7 +191,7 @@ func OpenFile(path string, flags int, mode uint32) (*os.File, error) {
 	if err != nil && err != unix.ENOENT {
 		return nil, err
 	}
-	if target == "" { // not a link, or no such file; a link that another user creates later is refused
+	if target == "" { // no link now; a later link is refused
 		flags |= unix.O_NOFOLLOW
 	}
 	fd, err := unix.Openat(w.fd, filepath.Base(path), flags|unix.O_CLOEXEC, mode)

@@ -1,30 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package share divides a limited number of units, such as megaflows, among ports, so
-// that no port can use up all units. A port may have at most as many units as are
-// still free: a single port can take half of the units, two ports can take a third
-// each. A few units are reserved for each port. Without this reserve, many ports
-// could leave nothing for the last ones.
+// Package share divides a limited number of units, such as megaflows, among ports. A
+// port may have at most as many units as are still free: a single port can take half
+// of the units, two ports a third each. A few units are reserved for each port, so
+// that many ports leave some for the last ones.
 package share
 
 const (
 	// Holders is the number of ports for which units are reserved.
 	Holders = 1024
-	// keptPart is the divisor for the reserve: 1/keptPart of all units is reserved
-	// for ports.
+	// keptPart: 1/keptPart of all units is reserved for ports.
 	keptPart = 8
 )
 
 // Ports has the number of units of each port. It is not safe for concurrent use.
 type Ports struct {
-	limit, floor int               // number of all units, and number of units reserved for each port
+	limit, floor int               // number of all units, and of units reserved for each port
 	count        int               // number of units in use
 	secured      int               // number of reserved units in use
 	own          map[uint32]int    // number of units by port
 	refused      map[uint32]uint64 // number of refusals by port
 }
 
-// New returns a division of limit units in which no port has units yet.
+// New returns an empty division of limit units.
 func New(limit int) *Ports {
 	return &Ports{limit: limit, floor: limit / keptPart / Holders, own: map[uint32]int{}, refused: map[uint32]uint64{}}
 }
@@ -47,18 +45,17 @@ func (p *Ports) MayHave(port uint32, n int) bool {
 	return has+n <= p.limit-p.count-p.kept(has)
 }
 
-// kept returns the number of free units that are reserved for other ports. The
-// argument has is the number of units of the port that requests more.
+// kept returns the number of free units reserved for ports other than one that has
+// has units.
 func (p *Ports) kept(has int) int {
 	return max(p.floor*(Holders-1)-p.secured+min(has, p.floor), 0)
 }
 
-// Refuse counts that a port's request for units was refused.
+// Refuse counts a refused request of a port.
 func (p *Ports) Refuse(port uint32) { p.refused[port]++ }
 
-// Add adds n to the number of a port's units. A negative n returns units. Add does
-// not check the limits, because a port may have exceeded them before a restart of
-// this process.
+// Add adds n, possibly negative, to a port's units. It does not check limits, because
+// a port may have exceeded them before a restart.
 func (p *Ports) Add(port uint32, n int) {
 	was := p.own[port]
 	is := was + n
@@ -73,16 +70,15 @@ func (p *Ports) Add(port uint32, n int) {
 
 // Use is one port's use of the units.
 type Use struct {
-	// Used is the number of units that the port has. Guarantee is the number of units
-	// reserved for the port. Limit is the number of units that the port could have
-	// now.
+	// Used is the number of the port's units, Guarantee the number reserved for it,
+	// and Limit the number that it could have now.
 	Used, Guarantee, Limit int
 	// Refused is the number of the port's refused requests.
 	Refused uint64
 }
 
-// Each calls visit for each port that has units or had a refused request. It returns
-// the number of refused requests of all ports.
+// Each calls visit for each port with units or refused requests. It returns the
+// number of refused requests of all ports.
 func (p *Ports) Each(visit func(port uint32, u Use)) (refused uint64) {
 	use := func(port uint32) {
 		has := p.own[port]

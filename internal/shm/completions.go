@@ -29,8 +29,8 @@ type request struct {
 	result uint32 // descriptor of the eventfd to signal
 }
 
-// completionRing is struct aio_ring of fs/aio.c. The kernel maps it at the address of
-// the asynchronous I/O context. The kernel advances tail, user space advances head.
+// completionRing is struct aio_ring of fs/aio.c, at the address of the asynchronous
+// I/O context. The kernel advances tail, user space head.
 type completionRing struct {
 	_          uint32 // id
 	_          uint32 // number of slots
@@ -50,23 +50,20 @@ const (
 	opPread         = 0 // IOCB_CMD_PREAD
 	flagResultEvent = 1 // IOCB_FLAG_RESFD
 	ringMagic       = 0xa10a10a1
-	// maxContexts is the largest number of asynchronous I/O contexts in a process. If
-	// there are more workers than contexts, some workers share a context. This is
-	// correct but slower, because their cores compete for the context's cache lines.
+	// maxContexts is the largest number of asynchronous I/O contexts in a process.
+	// More workers share contexts, which is slower.
 	maxContexts = 16
-	// contextRequests is the number of requests for which a context is created. The
-	// kernel rounds the completion ring up to a page. The requests count against the
+	// contextRequests is the number of requests per context. They count against the
 	// machine's limit fs.aio-max-nr, 65,536 by default.
 	contextRequests = 1
-	// submitTries is how often Signal tries to submit a request while the completion
-	// ring is full. It empties the ring after each attempt.
+	// submitTries is the number of attempts to submit a request. After each, Signal
+	// empties the completion ring.
 	submitTries = 3
 )
 
 // completions is an asynchronous I/O context of the kernel. Every request is complete
-// when io_submit returns. Several threads may use one context. Each thread sets head
-// to the tail that it has read. If head lags behind, the kernel counts fewer free
-// slots than there are, which is harmless.
+// when io_submit returns. Several threads may use one context; a head that lags
+// behind is harmless.
 type completions struct {
 	id   uintptr
 	ring *completionRing
@@ -85,10 +82,9 @@ func newCompletions() (*completions, error) {
 	return c, nil
 }
 
-// submit returns false if the kernel lacks memory or slots for the request. It
-// returns true if the kernel refuses the request because the result descriptor is not
-// an eventfd; such a request signals nothing. The call bypasses Go's scheduler,
-// because it never blocks.
+// submit returns false if the kernel lacks memory or slots for the request. A request
+// whose result descriptor is no eventfd counts as submitted. The call bypasses Go's
+// scheduler, because it never blocks.
 func (c *completions) submit(list *[1]*request) bool {
 	for range submitTries {
 		n, _, errno := unix.RawSyscall(unix.SYS_IO_SUBMIT, c.id, 1, uintptr(unsafe.Pointer(list)))
@@ -103,17 +99,17 @@ func (c *completions) submit(list *[1]*request) bool {
 	return false
 }
 
-// contexts has the asynchronous I/O contexts of the process, which Prepare creates.
-// They are never freed, because io_destroy waits for a grace period of the kernel.
+// contexts has the asynchronous I/O contexts of the process. They are never freed,
+// because io_destroy waits for a grace period of the kernel.
 var contexts struct {
 	sync.Mutex
 	all  []*completions
-	null int // descriptor of /dev/null, from which the requests read zero bytes
+	null int // descriptor of /dev/null, which the requests read
 }
 
-// Prepare creates the asynchronous I/O contexts that Foreign.Signal uses. A later
-// call tries again to create missing contexts. If there is no context, Signal writes
-// to the eventfd, and a front end can block this write.
+// Prepare creates the asynchronous I/O contexts for Foreign.Signal. A later call
+// retries missing ones. Without a context, Signal writes to the eventfd, which a
+// front end can block.
 func Prepare() error {
 	contexts.Lock()
 	defer contexts.Unlock()
@@ -145,12 +141,11 @@ func prepare() error {
 	return nil
 }
 
-// contextOf returns the context of a worker, and the descriptor of /dev/null from
-// which the context's requests read. The context is nil if the process has none.
+// contextOf returns a worker's context, or nil, and the descriptor of /dev/null.
 func contextOf(worker int) (*completions, int) {
 	contexts.Lock()
 	defer contexts.Unlock()
-	_ = prepare() // ignores the error, which Prepare has returned at the start
+	_ = prepare() // Prepare has returned the error at the start
 	if len(contexts.all) == 0 {
 		return nil, 0
 	}

@@ -5,17 +5,16 @@ package shm
 import "golang.org/x/sys/unix"
 
 // Weft uses two kinds of eventfds. Own eventfds are shared only between Weft's
-// processes. They are always non-blocking, and SignalOwn and DrainOwn write and read
-// them. An eventfd of a vhost-user front end is a Foreign, and only Foreign's methods
-// may use it.
+// processes. They are non-blocking, for SignalOwn and DrainOwn. An eventfd of a
+// vhost-user front end is a Foreign, and only its methods may use it.
 
 // NewEvent creates an own eventfd, which is non-blocking and closed on exec.
 func NewEvent() (int, error) { return unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC) }
 
 var one = [8]byte{1}
 
-// SignalOwn makes an own eventfd readable. On an eventfd of a front end, which can
-// clear O_NONBLOCK, SignalOwn could block (see Foreign).
+// SignalOwn makes an own eventfd readable. It could block on an eventfd of a front
+// end, see Foreign.
 func SignalOwn(fd int) {
 	for {
 		if _, err := unix.Write(fd, one[:]); err != unix.EINTR {
@@ -24,8 +23,8 @@ func SignalOwn(fd int) {
 	}
 }
 
-// DrainOwn resets an own eventfd, so that it is not readable. On an eventfd of a
-// front end, DrainOwn could block.
+// DrainOwn resets an own eventfd. It could block on an eventfd of a front end, see
+// Foreign.
 func DrainOwn(fd int) {
 	var buf [8]byte
 	for {

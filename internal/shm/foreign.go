@@ -12,59 +12,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Foreign is an eventfd that Weft signals and that a process outside of Weft also
-// has: the call or err descriptor of a front end. A plain write to it could block,
+// Foreign is an eventfd of a front end that Weft signals. A plain write could block,
 // because the front end can fill the counter and clear O_NONBLOCK at any time.
-// O_NONBLOCK belongs to the open file description, which both processes share.
 //
-// Signal therefore does not write to the eventfd. It submits an asynchronous request
-// that completes at once, with the eventfd as its result event (IOCB_FLAG_RESFD). The
-// kernel's eventfd_signal stops counting at the counter's maximum, wakes all waiters
-// and never blocks.
+// Signal therefore submits an asynchronous request that completes at once, with the
+// eventfd as its result event (IOCB_FLAG_RESFD). The kernel's eventfd_signal stops
+// counting at the counter's maximum, wakes all waiters and never blocks.
 //
 // Weft also waits for kicks, the events of a front end. It watches the kick
-// descriptors edge-triggered and never reads them: a read blocks if the counter is
-// zero, and it wakes all threads that wait to write.
+// descriptors edge-triggered and never reads them: a read may block, and wakes all
+// threads that wait to write.
 //
 // The caller owns the file descriptor. Methods of a nil Foreign do nothing. Several
 // goroutines may call Signal at the same time.
 type Foreign struct {
 	fd      int
-	via     *completions // context for asynchronous signals; if nil, signals use writeAnyway
+	via     *completions // context for signals; nil: writeAnyway
 	request request
 	list    [1]*request // argument of io_submit
-	slow    int         // number of consecutive signals that took more than MaxSignalNS
+	slow    int         // number of consecutive signals above MaxSignalNS
 }
 
-// Limits of the time that a signal may take. A signal wakes every waiter of the
-// eventfd with interrupts disabled, and each waiter costs the signalling thread 30 to
-// 100 ns. A front end can have millions of waiters, because a single poll call can
-// wait RLIMIT_NOFILE times for the same eventfd.
+// Limits of the time that a signal may take. Each waiter of the eventfd costs the
+// signalling thread 30 to 100 ns, and a front end can have millions of waiters.
 const (
 	// MaxSignalNS is the largest acceptable CPU time of a signal in nanoseconds. A
 	// signal with few waiters takes 1 µs.
 	MaxSignalNS = 250_000
-	// SlowSignals is the number of consecutive signals longer than MaxSignalNS after
-	// which Slow returns true. A single long signal may be due to an interrupt.
+	// SlowSignals is the number of consecutive signals above MaxSignalNS after which
+	// Slow returns true. A single one may be due to an interrupt.
 	SlowSignals = 3
-	// suspected is the number of signals that are measured after a call of Suspect.
+	// suspected is the number of signals measured after a call of Suspect.
 	suspected = 64
 )
 
-// suspicion is the number of signals in this process that are still to be measured.
+// suspicion is the number of signals still to be measured in this process.
 var suspicion atomic.Int32
 
 // Suspect turns on the measurement of the next signals in this process. A worker
-// calls it after an unusually long poll. Signals that are not measured do not read a
-// clock.
+// calls it after an unusually long pass.
 func Suspect() { suspicion.Store(suspected) }
 
-// Slow reports whether the latest measured signals took so long that the front end
+// Slow reports whether the latest measured signals were so slow that the front end
 // must be detached.
 func (e *Foreign) Slow() bool { return e != nil && e.slow >= SlowSignals }
 
-// NewForeign returns a Foreign for the file descriptor fd. If fd is not an eventfd,
-// the error names the kind of file.
+// NewForeign returns a Foreign for the file descriptor fd, or an error that names the
+// kind of file if fd is no eventfd.
 func NewForeign(fd int) (*Foreign, error) {
 	if err := CheckEvent(fd); err != nil {
 		return nil, err
@@ -81,15 +75,14 @@ func CheckEvent(fd int) error {
 	if err != nil {
 		return fmt.Errorf("descriptor %d: %w", fd, err)
 	}
-	if what != "anon_inode:[eventfd]" { // for a regular file, the link in /proc is a path and begins with a slash
+	if what != "anon_inode:[eventfd]" { // the link in /proc of a regular file is a path
 		return fmt.Errorf("the descriptor is %q, expected an eventfd", what)
 	}
 	return nil
 }
 
-// Place chooses the asynchronous I/O context of the worker that signals the event
-// most, so that workers seldom share a context. No other goroutine may use the
-// Foreign during the call.
+// Place chooses the asynchronous I/O context of the worker that usually signals the
+// event. No other goroutine may use the Foreign during the call.
 func (e *Foreign) Place(worker int) {
 	if e == nil {
 		return
@@ -122,17 +115,17 @@ func (e *Foreign) signal() {
 	}
 }
 
-// The method measured signals the eventfd and returns the CPU time in nanoseconds
-// that the thread needed. Elapsed time would include a process that the signal wakes
-// on this core.
+// measured signals the eventfd and returns the thread's CPU time for it in
+// nanoseconds. Elapsed time would include a process that the signal wakes on this
+// core.
 func (e *Foreign) measured() int64 {
 	before := threadNS()
 	e.signal()
 	return threadNS() - before
 }
 
-// Probe signals the eventfd once and returns an error if the signal takes too long,
-// because too many threads wait for the eventfd. Workers do not call it.
+// Probe signals the eventfd once and returns an error if the signal is slow, because
+// too many threads wait. Workers do not call it.
 func (e *Foreign) Probe() error {
 	if e == nil {
 		return nil
@@ -153,9 +146,8 @@ func threadNS() int64 {
 	return ts.Nano()
 }
 
-// writeAnyway signals the eventfd by a write, if there is no asynchronous I/O
-// context. The write may block if the front end clears O_NONBLOCK after writeAnyway
-// has set it. The error of Prepare tells users how to avoid this.
+// writeAnyway signals the eventfd by a write, without an asynchronous I/O context. It
+// may block if the front end clears O_NONBLOCK.
 func (e *Foreign) writeAnyway() {
 	if unix.SetNonblock(e.fd, true) == nil {
 		SignalOwn(e.fd)

@@ -10,16 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserved has the memory that Reserve has prepared for a later Private.
+// reserved is memory that Reserve has prepared for Private.
 var reserved struct {
 	sync.Mutex
 	blocks [][]byte
 }
 
-// Private returns n zeroed elements in memory of this process alone. The pages are
-// populated, and huge if the kernel provides huge pages. With small pages, random
-// access to a large table would cost a page walk at every second access. T must not
-// contain pointers.
+// Private returns n zeroed elements in private, populated memory, in huge pages if
+// possible: with small pages, every second access to a large table costs a page walk.
+// T must not contain pointers.
 func Private[T any](n int) []T {
 	size := privateBytes[T](n)
 	mem := takeReserved(size)
@@ -29,8 +28,8 @@ func Private[T any](n int) []T {
 	return View[T](mem, 0, n)
 }
 
-// Reserve prepares the memory for a later Private of the same size. Populating pages
-// takes milliseconds, for which the later caller may have no time.
+// Reserve prepares the memory for a later Private of the same size, because
+// populating pages takes milliseconds.
 func Reserve[T any](n int) {
 	mem := populated(privateBytes[T](n))
 	reserved.Lock()
@@ -57,7 +56,7 @@ func takeReserved(size int) []byte {
 
 func populated(size int) []byte {
 	mem := make([]byte, size)
-	// an error is harmless: without MADV_HUGEPAGE the kernel uses small pages
+	// harmless: without MADV_HUGEPAGE the kernel uses small pages
 	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
 	_ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
 	return mem

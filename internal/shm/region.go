@@ -2,7 +2,7 @@
 
 // Package shm manages the memory that the control process and the engine share:
 // regions (memfd), message rings between one producer and one consumer, and typed
-// views. It is one of the few packages that may use unsafe.
+// views.
 package shm
 
 import (
@@ -13,8 +13,7 @@ import (
 )
 
 // Region is a sealed memfd that is mapped into this process. It contains no Go
-// pointers. Another process that receives the file descriptor maps the region with
-// Open.
+// pointers.
 type Region struct {
 	fd  int
 	mem []byte
@@ -71,10 +70,9 @@ func (r *Region) Close() error {
 	return err
 }
 
-// View returns n values of type T in mem, from the byte offset off on, without a
-// copy. T must not contain pointers, and off must be aligned for T. View panics if
-// the values exceed mem. Both processes compute offsets from the same constants, so
-// this can only be a bug.
+// View returns n values of type T at offset off of mem, without a copy. T must not
+// contain pointers, and off must be aligned for T. View panics if the values exceed
+// mem, which can only be a bug.
 func View[T any](mem []byte, off, n int) []T {
 	var t T
 	size := int(unsafe.Sizeof(t))
@@ -87,16 +85,16 @@ func View[T any](mem []byte, off, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&mem[off])), n)
 }
 
-// Layout divides the memory of a region into aligned pieces, one after another. Both
-// processes make the same calls and thus get the same offsets. If Mem is nil, Layout
-// only measures the size.
+// Layout divides the memory of a region into aligned pieces. Both processes make the
+// same calls and thus get the same offsets. If Mem is nil, Layout only measures the
+// size.
 type Layout struct {
 	Mem []byte
 	Off int
 }
 
-// Carve returns the next n values of type T in the layout. Each piece starts at a
-// cache line. If the layout only measures, Carve returns nil.
+// Carve returns the next n values of type T, from the next cache line on. If the
+// layout only measures, it returns nil.
 func Carve[T any](l *Layout, n int) []T {
 	var t T
 	l.Off = (l.Off + 63) &^ 63
@@ -108,9 +106,8 @@ func Carve[T any](l *Layout, n int) []T {
 	return View[T](l.Mem, off, n)
 }
 
-// Populate makes the kernel allocate the pages of s, a slice of a region, so that no
-// later write waits for the allocation. If the kernel does not support this, the
-// first write to each page allocates it.
+// Populate allocates the pages of s, a slice of a region, if the kernel supports
+// this, so that no later write waits for them.
 func Populate[T any](s []T) {
 	if len(s) == 0 {
 		return

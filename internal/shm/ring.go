@@ -8,33 +8,31 @@ import (
 )
 
 // A ring carries messages from one Producer to one Consumer through shared memory,
-// without locks. Neither side waits for the other. A full ring refuses messages. If
-// the ring is empty, the consumer sleeps on an eventfd. The producer writes to this
-// eventfd only if the consumer's sleeping flag is set.
+// without locks. A full ring refuses messages. If the ring is empty, the consumer
+// sleeps on an eventfd, to which the producer writes only if the flag sleeping is
+// set.
 //
 // A message in the ring is a 32-bit length and the message's bytes, padded to 8
-// bytes. A message never wraps around: if it does not fit before the end of the ring,
-// the producer writes the length wrapMark, and the message begins at the start of the
-// ring. Head and tail count bytes and only grow.
+// bytes. If a message does not fit before the end of the ring, the producer writes
+// the length wrapMark, and the message begins at the start of the ring. Head and tail
+// count bytes and only grow.
 type ringHeader struct {
 	head     atomic.Uint64 // number of published bytes; only the producer writes it
 	messages atomic.Uint64 // number of published messages; only the producer writes it
 	_        [48]byte
 	tail     atomic.Uint64 // number of released bytes; only the consumer writes it
 	done     atomic.Uint64 // number of released messages; only the consumer writes it
-	sleeping atomic.Uint32 // 1 if the consumer sleeps or is about to sleep; the consumer writes it
+	sleeping atomic.Uint32 // 1: the consumer sleeps or is about to; the consumer writes it
 	_        [44]byte
 }
 
 const (
 	wrapMark = 1<<32 - 1
-	// MaxMessage is the length of the longest message in bytes. A ring is at least
-	// twice as large.
+	// MaxMessage is the length of the longest message in bytes.
 	MaxMessage = 1 << 17
 )
 
-// RingMem is the memory of a ring in a region. Producer and consumer each open their
-// end of the ring from it.
+// RingMem is the memory of a ring, from which each process opens its end.
 type RingMem struct {
 	hdr  *ringHeader
 	data []byte
@@ -55,20 +53,19 @@ func CarveRing(l *Layout, size int) RingMem {
 type Producer struct {
 	RingMem
 	wake     int
-	head     uint64 // number of committed bytes, including bytes not yet published
+	head     uint64 // number of committed bytes
 	messages uint64
-	reserved uint64 // value that head will have after Commit of the reserved message
+	reserved uint64 // head after Commit of the reserved message
 }
 
-// NewProducer opens the writing end of a ring. The argument wake is the eventfd of
-// the consumer, or -1 if the consumer only polls. If the ring was in use before, the
-// producer continues after the last published message.
+// NewProducer opens the writing end of a ring. wake is the consumer's eventfd; -1:
+// the consumer only polls. The producer continues after the last published message.
 func NewProducer(m RingMem, wake int) *Producer {
 	return &Producer{RingMem: m, wake: wake, head: m.hdr.head.Load(), messages: m.hdr.messages.Load()}
 }
 
-// Reserve returns n bytes in the ring for a message, or nil if the ring is full. n is
-// at most MaxMessage. Another Reserve before Commit replaces the reservation.
+// Reserve returns n bytes for a message, at most MaxMessage, or nil if the ring is
+// full. Another Reserve before Commit replaces the reservation.
 func (p *Producer) Reserve(n int) []byte {
 	need := uint64(4+n+7) &^ 7
 	size := uint64(len(p.data))
@@ -95,16 +92,16 @@ func (p *Producer) Commit() {
 	p.messages++
 }
 
-// Publish makes the committed messages visible to the consumer, and wakes the
-// consumer if it sleeps. It returns the total number of messages published so far.
-// When Done reaches this number, the consumer has released all of them.
+// Publish makes the committed messages visible to the consumer, and wakes it if it
+// sleeps. It returns the total number of published messages. When Done reaches this
+// number, the consumer has released them.
 func (p *Producer) Publish() uint64 {
 	if p.head != p.hdr.head.Load() {
 		p.hdr.messages.Store(p.messages)
 		p.hdr.head.Store(p.head) // pairs with Next
-		// The store of head above and the load of sleeping below are sequentially
-		// consistent. Consumer.Sleep stores sleeping and then loads head, so at least
-		// one side sees the other side's store.
+		// Sequentially consistent: this side stores head and then loads sleeping,
+		// Consumer.Sleep stores sleeping and then loads head. At least one side sees
+		// the other's store.
 		if p.wake >= 0 && p.hdr.sleeping.Load() != 0 {
 			SignalOwn(p.wake)
 		}
@@ -125,19 +122,18 @@ func (p *Producer) Push(msg []byte) bool {
 	return true
 }
 
-// Done returns the total number of messages that the consumer has released so far.
+// Done returns the total number of messages released by the consumer.
 func (p *Producer) Done() uint64 { return p.hdr.done.Load() }
 
 // Consumer is the reading end of a ring. One goroutine owns it.
 type Consumer struct {
 	RingMem
 	tail  uint64 // number of bytes read, released or not
-	count uint64 // number of bytes read, including bytes not yet released
-	head  uint64 // value of the producer's head at the last load
+	count uint64 // number of bytes read
+	head  uint64 // producer's head as last loaded
 }
 
-// NewConsumer opens the reading end of a ring. If the ring was in use before, the
-// consumer starts at the first message that was not released.
+// NewConsumer opens the reading end of a ring, at the first unreleased message.
 func NewConsumer(m RingMem) *Consumer {
 	tail := m.hdr.tail.Load()
 	return &Consumer{RingMem: m, tail: tail, head: tail, count: m.hdr.done.Load()}
@@ -169,7 +165,7 @@ func (c *Consumer) Next() []byte {
 	}
 }
 
-// Release lets the producer reuse the space of all messages that Next has returned.
+// Release releases the space of all messages that Next has returned.
 func (c *Consumer) Release() { c.ReleaseTo(c.Mark()) }
 
 // Mark is a position between two messages.
@@ -178,8 +174,8 @@ type Mark struct{ tail, count uint64 }
 // Mark returns the position after the last message that Next has returned.
 func (c *Consumer) Mark() Mark { return Mark{c.tail, c.count} }
 
-// ReleaseTo lets the producer reuse the space of all messages before the mark m.
-// Marks must be released in order.
+// ReleaseTo releases the space of all messages before the mark m. Marks must be in
+// order.
 func (c *Consumer) ReleaseTo(m Mark) {
 	if c.hdr.tail.Load() != m.tail {
 		c.hdr.done.Store(m.count)
@@ -187,8 +183,8 @@ func (c *Consumer) ReleaseTo(m Mark) {
 	}
 }
 
-// Sleep sets the flag that makes the producer wake the consumer at its next message.
-// If a message is already in the ring, Sleep clears the flag and returns false.
+// Sleep requests a wake-up at the next message. If a message is already in the ring,
+// it returns false without a request.
 func (c *Consumer) Sleep() bool {
 	c.hdr.sleeping.Store(1)
 	if c.hdr.head.Load() != c.tail { // pairs with Publish
@@ -198,5 +194,5 @@ func (c *Consumer) Sleep() bool {
 	return true
 }
 
-// Awake clears the flag that Sleep has set.
+// Awake cancels the request of Sleep.
 func (c *Consumer) Awake() { c.hdr.sleeping.Store(0) }

@@ -4,9 +4,9 @@ package shm
 
 import "unsafe"
 
-// Words returns the memory of *v as 64-bit words, without a copy. A block of counters
-// can thus be summed word by word. T must consist of uint64 fields only. Words panics
-// if the size or alignment of T shows that it does not.
+// Words returns the memory of *v as 64-bit words, without a copy, for sums of
+// counters. T must consist of uint64 fields only. Words panics if its size or
+// alignment is wrong.
 func Words[T any](v *T) []uint64 {
 	size, align := unsafe.Sizeof(*v), unsafe.Alignof(*v)
 	if size%8 != 0 || align != 8 {

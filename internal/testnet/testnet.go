@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testnet gives tests their own network namespaces. The namespaces have
-// names, so that "ip netns exec" and code that opens a namespace by name can use
-// them. Only tests may import this package.
+// Package testnet gives tests their own named network namespaces. Only tests may
+// import it.
 package testnet
 
 import (
@@ -46,8 +45,7 @@ func New(t testing.TB) *Namespace {
 			t.Errorf("namespace %s: %v", n.Name, err)
 		}
 	})
-	// netns.NewNamed moves the thread into the new namespace, so the thread must
-	// return to its old one.
+	// netns.NewNamed moves the thread into the new namespace.
 	back := hold(t)
 	h, err := netns.NewNamed(n.Name)
 	back()
@@ -59,8 +57,8 @@ func New(t testing.TB) *Namespace {
 	return n
 }
 
-// hold locks the calling goroutine to its thread. The returned function moves the
-// thread back to the namespace in which it was, and unlocks the goroutine.
+// hold locks the calling goroutine to its thread. The returned function undoes this
+// and returns the thread to its old namespace.
 func hold(t testing.TB) func() {
 	runtime.LockOSThread()
 	old, err := netns.Get()
@@ -70,16 +68,15 @@ func hold(t testing.TB) func() {
 	}
 	return func() {
 		if err := netns.Set(old); err != nil {
-			panic(err) // panics, because other tests must not run on a thread in the wrong namespace
+			panic(err) // other tests must not run in the wrong namespace
 		}
 		old.Close()
 		runtime.UnlockOSThread()
 	}
 }
 
-// Do calls f in the namespace, on the calling goroutine. f may end the test. Sockets
-// that f opens stay in the namespace. Goroutines that f starts do not run in the
-// namespace.
+// Do calls f in the namespace, on the calling goroutine. Sockets that f opens stay in
+// the namespace. Goroutines that f starts do not run in it.
 func (n *Namespace) Do(f func()) {
 	n.t.Helper()
 	defer hold(n.t)()
@@ -111,8 +108,8 @@ func (n *Namespace) Exec(args ...string) string {
 	return string(out)
 }
 
-// Join connects two namespaces by a veth pair and brings both devices up. The devices
-// have no link-local IPv6 addresses.
+// Join connects two namespaces by a veth pair, brings both devices up, and removes
+// their link-local IPv6 addresses.
 func Join(a *Namespace, devA string, b *Namespace, devB string) {
 	a.t.Helper()
 	a.Exec("ip", "link", "add", devA, "type", "veth", "peer", "name", devB, "netns", b.Name)

@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// patience is the time limit of a wait. It is far longer than any effect takes, so
-// that a test does not fail on a busy machine.
+// patience is the time limit of a wait, long enough for a busy machine.
 const patience = 30 * time.Second
 
-// True waits until the function ok returns true. If this does not happen in time, the
-// test fails, and the message contains the argument what.
+// True waits until ok returns true. If this takes too long, the test fails with the
+// message what.
 func True(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
