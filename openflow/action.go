@@ -14,17 +14,17 @@ const (
 	ActSetField                 // Value/Mask -> Dst, a whole field
 	ActLoad                     // Value -> Dst
 	ActMove                     // Src -> Dst
-	ActModField                 // mod_nw_tos and so on: set the whole field Dst; frames without the field stay unchanged
+	ActModField                 // mod_nw_tos and similar: set the field Dst, if the frame has it
 	ActModVLANVID               // mod_vlan_vid: sets the VLAN ID to Value; pushes a tag on an untagged frame
 	ActModVLANPCP               // mod_vlan_pcp: sets the VLAN priority to Value; pushes a tag on an untagged frame
 	ActPushVLAN                 // pushes a tag with EtherType Value
 	ActPopVLAN                  // pops the outer tag if there is one
 	ActDecTTL                   // decrements the TTL
 	ActGotoTable                // to Table
-	ActResubmit                 // resubmit: look-up in Table (TableAll: the current table), with Port as in_port
+	ActResubmit                 // resubmit: look-up in Table (TableAll: the current one) with in_port Port
 	ActWriteMetadata            // Value/Mask -> metadata
 	ActSetTunnel                // Value -> tun_id
-	ActClone                    // clone: executes the actions in Sub, then undoes their changes to the frame
+	ActClone                    // clone: executes Sub, then undoes its changes of the frame
 	ActNote                     // carries Text, without effect
 	ActWriteActions             // adds Sub to the action set
 	ActClearActions             // empties the action set
@@ -34,12 +34,11 @@ const (
 	ActController               // see Controller
 	ActCT                       // see CT
 	ActCTClear                  // makes the frame untracked
-	ActFinTimeout               // fin_timeout: Value has the idle and hard timeout that the flow gets after a TCP FIN or RST
+	ActFinTimeout               // fin_timeout: Value has the idle and hard timeout after a TCP FIN or RST
 	actionKinds                 // number of kinds
 )
 
-// Action is one parsed action. Value and Mask are right-aligned: bit 0 is the lowest
-// bit of the sub-field Dst.
+// Action is one parsed action. Value and Mask are aligned to the lowest bit of Dst.
 type Action struct {
 	Kind  ActionKind
 	Table uint8

@@ -8,7 +8,7 @@ import (
 	"weft/packet"
 )
 
-// The action set (ovs-actions(7), "Action Sets"). write_actions adds actions to it.
+// The action set (ovs-actions(7), "Action Sets") collects actions of write_actions.
 // They are executed once, in the order of their ranks, after the last table. A bucket
 // of a group is an action set too.
 
@@ -17,7 +17,7 @@ const (
 	rankPop = iota
 	rankPush
 	rankTTL
-	rankSet // set_field and similar: a set keeps any number of these actions, in the order in which they were written
+	rankSet // set_field and similar: any number, in the order of writing
 	rankGroup
 	rankOutput
 	rankResubmit
@@ -25,7 +25,7 @@ const (
 	rankNone = -1 // not allowed in an action set
 )
 
-// setRank returns the rank of a kind of action in an action set.
+// setRank returns the rank of an action in an action set.
 func setRank(kind ActionKind) int {
 	switch kind {
 	case ActPopVLAN:
@@ -48,8 +48,8 @@ func setRank(kind ActionKind) int {
 	return rankNone
 }
 
-// addToSet adds actions to a set. An action replaces the previous one of its rank,
-// except in rankSet.
+// addToSet adds actions to a set. An action replaces the one of its rank, except in
+// rankSet.
 func addToSet(set, actions []Action) []Action {
 	for i := range actions {
 		rank := setRank(actions[i].Kind)
@@ -64,9 +64,8 @@ func addToSet(set, actions []Action) []Action {
 	return set
 }
 
-// orderSet returns a set in order of execution. It keeps only the first of the
-// actions that send (rankGroup and later). If no action sends, it returns nil: the
-// frame goes nowhere.
+// orderSet returns a set in order of execution, with only the first action that sends
+// (rankGroup and later). Without such an action it returns nil: the frame is dropped.
 func orderSet(set []Action) []Action {
 	ordered := slices.Clone(set)
 	slices.SortStableFunc(ordered, func(a, b Action) int { return setRank(a.Kind) - setRank(b.Kind) })
@@ -96,7 +95,7 @@ func (x *xlate) runSet() {
 }
 
 func (p *actionParser) writeActions(t token) (Action, error) {
-	if p.nested { // refuses nested write_actions before their inner actions are parsed: text may nest to any depth
+	if p.nested { // nested write_actions are refused before they are parsed, because text may nest to any depth
 		return Action{}, withinAnother(t)
 	}
 	inner := *p

@@ -7,20 +7,20 @@ import (
 	"slices"
 )
 
-// AddressRef names an address on which a translation depends. It leaves out VLAN and
-// segment, and different IPv6 addresses may have the same AddressRef: a change of one then
-// revalidates the megaflows of both.
+// AddressRef names an address on which a translation depends. VLAN and segment are
+// left out. Different IPv6 addresses may have the same AddressRef; a change of one
+// then revalidates the megaflows of both.
 type AddressRef uint64
 
 // anyAddress stands for all addresses.
 const anyAddress = ^AddressRef(0)
 
 const (
-	// maxAddressRefs is the maximum number of addresses that a translation notes. A
-	// translation that uses more addresses counts as depending on every address.
+	// maxAddressRefs is the largest number of addresses that a translation notes.
+	// With more, it depends on every address.
 	maxAddressRefs = 8
-	// maxAddressChanges is the number of changed addresses that a table notes. After
-	// more changes, all addresses count as changed.
+	// maxAddressChanges is the number of changed addresses that a table notes. With
+	// more, all addresses count as changed.
 	maxAddressChanges = 4096
 )
 
@@ -56,7 +56,7 @@ func (x *xlate) depends(ref AddressRef) {
 	}
 }
 
-// AddressChanges are the addresses that have changed in a table. The zero value has none.
+// AddressChanges are the changed addresses of a table; zero: none.
 type AddressChanges struct {
 	refs map[AddressRef]struct{}
 	all  bool
@@ -68,10 +68,9 @@ func (c *AddressChanges) Empty() bool { return len(c.refs) == 0 && !c.all }
 // All reports whether any address may have changed.
 func (c *AddressChanges) All() bool { return c.all }
 
-// Each calls the function visit for each changed address, and for the reference that
-// stands for any address. A translation is stale if it depends on one of these
-// references. If All reports true, every translation may be stale and the calls are
-// not sufficient.
+// Each calls visit with the AddressRef of each changed address. A translation that
+// depends on one of them is stale. If All reports true, every translation may be
+// stale.
 func (c *AddressChanges) Each(visit func(AddressRef)) {
 	if c.Empty() {
 		return
@@ -107,7 +106,7 @@ func (t *MACTable) TakeChanges() AddressChanges {
 	return c
 }
 
-// Touch notes addresses as changed, for translations that may have missed a change.
+// Touch notes changed addresses for translations that are still running.
 func (t *MACTable) Touch(refs []AddressRef) {
 	for _, ref := range refs {
 		t.changes.add(ref)

@@ -10,13 +10,13 @@ import (
 
 // Local answers. A guest asks for the MAC address of an IP address with an ARP
 // request or a neighbour solicitation. Weft answers if a host behind the overlay has
-// announced the IP address, or if a declared network has it. Without local answers,
-// every question goes to every host of the VNI.
+// announced the IP address, or if a declared network has it. Otherwise every question
+// would go to every host of the VNI.
 //
-// Outside declared networks Weft never answers the first broadcast of a guest: from
-// this broadcast other hosts learn behind which host the guest is now. Weft forwards
-// duplicate address detection (RFC 5227 section 1.1, RFC 4862 section 5.4.2), because
-// several hosts might have the address. Weft also forwards unicast questions.
+// Outside declared networks Weft never answers a guest's first broadcast, because
+// other hosts learn the guest's location from it. Weft forwards duplicate address
+// detection (RFC 5227 section 1.1, RFC 4862 section 5.4.2), because several hosts
+// might have the address. Weft also forwards unicast questions.
 
 // Operations of ARP (RFC 826).
 const (
@@ -24,9 +24,8 @@ const (
 	arpReply   = 2
 )
 
-// announcement returns the IP address that the frame announces for its sender. It is
-// invalid if the frame announces none, or announces it for another MAC address than
-// src.
+// announcement returns the IP address that the frame announces for MAC address src,
+// or an invalid address.
 func (x *xlate) announcement(src uint64) netip.Addr {
 	switch {
 	case x.has(FARPSpa):
@@ -50,8 +49,8 @@ func (x *xlate) announcement(src uint64) netip.Addr {
 }
 
 // question returns the IP address for which a broadcast or multicast frame asks. It
-// returns an invalid address for link-local IPv6 addresses: hosts know their routers
-// by link-local addresses, and the answer for a router must set the router flag.
+// is invalid for link-local IPv6 addresses, because a router's answer needs the
+// router flag.
 func (x *xlate) question() netip.Addr {
 	if x.has(FARPSpa) {
 		asker, asked := x.read(whole(FARPSpa)), x.read(whole(FARPTpa))
@@ -69,8 +68,7 @@ func (x *xlate) question() netip.Addr {
 	return netip.Addr{}
 }
 
-// asAddress returns the IP address in a field of the given number of bits. The field
-// value 0 gives an invalid address.
+// asAddress returns the IP address in a field value of this many bits; 0: invalid.
 func asAddress(v Value128, bits uint) netip.Addr {
 	if v.isZero() {
 		return netip.Addr{}
@@ -78,9 +76,9 @@ func asAddress(v Value128, bits uint) netip.Addr {
 	return valueAddr(v, bits)
 }
 
-// dependsOnIP notes that the translation depends on the host of an IP address in
-// segment s. Segment 0, for ports without a VNI, sees the hosts of all segments. In
-// this case the translation depends on every address.
+// dependsOnIP notes that the translation depends on an IP address in segment s.
+// Segment 0 sees the hosts of all segments, so the translation then depends on every
+// address.
 func (x *xlate) dependsOnIP(s Segment, ip netip.Addr) {
 	if s == 0 {
 		x.depends(anyAddress)
@@ -89,9 +87,9 @@ func (x *xlate) dependsOnIP(s Segment, ip netip.Addr) {
 	x.depends(refOfIP(ip))
 }
 
-// answer answers a guest's ARP request or neighbour solicitation for an address
-// behind a tunnel. It reports false if the frame must be forwarded instead. It only
-// answers frames that no action has changed or sent.
+// answer answers a guest's question for an address behind a tunnel. It reports false
+// if the frame must be forwarded. It only answers frames that no action has changed
+// or sent.
 func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool {
 	if from.Kind != PortNormal || x.dirty || len(x.actions) > 0 {
 		return false
@@ -129,9 +127,8 @@ func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool 
 	return true
 }
 
-// answerDeclared answers a guest's question for an IP address of a declared network.
-// It does not answer a question for the guest's own address, which is duplicate
-// address detection; the question is forwarded.
+// answerDeclared answers a guest's question in a declared network, except for the
+// guest's own address: this is duplicate address detection.
 func (x *xlate) answerDeclared(mac, asker uint64) bool {
 	if mac == asker {
 		return false

@@ -20,7 +20,7 @@ type Binding struct {
 // BoundHost is a MAC address with the IP addresses that its frames may carry.
 type BoundHost struct {
 	MAC uint64 // 48 bits, unicast
-	// Prefixes are the allowed IP addresses, masked. Empty: any address.
+	// Prefixes are the allowed IP addresses, masked; empty: any address.
 	Prefixes []netip.Prefix
 	// linkLocal is the IPv6 link-local address derived from the MAC (RFC 4291
 	// appendix A).
@@ -28,17 +28,16 @@ type BoundHost struct {
 }
 
 const (
-	// MaxBoundMACs and MaxBoundPrefixes bound the MAC addresses and prefixes of one
-	// port's binding. Translation compares every cache miss of the port with all of
-	// them. ParseBinding refuses longer lists.
+	// MaxBoundMACs and MaxBoundPrefixes bound a port's binding, because each cache
+	// miss of the port is compared with all of it. ParseBinding refuses longer lists.
 	MaxBoundMACs     = 64
 	MaxBoundPrefixes = 256
 )
 
 // ParseBinding makes a binding from a port's options. macs is MAC[,MAC...], addresses
-// is "MAC [IP|PREFIX]..."[,...]. Either may be empty; if both are, the binding is nil
-// and the port may send with any address. If the options are invalid, wrong is the
-// invalid word and expected describes the valid ones.
+// is "MAC [IP|PREFIX]..."[,...]. If both are empty, the binding is nil and the port
+// may send with any address. For invalid options, wrong is the invalid word and
+// expected describes the valid ones.
 func ParseBinding(macs, addresses string) (b *Binding, wrong, expected string) {
 	b = &Binding{}
 	if macs != "" {
@@ -62,7 +61,7 @@ func ParseBinding(macs, addresses string) (b *Binding, wrong, expected string) {
 	return b, "", ""
 }
 
-// BindTo returns the binding to one host. Without IP addresses the host may use any.
+// BindTo returns the binding to one host; without IP addresses, it may use any.
 func BindTo(mac uint64, ips []netip.Addr) *Binding {
 	h := BoundHost{MAC: mac, linkLocal: linkLocalOf(mac)}
 	for _, ip := range ips {
@@ -71,16 +70,15 @@ func BindTo(mac uint64, ips []netip.Addr) *Binding {
 	return &Binding{Hosts: []BoundHost{h}}
 }
 
-// NamesMAC reports whether addresses, in the syntax of ParseBinding, has an entry for
-// the MAC address.
+// NamesMAC reports whether addresses, in ParseBinding's syntax, contains mac.
 func NamesMAC(addresses, mac string) bool {
 	b, _, _ := ParseBinding("", addresses)
 	hw, err := net.ParseMAC(mac)
 	return b != nil && err == nil && b.host(etherValue(hw)) != nil
 }
 
-// addHost adds a MAC address and its prefixes. It returns the expected form if the
-// words are invalid.
+// addHost adds a MAC address and its prefixes. For invalid words it returns the
+// expected form.
 func (b *Binding) addHost(words []string) (expected string) {
 	const form = "a unicast MAC address, then IP addresses or prefixes, as in 02:00:00:00:00:01 10.0.0.1 fd00::/64"
 	if len(words) == 0 {
@@ -113,7 +111,7 @@ func (b *Binding) addHost(words []string) (expected string) {
 	return ""
 }
 
-var _ = [1]struct{}{}[MaxBoundMACs-64+MaxBoundPrefixes-256] // The build fails if MaxBoundMACs or MaxBoundPrefixes differs from the numbers in the error text.
+var _ = [1]struct{}{}[MaxBoundMACs-64+MaxBoundPrefixes-256] // The error text has these two numbers.
 
 func etherValue(hw net.HardwareAddr) (v uint64) {
 	for _, b := range hw {
@@ -122,8 +120,8 @@ func etherValue(hw net.HardwareAddr) (v uint64) {
 	return v
 }
 
-// boundPrefix parses an address or a prefix. Like ovn-nb(5), it takes a prefix with
-// host bits, such as 10.0.0.5/24, as that single address.
+// boundPrefix parses an address or a prefix. As in ovn-nb(5), a prefix with host
+// bits, such as 10.0.0.5/24, means the single address.
 func boundPrefix(word string) (netip.Prefix, bool) {
 	if a, err := netip.ParseAddr(word); err == nil {
 		return netip.PrefixFrom(a, a.BitLen()), a.Zone() == "" && !a.Is4In6() && !a.IsUnspecified() && !a.IsMulticast()
@@ -155,15 +153,13 @@ func (b *Binding) host(mac uint64) *BoundHost {
 
 // Checking a frame.
 
-// UDP ports of DHCP. A client without an address sends from dhcpClient to dhcpServer
-// (RFC 2131 section 4.1).
+// UDP ports of a DHCP client and server (RFC 2131 section 4.1).
 const (
 	dhcpServer = 67
 	dhcpClient = 68
 )
 
-// ICMPv6 types that hosts send from :: before they have an address (RFC 3590, RFC
-// 4862).
+// ICMPv6 types that hosts without an address send from :: (RFC 3590, RFC 4862).
 const (
 	mldReport   = 131
 	mldDone     = 132
@@ -173,9 +169,9 @@ const (
 // ipv4Any is 0.0.0.0/32.
 var ipv4Any = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32)}
 
-// admit reports whether the port's binding allows the frame. It checks a frame only
-// in its first flow look-up, because NAT may have changed the addresses after a ct
-// action. While any port has a binding, every megaflow matches a single port.
+// admit reports whether the port's binding allows the frame. It checks only the first
+// flow look-up, because NAT may have changed the addresses later. While any port has
+// a binding, every megaflow matches a single port.
 func (x *xlate) admit() bool {
 	if x.flow[flowtable.WPort]&0xffffffff != 0 || !x.env.Bound() {
 		return true
@@ -200,8 +196,8 @@ type bindingCheck struct {
 	b *Binding
 }
 
-// spoofed returns the match text of the first field that the binding forbids, or ""
-// if the binding allows the frame.
+// spoofed returns the first forbidden field as match text; "": the binding allows the
+// frame.
 func (c *bindingCheck) spoofed() string {
 	host := c.mac(FEthSrc)
 	if host == nil {
@@ -223,9 +219,8 @@ func (c *bindingCheck) spoofed() string {
 }
 
 // arp checks the sender addresses in ARP and reverse ARP. A probe (sender IP address
-// 0, RFC 5227 section 2.1) may only ask for an address that the binding allows. The
-// parser sets the sender to 0 in ARP that it does not understand; no binding allows
-// MAC address 0.
+// 0, RFC 5227 section 2.1) may only ask for an allowed address. In ARP that the
+// parser does not understand, the sender MAC is 0, which no binding allows.
 func (c *bindingCheck) arp(reverse bool) string {
 	host := c.mac(FARPSha)
 	if host == nil {
@@ -276,10 +271,9 @@ func (c *bindingCheck) ipv6(host *BoundHost) string {
 	return ""
 }
 
-// neighbour checks the sender's addresses in a neighbour solicitation or
-// advertisement. It refuses fragments, because their options are not visible here;
-// hosts discard fragmented neighbour discovery too (RFC 6980). It also refuses target
-// 0: the parser sets the target to 0 if the options are invalid.
+// neighbour checks the sender's addresses in neighbour discovery. It refuses
+// fragments, as hosts do (RFC 6980), because their options are not visible. It
+// refuses target 0, which the parser sets for invalid options.
 func (c *bindingCheck) neighbour() string {
 	x := c.x
 	if x.read(whole(FIPFrag))[1] != 0 {
@@ -288,7 +282,7 @@ func (c *bindingCheck) neighbour() string {
 	if x.read(whole(FNDTarget)).isZero() {
 		return "neighbour discovery without a target"
 	}
-	link, own := FNDSll, x.read(whole(FIPv6Src)).isZero() // source address :: means duplicate address detection
+	link, own := FNDSll, x.read(whole(FIPv6Src)).isZero() // duplicate address detection has source address ::
 	if x.read(whole(FICMPv6Type))[1] == ndAdvert {
 		link, own = FNDTll, true
 	}
@@ -302,9 +296,8 @@ func (c *bindingCheck) neighbour() string {
 	return ""
 }
 
-// hostOf returns the binding's host for the MAC address in a link-layer option of
-// neighbour discovery. Without the option it uses the frame's source address. It
-// returns nil if the binding has no such host.
+// hostOf returns the host with the MAC address in a link-layer option, or without the
+// option in the frame's source. It returns nil if the binding has no such host.
 func (c *bindingCheck) hostOf(link FieldID) *BoundHost {
 	if c.x.read(whole(link)).isZero() {
 		return c.mac(FEthSrc)
@@ -312,8 +305,7 @@ func (c *bindingCheck) hostOf(link FieldID) *BoundHost {
 	return c.mac(link)
 }
 
-// mac returns the binding's host for the MAC address in a field of the frame, or nil
-// if the binding has no such host.
+// mac returns the binding's host with the MAC address in a field, or nil.
 func (c *bindingCheck) mac(id FieldID) *BoundHost {
 	const width = 48
 	v, most := whole(id).get(&c.x.flow)[1], 0
@@ -329,8 +321,7 @@ func (c *bindingCheck) mac(id FieldID) *BoundHost {
 	return nil
 }
 
-// has reports whether the binding allows the host to use the IP address in a field of
-// the frame.
+// has reports whether the host may use the IP address in a field of the frame.
 func (c *bindingCheck) has(host *BoundHost, id FieldID) bool {
 	if len(host.Prefixes) == 0 {
 		return true
@@ -341,8 +332,7 @@ func (c *bindingCheck) has(host *BoundHost, id FieldID) bool {
 	return c.x.among(id, host.Prefixes)
 }
 
-// among reports whether the address in the field is in one of the prefixes of its
-// family.
+// among reports whether the address in the field is in one of the prefixes.
 func (x *xlate) among(id FieldID, prefixes []netip.Prefix) bool {
 	width := int(fields[id].bits)
 	v := whole(id).get(&x.flow)
@@ -373,21 +363,19 @@ func commonBits(a, b Value128) int {
 	return 128 - d.bitLen()
 }
 
-// distinguishingBits returns the number of leading bits that a megaflow must match so
-// that it excludes all allowed addresses. common is the length of the longest prefix that
-// the frame's address shares with an allowed one. The result is rounded up to whole
-// bytes. So spoofed addresses need few masks, and one megaflow drops all addresses with
-// the same leading bits.
+// distinguishingBits returns the number of leading bits that exclude all allowed
+// addresses, in whole bytes. common is the longest prefix that the frame's address
+// shares with an allowed one. Whole bytes keep the number of masks small.
 func distinguishingBits(common, width int) int { return min(common/8*8+8, width) }
 
-// readPrefix adds the n leading bits of a field of width bits to the mask.
+// readPrefix adds the first n bits of a field to the mask.
 func (x *xlate) readPrefix(id FieldID, width, n int) {
 	if n > 0 {
 		x.read(Subfield{Field: id, Offset: uint8(width - n), Bits: uint8(n)})
 	}
 }
 
-// show returns a field of the frame in the text of a match: name=value.
+// show returns a field of the frame as match text: name=value.
 func (c *bindingCheck) show(id FieldID) string {
 	f, v := &fields[id], whole(id).get(&c.x.flow)
 	name, text := f.name, valueAddr(v, uint(f.bits)).String()

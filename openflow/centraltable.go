@@ -9,22 +9,21 @@ import (
 	"weft/flowtable"
 )
 
-// CentralTable is the table with the flows of weft-central. A frame of a port that
-// weft-central has declared continues in this table if it matches no flow of table 0.
-// Only ApplyCentral changes the table. Operators' flows may resubmit to it.
+// CentralTable is the table of weft-central's flows. A frame of a port that
+// weft-central has declared continues there if it matches no flow of table 0. Only
+// ApplyCentral changes the table. Operators' flows may resubmit to it.
 const CentralTable = 250
 
-// errCentralTable is the error of an operator's change of CentralTable.
+// errCentralTable is the error for an operator's change of CentralTable.
 var errCentralTable = fmt.Errorf("table=%d: belongs to weft-central; expected another table", CentralTable)
 
-// ApplyCentral does the same as Apply for flows of CentralTable. The limit of rules
-// does not apply to them: weft-central has one flow for each declared port.
+// ApplyCentral is Apply for flows of CentralTable, without the limit of rules. There
+// is one flow for each declared port.
 func (p *Pipeline) ApplyCentral(mods []FlowMod, nowNS uint64) (Changes, error) {
 	return p.applyAll(bundle{p: p, nowNS: nowNS, central: true}, mods)
 }
 
-// CentralFlow returns the change that adds or deletes weft-central's flow of a
-// declared port.
+// CentralFlow returns the change that adds or deletes the flow of a declared port.
 func CentralFlow(command Command, port uint32) FlowMod {
 	var m Match
 	whole(FInPort).put(&m.Value, value64(uint64(port)), whole(FInPort).ones())
@@ -33,8 +32,7 @@ func CentralFlow(command Command, port uint32) FlowMod {
 		Actions: []Action{{Kind: ActOutput, Port: PortNORMAL}}}
 }
 
-// refuses returns an error if m is an operator's change of CentralTable, which only
-// weft-central may change.
+// refuses returns an error if m is an operator's change of CentralTable.
 func (b *bundle) refuses(m *FlowMod) error {
 	if b.central {
 		return nil
@@ -59,8 +57,8 @@ func refusesLearning(actions []Action) error {
 	return nil
 }
 
-// selected returns the rules that a change selects. It returns weft-central's rules
-// only for ApplyCentral.
+// selected returns the rules that a change selects, weft-central's only for
+// ApplyCentral.
 func (b *bundle) selected(m *FlowMod) []*Rule {
 	list := b.p.selectRules(m)
 	if b.central {
@@ -69,7 +67,7 @@ func (b *bundle) selected(m *FlowMod) []*Rule {
 	return slices.DeleteFunc(list, func(r *Rule) bool { return r.Table == CentralTable })
 }
 
-// continues reports whether a frame that matches no flow of table 0 continues in
+// continues reports whether a frame without a matching flow in table 0 continues in
 // CentralTable.
 func (x *xlate) continues() bool {
 	if !x.env.Central() {

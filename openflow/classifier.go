@@ -10,9 +10,8 @@ import (
 )
 
 // classifier finds the rule of highest priority in one table by tuple-space search.
-// Each different mask has a subtable of rules. The subtables are searched in the
-// order of their highest priority, until none of the remaining ones can hold a better
-// rule.
+// Each different mask has a subtable of rules. A look-up searches the subtables in
+// the order of their highest priority, until none can hold a better rule.
 //
 // Invariants:
 //   - subtables is sorted by compareSubtables: highest max first.
@@ -20,11 +19,10 @@ import (
 //     subtable and stage by stage.
 //   - tries holds every rule's prefix of each field in prefixFields, if it has one.
 //
-// A subtable is searched in stages. If no rule has the frame's values in the first
-// stages, the later stages are not searched. A rule on a transport port of one host
-// therefore does not give every connection of other hosts its own megaflow. Before a
-// stage with addresses or ports is searched, tries of the rules' prefixes (prefix.go)
-// may show from a few bits that no rule can match.
+// A subtable is searched in stages, until one shows that no rule matches. A rule on a
+// transport port of one host therefore does not give every connection of other hosts
+// its own megaflow. Tries of the rules' prefixes (prefix.go) may exclude a subtable
+// by a few bits of an address.
 type classifier struct {
 	subtables []*subtable
 	byMask    map[unique.Handle[Flow]]*subtable
@@ -35,13 +33,12 @@ type classifier struct {
 type subtable struct {
 	mask   Flow
 	shared unique.Handle[Flow] // handle of mask, shared with the rules
-	words  []uint8             // indexes of the non-zero words of mask, in the order of the stages
-	packed []uint8             // position in a PackedMatch of each word in the field words, in the same order
+	words  []uint8             // indexes of the mask's non-zero words, in the order of the stages
+	packed []uint8             // positions of these words in a PackedMatch
 	stages []stage             // stages of the search; a miss in any stage ends the search
 	max    int                 // highest priority, -1 if empty
-	// rules maps a hash to the first rule with this hash. The hash covers the rule's
-	// value in the words of the mask. Rule.next links the other rules with the same
-	// hash, highest priority first.
+	// rules maps the hash of a rule's value to the first such rule. Rule.next links
+	// the others, highest priority first.
 	rules      map[uint64]*Rule
 	priorities map[uint16]int // number of rules by priority
 }
@@ -49,10 +46,9 @@ type subtable struct {
 // stage is a part of a subtable's words.
 type stage struct {
 	words    []uint8
-	prefixes []prefixLength // prefixes that the subtable's mask has in this stage's words
-	// seen maps a hash to the number of rules with this hash. The hash covers a
-	// rule's value in the words of all stages up to and including this stage. The
-	// last stage has no seen.
+	prefixes []prefixLength // prefixes in the mask's words of this stage
+	// seen counts rules by the hash of their value up to this stage. The last stage
+	// has none.
 	seen map[uint64]int
 }
 
@@ -61,9 +57,9 @@ type prefixLength struct {
 	field, length uint8
 }
 
-// stageOf returns the stage of a subtable's search that compares a word. The first
-// stage has the words that are constant for a port or tunnel. The others have the
-// Ethernet header, the IP addresses and the transport header, in this order.
+// stageOf returns the stage of a word. The first stage has the words that are
+// constant for a port or tunnel. Then come Ethernet, IP addresses and the transport
+// header.
 func stageOf(word int) int {
 	switch {
 	case word == flowtable.WEthDst || word == flowtable.WEthSrc:
@@ -118,8 +114,7 @@ func newSubtable(shared unique.Handle[Flow]) *subtable {
 	return s
 }
 
-// findPrefixes assigns each prefix in the subtable's mask to the stage that compares
-// its field.
+// findPrefixes assigns each prefix of the mask to its stage.
 func (s *subtable) findPrefixes() {
 	for i := range prefixFields {
 		p := &prefixFields[i]
@@ -135,7 +130,7 @@ func (s *subtable) findPrefixes() {
 	}
 }
 
-// mix adds the words of f, under the subtable's mask, to the hash h.
+// mix adds the masked words of f to the hash h.
 func (s *subtable) mix(h uint64, words []uint8, f *Flow) uint64 {
 	const prime = 0x9e3779b97f4a7c15
 	for _, w := range words {
@@ -145,13 +140,13 @@ func (s *subtable) mix(h uint64, words []uint8, f *Flow) uint64 {
 	return h
 }
 
-// hash returns the hash of match m over all words. m has the subtable's mask.
+// hash returns the hash of match m, which has the subtable's mask.
 func (s *subtable) hash(m PackedMatch) uint64 {
 	f := s.expand(m)
 	return s.mix(1, s.words, &f)
 }
 
-// expand returns the full value of the packed match m. m has the subtable's mask.
+// expand returns the full value of packed match m, which has the subtable's mask.
 func (s *subtable) expand(m PackedMatch) (f Flow) {
 	for i, w := range s.words {
 		f[w] = m.word(int(s.packed[i]))
@@ -159,8 +154,7 @@ func (s *subtable) expand(m PackedMatch) (f Flow) {
 	return f
 }
 
-// note adds n to the rule counts (stage.seen) of every stage but the last, for a rule
-// with value f. n is 1 for an added rule and -1 for a removed rule.
+// note adds n to the counts in stage.seen for a rule with value f.
 func (s *subtable) note(f *Flow, n int) {
 	h := uint64(1)
 	for i := range s.stages[:len(s.stages)-1] {
@@ -172,8 +166,8 @@ func (s *subtable) note(f *Flow, n int) {
 	}
 }
 
-// find returns the first rule that has the same hash as the flow f, or nil. For each
-// stage that it compares, it tells the visitor v which bits of f it has used.
+// find returns the first rule with the hash of flow f, or nil. v records the bits
+// used.
 func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 	h := uint64(1)
 	for i := range s.stages {
@@ -187,8 +181,7 @@ func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 			first = s.rules[h]
 			there = first != nil
 		}
-		// A rule that has the flow's values in this stage also has its prefixes.
-		// Look-ups in the tries could not rule it out.
+		// A rule has the flow's values here, so the tries cannot exclude it.
 		if !there && len(st.prefixes) > 0 && l.rulesOut(st.prefixes, v) {
 			return nil
 		}
@@ -210,25 +203,23 @@ func (s *subtable) matches(r *Rule, f *Flow) bool {
 	return true
 }
 
-// visitor records the bits of a flow on which the result of a look-up depends.
+// visitor records the bits of a flow that a look-up has used.
 type visitor interface {
 	visit(words []uint8, mask *Flow)
 	// look records bits of one word.
 	look(word int, mask uint64)
 }
 
-// prefixLookup caches the trie look-ups that one classifier look-up makes.
+// prefixLookup caches the results of the tries for one look-up.
 type prefixLookup struct {
 	c     *classifier
 	f     *Flow
 	found [len(prefixFields)]prefixFound
 }
 
-// rulesOut reports whether the tries prove that no rule of a subtable can match the
-// flow. For a proof it takes one field: the subtable's mask has a prefix of this
-// field, and no rule has the flow's prefix of the same length. If several fields give
-// a proof, rulesOut takes the field with the fewest bits. It tells the visitor v
-// which bits of the flow the proof has used.
+// rulesOut reports whether the tries prove that no rule of a subtable matches the
+// flow: no rule has the flow's prefix in one field. It chooses the field with the
+// fewest bits. v records the bits used.
 func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
 	best, bits := -1, uint8(0)
 	for _, p := range prefixes {
@@ -273,7 +264,7 @@ func (c *classifier) lookup(f *Flow, v visitor) *Rule {
 	return best
 }
 
-// find returns the rule with exactly match m and this priority, or nil.
+// find returns the rule with this match and priority, or nil.
 func (c *classifier) find(m PackedMatch, priority uint16) *Rule {
 	s := c.byMask[m.mask]
 	if s == nil {
@@ -287,8 +278,7 @@ func (c *classifier) find(m PackedMatch, priority uint16) *Rule {
 	return nil
 }
 
-// overlapping returns a rule of the same priority whose match overlaps with m, or
-// nil.
+// overlapping returns a rule of this priority whose match overlaps with m, or nil.
 func (c *classifier) overlapping(m PackedMatch, priority uint16) *Rule {
 	wanted := m.Unpack()
 	for _, s := range c.subtables {
@@ -318,8 +308,7 @@ func overlap(a, b *Match) bool {
 	return true
 }
 
-// eachPrefix calls the function do for each field in which the subtable's mask is a
-// prefix, with the length of the prefix.
+// eachPrefix calls do for each field in which the mask is a prefix, with its length.
 func (s *subtable) eachPrefix(do func(field int, length uint8)) {
 	for i := range s.stages {
 		for _, p := range s.stages[i].prefixes {
@@ -395,8 +384,7 @@ func (c *classifier) remove(r *Rule) {
 	}
 }
 
-// setMax sets the highest priority of subtable s and moves s to its place in the
-// sorted list of subtables.
+// setMax sets the highest priority of subtable s and sorts it into the list.
 func (c *classifier) setMax(s *subtable, highest int) {
 	at := slices.Index(c.subtables, s)
 	c.subtables = slices.Delete(c.subtables, at, at+1)
@@ -405,9 +393,8 @@ func (c *classifier) setMax(s *subtable, highest int) {
 	c.subtables = slices.Insert(c.subtables, at, s)
 }
 
-// compareSubtables is a total order of subtables, so their order does not depend on
-// the order in which rules were added. Of two overlapping rules of equal priority the
-// same rule always wins.
+// compareSubtables orders subtables independently of the order of their creation. Of
+// two overlapping rules of equal priority, always the same one wins.
 func compareSubtables(a, b *subtable) int {
 	if a.max != b.max {
 		return b.max - a.max

@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// emit appends a datapath action. It leaves room for a final OpDrop. If the list
-// would exceed flowtable.MaxActions, the translation ends as DropLoop.
+// emit appends a datapath action. Beyond flowtable.MaxActions, with room for OpDrop,
+// the translation ends as DropLoop.
 func (x *xlate) emit(a flowtable.Action) {
 	if len(x.actions) >= flowtable.MaxActions-2 {
 		x.halt(packet.DropLoop)
@@ -19,11 +19,10 @@ func (x *xlate) emit(a flowtable.Action) {
 	x.actions = append(x.actions, a)
 }
 
-// setOps are the header fields that the datapath can set, each as a whole, in the
-// order of the emitted actions. Some fields share bits of the key. Of these fields
-// the frame has the one whose prerequisite (in needs) it meets. Fields of neighbour
-// discovery precede the ICMP type, because a new ICMP type could turn the frame into
-// another message.
+// setOps are the header fields that the datapath can set, in the order of emitted
+// actions. Of fields that share bits of the key, the frame has the one whose
+// prerequisite it meets. Neighbour discovery precedes the ICMP type, which could
+// change the kind of message.
 var setOps = []struct {
 	field FieldID
 	op    flowtable.Op
@@ -41,9 +40,8 @@ var setOps = []struct {
 	{FARPSha, flowtable.OpSetARPSha, needARP}, {FARPTha, flowtable.OpSetARPTha, needARP},
 }
 
-// commit emits the datapath actions that change the frame from the state in x.base to
-// the state in x.flow. If actions only set a field and nothing read it, the field
-// adds no bits to the megaflow's mask.
+// commit emits the actions that change the frame from x.base to x.flow. A field that
+// was only set adds no bits to the megaflow's mask.
 func (x *xlate) commit() {
 	if !x.dirty {
 		return
@@ -81,8 +79,7 @@ func (x *xlate) commitField(id FieldID, op flowtable.Op, needs prereq) {
 	x.emit(flowtable.Action{Op: flowtable.OpData, U64: v[1]})
 }
 
-// differs reports whether the frame states base and flow may differ in the bits of
-// mask.
+// differs reports whether base and flow may differ in the bits of mask.
 func (x *xlate) differs(word int, mask uint64) bool {
 	mask &^= x.keep[word] & x.baseKeep[word]
 	if mask == 0 {
@@ -91,14 +88,13 @@ func (x *xlate) differs(word int, mask uint64) bool {
 	if x.baseKeep[word]&mask != 0 {
 		return true
 	}
-	// Here the bits of x.base do not depend on the arriving frame. The bits of x.flow
-	// may depend on it, because the end of a clone restores them. The comparison
-	// therefore adds the bits to the megaflow's mask.
+	// x.flow may depend on the arriving frame here, because the end of a clone
+	// restores it.
 	x.look(word, mask)
 	return (x.flow[word]^x.base[word])&mask != 0
 }
 
-// follow copies the bits of mask from the frame state flow to the frame state base.
+// follow copies the bits of mask from flow to base.
 func (x *xlate) follow(word int, mask uint64) {
 	x.base[word] = x.base[word]&^mask | x.flow[word]&mask
 	x.baseKeep[word] = x.baseKeep[word]&^mask | x.keep[word]&mask
@@ -120,8 +116,7 @@ func (x *xlate) commitTTL() {
 	x.baseDecs = x.decs
 }
 
-// output executes the action output to an ordinary or a reserved port. The argument
-// no is the port number.
+// output executes the action output to an ordinary or reserved port.
 func (x *xlate) output(no uint32) {
 	switch no {
 	case PortInPort:
@@ -144,8 +139,7 @@ func (x *xlate) output(no uint32) {
 	}
 }
 
-// send emits the pending changes of the frame and an output to a port. The argument
-// no is the port number.
+// send emits the pending changes of the frame and an output to a port.
 func (x *xlate) send(no uint32) {
 	port, ok := x.env.Port(no)
 	if !ok || port.Kind == PortUplink {
@@ -179,8 +173,8 @@ func (x *xlate) sendTo(port *PortInfo) {
 	x.sent = x.sent || !x.halted
 }
 
-// tunnel returns the datapath action that sends to a vxlan port. If the port has
-// FlowVNI, FlowRemote or FlowLocal, the value comes from the flow's tunnel fields.
+// tunnel returns the datapath action for an output to a vxlan port. FlowVNI,
+// FlowRemote and FlowLocal take their values from the flow's tunnel fields.
 func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	vni, local, remote := port.VNI, port.Local, port.Remote
 	if port.FlowVNI {
@@ -200,9 +194,8 @@ func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	return flowtable.Action{Op: flowtable.OpTunnel, U16: uint16(port.No), U32: index, U64: uint64(vni)}, why
 }
 
-// tunnelAddr returns the tunnel address that the flow has in the IPv4 field v4 or the
-// IPv6 field v6. It tries IPv4 first. want4 and want6 select the families to try. The
-// value 0 counts as no address.
+// tunnelAddr returns the flow's tunnel address in the field v4 or v6, if want4 or
+// want6 is set. It tries IPv4 first. 0 counts as no address.
 func (x *xlate) tunnelAddr(v4, v6 FieldID, want4, want6 bool) netip.Addr {
 	if want4 {
 		if v := x.read(whole(v4)); !v.isZero() {

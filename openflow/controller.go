@@ -11,8 +11,8 @@ import (
 )
 
 // Controller holds the arguments of a controller action. Weft has no OpenFlow
-// controller: frames sent to it go, at a limited rate, to captures of the port
-// CONTROLLER. Only MaxLen has an effect.
+// controller: such frames go, at a limited rate, to captures of the port CONTROLLER.
+// Only MaxLen has an effect.
 type Controller struct {
 	MaxLen   uint16
 	ID       uint16
@@ -23,8 +23,7 @@ type Controller struct {
 // wholeFrame is the MaxLen of an action without max_len.
 const wholeFrame = 0xffff
 
-// controller sends the frame in its current state to the captures of the port
-// CONTROLLER.
+// controller sends the current frame to the captures of the port CONTROLLER.
 func (x *xlate) controller(c *Controller) {
 	x.commit()
 	x.emit(flowtable.Action{Op: flowtable.OpController, U32: uint32(c.MaxLen)})

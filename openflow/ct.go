@@ -13,9 +13,9 @@ import (
 // CTSpec holds the arguments of ct, see ovs-actions(7).
 type CTSpec struct {
 	Commit, Force bool
-	Table         uint8 // table in which translation continues after tracking; TableAll: translation ends
+	Table         uint8 // table after tracking; TableAll: translation ends
 	Zone          uint16
-	ZoneSrc       Subfield // field that holds the zone; with Field FNone the zone is in Zone
+	ZoneSrc       Subfield // field with the zone; FNone: the zone is in Zone
 	NAT           *NATSpec // nil: no NAT
 	Exec          []Action // actions that set ct_mark and ct_label
 	ALG           string
@@ -23,8 +23,8 @@ type CTSpec struct {
 
 // NATSpec holds the arguments of nat.
 type NATSpec struct {
-	// Src or Dst sets up NAT of the source or destination address. With neither, ct
-	// applies the NAT that the connection already has.
+	// Src or Dst sets up source or destination NAT. With neither, ct applies the
+	// connection's NAT.
 	Src, Dst                 bool
 	Lo, Hi                   netip.Addr // invalid: the frame's own address
 	PortLo, PortHi           uint16     // PortHi of 0: any port
@@ -111,10 +111,10 @@ func (p *actionParser) ctZone(spec *CTSpec, t token) error {
 	return p.readable(t, src)
 }
 
-// ctExec parses the actions in exec(...) of ct. They may only write ct_mark and
+// ctExec parses the actions in exec(...) of ct, which may only write ct_mark and
 // ct_label.
 func (p *actionParser) ctExec(spec *CTSpec, t token) error {
-	if p.inExec { // refuses a nested exec before its inner actions are parsed: text may nest to any depth
+	if p.inExec { // a nested exec is refused before it is parsed, because text may nest to any depth
 		return wrongInExec(t)
 	}
 	inner := *p
@@ -211,8 +211,8 @@ func (n *NATSpec) parseRange(t token) error {
 	return nil
 }
 
-// cutAddr cuts an address off the front of text. An IPv6 address may be in brackets;
-// without them it must end the text or precede a dash.
+// cutAddr cuts an address off the start of text. An IPv6 address may be in brackets;
+// without brackets, it must precede a dash or the end.
 func cutAddr(text string) (a netip.Addr, rest string, ok bool) {
 	end := len(text)
 	if inner, bracket := strings.CutPrefix(text, "["); bracket {

@@ -10,7 +10,7 @@ import (
 
 // The ct_* fields of ovs-fields(7).
 
-// ctStateNames are the names of the bits of ct_state, lowest bit first.
+// ctStateNames are the names of ct_state's bits, lowest bit first.
 var ctStateNames = []string{"new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"}
 
 // Bit offsets within flowtable.WCT.
@@ -20,7 +20,7 @@ const (
 	ctProtoAt = 16
 )
 
-// Bits of ct_state that the prerequisites of other ct fields check.
+// Bits of ct_state in prerequisites.
 const (
 	ctStateInv   = 0x10
 	ctStateTrk   = 0x20
@@ -42,8 +42,8 @@ func addCTFields() {
 	row(FCTTpDst, field{name: "ct_tp_dst", oxm: []string{"NXM_NX_CT_TP_DST"}, word: flowtable.WCTPorts, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, needs: needCT})
 }
 
-// ctMet checks needCT, the prerequisite of fields of the original direction: ct_state
-// must have at least one of new, est, rel, rpl, snat and dnat, or trk without inv.
+// ctMet checks needCT: ct_state must have one of new, est, rel, rpl, snat and dnat,
+// or trk without inv.
 func ctMet(q prober) bool {
 	if v, _ := q.probe(flowtable.WCT, ctStateValid<<ctStateAt); v != 0 {
 		return true
@@ -53,9 +53,8 @@ func ctMet(q prober) bool {
 	return known && knownInv && trk != 0 && inv == 0
 }
 
-// checkCT refuses a match on fields of a connection's original direction (ct_nw_src
-// and so on) unless the match also requires a valid connection. Without a connection
-// these fields have no meaning.
+// checkCT refuses a match on ct_nw_src and other fields of the original direction
+// that does not require a valid connection.
 func checkCT(m *Match) error {
 	v4 := needCTIPv4.met(m)
 	for _, l := range []struct {
@@ -70,8 +69,8 @@ func checkCT(m *Match) error {
 		{FCTNwSrc, flowtable.WCTSrc + 1, ^uint64(0), needCT}, {FCTNwDst, flowtable.WCTDst + 1, ^uint64(0), needCT},
 	} {
 		bits := m.Mask[l.word] & l.mask
-		// ct_nw_src is in the lowest 32 bits of the word with the lower half of
-		// ct_ipv6_src. A match on only these 32 bits was written as an IPv4 address.
+		// ct_nw_src shares its 32 bits with ct_ipv6_src. A match on only these bits
+		// was written as an IPv4 address.
 		alias := l.word >= flowtable.WCTSrc && bits != 0 && (bits&^0xffffffff != 0 || m.Mask[l.word-1] != 0) == v4
 		if l.needs == needCTIPv6 {
 			alias = v4 && bits != 0

@@ -8,10 +8,9 @@ import (
 )
 
 // Declared is an address that the operator has bound to a port. It stays in the table
-// of addresses as long as the port exists. It does not age, and no other port can
-// learn the MAC address or its IP addresses. If several ports of a segment declare
-// the same address, as routers with a shared virtual address do, only these ports can
-// learn it from each other.
+// as long as the port exists. No other port can learn the MAC address or its IP
+// addresses, unless it declares them as well, as routers with a shared virtual
+// address do.
 type Declared struct {
 	Segment Segment
 	Port    uint32
@@ -19,7 +18,7 @@ type Declared struct {
 	IPs     []netip.Addr
 }
 
-// Declares returns the addresses that the ports are bound to.
+// Declares returns the bound addresses of all ports.
 func Declares(ports []PortInfo) (list []Declared) {
 	for i := range ports {
 		p := &ports[i]
@@ -59,10 +58,9 @@ type declaredIP struct {
 	port    uint32
 }
 
-// Declare replaces the declared addresses. It removes entries of these addresses that
-// other ports have learnt. The table keeps the slice list; the caller must not change
-// it any more. If the list has changed, all addresses count as changed: the ports
-// have changed too, so all megaflows are revalidated.
+// Declare replaces the declared addresses, and removes them from the learnt addresses
+// of other ports. After a change, all addresses count as changed. The table keeps
+// list; the caller must not change it any more.
 func (t *MACTable) Declare(list []Declared) {
 	if slices.EqualFunc(list, t.declared.list, Declared.equal) {
 		return
@@ -85,7 +83,6 @@ func (t *MACTable) Declare(list []Declared) {
 	})
 }
 
-// removeIf removes the learnt addresses for which the function unwanted returns true.
 func (t *MACTable) removeIf(unwanted func(*macEntry) bool) {
 	for _, p := range t.ports {
 		for _, h := range p.holders {
@@ -100,8 +97,8 @@ func (t *MACTable) removeIf(unwanted func(*macEntry) bool) {
 	}
 }
 
-// findDeclared returns the declaration of a MAC address in the segment. It returns nil
-// if no port or several ports declare the address.
+// findDeclared returns the declaration of a MAC address in the segment, or nil if
+// none or several ports declare it.
 func (t *MACTable) findDeclared(s Segment, mac uint64) (one *macEntry) {
 	for _, e := range t.declared.macs[mac] {
 		switch {
@@ -115,8 +112,8 @@ func (t *MACTable) findDeclared(s Segment, mac uint64) (one *macEntry) {
 	return one
 }
 
-// declaredElsewhere reports whether another port than l.Port declares the address
-// l.MAC and l.Port does not declare it.
+// declaredElsewhere reports whether another port than l.Port declares l.MAC, and
+// l.Port does not.
 func (t *MACTable) declaredElsewhere(l *Learn) bool {
 	list := t.declared.macs[l.MAC]
 	overlaps := func(e *macEntry) bool { return t.overlap(e.segment, l.Segment) }
@@ -124,8 +121,8 @@ func (t *MACTable) declaredElsewhere(l *Learn) bool {
 		!slices.ContainsFunc(list, func(e *macEntry) bool { return overlaps(e) && e.port == l.Port })
 }
 
-// declaredIPElsewhere reports whether another port than l.Port declares the address
-// l.IP and l.Port does not declare it.
+// declaredIPElsewhere reports whether another port than l.Port declares l.IP, and
+// l.Port does not.
 func (t *MACTable) declaredIPElsewhere(l *Learn) bool {
 	list := t.declared.ips[l.IP]
 	overlaps := func(e declaredIP) bool { return t.overlap(e.segment, l.Segment) }

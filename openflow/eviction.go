@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Why is the reason why a rule left its table, as in OpenFlow's flow-removed message.
+// Why is the reason of a rule's removal, as in OpenFlow's flow-removed message.
 type Why uint8
 
 // Reasons.
@@ -24,21 +24,18 @@ const (
 
 var whyWords = [...]string{"", "delete", "idle", "hard", "eviction", "group_delete", "meter_delete"}
 
-// String returns the word for the reason that ovs-ofctl monitor shows.
+// String returns the reason as ovs-ofctl monitor shows it.
 func (w Why) String() string { return whyWords[w] }
 
 // TableConfig limits one table.
 type TableConfig struct {
-	// Limit is the maximum number of rules in the table. 0 means no limit for the
-	// table; the limit of the pipeline always applies.
+	// Limit is the largest number of rules in the table; 0: only the limit of the
+	// pipeline.
 	Limit int
-	// Evict is the policy for an add at the limit of the table or the pipeline. If it
-	// is true, the add removes another rule instead of failing. A rule may be evicted
-	// if its importance is lower than the new rule's importance. A rule of equal
-	// importance may be evicted if it has a timeout. The rule of least importance
-	// goes first. Among rules of equal importance, rules with a timeout go first;
-	// among them, the rule that was unused for the longest time. If no rule may be
-	// evicted, the add fails.
+	// Evict lets an add at the limit remove another rule instead of failing. A rule
+	// may be evicted if its importance is lower than the new rule's, or equal and it
+	// has a timeout. The order of eviction is: lowest importance, then rules with a
+	// timeout, then the longest unused.
 	Evict bool
 }
 
@@ -50,8 +47,7 @@ func (p *Pipeline) Config(table uint8) (c TableConfig, rules int) {
 	return p.config[table], p.counts[table]
 }
 
-// makeRoom evicts a rule if the pipeline or the table is full. It returns an error if
-// no rule may be evicted.
+// makeRoom evicts a rule if the pipeline or the table is full, or returns an error.
 func (b *bundle) makeRoom(table uint8, m *FlowMod) error {
 	p, c := b.p, &b.p.config[table]
 	if b.central {
@@ -70,8 +66,7 @@ func (b *bundle) makeRoom(table uint8, m *FlowMod) error {
 	return nil
 }
 
-// evict removes the next rule in the order of eviction. It reports false if no rule
-// may be evicted.
+// evict removes the next rule in the order of eviction, or reports false.
 func (b *bundle) evict(table uint8, m *FlowMod) bool {
 	list, sorted := b.victims[table]
 	if !sorted {
@@ -98,7 +93,7 @@ func (b *bundle) evict(table uint8, m *FlowMod) bool {
 // timed reports whether the rule has a timeout.
 func (r *Rule) timed() bool { return r.IdleTimeout|r.HardTimeout != 0 }
 
-// evictable returns the rules of the tables that allow eviction, next victim first.
+// evictable returns the rules that may be evicted, in the order of eviction.
 func (p *Pipeline) evictable(table uint8) []*Rule {
 	var list []*Rule
 	for _, r := range p.rules {

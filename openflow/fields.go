@@ -91,22 +91,19 @@ const (
 	asCTState
 )
 
-// field is an entry of the table of fields. Parsing, formatting, look-ups and actions
-// use only this entry to handle a field. Source: ovs-fields(7).
+// field is an entry of the table of fields, from which parsing, formatting, look-ups
+// and actions work. Source: ovs-fields(7).
 type field struct {
 	name, alias string
-	// oxm lists the NXM and OXM names of the field. In flow text brackets follow
-	// these names. Formatting uses the first name.
+	// oxm lists the NXM and OXM names of the field. Formatting uses the first.
 	oxm []string
-	// word, shift and bits are the position of the field in a Flow: bits shift to
-	// shift+bits-1 of Flow[word]. A 128-bit field takes Flow[word] (upper half) and
-	// Flow[word+1].
+	// The field has bits shift to shift+bits-1 of Flow[word]. A 128-bit field takes
+	// Flow[word] (upper half) and Flow[word+1].
 	word, shift, bits uint8
-	// kept is the number of least significant bits that Flow stores if the text
-	// format has more bits. The remaining bits must be 0. kept 0 means that Flow
-	// stores all bits.
+	// kept is the number of bits that Flow stores if text may have more, which must
+	// be 0; kept 0: all.
 	kept uint8
-	// bytes is the maximum size in bytes of a value in flow text.
+	// bytes is the largest value in flow text, in bytes.
 	bytes    uint8
 	format   format
 	maskable bool
@@ -182,8 +179,7 @@ var fields = [fieldCount]field{
 	FNDTll:      {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needNDAdvert},
 }
 
-// fieldNames maps names and aliases to fields. oxmNames maps NXM and OXM names to
-// fields.
+// fieldNames maps names and aliases to fields, oxmNames NXM and OXM names.
 var fieldNames, oxmNames = indexFields()
 
 func indexFields() (names, oxm map[string]FieldID) {
@@ -203,8 +199,8 @@ func indexFields() (names, oxm map[string]FieldID) {
 	return names, oxm
 }
 
-// addRegisters adds the registers to the table: xreg0 is reg0 (upper half) and reg1,
-// xxreg0 is reg0 to reg3.
+// addRegisters adds the registers: xreg0 is reg0 (upper half) and reg1, xxreg0 is
+// reg0 to reg3.
 func addRegisters() {
 	num := func(n int) string { return Value128{0, uint64(n)}.decimal() }
 	for n := range 16 {
@@ -224,8 +220,7 @@ func addRegisters() {
 // String returns the field's name.
 func (id FieldID) String() string { return fields[id].name }
 
-// Subfield is a part of a field: Bits bits, starting at bit Offset (0: the least
-// significant bit).
+// Subfield is a part of a field: Bits bits from bit Offset on (0: the lowest bit).
 type Subfield struct {
 	Field  FieldID
 	Offset uint8
@@ -243,8 +238,8 @@ func (f *field) keeps() uint8 {
 // whole returns the sub-field with all bits of a field.
 func whole(id FieldID) Subfield { return Subfield{Field: id, Bits: fields[id].bits} }
 
-// words returns the value v of the sub-field in the layout of Flow: hi has the bits
-// in Flow[word]. For 128-bit fields lo has the bits in Flow[word+1].
+// words returns the value v of the sub-field in the layout of Flow: hi for
+// Flow[word], lo for Flow[word+1].
 func (s Subfield) words(v Value128) (word int, hi, lo uint64) {
 	f := &fields[s.Field]
 	v = v.and(ones(uint(s.Bits))).shl(uint(s.Offset))
@@ -267,7 +262,7 @@ func (s Subfield) get(f *Flow) Value128 {
 	return v.shr(uint(s.Offset)).and(ones(uint(s.Bits)))
 }
 
-// put writes v to the sub-field in f, but only the bits that are set in mask.
+// put writes the bits of v that are set in mask to the sub-field in f.
 func (s Subfield) put(f *Flow, v, mask Value128) {
 	word, hi, lo := s.words(v.and(mask))
 	_, mhi, mlo := s.words(mask)

@@ -4,16 +4,15 @@ package openflow
 
 import "fmt"
 
-// Finished is a flow with a fin_timeout action that has seen a TCP FIN or RST. Idle
-// and Hard are its new timeouts in seconds; 0 leaves the timeout unchanged.
+// Finished is a flow with fin_timeout that has seen a TCP FIN or RST. Idle and Hard
+// are its new timeouts in seconds; 0: unchanged.
 type Finished struct {
 	Rule       *Rule
 	Idle, Hard uint16
 }
 
-// ReduceTimeouts shortens the flow's timeouts to Idle and Hard. A flow without a
-// timeout gets one. ReduceTimeouts reports whether a timeout changed. It needs
-// exclusive access to the pipeline.
+// ReduceTimeouts shortens the flow's timeouts to Idle and Hard, and reports whether
+// one has changed. It needs exclusive access to the pipeline.
 func (f *Finished) ReduceTimeouts() bool {
 	r := f.Rule
 	idle, hard := r.IdleTimeout, r.HardTimeout
@@ -21,7 +20,7 @@ func (f *Finished) ReduceTimeouts() bool {
 	return r.IdleTimeout != idle || r.HardTimeout != hard
 }
 
-// reduced returns the shorter of timeout and limit. For both, 0 means none.
+// reduced returns the shorter of two timeouts; 0 means no timeout.
 func reduced(timeout, limit uint16) uint16 {
 	if limit == 0 || timeout != 0 && timeout < limit {
 		return timeout
@@ -33,8 +32,7 @@ func reduced(timeout, limit uint16) uint16 {
 var finFlag, rstFlag = Subfield{FTCPFlags, 0, 1}, Subfield{FTCPFlags, 2, 1}
 
 // finTimeout records the current flow in finished if the frame is a TCP FIN or RST.
-// The megaflow matches both flags, so frames with FIN or RST have a megaflow of their
-// own.
+// The megaflow matches both flags.
 func (x *xlate) finTimeout(a *Action) {
 	if x.rule == nil || !x.has(FTCPFlags) {
 		return

@@ -7,9 +7,8 @@ import "weft/flowtable"
 // FlowWords is the size of a Flow in 64-bit words.
 const FlowWords = wFlowEnd
 
-// Flow is a frame as the OpenFlow tables see it. Its first words are a flowtable.Key.
-// The words behind the key exist only in the tables; they are 0 when a frame enters
-// table 0.
+// Flow is a frame as the OpenFlow tables see it: a flowtable.Key, and words that are
+// 0 when the frame enters table 0.
 //
 //	word       63..............................................0
 //	0..27      flowtable.Key
@@ -17,20 +16,20 @@ const FlowWords = wFlowEnd
 //	WReg       reg0 32 | reg1 32, and so on to reg15 (8 words: xreg0 to xreg7)
 type Flow [FlowWords]uint64
 
-// Indexes of the words of a Flow that follow its flowtable.Key.
+// Indexes of the words after the flowtable.Key.
 const (
 	WMetadata = flowtable.KeyWords + iota
 	WReg
 	wFlowEnd = WReg + 8
 )
 
-// Match is a set of flows: all flows that agree with Value on the bits of Mask. Value
-// has no bit outside Mask. The zero Match matches everything. Matches are comparable.
+// Match is the set of flows that agree with Value on the bits of Mask. Value has no
+// bit outside of Mask. The zero Match matches everything.
 type Match struct {
 	Value, Mask Flow
 }
 
-// Covers reports whether the match includes the flow f.
+// Covers reports whether f matches.
 func (m *Match) Covers(f *Flow) bool {
 	for i := range f {
 		if (f[i]^m.Value[i])&m.Mask[i] != 0 {
@@ -40,8 +39,8 @@ func (m *Match) Covers(f *Flow) bool {
 	return true
 }
 
-// Within reports whether o matches every flow that m matches. A loose delete or
-// modify with match o selects such rules.
+// Within reports whether o matches every flow that m matches, as for a loose delete
+// with o.
 func (m *Match) Within(o *Match) bool {
 	for i := range m.Mask {
 		if o.Mask[i]&^m.Mask[i] != 0 || (m.Value[i]^o.Value[i])&o.Mask[i] != 0 {

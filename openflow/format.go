@@ -11,8 +11,8 @@ import (
 )
 
 // FormatRule returns r as a line of ovs-ofctl dump-flows at time nowNS
-// (CLOCK_MONOTONIC), with the leading blank and without a newline. If names is not
-// nil, named ports are shown by name.
+// (CLOCK_MONOTONIC), with the leading blank and without a newline. names, unless nil,
+// shows ports by name.
 func FormatRule(r *Rule, nowNS uint64, names Names) string {
 	const second = 1_000_000_000
 	var b strings.Builder
@@ -20,8 +20,7 @@ func FormatRule(r *Rule, nowNS uint64, names Names) string {
 	fmt.Fprintf(&b, " cookie=0x%x, duration=%s, table=%d, n_packets=%d, n_bytes=%d, ",
 		r.Cookie, formatDuration(age), r.Table, r.Packets, r.Bytes)
 	writeTimes(&b, r.IdleTimeout, r.HardTimeout)
-	// ovs-ofctl writes the flags before the importance, and a comma only behind the
-	// importance.
+	// ovs-ofctl writes a comma only after the importance.
 	for _, f := range flagWords {
 		if r.Flags&f.flag != 0 {
 			b.WriteString(f.word + " ")
@@ -51,8 +50,7 @@ func writeTimes(b *strings.Builder, idle, hard uint16) {
 	}
 }
 
-// formatDuration returns the duration in seconds, with milliseconds unless they are
-// 0.
+// formatDuration returns the duration in seconds, with milliseconds if not 0.
 func formatDuration(ns uint64) string {
 	ms := ns / 1_000_000
 	if ms%1000 == 0 {
@@ -69,8 +67,8 @@ func formatPriority(priority uint16, packed PackedMatch, names Names) string {
 	return strings.TrimSuffix("priority="+strconv.Itoa(int(priority))+","+match, ",")
 }
 
-// FormatFlowMod returns the text of a flow for storage in files. ParseFlowMod parses
-// it into an equal FlowMod if the command and names are the same.
+// FormatFlowMod returns the text of a flow for a file. ParseFlowMod returns an equal
+// FlowMod for the same command and names.
 func FormatFlowMod(m *FlowMod, names Names) string {
 	var b strings.Builder
 	b.Grow(192)
@@ -110,8 +108,8 @@ func FormatFlowMod(m *FlowMod, names Names) string {
 	return strings.TrimSpace(strings.TrimSuffix(b.String(), ",") + " actions=" + FormatActions(m.Actions, names))
 }
 
-// FormatDiff returns the flow that m adds, as a line of ovs-ofctl diff-flows without
-// the leading + or -.
+// FormatDiff returns the flow that m adds as in ovs-ofctl diff-flows, without the
+// leading + or -.
 func FormatDiff(m *FlowMod, names Names) string {
 	var b strings.Builder
 	add := func(is bool, format string, arg any) {
@@ -135,13 +133,12 @@ func FormatDiff(m *FlowMod, names Names) string {
 type matchWriter struct {
 	strings.Builder
 	names Names
-	left  Flow // left has the bits of the match's mask that are not written yet
+	left  Flow // bits of the mask that are not written yet
 	m     *Match
 }
 
-// FormatMatch returns the text of a match in the order and words of ovs-ofctl, or ""
-// if the match includes every frame. It can also write masks of megaflows that flow
-// text cannot express.
+// FormatMatch returns the text of a match in the order and words of ovs-ofctl; "":
+// every frame. It can also write masks of megaflows that flow text cannot express.
 func FormatMatch(m *Match, names Names) string {
 	w := &matchWriter{names: names, left: m.Mask, m: m}
 	w.Grow(128)
@@ -167,8 +164,7 @@ func FormatMatch(m *Match, names Names) string {
 	return strings.TrimSuffix(w.String(), ",")
 }
 
-// exact returns the value of the bits in mask. It also reports whether the match has
-// all these bits.
+// exact returns the value of the bits in mask, and whether the match has all of them.
 func (w *matchWriter) exact(word int, mask uint64) (uint64, bool) {
 	return w.m.Value[word] & mask, w.m.Mask[word]&mask == mask
 }
@@ -207,8 +203,7 @@ func (w *matchWriter) shorthand() {
 	}
 }
 
-// field writes field=value[/mask] if the match has bits of the field that are not
-// written yet.
+// field writes field=value[/mask] for the bits that are not written yet.
 func (w *matchWriter) field(id FieldID) { w.fieldAs(id, fields[id].name) }
 
 func (w *matchWriter) fieldAs(id FieldID, name string) {
@@ -231,8 +226,8 @@ func (w *matchWriter) fieldAs(id FieldID, name string) {
 	w.is(name, formatField(id, s.get(&w.m.Value), mask, w.names))
 }
 
-// shownByAlias are the fields that dump-flows shows by their OpenFlow 1.0 names, such
-// as dl_src.
+// shownByAlias are the fields that dump-flows shows by OpenFlow 1.0 names, such as
+// dl_src.
 var shownByAlias = [fieldCount]bool{FEthSrc: true, FEthDst: true, FEthType: true, FIPSrc: true, FIPDst: true,
 	FIPFrag: true, FTCPSrc: true, FTCPDst: true}
 
@@ -260,8 +255,7 @@ func (w *matchWriter) inPort() {
 	w.is("in_port", formatPort(uint32(v>>32), w.names))
 }
 
-// vlan writes the outer VLAN tag as dl_vlan and dl_vlan_pcp if these words can
-// express the mask.
+// vlan writes the outer VLAN tag as dl_vlan and dl_vlan_pcp, if its mask allows this.
 func (w *matchWriter) vlan() {
 	const word = flowtable.WEthSrc
 	v, mask := w.m.Value[word]&allVLAN, w.m.Mask[word]&allVLAN
@@ -385,8 +379,8 @@ func formatField(id FieldID, v, mask Value128, names Names) string {
 	return number(v) + "/" + number(mask)
 }
 
-// formatAddr returns an address in the format of inet_ntop, which writes the last 32
-// bits of an IPv4-compatible address in dotted form.
+// formatAddr returns an address as inet_ntop does, with the last 32 bits of an
+// IPv4-compatible address in dotted form.
 func formatAddr(v Value128, width uint8) string {
 	if width == 128 && v[0] == 0 && v[1]>>32 == 0 && v[1]>>16 != 0 {
 		return "::" + valueAddr(v, 32).String()
@@ -400,8 +394,8 @@ func FormatEthernet(v uint64) string {
 		byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
 }
 
-// formatFlags returns the text of a set of named bits: a|b if the mask has all bits,
-// +a-b if it has only some of them.
+// formatFlags returns the text of named bits: a|b if the mask has all bits, otherwise
+// +a-b.
 func formatFlags(names []string, all, v, mask uint64) string {
 	var b strings.Builder
 	for i, name := range names {
@@ -426,8 +420,7 @@ func formatFlags(names []string, all, v, mask uint64) string {
 	return b.String()
 }
 
-// formatPort returns the word of a reserved port, the name of a port if names has
-// one, or the port number.
+// formatPort returns the word of a reserved port, the port's name, or its number.
 func formatPort(no uint32, names Names) string {
 	switch no {
 	case PortInPort:
@@ -455,9 +448,7 @@ func formatPort(no uint32, names Names) string {
 	return strconv.FormatUint(uint64(no), 10)
 }
 
-// quoteName puts a port's name in quotes, unless the name is a letter followed by
-// letters and digits. It also quotes names that equal the name of a reserved port or
-// contain "action".
+// quoteName quotes a port's name if flow text could take it for something else.
 func quoteName(name string) string {
 	letter := func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 	plain := name != "" && letter(name[0])

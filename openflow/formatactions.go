@@ -10,8 +10,8 @@ import (
 	"weft/packet"
 )
 
-// FormatActions returns a list of actions in the words of ovs-ofctl, "drop" for an
-// empty list. ParseActions accepts the returned text.
+// FormatActions returns a list of actions in the words of ovs-ofctl, or "drop".
+// ParseActions accepts the result.
 func FormatActions(actions []Action, names Names) string {
 	if len(actions) == 0 {
 		return "drop"
@@ -103,8 +103,7 @@ func (s Subfield) ones() Value128 { return ones(uint(s.Bits)) }
 func formatSet(a *Action, names Names) string {
 	switch a.Dst.Field {
 	case FVLANVID:
-		// The text of vlan_vid includes the bit OFPVID_PRESENT, as in OpenFlow 1.2
-		// and later.
+		// With the bit OFPVID_PRESENT, as in OpenFlow 1.2 and later.
 		v := a.Value.or(value64(vlanCFI))
 		if a.Mask == a.Dst.ones() {
 			return v.decimal()
@@ -116,8 +115,7 @@ func formatSet(a *Action, names Names) string {
 	return formatField(a.Dst.Field, a.Value, a.Mask, names)
 }
 
-// String returns the text of a sub-field with its NXM or OXM name, as ovs-ofctl shows
-// it.
+// String returns the sub-field with its NXM or OXM name, as ovs-ofctl shows it.
 func (s Subfield) String() string {
 	f := &fields[s.Field]
 	name := f.name
@@ -144,10 +142,9 @@ func formatResubmit(a *Action, names Names) string {
 	return fmt.Sprintf("resubmit(%s,%d)", port, a.Table)
 }
 
-// FormatDatapathActions returns the text of a megaflow's actions. It uses the words
-// of ovs-dpctl dump-flows where they exist: ports by name or number,
-// push_vlan(vid=5,pcp=0), set(...). Other examples are tunnel(template,vni) and
-// drop(reason).
+// FormatDatapathActions returns the text of a megaflow's actions, if possible in the
+// words of ovs-dpctl dump-flows: push_vlan(vid=5,pcp=0), set(...). Others are
+// tunnel(template,vni) and drop(reason).
 func FormatDatapathActions(actions []flowtable.Action, names Names) string {
 	var texts []string
 	for i := 0; i < len(actions); i++ {
@@ -224,8 +221,8 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 	return formatARPAndND(a, low)
 }
 
-// formatARPAndND is the part of formatDatapathAction for ARP, neighbour discovery,
-// ICMP and the flow label.
+// formatARPAndND is formatDatapathAction for ARP, neighbour discovery, ICMP and the
+// flow label.
 func formatARPAndND(a *flowtable.Action, low uint64) string {
 	num := value64(uint64(a.U32))
 	switch a.Op {

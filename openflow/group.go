@@ -18,7 +18,7 @@ type GroupType uint8
 // Types, with the words of ovs-ofctl(8).
 const (
 	GroupAll      GroupType = iota // every bucket gets a copy of the frame
-	GroupSelect                    // one live bucket, chosen by a hash of the connection and the bucket weights
+	GroupSelect                    // one live bucket, by a hash of the connection
 	GroupIndirect                  // the only bucket
 	GroupFailover                  // the first live bucket
 )
@@ -31,8 +31,8 @@ const (
 	MaxGroup = 0xffffff00
 	// GroupAny selects all groups in deletes and lists.
 	GroupAny = 0xffffffff
-	// MaxGroups bounds the groups of a pipeline. MaxBuckets bounds the buckets of one
-	// group. A change beyond a limit fails.
+	// MaxGroups bounds the groups of a pipeline, MaxBuckets the buckets of one group.
+	// A change beyond a limit fails.
 	MaxGroups  = 1 << 16
 	MaxBuckets = 1 << 10
 )
@@ -41,22 +41,22 @@ const (
 type Bucket struct {
 	ID     uint32
 	Weight uint16 // for GroupSelect
-	// WatchPort (PortNone: no port) and WatchGroup (GroupAny: no group) decide
-	// whether the bucket is live. A bucket that watches neither is always live.
+	// The bucket is live while WatchPort (PortNone: none) or WatchGroup (GroupAny:
+	// none) is. A bucket that watches neither is always live.
 	WatchPort, WatchGroup uint32
 	Actions               []Action
 	set                   []Action // Actions in order of execution
 }
 
-// Group is an entry of the group table. A group in a pipeline is immutable: a
-// modification replaces it.
+// Group is an entry of the group table, immutable in a pipeline: a modification
+// replaces it.
 type Group struct {
 	ID      uint32
 	Type    GroupType
 	Buckets []Bucket
-	// Method is the selection_method: "", hash or dp_hash. All three use the same
-	// hash. Param is added to the hash. Fields are the hashed fields; if "",
-	// addresses and ports are hashed.
+	// Method is the selection_method: "", hash or dp_hash, which use the same hash.
+	// Param is added to the hash. Fields are the hashed fields; "": addresses and
+	// ports.
 	Method string
 	Param  uint64
 	Fields string
@@ -71,7 +71,7 @@ const (
 	GroupAdd    GroupCommand = iota
 	GroupModify              // fails if the group does not exist
 	GroupPut                 // adds or modifies
-	GroupDelete              // deletes the group and the flows that use it; ID GroupAny deletes all groups
+	GroupDelete              // deletes the group and its flows; ID GroupAny: all groups
 )
 
 // GroupMod is one change of the group table.
@@ -81,9 +81,9 @@ type GroupMod struct {
 	Line    int // line number, see FlowMod.Line
 }
 
-// ApplyGroups applies all changes in mods, in order. If it returns an error
-// (*ApplyError), no change was made. Deleting a group also deletes the flows that
-// name the group. nowNS is CLOCK_MONOTONIC.
+// ApplyGroups applies all changes in mods, in order, or none and returns an
+// *ApplyError. Deleting a group also deletes the flows that name it. nowNS is
+// CLOCK_MONOTONIC.
 func (p *Pipeline) ApplyGroups(mods []GroupMod, nowNS uint64) (Changes, error) {
 	p.releaseSlots()
 	groups := maps.Clone(p.groups)
@@ -139,8 +139,8 @@ func applyGroup(groups map[uint32]*Group, gone map[uint32]bool, m *GroupMod) err
 	return nil
 }
 
-// uses reports whether an action in the list names a wanted group or meter. The
-// function wanted decides by the number. kind is ActGroup or ActMeter.
+// uses reports whether a list of actions names a group (ActGroup) or meter (ActMeter)
+// that is wanted.
 func uses(actions []Action, kind ActionKind, wanted func(id uint32) bool) bool {
 	for i := range actions {
 		a := &actions[i]
@@ -151,8 +151,7 @@ func uses(actions []Action, kind ActionKind, wanted func(id uint32) bool) bool {
 	return false
 }
 
-// checkReferences returns an error if actions name a group or meter that does not
-// exist.
+// checkReferences returns an error if actions name a missing group or meter.
 func (p *Pipeline) checkReferences(actions []Action) error {
 	var missing uint32
 	if uses(actions, ActGroup, func(id uint32) bool { missing = id; return p.groups[id] == nil }) {
@@ -164,8 +163,7 @@ func (p *Pipeline) checkReferences(actions []Action) error {
 	return nil
 }
 
-// Groups returns the group with this number. For GroupAny it returns all groups,
-// sorted by number.
+// Groups returns the group with this number, or for GroupAny all groups by number.
 func (p *Pipeline) Groups(id uint32) []*Group {
 	var list []*Group
 	for _, g := range p.groups {
@@ -179,8 +177,7 @@ func (p *Pipeline) Groups(id uint32) []*Group {
 
 // Translation
 
-// group executes a group. After each bucket it undoes the bucket's changes to the
-// frame.
+// group executes a group. Each bucket gets the unchanged frame.
 func (x *xlate) group(id uint32) {
 	g := x.p.groups[id]
 	if g == nil {
@@ -228,8 +225,8 @@ func (x *xlate) bucket(g *Group, i int) {
 // live reports whether a bucket is live.
 func (x *xlate) live(b *Bucket) bool { return x.liveBeyond(b, nil) }
 
-// liveBeyond reports whether a bucket is live. seen has the groups that were already
-// checked; liveBeyond ignores them, since groups may watch each other in a circle.
+// liveBeyond reports whether a bucket is live. It ignores the groups in seen, because
+// groups may watch each other in a circle.
 func (x *xlate) liveBeyond(b *Bucket, seen map[uint32]bool) bool {
 	if b.WatchPort == PortNone && b.WatchGroup == GroupAny {
 		return true
@@ -256,11 +253,9 @@ func (x *xlate) liveBeyond(b *Bucket, seen map[uint32]bool) bool {
 	return false
 }
 
-// choose returns the index of a live bucket for the frame's connection, or -1 if no
-// bucket is live. A bucket's share of the connections is proportional to its weight.
-// Both directions of a connection get the same bucket. choose uses weighted
-// rendezvous hashing: when a bucket fails or is added, only connections of this
-// bucket move.
+// choose returns the index of a live bucket for the frame's connection, or -1. A
+// bucket's share is proportional to its weight. With weighted rendezvous hashing, a
+// change of a bucket moves only its own connections.
 func (x *xlate) choose(g *Group) int {
 	best, most := -1, math.Inf(-1)
 	hash := x.hashed(g) + g.Param*0x9e3779b97f4a7c15
@@ -280,8 +275,7 @@ func (x *xlate) choose(g *Group) int {
 	return best
 }
 
-// hashed returns a hash of the group's own hash fields, or of the connection if it
-// has none.
+// hashed returns a hash of the group's fields, or of the connection.
 func (x *xlate) hashed(g *Group) (h uint64) {
 	if len(g.hashed) == 0 {
 		return x.connection()
@@ -295,10 +289,9 @@ func (x *xlate) hashed(g *Group) (h uint64) {
 	return h
 }
 
-// connection returns a hash of IP addresses, protocol and ports. For a frame without
-// IP it hashes Ethernet addresses, VLAN and EtherType. Both directions of a
-// connection have the same hash. The megaflow matches all the hashed fields, so every
-// connection has its own megaflow.
+// connection returns a hash of IP addresses, protocol and ports; without IP, of
+// Ethernet addresses, VLAN and EtherType. It is the same for both directions. The
+// megaflow matches all hashed fields.
 func (x *xlate) connection() uint64 {
 	eth := x.read(whole(FEthType))[1]
 	endpoints := func(src, dst FieldID) uint64 {

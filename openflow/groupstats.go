@@ -4,14 +4,14 @@ package openflow
 
 import "slices"
 
-// GroupHit is a group, or a bucket of a group, that a translation executed.
+// GroupHit is a group, or one of its buckets, that a translation executed.
 type GroupHit struct {
 	Group  *Group
 	Bucket int // -1: the group itself
 }
 
-// GroupStats are a group's counters since the group was last added or modified.
-// Packets and Bytes count frames as they arrived, before any action.
+// GroupStats are a group's counters since its last change. Packets and Bytes count
+// frames before any action.
 type GroupStats struct {
 	CreatedNS      uint64 // CLOCK_MONOTONIC
 	Packets, Bytes uint64
@@ -21,9 +21,8 @@ type GroupStats struct {
 // BucketStats are the counters of one bucket.
 type BucketStats struct{ Packets, Bytes uint64 }
 
-// CreditGroups adds packets and bytes to the counters of the groups and buckets in
-// hits. It ignores groups that have left the table. It needs exclusive access to the
-// pipeline.
+// CreditGroups adds packets and bytes to the groups and buckets in hits that still
+// exist. It needs exclusive access to the pipeline.
 func (p *Pipeline) CreditGroups(hits []GroupHit, packets, bytes uint64) {
 	for _, hit := range hits {
 		if p.groups[hit.Group.ID] != hit.Group {
@@ -48,10 +47,10 @@ func (p *Pipeline) GroupStats(g *Group) GroupStats {
 	return GroupStats{}
 }
 
-// GroupFlows returns the number of flows that name each group, by group number.
+// GroupFlows returns the number of flows that name each group, by group.
 func (p *Pipeline) GroupFlows() map[uint32]int { return p.flowsNaming(ActGroup) }
 
-// MeterFlows returns the number of flows that name each meter, by meter number.
+// MeterFlows returns the number of flows that name each meter, by meter.
 func (p *Pipeline) MeterFlows() map[uint32]int { return p.flowsNaming(ActMeter) }
 
 func (p *Pipeline) flowsNaming(kind ActionKind) map[uint32]int {
@@ -71,7 +70,7 @@ func (p *Pipeline) flowsNaming(kind ActionKind) map[uint32]int {
 	return flows
 }
 
-// startGroupStats sets the counters of new and changed groups to 0.
+// startGroupStats clears the counters of new and changed groups.
 func (p *Pipeline) startGroupStats(before map[uint32]*Group, nowNS uint64) {
 	stats := make(map[uint32]*GroupStats, len(p.groups))
 	for id, g := range p.groups {

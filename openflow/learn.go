@@ -9,20 +9,19 @@ import (
 	"weft/packet"
 )
 
-// LearnSpec is a learn action. It describes the flow that the action derives from a
-// frame. See ovs-actions(7), "The learn action".
+// LearnSpec is a learn action, which derives a flow from a frame. See ovs-actions(7),
+// "The learn action".
 type LearnSpec struct {
 	Table                    uint8
 	Priority                 uint16
 	Cookie                   uint64
 	IdleTimeout, HardTimeout uint16
-	// FinIdle and FinHard are the fin_timeout of the learnt flow. If both are 0, the
-	// learnt flow has no fin_timeout.
+	// FinIdle and FinHard are the learnt flow's fin_timeout; both 0: none.
 	FinIdle, FinHard uint16
 	Flags            Flags
 	DeleteLearned    bool
-	Limit            uint32   // maximum number of flows in table Table with cookie Cookie; 0: no limit
-	Result           Subfield // bit of the frame's fields that is set if the flow was learnt; Bits 0: no such bit
+	Limit            uint32   // largest number of flows with this Table and Cookie; 0: no limit
+	Result           Subfield // bit of the frame's fields set by a successful learn; Bits 0: none
 	Items            []LearnItem
 }
 
@@ -33,10 +32,10 @@ type LearnKind uint8
 const (
 	LearnMatch  LearnKind = iota // match: Dst equals Src, or Value
 	LearnLoad                    // action: Src, or Value -> Dst
-	LearnOutput                  // learnt action: output to the port whose number is in field Src
+	LearnOutput                  // output to the port in field Src
 )
 
-// LearnItem is one match or action of a learnt flow. Its value comes from the frame's
+// LearnItem is a match or action of a learnt flow. Its value comes from the frame's
 // field Src, or from Value if Src.Bits is 0.
 type LearnItem struct {
 	Kind     LearnKind
@@ -44,12 +43,11 @@ type LearnItem struct {
 	Value    Value128
 }
 
-// maxLearned bounds the flows that one translation learns. At the limit the
-// translation ends as DropLoop.
+// maxLearned bounds the flows that one translation learns. Beyond it, the translation
+// ends as DropLoop.
 const maxLearned = 64
 
-// learnFlow derives the flow of a learn action and sets the action's result bit.
-// Control adds the flow to the tables later.
+// learnFlow derives the flow of a learn action. Control adds it to the tables later.
 func (x *xlate) learnFlow(spec *LearnSpec) {
 	m := FlowMod{Command: ModifyStrict, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
 		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags, LearnLimit: spec.Limit}
@@ -97,9 +95,8 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 	x.learned = append(x.learned, m)
 }
 
-// learnsOutput reports whether a learnt flow gets an output to a port. The argument
-// no is the port number. Like Open vSwitch, output:FIELD skips normal and ports that
-// would make the flow invalid.
+// learnsOutput reports whether a learnt flow gets an output to port no. Like Open
+// vSwitch, output:FIELD skips normal and invalid ports.
 func learnsOutput(no uint64) bool {
 	switch no {
 	case uint64(PortInPort), uint64(PortFlood), uint64(PortAll), uint64(PortLocal):
@@ -108,7 +105,7 @@ func learnsOutput(no uint64) bool {
 	return no < uint64(PortMax)
 }
 
-// setSubfield makes the match m require the value v in a sub-field.
+// setSubfield makes match m require value v in a sub-field.
 func setSubfield(m *Match, s Subfield, v Value128) {
 	if s == whole(FInPort) || s == whole(FInPortOXM) {
 		setField(m, s.Field, v, ones(32))
@@ -122,20 +119,20 @@ func setSubfield(m *Match, s Subfield, v Value128) {
 	}
 }
 
-// learnKey identifies a group of learnt flows by their table and cookie.
+// learnKey is the table and cookie of learnt flows.
 type learnKey struct {
 	table  uint8
 	cookie uint64
 }
 
-// learnGroup counts the flows and the learn actions with a certain table and cookie.
+// learnGroup counts the flows and learn actions with one learnKey.
 type learnGroup struct {
-	learners int // number of learn actions with a limit or delete_learned
+	learners int // learn actions with a limit or delete_learned
 	deleters int // learn actions with delete_learned
 	flows    int // flows with the key, learnt or not
 }
 
-// mayLearn reports whether the limit of the learn action allows the flow m.
+// mayLearn reports whether the learn action's limit allows flow m.
 func (p *Pipeline) mayLearn(m *FlowMod) bool {
 	if m.LearnLimit == 0 {
 		return true
@@ -144,8 +141,7 @@ func (p *Pipeline) mayLearn(m *FlowMod) bool {
 	return g == nil || g.flows < int(m.LearnLimit) || p.tables[m.Table].find(m.Match, m.Priority) != nil
 }
 
-// noteLearners adds n to the counts of the learn actions in a rule's actions. n is 1
-// for an added rule and -1 for a removed rule.
+// noteLearners adds n to the counts of a rule's learn actions.
 func (p *Pipeline) noteLearners(actions []Action, n int) {
 	for i := range actions {
 		a := &actions[i]
@@ -179,16 +175,15 @@ func (p *Pipeline) noteLearners(actions []Action, n int) {
 	}
 }
 
-// noteLearnt adds n to the number of flows with the table and cookie of rule r. n is
-// 1 for an added rule and -1 for a removed rule.
+// noteLearnt adds n to the number of flows with rule r's table and cookie.
 func (p *Pipeline) noteLearnt(r *Rule, n int) {
 	if g := p.learnt[learnKey{r.Table, r.Cookie}]; g != nil {
 		g.flows += n
 	}
 }
 
-// takeOrphans calls the function remove for the learnt flows whose last learn action
-// with delete_learned was removed.
+// takeOrphans calls remove for learnt flows whose last learn action with
+// delete_learned is gone.
 func (p *Pipeline) takeOrphans(remove func(*Rule)) {
 	for len(p.orphans) > 0 {
 		key := p.orphans[0]
@@ -205,17 +200,15 @@ func (p *Pipeline) takeOrphans(remove func(*Rule)) {
 	p.orphans = nil
 }
 
-// Learnt reports whether the tables already have the learnt flow m with an equal
-// cookie and equal actions.
+// Learnt reports whether the tables have the learnt flow m with equal cookie and
+// actions.
 func (p *Pipeline) Learnt(m *FlowMod) bool {
 	r := p.tables[m.Table].find(m.Match, m.Priority)
 	return r != nil && r.Cookie == m.NewCookie && equalLearnt(r.Actions, m.Actions)
 }
 
-// ApplyLearned adds learnt flows of several translations, in order. It skips flows
-// that the tables already have. Each flow is added as a whole or refused; refused is
-// the number of refused flows. ApplyLearned sorts the table for evictions only once
-// for many flows. In all other respects it is like Apply.
+// ApplyLearned adds learnt flows, in order, like Apply. It skips existing flows.
+// refused is the number of refused flows.
 func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refused int) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
@@ -224,8 +217,7 @@ func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refuse
 			continue
 		}
 		before := b.mark()
-		// Translation has checked the limit, but flows of other frames may have been
-		// learnt since then.
+		// Other frames may have reached the limit after the translation.
 		if !p.mayLearn(&mods[i]) || b.apply(&mods[i]) != nil {
 			b.undoSince(before)
 			refused++
@@ -235,9 +227,8 @@ func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refuse
 	return b.changes, refused
 }
 
-// RefreshLearnt restarts the timeouts of a learnt flow. usedNS is the arrival time of
-// the flow's last frame (CLOCK_MONOTONIC). It reports false if the tables do not have
-// the flow.
+// RefreshLearnt restarts the timeouts of a learnt flow, whose last frame arrived at
+// usedNS (CLOCK_MONOTONIC). It reports false if the flow is gone.
 func (p *Pipeline) RefreshLearnt(m *FlowMod, usedNS uint64) bool {
 	if !p.Learnt(m) {
 		return false
@@ -339,8 +330,8 @@ func (l *learnParser) word(t token) error {
 	return nil
 }
 
-// inner returns a parser for the actions of the learnt flow. It checks prerequisites
-// against the part of the learnt flow's match that is known.
+// inner returns a parser for the learnt flow's actions. It checks prerequisites
+// against the known part of the learnt flow's match.
 func (l *learnParser) inner() *actionParser {
 	return &actionParser{names: l.outer.names, checked: true, match: l.match}
 }
@@ -404,8 +395,8 @@ func (l *learnParser) field(t token) error {
 	return nil
 }
 
-// immediate parses the value of a sub-field. The value of a whole field is in the
-// field's text format; the value of a part of a field is a number.
+// immediate parses the value of a sub-field: in the field's format if it is whole,
+// otherwise a number.
 func (l *learnParser) immediate(t token, dst Subfield) (Value128, error) {
 	if dst != whole(dst.Field) {
 		v, ok := parseNumber(t.value)

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// MACTable is the table of addresses. It has the addresses that the action normal has
-// learnt in all segments, the addresses that ports have declared (declared.go), and
-// the addresses of declared networks (netaddress.go). macquota.go has the quotas of
-// ports, and macmove.go has the rules for an address that moves. The owner guards the
-// table: only Lookup, VTEP, Neighbour, Network, Place, HostOf, Moved, Announced,
-// Generation, NetAddresses and Len may run concurrently with each other.
+// MACTable is the table of addresses: those that the action normal has learnt, those
+// that ports have declared (declared.go), and those of declared networks
+// (netaddress.go). Quotas are in macquota.go, rules for moving addresses in
+// macmove.go. The owner guards the table: only Lookup, VTEP, Neighbour, Network,
+// Place, HostOf, Moved, Announced, Generation, NetAddresses and Len may run
+// concurrently with each other.
 type MACTable struct {
 	limit      int
 	ageNS      uint64
-	entries    map[macKey]*macEntry // newest entry of each address; macEntry.next links its entries in other segments
+	entries    map[macKey]*macEntry // newest entry of each address; macEntry.next links those of other segments
 	count      int
 	ports      map[uint32]*macPort
 	segments   map[Segment]int // number of addresses by segment
@@ -24,7 +24,7 @@ type MACTable struct {
 	declared   declarations
 	neighbours neighbours
 	generation uint64
-	changes    *AddressChanges // addresses that changed after the last TakeChanges; shared with the table neighbours
+	changes    *AddressChanges // addresses changed since the last TakeChanges
 
 	// Declared networks, see netaddress.go.
 	nets         map[Segment]*netTable
@@ -36,8 +36,8 @@ type MACTable struct {
 // macKey is VLAN 16 | MAC 48.
 type macKey uint64
 
-// macPlace is the place of an address: a port and, on a port with several remotes,
-// one of the remotes.
+// macPlace is the location of an address: a port, and its remote if the port has
+// several.
 type macPlace struct {
 	port   uint32
 	remote netip.Addr // Learn.Remote
@@ -57,16 +57,15 @@ type macEntry struct {
 }
 
 const (
-	// DefaultMACAge is the time after which an unseen address expires.
+	// DefaultMACAge is the time after which an unused address expires.
 	DefaultMACAge = 300 * time.Second
-	// DefaultMACs is the maximum number of addresses in a table. In a full table, a
-	// new address evicts one from the port with the most addresses.
+	// DefaultMACs is the largest number of addresses in a table. Beyond it, a new
+	// address evicts one from the port with the most.
 	DefaultMACs = 8192
 )
 
-// NewMACTable returns an empty table for at most limit addresses. An address expires
-// when it has been unseen for age. limit 0 means DefaultMACs, age 0 means
-// DefaultMACAge.
+// NewMACTable returns an empty table for at most limit addresses (0: DefaultMACs),
+// which expire if unused for age (0: DefaultMACAge).
 func NewMACTable(limit int, age time.Duration) *MACTable {
 	if limit == 0 {
 		limit = DefaultMACs
@@ -91,10 +90,9 @@ func keyOf(vlan uint16, mac uint64) macKey { return macKey(uint64(vlan)<<48 | ma
 
 // Lookup implements Env.MAC. It returns the port that has declared the address.
 // Otherwise it returns the port behind which the address was learnt, in the frame's
-// segment or on a port without a VNI. If the frame's own port has no VNI and several
-// segments have the address, Lookup returns the segment that has known it longest: a
-// later frame in another segment cannot divert the traffic. Lookup ignores ages: an
-// address stays until Expire.
+// segment or without a VNI. A frame of a port without a VNI sees all segments; the
+// first segment that learnt the address wins, so that a later one cannot divert the
+// traffic. Lookup ignores ages.
 func (t *MACTable) Lookup(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
 	if e := t.find(s, vlan, mac); e != nil {
 		return e.port, true
@@ -118,7 +116,7 @@ func (t *MACTable) find(s Segment, vlan uint16, mac uint64) *macEntry {
 	return oldest
 }
 
-// exact returns the entry of the address in exactly this segment, or nil.
+// exact returns the entry of the address in this segment, or nil.
 func (t *MACTable) exact(s Segment, key macKey) *macEntry {
 	e := t.entries[key]
 	for e != nil && e.segment != s {
@@ -129,13 +127,11 @@ func (t *MACTable) exact(s Segment, key macKey) *macEntry {
 
 func (l *Learn) place() macPlace { return macPlace{l.Port, l.Remote} }
 
-// The method at reports whether the segment and the place (port and remote) of entry
-// e are equal to those in l.
+// at reports whether entry e has the segment, port and remote of l.
 func (e *macEntry) at(l *Learn) bool { return e.segment == l.Segment && e.macPlace == l.place() }
 
-// Moved reports whether the table has the address l.MAC behind another port or remote
-// than l names. In this case control must learn from the next frame of the address at
-// once.
+// Moved reports whether the table has l.MAC behind another port or remote, so that
+// control must learn from the next frame at once.
 func (t *MACTable) Moved(l *Learn) bool {
 	if !l.Valid || t.declaredElsewhere(l) {
 		return false
@@ -162,10 +158,8 @@ func (t *MACTable) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 }
 
 // Learn records that the address was seen at nowNS (CLOCK_MONOTONIC). It reports
-// whether forwarding changes: the address is new, has moved to another port or
-// remote, or has announced another IP address. Learn does nothing if l.Valid is false
-// or if the address is in a declared network. It also does nothing if l names another
-// port or remote than the known entry and is older than this entry. The rules of
+// whether forwarding changes. It does nothing if l.Valid is false, if the address is
+// in a declared network, or if a newer entry has another port or remote. The rules of
 // moves and quotas may refuse the address; the port's counters count refusals.
 func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	if !l.Valid {
@@ -225,10 +219,9 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	return changed
 }
 
-// refuses returns the refusal counter to increment, or nil if the table may learn the
-// address in l. The argument e is the entry of the address in the same segment, or
-// the entry of another segment that the address displaces. For a new address e is
-// nil.
+// refuses returns the refusal counter for the address in l, or nil if the table may
+// learn it. e is its entry, or the entry of another segment that it displaces; nil: a
+// new address.
 func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	switch {
 	case t.declaredElsewhere(l):
@@ -245,7 +238,7 @@ func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uin
 	return nil
 }
 
-// learnIP learns the IP address that a host announces in ARP or neighbour discovery.
+// learnIP learns the IP address of an ARP or neighbour discovery announcement.
 func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	if !l.IP.IsValid() {
 		return false
@@ -266,10 +259,8 @@ func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	return t.neighbours.learn(key, l.Port, l.MAC, nowNS, t.ageNS)
 }
 
-// displaced returns the entry of the address in another segment that must be removed
-// if the address is learnt in segment s. It returns nil if there is none. A port
-// without a VNI is in all segments, so its address cannot also be in a single
-// segment.
+// displaced returns the entry of the address in another segment that excludes segment
+// s, or nil. A port without a VNI is in all segments.
 func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
 	for e := t.entries[key]; e != nil; e = e.next {
 		if e.segment != s && t.overlap(e.segment, s) {
@@ -279,8 +270,8 @@ func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
 	return nil
 }
 
-// enterSegment moves entry e (nil: none) to the segment l.Segment. It removes the
-// entries of the address in segments that exclude l.Segment.
+// enterSegment moves entry e (nil: none) to l.Segment, and removes the entries that
+// exclude it.
 func (t *MACTable) enterSegment(e *macEntry, l *Learn) (changed bool) {
 	key := keyOf(l.VLAN, l.MAC)
 	for o := t.entries[key]; o != nil; {
@@ -306,9 +297,8 @@ func (t *MACTable) leaveSegment(s Segment) {
 	}
 }
 
-// Expire removes the addresses that were unseen for the table's age, and the IP
-// addresses that were not announced again for this time. It returns the number of
-// removed entries.
+// Expire removes the MAC addresses that were unused for the table's age, and the IP
+// addresses not announced for as long. It returns their number.
 func (t *MACTable) Expire(nowNS uint64) int {
 	n := 0
 	for _, p := range t.ports {
@@ -349,17 +339,15 @@ func (t *MACTable) FlushAll() (n int) {
 	return n
 }
 
-// Forget removes the state of a port that no longer exists: its addresses and
-// counters.
+// Forget removes the addresses and counters of a port that no longer exists.
 func (t *MACTable) Forget(port uint32) {
 	t.Flush(port)
 	delete(t.ports, port)
 }
 
 // Neighbour implements Env.Neighbour. It considers announcements in the frame's
-// segment and on ports without a VNI. For a frame from a port without a VNI it
-// considers all segments. If the considered announcements name different MAC
-// addresses, ok is false.
+// segment and without a VNI, or in all segments for a port without a VNI. If they
+// differ, ok is false.
 func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
 	key := neighbourKey{s, vlan, ip}
 	if mac, ok = t.neighbours.find(key); t.neighbours.entries[key] != nil && !ok {
@@ -390,8 +378,7 @@ func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64,
 	return mac, ok
 }
 
-// Generation returns a number that changes whenever a result of Lookup or Neighbour
-// may change.
+// Generation changes whenever a result of Lookup or Neighbour may change.
 func (t *MACTable) Generation() uint64 { return t.generation }
 
 // Len returns the number of addresses.
@@ -400,19 +387,19 @@ func (t *MACTable) Len() int { return t.count }
 // MACEntry is one address, for display.
 type MACEntry struct {
 	Segment Segment
-	VLAN    uint16 // VLAN ID; 0 for a declared address, which is in all VLANs
+	VLAN    uint16 // VLAN ID; 0 for a declared address
 	MAC     uint64
 	Port    uint32
 	SeenNS  uint64 // CLOCK_MONOTONIC
-	// Remote is the remote behind which the address is, for a tunnel with several
-	// remotes, or the host of a declared address; otherwise invalid.
+	// Remote is the remote of a tunnel with several, or the host of a declared
+	// address; otherwise invalid.
 	Remote   netip.Addr
 	Declared bool
 }
 
-// Entries returns all addresses: first the learnt addresses, then the declared
-// addresses. The learnt addresses are grouped by port and remote, least recently seen
-// first. Port is 0 for an address of a declared network behind another host.
+// Entries returns the learnt addresses by port and remote, least recently seen first,
+// and then the declared addresses. Port is 0 for a declared address behind another
+// host.
 func (t *MACTable) Entries() []MACEntry {
 	list := make([]MACEntry, 0, t.count+t.netAddresses)
 	for _, p := range t.ports {

@@ -5,28 +5,25 @@ package openflow
 import "time"
 
 // Rules for a MAC address that moves to another port or remote. An attacker that uses
-// another machine's address would receive that machine's frames. A migrating virtual
-// machine looks the same, but its address moves only once. Therefore:
+// another machine's address would receive its frames. A migrating virtual machine
+// looks the same, but moves only once. Therefore:
 //
 //   - An address that was silent for moveQuiet moves at once, within learnRate.
-//   - An address that was not silent also moves at once, within movesRate of its new port.
-//   - An address that has moved maxMoves times within moveWindow stays at its first place
-//     as long as its frames arrive there. It returns to its first place with the next frame
-//     from there.
-//   - An address that is alive behind a guest's port cannot move to another VNI, or between
-//     a VNI and a port without one. If a machine without a VNI migrates to another host, its
-//     frames arrive in the VNI of a tunnel. This rule therefore does not apply to frames
-//     from a tunnel.
+//   - Any other address also moves at once, within movesRate of its new port.
+//   - An address that has moved maxMoves times within moveWindow stays at its first
+//     location as long as frames arrive from there, and returns with the next such frame.
+//   - An address in use behind a guest's port cannot move to another VNI, or between
+//     a VNI and a port without one. This does not apply to frames from a tunnel, because
+//     a machine without a VNI may migrate to another host.
 const (
-	moveQuiet  = 3 * time.Second // must exceed two intervals of control's sweep, which records the hits of flows
+	moveQuiet  = 3 * time.Second // more than two intervals of control's sweep, which records the hits of flows
 	moveWindow = 10 * time.Second
 	maxMoves   = 2
-	// movesBurst is the number of live addresses that may move to a port at once.
-	// movesRate is the number that may move each second.
+	// movesBurst is the number of addresses in use that may move to a port at once,
+	// movesRate the number per second.
 	movesBurst = 64
 	movesRate  = 8
-	// vniQuiet is the time for which an address must be silent before it may move to
-	// another VNI.
+	// vniQuiet is the time of silence after which an address may move to another VNI.
 	vniQuiet = 30 * time.Second
 )
 
@@ -42,8 +39,8 @@ func (e *macEntry) silent(d time.Duration, nowNS uint64) bool {
 	return nowNS-min(nowNS, e.seenNS) >= uint64(d)
 }
 
-// refusesMove returns the refusal counter to increment if the address of entry e may
-// not move to the port p and the remote in l. It returns nil if the address may move.
+// refusesMove returns the refusal counter if entry e may not move to port p and the
+// remote in l, otherwise nil.
 func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	c := &e.contest
 	if e.silent(moveQuiet, nowNS) {
@@ -67,8 +64,8 @@ func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	return nil
 }
 
-// crosses reports whether learning l would move a guest's live address to another
-// VNI, or between a VNI and a port without one.
+// crosses reports whether learning l would move a guest's address in use across the
+// border of a VNI.
 func (t *MACTable) crosses(l *Learn, nowNS uint64) bool {
 	if l.Tunnel {
 		return false

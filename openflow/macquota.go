@@ -9,32 +9,26 @@ import (
 )
 
 // Quotas of the MAC table. An attacker that invents addresses on one port must not
-// displace addresses of other ports. The attack may only cost control a bounded part
-// of its time:
+// displace addresses of other ports, nor use much of control's time:
 //
 //   - A port has at most half of the table (PortLimit). At this limit a new address evicts
 //     one of the port's own addresses.
 //   - In a full table a new address evicts one from the port with the most addresses. A port
 //     with at most Guarantee addresses therefore loses none.
-//   - On a port with several remotes, the evicted address is from the remote with the most
-//     addresses.
-//   - A place (a port, or one remote of a port) may add learnRate new addresses a second.
+//   - On a port with several remotes, the remote with the most addresses loses one.
+//   - A port, or one remote of a port, may add learnRate new addresses a second.
 const (
-	// macPorts is the number of ports that can have Guarantee addresses at the same
-	// time.
+	// macPorts is the number of ports that can have Guarantee addresses at once.
 	macPorts = 1024
 	// learnBurst is the number of new addresses that a port, or one of its remotes,
-	// may add at once. learnRate is the number that it may add each second on
-	// average. The table learns further addresses from later frames; until then
-	// frames to them are flooded.
+	// may add at once, learnRate the number per second. Frames to addresses beyond it
+	// are flooded.
 	learnBurst = 8192
 	learnRate  = 2000
-	// remotesRate is the rate of a whole port as a multiple of learnRate, the rate of
-	// each remote.
+	// remotesRate is the rate of a whole port, as a multiple of learnRate.
 	remotesRate = 4
-	// maxMACHolders limits the address lists of a port. The table keeps one list for
-	// each remote of the port. A port's configuration cannot name more remotes. A
-	// multicast group can have more; the further remotes share one list.
+	// maxMACHolders limits the address lists of a port, one for each remote. Further
+	// remotes of a multicast group share one list.
 	maxMACHolders = 256
 )
 
@@ -43,13 +37,13 @@ type macPort struct {
 	no      uint32
 	count   int // number of addresses of all holders
 	holders map[netip.Addr]*macHolder
-	rate    bucket // rate limit of new addresses on the whole port
+	rate    bucket // rate limit of new addresses
 	moves   bucket
 	refused MACRefusals
 }
 
-// macHolder lists the addresses behind one remote of a port, in the order in which
-// they were last seen. A port without remotes has one macHolder.
+// macHolder lists the addresses behind one remote, or behind a port without remotes,
+// least recently seen first.
 type macHolder struct {
 	remote         netip.Addr
 	port           *macPort
@@ -58,12 +52,12 @@ type macHolder struct {
 	rate           bucket // limits new addresses
 }
 
-// MACRefusals counts, by reason, how often the MAC table refused to learn an address
-// from the frames of one port.
+// MACRefusals counts, by reason, addresses that the MAC table refused to learn from
+// one port.
 type MACRefusals struct {
 	Declared uint64 // another port has declared the address
 	OtherVNI uint64 // the address is alive in another VNI
-	Moves    uint64 // the address is alive at another port or remote and moved too often, or is contested
+	Moves    uint64 // the address is in use elsewhere and moved too often, or is contested
 	Rate     uint64 // new addresses exceeded learnRate
 }
 
@@ -74,14 +68,13 @@ type MACShare struct {
 	Refused MACRefusals
 }
 
-// Guarantee returns the number of addresses that a port never loses to other ports.
+// Guarantee returns the number of addresses of a port that others cannot evict.
 func (t *MACTable) Guarantee() int { return t.limit / macPorts }
 
-// PortLimit returns the maximum number of addresses of one port.
+// PortLimit returns the largest number of addresses of one port.
 func (t *MACTable) PortLimit() int { return max(t.limit/2, 1) }
 
-// Shares returns the table use of each port that has learnt an address, sorted by
-// port number.
+// Shares returns the table use of each port with learnt addresses, by port.
 func (t *MACTable) Shares() []MACShare {
 	list := make([]MACShare, 0, len(t.ports))
 	for no, p := range t.ports {
@@ -102,9 +95,8 @@ func (t *MACTable) portOf(no uint32) *macPort {
 	return p
 }
 
-// holder returns the address list (macHolder) of a remote and creates it if
-// necessary. At maxMACHolders it first removes an empty list. If no list is empty, it
-// returns the list that the further remotes share.
+// holder returns the address list of a remote. At maxMACHolders it reuses an empty
+// list, or returns the list that further remotes share.
 func (p *macPort) holder(remote netip.Addr) *macHolder {
 	if h := p.holders[remote]; h != nil {
 		return h
@@ -125,14 +117,12 @@ func (p *macPort) holder(remote netip.Addr) *macHolder {
 	return h
 }
 
-// learns takes a token from the rate of the remote and from the rate of its port. It
-// reports whether both rates allow a new address.
+// learns reports whether the rates of the remote and its port allow a new address.
 func (h *macHolder) learns(p *macPort, nowNS uint64) bool {
 	return h.rate.take(nowNS) && p.rate.take(nowNS)
 }
 
-// heaviest returns the address list of the remote with the most addresses. If several
-// remotes have the same number, the lowest remote address wins.
+// heaviest returns the longest address list. Of several, the lowest remote wins.
 func (p *macPort) heaviest() (most *macHolder) {
 	for _, h := range p.holders {
 		if most == nil || h.count > most.count || h.count == most.count && h.remote.Less(most.remote) {
@@ -142,7 +132,7 @@ func (p *macPort) heaviest() (most *macHolder) {
 	return most
 }
 
-// makeRoom evicts one address if the table is full or the port has reached its quota.
+// makeRoom evicts one address if the table is full or the port is at its quota.
 func (t *MACTable) makeRoom(own *macPort) {
 	if own.count >= t.PortLimit() {
 		t.remove(own.heaviest().oldest)
@@ -160,8 +150,7 @@ func (t *MACTable) makeRoom(own *macPort) {
 	t.remove(most.heaviest().oldest)
 }
 
-// link appends e to the address list of its remote on port p, as the most recently
-// seen address.
+// link appends e to its address list on port p, as most recently seen.
 func (t *MACTable) link(e *macEntry, p *macPort) {
 	h := p.holder(e.remote)
 	e.holder, e.older, e.newer = h, h.newest, nil

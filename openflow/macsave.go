@@ -2,20 +2,18 @@
 
 package openflow
 
-// SavedMAC is a learnt address for the table of a later process. If Learn.IP is
-// valid, it is an IP address that Learn.MAC has announced. Otherwise it is the MAC
-// address Learn.MAC with its port and remote.
+// SavedMAC is a learnt address for a later process: an IP address announced by
+// Learn.MAC if Learn.IP is valid, otherwise the MAC address with its port and remote.
 type SavedMAC struct {
 	Learn  Learn
 	SeenNS uint64 // CLOCK_MONOTONIC
-	// ContestedNS is the time at which another MAC address last announced Learn.IP; 0:
-	// never.
+	// ContestedNS is the time at which another MAC address last announced Learn.IP;
+	// 0: never.
 	ContestedNS uint64
 }
 
-// Saved returns all learnt addresses: first the MAC addresses behind each port and
-// remote, then the IP addresses of each port, each least recently seen first.
-// Declared addresses and the history of moves are left out.
+// Saved returns all learnt addresses: first the MAC addresses by port and remote,
+// then the IP addresses by port, least recently seen first.
 func (t *MACTable) Saved() []SavedMAC {
 	all := make([]SavedMAC, 0, t.count+len(t.neighbours.entries))
 	for _, p := range t.ports {
@@ -39,9 +37,8 @@ func (n *neighbour) saved() SavedMAC {
 }
 
 // Restore adds the saved addresses that have not expired at nowNS, and returns their
-// number. The limits of the table's size and of a port's share of the table apply,
-// but not the limit of the learning rate. Restore skips an address that the table
-// already has or that another port has declared.
+// number. It applies the limits of the table and of ports, but no rate. It skips
+// known addresses and those that another port has declared.
 func (t *MACTable) Restore(saved []SavedMAC, nowNS uint64) (n int) {
 	for i := range saved {
 		s := &saved[i]

@@ -19,32 +19,30 @@ const (
 	MeterAll = 0xffffffff
 	// MaxMeter is the highest meter number (OpenFlow 1.5, 7.3.2.5).
 	MaxMeter = 0xffff0000
-	// MaxBands bounds the number of bands of all meters. Each band is a token bucket
-	// in the datapath. A change beyond the limit fails.
+	// MaxBands bounds the bands of all meters, each a token bucket in the datapath. A
+	// change beyond the limit fails.
 	MaxBands = flowtable.MaxMeters
 )
 
-// Meter drops frames that exceed the rate of any of its bands. A meter in a pipeline
-// is immutable: a modification replaces it.
+// Meter drops frames that exceed the rate of any of its bands. It is immutable in a
+// pipeline: a modification replaces it.
 type Meter struct {
 	ID uint32
-	// Packets is true if the rates are in packets a second. Otherwise they are in
-	// kilobits a second.
+	// rates in packets a second, otherwise in kilobits a second
 	Packets bool
 	Burst   bool // burst_size was given
 	Stats   bool
 	Bands   []MeterBand
-	// CreatedNS is the time when the meter was added, CLOCK_MONOTONIC.
+	// CreatedNS is the time of the add, CLOCK_MONOTONIC.
 	CreatedNS uint64
 }
 
 // MeterBand is a rate with a burst size. The only type of band is drop.
 type MeterBand struct {
 	Rate uint32 // packets or kilobits a second, not 0
-	// BurstSize is in packets or kilobits. A meter without the flag burst has
-	// BurstSize 0; its burst is then one second of Rate.
+	// BurstSize is in packets or kilobits; 0: one second of Rate.
 	BurstSize uint32
-	// Slot is the index of the token bucket in the datapath. The pipeline chooses it.
+	// Slot is the index of the datapath's token bucket, chosen by the pipeline.
 	Slot uint32
 }
 
@@ -63,7 +61,7 @@ type MeterCommand uint8
 const (
 	MeterAdd    MeterCommand = iota
 	MeterModify              // fails if the meter does not exist
-	MeterDelete              // deletes the meter and the flows that use it; ID MeterAll deletes all meters
+	MeterDelete              // deletes the meter and its flows; ID MeterAll: all meters
 )
 
 // MeterMod is one change of the meter table.
@@ -80,10 +78,9 @@ type meterTable struct {
 	next   uint32
 }
 
-// ApplyMeters applies all changes in mods, in order. If it returns an error
-// (*ApplyError), no change was made. Deleting a meter also deletes the flows that
-// name the meter. changed has the new and the modified meters. Later meters reuse the
-// slots of removed bands. nowNS is CLOCK_MONOTONIC.
+// ApplyMeters applies all changes in mods, in order, or none and returns an
+// *ApplyError. Deleting a meter also deletes the flows that name it. changed has the
+// new and the modified meters. nowNS is CLOCK_MONOTONIC.
 func (p *Pipeline) ApplyMeters(mods []MeterMod, nowNS uint64) (c Changes, changed []*Meter, err error) {
 	p.releaseSlots()
 	t := meterTable{maps.Clone(p.meters), slices.Clone(p.meterSlots.free), p.meterSlots.next}
@@ -175,8 +172,7 @@ func (t *meterTable) release(m *Meter) {
 	}
 }
 
-// Meters returns the meter with this number. For MeterAll it returns all meters,
-// sorted by number.
+// Meters returns the meter with this number, or for MeterAll all meters by number.
 func (p *Pipeline) Meters(id uint32) []*Meter {
 	var list []*Meter
 	for _, m := range p.meters {
@@ -188,8 +184,8 @@ func (p *Pipeline) Meters(id uint32) []*Meter {
 	return list
 }
 
-// meter emits an OpMeter for each band of a meter. Pending changes of the frame are
-// emitted first, so the datapath meters the frame in its current size.
+// meter emits an OpMeter for each band of a meter, after the pending changes of the
+// frame.
 func (x *xlate) meter(id uint32) {
 	m := x.p.meters[id]
 	if m == nil {
@@ -301,8 +297,8 @@ func (m *Meter) parseBands(text string) error {
 	return nil
 }
 
-// ParseMeterMods parses a file of meters, one on each line; # begins a comment. It
-// stops at the first error, which names its line.
+// ParseMeterMods parses a file of meters, one per line; # begins a comment. The first
+// error ends it and names its line.
 func ParseMeterMods(r io.Reader, command MeterCommand) ([]MeterMod, error) {
 	var mods []MeterMod
 	err := eachLine(r, func(line int, text string) error {

@@ -7,18 +7,17 @@ import (
 	"net/netip"
 )
 
-// neighbours holds the IP addresses that hosts have announced in ARP and neighbour
-// discovery. Several hosts may announce one address, and one of them may lie. Such an
-// address is contested: Weft does not answer for it, so that questions reach all hosts,
-// as without Weft. The address keeps its first MAC address. It stops being contested
-// when the first host announces it and no other has done so for the table's age. It
-// expires when the first host has not announced it for this time. Nobody can announce
-// an address that another port has declared.
+// neighbours holds the IP addresses announced in ARP and neighbour discovery. An
+// address that several hosts announce is contested: one of them may lie, so Weft does
+// not answer for it. It keeps its first MAC address, and expires if this host has not
+// announced it for the table's age. It stops being contested if no other host has
+// announced it for as long. Nobody can announce an address that another port has
+// declared.
 type neighbours struct {
 	limit   int
 	changes *AddressChanges                // of the MACTable
 	entries map[neighbourKey]*list.Element // values are *neighbour
-	ages    map[uint32]*list.List          // entries of each port, least recently seen first; a port without entries has no list
+	ages    map[uint32]*list.List          // non-empty lists by port, least recently seen first
 	tagged  int                            // number of entries in a VLAN
 }
 
@@ -33,20 +32,20 @@ type neighbour struct {
 	port   uint32
 	mac    uint64
 	seenNS uint64
-	// contestedNS is the time of the last announcement by another MAC address, if the
-	// address is contested; otherwise 0.
+	// contestedNS is the time of the last announcement by another MAC address; 0: not
+	// contested.
 	contestedNS uint64
 }
 
-// newNeighbours returns an empty table for at most limit IP addresses. One port may
-// have at most half of them. At its limit a port loses its least recently seen
-// address. In a full table the port with the most addresses loses one.
+// newNeighbours returns an empty table for at most limit IP addresses, half of them
+// from one port. At its limit a port loses its least recently seen address. In a full
+// table the port with the most addresses loses one.
 func newNeighbours(limit int, changes *AddressChanges) neighbours {
 	return neighbours{limit: limit, changes: changes, entries: map[neighbourKey]*list.Element{}, ages: map[uint32]*list.List{}}
 }
 
-// find returns the MAC address that announced an IP address. ok is false if nobody has
-// announced it or it is contested.
+// find returns the MAC address of an IP address. ok is false if it is unknown or
+// contested.
 func (n *neighbours) find(key neighbourKey) (mac uint64, ok bool) {
 	if e := n.entries[key]; e != nil {
 		said := e.Value.(*neighbour)
@@ -55,16 +54,15 @@ func (n *neighbours) find(key neighbourKey) (mac uint64, ok bool) {
 	return 0, false
 }
 
-// knows reports whether mac was the first to announce an IP address.
+// knows reports whether mac is the first that announced an IP address.
 func (n *neighbours) knows(key neighbourKey, mac uint64) bool {
 	e := n.entries[key]
 	return e != nil && e.Value.(*neighbour).mac == mac
 }
 
-// contest marks an IP address as contested if a MAC address other than mac has
-// announced it within the last ageNS. The result contested reports whether it has
-// marked the address. The result changed reports whether later calls of find return
-// another result than before.
+// contest marks an IP address as contested if another MAC address has announced it
+// within ageNS. contested reports whether it did, changed whether results of find
+// change.
 func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contested, changed bool) {
 	e := n.entries[key]
 	if e == nil {
@@ -81,8 +79,7 @@ func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contes
 	return true, changed
 }
 
-// learn adds or refreshes an IP address. It reports whether a later find returns
-// another result than before.
+// learn adds or refreshes an IP address, and reports whether results of find change.
 func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS, ageNS uint64) (changed bool) {
 	changed = true
 	contestedNS := uint64(0)
@@ -113,7 +110,7 @@ func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS, ageNS uint
 
 func (n *neighbours) len() int { return len(n.entries) }
 
-// forget removes the announcement of an IP address, if the table has it.
+// forget removes an IP address.
 func (n *neighbours) forget(key neighbourKey) {
 	if e := n.entries[key]; e != nil {
 		n.remove(e)
@@ -135,8 +132,7 @@ func (n *neighbours) makeRoom(port uint32) {
 	n.remove(most.Front())
 }
 
-// expire removes the IP addresses that were not announced for ageNS. It returns their
-// number.
+// expire removes the IP addresses not announced for ageNS, and returns their number.
 func (n *neighbours) expire(nowNS, ageNS uint64) (gone int) {
 	for _, l := range n.ages {
 		for e := l.Front(); e != nil; e = l.Front() {

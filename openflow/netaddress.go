@@ -7,54 +7,48 @@ import (
 	"slices"
 )
 
-// Addresses of declared networks. weft-central declares networks and the place of
-// each of their addresses: behind a port of this switch or behind another host.
-// Frames cannot move such an address, and no port learns it.
+// weft-central declares networks and the location of each of their addresses: behind
+// a port of this switch or behind another host. Frames cannot move such an address,
+// and no port learns it.
 const (
-	// MaxNetAddresses is the maximum number of MAC addresses in all declared
-	// networks. Beyond the limit SetNetAddresses refuses new addresses and counts
-	// them.
+	// MaxNetAddresses is the largest number of MAC addresses in all declared
+	// networks. SetNetAddresses refuses and counts further ones.
 	MaxNetAddresses = 1 << 20
-	// MaxNetIPs is the maximum number of IP addresses of one MAC address in a
-	// declared network. Further IP addresses are ignored: Weft answers no questions
-	// for them.
+	// MaxNetIPs is the largest number of IP addresses of one MAC address in a
+	// declared network. Weft does not answer for further ones.
 	MaxNetIPs = 64
 )
 
-// Network has the settings of a network that weft-central has declared. It is
-// immutable.
+// Network has the settings of a declared network. It is immutable.
 type Network struct {
-	// Flood is true if broadcasts and frames to unknown addresses also go to the
-	// hosts in Members. Otherwise they only go to ports of this switch.
+	// Flood: broadcasts and frames to unknown addresses also go to Members.
 	Flood bool
-	// Asked is true if the switch asks weft-central behind which host an unknown
-	// address is.
+	// Asked: the switch asks weft-central for the host of an unknown address.
 	Asked bool
-	// Members are the underlay addresses of the other hosts of the network.
+	// Members are the underlay addresses of the network's other hosts.
 	Members []netip.Addr
 }
 
-// NetAddress is a MAC address of a declared network, with its IP addresses and its
-// place: a port of this switch or another host.
+// NetAddress is a MAC address of a declared network, with its IP addresses and
+// location.
 type NetAddress struct {
 	Segment Segment
 	MAC     uint64 // 48 bits
 	IPs     []netip.Addr
 	Place
-	// Generation is higher for a newer declaration of the same address.
+	// Generation is higher for a newer declaration of the address.
 	Generation int64
 }
 
-// Place is the place of an address of a declared network: another host or a port of
-// this switch.
+// Place is the location of a declared network's address: another host or a port.
 type Place struct {
-	// Remote is the underlay address of the host that has the address. If Remote is
-	// invalid, the address is behind Port.
+	// Remote is the underlay address of the host; invalid: the address is behind
+	// Port.
 	Remote netip.Addr
-	Port   uint32 // number of the port of this switch; 0: the port does not exist at present
+	Port   uint32 // port of this switch; 0: the port does not exist now
 }
 
-// RemovedNetAddress is an address that weft-central removes from a declared network.
+// RemovedNetAddress is an address to remove from a declared network.
 type RemovedNetAddress struct {
 	Segment    Segment
 	MAC        uint64
@@ -68,18 +62,16 @@ type netTable struct {
 	ips     map[netip.Addr]ipClaim
 }
 
-// ipClaim is an element of the list of MAC addresses that declare the same IP
-// address. The list has more than one element only while an IP address moves to
-// another MAC address.
+// ipClaim links the MAC addresses that declare one IP address. There are several only
+// while the IP address moves.
 type ipClaim struct {
 	address *NetAddress
 	next    *ipClaim
 }
 
-// SetNetwork declares the network of a segment, or changes its settings. If n is nil,
-// SetNetwork forgets the network and its addresses. If only settings change, the
-// result of TakeChanges covers all affected translations. If a network is new or
-// gone, every translation may change, and TakeChanges does not report them all.
+// SetNetwork declares the network of a segment, changes its settings, or removes it
+// if n is nil. TakeChanges covers the translations affected by changed settings. A
+// new or removed network may change every translation.
 func (t *MACTable) SetNetwork(s Segment, n *Network) {
 	t.generation++
 	t.changes.add(refOfNetwork(s))
@@ -119,9 +111,8 @@ func (t *MACTable) netAddress(s Segment, mac uint64) *NetAddress {
 	return nil
 }
 
-// HostOf implements Networks. If several MAC addresses declare ip, HostOf returns the
-// one with the highest generation. Among equal generations it returns the lowest MAC
-// address.
+// HostOf implements Networks. Of several MAC addresses that declare ip, the highest
+// generation wins, then the lowest address.
 func (t *MACTable) HostOf(s Segment, ip netip.Addr) (mac uint64, ok bool) {
 	net := t.nets[s]
 	if net == nil {
@@ -143,15 +134,13 @@ func (t *MACTable) HostOf(s Segment, ip netip.Addr) (mac uint64, ok bool) {
 // NetAddresses returns the number of addresses of declared networks.
 func (t *MACTable) NetAddresses() int { return t.netAddresses }
 
-// RefusedNetAddresses returns the number of addresses that were refused at
-// MaxNetAddresses.
+// RefusedNetAddresses returns the number of addresses refused at MaxNetAddresses.
 func (t *MACTable) RefusedNetAddresses() uint64 { return t.netRefused }
 
-// SetNetAddresses removes the addresses in removed, and then adds or changes the
-// addresses in list. An address may be in both. SetNetAddresses ignores a change or
-// removal that is older than the address's present declaration, and addresses of
-// segments without a declared network. It keeps the IPs slices of list. It returns
-// the number of addresses that were refused at the limit.
+// SetNetAddresses removes the addresses in removed, and then sets the addresses in
+// list, whose IPs slices it keeps. It ignores entries older than the current
+// declaration, and segments without a declared network. It returns the number of
+// addresses refused at the limit.
 func (t *MACTable) SetNetAddresses(list []NetAddress, removed []RemovedNetAddress) (left int) {
 	t.generation++
 	for i := range removed {
@@ -170,8 +159,8 @@ func (t *MACTable) SetNetAddresses(list []NetAddress, removed []RemovedNetAddres
 	return left
 }
 
-// setNetAddress adds or changes one address of a declared network. It returns false
-// at the limit of addresses.
+// setNetAddress sets one address of a declared network. It returns false at the
+// limit.
 func (t *MACTable) setNetAddress(n *NetAddress) bool {
 	net := t.nets[n.Segment]
 	if net == nil {
@@ -183,7 +172,7 @@ func (t *MACTable) setNetAddress(n *NetAddress) bool {
 		return true
 	case a != nil && slices.Equal(a.IPs, n.IPs):
 		if a.Place != n.Place || a.Generation != n.Generation {
-			t.changed(a) // if several MAC addresses declare an IP address, the highest generation gets it
+			t.changed(a) // the highest generation gets a shared IP address
 		}
 		a.Place, a.Generation = n.Place, n.Generation
 		return true
@@ -213,7 +202,6 @@ func (t *MACTable) setNetAddress(n *NetAddress) bool {
 	return true
 }
 
-// changed notes a change of an address of a declared network.
 func (t *MACTable) changed(a *NetAddress) {
 	t.changes.add(refOfMAC(a.MAC))
 	for _, ip := range a.IPs {
@@ -231,7 +219,7 @@ func (t *MACTable) removeNetAddress(a *NetAddress) {
 	}
 }
 
-// unclaim removes the MAC address a from the list of MAC addresses that declare ip.
+// unclaim removes MAC address a from those that declare ip.
 func (net *netTable) unclaim(ip netip.Addr, a *NetAddress) {
 	claim, ok := net.ips[ip]
 	switch {
@@ -251,8 +239,7 @@ func (net *netTable) unclaim(ip netip.Addr, a *NetAddress) {
 	}
 }
 
-// forgetDeclared removes learnt MAC addresses and announced IP addresses that are now
-// declared in list. If any entry is in a VLAN, it has to search the whole table.
+// forgetDeclared removes learnt addresses that list declares.
 func (t *MACTable) forgetDeclared(list []NetAddress) {
 	if len(list) == 0 || t.count == 0 && t.neighbours.len() == 0 {
 		return
@@ -279,8 +266,8 @@ func (t *MACTable) forgetDeclared(list []NetAddress) {
 	})
 }
 
-// declaredInNet reports whether the address l.MAC is in a declared network, and
-// whether it is declared behind another port or host than l names.
+// declaredInNet reports whether l.MAC is in a declared network, and whether it is
+// declared at another port or host.
 func (t *MACTable) declaredInNet(l *Learn) (declared, elsewhere bool) {
 	a := t.netAddress(l.Segment, l.MAC)
 	if a == nil {
@@ -292,8 +279,8 @@ func (t *MACTable) declaredInNet(l *Learn) (declared, elsewhere bool) {
 	return true, a.Port != l.Port
 }
 
-// overlap reports whether two segments have ports in common. Ports without a VNI are
-// in every segment except declared networks.
+// overlap reports whether two segments share ports. Ports without a VNI are in every
+// segment except declared networks.
 func (t *MACTable) overlap(a, b Segment) bool {
 	return a == b || (a == 0 || b == 0) && t.nets[a|b] == nil
 }

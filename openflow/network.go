@@ -4,9 +4,9 @@ package openflow
 
 import "weft/packet"
 
-// The action normal in declared networks. A network that weft-central has declared
-// has the ports of its VNI on this switch and, behind the tunnel of weft-central, the
-// other hosts. Ports without a VNI and the operator's tunnels are not part of it.
+// The action normal in declared networks. Such a network has the ports of its VNI on
+// this switch and, behind weft-central's tunnel, the other hosts, but neither ports
+// without a VNI nor the operator's tunnels.
 
 // network returns the settings of the declared network of a segment, or nil.
 func (x *xlate) network(s Segment) *Network {
@@ -17,7 +17,7 @@ func (x *xlate) network(s Segment) *Network {
 }
 
 // reaches reports whether normal, flood and all may send a frame of segment s to the
-// port. network is the declared network of the segment, or nil.
+// port. network is the segment's declared network, or nil.
 func (p *PortInfo) reaches(s Segment, network *Network) bool {
 	if network != nil {
 		return p.Kind == PortNormal && p.InVNI && segmentOf(p.VNI) == s
@@ -27,10 +27,9 @@ func (p *PortInfo) reaches(s Segment, network *Network) bool {
 
 func (p *PortInfo) isCentralTunnel() bool { return p.Central && p.Kind == PortTunnel }
 
-// declaredSource reports whether src is declared behind the port from which the frame
-// came. Normal does not learn from such frames. For a frame from the tunnel,
-// declaredSource does not compare the host that sent it, so that frames of all hosts
-// share megaflows.
+// declaredSource reports whether src is declared behind the frame's input port, so
+// that normal does not learn it. Hosts behind the tunnel are not told apart, so that
+// they share megaflows.
 func (x *xlate) declaredSource(from *PortInfo, s Segment, src uint64) bool {
 	x.depends(refOfMAC(src))
 	place, ok := x.env.Place(s, src)
@@ -43,9 +42,9 @@ func (x *xlate) declaredSource(from *PortInfo, s Segment, src uint64) bool {
 	return place.Port == from.No
 }
 
-// sendToPlace sends to the declared place of an address. A frame from the tunnel
-// never returns to the tunnel: if two hosts had different places for an address, they
-// would send the frame to each other forever.
+// sendToPlace sends to the declared location of an address. A frame from the tunnel
+// never returns to it, because two hosts that disagree would send it to each other
+// forever.
 func (x *xlate) sendToPlace(in uint32, s Segment, place *Place) {
 	x.usedPorts = true
 	var port PortInfo

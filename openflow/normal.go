@@ -9,17 +9,15 @@ import (
 
 const (
 	multicastBit = 1 << 40
-	// reservedGroup is the first of the MAC addresses 01:80:c2:00:00:00 to
-	// 01:80:c2:00:00:0f. normal drops frames to these addresses: they must stay on
-	// their link (IEEE 802.1Q-2022 table 8-1). Open vSwitch with forward-bpdu=false
-	// does the same. A flow with an output to a named port still forwards such
-	// frames.
+	// reservedGroup is the first of the addresses 01:80:c2:00:00:00 to
+	// 01:80:c2:00:00:0f, whose frames normal drops (IEEE 802.1Q-2022 table 8-1). A
+	// flow with an output to a named port still forwards them.
 	reservedGroup     = 0x0180c2000000
 	reservedGroupMask = ^uint64(0xf)
 )
 
 // flood sends to all ports of the frame's segment except its input port and uplinks.
-// withFlags also excludes ports with NoFlood and applies split horizon.
+// withFlags applies NoFlood and split horizon.
 func (x *xlate) flood(withFlags bool) {
 	x.usedPorts = true
 	in := x.inPort()
@@ -47,8 +45,8 @@ func (x *xlate) flood(withFlags bool) {
 	}
 }
 
-// normal executes the action normal: it forwards like a learning switch with one
-// table of addresses for each segment and VLAN.
+// normal forwards like a learning switch with one address table for each segment and
+// VLAN.
 func (x *xlate) normal() {
 	in := x.inPort()
 	if ofNoPort(in) {
@@ -83,7 +81,7 @@ func (x *xlate) normal() {
 		return
 	}
 	if !from.NoLearning && !(network != nil && x.declaredSource(&from, segment, src)) {
-		x.depends(refOfMAC(src)) // if the address moves, control must learn from the next frame at once
+		x.depends(refOfMAC(src)) // control learns a move from the next frame at once
 		x.learn = Learn{Valid: true, Segment: segment, VLAN: vlan, Port: in, MAC: src,
 			Tunnel: from.Kind == PortTunnel, Remote: x.origin(&from), IP: x.announcement(src)}
 	}
@@ -97,8 +95,7 @@ func (x *xlate) normal() {
 	x.normalTo(in, segment, vlan, dst)
 }
 
-// normalTo sends to the port behind which normal has learnt the unicast address dst.
-// If no port is known, it floods.
+// normalTo sends to the learnt port of the unicast address dst, or floods.
 func (x *xlate) normalTo(in uint32, segment Segment, vlan uint16, dst uint64) {
 	x.depends(refOfMAC(dst))
 	network := x.network(segment)
@@ -126,13 +123,11 @@ func (x *xlate) normalTo(in uint32, segment Segment, vlan uint16, dst uint64) {
 	x.flood(true)
 }
 
-// ofNoPort reports whether the frame came from a controller, according to its
-// in_port.
+// ofNoPort reports whether in_port says that the frame came from a controller.
 func ofNoPort(in uint32) bool { return in == PortNone || in == PortController }
 
-// normalOfNoPort executes normal for a frame from a controller. Such a frame may have
-// any source and a reserved destination, and normal does not learn from it. Open
-// vSwitch does the same (xlate_normal).
+// normalOfNoPort is normal for a frame from a controller, without learning and with
+// any source and destination. Open vSwitch does the same (xlate_normal).
 func (x *xlate) normalOfNoPort() {
 	dst := x.read(whole(FEthDst))[1]
 	x.look(flowtable.WEthSrc, vlanVID)

@@ -4,9 +4,9 @@ package openflow
 
 import "net/netip"
 
-// A vxlan port with a list of remotes is an overlay without a control plane (RFC 7348
-// section 4) and without multicast in the underlay. Broadcasts go to each remote.
-// From the frames of an address the switch learns behind which remote the address is.
+// A vxlan port with a list of remotes is an overlay without control plane (RFC 7348
+// section 4) and without multicast. Broadcasts go to each remote. The switch learns
+// behind which remote an address is.
 
 // replicate sends a copy of the frame to every remote of the port.
 func (x *xlate) replicate(port *PortInfo) {
@@ -22,8 +22,8 @@ func (p *PortInfo) towards(remote netip.Addr) *PortInfo {
 	return &one
 }
 
-// origin returns the remote that sent the frame, for learning. Only ports with Remotes,
-// and weft-central's tunnel, have an origin; for other ports the address is invalid.
+// origin returns the remote that sent the frame, for ports with Remotes and
+// weft-central's tunnel; otherwise an invalid address.
 func (x *xlate) origin(port *PortInfo) netip.Addr {
 	if port.Kind != PortTunnel || len(port.Remotes) == 0 && !port.Central {
 		return netip.Addr{}
@@ -31,8 +31,7 @@ func (x *xlate) origin(port *PortInfo) netip.Addr {
 	return x.tunnelAddr(FTunSrc, FTunIPv6Src, true, true)
 }
 
-// sendLearnt sends to the port behind which normal has learnt the address. If the
-// remote of the address is known, only this remote gets the frame.
+// sendLearnt sends to the learnt port of an address, and only to its remote if known.
 func (x *xlate) sendLearnt(port *PortInfo, s Segment, vlan uint16, mac uint64) {
 	if len(port.Remotes) > 0 || port.Central {
 		if remote := x.env.VTEP(s, vlan, mac); remote.IsValid() {

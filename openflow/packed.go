@@ -9,12 +9,12 @@ import (
 	"unique"
 )
 
-// PackedMatch is a compact Match. Matches with the same mask share it, and the values
-// have only the words in which the mask is not 0. Equal matches have equal
-// PackedMatches. The zero PackedMatch matches everything.
+// PackedMatch is a compact Match with only the words in which the mask is not 0.
+// Matches with equal masks share the mask. Equal matches have equal PackedMatches.
+// The zero PackedMatch matches everything.
 type PackedMatch struct {
 	mask   unique.Handle[Flow] // zero: matches everything
-	values string              // value words whose mask is not 0, in ascending order of their index, little endian
+	values string              // value words under non-zero mask words, little endian
 }
 
 // Pack returns m in packed form.
@@ -67,13 +67,13 @@ func (p PackedMatch) Format(names Names) string {
 	return FormatMatch(&m, names)
 }
 
-// Compare orders matches by their values, then by their masks.
+// Compare orders matches by value, then by mask.
 func (p PackedMatch) Compare(o PackedMatch) int {
 	a, b := p.Unpack(), o.Unpack()
 	return cmp.Or(slices.Compare(a.Value[:], b.Value[:]), slices.Compare(a.Mask[:], b.Mask[:]))
 }
 
-// Covers reports whether the match includes the flow f.
+// Covers reports whether f matches.
 func (p PackedMatch) Covers(f *Flow) bool {
 	m := p.Unpack()
 	return m.Covers(f)

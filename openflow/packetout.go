@@ -12,14 +12,14 @@ import (
 
 // PacketOut is a frame that the operator sends, with the actions to execute on it.
 type PacketOut struct {
-	// Flow holds the fields that are not in the frame's bytes: in_port, tunnel
-	// fields, metadata and registers.
+	// Flow holds the fields that are not in the frame: in_port, tunnel fields,
+	// metadata and registers.
 	Flow    Flow
 	Frame   []byte
 	Actions []Action
 }
 
-// ParsePacketOut parses the argument of packet-out in ovs-ofctl's syntax:
+// ParsePacketOut parses packet-out's argument in ovs-ofctl's syntax:
 // in_port=PORT,packet=HEX,actions=ACTION[,ACTION...]. An output to TABLE runs the
 // flow tables. Errors are *ParseError.
 func ParsePacketOut(text string, names Names) (PacketOut, error) {
@@ -60,7 +60,7 @@ func ParsePacketOut(text string, names Names) (PacketOut, error) {
 	return po, nil
 }
 
-// word parses one word in front of the actions of a packet-out.
+// word parses one word before the actions of a packet-out.
 func (po *PacketOut) word(t token, match *Match, names Names) error {
 	if t.key == "packet" {
 		frame, err := hex.DecodeString(t.value)
@@ -97,8 +97,8 @@ func (po *PacketOut) word(t token, match *Match, names Names) error {
 	return nil
 }
 
-// wrongHex returns the error for an invalid hexadecimal frame. The error quotes only
-// the wrong digit or the length, since the frame may be long.
+// wrongHex returns the error for an invalid hexadecimal frame, without the whole
+// frame.
 func wrongHex(t token) error {
 	const want = "pairs of hexadecimal digits, not "
 	for i, r := range t.value {
@@ -109,8 +109,8 @@ func wrongHex(t token) error {
 	return wrong(t.key, want+"%d", len(t.value))
 }
 
-// Execute runs actions on one frame with the fields in flow. The translation is valid
-// only for this frame: its Mask has no meaning.
+// Execute runs actions on one frame with the fields in flow. The translation's Mask
+// has no meaning.
 func (p *Pipeline) Execute(actions []Action, flow *Flow, env Env) (Translation, error) {
 	if err := p.checkReferences(actions); err != nil {
 		return Translation{}, err
@@ -119,7 +119,7 @@ func (p *Pipeline) Execute(actions []Action, flow *Flow, env Env) (Translation, 
 	x.begin(p, (*flowtable.Key)(flow[:flowtable.KeyWords]), env, nil)
 	copy(x.flow[flowtable.KeyWords:], flow[flowtable.KeyWords:])
 	for w := flowtable.WTunID; w < flowtable.WTunID+flowtable.TunnelWords; w++ {
-		x.keep[w] = 0 // tunnel fields count as set by an action, because the frame itself has none
+		x.keep[w] = 0 // the frame itself has no tunnel fields
 	}
 	x.base, x.baseKeep = x.flow, x.keep
 	x.list(actions)
@@ -127,8 +127,7 @@ func (p *Pipeline) Execute(actions []Action, flow *Flow, env Env) (Translation, 
 	return x.done(), nil
 }
 
-// intoTables runs the frame in its current state through the tables, starting with
-// table 0.
+// intoTables runs the current frame through the tables from table 0 on.
 func (x *xlate) intoTables() {
 	if x.descend() {
 		x.pipeline(0, true)

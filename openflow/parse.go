@@ -9,8 +9,8 @@ import (
 	"weft/flowtable"
 )
 
-// ParseError names the wrong word of a text and the text that the parser expects
-// instead. Its message is one line.
+// ParseError names the wrong word of a text and what the parser expects. Its message
+// is one line.
 type ParseError struct {
 	Line     int // line number in a file, from 1; 0: not from a file
 	Word     string
@@ -95,8 +95,7 @@ func nextToken(s string) (t token, rest string, ok bool) {
 	return t, s[end+skip:], true
 }
 
-// flagWords are the words of a flow's flags, in the order in which ovs-ofctl prints
-// them.
+// flagWords are the flags of a flow, in ovs-ofctl's order.
 var flagWords = []struct {
 	word string
 	flag Flags
@@ -105,7 +104,7 @@ var flagWords = []struct {
 	{"no_packet_counts", NoPacketCounts}, {"no_byte_counts", NoByteCounts},
 }
 
-// keyEnd returns the end of the key at the start of s. The key may be in quotes.
+// keyEnd returns the end of the key, possibly quoted, at the start of s.
 func keyEnd(s string) int {
 	if s[0] == '"' {
 		return quotedEnd(s, 0)
@@ -118,8 +117,8 @@ func keyEnd(s string) int {
 	return len(s)
 }
 
-// valueEnd returns the position of the first byte of s that is in delims. It searches
-// from position at on, and skips quoted text and text in parentheses.
+// valueEnd returns the position of the first byte of delims in s from position at on,
+// outside of quotes and parentheses.
 func valueEnd(s string, at int, delims string) int {
 	depth := 0
 	for at < len(s) {
@@ -139,8 +138,8 @@ func valueEnd(s string, at int, delims string) int {
 	return at
 }
 
-// quotedEnd returns the position behind a quoted string in s. The argument at is the
-// position of the opening quote.
+// quotedEnd returns the end of the quoted string whose opening quote is at position
+// at.
 func quotedEnd(s string, at int) int {
 	for i := at + 1; i < len(s); i++ {
 		switch s[i] {
@@ -156,15 +155,15 @@ func quotedEnd(s string, at int) int {
 // parseMode is the purpose of a text.
 type parseMode struct {
 	command Command
-	filter  bool // true for dump-flows and del-flows, which allow out_port and out_group but no actions
+	filter  bool // for dump-flows and del-flows: out_port and out_group, no actions
 }
 
 // ParseFlowMod parses one flow in ovs-ofctl's syntax of add-flow (Add), mod-flows
-// (Modify, ModifyStrict) or del-flows (Delete, DeleteStrict). A nil names knows no
-// port by name. Errors are *ParseError.
+// (Modify, ModifyStrict) or del-flows (Delete, DeleteStrict). names resolves port
+// names; nil: none. Errors are *ParseError.
 //
-// Like ovs-ofctl, it ignores match fields whose prerequisites are missing in the
-// match, and says so in FlowMod.Notes.
+// Like ovs-ofctl, it ignores match fields without their prerequisites; FlowMod.Notes
+// lists them.
 func ParseFlowMod(text string, command Command, names Names) (FlowMod, error) {
 	p := flowParser{names: names, mode: parseMode{command: command, filter: command >= Delete}}
 	return p.parse(text)
@@ -180,10 +179,10 @@ var commandWords = map[string]Command{
 	"add": Add, "modify": Modify, "modify_strict": ModifyStrict, "delete": Delete, "delete_strict": DeleteStrict,
 }
 
-// ParseFlowMods parses a file of flows, one on each line; # begins a comment. A line
-// may begin with add, modify, modify_strict, delete or delete_strict, as in ovs-ofctl
-// --bundle; other lines use command. It stops at the first error, which names its
-// line. The result does not refer to the memory of text.
+// ParseFlowMods parses a file of flows, one per line; # begins a comment. A line may
+// begin with add, modify, modify_strict, delete or delete_strict, as in ovs-ofctl
+// --bundle; other lines use command. The first error ends it and names its line. The
+// result does not refer to text.
 func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error) {
 	mods := make([]FlowMod, 0, countFlows(text))
 	lists := actionLists{}
@@ -214,9 +213,8 @@ func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error)
 	return mods, nil
 }
 
-// countFlows returns an upper bound for the number of flows in a file. The parser
-// allocates room for this number. The bound is at most maxFileFlows, and small for a
-// file of comments.
+// countFlows returns an upper bound for the number of flows in a file, at most
+// maxFileFlows.
 func countFlows(text string) (n int) {
 	most := min(len(text)/shortestFlow+1, maxFileFlows)
 	for text != "" && n < most {
@@ -232,14 +230,14 @@ func countFlows(text string) (n int) {
 	return n
 }
 
-// maxFileFlows bounds the lines with flows in a file: as many flows as the tables
-// hold, and some deletes. A file with more is refused.
+// maxFileFlows bounds the flows in a file: a full table and some deletes. A file with
+// more is refused.
 const maxFileFlows = 1<<20 + 1<<12
 
-// shortestFlow is the length of the shortest text of a flow, with its newline.
+// shortestFlow is the length of the shortest flow text, with its newline.
 const shortestFlow = len("action=1\n")
 
-// maxLine is the maximum length in bytes of a line in a file of flows.
+// maxLine is the longest line in a file of flows, in bytes.
 const maxLine = 1 << 20
 
 func (p *flowParser) line(text string, command Command) (FlowMod, error) {
@@ -260,17 +258,17 @@ type flowParser struct {
 	lists actionLists
 }
 
-// actionLists maps texts of actions to parsed lists, so that flows of a file with the
-// same actions share one list. It has only lists whose meaning does not depend on the
-// match. A nil map shares nothing.
+// actionLists maps texts to parsed action lists, which the flows of a file share. It
+// has only lists whose meaning does not depend on the match. A nil map shares
+// nothing.
 type actionLists map[string][]Action
 
-// maxActionLists bounds the action lists that the flows of one file share. Flows with
-// further lists get lists of their own.
+// maxActionLists bounds the shared action lists of a file. Further lists are not
+// shared.
 const maxActionLists = 1024
 
-// keep stores a list of actions under its text, if the list has only outputs. The
-// meaning of other actions may depend on the match.
+// keep shares a list of actions if it has only outputs, whose meaning does not depend
+// on the match.
 func (l actionLists) keep(text string, list []Action) {
 	if l == nil || len(l) >= maxActionLists {
 		return
@@ -304,8 +302,8 @@ func (p *flowParser) parse(text string) (FlowMod, error) {
 	}
 }
 
-// cutActions splits the text of a flow into match and actions. Like ovs-ofctl it
-// splits at the first "action", even inside a longer word, and at the = behind it.
+// cutActions splits a flow into match and actions. Like ovs-ofctl it splits at the
+// first "action", even inside a longer word, and its =.
 func cutActions(text string) (match, actions string, found bool, err error) {
 	const word = "action"
 	for at := 0; at < len(text); at++ {
@@ -338,8 +336,8 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 		return FlowMod{}, wrong("", "actions=ACTION[,ACTION...] at the end of the flow")
 	}
 	if mod.CookieMask == 0 {
-		// If the flow text does not use the cookie to select flows, the change sets
-		// the cookie of the flows. The default cookie is 0.
+		// Without a cookie that selects flows, the change sets their cookie, by
+		// default to 0.
 		mod.ModifyCookie = true
 	}
 	if mod.Command == Add && mod.CookieMask != 0 {
@@ -390,8 +388,7 @@ func (p *flowParser) word(t token) error {
 func (p *flowParser) keyValue(t token) error {
 	id, isField := fieldNames[t.key]
 	if isField {
-		// The value may be missing. Only tcp_flags accepts a missing value, so the
-		// field's own parser decides.
+		// Only tcp_flags accepts a missing value; the field's parser decides.
 		return parseMatchField(&p.match, id, t, p.names)
 	}
 	if notYet[t.key] {
@@ -407,8 +404,7 @@ func (p *flowParser) keyValue(t token) error {
 	return set(p, t)
 }
 
-// setting returns the function that parses a word of a flow that is not a match
-// field, such as priority. It returns nil for an unknown word.
+// setting returns the parser of a word such as priority, or nil.
 func (p *flowParser) setting(key string) func(*flowParser, token) error {
 	switch key {
 	case "table":
@@ -475,9 +471,8 @@ func (p *flowParser) table(t token) error {
 	return nil
 }
 
-// cookie parses cookie=value or cookie=value/mask. Without a mask the value is the
-// new cookie of added and modified flows. With a mask the word selects flows by their
-// cookie.
+// cookie parses cookie=value, the new cookie of flows, or cookie=value/mask, which
+// selects flows.
 func (p *flowParser) cookie(t token) error {
 	value, mask, masked := strings.Cut(t.value, "/")
 	v, ok := parseSigned(value)
@@ -499,8 +494,7 @@ func (p *flowParser) cookie(t token) error {
 	return nil
 }
 
-// parseSigned parses a 64-bit number that may be negative. For example, the mask -1
-// has all bits set.
+// parseSigned parses a 64-bit number that may be negative; -1 has all bits set.
 func parseSigned(s string) (uint64, bool) {
 	digits, negative := strings.CutPrefix(s, "-")
 	v, ok := parseUint(digits, ^uint64(0))
@@ -510,8 +504,8 @@ func parseSigned(s string) (uint64, bool) {
 	return v, ok
 }
 
-// location is a part of a Flow that several fields share. A match may use the
-// location if it meets at least one prerequisite in anyOf.
+// location is a part of a Flow that several fields share. A match must meet one of
+// the prerequisites in anyOf.
 type location struct {
 	field FieldID // field for messages
 	word  int
@@ -540,9 +534,8 @@ var locations = []location{
 	{FNDTarget, flowtable.WNDTarget + 1, ^uint64(0), []prereq{needND}},
 }
 
-// normalize removes parts of the match whose prerequisites are missing. It follows
-// the order of locations, because a removed part may itself be a prerequisite of a
-// later one.
+// normalize removes parts of the match without their prerequisites, in the order of
+// locations, because a removed part may itself be a prerequisite.
 func (p *flowParser) normalize() error {
 	m := &p.match
 	for i := range locations {
@@ -578,9 +571,8 @@ func (mod *FlowMod) note(l *location) {
 	}
 }
 
-// ParseKey parses a frame in the syntax of trace: a match without masks. Fields that
-// the text does not name are 0. ParseKey ignores metadata and registers, which a
-// frame does not have.
+// ParseKey parses a frame in the syntax of trace: a match without masks. Missing
+// fields are 0. Metadata and registers are ignored.
 func ParseKey(text string, names Names) (flowtable.Key, error) {
 	var k flowtable.Key
 	mod, err := ParseFlowMod(text, Delete, names)

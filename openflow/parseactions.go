@@ -10,12 +10,11 @@ import (
 	"strings"
 )
 
-// MaxActionDepth bounds the nesting of clone in flow text. The parser refuses deeper
-// nesting.
+// MaxActionDepth bounds the nesting of clone. Deeper nesting is refused.
 const MaxActionDepth = 16
 
-// ParseActions parses a list of actions without a match. It does not check
-// prerequisites, because only a match can meet them.
+// ParseActions parses a list of actions without a match, and so without
+// prerequisites.
 func ParseActions(text string, names Names) ([]Action, error) {
 	a := actionParser{names: names, table: TableAll}
 	return a.whole(text)
@@ -30,12 +29,11 @@ func (p *actionParser) whole(text string) ([]Action, error) {
 	return list, err
 }
 
-// lenient records that the list has an action of OpenFlow 1.0, such as mod_nw_src,
-// whose field the match does not guarantee. Such an action leaves frames without the
-// field unchanged.
+// lenient: the list has an action of OpenFlow 1.0, such as mod_nw_src, whose field
+// some frames may lack. They stay unchanged.
 func (p *actionParser) lenient(t token, needs prereq) {
 	if p.inSet {
-		return // the match is unknown: an action set is executed later, for frames of any match
+		return // an action set is executed later, for any match
 	}
 	if p.checked && p.loose == "" && !needs.met(&p.match) {
 		p.loose, p.looseNeeds = t.text, needs
@@ -46,26 +44,25 @@ func (p *actionParser) lenient(t token, needs prereq) {
 type actionParser struct {
 	names    Names
 	table    uint8 // table of the flow; TableAll: unknown
-	checked  bool  // if true, the parser refuses actions on fields that the match does not guarantee
-	match    Match // field values that are known before the next action, from the match and earlier actions
+	checked  bool  // refuse actions on fields that the match does not guarantee
+	match    Match // field values known from the match and earlier actions
 	depth    int
 	nested   bool
 	inSet    bool   // inside write_actions
 	inExec   bool   // inside ct(exec())
-	toTables bool   // if true, an output to TABLE is allowed, as in packet-out
+	toTables bool   // allow an output to TABLE, as in packet-out
 	last     string // last instruction so far
 	rank     int    // rank of last
-	// loose is the text of the first action of OpenFlow 1.0 whose field the frames
-	// may lack. looseNeeds is the prerequisite of its field. strict is true if the
-	// list also has an action of a later OpenFlow version. Those versions refuse a
-	// list with such a loose action.
+	// loose is the first action of OpenFlow 1.0 whose field frames may lack, and
+	// looseNeeds its prerequisite. strict is set by actions of later versions, which
+	// refuse a list with such an action.
 	loose      string
 	looseNeeds prereq
 	strict     bool
 }
 
-// actionWords are the functions that parse an action, by its name. init fills the map
-// because clone parses actions recursively.
+// actionWords are the parsers of actions by name. init fills the map, because clone
+// parses actions recursively.
 var actionWords map[string]func(*actionParser, token) (Action, error)
 
 func init() {
@@ -125,11 +122,11 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 	}
 }
 
-// maxListed is the maximum number of actions in one flow. The parser refuses more.
+// maxListed is the largest number of actions in one flow. More are refused.
 const maxListed = 4096
 
-// Ranks of OpenFlow 1.1's instructions, in the order in which a flow must list them.
-// Only orderActions may occur more than once.
+// Ranks of OpenFlow 1.1's instructions, in their required order. Only orderActions
+// may repeat.
 const (
 	orderMeter = iota
 	orderActions
@@ -181,7 +178,7 @@ func (p *actionParser) one(t token) (Action, error) {
 	if strings.Contains(actionsNotYet, " "+strings.ToLower(t.key)+" ") {
 		return Action{}, wrong(t.text, "an action that weft supports")
 	}
-	no, err := parsePort(t.key, p.names) // like ovs-ofctl, text behind a port name or number is ignored
+	no, err := parsePort(t.key, p.names) // text after the port is ignored, as in ovs-ofctl
 	if err != nil {
 		return Action{}, wrong(t.text, "a port or an action such as output, drop, set_field, push_vlan, goto_table or normal")
 	}
@@ -257,11 +254,10 @@ func parseBit(s string) (int, bool) {
 
 const expectedSubfield = "a field with bits within it, such as reg0[0..15] or NXM_OF_VLAN_TCI[0..11]"
 
-// vlanAliases maps VLAN fields that only matches accept to the fields that actions
-// accept.
+// vlanAliases maps VLAN fields of matches to those of actions.
 var vlanAliases = map[FieldID]string{FDLVLAN: "vlan_vid or vlan_tci[0..11]", FDLVLANPCP: "vlan_pcp or vlan_tci[13..15]"}
 
-// readable returns an error unless all frames that the flow matches have the field.
+// readable returns an error unless all matching frames have the field.
 func (p *actionParser) readable(t token, s Subfield) error {
 	f := &fields[s.Field]
 	if len(f.oxm) == 0 {
@@ -272,7 +268,7 @@ func (p *actionParser) readable(t token, s Subfield) error {
 	}
 	needs := f.needs
 	if s.Field == FVLANVID {
-		return nil // no prerequisite for reading: vlan_vid of an untagged frame reads as 0
+		return nil // an untagged frame has vlan_vid 0
 	}
 	if p.checked && !needs.met(&p.match) {
 		return wrong(t.text, "a flow that matches %s, as %s needs", prereqTexts[needs], fields[s.Field].name)
@@ -352,7 +348,7 @@ func (p *actionParser) setField(t token) (Action, error) {
 	return Action{Kind: ActSetField, Dst: dst, Value: v.and(mask), Mask: mask}, nil
 }
 
-// assume records that the field dst has value v on the bits of mask after the action.
+// assume records that field dst has value v on the bits of mask after the action.
 func (p *actionParser) assume(dst Subfield, v, mask Value128) {
 	dst.put(&p.match.Value, v, mask)
 	dst.put(&p.match.Mask, mask, mask)
@@ -372,7 +368,7 @@ func (p *actionParser) load(t token) (Action, error) {
 	if !ok || v[0] != 0 || negative && strings.HasPrefix(digits, "+") {
 		return Action{}, wrong(value, "a number of at most 64 bits")
 	}
-	if negative { // negative numbers are in two's complement of 64 bits, as in ovs-ofctl
+	if negative { // in two's complement of 64 bits, as in ovs-ofctl
 		v[1] = -v[1]
 	}
 	if v.bitLen() > int(dst.Bits) {
@@ -452,12 +448,12 @@ func (p *actionParser) modVLANPCP(t token) (Action, error) {
 	return Action{Kind: ActModVLANPCP, Value: value64(v)}, nil
 }
 
-// ethernetThere matches an Ethernet address with text behind it. ovs-ofctl ignores
-// this text.
+// ethernetThere matches an Ethernet address and the text after it, which ovs-ofctl
+// ignores.
 var ethernetThere = regexp.MustCompile(`^((?:0*[0-9a-fA-F]{1,2}:){5}0*[0-9a-fA-F]{1,2})[^0-9a-fA-F]`)
 
-// leadingEthernet returns the Ethernet address at the start of text. If text starts
-// with no address, it returns all of text.
+// leadingEthernet returns the Ethernet address at the start of text, or all of text
+// without one.
 func leadingEthernet(text string) string {
 	found := ethernetThere.FindStringSubmatch(text)
 	if found != nil && !(strings.HasSuffix(found[1], ":0") && text[len(found[1])]|0x20 == 'x') { // 0x begins a number
@@ -466,9 +462,8 @@ func leadingEthernet(text string) string {
 	return text
 }
 
-// modField returns the parser of a mod_ action that sets a whole field. The mod_
-// actions of OpenFlow 1.0 need no prerequisite in the match: they leave frames
-// without the field unchanged.
+// modField returns the parser of a mod_ action on a whole field. OpenFlow 1.0
+// requires no prerequisite: frames without the field stay unchanged.
 func modField(id FieldID) func(*actionParser, token) (Action, error) {
 	return func(p *actionParser, t token) (Action, error) {
 		f := &fields[id]
@@ -521,8 +516,8 @@ func (p *actionParser) gotoTable(t token) (Action, error) {
 	case !ok:
 		return Action{}, wrong(t.text, "a table number from 0 to 254")
 	case p.table != TableAll && v <= uint64(p.table):
-		// goto_table must name a later table. If the flow text names no table, any
-		// table is accepted, as in ovs-ofctl; MaxResubmits ends a loop.
+		// goto_table must name a later table. Without a table in the text, any is
+		// accepted, as in ovs-ofctl; MaxResubmits ends a loop.
 		return Action{}, wrong(t.text, "a table behind the flow's own, %d", p.table)
 	}
 	return Action{Kind: ActGotoTable, Table: uint8(v)}, nil
@@ -541,7 +536,7 @@ func (p *actionParser) resubmit(t token) (Action, error) {
 		if table != "" && strings.Trim(table, " ") == "" {
 			return a, wrong(t.text, "a table number from 0 to 254")
 		}
-		if rest != "" && rest[0] != ',' { // ovs-ofctl ignores all text behind two commas
+		if rest != "" && rest[0] != ',' { // ovs-ofctl ignores all text after two commas
 			return a, wrong(t.text, "resubmit(PORT,TABLE)")
 		}
 		port, table = strings.TrimLeft(port, " "), strings.TrimLeft(table, " ")
@@ -595,7 +590,7 @@ func (p *actionParser) clone(t token) (Action, error) {
 	inner := *p
 	inner.depth++
 	inner.nested, inner.rank = true, 0
-	inner.strict = false // ovs-ofctl ignores the actions before clone when it checks the actions in clone
+	inner.strict = false // ovs-ofctl checks clone without the actions before it
 	sub, err := inner.parse(t.value)
 	p.loose, p.looseNeeds, p.strict = inner.loose, inner.looseNeeds, inner.strict
 	return Action{Kind: ActClone, Sub: sub}, err

@@ -10,9 +10,9 @@ import (
 	"weft/flowtable"
 )
 
-// setField makes the match m require the value v on the bits of mask of a field. It
-// replaces any earlier requirement on the field. For VLAN fields it also sets the
-// bits that ovs-fields(7) says they imply.
+// setField makes match m require value v on the bits of mask, in place of earlier
+// requirements on the field. VLAN fields also set the bits that they imply
+// (ovs-fields(7)).
 func setField(m *Match, id FieldID, v, mask Value128) {
 	if mask.isZero() {
 		unsetField(m, id)
@@ -46,7 +46,7 @@ func setField(m *Match, id FieldID, v, mask Value128) {
 	}
 }
 
-// unsetField makes the match m accept any value of a field.
+// unsetField makes match m accept any value of a field.
 func unsetField(m *Match, id FieldID) {
 	switch id {
 	case FDLVLAN, FVLANVID:
@@ -91,7 +91,7 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	}
 	text := t.value
 	if text == "" {
-		text = "0/0" // an empty value counts as 0/0 (any value) in integer fields; other formats refuse 0/0
+		text = "0/0" // integer fields take an empty value as 0/0
 	}
 	v, mask, err := parseFieldValue(id, text, names)
 	if err != nil {
@@ -114,8 +114,8 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	return nil
 }
 
-// parseFieldValue parses value[/mask] in the text format of the field. If text has no
-// mask, the returned mask is all ones, as wide as the field in bytes.
+// parseFieldValue parses value[/mask] in the text format of the field. Without a
+// mask, it returns all ones, as wide as the field in bytes.
 func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, err error) {
 	f := &fields[id]
 	mask = ones(8 * uint(f.bytes))
@@ -146,8 +146,7 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 	return v, mask, err
 }
 
-// parseScalar parses text, which is the value or the mask of a field. The argument
-// whole is the text of value and mask together; errors quote it.
+// parseScalar parses a field's value or mask. Errors quote the argument whole.
 func parseScalar(f *field, text, whole string) (Value128, error) {
 	switch f.format {
 	case asEthernet:
@@ -171,8 +170,8 @@ func parseScalar(f *field, text, whole string) (Value128, error) {
 	}
 	v, ok := parseNumber(text)
 	if !ok && strings.HasPrefix(text, "-") {
-		// A negative number becomes a 64-bit number, as with strtoull. Therefore only
-		// fields of 64 bits accept it.
+		// A negative number has 64 bits, as with strtoull, so only fields of 64 bits
+		// accept it.
 		v[1], ok = parseSigned(text)
 	}
 	if !ok || v.bitLen() > 8*int(f.bytes) {
@@ -188,7 +187,7 @@ func maskHint(f *field) string {
 	return ""
 }
 
-// addrValue returns the address as a number; an IPv4 address has 32 bits.
+// addrValue returns an address as a number.
 func addrValue(a netip.Addr) Value128 {
 	if a.Is4() {
 		b := a.As4()
@@ -201,7 +200,7 @@ func addrValue(a netip.Addr) Value128 {
 	return v
 }
 
-// valueAddr converts a number of width 32 or 128 to an address.
+// valueAddr converts a number of 32 or 128 bits to an address.
 func valueAddr(v Value128, width uint) netip.Addr {
 	if width == 32 {
 		return netip.AddrFrom4([4]byte{byte(v[1] >> 24), byte(v[1] >> 16), byte(v[1] >> 8), byte(v[1])})
@@ -262,8 +261,8 @@ func parseFrag(text string) (v, mask Value128, err error) {
 	return v, mask, wrong(text, "no, yes, first, later or not_later")
 }
 
-// tcpFlagNames are the names of the bits of tcp_flags from bit 0 on (RFC 9293 section
-// 3.1; bit 8 was RFC 3540's nonce sum).
+// tcpFlagNames are the bits of tcp_flags from bit 0 on (RFC 9293 section 3.1; bit 8
+// was RFC 3540's nonce sum).
 var tcpFlagNames = []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]"}
 
 // parseTCPFlags parses +syn-ack (only these bits), syn|ack (all bits) and numbers.
@@ -326,17 +325,15 @@ func tcpFlag(name string) uint64 {
 	return 0
 }
 
-// reservedPorts maps the names of the reserved ports of ovs-actions(7), in lower
-// case, to their numbers.
+// reservedPorts maps lower-case names of reserved ports (ovs-actions(7)) to numbers.
 var reservedPorts = map[string]uint32{
 	"in_port": PortInPort, "table": PortTable, "normal": PortNORMAL, "flood": PortFlood, "all": PortAll,
 	"controller": PortController, "local": PortLocal, "none": PortNone, "any": PortNone,
 }
 
-// parsePort parses a port number, the name of a reserved port, or the name of a port.
-// The name may be in quotes.
+// parsePort parses a port number, or the name of a port, possibly quoted or reserved.
 func parsePort(text string, names Names) (uint32, error) {
-	const of11 = 0xffff0000 // offset of the 32-bit numbers of reserved ports in OpenFlow 1.1
+	const of11 = 0xffff0000 // offset of OpenFlow 1.1's 32-bit reserved ports
 	if v, ok := parseDecimal(text, 1<<32-1); ok {
 		switch {
 		case v <= 0xffff:

@@ -41,9 +41,9 @@ func ParseGroupMod(text string, command GroupCommand, names Names) (GroupMod, er
 	return p.mod, p.check()
 }
 
-// ParseGroupMods parses a file of groups, one on each line; # begins a comment. A
-// line may begin with add, modify, add_or_mod or delete. It stops at the first error,
-// which names its line.
+// ParseGroupMods parses a file of groups, one per line; # begins a comment. A line
+// may begin with add, modify, add_or_mod or delete. The first error ends it and names
+// its line.
 func ParseGroupMods(r io.Reader, command GroupCommand, names Names) ([]GroupMod, error) {
 	words := map[string]GroupCommand{"add": GroupAdd, "modify": GroupModify, "add_or_mod": GroupPut, "delete": GroupDelete}
 	var mods []GroupMod
@@ -60,8 +60,8 @@ func ParseGroupMods(r io.Reader, command GroupCommand, names Names) ([]GroupMod,
 	return mods, err
 }
 
-// eachLine calls the function do for each line of a file that is neither empty nor a
-// comment. It adds the line number to the errors that this function returns.
+// eachLine calls do for each line that is neither empty nor a comment, and adds the
+// line number to its errors.
 func eachLine(r io.Reader, do func(line int, text string) error) error {
 	scan := bufio.NewScanner(r)
 	scan.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -166,8 +166,8 @@ func (p *groupParser) groupType(word string) bool {
 	return false
 }
 
-// bucket parses the text of one bucket, which ends at the next word bucket=. A word
-// that is not a setting of buckets is an action.
+// bucket parses one bucket, up to the next word bucket=. Words that are not settings
+// are actions.
 func (p *groupParser) bucket(text string) error {
 	g := &p.mod.Group
 	b := Bucket{ID: uint32(len(g.Buckets)), WatchPort: PortNone, WatchGroup: GroupAny}
@@ -229,7 +229,7 @@ func (p *groupParser) setting(b *Bucket, t token) (known bool, err error) {
 	return false, nil
 }
 
-// check returns an error if the group violates the requirements of its type.
+// check returns an error if the group violates the rules of its type.
 func (p *groupParser) check() error {
 	g := &p.mod.Group
 	seen := make(map[uint32]bool)

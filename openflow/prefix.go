@@ -8,21 +8,18 @@ import (
 	"weft/flowtable"
 )
 
-// prefixField is a field whose prefixes a trie stores, for all rules of a table. The
-// trie can prove from the first bits of an address that no rule of a subtable
-// matches. The megaflow then matches only these bits.
+// prefixField is a field whose prefixes a trie stores, for all rules of a table. A
+// trie can prove by the first bits of an address that no rule of a subtable matches.
 type prefixField struct {
 	word  uint8
-	shift uint8 // lowest bit of the field in its Flow word, for a field of at most 64 bits
-	bits  uint8 // size of the field; a field of 128 bits also takes the word behind Flow[word]
-	// steps are the prefix lengths that masks may have, ascending. Often a shorter
-	// prefix is enough, but every different length is another mask. A sender that
-	// chooses addresses could create many masks; the steps bound their number.
+	shift uint8 // lowest bit of a field of at most 64 bits in its word
+	bits  uint8 // size in bits; 128 bits take two words
+	// steps are the allowed prefix lengths, ascending. Every different length is
+	// another mask, so the steps bound the masks that a sender can create.
 	steps []uint8
 }
 
-// prefixFields lists the fields that have a trie, in the order in which the stages of
-// a search compare the fields.
+// prefixFields lists the fields with a trie, in the order of the stages.
 var prefixFields = [...]prefixField{
 	{flowtable.WTunIPv4, tunHi, 32, steps32}, {flowtable.WTunIPv4, tunLo, 32, steps32},
 	{flowtable.WTunIPv6Src, 0, 128, steps128}, {flowtable.WTunIPv6Dst, 0, 128, steps128},
@@ -40,7 +37,7 @@ var (
 // stage returns the stage of a subtable's search that compares the field.
 func (p *prefixField) stage() int { return stageOf(int(p.word)) }
 
-// value returns the field's value in the flow f, left-aligned in 128 bits.
+// value returns the field of flow f, left-aligned in 128 bits.
 func (p *prefixField) value(f *Flow) Value128 {
 	if p.bits == 128 {
 		return Value128{f[p.word], f[p.word+1]}
@@ -48,8 +45,8 @@ func (p *prefixField) value(f *Flow) Value128 {
 	return Value128{f[p.word] >> p.shift << (64 - p.bits), 0}
 }
 
-// mask returns the mask of the first n bits of the field. hi is for Flow[word], lo
-// for the next word.
+// mask returns the mask of the field's first n bits: hi for Flow[word], lo for the
+// next word.
 func (p *prefixField) mask(n uint8) (hi, lo uint64) {
 	m := prefixMask(n)
 	if p.bits == 128 {
@@ -86,36 +83,34 @@ func (p *prefixField) round(n uint8) uint8 {
 	return p.bits
 }
 
-// prefixTrie stores the prefixes that the rules have in one field, and the number of
-// rules for each prefix. It is a binary trie without nodes that have only one child
-// and no rule.
+// prefixTrie is a binary trie of the rules' prefixes in one field, with the number of
+// rules for each. No node without rules has only one child.
 type prefixTrie struct {
 	nodes []prefixNode // nodes[0] is unused: index 0 means no node. nodes[1] is the root.
 	free  []uint32
 }
 
-// prefixNode is one prefix: the first length bits of value. The other bits of value
-// are 0.
+// prefixNode is one prefix: the first length bits of value. The others are 0.
 type prefixNode struct {
 	value    Value128
-	children [2]uint32 // node indexes of the children; the bit behind the prefix selects the child
+	children [2]uint32 // indexes of the children, selected by the bit after the prefix
 	rules    uint32
 	length   uint8
 }
 
-// prefixFound is the result of a look-up of one value in a prefixTrie.
+// prefixFound is the result of a look-up in a prefixTrie.
 type prefixFound struct {
-	// lengths is a bit set of the lengths of the stored prefixes that the value has.
+	// lengths is the set of lengths of the stored prefixes that match.
 	lengths [3]uint64
-	// looked is the number of leading bits of the value that determine lengths.
+	// looked is the number of leading bits that determine lengths.
 	looked uint8
 	done   bool
 }
 
 func (f *prefixFound) has(length uint8) bool { return f.lengths[length/64]>>(length%64)&1 != 0 }
 
-// lookup finds the stored prefixes that the value v has. All values with the same
-// first found.looked bits have the same result.
+// lookup finds the stored prefixes of v. All values with the same first found.looked
+// bits have the same result.
 func (t *prefixTrie) lookup(v Value128) (found prefixFound) {
 	found.done = true
 	if len(t.nodes) == 0 {
@@ -134,7 +129,7 @@ func (t *prefixTrie) lookup(v Value128) (found prefixFound) {
 		if n.children == [2]uint32{} {
 			return found
 		}
-		found.looked++ // the result depends on the bit behind the prefix, even if only one child exists
+		found.looked++ // the next bit matters, even with only one child
 		if at = n.children[bitAt(v, n.length)]; at == 0 {
 			return found
 		}
@@ -158,7 +153,7 @@ func commonPrefix(a, b Value128, limit uint8) uint8 {
 	return uint8(min(n, int(limit)))
 }
 
-// add adds a rule whose prefix is the first length bits of v.
+// add adds a rule with the first length bits of v as its prefix.
 func (t *prefixTrie) add(v Value128, length uint8) {
 	v = v.and(prefixMask(length))
 	if len(t.nodes) == 0 {
@@ -185,9 +180,7 @@ func (t *prefixTrie) add(v Value128, length uint8) {
 	}
 }
 
-// split replaces a node by a new node, whose prefix is the first bits of the old
-// node's prefix. The old node becomes a child of the new node. The argument at is the
-// index of the node, and length is the length of the new prefix in bits.
+// split inserts a parent with a prefix of length bits above the node with index at.
 func (t *prefixTrie) split(at uint32, length uint8) {
 	child := t.node(t.nodes[at])
 	n := &t.nodes[at]
@@ -229,7 +222,7 @@ func (t *prefixTrie) remove(v Value128, length uint8) {
 	}
 }
 
-// tidy replaces a node that has only one child and no rule by its child.
+// tidy replaces a node without rules and with only one child by the child.
 func (t *prefixTrie) tidy(at uint32) {
 	n := &t.nodes[at]
 	if n.rules != 0 || (n.children[0] == 0) == (n.children[1] == 0) {

@@ -4,8 +4,8 @@ package openflow
 
 import "weft/flowtable"
 
-// prereq is the prerequisite of a field in ovs-fields(7). A match must meet it before
-// it may use the field. A frame must meet it before an action may touch the field.
+// prereq is a field's prerequisite (ovs-fields(7)). A match that uses the field and a
+// frame whose field an action touches must meet it.
 type prereq uint8
 
 const (
@@ -57,12 +57,12 @@ const (
 	ndAdvert  = 136
 )
 
-// prober reads the bits that prerequisites check. It is a match or a frame in
-// translation. A match knows only the bits in its mask. A frame knows all bits and
-// records which bits were read.
+// prober reads the bits for prerequisites, from a match or from a frame in
+// translation. A match knows only the bits in its mask. A frame records the bits
+// read.
 type prober interface {
-	// probe returns the bits of mask in Flow[word]. known reports whether the prober
-	// knows all these bits.
+	// probe returns the bits of mask in Flow[word], and whether all of them are
+	// known.
 	probe(word int, mask uint64) (v uint64, known bool)
 }
 
@@ -137,8 +137,7 @@ func hasProto(q prober, proto uint64) bool {
 	return known && v>>protoAt == proto
 }
 
-// notLater reports whether a match or frame may have a transport header: it is not
-// known to be a later fragment.
+// notLater reports whether there may be a transport header: no later fragment.
 func notLater(q prober) bool {
 	v, _ := q.probe(wIP, flowtable.FragLater<<fragAt)
 	return v == 0

@@ -4,9 +4,9 @@ package openflow
 
 import "net/netip"
 
-// Question names an address of a declared network whose place the switch does not know. A
-// network with Asked has more addresses than the switch is told: it asks weft-central when
-// a frame needs one.
+// Question names an address of a declared network whose location the switch does not
+// know. In a network with Asked, the switch asks weft-central for it when a frame
+// needs it.
 type Question struct {
 	Segment Segment // 0: no question
 	MAC     uint64  // if IP is invalid
@@ -16,9 +16,8 @@ type Question struct {
 // Valid reports whether q asks for an address.
 func (q Question) Valid() bool { return q.Segment != 0 }
 
-// ask notes that the frame needs an address that the switch does not know. The first
-// address of a frame counts. Frames from other hosts ask for nothing: the switch knows all
-// addresses behind its own ports.
+// ask notes the first unknown address that the frame needs. Frames from other hosts
+// ask for nothing, because the switch knows all addresses behind its own ports.
 func (x *xlate) ask(network *Network, q Question) {
 	x.depends(refOfNetwork(q.Segment))
 	if from, ok := x.env.Port(x.inPort()); !network.Asked || !ok || from.isCentralTunnel() {

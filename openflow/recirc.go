@@ -11,38 +11,35 @@ import (
 	"weft/internal/share"
 )
 
-// Frozen is the state of a translation that ends at a ct action. Translation cannot
-// know the result of tracking. It continues from this state when the datapath has
-// tracked the frame and looks it up again. Equal states continue identically.
+// Frozen is the state of a translation that ends at a ct action. The translation
+// continues from it when the datapath has tracked the frame and looks it up again.
+// Equal states continue identically.
 type Frozen struct {
 	Table uint8
-	// State has the metadata and the registers, which only the OpenFlow tables know.
+	// State has metadata and registers.
 	State [FlowWords - flowtable.KeyWords]uint64
-	// Tunnel has the values of the tunnel fields that actions have set. TunnelSet is
-	// the mask of these fields.
+	// Tunnel has the tunnel fields set by actions, under the mask TunnelSet.
 	Tunnel, TunnelSet [flowtable.TunnelWords]uint64
-	// ActionSet is the text of the action set, or "" for an empty action set.
+	// ActionSet is the text of the action set; "": empty.
 	ActionSet string
 }
 
-// Freezer is an Env that can store the state of translations and resume them.
+// Freezer is an Env that stores the states of translations.
 type Freezer interface {
-	// Freeze stores the state f and returns its recirc_id. The argument port is the
-	// port that received the frame. If this port has used up its quota of states, ok
-	// is false.
+	// Freeze stores the state f and returns its recirc_id. ok is false if the quota
+	// of the input port is used up.
 	Freeze(port uint32, f *Frozen) (id uint32, ok bool)
-	// Frozen returns the state that Freeze has stored under id.
+	// Frozen returns the state with this id.
 	Frozen(id uint32) (f Frozen, ok bool)
 }
 
-// MaxFrozen is the maximum number of states in a RecircTable. A sender whose frame
-// fields end up in registers could create a state with every frame. Each port
-// therefore has a quota (see share.Ports). When the quota is full, a ct with a table
-// drops the port's frames.
+// MaxFrozen is the largest number of states in a RecircTable. A sender could create a
+// state with every frame, so each port has a quota (see share.Ports). Beyond it, a ct
+// with a table drops the port's frames.
 const MaxFrozen = 1 << 16
 
-// RecircTable implements Freezer. The id of a state is a hash of the state. A
-// restarted control process with the same flows therefore gets the same ids.
+// RecircTable implements Freezer. A state's id is its hash, so a restarted control
+// process with the same flows gets the same ids.
 type RecircTable struct {
 	mu   sync.Mutex
 	byID map[uint32]*frozenEntry
@@ -96,8 +93,8 @@ func (r *RecircTable) Frozen(id uint32) (Frozen, bool) {
 	return e.frozen, true
 }
 
-// Collect removes the ids that were not used since the last Collect. It keeps ids for
-// which the function needed returns true.
+// Collect removes the ids that were not used since the last Collect and are not
+// needed.
 func (r *RecircTable) Collect(needed func(id uint32) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,8 +109,8 @@ func (r *RecircTable) Collect(needed func(id uint32) bool) {
 	}
 }
 
-// Shares calls the function visit for each port that has ids or was refused an id. It
-// returns the number of ids in use and the number of refusals on all ports.
+// Shares calls visit for each port that has ids or was refused one. It returns the
+// totals of ids and refusals.
 func (r *RecircTable) Shares(visit func(port uint32, u share.Use)) (used int, refused uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,10 +2,9 @@
 
 package openflow
 
-// Segment is the domain in which normal, flood and all forward a frame. It is the VNI
-// of the port that received the frame, plus one, or 0 if this port has no VNI. Frames
-// of a VNI reach the ports of this VNI and the ports without a VNI, which act as
-// trunks of all VNIs. Only an output to a named port crosses from one VNI to another.
+// Segment is the domain in which normal, flood and all forward a frame: 1 + the VNI
+// of the input port, or 0 for a port without a VNI. Ports without a VNI are trunks of
+// all VNIs. Only an output to a named port crosses from one VNI to another.
 type Segment uint32
 
 func segmentOf(vni uint32) Segment { return Segment(vni&0xffffff) + 1 }
@@ -13,8 +12,7 @@ func segmentOf(vni uint32) Segment { return Segment(vni&0xffffff) + 1 }
 // SegmentOf returns the segment of a VNI.
 func SegmentOf(vni uint32) Segment { return segmentOf(vni) }
 
-// VNI returns the VNI of the segment. ok is false for the segment of ports without a
-// VNI.
+// VNI returns the VNI of the segment. ok is false for segment 0.
 func (s Segment) VNI() (vni uint32, ok bool) { return uint32(s) - 1, s != 0 }
 
 // segment returns the segment of a frame that arrived on port.
@@ -28,9 +26,8 @@ func (x *xlate) segment(port *PortInfo) Segment {
 	return 0
 }
 
-// takes reports whether normal, flood and all may send frames of segment s to the
-// port. The caller has checked that the segment is not a declared network; see the
-// method reaches.
+// takes reports whether normal, flood and all may send frames of segment s, which is
+// no declared network, to the port.
 func (p *PortInfo) takes(s Segment) bool {
 	if s == 0 || p.Kind == PortTunnel && p.FlowVNI || p.Kind != PortTunnel && !p.InVNI {
 		return true
@@ -38,8 +35,8 @@ func (p *PortInfo) takes(s Segment) bool {
 	return segmentOf(p.VNI) == s
 }
 
-// MayTeach reports whether the MAC table may learn the address in l from a frame that
-// arrived on the port.
+// MayTeach reports whether the MAC table may learn the address in l from a frame of
+// the port.
 func (p *PortInfo) MayTeach(l *Learn) bool {
 	tunnel := p.Kind == PortTunnel
 	if p.NoLearning || p.Kind == PortUplink || l.Tunnel != tunnel && !l.IP.IsValid() {
@@ -48,8 +45,8 @@ func (p *PortInfo) MayTeach(l *Learn) bool {
 	return tunnel && p.FlowVNI || l.Segment == 0 && !tunnel && !p.InVNI || (tunnel || p.InVNI) && l.Segment == segmentOf(p.VNI)
 }
 
-// sendWithin sends to a port that accepts frames of segment s. If the flow decides
-// the port's VNI, the VNI of the segment is used instead.
+// sendWithin sends to a port of segment s, with the segment's VNI if the flow decides
+// the port's VNI.
 func (x *xlate) sendWithin(port *PortInfo, s Segment) {
 	if s != 0 && port.FlowVNI {
 		within := *port

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// SortKey is a sort key for rules: their priority, or a field of their match.
+// SortKey is a sort key for rules: the priority, or a field of the match.
 type SortKey struct {
 	field   FieldID // FNone: the priority
 	falling bool
 }
 
-// ParseSortKey parses "priority" or the name of a field. A leading - sorts in
-// descending order. Errors are *ParseError.
+// ParseSortKey parses "priority" or a field's name; a leading - sorts in descending
+// order. Errors are *ParseError.
 func ParseSortKey(text string) (SortKey, error) {
 	name, falling := strings.CutPrefix(text, "-")
 	id, ok := fieldNames[name]
@@ -25,9 +25,8 @@ func ParseSortKey(text string) (SortKey, error) {
 	return SortKey{id, falling}, nil
 }
 
-// SortRules sorts rules by the first key; rules with equal values are sorted by the
-// next key, and so on. Rules that do not match a field come last, in ascending and in
-// descending order.
+// SortRules sorts rules by the keys, the first one first. Rules that do not match a
+// field come last, in both directions.
 func SortRules(rules []*Rule, keys []SortKey) {
 	slices.SortStableFunc(rules, func(a, b *Rule) int {
 		for _, k := range keys {
@@ -62,8 +61,7 @@ func missing(has bool) int {
 	return 1
 }
 
-// value returns the value of the key's field in the match of r. It returns false if r
-// does not match the field.
+// value returns the value of the key's field in the match of r, or false without it.
 func (k SortKey) value(r *Rule) (Value128, bool) {
 	m := r.Match.Unpack()
 	s := whole(k.field)

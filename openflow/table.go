@@ -14,8 +14,8 @@ type Command uint8
 // Commands.
 const (
 	Add          Command = iota // adds a rule; replaces a rule with equal match and priority
-	Modify                      // changes the actions of all rules within Match; without such a rule, adds one
-	ModifyStrict                // changes the rule with equal match and priority; without such a rule, adds one
+	Modify                      // changes the actions of all rules within Match; without any, adds one
+	ModifyStrict                // changes the rule with equal match and priority; without one, adds it
 	Delete                      // deletes all rules within Match
 	DeleteStrict                // deletes the rule with equal match and equal priority
 )
@@ -23,13 +23,13 @@ const (
 const (
 	// Tables is the number of flow tables. Their numbers are 0 to 254.
 	Tables = 255
-	// TableAll selects all tables in changes and filters, and the current table in
+	// TableAll selects all tables in changes and filters, the current table in
 	// resubmit.
 	TableAll = 0xff
-	// DefaultPriority is the priority of a flow whose text names none.
+	// DefaultPriority is the priority of a flow without one in its text.
 	DefaultPriority = 32768
-	// DefaultRules is the maximum number of rules in a pipeline, unless Limits sets
-	// another. An add beyond the limit fails.
+	// DefaultRules is the largest number of rules in a pipeline without Limits. An
+	// add beyond it fails.
 	DefaultRules = 2 << 20
 )
 
@@ -48,17 +48,16 @@ const (
 // FlowMod is one change of the tables, or a selection of rules.
 type FlowMod struct {
 	Command  Command
-	Table    uint8 // table number; TableAll means table 0 in an add and every table otherwise
+	Table    uint8 // table number; TableAll: table 0 in an add, otherwise every table
 	Priority uint16
 	Match    PackedMatch
-	// Cookie and CookieMask select the rules to modify or delete by their cookie.
-	// NewCookie is the cookie of added rules. If ModifyCookie is true, modified rules
-	// also get NewCookie.
+	// Cookie and CookieMask select rules by their cookie. NewCookie is the cookie of
+	// added rules, and with ModifyCookie of modified ones.
 	Cookie, CookieMask, NewCookie uint64
 	ModifyCookie                  bool
-	// ByOutPort restricts a delete or a selection to rules that output to OutPort.
+	// ByOutPort selects only rules that output to OutPort.
 	ByOutPort bool
-	// ByOutGroup restricts a delete or a selection to rules that name group OutGroup.
+	// ByOutGroup selects only rules that name group OutGroup.
 	ByOutGroup bool
 	// KeepCounts makes an add that replaces a rule keep the rule's counters, as
 	// OpenFlow 1.3 says. Without KeepCounts they are 0, as with OpenFlow 1.0.
@@ -71,24 +70,22 @@ type FlowMod struct {
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
 	Flags                    Flags
-	// LearnLimit is the maximum number of flows with this Table and NewCookie. Only
-	// ApplyLearned uses it. 0: no limit.
+	// LearnLimit is the largest number of flows with this Table and NewCookie, for
+	// ApplyLearned; 0: no limit.
 	LearnLimit uint32
 	Actions    []Action
-	// Notes are remarks for the operator about the flow's text, one line each.
+	// Notes are remarks for the operator about the text, one line each.
 	Notes []string
-	// Line is the line number in a file of flows, from 1. It is 0 if the flow is not
-	// from a file.
+	// Line is the line number in a file of flows, from 1 on; 0: no file.
 	Line int
 }
 
-// Rule is a flow in a table. Apply adds it, and Modify replaces its Actions, Cookie
-// and ModifiedNS. Credit changes its statistics. Finished changes its timeouts. All
-// other fields are constant.
+// Rule is a flow in a table. Modify replaces its Actions, Cookie and ModifiedNS,
+// Credit changes its statistics, and Finished its timeouts. All other fields are
+// constant.
 type Rule struct {
-	// Slot is the rule's index in the pipeline: a small number that no other current
-	// rule has. The slot of a removed rule is free for new rules after the next Apply
-	// or Expire.
+	// Slot is the rule's index in the pipeline. The slot of a removed rule is free
+	// after the next Apply or Expire.
 	Slot                     uint32
 	Table                    uint8
 	Priority                 uint16
@@ -101,18 +98,18 @@ type Rule struct {
 	Cookie  uint64
 	Match   PackedMatch
 	Actions []Action
-	// CreatedNS and ModifiedNS are the times of the add and of the last modification,
+	// CreatedNS and ModifiedNS are the times of the add and the last change,
 	// CLOCK_MONOTONIC.
 	CreatedNS, ModifiedNS uint64
 	// Packets and Bytes count the frames that matched the rule. UsedNS is the time of
-	// the last of these frames (CLOCK_MONOTONIC, 0: never).
+	// the last one (CLOCK_MONOTONIC; 0: never).
 	Packets, Bytes, UsedNS uint64
 
-	next *Rule // next rule in the classifier with the same hash of its value
+	next *Rule // next rule in the classifier with the same hash
 }
 
-// Credit adds packets and bytes to the counters of r. usedNS is the arrival time of
-// the last packet (CLOCK_MONOTONIC). Credit needs exclusive access to the pipeline.
+// Credit adds packets and bytes to the counters of r. usedNS is the time of the last
+// packet (CLOCK_MONOTONIC). It needs exclusive access to the pipeline.
 func (r *Rule) Credit(packets, bytes, usedNS uint64) {
 	r.Packets += packets
 	r.Bytes += bytes
@@ -131,8 +128,8 @@ type Limits struct {
 	Rules int // rules in all tables; 0: DefaultRules
 }
 
-// Changes lists the rules that an Apply has added, modified and removed. If an add
-// replaces a rule, the old rule is in Removed and the new one in Added.
+// Changes lists the rules that an Apply has added, modified and removed. A replaced
+// rule is in Removed.
 type Changes struct {
 	Added, Modified, Removed []*Rule
 }
@@ -143,7 +140,7 @@ type Pipeline struct {
 	tables     [Tables]classifier
 	rules      []*Rule  // index: slot
 	free       []uint32 // slots that can be used again
-	leaving    []uint32 // slots of removed rules; free for new rules after the next change
+	leaving    []uint32 // slots of removed rules, free after the next change
 	count      int
 	limit      int
 	config     [Tables]TableConfig
@@ -152,9 +149,9 @@ type Pipeline struct {
 	groupStats map[uint32]*GroupStats // by group number
 	watching   bool                   // at least one group watches a port
 	meters     map[uint32]*Meter
-	meterSlots meterTable               // allocator of the meters' token bucket slots; its own map of meters stays empty
-	learnt     map[learnKey]*learnGroup // flow counts for each table and cookie of a learn action with a limit or delete_learned
-	orphans    []learnKey               // keys of learnt flows whose last learn action with delete_learned was removed
+	meterSlots meterTable               // allocates the token bucket slots of meters; its map stays empty
+	learnt     map[learnKey]*learnGroup // counts for learn actions with a limit or delete_learned
+	orphans    []learnKey               // keys whose last learn action with delete_learned is gone
 	generation uint64
 }
 
@@ -196,7 +193,7 @@ func (e *ApplyError) Error() string {
 }
 func (e *ApplyError) Unwrap() error { return e.Err }
 
-// bundle is an Apply in progress. It has the functions that undo the changes so far.
+// bundle is an Apply in progress, with functions that undo its changes.
 type bundle struct {
 	p       *Pipeline
 	nowNS   uint64
@@ -206,9 +203,9 @@ type bundle struct {
 	victims map[uint8][]*Rule // candidates for eviction, by table
 }
 
-// Apply applies all changes in mods, in order. If it returns an error (*ApplyError),
-// no change was made. nowNS is CLOCK_MONOTONIC. The pipeline keeps the Actions of
-// mods; the caller must not change them any more. Apply refuses changes of CentralTable.
+// Apply applies all changes in mods, in order, or none and returns an *ApplyError.
+// nowNS is CLOCK_MONOTONIC. The pipeline keeps the Actions of mods; the caller must
+// not change them any more. Apply refuses changes of CentralTable.
 func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
 	return p.applyAll(bundle{p: p, nowNS: nowNS}, mods)
 }
@@ -226,7 +223,7 @@ func (p *Pipeline) applyAll(b bundle, mods []FlowMod) (Changes, error) {
 	return b.changes, nil
 }
 
-// bundleMark is a point in a bundle of changes to which undoSince can return.
+// bundleMark is a point in a bundle to which undoSince can return.
 type bundleMark struct{ undo, leaving, added, modified, removed int }
 
 func (b *bundle) mark() bundleMark {
@@ -241,17 +238,17 @@ func (b *bundle) undoSince(m bundleMark) {
 	}
 	c := &b.changes
 	b.undo, c.Added, c.Modified, c.Removed = b.undo[:m.undo], c.Added[:m.added], c.Modified[:m.modified], c.Removed[:m.removed]
-	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil // the list of eviction candidates lacks rules whose removal was undone: start a new one
+	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil // the list lacks rules whose removal was undone
 }
 
-// releaseSlots frees the slots of rules that the previous change removed.
+// releaseSlots frees the slots of the previous change's removed rules.
 func (p *Pipeline) releaseSlots() {
 	p.free = append(p.free, p.leaving...)
 	p.leaving = p.leaving[:0]
 }
 
-// mergeChanges removes duplicates from the lists of added, modified and removed
-// rules. One Apply may change the same rule more than once.
+// mergeChanges removes duplicates, because one Apply may change a rule more than
+// once.
 func (b *bundle) mergeChanges() {
 	c := &b.changes
 	if len(c.Added)+len(c.Modified)+len(c.Removed) > 0 {
@@ -271,8 +268,7 @@ func (b *bundle) mergeChanges() {
 	})
 }
 
-// apply makes the change m. If apply fails, the caller must undo the changes that
-// were already made.
+// apply makes the change m. After an error, the caller must undo it.
 func (b *bundle) apply(m *FlowMod) error {
 	err := b.do(m)
 	if err == nil {
@@ -416,9 +412,8 @@ func (p *Pipeline) detach(r *Rule, why Why) {
 }
 
 // Expire removes the rules whose timeout has passed. The hard timeout counts from the
-// add or the last modification, the idle timeout from the last hit. Rule.Why is the
-// reason of the removal. If both timeouts have passed, the reason is the hard
-// timeout.
+// last change, the idle timeout from the last hit. Rule.Why is the reason; if both
+// have passed, the hard timeout.
 func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 	const second = 1_000_000_000
 	var gone []*Rule
@@ -452,8 +447,8 @@ func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 	return gone
 }
 
-// Select returns the rules that filter (from ParseFilter) selects. They are sorted by
-// table, then by descending priority, then by age.
+// Select returns the rules that filter (from ParseFilter) selects, by table,
+// descending priority and age.
 func (p *Pipeline) Select(filter *FlowMod) []*Rule {
 	rules := p.selectRules(filter)
 	slices.SortStableFunc(rules, func(a, b *Rule) int {
@@ -463,7 +458,7 @@ func (p *Pipeline) Select(filter *FlowMod) []*Rule {
 	return rules
 }
 
-// selectRules returns the rules that the change m affects. m is a modify or a delete.
+// selectRules returns the rules that the modify or delete m affects.
 func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
 	var found []*Rule
 	wanted := func(r *Rule) bool {

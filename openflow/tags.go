@@ -7,21 +7,20 @@ import (
 	"weft/packet"
 )
 
-// MaxTags is the maximum number of VLAN tags that translation tracks, including the
-// two outer tags of the frame as it arrived. A push beyond the limit ends the
-// translation as DropNoHeadroom.
+// MaxTags is the largest number of VLAN tags of a frame in translation. A push beyond
+// it ends the translation as DropNoHeadroom.
 const MaxTags = 6
 
-// tag is a VLAN tag of the frame, or a missing tag (tci 0).
+// tag is a VLAN tag; TCI 0: missing.
 type tag struct {
-	tpid uint16 // TPID of the tag; 0: the TPID with which the frame arrived
-	tci  uint16 // TCI of the tag; bit vlanCFI is set if the tag exists; 0 for a missing tag
-	own  uint8  // 1: outer tag of the arriving frame; 2: its inner tag; 0: a pushed tag
+	tpid uint16 // TPID; 0: that of the arriving frame
+	tci  uint16 // TCI with the bit vlanCFI; 0: no tag
+	own  uint8  // 1: outer tag of the arriving frame; 2: inner tag; 0: pushed
 	keep uint16 // bits of tci that no action has changed
 }
 
-// tagStack has the VLAN tags of a frame, outermost first. First come pushed tags,
-// then the two tags of the arriving frame. Entries exist for missing tags too.
+// tagStack has a frame's VLAN tags, outermost first: pushed tags, then the two tags
+// of the arriving frame, even if missing.
 type tagStack struct {
 	n int
 	t [MaxTags]tag
@@ -35,7 +34,7 @@ func frameTags(key *flowtable.Key) tagStack {
 
 var noTag tag
 
-// at returns tag i. Beyond the end of the stack it returns a missing tag.
+// at returns tag i, or a missing tag beyond the end.
 func (s *tagStack) at(i int) *tag {
 	if i < s.n {
 		return &s.t[i]
@@ -90,7 +89,7 @@ func (x *xlate) tagged() bool {
 	return t.tci&vlanCFI != 0
 }
 
-// syncTags copies the two outermost tags of the stack to the words of the flow.
+// syncTags copies the two outermost tags to the flow.
 func (x *xlate) syncTags() {
 	x.flow[flowtable.WEthSrc] = x.flow[flowtable.WEthSrc]&^allVLAN | uint64(x.tags.at(0).tci)
 	x.flow[wIP] = x.flow[wIP]&^(allVLAN<<innerTCI) | uint64(x.tags.at(1).tci)<<innerTCI
@@ -105,8 +104,7 @@ func (x *xlate) pushTag(tpid, tci uint16) {
 	x.syncTags()
 }
 
-// modTag changes the bits of mask in the outer tag. It pushes a tag onto an untagged
-// frame.
+// modTag changes the bits of mask in the outer tag, which it pushes if necessary.
 func (x *xlate) modTag(v, mask uint16) {
 	if !x.tagged() {
 		x.pushTag(tpid8021Q, v&mask)
@@ -118,8 +116,8 @@ func (x *xlate) modTag(v, mask uint16) {
 	x.syncTags()
 }
 
-// setTCI writes the bits of mask of vlan_tci. If mask includes vlanCFI, v pushes or
-// pops the tag.
+// setTCI writes the bits of mask of vlan_tci. With vlanCFI in mask, v pushes or pops
+// the tag.
 func (x *xlate) setTCI(v, mask uint16) {
 	there := x.tagged()
 	stays := there
@@ -137,8 +135,8 @@ func (x *xlate) setTCI(v, mask uint16) {
 	}
 }
 
-// commitTags emits the actions that turn the VLAN tags in x.baseTags into the VLAN
-// tags in x.tags: as few pops as possible, at most one change of a tag, then pushes.
+// commitTags emits the actions that turn x.baseTags into x.tags: few pops, at most
+// one change of a tag, then pushes.
 func (x *xlate) commitTags() {
 	if x.tags == x.baseTags {
 		return
@@ -163,8 +161,8 @@ func (x *xlate) commitTags() {
 		if change {
 			a.Op, a.U16, change = flowtable.OpSetVLAN, 0, false
 		} else if t.tpid == 0 {
-			// A clone has restored a tag of the arriving frame. The key does not
-			// contain the tag's TPID: use 802.1Q.
+			// A clone has restored an arriving tag, whose TPID the key does not
+			// contain.
 			a.U16 = tpid8021Q
 		}
 		x.emit(a)

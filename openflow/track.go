@@ -7,14 +7,12 @@ import (
 	"weft/packet"
 )
 
-// Translation of ct, the action for connection tracking. Only the datapath knows the
-// result of tracking. The translation therefore ends with a second look-up in the
-// datapath. If this look-up misses, a second translation starts with the table that
-// ct names (recirc.go).
+// Translation of ct. Only the datapath knows the result of tracking, so the
+// translation ends with a second look-up in the datapath. If that misses, a second
+// translation starts with the table that ct names (recirc.go).
 
-// ct emits a ct action. If the action names a table, ct also emits a flow look-up,
-// which the datapath executes after tracking. Actions after ct in the same list see
-// the frame as untracked.
+// ct emits a ct action, and a second look-up if the action names a table. Later
+// actions of the list see the frame as untracked.
 func (x *xlate) ct(c *CTSpec) {
 	r := flowtable.CTRequest{Zone: c.Zone}
 	if c.ZoneSrc.Field != FNone {
@@ -27,7 +25,7 @@ func (x *xlate) ct(c *CTSpec) {
 		x.emit(a)
 	}
 	x.tracks = true
-	x.sent = x.sent || !x.halted // tracking is an effect of its own: the frame does not count as dropped
+	x.sent = x.sent || !x.halted // a tracked frame does not count as dropped
 	if c.NAT != nil {
 		x.forgetEndpoints()
 	}
@@ -105,9 +103,8 @@ func (x *xlate) ctExec(list []Action, r *flowtable.CTRequest) {
 	}
 }
 
-// forgetEndpoints makes translation treat addresses and ports as unknown again, since
-// NAT may change them. The frame already contains earlier changes to them, which must
-// not be repeated.
+// forgetEndpoints makes addresses and ports unknown, because NAT may change them.
+// Earlier changes of them must not be repeated.
 func (x *xlate) forgetEndpoints() {
 	forget := func(word int, mask uint64) {
 		x.keep[word] |= mask
@@ -120,8 +117,8 @@ func (x *xlate) forgetEndpoints() {
 	}
 }
 
-// resumeAt emits a flow look-up of the datapath. If the look-up misses, a new
-// translation starts in the table whose number is the argument.
+// resumeAt emits a second look-up. If it misses, a new translation starts in this
+// table.
 func (x *xlate) resumeAt(table uint8) {
 	freezer, ok := x.env.(Freezer)
 	if !ok {
@@ -139,7 +136,7 @@ func (x *xlate) resumeAt(table uint8) {
 	}
 	id, ok := freezer.Freeze(x.cameIn, &f)
 	if !ok {
-		x.wc[flowtable.WPort] |= 0xffffffff << 32 // the megaflow of this drop matches the port: other ports' quotas may have room
+		x.wc[flowtable.WPort] |= 0xffffffff << 32 // this drop matches the port, because other ports' quotas may have room
 		x.halt(packet.DropLoop)
 		return
 	}
@@ -148,8 +145,7 @@ func (x *xlate) resumeAt(table uint8) {
 	x.note("continues in the next table after tracking")
 }
 
-// untrack clears the ct_* fields. Afterwards they no longer depend on the arriving
-// frame.
+// untrack clears the ct_* fields.
 func (x *xlate) untrack() {
 	for w := flowtable.WCT; w < flowtable.KeyWords; w++ {
 		x.flow[w], x.keep[w] = 0, 0
@@ -164,9 +160,8 @@ func (x *xlate) ctClear() {
 	x.untrack()
 }
 
-// resume restores the state of the earlier translation that ended at a ct action. The
-// key's recirc_id identifies the state. Every megaflow matches one recirc_id. Frames
-// in their first flow look-up have recirc_id 0.
+// resume restores the state that the key's recirc_id identifies. Every megaflow
+// matches one recirc_id; first look-ups have 0.
 func (x *xlate) resume() (table uint8, ok bool) {
 	const word = flowtable.WPort
 	x.wc[word] |= 0xffffffff

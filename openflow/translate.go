@@ -12,73 +12,65 @@ import (
 	"weft/packet"
 )
 
-// Limits of one translation, as in ovs-actions(7), "Error Handling". At such a limit,
-// or at flowtable.MaxActions, the translation ends: earlier outputs remain, and the
-// frame is counted as packet.DropLoop.
+// Limits of one translation, as in ovs-actions(7), "Error Handling". Beyond them, or
+// flowtable.MaxActions, it ends: earlier outputs remain, and the frame counts as
+// packet.DropLoop.
 const (
-	// MaxResubmits is the maximum number of resubmit and goto_table actions.
+	// MaxResubmits is the largest number of resubmit and goto_table actions.
 	MaxResubmits = 4096
-	// MaxDepth is the maximum nesting of resubmits to the same or an earlier table.
+	// MaxDepth is the deepest nesting of resubmits to the same or an earlier table.
 	MaxDepth = 64
 )
 
-// Learn is an address that normal learns from the frame. Control adds it to the MAC
-// table.
+// Learn is an address that normal learns from a frame, for the MAC table.
 type Learn struct {
 	Valid   bool
 	Segment Segment
 	VLAN    uint16
 	Port    uint32
 	MAC     uint64 // 48 bits
-	// Tunnel is true if Port is a tunnel: the host with address MAC is behind another
-	// hypervisor.
+	// Tunnel: Port is a tunnel, and MAC is behind another hypervisor.
 	Tunnel bool
-	// Announced is true if the frame is a broadcast or multicast. From such a frame
-	// all hosts learn behind which host MAC is.
+	// Announced: the frame is a broadcast or multicast, from which all hosts learn
+	// the location of MAC.
 	Announced bool
-	// IP is the IP address that an ARP or neighbour discovery frame announces for
-	// MAC.
+	// IP is the address that ARP or neighbour discovery announces for MAC.
 	IP netip.Addr
-	// Remote is the source address of the frame in the underlay, for a port with
-	// Remotes.
+	// Remote is the frame's source in the underlay, for a port with Remotes.
 	Remote netip.Addr
 }
 
 // Translation is a megaflow with its side effects. It points to rules and groups of
-// the pipeline; everything else is its own.
+// the pipeline.
 type Translation struct {
-	// Mask has the bits of the key on which the result depends. Every key that agrees
-	// with the translated key on Mask has an equal Translation, except perhaps for
-	// its Mask. Translating the same key again gives the same Mask.
+	// Mask has the bits of the key on which the result depends. All keys that agree
+	// on Mask have an equal Translation, except perhaps for Mask.
 	Mask flowtable.Key
 	// Actions has 1 to flowtable.MaxActions datapath actions.
 	Actions []flowtable.Action
-	// Rules lists the matching rules in order. A rule that matched several times is
-	// in the list several times.
+	// Rules lists the matching rules in order, possibly several times.
 	Rules []*Rule
 	// Groups lists the executed groups and buckets, in order.
 	Groups []GroupHit
-	// Drop is the reason why the frame is not sent, or DropNone. With DropLoop a part
-	// of the outputs may have been sent.
+	// Drop is the reason why the frame is not sent, or DropNone. With DropLoop some
+	// outputs may have been sent.
 	Drop  packet.DropReason
 	Learn Learn
-	// Question is the address that the frame needs and the switch does not know. The
-	// result is right if nobody knows the address.
+	// Question is the unknown address that the frame needs. The result is right if
+	// nobody knows it.
 	Question Question
-	// Learned lists the flows of learn actions, in order. Control adds them to the
-	// tables when the first frame arrives, unless Pipeline.Learnt finds them. While
-	// frames arrive, control refreshes their timeouts.
+	// Learned lists the flows of learn actions, in order. Control adds those that
+	// Pipeline.Learnt does not find, and refreshes their timeouts.
 	Learned []FlowMod
-	// Finished lists the flows whose timeouts change with every frame of this
-	// megaflow, because of fin_timeout.
+	// Finished lists the flows whose timeouts each frame changes, because of
+	// fin_timeout.
 	Finished []Finished
-	// Tables has the tables that the translation has searched. It also has the tables
-	// whose flows a limit of a learn action counts.
+	// Tables has the searched tables, and those whose flows a learn action's limit
+	// counts.
 	Tables TableSet
-	// Addresses are the addresses on which the result depends, in the order of their use.
+	// Addresses are the addresses on which the result depends, in order of use.
 	Addresses []AddressRef
-	// UsedPorts is true if the result depends on which ports exist, apart from the ports
-	// in Actions.
+	// UsedPorts: the result depends on which ports exist, besides those in Actions.
 	UsedPorts bool
 }
 
@@ -93,15 +85,15 @@ func (s *TableSet) Meets(o *TableSet) bool {
 	return s[0]&o[0]|s[1]&o[1]|s[2]&o[2]|s[3]&o[3] != 0
 }
 
-// TraceStep is one step of a translation that Trace reports.
+// TraceStep is a step of a translation, for Trace.
 type TraceStep struct {
 	Depth  int     // nesting of resubmits
 	Table  uint8   // table of the look-up or of the actions
-	Lookup bool    // true for a look-up in Table; false for an action or a note
+	Lookup bool    // look-up in Table; false: an action or a note
 	Rule   *Rule   // result of the look-up; nil: none
 	Action *Action // action to execute
 	Flow   Flow    // flow before the step
-	Note   string  // text of a note, or a remark on a look-up; most often ""
+	Note   string  // text of a note, or a remark on a look-up
 }
 
 // Translate runs key through the tables, starting with table 0.
@@ -109,7 +101,7 @@ func (p *Pipeline) Translate(key *flowtable.Key, env Env) Translation {
 	return p.Trace(key, env, nil)
 }
 
-// Trace translates key like Translate. It calls hook (nil: none) for each step.
+// Trace is Translate with calls of hook (nil: none) for each step.
 func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Translation {
 	x := xlates.Get().(*xlate)
 	x.begin(p, key, env, hook)
@@ -123,7 +115,7 @@ func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Tran
 	return x.done()
 }
 
-// done returns the result of the translation and releases x for reuse.
+// done returns the result and releases x for reuse.
 func (x *xlate) done() Translation {
 	t := x.result()
 	x.p, x.env, x.hook, x.rule = nil, nil, nil, nil
@@ -134,31 +126,29 @@ func (x *xlate) done() Translation {
 
 var xlates = sync.Pool{New: func() any { return new(xlate) }}
 
-// xlate is the state of one translation. flow is the frame after all executed
-// actions. base is the frame after the datapath actions that were emitted so far.
-// Before an output, commit emits the actions that turn base into flow (commit.go).
+// xlate is the state of one translation. flow is the frame after the executed
+// actions. base is the frame after the emitted datapath actions. Before an output,
+// commit emits the actions that turn base into flow (commit.go).
 //
-// Soundness: keep has the bits of flow that still are the bits of the arriving frame.
-// All code reads bits of flow through look. It adds those bits that are in keep to
-// wc, the megaflow's mask. The bits outside keep were set by actions, or follow from
-// bits that were already read.
+// Soundness: keep has the bits of flow that still come from the arriving frame. All
+// code reads flow through look, which adds the read bits in keep to wc, the
+// megaflow's mask. Bits outside of keep were set by actions, or follow from bits
+// already read.
 type xlate struct {
 	p    *Pipeline
 	env  Env
 	hook func(TraceStep)
-	// cameIn is the port that the frame arrived on. If the translation stores its
-	// state for a second look-up, the quota of this port counts the state. A result
-	// may depend on cameIn only if the quota refuses the state; the megaflow then
-	// matches the port. Otherwise the megaflow matches the port only if inPort has
-	// read it.
+	// cameIn is the input port of the frame, whose quota counts a stored state. A
+	// result may depend on it only if the quota refuses the state; the megaflow then
+	// matches the port. Otherwise the megaflow matches the port only after inPort.
 	cameIn uint32
 
 	flow, keep     Flow
 	base, baseKeep Flow
 	wc             Flow
 	tags, baseTags tagStack
-	// decs counts the executed dec_ttl actions as long as no other action has set the
-	// TTL. baseDecs is the same count for base.
+	// decs counts dec_ttl actions since the TTL was last set. baseDecs is the same
+	// for base.
 	decs, baseDecs int
 	dirty          bool // flow may differ from base
 
@@ -172,7 +162,7 @@ type xlate struct {
 	table     uint8 // table of rule
 	halted    bool  // a limit was reached
 	sent      bool
-	tracks    bool              // true if the datapath may have tracked the frame
+	tracks    bool              // the datapath may have tracked the frame
 	drop      packet.DropReason // first reason noted
 	learn     Learn
 	asks      Question
@@ -227,8 +217,7 @@ func (x *xlate) result() Translation {
 	return t
 }
 
-// trim removes the actions behind the last action that sends. They may be an
-// incomplete change of the frame.
+// trim removes the actions after the last one that sends.
 func (x *xlate) trim() {
 	n := len(x.actions)
 	for n > 0 && !sends(x.actions[n-1].Op) {
@@ -241,8 +230,7 @@ func sends(op flowtable.Op) bool {
 	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpAnswer || op == flowtable.OpRecirc
 }
 
-// The method because records the drop reason of the translation. The first recorded
-// reason stays.
+// because records the drop reason of the translation, if it is the first.
 func (x *xlate) because(why packet.DropReason) {
 	if x.drop == packet.DropNone {
 		x.drop = why
@@ -281,7 +269,7 @@ func (x *xlate) look(word int, mask uint64) {
 			x.lookTag(x.tags.at(1), uint16(tci))
 		}
 		if mask&ttlBits != 0 && x.decs > 0 {
-			mask |= ttlBits // after dec_ttl each bit of the TTL depends on all lower bits: match the whole TTL
+			mask |= ttlBits // after dec_ttl each bit depends on all lower bits
 		}
 	}
 	x.wc[word] |= mask & x.keep[word]
@@ -300,7 +288,7 @@ func (x *xlate) probe(word int, mask uint64) (uint64, bool) {
 	return x.flow[word] & mask, true
 }
 
-// read returns the value of a sub-field and adds its bits to the megaflow's mask.
+// read returns a sub-field's value and adds its bits to the megaflow's mask.
 func (x *xlate) read(s Subfield) Value128 {
 	word, hi, lo := s.mask()
 	x.look(word, hi)
@@ -317,10 +305,9 @@ func (x *xlate) inPort() uint32 {
 
 // Tables
 
-// pipeline searches table, executes the rule that matches, and follows goto_table. If
-// no rule matches and first is true, the frame is a table miss; a frame of a declared
-// port then continues in CentralTable. If first is false, the look-up is a resubmit,
-// and a resubmit without a matching rule has no effect.
+// pipeline searches table, executes the matching rule, and follows goto_table. If
+// first is set, a frame without a matching rule is a table miss; a frame of a
+// declared port then continues in CentralTable. Otherwise the look-up is a resubmit.
 func (x *xlate) pipeline(table uint8, first bool) {
 	for {
 		rule := x.lookup(table)
@@ -350,8 +337,8 @@ func (x *xlate) lookup(table uint8) *Rule {
 	return x.p.tables[table].lookup(&x.flow, x)
 }
 
-// execute runs the actions of a rule. jump reports whether the actions end with
-// goto_table; next is its table.
+// execute runs the actions of a rule. If they end with goto_table, jump is true and
+// next is its table.
 func (x *xlate) execute(rule *Rule, table uint8) (next uint8, jump bool) {
 	x.rules = append(x.rules, rule)
 	outer, outerTable := x.rule, x.table
@@ -373,8 +360,8 @@ func (x *xlate) countResubmit() bool {
 	return true
 }
 
-// descend enters one more level of nesting. The caller must leave this level with
-// x.depth--. It reports false if a limit ends the translation.
+// descend enters one more level of nesting, which the caller leaves with x.depth--.
+// It reports false if a limit ends the translation.
 func (x *xlate) descend() bool {
 	if x.depth == MaxDepth {
 		x.halt(packet.DropLoop)
@@ -387,8 +374,8 @@ func (x *xlate) descend() bool {
 	return true
 }
 
-// resubmit searches a table with the port of the action in the field in_port. It
-// executes the matching rule with the frame's real in_port.
+// resubmit searches a table with the action's port as in_port. The matching rule sees
+// the real in_port.
 func (x *xlate) resubmit(a *Action) {
 	table := a.Table
 	if table == TableAll {
@@ -479,8 +466,8 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 	return 0, false
 }
 
-// clone executes a list of actions and then the resulting action set. Afterwards it
-// undoes all their changes to the frame and to the action set.
+// clone executes actions and the resulting action set, and then undoes all their
+// changes.
 func (x *xlate) clone(a *Action) {
 	flow, keep, tags, decs, set := x.flow, x.keep, x.tags, x.decs, slices.Clone(x.actionSet)
 	x.list(a.Sub)
@@ -523,8 +510,7 @@ func (x *xlate) change(a *Action) {
 func (x *xlate) has(id FieldID) bool { return fields[id].needs.met(x) }
 
 // set writes the bits of mask of a field if the frame has the field. FTCPSrc and
-// FTCPDst also set the ports of UDP and SCTP, because mod_tp_src and mod_tp_dst use
-// them.
+// FTCPDst also stand for the ports of UDP and SCTP, for mod_tp_src and mod_tp_dst.
 func (x *xlate) set(dst Subfield, v, mask Value128) {
 	switch dst.Field {
 	case FVLANTCI:
@@ -564,10 +550,9 @@ func (x *xlate) set(dst Subfield, v, mask Value128) {
 	x.dirty = true
 }
 
-// decTTL decrements the TTL. It reports false if the TTL has expired; the list of
-// actions then ends. The megaflow matches only the topmost set bit of the TTL if this
-// bit proves that the TTL is high enough. Frames with similar TTLs thus share a
-// megaflow.
+// decTTL decrements the TTL. It reports false if the TTL has expired, which ends the
+// list. If the topmost set bit of the TTL proves that it is high enough, the megaflow
+// matches only this bit.
 func (x *xlate) decTTL() bool {
 	if !needIP.met(x) {
 		return true

@@ -56,8 +56,7 @@ func (v Value128) bitLen() int {
 	return bits.Len64(v[1])
 }
 
-// prefixLen returns the prefix length of v, a mask of width bits. It returns -1 if v
-// is not the mask of a prefix.
+// prefixLen returns the prefix length of the mask v of width bits; -1: no prefix.
 func (v Value128) prefixLen(width uint) int {
 	for n := uint(0); n <= width; n++ {
 		if v == ones(width).andNot(ones(width-n)) {
@@ -116,9 +115,8 @@ func parseNumber(s string) (Value128, bool) {
 	return Value128{new(big.Int).Rsh(n, 64).Uint64(), n.Uint64()}, true
 }
 
-// leadingDecimal returns the decimal number at the start of s, possibly negative.
-// Without a number it returns 0. It parses like atoi, which ovs-ofctl uses for
-// numbers in learn.
+// leadingDecimal returns the possibly negative decimal number at the start of s, or
+// 0, like atoi.
 func leadingDecimal(s string) int64 {
 	digits, negative := strings.CutPrefix(strings.TrimPrefix(s, "+"), "-")
 	n := 0
@@ -132,8 +130,8 @@ func leadingDecimal(s string) int64 {
 	return v
 }
 
-// leadingNumber returns the number at the start of s, as strtoull would read it. In
-// load, ovs-ofctl ignores text between the number and the arrow ->.
+// leadingNumber returns the number at the start of s, like strtoull. In load,
+// ovs-ofctl ignores text before the arrow.
 func leadingNumber(s string) string {
 	at := 0
 	if strings.HasPrefix(s, "+") {
@@ -152,8 +150,8 @@ func leadingNumber(s string) string {
 	return s[:at]
 }
 
-// parseDigits parses a decimal number without leading zeros. limit is the maximum
-// number of digits; up to 19 digits fit into 64 bits.
+// parseDigits parses a decimal number of at most limit digits without leading zeros.
+// Up to 19 digits fit into 64 bits.
 func parseDigits(s string, limit int) (v uint64, ok bool) {
 	if s == "" || len(s) > limit || s[0] == '0' && len(s) > 1 {
 		return 0, false
@@ -177,7 +175,7 @@ func parseUint(s string, limit uint64) (uint64, bool) {
 	return v[1], true
 }
 
-// parseDecimal parses the number of a port or table, in decimal only.
+// parseDecimal parses a decimal port or table number.
 func parseDecimal(s string, limit uint64) (uint64, bool) {
 	v, err := strconv.ParseUint(strings.TrimPrefix(s, "+"), 10, 64)
 	return v, err == nil && v <= limit
