@@ -15,11 +15,11 @@ import (
 )
 
 // The feeder is a private tap that sends large frames with tunnel headers. The
-// virtio-net header of a packet socket has no fields for the tunnel, but from Linux
-// 6.17 on, that of a tap does. The feeder serves devices that segment tunnelled
-// frames in hardware, and devices that pass on large frames unsegmented, such as a
-// veth. A BPF program redirects every frame that the engine writes into the feeder to
-// the device.
+// virtio-net header of a packet socket has no fields for the tunnel; the virtio-net
+// header of a tap has them from Linux 6.17 on. The feeder serves devices that segment
+// tunnelled frames in hardware, and devices that pass on large frames unsegmented,
+// such as a veth. A BPF program redirects every frame that the engine writes into the
+// feeder to the device.
 
 // feederOffloads is the argument of TUNSETOFFLOAD (include/uapi/linux/if_tun.h) for
 // the feeder: all offloads, also in UDP tunnels.

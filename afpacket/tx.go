@@ -81,8 +81,8 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 // Taken implements port.TakingTx. A memory fault may interrupt a checksum in Send.
 func (q *txQueue) Taken() int { return q.taken }
 
-// sendOrdinary sends the first frame in order, and the following frames that form a
-// train with it, in one call. It returns the number of frames handled.
+// sendOrdinary sends the first frame of the list order, and the following frames that
+// form a train with it, in one call. It returns the number of frames handled.
 func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, why packet.DropReason) {
 	f := &b.Frames[order[0]]
 	vectors := 0
@@ -120,7 +120,7 @@ func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	return q.add(1, b, f, 0)
 }
 
-// add sets the vectors from number n on to the bytes of frame f after the first skip
+// add sets vectors, from number n on, to the bytes of frame f without the first skip
 // bytes. It returns the new number of vectors; 0: too few.
 func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	header, spans := f.Header()[skip:], b.Spans(f)
@@ -136,8 +136,9 @@ func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	return n
 }
 
-// gatherTrain sets the vectors to the longest train at the start of order. Its frames
-// have equal outer headers and equal lengths; only the last may be shorter.
+// gatherTrain sets the vectors to the longest train at the start of the list order.
+// Its frames have equal outer headers and equal lengths; only the last may be
+// shorter.
 func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors int) {
 	f := &b.Frames[order[0]]
 	outer := int(f.OuterL4) + packet.UDPLen

@@ -198,8 +198,8 @@ func (a *announced) readExtended(line []byte, full bool) bool {
 	return len(family)+len(address) == 0
 }
 
-// fields is the unread rest of a text of fields. between is their separator; 0 after
-// the last field.
+// fields is the unread rest of a text. The byte between separates its fields; it is 0
+// after the last one.
 type fields struct {
 	text    []byte
 	between byte
@@ -219,7 +219,7 @@ func (f *fields) next() (text []byte, last bool) {
 // digit returns the value of a decimal digit, or 10 for any other character.
 func digit(c byte) uint { return min(uint(c-'0'), 10) }
 
-// decimal reads a decimal number. It fails if the number exceeds most.
+// decimal reads a decimal number. It fails if the number exceeds the argument most.
 func decimal(text []byte, most uint) (n uint, ok bool) {
 	if len(text) == 0 || len(text) > 5 {
 		return 0, false

@@ -137,9 +137,9 @@ func (t *Table) relist(n, g uint32, kind uint8) {
 	t.unlock()
 }
 
-// makeRoom evicts one connection if the zone is at its limit, and one if the table
-// is, for a new connection of quota holder h. It reports false if nothing may be
-// evicted.
+// makeRoom evicts a connection if the zone is at its limit, and another one if the
+// table is. It reports false if nothing may be evicted. h is the new connection's
+// quota holder.
 func (t *Table) makeRoom(zone uint16, h uint32) bool {
 	z := &t.zones[zone]
 	if limit := t.zoneLimit(z); limit != 0 && z.count >= limit {
@@ -184,7 +184,7 @@ type newConn struct {
 	label   [2]uint64
 	marked  bool
 	related Ref // the parent connection, which announced this one; zero: none
-	// The fields announcer and to come from the expectation.
+	// Direction and port of the announcement.
 	announcer uint8
 	to        uint16
 	alg       ALG

@@ -94,8 +94,8 @@ const (
 	eventKindsAt = 17
 )
 
-// Watch selects the events that workers report: the kinds in the set kinds, in one
-// zone, or in all zones if zone is nil. The control process calls Watch.
+// Watch selects the kinds of events that workers report, and their zone (nil: all
+// zones). The control process calls Watch.
 func (m *Memory) Watch(kinds uint8, zone *uint16) {
 	v := uint32(kinds&AllEvents) << eventKindsAt
 	if zone != nil && v != 0 {

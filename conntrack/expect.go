@@ -50,7 +50,7 @@ type expecter struct {
 
 // expecting is the head of the table of expectations. The table's lock guards it.
 type expecting struct {
-	free, fresh uint32 // 1 + the first free record, and the first unused record
+	free, fresh uint32 // 1 + the number of the first free record, and the number of the first unused record
 	hand        uint32 // record at which the next sweep begins
 	_           uint32
 	ranking     ranking // holders by number of expectations
@@ -107,7 +107,7 @@ func (t *Table) expect(e *expectation, now uint64) {
 	t.addExpectation(e, now+expectationNS)
 }
 
-// clashes reports whether the expectation with number at is valid and has another
+// clashes reports whether an expectation of the table is valid and has another
 // announcement than e.
 func (t *Table) clashes(at uint32, e *expectation, now uint64) bool {
 	x := &t.expectations[at]
@@ -182,8 +182,8 @@ func (t *Table) forgetExpectation(n uint32) {
 	t.head.expecting.Add(^uint32(0))
 }
 
-// expected finds the expectation for a frame with tuple p, and removes it if take is
-// set. Usually the hash chain is empty and no lock is needed.
+// expected finds the expectation for a frame with tuple p, and removes it if the
+// argument take is true. Usually the hash chain is empty and no lock is needed.
 func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok bool) {
 	if t.head.expecting.Load() == 0 {
 		return e, false

@@ -42,8 +42,8 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 	return tr.fastOther(b, f, &tr.probes[i], Ref{n, g}, dir)
 }
 
-// FastAll calls Fast for frames in order until it is not ok for one, and returns the
-// number of frames done. Frames in quick (Settled.Quick) need fewer checks.
+// FastAll calls Fast for a list of frames until one is not ok, and returns the number
+// of frames done. Frames in the set quick (Settled.Quick) need fewer checks.
 func (tr *Tracker) FastAll(b *packet.Batch, frames []uint8, quick uint32, translates bool, now uint64) int {
 	conns := tr.Table.conns
 	for n, i := range frames {

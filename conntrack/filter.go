@@ -157,7 +157,7 @@ func (f *Filter) Match(e *Entry) bool {
 	return f.Orig.match(&e.Orig) && f.Reply.match(&e.Reply) || f.one() && f.Orig.match(&e.Reply)
 }
 
-// one reports whether the filter is a complete tuple.
+// The method one reports whether the filter is a complete tuple.
 func (f *Filter) one() bool {
 	t := &f.Orig
 	return t.Src.IsValid() && t.Dst.IsValid() && t.Proto != nil && (!hasPorts(*t.Proto) ||

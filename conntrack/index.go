@@ -59,8 +59,8 @@ func dropFirst(lo, hi uint64) (uint64, uint64) {
 	return 0, hi & (hi - 1)
 }
 
-// find returns the live connection with p's tuple and the tuple's direction, or none.
-// The connection may have expired.
+// find looks for the live connection with p's tuple. It returns the connection's
+// number, or none, and the tuple's direction. The connection may have expired.
 func (t *Table) find(p *probe) (number uint32, dir uint8) {
 	sig := signature(p.hash)
 	at := uint32(p.hash) & t.wrap
@@ -80,8 +80,8 @@ func (t *Table) find(p *probe) (number uint32, dir uint8) {
 	return none, 0
 }
 
-// matches reports whether connection n lives and has p's tuple, and the tuple's
-// direction.
+// matches reports whether connection n lives and has p's tuple. It also returns the
+// tuple's direction.
 func (t *Table) matches(n uint32, p *probe) (dir uint8, ok bool) {
 	c := &t.conns[n]
 	if c.meta.Load()&1 == 0 {

@@ -77,7 +77,7 @@ func (t *Table) enrol(n uint32) {
 	c, h := &t.conns[n], t.holderOf(n)
 	zone := c.tuples[0].zone()
 	z := &t.zones[zone]
-	z.begun = true // first, because rebuild clears only the zones with begun set
+	z.begun = true // set first, because rebuild clears only zones in which a connection began
 	z.tunnelled = z.tunnelled || c.flags&connTunnel != 0
 	z.count++
 	t.head.count++

@@ -61,7 +61,7 @@ func (s *natSearch) begin(holder uint32, now uint64) {
 	}
 }
 
-// over reports whether the search has reached its limit of tries.
+// The method over reports whether the search has reached its limit of tries.
 func (s *natSearch) over() bool { return s.tries >= s.most }
 
 // end charges the tries of the search.
@@ -72,7 +72,7 @@ func (s *natSearch) end() {
 	}
 }
 
-// met counts a tried translation that connection n uses.
+// The method met counts a tried translation that connection n uses.
 func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	h, replied := t.holderOf(n), t.conns[n].list == listEstablished
 	if h == s.holder {
@@ -93,8 +93,9 @@ func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	}
 }
 
-// heaviestOther returns the quota holder that uses most of the tried translations, or
-// nil if it uses fewer than two more than the new connection's quota holder.
+// heaviestOther returns the quota holder that uses most of the tried translations. It
+// returns nil unless this one uses at least two more than the new connection's quota
+// holder.
 func (s *natSearch) heaviestOther() *natHolder {
 	var heaviest *natHolder
 	for i := range s.holders[:s.count] {

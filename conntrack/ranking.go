@@ -40,8 +40,8 @@ func tierOf(count uint32) uint32 {
 	return (e-2)*tierSteps + count>>(e-3)%tierSteps
 }
 
-// set sets the count of quota holder i and its tier. all has the ranks of all quota
-// holders.
+// The method set sets the count of quota holder i and its tier. all has the ranks of
+// all quota holders.
 func (r *ranking) set(all []rank, i, count uint32) {
 	k := &all[i]
 	was, is := tierOf(k.count)%tiers, tierOf(count)%tiers
@@ -89,8 +89,8 @@ func (r *ranking) heaviest() uint32 {
 	return none
 }
 
-// holderToEvict returns the quota holder that must lose an item to i: one in the
-// highest tier, i itself if it is there. It returns none if all counts are 0.
+// holderToEvict returns the quota holder that must lose an item for quota holder i:
+// one in the highest tier, if possible i itself. It returns none if all counts are 0.
 func (r *ranking) holderToEvict(all []rank, i uint32) uint32 {
 	h := r.heaviest()
 	if h != none && tierOf(all[h].count) == tierOf(all[i].count) {

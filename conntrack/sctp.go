@@ -33,7 +33,7 @@ type chunk struct {
 }
 
 // parseSCTP reads the SCTP packet in frame f. It reports false if the first chunk is
-// incomplete, or an INIT or INIT ACK without an initiate tag.
+// incomplete, or is an INIT or INIT ACK without an initiate tag.
 func parseSCTP(b *packet.Batch, f *packet.Frame, c *chunk) bool {
 	off := int(f.L4)
 	if !b.Pullup(f, off+packet.SCTPLen+4) {

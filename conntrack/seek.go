@@ -17,8 +17,8 @@ import (
 type sought struct {
 	known  uint32 // set of frames with valid results
 	probes [packet.BatchSize]probe
-	// numbers are the numbers of the connections; none: no connection, valid until
-	// Counters.Created differs from created.
+	// numbers are the numbers of the connections. The value none (no connection) is
+	// valid as long as Counters.Created equals the field created.
 	numbers     [packet.BatchSize]uint32
 	dirs        [packet.BatchSize]uint8
 	generations [packet.BatchSize]uint32 // read before the tuples were compared
@@ -31,9 +31,9 @@ func (tr *Tracker) Forget(frames uint32) { tr.known &^= frames }
 
 // SeekFlows begins to look up the frames of set in a zone, and prefetches the records
 // of their likely connections. It skips fragments, frames that are neither TCP nor
-// UDP, and known frames. It returns the remaining frames in order with the number of
-// each frame's likely connection, valid until the next call. The caller must call
-// Settle for each returned frame.
+// UDP, and frames that were already looked up. It returns the other frames, and the
+// number of each frame's likely connection, valid until the next call. The caller
+// must call Settle for each returned frame.
 func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
 	t, n := tr.Table, 0
 	for ; set != 0; set &= set - 1 {
@@ -92,8 +92,8 @@ func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
 	tr.prefetchLikely(frames)
 }
 
-// prefetchLikely prefetches the index buckets of the frames in lines, and then the
-// records of their likely connections.
+// prefetchLikely prefetches the index buckets of the frames, and then the records of
+// their likely connections.
 func (tr *Tracker) prefetchLikely(frames []uint8) {
 	t := tr.Table
 	if tr.known == 0 {
@@ -191,7 +191,8 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 	return Settled{Expected: expected, Hinted: hinted, Usual: usual, Quick: quick}
 }
 
-// lookUpHint is SettleAll for one frame that is IPv6 or not its likely connection's.
+// lookUpHint is SettleAll for one frame: IPv6, or with another tuple than its likely
+// connection.
 func (tr *Tracker) lookUpHint(i uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32) (hinted, usual uint32) {
 	i %= packet.BatchSize
 	ref, dir, ok := tr.Settle(int(i))

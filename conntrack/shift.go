@@ -39,7 +39,7 @@ type shift struct {
 // can compare. No sender repeats such an old announcement.
 const maxShiftAge = 1 << 30
 
-// after returns the shift of the sequence numbers after the announcement.
+// The method after returns the shift of the sequence numbers after the announcement.
 func (s *shift) after() uint32 { return s.before + uint32(s.is) - uint32(s.was) }
 
 // passed converts a sequence number as sent to one as forwarded.
@@ -56,7 +56,7 @@ func (s *shift) passed(seq uint32) uint32 {
 }
 
 // origin converts a sequence number as forwarded to one as sent. Numbers within the
-// rewritten announcement have no counterpart and become within.
+// rewritten announcement have no counterpart and become the argument within.
 func (s *shift) origin(v, within uint32) uint32 {
 	switch sent := v - s.before; {
 	case s.is == 0 || !before(s.pos, sent):

@@ -146,8 +146,8 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 // magic marks an initialized table. It changes with the layout.
 const magic = 0x7765667463740008
 
-// header is the state of the whole table. lock guards the fields after it. The
-// control process reads the counters without the lock.
+// header is the state of the whole table. The field lock guards the fields after it.
+// The control process reads the counters without the lock.
 type header struct {
 	magic uint64
 	seeds [14]uint64 // keys of the hashes

@@ -231,7 +231,8 @@ func trackACK(s, r *peer, g *segment, liberal bool) verdict {
 	}
 	end := g.seq + g.length
 	if before(s.maxEnd, end) {
-		// The acknowledgement that opened the window took another path.
+		// The segment exceeds the known window: the acknowledgement that opened the
+		// window took another path.
 		r.maxWin += end - s.maxEnd
 	}
 	s.end = later(s.end, end)
@@ -249,7 +250,8 @@ func trackACK(s, r *peer, g *segment, liberal bool) verdict {
 	return verdictValid
 }
 
-// acknowledge advances the phase of peer r whose SYN or FIN ack acknowledges.
+// acknowledge advances the phase of peer r if the number ack acknowledges r's SYN or
+// FIN.
 func acknowledge(r *peer, ack uint32) {
 	switch r.phase {
 	case phaseSyn:

@@ -102,9 +102,9 @@ func setIdentifier(f *packet.Frame, id uint16) {
 	binary.BigEndian.PutUint16(h[2:], packet.MendChecksum(binary.BigEndian.Uint16(h[2:]), was, id))
 }
 
-// translateError rewrites the datagram at offset at in ICMP error f. The datagram
-// travelled in the opposite direction, so it gets the reverse of outer, the error's
-// own new tuple. All checksums that the error contains are updated.
+// translateError rewrites the datagram that ICMP error f carries. The datagram
+// travelled in the opposite direction, so it gets the reverse of the argument outer,
+// the error's own new tuple. All checksums that the error contains are updated.
 func (t *Table) translateError(b *packet.Batch, f *packet.Frame, at int, outer *Tuple) {
 	to := outer.Reverse()
 	b.Pullup(f, min(at+innerReach, f.Len()))

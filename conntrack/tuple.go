@@ -106,7 +106,8 @@ func (w words) tuple(long *[4]uint64) (t Tuple) {
 	return t
 }
 
-// into sets t to the tuple w. long has the addresses if w is IPv6.
+// The method into sets t to the tuple of the words w. long has the addresses if w is
+// IPv6.
 func (w words) into(t *Tuple, long *[4]uint64) {
 	t.SrcPort, t.DstPort, t.Zone, t.Proto, t.IPv6 = w.srcPort(), w.dstPort(), w.zone(), w.proto(), w.ipv6()
 	if t.IPv6 {

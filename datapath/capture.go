@@ -253,8 +253,8 @@ func (w *Worker) tapSend(p *txPort, order []uint8) {
 	}
 }
 
-// tapSent records which of the frames in order port p accepted: the first taken of
-// them.
+// tapSent records the result of sending frames to port p. taken is the number of
+// frames that the port accepted, from the start of the list order.
 func (w *Worker) tapSent(p *txPort, order []uint8, taken int) {
 	for n, i := range order {
 		why := w.batch.Frames[i].Drop
@@ -265,8 +265,8 @@ func (w *Worker) tapSent(p *txPort, order []uint8, taken int) {
 	}
 }
 
-// tapResult records that frame i was sent to port p, or dropped there if why is a
-// drop reason. over is the frame's vxlan port; 0: none.
+// tapResult records the result of sending frame i to port p: success, or a drop
+// reason. The frame's vxlan port is in over; 0: none.
 func (w *Worker) tapResult(p *txPort, i int, over uint16, why packet.DropReason) {
 	t := &w.taps
 	for at := range t.pending[:t.count] {
@@ -422,8 +422,7 @@ func (w *Worker) tapReserve(at int, kind CaptureKind, length, extra int) (r capt
 	return r, r[captureHeader:]
 }
 
-// tapGather copies bytes of frame f to the slice into, beginning at byte skip of the
-// frame.
+// tapGather copies bytes of frame f, from offset skip on.
 func (w *Worker) tapGather(f *packet.Frame, into []byte, skip int) {
 	c := w.batch.Cursor(f)
 	var outer [packet.Headroom]byte

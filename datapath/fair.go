@@ -71,7 +71,7 @@ type fairness struct {
 type presence struct {
 	waits  bool   // the group had frames recently
 	frames int    // number of frames received in this pass
-	awayNS uint64 // remaining time until waits becomes false
+	awayNS uint64 // remaining time until the field waits becomes false
 }
 
 // costs are running totals over all receive queues.
@@ -114,8 +114,8 @@ func mostOf(n int, cutNS uint64) uint8 {
 	return uint8(min(max(uint64(n)*maxCutNS/cutNS, 1), packet.BatchSize))
 }
 
-// charge adds the cost of the last batch to the debt of queue q. The batch had n
-// frames, and before are the totals before the batch.
+// charge adds the cost of the last batch of n frames to the debt of queue q. The
+// argument before has the totals before the batch.
 func (w *Worker) charge(q *rxQueue, n int, before costs) {
 	c := w.costs()
 	masks, misses := c.masks-before.masks, c.misses-before.misses
@@ -159,7 +159,8 @@ func (p *presence) endPass(took uint64) {
 	p.waits = p.awayNS > 0
 }
 
-// payDebts runs once a pass. It reduces all debts by the time since the last pass.
+// payDebts reduces all debts, once a pass, by their part of the time since the last
+// pass.
 func (w *Worker) payDebts() {
 	f := &w.fair
 	took := w.now - f.passNS

@@ -38,8 +38,7 @@ func (w *Worker) recoverFault() {
 	w.failPort(blamed, reason)
 }
 
-// blame returns the number of the port whose queue caused the panic, and the reason.
-// no is 0 if no queue was in use.
+// blame returns the port whose queue caused the panic (0: none), and the reason.
 func (w *Worker) blame(cause any) (no uint32, reason string) {
 	fault, isFault := cause.(addressed)
 	switch {
@@ -74,7 +73,7 @@ func (w *Worker) borrowed(addr uintptr) bool {
 	return false
 }
 
-// abandon drops the unfinished frames of the batch after port no failed. Frames
+// abandon drops the unfinished frames of the batch after a port failed. Frames
 // pending for other ports stay, unless they are in the failed port's memory.
 func (w *Worker) abandon(no uint32) {
 	if p := w.txInUse; p != nil {

@@ -30,9 +30,9 @@ type fragments struct {
 	uncounted uint32                   // set of assembled frames that their megaflow counted before the hold
 	of        [packet.BatchSize]uint32 // datagram number of each frame in assembled
 	first     [conntrack.MaxDatagrams]conntrack.Meta
-	tracked   [conntrack.MaxDatagrams]bool // validity of the same element of the array first
-	// Actions that the control process gave for one frame: given for the current
-	// frame, lists for held fragments by held slot.
+	tracked   [conntrack.MaxDatagrams]bool // validity of the elements of the array first
+	// Actions from the control process: in given for the current frame, in lists for
+	// held fragments (index: held slot).
 	given []flowtable.Action
 	lists map[uint32][]flowtable.Action
 }
@@ -213,7 +213,7 @@ func (w *Worker) sweepFragments() {
 	}
 }
 
-// uncount subtracts frames that were counted before their hold from a run's counts.
+// uncount corrects a run's counts for frames that were counted before they were held.
 func (w *Worker) uncount(first, end int, packets, bytes *uint64) {
 	r := &w.fragments
 	for set := r.uncounted & w.live & (allOf(end) &^ allOf(first)); set != 0; set &= set - 1 {

@@ -77,7 +77,7 @@ var knownBits, tupleBits = func() (k, t flowtable.Key) {
 // fused is the state of a worker's fused connections.
 type fused struct {
 	region *shm.Region
-	hints  []conntrack.Hints // by connection number; a hint's Tag is a pair's serial
+	hints  []conntrack.Hints // hints of connections by number; a hint's Tag is the serial of a pair
 	pairs  []pair            // by the low bits of the pair's serial
 	recent []uint32          // serials of recent pairs, by the hash of both slots
 	last   uint32            // serial of the newest pair
@@ -166,8 +166,8 @@ func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	return u.found & set
 }
 
-// hinted returns the set of frames in order with a valid hint. Frames of the set
-// alike are already known to agree with u.agreed.
+// hinted returns the frames of the list order that have a valid hint. The keys of the
+// frames in the set alike need no comparison.
 func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
 	u, a := &w.fused, &w.fused.agreed
 	u.settled = w.tracks.tracker.SettleAll(order, u.hints, &u.serials, a.serial, w.now)
@@ -260,7 +260,8 @@ type agreement struct {
 	words  [5]uint64
 }
 
-// set stores the words of key k, which matches pair p, unless p needs more words.
+// The method set stores the words of key k, which matches pair p. If p needs other
+// words, it stores nothing.
 func (a *agreement) set(p *pair, k *flowtable.Key) {
 	if a.serial = p.serial; p.beyondAgreement {
 		a.serial = 0
@@ -268,7 +269,7 @@ func (a *agreement) set(p *pair, k *flowtable.Key) {
 	a.words = [5]uint64{k[flowtable.WPort], k[flowtable.WEthDst], k[flowtable.WEthSrc], k[flowtable.WIP], k[flowtable.WL4] & 0xffffffff}
 }
 
-// like reports whether key k equals the stored words.
+// The method like reports whether key k equals the stored words.
 func (a *agreement) like(k *flowtable.Key) bool {
 	o := &a.words
 	return (k[flowtable.WPort]^o[0])|(k[flowtable.WEthDst]^o[1])|
@@ -348,7 +349,7 @@ func (w *Worker) fuse() {
 	u.wanted = 0
 }
 
-// hint stores a hint for the connection and direction of frame i.
+// The method hint stores a hint for the connection and direction of frame i.
 func (w *Worker) hint(i int, then, thenGeneration uint32) {
 	u, f := &w.fused, &w.fused.first[i%packet.BatchSize]
 	serial := w.serialOf(&pair{slot: f.slot, generation: f.generation, then: then, thenGeneration: thenGeneration})

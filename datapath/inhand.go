@@ -76,7 +76,7 @@ func (w *Worker) visited() {
 	w.sh.InHand.Visit = w.visits << 32
 }
 
-// useTx locks the transmit queue of p; leaveTx unlocks it. what is the operation.
+// useTx locks the transmit queue of p for an operation; leaveTx unlocks it.
 func (w *Worker) useTx(p *txPort, what Sending) {
 	on := Sending(p.number)<<16 | Sending(p.no)
 	if p.lock != nil {

@@ -87,9 +87,9 @@ func (w *Worker) due(slot uint32) *Meter {
 	return &w.sh.Meters[slot]
 }
 
-// meter counts frame f in the meter slot and reports whether the frame may pass. A
-// large frame passes if its first segment may pass, so that it can pass a small
-// bucket, and is then charged for all its segments.
+// meter counts frame f in the meter with index slot, and reports whether the frame
+// may pass. A large frame passes if its first segment may pass, so that it can pass a
+// small bucket, and is then charged for all its segments.
 func (w *Worker) meter(f *packet.Frame, slot uint32) bool {
 	slot %= flowtable.MaxMeters
 	m := &w.sh.Meters[slot]

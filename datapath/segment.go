@@ -18,7 +18,7 @@ var inOrder = func() (order [packet.BatchSize]uint8) {
 // sendUndone sends frames to port p and finishes the offloads that p lacks.
 func (w *Worker) sendUndone(p *txPort, order []uint8) {
 	mtu := p.tx.MTU()
-	first := 0 // index in order of the first unsent frame
+	first := 0 // index in the list order of the first unsent frame
 	for n, i := range order {
 		f := &w.batch.Frames[i]
 		if w.undone>>i&1 == 0 || p.takes.Takes(f) && f.SegmentLen() <= mtu {

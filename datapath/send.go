@@ -61,9 +61,9 @@ func (l *TxLock) lock() {
 
 func (l *TxLock) unlock() { l.held.Store(0) }
 
-// output sends frame i to a port; to is the port's number. If last is set, no further
-// action changes the frame, so it may wait in the port's pending list until the end
-// of the batch.
+// output sends frame i to the port with number to. If the argument last is true, no
+// further action changes the frame, so it may wait in the port's pending list until
+// the end of the batch.
 func (w *Worker) output(i int, to uint32, last bool) {
 	if to >= port.MaxPorts || w.ports[to].tx == nil {
 		w.overlay[i] = overlay{}
@@ -107,7 +107,7 @@ func (w *Worker) sendPending(p *txPort) {
 	p.count, p.done = 0, 0
 }
 
-// send sends and counts frames that need no offload which port p lacks.
+// send sends and counts frames whose offloads port p supports.
 func (w *Worker) send(p *txPort, order []uint8) {
 	p.sending = true
 	taken := p.tx.Send(&w.batch, order)
@@ -125,7 +125,7 @@ func (w *Worker) send(p *txPort, order []uint8) {
 		}
 		w.countSent(p, int(i), why)
 	}
-	for _, i := range order { // a separate loop, because a frame may occur twice in order
+	for _, i := range order { // a separate loop, because a frame may occur twice in the list order
 		w.batch.Frames[i].Drop = packet.DropNone // another output port may accept the frame
 	}
 }
@@ -150,7 +150,7 @@ func (w *Worker) sentAll(p *txPort, order []uint8, taken int) bool {
 	return true
 }
 
-// countSent counts frame i as sent by port p, or as dropped if why is set.
+// countSent counts frame i as sent by port p, or as dropped there for a reason.
 func (w *Worker) countSent(p *txPort, i int, why packet.DropReason) {
 	over := w.overlay[i]
 	w.overlay[i] = overlay{}
@@ -212,7 +212,7 @@ func (w *Worker) finish() {
 	w.batch.Reset()
 }
 
-// flush flushes port p. If more is set, the port may postpone the flush.
+// flush flushes port p. If more frames follow soon, the port may postpone the flush.
 func (w *Worker) flush(p *txPort, more bool) {
 	w.useTx(p, flushing)
 	if more {
@@ -233,7 +233,7 @@ func (w *Worker) flush(p *txPort, more bool) {
 	}
 }
 
-// flushOwed executes the flushes that were postponed before the pass number turn.
+// flushOwed executes the flushes that earlier passes postponed.
 func (w *Worker) flushOwed(turn uint64) {
 	for at := w.owed.count - 1; at >= 0; at-- {
 		p := &w.ports[w.owed.ports[at]]

@@ -31,7 +31,7 @@ const (
 type waiter struct {
 	set       int
 	command   int
-	nextReady uint64 // time of the next poll of the polled queues
+	nextReady uint64 // time of the next poll of taps and sockets
 	events    [64]unix.EpollEvent
 }
 

@@ -48,8 +48,8 @@ func (w *Worker) keepAgreement() {
 	}
 }
 
-// seekLive begins the look-up of the live frames among the connections of a zone. The
-// set alike has the frames whose key agrees with u.agreed.
+// seekLive begins the look-up of the live frames among the connections of a zone. It
+// also returns the frames whose key agrees with u.agreed.
 func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]uint32, alike uint32) {
 	u, tr := &w.fused, w.tracks.tracker
 	a := &u.agreed
@@ -72,8 +72,8 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 	return order, lines, alike
 }
 
-// sweepOut sends the first frames of order as long as their hints allow it, and
-// returns the number of frames sent.
+// sweepOut sends frames from the start of the list order as long as their hints allow
+// it, and returns the number of frames sent.
 func (w *Worker) sweepOut(order []uint8) (at int) {
 	u := &w.fused
 	for at < len(order) {
@@ -87,8 +87,8 @@ func (w *Worker) sweepOut(order []uint8) (at int) {
 	return at
 }
 
-// sweepRun sends the first frames of order that have the same hint serial, and
-// returns the number of frames sent.
+// sweepRun sends the frames at the start of the list order that have the same hint,
+// and returns the number of frames sent.
 func (w *Worker) sweepRun(order []uint8) int {
 	u := &w.fused
 	serial := u.serials[order[0]%packet.BatchSize]

@@ -233,7 +233,7 @@ func (w *Worker) fuses() bool {
 	return w.tracks.tracker != nil && !w.tracks.plain && !w.taps.on && w.tracks.forked == 0 && w.tracks.looped == 0 && w.rxInUse != nil
 }
 
-// track executes the ct action in tracks.request on the frames in order.
+// track executes the ct action in tracks.request on a list of frames.
 func (w *Worker) track(order []uint8) {
 	t := &w.tracks
 	for _, i := range order {
@@ -263,7 +263,7 @@ func (w *Worker) track(order []uint8) {
 	}
 }
 
-// tunnelled returns the set of frames in order that came through a tunnel.
+// tunnelled returns the frames of a list that came through a tunnel.
 func (w *Worker) tunnelled(order []uint8) (set uint32) {
 	if w.rxInUse != nil && !w.rxInUse.tunnel {
 		return 0
@@ -277,8 +277,8 @@ func (w *Worker) tunnelled(order []uint8) (set uint32) {
 }
 
 // recirculate repeats the look-up of frame i with this recirc_id: together with other
-// frames if last is set, else at once, with the frame restored afterwards. It reports
-// false if the frame was dropped.
+// frames if last is true, otherwise at once, with the frame restored afterwards. It
+// reports false if the frame was dropped.
 func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	t := &w.tracks
 	t.recircs[i] = id

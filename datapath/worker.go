@@ -72,8 +72,8 @@ const (
 	// which avoids system calls during short gaps in the load.
 	yieldEvery   = 4
 	yieldAfterNS = 10_000
-	// fewFrames limits the passes that yield after a delivery to a local process: a
-	// pass with more frames does not yield.
+	// fewFrames is the largest number of frames in a pass that yields the core after
+	// a delivery to a local process.
 	fewFrames = 2
 	// suspectNS is the duration in nanoseconds of a suspiciously long pass, see
 	// shm.Foreign.
@@ -259,7 +259,7 @@ func (w *Worker) Stop() {
 	<-w.ended
 }
 
-// passes runs passes until Stop (ended is true) or until a port's memory fails.
+// passes repeats passes until Stop is called (result true) or a port's memory fails.
 func (w *Worker) passes() (ended bool) {
 	defer w.recoverFault()
 	w.finish() // ends the batch in which a port failed, if any

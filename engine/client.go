@@ -98,7 +98,7 @@ func Spawn(exe, stateDir string) (*Client, error) {
 type Spare struct {
 	cmd    *exec.Cmd
 	client *Client
-	exited chan struct{} // exited is closed after the process has ended; then why is valid
+	exited chan struct{} // exited is closed after the process has ended. The field why is valid then.
 	why    error
 }
 

@@ -109,9 +109,9 @@ func place(worker, wake int, q *datapath.PortQueues) {
 	}
 }
 
-// assign divides the queues of port no among the workers. Worker (no+i) modulo the
-// number of workers gets receive queue i, so that ports with one queue are spread,
-// too.
+// assign divides the queues of a port among the workers. Worker (no+i) modulo the
+// number of workers gets receive queue i of port number no, so that ports with one
+// queue are spread, too.
 //
 // Every worker can send to every port; if necessary, workers share transmit queues
 // under a lock. The worker of receive queue i also sends on transmit queue i. A tap

@@ -18,8 +18,8 @@ type Cache struct {
 	buckets    []bucket
 	exact      []exactEntry
 	union      Key    // bits that any mask has
-	groups     uint32 // groups of key words with a bit in union
-	unionStale bool   // a mask was removed since union was computed
+	groups     uint32 // groups of key words with a bit in the field union
+	unionStale bool   // a mask was removed since the field union was computed
 	bucketWrap uint32
 	victim     uint32
 	seeds      seeds
@@ -36,12 +36,12 @@ type Cache struct {
 	more    [packet.BatchSize]exactMore
 	hashes  [packet.BatchSize]uint32 // hash of each frame's key under the current mask
 	frames  [packet.BatchSize]uint8  // frames that are live and no repeats
-	homes   [packet.BatchSize]uint32 // bucket or index position of each frame in frames
+	homes   [packet.BatchSize]uint32 // bucket or index position of each frame in the field frames
 	repeats [packet.BatchSize]repeat // frames with the same key as their predecessor
 	found   [packet.BatchSize]uint8  // frames that have an entry
 	entries [packet.BatchSize]uint32 // index as found: the entry
 	slots   [packet.BatchSize]uint32 // index as found: the entry's megaflow
-	expects [packet.BatchSize]uint32 // generation in the entry of each frame in found
+	expects [packet.BatchSize]uint32 // generation in the entry of each frame in the field found
 	missed  [packet.BatchSize]uint8  // frames without an entry
 }
 

@@ -63,8 +63,8 @@ type digest struct {
 // signature returns the digest's 8-bit signature for a bucket. It is never 0.
 func (d *digest) signature() uint64 { return max(d.hash>>56, 1) }
 
-// digest hashes the key under the union of all masks. It writes the words of the
-// key's groups to more.
+// digest hashes the key under the union of all masks, and collects the words of the
+// key's groups.
 func (c *Cache) digest(k *Key, d *digest, more *exactMore) {
 	u, s := &c.union, &c.seeds
 	acc := fold(k[WPort]&u[WPort]^s[0], k[WEthDst]&u[WEthDst]^s[1]) ^
@@ -153,8 +153,8 @@ type exactLookup struct {
 // stride 12, 62.6 ns with stride 8, and 69.8 ns without strides.
 const stride = 12
 
-// advance prefetches the buckets of frames up to number to, and advances earlier
-// frames by one step.
+// advance prefetches the buckets of the next frames, and advances earlier frames by
+// one step.
 func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	from, entries := x.asked, x.found
 	cpu.Prefetch(&c.buckets[0], c.homes[from:to])
@@ -165,7 +165,7 @@ func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	x.due = entries
 }
 
-// choose searches the buckets of frames up to number to for the frames' signatures.
+// choose searches the buckets of the prefetched frames for the frames' signatures.
 func (c *Cache) choose(x *exactLookup, to uint) {
 	buckets := c.buckets
 	found, missed := x.found, x.missed
@@ -184,8 +184,8 @@ func (c *Cache) choose(x *exactLookup, to uint) {
 	x.chosen, x.found, x.missed = to, found, missed
 }
 
-// compare compares the entries of found[:to] with the frames' keys, and prefetches
-// the flows of equal entries. Other frames are looked up again.
+// compare compares found entries with the frames' keys, and prefetches the flows of
+// equal ones. It looks up all other frames again.
 func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	exact, u := c.exact, &c.union
 	from := x.compared
@@ -259,8 +259,8 @@ func upperDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
 	return (w[3] ^ k[3]&u[3]) | (w[4] ^ k[4]&u[4]) | (w[5] ^ k[5]&u[5])
 }
 
-// differMore returns 0 if the group words of the entry with index at equal wanted. d
-// is the key's digest.
+// differMore returns 0 if an entry's group words equal the wanted ones, which belong
+// to digest d.
 func (c *Cache) differMore(at uint32, d *digest, wanted *exactMore) (diff uint64) {
 	more := &c.m.more[at]
 	for j := uint32(0); j < d.n && j < uint32(len(more)); j += 2 {
@@ -280,8 +280,8 @@ func (b bucket) candidates(signature uint64) (marks uint64) {
 // first returns the index within the bucket of the lowest marked entry.
 func first(marks uint64) uint32 { return uint32(bits.TrailingZeros64(marks)) / 8 }
 
-// holds reports whether the entry with index at has key k, whose digest is d. It does
-// not check whether the entry is stale.
+// The method holds reports whether an entry has key k, whose digest is d. It does not
+// check whether the entry is stale.
 func (c *Cache) holds(at uint32, d *digest, more *exactMore, k *Key) bool {
 	e := &c.exact[at]
 	diff := lowerDiffer(&e.words, k, &c.union) | upperDiffer(&e.words, k, &c.union) | uint64(e.groups^d.groups)

@@ -152,7 +152,7 @@ func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 const minEtherType = 0x600
 
 // reach extends the private header to at least n bytes and returns it. If the frame
-// is too short, it returns the drop reason short.
+// is too short, it returns the drop reason in the argument short.
 func reach(b *packet.Batch, f *packet.Frame, n int, short packet.DropReason) ([]byte, packet.DropReason) {
 	if n > f.Len() {
 		return nil, short

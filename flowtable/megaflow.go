@@ -53,7 +53,7 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	return diff == 0
 }
 
-// search searches the megaflows for the frames in list, and enters found frames into
+// search searches the megaflows for a list of frames, and enters found frames into
 // the exact-match cache. digests has the digests of these frames.
 func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.BatchSize]uint32, n *LookupCounts) {
 	c.searched += uint32(len(list))
@@ -98,7 +98,8 @@ func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.B
 	}
 }
 
-// fetchRows prefetches the cache lines that find will read for the frames in list.
+// fetchRows prefetches the cache lines that the method find will read for a list of
+// frames.
 func (c *Cache) fetchRows(list []uint8) {
 	index := index(c.m.index)
 	cpu.Prefetch(&index[0], c.homes[:len(list)])

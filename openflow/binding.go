@@ -61,7 +61,7 @@ func ParseBinding(macs, addresses string) (b *Binding, wrong, expected string) {
 	return b, "", ""
 }
 
-// BindTo returns the binding to one host; without IP addresses, it may use any.
+// BindTo returns the binding to one host. Without IP addresses, the host may use any.
 func BindTo(mac uint64, ips []netip.Addr) *Binding {
 	h := BoundHost{MAC: mac, linkLocal: linkLocalOf(mac)}
 	for _, ip := range ips {
@@ -70,7 +70,8 @@ func BindTo(mac uint64, ips []netip.Addr) *Binding {
 	return &Binding{Hosts: []BoundHost{h}}
 }
 
-// NamesMAC reports whether addresses, in ParseBinding's syntax, contains mac.
+// NamesMAC reports whether the text addresses, in the syntax of ParseBinding,
+// contains this MAC address.
 func NamesMAC(addresses, mac string) bool {
 	b, _, _ := ParseBinding("", addresses)
 	hw, err := net.ParseMAC(mac)
@@ -296,8 +297,9 @@ func (c *bindingCheck) neighbour() string {
 	return ""
 }
 
-// hostOf returns the host with the MAC address in a link-layer option, or without the
-// option in the frame's source. It returns nil if the binding has no such host.
+// hostOf returns the host with the MAC address in a link-layer option; without the
+// option, with the frame's source address. It returns nil if the binding has no such
+// host.
 func (c *bindingCheck) hostOf(link FieldID) *BoundHost {
 	if c.x.read(whole(link)).isZero() {
 		return c.mac(FEthSrc)
@@ -321,7 +323,8 @@ func (c *bindingCheck) mac(id FieldID) *BoundHost {
 	return nil
 }
 
-// has reports whether the host may use the IP address in a field of the frame.
+// The method has reports whether the host may use the IP address in a field of the
+// frame.
 func (c *bindingCheck) has(host *BoundHost, id FieldID) bool {
 	if len(host.Prefixes) == 0 {
 		return true
@@ -332,7 +335,8 @@ func (c *bindingCheck) has(host *BoundHost, id FieldID) bool {
 	return c.x.among(id, host.Prefixes)
 }
 
-// among reports whether the address in the field is in one of the prefixes.
+// The method among reports whether the address in the field is in one of the
+// prefixes.
 func (x *xlate) among(id FieldID, prefixes []netip.Prefix) bool {
 	width := int(fields[id].bits)
 	v := whole(id).get(&x.flow)

@@ -67,8 +67,8 @@ func (b *bundle) selected(m *FlowMod) []*Rule {
 	return slices.DeleteFunc(list, func(r *Rule) bool { return r.Table == CentralTable })
 }
 
-// continues reports whether a frame without a matching flow in table 0 continues in
-// CentralTable.
+// The method continues reports whether a frame without a matching flow in table 0
+// continues in CentralTable.
 func (x *xlate) continues() bool {
 	if !x.env.Central() {
 		return false

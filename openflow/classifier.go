@@ -14,7 +14,7 @@ import (
 // the order of their highest priority, until none can hold a better rule.
 //
 // Invariants:
-//   - subtables is sorted by compareSubtables: highest max first.
+//   - subtables is sorted by compareSubtables, the highest priority first.
 //   - A look-up depends only on the bits of the masks that it has visited, subtable by
 //     subtable and stage by stage.
 //   - tries holds every rule's prefix of each field in prefixFields, if it has one.
@@ -308,7 +308,8 @@ func overlap(a, b *Match) bool {
 	return true
 }
 
-// eachPrefix calls do for each field in which the mask is a prefix, with its length.
+// eachPrefix calls the function do for each field in which the mask is a prefix, with
+// its length.
 func (s *subtable) eachPrefix(do func(field int, length uint8)) {
 	for i := range s.stages {
 		for _, p := range s.stages[i].prefixes {

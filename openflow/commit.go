@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// emit appends a datapath action. Beyond flowtable.MaxActions, with room for OpDrop,
-// the translation ends as DropLoop.
+// emit appends a datapath action. If flowtable.MaxActions leaves room only for
+// OpDrop, the translation ends as DropLoop.
 func (x *xlate) emit(a flowtable.Action) {
 	if len(x.actions) >= flowtable.MaxActions-2 {
 		x.halt(packet.DropLoop)
@@ -20,7 +20,7 @@ func (x *xlate) emit(a flowtable.Action) {
 }
 
 // setOps are the header fields that the datapath can set, in the order of emitted
-// actions. Of fields that share bits of the key, the frame has the one whose
+// actions. If fields share bits of the key, the frame has the field whose
 // prerequisite it meets. Neighbour discovery precedes the ICMP type, which could
 // change the kind of message.
 var setOps = []struct {
@@ -79,7 +79,8 @@ func (x *xlate) commitField(id FieldID, op flowtable.Op, needs prereq) {
 	x.emit(flowtable.Action{Op: flowtable.OpData, U64: v[1]})
 }
 
-// differs reports whether base and flow may differ in the bits of mask.
+// differs reports whether the frame states base and flow may differ in the bits of
+// mask.
 func (x *xlate) differs(word int, mask uint64) bool {
 	mask &^= x.keep[word] & x.baseKeep[word]
 	if mask == 0 {
@@ -94,7 +95,7 @@ func (x *xlate) differs(word int, mask uint64) bool {
 	return (x.flow[word]^x.base[word])&mask != 0
 }
 
-// follow copies the bits of mask from flow to base.
+// follow copies the bits of mask from the frame state flow to the frame state base.
 func (x *xlate) follow(word int, mask uint64) {
 	x.base[word] = x.base[word]&^mask | x.flow[word]&mask
 	x.baseKeep[word] = x.baseKeep[word]&^mask | x.keep[word]&mask

@@ -59,8 +59,8 @@ type declaredIP struct {
 }
 
 // Declare replaces the declared addresses, and removes them from the learnt addresses
-// of other ports. After a change, all addresses count as changed. The table keeps
-// list; the caller must not change it any more.
+// of other ports. After a change, all addresses count as changed. The table keeps the
+// slice list; the caller must not change it any more.
 func (t *MACTable) Declare(list []Declared) {
 	if slices.EqualFunc(list, t.declared.list, Declared.equal) {
 		return

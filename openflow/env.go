@@ -35,7 +35,7 @@ type PortInfo struct {
 	NoLearning bool
 	// NoAnswers turns off local answers for addresses behind a PortTunnel.
 	NoAnswers bool
-	// the PortNormal belongs to the network VNI, see Segment
+	// the PortNormal belongs to the virtual network in the field VNI, see Segment
 	InVNI bool
 	// Binding restricts the sender addresses of a PortNormal; nil: no restriction.
 	Binding *Binding
@@ -76,8 +76,9 @@ type Env interface {
 	Ports() []PortInfo
 	// Bound reports whether at least one port has a Binding.
 	Bound() bool
-	// Tunnel returns the tunnel template of vxlan port no with these addresses, or
-	// the drop reason. If local is invalid, Tunnel chooses the source address.
+	// Tunnel returns the index of the tunnel template for a vxlan port and these
+	// addresses, or the drop reason. If local is invalid, Tunnel chooses the source
+	// address.
 	Tunnel(no uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
 	// MAC returns the port behind which normal has learnt a MAC address. vlan is 0 to
 	// 4095, mac has 48 bits.
@@ -98,7 +99,7 @@ type Networks interface {
 	// Central reports whether at least one port has Central set.
 	Central() bool
 	// CentralTunnel returns the vxlan port to the other hosts of weft-central's
-	// networks; ok is false without it.
+	// networks; ok is false if there is none.
 	CentralTunnel() (port PortInfo, ok bool)
 	// Network returns the settings of a declared network, or nil.
 	Network(s Segment) *Network

@@ -100,10 +100,10 @@ type field struct {
 	// The field has bits shift to shift+bits-1 of Flow[word]. A 128-bit field takes
 	// Flow[word] (upper half) and Flow[word+1].
 	word, shift, bits uint8
-	// kept is the number of bits that Flow stores if text may have more, which must
-	// be 0; kept 0: all.
+	// kept is the number of low bits that Flow stores, if the text format has more
+	// bits; the other bits must be 0. kept 0: Flow stores all bits.
 	kept uint8
-	// bytes is the largest value in flow text, in bytes.
+	// bytes is the largest size of a value in flow text, in bytes.
 	bytes    uint8
 	format   format
 	maskable bool
@@ -249,7 +249,8 @@ func (s Subfield) words(v Value128) (word int, hi, lo uint64) {
 	return int(f.word), v[0], v[1]
 }
 
-// mask returns the mask of the sub-field in the layout of Flow, like words.
+// mask returns the mask of the sub-field in the layout of Flow, like the method
+// words.
 func (s Subfield) mask() (word int, hi, lo uint64) { return s.words(ones(uint(s.Bits))) }
 
 // get reads the sub-field from f.

@@ -31,8 +31,8 @@ func reduced(timeout, limit uint16) uint16 {
 // TCP flags that end a connection (RFC 9293 section 3.1).
 var finFlag, rstFlag = Subfield{FTCPFlags, 0, 1}, Subfield{FTCPFlags, 2, 1}
 
-// finTimeout records the current flow in finished if the frame is a TCP FIN or RST.
-// The megaflow matches both flags.
+// finTimeout records the current flow in the field finished if the frame is a TCP FIN
+// or RST. The megaflow matches both flags.
 func (x *xlate) finTimeout(a *Action) {
 	if x.rule == nil || !x.has(FTCPFlags) {
 		return

@@ -95,8 +95,8 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 	x.learned = append(x.learned, m)
 }
 
-// learnsOutput reports whether a learnt flow gets an output to port no. Like Open
-// vSwitch, output:FIELD skips normal and invalid ports.
+// learnsOutput reports whether a learnt flow gets an output to the port with this
+// number. Like Open vSwitch, output:FIELD skips normal and invalid ports.
 func learnsOutput(no uint64) bool {
 	switch no {
 	case uint64(PortInPort), uint64(PortFlood), uint64(PortAll), uint64(PortLocal):
@@ -182,7 +182,7 @@ func (p *Pipeline) noteLearnt(r *Rule, n int) {
 	}
 }
 
-// takeOrphans calls remove for learnt flows whose last learn action with
+// takeOrphans calls the function remove for learnt flows whose last learn action with
 // delete_learned is gone.
 func (p *Pipeline) takeOrphans(remove func(*Rule)) {
 	for len(p.orphans) > 0 {

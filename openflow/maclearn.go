@@ -127,7 +127,7 @@ func (t *MACTable) exact(s Segment, key macKey) *macEntry {
 
 func (l *Learn) place() macPlace { return macPlace{l.Port, l.Remote} }
 
-// at reports whether entry e has the segment, port and remote of l.
+// The method at reports whether entry e has the segment, port and remote of l.
 func (e *macEntry) at(l *Learn) bool { return e.segment == l.Segment && e.macPlace == l.place() }
 
 // Moved reports whether the table has l.MAC behind another port or remote, so that

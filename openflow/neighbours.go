@@ -61,8 +61,8 @@ func (n *neighbours) knows(key neighbourKey, mac uint64) bool {
 }
 
 // contest marks an IP address as contested if another MAC address has announced it
-// within ageNS. contested reports whether it did, changed whether results of find
-// change.
+// within ageNS. The result contested reports whether the address was marked, the
+// result changed whether later results of find change.
 func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contested, changed bool) {
 	e := n.entries[key]
 	if e == nil {

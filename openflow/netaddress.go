@@ -138,9 +138,9 @@ func (t *MACTable) NetAddresses() int { return t.netAddresses }
 func (t *MACTable) RefusedNetAddresses() uint64 { return t.netRefused }
 
 // SetNetAddresses removes the addresses in removed, and then sets the addresses in
-// list, whose IPs slices it keeps. It ignores entries older than the current
-// declaration, and segments without a declared network. It returns the number of
-// addresses refused at the limit.
+// the argument list, whose IPs slices it keeps. It ignores entries older than the
+// current declaration, and segments without a declared network. It returns the number
+// of addresses refused at the limit.
 func (t *MACTable) SetNetAddresses(list []NetAddress, removed []RemovedNetAddress) (left int) {
 	t.generation++
 	for i := range removed {
@@ -239,7 +239,7 @@ func (net *netTable) unclaim(ip netip.Addr, a *NetAddress) {
 	}
 }
 
-// forgetDeclared removes learnt addresses that list declares.
+// forgetDeclared removes learnt addresses that are now declared.
 func (t *MACTable) forgetDeclared(list []NetAddress) {
 	if len(list) == 0 || t.count == 0 && t.neighbours.len() == 0 {
 		return

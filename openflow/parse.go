@@ -117,8 +117,8 @@ func keyEnd(s string) int {
 	return len(s)
 }
 
-// valueEnd returns the position of the first byte of delims in s from position at on,
-// outside of quotes and parentheses.
+// valueEnd returns the position of the first byte of delims outside of quotes and
+// parentheses. The search in s begins at the position in the argument at.
 func valueEnd(s string, at int, delims string) int {
 	depth := 0
 	for at < len(s) {
@@ -138,8 +138,8 @@ func valueEnd(s string, at int, delims string) int {
 	return at
 }
 
-// quotedEnd returns the end of the quoted string whose opening quote is at position
-// at.
+// quotedEnd returns the position after a quoted string. The argument at is the
+// position of the opening quote.
 func quotedEnd(s string, at int) int {
 	for i := at + 1; i < len(s); i++ {
 		switch s[i] {
@@ -181,8 +181,8 @@ var commandWords = map[string]Command{
 
 // ParseFlowMods parses a file of flows, one per line; # begins a comment. A line may
 // begin with add, modify, modify_strict, delete or delete_strict, as in ovs-ofctl
-// --bundle; other lines use command. The first error ends it and names its line. The
-// result does not refer to text.
+// --bundle; other lines use the argument command. The first error ends it and names
+// its line. The result does not refer to the memory of text.
 func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error) {
 	mods := make([]FlowMod, 0, countFlows(text))
 	lists := actionLists{}
@@ -303,7 +303,7 @@ func (p *flowParser) parse(text string) (FlowMod, error) {
 }
 
 // cutActions splits a flow into match and actions. Like ovs-ofctl it splits at the
-// first "action", even inside a longer word, and its =.
+// first "action", even inside a longer word, and at the = after it.
 func cutActions(text string) (match, actions string, found bool, err error) {
 	const word = "action"
 	for at := 0; at < len(text); at++ {

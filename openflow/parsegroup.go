@@ -60,8 +60,8 @@ func ParseGroupMods(r io.Reader, command GroupCommand, names Names) ([]GroupMod,
 	return mods, err
 }
 
-// eachLine calls do for each line that is neither empty nor a comment, and adds the
-// line number to its errors.
+// eachLine calls the function do for each line that is neither empty nor a comment,
+// and adds the line number to its errors.
 func eachLine(r io.Reader, do func(line int, text string) error) error {
 	scan := bufio.NewScanner(r)
 	scan.Buffer(make([]byte, 0, 64<<10), maxLine)

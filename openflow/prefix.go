@@ -180,7 +180,8 @@ func (t *prefixTrie) add(v Value128, length uint8) {
 	}
 }
 
-// split inserts a parent with a prefix of length bits above the node with index at.
+// split inserts a parent with a prefix of length bits above a node. The argument at
+// is the node's index.
 func (t *prefixTrie) split(at uint32, length uint8) {
 	child := t.node(t.nodes[at])
 	n := &t.nodes[at]

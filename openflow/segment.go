@@ -26,8 +26,8 @@ func (x *xlate) segment(port *PortInfo) Segment {
 	return 0
 }
 
-// takes reports whether normal, flood and all may send frames of segment s, which is
-// no declared network, to the port.
+// The method takes reports whether normal, flood and all may send frames of segment
+// s, which is no declared network, to the port.
 func (p *PortInfo) takes(s Segment) bool {
 	if s == 0 || p.Kind == PortTunnel && p.FlowVNI || p.Kind != PortTunnel && !p.InVNI {
 		return true

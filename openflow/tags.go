@@ -34,7 +34,7 @@ func frameTags(key *flowtable.Key) tagStack {
 
 var noTag tag
 
-// at returns tag i, or a missing tag beyond the end.
+// The method at returns tag i, or a missing tag beyond the end.
 func (s *tagStack) at(i int) *tag {
 	if i < s.n {
 		return &s.t[i]

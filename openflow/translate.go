@@ -230,7 +230,7 @@ func sends(op flowtable.Op) bool {
 	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpAnswer || op == flowtable.OpRecirc
 }
 
-// because records the drop reason of the translation, if it is the first.
+// The method because records the drop reason of the translation, if it is the first.
 func (x *xlate) because(why packet.DropReason) {
 	if x.drop == packet.DropNone {
 		x.drop = why
@@ -505,7 +505,7 @@ func (x *xlate) change(a *Action) {
 	}
 }
 
-// has reports whether the frame has the field, according to the field's
+// The method has reports whether the frame has the field, according to the field's
 // prerequisites.
 func (x *xlate) has(id FieldID) bool { return fields[id].needs.met(x) }
 

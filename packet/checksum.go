@@ -111,8 +111,8 @@ func SumIPv6(src, dst []byte, proto uint8, n int) uint16 {
 	return fold(uint64(Sum(src[:16])) + uint64(Sum(dst[:16])) + uint64(proto) + uint64(n))
 }
 
-// MendChecksum returns the checksum sum after an update of covered bytes. before and
-// after are the sums over the changed bytes (RFC 1624 equation 3).
+// MendChecksum returns the updated checksum. The arguments before and after are the
+// sums over the changed bytes before and after the change (RFC 1624 equation 3).
 func MendChecksum(checksum, before, after uint16) uint16 {
 	return ^fold(uint64(^checksum) + uint64(^before) + uint64(after))
 }

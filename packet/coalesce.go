@@ -114,8 +114,8 @@ func (c *Coalescer) find(b *Batch, f *Frame) *coalesceFlow {
 	return nil
 }
 
-// make returns an entry for a new connection. If necessary, it finishes the oldest
-// one.
+// The method make returns an entry for a new connection. If necessary, it finishes
+// the oldest one.
 func (c *Coalescer) make(b *Batch) *coalesceFlow {
 	if c.count == coalesceFlows {
 		c.finish(b, &c.flows[0])
@@ -170,7 +170,8 @@ func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, takes Offloads) {
 	}
 }
 
-// continues reports whether s may be merged into flow as its next segment.
+// The method continues reports whether segment s may be merged into flow as its next
+// segment.
 func (c *Coalescer) continues(b *Batch, flow *coalesceFlow, s *segment) bool {
 	first := &b.Frames[flow.first]
 	o, h, f := first.Header(), s.h, s.f

@@ -30,8 +30,8 @@ func crcMultiply(a, b uint32) (product uint32) {
 	return product
 }
 
-// crcDelta returns the change of a CRC after a big-endian word n bytes before the end
-// was XORed with change. n < 1<<17.
+// crcDelta returns the change of a CRC if a 16-bit big-endian word is XORed with
+// change. The word is n bytes before the end; n < 1<<17.
 func crcDelta(change uint16, n int) uint32 {
 	crc := uint32(change>>8 | change<<8)
 	for range 16 {

@@ -46,9 +46,9 @@ func addSums(a, b uint64) uint64 {
 	return sum + carry
 }
 
-// mend returns the checksum sum after changes of covered words. moved is the sum of
-// the changes. Adding a word to itself with exchanged halves folds it into the upper
-// half.
+// mend updates a checksum after changes of covered words; moved is the sum of the
+// changes. It folds 64 bits to 16: adding a word to itself with exchanged halves
+// leaves the folded sum in the upper half.
 func mend(sum uint16, moved uint64) uint16 {
 	moved = addSums(moved, uint64(^sum))
 	half := uint32((moved + bits.RotateLeft64(moved, 32)) >> 32)

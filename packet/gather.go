@@ -57,8 +57,8 @@ func (b *Batch) Append(spans []Span) int {
 	return len(spans)
 }
 
-// GatherAll copies the frames with the indexes in order to the addresses in the slice
-// to. Each address is foreign memory with room for its whole frame.
+// GatherAll copies frames of the batch to addresses in foreign memory, each with room
+// for its whole frame. The arguments are the indexes of the frames and the addresses.
 func (b *Batch) GatherAll(order []uint8, to []uintptr) {
 	for n, i := range order {
 		if n >= len(to) {

@@ -233,8 +233,8 @@ func (b *Batch) FinishChecksum(f *Frame) {
 	putChecksum(h[o.CsumOffset:], b.sumFrom(f, int(o.CsumStart)), o.CsumOffset)
 }
 
-// sumFrom returns the sum over the frame from offset at on, which is in the private
-// header.
+// sumFrom returns the sum over the frame without its first bytes, which are in the
+// private header. Their number is the argument at.
 func (b *Batch) sumFrom(f *Frame, at int) uint16 {
 	h := f.Header()[at:]
 	sum, odd := Sum(h), len(h)&1 != 0

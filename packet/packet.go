@@ -179,10 +179,10 @@ func (b *Batch) Spans(f *Frame) []Span {
 	return b.spans[f.spanFirst : f.spanFirst+f.spanCount]
 }
 
-// Fork saves the frame f in was, and gives f copies of its spans, so that Pullup and
-// Trim of f do not change the saved frame. It reports false if the batch has too few
-// spans. Join restores f. Join several forks in reverse order. Do not add other spans
-// in between.
+// Fork copies the frame f to the argument was, and gives f copies of its spans, so
+// that Pullup and Trim of f do not change the saved frame. It reports false if the
+// batch has too few spans. Join restores f. Join several forks in reverse order. Do
+// not add other spans in between.
 func (b *Batch) Fork(f, was *Frame) bool {
 	if int(f.spanCount) > b.SpansLeft() {
 		return false

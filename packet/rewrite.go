@@ -128,8 +128,8 @@ func (f *Frame) setPort(off int, port uint16) {
 	}
 }
 
-// mendTransport updates the transport checksum, if any. before and after are the sums
-// over the changed bytes.
+// mendTransport updates the transport checksum, if any. The arguments before and
+// after are the sums over the changed bytes before and after the change.
 func (f *Frame) mendTransport(before, after uint16) {
 	if f.L4 == 0 {
 		return

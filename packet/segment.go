@@ -89,10 +89,10 @@ func (s *Segmenter) Next(dst *Batch) bool {
 }
 
 // Write writes the headers of the next segment to dst and the spans of its payload to
-// spans, and finishes the inner checksum. It returns the length of the headers and
-// the number of spans; n is 0 if there are too few spans. dst has room for Headroom
-// and MaxHeader bytes. If outer is false, Write leaves the outer headers in dst
-// unchanged.
+// the slice spans, and finishes the inner checksum. It returns the length of the
+// headers and the number of spans; n is 0 if there are too few spans. dst has room
+// for Headroom and MaxHeader bytes. If outer is false, Write leaves the outer headers
+// in dst unchanged.
 func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 	f := s.f
 	payload, skip := min(s.size, s.payload-s.at), 0
@@ -188,8 +188,8 @@ func (s *Segmenter) finish(h []byte, n int, outer bool) {
 	s.index++
 }
 
-// finishIP adjusts an IP header to a packet of length bytes. sum is the header's
-// sumWithout.
+// finishIP adjusts an IP header to a packet of length bytes. sum is the result of
+// sumWithout for this header.
 func (s *Segmenter) finishIP(ip []byte, length int, sum uint32, id uint16, fixed bool) {
 	if ip[0]>>4 != 4 {
 		IPv6(ip).SetPayloadLen(length - IPv6Len)

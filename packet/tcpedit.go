@@ -4,9 +4,9 @@ package packet
 
 import "encoding/binary"
 
-// EditTCP lets edit change the TCP header of f, including options, and updates the
-// TCP checksum. end is the offset of the TCP payload. The changes must not affect
-// ports, data offset and checksum.
+// EditTCP lets the function edit change the TCP header of f, including options, and
+// updates the TCP checksum. end is the offset of the TCP payload. The changes must
+// not affect ports, data offset and checksum.
 func (f *Frame) EditTCP(end int, edit func(TCP)) {
 	h := f.Header()[f.L4:end]
 	before := Sum(h)
@@ -16,10 +16,10 @@ func (f *Frame) EditTCP(end int, edit func(TCP)) {
 	}
 }
 
-// ReplaceTCP replaces the n bytes at offset at of the frame with text, and updates
-// lengths and checksums. payload is the offset of the TCP payload. It reports false
-// and changes nothing if the frame has an unfinished offload, or if the old or new
-// frame does not fit into the private header.
+// ReplaceTCP replaces n bytes of the frame, from the offset at on, by the argument
+// text, and updates lengths and checksums. The argument payload is the offset of the
+// TCP payload. It reports false and changes nothing if the frame has an unfinished
+// offload, or if the old or new frame does not fit into the private header.
 func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
 	h := f.Header()
 	delta := len(text) - n
@@ -50,7 +50,7 @@ func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
 func (f *Frame) HeaderRoom() int { return len(f.buf) - int(f.start) }
 
 // SACKs replaces both sequence numbers of each selective acknowledgement block (RFC
-// 2018) in options by the result of edge.
+// 2018) in options by the result of the function edge.
 func SACKs(options []byte, edge func(right bool, v uint32) uint32) {
 	const sack = 5
 	for option, rest := TCPOption(options); option != nil; option, rest = TCPOption(rest) {

@@ -24,9 +24,10 @@ type trainShape struct {
 // the number of bytes taken from the train. If not even two datagrams can be merged,
 // it returns 0 and f is unchanged.
 //
-// The train has left bytes at address at, in datagrams of size bytes. The header of f
-// has n bytes: outer headers of outer bytes, which the caller writes, and a copy of
-// the train's first bytes. inner is the offset of the inner Ethernet header.
+// The arguments at and left are the address and the length of the train, and size is
+// the length of its datagrams, in bytes. The header of f has n bytes: the outer
+// headers, whose length is outer and which the caller writes, and a copy of the
+// train's first bytes. inner is the offset of the inner Ethernet header.
 //
 // JoinTrain verifies the inner checksums: a valid outer checksum says nothing about
 // the sender of the inner frame.
@@ -109,8 +110,8 @@ func readTrain(h []byte, inner, size int) (t trainShape, ok bool) {
 
 const tcpMinLen = 20
 
-// continues reports whether datagram seg is the next segment of flow. first is the
-// beginning of the first datagram.
+// The method continues reports whether datagram seg is the next segment of flow.
+// first is the beginning of the first datagram.
 func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
 	if !bytes.Equal(first[:t.l3], seg[:t.l3]) {
 		return false
@@ -129,7 +130,7 @@ func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
 	return flow.sameIP(o, ip) && binary.BigEndian.Uint32(otherTCP) == binary.BigEndian.Uint32(tcp) && flow.sameTCP(otherTCP, tcp)
 }
 
-// valid verifies the TCP checksum of a datagram in the train.
+// The method valid verifies the TCP checksum of a datagram in the train.
 func (t *trainShape) valid(seg []byte) bool {
 	return AddSums(t.pseudo(len(seg)-t.l4), Sum(seg[t.l4:])) == 0xffff
 }

@@ -74,10 +74,11 @@ type Placed interface {
 
 // Tx is a transmit queue.
 type Tx interface {
-	// Send gathers the frames with the indexes in order from b into the queue's own
-	// buffers, and returns the number of frames taken, from the first on. The queue
-	// has no room for the rest. It keeps no reference to b. A frame that can never be
-	// sent, for example because it is too long, gets Drop set and counts as taken.
+	// Send gathers frames of b into the queue's own buffers. The argument order lists
+	// the indexes of these frames. Send returns the number of frames taken from the
+	// start of this list; the queue has no room for the rest. It keeps no reference
+	// to b. A frame that can never be sent, for example because it is too long, gets
+	// Drop set and counts as taken.
 	Send(b *packet.Batch, order []uint8) int
 	// Flush publishes all gathered frames, with at most one notification of the
 	// receiver. The worker calls it once, at the end of a batch.

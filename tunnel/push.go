@@ -104,8 +104,8 @@ func InnerTOS(f *packet.Frame) uint8 {
 	return packet.IPv6(ip).TrafficClass()
 }
 
-// innerTTL returns the TTL or hop limit of the frame's IP header. without is the
-// result for a frame without an IP header.
+// innerTTL returns the TTL or hop limit of the frame's IP header. The argument
+// without is the result for a frame without an IP header.
 func innerTTL(f *packet.Frame, without uint8) uint8 {
 	if f.L3 == 0 {
 		return without

@@ -39,8 +39,7 @@ const (
 	gpeEthernet = 0x03 << 32
 )
 
-// allowed reports whether the Ext constant extensions allows the header's reserved
-// bits.
+// allowed reports whether this Extensions setting allows the header's reserved bits.
 func (h VXLAN) allowed(extensions uint8) bool {
 	reserved := binary.BigEndian.Uint64(h) &^ (validBit | vniBits)
 	switch extensions {

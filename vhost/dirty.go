@@ -98,8 +98,7 @@ func (r *ring) logRing() {
 	r.log.mark(uintptr(r.used), 4+8*r.num+2)
 }
 
-// logPublished marks the used elements that publishUpTo has just written, from the
-// used index published (split ring) or the position first (packed ring). Marking the
+// logPublished marks the used elements that publishUpTo has just written. Marking the
 // whole ring would cost up to 129 pages for each frame.
 func (r *ring) logPublished(published, first uint16) {
 	if r.packed {

@@ -61,7 +61,7 @@ type fault struct {
 	wake   []int // event descriptors of the workers that own the receive queues
 }
 
-// set reports whether a fault was raised, which breaks the device.
+// The method set reports whether the device is broken.
 func (f *fault) set() bool { return f.raised.Load() == 2 } // pairs with raise
 
 // raise stores the first fault of the device. It formats no text, because it must not

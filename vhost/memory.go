@@ -94,8 +94,8 @@ func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 const maxPage = 16 << 30
 
 // find translates a guest address into an address of this process. It also returns
-// how many of the n bytes are contiguous; 0: the address is invalid. last caches the
-// region of the previous call.
+// how many of the n bytes are contiguous; 0: the address is invalid. The argument
+// last caches the region of the previous call.
 func (m *memory) find(last *region, addr uint64, n uint32) (uintptr, uint32) {
 	off := addr - last.guest
 	if off >= last.size {

@@ -27,8 +27,8 @@ type MemoryLimits struct {
 }
 
 const (
-	// addressSpace is the size in bytes of a process's address space on amd64, and at
-	// most that on arm64 with 4 KiB pages.
+	// addressSpace is the size in bytes of a process's address space on amd64. On
+	// arm64 with 4 KiB pages it is larger.
 	addressSpace = 1 << 47
 	// minGuestLimit is the smallest default of MemoryLimits.Guest, enough for a guest
 	// of 1 TiB and the other memory that QEMU shares.

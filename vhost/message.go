@@ -127,8 +127,8 @@ type wire struct {
 // errQuiet is the error of wire.next if no message begins within the time limit.
 var errQuiet = errors.New("no message")
 
-// next reads one message. It waits quiet for the first byte (0: no limit), and at
-// most messageTimeout for the rest.
+// next reads one message. It waits for the first byte for the time in quiet (0: no
+// limit), and for the rest at most for messageTimeout.
 //
 // A complete message stays in the socket until the caller calls consume. If this
 // process is killed before, the next control process answers the message. A message
@@ -359,7 +359,7 @@ func (w *wire) reply(m *message, payload []byte) error {
 	return err
 }
 
-// interrupt aborts a read in next, and limits a write in reply to lastReplyTimeout.
+// interrupt aborts a call of next, and limits a call of reply to lastReplyTimeout.
 // The caller cancels w.stop first.
 func (w *wire) interrupt() {
 	_ = w.conn.SetReadDeadline(time.Unix(1, 0))

@@ -6,11 +6,11 @@ import "unsafe"
 
 const _ = -(unsafe.Sizeof(head{}) - 24) // size of a head, as in prefetch_amd64.s
 
-// prefetchRead prefetches the cache line at byte skip of each buffer, and the next
+// prefetchRead prefetches the cache line at offset skip of each buffer, and the next
 // line if the buffer reaches it. delta is the difference between this process's
-// addresses and guest addresses in one region; a buffer of another region only wastes
-// the prefetch. The lines are fetched for writing, because the switch writes later
-// frames into the same buffers.
+// addresses and guest addresses in one region; for a buffer of another region, the
+// prefetch is wasted. The lines are fetched for writing, because the switch writes
+// later frames into the same buffers.
 //
 //go:noescape
 func prefetchRead(heads *head, n int, delta, skip uintptr)

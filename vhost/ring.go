@@ -63,7 +63,7 @@ type head struct {
 // ring is one vring. The worker owns it after open.
 type ring struct {
 	desc, avail, used unsafe.Pointer // addresses of the descriptors, driver area and device area in a packed ring
-	elems             unsafe.Pointer // address of the used elements that take writes: in the used ring, or in the record
+	elems             unsafe.Pointer // address of the used elements that the method take writes: in the used ring, or in the record
 	mem               *memory
 	last              region // region of the last successful find
 	num               uint32

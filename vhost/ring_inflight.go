@@ -222,8 +222,9 @@ func (r *ring) returnMarked() {
 	*f.u16(splitUsedIdx) = r.published
 }
 
-// usedSince reports which descriptors are in used elements after the index known. The
-// front end may write the ring at any time, so at most one ring length is read, once.
+// usedSince reports which descriptors are in used elements after the used index in
+// the argument known. The front end may write the ring at any time, so at most one
+// ring length is read, once.
 func (r *ring) usedSince(known uint16) []bool {
 	used := make([]bool, r.num)
 	if uint32(r.published-known) > r.num {

@@ -13,10 +13,10 @@ import (
 // device overwrites them with used elements. A position has a descriptor's index in
 // its lower 15 bits and the wrap counter in bit 15.
 //
-// After an overwrite the next engine could not read the descriptor again. take
-// therefore writes used elements to the record. publish copies them to the guest, the
-// first one last. The driver reads the ring in order, so it sees either all of them
-// or none.
+// After an overwrite the next engine could not read the descriptor again. The method
+// take therefore writes used elements to the record, and publish copies them to the
+// guest, the first one last. The driver reads the ring in order, so it sees either
+// all of them or none.
 const (
 	packedWrap  = 1 << 15
 	packedAvail = 1 << 7 // flags of a descriptor
@@ -32,7 +32,7 @@ type packedPosition struct {
 	state   *uint64 // state word in the record
 	first   uint16  // position of the oldest unpublished chain
 	at      uint16  // cached result of the method position
-	counted uint16  // value of done for which the field at is valid
+	counted uint16  // value of the field done for which the field at is valid
 	headsAt uint16  // value of next when heads was filled
 	headEnd uint16  // position after the last chain in heads
 	private []uint64
@@ -107,7 +107,7 @@ func (r *ring) finishPublish(state uint64) error {
 	return nil
 }
 
-// after returns the position n descriptors after the given one.
+// The method after returns the position n descriptors after the given one.
 func (r *ring) after(at uint16, n uint32) uint16 {
 	place, wrap := uint32(at&^packedWrap)+n, at&packedWrap
 	if place >= r.num {

@@ -148,7 +148,7 @@ func (r *ring) headAtSplit(at uint16) (h head, after uint16, got int) {
 	return h, at + 1, 1
 }
 
-// publishSplit stores end as the used index.
+// publishSplit stores the new used index.
 func (r *ring) publishSplit(end uint16) {
 	r.published = end
 	// Release; pairs with the driver's acquire of used.idx. The device owns the flags
@@ -157,7 +157,7 @@ func (r *ring) publishSplit(end uint16) {
 }
 
 // wantsCall reports whether the driver of a split ring wants a call for the used
-// elements since the used index old.
+// elements that were just published.
 func (r *ring) wantsCall(old uint16) bool {
 	if r.call == nil {
 		return false
@@ -181,8 +181,8 @@ func (r *ring) wantsCall(old uint16) bool {
 	return r.notifyOnEmpty && r.look() == 0
 }
 
-// armSplit requests a kick for the next chain. arm then looks for chains that already
-// wait.
+// armSplit requests a kick for the next chain. The method arm then looks for chains
+// that already wait.
 func (r *ring) armSplit() {
 	if r.eventIndex {
 		*(*uint16)(unsafe.Add(r.used, 4+8*uintptr(r.num))) = r.next

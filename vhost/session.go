@@ -238,8 +238,8 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 	return started
 }
 
-// quiet returns the silence of the front end after which serve starts the device or
-// closes the connection; 0: no limit.
+// quiet returns how long the front end must be silent before serve starts the device
+// or closes the connection; 0: no limit.
 func (s *Session) quiet() time.Duration {
 	switch {
 	case !s.running && s.front.ready():

@@ -62,9 +62,9 @@ func makeRing[T unix.XDPDesc | uint64](mem []byte, off unix.XDPRingOffset, n int
 func (r *ring[T]) at(i uint32) *T { return &r.slots[i&r.mask] }
 
 // wantsWakeup reports whether the kernel needs a system call to notice new entries.
-// The caller must store the producer index first. Both are sequentially consistent,
-// and the driver sets the flag before it reads the index again, so no wake-up is
-// lost.
+// The caller must store the producer index first. The store and this load are
+// sequentially consistent, and the driver sets the flag before it reads the index
+// again, so no wake-up is lost.
 func (r *ring[T]) wantsWakeup() bool { return r.flags.Load()&unix.XDP_RING_NEED_WAKEUP != 0 }
 
 func (r *ring[T]) unmap() {

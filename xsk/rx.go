@@ -114,9 +114,9 @@ func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
 	return d, true
 }
 
-// appendPieces appends a frame in several pieces, whose first descriptor is first.
-// The kernel publishes all pieces at once. It reports false if the last piece is
-// missing.
+// appendPieces appends a frame in several pieces. first is the descriptor of its
+// first piece. The kernel publishes all pieces at once. It reports false if the last
+// piece is missing.
 func (q *rxQueue) appendPieces(b *packet.Batch, first unix.XDPDesc) bool {
 	f, header := b.Next()
 	n := uint32(copy(header[:rxHeader], q.umem[first.Addr:first.Addr+uint64(first.Len)]))

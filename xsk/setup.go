@@ -298,8 +298,8 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 	return fd, nil
 }
 
-// raiseBudget raises the number of frames that one system call sends to maxPostponed,
-// if the kernel supports it.
+// raiseBudget sets the number of frames per system call to maxPostponed, if the
+// kernel supports it.
 func raiseBudget(fd int) { _ = unix.SetsockoptInt(fd, unix.SOL_XDP, xdpMaxTxSKBBudget, maxPostponed) }
 
 // fill puts the receiving frames of a queue on its fill ring.

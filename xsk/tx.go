@@ -99,8 +99,8 @@ func (q *txQueue) frameFor(i int) uint64 {
 	return q.first + uint64(q.free[q.freeCount-1-i])<<q.shift
 }
 
-// gatherPieces gathers a long frame into several slots, from slot count on. It
-// returns the number of slots; 0: too few free frames.
+// gatherPieces gathers a long frame into several slots; count slots are already in
+// use. It returns the number of slots; 0: too few free frames.
 func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count int) int {
 	pieces := (length + int(q.frameSize) - 1) / int(q.frameSize)
 	if pieces > q.freeCount-count || length > len(q.large) {
@@ -121,7 +121,8 @@ func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count i
 	return pieces
 }
 
-// take removes the UMEM frames of the next count written slots from the free list.
+// take removes the UMEM frames of the next written slots from the free list. count is
+// the number of these slots.
 func (q *txQueue) take(count int) {
 	q.freeCount -= count
 	q.next += uint32(count)

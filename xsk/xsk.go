@@ -26,10 +26,10 @@
 // have killed the engine.
 //
 // Each sending frame has one mark in the record: free or given. Send writes the slots
-// of the tx ring, then the index sent, then the marks; Flush publishes. Open marks
-// the frames between the ring's producer and sent as free, because the kernel does
-// not know them. Completed frames are marked free before the ring's consumer moves,
-// and used again after it has moved.
+// of the tx ring, then the index after these slots (record.sent), then the marks;
+// Flush publishes. The kernel does not know frames between the ring's producer index
+// and this index; Open marks them as free. Completed frames are marked free before
+// the ring's consumer moves, and used again after it has moved.
 //
 // A killed process has executed all stores before some point of its program and none
 // after it. So it is enough to keep the program's order of stores, which atomics do.

@@ -49,14 +49,14 @@ func View(mem []byte, n int) []Vector { return shm.View[Vector](mem, 0, n) }
 // caller keeps.
 func Address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 
-// Readv reads from the non-blocking file descriptor fd into n vectors at the address
-// vectors. The call bypasses Go's scheduler.
+// Readv reads from the non-blocking file descriptor fd into n vectors, whose address
+// is in the argument vectors. The call bypasses Go's scheduler.
 func Readv(fd int, vectors uintptr, n int) (int, unix.Errno) {
 	return call(unix.SYS_READV, fd, vectors, n)
 }
 
-// Writev writes n vectors at the address vectors to the non-blocking file descriptor
-// fd. The call bypasses Go's scheduler.
+// Writev writes n vectors, whose address is in the argument vectors, to the
+// non-blocking file descriptor fd. The call bypasses Go's scheduler.
 func Writev(fd int, vectors uintptr, n int) (int, unix.Errno) {
 	return call(unix.SYS_WRITEV, fd, vectors, n)
 }

@@ -6,8 +6,8 @@
 //
 // A directory is trusted if it belongs to root or to the user of this process, and
 // only these two and group 0 may write to it. safepath follows symbolic links in
-// trusted directories. In their sticky directories, such as /tmp, it follows a link
-// only if root or this user owns the link.
+// trusted directories. In a sticky directory of root or this user, such as /tmp, it
+// follows a link only if root or this user owns the link.
 package safepath
 
 import (
@@ -72,8 +72,7 @@ func Dir(path string, mode uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// enter makes the directory name in the current directory the current one. It fails
-// if name is a symbolic link.
+// enter enters a directory below the current directory. It fails for a symbolic link.
 func (w *walk) enter(name string) error {
 	fd, err := unix.Openat(w.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -133,8 +132,8 @@ func (w *walk) follow(names []string, mode uint32) error {
 	return nil
 }
 
-// linkAt returns the target of the symbolic link name in the current directory; "":
-// no link. It returns a *LinkError if mayFollow forbids it.
+// linkAt returns the target of a symbolic link in the current directory; "": no link.
+// It returns a *LinkError if mayFollow forbids it.
 func (w *walk) linkAt(name string) (target string, err error) {
 	var dir, st unix.Stat_t
 	if err := unix.Fstatat(w.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

@@ -45,8 +45,8 @@ func (p *Ports) MayHave(port uint32, n int) bool {
 	return has+n <= p.limit-p.count-p.kept(has)
 }
 
-// kept returns the number of free units reserved for ports other than one that has
-// has units.
+// kept returns the number of free units that are reserved for other ports. The
+// argument has is the number of units of the requesting port.
 func (p *Ports) kept(has int) int {
 	return max(p.floor*(Holders-1)-p.secured+min(has, p.floor), 0)
 }

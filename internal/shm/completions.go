@@ -30,7 +30,8 @@ type request struct {
 }
 
 // completionRing is struct aio_ring of fs/aio.c, at the address of the asynchronous
-// I/O context. The kernel advances tail, user space head.
+// I/O context. The kernel advances the field tail, and user space advances the field
+// head.
 type completionRing struct {
 	_          uint32 // id
 	_          uint32 // number of slots

@@ -115,7 +115,7 @@ func (e *Foreign) signal() {
 	}
 }
 
-// measured signals the eventfd and returns the thread's CPU time for it in
+// The method measured signals the eventfd and returns the thread's CPU time for it in
 // nanoseconds. Elapsed time would include a process that the signal wakes on this
 // core.
 func (e *Foreign) measured() int64 {

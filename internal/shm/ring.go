@@ -99,9 +99,9 @@ func (p *Producer) Publish() uint64 {
 	if p.head != p.hdr.head.Load() {
 		p.hdr.messages.Store(p.messages)
 		p.hdr.head.Store(p.head) // pairs with Next
-		// Sequentially consistent: this side stores head and then loads sleeping,
-		// Consumer.Sleep stores sleeping and then loads head. At least one side sees
-		// the other's store.
+		// Sequentially consistent: this side stores head and then loads the flag
+		// sleeping, Consumer.Sleep stores the flag and then loads head. At least one
+		// side sees the other's store.
 		if p.wake >= 0 && p.hdr.sleeping.Load() != 0 {
 			SignalOwn(p.wake)
 		}

@@ -11,8 +11,8 @@ import (
 // patience is the time limit of a wait, long enough for a busy machine.
 const patience = 30 * time.Second
 
-// True waits until ok returns true. If this takes too long, the test fails with the
-// message what.
+// True waits until the function ok returns true. If this takes too long, the test
+// fails, and the argument what is its message.
 func True(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -22,9 +22,8 @@ func True(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Return calls call, which must not block, and fails the test if call has not returned
-// after a time that exceeds every delay of the scheduler. It then unblocks call with
-// release.
+// Return calls the function call, and fails the test if it does not return in time.
+// It then calls the function release to unblock it.
 func Return(t testing.TB, what string, release, call func()) {
 	t.Helper()
 	done := make(chan struct{})

@@ -33,9 +33,9 @@ func NewArena(t testing.TB, size int) *Arena {
 // Reset frees all memory of the arena.
 func (a *Arena) Reset() { a.used = 0 }
 
-// Add appends data to b as one frame. The first header bytes become the private
-// header, the rest becomes spans of span bytes each (0: a single span). The caller
-// sets b.Port.
+// Add appends data to b as one frame. The argument header is the length of the
+// private header in bytes; the rest of data becomes spans of at most span bytes each
+// (0: a single span). The caller sets b.Port.
 func (a *Arena) Add(b *packet.Batch, data []byte, header, span int) *packet.Frame {
 	f, buf := b.Next()
 	header = min(header, len(data), packet.MaxHeader)

@@ -17,9 +17,9 @@ type Attack struct {
 	Split bool
 }
 
-// spoil returns an attack that offers one corrupt chain. change corrupts the chain's
-// valid descriptors. Its argument flags has the descriptor flags for the ring's
-// direction.
+// spoil returns an attack that offers one corrupt chain. The function change corrupts
+// the chain's valid descriptors; its argument flags has the descriptor flags for the
+// ring's direction.
 func spoil(change func(q *Queue, d []Desc, flags uint16)) func(*Queue) {
 	return func(q *Queue) {
 		flags := uint16(0)

@@ -319,8 +319,8 @@ func (e *end) reclaim() (n int) {
 	}
 }
 
-// receive takes received frames from the receive ring. It calls deal with the buffer
-// of each.
+// receive takes received frames from the receive ring. It calls the function deal
+// with the buffer of each frame.
 func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
 	for {
 		i, n, ok := e.rx.takeUsed()

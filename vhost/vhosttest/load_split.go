@@ -103,8 +103,8 @@ func (l *Load) inspect(e *end, buffer, n int) int {
 	return 1
 }
 
-// like reports whether a received frame equals the sent frame, with UDP ports of the
-// load's flows.
+// The method like reports whether a received frame equals the sent frame, with UDP
+// ports of the load's flows.
 func (l *Load) like(buf []byte, n int) bool {
 	header := HeaderLen(l.config.Features)
 	if n != header+l.config.FrameSize {

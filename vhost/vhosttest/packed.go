@@ -174,8 +174,8 @@ func (p *packed) takeUsed() (id uint16, n uint32, ok bool) {
 	return id, n, ok
 }
 
-// ahead returns the number n of used elements not taken yet, and the position at
-// after them.
+// ahead returns the position after the used elements that are not taken yet, and the
+// number of these elements.
 func (p *packed) ahead() (at, n uint16) {
 	for at = p.used; ; n++ {
 		id, _, ok := p.usedAt(at)

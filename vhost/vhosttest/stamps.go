@@ -11,8 +11,8 @@ type stamps struct {
 	came [stampWindow / 64]uint64
 }
 
-// note records the stamp of a received frame. again is true for a repeated frame,
-// late for one that a later frame has overtaken.
+// note records the stamp of a received frame. It reports whether an earlier frame had
+// the same stamp (again), and whether a later frame has overtaken this one (late).
 func (s *stamps) note(stamp uint64) (again, late bool) {
 	if stamp >= s.next {
 		for from := max(s.next, stamp-min(stamp, stampWindow-1)); from < stamp; from++ {
