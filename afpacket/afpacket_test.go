@@ -24,7 +24,7 @@ import (
 	"weft/tunnel"
 )
 
-// rig has two hosts that are connected by a veth. Each host has an uplink.
+// rig has two hosts connected by a veth, each with an uplink.
 type rig struct {
 	t    *testing.T
 	ns   [2]*testnet.Namespace
@@ -88,7 +88,6 @@ func (r *rig) open(i int) port.Device {
 	return d
 }
 
-// template returns the outer headers of a tunnel from host 0 to host 1.
 func (r *rig) template(v6 bool) tunnel.Template {
 	at := 0
 	if v6 {
@@ -102,7 +101,6 @@ func (r *rig) template(v6 bool) tunnel.Template {
 	return tmpl
 }
 
-// receive returns copies of the next n frames that the uplink of host i receives.
 func (r *rig) receive(i, n int) (frames [][]byte) {
 	r.t.Helper()
 	rx := r.dev[i].Rx()[0]
@@ -131,8 +129,6 @@ var inOrder = func() (order [packet.BatchSize]uint8) {
 	return order
 }()
 
-// comparable returns a copy of a frame without the fields that may change when the
-// frame is sent in a train.
 func comparable(f []byte) []byte {
 	f = bytes.Clone(f)
 	if f[12] == 8 {
@@ -145,8 +141,8 @@ func comparable(f []byte) []byte {
 	return f
 }
 
-// Frames of any length arrive unchanged and in order, whether Send passes them to the
-// kernel one by one or several in one call.
+// Frames of any length arrive unchanged and in order, one by one or several in one
+// call.
 func TestTrains(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)
@@ -198,9 +194,8 @@ func TestTrains(t *testing.T) {
 	}
 }
 
-// A full batch of one flow needs only one system call to send and one to receive. If
-// the receiving batch has room for only some of the received frames, the others come
-// in the next batch.
+// A full batch of one flow takes one system call to send and one to receive. If the
+// receiving batch is smaller, the rest comes in the next.
 func TestTrainIsOneCall(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)
@@ -215,7 +210,7 @@ func TestTrainIsOneCall(t *testing.T) {
 	}
 	rx := r.dev[1].Rx()[0].(*rxQueue)
 	got := new(packet.Batch)
-	got.N = 10 // the batch already has ten frames, as if from another queue
+	got.N = 10 // ten frames of another queue
 	for end := time.Now().Add(30 * time.Second); got.N == 10 && time.Now().Before(end); {
 		rx.Recv(got)
 	}
@@ -233,8 +228,8 @@ func TestTrainIsOneCall(t *testing.T) {
 	}
 }
 
-// The uplink receives only datagrams for its endpoints. The kernel does not answer
-// datagrams for an endpoint.
+// The uplink receives only datagrams for its endpoints, which the kernel does not
+// answer.
 func TestOnlyEndpoints(t *testing.T) {
 	r := newRig(t)
 	send := func(port int) {
@@ -244,7 +239,7 @@ func TestOnlyEndpoints(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			refused := false // a UDP socket reports an ICMP error once, from whichever call comes next
+			refused := false // a UDP socket reports an ICMP error once, from any call
 			note := func(err error) { refused = refused || errors.Is(err, unix.ECONNREFUSED) }
 			for range 3 {
 				_, err := c.Write(make([]byte, 30))
@@ -288,8 +283,8 @@ func TestOnlyEndpoints(t *testing.T) {
 	}
 }
 
-// SetEndpoints refuses an endpoint to which another socket is bound. The error names
-// the endpoint, and the old endpoints stay.
+// SetEndpoints refuses an endpoint with another socket, names it, and keeps the old
+// endpoints.
 func TestEndpointInUse(t *testing.T) {
 	r := newRig(t)
 	taken := netip.AddrPortFrom(r.addr[0][0], 4800)

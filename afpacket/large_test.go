@@ -13,8 +13,8 @@ import (
 	"weft/port"
 )
 
-// largeFrame returns a TCP frame over IPv4 of n bytes with an unfinished checksum.
-// Its segments have size bytes of payload.
+// largeFrame returns a TCP frame of n bytes with an unfinished checksum and segments
+// of size bytes.
 func largeFrame(b *packet.Batch, a *packettest.Arena, n, size int) *packet.Frame {
 	const headers = 14 + 20 + 20
 	data := make([]byte, headers+n)
@@ -35,9 +35,8 @@ func largeFrame(b *packet.Batch, a *packettest.Arena, n, size int) *packet.Frame
 	return f
 }
 
-// Each large frame in a tunnel arrives as one unchanged frame, over IPv4 and IPv6
-// underlays. This holds with the feeder, which sends the frame unsegmented, and
-// without it, when the frame is sent as a train.
+// A large tunnelled frame arrives as one unchanged frame, over IPv4 and IPv6, with
+// the feeder and as a train.
 func TestLargeFrames(t *testing.T) {
 	r := newRig(t)
 	if whole, why := r.up[0].Whole(); !whole {
@@ -72,8 +71,6 @@ func TestLargeFrames(t *testing.T) {
 	}
 }
 
-// receiveLarge returns copies of the next n large frames of a queue, without their
-// tunnel headers.
 func (r *rig) receiveLarge(t *testing.T, rx port.Rx, n int) (frames [][]byte) {
 	t.Helper()
 	b := new(packet.Batch)

@@ -9,8 +9,6 @@ import (
 	"testing"
 )
 
-// tell sends a segment with a text on an established connection, and fails the test
-// unless the segment gets this ct_state.
 func (r *rig) tell(src, dst string, seq, ack uint32, text string, state uint8) {
 	r.t.Helper()
 	f := tcpFrame(src, dst, tcpSegment{flags: "AP", seq: seq, ack: ack, window: 60000, scale: -1, payload: len(text)})
@@ -18,9 +16,8 @@ func (r *rig) tell(src, dst string, seq, ack uint32, text string, state uint8) {
 	r.expect(f, look, state)
 }
 
-// A data connection that an FTP control connection announces is related to the
-// control connection and inherits its mark. It is committed on its own. Connections
-// that were not announced are not related.
+// An announced FTP data connection is related to its control connection and inherits
+// its mark. Other connections are not related.
 func TestFTP(t *testing.T) {
 	for _, v := range []struct {
 		client, server, text string
@@ -68,8 +65,7 @@ func TestFTP(t *testing.T) {
 	}
 }
 
-// A TFTP server answers a request from another port than the one that got the
-// request. The answer's connection is related to the request's connection.
+// A TFTP server answers from another port, in a connection related to the request's.
 func TestTFTP(t *testing.T) {
 	r := newRig(t, 64)
 	req := commit
@@ -96,8 +92,7 @@ func FuzzReadFTP(f *testing.F) {
 		if a.from > a.to || a.to > len(line) {
 			t.Fatal("the announcement's bounds lie outside the line")
 		}
-		// Rewriting an FTP line with the address and port that it already announces
-		// does not change its meaning.
+		// Rewriting an FTP line with its own address and port keeps its meaning.
 		r := rewriting{announced: a, port: a.port}
 		address := [2]uint64{}
 		if a.address.IsValid() {
@@ -110,8 +105,8 @@ func FuzzReadFTP(f *testing.F) {
 	})
 }
 
-// FuzzReadAddress compares readAddress with netip's parser. It skips zones and IPv4
-// inside IPv6, which only netip parses.
+// FuzzReadAddress compares readAddress with netip's parser, without zones and IPv4
+// inside IPv6.
 func FuzzReadAddress(f *testing.F) {
 	for _, text := range []string{"::", "::1", "1::", "1:2:3:4:5:6:7:8", "1::8", "fd00::1:2", "1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1:::2", "1::2::3", "1:", ":1", "12345::",
 		"1.2.3.4", "1.2.3", "1.2.3.4.", "256.1.1.1", "", ":", "Fe80::aBcD", "1:2:3:4:5:6:7:8:9", "g::"} {

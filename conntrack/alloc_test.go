@@ -10,8 +10,7 @@ import (
 	"weft/packet"
 )
 
-// The application layer gateways (FTP, TFTP) allocate no memory, because the engine
-// runs without garbage collection.
+// The gateways (FTP, TFTP) allocate no memory.
 func TestGatewayAllocatesNothing(t *testing.T) {
 	for _, v := range []struct {
 		client, server, outside, text string

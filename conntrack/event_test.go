@@ -10,7 +10,6 @@ import (
 	"weft/internal/shm"
 )
 
-// told reads all events from the event ring and returns one line for each.
 func told(t *testing.T, ring *shm.Consumer) (list []string) {
 	t.Helper()
 	for msg := ring.Next(); msg != nil; msg = ring.Next() {
@@ -24,9 +23,8 @@ func told(t *testing.T, ring *shm.Consumer) (list []string) {
 	return list
 }
 
-// Workers report only the kinds of events, and only in the zone, that the control
-// process watches. An event has its reason and the connection's state at the time of
-// the event.
+// Workers report only the watched kinds and zone. An event has its reason and the
+// connection's state.
 func TestEvents(t *testing.T) {
 	r := newRig(t, 64)
 	ring := r.tr.Events()
@@ -75,8 +73,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// If the event ring is full, an event is counted as lost, without allocating memory.
-// Once the ring is read, new events are reported again.
+// An event in a full ring counts as lost and allocates nothing. After the ring is
+// read, events are reported again.
 func TestEventsLost(t *testing.T) {
 	r := newRig(t, 64)
 	ring := r.tr.Events()

@@ -10,8 +10,8 @@ import (
 	"weft/packet"
 )
 
-// checkExpectations checks that hash chains, lists, counts and free records agree
-// with the records of the expectations.
+// checkExpectations checks that chains, lists, counts and free records agree with the
+// expectations.
 func checkExpectations(t *testing.T, tab *Table) {
 	t.Helper()
 	used, chained := map[uint32]bool{}, 0
@@ -52,7 +52,6 @@ func checkExpectations(t *testing.T, tab *Table) {
 	}
 }
 
-// parent begins a connection whose frames can announce other connections.
 func (r *rig) parent(i int) Ref {
 	r.t.Helper()
 	m, _ := r.send(udpFrame(fmt.Sprintf("10.9.%d.%d:1", i>>8, i&0xff), server, 1), commit)
@@ -71,8 +70,8 @@ func probeOf(t *Table, zone, port uint16) *probe {
 	return &probe{words: tuple.words(t.head)}
 }
 
-// The table of expectations agrees with a simple map, while announcing connections
-// end, expectations expire, and engines are killed in the middle of a change.
+// The table of expectations agrees with a map, while parents end, expectations
+// expire, and engines are killed.
 func TestExpectationsTwin(t *testing.T) {
 	type key struct{ zone, port uint16 }
 	for seed := range int64(20) {
@@ -100,7 +99,7 @@ func TestExpectationsTwin(t *testing.T) {
 				e.expiresNS = r.now + expectationNS
 				slow[k] = e
 			case 6:
-				if rng.Intn(50) == 0 { // after a kill only the records are intact, so the test corrupts all other memory
+				if rng.Intn(50) == 0 { // a kill leaves only the records intact
 					r.tr.head.lock.Store(r.tr.epoch)
 					clear(r.tr.chains)
 					r.tr.head.expects.free, r.tr.expecters[1].all.first = 700, 900
@@ -134,9 +133,7 @@ func TestExpectationsTwin(t *testing.T) {
 	}
 }
 
-// A port that announces connections without end evicts only its own oldest
-// expectations, which are counted. Other ports keep their expectations and can add
-// new ones.
+// A port that announces endlessly evicts only its own oldest expectations.
 func TestOthersTransfersStay(t *testing.T) {
 	r := newRig(t, 1024)
 	parent := r.parent(1)

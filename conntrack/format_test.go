@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// dump returns all connections in the text format of dump-conntrack.
 func dump(r *rig, o FormatOptions) string {
 	var buf []byte
 	r.tr.Each(r.now, func(e *Entry) bool {
@@ -56,8 +55,8 @@ func TestFilter(t *testing.T) {
 		want int
 	}{
 		{"", 4}, {"zone=0", 2}, {"zone=1", 1}, {"zone=2", 1}, {"zone=3", 0},
-		// A partial tuple selects connections in all zones. A complete tuple selects
-		// a connection in zone 0, in either direction.
+		// A partial tuple selects in all zones, a complete one in zone 0 and in
+		// either direction.
 		{"ct_nw_proto=17", 3}, {"zone=0 ct_nw_proto=17", 1}, {"ct_tp_src=1000", 3},
 		{"ct_nw_src=10.0.0.1,ct_nw_dst=10.0.1.1,ct_nw_proto=17,ct_tp_src=1000,ct_tp_dst=80", 1},
 		{"ct_nw_src=10.0.1.1,ct_nw_dst=10.0.0.1,ct_nw_proto=17,ct_tp_src=80,ct_tp_dst=1000", 1},

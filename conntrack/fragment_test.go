@@ -91,8 +91,7 @@ func tryFragments(t *testing.T, seed int64) {
 	}
 }
 
-// At the limit of incomplete datagrams a new datagram is refused until older ones
-// expire.
+// At the limit, a new datagram is refused until older ones expire.
 func TestFragmentLimits(t *testing.T) {
 	var r Fragments
 	refused := 0
@@ -118,10 +117,10 @@ func TestFragmentLimits(t *testing.T) {
 	}
 }
 
-// A port sends only first fragments, whose datagrams may be discarded and may all
-// have the same hash. Another port can still complete its datagrams.
+// A port that sends only first fragments, even with equal hashes, leaves another port
+// room to complete its datagrams.
 func TestFragmentsOfAFlood(t *testing.T) {
-	for _, length := range []uint32{8, 9} { // 9 bytes: a second fragment overlaps the first, so every datagram is discarded
+	for _, length := range []uint32{8, 9} { // a second fragment overlaps the first, so the datagram is discarded
 		r := Fragments{Seed: 7}
 		var unseeded Fragments
 		flood := func(id uint32) bool {
@@ -163,9 +162,8 @@ func TestFragmentsOfAFlood(t *testing.T) {
 	}
 }
 
-// Many senders begin datagrams without end. They finally have equally many, and leave
-// that number of datagrams free. Another sender can then complete its datagrams,
-// whatever records are in use.
+// Many senders that begin endless datagrams have equally many, and leave free records
+// for another sender.
 func TestFragmentsOfManySenders(t *testing.T) {
 	const senders = 15
 	r := Fragments{Seed: 7}

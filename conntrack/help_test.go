@@ -19,7 +19,6 @@ import (
 
 const second = 1_000_000_000
 
-// newMemory allocates and initializes a table of n connection records.
 func newMemory(t testing.TB, n int) Memory {
 	t.Helper()
 	s := Sizes{Connections: n}
@@ -71,22 +70,19 @@ func (r *rig) put(frame []byte) {
 	r.metas[0] = Meta{}
 }
 
-// send runs frame through a ct action. It returns the frame's Meta and its bytes
-// after the action.
 func (r *rig) send(frame []byte, req Request) (Meta, []byte) {
 	r.t.Helper()
 	r.put(frame)
 	return r.again(req)
 }
 
-// again runs the frame of the last send through another ct action.
+// again runs the last frame through another ct action.
 func (r *rig) again(req Request) (Meta, []byte) {
-	r.tr.Forget(^uint32(0)) // the first action may have changed the frame, so its old look-up is invalid
+	r.tr.Forget(^uint32(0))
 	r.tr.Process(&r.b, []uint8{0}, &r.metas, &req, r.now)
 	return r.metas[0], packettest.Bytes(&r.b, &r.b.Frames[0])
 }
 
-// expect fails the test unless the frame gets this ct_state.
 func (r *rig) expect(frame []byte, req Request, state uint8) []byte {
 	r.t.Helper()
 	m, out := r.send(frame, req)
@@ -106,7 +102,6 @@ func stateText(s uint8) string {
 	return text
 }
 
-// end parses an address and a port such as "10.0.0.1:80" or "[fd00::1]:80".
 func end(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
 // tcpSegment describes a TCP frame.
@@ -176,22 +171,20 @@ func udpFrame(src, dst string, payload int) []byte {
 	return serialize(ethernet(kind), ip, udp, gopacket.Payload(make([]byte, payload)))
 }
 
-// otherFrame returns a frame of an IP protocol without ports.
 func otherFrame(proto uint8, src, dst string) []byte {
 	ip, _, kind := network(layers.IPProtocol(proto), netip.MustParseAddr(src), netip.MustParseAddr(dst))
 	return serialize(ethernet(kind), ip, gopacket.Payload("payload"))
 }
 
-// icmpFrame returns an ICMP or ICMPv6 query, or the answer to one. kind and code are
-// the type and code on the wire.
+// icmpFrame returns an ICMP or ICMPv6 query or answer of type kind.
 func icmpFrame(src, dst string, kind, code uint8, id uint16) []byte {
 	body := make([]byte, 40)
 	body[0], body[1] = byte(id>>8), byte(id)
 	return icmpRaw(netip.MustParseAddr(src), netip.MustParseAddr(dst), kind, code, body)
 }
 
-// icmpRaw returns an ICMP message. The first four bytes of body are the rest of the
-// ICMP header.
+// icmpRaw returns an ICMP message. body begins with the last four bytes of the ICMP
+// header.
 func icmpRaw(src, dst netip.Addr, kind, code uint8, body []byte) []byte {
 	if src.Is4() {
 		ip, _, eth := network(layers.IPProtocolICMPv4, src, dst)
@@ -205,8 +198,7 @@ func icmpRaw(src, dst netip.Addr, kind, code uint8, body []byte) []byte {
 	return serialize(ethernet(eth), ip, icmp, gopacket.Payload(body))
 }
 
-// check fails the test unless the index, lists and counts of a table agree with its
-// records.
+// check fails unless a table's index, lists and counts agree with its records.
 func check(t testing.TB, tab *Table) {
 	t.Helper()
 	if err := inconsistency(tab); err != nil {
@@ -283,8 +275,8 @@ func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 	return nil
 }
 
-// inconsistentMembers compares the members, their lists and the rankings of all zones
-// with the records. It returns the first difference.
+// inconsistentMembers returns the first difference between the members with their
+// rankings and the records.
 func inconsistentMembers(tab *Table) error {
 	want, used, most := map[uint32]uint32{}, map[uint16]uint32{}, map[uint16]uint32{}
 	for n := range min(tab.head.fresh, uint32(len(tab.conns))) {
@@ -343,8 +335,8 @@ func inconsistentMembers(tab *Table) error {
 	return nil
 }
 
-// inconsistentHolders compares the lists and the ranking of all quota holders with
-// the records. It returns the first difference.
+// inconsistentHolders returns the first difference between the quota holders with
+// their ranking and the records.
 func inconsistentHolders(tab *Table) error {
 	var want [Holders]uint32
 	for n := range min(tab.head.fresh, uint32(len(tab.conns))) {

@@ -13,11 +13,10 @@ import (
 	"weft/packet"
 )
 
-// from sets the input port of the frames that follow.
 func (r *rig) from(port uint32) *rig { r.port = port; return r }
 
-// begin begins connection i from address 10.port.x.y in a zone, and answers it if
-// answered is set. It returns the drop reason if the connection was refused.
+// begin begins connection i from 10.port.x.y in a zone, and answers it if answered is
+// set. It returns the drop reason of a refusal.
 func (r *rig) begin(i int, zone uint16, answered bool) packet.DropReason {
 	r.t.Helper()
 	in := commit
@@ -34,13 +33,10 @@ func (r *rig) begin(i int, zone uint16, answered bool) packet.DropReason {
 	return packet.DropNone
 }
 
-// lives returns the number of live connections of a port.
 func (r *rig) lives(port uint32) int { return int(r.tr.ranks[port].count) }
 
 // Two ports fill the table with answered connections. A third port can still begin a
-// hundred connections, and keeps them while the two ports go on. The third port's
-// connections are in its own zone, in the zone of the two ports, or come through a
-// tunnel.
+// hundred and keep them: in its own zone, in theirs, or through a tunnel.
 func TestOthersGetConnectionsInAFullTable(t *testing.T) {
 	for _, zone := range []uint16{0, 9} {
 		r := newRig(t, 1024)
@@ -86,15 +82,13 @@ func TestFloodTakesNoEstablished(t *testing.T) {
 	if n := r.lives(1); n != 1024-minUnanswered {
 		t.Errorf("%d of 1024 answered connections left", n)
 	}
-	// The port that sends the flood does not evict its own established connections.
-	// Its new connection is refused.
+	// The flooding port's new connection is refused, not its established one evicted.
 	if why := r.from(1).begin(5000, 0, false); why != packet.DropConnLimit {
 		t.Errorf("drop reason %v, want the connection refused by the limit", why)
 	}
 }
 
-// If one port serves several zones, a flood in one zone evicts only connections of
-// the flooded zone.
+// A flood in one zone of a port evicts only connections of this zone.
 func TestFloodedZoneOfAPortPays(t *testing.T) {
 	r := newRig(t, 64)
 	for i := range 5 {
@@ -109,8 +103,7 @@ func TestFloodedZoneOfAPortPays(t *testing.T) {
 	}
 }
 
-// A connection through a tunnel counts for its zone. A flood in one zone does not
-// evict connections of another zone, although both zones share the tunnel port.
+// A flood through a tunnel in one zone does not evict connections of another zone.
 func TestTunnelledZonesAreToldApart(t *testing.T) {
 	r := newRig(t, 512)
 	tunnelled := func(i int, zone uint16, back bool) packet.DropReason {
@@ -144,8 +137,7 @@ func TestTunnelledZonesAreToldApart(t *testing.T) {
 	}
 }
 
-// The counts and lists of quota holders agree with the records after random
-// operations, after an engine was killed in the middle of one, and after saving and
+// The quota holders agree with the records after random operations, kills, saving and
 // loading.
 func TestHoldersTwin(t *testing.T) {
 	for seed := range int64(10) {
@@ -191,8 +183,8 @@ func counted(all []rank) (counts []uint32) {
 	return counts[:16]
 }
 
-// Several workers run at once, and their ports flood the table. Another port, which
-// needs few connections, can begin them, and the table stays consistent.
+// While the ports of several workers flood the table, another port can begin its few
+// connections.
 func TestHoldersTogether(t *testing.T) {
 	const records, workers = 1024, 4
 	tab := Open(newMemory(t, records), workers)
@@ -236,8 +228,6 @@ func TestHoldersTogether(t *testing.T) {
 	}
 }
 
-// attack begins a connection with prepared frames. Unlike begin, it never fails the
-// test.
 func (r *rig) attack(i int, answered bool) packet.DropReason {
 	in := commit
 	src := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(r.port), byte(i >> 8), byte(i)}), 1000).String()

@@ -11,8 +11,6 @@ import (
 	"weft/packet"
 )
 
-// datagramOf returns the part of frame that an ICMP error carries: the IP header and
-// at most n more bytes.
 func datagramOf(frame []byte, n int) []byte {
 	header := packet.IPv4Len
 	if frame[12] == 0x86 {
@@ -26,8 +24,8 @@ func errorFrame(src, dst netip.Addr, kind, code uint8, frame []byte, n int) []by
 	return icmpRaw(src, dst, kind, code, append(make([]byte, 4), datagramOf(frame, n)...))
 }
 
-// An ICMP error is related to the connection of the datagram that it carries, in the
-// opposite direction. If there is no such connection, the error is invalid.
+// An ICMP error is related to the connection of its datagram, in the opposite
+// direction, or invalid.
 func TestICMPErrors(t *testing.T) {
 	for _, v := range []struct {
 		guest, server, router string
@@ -56,8 +54,8 @@ func TestICMPErrors(t *testing.T) {
 	}
 }
 
-// FuzzICMPErrorNAT translates ICMP errors about datagrams of translated connections.
-// The result must equal the error made from the translated datagram.
+// FuzzICMPErrorNAT: a translated ICMP error equals the error about the translated
+// datagram.
 func FuzzICMPErrorNAT(f *testing.F) {
 	for seed := range int64(40) {
 		f.Add(seed, uint8(seed), uint8(8+seed))
@@ -98,10 +96,10 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 		}
 		return udpFrame(a, b, payload)
 	}
-	if n2 := random(n); true { // address that NAT chooses, with a port if the protocol has ports
+	if n2 := random(n); true { // address that NAT chooses, possibly with a port
 		r := newRig(t, 64)
 		req := natTo(NATSrc, n, n, end(n2).Port(), end(n2).Port())
-		far, near := [2]string{n2, b}, [2]string{a, b} // source and destination of the datagram after and before NAT
+		far, near := [2]string{n2, b}, [2]string{a, b} // the datagram's source and destination after and before NAT
 		if dst {
 			req.NAT.Kind = NATDst
 			far, near = [2]string{a, n2}, [2]string{a, b}
@@ -116,7 +114,7 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 		if tcp && size == 17 {
 			size = 16 // half a checksum cannot be updated
 		}
-		if !reply { // an ICMP error about the guest's datagram, on its way to the guest
+		if !reply { // an ICMP error about the guest's datagram
 			from := netip.MustParseAddr(router)
 			got := errorFrame(from, end(far[0]).Addr(), kind, 1, frame(far[0], far[1], false), size)
 			outer := from
@@ -128,8 +126,7 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 			sameError(t, r.expect(got, bare, state), want)
 			return
 		}
-		// An ICMP error about the server's answer, which the guest has received, is
-		// on its way to the server.
+		// An ICMP error about the server's answer.
 		r.send(frame(far[1], far[0], true), bare)
 		state := uint8(Tracked | Related | SNAT)
 		if dst {
@@ -141,9 +138,8 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 	}
 }
 
-// sameError compares two ICMP errors. It treats a TCP or ICMP checksum of 0xffff as
-// equal to 0: updating a checksum and computing it anew may give different ones of
-// these two equivalent values.
+// sameError compares two ICMP errors. TCP and ICMP checksums of 0 and 0xffff are
+// equal.
 func sameError(t *testing.T, got, want []byte) {
 	t.Helper()
 	if string(got) == string(want) {

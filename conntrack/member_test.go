@@ -11,9 +11,8 @@ import (
 	"weft/packet"
 )
 
-// A port fills a zone that has a limit of its own with answered connections. Another
-// port can still begin connections in the zone and keeps half of the zone, less an
-// eighth. A third port in another zone loses nothing.
+// A port fills a zone with a limit. Another port can still use half of the zone, less
+// an eighth. A third port in another zone loses nothing.
 func TestOthersGetConnectionsInAFullZone(t *testing.T) {
 	r := newRig(t, 1024)
 	r.tr.SetZoneLimit(5, 200)
@@ -42,8 +41,7 @@ func TestOthersGetConnectionsInAFullZone(t *testing.T) {
 	}
 }
 
-// In a zone at its limit, a flood without answers evicts few connections of other
-// ports.
+// A flood in a zone at its limit evicts few connections of other ports.
 func TestFloodInAFullZoneTakesNoEstablished(t *testing.T) {
 	r := newRig(t, 1024)
 	r.tr.SetDefaultZoneLimit(500)
@@ -61,8 +59,8 @@ func TestFloodInAFullZoneTakesNoEstablished(t *testing.T) {
 	}
 }
 
-// A member is freed with its last connection. A table in which each connection has a
-// zone of its own needs the most members, and has enough.
+// A member is freed with its last connection. One member for each connection is
+// enough.
 func TestMembersAreFreed(t *testing.T) {
 	r := newRig(t, 64)
 	for round := range 5 {
@@ -80,8 +78,7 @@ func TestMembersAreFreed(t *testing.T) {
 	}
 }
 
-// A reference implementation of the limits of zones: it searches a list of the live
-// connections, oldest first.
+// A reference implementation of zone limits: a list of connections, oldest first.
 
 type slowMember struct {
 	port     uint32
@@ -90,8 +87,8 @@ type slowMember struct {
 	answered bool
 }
 
-// victims returns the connections that a zone at its limit may evict for a new
-// connection of a port, and whether the new connection may be refused instead.
+// victims returns the connections that a zone at its limit may evict for a port, and
+// whether it may refuse the new one.
 func victims(conns []slowMember, zone uint16, port uint32) (may []slowMember, refused bool) {
 	count, unanswered := map[uint32]uint32{}, uint32(0)
 	for _, c := range conns {
@@ -135,8 +132,8 @@ func victims(conns []slowMember, zone uint16, port uint32) (may []slowMember, re
 	return may, refused
 }
 
-// Each connection that a zone at its limit evicts is one that the reference
-// implementation allows.
+// A zone at its limit evicts only connections that the reference implementation
+// allows.
 func TestZoneLimitTwin(t *testing.T) {
 	for seed := range int64(20) {
 		rng := rand.New(rand.NewSource(seed))
@@ -179,12 +176,10 @@ func TestZoneLimitTwin(t *testing.T) {
 	}
 }
 
-// name returns the source address and port of the connection that rig.begin makes.
 func (c *slowMember) name() string {
 	return fmt.Sprintf("10.%d.%d.%d:%d", c.port, c.i>>8&0xff, c.i&0xff, 1000+c.i>>16)
 }
 
-// live returns the source addresses and ports of all live connections.
 func (r *rig) live() map[string]bool {
 	names := map[string]bool{}
 	r.tr.Each(r.now, func(e *Entry) bool {

@@ -29,8 +29,8 @@ func same(t *testing.T, got, want []byte) {
 	}
 }
 
-// Source translation, in both directions and with every protocol, gives exactly the
-// frames made with the translated addresses, checksums included.
+// Source translation, for every protocol and both directions, equals frames made with
+// the translated addresses.
 func TestSNAT(t *testing.T) {
 	for _, v := range []struct{ guest, server, outside, lo string }{
 		{guest, server, "192.0.2.1:1000", "192.0.2.1"},
@@ -44,7 +44,7 @@ func TestSNAT(t *testing.T) {
 		same(t, out, udpFrame(v.server, v.guest, 21))
 		out = r.expect(udpFrame(v.guest, v.server, 33), req, Tracked|Established|SNAT)
 		same(t, out, udpFrame(v.outside, v.server, 33))
-		// A ct action without nat leaves the frame unchanged.
+		// ct without nat leaves the frame unchanged.
 		out = r.expect(udpFrame(v.guest, v.server, 33), look, Tracked|Established)
 		same(t, out, udpFrame(v.guest, v.server, 33))
 		// A second ct action does not translate the frame again.
@@ -72,9 +72,8 @@ func TestDNAT(t *testing.T) {
 	}
 }
 
-// Two guests behind one address use the same port. NAT gives the second guest another
-// port (with ICMP another identifier), and each guest gets the answers to its own
-// frames.
+// Two guests behind one address use the same port. NAT gives the second one another
+// port or ICMP identifier, and each guest gets its own answers.
 func TestNATCollision(t *testing.T) {
 	r := newRig(t, 256)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1")
@@ -107,8 +106,7 @@ func TestNATCollision(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// Many guests behind one address use the same source port. Their translated ports
-// spread over the range, so that each search is short.
+// Translated ports of many guests spread over the range, so that searches are short.
 func TestNATSpreads(t *testing.T) {
 	r := newRig(t, 4096)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1")
@@ -119,8 +117,7 @@ func TestNATSpreads(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// NAT uses only ports of the given range. It refuses a connection if all ports of the
-// range are in use.
+// NAT uses only the given ports, and refuses a connection if all are in use.
 func TestNATPortRange(t *testing.T) {
 	for _, flag := range []string{"", "random", "hash"} {
 		r := newRig(t, 256)
@@ -145,8 +142,8 @@ func TestNATPortRange(t *testing.T) {
 	}
 }
 
-// With persistent, the translated address depends only on the guest's address, in
-// every table.
+// With persistent, the translated address depends only on the guest's, in every
+// table.
 func TestNATPersistent(t *testing.T) {
 	req := natTo(NATSrc, "192.0.2.0", "192.0.2.255")
 	req.NAT.Persistent = true
@@ -170,8 +167,7 @@ func TestNATPersistent(t *testing.T) {
 	}
 }
 
-// The action nat(src=0.0.0.0) keeps the source address. It changes the port only if
-// another connection has the same tuple.
+// nat(src=0.0.0.0) keeps the address. The port changes only if the tuple is taken.
 func TestNATOfCollisionAlone(t *testing.T) {
 	r := newRig(t, 64)
 	dnat := natTo(NATDst, "10.0.1.1", "10.0.1.1", 80, 80)
@@ -194,8 +190,7 @@ func TestNATOfCollisionAlone(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// If a block of adjacent ports is in use, NAT still finds the free ports in the rest
-// of the range.
+// NAT finds free ports behind a block of used ones.
 func TestPortsBesideABlock(t *testing.T) {
 	r := newRig(t, 1<<14)
 	req := commit

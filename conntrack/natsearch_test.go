@@ -8,10 +8,8 @@ import (
 	"weft/packet"
 )
 
-// One port uses every translation towards a server. Connections of a second port take
-// over some of them, unanswered connections first, until the second port has as many
-// as the first. They count as evictions of the first port. After that, new
-// connections of both ports are refused.
+// One port uses every translation towards a server. Another port takes over half of
+// them, unanswered ones first. After that, both ports are refused.
 func TestOthersGetTranslations(t *testing.T) {
 	r := newRig(t, 1024)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.2", 5000, 5049)
@@ -44,14 +42,13 @@ func TestOthersGetTranslations(t *testing.T) {
 	}
 }
 
-// The tries of long searches are charged. Once the worker's time debt is too large,
-// searches get only the free tries, until some time has passed. Other connections get
-// a translation meanwhile.
+// If a worker's debt for long searches is too large, searches get only the free tries
+// for some time.
 func TestNATSearchesAreBounded(t *testing.T) {
 	r := newRig(t, 1<<12)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.4", 5000, 5000+maxNATPorts-1)
 	for i := range maxNATAddresses * maxNATPorts {
-		r.now += second / 1000 // enough time to reduce the worker's debt to 0
+		r.now += second / 1000
 		if m, _ := r.from(1).send(udpFrame("10.0.0.1:"+port(i+1), server, 8), req); m.Drop != packet.DropNone {
 			t.Fatal(m.Drop)
 		}

@@ -23,8 +23,7 @@ func taken(t *testing.T, r *shm.Region) int {
 	return int(st.Blocks) * 512
 }
 
-// A full table uses the amount of memory that the comment of DefaultConnections
-// gives. A connection uses memory only for the parts that it has.
+// A full table uses the memory that the comment of DefaultConnections gives.
 func TestMemoryAConnection(t *testing.T) {
 	const n = 1 << 12
 	labels := commit
@@ -63,7 +62,7 @@ func TestMemoryAConnection(t *testing.T) {
 			}
 			m.Each(r.now, func(*Entry) bool { return true })
 		}
-		read() // populates the pages of the zones and the index now, because the test does not measure them
+		read()
 		before := taken(t, region)
 		for i := range n {
 			r.send(c.frame(port(i+1)), c.req)
@@ -76,8 +75,7 @@ func TestMemoryAConnection(t *testing.T) {
 	}
 }
 
-// The pages of the next connections are populated before a worker needs them. A table
-// without connections uses no pages.
+// Pages are populated before they are needed, but not in an empty table.
 func TestPagesAhead(t *testing.T) {
 	const n = 1 << 14
 	s := Sizes{Connections: n}

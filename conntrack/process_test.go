@@ -20,8 +20,7 @@ var (
 	commit = Request{Zone: 1, Commit: true}
 )
 
-// A UDP connection is new until an answer makes it established, whether it was
-// committed or not.
+// A UDP connection is new until an answer makes it established, committed or not.
 func TestUDPStates(t *testing.T) {
 	for _, ends := range [][2]string{{guest, server}, {guest6, srv6}} {
 		r := newRig(t, 64)
@@ -92,8 +91,8 @@ func TestTCPStates(t *testing.T) {
 	}
 }
 
-// A TCP connection that is first seen in the middle has no window bounds. Segments
-// with invalid flags, and SYN+ACK, begin no connection.
+// A TCP connection seen first in the middle has no window bounds. Invalid flags and
+// SYN+ACK begin no connection.
 func TestTCPFromTheMiddle(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(tcpFrame(server, guest, tcpSegment{flags: "SA", seq: 9, ack: 7, scale: -1}), commit, Tracked|Invalid)
@@ -105,8 +104,7 @@ func TestTCPFromTheMiddle(t *testing.T) {
 	r.expect(tcpFrame(guest, server, tcpSegment{flags: "A", seq: 90000, ack: 1407}), look, Tracked|Established)
 }
 
-// If the window check is off, a segment outside of the window is accepted as
-// established.
+// Without the window check, a segment outside of the window is accepted.
 func TestLiberal(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(tcpFrame(guest, server, tcpSegment{flags: "S", seq: 1, scale: -1}), commit, Tracked|New)
@@ -151,8 +149,8 @@ func TestNotIP(t *testing.T) {
 	r.expect(arp, commit, Tracked|Invalid)
 }
 
-// Only a commit sets the mark and the label, under their masks. Frames of both
-// directions get both.
+// Only a commit sets the mark and the label, under their masks and for both
+// directions.
 func TestMarkAndLabel(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)
@@ -201,8 +199,8 @@ func TestOriginalTuple(t *testing.T) {
 	}
 }
 
-// A commit with force by a frame of the reply direction replaces the connection by a
-// new one, whose original direction is the frame's.
+// A commit with force in the reply direction begins a new connection in this
+// direction.
 func TestForce(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)
@@ -236,9 +234,8 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// If an action changes a frame's tuple between two ct actions in one zone, the frame
-// then belongs to the connection of its new tuple, whether the first ct action
-// translated the frame or not.
+// A frame whose tuple changes between two ct actions belongs to the connection of its
+// new tuple.
 func TestRewrittenInBetween(t *testing.T) {
 	for _, v := range []struct{ guest, server, lo string }{
 		{guest, server, "192.0.2.1"},
@@ -253,8 +250,7 @@ func TestRewrittenInBetween(t *testing.T) {
 			if m.State != Tracked|New || m.Ref == first || m.Orig.DstPort != 4000 || r.tr.Count() != 2 {
 				t.Fatalf("ct_state %s of %+v, %d connections; want a new one to port 4000", stateText(m.State), m.Orig, r.tr.Count())
 			}
-			// A frame that gets its old header back belongs to its first connection
-			// again.
+			// A frame with its old header again belongs to its first connection.
 			r.b.Frames[0].SetTpDst(end(v.server).Port())
 			if m, _ = r.again(look); m.Ref != first && req.NAT.Kind == NATNone {
 				t.Fatalf("the frame has connection %v, want %v", m.Ref, first)
@@ -264,8 +260,7 @@ func TestRewrittenInBetween(t *testing.T) {
 	}
 }
 
-// A connection expires after the timeout of its zone's policy. Either its next frame
-// or the sweep finds that it has expired.
+// A connection expires after its zone's timeout, found by a frame or by the sweep.
 func TestTimeouts(t *testing.T) {
 	r := newRig(t, 64)
 	short := DefaultTimeouts
@@ -299,8 +294,8 @@ func TestTimeouts(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// At the limit of connections an unreplied connection is evicted and answered ones
-// stay. If all connections are answered, a new one is refused.
+// At the limit an unreplied connection is evicted. If all are answered, a new one is
+// refused.
 func TestLimits(t *testing.T) {
 	r := newRig(t, 64)
 	at := func(i int) (string, string) { return end(guest).String()[:len(guest)-4] + port(1000+i), server }

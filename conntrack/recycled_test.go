@@ -14,13 +14,12 @@ import (
 	"weft/packet/packettest"
 )
 
-// conversation holds three frames: the first frame of a connection, the answer, and a
-// frame that announces another connection.
+// conversation is a connection's first frame, its answer, and an announcement.
 type conversation struct {
 	name         string
 	ask, answer  []byte
 	alg          ALG
-	announcement []byte // announcement from the client; nil: the first frame is the announcement
+	announcement []byte // the client's announcement; nil: the first frame
 }
 
 func conversations(client, server netip.Addr) (all []conversation) {
@@ -54,9 +53,8 @@ func allConversations() []conversation {
 		conversations(netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd01::1"))...)
 }
 
-// While the tracker handles a frame, the frame's connection ends and another
-// connection reuses the record. The frame never uses or changes the new connection,
-// for all protocols and families, with and without NAT.
+// If a frame's connection ends during tracking and another one reuses the record, the
+// frame never uses or changes the new connection.
 func TestRecordTakenByAnother(t *testing.T) {
 	all := allConversations()
 	for _, workers := range []int{1, 2} {
@@ -86,7 +84,6 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 		if m.Ref.Generation == 0 || m.Drop != packet.DropNone {
 			t.Fatalf("%s: ct_state %s, drop reason %v", v.name, stateText(m.State), m.Drop)
 		}
-		// The state of the connection's record is set to answered and established.
 		c := &tab.conns[m.Ref.Number]
 		c.flags |= connReplied | connSeen
 		peers := &tab.peers[m.Ref.Number]
@@ -155,8 +152,8 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 	check(t, tab)
 }
 
-// A gateway acts only on frames of its own protocol, whatever connections the flow
-// requests it for. The UDP datagram here is shorter than a TCP header.
+// A gateway acts only on frames of its own protocol. The UDP datagram is shorter than
+// a TCP header.
 func TestGatewayOfAnotherProtocol(t *testing.T) {
 	for _, v := range allConversations() {
 		for _, alg := range []ALG{ALGFTP, ALGTFTP} {

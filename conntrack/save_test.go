@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Loading a saved table into another region restores connections, NAT, TCP windows,
-// limits and timeouts. After a reboot it restores only limits and timeouts.
+// Loading a saved table restores everything; after a reboot, only limits and
+// timeouts.
 func TestSaveAndLoad(t *testing.T) {
 	r := newRig(t, 256)
 	short := DefaultTimeouts
@@ -67,8 +67,7 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
-// Loading fails if the saved file is too short or has another format version. The
-// error says which of the two it is.
+// Load refuses a short file and another format version, with different errors.
 func TestLoadSaysWhy(t *testing.T) {
 	var file bytes.Buffer
 	m := newMemory(t, 256)

@@ -11,8 +11,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// sctpFrame returns an SCTP packet with a single chunk of 20 bytes and this initiate
-// tag. flags 1 sets the chunk's T bit.
+// sctpFrame returns an SCTP packet with one chunk and this initiate tag; flags 1 is
+// the T bit.
 func sctpFrame(src, dst string, kind uint8, tag, initTag uint32, flags ...uint8) []byte {
 	a, b := end(src), end(dst)
 	ip, _, eth := network(layers.IPProtocolSCTP, a.Addr(), b.Addr())
@@ -34,9 +34,8 @@ const (
 	chunkHeartbeat = 4
 )
 
-// An association goes from INIT to SHUTDOWN COMPLETE, and then a new association uses
-// the same ports. At each step, packets with a wrong verification tag are invalid
-// (RFC 9260 section 8.5).
+// An association goes from INIT to SHUTDOWN COMPLETE, and a new one uses the same
+// ports. Wrong verification tags are invalid (RFC 9260 section 8.5).
 func TestSCTPStates(t *testing.T) {
 	for _, ends := range [][2]string{{guest, server}, {guest6, srv6}} {
 		r := newRig(t, 64)

@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// SeekEnds gives the same results as SeekFlows, whatever headers come before the IP
-// header. SeekFlows skips fragments.
+// SeekEnds agrees with SeekFlows, whatever headers precede IP. SeekFlows skips
+// fragments.
 func TestSeekEnds(t *testing.T) {
 	r := newRig(t, 64)
 	const zone = 0xfedc
@@ -52,8 +52,8 @@ func TestSeekEnds(t *testing.T) {
 	}
 }
 
-// SettleAll finds a connection's hint wherever the search for the connection ends:
-// after another entry with the same signature, after a full bucket, and for IPv6.
+// SettleAll finds a connection's hint after another entry with the same signature,
+// after a full bucket, and for IPv6.
 func TestUsualWhereverFound(t *testing.T) {
 	type place struct{ home, signature uint64 }
 	at := func(r *rig, port int) place {
@@ -62,8 +62,7 @@ func TestUsualWhereverFound(t *testing.T) {
 		hash := r.tr.head.hash(o.words(r.tr.head), &[4]uint64{})
 		return place{hash & uint64(r.tr.wrap), signature(hash)}
 	}
-	// The test uses the hint of the last connection. The connections before it
-	// displace its index entry.
+	// Earlier connections displace the index entry of the last one.
 	for name, clients := range map[string]func(r *rig) []string{
 		"own": func(*rig) []string { return []string{"10.0.0.1:1"} },
 		"signature": func(r *rig) []string {
@@ -115,7 +114,7 @@ func TestUsualWhereverFound(t *testing.T) {
 				t.Errorf("%s: unexpected result %+v, tag %d", name, got, tags[0])
 			}
 		}
-		// A hint with another generation than its connection is ignored.
+		// A hint of another generation is ignored.
 		hints[ref.Number][0].Generation += 2
 		r.put(frame)
 		order, _ := r.tr.SeekFlows(&r.b, 1, 1)

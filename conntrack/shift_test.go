@@ -16,7 +16,6 @@ import (
 	"weft/packet"
 )
 
-// saying returns a TCP segment with this text and these SACK blocks.
 func saying(src, dst string, flags uint8, seq, ack uint32, text string, sack ...uint32) []byte {
 	a, b := end(src), end(dst)
 	ip, n, kind := network(layers.IPProtocolTCP, a.Addr(), b.Addr())
@@ -33,8 +32,7 @@ func saying(src, dst string, flags uint8, seq, ack uint32, text string, sack ...
 	return serialize(ethernet(kind), ip, tcp, gopacket.Payload(text))
 }
 
-// heard decodes a TCP frame as its receiver does. It fails the test if a length or a
-// checksum is wrong.
+// heard decodes a TCP frame, and fails the test if a length or a checksum is wrong.
 func heard(t *testing.T, frame []byte) (src, dst string, seq, ack uint32, text string, sack []uint32) {
 	t.Helper()
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
@@ -78,9 +76,8 @@ func heard(t *testing.T, frame []byte) (src, dst string, seq, ack uint32, text s
 
 var back = Request{Zone: 1, NAT: NAT{Kind: NATBare}}
 
-// control opens an FTP control connection through NAT. The client's data begins at
-// sequence number 101, the server's at 501. It returns the client's address as the
-// server sees it.
+// control opens an FTP control connection through NAT, with data from sequence number
+// 101 (client) and 501 (server). It returns the client's translated address.
 func (r *rig) control(client, front, server string, req Request) (outside string) {
 	r.t.Helper()
 	_, out := r.send(saying(client, front, tcpSyn, 100, 0, ""), req)
@@ -90,8 +87,8 @@ func (r *rig) control(client, front, server string, req Request) (outside string
 	return outside
 }
 
-// An announcement on a translated control connection is rewritten, and the announced
-// connection is translated in both directions.
+// An announcement on a translated control connection is rewritten, and its connection
+// is translated, too.
 func TestFTPThroughNAT(t *testing.T) {
 	for _, v := range []struct {
 		client, front, server string
@@ -99,7 +96,7 @@ func TestFTPThroughNAT(t *testing.T) {
 		to                    string
 		reply                 bool
 		text, want            string
-		from, at, as, goal    string // source and destination of the data connection, before and after NAT
+		from, at, as, goal    string // the data connection's source and destination before and after NAT
 	}{
 		{"10.0.0.1:1000", "10.0.1.1:21", "10.0.1.1:21", NATSrc, "192.0.2.100", false,
 			"PORT 10,0,0,1,19,137\r\n", "PORT 192,0,2,100,19,137\r\n", "10.0.1.1:20", "192.0.2.100:5001", "10.0.1.1:20", "10.0.0.1:5001"},
@@ -129,8 +126,8 @@ func TestFTPThroughNAT(t *testing.T) {
 		if _, _, _, _, text, _ := heard(t, out); text != v.want {
 			t.Errorf("%q became %q", v.text, text)
 		}
-		// The receiver acknowledges the rewritten text. The announcing side gets an
-		// acknowledgement of the text that it sent.
+		// The receiver's acknowledgement of rewritten text becomes one of the sent
+		// text.
 		grown := uint32(len(v.want))
 		if v.reply {
 			_, out = r.send(saying(v.client, v.front, tcpAck, 101, 501+grown, ""), back)
@@ -157,8 +154,8 @@ func TestFTPThroughNAT(t *testing.T) {
 	}
 }
 
-// Two clients behind one address announce the same port. Each client gets its own
-// data connection.
+// Two clients behind one address announce the same port, and each gets its own data
+// connection.
 func TestFTPSamePort(t *testing.T) {
 	r := newRig(t, 64)
 	req := natTo(NATSrc, "192.0.2.100", "192.0.2.100")
@@ -178,18 +175,17 @@ func TestFTPSamePort(t *testing.T) {
 	}
 }
 
-// slowLine is a line of FTP as the client sends it and as the server must receive it.
+// slowLine is a line of FTP as sent and as received.
 type slowLine struct{ sent, passed string }
 
-// slowShift records all lines that the client has sent. The field first is the
-// sequence number of the first line.
+// slowShift records the lines that the client has sent. first is the first one's
+// sequence number.
 type slowShift struct {
 	first uint32
 	lines []slowLine
 }
 
-// streams returns all bytes of the lines, as the client sent them and as the server
-// must receive them.
+// streams returns the bytes of the lines as sent and as received.
 func (s *slowShift) streams() (sent, passed string) {
 	for _, l := range s.lines {
 		sent += l.sent
@@ -198,8 +194,7 @@ func (s *slowShift) streams() (sent, passed string) {
 	return sent, passed
 }
 
-// sentOf converts a number of bytes that the server has received to the number of
-// bytes that the client sent for them. The received bytes end at the end of a line.
+// sentOf converts a number of received bytes, up to the end of a line, to sent bytes.
 func (s *slowShift) sentOf(n int) (sent int) {
 	for _, l := range s.lines {
 		if n < len(l.passed) {
@@ -224,10 +219,9 @@ func TestShift(t *testing.T) {
 	}
 }
 
-// tryShift makes a client send lines of FTP through the tracker. Segments are lost
-// before or after the tracker, and repeated with other boundaries. The server must
-// receive the stream that slowShift computes, and the client must get
-// acknowledgements of the bytes that it has sent.
+// tryShift sends FTP lines through the tracker over a network that loses and repeats
+// segments. The server must receive the stream of slowShift, and the client
+// acknowledgements of its own bytes.
 func tryShift(t *testing.T, seed int64) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 5))
 	r := newRig(t, 64)
@@ -235,7 +229,7 @@ func tryShift(t *testing.T, seed int64) {
 	req := natTo(NATSrc, nat, nat)
 	req.Zone, req.ALG = 1, ALGFTP
 	const client, server = "10.11.12.13:1000", "10.0.1.1:21"
-	isn := -uint32(rng.IntN(600)) // sequence numbers wrap around during the test
+	isn := -uint32(rng.IntN(600)) // sequence numbers wrap around
 	slow := slowShift{first: isn + 1}
 	_, out := r.send(saying(client, server, tcpSyn, isn, 0, ""), req)
 	outside, _, _, _, _, _ := heard(t, out)
@@ -248,8 +242,7 @@ func tryShift(t *testing.T, seed int64) {
 		r.now += second / 10
 		if len(slow.lines) < 40 && rng.IntN(3) == 0 {
 			l := slowLine{"NOOP\r\n", "NOOP\r\n"}
-			// Like a real client, announce a connection only when all earlier lines
-			// are acknowledged.
+			// Like a real client, announce only when all lines are acknowledged.
 			if sent, _ := slow.streams(); acked == len(sent) && rng.IntN(2) == 0 {
 				p := 100 + rng.IntN(100)
 				l.sent = fmt.Sprintf("PORT 10,11,12,13,%d,7\r\n", p)
@@ -265,8 +258,7 @@ func tryShift(t *testing.T, seed int64) {
 		}
 		sent, passed := slow.streams()
 		all := append(append([]int(nil), bounds...), len(sent))
-		// Send from the beginning of a line that is not acknowledged yet. A new line
-		// has its own segment; repeated lines may share one.
+		// Send from an unacknowledged line on. A new line has its own segment.
 		from := all[rng.IntN(len(all))]
 		if step > 300 || from < acked {
 			from = acked
@@ -280,7 +272,7 @@ func tryShift(t *testing.T, seed int64) {
 		if from > sentTo {
 			continue
 		}
-		if from < to && rng.IntN(8) != 0 { // one in eight segments is lost before the tracker
+		if from < to && rng.IntN(8) != 0 { // one in eight segments is lost
 			m, out := r.send(saying(client, server, tcpAck, slow.first+uint32(from), 501, sent[from:to]), back)
 			if m.State&Invalid != 0 {
 				t.Fatalf("seed %d, step %d: segment %q is invalid", seed, step, sent[from:to])

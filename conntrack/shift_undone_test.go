@@ -11,10 +11,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// The checksum of a segment is finished before its announcement is rewritten. The
-// guest chooses the offset of an unfinished checksum, and this need not be the offset
-// of TCP's checksum. A shorter announcement could otherwise leave that offset beyond
-// the end of the frame.
+// A segment's checksum is finished before its announcement is rewritten. Otherwise a
+// guest could choose a checksum offset beyond the shortened frame.
 func TestShorterThanItsChecksum(t *testing.T) {
 	const client, server, text = "100.100.100.1:1000", "10.0.1.1:21", "PORT 100,100,100,1,19,137\r\n"
 	const l4 = packet.EthernetLen + packet.IPv4Len
@@ -29,7 +27,7 @@ func TestShorterThanItsChecksum(t *testing.T) {
 			r.put(frame)
 			f := &r.b.Frames[0]
 			f.Offload = packet.Offload{Flags: packet.OffloadPartial, CsumStart: uint16(place.start), CsumOffset: uint16(place.offset)}
-			if place.offset == 16 { // the place of TCP's checksum: the finished checksum must be right
+			if place.offset == 16 { // the offset of TCP's checksum
 				ip := packet.IPv4(f.Header()[packet.EthernetLen:])
 				binary.BigEndian.PutUint16(f.Header()[l4+16:], packet.SumIPv4(ip.Src(), ip.Dst(), packet.ProtoTCP, n-l4))
 			}

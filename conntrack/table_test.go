@@ -12,8 +12,7 @@ import (
 	"weft/packet/packettest"
 )
 
-// slowTable is a reference implementation of the table: a list of UDP connections
-// that it searches from end to end.
+// slowTable is a reference implementation of the table: a list of UDP connections.
 
 type slowConn struct {
 	zone      uint16
@@ -29,7 +28,7 @@ type slowTable struct{ conns []*slowConn }
 func (s *slowTable) find(zone uint16, src, dst netip.AddrPort, now uint64) (*slowConn, int) {
 	for i := 0; i < len(s.conns); i++ {
 		c := s.conns[i]
-		if now > c.expires { // a connection may expire up to a second late, and the test's clock moves by seconds
+		if now > c.expires { // a connection may expire up to a second late
 			s.conns = append(s.conns[:i], s.conns[i+1:]...)
 			i--
 			continue
@@ -54,9 +53,8 @@ func (s *slowTable) end(c *slowConn) {
 	}
 }
 
-// see returns the result that a frame must get, and the frame's addresses after NAT.
-// snat is the translated source address if the frame begins a connection; the port
-// stays.
+// see returns the expected result for a frame, and its addresses after NAT. snat is
+// the source address for a new connection.
 func (s *slowTable) see(zone uint16, src, dst netip.AddrPort, req *Request, snat netip.Addr, now uint64) (state uint8, mark uint32, drop bool, a, b netip.AddrPort) {
 	c, dir := s.find(zone, src, dst, now)
 	if c != nil && req.Force && req.Commit && dir == 1 {
@@ -141,8 +139,7 @@ func tryTable(t *testing.T, seed int64, steps int) {
 		case 0:
 			req.NAT.Kind = NATBare
 		case 1:
-			// The range has a single port, so that the reference implementation need
-			// not choose one.
+			// A single port, so that the reference implementation need not choose.
 			snat = address()
 			req.NAT = NAT{Kind: NATSrc, IPv6: v6, Lo: AddrWords(snat), Hi: AddrWords(snat), PortLo: src.Port(), PortHi: src.Port()}
 		}
@@ -167,14 +164,14 @@ func tryTable(t *testing.T, seed int64, steps int) {
 	check(t, r.tr.Table)
 	live := 0
 	r.tr.Each(r.now, func(*Entry) bool { live++; return true })
-	slow.find(0, netip.AddrPort{}, netip.AddrPort{}, r.now) // removes the expired connections from the reference implementation
+	slow.find(0, netip.AddrPort{}, netip.AddrPort{}, r.now)
 	if live != len(slow.conns) {
 		t.Fatalf("%d connections, want %d", live, len(slow.conns))
 	}
 }
 
-// An engine is killed while it holds the table's lock, in the middle of any change.
-// The next engine finds all live connections.
+// After a kill in the middle of any change, the next engine finds all live
+// connections.
 func TestRecovery(t *testing.T) {
 	for seed := range int64(20) {
 		rng := rand.New(rand.NewSource(seed))
@@ -192,8 +189,7 @@ func TestRecovery(t *testing.T) {
 		}
 		live := map[Tuple]bool{}
 		r.tr.Each(r.now, func(e *Entry) bool { live[e.Orig] = e.Replied; return true })
-		// State after a kill: the table's lock and the lock of a connection are held,
-		// and index, counts and lists have arbitrary contents.
+		// After a kill, locks are held, and index, counts and lists are arbitrary.
 		r.tr.head.lock.Store(r.tr.epoch)
 		r.tr.conns[3].meta.Store(r.tr.conns[3].meta.Load() | r.tr.epoch<<32)
 		for range 40 {
@@ -239,8 +235,6 @@ func BenchmarkTrack(b *testing.B) {
 	}
 }
 
-// benchFrame writes the source address and port of connection i into a frame's
-// header.
 func benchFrame(h []byte, i int) {
 	h[27], h[28], h[29] = byte(i>>20), byte(i>>12), byte(i>>4)
 	h[34], h[35] = byte(i>>8&15|16), byte(i<<4)
@@ -304,8 +298,8 @@ func benchTrack(b *testing.B, n int, kind string) {
 	b.ReportMetric(float64(tab.Count()), "conns")
 }
 
-// BenchmarkCommit creates connections until the table is full. After that each new
-// connection evicts an old one.
+// BenchmarkCommit creates connections until the table is full, and then with
+// evictions.
 func BenchmarkCommit(b *testing.B) {
 	for _, kind := range []string{"udp", "snat"} {
 		b.Run(kind, func(b *testing.B) {

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// slowTCP is a reference implementation of the tracker's rules for TCP. It uses
-// 64-bit sequence numbers, which do not wrap, and a list of all segments instead of
-// running bounds.
+// slowTCP is a reference implementation of the tracker's rules for TCP, with 64-bit
+// sequence numbers and a list of all segments.
 
 type slowSegment struct {
 	from     int
@@ -27,9 +26,9 @@ type slowSide struct {
 	scales  bool
 	isn     int64
 	ends    []int64 // sequence number after each segment
-	edges   []int64 // limits up to which the peer allows this side to send
+	edges   []int64 // limits that the peer's windows allow
 	offers  []int64 // windows offered, scaled
-	surplus int64   // sequence numbers that the peer sent beyond the known limit of its window
+	surplus int64   // sequence numbers sent beyond the known window
 }
 
 func greatest(list []int64) int64 {
@@ -140,7 +139,7 @@ func (c *slowTCP) seeACK(s, r *slowSide, g slowSegment, inWindow func() bool) ve
 	if g.flags&tcpFin != 0 && s.phase < phaseFin {
 		s.phase = phaseFin
 	}
-	if s.surplus > 0 { // trackACK keeps only running maxima, so its largest offer grows by the surplus
+	if s.surplus > 0 { // trackACK keeps only maxima, so its largest window grows by the surplus
 		s.offers, s.surplus = []int64{s.offer()}, 0
 	}
 	s.offers = append(s.offers, window)
@@ -158,8 +157,7 @@ func (c *slowTCP) seeACK(s, r *slowSide, g slowSegment, inWindow func() bool) ve
 	return verdictValid
 }
 
-// FuzzTCPTwin compares the tracker with the reference implementation slowTCP, for
-// segments at or near the expected sequence numbers.
+// FuzzTCPTwin compares the tracker with slowTCP for plausible segments.
 func FuzzTCPTwin(f *testing.F) {
 	for seed := range int64(20) {
 		f.Add(seed, uint8(seed*13))
@@ -177,7 +175,7 @@ func tryTCPTwin(t *testing.T, seed int64, shape uint8) {
 	rng := rand.New(rand.NewSource(seed))
 	var slow slowTCP
 	var fast [2]peer
-	// The initial sequence numbers are random, so some runs wrap around 2^32.
+	// Random initial sequence numbers, so that some wrap around.
 	isn := [2]int64{int64(rng.Uint32()) + 1<<34, int64(rng.Uint32()) + 1<<34}
 	if shape&1 != 0 {
 		isn[0] = 1<<35 - int64(rng.Intn(3000))
@@ -249,16 +247,15 @@ func tryTCPTwin(t *testing.T, seed int64, shape uint8) {
 	}
 }
 
-// A simulation of two endpoints that follow RFC 9293. Between them are the tracker
-// and a network that loses, repeats and reorders segments. The tracker must accept
-// every segment that an endpoint would accept. It must refuse a segment that can be
-// neither data nor acknowledgement of the connection.
+// Two endpoints that follow RFC 9293, over a network that loses, repeats and reorders
+// segments. The tracker must accept every segment that an endpoint would accept, and
+// refuse forged ones.
 
 type endpoint struct {
 	una, nxt   int64 // SND.UNA, SND.NXT
 	rcv        int64 // RCV.NXT
 	wnd        int64 // its own receive window in bytes
-	edge       int64 // sequence number up to which this endpoint may send
+	edge       int64 // end of the window for sending
 	scale      int
 	fin        bool // its FIN is sent
 	finAt      int64
@@ -266,8 +263,8 @@ type endpoint struct {
 	greatestWn int64 // largest window that the peer has offered
 }
 
-// acceptable applies two checks of RFC 9293 section 3.10.7.4 to a segment: the first
-// one, and the check of SEG.ACK with the lower bound of RFC 5961.
+// acceptable applies the first check of RFC 9293 section 3.10.7.4 and its check of
+// SEG.ACK, with the lower bound of RFC 5961.
 func (e *endpoint) acceptable(g slowSegment) bool {
 	if g.ack > e.nxt || g.ack < e.una-e.greatestWn {
 		return false
@@ -337,10 +334,9 @@ func tryTCPModel(t *testing.T, seed int64) {
 	for step := range 300 {
 		i := rng.Intn(2)
 		switch e := &ends[i]; rng.Intn(4) {
-		case 0, 1: // send new data, repeat old data, or only an acknowledgement
+		case 0, 1: // new data, old data, or only an acknowledgement
 			e.wnd = int64(rng.Intn(1<<16)>>rng.Intn(16)) << e.scale
-			// An endpoint does not shrink a window that it has offered (RFC 9293
-			// section 3.8.6).
+			// An endpoint does not shrink its window (RFC 9293 section 3.8.6).
 			g := slowSegment{from: i, seq: e.nxt, ack: e.rcv, window: e.wnd >> e.scale, flags: tcpAck, scale: -1}
 			if rng.Intn(3) == 0 && e.una < e.nxt && !e.fin {
 				g.seq = e.una + rng.Int63n(e.nxt-e.una)
@@ -375,7 +371,7 @@ func tryTCPModel(t *testing.T, seed int64) {
 					behind[i] = append(behind[i], g)
 				}
 			}
-		case 3: // deliver a segment from the network to the other endpoint
+		case 3: // deliver a segment to the other endpoint
 			if n := len(behind[i]); n > 0 {
 				at := rng.Intn(min(n, 4))
 				g := behind[i][at]
@@ -385,8 +381,7 @@ func tryTCPModel(t *testing.T, seed int64) {
 				}
 			}
 		}
-		// An attacker's guess: a segment beyond all windows, or one that acknowledges
-		// data that was never sent.
+		// A forged segment: beyond all windows, or acknowledging unsent data.
 		stray := slowSegment{from: i, seq: ends[i].nxt, ack: ends[i].rcv, window: 1000, flags: tcpAck, scale: -1}
 		if rng.Intn(2) == 0 {
 			stray.seq += 1<<30 + rng.Int63n(1<<29)

@@ -9,9 +9,8 @@ import (
 	"weft/packet"
 )
 
-// A connection never ends before its timeout has passed since its last frame (RFC
-// 4787 REQ-5). It ends at most 1/128 of the timeout, or one second, later. The
-// displayed time never exceeds the timeout.
+// A connection never ends before its timeout (RFC 4787 REQ-5), and at most 1/128 of
+// the timeout or one second later.
 func TestTimeoutsAreNotEarly(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)
@@ -57,8 +56,8 @@ func TestTimeoutsAreNotEarly(t *testing.T) {
 	}
 }
 
-// The connection of a frame in Settled.Quick has not expired, and will not expire
-// before its timeout has passed from now on. It therefore needs no write.
+// A connection in Settled.Quick will not expire before its timeout, so it needs no
+// write.
 func TestQuickIsNotDue(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)

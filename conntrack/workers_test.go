@@ -16,8 +16,7 @@ import (
 )
 
 // togetherFrames returns frames of all protocols and families between a few
-// endpoints: also ICMP errors, FTP data connections, and answers to translated
-// connections.
+// endpoints.
 func togetherFrames() (frames [][]byte) {
 	for _, v := range []struct{ client, server, outside string }{
 		{"10.0.0.1", "10.0.1.", natInside4}, {"fd00::1", "fd01::", natInside6},
@@ -57,7 +56,7 @@ type together struct {
 	req    Request
 }
 
-// round tracks a few frames and returns an error if one result is wrong.
+// round tracks a few frames and returns an error for a wrong result.
 func (w *together) round(id, round int) error {
 	w.b.Reset()
 	w.arena.Reset()
@@ -116,7 +115,6 @@ func (w *together) round(id, round int) error {
 	return nil
 }
 
-// choose chooses the next ct action at random.
 func (w *together) choose() {
 	mark := w.rng.Uint32()
 	w.req = Request{Zone: uint16(w.rng.Intn(2)), Commit: w.rng.Intn(3) > 0, Force: w.rng.Intn(9) == 0,
@@ -132,9 +130,8 @@ func (w *together) choose() {
 	}
 }
 
-// whole checks frame i after tracking. state is the ct_state that tracking returned.
-// Either the frame is unchanged, or one of its endpoints is translated and its
-// checksums are right.
+// whole checks frame i after tracking with result state: it is unchanged, or one
+// endpoint is translated and the checksums are right.
 func (w *together) whole(i int, state uint8) error {
 	got, was := packettest.Bytes(&w.b, &w.b.Frames[i]), w.sent[i]
 	if state&(SNAT|DNAT) == 0 {
@@ -162,8 +159,7 @@ func (w *together) whole(i int, state uint8) error {
 	return nil
 }
 
-// checksumsRight verifies a frame's checksums as its receiver does. It skips SCTP,
-// and protocols without a checksum.
+// checksumsRight verifies all checksums of a frame except SCTP's.
 func checksumsRight(frame []byte) bool {
 	var ends []byte
 	var proto byte
@@ -189,9 +185,8 @@ func checksumsRight(frame []byte) bool {
 	return true
 }
 
-// Several workers share a small table. Connections of all protocols and families
-// begin, end and are translated. No frame gets an impossible result, and the table is
-// consistent at the end.
+// While several workers share a small table, no frame gets an impossible result, and
+// the table stays consistent.
 func TestWorkersTogether(t *testing.T) {
 	tab := Open(newMemory(t, 128), 4)
 	frames := togetherFrames()

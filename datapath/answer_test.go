@@ -39,8 +39,8 @@ func askedFor(dst net.HardwareAddr, tag bool, next layers.EthernetType) []gopack
 	return []gopacket.SerializableLayer{eth, &layers.Dot1Q{Priority: 1, VLANIdentifier: 5, Type: next}}
 }
 
-// The switch's answer equals the answer of the host itself, in the VLAN of the
-// question. The question is sent to no port, and no memory is allocated.
+// The switch's answer equals the host's own answer, in the VLAN of the question. The
+// question goes to no port, and nothing is allocated.
 func TestNeighboursAreAnswered(t *testing.T) {
 	broadcast := net.HardwareAddr{255, 255, 255, 255, 255, 255}
 	group := net.HardwareAddr{0x33, 0x33, 0xff, 0, 0, 9}
@@ -98,8 +98,6 @@ func checkAdvert(t *testing.T, f []byte, target, to net.IP) {
 		nd.Options[0].Type != layers.ICMPv6OptTargetAddress || !bytes.Equal(nd.Options[0].Data, asked) {
 		t.Errorf("%+v %+v", ip, nd)
 	}
-	// gopacket computes the checksum of the answer anew, so the test compares all
-	// bytes.
 	icmp.SetNetworkLayerForChecksum(ip)
 	have := icmp.Checksum
 	again := frameOf(t, icmp, gopacket.Payload(icmp.Payload))

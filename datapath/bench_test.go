@@ -15,8 +15,8 @@ import (
 	"weft/tunnel"
 )
 
-// BenchmarkPass measures a whole pass of the worker between queues in memory, without
-// the cost of vhost or XDP rings. One operation is one frame.
+// BenchmarkPass measures a worker's pass between queues in memory, without vhost or
+// XDP. One operation is one frame.
 func BenchmarkPass(b *testing.B) {
 	for _, c := range []struct {
 		name    string
@@ -74,7 +74,6 @@ func (r *rig) measureFrames(b *testing.B) {
 	b.ReportMetric(float64(threadNS(b)-before)/float64(b.N), "cpu-ns/op")
 }
 
-// threadNS returns the processor time of this thread in nanoseconds.
 func threadNS(b *testing.B) int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {

@@ -37,7 +37,6 @@ func (r *rig) captures() (all []Capture) {
 	return all
 }
 
-// seen holds the fields of a capture that tests compare.
 type seen struct {
 	kind    CaptureKind
 	port    uint32
@@ -63,8 +62,8 @@ func (r *rig) mustSee(got []Capture, want []seen) {
 	}
 }
 
-// A tap of a port captures the frames that the port receives, before any action, and
-// the frames that it sends, after all actions, each with its verdict.
+// A port's tap captures received frames before any action and sent frames after all
+// actions, with their verdicts.
 func TestTapOfPort(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
@@ -206,8 +205,8 @@ func TestTapOfTrace(t *testing.T) {
 	}
 }
 
-// In both directions, frames of a tunnel are captured with their outer headers on the
-// uplink and without them on the vxlan port.
+// Tunnelled frames are captured with their outer headers on the uplink and without
+// them on the vxlan port, in both directions.
 func TestTapOfTunnel(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, toTunnel(77))
@@ -258,8 +257,7 @@ func TestTapOfNeighbour(t *testing.T) {
 	r.mustSee(r.captures(), []seen{{CaptureIn, 1, VerdictNeighbour, packet.DropNone, nil, f}})
 }
 
-// If nobody reads the capture ring and it is full, no frame is dropped. The tap
-// counts the frames that it could not capture.
+// A full capture ring drops no frame, and the tap counts the lost records.
 func TestTapFull(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 2; no++ {
@@ -284,8 +282,7 @@ func TestTapFull(t *testing.T) {
 	r.equal("in the ring", uint64(len(r.captures())), c.Written)
 }
 
-// A memory fault while a tap copies a frame has the same effect as a fault while the
-// frame is sent.
+// A memory fault in a tap's copy has the same effect as a fault in sending.
 func TestTapOfFault(t *testing.T) {
 	for _, tap := range []Tap{{Kind: TapPort, Port: 1}, {Kind: TapPort, Port: 3}, {Kind: TapDrops}, {Kind: TapTrace}} {
 		r := guardedRig(t)
@@ -296,8 +293,7 @@ func TestTapOfFault(t *testing.T) {
 			r.inject(1, ethernet(0xa, 1000, i))
 			r.inject(2, ethernet(0xa, 1000, i))
 		}
-		// The memory of port 1 is truncated right after the worker has received its
-		// frames.
+		// Port 1's memory disappears right after its frames were received.
 		r.w.queues.at(0).rx = &hookedRx{Rx: r.rx(1), hook: r.rx(1).Truncate}
 		for range 3 {
 			r.turn()
@@ -329,8 +325,8 @@ func TestBadTaps(t *testing.T) {
 	}
 }
 
-// tapAll sets taps on all ports and on dropped frames. checkTaps compares the
-// captures with the counters and with the frames that the ports have sent.
+// tapAll taps all ports and all drops. checkTaps compares the captures with the
+// counters and the sent frames.
 func (r *rig) tapAll() {
 	for no := range uint32(oraclePorts) {
 		r.tap(no, Tap{Kind: TapPort, Port: no})
@@ -384,8 +380,8 @@ func FuzzParseCapture(f *testing.F) {
 	})
 }
 
-// Segments that are merged into one large frame are captured one by one, and then as
-// one frame. A large frame that is cut into segments is captured whole.
+// Merged segments are captured one by one, and then as one frame. A large frame that
+// is cut is captured whole.
 func TestTapOfLargeFrames(t *testing.T) {
 	r := withOffloads(t)
 	r.install(0, 1, 0xa, output(5), toTunnel(77))

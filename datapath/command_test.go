@@ -11,8 +11,8 @@ import (
 	"weft/port/porttest"
 )
 
-// Whatever commands a worker gets, it continues, loses no held slot, and accounts for
-// every frame.
+// Any commands leave the worker running, lose no held slot, and account for every
+// frame.
 func FuzzCommands(f *testing.F) {
 	key, mask := flowtable.Key{}, flowtable.Key{}
 	for _, msg := range [][]byte{

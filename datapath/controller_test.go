@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// A tap of ControllerPort captures the frames sent to the controller, at a limited
-// rate. A frame that no tap captures and no port gets is dropped as DropFlow.
+// A tap of ControllerPort captures frames for the controller, at a limited rate. A
+// frame without tap and output is dropped as DropFlow.
 func TestController(t *testing.T) {
 	r := twoPorts(t)
 	r.install(1, 1, 0xa, flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 7}, flowtable.Action{Op: flowtable.OpController, U32: 0xffff})

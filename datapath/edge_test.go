@@ -15,7 +15,7 @@ import (
 )
 
 // The worker never reads a guest's kick eventfd. Each kick still wakes the worker,
-// and a front end that keeps the eventfd readable does not keep the worker awake.
+// and a permanently readable eventfd does not keep it awake.
 func TestKicksAreEdges(t *testing.T) {
 	r := newRig(t, testSizes)
 	g, err := vhosttest.New(vhosttest.Options{Features: vhost.FeatureVersion1 | vhost.FeatureEventIndex})
@@ -31,10 +31,10 @@ func TestKicksAreEdges(t *testing.T) {
 	if err := r.w.addPort(&PortQueues{Port: 1, Rx: d.Rx(), Tx: d.Tx()[0]}); err != nil {
 		t.Fatal(err)
 	}
-	r.install(0, 1, 0xa) // the frames have a flow, because a held frame would shorten the sleeps
+	r.install(0, 1, 0xa) // held frames would shorten the sleeps
 	q, kicks := g.Tx[0], 0
 	r.run(50)
-	for i := uint64(0); kicks < 5 && i < 5000; i++ { // repeated, because on a busy machine few kicks come during a sleep
+	for i := uint64(0); kicks < 5 && i < 5000; i++ {
 		r.awaitSleep()
 		slept := r.sh.Counters.Sleeps
 		before := q.Kicks
@@ -45,7 +45,7 @@ func TestKicksAreEdges(t *testing.T) {
 		q.Publish()
 		await(t, "a frame", func() bool { return r.sh.Ports[1].RxPackets == i+1 })
 		if q.Kicks > before && r.sh.Counters.Sleeps == slept {
-			kicks++ // a kick that came during the sleep and ended it
+			kicks++
 		}
 	}
 	if kicks == 0 {

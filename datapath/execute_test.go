@@ -14,19 +14,17 @@ import (
 )
 
 const (
-	oraclePorts = 5 // number of output ports; port 5 does not exist in the worker
+	oraclePorts = 5 // output ports; port 5 does not exist
 	smallMTU    = 400
 )
 
-// checkAgainstTwin draws flows and frames from seed and sends the frames through a
-// worker. It compares all outputs and counters with the results of the reference
-// implementation in twin_test.go.
+// checkAgainstTwin sends random frames through random flows of a worker, and compares
+// all outputs and counters with the reference implementation in twin_test.go.
 func checkAgainstTwin(t *testing.T, seed int64) {
 	rng := rand.New(rand.NewSource(seed))
 	r := newRig(t, testSizes)
 	for no := uint32(1); no < oraclePorts; no++ {
-		// The room for spans is large enough not to end a batch early, so each port's
-		// frames come in one batch.
+		// Enough spans, so that each port's frames are one batch.
 		o := porttest.Options{Slots: 4096, Header: []int{64, 128, packet.MaxHeader}[rng.Intn(3)] + 60, Span: 24 + rng.Intn(300)}
 		if no == 4 {
 			o.MTU = smallMTU
@@ -128,8 +126,7 @@ func FuzzAgainstTwin(f *testing.F) {
 	f.Fuzz(checkAgainstTwin)
 }
 
-// A frame that an action list sends in the middle of a batch does not overtake
-// earlier frames, which wait for the end of the batch.
+// A frame sent in the middle of a batch does not overtake earlier frames.
 func TestOrderOnAPort(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
@@ -171,8 +168,7 @@ func TestOrderOnAPort(t *testing.T) {
 	}
 }
 
-// Frames of known flows cause one Send for each output port and batch, however many
-// frames there are.
+// Frames of known flows cause one Send per output port and batch.
 func TestOneSendABatch(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)

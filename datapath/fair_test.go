@@ -14,8 +14,8 @@ import (
 	"weft/port/porttest"
 )
 
-// attacked returns a worker with known flows on port 1. The frames of port 3 try the
-// given number of masks and miss.
+// attacked returns a worker with known flows on port 1. Each frame of port 3 misses
+// after this number of masks.
 func attacked(t testing.TB, masks int) *rig {
 	sizes := testSizes
 	sizes.Cache.Masks = 128
@@ -36,21 +36,20 @@ func attacked(t testing.TB, masks int) *rig {
 		r.turn()
 	}
 	for range 4 {
-		r.turn() // brings the known flows into the exact-match cache
+		r.turn() // fills the exact-match cache
 	}
 	return r
 }
 
-// answer plays a control process that drops every missed frame and installs no
-// megaflow.
+// answer is a control process that drops every missed frame.
 func (r *rig) answer() {
 	for up, ok := r.upcall(); ok; up, ok = r.upcall() {
 		r.command(AppendDropHeld(nil, up.Arg, packet.DropFlow))
 	}
 }
 
-// A queue whose frames all miss gets only a share of the visits while another queue
-// has frames. If it is the only queue with frames, it is visited in every pass.
+// A queue whose frames all miss gets only a share of the polls while another queue
+// has frames, and all polls otherwise.
 func TestCostlyQueuesAreSkipped(t *testing.T) {
 	r := attacked(t, 128)
 	for i := range 200 {
@@ -63,9 +62,8 @@ func TestCostlyQueuesAreSkipped(t *testing.T) {
 	if q := r.w.queues.at(2); q.port != 3 || q.debtNS == 0 {
 		t.Errorf("port %d has a debt of %d ns", q.port, q.debtNS)
 	}
-	// The 3000 passes take 60 ms. A sixteenth of this time, 3.75 ms, is subtracted
-	// from the queue's debt. Each visit adds about 150 µs to the debt, so about 25
-	// visits are possible.
+	// 3000 passes of 20 µs reduce the debt by 3.75 ms in total. Each poll adds about
+	// 150 µs of debt.
 	if slow < 15 || slow > 60 {
 		t.Errorf("the queue that misses was visited in %d of 3000 passes", slow)
 	}
@@ -79,9 +77,7 @@ func TestCostlyQueuesAreSkipped(t *testing.T) {
 		r.turn()
 		r.answer()
 	}
-	// For a short time after their last frame the other queues still count as busy.
-	// In this time the debt of the queue that misses decreases by less than the cost
-	// of a visit.
+	// The other queues still count as busy, and the debt is not yet paid.
 	if n := r.sh.Ports[3].RxPackets - before; n > packet.BatchSize {
 		t.Errorf("%d frames of the queue that misses while the others are away", n)
 	}
@@ -96,9 +92,8 @@ func TestCostlyQueuesAreSkipped(t *testing.T) {
 	}
 }
 
-// visits runs passes and returns the number of passes in which frames of a port were
-// received. It calls the function before at the beginning of each pass. A pass takes
-// 20 µs on the worker's clock.
+// visits runs passes of 20 µs and returns the number of passes in which a port's
+// frames were received. It calls the function before at the beginning of each pass.
 func (r *rig) visits(port uint32, passes int, before func(i int)) (times int) {
 	for i := range passes {
 		if before != nil {
@@ -115,15 +110,14 @@ func (r *rig) visits(port uint32, passes int, before func(i int)) (times int) {
 	return times
 }
 
-// Port 3 sends only frames that miss, and another port sends single frames now and
-// then. The queue of port 3 does not have to wait for the other queue.
+// Single frames of another port do not delay a queue whose frames all miss.
 func TestWaitsAsLongAsOthersWereThere(t *testing.T) {
 	r := attacked(t, 128)
 	for i := range 200 {
 		r.inject(3, ethernet(0x0a0000000000+uint64(i), 60, uint32(i)))
 	}
 	r.rx(3).Replay(1 << 50)
-	r.w.fixed = r.w.now + maxAwayNS // after this time the worker no longer counts as busy
+	r.w.fixed = r.w.now + maxAwayNS // the worker no longer counts as busy
 	for range 20 {
 		r.w.fixed += maxAwayNS
 		r.turn()
@@ -139,8 +133,8 @@ func TestWaitsAsLongAsOthersWereThere(t *testing.T) {
 	}
 }
 
-// A queue is also skipped if its large frames consist of very many small segments. A
-// queue of ordinary large frames is not skipped.
+// A queue is skipped for large frames of very small segments, but not for ordinary
+// large frames.
 func TestSmallSegmentsAreCharged(t *testing.T) {
 	for size, most := range map[int]int{40: 20, 536: 100, 1448: 200} {
 		r := newRig(t, testSizes)
@@ -172,9 +166,8 @@ func TestSmallSegmentsAreCharged(t *testing.T) {
 	}
 }
 
-// TestLargeFramesAreTakenInPart: while another queue has frames, a visit takes only
-// as many large frames as cost maxCutNS to cut. If no other queue has frames, it
-// takes a full batch.
+// TestLargeFramesAreTakenInPart: beside another busy queue, a poll takes only as many
+// large frames as cost maxCutNS to cut; otherwise a full batch.
 func TestLargeFramesAreTakenInPart(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
@@ -210,8 +203,7 @@ func TestLargeFramesAreTakenInPart(t *testing.T) {
 	}
 }
 
-// Frames that the caches know add no debt to their queue. A new connection now and
-// then does not make the worker skip its queue.
+// Known frames and a few new connections do not make the worker skip their queue.
 func TestOrdinaryQueuesOweNothing(t *testing.T) {
 	r := attacked(t, 8)
 	r.rx(1).Replay(1 << 50)
@@ -220,7 +212,7 @@ func TestOrdinaryQueuesOweNothing(t *testing.T) {
 		r.turn()
 		r.answer()
 	}
-	for range 2 { // two passes, in case more than one batch of frames waits
+	for range 2 {
 		r.w.fixed = r.w.now + gatherNS
 		r.turn()
 		r.answer()
@@ -233,9 +225,8 @@ func TestOrdinaryQueuesOweNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkUnderAttack measures the processor time of a frame of a known flow in
-// three cases: without an attack; while frames of another port try all masks and
-// miss; and in the same attack with debts turned off.
+// BenchmarkUnderAttack measures a frame of a known flow without an attack, in an
+// attack of another port, and in this attack without debts.
 func BenchmarkUnderAttack(b *testing.B) {
 	for _, masks := range []int{1, 16, 128} {
 		for _, attack := range []string{"none", "bounded", "unbounded"} {
@@ -268,15 +259,14 @@ func benchmarkUnderAttack(b *testing.B, masks int, attack string) {
 			r.turn()
 		}
 		spent += threadNS(b) - before
-		r.answer() // the control process would run on another core, so its time is not measured
+		r.answer() // control's time is not measured, because it would run on another core
 	}
 	b.ReportMetric(float64(spent)/float64(b.N), "cpu-ns/op")
 	b.ReportMetric(float64(r.sh.Ports[3].RxPackets-other)/float64(b.N), "attack/op")
 }
 
-// BenchmarkLargeFrames measures one visit to a queue with large frames that are cut,
-// summed and copied: while no other queue has frames, and beside another queue. The
-// median of the passes is reported, because other programs interrupt some.
+// BenchmarkLargeFrames measures one poll of a queue with large frames that are cut,
+// alone and beside another queue. It reports the median.
 func BenchmarkLargeFrames(b *testing.B) {
 	for _, size := range []int{536, 1448} {
 		for _, beside := range []bool{false, true} {
@@ -300,7 +290,7 @@ func BenchmarkLargeFrames(b *testing.B) {
 				var took []time.Duration
 				before := uint64(0)
 				for i := range b.N + 100 {
-					if i == 100 { // the limit of a visit follows from the visit before
+					if i == 100 { // the limit of a poll follows from the poll before
 						before = r.sh.Ports[1].RxPackets
 					}
 					r.w.fixed += 20_000_000 // all debts are paid off

@@ -21,7 +21,6 @@ func guardedRig(t *testing.T) *rig {
 	return r
 }
 
-// total returns the number of frames that the worker sent or dropped.
 func (r *rig) total() uint64 {
 	n := uint64(0)
 	for i := range r.sh.Ports {
@@ -61,14 +60,14 @@ func TestBrokenQueue(t *testing.T) {
 	}
 }
 
-// A guest's memory is truncated while the worker has a batch of its frames in hand.
-// The batch is dropped and counted, and only this guest's port is detached.
+// If a guest truncates memory with frames in progress, the frames are dropped and
+// counted, and only its port is detached.
 func TestFaultOfReceiver(t *testing.T) {
 	r := guardedRig(t)
 	r.install(0, 1, 0xa, output(2))
 	r.install(1, 2, 0xa, output(3))
 	for i := range uint32(5) {
-		r.inject(1, ethernet(0xa, 1000, i)) // frames longer than the private header, so that they have spans
+		r.inject(1, ethernet(0xa, 1000, i)) // longer than the private header, so that they have spans
 		r.inject(2, ethernet(0xa, 1000, i))
 	}
 	r.rx(1).Truncate()
@@ -81,8 +80,7 @@ func TestFaultOfReceiver(t *testing.T) {
 	r.equal("queues", uint64(r.w.queues.count), 2)
 }
 
-// A fault in Send detaches the port whose memory contains the address, not the port
-// that was sending.
+// A fault in Send detaches the port that owns the memory, not the sending port.
 func TestFaultWhileSending(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -97,8 +95,7 @@ func TestFaultWhileSending(t *testing.T) {
 			r.install(0, 1, 0xa, output(2))
 			r.install(1, 1, 0xb, output(3))
 			r.install(2, 3, 0xb, output(1))
-			// The worker has received all frames of port 1. The memory of port 1 is
-			// truncated before the frames are sent.
+			// Port 1's memory disappears between receiving and sending its frames.
 			rx := &hookedRx{Rx: r.rx(1)}
 			r.w.queues.at(0).rx = rx
 			rx.hook = func() { c.truncate(r) }
@@ -127,8 +124,8 @@ func TestFaultWhileSending(t *testing.T) {
 	}
 }
 
-// A fault in the memory of the sender's third frame interrupts the sending of five. The first
-// two are delivered and count as sent; only the others are dropped.
+// A fault at the third of five frames interrupts Send. Two frames are delivered and
+// count as sent; three are dropped.
 func TestFaultAfterDelivery(t *testing.T) {
 	r := guardedRig(t)
 	r.install(0, 1, 0xa, output(2))
@@ -150,8 +147,8 @@ func TestFaultAfterDelivery(t *testing.T) {
 	r.equal("frames accounted for", r.total(), 6)
 }
 
-// faultingTx is a transmit queue that truncates the memory of the port of rx in the
-// middle of Send, before the frame at index at.
+// faultingTx truncates the memory of rx's port in Send, before the frame with index
+// at.
 type faultingTx struct {
 	*porttest.Tx
 	at int
@@ -198,7 +195,7 @@ func TestFaultWhileHolding(t *testing.T) {
 	r.equal("free slots", uint64(len(r.w.held.free)), uint64(testSizes.Held))
 }
 
-// A port that fails releases its transmit lock, because another worker may need it.
+// A failed port's transmit lock is released for other workers.
 func TestFaultUnlocks(t *testing.T) {
 	r := guardedRig(t)
 	lock := new(TxLock)
@@ -213,8 +210,8 @@ func TestFaultUnlocks(t *testing.T) {
 	}
 }
 
-// A panic in a port's back end detaches the port and does not end the engine. A panic
-// outside of all queues is not caught.
+// A panic in a port's back end detaches the port, not the engine. A panic elsewhere
+// is not caught.
 func TestMistakes(t *testing.T) {
 	r := guardedRig(t)
 	rx := &hookedRx{Rx: r.rx(1), hook: func() { panic("a mistake, printed by this test on purpose") }}

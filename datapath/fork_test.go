@@ -12,7 +12,6 @@ import (
 	"weft/port/porttest"
 )
 
-// underTags inserts n VLAN tags after the MAC addresses of a frame.
 func underTags(f []byte, n int) []byte {
 	out := append([]byte{}, f[:12]...)
 	for i := range n {
@@ -23,8 +22,8 @@ func underTags(f []byte, n int) []byte {
 }
 
 // popsAndForks returns a rig with two megaflows. The first one pops a tag of port 1's
-// frames, looks the frames up again under recirc_id 9, and then sends them to port 2.
-// The megaflow for recirc_id 9 sends them to port 3.
+// frames, looks them up again under recirc_id 9, and sends them to port 2. The other
+// one sends frames with recirc_id 9 to port 3.
 func popsAndForks(t *testing.T) *rig {
 	r := newRig(t, testSizes)
 	for no := range uint32(3) {
@@ -35,10 +34,8 @@ func popsAndForks(t *testing.T) *rig {
 	return r
 }
 
-// Actions after a second look-up get the frame as it was before that look-up. A frame
-// with too many tags for the parser has fewer tags in the second look-up, which may
-// find an IP header. This header may shorten the frame, or need more bytes in the
-// private header.
+// Actions after a second look-up get the frame as it was before. The popped tag may
+// uncover an IP header, which shortens the frame or extends the private header.
 func TestForkLeavesTheFrameAlone(t *testing.T) {
 	padded := append(bigUDP(0x0a000001, 0x0a000002, 1, 2, 300), bytes.Repeat([]byte{0xee}, 400)...)
 	solicitation := make([]byte, 14+40+130)
@@ -53,7 +50,7 @@ func TestForkLeavesTheFrameAlone(t *testing.T) {
 			r.inject(1, underTags(f, 3))
 			r.turn()
 			want := underTags(f, 2)
-			want[15] = 2 // tags 2 and 3 are left after the first of three was popped
+			want[15] = 2
 			want[19] = 3
 			if got := r.tx(2).Take(); !bytes.Equal(got, want) {
 				t.Errorf("behind the look-up: %d bytes, want %d:\n% x\n% x", len(got), len(want), got, want)
@@ -66,8 +63,8 @@ func TestForkLeavesTheFrameAlone(t *testing.T) {
 	}
 }
 
-// A second look-up may find that a frame ends before the place of its unfinished
-// checksum. Such a frame is dropped, and no port fails.
+// A frame that ends before its unfinished checksum is dropped at the second look-up,
+// and no port fails.
 func TestChecksumBehindTheEnd(t *testing.T) {
 	f := append(udp(0x0a000001, 0x0a000002, 1, 2), bytes.Repeat([]byte{0xee}, 60)...)
 	r := newRig(t, testSizes)

@@ -32,7 +32,6 @@ func fragmentsOf(f []byte, n int, id uint16) (all [][]byte) {
 	return all
 }
 
-// bigUDP returns a frame with a UDP datagram of n payload bytes.
 func bigUDP(src, dst uint32, sport, dport uint16, n int) []byte {
 	f := append(udp(src, dst, sport, dport)[:42], bytes.Repeat([]byte{7}, n)...)
 	packet.IPv4(f[14:]).SetTotalLen(28 + n)
@@ -46,8 +45,7 @@ func bigUDP(src, dst uint32, sport, dport uint16, n int) []byte {
 	return f
 }
 
-// reassembled returns the datagram that fragments make, with the headers of the first
-// fragment.
+// reassembled returns the fragments' datagram with the headers of the first one.
 func reassembled(t *testing.T, all [][]byte) []byte {
 	t.Helper()
 	var payload []byte
@@ -62,7 +60,7 @@ func reassembled(t *testing.T, all [][]byte) []byte {
 	return append(append([]byte(nil), all[0][:34]...), payload...)
 }
 
-// Fragments in any order are tracked by the ports in the first fragment, sent on as
+// Fragments in any order are tracked by the first one's ports, forwarded as
 // fragments, and counted once.
 func TestFragments(t *testing.T) {
 	r := firewall(t)
@@ -97,8 +95,8 @@ func TestFragments(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropFlow: 4})
 }
 
-// A fragmented datagram begins a connection and is translated. The addresses change
-// in all fragments, the ports and the checksum in the first one.
+// A fragmented datagram begins a translated connection. Addresses change in all
+// fragments, ports and checksum in the first one.
 func TestFragmentsThroughNAT(t *testing.T) {
 	r := firewall(t)
 	snat := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit | flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange,
@@ -124,8 +122,8 @@ func TestFragmentsThroughNAT(t *testing.T) {
 	r.drops(nil)
 }
 
-// If fragments overlap, the whole datagram is dropped, with its later fragments.
-// Incomplete datagrams are dropped after a timeout.
+// Overlapping fragments drop the whole datagram. Incomplete datagrams are dropped
+// after a timeout.
 func TestBadFragments(t *testing.T) {
 	r := firewall(t)
 	pieces := fragmentsOf(bigUDP(0x0a000001, 0x0a000002, 1, 2, 3000), 1000, 9)
@@ -146,8 +144,8 @@ func TestBadFragments(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropBadFragment: 6, packet.DropHeldExpired: 2})
 }
 
-// A datagram whose fragments miss in the look-up after tracking is sent on once the
-// control process has answered.
+// A datagram whose fragments miss after tracking is forwarded once the control
+// process has answered.
 func TestFragmentsThatMiss(t *testing.T) {
 	r := firewall(t)
 	r.command(AppendCommand(nil, CmdRemove, 2, nil))
@@ -177,9 +175,8 @@ func TestFragmentsThatMiss(t *testing.T) {
 	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 1)
 }
 
-// Fragments that the control process injects with a ct action are handled like
-// fragments from a port: they are held and tracked as one datagram. A single or an
-// overlapping fragment begins no connection.
+// Injected fragments with a ct action are held and tracked as one datagram. A single
+// or overlapping fragment begins no connection.
 func TestInjectedFragments(t *testing.T) {
 	r := firewall(t)
 	commit := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit}
@@ -201,7 +198,7 @@ func TestInjectedFragments(t *testing.T) {
 	}
 	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 1)
 
-	// The injected fragments are looked up first, and mix with fragments from a port.
+	// Injected fragments may mix with fragments from a port.
 	pieces = fragmentsOf(bigUDP(0x0a000001, 0x0a000002, 1, 2, 3000), 1000, 10)
 	for _, f := range pieces[:2] {
 		send(f, flowtable.Action{Op: flowtable.OpRecirc, U32: 9})

@@ -10,9 +10,8 @@ import (
 	"weft/port/porttest"
 )
 
-// Two datagrams are complete. After the first one was sent on, the memory of an
-// output port fails. The first datagram's number is free: the next datagram with this
-// number waits for all its fragments, and all frames are accounted for.
+// If an output port fails between two complete datagrams, the first one's number is
+// free for a new datagram, and all frames are accounted for.
 func TestFaultWhileSendingFragments(t *testing.T) {
 	panicOnFault(t)
 	r := firewall(t)
@@ -30,7 +29,7 @@ func TestFaultWhileSendingFragments(t *testing.T) {
 	r.equal("sent", r.sh.Ports[2].TxPackets, uint64(len(quick)))
 	r.tx(2).TakeAll()
 
-	r.inject(1, quick[:2]...) // this incomplete datagram gets the same number
+	r.inject(1, quick[:2]...) // an incomplete datagram with the same number
 	r.turn()
 	r.turn()
 	r.equal("sent of a part", uint64(len(r.tx(2).TakeAll())), 0)

@@ -14,10 +14,9 @@ import (
 	"weft/port/porttest"
 )
 
-// The worker without fused connections is the reference implementation: two workers
-// get the same frames, commands and times, and one of them never fuses connections.
+// Two workers get the same frames, commands and times. The one that never fuses
+// connections is the reference implementation.
 
-// tcp returns a TCP segment over IPv4 with its checksums.
 func tcp(src, dst uint32, sport, dport uint16, flags uint8, seq, ack uint32, payload int) []byte {
 	f := make([]byte, 14+20+20+payload)
 	copy(f, udp(src, dst, 0, 0)[:34])
@@ -36,8 +35,8 @@ func tcp(src, dst uint32, sport, dport uint16, flags uint8, seq, ack uint32, pay
 	return f
 }
 
-// setTTL changes a frame's TTL. It also sets the frame's identification: a hash of
-// the addresses and ports, whose bit 0 tells whether the TTL is 128 or more.
+// setTTL changes a frame's TTL. Bit 0 of the identification tells whether the TTL is
+// 128 or more.
 func setTTL(f []byte, ttl byte) []byte {
 	ip := packet.IPv4(f[14:])
 	ip[8] = ttl
@@ -50,7 +49,7 @@ func setTTL(f []byte, ttl byte) []byte {
 type twins struct {
 	t     *testing.T
 	rng   *rand.Rand
-	rigs  [2]*rig // first worker with fused connections, second worker without
+	rigs  [2]*rig // with fused connections, and without
 	slots map[uint32]bool
 }
 
@@ -58,7 +57,7 @@ func newTwins(t *testing.T, seed int64) *twins {
 	w := &twins{t: t, rng: rand.New(rand.NewSource(seed)), slots: map[uint32]bool{}}
 	for i := range w.rigs {
 		r := newRig(t, testSizes)
-		r.w.config.Fused = 1 << 6 // few pairs, so that new pairs replace old ones
+		r.w.config.Fused = 1 << 6
 		if err := r.w.setConnections(ctTable(t)); err != nil {
 			t.Fatal(err)
 		}
@@ -77,8 +76,6 @@ func (w *twins) each(f func(r *rig)) {
 	}
 }
 
-// install installs a megaflow that matches in_port, recirc_id, and some bits of
-// ct_state, ct_mark and TTL.
 func (w *twins) install(slot uint32, key, mask flowtable.Key, actions []flowtable.Action) {
 	w.each(func(r *rig) {
 		if w.slots[slot] {
@@ -96,7 +93,6 @@ func (w *twins) remove(slot uint32) {
 	}
 }
 
-// change installs or removes a random megaflow in both workers.
 func (w *twins) change() {
 	inPort := uint32(w.rng.Intn(2) + 1)
 	other := 3 - inPort
@@ -111,7 +107,7 @@ func (w *twins) change() {
 	key[flowtable.WIP], mask[flowtable.WIP] = ttl, ttlMask
 	nat := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTNAT}
 	switch kind := w.rng.Intn(6); kind {
-	case 0: // track the frame, with or without NAT, and look it up again
+	case 0: // tracks the frame, possibly with NAT, and looks it up again
 		list := []flowtable.Action{{Op: flowtable.OpCT, U16: 5}}
 		if w.rng.Intn(2) == 0 {
 			list = nat.AppendTo(nil)
@@ -137,7 +133,7 @@ func (w *twins) change() {
 			list = append(q.AppendTo(nil), output(other))
 		case w.rng.Intn(3) == 0:
 			list = []flowtable.Action{{Op: flowtable.OpSetTTL, U32: uint32(w.rng.Intn(200) + 1)}, output(other)}
-		case w.rng.Intn(4) == 0: // this megaflow changes the mark of established connections
+		case w.rng.Intn(4) == 0: // changes the mark of established connections
 			q := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit, Mark: uint32(w.rng.Intn(4)), MarkMask: 3}
 			list = append(q.AppendTo(nil), output(other))
 		}
@@ -150,8 +146,8 @@ func (w *twins) change() {
 	}
 }
 
-// frame returns a random frame of one of few connections. If calm is set, most frames
-// are UDP datagrams, so that whole batches are fused.
+// frame returns a random frame of one of few connections; if calm is set, mostly UDP,
+// so that whole batches are fused.
 func (w *twins) frame(inPort uint32, calm bool) []byte {
 	inside, outside := uint32(0x0a000001+w.rng.Intn(2)), uint32(0x0a000101)
 	a, b := uint16(1000+w.rng.Intn(3)), uint16(80)
@@ -168,8 +164,7 @@ func (w *twins) frame(inPort uint32, calm bool) []byte {
 	if w.rng.Intn(3) == 0 {
 		return setTTL(udp(inside, outside, a, b), ttl)
 	}
-	// Sequence numbers are equal on both sides and change little, so that segments
-	// are valid in any order.
+	// Similar sequence numbers, so that segments are valid in any order.
 	flags := []uint8{0x10, 0x10, 0x10, 0x10, 0x10, 0x18, 0x02, 0x12, 0x11, 0x04}[w.rng.Intn(10)]
 	seq, ack := uint32(101), uint32(101)
 	if flags&2 != 0 {
@@ -181,8 +176,8 @@ func (w *twins) frame(inPort uint32, calm bool) []byte {
 	return setTTL(tcp(inside, outside, a, b, flags, seq, ack, w.rng.Intn(3)), ttl)
 }
 
-// compare fails the test unless both workers sent the same frames, have the same
-// counters and track the same connections.
+// compare fails unless both workers have the same sent frames, counters and
+// connections.
 func (w *twins) compare(step int) {
 	w.t.Helper()
 	for no := uint32(1); no <= 2; no++ {
@@ -190,9 +185,8 @@ func (w *twins) compare(step int) {
 		for i, r := range w.rigs {
 			sent[i] = map[string][]string{}
 			for _, f := range r.tx(no).TakeAll() {
-				// Even without fusing, two kinds of frames may be reordered: frames
-				// that match different megaflows, and frames from different senders
-				// that are translated to one address.
+				// Some frames may be reordered even without fusing: frames of
+				// different megaflows, and of senders translated to one address.
 				connection := string(f[18:20]) + string(f[23:24]) + string(f[26:38])
 				sent[i][connection] = append(sent[i][connection], string(f))
 			}

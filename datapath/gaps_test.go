@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// GapBucket returns the first bucket whose limit is above the gap. A linear search
-// finds the same bucket.
+// GapBucket agrees with a linear search for the first limit above the gap.
 func TestGapBuckets(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for i := range 200_000 {

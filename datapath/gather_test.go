@@ -9,8 +9,6 @@ import (
 	"weft/port/porttest"
 )
 
-// gathering returns a worker with two ports whose frames go to a third port. The test
-// sets the worker's clock.
 func gathering(t *testing.T) *rig {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
@@ -24,8 +22,8 @@ func gathering(t *testing.T) *rig {
 	return r
 }
 
-// gatheringPasses runs n passes, stepNS apart, and injects one frame into port 2
-// before each pass. It returns the number of passes that received frames of port 2.
+// gatheringPasses runs n passes, stepNS apart, with one frame of port 2 before each.
+// It returns the number of passes that received frames of port 2.
 func (r *rig) gatheringPasses(n int, stepNS uint64) (visits int) {
 	for range n {
 		r.inject(2, ethernet(0xa, 60, 0))
@@ -39,9 +37,8 @@ func (r *rig) gatheringPasses(n int, stepNS uint64) (visits int) {
 	return visits
 }
 
-// While another queue fills each batch, a queue with one frame in each pass is
-// visited only once in gatherNS. Otherwise it is visited in each pass. No frame is
-// lost, or waits longer than gatherNS.
+// While another queue fills each batch, a queue with few frames is polled once in
+// gatherNS, otherwise in each pass. No frame is lost or waits longer.
 func TestFewFramesGather(t *testing.T) {
 	r := gathering(t)
 	const step = gatherNS / 5

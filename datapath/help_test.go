@@ -15,7 +15,6 @@ func closeFDs(fds ...int) {
 	}
 }
 
-// panicOnFault turns memory faults of the test's goroutine into panics, as Run does.
 func panicOnFault(t *testing.T) {
 	old := debug.SetPanicOnFault(true)
 	t.Cleanup(func() { debug.SetPanicOnFault(old) })

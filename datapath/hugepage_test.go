@@ -18,9 +18,8 @@ import (
 
 const hugePool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 
-// hugePages adds pages to the machine's pool of huge pages until the test ends. The
-// returned function empty removes all free pages from the pool at once, also those
-// that were in it before.
+// hugePages adds pages to the machine's pool of huge pages until the test ends. empty
+// removes all free pages from the pool.
 func hugePages(t *testing.T, pages int) (empty func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -46,9 +45,8 @@ func hugePages(t *testing.T, pages int) (empty func()) {
 	return func() { resize([]byte("0")) }
 }
 
-// The huge pages of a guest's memory disappear while the worker uses them: the file
-// is truncated, or its pages are freed and the pool is empty. Only the guest's port
-// fails, whether the worker reads from the memory or writes to it.
+// If a guest's huge pages disappear while the worker reads or writes them, only the
+// guest's port fails.
 func TestFaultOfHugePages(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -84,7 +82,7 @@ func TestFaultOfHugePages(t *testing.T) {
 			r.equal("from huge pages", r.sh.Ports[2].TxPackets, 1)
 			r.equal("to huge pages", r.sh.Ports[1].TxPackets, 1)
 			if !c.reads {
-				r.w.queues.at(0).debtNS = 1 << 40 // a queue with this debt is not visited, so the worker writes to the guest before it reads from it
+				r.w.queues.at(0).debtNS = 1 << 40 // skips the queue, so that the worker writes before it reads
 			}
 			if c.hole {
 				err = unix.Fallocate(g.FD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 4*vhosttest.HugePage)

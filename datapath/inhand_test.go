@@ -10,8 +10,7 @@ import (
 	"weft/port/porttest"
 )
 
-// watchingRx and watchingTx are queues that record the worker's InHand during each
-// call.
+// watchingRx and watchingTx record the worker's InHand during each call.
 type watchingRx struct {
 	port.Rx
 	hand  *InHand
@@ -40,8 +39,7 @@ func (q *watchingTx) Flush() { q.calls["Flush"] = *q.hand; q.Tx.Flush() }
 
 func (q *watchingTx) Postpone() bool { q.calls["Flush"] = *q.hand; return q.Tx.Postpone() }
 
-// While the worker calls a queue, InHand names the port and the number of the queue.
-// After the call it names no queue.
+// InHand names the port and the queue exactly while the worker calls the queue.
 func TestInHandNamesTheQueue(t *testing.T) {
 	for _, lock := range []*TxLock{nil, new(TxLock)} {
 		r := newRig(t, testSizes)
@@ -60,7 +58,7 @@ func TestInHandNamesTheQueue(t *testing.T) {
 		in.RxQueues[0].Inject(ethernet(0xa, 100, 1))
 		r.turn()
 		r.w.config.SpinUS = 0
-		r.w.stopping.Store(true) // a stopping worker arms its queues but does not wait
+		r.w.stopping.Store(true)
 		for range 2 {
 			r.turn()
 		}
@@ -87,8 +85,7 @@ func TestInHandNamesTheQueue(t *testing.T) {
 	}
 }
 
-// Each visit of a queue has another number in InHand, so that a pass over many queues
-// shows progress.
+// Each poll has another number in InHand, so that long passes show progress.
 func TestVisitsDiffer(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)

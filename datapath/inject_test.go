@@ -10,8 +10,7 @@ import (
 	"weft/packet"
 )
 
-// A frame that the control process injects is sent whole after its actions, and
-// leaves no held slot in use.
+// An injected frame is sent whole, and leaves no held slot in use.
 func TestInject(t *testing.T) {
 	r := twoPorts(t)
 	frames := [][]byte{ethernet(0xa, 60, 0), ethernet(0xa, packet.MaxFrameLen, 1)}

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// Workers never yield their Go processors (GOMAXPROCS). As in the engine, the tests
-// need more of these than workers: on two cores, two busy workers would otherwise
-// leave none to the tests.
+// Workers never yield their Go processors, so the tests need more of them
+// (GOMAXPROCS).
 func TestMain(m *testing.M) {
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	os.Exit(m.Run())

@@ -14,15 +14,14 @@ import (
 	"weft/port/porttest"
 )
 
-// slowMeter is a reference implementation of a meter: a token bucket that time fills
-// and frames empty.
+// slowMeter is a token bucket, the reference implementation of a meter.
 type slowMeter struct {
 	rate, depth, tokens float64 // rate in tokens per nanosecond; depth and tokens in tokens
 	atNS                uint64
 }
 
-// take reports whether a frame of n tokens passes, and whether the result is so close
-// that rounding may change it.
+// take reports whether a frame of n tokens passes, and whether rounding may change
+// this.
 func (s *slowMeter) take(nowNS uint64, n float64) (pass, close bool) {
 	s.tokens = min(s.depth, s.tokens+s.rate*float64(nowNS-s.atNS))
 	s.atNS = nowNS
@@ -81,8 +80,8 @@ func TestMeterIsATokenBucket(t *testing.T) {
 	}
 }
 
-// A frame larger than the bucket passes if the bucket has room for one of its
-// segments. It is charged for all its segments.
+// A frame larger than the bucket passes if one of its segments may pass, and is
+// charged for all.
 func TestLargeFramesAreNotShutOut(t *testing.T) {
 	r := newRig(t, testSizes)
 	m := NewMeter(true, 1000, 2)
@@ -98,7 +97,7 @@ func TestLargeFramesAreNotShutOut(t *testing.T) {
 	if !r.w.meter(f, 0) || r.w.meter(f, 0) {
 		t.Error("the first large frame must pass, the second must not")
 	}
-	r.w.now += 8_999_999 // one nanosecond before the bucket has room for a frame again
+	r.w.now += 8_999_999
 	if r.w.meter(f, 0) {
 		t.Error("passed before it was paid for")
 	}
@@ -118,7 +117,7 @@ func TestMetersInActions(t *testing.T) {
 	r.addPort(2, porttest.Options{}, false)
 	m := NewMeter(true, 1, 3)
 	r.command(AppendMeter(nil, 5, &m))
-	r.command(AppendMeter(nil, flowtable.MaxMeters, &m)) // the worker refuses this command, because the index is beyond the last meter
+	r.command(AppendMeter(nil, flowtable.MaxMeters, &m)) // refused, because the index is beyond the last meter
 	meter := flowtable.Action{Op: flowtable.OpMeter, U32: 5, U64: uint64(packet.DropMeter)}
 	r.install(1, 1, 2, output(2), meter, output(2))
 	r.turn()
@@ -136,8 +135,7 @@ func TestMetersInActions(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropMeter: 2})
 }
 
-// If several workers use a meter at the same time, exactly as many frames pass as one
-// bucket allows.
+// Several workers together pass exactly as many frames as one bucket allows.
 func TestWorkersShareMeters(t *testing.T) {
 	const workers, depth, each = 4, 1000, 700
 	first := newRig(t, testSizes)

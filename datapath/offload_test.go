@@ -15,8 +15,7 @@ import (
 
 const largeHeaders = 14 + 20 + 20
 
-// large returns a TCP frame with n bytes of payload and a complete checksum. Callers
-// set its offload afterwards.
+// large returns a TCP frame with n bytes of payload and a complete checksum.
 func large(dst uint64, n int) []byte {
 	f := make([]byte, largeHeaders+n)
 	packet.Ethernet(f).SetDst(dst)
@@ -32,8 +31,7 @@ func large(dst uint64, n int) []byte {
 	return f
 }
 
-// undo returns frame f with an unfinished checksum, and the offload that describes
-// the checksum.
+// undo returns frame f with an unfinished checksum, and its offload.
 func undo(f []byte, size int) ([]byte, packet.Offload) {
 	f = bytes.Clone(f)
 	binary.BigEndian.PutUint16(f[50:], packet.SumIPv4(0x0a000001, 0x0a000002, packet.ProtoTCP, len(f)-34))
@@ -74,15 +72,14 @@ func sameFrames(t *testing.T, what string, got, want [][]byte) {
 	}
 }
 
-// withOffloads returns a rig with a tunnel and a port 5 that takes all offloads.
 func withOffloads(t *testing.T) *rig {
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.addPort(5, porttest.Options{SlotBytes: packet.MaxFrameLen, MTU: 1514, Takes: packet.TakesAll}, false)
 	return r
 }
 
-// A large frame is sent whole to a port that takes large frames. It is cut into
-// segments for other ports, and into segments of the underlay's MTU for a tunnel.
+// A large frame is sent whole to a port that takes large frames, and cut for other
+// ports and tunnels.
 func TestLargeFrameToManyPorts(t *testing.T) {
 	const size, n, outer = 1460, 60000, 50
 	r := withOffloads(t)
@@ -100,7 +97,7 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 	want := twinCut(f, size)
 	after := [][]byte{ethernet(0xa, 100, 7)}
 	sameFrames(t, "port 2", r.tx(2).TakeAll(), append(want, after...))
-	fits := 1514 - outer - largeHeaders // room for payload in the tunnel, less than the frame's MSS
+	fits := 1514 - outer - largeHeaders // room for payload in the tunnel
 	want = twinCut(f, fits)
 	wire := r.tx(uplinkPort).TakeAll()
 	var inner [][]byte
@@ -117,8 +114,8 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 	r.equal("sent by vxlan", r.sh.Ports[vxlanPort].TxPackets, uint64(len(wire)))
 	r.drops(nil)
 
-	// Segments from a tunnel are merged into one large frame in each batch for a port
-	// that takes large frames. Other ports get them unchanged.
+	// Segments from a tunnel are merged for a port that takes large frames, and
+	// unchanged for others.
 	r.install(1, vxlanPort, 0xa, output(5))
 	r.tx(5).TakeAll()
 	for len(wire) > 0 {
@@ -133,8 +130,7 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 		if left.GSO != packet.GSOTCPv4 || int(left.Size) != fits {
 			t.Fatalf("%d bytes came back with %+v", len(got), left)
 		}
-		// Cutting the merged frame again gives the original segments, identification
-		// and flags included.
+		// Cutting the merged frame gives the original segments.
 		r.w.batch.Reset()
 		var again [][]byte
 		at := 0x1234 + len(want) + 1 - len(wire)
@@ -175,8 +171,8 @@ func TestLargeFrameMisses(t *testing.T) {
 	r.drops(nil)
 }
 
-// For several ports that need a complete checksum, an unfinished checksum is
-// completed once. A port that takes unfinished checksums gets the frame unchanged.
+// An unfinished checksum is completed once for several ports that need it. A port
+// that takes unfinished checksums gets the frame unchanged.
 func TestPartialChecksum(t *testing.T) {
 	r := withOffloads(t)
 	r.install(0, 1, 0xa, output(5), output(2), output(2))
@@ -187,8 +183,7 @@ func TestPartialChecksum(t *testing.T) {
 	r.turn()
 	sameFrames(t, "port 2", r.tx(2).TakeAll(), [][]byte{f, f, f, f})
 	for range 2 {
-		// Ports send in the order in which the batch first used them: port 5 before
-		// port 2.
+		// Ports send in the order of their first use: port 5 before port 2.
 		got, left := r.tx(5).TakeUndone()
 		if left.Flags&packet.OffloadPartial != 0 {
 			if !bytes.Equal(got, undone) {
@@ -201,7 +196,7 @@ func TestPartialChecksum(t *testing.T) {
 	r.drops(nil)
 }
 
-// A frame with a false offload description is dropped. No other frame is.
+// Only a frame with a false offload is dropped.
 func TestBadOffload(t *testing.T) {
 	r := withOffloads(t)
 	r.install(0, 1, 0xa, output(5))

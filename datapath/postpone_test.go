@@ -9,10 +9,8 @@ import (
 	"weft/port/porttest"
 )
 
-// patientRig returns a rig whose port 2 postpones every flush.
 func patientRig(t *testing.T) *rig { return patientRigOver(t, porttest.Options{}) }
 
-// patientRigOver returns a patientRig whose input port 1 has the given options.
 func patientRigOver(t *testing.T, source porttest.Options) *rig {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -30,8 +28,7 @@ func (r *rig) injectMany(n int) {
 	}
 }
 
-// The flush after a full batch may be postponed by one pass, because the next batch
-// may follow. The flush after a smaller batch is not postponed.
+// Only the flush after a full batch may be postponed, by one pass.
 func TestAFullBatchMayWait(t *testing.T) {
 	r := patientRig(t)
 	r.injectMany(2*packet.BatchSize - 1)
@@ -47,9 +44,8 @@ func TestAFullBatchMayWait(t *testing.T) {
 	r.equal("flushes", r.tx(2).Flushes.Load(), 2)
 }
 
-// A guest's buffers are released only after the frames in them were published, and at
-// most two batches are unreleased at a time, whatever ports the frames went to. A
-// released buffer's frame is never received again by the next engine.
+// A guest's buffers are released only after their frames were published, and at most
+// two batches are unreleased. The next engine never receives a released frame again.
 func TestABatchIsReleasedBehindItsFrames(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -73,9 +69,8 @@ func TestABatchIsReleasedBehindItsFrames(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load()+r.tx(3).Packets.Load(), 3*packet.BatchSize)
 }
 
-// In a stream of full batches, buffers may be released late. All buffers are released
-// when a batch is not full, when the next batch does not come in time, when the port
-// is removed, and before the worker sleeps.
+// In a stream of full batches, buffers may be released late. A smaller batch, a
+// pause, the port's removal and the worker's sleep release all of them.
 func TestBuffersAreReleasedLateInAStream(t *testing.T) {
 	r := patientRig(t)
 	r.rx(1).Retains.Store(true)
@@ -89,7 +84,7 @@ func TestBuffersAreReleasedLateInAStream(t *testing.T) {
 			r.turn()
 		},
 		"sleep": func() {
-			r.injectMany(1) // a frame that arrives keeps the worker from sleeping
+			r.injectMany(1) // an arriving frame prevents the sleep
 			r.w.sleep()
 			r.equal("buffers out", uint64(r.rx(1).Lent()), 1)
 			r.turn()
@@ -144,8 +139,7 @@ func TestBuffersAreReleasedBeforeTheirPort(t *testing.T) {
 	r.equal("buffers out", uint64(r.rx(1).Lent()), 0)
 }
 
-// The postponed flush of one port does not wait until other ports have no more
-// frames.
+// One port's postponed flush does not wait for other ports.
 func TestOwedFlushesDoNotWaitForOthers(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -190,14 +184,12 @@ func (t *failingTx) Flush() {
 	t.Tx.Flush()
 }
 
-// goneMemory is the panic value of an access to truncated memory.
 type goneMemory struct{}
 
 func (goneMemory) Error() string { return "memory is gone" }
 func (goneMemory) Addr() uintptr { return 0x1000 }
 
-// failing adds a port 2 to the rig that postpones every flush and can be made to
-// fail.
+// failing adds port 2, which postpones every flush and can be made to fail.
 func (r *rig) failing() *failingTx {
 	r.t.Helper()
 	d := porttest.New(1, porttest.Options{})
@@ -221,8 +213,7 @@ func failingRig(t *testing.T) (*rig, *failingTx) {
 	return r, tx
 }
 
-// After a port has failed in a postponed flush, no flush is pending for it. The flush
-// of a new port with the same number can be postponed again.
+// A port that fails in a postponed flush leaves no pending flush for its successor.
 func TestAFailedFlushIsOwedNoMore(t *testing.T) {
 	r, tx := failingRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -247,8 +238,7 @@ func TestAFailedFlushIsOwedNoMore(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
 }
 
-// If a port fails while the worker ends, all other ports are still flushed and all
-// buffers released.
+// If a port fails while the worker ends, the other ports are still flushed.
 func TestAPortFailsAtTheEnd(t *testing.T) {
 	r, tx := failingRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -268,8 +258,7 @@ func TestAPortFailsAtTheEnd(t *testing.T) {
 	r.equal("buffers out", uint64(r.rx(1).Lent()+r.rx(4).Lent()), 0)
 }
 
-// CmdHold is executed only once, even if a memory fault ends the pass in which it is
-// executed.
+// CmdHold is executed once, even if a memory fault ends its pass.
 func TestHoldIsExecutedOnce(t *testing.T) {
 	r, tx := failingRig(t)
 	r.injectMany(packet.BatchSize)
@@ -286,8 +275,7 @@ func TestHoldIsExecutedOnce(t *testing.T) {
 	}
 }
 
-// The buffers of a ring that has room for little more than a batch are released at
-// once, because the guest has no other buffers.
+// A short ring's buffers are released at once.
 func TestNothingIsKeptOfASmallRing(t *testing.T) {
 	r := patientRigOver(t, porttest.Options{Slots: packet.BatchSize})
 	for range 3 {
@@ -297,8 +285,7 @@ func TestNothingIsKeptOfASmallRing(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load(), 3*packet.BatchSize)
 }
 
-// No engine can receive the frames of a queue without port.Keeper again. Such frames
-// are flushed and released in the pass that receives them.
+// Frames of a queue without port.Keeper are flushed and released in their pass.
 func TestNothingIsPostponedThatCannotComeAgain(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -313,8 +300,7 @@ func TestNothingIsPostponedThatCannotComeAgain(t *testing.T) {
 	r.equal("buffers out", uint64(r.rx(1).Lent()), 0)
 }
 
-// A queue that breaks ends the pass, and the worker may sleep afterwards. The buffers
-// of the other queues are released first.
+// A broken queue ends the pass after the other queues' buffers were released.
 func TestBuffersAreReleasedWhenAnotherQueueBreaks(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -330,8 +316,7 @@ func TestBuffersAreReleasedWhenAnotherQueueBreaks(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
 }
 
-// A kept batch is released once the flush of another queue's frames has published it.
-// The queue may then keep its next batch.
+// A kept batch is released once another queue's flush has published it.
 func TestAQueueWaitsAgainAfterAnothersFlush(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -339,7 +324,7 @@ func TestAQueueWaitsAgainAfterAnothersFlush(t *testing.T) {
 	r.injectMany(packet.BatchSize)
 	r.turn()
 	r.tx(2).Flush()
-	r.w.ports[2].owedIn = 0 // same state as after a flush for another queue
+	r.w.ports[2].owedIn = 0
 	r.injectMany(packet.BatchSize)
 	r.turn()
 	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)

@@ -10,9 +10,8 @@ import (
 	"weft/port/porttest"
 )
 
-// BenchmarkRemotes measures a pass whose frames go through tunnels to many remotes.
-// Consecutive frames go to different remotes, each with a flow and a tunnel template
-// of its own. One operation is one frame.
+// BenchmarkRemotes measures a pass whose frames go through tunnels to many remotes,
+// each with its own flow and template. One operation is one frame.
 func BenchmarkRemotes(b *testing.B) {
 	for _, remotes := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(remotes), func(b *testing.B) { benchmarkRemotes(b, remotes) })

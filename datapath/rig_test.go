@@ -17,9 +17,8 @@ var testSizes = Sizes{
 	Held:  64, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: 16,
 }
 
-// rig is a worker with the other ends of its connections: the rings of the control
-// process, and ports in memory. The test runs each pass by calling turn, unless it
-// calls run.
+// rig is a worker with control's rings and ports in memory. The test runs each pass
+// by calling turn, unless it calls run.
 type rig struct {
 	t        testing.TB
 	w        *Worker
@@ -63,16 +62,14 @@ func newRig(t testing.TB, sizes Sizes) *rig {
 	return r
 }
 
-// turn runs one pass of the worker. A fault in a port's memory fails only that port,
-// as in Run.
+// turn runs one pass. A fault in a port's memory fails only that port, as in Run.
 func (r *rig) turn() {
 	defer r.w.recoverFault()
 	r.w.finish()
 	r.w.pass()
 }
 
-// addPort adds a port with one queue in each direction to the worker. Run must not be
-// running.
+// addPort adds a port with one queue in each direction. Run must not be running.
 func (r *rig) addPort(no uint32, o porttest.Options, uplink bool) *porttest.Device {
 	r.t.Helper()
 	d := porttest.New(1, o)
@@ -102,7 +99,6 @@ func (r *rig) command(msg []byte) {
 	}
 }
 
-// install installs a megaflow that matches in_port and dl_dst.
 func (r *rig) install(slot, inPort uint32, dst uint64, actions ...flowtable.Action) {
 	r.t.Helper()
 	key := flowtable.Key{flowtable.WPort: uint64(inPort) << 32, flowtable.WEthDst: dst << 16}
@@ -133,8 +129,6 @@ func (r *rig) mustUpcall(op UpcallOp) Upcall {
 	return up
 }
 
-// drops compares the drop counters with want. The counters of all reasons that want
-// does not contain must be 0.
 func (r *rig) drops(want map[packet.DropReason]uint64) {
 	r.t.Helper()
 	for why := range packet.DropReason(packet.DropReasons) {
@@ -153,7 +147,7 @@ func (r *rig) equal(what string, got, want uint64) {
 
 func output(to uint32) flowtable.Action { return flowtable.Action{Op: flowtable.OpOutput, U32: to} }
 
-// ethernet returns a frame of n bytes without an IP header. Its payload contains
+// ethernet returns a frame of n bytes without an IP header; its payload contains
 // number.
 func ethernet(dst uint64, n int, number uint32) []byte {
 	f := make([]byte, n)

@@ -13,8 +13,6 @@ import (
 	"weft/port/porttest"
 )
 
-// run starts the worker's loop. It stops the loop at the end of the test, before the
-// rig is closed.
 func (r *rig) run(spinUS int) {
 	r.t.Helper()
 	r.w.config.SpinUS = spinUS
@@ -34,7 +32,6 @@ func await(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// awaitSleep waits until the worker sleeps.
 func (r *rig) awaitSleep() {
 	r.t.Helper()
 	was := r.sh.Counters.HeartbeatNS
@@ -47,10 +44,10 @@ func (r *rig) awaitSleep() {
 	})
 }
 
-const forever = 1 << 40 // time in µs to poll before a sleep, so long that the worker never sleeps
+const forever = 1 << 40 // in µs, so long that the worker never sleeps
 
-// An idle worker sleeps. Each of these wakes it: a frame, a frame of a tap device, a
-// command, a new port, and Stop.
+// An idle worker sleeps. A frame, a tap's frame, a command, a new port, and Stop wake
+// it.
 func TestSleepAndWake(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -80,7 +77,7 @@ func TestSleepAndWake(t *testing.T) {
 	r.awaitSleep()
 }
 
-// A sleeping worker makes a few passes in a second, not a million.
+// A sleeping worker makes only a few passes a second.
 func TestIdleIsIdle(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -90,8 +87,7 @@ func TestIdleIsIdle(t *testing.T) {
 	c := r.sh.Counters
 	before := *c
 	time.Sleep(2 * maxSleepMS * time.Millisecond)
-	// The test uses the worker's own clock, because the test's goroutine may wake up
-	// late.
+	// The worker's own clock, because the test's goroutine may wake up late.
 	now := *c
 	turns := (now.HeartbeatNS-before.HeartbeatNS)/(maxSleepMS*1_000_000) + 3
 	if passes, sleeps := now.IdlePasses-before.IdlePasses, now.Sleeps-before.Sleeps; sleeps > turns || passes > 500*turns {
@@ -108,17 +104,15 @@ func TestArmSeesFrames(t *testing.T) {
 	if r.w.armAll() {
 		t.Fatal("Arm did not see the waiting frame")
 	}
-	r.w.sleep() // does not sleep, because a frame waits; the counter of sleeps would show a real sleep
+	r.w.sleep() // a real sleep would increment the counter
 	r.equal("sleeps", r.sh.Counters.Sleeps, 0)
 	if r.rx(1).Arm(); r.rx(1).Lent() != 1 {
 		t.Fatal("the frame is gone")
 	}
 }
 
-// A worker with few polled queues reads them without calling epoll first. An
-// otherwise idle worker reads them in every pass. A worker with frames of other
-// queues reads them now and then, and also after it has delivered frames to a local
-// process, which may answer.
+// A worker reads few polled queues without calling epoll: in every pass if it is
+// idle, otherwise now and then, and after a delivery to a local process.
 func TestFewPolledQueues(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -153,8 +147,7 @@ func TestFewPolledQueues(t *testing.T) {
 	r.equal("reads after that", r.rx(2).Recvs.Load(), recvs+3)
 }
 
-// A worker with many polled queues reads a queue only when epoll reports the queue
-// readable.
+// A worker reads one of many polled queues only if epoll reports it.
 func TestPolledQueue(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -173,15 +166,14 @@ func TestPolledQueue(t *testing.T) {
 		r.inject(2, ethernet(0xa, 60, i))
 	}
 	r.w.waiter.nextReady = 0
-	for range 4 { // Recv is called after each full batch, until one call returns no frame
+	for range 4 { // after a full batch, Recv is called until it returns no frame
 		r.turn()
 	}
 	r.equal("sent", r.sh.Ports[1].TxPackets, 3*packet.BatchSize)
 	r.equal("reads", r.rx(2).Recvs.Load(), recvs+4)
 }
 
-// A million frames of several flows pass, some with rewrites and some through a
-// tunnel. Meanwhile no memory is allocated and the garbage collector does not run.
+// A million frames cause no allocation and no garbage collection.
 func TestMillionFrames(t *testing.T) {
 	const frames = 1_000_000
 	r := withTunnel(t, 2)
@@ -198,7 +190,7 @@ func TestMillionFrames(t *testing.T) {
 	r.turn()
 	r.run(forever)
 	await(t, "the first frames", func() bool { return r.rx(1).Lent() == 0 })
-	time.Sleep(time.Millisecond) // allocates this goroutine's timer before the test counts allocations
+	time.Sleep(time.Millisecond)
 
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -212,8 +204,7 @@ func TestMillionFrames(t *testing.T) {
 	if n := after.NumGC - before.NumGC; n != 0 {
 		t.Errorf("%d garbage collections, want 0", n)
 	}
-	// The runtime may start threads during the test. Each thread allocates half a
-	// dozen objects.
+	// A thread that the runtime starts allocates some objects.
 	if n := after.Mallocs - before.Mallocs; n > 100 {
 		t.Errorf("%d allocations, want at most 100", n)
 	}
@@ -230,8 +221,7 @@ func TestMillionFrames(t *testing.T) {
 	r.drops(nil)
 }
 
-// When RemovePort returns, the worker uses no memory of the port. The memory can be
-// unmapped at once, under load, any number of times.
+// After RemovePort the worker does not use the port's memory, even under load.
 func TestPortsComeAndGo(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -261,7 +251,7 @@ func TestPortsComeAndGo(t *testing.T) {
 	if up, ok := r.upcall(); ok && up.Op == UpFault {
 		t.Fatalf("fault: %s", up.Reason)
 	}
-	r.w.RemovePort(3) // removing a port that the worker does not have
+	r.w.RemovePort(3)
 	r.w.RemovePort(port.MaxPorts)
 	if err := r.w.AddPort(PortQueues{Port: port.MaxPorts}); err == nil {
 		t.Fatal("a port beyond the last number was added without an error")

@@ -19,9 +19,9 @@ import (
 	"weft/port/porttest"
 )
 
-// Two connections have the same megaflow before tracking, and different megaflows
-// after it. In one batch, each frame gets the actions of the second megaflow of its
-// own connection. If this megaflow is removed, the frame becomes an upcall.
+// Two connections share the megaflow before tracking, but not the one after it. Each
+// frame gets the actions of its own second megaflow, or an upcall after this
+// megaflow's removal.
 func TestPairsInOneBatch(t *testing.T) {
 	r := newRig(t, testSizes)
 	if err := r.w.setConnections(ctTable(t)); err != nil {
@@ -51,7 +51,7 @@ func TestPairsInOneBatch(t *testing.T) {
 		r.inject(2, back[i])
 		r.turn()
 	}
-	for range 3 { // after these batches the connections are fused, and the queue uses their hints first
+	for range 3 {
 		r.inject(1, out[0], out[1], out[0], out[0])
 		r.turn()
 	}
@@ -81,8 +81,7 @@ func TestPairsInOneBatch(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{})
 }
 
-// IPv6 datagrams of fused connections are sent in runs like IPv4 datagrams, batch
-// after batch.
+// IPv6 datagrams of fused connections are sent in runs, too.
 func TestSweepSendsBothFamilies(t *testing.T) {
 	ends := []layers.UDPPort{1000, 80}
 	frame := func(v6 bool, from int) []byte {
@@ -103,7 +102,7 @@ func TestSweepSendsBothFamilies(t *testing.T) {
 		r.turn()
 		r.inject(2, back)
 		r.turn()
-		for range 2 { // from the second batch on, the queue looks up hints before the flow cache
+		for range 2 { // from the second batch on, hints come before the flow cache
 			r.inject(1, out, out, out, out)
 			r.turn()
 		}
@@ -111,7 +110,7 @@ func TestSweepSendsBothFamilies(t *testing.T) {
 		for turn := range 4 {
 			before := r.w.fused.hits
 			r.inject(1, out, out, out, out)
-			r.w.receive(r.w.queues.at(0)) // receives from one queue; a whole pass would also visit another queue, which clears the field found
+			r.w.receive(r.w.queues.at(0)) // a whole pass would visit another queue and clear the field found
 			if r.w.fused.found != 0 || r.w.fused.hits-before != 4 {
 				t.Errorf("IPv6 %t, turn %d: %#x are left, %d by a hint", v6, turn, r.w.fused.found, r.w.fused.hits-before)
 			}
@@ -123,8 +122,8 @@ func TestSweepSendsBothFamilies(t *testing.T) {
 	}
 }
 
-// seekLive finds the connection of each frame by the frame's key, whatever headers
-// come before the IP header. It skips fragments.
+// seekLive finds each frame's connection by the key, whatever headers precede IP. It
+// skips fragments.
 func TestSeekLive(t *testing.T) {
 	r := newRig(t, testSizes)
 	if err := r.w.setConnections(ctTable(t)); err != nil {

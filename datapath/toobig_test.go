@@ -15,12 +15,10 @@ import (
 	"weft/tunnel"
 )
 
-// fits is the length of the longest IP packet that fits the tunnel after its VLAN tag
-// is removed.
+// fits is the longest IP packet for the tunnel, without the VLAN tag.
 const fits = 1514 - 50 - 14
 
-// tooLong returns a frame to MAC address 0xa with the given layers and n bytes of
-// payload.
+// tooLong returns a frame to MAC address 0xa with n bytes of payload.
 func tooLong(t *testing.T, n int, l ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
@@ -35,8 +33,8 @@ func ethernetTo(next layers.EthernetType) *layers.Ethernet {
 	return &layers.Ethernet{DstMAC: []byte{0, 0, 0, 0, 0, 0xa}, SrcMAC: []byte{2, 0, 0, 0, 0, 1}, EthernetType: next}
 }
 
-// The sender of a frame that is too long for its tunnel gets an ICMP error. The error
-// quotes the frame as it was received, whatever actions have changed in it.
+// The sender of a frame that is too long gets an ICMP error with the frame's received
+// headers.
 func TestTooBigIsAnswered(t *testing.T) {
 	rewrites := []flowtable.Action{
 		{Op: flowtable.OpPopVLAN}, {Op: flowtable.OpSetEthSrc, U64: 0x020000000077}, {Op: flowtable.OpSetIPv4Src, U32: 0x01010101},
@@ -111,7 +109,7 @@ func checkAnswer(t *testing.T, answer, f []byte, l3 int) {
 	if f[l3]>>4 == 6 {
 		l4 = 40
 	}
-	clear(want[l4+6 : l4+8]) // checksums are not compared, because the rewrites have updated them
+	clear(want[l4+6 : l4+8]) // the rewrites have updated the checksums
 	clear(want[l4+16 : l4+18])
 	quote = bytes.Clone(quote)
 	clear(quote[l4+6 : l4+8])
@@ -121,9 +119,8 @@ func checkAnswer(t *testing.T, answer, f []byte, l3 int) {
 	}
 }
 
-// A frame that is too long for its tunnel gets no ICMP error in four cases: without
-// DF, if the frame is an ICMP error itself, beyond the rate limit, or from or to an
-// address that is not a host's.
+// No ICMP error answers a frame without DF, an ICMP error, a frame beyond the rate
+// limit, or an address that is no host's.
 func TestTooBigIsNotAnswered(t *testing.T) {
 	ip := layers.IPv4{Version: 4, TTL: 9, Protocol: layers.IPProtocolTCP, Flags: layers.IPv4DontFragment,
 		SrcIP: []byte{10, 0, 0, 1}, DstIP: []byte{10, 0, 0, 2}}
@@ -156,7 +153,7 @@ func TestTooBigIsNotAnswered(t *testing.T) {
 	}
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, toTunnel(77))
-	r.w.fixed = r.w.clock() // stops the worker's clock, because time allows further answers
+	r.w.fixed = r.w.clock()
 	for range 4 {
 		for range packet.BatchSize {
 			r.inject(1, make4(func(*layers.IPv4, *layers.Ethernet) {}))
@@ -166,8 +163,7 @@ func TestTooBigIsNotAnswered(t *testing.T) {
 	if n := len(r.tx(1).TakeAll()); n != answerBurst {
 		t.Errorf("%d answers to %d frames at once", n, 4*packet.BatchSize)
 	}
-	// The length of a large UDP frame's segments is fixed, so the frame cannot be cut
-	// to fit the tunnel.
+	// A large UDP frame cannot be cut into shorter segments.
 	r = withOffloads(t)
 	r.install(0, 1, 0xa, toTunnel(77))
 	ip.Protocol = layers.IPProtocolUDP

@@ -16,8 +16,7 @@ import (
 	"weft/port/porttest"
 )
 
-// flowRx is a receive queue with an endless series of UDP datagrams, one of each flow
-// in turn.
+// flowRx receives an endless series of UDP datagrams, one of each flow in turn.
 type flowRx struct {
 	port.Rx
 	frame  []byte
@@ -68,10 +67,9 @@ func (r *flowRx) Recv(b *packet.Batch) int {
 
 func (r *flowRx) Release() {}
 
-// trackedRig returns a rig whose ports 1 and 2 exchange frames. how selects what
-// happens to a frame: "without" tracking; or a look-up, tracking and a second
-// look-up, fused or not. "nat" also translates the addresses of port 1 to 192.0.2.1
-// and up.
+// trackedRig returns a rig whose ports 1 and 2 exchange frames. how is "without"
+// tracking, or a second look-up after tracking, fused or not; "nat" translates port
+// 1's addresses to 192.0.2.1 and up.
 func trackedRig(b *testing.B, how string, connections int) (r *rig, out, back *flowRx) {
 	b.Helper()
 	r = newRig(b, testSizes)
@@ -115,7 +113,6 @@ func trackedRig(b *testing.B, how string, connections int) (r *rig, out, back *f
 	return r, out, back
 }
 
-// ctTableOf returns a connection table with room for at least n connections.
 func ctTableOf(b *testing.B, n int) *conntrack.Table {
 	b.Helper()
 	sizes := conntrack.Sizes{Connections: 1 << 12}
@@ -134,8 +131,8 @@ func ctTableOf(b *testing.B, n int) *conntrack.Table {
 	return conntrack.Open(m, 1)
 }
 
-// turnUntil runs passes until n more frames are received. It returns the processor
-// time for each frame in nanoseconds.
+// turnUntil runs passes until n frames were received, and returns the nanoseconds of
+// processor time per frame.
 func turnUntil(b *testing.B, r *rig, n uint64) float64 {
 	start, before := r.sh.Counters.Frames, threadNS(b)
 	for r.sh.Counters.Frames-start < n {
@@ -144,9 +141,9 @@ func turnUntil(b *testing.B, r *rig, n uint64) float64 {
 	return float64(threadNS(b)-before) / float64(r.sh.Counters.Frames-start)
 }
 
-// BenchmarkTrackedPass measures a pass for established UDP connections: without ct;
-// with ct and a second look-up; and with fused connections. Frames pass in both
-// directions; with NAT, only in the original direction. One operation is one frame.
+// BenchmarkTrackedPass measures a pass for established UDP connections: without ct,
+// with a second look-up, and fused. With NAT, all frames have the original direction.
+// One operation is one frame.
 func BenchmarkTrackedPass(b *testing.B) {
 	for _, how := range []string{"without", "plain", "fused", "fused-nat"} {
 		for _, connections := range []int{1, 1000, 10_000, 1_000_000} {
@@ -174,8 +171,7 @@ func BenchmarkTrackedPass(b *testing.B) {
 	}
 }
 
-// answerAll sends an answer for each connection to the address in the connection's
-// reply tuple.
+// answerAll answers each connection, at the address in its reply tuple.
 func answerAll(r *rig, connections int) {
 	frame := udp(0x0a010001, 0, 80, 0)
 	binary.BigEndian.PutUint16(frame[40:], 0)
@@ -208,10 +204,8 @@ func (r *rig) noDrops(b *testing.B) {
 	}
 }
 
-// BenchmarkNewPass measures a pass whose frames each begin a connection: up to
-// 1,000,000 connections, or in a full table, where each one evicts the oldest
-// connection. It also reports the longest pass, without the time for which the thread
-// had no core.
+// BenchmarkNewPass measures a pass whose frames each begin a connection, in a table
+// with room or with evictions. It also reports the longest pass.
 func BenchmarkNewPass(b *testing.B) {
 	for _, how := range []string{"fused", "fused-nat", "full"} {
 		b.Run(how, func(b *testing.B) {

@@ -11,7 +11,7 @@ import (
 	"weft/port/porttest"
 )
 
-// A queue is charged if the search for a free translation of its frames finds none.
+// A queue is charged for unsuccessful searches for a free translation.
 func TestNATSearchesAreCharged(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.config.Fused = 1 << 10
@@ -43,8 +43,8 @@ func TestNATSearchesAreCharged(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropNATExhausted: 1})
 }
 
-// A connection that begins through a tunnel counts for its zone, even if its frame
-// was held for the control process. Any other connection counts for its port.
+// A connection through a tunnel counts for its zone, even if its frame was held. Any
+// other connection counts for its port.
 func TestTunnelledFramesCountForTheirZone(t *testing.T) {
 	r := firewall(t)
 	shares := func() (list []conntrack.Share) {
@@ -68,8 +68,8 @@ func TestTunnelledFramesCountForTheirZone(t *testing.T) {
 	}
 }
 
-// Frames from a tunnel count against the quota of their VNI, all others against the
-// quota of their port.
+// Held frames from a tunnel use the quota of their VNI, all others that of their
+// port.
 func TestSenders(t *testing.T) {
 	var none, five, seven [flowtable.TunnelWords]uint64
 	five[0], five[1], seven[0], seven[1] = 5, 1, 7, 1

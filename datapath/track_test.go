@@ -12,7 +12,6 @@ import (
 	"weft/port/porttest"
 )
 
-// ctTable returns a small connection table.
 func ctTable(t testing.TB) *conntrack.Table {
 	t.Helper()
 	var measure shm.Layout
@@ -28,8 +27,7 @@ func ctTable(t testing.TB) *conntrack.Table {
 	return conntrack.Open(m, 1)
 }
 
-// firewall returns a rig in which connections, with mark 7, may begin only from port
-// 1 to port 2.
+// firewall returns a rig in which connections may begin only from port 1 to port 2.
 func firewall(t testing.TB) *rig {
 	r := newRig(t, testSizes)
 	r.w.config.Fused = 1 << 10
@@ -57,7 +55,6 @@ func (r *rig) megaflow(slot, inPort, recirc uint32, stateMask, state uint64, act
 	r.command(AppendInstall(nil, slot, &key, &mask, actions))
 }
 
-// udp returns a UDP datagram over IPv4 with its checksums.
 func udp(src, dst uint32, sport, dport uint16) []byte {
 	f := make([]byte, 14+20+8+10)
 	packet.Ethernet(f).SetType(packet.EtherTypeIPv4)
@@ -105,8 +102,8 @@ func TestStatefulFirewall(t *testing.T) {
 	r.equal("connections", uint64(n), 1)
 }
 
-// If a frame misses after a ct action, its upcall has the ct_* fields, and the
-// resumed frame continues at the same look-up.
+// An upcall after a ct action has the ct_* fields, and the resumed frame repeats the
+// same look-up.
 func TestMissBehindTracking(t *testing.T) {
 	r := firewall(t)
 	r.command(AppendCommand(nil, CmdRemove, 2, nil))
@@ -123,8 +120,7 @@ func TestMissBehindTracking(t *testing.T) {
 	r.turn()
 	r.equal("sent", r.sh.Ports[2].TxPackets, 1)
 	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 1)
-	// CmdExecute with actions that begin with ct tracks the frame in the same way,
-	// without a megaflow.
+	// CmdExecute with a leading ct action tracks the frame without a megaflow.
 	r.command(AppendCommand(nil, CmdRemove, 2, nil))
 	r.inject(1, udp(0x0a000001, 0x0a000003, 1, 2))
 	r.turn()
@@ -148,7 +144,7 @@ func TestMissBehindTracking(t *testing.T) {
 	r.equal("held", uint64(r.w.held.count), 0)
 }
 
-// Actions after a second look-up get the frame as it was before that look-up.
+// Actions after a second look-up get the frame as it was before.
 func TestActionsBehindRecirculation(t *testing.T) {
 	r := firewall(t)
 	snat := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit | flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange,

@@ -10,10 +10,8 @@ import (
 	"weft/packet"
 )
 
-// A reference implementation of execute. It handles one flat frame and one action at
-// a time. It parses every header and computes every checksum anew each time.
+// A reference implementation of execute: one flat frame and one action at a time.
 
-// twinResult is the result of the reference implementation for one frame.
 type twinResult struct {
 	outputs []twinOutput
 	drop    packet.DropReason
@@ -124,8 +122,6 @@ func twinTagged(f []byte) bool {
 	return t == 0x8100 || t == 0x88a8
 }
 
-// twinParse finds the IP header after any number of tags, and TCP or UDP directly
-// after the IP header.
 func twinParse(f []byte) (l3, l4 int, v6 bool, proto byte) {
 	at := 12
 	for t := binary.BigEndian.Uint16(f[at:]); t == 0x8100 || t == 0x88a8; t = binary.BigEndian.Uint16(f[at:]) {
@@ -197,8 +193,8 @@ func twinChecksums(f []byte) {
 	binary.BigEndian.PutUint16(f[at:], sum)
 }
 
-// randomFrame returns a well-formed frame to dst with random tags, with or without
-// IP, and with TCP, UDP or neither.
+// randomFrame returns a valid frame to dst with random tags, possibly with IP, TCP or
+// UDP.
 func randomFrame(rng *rand.Rand, dst uint64, maxLen int) []byte {
 	f := make([]byte, 12, maxLen)
 	packet.Ethernet(append(f, 0, 0, 0, 0)).SetDst(dst)
@@ -225,7 +221,7 @@ func randomFrame(rng *rand.Rand, dst uint64, maxLen int) []byte {
 		l4 = make([]byte, 8)
 		rng.Read(l4[:4])
 		binary.BigEndian.PutUint16(l4[4:], uint16(8+len(payload)))
-		l4[7] = byte(rng.Intn(2)) // a UDP checksum of 0 means none; any other value is replaced by the right one
+		l4[7] = byte(rng.Intn(2)) // a UDP checksum of 0 means none
 	}
 	l4 = append(l4, payload...)
 	if kind&2 == 0 {
@@ -250,8 +246,8 @@ func randomFrame(rng *rand.Rand, dst uint64, maxLen int) []byte {
 	return f
 }
 
-// randomActions returns up to 8 random actions. Their outputs go to ports from 1 up
-// to the port with number ports.
+// randomActions returns up to 8 random actions with outputs to the given number of
+// ports.
 func randomActions(rng *rand.Rand, ports int) []flowtable.Action {
 	ops := []flowtable.Op{
 		flowtable.OpOutput, flowtable.OpOutput, flowtable.OpOutput, flowtable.OpPushVLAN, flowtable.OpPopVLAN, flowtable.OpSetVLAN,

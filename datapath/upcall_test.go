@@ -22,9 +22,8 @@ func twoPorts(t *testing.T) *rig {
 	return r
 }
 
-// A frame that misses is held whole, and its key is sent to the control process.
-// After the control process has installed a megaflow, frames are resumed in the order
-// of its CmdRetry commands.
+// A missed frame is held whole, and its key is sent to the control process. After an
+// answer, frames resume in the order of their CmdRetry commands.
 func TestMissAndRetry(t *testing.T) {
 	r := twoPorts(t)
 	frames := [][]byte{ethernet(0xa, 60, 0), ethernet(0xa, packet.MaxFrameLen, 1), ethernet(0xa, 1500, 2)}
@@ -111,11 +110,11 @@ func TestExecuteAndDropHeld(t *testing.T) {
 	r.equal("free slots", uint64(len(r.w.held.free)), uint64(testSizes.Held))
 }
 
-// Each held frame is resumed exactly once. The test covers more retries than fill a
-// batch, two retries for one slot, and a frame with many output ports.
+// Each held frame is resumed once, also for two retries of one slot and for more
+// retries than fill a batch.
 func TestManyRetries(t *testing.T) {
 	r := twoPorts(t)
-	each := uint32(testSizes.Held) * 5 / 16 // number of frames of each port, within the quotas of both ports
+	each := uint32(testSizes.Held) * 5 / 16 // frames of each port, within the quotas
 	var slots []uint32
 	for no := uint32(1); no <= 2; no++ {
 		for i := range each {
@@ -134,7 +133,7 @@ func TestManyRetries(t *testing.T) {
 	}
 	r.command(AppendCommand(nil, CmdRetry, slots[0], nil))
 	r.turn()
-	r.turn() // a second pass executes the commands beyond maxCommandsPerPass
+	r.turn()
 	for no := uint32(1); no <= 2; no++ {
 		got := r.tx(no).TakeAll()
 		if len(got) != int(each) {
@@ -149,8 +148,8 @@ func TestManyRetries(t *testing.T) {
 	r.equal("refused", r.sh.Counters.CommandsRefused, 1)
 }
 
-// A frame that is too long is not held. A port may have at most as many held frames
-// as there are free slots, so another port can still have frames held.
+// A frame that is too long is not held. A port cannot hold so many frames that others
+// have no slots.
 func TestHeldBounds(t *testing.T) {
 	r := twoPorts(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -180,7 +179,7 @@ func TestUpcallRingFull(t *testing.T) {
 	r := newRig(t, sizes)
 	r.addPort(1, porttest.Options{}, false)
 	r.addPort(2, porttest.Options{}, false)
-	fits := sizes.UpcallRing / 176 // an upcall has 176 bytes: length 4, header 8, key 160, padded to a multiple of 8
+	fits := sizes.UpcallRing / 176 // an upcall has 176 bytes
 	for range 1 + 2*fits/packet.BatchSize {
 		for no := uint32(1); no <= 2; no++ {
 			for range packet.BatchSize {
@@ -216,8 +215,7 @@ func TestHeldExpires(t *testing.T) {
 	r.equal("held", uint64(r.w.held.count), 0)
 }
 
-// A new worker with the same shared memory finds the frames that an earlier worker
-// held.
+// A new worker finds the frames held by an earlier one.
 func TestHeldSurvivesTheWorker(t *testing.T) {
 	r := twoPorts(t)
 	r.inject(1, ethernet(0xa, 60, 7))
@@ -275,11 +273,10 @@ func TestBadCommands(t *testing.T) {
 
 const uplinkPort, vxlanPort = 3, 4
 
-// loopback is the address of a tunnel endpoint whose remote is itself.
 var loopback = netip.MustParseAddr("192.0.2.1")
 
-// withTunnel returns a rig with an uplink, with a vxlan port whose remote is the rig
-// itself, and with tunnel template 1 in the given state.
+// withTunnel returns a rig with an uplink, a vxlan port whose remote is the rig
+// itself, and tunnel template 1.
 func withTunnel(t *testing.T, state uint32) *rig {
 	t.Helper()
 	r := twoPorts(t)
@@ -304,8 +301,8 @@ func toTunnel(vni uint64) flowtable.Action {
 	return flowtable.Action{Op: flowtable.OpTunnel, U16: vxlanPort, U32: 1, U64: vni}
 }
 
-// A frame is sent through the tunnel, between other outputs, and comes back
-// unchanged. The uplink and the vxlan port count it in both directions.
+// A frame passes the tunnel between other outputs unchanged. Uplink and vxlan port
+// count it in both directions.
 func TestTunnelThereAndBack(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplateReady)
 	const outer = 14 + 20 + 8 + 8
@@ -361,8 +358,7 @@ func TestTunnelThereAndBack(t *testing.T) {
 	r.equal("vxlan bytes", r.sh.Ports[vxlanPort].RxBytes, uint64(octets))
 	r.drops(nil)
 
-	// A frame with an unknown VNI, and a frame that is not VXLAN, are each dropped
-	// under their own reason.
+	// An unknown VNI and a frame that is not VXLAN have separate drop reasons.
 	wire[0][outer-2] = 78
 	r.inject(uplinkPort, wire[0], ethernet(0xa, 60, 0))
 	r.turn()
@@ -370,8 +366,8 @@ func TestTunnelThereAndBack(t *testing.T) {
 	r.equal("of the uplink", r.sh.Ports[uplinkPort].RxDrops[packet.DropNoTunnelPort], 1)
 }
 
-// If a frame from a tunnel misses, the upcall's key and the held frame contain the
-// tunnel words. A retry finds the flow that matches them.
+// The upcall and the held frame of a tunnel's miss contain the tunnel words, which
+// the retry matches.
 func TestTunnelMiss(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, toTunnel(77))
@@ -394,8 +390,8 @@ func TestTunnelMiss(t *testing.T) {
 	}
 }
 
-// A limited number of frames wait for a neighbour, each in the state that it had at
-// the tunnel action. The flow's other outputs do not wait and are not repeated.
+// A limited number of frames wait for a neighbour, as they were at the tunnel action.
+// The flow's other outputs are not repeated.
 func TestNeighbour(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplatePending)
 	r.install(0, 1, 0xa, flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 8}, toTunnel(77), flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 9}, output(2))
@@ -420,7 +416,7 @@ func TestNeighbour(t *testing.T) {
 	r.equal("packets of the flow", r.sh.Cache.Flows[0].Packets, 2)
 
 	// A retried frame is dropped as DropNoNeighbour if the template is still pending,
-	// and under another reason if the template has failed.
+	// or under the template's reason.
 	tmpl.State = tunnel.TemplatePending
 	r.command(AppendTemplate(nil, 1, &tmpl))
 	r.turn()
@@ -437,8 +433,8 @@ func TestNeighbour(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropNoNeighbour: 1, packet.DropNoRoute: 1})
 }
 
-// The first frame of a tunnel's flow waits twice: after its miss, and then for the
-// tunnel's neighbour.
+// The first frame of a tunnel's flow waits twice: for its flow, then for the
+// neighbour.
 func TestMissThenNeighbour(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplatePending)
 	r.inject(1, ethernet(0xa, 100, 0))

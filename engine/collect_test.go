@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The engine's memory grows by less than twice maxGarbage, however often control
-// stores data in the engine under the same key.
+// Endless OpKeep requests under one key grow the engine's memory by less than twice
+// maxGarbage.
 func TestGarbage(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	startEngine(t, c, 1)
@@ -24,7 +24,7 @@ func TestGarbage(t *testing.T) {
 	}
 	limit := uint64(2 * maxGarbage)
 	if raceEnabled {
-		limit *= 5 // allowance for the memory of the race detector
+		limit *= 5 // allowance for the race detector
 	}
 	if grown := residentBytes(t, c.PID()) - before; uint64(grown) > limit {
 		t.Fatalf("the engine has grown by %d MB", grown>>20)

@@ -26,8 +26,7 @@ import (
 	"weft/port/porttest"
 )
 
-// The test binary also runs as the engine: like the real engine, it is started with
-// the arguments `engine --state DIR` and further flags.
+// The test binary also runs as the engine, with the arguments `engine --state DIR`.
 func TestMain(m *testing.M) {
 	if len(os.Args) >= 4 && os.Args[1] == "engine" {
 		var o Options
@@ -105,8 +104,7 @@ func startEngine(t *testing.T, c *Client, workers int) (Start, *Memory) {
 	return s, m
 }
 
-// socketPair returns the test's end and the engine's end of a socket pair. The caller
-// closes the engine's end after sending it.
+// socketPair returns the test's end and the engine's end of a socket pair.
 func socketPair(t *testing.T) (ours, theirs int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -128,8 +126,6 @@ func attachSocket(t *testing.T, c *Client, no uint32, spec string) (ours int) {
 	return ours
 }
 
-// install adds to every worker a megaflow that forwards frames received on one port
-// to another port.
 func install(t *testing.T, m *Memory, slot, from, to uint32) {
 	t.Helper()
 	for i := range m.Shared {
@@ -184,7 +180,7 @@ func openFDs(t *testing.T, pid int) int {
 }
 
 // The engine forwards frames, a detached port returns its state, and the client
-// notices when the engine is killed.
+// notices the engine's death.
 func TestLife(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -219,13 +215,12 @@ func TestLife(t *testing.T) {
 	if err := c.Kill(); err != nil {
 		t.Fatalf("kill of a dead engine: %v, want nil", err)
 	}
-	// After the engine is killed, another engine can start at once in the same
-	// directory.
+	// Another engine can start at once in a dead engine's directory.
 	spawnEngine(t, dir)
 }
 
-// After control has died, frames still pass. The next control process gets back
-// everything that the engine kept, including descriptors.
+// After control has died, frames still pass. The next control process gets everything
+// that the engine kept.
 func TestRecall(t *testing.T) {
 	dir := t.TempDir()
 	first := spawnEngine(t, dir)
@@ -275,8 +270,7 @@ func TestRecall(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("recalled %q, want %q", got, want)
 	}
-	// The recalled region is the region to which the worker writes its counters, and
-	// the recalled pipe is the pipe that was kept.
+	// The recalled region and pipe are the ones in use.
 	m2, err := OpenMemory(start, kept[0].FDs)
 	if err != nil {
 		t.Fatal(err)
@@ -374,8 +368,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// After attaching, refusing, keeping, recalling and forgetting, no descriptor stays
-// open in the engine or in control.
+// No request leaves a descriptor open in the engine or in control.
 func TestNoLeaks(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -422,17 +415,16 @@ func TestNoLeaks(t *testing.T) {
 	for range rounds {
 		round()
 	}
-	// The engine may close with a delay the descriptors that it received during the
-	// rounds of this test.
+	// The engine may close received descriptors with a delay.
 	await(t, "the engine's descriptors to be closed", func() bool { return openFDs(t, c.PID()) <= engine })
 	// Cleanup closes this test's ends.
 	await(t, "this process's descriptors to be closed", func() bool { return openFDs(t, os.Getpid()) <= self+rounds })
 }
 
-// Only one engine can serve a state directory. Stop ends the engine in order; signals
-// of a terminal do not end it.
+// Only one engine serves a state directory. Stop ends it in order; a terminal's
+// signals do not.
 func TestOneEngineAndStop(t *testing.T) {
-	// This path is too long for a socket address; engine and client must handle it.
+	// Too long for a socket address.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

@@ -11,9 +11,8 @@ import (
 	"weft/port/porttest"
 )
 
-// replayDevice sends frames to itself, as many as its specification gives. After a
-// detach, the State of the device reports how many allocations and garbage
-// collections the engine process has made.
+// replayDevice sends frames to itself, as many as its specification says. Its State
+// has the engine's counts of allocations and garbage collections.
 type replayDevice struct{ *porttest.Device }
 
 type processStats struct {
@@ -43,8 +42,7 @@ func (d replayDevice) State() []byte {
 	return state
 }
 
-// While a million frames pass, the engine runs no garbage collection and its workers
-// allocate nothing; only requests allocate a little memory.
+// A million frames cause no garbage collection, and the workers allocate nothing.
 func TestMillionFrames(t *testing.T) {
 	const frames = 1_000_000
 	c := spawnEngine(t, t.TempDir())

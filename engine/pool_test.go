@@ -10,9 +10,8 @@ import (
 	"weft/port/porttest"
 )
 
-// Every receive queue belongs to one worker, and every worker has a transmit queue. A
-// transmit queue of several workers has one lock that all of them share; other
-// transmit queues have no lock.
+// Every receive queue belongs to one worker, and every worker has a transmit queue.
+// Exactly the shared transmit queues have a lock.
 func TestAssign(t *testing.T) {
 	for workers := 1; workers <= 5; workers++ {
 		for queues := 1; queues <= 7; queues++ {

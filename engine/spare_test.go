@@ -63,8 +63,7 @@ func TestSpare(t *testing.T) {
 	}
 }
 
-// A spare ends when its control process ends or closes it. Engage fails at once for a
-// spare that has ended.
+// A spare ends with its control process. Engage fails at once for a dead spare.
 func TestSpareEnds(t *testing.T) {
 	dir := t.TempDir()
 	spawnEngine(t, dir)

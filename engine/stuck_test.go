@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// After Disown, the next engine does not wait for a stuck engine that holds the lock.
+// After Disown, the next engine does not wait for the stuck engine's lock.
 func TestDisown(t *testing.T) {
 	dir := t.TempDir()
 	stuck, err := os.OpenFile(filepath.Join(dir, LockName), os.O_CREATE|os.O_RDWR, 0o600)
@@ -44,8 +44,8 @@ func TestDisown(t *testing.T) {
 	}
 }
 
-// An engine that was condemned while a debugger holds one of its threads counts as
-// dead for Kill, and the spare takes its place.
+// A condemned engine held by a debugger counts as dead, and the spare takes its
+// place.
 func TestKillUnderDebugger(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -54,7 +54,7 @@ func TestKillUnderDebugger(t *testing.T) {
 	halted, done := make(chan error), make(chan struct{})
 	defer close(done)
 	go func() {
-		runtime.LockOSThread() // this thread is the ptrace tracer, which never waits for the traced thread
+		runtime.LockOSThread() // the ptrace tracer, which never waits
 		tid := int(m.Shared[0].InHand.Thread)
 		err := unix.PtraceSeize(tid)
 		if err == nil {
@@ -80,7 +80,7 @@ func TestKillUnderDebugger(t *testing.T) {
 	next.Close()
 }
 
-// After Condemn the engine answers no request, and Kill waits for the engine's end.
+// After Condemn the engine answers nothing, and Kill waits for its end.
 func TestCondemn(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	startEngine(t, c, 1)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// checkActionStore acquires and releases random lists. It compares the store with a
-// slice of copies of the lists.
+// checkActionStore acquires and releases random lists, and compares the store with a
+// slice.
 func checkActionStore(t *testing.T, m Memory, seed int64, steps int) {
 	type stored struct {
 		list []Action
@@ -53,7 +53,7 @@ func checkActionStore(t *testing.T, m Memory, seed int64, steps int) {
 			s.release(x.at)
 		}
 	}
-	// After the last release, the whole store is free in blocks of the largest order.
+	// After the last release, the store consists of free blocks of the largest order.
 	most := len(m.actions) >> s.top / blockActions
 	for i := range most {
 		list := make([]Action, blockActions<<s.top)

@@ -15,7 +15,7 @@ import (
 type benchFlows struct {
 	c     *Cache
 	base  Key
-	word  int // index of the key word in which the connections differ
+	word  int
 	picks []uint32
 }
 
@@ -47,8 +47,7 @@ func newBenchFlows(b *testing.B, n int, sizes Sizes, tunnel bool) *benchFlows {
 	return f
 }
 
-// run makes keys and, if lookup is true, looks them up and updates statistics as a
-// worker does.
+// run makes keys and, if lookup is true, looks them up like a worker.
 func (f *benchFlows) run(frames int, lookup bool) (n LookupCounts) {
 	var keys [packet.BatchSize]Key
 	var out [packet.BatchSize]uint32
@@ -69,7 +68,7 @@ func (f *benchFlows) run(frames int, lookup bool) (n LookupCounts) {
 	return n
 }
 
-// One operation is one frame. The frames' connections are in random order.
+// One operation is one frame, of a random connection.
 func BenchmarkLookup(outer *testing.B) {
 	outer.Run("only-making-keys", func(b *testing.B) {
 		newBenchFlows(b, 1, DefaultSizes, false).run(b.N, false)

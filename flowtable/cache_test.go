@@ -26,8 +26,8 @@ func newMemory(t testing.TB, s Sizes) Memory {
 	return CarveMemory(&shm.Layout{Mem: r.Bytes()}, s)
 }
 
-// slowFlow and slowCache are a slow implementation of the cache: a list of flows that
-// is searched from the front. The tests compare it with Cache.
+// slowFlow and slowCache are a reference implementation of the cache: a list of
+// flows.
 type slowFlow struct {
 	slot      uint32
 	key, mask Key
@@ -52,7 +52,6 @@ func (f *slowFlow) matches(k *Key) bool {
 	return true
 }
 
-// matching returns the slots of all flows that match the key.
 func (s *slowCache) matching(k *Key) (slots []uint32) {
 	for i := range s.flows {
 		if s.flows[i].matches(k) {
@@ -62,8 +61,6 @@ func (s *slowCache) matching(k *Key) (slots []uint32) {
 	return slots
 }
 
-// install adds a flow to the slow cache. It returns the result that Cache.Install
-// must return, provided that the action store has room.
 func (s *slowCache) install(f slowFlow) InstallResult {
 	masks := map[Key]bool{f.mask: true}
 	for i := range s.flows {
@@ -83,8 +80,7 @@ func (s *slowCache) install(f slowFlow) InstallResult {
 	return Installed
 }
 
-// randomKey returns a random key. Its fields have few different values, so that keys
-// are often equal.
+// randomKey returns a random key with few different values per field.
 func randomKey(rng *rand.Rand) (k Key) {
 	groups := rng.Intn(groupEnd) // any set of groups
 	for i := range k {
@@ -95,8 +91,8 @@ func randomKey(rng *rand.Rand) (k Key) {
 	return k
 }
 
-// Every key word behind the base words belongs to a group. The digest would ignore a
-// word without a group.
+// Every key word after the base words belongs to a group. The digest would ignore
+// others.
 func TestEveryWordHasAGroup(t *testing.T) {
 	for at, group := range wordGroups {
 		if (group == 0) != (at < baseWords) {
@@ -123,8 +119,8 @@ func randomActions(rng *rand.Rand) []Action {
 	return list
 }
 
-// checkCache makes random installs, removes and lookups in a Cache and in a
-// slowCache, and compares the results.
+// checkCache compares random installs, removes and lookups in a Cache and a
+// slowCache.
 func checkCache(t *testing.T, m Memory, sizes Sizes, seed int64, steps int) {
 	rng := rand.New(rand.NewSource(seed))
 	c, twin := NewCache(m, uint64(seed)), &slowCache{sizes: sizes}
@@ -192,7 +188,6 @@ func checkLookup(t *testing.T, c *Cache, twin *slowCache, keys *[packet.BatchSiz
 	}
 }
 
-// checkRead compares Memory.Read with the slow cache for all slots.
 func checkRead(t *testing.T, m *Memory, c *Cache, twin *slowCache) {
 	t.Helper()
 	for slot := range uint32(len(m.Flows) + 1) {
@@ -230,9 +225,7 @@ func FuzzCache(f *testing.F) {
 	})
 }
 
-// No record spans more cache lines than its size requires, wherever it is in its
-// table. Prefetching depends on these sizes, and so does the absence of false
-// sharing.
+// No record spans more cache lines than necessary, as prefetching expects.
 func TestLineSizes(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -250,8 +243,8 @@ func TestLineSizes(t *testing.T) {
 	}
 }
 
-// Lookup is correct for batches of every size with known flows, unknown flows, and
-// flows with a stale entry in any order.
+// Lookup is correct for batches of every size with known, unknown and stale flows in
+// any order.
 func TestBatchesOfEverySize(t *testing.T) {
 	sizes := Sizes{Megaflows: 64, Exact: 1024, Masks: 4, Actions: 64}
 	m := newMemory(t, sizes)
@@ -269,7 +262,7 @@ func TestBatchesOfEverySize(t *testing.T) {
 			live |= 1 << i
 		}
 		var keys [packet.BatchSize]Key
-		for round := range 12 { // several rounds: state that one lookup leaves behind must not affect the next
+		for round := range 12 { // state of one lookup must not affect the next
 			where := fmt.Sprintf("%d frames, round %d", count, round)
 			known := 0
 			for i, k := range rng.Perm(64)[:packet.BatchSize] { // a quarter of these have no megaflow

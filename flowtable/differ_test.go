@@ -4,8 +4,8 @@ package flowtable
 
 import "testing"
 
-// An exact-match entry matches a key only if all bits of all words are equal. The
-// bits of the next word must not hide a difference in one word.
+// An exact-match entry matches only equal words. The next word must not hide a
+// difference.
 func TestEveryBitDiffers(t *testing.T) {
 	var a, all Key
 	for i := range a {

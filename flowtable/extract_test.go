@@ -15,8 +15,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// extractAll runs Extract on a frame with the bytes in data. The argument header is
-// the length of the frame's private header; the other bytes are in spans.
+// extractAll runs Extract on a frame. The argument header is the length of its
+// private header.
 func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
 	var b packet.Batch
 	a.Reset()
@@ -34,8 +34,8 @@ func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
 	return x
 }
 
-// checkExtract compares Extract with slowExtract, the simple implementation in
-// extract_twin_test.go. For a dropped frame it compares only the reason.
+// checkExtract compares Extract with slowExtract; for a dropped frame, only the
+// reason.
 func checkExtract(t *testing.T, a *packettest.Arena, data []byte, header int) {
 	t.Helper()
 	got, want := extractAll(a, data, header), slowExtract(data, 7)
@@ -84,7 +84,6 @@ func ipv6(next layers.IPProtocol) *layers.IPv6 {
 	return &layers.IPv6{Version: 6, TrafficClass: 0xb9, FlowLabel: 0xabcde, HopLimit: 63, NextHeader: next, SrcIP: ip6A, DstIP: ip6B}
 }
 
-// ext returns an IPv6 extension header of n bytes.
 func ext(next byte, n int) gopacket.Payload {
 	p := make(gopacket.Payload, n)
 	p[0], p[1] = next, byte(n/8-1)
@@ -111,7 +110,6 @@ const (
 	db8       = 0x20010db8 << 32
 )
 
-// wellFormed returns well-formed frames and their expected keys.
 func wellFormed(t testing.TB) []struct {
 	name string
 	data []byte
@@ -181,8 +179,7 @@ func TestExtractWellFormed(t *testing.T) {
 	}
 }
 
-// Extract removes the padding behind the IP datagram, both in the private header and
-// in spans.
+// Extract removes the padding after the IP datagram.
 func TestExtractTrims(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	ip := ipv4(17)
@@ -248,8 +245,7 @@ func TestExtractMalformed(t *testing.T) {
 	}
 }
 
-// Extract and slowExtract give the same results for frames that are truncated at
-// every length or have random bytes changed.
+// Extract and slowExtract agree on truncated and corrupted frames.
 func TestExtractAgainstTwin(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	rng := rand.New(rand.NewSource(1))
@@ -267,8 +263,7 @@ func TestExtractAgainstTwin(t *testing.T) {
 	}
 }
 
-// ExtractAll and Extract give each frame of a batch the same key, whatever the keys
-// contained before.
+// ExtractAll and Extract give the same keys, whatever the keys contained before.
 func TestExtractAll(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	rng := rand.New(rand.NewSource(2))

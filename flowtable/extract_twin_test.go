@@ -8,7 +8,6 @@ import (
 	"weft/packet"
 )
 
-// extracted has all results of Extract for one frame.
 type extracted struct {
 	key    Key
 	why    packet.DropReason
@@ -18,8 +17,7 @@ type extracted struct {
 	flags  uint32
 }
 
-// slowExtract is a simple, slow implementation of Extract, with which tests compare
-// it. It reads one field after the other from the contiguous frame.
+// slowExtract is a reference implementation of Extract on contiguous frames.
 func slowExtract(data []byte, inPort uint32) (x extracted) {
 	p := slowParser{data: data, x: &x}
 	x.key[WPort] = uint64(inPort) << 32
@@ -39,8 +37,8 @@ type slowParser struct {
 	tpSrc, tpDst, label   uint64
 }
 
-// has reports whether the frame has n more bytes and whether they fit into the
-// private header. If not, it records the drop reason.
+// has reports whether n more bytes exist and fit into the private header, or records
+// the drop reason.
 func (p *slowParser) has(n int, short packet.DropReason) bool {
 	if p.at+n > len(p.data) {
 		p.why = short

@@ -4,8 +4,7 @@ package openflow
 
 import "testing"
 
-// A bucket or action set that contains ct executes it. If another action in it also
-// sends the frame, only that action is executed and ct is not.
+// A bucket or action set executes ct, unless another action in it sends the frame.
 func TestCTInActionSet(t *testing.T) {
 	for _, c := range []struct{ actions, want string }{
 		{"ct(commit,nat(dst=10.0.0.1:80),table=2)", "ct(commit,table=2,nat(dst=10.0.0.1:80))"},

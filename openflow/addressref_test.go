@@ -23,9 +23,7 @@ func (c *AddressChanges) meets(t *Translation) bool {
 	return found
 }
 
-// changeTable makes a random change of a table and returns its description: it
-// learns, expires, flushes, declares or removes addresses, or changes a network's
-// settings.
+// changeTable makes a random change of a table and returns its description.
 func changeTable(r *rand.Rand, tab *MACTable, now uint64) string {
 	port := pick[uint32](r, 1, 2, 3, 4, 5, 6, 9)
 	switch r.IntN(12) {
@@ -60,8 +58,8 @@ func changeTable(r *rand.Rand, tab *MACTable, now uint64) string {
 	return fmt.Sprintf("%+v", l)
 }
 
-// TestTranslationsNoteTheirAddresses changes addresses at random. A key whose translation
-// then differs must have depended on a changed address.
+// TestTranslationsNoteTheirAddresses: if a random change of addresses changes a key's
+// translation, the translation depended on a changed address.
 func TestTranslationsNoteTheirAddresses(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 9))
@@ -113,8 +111,8 @@ func randomNetworkKey(t *testing.T, r *rand.Rand) flowtable.Key {
 	return keyOfText(t, text)
 }
 
-// A translation that notes too many addresses depends on every address. Too many
-// changes count as a change of every address.
+// Beyond the limits, a translation depends on every address, and every address counts
+// as changed.
 func TestAddressRefsAreBounded(t *testing.T) {
 	x := new(xlate)
 	for i := range uint64(maxAddressRefs + 5) {

@@ -23,8 +23,7 @@ func bindingOf(t *testing.T, macs, addresses string) *Binding {
 	return b
 }
 
-// slowSpoofed compares whole fields with the binding, as the comments in binding.go
-// say. The tests compare it with bindingCheck.spoofed.
+// slowSpoofed is a reference implementation of bindingCheck.spoofed.
 func slowSpoofed(b *Binding, f *Flow) bool {
 	get := func(id FieldID) Value128 { return whole(id).get(f) }
 	hostOf := func(id FieldID) *BoundHost { return b.host(get(id)[1]) }
@@ -111,7 +110,7 @@ func TestBindingDropsWhatIsSpoofed(t *testing.T) {
 		{"arp,arp_op=2,arp_spa=10.0.0.1,arp_sha=02:00:00:00:00:09,dl_src=" + own, no},
 		{"arp,arp_op=1,arp_spa=0.0.0.0,arp_tpa=10.0.0.1,arp_sha=" + own + ",dl_src=" + own, ok},
 		{"arp,arp_op=1,arp_spa=0.0.0.0,arp_tpa=10.0.0.9,arp_sha=" + own + ",dl_src=" + own, no},
-		{"arp,dl_src=" + own, no}, // ARP that the parser does not understand, for example because of an unknown hardware type
+		{"arp,dl_src=" + own, no}, // ARP of an unknown hardware type
 		{"rarp,arp_op=3,arp_sha=" + own + ",dl_src=" + own, ok},
 		{"rarp,arp_op=3,arp_sha=02:00:00:00:00:09,dl_src=" + own, no},
 		{"ipv6,ipv6_src=fd00::1,dl_src=" + own, ok},
@@ -145,9 +144,8 @@ func TestBindingDropsWhatIsSpoofed(t *testing.T) {
 	}
 }
 
-// A megaflow of a port without a binding never matches a frame of a port with a
-// binding. If no port has a binding, megaflows match neither the source address nor
-// the port.
+// A megaflow of a port without a binding matches no frame of a bound port. Without
+// any binding, megaflows match neither source address nor port.
 func TestBindingSeparatesPorts(t *testing.T) {
 	env, p := newEnv(), pipelineOf(t, "actions=drop")
 	k := keyOfText(t, "in_port=4,ip,nw_src=10.0.0.1,dl_src=00:00:00:00:00:01")
@@ -158,8 +156,7 @@ func TestBindingSeparatesPorts(t *testing.T) {
 	if tr := p.Translate(&k, env); tr.Mask[flowtable.WPort]>>32 != 0xffffffff || tr.Drop != packet.DropFlow {
 		t.Errorf("unexpected mask %x or drop %v", tr.Mask, tr.Drop)
 	}
-	// The binding is not checked after a ct action: NAT may have changed the
-	// addresses.
+	// After a ct action, NAT may have changed the addresses.
 	k = keyOfText(t, "in_port=1,ip,nw_src=10.0.0.1,dl_src=00:00:00:00:00:09")
 	k.SetRecirc(7)
 	if tr := p.Translate(&k, env); tr.Drop == packet.DropSpoofed {
@@ -167,7 +164,7 @@ func TestBindingSeparatesPorts(t *testing.T) {
 	}
 }
 
-// Few megaflows and masks drop frames with random addresses on a bound port.
+// Few masks drop random addresses on a bound port.
 func TestSpoofedFramesTakeFewMegaflows(t *testing.T) {
 	env, p := newEnv(), pipelineOf(t, "actions=2")
 	env.ports[0].Binding = bindingOf(t, "", "02:00:00:00:00:01 10.0.0.1")
@@ -219,7 +216,7 @@ func TestBindingRefused(t *testing.T) {
 	}
 }
 
-// All frames that a megaflow of a bound port matches are spoofed, or none is.
+// A bound port's megaflow matches only spoofed frames, or none.
 func TestBindingAgainstWholeFields(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
 	env, p := newEnv(), pipelineOf(t, "actions=2")
@@ -229,7 +226,7 @@ func TestBindingAgainstWholeFields(t *testing.T) {
 		k := randomKey(r)
 		k[flowtable.WPort] = 1 << 32
 		switch r.IntN(8) {
-		case 0: // source address 0, as in DHCP and duplicate address detection
+		case 0:
 			k[flowtable.WIPv4] &= 0xffffffff
 			k[flowtable.WIPv6Src], k[flowtable.WIPv6Src+1] = 0, 0
 		case 1:

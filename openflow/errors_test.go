@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// wrongText is an invalid text. The parser's error must contain two strings: the
-// wrong word of the text (field word), and the text that is expected in its place
-// (field expected).
+// wrongText is an invalid text. The parser's error must contain word, which is wrong,
+// and expected.
 type wrongText struct{ text, word, expected string }
 
 func checkErrors(t *testing.T, tests []wrongText, parse func(text string) error) {
@@ -31,8 +30,7 @@ func checkErrors(t *testing.T, tests []wrongText, parse func(text string) error)
 	}
 }
 
-// TestMoreErrorsNameTheWord has further invalid flows in addition to
-// TestErrorsNameTheWord.
+// TestMoreErrorsNameTheWord has further invalid flows.
 func TestMoreErrorsNameTheWord(t *testing.T) {
 	checkErrors(t, []wrongText{
 		{"mpls,actions=drop", "mpls", "weft supports"},
@@ -152,7 +150,7 @@ func TestMeterErrorsNameTheWord(t *testing.T) {
 		func(text string) error { _, err := ParseMeterMod(text, MeterDelete); return err })
 }
 
-// Errors that depend on the content of the tables name the wrong word too.
+// Errors that depend on the tables name the wrong word, too.
 func TestTableErrorsNameTheWord(t *testing.T) {
 	p := NewPipeline(Limits{Rules: 2})
 	groups := func(text string, c GroupCommand) error {
@@ -202,8 +200,7 @@ func TestTableErrorsNameTheWord(t *testing.T) {
 	}
 }
 
-// An action that must not contain itself is refused at the second level, before its
-// inner text is parsed. Otherwise a long text could nest to any depth.
+// A nested action is refused before its inner text is parsed.
 func TestNestingIsRefusedFirst(t *testing.T) {
 	for text, expected := range map[string]string{
 		"write_actions(write_actions(nonsense))":                                        "no write_actions within another action",

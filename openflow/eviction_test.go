@@ -48,8 +48,8 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// Many evictions in one change remove the rules that were unused for the longest
-// time. If the change fails, all its evictions are undone.
+// Evictions remove the longest unused rules. A failed change undoes all its
+// evictions.
 func TestEvictionInBundles(t *testing.T) {
 	p := NewPipeline(Limits{Rules: 10})
 	for table := range uint8(Tables) {

@@ -9,8 +9,6 @@ import (
 	"testing"
 )
 
-// whatIsWrong lists invalid values of each text format, with a part of the expected
-// error.
 var whatIsWrong = map[format][]struct{ value, expected string }{
 	asPort:     {{"nosuch", "name of a port"}, {"70000", "0 to 65535"}, {`"nosuch"`, "name of a port"}},
 	asFrag:     {{"maybe", "not_later"}, {"1", "not_later"}},
@@ -25,8 +23,8 @@ var whatIsWrong = map[format][]struct{ value, expected string }{
 	asHex5:     {{"nosuch", "a number"}, {"1/x", "a number"}},
 }
 
-// The error of an invalid field value names the value. If several fields have the
-// same format, the error also names the field.
+// The error of an invalid field value names the value, and the field if the format is
+// shared.
 func TestErrorsOfEveryField(t *testing.T) {
 	check := func(text, word, expected, name string) {
 		t.Helper()
@@ -78,9 +76,8 @@ func TestErrorsOfEveryField(t *testing.T) {
 	check("out_group=5,actions=drop", "out_group", "match field", "")
 }
 
-// An action on a field without an NXM or OXM name is refused. For the aliases dl_vlan
-// and dl_vlan_pcp the error suggests the VLAN field to use instead. For any other
-// field it only names the field.
+// An action on a field without an NXM or OXM name is refused. For dl_vlan and
+// dl_vlan_pcp the error names the VLAN field to use.
 func TestErrorOfFieldWithoutOXM(t *testing.T) {
 	other := FTunSrc
 	was := fields[other].oxm

@@ -8,16 +8,14 @@ import (
 	"testing"
 )
 
-// contexts lists the matches that precede the tested field in a flow text. For each
-// prerequisite, at least one of these matches meets it.
+// contexts are matches that together meet every prerequisite.
 var contexts = []string{
 	"", "dl_vlan=3", "vlan_tci=0x1000/0x1000", "arp", "rarp", "ip", "ipv6", "tcp", "udp", "sctp", "icmp", "tcp6", "icmp6",
 	"icmp6,icmp_type=135", "icmp6,icmp_type=136", "icmp6,icmp_type=135,icmp_code=0", "icmp6,icmp_type=136,icmp_code=0",
 	"ip,ct_state=+trk+est", "ipv6,ct_state=+trk+est", "tcp,nw_frag=no", "tcp,nw_frag=later",
 }
 
-// sample returns the text of a value of the field and of a mask with some of its
-// bits.
+// sample returns texts of a value of the field and of a mask.
 func sample(f *field) (value, mask string) {
 	switch f.format {
 	case asEthernet:
@@ -34,8 +32,7 @@ func sample(f *field) (value, mask string) {
 	return "1", "1"
 }
 
-// fieldTexts returns flow texts for every field: matches by each name of the field,
-// with and without a mask, and each action that takes a field. Every text begins with
+// fieldTexts returns flow texts for every field, name, mask and action, each after
 // the match context.
 func fieldTexts(context string) (texts []string) {
 	add := func(format string, args ...any) {
@@ -76,13 +73,12 @@ func fieldTexts(context string) (texts []string) {
 	return texts
 }
 
-// otherFields matches texts that Weft deliberately reads differently from ovs-ofctl.
-// Weft ignores ipv6_label without IPv6, as it ignores other fields without their
-// prerequisites. Weft allows only ct to write the fields of connection tracking.
+// otherFields matches texts that Weft reads differently from ovs-ofctl: ipv6_label
+// without IPv6, and writes of tracking fields outside of ct.
 var otherFields = regexp.MustCompile(`ipv6_label=|learn\(load:1->.*(?i:ct_mark|ct_label)|ct_tp_|(move|output):ct_`)
 
-// fieldSample is the step between compared texts: only every fieldSample-th text is
-// compared, since each comparison runs a process.
+// fieldSample: one in fieldSample texts is compared, because each comparison runs a
+// process.
 const fieldSample = 19
 
 // TestFieldListIsOVSs compares fields, prerequisites and actions with those of

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// After the first FIN or RST, the timeouts of the flow with fin_timeout do not exceed
-// the action's timeouts. Other flows keep their timeouts (ovs-actions(7), "The
-// fin_timeout action").
+// After the first FIN or RST, a flow's timeouts are at most those of fin_timeout.
+// Other flows keep theirs (ovs-actions(7), "The fin_timeout action").
 func TestFinTimeout(t *testing.T) {
 	const second = 1_000_000_000
 	p := pipelineOf(t, "hard_timeout=100,actions=resubmit(,1)", "table=1,idle_timeout=60,tcp,actions=fin_timeout(idle_timeout=10,hard_timeout=20),2")
@@ -51,8 +50,7 @@ func TestReducedTimeouts(t *testing.T) {
 	}
 }
 
-// A learnt flow starts with the fin_idle_timeout and fin_hard_timeout of its learn
-// action.
+// A learnt flow has its learn action's fin_idle_timeout and fin_hard_timeout.
 func TestLearntFinTimeout(t *testing.T) {
 	p := pipelineOf(t, "actions=learn(table=1,idle_timeout=60,fin_idle_timeout=5,fin_hard_timeout=7,eth_dst=eth_src,output:in_port)")
 	tr := learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:01", 1)

@@ -69,8 +69,7 @@ func TestFieldTable(t *testing.T) {
 	}
 }
 
-// FormatMatch writes every field. A field that FormatMatch does not know would be
-// missing in its text.
+// FormatMatch writes every field.
 func TestEveryFieldIsShown(t *testing.T) {
 	for id := FTunID; id < fieldCount; id++ {
 		var m Match

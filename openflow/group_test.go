@@ -37,9 +37,8 @@ func actionsOf(p *Pipeline, env Env, t *testing.T, frame string) string {
 	return FormatDatapathActions(tr.Actions, nil)
 }
 
-// ParseGroupMod accepts the groups that ovs-ofctl of Open vSwitch 3.1 accepts, and
-// FormatGroup writes them as its dump-groups does. An empty expected text means that
-// ParseGroupMod must refuse the group.
+// ParseGroupMod and FormatGroup agree with ovs-ofctl of Open vSwitch 3.1. An empty
+// expected text means a refusal.
 func TestGroupText(t *testing.T) {
 	tests := []struct{ text, shown string }{
 		{"group_id=1,type=all,bucket=output:1,bucket=output:2", "group_id=1,type=all,bucket=bucket_id:0,actions=output:1,bucket=bucket_id:1,actions=output:2"},
@@ -136,9 +135,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// A select group uses its buckets in proportion to their weights. Both directions of
-// a connection get the same bucket. A failing bucket moves few connections of the
-// other buckets.
+// A select group uses its buckets by weight, the same for both directions. A failing
+// bucket moves few connections of the others.
 func TestSelectIsByWeightAndConnection(t *testing.T) {
 	p := NewPipeline(Limits{})
 	env := newEnv()
@@ -257,8 +255,8 @@ func TestMeters(t *testing.T) {
 	}
 }
 
-// Groups may watch each other in a circle. A bucket is live if a group in the circle
-// watches a port that is up. The check visits every group at most once.
+// Groups may watch each other in a circle. A bucket is live if one of them watches a
+// live port.
 func TestGroupsThatWatchEachOther(t *testing.T) {
 	watches := func(id int, ports string, on ...int) string {
 		text := fmt.Sprintf("group_id=%d,type=ff", id)

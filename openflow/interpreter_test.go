@@ -12,11 +12,9 @@ import (
 	"weft/flowtable"
 )
 
-// This file has slow implementations that the tests compare with the real ones: a
-// linear search for rules, an interpreter of the tables without megaflows, and an
-// interpreter of datapath actions. Both interpreters model a frame as a struct.
+// Reference implementations: a linear search for rules, an interpreter of the tables
+// without megaflows, and an interpreter of datapath actions.
 
-// slowLookup finds the rule of highest priority by checking all rules.
 func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
 	var best *Rule
 	for _, r := range p.rules {
@@ -27,8 +25,7 @@ func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
 	return best
 }
 
-// slowTag is a VLAN tag. tci includes vlanCFI. tpid is 0 if no action has changed the
-// TPID.
+// slowTag is a VLAN tag. tci includes vlanCFI. tpid 0 is the arriving frame's.
 type slowTag struct{ tci, tpid uint16 }
 
 // slowFrame is the frame that both interpreters change.
@@ -59,8 +56,7 @@ func frameOf(k *flowtable.Key) slowFrame {
 	return s
 }
 
-// shown returns the text of the frame for comparison. A tag whose TPID no action has
-// set counts as 802.1Q, since the key does not contain the TPID.
+// shown returns the frame's text. An unknown TPID counts as 802.1Q.
 func (s slowFrame) shown() string {
 	s.tags = append([]slowTag(nil), s.tags...)
 	for i := range s.tags {
@@ -71,8 +67,8 @@ func (s slowFrame) shown() string {
 	return fmt.Sprint(s)
 }
 
-// runDatapath executes datapath actions on the frame with key k. It returns the
-// outputs as text.
+// runDatapath executes datapath actions on the frame with key k, and returns the
+// outputs.
 func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 	f := frameOf(k)
 	for i, a := range actions {
@@ -148,8 +144,7 @@ type interpreter struct {
 	written []Action // action set
 	learned []string
 	rule    *Rule // rule in execution
-	// finished has the flows with fin_timeout that saw a FIN or RST, with their new
-	// timeouts.
+	// finished has the flows with fin_timeout that saw a FIN or RST.
 	finished []Finished
 }
 
@@ -251,7 +246,7 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 	return 0, false
 }
 
-// learn records the learnt flow as text. The tests compare this text.
+// learn records the learnt flow as text.
 func (in *interpreter) learn(spec *LearnSpec) {
 	m := FlowMod{Command: Add, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie}
 	var match Match
@@ -297,8 +292,6 @@ func (in *interpreter) learn(spec *LearnSpec) {
 	}
 }
 
-// learnedTexts returns the flows that a translation learns, as text in the
-// interpreter's form.
 func learnedTexts(tr *Translation) (texts []string) {
 	for _, m := range tr.Learned {
 		m.Command, m.Flags, m.IdleTimeout, m.HardTimeout = Add, 0, 0, 0
@@ -307,14 +300,13 @@ func learnedTexts(tr *Translation) (texts []string) {
 	return texts
 }
 
-// group executes the buckets of a group, each on the frame in its state before the
-// group.
+// group executes the buckets of a group, each on the unchanged frame.
 func (in *interpreter) group(id uint32) {
 	g := in.p.groups[id]
 	buckets := g.Buckets
 	in.budget--
 	switch g.Type {
-	case GroupSelect: // an arbitrary bucket: the tests of groups check the choice of the bucket
+	case GroupSelect: // any bucket; tests of groups check the choice
 		x, k := new(xlate), key(&in.f)
 		x.begin(in.p, &k, in.env, nil)
 		i := x.choose(g)
@@ -337,7 +329,6 @@ func (in *interpreter) runWritten() {
 	in.runSet(set)
 }
 
-// runSet executes an action set in the order of ovs-actions(7).
 func (in *interpreter) runSet(set []Action) {
 	last := func(kind ActionKind) (found []Action) {
 		for _, a := range set {
@@ -464,8 +455,7 @@ func (in *interpreter) output(no uint32) {
 	}
 }
 
-// segment returns the VNI of frames from this port, plus one, or 0 for a port without
-// a VNI.
+// segment returns 1 + the VNI of frames from this port; 0: no VNI.
 func (in *interpreter) segment(from uint32) Segment {
 	switch p, _ := in.env.Port(from); {
 	case p.Kind == PortTunnel && p.FlowVNI:
@@ -494,7 +484,7 @@ func (in *interpreter) flood(from uint32, flags bool) {
 
 func (in *interpreter) send(no uint32) { in.sendIn(no, 0) }
 
-// sendIn sends to a port in segment s, regardless of the VNI in the flow.
+// sendIn sends to a port in segment s.
 func (in *interpreter) sendIn(no uint32, s Segment) {
 	k := key(&in.f)
 	f := frameOf(&k)
@@ -526,16 +516,14 @@ func (in *interpreter) sendIn(no uint32, s Segment) {
 	in.sent = append(in.sent, fmt.Sprintf("tunnel %d %d %s", index, vni, f.shown()))
 }
 
-// checkTranslation translates keys and changes the tables before each translation. It
-// executes the megaflow on the translated frame and on other frames that the megaflow
-// matches. It compares the results with those of the interpreter. It returns the
-// number of compared frames.
+// checkTranslation compares megaflows with the interpreter while the tables change:
+// on the translated frame and on other frames that the megaflow matches. It returns
+// the number of compared frames.
 func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	p, texts := randomPipeline(r, 1+r.IntN(30))
 	for i, rule := range p.Select(&FlowMod{Command: Delete, Table: TableAll}) {
-		// Every rule gets a different priority, so that only one rule is the right
-		// result of a look-up.
+		// Different priorities, so that only one rule is the right result.
 		mod := rule.FlowMod()
 		mod.Priority = uint16(1000 + int(rule.Priority)*100 + i)
 		del := rule.FlowMod()
@@ -563,7 +551,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 				break
 			}
 			if in.budget <= 0 || tr.Drop != 0 && tr.Drop.String() == "loop" {
-				break // translation and interpreter may end a loop of resubmits at different steps: not compared
+				break // a loop of resubmits may end at different steps
 			}
 			want, got := strings.Join(in.sent, "\n"), strings.Join(runDatapath(&k, tr.Actions), "\n")
 			if got != want {
@@ -607,8 +595,7 @@ func changeTables(t *testing.T, r *rand.Rand, p *Pipeline, gone []FlowMod) []Flo
 	return gone
 }
 
-// realFrame reports whether a real frame can have this key: a TCI without vlanCFI is
-// 0, an inner tag needs an outer tag, and ICMP types and codes have 8 bits.
+// realFrame reports whether a real frame can have this key.
 func realFrame(k *flowtable.Key) bool {
 	proto := k[wIP] >> protoAt
 	if icmp := proto == protoICMP || proto == protoICMPv6; icmp && k[flowtable.WL4]&(0xff00<<tpSrc|0xff00<<tpDst) != 0 {

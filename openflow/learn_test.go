@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// learnAll translates a frame and adds the flows that the translation learns.
 func learnAll(t *testing.T, p *Pipeline, frame string, nowNS uint64) Translation {
 	t.Helper()
 	k := keyOfText(t, frame)
@@ -19,8 +18,8 @@ func learnAll(t *testing.T, p *Pipeline, frame string, nowNS uint64) Translation
 	return tr
 }
 
-// The learning switch of ovs-actions(7) and of the tutorial learns addresses in table
-// 10. Frames that use a learnt address restart its timeouts.
+// The learning switch of ovs-actions(7) learns addresses in table 10. Frames that use
+// an address restart its timeouts.
 func TestLearningSwitch(t *testing.T) {
 	p := pipelineOf(t, "actions=learn(table=10,hard_timeout=9,NXM_OF_VLAN_TCI[0..11],NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:NXM_OF_IN_PORT[]->NXM_NX_REG0[0..15]),resubmit(,1)",
 		"table=1,actions=resubmit(,10),resubmit(,2)", "table=2,reg0=0,actions=flood", "table=2,priority=9,reg0=1,actions=1", "table=2,priority=9,reg0=2,actions=2")
@@ -45,8 +44,8 @@ func TestLearningSwitch(t *testing.T) {
 	}
 }
 
-// output:FIELD learns only outputs that a flow may have: to ordinary ports, and to
-// the reserved ports that Open vSwitch accepts in output:FIELD.
+// output:FIELD learns only valid outputs: to ordinary ports, and to the reserved
+// ports that Open vSwitch accepts.
 func TestLearnOutput(t *testing.T) {
 	p := pipelineOf(t, "actions=learn(table=5,output:reg0)")
 	for value, want := range map[string]string{
@@ -112,8 +111,7 @@ func TestDeleteLearned(t *testing.T) {
 	if p.Len() != 2 || len(c.Removed) != 2 {
 		t.Errorf("no learner left: %d rules, %d removed; want 2 and 2", p.Len(), len(c.Removed))
 	}
-	// When a rule with delete_learned expires, the flows that the rule learnt are
-	// removed.
+	// When a rule with delete_learned expires, its learnt flows are removed.
 	apply(t, p, 1, Add, "hard_timeout=1,in_port=3,"+learner)
 	learnAll(t, p, "in_port=3,dl_src=00:00:00:00:00:02", 1)
 	if gone := p.Expire(5_000_000_000); len(gone) != 2 {
@@ -121,8 +119,7 @@ func TestDeleteLearned(t *testing.T) {
 	}
 }
 
-// A refused flow changes nothing, and ApplyLearned still adds the other flows.
-// ApplyLearned does not replace a flow that exists already.
+// A refused flow changes nothing and does not stop the others. Existing flows stay.
 func TestApplyLearned(t *testing.T) {
 	p := NewPipeline(Limits{})
 	p.Configure(1, TableConfig{Limit: 2})

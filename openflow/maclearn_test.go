@@ -58,9 +58,8 @@ func TestMACTableMakesRoom(t *testing.T) {
 	}
 }
 
-// TestMACTableAgainstAMap compares the table with a plain map. At the limit, the test
-// searches the map for the port with the most addresses and evicts the oldest address
-// of this port. In this test an address is always silent before it moves.
+// TestMACTableAgainstAMap compares the table with a map, with evictions at the limit.
+// Addresses are silent before they move.
 func TestMACTableAgainstAMap(t *testing.T) {
 	type seen struct {
 		port uint32

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// moveRig has a table, a clock and the MAC address that the tests try to steal.
+// moveRig has a table, a clock and the victim's MAC address.
 type moveRig struct {
 	t   *testing.T
 	tab *MACTable
@@ -19,8 +19,8 @@ func newMoveRig(t *testing.T) *moveRig {
 	return &moveRig{t, NewMACTable(0, 0), uint64(time.Hour)}
 }
 
-// heard makes the table learn a frame of the address from the port. It returns the
-// port at which the table has the address afterwards.
+// heard makes the table learn a frame from the port, and returns the address's port
+// afterwards.
 func (m *moveRig) heard(port uint32, s Segment, mac uint64) uint32 {
 	m.now++
 	m.tab.Learn(Learn{Valid: true, Segment: s, Port: port, MAC: mac}, m.now)
@@ -39,8 +39,7 @@ func (m *moveRig) refused(port uint32) (r MACRefusals) {
 	return r
 }
 
-// The first frame after a guest's migration moves its address to the new port. The
-// same holds for the migration back.
+// The first frame after a guest's migration moves its address, in both directions.
 func TestAMigrationIsFollowedAtOnce(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(1, 5, 7)
@@ -54,9 +53,8 @@ func TestAMigrationIsFollowedAtOnce(t *testing.T) {
 	}
 }
 
-// A machine without a VNI migrates to another host and back. While it is on the other
-// host, its frames arrive through a tunnel with a VNI. The first frame after each
-// migration moves its address.
+// A machine without a VNI migrates to a host behind a tunnel with a VNI, and back.
+// Its first frame moves its address.
 func TestAMigrationThroughATunnelIsFollowedAtOnce(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(1, 0, 7)
@@ -69,8 +67,7 @@ func TestAMigrationThroughATunnelIsFollowedAtOnce(t *testing.T) {
 	if at := m.heard(1, 0, 7); at != 1 || m.tab.Len() != 1 {
 		t.Errorf("after the migration back the address is at port %d", at)
 	}
-	// An attacker behind a tunnel with a VNI has the same limits as an attacker in
-	// the victim's VNI.
+	// An attacker behind a tunnel has the same limits as one in the victim's VNI.
 	stolen := 0
 	for range 100 {
 		m.pass(time.Millisecond)
@@ -85,7 +82,7 @@ func TestAMigrationThroughATunnelIsFollowedAtOnce(t *testing.T) {
 	}
 }
 
-// An address that two ports use returns to the first port and stays there.
+// An address used by two ports stays at the first one.
 func TestAStolenAddressGoesBackAndStays(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(1, 5, 7)
@@ -108,8 +105,8 @@ func TestAStolenAddressGoesBackAndStays(t *testing.T) {
 	}
 }
 
-// A port can take few live addresses from other ports, and any number of silent
-// addresses.
+// A port can take few addresses in use from other ports, but any number of silent
+// ones.
 func TestMovesOfAPortAreLimited(t *testing.T) {
 	m := newMoveRig(t)
 	const hosts = 1000
@@ -136,8 +133,8 @@ func TestMovesOfAPortAreLimited(t *testing.T) {
 	}
 }
 
-// A frame in VNI 5 uses an address of VNI 7 as its source. Frames from a port without
-// a VNI still reach the host in VNI 7, whether or not the address is declared.
+// If VNI 5 uses an address of VNI 7, frames from a port without a VNI still reach VNI
+// 7.
 func TestVNIsDoNotTakeAddresses(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(7, 7, 1)
@@ -208,8 +205,7 @@ func TestDeclaredAddressesStay(t *testing.T) {
 	if mac, ok := m.tab.Neighbour(5, 0, said.IP); !ok || mac != 1 {
 		t.Error("the port's own announcement is not learnt")
 	}
-	// If two ports declare the same address, Lookup returns the port of the two that
-	// sent last.
+	// Of two ports that declare an address, Lookup returns the latest sender.
 	if _, ok := m.tab.Lookup(5, 0, 2); ok {
 		t.Error("a shared address has a place before it was heard")
 	}
@@ -222,10 +218,8 @@ func TestDeclaredAddressesStay(t *testing.T) {
 	}
 }
 
-// While two hosts announce the same IP address, Weft does not answer for this
-// address. If the second host stops announcing it for the table's age, Weft answers
-// with the MAC address of the first host again. If the first host stops for this
-// time, Weft answers with the MAC address of the second.
+// While two hosts announce one IP address, Weft does not answer for it. After one of
+// them was silent for the table's age, the other one has the address.
 func TestContestedIPIsNotAnswered(t *testing.T) {
 	tab := NewMACTable(0, time.Minute)
 	ip := netip.MustParseAddr("10.0.0.1")
@@ -271,8 +265,7 @@ func TestContestedIPIsNotAnswered(t *testing.T) {
 	}
 }
 
-// An IP address is also contested if one of the two hosts that announce it is in a
-// VNI and the other is on a port without a VNI.
+// An IP address is also contested between a VNI and a port without one.
 func TestIPContestedAcrossSegments(t *testing.T) {
 	ip := netip.MustParseAddr("10.0.0.1")
 	for _, order := range [][2]Segment{{0, 5}, {5, 0}} {

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// If an attacker invents addresses on one port or behind one remote, they do not
-// displace addresses of other ports and remotes. The table learns them at a bounded
-// rate.
+// Invented addresses on one port or remote do not displace those of others. The table
+// learns them at a bounded rate.
 func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 	const limit = 4096
 	tab := NewMACTable(limit, 0)
@@ -52,8 +51,8 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 		if s.Used > tab.PortLimit() {
 			t.Errorf("port %d has %d addresses, want at most %d", s.Port, s.Used, tab.PortLimit())
 		}
-		// The attack lasts 4 s. A port learns at most 4 s of learnRate and one
-		// learnBurst; the check allows one second more.
+		// In 4 s a port learns at most 4 s of learnRate and one learnBurst; one
+		// second is tolerance.
 		if want := 400_000 - 5*learnRate - learnBurst; s.Port != 1 && s.Refused.Rate < uint64(want) {
 			t.Errorf("port %d was refused %d addresses, want %d", s.Port, s.Refused.Rate, want)
 		}
@@ -70,7 +69,7 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 	}
 }
 
-// Remotes that are not in a port's configuration take a bounded amount of memory.
+// Remotes outside of a port's configuration take bounded memory.
 func TestInventedRemotesAreOne(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	for i := range 10_000 {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A restored table equals the saved one, except for addresses that have expired or
-// that a port has declared meanwhile.
+// A restored table equals the saved one without expired addresses and those declared
+// since.
 func TestSaveMACTwin(t *testing.T) {
 	for seed := range int64(20) {
 		rng := rand.New(rand.NewSource(seed))
@@ -43,8 +43,7 @@ func TestSaveMACTwin(t *testing.T) {
 		if other.Restore(saved, now) != 0 {
 			t.Fatalf("seed %d: restored twice", seed)
 		}
-		// Expire removes all restored addresses. They are therefore in the lists of
-		// their segments and ports.
+		// Restored addresses are in the lists, so Expire removes them.
 		other.Expire(now + uint64(time.Hour))
 		if other.Len() != 0 || len(other.segments) != 0 || len(other.neighbours.entries) != 0 {
 			t.Fatalf("seed %d: %d addresses stay after they have expired", seed, other.Len())
@@ -60,8 +59,7 @@ func sorted(t *MACTable) (list []string) {
 	return list
 }
 
-// Restore adds no more addresses than the limits of the table allow. It skips invalid
-// entries and addresses that were last seen in the future.
+// Restore respects the limits, and skips invalid entries and entries from the future.
 func TestRestoreKeepsLimits(t *testing.T) {
 	var list []SavedMAC
 	for i := range 100 {

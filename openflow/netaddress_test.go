@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// slowNets is a slow implementation of declared networks: a list that is searched
-// from its start. The tests compare it with MACTable.
+// slowNets is a reference implementation of declared networks: a list.
 type slowNets struct {
 	nets  []Segment
 	list  []NetAddress
@@ -75,8 +74,8 @@ func randomNetAddress(r *rand.Rand, generation int64) NetAddress {
 	return a
 }
 
-// TestNetAddressesAgainstAList compares MACTable with slowNets. Meanwhile frames use
-// the declared addresses in every segment and VLAN.
+// TestNetAddressesAgainstAList compares MACTable with slowNets, while frames use the
+// declared addresses.
 func TestNetAddressesAgainstAList(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -151,8 +150,7 @@ func compareNets(t *testing.T, tab *MACTable, slow *slowNets, when string) {
 	}
 }
 
-// A port cannot learn a declared address, and a declaration removes a learnt address.
-// Both are true for frames in VLANs too.
+// A declaration removes a learnt address and prevents learning it, also in VLANs.
 func TestDeclaredAddressesDoNotMove(t *testing.T) {
 	for vlan := range uint16(2) {
 		tab := NewMACTable(0, 0)
@@ -179,8 +177,7 @@ func TestDeclaredAddressesDoNotMove(t *testing.T) {
 	}
 }
 
-// A port without a VNI is not part of a declared network: it can neither have its
-// addresses nor reach them.
+// A port without a VNI can neither have nor reach a declared network's addresses.
 func TestPortsWithoutVNIDoNotMeetNetworks(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	tab.SetNetwork(5, &Network{})

@@ -38,8 +38,7 @@ func networkEnv(flood bool) *fakeEnv {
 	return env
 }
 
-// centralPipeline returns a pipeline with weft-central's flows for the declared
-// ports, without any flow of the operator.
+// centralPipeline returns a pipeline with only weft-central's flows.
 func centralPipeline(t testing.TB) *Pipeline {
 	t.Helper()
 	p := NewPipeline(Limits{})
@@ -53,8 +52,8 @@ func centralPipeline(t testing.TB) *Pipeline {
 	return p
 }
 
-// destinations returns the outputs of a translation as text, sorted: a port number,
-// "PORT vni VNI template TEMPLATE" for a tunnel, or "answer MAC".
+// destinations returns a translation's outputs as sorted text: a port number, "PORT
+// vni VNI template TEMPLATE", or "answer MAC".
 func destinations(tr *Translation) []string {
 	list := []string{}
 	for _, a := range tr.Actions {
@@ -76,8 +75,7 @@ func toEndpoint(env *fakeEnv, vni uint32, endpoint netip.Addr) string {
 	return fmt.Sprintf("9 vni %d template %d", vni, template)
 }
 
-// slowNetworkDestinations returns the expected result of destinations for a unicast
-// or broadcast frame in networkEnv.
+// slowNetworkDestinations returns the expected destinations in networkEnv.
 func slowNetworkDestinations(env *fakeEnv, from, vni uint32, dst uint64) []string {
 	list := []string{}
 	local := func(mac bool) {
@@ -133,8 +131,7 @@ func TestNetworksAgainstASlowOne(t *testing.T) {
 	}
 }
 
-// A frame of a port without a VNI, or of an operator's tunnel, never reaches a port
-// of a declared network.
+// Frames from outside never reach a port of a declared network.
 func TestNetworksAreClosed(t *testing.T) {
 	p := pipelineOf(t, "actions=normal")
 	for _, dst := range []string{"00:00:00:00:00:01", "00:00:00:00:00:03", "ff:ff:ff:ff:ff:ff"} {
@@ -172,8 +169,7 @@ func TestQuestionsInNetworks(t *testing.T) {
 	}
 }
 
-// An address that is not declared is learnt: on its own host behind its port, on
-// other hosts behind the host that sent the frame.
+// An address that is not declared is learnt, on its own host and on others.
 func TestUndeclaredAddressesAreLearnt(t *testing.T) {
 	p, env := centralPipeline(t), networkEnv(false)
 	run := func(frame string) Translation {
@@ -190,8 +186,7 @@ func TestUndeclaredAddressesAreLearnt(t *testing.T) {
 	if tr.Learn.Valid {
 		t.Errorf("a declared address behind its port teaches %+v", tr.Learn)
 	}
-	// The megaflow of a frame from another host's declared address matches no
-	// underlay address, so that the frames of all hosts share it.
+	// A megaflow for another host's declared address matches no underlay address.
 	tr = run("in_port=9,tun_id=1,tun_src=192.0.2.1,tun_dst=192.0.2.99,udp,dl_src=00:00:00:00:00:03,dl_dst=00:00:00:00:00:01")
 	if m := tr.Mask[flowtable.WTunID+1]; tr.Learn.Valid || m != 0 {
 		t.Errorf("a declared address behind the tunnel: %+v, mask of tunnel addresses %x", tr.Learn, m)
@@ -248,8 +243,8 @@ func TestTraceNamesThePlace(t *testing.T) {
 	}
 }
 
-// An operator cannot change CentralTable. Flows of table 0 take precedence over it,
-// and frames of ports that weft-central has not declared do not reach it.
+// CentralTable accepts no change by an operator, comes after table 0, and gets only
+// frames of declared ports.
 func TestCentralTable(t *testing.T) {
 	p := centralPipeline(t)
 	const belongs = "table=250: belongs to weft-central; expected another table"
@@ -296,8 +291,7 @@ func TestCentralTable(t *testing.T) {
 	}
 }
 
-// ApplyCentral can add flows to a full pipeline, and no eviction removes
-// weft-central's flows.
+// ApplyCentral adds flows to a full pipeline, and eviction spares them.
 func TestCentralFlowsIgnoreTheLimit(t *testing.T) {
 	p := NewPipeline(Limits{Rules: 1})
 	p.Configure(0, TableConfig{Evict: true})

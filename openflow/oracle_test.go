@@ -15,14 +15,12 @@ import (
 	"testing"
 )
 
-// strictAbout matches errors about the actions and tags of an action set that the
-// decoder reports for OpenFlow 1.5 but not for OpenFlow 1.0. These errors do not
-// count, because ovs-ofctl has accepted the text.
+// strictAbout matches decoder errors that OpenFlow 1.5 has and OpenFlow 1.0 has not,
+// which do not count.
 var strictAbout = regexp.MustCompile(`decode error: (OFPBAC_MATCH_INCONSISTENT|OFPBAC_BAD_SET_ARGUMENT|OFPBMC_BAD_PREREQ)`)
 
-// oracle runs ovs-ofctl parse-flows on the lines. ok reports whether ovs-ofctl
-// accepts all lines; out is its output. A text counts as refused if ovs-ofctl accepts
-// it but cannot decode its own message, because a switch would refuse this message.
+// oracle runs ovs-ofctl parse-flows on the lines, and returns its output and whether
+// it accepts all. A message that ovs-ofctl cannot decode itself counts as refused.
 func oracle(t *testing.T, lines ...string) (ok bool, out string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "flows")
@@ -46,11 +44,10 @@ func oracle(t *testing.T, lines ...string) (ok bool, out string) {
 			return true, out
 		case err != nil && !strings.Contains(stderr.String(), "no usable protocol"):
 			return false, out
-		case i == 1 && !sets: // only OpenFlow 1.1 has VLAN IDs without OFPVID_PRESENT in action sets
+		case i == 1 && !sets: // OpenFlow 1.1 alone has VLAN IDs without OFPVID_PRESENT in action sets
 			return false, out
 		}
-		// The next OpenFlow version is tried: no single version can carry every valid
-		// flow.
+		// No single OpenFlow version can carry every valid flow.
 	}
 	return false, out
 }
@@ -62,8 +59,8 @@ func needOracle(t *testing.T) {
 	}
 }
 
-// beyond reports whether the error names a word of ovs-fields(7) or ovs-actions(7)
-// that Weft does not support. Texts with such words are not compared.
+// beyond reports whether the error names an unsupported word of ovs-fields(7) or
+// ovs-actions(7). Such texts are not compared.
 func beyond(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "weft") || strings.Contains(err.Error(), "without max_len"))
 }
@@ -79,7 +76,7 @@ func corpusOf(t testing.TB) []string {
 	return strings.Split(strings.TrimSpace(string(b)), "\n")
 }
 
-// deviations matches texts that Weft deliberately reads differently from ovs-ofctl.
+// deviations matches texts that Weft reads differently on purpose.
 var deviations = map[string]string{
 	"arp,arp_op=256,actions=drop":                "the oracle matches arp_op=0",
 	"ip,ipv6_label=1,actions=drop":               "the oracle forgets to normalize the label",
@@ -88,16 +85,16 @@ var deviations = map[string]string{
 	"actions=set_field:*->reg0":                  "an action without effect",
 }
 
-// lowByte matches bytes of addresses that have a sign or 0x or are too large.
-// ovs-ofctl takes the low byte of such a number; Weft refuses the text.
+// lowByte matches invalid bytes of addresses, whose low byte ovs-ofctl takes and Weft
+// refuses.
 var lowByte = regexp.MustCompile(`[:=/.](-|\+|0x|0*[1-9a-f][0-9a-f]{2})`)
 
-// sloppyFlags matches numbers in tcp_flags with text behind them. ovs-ofctl ignores
-// this text; Weft refuses it.
+// sloppyFlags matches tcp_flags with text after the number, which ovs-ofctl ignores
+// and Weft refuses.
 var sloppyFlags = regexp.MustCompile(`tcp_flags=([a-z+|-]*[+|-])?[0-9]+[a-z+|-]`)
 
-// openTable matches table names with an unclosed quote. ovs-ofctl reads such a name
-// as table 0.
+// openTable matches table names with an unclosed quote, which ovs-ofctl reads as
+// table 0.
 var openTable = regexp.MustCompile(`table="|resubmit\([^)]*"`)
 
 // TestAcceptsWhatOVSAccepts compares each text with ovs-ofctl parse-flows.
@@ -106,8 +103,8 @@ func TestAcceptsWhatOVSAccepts(t *testing.T) {
 	compareWithOracle(t, corpus(t))
 }
 
-// compareWithOracle runs ovs-ofctl once on all texts that Weft accepts, and once on
-// each text that Weft refuses. It fails if ovs-ofctl decides otherwise.
+// compareWithOracle fails unless ovs-ofctl accepts and refuses the same texts as
+// Weft.
 func compareWithOracle(t *testing.T, texts []string) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -122,9 +119,8 @@ func compareWithOracle(t *testing.T, texts []string) {
 			defer func() { <-slots }()
 			ok, out := oracle(t, text)
 			if strings.Contains(out, "UNSUPPORTED_ORDER") || strings.Contains(out, "BAD_WILDCARDS") {
-				// Texts that OpenFlow versions cannot carry are not compared:
-				// OpenFlow 1.0 has no write_metadata before goto_table, and OpenFlow
-				// 1.5 has no values with bits outside their mask.
+				// Not every OpenFlow version can carry write_metadata before
+				// goto_table, or value bits outside of a mask.
 				return
 			}
 			if ok && err != nil && lowByte.MatchString(text) && strings.Contains(err.Error(), "address as") {
@@ -144,8 +140,7 @@ func compareWithOracle(t *testing.T, texts []string) {
 	wg.Wait()
 }
 
-// TestMatchTextIsOVSs compares the text of matches with the output of ovs-ofctl in a
-// flow format that can carry every match.
+// TestMatchTextIsOVSs compares the text of matches with ovs-ofctl's output.
 func TestMatchTextIsOVSs(t *testing.T) {
 	needOracle(t)
 	var texts, ours []string
@@ -164,8 +159,7 @@ func TestMatchTextIsOVSs(t *testing.T) {
 	compareShown(t, texts, ours)
 }
 
-// compareShown runs ovs-ofctl on texts. It compares each match in the output with the
-// match in the slice ours.
+// compareShown compares the matches in ovs-ofctl's output for texts with ours.
 func compareShown(t *testing.T, texts, ours []string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "flows")
@@ -199,17 +193,15 @@ func compareShown(t *testing.T, texts, ours []string) {
 	}
 }
 
-// notCompared lists the fields that ovs-ofctl cannot send to a switch. Texts with
-// such a field are not compared. The list is empty today.
+// notCompared lists the fields that ovs-ofctl cannot send to a switch: none today.
 var notCompared = []string{}
 
-// namesUncompared reports whether a text names a field of notCompared.
 func namesUncompared(text string) bool {
 	return slices.ContainsFunc(notCompared, func(name string) bool { return strings.Contains(text, name) })
 }
 
-// TestGeneratedTextIsOVSs generates flow texts, some with one changed character. It
-// checks that Weft and ovs-ofctl accept the same texts and show them in the same way.
+// TestGeneratedTextIsOVSs compares Weft and ovs-ofctl on generated texts, some with
+// one wrong character.
 func TestGeneratedTextIsOVSs(t *testing.T) {
 	needOracle(t)
 	generateForOracle(t, 7)

@@ -11,8 +11,7 @@ import (
 	"weft/flowtable"
 )
 
-// overlayEnv returns a switch with guests and a vxlan port, number 8, that has three
-// remotes.
+// overlayEnv returns a switch with guests and vxlan port 8 with three remotes.
 func overlayEnv() *fakeEnv {
 	env := newEnv()
 	var remotes []netip.Addr
@@ -23,8 +22,8 @@ func overlayEnv() *fakeEnv {
 	return env
 }
 
-// tunnelsOf returns the template numbers in a translation's tunnel actions for one
-// vxlan port. The argument no is the port number.
+// tunnelsOf returns the templates in a translation's tunnel actions for vxlan port
+// no.
 func tunnelsOf(t *Translation, no uint32) (templates []uint32) {
 	for _, a := range t.Actions {
 		if a.Op == flowtable.OpTunnel && uint32(a.U16) == no && a.U64 == 88 {
@@ -47,8 +46,8 @@ func TestReplication(t *testing.T) {
 	if len(sent) != 3 || sent[0] == sent[1] || sent[1] == sent[2] {
 		t.Fatalf("a broadcast uses templates %v, want three", sent)
 	}
-	// normal learns the sender's remote from the answer. The answer's megaflow
-	// matches only the fields that learning and forwarding need.
+	// normal learns the sender's remote from the answer, whose megaflow matches few
+	// fields.
 	answer := run("in_port=8,tun_id=88,tun_src=192.0.2.2,tun_dst=192.0.2.9,dl_src=00:00:00:00:00:02,dl_dst=00:00:00:00:00:01")
 	if got := answer.Learn.Remote.String(); got != "192.0.2.2" || answer.Learn.Port != 8 {
 		t.Errorf("unexpected Learn %+v", answer.Learn)
@@ -60,7 +59,7 @@ func TestReplication(t *testing.T) {
 	if got := tunnelsOf(&known, 8); len(known.Actions) != 1 || len(got) != 1 || got[0] != sent[1] {
 		t.Errorf("a frame to a known address uses templates %v, want only %d", got, sent[1])
 	}
-	// The address moves to another remote of the same vxlan port.
+	// The address moves to another remote.
 	before := env.macs.Generation()
 	run("in_port=8,tun_id=88,tun_ipv6_src=2001:db8::3,tun_ipv6_dst=2001:db8::9,dl_src=00:00:00:00:00:02,dl_dst=00:00:00:00:00:01")
 	if env.macs.Generation() == before {
@@ -70,23 +69,21 @@ func TestReplication(t *testing.T) {
 	if got := tunnelsOf(&moved, 8); len(got) != 1 || got[0] != sent[2] {
 		t.Errorf("after the move a frame to the address uses templates %v, want %d", got, sent[2])
 	}
-	// A frame from a tunnel goes to no tunnel: not back to its sender and not to
-	// other remotes.
+	// A frame from a tunnel goes to no tunnel.
 	flood := run("in_port=8,tun_id=88,tun_src=192.0.2.2,tun_dst=192.0.2.9,dl_src=00:00:00:00:00:02,dl_dst=ff:ff:ff:ff:ff:ff")
 	for _, a := range flood.Actions {
 		if a.Op == flowtable.OpTunnel {
 			t.Errorf("a frame from a tunnel goes to a tunnel: %s", FormatDatapathActions(flood.Actions, nil))
 		}
 	}
-	// An output to a vxlan port that a flow names goes to all remotes of the port.
+	// A flow's output to a vxlan port goes to all remotes.
 	direct, k := pipelineOf(t, "actions=output:8"), keyOfText(t, "in_port=1")
 	if tr := direct.Translate(&k, env); !reflect.DeepEqual(tunnelsOf(&tr, 8), sent) {
 		t.Errorf("output uses templates %v, want %v", tunnelsOf(&tr, 8), sent)
 	}
 }
 
-// If a megaflow involves a port with several remotes, all frames that it matches have
-// the same translation.
+// All frames of a megaflow have the same translation, even with several remotes.
 func TestReplicationIsSound(t *testing.T) {
 	p, env := pipelineOf(t, "actions=normal"), overlayEnv()
 	for mac := range uint64(6) {

@@ -10,8 +10,6 @@ import (
 	"weft/packet"
 )
 
-// outFrame is an Ethernet header with EtherType 0x0800 and no payload, in
-// hexadecimal.
 const outFrame = "ffffffffffff0200000000010800"
 
 func TestParsePacketOut(t *testing.T) {
@@ -73,14 +71,13 @@ func TestPacketOutErrors(t *testing.T) {
 			t.Errorf("%.200s: %v, which does not name %q", c.text, err, c.word)
 		}
 	}
-	// TABLE as an output is allowed in packet-out, but not in flows.
+	// packet-out alone may output to TABLE.
 	if _, err := ParseFlowMod("actions=TABLE", Add, nil); err == nil {
 		t.Error("a flow with output to TABLE was accepted")
 	}
 }
 
-// The actions of a packet-out affect only its frame. Each output to TABLE runs the
-// flow tables.
+// A packet-out affects only its frame. Each output to TABLE runs the flow tables.
 func TestExecute(t *testing.T) {
 	p := NewPipeline(Limits{})
 	var mods []FlowMod
@@ -140,9 +137,8 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// output:FIELD runs the tables if the field has the 16-bit number of TABLE. As in Open
-// vSwitch, the 32-bit number of OpenFlow 1.1 has no effect. If the tables lead to the
-// same output:FIELD again, the translation ends as a loop.
+// output:FIELD runs the tables for the 16-bit number of TABLE, not for OpenFlow 1.1's
+// 32-bit number. A repetition ends as a loop.
 func TestOutputOfAFieldToTheTables(t *testing.T) {
 	p := pipelineOf(t, "in_port=1,actions=output:2", "in_port=3,actions=load:0xfff9->reg0[0..15],output:reg0[0..15]",
 		"table=5,actions=load:0xfff9->reg0,output:reg0", "table=6,actions=load:0xfffffff9->reg0,output:reg0",
@@ -150,7 +146,7 @@ func TestOutputOfAFieldToTheTables(t *testing.T) {
 	for text, want := range map[string]string{
 		"in_port=1,packet=" + outFrame + ",actions=resubmit(,5)": "2",
 		"in_port=1,packet=" + outFrame + ",actions=resubmit(,6)": "drop(flow-drop)",
-		"in_port=1,packet=" + outFrame + ",actions=resubmit(,7)": "drop(flow-drop)", // only the action controller sends to CONTROLLER, output:FIELD does not
+		"in_port=1,packet=" + outFrame + ",actions=resubmit(,7)": "drop(flow-drop)", // only the action controller sends to CONTROLLER
 		"in_port=3,packet=" + outFrame + ",actions=TABLE":        "drop(loop)",
 	} {
 		po, err := ParsePacketOut(text, nil)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The parser's error for each wrong text names the wrong word and the expected text.
+// The parser's error names the wrong word and the expected text.
 func TestErrorsNameTheWord(t *testing.T) {
 	tests := []struct{ text, word, expected string }{
 		{"nosuch=1,actions=drop", "nosuch", "match field such as"},
@@ -162,7 +162,6 @@ func TestNotesOnFieldsLeftOut(t *testing.T) {
 	}
 }
 
-// roundTrip checks that FormatFlowMod and ParseFlowMod preserve a flow.
 func roundTrip(t *testing.T, mod FlowMod, names Names) {
 	t.Helper()
 	mod.Notes = nil

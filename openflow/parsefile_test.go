@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Parsing a file of comments allocates little memory. A former parser allocated 30
-// times the file's size: room for a flow in each line.
+// A file of comments takes little memory. A former parser allocated 30 times the
+// file's size.
 func TestCommentsTakeNoRoom(t *testing.T) {
 	text := strings.Repeat("# nothing\n", 1<<20)
 	var before, after runtime.MemStats
@@ -25,7 +25,7 @@ func TestCommentsTakeNoRoom(t *testing.T) {
 	}
 }
 
-// A file may have as many flows as the tables hold, but not more.
+// A file may have as many flows as the tables hold.
 func TestFileHasALimit(t *testing.T) {
 	text := strings.Repeat("action=1\n", maxFileFlows)
 	if mods, err := ParseFlowMods(text, Add, nil); err != nil || len(mods) != maxFileFlows {

@@ -11,7 +11,7 @@ import (
 	"weft/flowtable"
 )
 
-// slowPrefixes is a slow implementation of a prefixTrie: a list of prefixes.
+// slowPrefixes is a reference implementation of a prefixTrie: a list.
 type slowPrefixes []struct {
 	v      Value128
 	length uint8
@@ -26,9 +26,7 @@ func (s slowPrefixes) lookup(v Value128) (lengths [3]uint64) {
 	return lengths
 }
 
-// checkTrie adds and removes random prefixes. After each change it compares a look-up
-// in the trie with slowPrefixes, for one value and for other values with the same
-// leading bits.
+// checkTrie compares look-ups in a changing trie with slowPrefixes.
 func checkTrie(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 4))
 	width := pick(r, uint8(16), 32, 128)
@@ -95,8 +93,8 @@ func FuzzTrie(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { checkTrie(t, seed) })
 }
 
-// If a frame matches no rule with a prefix, its megaflow matches only a few bits of
-// the addresses and ports.
+// A frame without a matching prefix has a megaflow with few bits of addresses and
+// ports.
 func TestPrefixesAreNotExact(t *testing.T) {
 	tests := []struct{ name, flows, frame, mask string }{
 		{"far away", "priority=40000,ip,nw_src=10.0.0.0/24,actions=drop\nactions=2", "in_port=1,ip,nw_src=172.16.0.1", "ip,in_port=1,nw_src=172.0.0.0/8"},
@@ -120,8 +118,7 @@ func TestPrefixesAreNotExact(t *testing.T) {
 	}
 }
 
-// A sender tries all prefixes of a list of rules, on both addresses and both ports.
-// Its frames create a bounded number of masks.
+// Frames that try all prefixes of a list of rules create a bounded number of masks.
 func TestMasksOfPrefixesAreFew(t *testing.T) {
 	var flows []string
 	for n := 1; n <= 32; n++ {

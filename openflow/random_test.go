@@ -73,7 +73,6 @@ func (e *fakeEnv) Neighbour(s Segment, vlan uint16, ip netip.Addr) (uint64, bool
 	return e.macs.Neighbour(s, vlan, ip)
 }
 
-// Tunnel returns a template number that is different for different arguments.
 func (e *fakeEnv) Tunnel(no, vni uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
 	h := no*31 + vni
 	for _, b := range remote.AsSlice() {
@@ -99,8 +98,8 @@ func (e *fakeEnv) PortName(no uint32) (string, bool) {
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
-// randomKey returns the key of a random valid frame. Its fields have few different
-// values, so that rules match often.
+// randomKey returns a valid key with few different values per field, so that rules
+// match often.
 func randomKey(r *rand.Rand) flowtable.Key {
 	var f Flow
 	put := func(id FieldID, v uint64) { whole(id).put(&f, value64(v), whole(id).ones()) }
@@ -172,7 +171,6 @@ func key(f *Flow) (k flowtable.Key) {
 	return k
 }
 
-// randomICMPv6 returns random ICMPv6 fields in the text of a match.
 func randomICMPv6(r *rand.Rand) []string {
 	typ := pick(r, 80, 135, 136, 135, 136)
 	w := []string{fmt.Sprintf("%s=%d", pick(r, "icmp_type", "icmpv6_type"), typ)}
@@ -323,7 +321,7 @@ func randomActionsText(r *rand.Rand, table, depth int) string {
 	return strings.Join(w, ",")
 }
 
-// randomSet returns random instructions that change the action set, most often none.
+// randomSet returns random instructions for the action set, usually none.
 func randomSet(r *rand.Rand, table int) (w []string) {
 	if r.IntN(12) == 0 {
 		w = append(w, "clear_actions")
@@ -355,8 +353,7 @@ group_id=2,type=select,bucket=weight:3,mod_nw_src:10.1.0.2,1,bucket=group:3,buck
 group_id=3,type=ff,bucket=watch_port:1,mod_nw_ttl:3,2,bucket=watch_port:2,4
 `
 
-// randomPipeline returns a pipeline with n random rules. It also returns their texts
-// for failure messages.
+// randomPipeline returns a pipeline with n random rules, and their texts.
 func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 	p := NewPipeline(Limits{})
 	var texts []string
@@ -371,7 +368,7 @@ func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 		text := randomFlowText(r)
 		mod, err := ParseFlowMod(text, Add, nil)
 		if err != nil {
-			continue // the text has an action whose prerequisite its match lacks
+			continue // an action lacks its prerequisite
 		}
 		if _, err := p.Apply([]FlowMod{mod}, 0); err != nil {
 			panic(err)
@@ -381,8 +378,8 @@ func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 	return p, texts
 }
 
-// The random tables have every field and every kind of action. Connection tracking
-// and meters have tests of their own and are excluded.
+// The random tables have every field and action except tracking and meters, which
+// have their own tests.
 func TestRandomTablesHaveEverything(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	names := map[string]bool{}
@@ -412,7 +409,7 @@ func TestRandomTablesHaveEverything(t *testing.T) {
 			t.Errorf("no random table matches %s", f.name)
 		}
 	}
-	tracked := map[ActionKind]bool{ActCT: true, ActCTClear: true, ActMeter: true} // actions that are tested by TestTrackedMegaflowsAreSound and TestMeters instead
+	tracked := map[ActionKind]bool{ActCT: true, ActCTClear: true, ActMeter: true} // tested by TestTrackedMegaflowsAreSound and TestMeters instead
 	for kind := ActNone + 1; kind < actionKinds; kind++ {
 		if !kinds[kind] && !tracked[kind] {
 			t.Errorf("no random table has action %s", FormatActions([]Action{{Kind: kind, Controller: &Controller{}, Learn: &LearnSpec{}, CT: &CTSpec{}}}, nil))

@@ -26,7 +26,6 @@ func segmentEnv() *fakeEnv {
 	}}
 }
 
-// reached returns the ports to which a translation sends.
 func reached(t *Translation) (ports []uint32) {
 	for _, a := range t.Actions {
 		switch a.Op {
@@ -63,8 +62,8 @@ func TestSegmentsDoNotMeet(t *testing.T) {
 	}
 }
 
-// Two VNIs learn the same address separately. A port without a VNI reaches the host
-// whose address was learnt first.
+// Two VNIs learn the same address separately. A port without a VNI reaches the first
+// one.
 func TestAddressesAreLearntBySegment(t *testing.T) {
 	env, p := segmentEnv(), pipelineOf(t, "actions=normal")
 	send := func(from, src, dst string) []uint32 {
@@ -83,9 +82,8 @@ func TestAddressesAreLearntBySegment(t *testing.T) {
 			t.Errorf("from %s to an address of both VNIs: %v, want %v", c.from, got, c.want)
 		}
 	}
-	// A host in VNI 2 uses an address of VNI 1. Frames from a port without a VNI
-	// still reach the host in VNI 1. VNI 2 cannot take an address of the port without
-	// a VNI either.
+	// Frames from a port without a VNI still reach VNI 1, whose address VNI 2 uses.
+	// VNI 2 cannot take an address of such a port either.
 	send("31", "5", "1")
 	if got := send("22", "5", "1"); !slices.Equal(got, []uint32{21, 31, 42}) {
 		t.Errorf("a frame with an address of another segment reaches %v", got)
@@ -101,8 +99,7 @@ func TestAddressesAreLearntBySegment(t *testing.T) {
 	}
 }
 
-// TestSegmentTable compares the table of addresses with a slow one: a list that is
-// searched from its end.
+// TestSegmentTable compares the table of addresses with a list.
 func TestSegmentTable(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	tab := NewMACTable(1000, 0)
@@ -114,7 +111,7 @@ func TestSegmentTable(t *testing.T) {
 	}
 	var rows []row
 	for step := range uint64(5000) {
-		now := step * uint64(vniQuiet) // every step takes vniQuiet, so addresses of earlier steps are silent and may move
+		now := step * uint64(vniQuiet) // each step takes vniQuiet, so earlier addresses may move
 		r := row{Segment(rng.IntN(3)), uint16(rng.IntN(2)), uint64(rng.IntN(6)), uint32(rng.IntN(9))}
 		if rng.IntN(20) == 0 {
 			tab.Flush(r.port)
@@ -155,8 +152,7 @@ func TestSegmentTable(t *testing.T) {
 	}
 }
 
-// After a move, the table does not learn from an older frame behind another port.
-// Moved reports true for frames from the old port.
+// After a move, the table does not learn from an older frame.
 func TestMovesAreLearntInOrder(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	at := func(port uint32, s Segment) Learn { return Learn{Valid: true, Segment: s, MAC: 1, Port: port} }
@@ -260,8 +256,8 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	}
 }
 
-// A host still sends frames but no longer announces its IP address. The announcement
-// expires, and flows with a local answer for the address are translated again.
+// If a host no longer announces its IP address, the announcement expires, and flows
+// with a local answer are translated again.
 func TestWhatHostsSaidExpires(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	host, ip := Learn{Valid: true, Segment: 1, MAC: 0xb, Port: 41}, netip.MustParseAddr("10.0.0.2")

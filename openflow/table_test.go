@@ -33,7 +33,6 @@ func apply(t *testing.T, p *Pipeline, nowNS uint64, command Command, texts ...st
 	return c
 }
 
-// dump returns the texts of all rules in the order of Select, without statistics.
 func dump(p *Pipeline) []string {
 	var lines []string
 	for _, r := range p.Select(&FlowMod{Command: Delete, Table: TableAll}) {
@@ -181,8 +180,8 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestClassifierFindsWhatASearchFinds adds and deletes random rules. It compares the
-// classifier with a linear search.
+// TestClassifierFindsWhatASearchFinds compares the classifier with a linear search,
+// for random rules.
 func TestClassifierFindsWhatASearchFinds(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -235,8 +234,8 @@ func checkClassifier(t *testing.T, c *classifier) {
 	}
 }
 
-// Of several overlapping rules with equal priority the same rule wins, in whatever
-// order the rules were added.
+// Of overlapping rules with equal priority the same one wins, whatever their order of
+// adding.
 func TestOrderOfAddsDoesNotMatter(t *testing.T) {
 	flows := []string{"in_port=1,actions=1", "ip,actions=2", "dl_src=00:00:00:00:00:01,actions=3", "tcp,actions=4", "actions=5"}
 	k := keyOfText(t, "in_port=1,tcp,dl_src=00:00:00:00:00:01")

@@ -12,8 +12,7 @@ import (
 	"weft/internal/share"
 )
 
-// recircEnv is a fakeEnv with a RecircTable, which stores the state of translations
-// that end at a ct action.
+// recircEnv is a fakeEnv with a RecircTable.
 type recircEnv struct {
 	*fakeEnv
 	*RecircTable
@@ -40,8 +39,8 @@ table=5,ip,actions=clone(ct(commit,nat(src=192.0.2.1-192.0.2.9:80-90,random)),3)
 table=6,ip,actions=mod_nw_src:10.9.9.9,ct(commit,nat),3,mod_nw_dst:10.8.8.8,4
 `
 
-// Translation ends at ct. When the look-up behind ct misses, a second translation
-// continues with the registers, the tunnel fields and the result of tracking.
+// Translation ends at ct. If the second look-up misses, another translation continues
+// with registers, tunnel fields and ct_* fields.
 func TestTranslationGoesOnBehindCT(t *testing.T) {
 	p, env := pipelineOf(t, strings.Split(strings.TrimSpace(trackFlows), "\n")...), newRecircEnv()
 	k := frameKey(t, "in_port=1,tcp,nw_src=10.0.0.1,tp_dst=80")
@@ -74,16 +73,14 @@ func TestTranslationGoesOnBehindCT(t *testing.T) {
 	if got := p.Translate(&k, env); FormatDatapathActions(got.Actions, nil) != "drop(table-miss)" {
 		t.Error("translation continues for an unknown recirc_id")
 	}
-	// A new RecircTable, as in a restarted control process, returns the same ids for
-	// the same states.
+	// A restarted control process gets the same ids for the same states.
 	k.SetRecirc(0)
 	if other := p.Translate(&k, newRecircEnv()); !reflect.DeepEqual(other, first) {
 		t.Error("a new table gives another recirc_id")
 	}
 }
 
-// After ct with NAT, translation does not set addresses and ports again, and it does
-// not assume that it knows them.
+// After ct with NAT, translation neither sets nor knows addresses and ports.
 func TestActionsBehindNAT(t *testing.T) {
 	p, env := pipelineOf(t, strings.Split(strings.TrimSpace(strings.NewReplacer("table=0,", "table=8,", "table=5,", "table=0,in_port=5,", "table=6,", "table=0,in_port=6,").Replace(trackFlows)), "\n")...), newRecircEnv()
 	for _, v := range []struct{ key, actions string }{
@@ -97,8 +94,8 @@ func TestActionsBehindNAT(t *testing.T) {
 	}
 }
 
-// All frames that a megaflow with ct matches have the same translation. The same
-// holds for the megaflows after the look-up behind ct.
+// All frames of a megaflow with ct have the same translation, also after the second
+// look-up.
 func TestTrackedMegaflowsAreSound(t *testing.T) {
 	matches := []string{"ct_state=+trk", "ct_state=+new", "ct_state=-trk", "ct_mark=1", "ct_mark=2/2", "ct_label=4/4", "ct_zone=1", "",
 		"ip,ct_state=+est,ct_nw_src=10.0.0.0/8", "ip,ct_state=+trk-inv,ct_tp_dst=80", "reg0=1", "tcp"}
@@ -167,9 +164,8 @@ func TestRecircTableForgets(t *testing.T) {
 	}
 }
 
-// A port that creates a recirculation id with every frame gets at most half of the
-// ids. Other ports that need ids later get at least their guaranteed number. Collect
-// frees unused ids.
+// A port that creates an id with every frame gets at most half of the ids. Other
+// ports get at least their guaranteed number.
 func TestRecircIDsAreShared(t *testing.T) {
 	r := NewRecircTable()
 	frozen := func(i int) *Frozen {

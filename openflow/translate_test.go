@@ -14,8 +14,8 @@ import (
 	"weft/packet"
 )
 
-// agreeing returns a key that agrees with key k on the bits of mask. The other bits
-// are random, differ from k in one bit, or come from another valid frame.
+// agreeing returns a key that agrees with key k on the bits of mask. Other bits are
+// random, differ in one bit, or come from another frame.
 func agreeing(r *rand.Rand, k, mask *flowtable.Key) flowtable.Key {
 	var o flowtable.Key
 	switch r.IntN(3) {
@@ -35,8 +35,7 @@ func agreeing(r *rand.Rand, k, mask *flowtable.Key) flowtable.Key {
 	return o
 }
 
-// Every key that agrees with a translated key on the mask of its translation has the
-// same translation.
+// All keys that agree on a translation's mask have the same translation.
 func TestMegaflowsAreSound(t *testing.T) {
 	rounds := 300
 	if testing.Short() {
@@ -102,8 +101,7 @@ func keyOfText(t *testing.T, text string) flowtable.Key {
 	return k
 }
 
-// TestTranslation translates frames with given flows and compares the megaflows with
-// the expected ones.
+// TestTranslation compares the megaflows of given flows with the expected ones.
 func TestTranslation(t *testing.T) {
 	tests := []struct {
 		name, flows, frame, mask, actions string
@@ -197,7 +195,7 @@ func TestTranslation(t *testing.T) {
 	}
 }
 
-// likePattern reports whether got equals want, in which %v stands for any digits.
+// likePattern reports whether got equals want, where %v stands for any digits.
 func likePattern(got, want string) bool {
 	parts := strings.Split(want, "%v")
 	for i, part := range parts {
@@ -306,8 +304,8 @@ func BenchmarkTranslate(b *testing.B) {
 	}
 }
 
-// TestTranslateIsForReaders runs translations concurrently, so that the race detector
-// can check them. It also checks that their results are independent.
+// TestTranslateIsForReaders runs independent translations concurrently, under the
+// race detector.
 func TestTranslateIsForReaders(t *testing.T) {
 	p := pipelineOf(t, "actions=mod_vlan_vid:3,flood,resubmit(,1)", "table=1,ip,actions=dec_ttl,2")
 	env := newEnv()

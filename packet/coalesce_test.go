@@ -11,15 +11,15 @@ import (
 	"weft/packet/packettest"
 )
 
-// sent is a frame of a test's batch, with the stream that has sent it.
+// sent is a frame of a test's batch with its stream.
 type sent struct {
 	s    *stream
 	data []byte
 	tag  uint64
 }
 
-// randomRun returns interleaved frames of several connections. Most frames are in
-// order and full. The other frames have properties for which they must not be merged.
+// randomRun returns interleaved frames of several connections, some of which must not
+// be merged.
 func randomRun(rng *rand.Rand) (run []sent) {
 	type sender struct {
 		*stream
@@ -30,7 +30,7 @@ func randomRun(rng *rand.Rand) (run []sent) {
 	var senders []*sender
 	for range 1 + rng.Intn(3) {
 		s := randomStream(rng)
-		if len(senders) > 0 && rng.Intn(4) == 0 { // a connection that differs from another one in a single field
+		if len(senders) > 0 && rng.Intn(4) == 0 {
 			c := *senders[0].stream
 			s = &c
 			switch rng.Intn(4) {
@@ -85,7 +85,7 @@ func randomRun(rng *rand.Rand) (run []sent) {
 			}
 			data := c.frame(randomBytes(rng, n), p.index, p.at, flags, false)
 			if rng.Intn(40) == 0 {
-				data[len(data)-1-rng.Intn(min(20, len(data)-c.l3()))] ^= 1 // flip a bit, so that a checksum is wrong
+				data[len(data)-1-rng.Intn(min(20, len(data)-c.l3()))] ^= 1
 			}
 			run = append(run, sent{&c, data, tag})
 			p.at += n
@@ -95,10 +95,8 @@ func randomRun(rng *rand.Rand) (run []sent) {
 	return run
 }
 
-// mayFollow applies Linux's rules to two frames of a connection. It reports whether
-// the frame z may be merged into the large frame that starts with the frame a. count
-// is the number of frames in the large frame so far, and payload is the number of
-// their payload bytes.
+// mayFollow reports whether Linux's rules allow frame z in the large frame that
+// starts with frame a and has count frames and payload bytes so far.
 func mayFollow(a, z sent, count, payload int, fixed *bool) bool {
 	s, g := a.s, z.s
 	if a.tag != z.tag || s.v6 != g.v6 || s.udp != g.udp || !bytes.Equal(s.eth, g.eth) || s.ttl != g.ttl || s.tos != g.tos {
@@ -149,7 +147,7 @@ func mayFollow(a, z sent, count, payload int, fixed *bool) bool {
 func be16(b []byte) uint16 { return uint16(b[0])<<8 | uint16(b[1]) }
 func be32(b []byte) uint32 { return uint32(be16(b))<<16 | uint32(be16(b[2:])) }
 
-// endsAfter reports whether no frame may be merged behind frame z of a large frame.
+// endsAfter reports whether frame z is the last of a large frame.
 func endsAfter(z sent, size int) bool {
 	if own := len(z.data) - z.s.headers(); own < size || own == 0 {
 		return true
@@ -157,7 +155,6 @@ func endsAfter(z sent, size int) bool {
 	return !z.s.udp && z.data[z.s.l4()+13]&0x2f != 0 // FIN, SYN, RST, PSH, URG
 }
 
-// sound verifies the checksums of a frame with slow code.
 func sound(z sent) bool {
 	s, l4 := z.s, z.data[z.s.l4():]
 	l3 := z.data[s.l3():]
@@ -174,7 +171,7 @@ func sound(z sent) bool {
 func slowCoalesce(run []sent) (groups [][]int) {
 	fixed := map[int]bool{}
 	for i, z := range run {
-		latest := -1 // index of the group that has the latest frame of this connection
+		latest := -1 // group of the connection's latest frame
 		for g := range groups {
 			if connection(run[groups[g][0]]) == connection(z) {
 				latest = g
@@ -200,8 +197,6 @@ func slowCoalesce(run []sent) (groups [][]int) {
 	return groups
 }
 
-// connection returns the addresses, protocol and ports in a frame's headers. They may
-// be corrupt.
 func connection(z sent) string {
 	l3, l4 := z.data[z.s.l3():], z.data[z.s.l4():]
 	addresses := l3[12:20]

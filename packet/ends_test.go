@@ -12,7 +12,6 @@ import (
 	"weft/packet"
 )
 
-// received returns a frame with the header offsets that extraction sets.
 func received(t *testing.T, frame []byte) *packet.Frame {
 	t.Helper()
 	var b packet.Batch
@@ -26,8 +25,7 @@ func received(t *testing.T, frame []byte) *packet.Frame {
 	return f
 }
 
-// SetIPv4Ends makes the same frame as setting addresses and ports one after the
-// other.
+// SetIPv4Ends agrees with setting addresses and ports one by one.
 func TestSetIPv4Ends(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	for range 2000 {
@@ -75,9 +73,8 @@ func TestSetIPv4Ends(t *testing.T) {
 	}
 }
 
-// A UDP checksum that becomes 0 is written as 0xffff. If addresses and ports do not
-// change, SetIPv4Ends writes nothing. An IPv4 header checksum of 0xffff, the other
-// form of zero, is updated correctly too.
+// A UDP checksum of 0 is written as 0xffff. Unchanged endpoints write nothing. An
+// IPv4 checksum of 0xffff, the other form of zero, is updated correctly.
 func TestSetIPv4EndsAtTheEnds(t *testing.T) {
 	rng := rand.New(rand.NewSource(2))
 	for range 500 {
@@ -91,8 +88,7 @@ func TestSetIPv4EndsAtTheEnds(t *testing.T) {
 		sums := func(ip packet.IPv4, u packet.UDP) (uint16, uint16) {
 			return packet.Sum(ip), packet.AddSums(packet.Sum(u), packet.SumIPv4(ip.Src(), ip.Dst(), packet.ProtoUDP, len(u)))
 		}
-		// Choose an identification for which the IPv4 header checksum is 0. This
-		// checksum may also be written as 0xffff.
+		// An identification for which the IPv4 checksum is 0.
 		ip.SetChecksum(0)
 		ip.SetID(0)
 		if rng.Intn(2) == 0 {
@@ -109,7 +105,7 @@ func TestSetIPv4EndsAtTheEnds(t *testing.T) {
 
 		addresses, ports := binary.BigEndian.Uint64(ip[12:]), binary.BigEndian.Uint32(u)
 		toZero := rng.Intn(2) == 0
-		if toZero { // choose a destination port for which the UDP checksum becomes 0
+		if toZero { // a destination port for which the UDP checksum becomes 0
 			addresses = rng.Uint64()
 			to := bytes.Clone(frame)
 			binary.BigEndian.PutUint64(to[26:], addresses)

@@ -2,7 +2,6 @@
 
 package packet
 
-// CRCDelta exports crcDelta, so that a test can compare it with hash/crc32.
 var CRCDelta = crcDelta
 
 // WithoutBlocks calls f while sums are computed in Go instead of assembly.

@@ -12,8 +12,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// Rewriting a frame with a partial checksum gives the same final frame as rewriting
-// it with a complete checksum.
+// Rewriting with a partial checksum and with a complete one give the same final
+// frame.
 func TestRewritesOfPartialChecksums(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	for seed := range int64(3000) {
@@ -71,14 +71,14 @@ func rewriteRandomly(f *packet.Frame, which int, v, w uint64) {
 	}
 }
 
-// CheckOffload finishes the partial checksum of ICMPv6 at once, because rewrites of
-// ICMPv6 can only update complete checksums.
+// CheckOffload finishes ICMPv6's partial checksum at once, because rewrites need a
+// complete one.
 func TestPartialICMPv6(t *testing.T) {
 	a := packettest.NewArena(t, 1<<12)
 	var b packet.Batch
 	s := &stream{v6: true, udp: true, proto: packet.ProtoICMPv6, eth: []byte{12: 0x86, 13: 0xdd}, ttl: 64}
 	data := s.frame([]byte("echo"), 0, 0, 0, true)
-	data[54], data[55] = 128, 0 // ICMPv6 type and code; the checksum is at offset 2, in UDP it is at 6
+	data[54], data[55] = 128, 0 // the checksum is at offset 2; in UDP it is at 6
 	sum := [2]byte{data[60], data[61]}
 	copy(data[58:], []byte{0, 1, 0, 1})
 	copy(data[56:], sum[:])
@@ -95,8 +95,8 @@ func TestPartialICMPv6(t *testing.T) {
 	}
 }
 
-// EncodeVnet and DecodeVnet preserve an offload. DecodeVnet refuses an offload that
-// was not negotiated.
+// EncodeVnet and DecodeVnet preserve an offload. DecodeVnet refuses one that was not
+// negotiated.
 func TestVnet(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	for seed := range int64(3000) {
@@ -118,7 +118,7 @@ func TestVnet(t *testing.T) {
 		f.EncodeVnet(&h)
 		allowed := packet.Offloads(rng.Intn(int(packet.TakesAll) + 1))
 		g.DecodeVnet(&h, allowed, true)
-		// A sender may set CWR in the TCP header without having negotiated ECN.
+		// CWR may be set in the TCP header without negotiated ECN.
 		if want := (allowed | packet.TakesECN).Takes(f); (g.Drop == packet.DropNone) != want {
 			t.Fatalf("seed %d: %+v with %#x allowed: dropped as %v", seed, f.Offload, allowed, g.Drop)
 		}
@@ -132,8 +132,8 @@ func TestVnet(t *testing.T) {
 	}
 }
 
-// DecodeVnet accepts any ten bytes without a panic. It does not trust a guest's claim
-// of a valid checksum, and it refuses unknown kinds of large frames.
+// DecodeVnet accepts any bytes without a panic, trusts no guest, and refuses unknown
+// kinds.
 func TestVnetGarbage(t *testing.T) {
 	var b packet.Batch
 	rng := rand.New(rand.NewSource(1))

@@ -11,9 +11,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// checkShape applies random pushes, pulls, trims and pullups to a frame and to a
-// slice of the same bytes. It compares the slice with the frame, gathered at once and
-// read through a cursor.
+// checkShape compares random pushes, pulls, trims and pullups of a frame with a
+// slice.
 func checkShape(t *testing.T, a *packettest.Arena, seed int64) {
 	rng := rand.New(rand.NewSource(seed))
 	var b packet.Batch
@@ -76,7 +75,7 @@ func FuzzFrameShape(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkShape(t, a, seed) })
 }
 
-// Pullup can fill all of the space behind the headroom, but no more.
+// Pullup can fill all of the private header's space, but no more.
 func TestPullupLimit(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	var b packet.Batch

@@ -9,15 +9,14 @@ import (
 	"testing"
 )
 
-// arpNDFrame is an ARP packet, a neighbour solicitation or advertisement, or an ICMP
-// echo, with the offsets of its fields. Its slow rewrites write to these offsets and
-// compute the checksum anew.
+// arpNDFrame is an ARP, neighbour discovery or ICMP packet with the offsets of its
+// fields, for slow rewrites.
 type arpNDFrame struct {
 	bytes  []byte
 	l3, l4 int // 0: none
 	proto  uint8
 	arp    int
-	sll    int // offset of the address in the source link-layer address option; 0: no option
+	sll    int // offset in the source link-layer address option; 0: no option
 	tll    int
 }
 
@@ -95,8 +94,8 @@ func (n *arpNDFrame) checksum() {
 	binary.BigEndian.PutUint16(l4[2:], ^uint16(sum))
 }
 
-// put writes the low size bytes of v at offset off of the header that starts at base.
-// If base is 0, the frame lacks the header and put does nothing.
+// put writes the low size bytes of v at base+off. If base is 0, the frame lacks the
+// header.
 func (n *arpNDFrame) put(base, off int, v uint64, size int) {
 	if base == 0 {
 		return
@@ -178,8 +177,8 @@ func checkNear(t *testing.T, seed uint64) {
 	}
 }
 
-// zeroSums reports whether two frames differ only in a checksum that is 0 in one
-// frame and 0xffff in the other. Both values are valid.
+// zeroSums reports whether two frames differ only in the form of a zero checksum: 0
+// or 0xffff.
 func zeroSums(a, b []byte, l4 int) bool {
 	if l4 == 0 {
 		return false
@@ -204,7 +203,7 @@ func FuzzRewritesOfNeighbours(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { checkNear(t, seed) })
 }
 
-// Rewrites of a frame that is truncated or has no such header change nothing.
+// Rewrites of truncated frames and of missing headers change nothing.
 func TestRewritesOfAbsentHeaders(t *testing.T) {
 	for size := range 60 {
 		for _, etherType := range []uint16{0x0806, 0x8100, 0x0010, 0x86dd} {

@@ -17,8 +17,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// model is a frame as a struct of header fields. bytes serializes it and computes all
-// checksums anew, as a slow reference for every rewrite.
+// model is a frame as a struct of header fields, whose checksums bytes computes: the
+// reference for rewrites.
 type model struct {
 	eth       layers.Ethernet
 	tags      []layers.Dot1Q
@@ -30,7 +30,7 @@ type model struct {
 	icmp6     *layers.ICMPv6
 	noUDPSum  bool
 	payload   []byte
-	fragBytes int // number of bytes of transport header and payload in the fragment; 0: not a fragment
+	fragBytes int // payload of the fragment in bytes; 0: no fragment
 }
 
 func (m *model) transport(t testing.TB) []byte {
@@ -160,7 +160,6 @@ func (m *model) pushTag(tag layers.Dot1Q) {
 	m.tags = append([]layers.Dot1Q{tag}, m.tags...)
 }
 
-// frame returns the model as a Frame, with the offsets that extraction sets.
 func (m *model) frame(t testing.TB, a *packettest.Arena, b *packet.Batch, header int) *packet.Frame {
 	f := a.Add(b, m.bytes(t), header, 64)
 	f.L3 = uint16(14 + 4*len(m.tags))
@@ -180,8 +179,7 @@ func (m *model) frame(t testing.TB, a *packettest.Arena, b *packet.Batch, header
 	return f
 }
 
-// rewrite applies the same random rewrite to frame and model. It returns the name of
-// the rewrite.
+// rewrite applies a random rewrite to frame and model, and returns its name.
 func (m *model) rewrite(rng *rand.Rand, f *packet.Frame) string {
 	v := rng.Uint64()
 	if rng.Intn(4) == 0 {
@@ -319,7 +317,7 @@ func checkRewrites(t *testing.T, a *packettest.Arena, seed int64) {
 	for range 1 + rng.Intn(40) {
 		names = append(names, m.rewrite(rng, f))
 		want := m.bytes(t)
-		if m.sctp != nil && m.fragBytes != 0 { // setPort cannot update the CRC of an SCTP fragment
+		if m.sctp != nil && m.fragBytes != 0 { // the CRC of an SCTP fragment cannot be updated
 			copy(want[f.L4+8:], f.Header()[f.L4+8:f.L4+12])
 		}
 		if got := packettest.Bytes(&b, f); !bytes.Equal(got, want) {
@@ -367,8 +365,8 @@ func TestUDPChecksumNeverBecomesZero(t *testing.T) {
 	}
 }
 
-// While a routing header has segments left, the checksum does not cover the
-// destination of the IPv6 header; it always covers the source.
+// The checksum covers the source, but not the destination while a routing header is
+// unfinished.
 func TestRoutedDestinationIsNotCovered(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	var b packet.Batch

@@ -13,10 +13,10 @@ import (
 	"weft/packet/packettest"
 )
 
-// stream has the header fields that all frames of a connection share. It writes
-// frames byte by byte, as a slow reference for segmentation and coalescing.
+// stream has the header fields of a connection. It writes frames byte by byte, as a
+// reference.
 type stream struct {
-	outer   []byte // outer headers of a tunnel; length fields and IPv4 checksum are 0
+	outer   []byte // outer headers of a tunnel, with lengths and IPv4 checksum 0
 	outerL3 int    // offset in outer
 	eth     []byte // Ethernet header, tags and EtherType
 	v6, udp bool
@@ -83,9 +83,8 @@ func (s *stream) tunnel(rng *rand.Rand) {
 	s.outer = append(h, 0xc0, 1, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 100, 0)
 }
 
-// frame returns one frame of the stream. index is the number of the frame, and at is
-// the offset of its payload in the connection's data. flags are TCP flags. If partial
-// is true, the checksum is unfinished.
+// frame returns frame number index of the stream, whose payload is at offset at of
+// the data. If partial is true, the checksum is unfinished.
 func (s *stream) frame(payload []byte, index, at int, flags byte, partial bool) []byte {
 	l4 := make([]byte, 8)
 	csum := 6
@@ -176,7 +175,6 @@ func (s *stream) headers() int {
 	return s.l4() + len(s.tcp)
 }
 
-// note sets the frame fields that a receive queue and extraction would set.
 func (s *stream) note(f *packet.Frame, size int) {
 	f.L3, f.L4, f.Proto = uint16(s.l3()), uint16(s.l4()), s.proto
 	if len(s.outer) > 0 {
@@ -197,7 +195,7 @@ func (s *stream) note(f *packet.Frame, size int) {
 	}
 }
 
-// cut returns the expected segments of a large frame, written byte by byte.
+// cut returns the expected segments of a large frame.
 func (s *stream) cut(payload []byte, size int, flags byte) (frames [][]byte) {
 	for at := 0; at < len(payload); at += size {
 		end := min(at+size, len(payload))
@@ -213,8 +211,8 @@ func (s *stream) cut(payload []byte, size int, flags byte) (frames [][]byte) {
 	return frames
 }
 
-// segments cuts f into frames in batches, as an output does. If inPlace is true, it
-// finishes the checksums in the frames, otherwise while it gathers them.
+// segments cuts f as an output does. If inPlace is true, it finishes the checksums in
+// the frames, otherwise while gathering.
 func segments(b *packet.Batch, f *packet.Frame, inPlace bool) (frames [][]byte) {
 	s := b.Segments(f)
 	var dst packet.Batch
@@ -238,8 +236,8 @@ func segments(b *packet.Batch, f *packet.Frame, inPlace bool) (frames [][]byte) 
 	return frames
 }
 
-// written cuts f with Write, as outputs without batches do. It also checks that Write
-// without outer headers gives the same segments except for these headers.
+// written cuts f with Write, as outputs without batches do, with and without outer
+// headers.
 func written(t *testing.T, b *packet.Batch, f *packet.Frame) (frames [][]byte) {
 	t.Helper()
 	var dst, bare [packet.Headroom + packet.MaxHeader]byte
@@ -273,7 +271,7 @@ func checkSegments(t *testing.T, a *packettest.Arena, seed int64) {
 	rng := rand.New(rand.NewSource(seed))
 	s := randomStream(rng)
 	if rng.Intn(3) == 0 {
-		s.ext = make([]byte, 8) // IPv6: a destination option with padding only; IPv4: options of type 0 (end of options)
+		s.ext = make([]byte, 8) // IPv6: a destination option with padding; IPv4: end of options
 		s.ext[0], s.ext[2], s.ext[3] = s.proto, 1, 4
 		if !s.v6 {
 			s.ext[0] = 0
@@ -332,8 +330,6 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// seeds returns the number of random seeds for a test: n, or a tenth of n in short
-// mode.
 func seeds(n int64) int64 {
 	if testing.Short() {
 		return n / 10
@@ -374,8 +370,7 @@ func TestLimitSegments(t *testing.T) {
 	}
 }
 
-// CheckOffload refuses offloads that contradict the frame. It reads no byte behind
-// the frame.
+// CheckOffload refuses offloads that contradict the frame, without reading beyond it.
 func TestCheckOffloadRefuses(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	for seed := range seeds(20000) {

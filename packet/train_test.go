@@ -14,13 +14,12 @@ import (
 )
 
 const (
-	trainOuter = 42 // length of the outer Ethernet, IPv4 and UDP headers; their bytes are 0 in these tests
+	trainOuter = 42 // length of the outer headers, which are zeros here
 	trainVXLAN = 8
 )
 
-// checkTrain joins a train of one connection's segments and cuts the large frame
-// again. One segment may have a flipped bit. Cutting must restore the original
-// datagrams, and no large frame may contain the corrupt one.
+// checkTrain joins and cuts a train of segments, one of them possibly corrupt.
+// Cutting must restore the datagrams, and no large frame may contain the corrupt one.
 func checkTrain(t *testing.T, mem []byte, seed int64) (joined int) {
 	rng := rand.New(rand.NewSource(seed))
 	s := randomStream(rng)

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recorder is a queue that logs its Close, and whether the descriptor was still open
-// at that time.
+// recorder logs its Close, and whether the descriptor was still open then.
 type recorder struct {
 	name string
 	log  *[]string
@@ -27,7 +26,6 @@ func (r recorder) Close() {
 	*r.log = append(*r.log, r.name+state)
 }
 
-// The queues embed nil interfaces, because the test only calls methods of recorder.
 type (
 	rxQueue struct{ Rx }
 	txQueue struct{ Tx }

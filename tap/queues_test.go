@@ -13,8 +13,8 @@ import (
 	"weft/packet"
 )
 
-// The kernel spreads the flows that it sends over all queues of a tap. Each flow
-// arrives in order by one queue. Frames written to any queue reach the kernel.
+// The kernel spreads flows over all queues of a tap, each flow in order on one queue.
+// Frames written to any queue reach the kernel.
 func TestQueuesShareTheFlows(t *testing.T) {
 	const queues, flows, each = 4, 64, 20
 	n := testnet.New(t)
@@ -41,7 +41,7 @@ func TestQueuesShareTheFlows(t *testing.T) {
 		}
 	}
 
-	next, by := map[uint16]byte{}, map[uint16]int{} // expected sequence number and queue of each flow, by the flow's UDP source port
+	next, by := map[uint16]byte{}, map[uint16]int{} // by the flow's UDP source port
 	used := map[int]bool{}
 	b, total := new(packet.Batch), 0
 	for end := time.Now().Add(30 * time.Second); total < flows*each && time.Now().Before(end); {
@@ -53,7 +53,7 @@ func TestQueuesShareTheFlows(t *testing.T) {
 			for i := range b.N {
 				data := make([]byte, b.Frames[i].Len())
 				if b.Gather(&b.Frames[i], data); len(data) < 43 || data[12] != 8 || data[23] != packet.ProtoUDP || binary.BigEndian.Uint16(data[36:]) != 9 {
-					continue // not a frame of the test: the kernel sends frames of its own
+					continue // the kernel sends frames of its own
 				}
 				flow := binary.BigEndian.Uint16(data[34:])
 				if was, seen := by[flow]; seen && was != q {

@@ -22,8 +22,7 @@ import (
 	"weft/port"
 )
 
-// open opens the queues of a tap, as the engine does, from duplicates of its
-// descriptors.
+// open opens the queues of a tap from duplicates of its descriptors.
 func open(t testing.TB, tap *Tap) port.Device {
 	t.Helper()
 	text, err := tap.Spec()
@@ -60,8 +59,7 @@ func create(t testing.TB, cfg Config) *Tap {
 	return tap
 }
 
-// wire is the test's access to the kernel's side of a tap: an AF_PACKET socket on the
-// device.
+// wire is an AF_PACKET socket on the kernel's side of a tap.
 type wire struct {
 	fd int
 	t  testing.TB
@@ -75,8 +73,7 @@ func openWire(t testing.TB, n *testnet.Namespace, dev string) *wire {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Receive only frames with the test's EtherType, because the kernel also
-		// sends frames of its own.
+		// The kernel also sends frames of its own.
 		proto := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, etherType))
 		w.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(proto))
 		if err != nil {
@@ -113,8 +110,6 @@ func (w *wire) receive() []byte {
 	return buf[:n]
 }
 
-// etherType is the EtherType of the test's frames: the first one for local
-// experiments (IEEE 802).
 const etherType = 0x88b5
 
 // frame returns a broadcast frame of n bytes with the test's EtherType.
@@ -128,8 +123,6 @@ func frame(n int, seed uint64) []byte {
 	return b
 }
 
-// recv returns copies of the next frames with the test's EtherType. The argument want
-// is their number. recv skips other frames, such as router solicitations.
 func recv(t testing.TB, rx port.Rx, b *packet.Batch, want int) [][]byte {
 	t.Helper()
 	var got [][]byte
@@ -194,8 +187,6 @@ func TestFramesOfEverySizePassUnchanged(t *testing.T) {
 	}
 }
 
-// fill makes a batch of frames with the given sizes. Each frame has a header and up
-// to three spans. The spans are in mapped memory that is never unmapped.
 func fill(b *packet.Batch, sizes []int) [][]byte {
 	b.Reset()
 	var frames [][]byte
@@ -229,7 +220,7 @@ func TestBatchesLendOnlyUntilRelease(t *testing.T) {
 	}
 	b, total := new(packet.Batch), 0
 	rx := d.Rx()[0]
-	// Another thread of the kernel sends some of the frames, so they may arrive late.
+	// Another thread of the kernel sends some frames.
 	for end := time.Now().Add(30 * time.Second); total < 3*buffers && time.Now().Before(end); {
 		b.Reset()
 		n := rx.Recv(b)
@@ -306,7 +297,7 @@ func TestARemovedDeviceIsAFault(t *testing.T) {
 	n.Exec("ip", "link", "del", "tap0")
 	b := new(packet.Batch)
 	got := 0
-	for range 100 { // the first reads may return frames that were queued before the removal
+	for range 100 { // the first reads may return older frames
 		b.Reset()
 		if got = d.Rx()[0].Recv(b); got < 0 {
 			break
@@ -321,8 +312,8 @@ func TestARemovedDeviceIsAFault(t *testing.T) {
 	}
 }
 
-// TestPing forwards between two taps in two namespaces. The kernels ping each other:
-// with ARP, ICMP, and fragments of the largest IP datagrams.
+// TestPing forwards between taps in two namespaces, whose kernels ping each other
+// with the largest datagrams.
 func TestPing(t *testing.T) {
 	a, b := testnet.New(t), testnet.New(t)
 	da := open(t, create(t, Config{Dev: "left", Netns: a.Name, MTU: 9000}))
@@ -377,8 +368,7 @@ func TestConfigurationIsWhatTheKernelShows(t *testing.T) {
 	if got != want {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
-	// Restore takes over the tap, as another process would. Then the first Tap is
-	// closed.
+	// Restore takes over the tap; then the first Tap is closed.
 	blob, fds, err := tap.Snapshot()
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,7 @@ import (
 )
 
 // slowChecksum computes a UDP checksum byte by byte (RFC 768, RFC 8200 section 8.1).
-// The slice covered has the UDP header, whose checksum field must be 0, and the
-// payload. The slice ip has the IP header from which the pseudo header is made.
+// covered begins with the UDP header, whose checksum must be 0; ip has the IP header.
 func slowChecksum(ip, covered []byte) uint16 {
 	sum := uint32(packet.ProtoUDP) + uint32(len(covered))
 	addresses := ip[12:20]
@@ -33,16 +32,14 @@ func slowChecksum(ip, covered []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// zeroed returns a copy of the frame in which the two bytes at offset i are 0.
 func zeroed(frame []byte, i int) []byte {
 	frame = bytes.Clone(frame)
 	frame[i], frame[i+1] = 0, 0
 	return frame
 }
 
-// checkOuterChecksum pushes outer headers with a checksum before a random frame. The
-// inner checksum may be partial. It reads the final frame in both ways in which
-// outputs do, and compares both checksums with slow sums over the final bytes.
+// checkOuterChecksum pushes outer headers with a checksum on a random frame, whose
+// inner checksum may be partial, and compares both final checksums with slow sums.
 func checkOuterChecksum(t *testing.T, a *packettest.Arena, seed int64) {
 	t.Helper()
 	rng := rand.New(rand.NewSource(seed))
@@ -67,7 +64,7 @@ func checkOuterChecksum(t *testing.T, a *packettest.Arena, seed int64) {
 	binary.BigEndian.PutUint16(want[l4+6:], slowChecksum(inner[14:], inner[l4:]))
 	partial := rng.Intn(2) == 0
 	if partial {
-		sum := packet.SumIPv4(0, 0, packet.ProtoUDP, length) // all addresses are 0: the IPv4 and IPv6 pseudo headers have the same sum
+		sum := packet.SumIPv4(0, 0, packet.ProtoUDP, length) // all addresses are 0, so IPv4 and IPv6 pseudo headers have the same sum
 		binary.BigEndian.PutUint16(inner[l4+6:], sum)
 	} else {
 		inner = want

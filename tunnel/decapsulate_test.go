@@ -21,7 +21,6 @@ func anyTermination() *Terminations {
 	return t
 }
 
-// datagram returns the bytes of an encapsulated frame.
 func datagram(t testing.TB, a *packettest.Arena, p Params, inner []byte, vni uint32, tos uint8) []byte {
 	var b packet.Batch
 	p.MTU = 65535
@@ -32,8 +31,7 @@ func datagram(t testing.TB, a *packettest.Arena, p Params, inner []byte, vni uin
 	return packettest.Bytes(&b, f)
 }
 
-// Decapsulate restores a frame to which Push added outer headers, however the frame
-// is split into header and spans.
+// Decapsulate restores a pushed frame, however it is split into header and spans.
 func TestPushDecapsulate(t *testing.T) {
 	a := packettest.NewArena(t, 1<<18)
 	rng := rand.New(rand.NewSource(1))
@@ -164,8 +162,7 @@ func TestECN(t *testing.T) {
 	}
 }
 
-// slowFind is a slow implementation of Terminations.find, with which tests compare
-// it. It looks at all entries.
+// slowFind is a reference implementation of Terminations.find.
 func slowFind(entries []Termination, remote, local [16]byte, vni uint32, udpPort uint16) uint32 {
 	best, port := 0, uint32(0)
 	for _, e := range entries {
@@ -246,9 +243,8 @@ func FuzzTerminations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64, steps uint8) { checkTerminations(t, seed, int(steps)) })
 }
 
-// Decapsulate and extraction accept any received bytes without a panic. Apart from
-// ECN bits and an IPv4 header checksum, the decapsulated frame is a part of the
-// received bytes.
+// Decapsulate and extraction accept any bytes without a panic. Except for ECN, the
+// inner frame is a part of the received bytes.
 func FuzzDecapsulate(f *testing.F) {
 	a := packettest.NewArena(f, 1<<18)
 	for _, p := range []Params{params4, params6} {

@@ -11,9 +11,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// Each Extensions setting accepts the listed VXLAN headers with reserved bits (RFC
-// 7348). The rows come from Linux's selftest of reserved bits and from the GBP and
-// GPE drafts.
+// Each Extensions setting accepts exactly the listed VXLAN headers. The rows come
+// from Linux's selftest of reserved bits and from the GBP and GPE drafts.
 func TestExtensions(t *testing.T) {
 	const valid = 0x08 << 56
 	inner := innerFrame(t, false, false, 0, 50)
@@ -54,8 +53,8 @@ func TestExtensions(t *testing.T) {
 	}
 }
 
-// The outer header inherits TTL and TOS in all combinations of inner and outer IP
-// version. A frame without an IP header gets the port's TTL and TOS 0.
+// The outer header inherits TTL and TOS for all IP versions. Without an IP header, it
+// gets the port's TTL and TOS 0.
 func TestInherit(t *testing.T) {
 	a := packettest.NewArena(t, 1<<18)
 	for _, outer6 := range []bool{false, true} {
@@ -94,8 +93,8 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-// The next hops' shares of the hash values are in proportion to their entries. Next
-// hop and source port depend on the same bits of the hash.
+// The next hops' shares of hash values are proportional to their entries. Next hop
+// and source port use the same bits of the hash.
 func TestSpread(t *testing.T) {
 	for _, nexthops := range [][]uint32{{7}, {7, 8}, {7, 8, 8, 9}, {1, 2, 3}} {
 		s := Spread(nexthops)

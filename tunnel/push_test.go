@@ -48,8 +48,6 @@ func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 	return append([]byte(nil), buf.Bytes()...)
 }
 
-// innerFrame returns a UDP frame with traffic class tos. If vlan is true, the frame
-// has a VLAN tag.
 func innerFrame(t testing.TB, v6, vlan bool, tos uint8, payload int) []byte {
 	eth := &layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6)}
 	udp := &layers.UDP{SrcPort: 1, DstPort: 2}

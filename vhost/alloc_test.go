@@ -12,8 +12,6 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestNoAllocation: forwarding a frame allocates no memory, on the fast path and on
-// the slow path of a device.
 func TestNoAllocation(t *testing.T) {
 	for i := range 2 * len(vhosttest.Layouts) {
 		layout := vhosttest.Layouts[i/2]

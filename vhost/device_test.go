@@ -21,7 +21,6 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// guest makes a guest, which is closed at the end of the test.
 func guest(t testing.TB, o vhosttest.Options) *vhosttest.Guest {
 	t.Helper()
 	g, err := vhosttest.New(o)
@@ -42,8 +41,7 @@ func open(t testing.TB, g *vhosttest.Guest, change func(*vhost.DeviceSpec)) *vho
 	return d
 }
 
-// random returns frame number i of a pseudorandom sequence, so that the receiver can
-// compute the frame that it expects.
+// random returns frame number i of a pseudorandom sequence.
 func random(seed uint64, n int) []byte {
 	r := rand.New(rand.NewPCG(seed, uint64(n)))
 	frame := make([]byte, n)
@@ -61,8 +59,6 @@ var all = func() []uint8 {
 	return order
 }()
 
-// forward runs one pass of a worker: it moves all waiting frames from one device to
-// another.
 func forward(t testing.TB, b *packet.Batch, from, to *vhost.Device) int {
 	t.Helper()
 	b.Reset()
@@ -96,9 +92,8 @@ var featureSets = map[string]uint64{
 	"packed-tables": vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureMergeable | vhost.FeatureIndirect,
 }
 
-// TestForward forwards frames of all sizes with every feature set and every division
-// of chains into descriptors, until all ring indexes have wrapped around. It compares
-// every byte.
+// TestForward compares every byte of frames of all sizes, for every feature set and
+// division of chains, until all ring indexes have wrapped around.
 func TestForward(t *testing.T) {
 	for name, features := range featureSets {
 		for _, layout := range vhosttest.Layouts {
@@ -127,7 +122,6 @@ func TestForwardMerged(t *testing.T) {
 	}
 }
 
-// layouts maps the name of each ring layout to the feature bit that selects it.
 var layouts = map[string]uint64{"split": 0, "packed": vhost.FeatureRingPacked}
 
 func eachLayout(t *testing.T, run func(t *testing.T, features uint64)) {
@@ -203,8 +197,7 @@ func batches(t *testing.T, layout uint64) {
 	}
 }
 
-// TestNothingBeforePublish: the guest sees no used buffer before the worker calls
-// Release or Flush, and sees all used buffers afterwards.
+// TestNothingBeforePublish: the guest sees used buffers only after Release or Flush.
 func TestNothingBeforePublish(t *testing.T) { eachLayout(t, nothingBeforePublish) }
 
 func nothingBeforePublish(t *testing.T, layout uint64) {
@@ -253,8 +246,8 @@ func checkState(t *testing.T, d *vhost.Device, vring int, lastAvail uint16) {
 	t.Fatalf("no vring %d in %+v", vring, s)
 }
 
-// TestResume: if a device dies during a pass, the next device continues in the same
-// guest memory, and every frame arrives exactly once.
+// TestResume: if a device dies during a pass, the next one continues, and every frame
+// arrives once.
 func TestResume(t *testing.T) { eachLayout(t, resumes) }
 
 func resumes(t *testing.T, layout uint64) {
@@ -284,8 +277,8 @@ func resumes(t *testing.T, layout uint64) {
 	}
 }
 
-// TestResumeTorn kills a device at every step of publishing used elements, before and
-// after the guest has seen them. The next device loses and repeats nothing.
+// TestResumeTorn kills a device at every step of publishing. The next device loses
+// and repeats nothing.
 func TestResumeTorn(t *testing.T) {
 	t.Run("record", func(t *testing.T) { resumesTorn(t, false) })
 	t.Run("inflight", func(t *testing.T) { resumesTorn(t, true) })
@@ -327,7 +320,7 @@ func resumesTorn(t *testing.T, inflight bool) {
 				b.Reset()
 				z.Tx()[0].Send(b, all[:max(a.Rx()[0].Recv(b), 0)])
 				n := z.TearPublish(0, round%5)
-				if round%3 == 0 { // in every third round the guest uses the ring before the next device opens
+				if round%3 == 0 { // every third time, the guest uses the ring in between
 					receive()
 				}
 				if n <= round%5 && round%2 == 0 {
@@ -352,8 +345,8 @@ func resumesTorn(t *testing.T, inflight bool) {
 	}
 }
 
-// TestRoom: if the guest has too few buffers, Send leaves the frame to the caller; if
-// no number of its buffers can hold the frame, Send drops it.
+// TestRoom: Send leaves a frame if the guest has too few buffers, and drops it if no
+// number of them is enough.
 func TestRoom(t *testing.T) {
 	from := guest(t, vhosttest.Options{Num: 64, Features: vhost.FeatureVersion1})
 	small := guest(t, vhosttest.Options{Num: 4, Features: vhost.FeatureVersion1, BufLen: 512})
@@ -378,8 +371,7 @@ func TestRoom(t *testing.T) {
 		}
 		b.Frames[i].Drop = packet.DropNone
 	}
-	// The guest has 4 buffers. The first three frames need 1, 2 and 1 of them, so
-	// Send takes only these three.
+	// The first three frames need 1, 2 and 1 of the guest's 4 buffers.
 	if n := m.Tx()[0].Send(b, all[:7]); n != 3 {
 		t.Fatalf("mergeable: %d taken", n)
 	}
@@ -421,8 +413,8 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// TestNotify: the device and the driver send calls and kicks exactly when the other
-// side requests them, by flags or by the event index.
+// TestNotify: calls and kicks are sent exactly on request, by flags or by the event
+// index.
 func TestNotify(t *testing.T) {
 	for _, features := range []uint64{vhost.FeatureVersion1, vhost.FeatureVersion1 | vhost.FeatureEventIndex,
 		vhost.FeatureVersion1 | vhost.FeatureRingPacked, vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureEventIndex} {
@@ -471,8 +463,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// TestNotifyOnEmpty: a legacy driver with VIRTIO_F_NOTIFY_ON_EMPTY that has disabled
-// calls still gets a call when the device has used its last available chain.
+// TestNotifyOnEmpty: a legacy driver without calls still gets one when its last chain
+// is used (VIRTIO_F_NOTIFY_ON_EMPTY).
 func TestNotifyOnEmpty(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		o := vhosttest.Options{Interrupts: true}
@@ -506,8 +498,8 @@ func TestNotifyOnEmpty(t *testing.T) {
 	}
 }
 
-// TestAttacks: each attack on a transmit ring or a receive ring breaks the device.
-// The fault names the ring, and the guest receives nothing from the attack.
+// TestAttacks: each attack breaks the device with a fault that names the ring, and
+// the guest receives nothing.
 func TestAttacks(t *testing.T) { eachLayout(t, attacks) }
 
 func attacks(t *testing.T, layout uint64) {
@@ -567,8 +559,8 @@ func checkBroken(t *testing.T, d *vhost.Device, b *packet.Batch, transmit bool) 
 	}
 }
 
-// TestDisabled: the device discards frames that the guest transmits on a disabled
-// ring, and has no Tx for a disabled receive ring.
+// TestDisabled: the device discards frames of a disabled transmit ring, and has no Tx
+// for a disabled receive ring.
 func TestDisabled(t *testing.T) {
 	g := guest(t, vhosttest.Options{Pairs: 2})
 	d := open(t, g, func(s *vhost.DeviceSpec) { s.Vrings[2].Enabled, s.Vrings[3].Enabled = false, false })
@@ -625,9 +617,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestTruncated: the front end truncates the file of guest memory under an open
-// device. The worker's load faults, the worker recovers from the fault, and the next
-// Open refuses the file.
+// TestTruncated: the worker recovers from a load of truncated guest memory, and the
+// next Open refuses the file.
 func TestTruncated(t *testing.T) {
 	bad, good := guest(t, vhosttest.Options{}), guest(t, vhosttest.Options{})
 	a := open(t, bad, nil)
@@ -656,8 +647,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestTaken: after a Send that a fault in the sender's memory interrupts, Taken does not
-// count the frames of an earlier Send.
+// TestTaken: after an interrupted Send, Taken does not count earlier frames.
 func TestTaken(t *testing.T) {
 	bad, good := guest(t, vhosttest.Options{}), guest(t, vhosttest.Options{})
 	a, z := open(t, bad, nil), open(t, good, nil)
@@ -687,8 +677,8 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// TestWake: a fault of a guest's receive ring wakes the worker that sleeps on the
-// same guest's transmit ring, so that the worker reports the fault.
+// TestWake: a fault of a receive ring wakes the worker of the guest's transmit ring,
+// which reports it.
 func TestWake(t *testing.T) {
 	features := uint64(vhost.FeatureVersion1)
 	bad, good := guest(t, vhosttest.Options{Features: features}), guest(t, vhosttest.Options{Features: features})

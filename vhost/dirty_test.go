@@ -18,7 +18,6 @@ import (
 
 const logSize = 64 << 10 // bytes: covers 2 GiB of guest memory
 
-// logFile makes a memory file for a dirty log, as a front end does.
 func logFile(t *testing.T) (fd int, bitmap []byte) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("dirty", unix.MFD_CLOEXEC)
@@ -36,8 +35,7 @@ func logFile(t *testing.T) (fd int, bitmap []byte) {
 	return fd, bitmap
 }
 
-// pages is a copy of a guest's memory before the device writes to it, for a
-// comparison page by page.
+// pages is a copy of guest memory before the device writes to it.
 type pages struct {
 	mem, before []byte
 }
@@ -48,9 +46,8 @@ func pagesOf(g *vhosttest.Guest) pages {
 	return pages{mem, bytes.Clone(mem)}
 }
 
-// check compares guest memory with the copy in p, page by page, and returns the
-// number of pages that differ. It fails the test for each of these pages that is not
-// marked in the dirty log.
+// check returns the number of changed pages, and fails for those that the dirty log
+// does not mark.
 func (p pages) check(t *testing.T, bitmap []byte) (changed int) {
 	t.Helper()
 	for off := 0; off < len(p.mem); off += 4096 {
@@ -66,8 +63,8 @@ func (p pages) check(t *testing.T, bitmap []byte) (changed int) {
 	return changed
 }
 
-// TestDirtyLog: the device marks every page that it changes in the dirty log, and at
-// most six times as many pages as it changes.
+// TestDirtyLog: the device marks every page that it changes, and at most six times as
+// many.
 func TestDirtyLog(t *testing.T) {
 	for name, features := range featureSets {
 		for _, layout := range vhosttest.Layouts {
@@ -105,9 +102,8 @@ func TestDirtyLog(t *testing.T) {
 	}
 }
 
-// TestSessionLog turns the dirty log on and off while the device runs, as a front end
-// does during a migration. After the migration the device announces the guest with a
-// RARP request.
+// TestSessionLog turns the dirty log on and off as in a migration, after which the
+// device announces the guest.
 func TestSessionLog(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features, Pairs: 2})
@@ -168,12 +164,11 @@ func TestSessionLog(t *testing.T) {
 	}
 }
 
-// TestDirtyBytes: a chain may be as long as all guest memory. The device marks only
-// the pages that the frame fills, so the cost depends on the frame's length, not on
-// the chain's.
+// TestDirtyBytes: the device marks only the pages that a frame fills, however long
+// the chain is.
 func TestDirtyBytes(t *testing.T) {
 	const chain = 8
-	for name, features := range featureSets { // a ring of 4096 descriptors has used elements in 9 pages (split) or 16 pages (packed)
+	for name, features := range featureSets { // a ring of 4096 descriptors has used elements in 9 pages (split) or 16 (packed)
 		t.Run(name, func(t *testing.T) {
 			o := vhosttest.Options{Num: 4096, BufLen: 512, Features: features}
 			from, to := guest(t, o), guest(t, o)
@@ -195,8 +190,7 @@ func TestDirtyBytes(t *testing.T) {
 			for _, v := range bitmap {
 				marked += bits.OnesCount8(v)
 			}
-			// A frame or a used element may cross the border of two pages, so up to 4
-			// more pages may be marked than changed.
+			// Frames and used elements may cross borders of pages.
 			if changed < 2 || marked > changed+4 {
 				t.Fatalf("%d pages marked, %d written", marked, changed)
 			}

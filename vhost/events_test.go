@@ -20,12 +20,10 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The front end and the switch share the file descriptions of the call, kick and err
-// eventfds. A hostile front end in these tests clears O_NONBLOCK, fills the eventfd's
-// counter, or adds many waiters.
+// A hostile front end clears O_NONBLOCK of the shared call, kick and err eventfds,
+// fills their counters, or adds many waiters.
 
-// hostile fills the counter of eventfd fd and clears O_NONBLOCK, so every further
-// write blocks.
+// hostile makes every further write to eventfd fd block.
 func hostile(t *testing.T, fd int) {
 	t.Helper()
 	blocking(t, fd)
@@ -43,8 +41,7 @@ func blocking(t *testing.T, fd int) {
 	}
 }
 
-// relent sets O_NONBLOCK of an eventfd and sets its counter to 0, so that blocked
-// writers continue.
+// relent unblocks the writers of an eventfd.
 func relent(fd int) {
 	_ = unix.SetNonblock(fd, true)
 	var b [8]byte
@@ -64,7 +61,7 @@ func eachRing(t *testing.T, run func(t *testing.T, o vhosttest.Options)) {
 	}
 }
 
-// Opening a device signals each call eventfd. A full eventfd does not block it.
+// A full call eventfd does not block opening a device.
 func TestHostileCallAtOpen(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -78,8 +75,7 @@ func TestHostileCallAtOpen(t *testing.T) {
 	})
 }
 
-// A worker signals the call eventfds of both rings. A full eventfd does not block the
-// worker.
+// A full call eventfd of either ring does not block the worker.
 func TestHostileCallOfWorker(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -112,8 +108,7 @@ func TestHostileCallOfWorker(t *testing.T) {
 	})
 }
 
-// A fault of a ring wakes the device's workers. A full kick eventfd does not block
-// the worker that found the fault.
+// A full kick eventfd does not block the worker that finds a fault.
 func TestHostileKickOfBroken(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -132,8 +127,7 @@ func TestHostileKickOfBroken(t *testing.T) {
 	})
 }
 
-// A session that ends signals the err eventfds. A full eventfd does not block the
-// session's end or the removal of its port.
+// A full err eventfd does not block the end of a session.
 func TestHostileErr(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -159,8 +153,8 @@ func TestHostileErr(t *testing.T) {
 	}
 }
 
-// A front end that sends a descriptor other than an eventfd as kick, call or err is
-// disconnected with one line that says so.
+// A front end that sends another descriptor than an eventfd is disconnected with one
+// line.
 func TestEventIsNoEvent(t *testing.T) {
 	for i, request := range []uint32{vhosttest.SetVringKick, vhosttest.SetVringCall, vhosttest.SetVringErr} {
 		t.Run(fmt.Sprint(request), func(t *testing.T) {
@@ -189,9 +183,9 @@ func TestEventIsNoEvent(t *testing.T) {
 	}
 }
 
-// crowd starts many threads, each of which waits for the event many times, and
-// returns a function that ends the threads. The threads poll for errors only, so no
-// signal wakes them, but each signal makes the kernel visit every waiter.
+// crowd starts threads that wait for the event many times each, and returns a
+// function that ends them. They poll for errors only, so each signal costs time but
+// wakes none.
 func crowd(t *testing.T, fd int) (leave func()) {
 	t.Helper()
 	const threads, times = 48, 8192
@@ -225,9 +219,8 @@ func crowd(t *testing.T, fd int) (leave func()) {
 	})
 }
 
-// Many waiters make each signal of an eventfd slow. A worker that measures several
-// slow signals in a row breaks the device, and Open refuses an eventfd with many
-// waiters.
+// Slow signals because of many waiters break the device, and Open refuses such an
+// eventfd.
 func TestCallWithManyWaiters(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -252,7 +245,7 @@ func TestCallWithManyWaiters(t *testing.T) {
 			t.Errorf("the fault is %q", why)
 		}
 		d.Close()
-		eventually(t, "the refusal of another", func() bool { // Open refuses the event once all threads of crowd wait for it
+		eventually(t, "the refusal of another", func() bool { // Open refuses once all threads wait
 			d, err := g.Open(nil)
 			if err == nil {
 				d.Close()
@@ -266,8 +259,7 @@ func TestCallWithManyWaiters(t *testing.T) {
 	})
 }
 
-// The signals of an eventfd with ordinary waiters never count as slow, even on a busy
-// machine.
+// An eventfd with ordinary waiters never counts as slow.
 func TestCallIsQuick(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)

@@ -9,10 +9,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// TearPublish leaves a packed ring in the state of a device that died while it
-// published used elements: the ring's record in shared memory announces all of them,
-// and only the last ones are already in the ring. It returns the number of announced
-// elements.
+// TearPublish leaves a packed ring as a device that died during publishing: the
+// record shows all used elements, the ring only the last ones. It returns their
+// number.
 func (d *Device) TearPublish(vring, written int) int {
 	for _, r := range d.rings {
 		if r.index != vring {
@@ -35,16 +34,13 @@ func (d *Device) TearPublish(vring, written int) int {
 	return 0
 }
 
-// Unbudgeted removes the message budget of a session, for tests that repeat a message
-// more often than the budget allows.
+// Unbudgeted removes a session's message budget.
 func (s *Session) Unbudgeted() { s.budget.SetLimit(rate.Inf) }
 
-// ExpectFirst replaces firstMessageTimeout, the time in which a new front end must
-// send its first message. The test calls it before Run accepts a connection.
+// ExpectFirst replaces firstMessageTimeout, before Run accepts a connection.
 func (s *Session) ExpectFirst(within time.Duration) { s.first = within }
 
-// Exhaust sets a session's message budget to this number of messages. The budget does
-// not grow during the test.
+// Exhaust sets a session's message budget, which no longer grows.
 func (s *Session) Exhaust(messages int) {
 	s.budget.SetLimit(1e-6)
 	s.budget.SetBurst(messages)

@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// writeHeader writes the correct virtio-net header at every alignment and over any
-// old content, and changes no other byte.
+// writeHeader writes the right virtio-net header at every alignment, and no other
+// byte.
 func TestWriteHeader(t *testing.T) {
 	mem := shm.Private[byte](4 * cacheLine)
 	for _, size := range []int{10, 12} {

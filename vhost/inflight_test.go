@@ -15,9 +15,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestInflightSession: session and engine die together. The front end connects to a
-// new session with the inflight buffer that it has kept. The ring continues at the
-// position in the buffer, not at the position that the front end sends.
+// TestInflightSession: session and engine die together. A new session continues at
+// the position in the front end's inflight buffer.
 func TestInflightSession(t *testing.T) { eachLayout(t, inflightSession) }
 
 func inflightSession(t *testing.T, layout uint64) {
@@ -33,7 +32,7 @@ func inflightSession(t *testing.T, layout uint64) {
 			t.Fatal(err)
 		}
 		f.KeepInflight = true
-		if err := f.Attach(g); err != nil { // Attach sends the initial ring position in every round
+		if err := f.Attach(g); err != nil {
 			t.Fatal(err)
 		}
 		r.waitRunning(t, true)
@@ -50,9 +49,8 @@ func inflightSession(t *testing.T, layout uint64) {
 	eventually(t, "descriptors closed", func() bool { return openFiles(t) <= before })
 }
 
-// TestInflightMarks: chains that another back end took out of order and did not
-// complete are returned to the driver once, and chains that it did not take are
-// received.
+// TestInflightMarks: chains that another back end took and did not complete return to
+// the driver once. Other chains are received.
 func TestInflightMarks(t *testing.T) {
 	g := guest(t, vhosttest.Options{Features: features, Inflight: true})
 	for i := range 6 {
@@ -60,7 +58,7 @@ func TestInflightMarks(t *testing.T) {
 	}
 	g.Tx[0].Publish()
 	free := g.Tx[0].Free()
-	heads := make([]int, 6) // the driver offers buffers from the last slot to the first
+	heads := make([]int, 6)
 	for i := range heads {
 		heads[i] = g.Tx[0].Slots() - 1 - i
 	}
@@ -108,9 +106,8 @@ func TestInflightRefuses(t *testing.T) {
 	}
 }
 
-// TestBackendChannel: the session does not offer BACKEND_REQ. If a front end sends a
-// channel for requests of the back end all the same, the session answers and closes
-// the channel.
+// TestBackendChannel: the session does not offer BACKEND_REQ, and closes such a
+// channel.
 func TestBackendChannel(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -135,10 +132,9 @@ func TestBackendChannel(t *testing.T) {
 	})
 }
 
-// TestNoMoreChainsThanDescriptors: a driver makes descriptors of a packed ring
-// available again before the device has used them. The device takes no more chains
-// than the ring has descriptors, also if the ring's size is not a power of two. The
-// inflight buffer has one entry for each descriptor.
+// TestNoMoreChainsThanDescriptors: a driver offers descriptors of a packed ring again
+// before they are used. The device takes no more chains than the ring has
+// descriptors.
 func TestNoMoreChainsThanDescriptors(t *testing.T) {
 	for _, num := range []int{33, 128, 129} {
 		for _, inflight := range []bool{true, false} {
@@ -159,7 +155,7 @@ func TestNoMoreChainsThanDescriptors(t *testing.T) {
 				o.BufLen = 128
 				to, taken := guest(t, o), 0
 				z := open(t, to, nil)
-				for _, size := range []int{300, 100} { // frames of 300 bytes need several chains, frames of 100 bytes one
+				for _, size := range []int{300, 100} { // 300 bytes need several chains, 100 bytes one
 					b.Reset()
 					lend(t, size).Recv(b)
 					for range 3 * num {
@@ -180,7 +176,7 @@ func TestNoMoreChainsThanDescriptors(t *testing.T) {
 }
 
 // lend returns the receive queue of a device whose guest has transmitted one frame of
-// the given size in bytes.
+// this size.
 func lend(t *testing.T, size int) port.Rx {
 	g := guest(t, vhosttest.Options{})
 	g.Tx[0].Send(random(1, size))
@@ -188,9 +184,8 @@ func lend(t *testing.T, size int) port.Rx {
 	return open(t, g, nil).Rx()[0]
 }
 
-// TestInflightWorst: a front end marks every descriptor of the longest ring as in
-// flight. The used index in its inflight buffer is a whole lap behind the used index
-// of the ring. Open reads the marks and the used elements only once.
+// TestInflightWorst: with every descriptor marked and the used index one ring length
+// behind, Open reads marks and used elements only once.
 func TestInflightWorst(t *testing.T) {
 	const num = vhost.MaxRingSize
 	g := guest(t, vhosttest.Options{Features: features, Inflight: true, Num: num, BufLen: 64, Seed: num})
@@ -205,8 +200,7 @@ func TestInflightWorst(t *testing.T) {
 	}
 	d := open(t, g, nil)
 	d.Close()
-	// The used elements between the two used indexes are zero, so all of them name
-	// descriptor 0. Open returns every other descriptor to the driver.
+	// Zero used elements name descriptor 0. Open returns every other descriptor.
 	if n := q.UsedIndex() - g.Seed; n != num-1 {
 		t.Fatalf("%d descriptors came back, expected %d", n, num-1)
 	}

@@ -14,8 +14,6 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// cross forwards waiting frames in both directions between two devices, and returns
-// the number of frames.
 func cross(b *packet.Batch, d []*vhost.Device) int {
 	total := 0
 	for i := range d {
@@ -81,9 +79,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadRests: Load.Rest returns the exact number of lost frames, although the
-// switch may release a buffer before or after its frame arrives. The frames that are
-// not lost circulate again after each Rest.
+// TestLoadRests: Load.Rest returns the exact number of lost frames. The others
+// circulate again after each Rest.
 func TestLoadRests(t *testing.T) {
 	for _, features := range []uint64{0, vhost.FeatureRingPacked} {
 		l, err := vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Core: -1, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | features})
@@ -121,9 +118,8 @@ func TestLoadRests(t *testing.T) {
 	}
 }
 
-// BenchmarkForward measures how long the switch takes to forward a batch without
-// parsing it. The guests run on the same core in between, and their time is not
-// measured.
+// BenchmarkForward measures forwarding a batch without parsing, between guests on the
+// same core whose time is not measured.
 func BenchmarkForward(b *testing.B) {
 	for name, c := range map[string]vhosttest.LoadConfig{
 		"64":        {Core: -1},
@@ -154,8 +150,8 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// BenchmarkLive measures forwarding with the load generator on core 1 and the switch
-// on core 0. Its result is valid only on an otherwise idle machine.
+// BenchmarkLive measures forwarding on core 0, with the load generator on core 1. The
+// machine must be idle.
 func BenchmarkLive(b *testing.B) {
 	for name, c := range map[string]vhosttest.LoadConfig{
 		"64":       {Core: 1},
@@ -181,7 +177,7 @@ func live(b *testing.B, c vhosttest.LoadConfig) {
 	worker := make(chan [2]int)
 	begin := time.Now()
 	go func() {
-		runtime.LockOSThread() // never unlocked: the pinned thread must end with its goroutine and not run others
+		runtime.LockOSThread() // never unlocked, so that the pinned thread ends with its goroutine
 		if err := cpu.Pin(0); err != nil {
 			b.Error(err)
 		}

@@ -13,14 +13,13 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// sum returns the memory that all guests of a pool use together.
 func sum(p *vhost.MemoryPool) vhost.MemoryUse {
 	_, use := p.Use()
 	return use[0]
 }
 
-// sendMemory sends a memory table of sparse regions. It returns the error with which
-// the session closes the connection, or "" if the session accepts the table.
+// sendMemory sends a memory table of sparse regions. It returns the session's error,
+// or "".
 func (r *rig) sendMemory(t *testing.T, sizes ...uint64) string {
 	t.Helper()
 	f, err := vhosttest.Dial(r.path)
@@ -45,8 +44,8 @@ func (r *rig) sendMemory(t *testing.T, sizes ...uint64) string {
 	return r.Status().LastError
 }
 
-// TestMemoryLimits: a guest of 1 TiB works. A guest beyond its limit, and regions
-// beyond any address space, are each refused with one line and counted.
+// TestMemoryLimits: guests beyond a limit are refused with one line and counted. A
+// guest of 1 TiB works.
 func TestMemoryLimits(t *testing.T) {
 	limits := vhost.DefaultMemoryLimits()
 	if limits.Guest < 1<<40+1<<30 || limits.Share < 16<<30 || limits.Share*port.MaxPorts > limits.All || limits.All > 1<<46 {
@@ -106,9 +105,8 @@ func TestMemoryOfATebibyte(t *testing.T) {
 	}
 }
 
-// TestMemoryShares: a guest that maps all free memory leaves the other guests their
-// shares. The memory of a guest that disconnects is free again, and a restored guest
-// has its memory again.
+// TestMemoryShares: a guest that maps all free memory leaves the others their shares.
+// A disconnected guest's memory is free again.
 func TestMemoryShares(t *testing.T) {
 	const share = 1 << 20
 	p := vhost.NewMemoryPool(vhost.MemoryLimits{Guest: 8 * share, Share: share, All: (port.MaxPorts + 10) * share, Mappings: 7})

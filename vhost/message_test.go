@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// opener is a Backend that opens each device in this process, as the engine does.
+// opener is a Backend that opens each device in this process.
 type opener struct {
 	t      *testing.T
 	opened bool
@@ -41,9 +41,8 @@ func (o *opener) Start(spec []byte, fds []int) error {
 func (o *opener) Stop() ([]byte, error) { o.opened = false; return nil, nil }
 func (o *opener) Changed()              {}
 
-// FuzzMessages sends sequences of requests with any payload and several kinds of
-// descriptors to a session. The session must not panic or leak a descriptor, and its
-// state must survive a snapshot and a restore.
+// FuzzMessages sends any sequence of requests. The session must not panic or leak a
+// descriptor, and must survive a snapshot and a restore.
 func FuzzMessages(f *testing.F) {
 	addr := binary.LittleEndian.AppendUint64(make([]byte, 8), 0x10000)
 	addr = binary.LittleEndian.AppendUint64(addr, 0x12000)
@@ -124,7 +123,6 @@ func payloadSize(r *row, kind byte) int {
 	return r.size
 }
 
-// makeFD makes a descriptor for a fuzzed message: an eventfd, or a file of 64 KiB.
 func makeFD(t *testing.T, kind byte) int {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if kind&1 != 0 {
@@ -147,8 +145,7 @@ func countFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// FuzzHeader compares parseHeader with a simple reference implementation of its
-// rules.
+// FuzzHeader compares parseHeader with a simple reference implementation.
 func FuzzHeader(f *testing.F) {
 	f.Add(uint32(1), uint32(1), uint32(0))
 	f.Add(uint32(5), uint32(9), uint32(264))
@@ -179,8 +176,8 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// TestStalled: a message that ends early, or whose next bytes do not come in time,
-// gives an error that says so. Silence between two messages gives no error.
+// TestStalled: a message that ends early or stalls gives an error. Silence between
+// messages gives none.
 func TestStalled(t *testing.T) {
 	header := func(request, size uint32) []byte {
 		b := binary.LittleEndian.AppendUint32(nil, request)
@@ -233,8 +230,7 @@ func socketPair(t *testing.T) (near, far *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// TestOrder: the stores with release order, in assembly and in Go, store the given
-// value and change no other word.
+// TestOrder: release stores, in assembly and in Go, change only their own word.
 func TestOrder(t *testing.T) {
 	words := [3]uint32{1, 2, 3}
 	storeRelease32(&words[1], 0xdeadbeef)
@@ -244,8 +240,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// The end of a session does not wait for a front end that reads no replies. The
-// session may end before or during the reply.
+// The end of a session does not wait for a front end that reads no replies.
 func TestReplyIsInterrupted(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -267,7 +262,7 @@ func TestReplyIsInterrupted(t *testing.T) {
 	}
 	ended := make(chan error)
 	go func() { ended <- w.reply(&message{request: 1}, u64Payload(0)) }()
-	time.Sleep(10 * time.Millisecond) // the reply is usually in progress by now; the test also passes if it is not
+	time.Sleep(10 * time.Millisecond)
 	cancel()
 	w.interrupt()
 	for _, when := range []string{"under way", "afterwards"} {

@@ -34,7 +34,7 @@ func TestSessionOffloads(t *testing.T) {
 		if off {
 			want = 0
 		}
-		const ufo = 1<<10 | 1<<14 // UFO feature bits GUEST_UFO and HOST_UFO (virtio 1.2 section 5.1.3)
+		const ufo = 1<<10 | 1<<14
 		if got := offered & (offloadBits | ufo); got != want {
 			t.Errorf("offloads off %v: %#x offered, want %#x", off, got, want)
 		}

@@ -18,7 +18,6 @@ const offloadBits = vhost.FeatureChecksum | vhost.FeatureGuestChecksum |
 	vhost.FeatureHostTSO4 | vhost.FeatureHostTSO6 | vhost.FeatureHostECN |
 	vhost.FeatureGuestUSO4 | vhost.FeatureGuestUSO6 | vhost.FeatureHostUSO
 
-// vnet returns the virtio-net header of a large TCP frame over IPv4.
 func vnet(size int) (h [12]byte) {
 	h[0], h[1] = 1, 1
 	binary.LittleEndian.PutUint16(h[2:], 54)
@@ -28,8 +27,8 @@ func vnet(size int) (h [12]byte) {
 	return h
 }
 
-// largeFrame returns a TCP frame of 54 header bytes and n bytes of random payload.
-// The header offsets in the result of vnet are those of this frame.
+// largeFrame returns a TCP frame of 54 header bytes and n bytes of random payload, as
+// vnet describes it.
 func largeFrame(n int) []byte {
 	f := random(1, 54+n)
 	copy(f[12:], []byte{8, 0, 0x45, 0, byte((40 + n) >> 8), byte(40 + n), 0, 1, 0x40, 0, 64, packet.ProtoTCP})
@@ -37,9 +36,8 @@ func largeFrame(n int) []byte {
 	return f
 }
 
-// One guest sends a frame with an unfinished checksum and large segments. A guest
-// that accepts unfinished checksums and large segments gets the frame unchanged. The
-// test covers one and many receive buffers, and all kinds of rings and chains.
+// A frame with an unfinished checksum and large segments arrives unchanged at a guest
+// that accepts these offloads, in all kinds of rings and chains.
 func TestLargeFrames(t *testing.T) {
 	for _, packed := range []uint64{0, vhost.FeatureRingPacked} {
 		for _, layout := range vhosttest.Layouts {
@@ -47,8 +45,7 @@ func TestLargeFrames(t *testing.T) {
 				t.Run(fmt.Sprintf("%x/%s/%d", packed, layout, n), func(t *testing.T) {
 					features := vhost.FeatureVersion1 | offloadBits | packed
 					from := guest(t, vhosttest.Options{Features: features, BufLen: 66000, Num: 64, Layout: layout})
-					// One guest has big receive buffers, the other one small
-					// mergeable buffers.
+					// One guest has big buffers, the other small mergeable ones.
 					big := guest(t, vhosttest.Options{Features: features, BufLen: 66000, Num: 64, Layout: layout})
 					small := guest(t, vhosttest.Options{Features: features | vhost.FeatureMergeable, BufLen: 1536, Num: 512, Layout: layout})
 					in := open(t, from, nil)
@@ -74,8 +71,8 @@ func TestLargeFrames(t *testing.T) {
 	}
 }
 
-// carry forwards frames with offloads. Between Recv and Send it sets the header
-// offsets and checks the offloads, as the datapath does.
+// carry forwards frames with offloads. It sets the header offsets and checks the
+// offloads like the datapath.
 func carry(t *testing.T, from, to *vhost.Device) packet.DropReason {
 	t.Helper()
 	b := new(packet.Batch)
@@ -95,8 +92,7 @@ func carry(t *testing.T, from, to *vhost.Device) packet.DropReason {
 	return f.Drop
 }
 
-// A guest may use only the transmit offloads that it has negotiated. A frame with any
-// other offload is dropped.
+// A frame with an offload that the guest has not negotiated is dropped.
 func TestOffloadsNotNegotiated(t *testing.T) {
 	for _, c := range []struct {
 		features uint64
@@ -120,8 +116,8 @@ func TestOffloadsNotNegotiated(t *testing.T) {
 	}
 }
 
-// A guest without VIRTIO_NET_F_GUEST_CSUM accepts no offload. Its virtio-net headers
-// must not even say that a checksum is valid.
+// Without VIRTIO_NET_F_GUEST_CSUM, the virtio-net header must not even say that a
+// checksum is valid.
 func TestOffloadsOfReceiver(t *testing.T) {
 	for features, want := range map[uint64]packet.Offloads{
 		0:                          0,

@@ -17,8 +17,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// holdings counts the descriptors, mappings and goroutines of the test's process,
-// which runs both the session and the device.
+// holdings counts the test process's descriptors, mappings and goroutines.
 type holdings struct{ files, mappings, goroutines int }
 
 func held(t *testing.T) holdings {
@@ -27,14 +26,12 @@ func held(t *testing.T) holdings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Only shared mappings count, because they are guest memory. The number of the Go
-	// runtime's own mappings changes with its heap.
+	// Guest memory is in shared mappings. The Go runtime's own mappings vary.
 	return holdings{openFiles(t), bytes.Count(maps, []byte(" rw-s ")), runtime.NumGoroutine()}
 }
 
-// TestRepeats sends every request a thousand times to a running device. The number of
-// descriptors, mappings and goroutines stays the same, and the guest's frames still
-// pass.
+// TestRepeats: a thousand repetitions of every request leave no descriptor, mapping
+// or goroutine, and frames still pass.
 func TestRepeats(t *testing.T) {
 	const times = 1000
 	n, p := vhosttest.Number, vhosttest.Pair
@@ -60,7 +57,7 @@ func TestRepeats(t *testing.T) {
 	}
 	event := newEvent(t)
 	channel := socket(t)
-	again := func() { // after GET_VRING_BASE or RESET_DEVICE the front end sets the rings up again
+	again := func() { // the front end sets the rings up again
 		if err := f.AttachAgain(g); err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +146,6 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// socket returns one end of a pair of unix sockets.
 func socket(t *testing.T) int {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -160,7 +156,6 @@ func socket(t *testing.T) int {
 	return pair[0]
 }
 
-// takeReply reads a reply and closes the descriptor that came with it, if any.
 func takeReply(f *vhosttest.FrontEnd, request uint32) error {
 	if request != 31 {
 		_, err := f.Reply(request)
@@ -187,9 +182,8 @@ func takeReply(f *vhosttest.FrontEnd, request uint32) error {
 	return nil
 }
 
-// TestPartialMessages: front ends disconnect in the middle of a message, with and
-// without descriptors. The session frees everything they sent and serves the next
-// front end.
+// TestPartialMessages: a session frees everything that front ends sent before they
+// disconnected in the middle of a message.
 func TestPartialMessages(t *testing.T) {
 	r := newRig(t, false)
 	r.Unbudgeted()
@@ -210,7 +204,7 @@ func TestPartialMessages(t *testing.T) {
 		}
 	}
 	gone := func() { eventually(t, "disconnection", func() bool { return !r.Status().Connected }) }
-	leave(5, 2) // the first front end allocates buffers that later front ends reuse
+	leave(5, 2) // later front ends reuse the buffers of the first one
 	gone()
 	before := held(t)
 	for range 10 {
@@ -230,8 +224,8 @@ func TestPartialMessages(t *testing.T) {
 	r.echo(t, g, 1)
 }
 
-// TestFirstMessage: a front end that connects and sends nothing is disconnected. A
-// front end that has sent a message stays connected.
+// TestFirstMessage: a front end that sends nothing is disconnected, but not after its
+// first message.
 func TestFirstMessage(t *testing.T) {
 	r := newRigWith(t, func(s *vhost.Session) { s.ExpectFirst(20 * time.Millisecond) })
 	silent, err := vhosttest.Dial(r.path)
@@ -243,7 +237,7 @@ func TestFirstMessage(t *testing.T) {
 		return strings.Contains(r.Status().LastError, "has sent nothing for 20ms")
 	})
 	var f *vhosttest.FrontEnd
-	eventually(t, "first message", func() bool { // on a busy machine the first message may miss the time limit, so the test tries again
+	eventually(t, "first message", func() bool {
 		if f, err = vhosttest.Dial(r.path); err != nil {
 			t.Fatal(err)
 		}
@@ -262,7 +256,7 @@ func TestUnchanged(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
 	f := r.attach(t, g)
-	if _, err := f.U64(vhosttest.GetStatus, nil); err != nil { // the reply comes after the snapshot of the device's start
+	if _, err := f.U64(vhosttest.GetStatus, nil); err != nil {
 		t.Fatal(err)
 	}
 	before := r.engine.Changes.Load()
@@ -283,13 +277,13 @@ func TestUnchanged(t *testing.T) {
 	r.echo(t, g, 1)
 }
 
-// TestBudget: a front end that exceeds its message budget waits, and Status counts
-// the wait. Closing the session does not wait for the budget.
+// TestBudget: a front end beyond its message budget waits, and Status counts the
+// wait. Close does not wait.
 func TestBudget(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
 	f := r.attach(t, g)
-	// The answer comes after the session has paid for all messages of the attach.
+	// The answer comes after all earlier messages.
 	if _, err := f.U64(vhosttest.GetFeatures, nil); err != nil {
 		t.Fatal(err)
 	}

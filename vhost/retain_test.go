@@ -28,7 +28,6 @@ func newStream(t *testing.T, o vhosttest.Options) *stream {
 	return s
 }
 
-// send makes n different frames available to the device.
 func (s *stream) send(n int) {
 	s.Helper()
 	for range n {
@@ -60,7 +59,7 @@ func (s *stream) take(n int) {
 func (s *stream) late()    { s.rx.Rx()[0].(port.Keeper).ReleaseLate() }
 func (s *stream) release() { s.rx.Rx()[0].Release() }
 
-// shown checks that the driver can see exactly n used chains.
+// shown checks that the driver sees exactly n used chains.
 func (s *stream) shown(n int) {
 	s.Helper()
 	if got := s.Tx[0].UsedIndex() - s.Tx[0].Start(); int(got) != n {
@@ -70,12 +69,12 @@ func (s *stream) shown(n int) {
 
 const polling = vhost.FeatureVersion1 | vhost.FeatureMergeable
 
-// TestNewestAreRetained: while frames keep coming, a polling driver never sees the
-// newest batch of used chains. When no more frames come, it sees all of them.
+// TestNewestAreRetained: a polling driver does not see the newest used chains until
+// frames stop coming.
 func TestNewestAreRetained(t *testing.T) {
 	for _, interrupts := range []bool{false, true} {
 		s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Interrupts: interrupts, Seed: 65500})
-		if interrupts { // the device sends calls until it has seen that the driver disabled them
+		if interrupts { // calls continue until the device has seen that they are disabled
 			s.Tx[0].WantCalls(false)
 			for range 2 {
 				s.send(1)
@@ -90,7 +89,7 @@ func TestNewestAreRetained(t *testing.T) {
 			s.late()
 			s.shown(before + want*packet.BatchSize)
 			s.Tx[0].Reclaim()
-			if n == 4 { // a pass without new frames shows the driver no more chains
+			if n == 4 {
 				s.late()
 				s.shown(before + want*packet.BatchSize)
 			}
@@ -104,8 +103,8 @@ func TestNewestAreRetained(t *testing.T) {
 	}
 }
 
-// TestNothingIsRetained: the device publishes all used chains if the driver wants
-// calls, if the ring is packed, or if there is no record for the next engine.
+// TestNothingIsRetained: the device publishes all used chains for a driver that wants
+// calls, in a packed ring, and without a record.
 func TestNothingIsRetained(t *testing.T) {
 	for name, o := range map[string]vhosttest.Options{
 		"calls":       {Features: polling, Interrupts: true},
@@ -133,9 +132,8 @@ func TestNothingIsRetained(t *testing.T) {
 	}
 }
 
-// TestRetainedAreNotReceivedAgain: the next device publishes the chains that the
-// previous one retained, and does not receive their frames again. Frames that were
-// taken but never released are received again.
+// TestRetainedAreNotReceivedAgain: the next device publishes retained chains. It
+// receives again only frames that were never released.
 func TestRetainedAreNotReceivedAgain(t *testing.T) {
 	for batches := range 5 {
 		for _, unreleased := range []bool{false, true} {
@@ -175,9 +173,8 @@ func TestRetainedAreNotReceivedAgain(t *testing.T) {
 	}
 }
 
-// TestRecordOfAnotherTime: the device ignores a record in two cases: the guest has
-// changed the used index, so the record does not fit the ring, or the specification
-// does not set Resume.
+// TestRecordOfAnotherTime: the device ignores a record that does not fit the used
+// index, and any record without Resume.
 func TestRecordOfAnotherTime(t *testing.T) {
 	for _, resume := range []bool{false, true} {
 		s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Seed: 100})

@@ -12,17 +12,15 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// slowRing is a simple reference implementation of the rings: it walks chains one
-// descriptor at a time over flat guest memory and checks everything (virtio 1.2
-// section 2.7).
+// slowRing is a reference implementation of the rings over flat guest memory (virtio
+// 1.2 section 2.7).
 type slowRing struct {
 	guest  *vhosttest.Guest
 	queue  *vhosttest.Queue
 	memory func(addr, n uint64) ([]byte, bool)
 }
 
-// chain returns the pieces of memory of a chain. ok is false if no correct driver
-// makes such a chain.
+// chain returns the memory of a chain. ok is false if the chain is invalid.
 func (s slowRing) chain(head int, write bool) (pieces [][]byte, ok bool) {
 	descs := s.queue.Descs
 	visited := 0
@@ -89,8 +87,6 @@ func (s slowRing) piece(d vhosttest.Desc, write bool) ([]byte, bool) {
 	return s.memory(d.Addr, uint64(d.Len))
 }
 
-// slowChain is the memory of one chain. ok is false if no correct driver makes such a
-// chain.
 type slowChain struct {
 	pieces [][]byte
 	ok     bool
@@ -104,8 +100,8 @@ func (s slowRing) chains(heads []int, write bool) (chains []slowChain) {
 	return chains
 }
 
-// packedChains returns the available chains of a packed ring (virtio 1.2 section
-// 2.8), up to the first invalid one.
+// packedChains returns the available chains of a packed ring (virtio 1.2 section 2.8)
+// before the first invalid one.
 func (s slowRing) packedChains(write bool) (chains []slowChain) {
 	num := s.guest.Num
 	at, wrap := int(s.queue.Start()&0x7fff), true
@@ -162,8 +158,7 @@ func (s slowRing) packedTable(t vhosttest.Desc, write bool) (pieces [][]byte, ok
 	return pieces, true
 }
 
-// received returns the frames that Recv must return: the frames of the available
-// chains before the first one that breaks the ring.
+// received returns the frames that Recv must return, up to the first invalid chain.
 func received(chains []slowChain, header int) (frames [][]byte, broken bool) {
 	for _, c := range chains {
 		frame := bytes.Join(c.pieces, nil)
@@ -175,8 +170,8 @@ func received(chains []slowChain, header int) (frames [][]byte, broken bool) {
 	return frames, false
 }
 
-// slowSend writes a frame into the available chains and returns the number of chains
-// used. 0 means that the frame was not taken, or was dropped if drop is set.
+// slowSend writes a frame into the available chains and returns their number; 0: not
+// taken, or dropped if drop is set.
 func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (taken int, drop, broken bool) {
 	var room [][]byte
 	size := 0
@@ -206,7 +201,7 @@ func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (tak
 }
 
 // ringProgram writes descriptors, indirect tables and heads from fuzzed bytes to a
-// ring. Most of them are valid, so that the fuzzer reaches deep code.
+// ring. Most are valid.
 type ringProgram struct {
 	data  []byte
 	queue *vhosttest.Queue
@@ -262,8 +257,7 @@ func (p *ringProgram) write(write bool) (heads []int) {
 	return heads
 }
 
-// writePacked writes a packed ring and its indirect tables from fuzzed bytes. Most
-// descriptors are available.
+// writePacked writes a packed ring and its indirect tables from fuzzed bytes.
 func (p *ringProgram) writePacked(g *vhosttest.Guest, write bool) {
 	start := int(p.queue.Start() & 0x7fff)
 	for i := range g.Num {
@@ -289,8 +283,7 @@ func (p *ringProgram) writePacked(g *vhosttest.Guest, write bool) {
 	}
 }
 
-// newProgram makes a guest, and a program that writes fuzzed bytes to one of its
-// rings.
+// newProgram makes a guest, and a program for one of its rings.
 func newProgram(t *testing.T, flags byte, data []byte, index int) (*vhosttest.Guest, *ringProgram) {
 	features := uint64(vhost.FeatureIndirect)
 	if flags&1 != 0 {
@@ -328,8 +321,7 @@ func ringSeeds(f *testing.F) {
 	}
 }
 
-// FuzzReceive compares Recv with the reference implementation slowRing, for fuzzed
-// descriptors.
+// FuzzReceive compares Recv with slowRing.
 func FuzzReceive(f *testing.F) {
 	ringSeeds(f)
 	f.Fuzz(func(t *testing.T, flags byte, data []byte) {
@@ -375,9 +367,7 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// FuzzSend compares Send with the reference implementation slowRing, for fuzzed
-// descriptors: the content of guest memory and the number of frames taken must be
-// equal.
+// FuzzSend compares the guest memory and the results of Send with slowRing.
 func FuzzSend(f *testing.F) {
 	ringSeeds(f)
 	f.Fuzz(func(t *testing.T, flags byte, data []byte) {

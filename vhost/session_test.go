@@ -35,8 +35,7 @@ type lines struct {
 }
 
 func (l *lines) Write(b []byte) (int, error) {
-	// This sleep makes the log slow. A test that sees a new state must also find the
-	// log line about it.
+	// A slow log: a test that sees a new state must also find its log line.
 	time.Sleep(2 * time.Millisecond)
 	l.Lock()
 	defer l.Unlock()
@@ -76,8 +75,7 @@ func newRigOf(t *testing.T, client bool, memory *vhost.GuestMemory) *rig {
 	return r
 }
 
-// newRigWith starts a session with a test engine and returns both as a rig. The
-// function change may modify the session before it runs.
+// newRigWith starts a session, which change may modify, with a test engine.
 func newRigWith(t *testing.T, change func(*vhost.Session)) *rig {
 	t.Helper()
 	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
@@ -169,9 +167,8 @@ func (r *rig) echo(t *testing.T, g *vhosttest.Guest, n uint64) {
 	g.Rx[0].Refill()
 }
 
-// TestSession, in client and in server mode: a guest attaches, frames pass, single
-// rings stop and continue at their positions, and the guest detaches and attaches
-// again.
+// TestSession, in client and in server mode: a guest attaches, passes frames, stops
+// and continues single rings, detaches, and attaches again.
 func TestSession(t *testing.T) {
 	for _, client := range []bool{false, true} {
 		t.Run(map[bool]string{false: "server", true: "client"}[client], func(t *testing.T) {
@@ -256,8 +253,8 @@ func useSession(t *testing.T, r *rig, f *vhosttest.FrontEnd, g *vhosttest.Guest,
 	r.echo(t, g, 12)
 }
 
-// TestSessionLateRing: a ring that is set up while the device runs becomes part of
-// the device, even if the ring was enabled before.
+// TestSessionLateRing: a ring that is set up later becomes part of the running
+// device.
 func TestSessionLateRing(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Pairs: 2, Features: features})
@@ -301,7 +298,7 @@ func TestSessionMemorySlots(t *testing.T) {
 	far := g.Regions()[0]
 	far.GuestAddr, far.UserAddr = 1<<40, 1<<41
 	farAway := append(make([]byte, 8), vhosttest.Region(far)...)
-	// Each message is sent twice, as QEMU sends it once for every queue pair.
+	// QEMU sends each message once for every queue pair.
 	for _, b := range [][]byte{region, farAway, region, farAway} {
 		if answer, err := f.Call(vhosttest.AddMemReg, b, g.FD()); err != nil || binary.LittleEndian.Uint64(answer) != 0 {
 			t.Fatalf("ADD_MEM_REG: %x, %v", answer, err)
@@ -346,8 +343,8 @@ func TestSessionMTU(t *testing.T) {
 	eventually(t, "MTU", func() bool { d := r.device(); return d != nil && d.Tx()[0].MTU() == 9018 })
 }
 
-// TestSessionRefuses: each invalid message closes the connection with one line that
-// names the error. The session then serves the next front end.
+// TestSessionRefuses: each invalid message closes the connection with one line. The
+// session then serves the next front end.
 func TestSessionRefuses(t *testing.T) {
 	text, err := os.Open(os.Args[0])
 	if err != nil {
@@ -469,8 +466,8 @@ func newEvent(t *testing.T) int {
 	return fd
 }
 
-// overlayFile opens a tmpfs file through an overlay. The kernel provides its pages,
-// but the overlay file system answers fstat and fstatfs.
+// overlayFile opens a tmpfs file through an overlay, whose file system answers fstat
+// and fstatfs.
 func overlayFile(t *testing.T) int {
 	t.Helper()
 	needRoot(t)
@@ -501,7 +498,6 @@ func overlayFile(t *testing.T) int {
 	return int(f.Fd())
 }
 
-// needRoot skips a test that mounts a file system unless it runs as root.
 func needRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for mounts")
@@ -518,7 +514,7 @@ func openFiles(t *testing.T) int {
 }
 
 // TestSessionBreak: a fault stops the device with one log line and signals the err
-// eventfds. The session then serves the next front end.
+// eventfds. The session continues.
 func TestSessionBreak(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -569,8 +565,7 @@ func TestSessionStartFails(t *testing.T) {
 	})
 }
 
-// TestSessionStalls: closing the session does not wait for a front end that never
-// completes a message.
+// TestSessionStalls: Close does not wait for a message that is never completed.
 func TestSessionStalls(t *testing.T) {
 	r := newRig(t, false)
 	f, err := vhosttest.Dial(r.path)
@@ -578,8 +573,7 @@ func TestSessionStalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	// The payload arrives byte by byte, each byte within the time limit. The whole
-	// message would take a minute.
+	// Each byte comes in time, but the message would take a minute.
 	message := append([]byte{vhosttest.SetMemTable, 0, 0, 0, vhosttest.Version, 0, 0, 0, 8, 1, 0, 0}, make([]byte, 264)...)
 	go func() {
 		for _, b := range message {
@@ -599,8 +593,8 @@ func TestSessionStalls(t *testing.T) {
 	}
 }
 
-// TestSessionRestore passes a live session to another control process. The front end
-// stays connected, the device is not restarted, and frames keep passing.
+// TestSessionRestore: a live session moves to another control process, and frames
+// keep passing.
 func TestSessionRestore(t *testing.T) { eachLayout(t, sessionRestore) }
 
 func sessionRestore(t *testing.T, layout uint64) {
@@ -652,8 +646,8 @@ func (s *stuck) Stop() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// TestSessionUnanswered kills the control process between a request and its answer.
-// The next control process answers the request.
+// TestSessionUnanswered: a request of a killed control process is answered by the
+// next one.
 func TestSessionUnanswered(t *testing.T) {
 	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
 	first := &stuck{r.engine, make(chan struct{}), make(chan struct{})}
@@ -690,8 +684,8 @@ func TestSessionUnanswered(t *testing.T) {
 	r.echo(t, g, 2)
 }
 
-// TestSessionReplay opens the device in another engine after the first engine has
-// died, and requests a ring's position while no engine runs.
+// TestSessionReplay opens the device in a second engine, and requests a ring's
+// position while no engine runs.
 func TestSessionReplay(t *testing.T) { eachLayout(t, sessionReplay) }
 
 func sessionReplay(t *testing.T, layout uint64) {
@@ -722,9 +716,8 @@ func sessionReplay(t *testing.T, layout uint64) {
 	}
 }
 
-// TestSessionReset resets the device under its running driver, with RESET_DEVICE and
-// with a device status of 0. The front end then sets it up again over the same
-// connection.
+// TestSessionReset resets a running device, by RESET_DEVICE and by a status of 0, and
+// sets it up again.
 func TestSessionReset(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -757,8 +750,8 @@ func TestSessionReset(t *testing.T) {
 	}
 }
 
-// TestListen: a path where a process listens is refused, a dead socket is replaced, a
-// file that is not a socket stays, and Close removes the session's socket.
+// TestListen: a dead socket is replaced; a listening process's socket and other files
+// are not. Close removes the session's socket.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")

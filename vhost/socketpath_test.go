@@ -14,9 +14,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestSocketLinks: the owner of a directory replaces the directory, or the socket in
-// it, by a symbolic link. The session does not bind, remove or connect to the target
-// of the link.
+// TestSocketLinks: if a directory or its socket is replaced by a symbolic link, the
+// session does not bind, remove or connect to the link's target.
 func TestSocketLinks(t *testing.T) {
 	needRoot(t)
 	const someone = 12345
@@ -40,8 +39,7 @@ func TestSocketLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// While the session listens, the directory is replaced by a link to another
-	// guest's directory.
+	// The directory is replaced by a link while the session listens.
 	if err := os.Rename(filepath.Join(theirs, "real"), filepath.Join(theirs, "old")); err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +53,7 @@ func TestSocketLinks(t *testing.T) {
 	if _, err := vhost.NewSession(config, &vhosttest.Engine{}); err == nil || !strings.Contains(err.Error(), "symbolic link") {
 		t.Fatalf("listens behind a link: %v", err)
 	}
-	// A session in client mode connects to a path that is a link to another guest's
-	// socket.
+	// A client's path is a link to another guest's socket.
 	link := filepath.Join(theirs, "client.sock")
 	if err := os.Symlink(filepath.Join(victim, "vhost.sock"), link); err != nil {
 		t.Fatal(err)

@@ -16,11 +16,9 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A front end may send descriptors whose close takes as long as it likes. In these
-// tests the session gets a descriptor whose close never returns. A call that returns
-// has therefore not waited for the close.
+// A front end may send descriptors whose close never returns. A call that returns has
+// not waited for such a close.
 
-// stalled makes a descriptor whose close blocks until the end of the test.
 type stalled struct {
 	name string
 	make func(t *testing.T) int
@@ -28,8 +26,7 @@ type stalled struct {
 
 var stalledKinds = []stalled{{"fuse", stalledFile}, {"tcp", lingeringSocket}}
 
-// stalledFile opens a file on FUSE. Its server answers only the requests that open
-// needs, so stat, statfs, a page fault and the flush of close all block.
+// stalledFile opens a file on FUSE whose stat, statfs, page faults and flush block.
 func stalledFile(t *testing.T) int {
 	needRoot(t)
 	dir := t.TempDir()
@@ -53,8 +50,7 @@ func stalledFile(t *testing.T) int {
 	return fd
 }
 
-// serveOpen answers the FUSE requests (linux/fuse.h) up to the first OPEN, and none
-// after it.
+// serveOpen answers FUSE requests (linux/fuse.h) up to the first OPEN.
 func serveOpen(dev int) {
 	const lookup, getattr, open, hello = 1, 3, 14, 26
 	request := make([]byte, 1<<18)
@@ -92,8 +88,6 @@ func serveOpen(dev int) {
 	}
 }
 
-// fuseAttr returns a struct fuse_attr. Node 1 is the directory; any other node is a
-// file of 1 MiB.
 func fuseAttr(node uint64) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, node)
 	b = append(b, make([]byte, 80)...)
@@ -107,8 +101,8 @@ func fuseAttr(node uint64) []byte {
 	return b
 }
 
-// lingeringSocket returns a TCP socket with SO_LINGER and unsent data. Nobody reads
-// the data, so close waits.
+// lingeringSocket returns a TCP socket with SO_LINGER and unsent data, so that close
+// waits.
 func lingeringSocket(t *testing.T) int {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -148,12 +142,12 @@ func lingeringSocket(t *testing.T) int {
 		t.Fatal(err)
 	}
 	f.Close()
-	t.Cleanup(func() { far.Close() }) // closing the peer's socket resets the connection and ends the lingering close
+	t.Cleanup(func() { far.Close() }) // resets the connection and ends the lingering close
 	return dup
 }
 
-// unread returns the number of bytes, with the kernel's overhead, that the session
-// has not read from its socket yet.
+// unread returns the number of bytes in the session's socket, with the kernel's
+// overhead.
 func unread(t *testing.T, f *vhosttest.FrontEnd) (n int) {
 	raw, err := f.Conn.SyscallConn()
 	if err == nil {
@@ -165,9 +159,8 @@ func unread(t *testing.T, f *vhosttest.FrontEnd) (n int) {
 	return n
 }
 
-// TestStalledClose: the close of a descriptor that the front end sent never returns.
-// Wherever the session closes it, the session answers and ends, the next session can
-// use the path, and other sessions are not affected.
+// TestStalledClose: although the close of a descriptor never returns, the session
+// answers and ends, the next one can use the path, and others are not affected.
 func TestStalledClose(t *testing.T) {
 	region := append(vhosttest.Pair(1, 0), vhosttest.Region(vhost.RegionSpec{Size: 4096})...)
 	path := "" // path of the session's socket
@@ -223,9 +216,8 @@ func TestStalledClose(t *testing.T) {
 					t.Fatal(err)
 				}
 				if kind.name == "tcp" {
-					// The test closes its own descriptor in the background. If the
-					// session has already closed its duplicate, this close is the
-					// last one, and lingers until the end of the test.
+					// In the background, because it may be the last close, which
+					// lingers.
 					go unix.Close(fd)
 				}
 				if !strings.HasPrefix(name, "behind") {

@@ -22,8 +22,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// dpdkFront is one virtio-user port of dpdk-testpmd, with the session and the device
-// to which it is attached. testpmd sends the received frames back.
+// dpdkFront is one virtio-user port of dpdk-testpmd with its session and device.
+// testpmd sends the received frames back.
 type dpdkFront struct {
 	name, args string
 	queues     int    // number of queue pairs
@@ -32,8 +32,7 @@ type dpdkFront struct {
 	engine     vhosttest.Engine
 }
 
-// dpdkFronts returns one front end for each variant of DPDK's virtio driver. Each
-// variant has its own receive and transmit functions in DPDK.
+// dpdkFronts returns a front end for each variant of DPDK's virtio driver.
 func dpdkFronts(queues int) (fronts []*dpdkFront) {
 	add := func(packed, mergeable, inOrder, vector int) {
 		f := &dpdkFront{
@@ -53,7 +52,7 @@ func dpdkFronts(queues int) (fronts []*dpdkFront) {
 }
 
 // TestDPDK sends frames through every variant of DPDK's virtio driver, compares every
-// returned byte, and kills the device from time to time.
+// byte, and sometimes kills the device.
 func TestDPDK(t *testing.T) {
 	if _, err := exec.LookPath("dpdk-testpmd"); err != nil {
 		t.Skip("dpdk-testpmd is not installed")
@@ -90,7 +89,6 @@ func (d *dpdk) forwards() bool {
 	return strings.Contains(string(text), "io packet forwarding packets/burst")
 }
 
-// check fails the test if testpmd has exited or the deadline has passed.
 func (d *dpdk) check(t *testing.T, end time.Time, what string) {
 	t.Helper()
 	select {
@@ -126,8 +124,7 @@ func startDPDK(t *testing.T, fronts []*dpdkFront) *dpdk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without stdbuf, testpmd would buffer its output to a file, and the test could
-	// not read it in time.
+	// stdbuf, because testpmd would buffer its output.
 	cmd := exec.Command("stdbuf", append([]string{"-oL", "dpdk-testpmd"}, args...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
@@ -155,19 +152,17 @@ func startDPDK(t *testing.T, fronts []*dpdkFront) *dpdk {
 const (
 	dpdkFrames = 4000
 	dpdkWindow = 128
-	dpdkKill   = 20  // number of passes between kills
-	dpdkTurn   = 250 // number of frames sent on one queue before the test changes to the next queue
+	dpdkKill   = 20 // number of passes between kills
+	dpdkTurn   = 250
 )
 
-// runs reports whether the front end's device is open with all its queues.
 func (f *dpdkFront) runs() bool {
 	f.engine.Lock()
 	defer f.engine.Unlock()
 	return f.engine.Device != nil && len(f.engine.Device.Tx()) == f.queues
 }
 
-// exchange sends frames through one front end and back, with at most dpdkWindow
-// frames in flight.
+// exchange sends frames through one front end and back, at most dpdkWindow at once.
 func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	var spec vhost.DeviceSpec
 	f.engine.Lock()
@@ -189,7 +184,7 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 		g.Tx[0].Publish()
 		f.engine.Lock()
 		far := f.engine.Device
-		if far == nil || len(far.Tx()) < f.queues { // testpmd has stopped the port and is about to start it again
+		if far == nil || len(far.Tx()) < f.queues { // testpmd is restarting the port
 			f.engine.Unlock()
 			time.Sleep(time.Millisecond)
 			pmd.check(t, deadline, "the device was stopped")
@@ -228,8 +223,8 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	}
 }
 
-// move forwards the waiting frames of one queue to another. It then flushes the queue
-// in the argument drain, unless drain is nil.
+// move forwards the waiting frames of one queue to another, and then flushes drain
+// (nil: none).
 func move(b *packet.Batch, rx port.Rx, tx port.Tx, drain port.Tx) int {
 	b.Reset()
 	n := rx.Recv(b)
@@ -249,7 +244,7 @@ func move(b *packet.Batch, rx port.Rx, tx port.Tx, drain port.Tx) int {
 	return n
 }
 
-// kill closes the device and opens it again, as the next engine does after a crash.
+// kill closes the device and opens it again, as after a crash.
 func (f *dpdkFront) kill(t *testing.T) {
 	f.engine.Lock()
 	defer f.engine.Unlock()

@@ -12,13 +12,10 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A driver's request for a call and a device's request for a kick are stored in guest
-// memory, so they outlive a device that dies. In these tests a device dies at each
-// step after which the next device and the guest might wait for each other forever.
-// The next device must find chains for which it got no kick, and send calls that the
-// previous device did not send.
-//
-// Each of these feature sets stores the requests differently.
+// Requests for calls and kicks are in guest memory, so they outlive a device that
+// dies. In these tests a device dies at each step after which the next device and the
+// guest might wait for each other forever. Each feature set stores the requests
+// differently.
 var wishes = []uint64{
 	vhost.FeatureVersion1,
 	vhost.FeatureVersion1 | vhost.FeatureEventIndex,
@@ -26,8 +23,7 @@ var wishes = []uint64{
 	vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureEventIndex,
 }
 
-// successor is a guest with its current device. Tests replace the device by the next
-// one.
+// successor is a guest with its current device.
 type successor struct {
 	*testing.T
 	guest *vhosttest.Guest
@@ -36,9 +32,8 @@ type successor struct {
 	sent  int
 }
 
-// eachWish runs a test for each feature set. It first passes frames in both
-// directions until the ring indexes have wrapped around, so that guest memory has
-// requests for kicks and calls from earlier frames.
+// eachWish runs a test for each feature set, after the ring indexes have wrapped
+// around, so that guest memory has old requests for kicks and calls.
 func eachWish(t *testing.T, run func(s *successor)) {
 	for _, features := range wishes {
 		for before := range 5 {
@@ -59,8 +54,7 @@ func eachWish(t *testing.T, run func(s *successor)) {
 	}
 }
 
-// dies closes the device without publishing, like the death of its engine, and opens
-// the next device.
+// dies closes the device without publishing, and opens the next one.
 func (s *successor) dies() {
 	s.Helper()
 	s.dev.Close()
@@ -79,8 +73,6 @@ func (s *successor) deaf() {
 	})
 }
 
-// publish makes the guest transmit a frame, and reports whether the guest sent a
-// kick.
 func (s *successor) publish() bool {
 	s.Helper()
 	q := s.guest.Tx[0]
@@ -93,7 +85,7 @@ func (s *successor) publish() bool {
 	return q.Kicks > kicks
 }
 
-// receive takes n frames of the guest from the device and releases their buffers.
+// receive takes n frames from the device and releases their buffers.
 func (s *successor) receive(n int) {
 	s.Helper()
 	s.b.Reset()
@@ -126,7 +118,6 @@ func (s *successor) gather(n int) {
 	}
 }
 
-// fromRing makes the guest receive a frame and offer the frame's buffer again.
 func (s *successor) fromRing() {
 	s.Helper()
 	if _, _, ok := s.guest.Rx[0].Recv(nil); !ok {
@@ -135,8 +126,7 @@ func (s *successor) fromRing() {
 	s.guest.Rx[0].Refill()
 }
 
-// takeCalls clears all call eventfds. It reports for each of the two rings whether
-// the device has sent a call.
+// takeCalls clears all call eventfds, and reports which rings had a call.
 func (s *successor) takeCalls() (rx, tx bool) {
 	return s.guest.Rx[0].WaitCall(0), s.guest.Tx[0].WaitCall(0)
 }
@@ -148,8 +138,7 @@ func (s *successor) arm(want bool) {
 	}
 }
 
-// The next device finds a chain although the previous device requested no kicks. With
-// the event index the guest may still kick, once in 65536 chains.
+// The next device finds a chain although the previous one requested no kicks.
 func TestSuccessorFindsUnkicked(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.dev.Rx()[0].Disarm()
@@ -161,8 +150,7 @@ func TestSuccessorFindsUnkicked(t *testing.T) {
 	})
 }
 
-// The next device finds a chain if the previous device died after it had read the
-// kick and before it had read the chain.
+// The next device finds a chain whose kick the previous one had already read.
 func TestSuccessorFindsDrained(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.arm(false)
@@ -176,8 +164,8 @@ func TestSuccessorFindsDrained(t *testing.T) {
 	})
 }
 
-// The previous device dies after it has taken a frame, published or not, and leaves
-// its old request for a kick in memory. The next device finds the chains that follow.
+// After a device has died with a taken frame, the next one finds the following
+// chains.
 func TestSuccessorFindsTaken(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.arm(false)
@@ -194,9 +182,8 @@ func TestSuccessorFindsTaken(t *testing.T) {
 	})
 }
 
-// If the next device sleeps at once, the next chain causes a kick, whatever position
-// the previous device's request had. A chain that arrives between the device's look
-// at the ring and its sleep is not missed.
+// If the next device sleeps at once, the next chain causes a kick, or is found before
+// the sleep.
 func TestSuccessorIsKicked(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		for _, armed := range []bool{true, false} {
@@ -215,8 +202,8 @@ func TestSuccessorIsKicked(t *testing.T) {
 	})
 }
 
-// The device dies between a publish and its call, on either ring. The guest waits for
-// the call, and gets it from the next device without further traffic.
+// The device dies between a publish and its call. The guest gets the call from the
+// next device.
 func TestSuccessorCalls(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.deaf()
@@ -237,9 +224,8 @@ func TestSuccessorCalls(t *testing.T) {
 	})
 }
 
-// The guest's request for a call may concern a used element that the previous device
-// never published. The first publish of the next device therefore always calls. Later
-// ones call as the guest requests.
+// The first publish of a new device always calls, because the guest's request may
+// concern an unpublished used element.
 func TestSuccessorCallsOnce(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.guest.Rx[0].WantCalls(false)
@@ -264,8 +250,8 @@ func TestSuccessorCallsOnce(t *testing.T) {
 	})
 }
 
-// postponing returns a guest whose rings are long enough for postponed flushes. One
-// frame has already passed, because the first publish always calls.
+// postponing returns a guest with long rings after its first frame, whose publish
+// always calls.
 func postponing(t *testing.T, features uint64, num int) *successor {
 	s := &successor{T: t, guest: guest(t, vhosttest.Options{Num: num, Features: features, Interrupts: true})}
 	s.dev = open(t, s.guest, nil)
@@ -276,8 +262,7 @@ func postponing(t *testing.T, features uint64, num int) *successor {
 	return s
 }
 
-// A postponed flush shows the guest no used elements. The next flush shows all of
-// them with one call, even if there are no new frames.
+// A postponed flush publishes nothing. The next flush publishes all with one call.
 func TestAPostponedFlushComes(t *testing.T) {
 	for _, features := range wishes {
 		s := postponing(t, features, 256)
@@ -300,7 +285,7 @@ func TestAPostponedFlushComes(t *testing.T) {
 }
 
 // The guest never sees chains that a dead device had not published. The next device
-// uses the buffers of these chains again.
+// reuses their buffers.
 func TestAPostponedFlushEndsWithItsDevice(t *testing.T) {
 	for _, features := range wishes {
 		s := postponing(t, features, 256)
@@ -315,8 +300,8 @@ func TestAPostponedFlushEndsWithItsDevice(t *testing.T) {
 	}
 }
 
-// The number of frames that postponed flushes hold back from the guest has a limit,
-// which depends on the size of the ring.
+// The number of frames waiting for a flush has a limit, which depends on the size of
+// the ring.
 func TestPostponedFlushesHaveALimit(t *testing.T) {
 	for num, want := range map[int][]bool{1024: {true, false, true, false}, 256: {true, false, true, false}, 128: {false, false}} {
 		s := postponing(t, vhost.FeatureVersion1|vhost.FeatureEventIndex, num)
@@ -334,8 +319,7 @@ func TestPostponedFlushesHaveALimit(t *testing.T) {
 	}
 }
 
-// If the guest has no free buffers, a flush is not postponed, because the guest must
-// see filled buffers before it can offer new ones.
+// A flush is not postponed if the guest has no free buffers.
 func TestNothingIsPostponedForARingThatHasRunDry(t *testing.T) {
 	for _, features := range wishes {
 		s := &successor{T: t, guest: guest(t, vhosttest.Options{Num: 256, Features: features, Interrupts: true})}

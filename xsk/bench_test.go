@@ -10,9 +10,8 @@ import (
 	"weft/packet"
 )
 
-// The benchmarks measure the cost of the queue itself, for batches of 32 frames of
-// 128 bytes. A model stands for the kernel and costs almost nothing. All memory is in
-// the CPU cache.
+// The benchmarks measure the queue itself, for batches of 32 frames of 128 bytes. A
+// model stands for the kernel. All memory is in the CPU cache.
 
 func benchModel() *model {
 	m := newModel(&testing.T{}, 0)
@@ -33,7 +32,7 @@ func BenchmarkReceive(b *testing.B) {
 			b.Fatal(m.rx.fault)
 		}
 		m.rx.Release()
-		m.rxRing.producer.Add(packet.BatchSize) // publish the same frames again: the ring's slots still have them
+		m.rxRing.producer.Add(packet.BatchSize) // the slots still have the same frames
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// gone returns the address of mapped memory of which only the first page (edge bytes)
-// can be read. A guest that truncates its memory file leaves such memory to a worker.
+// gone returns mapped memory of which only the first edge bytes can be read, as after
+// a truncation.
 func gone(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
@@ -35,9 +35,8 @@ func gone(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	return address(mem), edge
 }
 
-// faults calls the function in the argument call, with the same protection against
-// memory faults as a worker. It reports whether a memory access in this function
-// faulted.
+// faults reports whether a memory access in the function call faulted, with a
+// worker's protection.
 func faults(t *testing.T, call func()) (failed bool) {
 	t.Helper()
 	defer func() {
@@ -52,9 +51,7 @@ func faults(t *testing.T, call func()) (failed bool) {
 	return false
 }
 
-// A memory access in Send may fault at any frame of a batch and in any piece of a
-// large frame. Afterwards the queue still owns every frame of its UMEM, and no frame
-// of the batch is sent.
+// A fault in Send, at any frame, sends no frame of the batch and loses no UMEM frame.
 func TestNoFrameIsLostInAFault(t *testing.T) {
 	const rounds = 2000
 	for name, mtu := range map[string]int{"one piece": 1514, "several pieces": 4 * modelFrame} {
@@ -95,7 +92,7 @@ func TestNoFrameIsLostInAFault(t *testing.T) {
 			if n := m.tx.Send(batch(-1), order); n != len(order) {
 				t.Fatalf("after the fault %d of %d frames were sent", n, len(order))
 			}
-			m.kill() // the next engine finds the same state in the shared record
+			m.kill() // the next engine finds the same state
 			m.check("successor")
 			if m.tx.freeCount != modelRing {
 				t.Fatalf("the next engine finds %d free frames", m.tx.freeCount)

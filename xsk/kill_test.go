@@ -20,8 +20,8 @@ import (
 	"weft/packet"
 )
 
-// engine is the main function of the child process that the test kills. It opens the
-// uplink from descriptors 3 and up, and sends the received frames back.
+// engine is the main function of the child process to kill. It sends received frames
+// back.
 func engine() {
 	var fds []int
 	n, _ := strconv.Atoi(os.Getenv("WEFT_XSK_FDS"))
@@ -42,7 +42,7 @@ func engine() {
 				fmt.Println(rx.Fault())
 				os.Exit(1)
 			}
-			for range 4 { // sends each frame four times, so that the engine is rarely idle
+			for range 4 { // four times, so that the engine is rarely idle
 				d.Tx()[i].Send(b, order[:b.N])
 			}
 			d.Tx()[i].Flush()
@@ -80,9 +80,8 @@ func startEngine(t *testing.T, u *Uplink) *exec.Cmd {
 	return c
 }
 
-// lastStates reports which states the killed engine left in queue 0: s[0] received
-// frames not released, s[1] a Release in progress, s[2] frames written to the tx ring
-// but not published.
+// lastStates reports what the killed engine left in queue 0: s[0] unreleased frames,
+// s[1] an unfinished Release, s[2] unpublished tx frames.
 func lastStates(t *testing.T, u *Uplink) (s [3]bool) {
 	t.Helper()
 	off, err := mmapOffsets(u.sockets[0])
@@ -105,8 +104,7 @@ func lastStates(t *testing.T, u *Uplink) (s [3]bool) {
 	return s
 }
 
-// After engines were killed at random points under full load, the next engine
-// accounts for every frame.
+// After kills at random points under load, the next engine accounts for every frame.
 func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	kills := 30
 	if n, err := strconv.Atoi(os.Getenv("WEFT_XSK_KILLS")); err == nil {
@@ -139,8 +137,7 @@ func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	senders.Wait()
 
 	d := open(t, u)
-	// The kernel may deliver late. Once this later frame has arrived, no older frame
-	// can follow.
+	// After this frame, no older one can arrive.
 	for last := pattern(99, 1); ; {
 		waiting(t, d)
 		write(t, conn, last)
@@ -156,8 +153,7 @@ func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	if q.RxInvalid != 0 || q.TxInvalid != 0 || q.FramesSending != 0 {
 		t.Errorf("invalid entries or frames not completed: %+v", q)
 	}
-	// No UMEM frame is lost: in every round, as many datagrams as there are receiving
-	// frames arrive.
+	// In every round, as many datagrams arrive as there are receiving frames.
 	for round := range 3 {
 		for i := range 64 {
 			write(t, conn, pattern(100, i))

@@ -15,17 +15,16 @@ import (
 	"weft/packet"
 )
 
-// This file runs one queue against a model of the kernel that is made of a few
-// slices. It kills the engine at every store that another process can see. After
-// every step it compares the owner of each frame with the model.
+// One queue runs against a model of the kernel. The engine is killed at every store
+// that another process can see. After every step each frame must have the owner that
+// the model knows.
 
 const (
 	modelRing  = 64
 	modelFrame = 2048
 )
 
-// model is the kernel's side of one queue. It knows the expected owner of every
-// frame.
+// model is the kernel's side of one queue.
 type model struct {
 	t    *testing.T
 	umem []byte
@@ -34,17 +33,17 @@ type model struct {
 	fill, completion ring[uint64]
 	rxRing, txRing   ring[unix.XDPDesc]
 
-	held     []uint64 // UMEM addresses taken from the fill ring, without a received frame so far
-	inFlight []uint64 // UMEM addresses taken from the tx ring, not completed so far
+	held     []uint64 // UMEM addresses from the fill ring, without a received frame
+	inFlight []uint64 // UMEM addresses from the tx ring, not completed
 
 	rx *rxQueue
 	tx *txQueue
 
-	received  uint64   // sequence number of the last frame that the kernel has received
-	delivered uint64   // sequence number of the last frame that the engine has received
-	killed    bool     // true if the engine was killed since it last received a frame
-	written   []uint64 // sequence numbers of frames given to Send but not flushed
-	flushed   []uint64 // sequence numbers of frames flushed but not taken by the kernel
+	received  uint64   // last frame received by the kernel
+	delivered uint64   // last frame received by the engine
+	killed    bool     // the engine was killed since its last frame
+	written   []uint64 // frames sent but not flushed
+	flushed   []uint64 // frames flushed but not taken by the kernel
 	sequence  uint64
 	pending   int // number of frames lent and not released
 }
@@ -64,7 +63,7 @@ func newModel(t *testing.T, start uint32) *model {
 	_, size := s.carve(nil)
 	region := make([]byte, size)
 	queues, _ := s.carve(region)
-	m.umem, m.mem = region[:s.umemBytes()], queues[1] // use the second queue: its UMEM addresses do not start at 0
+	m.umem, m.mem = region[:s.umemBytes()], queues[1] // the second queue, whose UMEM addresses do not start at 0
 	// The ring indexes start shortly before 2^32, so that they wrap.
 	for _, index := range []interface{ Store(uint32) }{
 		m.fill.producer, m.fill.consumer, m.completion.producer, m.completion.consumer,
@@ -77,7 +76,7 @@ func newModel(t *testing.T, start uint32) *model {
 	return m
 }
 
-// open does the same as Open for one queue, over the rings of the model.
+// open is Open for one queue, over the rings of the model.
 func (m *model) open() {
 	m.t.Helper()
 	m.rx = &rxQueue{
@@ -102,8 +101,6 @@ func (m *model) kill() {
 	m.open()
 }
 
-// between returns the entries of a ring from the consumer index to the producer
-// index.
 func between[T unix.XDPDesc | uint64](r *ring[T]) (all []T) {
 	for i := r.consumer.Load(); i != r.producer.Load(); i++ {
 		all = append(all, *r.at(i))
@@ -113,8 +110,7 @@ func between[T unix.XDPDesc | uint64](r *ring[T]) (all []T) {
 
 func frameOf(addr uint64) uint64 { return addr &^ (modelFrame - 1) }
 
-// check fails the test unless every UMEM frame has exactly one owner and the right
-// mark: given for a frame that the kernel has, otherwise free.
+// check fails unless every UMEM frame has one owner and the right mark.
 func (m *model) check(op string) {
 	m.t.Helper()
 	rx := append(between(&m.fill), m.held...)
@@ -147,9 +143,8 @@ func (m *model) check(op string) {
 	m.whole(op+": sending", tx, m.mem.tx)
 }
 
-// whole fails the test unless the slice frames has each UMEM frame of one half
-// exactly once: of the receiving half or of the sending half. first is the address of
-// the half.
+// whole fails unless frames has each UMEM frame of one half once. first is the half's
+// address.
 func (m *model) whole(what string, frames []uint64, first uint64) {
 	m.t.Helper()
 	slices.Sort(frames)
@@ -160,8 +155,6 @@ func (m *model) whole(what string, frames []uint64, first uint64) {
 	}
 }
 
-// kernelTake takes n frames from the fill ring, as the kernel does. kernelReceive
-// receives into these frames.
 func (m *model) kernelTake(n int) {
 	for _, addr := range between(&m.fill)[:min(n, int(m.fill.producer.Load()-m.fill.consumer.Load()))] {
 		m.held = append(m.held, addr)
@@ -197,8 +190,6 @@ func (m *model) kernelSend(n int) {
 	}
 }
 
-// kernelComplete completes n sent frames, as the kernel does. pick determines their
-// order.
 func (m *model) kernelComplete(n int, pick uint64) {
 	for ; n > 0 && len(m.inFlight) > 0; n-- {
 		i := int(pick % uint64(len(m.inFlight)))
@@ -215,9 +206,7 @@ func payload(b []byte, number uint64) {
 	binary.LittleEndian.PutUint64(b, number)
 }
 
-// recv receives a batch that has room for a limited number of frames, given by the
-// argument room. It compares the frames with the frames that the model of the kernel
-// has received.
+// recv receives a batch of at most room frames, and compares them with the model's.
 func (m *model) recv(room int) {
 	b := new(packet.Batch)
 	for b.N < packet.BatchSize-room {
@@ -248,8 +237,7 @@ func (m *model) recv(room int) {
 }
 
 // release executes Release and kills the engine after some of its stores. The
-// argument cut is the number of stores; with 2 or more, Release completes and the
-// engine lives.
+// argument cut is their number.
 func (m *model) release(cut int) {
 	if m.rx.next == m.rx.released || cut >= 2 {
 		m.rx.Release()
@@ -263,9 +251,8 @@ func (m *model) release(cut int) {
 }
 
 // send executes Send and kills the engine after some of its stores. The argument cut
-// is the number of stores; with 255, Send completes and the engine lives. The order
-// of the stores is: marks of completions, tx slots, the record's index sent, marks of
-// sent frames.
+// is their number; 255: the engine lives. The stores are marks of completions, tx
+// slots, the index sent, and marks of sent frames.
 func (m *model) send(n, cut int) {
 	done := m.completion.producer.Load()
 	if cut < 8 {
@@ -275,7 +262,7 @@ func (m *model) send(n, cut int) {
 			m.kill()
 			return
 		}
-		m.tx.markDone(done) // kill the engine when all completions are marked and the ring's consumer has not moved
+		m.tx.markDone(done) // killed between the marks and the consumer index
 		m.kill()
 		return
 	}
@@ -319,8 +306,7 @@ func (m *model) flush() {
 	m.written = nil
 }
 
-// run interprets data as steps of two bytes each. At the end it runs the queue until
-// no frame is in flight.
+// run interprets each two bytes of data as a step, and then empties the queue.
 func (m *model) run(data []byte) {
 	m.check("open")
 	for ; len(data) >= 2; data = data[2:] {

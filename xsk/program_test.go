@@ -14,8 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// taken is a slow implementation of the XDP program, with which tests compare it: it
-// reports whether the destination of frame is one of the endpoints.
+// taken is a reference implementation of the XDP program.
 func taken(frame []byte, endpoints map[netip.AddrPort]bool) bool {
 	if len(frame) < 14 {
 		return false
@@ -51,9 +50,8 @@ var testEndpoints = map[netip.AddrPort]bool{
 	netip.MustParseAddrPort("192.168.7.9:4789"): true,
 }
 
-// verdicts returns a function that runs the XDP program on one frame and reports
-// whether the program redirects it. A device map stands in for the map of sockets, so
-// that the return value shows the redirect.
+// verdicts returns a function that runs the XDP program on a frame and reports a
+// redirect. A device map replaces the map of sockets.
 func verdicts(t testing.TB) func(frame []byte) bool {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -88,7 +86,7 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(func() { prog.Close() })
-	return func(frame []byte) bool { // errors cause a panic, because a fuzz target must not use the testing.T of its caller
+	return func(frame []byte) bool { // a fuzz target must not use its caller's testing.T
 		verdict, err := prog.Run(&ebpf.RunOptions{Data: frame})
 		if err != nil {
 			panic(err)
@@ -103,8 +101,8 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 	}
 }
 
-// datagram returns a UDP datagram to an endpoint over IPv4 or IPv6. An IPv4 header
-// gets the given number of 32-bit words of options.
+// datagram returns a UDP datagram to an endpoint, over IPv4 with options words of
+// options, or over IPv6.
 func datagram(to netip.AddrPort, options int) []byte {
 	f := make([]byte, 14, 200)
 	copy(f, "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01")
@@ -170,7 +168,7 @@ func TestProgramTakesOnlyOwnEndpoints(t *testing.T) {
 	}
 }
 
-// mutated returns a random datagram to an endpoint. Most results have random changes.
+// mutated returns a datagram to an endpoint, usually with random changes.
 func mutated(r *rand.Rand) []byte {
 	var to netip.AddrPort
 	n := r.IntN(len(testEndpoints))
@@ -214,7 +212,7 @@ func FuzzProgram(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) < 14 || len(frame) > 3000 {
-			return // the kernel's test run refuses shorter frames; real ones are never shorter
+			return // the kernel's test run refuses shorter frames
 		}
 		if got, want := run(frame), taken(frame, testEndpoints); got != want {
 			t.Fatalf("program %v, slow implementation %v", got, want)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// For a known driver, one line explains the errno and says what to do. For other
-// drivers the words only depend on the step of Setup.
+// For a known driver, one line explains the errno. For others the step of Setup
+// decides.
 func TestDriversHaveWords(t *testing.T) {
 	for _, c := range []struct {
 		at     step

@@ -18,8 +18,8 @@ import (
 	"weft/packet"
 )
 
-// Frames in several pieces pass in both directions together with small frames.
-// Afterwards all their UMEM frames are free again.
+// Frames in several pieces pass together with small ones, and all UMEM frames are
+// free afterwards.
 func TestJumboFrames(t *testing.T) {
 	for _, cfg := range []Config{{Mode: ModeCopy}, {Mode: ModeGeneric}, {Mode: ModeCopy, FrameSize: 2048}} {
 		t.Run(fmt.Sprint(cfg.Mode, cfg.FrameSize), func(t *testing.T) {
@@ -79,8 +79,8 @@ func (r *rig) channels() string {
 	return out
 }
 
-// Setup sets the number of queues before it counts them. The old number is restored
-// by Close, by Close of a restored uplink, and if a later step of Setup fails.
+// Setup sets the number of queues before it counts them. Close and a failed Setup
+// restore the old number.
 func TestChannels(t *testing.T) {
 	r := newRig(t, 4)
 	r.host.Exec("ethtool", "-L", "up0", "rx", "4", "tx", "4")
@@ -114,7 +114,7 @@ func TestBusyPoll(t *testing.T) {
 	r.host.Do(func() {
 		for _, name := range []string{settingDefer, settingTimeout} {
 			text, err := os.ReadFile("/sys/class/net/up0/" + name)
-			if err != nil { // this /sys shows the devices of another network namespace
+			if err != nil { // this /sys is another namespace's
 				t.Logf("%v: only the words are tested", err)
 				return
 			}
@@ -172,8 +172,8 @@ func TestBusyPollRefused(t *testing.T) {
 	}
 }
 
-// Setup replaces another process's XDP program only with Replace, whether or not a
-// link keeps the program attached.
+// Setup replaces another process's XDP program, with or without a link, only with
+// Replace.
 func TestReplace(t *testing.T) {
 	for _, linked := range []bool{true, false} {
 		r := newRig(t, 1)
@@ -210,8 +210,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// If an XDP program cannot be removed, the error names the program and has the
-// kernel's reason.
+// The error for an XDP program that cannot be removed names it.
 func TestReplaceFails(t *testing.T) {
 	testnet.NeedsRoot(t, "looks an XDP program up")
 	gone := &netdev{name: "gone0", index: 1 << 30, program: 1 << 30}

@@ -41,7 +41,7 @@ const (
 var ownEndpoints = []netip.AddrPort{
 	netip.MustParseAddrPort("10.1.0.1:4789"),
 	netip.MustParseAddrPort("[fd00::1]:4789"),
-	{}, // SetEndpoints must skip an unspecified address
+	{}, // unspecified addresses must be skipped
 }
 
 func newRig(t *testing.T, queues int) *rig {
@@ -102,7 +102,6 @@ func (r *rig) setup(cfg Config) *Uplink {
 	return u
 }
 
-// listen opens an ordinary UDP socket, bound to addr, in namespace n.
 func (r *rig) listen(n *testnet.Namespace, addr string) *net.UDPConn {
 	r.t.Helper()
 	var conn *net.UDPConn
@@ -117,7 +116,6 @@ func (r *rig) listen(n *testnet.Namespace, addr string) *net.UDPConn {
 	return conn
 }
 
-// dial opens an ordinary UDP socket of the peer that is connected to addr.
 func (r *rig) dial(addr string) *net.UDPConn {
 	r.t.Helper()
 	var conn *net.UDPConn
@@ -159,8 +157,7 @@ func duplicates(t testing.TB, fds []int) []int {
 	return out
 }
 
-// recv returns received frames from all queues. It ends when it has as many frames as
-// the argument want, or if no frame arrives for a while.
+// recv returns up to want received frames of all queues, or fewer after a while.
 func recv(t testing.TB, d port.Device, want int) [][]byte {
 	t.Helper()
 	var got [][]byte
@@ -184,7 +181,6 @@ func recv(t testing.TB, d port.Device, want int) [][]byte {
 	return got
 }
 
-// waiting returns the frames that have already arrived on all queues.
 func waiting(t testing.TB, d port.Device) (got [][]byte) {
 	t.Helper()
 	for {
@@ -201,7 +197,6 @@ func waiting(t testing.TB, d port.Device) (got [][]byte) {
 	}
 }
 
-// udpPayload returns the UDP payload of a frame.
 func udpPayload(frame []byte) []byte {
 	if binary.BigEndian.Uint16(frame[12:]) == 0x86dd {
 		return frame[14+40+8:]
@@ -281,7 +276,7 @@ func TestAllElseStaysWithTheKernel(t *testing.T) {
 			if got := readOne(t, other); string(got) != "other port" {
 				t.Errorf("%q", got)
 			}
-			// Fragments to an endpoint go to the kernel, which reassembles them.
+			// The kernel gets and reassembles fragments.
 			own := r.listen(r.host, hostAddr+":4789")
 			write(t, r.dial(hostAddr+":4789"), pattern(5000, 1))
 			if got := readOne(t, own); !bytes.Equal(got, pattern(5000, 1)) {
@@ -291,7 +286,7 @@ func TestAllElseStaysWithTheKernel(t *testing.T) {
 			if got := waiting(t, d); len(got) != 0 {
 				t.Errorf("the switch took %x", got[0])
 			}
-			// Datagrams to removed endpoints go to the kernel.
+			// The kernel gets datagrams to removed endpoints.
 			if err := u.SetEndpoints(nil); err != nil {
 				t.Fatal(err)
 			}
@@ -303,7 +298,6 @@ func TestAllElseStaysWithTheKernel(t *testing.T) {
 	}
 }
 
-// tcp makes the peer send a megabyte to the host over the underlay.
 func (r *rig) tcp() {
 	r.t.Helper()
 	var l net.Listener
@@ -335,8 +329,6 @@ func (r *rig) tcp() {
 	}
 }
 
-// outbound returns a frame with a UDP datagram from the host to the peer. The
-// argument to is the peer's UDP port. The UDP checksum is 0.
 func (r *rig) outbound(payload []byte, to uint16) []byte {
 	f := append(append(append([]byte{}, r.peerMAC...), r.hostMAC...), 0x08, 0x00)
 	ip := make([]byte, 20)
@@ -356,8 +348,6 @@ func (r *rig) outbound(payload []byte, to uint16) []byte {
 	return append(append(append(f, ip...), udp...), payload...)
 }
 
-// fill adds frames to a batch. Each frame has a header and spans. The spans are in
-// mapped memory that is never unmapped.
 func fill(t testing.TB, b *packet.Batch, frames [][]byte) {
 	t.Helper()
 	b.Reset()
@@ -392,8 +382,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 			_ = at.SetReadBuffer(4 << 20)
 			b := new(packet.Batch)
 			tx := d.Tx()[0]
-			// Send more frames than the UMEM has. Each flush has more frames than
-			// copy mode sends in one system call.
+			// More frames than the UMEM has, and more per flush than one system call
+			// sends.
 			sent := 0
 			for round := range 10 {
 				var want [][]byte
@@ -420,8 +410,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 			if tx.MTU() != 1514 {
 				t.Errorf("MTU %d", tx.MTU())
 			}
-			// While the link is down, nothing is sent. Send accepts no more frames
-			// once all UMEM frames are in use.
+			// While the link is down, nothing is sent, and Send stops when all UMEM
+			// frames are in use.
 			r.host.Exec("ip", "link", "set", "up0", "down")
 			took, n := 0, 0
 			for range 20 {
@@ -433,7 +423,7 @@ func TestSentFramesReachThePeer(t *testing.T) {
 				t.Errorf("with the link down Send took %d frames, %d in the last call", took, n)
 			}
 			r.host.Exec("ip", "link", "set", "up0", "up")
-			tx.Flush() // Flush sends the waiting frames even if no new frames were written
+			tx.Flush() // Flush sends waiting frames even without new ones
 			d.allFree(t)
 			postpones(t, tx, b, order[:])
 			d.allFree(t)
@@ -441,8 +431,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 	}
 }
 
-// postpones calls Postpone after full batches. It checks that the system call happens
-// when maxPostponed frames wait, or at the next Flush, and not before.
+// postpones checks that Postpone leaves the system call until maxPostponed frames
+// wait, or to Flush.
 func postpones(t *testing.T, tx port.Tx, b *packet.Batch, order []uint8) {
 	t.Helper()
 	q := tx.(*txQueue)
@@ -505,8 +495,8 @@ func TestAWaitingWorkerIsWoken(t *testing.T) {
 	}
 }
 
-// While the worker is awake, the socket is in no epoll set. Otherwise the kernel
-// would search the socket's waiters for every sent frame.
+// While the worker is awake, no epoll set has the socket, because waiters cost time
+// for every frame.
 func TestNobodyWaitsWhileAwake(t *testing.T) {
 	r := newRig(t, 1)
 	rx := open(t, r.setup(Config{})).Rx()[0]
@@ -563,8 +553,7 @@ func TestADeviceThatGoesIsTold(t *testing.T) {
 	if notes := u.Status().Notes; len(notes) != 1 || !strings.Contains(notes[0], "the device is gone") {
 		t.Errorf("notes: %v", notes)
 	}
-	// After the device is gone, Send, Flush, Recv and Arm of its queues still return
-	// normally.
+	// After the device is gone, all methods of its queues still return normally.
 	b := new(packet.Batch)
 	fill(t, b, [][]byte{r.outbound([]byte("nowhere"), 9)})
 	if n := d.Tx()[0].Send(b, order[:1]); n != 1 || b.Frames[0].Drop != packet.DropNone {
@@ -620,7 +609,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := duplicates(t, fds)
-	u.Release() // control closes its descriptors; the engine has duplicates
+	u.Release()
 
 	write(t, r.dial(hostAddr+":4789"), []byte("between"))
 	if got := recv(t, d, 1); len(got) != 1 || string(udpPayload(got[0])) != "between" {
@@ -644,7 +633,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 	if got := recv(t, d, 1); len(got) != 1 || string(udpPayload(got[0])) != "after" {
 		t.Fatalf("received %d frames after Restore", len(got))
 	}
-	// Close detaches the XDP program even if other processes have descriptors of it.
+	// Close detaches the XDP program even if other processes have it.
 	second.Close()
 	if out := r.host.Exec("ip", "link", "show", "up0"); strings.Contains(out, "xdp") {
 		t.Errorf("still attached: %s", out)
@@ -653,7 +642,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 		t.Errorf("the engine's sockets still hold the queue: %v", err)
 	}
 	d.Close()
-	u, err = r.trySetup(Config{}) // Setup must succeed while the kernel still frees the queues of the engine's closed sockets
+	u, err = r.trySetup(Config{}) // the kernel may still be freeing the closed sockets' queues
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -740,8 +729,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 			r.host.Exec(strings.Fields(c.after)...)
 		}
 	}
-	// Setup neither replaces nor disturbs another process's XDP program, not even a
-	// copy of Weft's program.
+	// Setup leaves another process's XDP program alone, even a copy of Weft's.
 	first := r.setup(Config{})
 	info, _ := first.link.Info()
 	_, err := r.trySetup(Config{Mode: ModeGeneric})
@@ -763,7 +751,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 	}
 }
 
-// explain has words even for errnos that this machine does not produce.
+// explain knows errnos that this machine does not produce.
 func TestErrnosHaveWords(t *testing.T) {
 	dev := &netdev{name: "eth0", driver: "ice", mtu: 3000, frame: 4096}
 	for _, c := range []struct {
@@ -892,8 +880,7 @@ func descriptors(t testing.TB) int {
 	return len(all)
 }
 
-// reexec returns a command that runs this test binary as a child process with the
-// given role.
+// reexec returns a command that runs this test binary in the given role.
 func reexec(t *testing.T, role string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()

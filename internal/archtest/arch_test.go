@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package archtest tests the module's architecture: which package may import which,
-// which files may use unsafe, and that no file uses cgo. docs/ARCHITECTURE.md has the
-// reasons.
+// Package archtest tests the module's architecture: imports between packages, files
+// that use unsafe, and the absence of cgo. docs/ARCHITECTURE.md has the reasons.
 package archtest
 
 import (
@@ -20,9 +19,8 @@ import (
 const module = "weft/"
 
 // mayImport has, for each package of the product, the packages of this module that it
-// may import. Its tests may import more. Imports go in one direction: from cmd to
-// control, openflow, flowtable and packet, and from engine to datapath, flowtable and
-// packet. A package that is not listed may not import any package of this module.
+// may import. A package that is not listed may import none of them. Tests may import
+// more.
 var mayImport = map[string][]string{
 	"packet":              {},
 	"port":                {"packet"},
@@ -61,18 +59,15 @@ var mayImport = map[string][]string{
 	"central/hub":         {"central/store", "central/wire"},
 }
 
-// mayImportTree has directories. For the packages in such a directory and below it,
-// it has the packages of this module that they may import. The entry "" allows any
+// mayImportTree is mayImport for all packages in a directory. The entry "" allows any
 // package.
 var mayImportTree = map[string][]string{
 	"cmd":   {""},
 	"bench": {""},
-	"e2e":   {"e2e", "api"}, // the end-to-end tests use the product only through its programs
+	"e2e":   {"e2e", "api"}, // end-to-end tests only run programs
 }
 
-// mayUseUnsafe has patterns of the files that may use unsafe. These files access
-// rings and memory that are shared with the kernel, a guest or another process of
-// Weft.
+// mayUseUnsafe has patterns of files that access rings and shared memory with unsafe.
 var mayUseUnsafe = []string{
 	"internal/shm/*.go",
 	"packet/gather.go",
@@ -86,20 +81,18 @@ var mayUseUnsafe = []string{
 	"control/watchdog/ticker.go",   // the argument of read
 	"vhost/vhosttest/packed.go",
 	"bench/traffic/system.go",    // the arguments of sendmmsg and recvmmsg
-	"central/wire/central.pb.go", // generated code, which converts the text of the message descriptor to bytes without a copy
+	"central/wire/central.pb.go", // generated code
 }
 
-// toolingOnly has modules that only tests and tools may import, never the product.
+// toolingOnly has modules that the product must not import.
 var toolingOnly = []string{"github.com/google/gopacket", "github.com/google/go-cmp"}
 
-// tooling has directories with packages that test Weft or compare it with other
-// switches. The packages below such a directory belong to it, too. The product never
-// imports any of them.
+// tooling has directories of tests and comparisons with other switches, which the
+// product must not import.
 var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest", "central/centraltest"}
 
-// measuring has the packages below bench that belong to the product: they implement
-// weft bench client, server and hops. The vhost-user front end that they use
-// (vhost/vhosttest) belongs to the product, too.
+// measuring has packages below bench that belong to the product: weft bench client,
+// server and hops, and the vhost-user front end.
 var measuring = []string{"bench/traffic", "bench/hops"}
 
 type file struct {
@@ -110,8 +103,8 @@ type file struct {
 
 func (f file) tool() bool { return f.test || isTooling(f.dir) }
 
-// isTooling reports whether a package belongs to the tests and tools. The argument
-// dir is relative to the module.
+// isTooling reports whether a package belongs to the tests and tools. dir is relative
+// to the module.
 func isTooling(dir string) bool { return within(dir, tooling) && !within(dir, measuring) }
 
 // within reports whether dir is one of the folders or below one of them.
@@ -119,7 +112,6 @@ func within(dir string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(f string) bool { return dir == f || strings.HasPrefix(dir, f+"/") })
 }
 
-// files returns all Go files of the module with their imports.
 func files(t *testing.T) []file {
 	t.Helper()
 	root := "../.."
@@ -162,8 +154,8 @@ func imported(f *ast.File) []string {
 	return paths
 }
 
-// allowed reports whether the package in dir may import the package target, and
-// whether there is a rule for dir at all. Both paths are relative to the module.
+// allowed reports whether the package in dir may import target, and whether there is
+// a rule for dir.
 func allowed(dir, target string) (ok, known bool) {
 	if list, exact := controlMayImport[dir]; exact {
 		return slices.Contains(list, target), true
@@ -244,8 +236,7 @@ func TestToolingStaysOutOfTheProduct(t *testing.T) {
 	}
 }
 
-// quiet has the packages that workers run. They may not log or print. Instead they
-// count, or send a message to control.
+// quiet has the packages that workers run, which may not log or print.
 var quiet = []string{"packet", "port", "flowtable", "conntrack", "tunnel", "datapath"}
 
 func TestDatapathDoesNotLog(t *testing.T) {
@@ -261,8 +252,7 @@ func TestDatapathDoesNotLog(t *testing.T) {
 	}
 }
 
-// The import rules forbid some imports that must not exist, and allow some that must
-// exist.
+// The rules forbid and allow the listed imports.
 func TestRulesRefuse(t *testing.T) {
 	for _, c := range []struct {
 		dir, target string
@@ -299,8 +289,8 @@ func TestRulesRefuse(t *testing.T) {
 	}
 }
 
-// Every rule of this package applies to an existing package, file or import. A stale
-// rule could hide a later mistake.
+// Every rule applies to an existing package, file or import. A stale rule could hide
+// a mistake.
 func TestRowsMatch(t *testing.T) {
 	for _, row := range staleRows(files(t)) {
 		t.Error(row)
@@ -354,7 +344,7 @@ func staleRows(all []file) (stale []string) {
 	return stale
 }
 
-// staleRows finds stale rules: for a module without files, it returns every rule.
+// staleRows returns every rule for a module without files.
 func TestStaleRowsAreFound(t *testing.T) {
 	rows := len(mayImport) + len(mayImportTree) + len(tooling) + len(measuring) + len(quiet) + len(mayUseUnsafe) + len(toolingOnly)
 	for _, rules := range []map[string][]string{mayImport, mayImportTree} {

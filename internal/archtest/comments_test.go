@@ -13,16 +13,14 @@ import (
 	"testing"
 )
 
-// widestComment is the longest allowed line of a comment in columns. A tab counts as
-// one column.
+// widestComment is the longest comment line in columns. A tab counts as one.
 const widestComment = 110
 
-// directive matches comments that are instructions to tools, such as go:build and
-// lint:ignore.
+// directive matches instructions to tools, such as go:build and lint:ignore.
 var directive = regexp.MustCompile(`^//([a-z]+:[a-z]|line |export )`)
 
-// misformatted returns the format error of a comment line, or "" if there is none. It
-// covers only errors that gofmt leaves.
+// misformatted returns the format error of a comment line that gofmt does not find,
+// or "".
 func misformatted(line string) string {
 	switch {
 	case len(line) > 2 && line[2] != ' ' && line[2] != '\t' && !directive.MatchString(line):

@@ -62,8 +62,8 @@ var controlMayImport = map[string][]string{
 	"control/usererr":            {},
 }
 
-// controlOrder has control and the packages below it. A package may call only
-// packages that come later in the list.
+// controlOrder has control and the packages below it. A package may call only later
+// ones.
 var controlOrder = []string{
 	"control",
 	"control/access", "control/patience", // requests
@@ -78,8 +78,7 @@ var controlOrder = []string{
 	"control/loop", "control/usererr",
 }
 
-// A package of control imports only packages of control that come later in
-// controlOrder.
+// A package of control imports only packages that come later in controlOrder.
 func TestControlImportsPointDown(t *testing.T) {
 	for dir, list := range controlMayImport {
 		from := slices.Index(controlOrder, dir)
@@ -99,7 +98,6 @@ func TestControlImportsPointDown(t *testing.T) {
 	}
 }
 
-// Every import that controlMayImport allows exists.
 func TestControlHasNoStaleRow(t *testing.T) {
 	used := map[string]map[string]bool{}
 	for _, f := range files(t) {

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// links returns what a program in the directory dir links: the packages of this
-// module (own), and the packages of other modules that these import directly
-// (foreign).
+// links returns the packages that a program links: of this module (own), and those
+// that these import from other modules (foreign).
 func links(all []file, dir string) (own, foreign []string) {
 	own = []string{dir}
 	for i := 0; i < len(own); i++ {
@@ -30,8 +29,7 @@ func links(all []file, dir string) (own, foreign []string) {
 	return own, foreign
 }
 
-// The programs of the switch and its client do not link etcd. They reach weft-central
-// over gRPC, and only weft-central uses etcd.
+// Only weft-central links etcd.
 func TestOnlyCentralLinksEtcd(t *testing.T) {
 	all := files(t)
 	etcd := func(dir string) bool {

@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// A front end can make the eventfds of its rings blocking at any time. So package
-// vhost may signal them only through shm.Foreign, and may not read them. The file
-// fault.go is an exception, because it uses eventfds that no front end has.
+// Package vhost signals a front end's eventfds only through shm.Foreign and never
+// reads them, because they may block. fault.go only uses Weft's own eventfds.
 func TestEventsOfFrontEndsAreForeign(t *testing.T) {
 	own := regexp.MustCompile(`shm\.(SignalOwn|DrainOwn)\b|unix\.(Write|Read)\(`)
 	for _, f := range files(t) {

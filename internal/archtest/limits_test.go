@@ -16,16 +16,15 @@ import (
 	"time"
 )
 
-// evaluator computes the values of a package's constants from their expressions in
-// the source.
+// evaluator computes constants of a package from the source.
 type evaluator map[string]ast.Expr
 
 var durations = map[string]time.Duration{
 	"Microsecond": time.Microsecond, "Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute,
 }
 
-// load returns the expressions of the constants of the package in dir. It leaves out
-// constants that repeat the expression of the previous line.
+// load returns the constants' expressions of the package in dir, without repeated
+// ones.
 func load(dir string) (evaluator, error) {
 	e := evaluator{}
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -95,7 +94,7 @@ var units = map[string]int64{
 	"µs": int64(time.Microsecond), "ms": int64(time.Millisecond), "s": int64(time.Second), "min": int64(time.Minute),
 }
 
-// documented returns the value of a limit in docs/limits.md, such as "64 KiB". Times
+// documented returns a limit of docs/limits.md, such as "64 KiB", as a number. Times
 // are in nanoseconds.
 func documented(text string) (int64, error) {
 	m := limitText.FindStringSubmatch(text)
@@ -109,7 +108,7 @@ func documented(text string) (int64, error) {
 	return n * units[m[2]], nil
 }
 
-// Each limit in docs/limits.md has the value of the constant that the same row names.
+// Each limit in docs/limits.md equals its constant.
 func TestLimitsAreDocumented(t *testing.T) {
 	const root = "../.."
 	doc, err := os.ReadFile(filepath.Join(root, "docs/limits.md"))

@@ -22,9 +22,8 @@ var (
 	linkTarget   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// relativeLinks returns the targets of a Markdown document's links and images to
-// files of the repository. Code blocks, code spans and addresses with a scheme do not
-// count.
+// relativeLinks returns a Markdown document's links to files of the repository,
+// without code.
 func relativeLinks(doc string) []string {
 	doc = codeSpan.ReplaceAllString(fencedBlock.ReplaceAllString(doc, ""), "")
 	var targets []string
@@ -36,9 +35,7 @@ func relativeLinks(doc string) []string {
 	return targets
 }
 
-// anchors returns the fragments that GitHub generates for the headings of a document:
-// in lower case, without punctuation, with hyphens for blanks, and with a number
-// after a repeated heading.
+// anchors returns the fragments that GitHub generates for a document's headings.
 func anchors(doc string) []string {
 	var all []string
 	seen := map[string]int{}
@@ -63,8 +60,7 @@ func anchors(doc string) []string {
 	return all
 }
 
-// linkError describes the error of a relative link in the document at path. It
-// returns "" if the link's file and heading exist.
+// linkError returns the error of a relative link in the document at path, or "".
 func linkError(path, target string) string {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -90,8 +86,8 @@ func linkError(path, target string) string {
 	return ""
 }
 
-// markdownFiles calls visit for each Markdown file of the repository, with the file's
-// path relative to this package and its text.
+// markdownFiles calls visit with the relative path and the text of each Markdown
+// file.
 func markdownFiles(t *testing.T, visit func(path, name, text string)) {
 	t.Helper()
 	const root = "../.."
@@ -117,8 +113,7 @@ func markdownFiles(t *testing.T, visit func(path, name, text string)) {
 	}
 }
 
-// Every relative link in a Markdown file leads to an existing file, and its fragment
-// to a heading in that file. No link has an empty text.
+// Every relative link in a Markdown file leads to an existing file and heading.
 func TestLinksLeadSomewhere(t *testing.T) {
 	links := 0
 	markdownFiles(t, func(path, name, text string) {
@@ -137,8 +132,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// A code span in a table row ends in the same row. Otherwise the table is displayed
-// wrongly.
+// A code span in a table row ends in the same row.
 func TestTablesAreWhole(t *testing.T) {
 	rows := 0
 	markdownFiles(t, func(_, doc, text string) {

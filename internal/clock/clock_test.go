@@ -8,8 +8,8 @@ func TestMonotonicIsTheKernelsClock(t *testing.T) {
 	before := read()
 	now := Monotonic()
 	after := read()
-	// slackNS is the tolerance in nanoseconds. Package clock reads Go's clock and the
-	// kernel's clock one after the other at the start, so their offset is not exact.
+	// slackNS is the tolerance in nanoseconds for the two clocks, which are read one
+	// after the other.
 	const slackNS = 1e9
 	if now+slackNS < before || now > after+slackNS {
 		t.Errorf("%d, read between %d and %d", now, before, after)

@@ -63,12 +63,12 @@ func TestPin(t *testing.T) {
 	}
 	done := make(chan []int)
 	go func() {
-		runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
 		if err := Pin(allowed[0]); err != nil {
 			t.Error(err)
 		}
 		got := affinity(t, 0)
-		release(t, 0, allowed) // restores the cores of the thread, which may outlive its goroutine for a moment
+		release(t, 0, allowed)
 		done <- got
 	}()
 	if got := <-done; !slices.Equal(got, allowed[:1]) {
@@ -79,8 +79,7 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// Confine moves all threads to cores that are not taken. If all cores are taken, it
-// moves no thread.
+// Confine moves all threads to free cores, or none if all cores are taken.
 func TestConfine(t *testing.T) {
 	allowed, err := Allowed()
 	if err != nil {

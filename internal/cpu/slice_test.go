@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Linux 6.12 and later store the short time slice. On all kernels, ShortSlice keeps
-// the scheduling policy and the niceness.
+// ShortSlice sets the slice on Linux 6.12 and later, and keeps policy and niceness
+// everywhere.
 func TestShortSlice(t *testing.T) {
 	runtime.LockOSThread() // the thread ends with the test
 	before, err := unix.SchedGetAttr(0, 0)

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writev from several pieces of memory, followed by Readv into several others, keeps
-// all bytes.
+// Writev and Readv keep all bytes, however they are divided.
 func TestReadvWritev(t *testing.T) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {

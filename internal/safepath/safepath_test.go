@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-const someone = 12345 // user id that belongs to neither root nor the user of the test
+const someone = 12345 // neither root nor the test's user
 
 func as(t *testing.T) string {
 	t.Helper()
@@ -27,8 +27,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// safepath follows a symbolic link only if no user but root and the test's user can
-// have created it.
+// Only symbolic links of root and the test's user are followed.
 func TestLinks(t *testing.T) {
 	top := as(t)
 	real := filepath.Join(top, "real")
@@ -81,8 +80,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// OpenFile does not follow a symbolic link to a file if another user may have created
-// the link.
+// OpenFile does not follow another user's symbolic link.
 func TestFileThroughLink(t *testing.T) {
 	top := as(t)
 	target := filepath.Join(top, "target")
@@ -111,8 +109,7 @@ func TestFileThroughLink(t *testing.T) {
 	}
 }
 
-// Private creates the directory with mode 0700 and its missing parents with mode
-// 0755.
+// Private creates the directory with mode 0700, missing parents with 0755.
 func TestPrivate(t *testing.T) {
 	top := as(t)
 	path := filepath.Join(top, "a", "b", "state")

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// Ports that request units until they are refused get equal numbers: of 1,000 units,
-// a single port gets half, two ports get a third each, and four ports get a fifth
-// each.
+// Greedy ports get equal numbers: one port half of 1,000 units, two a third each,
+// four a fifth each.
 func TestPortsGetEqualParts(t *testing.T) {
 	for ports, want := range map[uint32]int{1: 500, 2: 333, 4: 200} {
 		p := New(1000)
@@ -28,8 +27,7 @@ func TestPortsGetEqualParts(t *testing.T) {
 	}
 }
 
-// Even if each port takes as many units as it may, one port after another, every
-// later port gets its reserved units.
+// Every later port gets its reserved units, however many the earlier ones took.
 func TestReservedUnitsStayFree(t *testing.T) {
 	const limit = 1 << 16
 	p := New(limit)
@@ -54,8 +52,6 @@ func TestReservedUnitsStayFree(t *testing.T) {
 	}
 }
 
-// After random requests, the counters equal those of a slow reference, and the units
-// in use never exceed the limit.
 func TestPortsEqualSlowReference(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	for range 50 {

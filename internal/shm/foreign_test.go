@@ -14,8 +14,6 @@ import (
 	"weft/internal/waitfor"
 )
 
-// blockingEvent returns an eventfd whose O_NONBLOCK is cleared, as a front end can
-// do.
 func blockingEvent(t *testing.T, flags int) int {
 	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|flags)
@@ -57,8 +55,7 @@ func count(t *testing.T, fd int) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// A front end can block a signal neither by filling the counter nor by clearing
-// O_NONBLOCK. After every signal, the eventfd is readable.
+// A front end cannot block a signal by a full counter or without O_NONBLOCK.
 func TestForeignNeverBlocks(t *testing.T) {
 	for name, flags := range map[string]int{"counter": 0, "semaphore": unix.EFD_SEMAPHORE} {
 		t.Run(name, func(t *testing.T) {
@@ -76,8 +73,8 @@ func TestForeignNeverBlocks(t *testing.T) {
 	}
 }
 
-// Each signal adds one to the eventfd's counter and wakes a waiting reader, also
-// after many more signals than the completion ring has slots.
+// Each signal adds one to the counter and wakes a reader, also beyond the completion
+// ring's size.
 func TestForeignSignals(t *testing.T) {
 	const signals = 10_000
 	fd := blockingEvent(t, 0)

@@ -4,7 +4,7 @@ package shm
 
 import "testing"
 
-// Exactly one call of Private gets the reserved memory, and this memory is zeroed.
+// Exactly one call of Private gets the reserved memory.
 func TestReserve(t *testing.T) {
 	Reserve[uint64](1000)
 	if takeReserved(7999) != nil {

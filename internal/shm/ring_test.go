@@ -60,8 +60,7 @@ func TestRingOrder(t *testing.T) {
 	}
 }
 
-// ReleaseTo releases only the messages before the mark. A consumer that is opened
-// again starts at the mark.
+// ReleaseTo releases only the messages before the mark.
 func TestRingReleaseTo(t *testing.T) {
 	m := newRing(t, 2*MaxMessage)
 	p, c := NewProducer(m, -1), NewConsumer(m)
@@ -85,8 +84,8 @@ func TestRingReleaseTo(t *testing.T) {
 	}
 }
 
-// A full ring refuses a message and keeps its messages. Both ends continue at their
-// positions when they are opened again.
+// A full ring refuses a message and keeps its messages, also when its ends are opened
+// again.
 func TestRingFullAndReopen(t *testing.T) {
 	m := newRing(t, 2*MaxMessage)
 	p := NewProducer(m, -1)
@@ -102,7 +101,7 @@ func TestRingFullAndReopen(t *testing.T) {
 	c.Next()
 	c.Next()
 	c.Release()
-	c.Next()           // a message that was read but not released is received again
+	c.Next()           // read but not released, so received again
 	c = NewConsumer(m) // restart of the consumer
 	p = NewProducer(m, -1)
 	for i := 2; i < sent; i++ {

@@ -23,8 +23,7 @@ func frameOf(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-// Frames from Inject come out of Take in order, through private headers and spans of
-// any size. A slot is free again only after Release.
+// Take returns injected frames in order. A slot is free again only after Release.
 func TestThrough(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	o := Options{Slots: 8, SlotBytes: 3000, Header: 64, Span: 100}
