@@ -91,7 +91,7 @@ func tryFragments(t *testing.T, seed int64) {
 	}
 }
 
-// At the limit, a new datagram is refused until older ones expire.
+// At the limit of incomplete datagrams, a new one is refused until older ones expire.
 func TestFragmentLimits(t *testing.T) {
 	var r Fragments
 	refused := 0
@@ -162,8 +162,8 @@ func TestFragmentsOfAFlood(t *testing.T) {
 	}
 }
 
-// Many senders that begin endless datagrams have equally many, and leave free records
-// for another sender.
+// If many senders begin more and more datagrams, each gets the same number, and free
+// records remain for another sender.
 func TestFragmentsOfManySenders(t *testing.T) {
 	const senders = 15
 	r := Fragments{Seed: 7}

@@ -41,15 +41,15 @@ func attacked(t testing.TB, masks int) *rig {
 	return r
 }
 
-// answer is a control process that drops every missed frame.
+// answer acts as a control process that drops every missed frame.
 func (r *rig) answer() {
 	for up, ok := r.upcall(); ok; up, ok = r.upcall() {
 		r.command(AppendDropHeld(nil, up.Arg, packet.DropFlow))
 	}
 }
 
-// A queue whose frames all miss gets only a share of the polls while another queue
-// has frames, and all polls otherwise.
+// A queue whose frames all miss is polled rarely while another queue has frames, and
+// in every pass otherwise.
 func TestCostlyQueuesAreSkipped(t *testing.T) {
 	r := attacked(t, 128)
 	for i := range 200 {
@@ -225,8 +225,8 @@ func TestOrdinaryQueuesOweNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkUnderAttack measures a frame of a known flow without an attack, in an
-// attack of another port, and in this attack without debts.
+// BenchmarkUnderAttack measures a frame of a known flow without an attack, beside an
+// attack from another port, and beside the attack with debts turned off.
 func BenchmarkUnderAttack(b *testing.B) {
 	for _, masks := range []int{1, 16, 128} {
 		for _, attack := range []string{"none", "bounded", "unbounded"} {

@@ -146,8 +146,8 @@ func (w *twins) change() {
 	}
 }
 
-// frame returns a random frame of one of few connections; if calm is set, mostly UDP,
-// so that whole batches are fused.
+// frame returns a random frame of one of few connections. If the argument calm is
+// true, most frames are UDP, so that whole batches are fused.
 func (w *twins) frame(inPort uint32, calm bool) []byte {
 	inside, outside := uint32(0x0a000001+w.rng.Intn(2)), uint32(0x0a000101)
 	a, b := uint16(1000+w.rng.Intn(3)), uint16(80)

@@ -18,8 +18,8 @@ import (
 
 const hugePool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 
-// hugePages adds pages to the machine's pool of huge pages until the test ends. empty
-// removes all free pages from the pool.
+// hugePages adds pages to the machine's pool of huge pages until the test ends. The
+// returned function empty removes all free pages from the pool.
 func hugePages(t *testing.T, pages int) (empty func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -82,7 +82,7 @@ func TestFaultOfHugePages(t *testing.T) {
 			r.equal("from huge pages", r.sh.Ports[2].TxPackets, 1)
 			r.equal("to huge pages", r.sh.Ports[1].TxPackets, 1)
 			if !c.reads {
-				r.w.queues.at(0).debtNS = 1 << 40 // skips the queue, so that the worker writes before it reads
+				r.w.queues.at(0).debtNS = 1 << 40 // a queue with this debt is skipped, so that the worker writes before it reads
 			}
 			if c.hole {
 				err = unix.Fallocate(g.FD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 4*vhosttest.HugePage)

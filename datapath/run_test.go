@@ -44,7 +44,7 @@ func (r *rig) awaitSleep() {
 	})
 }
 
-const forever = 1 << 40 // in µs, so long that the worker never sleeps
+const forever = 1 << 40 // time in µs to poll before a sleep, so long that the worker never sleeps
 
 // An idle worker sleeps. A frame, a tap's frame, a command, a new port, and Stop wake
 // it.
@@ -104,7 +104,7 @@ func TestArmSeesFrames(t *testing.T) {
 	if r.w.armAll() {
 		t.Fatal("Arm did not see the waiting frame")
 	}
-	r.w.sleep() // a real sleep would increment the counter
+	r.w.sleep() // no sleep, because a frame waits; a sleep would increment the counter
 	r.equal("sleeps", r.sh.Counters.Sleeps, 0)
 	if r.rx(1).Arm(); r.rx(1).Lent() != 1 {
 		t.Fatal("the frame is gone")

@@ -67,9 +67,10 @@ func (r *flowRx) Recv(b *packet.Batch) int {
 
 func (r *flowRx) Release() {}
 
-// trackedRig returns a rig whose ports 1 and 2 exchange frames. how is "without"
-// tracking, or a second look-up after tracking, fused or not; "nat" translates port
-// 1's addresses to 192.0.2.1 and up.
+// trackedRig returns a rig whose ports 1 and 2 exchange frames. The argument how
+// selects what happens to a frame: "without" tracking; or tracking and a second
+// look-up, fused or not. "nat" also translates port 1's addresses to 192.0.2.1 and
+// up.
 func trackedRig(b *testing.B, how string, connections int) (r *rig, out, back *flowRx) {
 	b.Helper()
 	r = newRig(b, testSizes)

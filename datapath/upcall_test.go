@@ -416,7 +416,7 @@ func TestNeighbour(t *testing.T) {
 	r.equal("packets of the flow", r.sh.Cache.Flows[0].Packets, 2)
 
 	// A retried frame is dropped as DropNoNeighbour if the template is still pending,
-	// or under the template's reason.
+	// and under another reason if the template has failed.
 	tmpl.State = tunnel.TemplatePending
 	r.command(AppendTemplate(nil, 1, &tmpl))
 	r.turn()

@@ -95,8 +95,9 @@ func randomRun(rng *rand.Rand) (run []sent) {
 	return run
 }
 
-// mayFollow reports whether Linux's rules allow frame z in the large frame that
-// starts with frame a and has count frames and payload bytes so far.
+// mayFollow reports whether Linux's rules let frame z join the large frame that
+// starts with frame a. count and payload are the numbers of the large frame's
+// segments and payload bytes so far.
 func mayFollow(a, z sent, count, payload int, fixed *bool) bool {
 	s, g := a.s, z.s
 	if a.tag != z.tag || s.v6 != g.v6 || s.udp != g.udp || !bytes.Equal(s.eth, g.eth) || s.ttl != g.ttl || s.tos != g.tos {

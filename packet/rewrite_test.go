@@ -17,8 +17,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// model is a frame as a struct of header fields, whose checksums bytes computes: the
-// reference for rewrites.
+// model is a frame as a struct of header fields, the reference for rewrites. The
+// method bytes serializes it with new checksums.
 type model struct {
 	eth       layers.Ethernet
 	tags      []layers.Dot1Q

@@ -83,8 +83,9 @@ func (s *stream) tunnel(rng *rand.Rand) {
 	s.outer = append(h, 0xc0, 1, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 100, 0)
 }
 
-// frame returns frame number index of the stream, whose payload is at offset at of
-// the data. If partial is true, the checksum is unfinished.
+// frame returns frame number index of the stream. The argument at is the offset of
+// its payload in the connection's data. If partial is true, the checksum is
+// unfinished.
 func (s *stream) frame(payload []byte, index, at int, flags byte, partial bool) []byte {
 	l4 := make([]byte, 8)
 	csum := 6

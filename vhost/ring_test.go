@@ -170,8 +170,8 @@ func received(chains []slowChain, header int) (frames [][]byte, broken bool) {
 	return frames, false
 }
 
-// slowSend writes a frame into the available chains and returns their number; 0: not
-// taken, or dropped if drop is set.
+// slowSend writes a frame into the available chains and returns the number of chains
+// used. If the number is 0, the frame was not taken, or was dropped if drop is true.
 func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (taken int, drop, broken bool) {
 	var room [][]byte
 	size := 0

@@ -75,7 +75,8 @@ func newRigOf(t *testing.T, client bool, memory *vhost.GuestMemory) *rig {
 	return r
 }
 
-// newRigWith starts a session, which change may modify, with a test engine.
+// newRigWith starts a session with a test engine. The function change may modify the
+// session first.
 func newRigWith(t *testing.T, change func(*vhost.Session)) *rig {
 	t.Helper()
 	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}

@@ -216,8 +216,8 @@ func TestStalledClose(t *testing.T) {
 					t.Fatal(err)
 				}
 				if kind.name == "tcp" {
-					// In the background, because it may be the last close, which
-					// lingers.
+					// Closed in the background, because it may be the last close,
+					// which lingers.
 					go unix.Close(fd)
 				}
 				if !strings.HasPrefix(name, "behind") {

@@ -124,7 +124,7 @@ func startDPDK(t *testing.T, fronts []*dpdkFront) *dpdk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// stdbuf, because testpmd would buffer its output.
+	// Without stdbuf, testpmd would buffer its output.
 	cmd := exec.Command("stdbuf", append([]string{"-oL", "dpdk-testpmd"}, args...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
@@ -223,8 +223,8 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	}
 }
 
-// move forwards the waiting frames of one queue to another, and then flushes drain
-// (nil: none).
+// move forwards the waiting frames of one queue to another, and then flushes the
+// queue in the argument drain (nil: none).
 func move(b *packet.Batch, rx port.Rx, tx port.Tx, drain port.Tx) int {
 	b.Reset()
 	n := rx.Recv(b)

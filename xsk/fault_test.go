@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// gone returns mapped memory of which only the first edge bytes can be read, as after
-// a truncation.
+// gone returns mapped memory of which only the beginning can be read (edge bytes), as
+// after a truncation.
 func gone(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)

@@ -42,7 +42,7 @@ func engine() {
 				fmt.Println(rx.Fault())
 				os.Exit(1)
 			}
-			for range 4 { // four times, so that the engine is rarely idle
+			for range 4 { // each frame is sent four times, so that the engine is rarely idle
 				d.Tx()[i].Send(b, order[:b.N])
 			}
 			d.Tx()[i].Flush()

@@ -143,8 +143,8 @@ func (m *model) check(op string) {
 	m.whole(op+": sending", tx, m.mem.tx)
 }
 
-// whole fails unless frames has each UMEM frame of one half once. first is the half's
-// address.
+// whole fails the test unless the slice frames has each UMEM frame of one half
+// exactly once. first is the half's address.
 func (m *model) whole(what string, frames []uint64, first uint64) {
 	m.t.Helper()
 	slices.Sort(frames)

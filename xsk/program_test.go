@@ -101,8 +101,8 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 	}
 }
 
-// datagram returns a UDP datagram to an endpoint, over IPv4 with options words of
-// options, or over IPv6.
+// datagram returns a UDP datagram to an endpoint over IPv4 or IPv6. The argument
+// options is the number of 32-bit words of IPv4 options.
 func datagram(to netip.AddrPort, options int) []byte {
 	f := make([]byte, 14, 200)
 	copy(f, "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01")

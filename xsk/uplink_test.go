@@ -157,7 +157,8 @@ func duplicates(t testing.TB, fds []int) []int {
 	return out
 }
 
-// recv returns up to want received frames of all queues, or fewer after a while.
+// recv returns received frames of all queues: as many as the argument want says, or
+// fewer if no more arrive for a while.
 func recv(t testing.TB, d port.Device, want int) [][]byte {
 	t.Helper()
 	var got [][]byte

@@ -101,7 +101,7 @@ func TestRingFullAndReopen(t *testing.T) {
 	c.Next()
 	c.Next()
 	c.Release()
-	c.Next()           // read but not released, so received again
+	c.Next()           // a message that was read but not released is received again
 	c = NewConsumer(m) // restart of the consumer
 	p = NewProducer(m, -1)
 	for i := 2; i < sent; i++ {
