@@ -4,6 +4,7 @@ package admin
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"slices"
 
@@ -37,6 +38,19 @@ var mayCall = map[string][]pki.Role{
 	wire.Enrolment_Renew_FullMethodName: {pki.Host, pki.Central, pki.Admin, pki.Reader},
 }
 
+// certificate returns the certificate of the caller, which TLS has verified, or nil.
+func certificate(ctx context.Context) *x509.Certificate {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	t, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(t.State.VerifiedChains) == 0 {
+		return nil
+	}
+	return t.State.VerifiedChains[0][0]
+}
+
 // Identify returns the name and the role in the certificate of the caller, which TLS
 // has verified. Without a certificate, both are empty.
 func Identify(ctx context.Context) (name string, role pki.Role, err error) {
@@ -44,14 +58,14 @@ func Identify(ctx context.Context) (name string, role pki.Role, err error) {
 	if !ok {
 		return "", "", errors.New("a call without a peer")
 	}
-	t, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok {
+	if _, ok := p.AuthInfo.(credentials.TLSInfo); !ok {
 		return "", "", errors.New("a call without TLS")
 	}
-	if len(t.State.VerifiedChains) == 0 {
+	cert := certificate(ctx)
+	if cert == nil {
 		return "", anybody, nil
 	}
-	return pki.Identity(t.State.VerifiedChains[0][0])
+	return pki.Identity(cert)
 }
 
 // IdentifyHost returns the name in the certificate of the calling host. It returns an

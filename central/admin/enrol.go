@@ -96,11 +96,15 @@ func (e *enrolment) Renew(ctx context.Context, r *wire.EnrolRequest) (*wire.Enro
 	if s.CA == nil {
 		return nil, errNoCA
 	}
-	name, role, err := Identify(ctx)
-	if err != nil || role == anybody {
+	old := certificate(ctx)
+	if old == nil {
 		return nil, status.Error(codes.Unauthenticated, "renewal needs the present certificate; enrol with a token")
 	}
-	cert, err := s.CA.Sign(r.GetCsr(), name, role, pki.DefaultLife)
+	name, role, err := pki.Identity(old)
+	if err != nil {
+		return nil, status.Error(codes.Unauthenticated, err.Error())
+	}
+	cert, err := s.CA.Renew(r.GetCsr(), old, pki.DefaultLife)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}

@@ -137,6 +137,25 @@ func (ca *CA) Digest() [sha256.Size]byte { return sha256.Sum256(ca.cert.Raw) }
 // the role central contains the IP addresses and DNS names of the request, because
 // nobody connects to holders of other roles.
 func (ca *CA) Sign(csr []byte, name string, role Role, life time.Duration) ([]byte, error) {
+	return ca.sign(csr, name, role, time.Now().Add(-backdate), life)
+}
+
+// Renew returns a certificate with the name and the role of an old one. Its validity
+// begins with that of the old one: if the clock of this machine is ahead, the
+// certificate is valid on the other machines nevertheless.
+func (ca *CA) Renew(csr []byte, old *x509.Certificate, life time.Duration) ([]byte, error) {
+	name, role, err := Identity(old)
+	if err != nil {
+		return nil, err
+	}
+	since := time.Now().Add(-backdate)
+	if old.NotBefore.Before(since) {
+		since = old.NotBefore
+	}
+	return ca.sign(csr, name, role, since, life)
+}
+
+func (ca *CA) sign(csr []byte, name string, role Role, since time.Time, life time.Duration) ([]byte, error) {
 	if len(csr) > MaxCSR {
 		return nil, fmt.Errorf("the request for a certificate has %d bytes; expected at most %d", len(csr), MaxCSR)
 	}
@@ -153,10 +172,9 @@ func (ca *CA) Sign(csr []byte, name string, role Role, life time.Duration) ([]by
 	if name == "" || len(name) > 64 {
 		return nil, fmt.Errorf("the name %.80q has %d characters; expected 1 to 64", name, len(name))
 	}
-	now := time.Now()
 	template := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: name, OrganizationalUnit: []string{string(role)}},
-		NotBefore: now.Add(-backdate), NotAfter: now.Add(life),
+		NotBefore: since, NotAfter: time.Now().Add(life),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		BasicConstraintsValid: true,
 	}

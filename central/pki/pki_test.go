@@ -189,6 +189,37 @@ func TestSign(t *testing.T) {
 	}
 }
 
+// A renewed certificate is valid since the old one. A clock that is ahead of the
+// other machines' clocks while the certificate is renewed does no harm.
+func TestRenew(t *testing.T) {
+	ca := testCA(t)
+	_, csr, err := NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	since := time.Now().Add(-1000 * time.Hour).Truncate(time.Second)
+	der, err := ca.sign(csr, "h1", Host, since, DefaultLife)
+	for range 2 {
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, role, err := Identity(cert)
+		if name != "h1" || role != Host || err != nil || !cert.NotBefore.Equal(since) {
+			t.Errorf("%s %s, %v, valid since %s, expected %s", role, name, err, cert.NotBefore, since)
+		}
+		if r := renewal(cert); time.Until(r) < DefaultLife/2 || time.Until(r) > DefaultLife*3/4 {
+			t.Errorf("renewal at %s, end at %s", r, cert.NotAfter)
+		}
+		if der, err = ca.Renew(csr, cert, DefaultLife); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestCAFiles(t *testing.T) {
 	ca, dir := testCA(t), t.TempDir()
 	if err := ca.Save(dir); err != nil {

@@ -105,15 +105,20 @@ func (k *Keys) Identity() (name string, role Role, err error) {
 	return Identity(cert.Leaf)
 }
 
-// Renewal returns the time at which the holder should renew the certificate: after
-// two thirds of its validity.
-func (k *Keys) Renewal() time.Time {
+// Certificate returns the holder's certificate.
+func (k *Keys) Certificate() *x509.Certificate {
 	cert, _ := k.now()
-	return renewal(cert.Leaf)
+	return cert.Leaf
 }
 
+// Renewal returns the time at which the holder should renew the certificate: when a
+// third of its validity remains, but at most a third of DefaultLife. A certificate
+// that was renewed often is valid for longer, because its validity begins with that
+// of the first one.
+func (k *Keys) Renewal() time.Time { return renewal(k.Certificate()) }
+
 func renewal(c *x509.Certificate) time.Time {
-	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
+	return c.NotAfter.Add(-min(c.NotAfter.Sub(c.NotBefore), DefaultLife) / 3)
 }
 
 // Renew makes a new key, gets a certificate for it from the function ask, and saves

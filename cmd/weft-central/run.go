@@ -263,12 +263,8 @@ func (c *central) chores(ctx context.Context) {
 }
 
 func (c *central) renew() error {
-	name, role, err := c.keys.Identity()
-	if err != nil {
-		return err
-	}
 	return c.keys.Renew(c.addresses(), func(csr []byte) (cert, ca []byte, err error) {
-		cert, err = c.ca.Sign(csr, name, role, pki.DefaultLife)
+		cert, err = c.ca.Renew(csr, c.keys.Certificate(), pki.DefaultLife)
 		return cert, c.ca.DER(), err
 	})
 }
