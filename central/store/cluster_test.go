@@ -393,6 +393,52 @@ func TestJournalAfterCrash(t *testing.T) {
 	}
 }
 
+// A store that died while it prepared a large request stops no later request, even if
+// the clients of all later requests give up sooner than the store would.
+func TestGivenUpForImpatientClients(t *testing.T) {
+	s := testMember(t).Store()
+	dead := &applying{store: s, id: "dead", all: mustCollect(t, manyPorts(3))}
+	if _, err := dead.lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), givenUp/4)
+		_, err := s.Apply(ctx, &wire.ChangeRequest{Id: "next", Changes: []*wire.Change{setNet("blue", 1)}})
+		cancel()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// While a store prepares a large request, other stores see that it lives.
+func TestPreparingShowsLife(t *testing.T) {
+	s := testMember(t).Store()
+	a := &applying{store: s, id: "slow"}
+	w, err := a.lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := w.mod
+	err = s.showingLife(t.Context(), w, func() error {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if now, err := s.readWriter(t.Context()); err != nil || now.mod > first {
+				return err
+			}
+		}
+		return errors.New("the key stays as it is")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now, err := s.readWriter(t.Context()); err != nil || *now != *w {
+		t.Errorf("the key has %+v, the store knows %+v, %v", now, w, err)
+	}
+}
+
 func mustCollect(t *testing.T, changes []*wire.Change) []*wanted {
 	t.Helper()
 	all, err := collect(changes)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -38,8 +39,9 @@ import (
 //     writes request/<id>.
 //
 // If the store stops in step 2, another store discards the request after the time
-// givenUp, and nothing has changed. If it stops after step 3, another store executes
-// the remaining chunks after the time helpAfter. A program that reads etcd directly
+// givenUp, and nothing has changed. While it reads in step 2, it writes the key
+// "writer" regularly to show that it has not stopped. If it stops after step 3, another
+// store executes the remaining chunks after the time helpAfter. A program that reads etcd directly
 // sees the effect of a request chunk by chunk. Follow passes on the effect as a
 // whole.
 
@@ -51,7 +53,10 @@ const (
 	helpAfter = 500 * time.Millisecond
 	// givenUp is how long a request in preparation may make no progress. After that,
 	// a waiting store discards the request.
-	givenUp = 10 * time.Second
+	givenUp = 3 * time.Second
+	// aliveEvery is the time between two writes of the key "writer" by a store that
+	// prepares a request.
+	aliveEvery = 500 * time.Millisecond
 	// maxChunks is the limit of chunks in a request. It protects a store from a
 	// damaged journal.
 	maxChunks = 1 << 20
@@ -163,7 +168,12 @@ func (a *applying) large(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	v, done, err := a.prepare(ctx, true)
+	var v *view
+	var done int64
+	err = s.showingLife(ctx, w, func() (err error) {
+		v, done, err = a.prepare(ctx, true)
+		return err
+	})
 	if err != nil || done != 0 {
 		s.unlock(w)
 		return done, err
@@ -185,6 +195,40 @@ func (a *applying) lock(ctx context.Context) (*writer, error) {
 	w := &writer{Token: rand.Text(), Request: a.id}
 	ifs := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(requestKey(a.id)), "=", 0)}
 	return w, a.store.step(ctx, w, w, ifs, nil)
+}
+
+// showingLife calls the function do while the store holds the key "writer", and
+// meanwhile writes the key regularly. It returns the error of do, or errConflict if
+// the store has lost the key.
+func (s *Store) showingLife(ctx context.Context, w *writer, do func() error) error {
+	done, lost := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-done:
+				lost <- nil
+				return
+			case <-time.After(aliveEvery):
+			}
+			// The write is not cancelled with ctx, because its outcome must be known
+			// before the next step.
+			once, cancel := context.WithTimeout(context.WithoutCancel(ctx), largeTimeout)
+			next := *w
+			next.Step++
+			err := s.step(once, w, &next, nil, nil)
+			cancel()
+			if err != nil {
+				lost <- lostIsConflict(err)
+				return
+			}
+		}
+	}()
+	err := do()
+	close(done)
+	if lost := <-lost; err == nil {
+		err = lost
+	}
+	return err
 }
 
 // unlock deletes the key "writer" and the journal of a request that was not
@@ -391,20 +435,34 @@ func (s *Store) requestRevision(ctx context.Context, id string) (int64, error) {
 	return 0, errConflict // the id has expired, or another store has discarded the request
 }
 
+// writerSeen has the last value of the key "writer" that a store has read while it
+// waited. All requests of the store share it, because the clients of some give up
+// before the time givenUp.
+type writerSeen struct {
+	mu    sync.Mutex
+	mod   int64     // revision of the value
+	since time.Time // time at which the store read this value first
+}
+
+// idle returns for how long the key "writer" has had the value w at least.
+func (o *writerSeen) idle(w *writer) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mod != w.mod {
+		o.mod, o.since = w.mod, time.Now()
+	}
+	return time.Since(o.since)
+}
+
 // awaitWriter waits until no large request is in progress. If the request makes no
 // progress, awaitWriter completes a committed request and discards any other.
 func (s *Store) awaitWriter(ctx context.Context) error {
-	var seen int64
-	since := time.Now()
 	for n := 0; ; n++ {
 		w, err := s.readWriter(ctx)
 		if err != nil || w == nil {
 			return err
 		}
-		if w.mod != seen {
-			seen, since = w.mod, time.Now()
-		}
-		switch idle := time.Since(since); {
+		switch idle := s.waiting.idle(w); {
 		case w.Committed && idle > helpAfter:
 			if _, err := s.roll(ctx, w, nil); err != nil && !errors.Is(err, errConflict) {
 				return err

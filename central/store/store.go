@@ -53,6 +53,8 @@ type Store struct {
 	ops    int // limit of operations in one transaction
 	bytes  int // limit of the size of one transaction
 	lease  requestLease
+	// waiting says since when a large request of another store makes no progress.
+	waiting writerSeen
 
 	undecodable atomic.Uint64
 }
