@@ -33,6 +33,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(centralEnv) != "" {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
+	if os.Getenv(printTimeEnv) != "" {
+		printTime()
+		return
+	}
 	os.Exit(m.Run())
 }
 
