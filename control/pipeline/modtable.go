@@ -12,11 +12,10 @@ import (
 	"weft/openflow"
 )
 
-// Settings of flow tables: a table's limit of flows, and whether a flow is evicted
-// when the limit is reached.
+// settings of flow tables: the limit of flows, and eviction at the limit
 
-// ModTable changes all given settings of flow tables, or none on an error. A lower
-// limit removes no flow.
+// ModTable changes all given settings of flow tables, or none on an error. It removes
+// no flow.
 func (pl *Pipeline) ModTable(mod api.ModTable) error {
 	if mod.Table < -1 || mod.Table >= openflow.Tables {
 		return usererr.Errorf("table %d: expected a table from 0 to %d, or all", mod.Table, openflow.Tables-1)
@@ -67,8 +66,8 @@ func setTable(c *openflow.TableConfig, settings []string) error {
 	return nil
 }
 
-// tableConfigTexts returns the settings by table, as words that setTable parses,
-// separated by blanks. Tables with default settings are left out.
+// tableConfigTexts returns each table's settings as words for setTable. Default
+// settings are left out.
 func tableConfigTexts(configs *[openflow.Tables]openflow.TableConfig) map[uint32]string {
 	texts := map[uint32]string{}
 	for t, c := range configs {
@@ -83,7 +82,6 @@ func tableConfigTexts(configs *[openflow.Tables]openflow.TableConfig) map[uint32
 	return texts
 }
 
-// loadTableConfigs applies the saved settings of flow tables.
 func (pl *Pipeline) loadTableConfigs(texts map[uint32]string) {
 	for t, text := range texts {
 		var c openflow.TableConfig

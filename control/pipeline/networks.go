@@ -13,38 +13,36 @@ import (
 	"weft/openflow"
 )
 
-// Networks that weft-central has declared: their settings, their addresses, and the
-// flows of their ports. Nothing of this is saved: weft-central's agent has it on disk.
+// Networks of weft-central: settings, addresses, and flows of ports. The agent saves
+// them, not the pipeline.
 
 // NetworkChange is a change of declared networks.
 type NetworkChange struct {
-	// Networks has the new settings of networks by segment, which is the VNI plus
-	// one. A nil value removes the network.
+	// Networks has new settings by segment, the VNI plus one. nil removes the
+	// network.
 	Networks  map[openflow.Segment]*openflow.Network
 	Addresses []openflow.NetAddress
 	Removed   []openflow.RemovedNetAddress
 }
 
-// ChangeNetworks changes the declared networks. It returns the number of addresses
-// that it has left out because the limit openflow.MaxNetAddresses was reached.
-// Megaflows change only when the caller calls RevalidateNetworks or PortsChanged. The
-// caller holds the lock of changes.
+// ChangeNetworks changes the declared networks. Megaflows follow with
+// RevalidateNetworks or PortsChanged. It returns the number of addresses beyond
+// openflow.MaxNetAddresses, which it leaves out. The caller holds the lock of
+// changes.
 func (pl *Pipeline) ChangeNetworks(c *NetworkChange) (left int) {
 	return pl.macs.changeNetworks(c)
 }
 
-// RevalidateNetworks removes the megaflows that have become wrong because addresses
-// or settings of declared networks have changed. When it returns, no frame uses the
-// removed megaflows. After a network is added or removed, the caller calls
-// PortsChanged instead. The caller holds the lock of changes.
+// RevalidateNetworks removes the megaflows that changed networks have made wrong.
+// After it, no frame uses them. An added or removed network needs PortsChanged
+// instead. The caller holds the lock of changes.
 func (pl *Pipeline) RevalidateNetworks() { pl.revalidateAddresses() }
 
 // HasNetwork reports whether the network of a segment is declared.
 func (pl *Pipeline) HasNetwork(s openflow.Segment) bool { return pl.macs.network(s) != nil }
 
-// setCentralFlows gives each port with Central its flow in openflow.CentralTable, and
-// removes the flows of other ports. The caller holds the lock of changes, and mu for
-// writing.
+// setCentralFlows updates the flows of openflow.CentralTable to the declared ports.
+// The caller holds the lock of changes, and mu for writing.
 func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
 	var now []uint32 // sorted, like View.infos
 	for i := range v.infos {
@@ -81,8 +79,8 @@ func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
 	return changes
 }
 
-// enterCentralFlow gives a flow of CentralTable its slot in the counter region, and the
-// counts that an earlier control process left there.
+// enterCentralFlow gives a flow of CentralTable its row, with the counts of an
+// earlier control process.
 func (pl *Pipeline) enterCentralFlow(r *openflow.Rule, port uint32) {
 	pl.rules.setRow(r, counters.CentralRow(port))
 	pl.rules.read(r)
@@ -90,21 +88,20 @@ func (pl *Pipeline) enterCentralFlow(r *openflow.Rule, port uint32) {
 
 // Declared receives the events of declared ports. Its methods return without waiting.
 type Declared interface {
-	// Seen reports the first frame of a port since it was declared or attached.
+	// Seen reports the first frame of a port after its declaration or attachment.
 	Seen(port string)
-	// Ask asks for an address of a network, for a frame of a port: a MAC address if ip is
-	// invalid. It returns false if there will be no answer.
+	// Ask asks for the host of an IP address, or of a MAC address if ip is invalid.
+	// It returns false if no answer will come.
 	Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool
 }
 
-// AttachDeclared sets the receiver of events of declared ports. It is called before
-// anything else, or not at all.
+// AttachDeclared sets the receiver of events, before any other method is called.
 func (pl *Pipeline) AttachDeclared(d Declared) { pl.declared = d }
 
-// ForgetSeen makes the port's next first frame an event again: the port is declared anew.
+// ForgetSeen makes the port's next frame a first frame again.
 func (pl *Pipeline) ForgetSeen(port uint32) { pl.seen[port].Store(false) }
 
-// noteSeen reports the port's first frame. The caller holds mu.
+// The caller holds mu.
 func (pl *Pipeline) noteSeen(port uint32) {
 	info, ok := pl.view.byNo[port]
 	if !ok || !info.Central || info.Kind != openflow.PortNormal || pl.declared == nil {
@@ -124,7 +121,6 @@ func (m *macs) changeNetworks(c *NetworkChange) (left int) {
 	return m.table.SetNetAddresses(c.Addresses, c.Removed)
 }
 
-// netLimitRows emits the use of the table of declared addresses.
 func (m *macs) netLimitRows(emit func(limits.Row)) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

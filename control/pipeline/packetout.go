@@ -14,8 +14,8 @@ import (
 	"weft/port"
 )
 
-// PacketOut executes actions on a frame that the operator sends. It returns after a
-// worker has executed them.
+// PacketOut sends an operator's frame. It returns after a worker has executed the
+// actions.
 func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
 	pl.mu.RLock()
 	view := pl.view
@@ -27,8 +27,7 @@ func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
 	if err := fillFlow(&out); err != nil {
 		return api.PacketSent{}, err
 	}
-	// The learn actions of the packet-out add their flows before the frame is sent.
-	// The first frame of a flow is treated in the same way.
+	// learned flows come before the frame, as after a miss
 	t, taught, err := pl.inject(&out, true)
 	if err == nil && taught {
 		pl.learnBatch([]lesson{{flows: t.Learned}})
@@ -44,7 +43,6 @@ func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
 	return sent, nil
 }
 
-// fillFlow adds the fields of the packet-out's frame to its flow key.
 func fillFlow(out *openflow.PacketOut) error {
 	var b packet.Batch
 	frame, header := b.Next()
@@ -63,12 +61,10 @@ func fillFlow(out *openflow.PacketOut) error {
 	return nil
 }
 
-// inject translates the actions of a packet-out and makes the first worker execute
-// them. If learnFirst is true and learn actions would add new flows, inject sends
-// nothing, and its result taught is true. On an error nothing is sent, counted or
-// learned.
+// inject makes the first worker execute a packet-out. If learnFirst is set and the
+// frame would add flows, it only reports taught. An error has no effect.
 func (pl *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Translation, taught bool, err error) {
-	pl.change.Lock() // this lock keeps the workers from being replaced during the packet-out
+	pl.change.Lock() // keeps the workers from being replaced
 	defer pl.change.Unlock()
 	pl.mu.RLock()
 	w, now := pl.workers, clock.Monotonic()

@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pipeline decides how frames are treated. It has the rules, groups and
-// meters and their changes, the addresses and flows learned from frames, the
-// translation of misses into megaflows, the revalidation of megaflows, and the
-// statistics of all of these.
+// Package pipeline decides how frames are treated: it has rules, groups and meters,
+// learned addresses and flows, the translation of misses into megaflows, revalidation
+// and statistics.
 //
-// Pipeline.mu guards this state: the tables, the view of the ports, the present
-// workers, and the statistics already counted. A miss holds Pipeline.mu for reading
-// from its translation to the installation of its megaflow. A change therefore comes
-// before the translation, or after the installation and then revalidates the
-// megaflow. A goroutine that holds Pipeline.mu waits only for room in a command ring
-// and, to set a tap, for the workers. The locks of megaflows (slots, and the order of
-// installations and removals), of macs, of the underlay and of the command rings are
-// taken after Pipeline.mu.
+// Pipeline.mu guards this state. A miss holds it for reading from its translation to
+// the installation of its megaflow, so a change never comes between. Whoever holds it
+// waits only for room in a command ring and, to set a tap, for the workers. The locks
+// of megaflows, macs, the underlay and the command rings are taken after it.
 //
-// A change of the tables holds the lock of changes, which is taken before
-// Pipeline.mu. All of control shares this lock, so there is one change at a time. A
-// change may wait for the disk and for the workers. Changes from the API, from
-// learning and from the sweep take the lock; the ports and the supervision of engines
-// already hold it when they call.
+// A change of the tables also holds the lock of changes, which all of control shares
+// and which is taken first. It may wait for the disk and for the workers. Ports and
+// the supervision of engines hold it when they call.
 package pipeline
 
 import (
@@ -40,34 +33,32 @@ import (
 	"weft/port"
 )
 
-// Store saves the flows, groups, meters and table settings. Its methods may wait for
-// the disk.
+// Store saves the tables. Its methods may wait for the disk.
 type Store interface {
 	ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error
 	ChangeTables(groups, meters map[uint32]string, remove []uint32) error
 	SaveTableConfigs(texts map[uint32]string) error
-	// SaveAddresses replaces the data that LoadAddresses returns during the same boot
-	// of the machine. LoadAddresses returns nil if there is none.
+	// LoadAddresses returns the data of the last SaveAddresses since the machine's
+	// boot, or nil.
 	SaveAddresses(data []byte) error
 	LoadAddresses() ([]byte, error)
 }
 
 // Monitors receive an event for each changed flow.
 type Monitors interface {
-	// Count returns the number of monitors. If it is 0, the pipeline sends no events.
+	// Count returns the number of monitors. 0 means that no events are needed.
 	Count() int
 	TellFlow(now time.Time, event string, r *openflow.Rule, describe func() api.Flow)
 }
 
-// Ports has the methods of the set of ports that the pipeline calls. The pipeline
-// reads the ports from a View instead, which the set of ports gives to SetView.
+// Ports has the methods of package ports that the pipeline calls. The ports
+// themselves are in the View.
 type Ports interface {
-	// UpdateLiveness sets a View that shows which ports are down now, if a group
-	// watches ports. It reports whether the liveness of a port has changed. The
-	// caller holds the lock of changes.
+	// UpdateLiveness sets a View with the present liveness, if a group watches ports.
+	// It reports whether liveness has changed. The caller holds the lock of changes.
 	UpdateLiveness() (changed bool)
-	// Fault reports that the workers have stopped using a port, and why. Fault takes
-	// the lock of changes.
+	// Fault reports why the workers have stopped using a port. It takes the lock of
+	// changes.
 	Fault(number uint32, why string)
 }
 
@@ -82,8 +73,8 @@ type Setup struct {
 	Log      *slog.Logger
 }
 
-// Pipeline has the tables, and the megaflows that result from them. See the package
-// comment for its locks.
+// Pipeline has the tables and the resulting megaflows. The package comment describes
+// its locks.
 type Pipeline struct {
 	change   sync.Locker
 	log      *slog.Logger
@@ -111,14 +102,13 @@ type Pipeline struct {
 	templates *underlay.Templates
 
 	upcalls   *upcalls      // guarded by the lock of changes
-	macsStale chan struct{} // wakes up the function maintain after addresses were learned
+	macsStale chan struct{} // wakes up maintain after addresses were learned
 	lessons   chan lesson   // flows waiting to be learned
-	unlearnt  atomic.Uint64 // number of learned flows refused because a limit was reached
+	unlearnt  atomic.Uint64 // number of learned flows refused at a limit
 	refusals  atomic.Uint64 // number of misses executed without a megaflow
 }
 
-// New returns a Pipeline with empty tables, without ports and without workers. The
-// caller must call Attach before any other method.
+// New returns an empty Pipeline. Attach must come before any other method.
 func New(s Setup) *Pipeline {
 	return &Pipeline{
 		change: s.Change, log: s.Log, store: s.Store, monitors: s.Monitors, sizes: s.Sizes, cores: s.Cores,
@@ -149,12 +139,12 @@ func (pl *Pipeline) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// Counts has numbers of the pipeline's entries and refusals, for metrics.
+// Counts has numbers for metrics.
 type Counts struct {
 	Flows, Megaflows, MACs int
-	TableFlows             map[uint8]int // number of flows by table; empty tables are left out
+	TableFlows             map[uint8]int // number of flows by table, without empty tables
 	Refused                uint64        // misses executed without a megaflow
-	NotLearnt              uint64        // learned flows refused because a limit was reached
+	NotLearnt              uint64        // number of learned flows refused at a limit
 }
 
 // Counts returns the present figures.
@@ -175,8 +165,7 @@ func (pl *Pipeline) Counts() Counts {
 // changes.
 func (pl *Pipeline) WatchesPorts() bool { return pl.tables.WatchesPorts() }
 
-// LimitRows is a limits.Source. It emits the limit rows of the tables, caches,
-// learned addresses and flows, and held frames.
+// LimitRows is a limits.Source for everything in the pipeline.
 func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.megaflows.limitRows(emit)
 	pl.tableLimitRows(emit)

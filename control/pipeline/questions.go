@@ -18,26 +18,24 @@ import (
 	"weft/packet"
 )
 
-// Questions. A frame whose address weft-central must be asked for waits in its held slot.
-// Its answer comes as a change of the networks' addresses, or as a question that nobody
-// can answer; the frame is then treated like one to an unknown address.
+// A frame to an unknown address of a declared network is held, and weft-central is
+// asked for the address. If nobody has the address, the frame is treated as one to an
+// unknown address.
 
 const (
-	// maxPortQuestions is the number of frames of one port that wait for answers. Beyond
-	// it the port's frames are dropped as packet.DropNoAddress, so that one port which
-	// makes addresses up leaves other ports' questions room.
+	// maxPortQuestions limits the held frames of one port that wait for answers.
+	// Further frames are dropped as packet.DropNoAddress.
 	maxPortQuestions = 64
-	// questionTimeout is how long a frame waits; then it is dropped as
-	// packet.DropNoAddress. It is shorter than datapath.HeldTimeoutNS.
+	// A frame is dropped as packet.DropNoAddress after questionTimeout, which is
+	// below datapath.HeldTimeoutNS.
 	questionTimeout = time.Second
-	// questionTick is the time between two looks for frames that have waited too long.
+	// questionTick is the interval of checks for questionTimeout.
 	questionTick = 100 * time.Millisecond
-	// askAgain is how long a megaflow for an address that nobody has stays. The next
-	// frame asks again.
+	// askAgain is the lifetime of a megaflow for an address that nobody has.
 	askAgain = 5 * time.Second
 )
 
-// questions are the frames that wait for answers. mu is taken last: inside Pipeline.mu.
+// questions has the frames that wait for answers. mu is taken after Pipeline.mu.
 type questions struct {
 	mu      sync.Mutex
 	waiting map[openflow.Question][]waitingFrame
@@ -55,7 +53,7 @@ type waitingFrame struct {
 	sinceNS uint64
 }
 
-// portQuestions counts a port's frames that wait, and those that were dropped.
+// portQuestions counts a port's waiting and dropped frames.
 type portQuestions struct {
 	waiting int
 	dropped uint64
@@ -65,7 +63,7 @@ func newQuestions() *questions {
 	return &questions{waiting: map[openflow.Question][]waitingFrame{}, ports: map[uint32]*portQuestions{}, wake: make(chan struct{}, 1), began: make(chan struct{}, 1)}
 }
 
-// hold makes a frame wait. It returns false at the port's limit.
+// hold adds a waiting frame. It returns false at the port's limit.
 func (qs *questions) hold(q openflow.Question, f *waitingFrame) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -117,7 +115,7 @@ func (qs *questions) take(dropped bool, pick func(q openflow.Question, oldest *w
 	return frames
 }
 
-// next returns the questions that nobody has been asked, each with a port that asks.
+// next returns the questions that were not asked yet, each with a port.
 func (qs *questions) next() (list []openflow.Question, ports []uint32) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -130,7 +128,6 @@ func (qs *questions) next() (list []openflow.Question, ports []uint32) {
 	return list, ports
 }
 
-// limitRows emits the frames that wait, by port.
 func (qs *questions) limitRows(emit func(limits.Row)) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -145,8 +142,8 @@ func (qs *questions) limitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "questions", Unit: "frames", Holder: limits.All(), Used: uint64(all.waiting), Refused: all.dropped})
 }
 
-// askFirst makes a frame wait for the answer to its translation's question, or drops it.
-// It returns false if there is nobody to ask.
+// askFirst makes a frame wait for an answer, or drops it. It returns false if there
+// is no weft-central.
 func (pl *Pipeline) askFirst(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, q openflow.Question) bool {
 	if pl.declared == nil {
 		return false
@@ -157,8 +154,8 @@ func (pl *Pipeline) askFirst(w *workers.Workers, held underlay.HeldFrame, up *da
 	return true
 }
 
-// askQuestions asks for addresses until ctx ends. It asks without a lock: whoever is asked
-// may wait for one that waits for the pipeline.
+// askQuestions asks for addresses until ctx ends. It holds no lock, because the agent
+// may wait for the pipeline.
 func (pl *Pipeline) askQuestions(ctx context.Context) {
 	for {
 		select {
@@ -193,7 +190,7 @@ func (pl *Pipeline) dropUnanswered(ctx context.Context) {
 }
 
 func (pl *Pipeline) askNext() {
-	pl.answerKnown() // an answer may have come while the frame was translated
+	pl.answerKnown() // the answer may have come during the translation
 	list, ports := pl.questions.next()
 	view := pl.View()
 	for i, q := range list {
@@ -211,8 +208,9 @@ func drop(frames []waitingFrame) {
 	}
 }
 
-// AnswerQuestions looks the frames up again whose address is known now, or is one of
-// absent. The caller has revalidated, and holds no lock but the lock of changes.
+// AnswerQuestions resumes the frames whose address is now known, or is in absent
+// because nobody has it. The caller has revalidated, and holds only the lock of
+// changes.
 func (pl *Pipeline) AnswerQuestions(absent []openflow.Question) {
 	pl.answerKnown()
 	unanswered := pl.questions.take(false, func(q openflow.Question, _ *waitingFrame) bool { return slices.Contains(absent, q) })
@@ -231,8 +229,8 @@ func (pl *Pipeline) answerKnown() {
 	}
 }
 
-// knows reports whether the table answers a question. A network that is gone answers all
-// of its questions.
+// knows reports whether the tables answer a question. A deleted network answers all
+// its questions.
 func (m *macs) knows(q openflow.Question) (ok bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -11,28 +11,22 @@ import (
 )
 
 // Quotas of one port in the workers' caches (share.Ports): masks, slots and actions.
-// They leave room for the flows of other ports, whatever frames a guest sends.
+// They leave room for other ports, whatever a guest sends.
 //
-// If a port exceeds its quota of masks, its next megaflow gets a narrow mask, which
-// is reserved for such megaflows. The narrow mask matches more bits than necessary.
-// The megaflow is still correct, and control need not execute the flow's frames one
-// by one.
+// A port beyond its quota of masks gets a reserved mask for its next megaflow. This
+// mask matches more bits than necessary, so the megaflow is still correct.
 
-// narrowMasks is the number of masks reserved for the function narrow, which returns
-// one of two masks.
+// narrowMasks is the number of masks that narrow can return.
 const narrowMasks = 2
 
-// The mask changing has the header bits that differ between frames of one connection
-// and that few rules match.
+// changing has the header bits that often differ between a connection's frames.
 var changing = flowtable.Key{
 	flowtable.WIP: 0xff<<48 | 0xff<<40 | 0xffff, // nw_tos, nw_ttl, tcp_flags
 	flowtable.WL4: 0xffffffff,                   // ipv6_label
 }
 
-// narrow returns the reserved mask that is used in place of the given mask if a
-// port's quota has no room for the given mask. If the given mask has any bit of the
-// mask changing, the reserved mask has all header bits. Otherwise the reserved mask
-// has all header bits except those of changing.
+// narrow returns the reserved mask in place of mask: all header bits if mask has a
+// bit of changing, otherwise all but those of changing.
 func narrow(mask *flowtable.Key) flowtable.Key {
 	var all, most flowtable.Key
 	changes := false
@@ -46,14 +40,12 @@ func narrow(mask *flowtable.Key) flowtable.Key {
 	return most
 }
 
-// mostActions returns the number of entries of the action store that megaflows may
-// use: three quarters. The last quarter compensates fragmentation, because a free
-// piece may be too small for a flow's actions.
+// mostActions is the number of usable entries of the action store. A quarter is left,
+// because a free piece may be too small.
 func mostActions(limits flowtable.Sizes) int { return limits.Actions / 4 * 3 }
 
-// stays returns, for each port, the idle time of the port's megaflows: how long a
-// megaflow without a hit stays. The port's use of slots, of masks and of actions each
-// gives an idle time; the shortest of the three applies.
+// stays returns the idle timeout of megaflows by port. The scarcest of slots, masks
+// and actions determines it.
 func (f *megaflows) stays() map[uint32]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,16 +58,14 @@ func (f *megaflows) stays() map[uint32]time.Duration {
 	return stays
 }
 
-// idleOf returns how long a megaflow without a hit stays, according to the use of one
-// resource. p has the use of the resource by port, and owner is the number of the
-// megaflow's port.
+// idleOf returns the idle timeout of port owner's megaflows, from the use p of one
+// resource.
 func idleOf(p *share.Ports, owner uint32) time.Duration {
 	return idleTime(p.Own(owner)+p.Count(), p.Limit())
 }
 
-// fit returns the given mask if a megaflow already uses it or the port's quota has
-// room for it. Otherwise fit returns the narrow mask. The second result is the record
-// of the returned mask's users, or nil if no megaflow uses the mask.
+// fit returns mask if a megaflow uses it or the port's quota has room, otherwise the
+// narrow mask. The second result is the record of the mask, or nil.
 func (f *megaflows) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskUse) {
 	if use := f.masks[*mask]; use != nil || f.maskShares.MayHave(owner, 1) {
 		return mask, use
@@ -85,10 +75,9 @@ func (f *megaflows) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *mas
 	return &fits, f.masks[fits]
 }
 
-// ownerOf returns the port whose quota counts a megaflow with this key.
+// ownerOf returns the port whose quota counts a megaflow.
 func ownerOf(key *flowtable.Key) uint32 { return uint32(key[flowtable.WPort] >> 32) }
 
-// limitRows emits the limit rows of megaflow slots, masks and actions.
 func (f *megaflows) limitRows(emit func(limits.Row)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

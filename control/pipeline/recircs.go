@@ -4,8 +4,7 @@ package pipeline
 
 import "weft/flowtable"
 
-// collectRecircs frees the recirc_ids that no megaflow uses. The caller holds
-// Pipeline.mu.
+// collectRecircs frees unused recirc_ids. The caller holds Pipeline.mu.
 func (pl *Pipeline) collectRecircs(list []*megaflow) {
 	needed := map[uint32]bool{}
 	for _, m := range list {

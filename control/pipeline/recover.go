@@ -12,10 +12,10 @@ import (
 	"weft/openflow"
 )
 
-// recoverMegaflows takes over the workers' caches after a restart of control. It adds
-// the counts since the last credit in the counter region to the statistics. Megaflows
-// that are still correct stay; the others are removed. It runs at startup, before any
-// other goroutine uses the pipeline. The caller holds the lock of changes.
+// recoverMegaflows takes over the workers' caches after a restart of control. It
+// keeps the megaflows that are still correct, and adds the counts since the last
+// credit to the statistics. The caller holds the lock of changes; no other goroutine
+// uses the pipeline.
 func (pl *Pipeline) recoverMegaflows() {
 	used := min(pl.counters.UsedSlots(), uint32(pl.sizes.Megaflows))
 	pl.megaflows.reserve(used)
@@ -30,27 +30,26 @@ func (pl *Pipeline) recoverMegaflows() {
 			stale = append(stale, slot)
 		}
 	}
-	if pl.macs.generation() != known { // an address learned from a later slot can make the megaflow of an earlier slot correct
+	if pl.macs.generation() != known { // newly learned addresses can make earlier megaflows correct
 		stale = slices.DeleteFunc(stale, pl.recoverSlot)
 	}
 	for _, slot := range stale {
 		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, slot, nil))
 	}
-	_ = pl.workers.WaitApplied() // error ignored: the slots of a dead engine are all forgotten
+	_ = pl.workers.WaitApplied() // error ignored: a dead engine's slots are all forgotten
 	for _, slot := range slices.Backward(stale) {
 		pl.creditRecovered(slot, rules)
 		pl.counters.End(slot)
-		// If the workers disagree about a slot, because an earlier control process
-		// died while it sent commands, the slot is not used again.
+		// Workers disagree about a slot if control died while sending. Such a slot is
+		// not used again.
 		if _, ok := pl.workers.Generation(slot); ok {
 			pl.megaflows.release(slot)
 		}
 	}
 }
 
-// recoverable iterates over the slots from 0 to used-1. Slots whose megaflow matches
-// a recirc_id come last: they cannot be translated before the megaflow that ends with
-// this recirc_id.
+// recoverable iterates over the used slots. Megaflows that match a recirc_id come
+// last, because the megaflow before them must be translated first.
 func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		var later []uint32
@@ -62,8 +61,7 @@ func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 				return
 			}
 		}
-		// A megaflow after two or more recirculations can be translated only after
-		// the megaflow before it. It may therefore need a later round of this loop.
+		// several recirculations may need several rounds
 		for len(later) > 0 {
 			before := len(later)
 			later = slices.DeleteFunc(later, func(slot uint32) bool {
@@ -81,8 +79,8 @@ func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 	}
 }
 
-// creditRecovered adds the slot's counts since the last credit to the statistics of
-// the rules that the counter region stores for the slot. The keys of rules are rows.
+// creditRecovered adds the slot's counts since the last credit to its stored rules,
+// by row.
 func (pl *Pipeline) creditRecovered(slot uint32, rules map[uint32]*openflow.Rule) {
 	s := &pl.counters.Slots[slot]
 	if s.RuleCount == 0 || s.RuleCount > counters.SlotRules {
@@ -103,10 +101,8 @@ func (pl *Pipeline) creditRecovered(slot uint32, rules map[uint32]*openflow.Rule
 	}
 }
 
-// recoverSlot translates the key of the megaflow in slot again and learns the address
-// that the translation reports. If the translation gives the same actions,
-// recoverSlot adopts the megaflow. Otherwise it returns false, and the caller removes
-// the megaflow.
+// recoverSlot translates the megaflow of a slot again and learns from it. It adopts
+// the megaflow if the actions are the same, and otherwise returns false.
 func (pl *Pipeline) recoverSlot(slot uint32) bool {
 	s := &pl.counters.Slots[slot]
 	generation, same := pl.workers.Generation(slot)
@@ -132,7 +128,7 @@ func (pl *Pipeline) recoverSlot(slot uint32) bool {
 	for i := range m.key {
 		m.key[i] &= mask[i]
 	}
-	if s.RuleCount > counters.SlotRules { // The counter region has only some of the megaflow's rules: count for the present rules.
+	if s.RuleCount > counters.SlotRules { // The region does not have all of the megaflow's rules: count for the present ones.
 		t := t
 		pl.setRules(m, &t)
 		pl.pull(m)

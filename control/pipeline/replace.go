@@ -11,19 +11,18 @@ import (
 	"weft/openflow"
 )
 
-// ruleID identifies a flow: two flows with the same ruleID replace each other.
+// ruleID identifies a flow: flows with the same ruleID replace each other.
 type ruleID struct {
 	table    uint8
 	priority uint16
 	match    openflow.PackedMatch
 }
 
-// flowSet has the flows of a file by ruleID. If several lines have the same ruleID,
-// the last line wins.
+// flowSet has the flows of a file by ruleID. The last line wins.
 type flowSet map[ruleID]openflow.FlowMod
 
-// flowSetOf parses the flows of a file. It returns an error if a line has a command
-// other than add. notes names the parts of flows that parsing ignored.
+// flowSetOf parses the flows of a file, which may only be added. notes names ignored
+// parts of flows.
 func (pl *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err error) {
 	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, pl.view)
 	if err != nil {
@@ -41,7 +40,8 @@ func (pl *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err err
 	return set, notes, nil
 }
 
-// tableFlows returns the flows of all tables except weft-central's. The caller holds the lock of changes.
+// tableFlows returns all flows except weft-central's. The caller holds the lock of
+// changes.
 func (pl *Pipeline) tableFlows() flowSet {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -54,9 +54,8 @@ func (pl *Pipeline) tableFlows() flowSet {
 	return set
 }
 
-// replaceFlows replaces all flows with the flows of a file; on an error nothing has
-// changed. A flow keeps its statistics if it is unchanged or if only its actions or
-// its cookie change.
+// replaceFlows replaces all flows with those of a file, or changes nothing on an
+// error. A flow keeps its statistics if at most its actions or its cookie change.
 func (pl *Pipeline) replaceFlows(text string) (changed api.FlowsChanged, err error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -91,7 +90,7 @@ func (pl *Pipeline) replaceFlows(text string) (changed api.FlowsChanged, err err
 	return changed, err
 }
 
-// compareMods orders deletes before adds, because deletes free table space; then by
+// compareMods orders deletes before adds, because deletes free table space, then by
 // table, descending priority and line.
 func compareMods(a, b openflow.FlowMod) int {
 	deletes := func(m openflow.FlowMod) int {
@@ -103,21 +102,20 @@ func compareMods(a, b openflow.FlowMod) int {
 	return cmp.Or(cmp.Compare(deletes(a), deletes(b)), cmp.Compare(a.Table, b.Table), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Line, b.Line))
 }
 
-// sameFlow reports whether two flows have the same text.
 func sameFlow(a, b *openflow.FlowMod) bool {
 	return openflow.FormatFlowMod(a, nil) == openflow.FormatFlowMod(b, nil)
 }
 
-// sameBut reports whether two flows are equal except for their actions and cookie,
-// which a modify can change.
+// sameBut reports whether two flows differ only in what a modify changes: actions and
+// cookie.
 func sameBut(a, b *openflow.FlowMod) bool {
 	x, y := *a, *b
 	x.NewCookie, y.NewCookie, x.Actions, y.Actions = 0, 0, nil, nil
 	return sameFlow(&x, &y)
 }
 
-// DiffFlows compares the flows of two files. If Second is nil, it compares the flow
-// tables with the file First. The result is lines of text for display.
+// DiffFlows compares two files of flows, or the tables with First if Second is nil.
+// It returns lines for display.
 func (pl *Pipeline) DiffFlows(c api.DiffFlows, words PortWords) (api.FlowsDiffer, error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()

@@ -15,24 +15,22 @@ import (
 )
 
 const (
-	// sweepInterval is the time between two sweeps, which update statistics and apply
-	// timeouts and ageing.
+	// sweepInterval is the interval of sweeps, which update statistics and apply
+	// timeouts.
 	sweepInterval = time.Second
-	// megaflowIdle is how long a megaflow stays without a hit while its port uses at
-	// most half of its quota. leastIdle is how long it stays if the port uses all of
-	// its quota. See megaflows.stays.
+	// A megaflow's idle timeout is megaflowIdle while its port uses at most half of
+	// its quota, and falls to leastIdle as the quota fills (megaflows.stays).
 	megaflowIdle = 10 * time.Second
 	leastIdle    = time.Second
-	// macPause is the minimum time between two revalidations because of learned
-	// addresses. It bounds the cost of a guest that invents addresses.
+	// macPause is the shortest interval of revalidations after learned addresses. It
+	// limits the work that an attacker's addresses cause.
 	macPause = 20 * time.Millisecond
-	// translateChunk is the number of megaflows that a revalidation translates before
-	// it releases Pipeline.mu for a moment.
+	// translateChunk is the number of translations before Pipeline.mu is released for
+	// a moment.
 	translateChunk = 256
 )
 
-// maintain runs the sweep every sweepInterval, and revalidates megaflows after
-// addresses were learned, until ctx ends.
+// maintain sweeps every sweepInterval, and revalidates after addresses were learned.
 func (pl *Pipeline) maintain(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
@@ -47,8 +45,7 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 			pl.change.Lock()
 			pl.revalidateAddresses()
 			pl.change.Unlock()
-			// The pause is at least twice as long as the revalidation took, so that
-			// revalidations use at most a third of a core.
+			// revalidations use at most a third of a core
 			if !loop.Sleep(ctx, max(macPause, 2*time.Since(began))) {
 				return
 			}
@@ -56,10 +53,9 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 	}
 }
 
-// revalidate repeats the translation of each megaflow for which the function pick
-// returns true, and removes the megaflows whose translation has changed. When it
-// returns, no worker uses the removed megaflows. The other megaflows keep their
-// statistics. The caller holds the lock of changes but not Pipeline.mu.
+// revalidate translates each megaflow again for which pick returns true, and removes
+// it if the result differs. After it, no worker uses removed megaflows. The caller
+// holds the lock of changes but not Pipeline.mu.
 func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
 	var stale []*megaflow
 	list := pl.megaflows.list()
@@ -69,8 +65,8 @@ func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
 	pl.evict(stale)
 }
 
-// revalidateAddresses revalidates the megaflows that depend on addresses which have
-// changed since its last call. See the function revalidate.
+// revalidateAddresses revalidates the megaflows of addresses that changed since its
+// last call.
 func (pl *Pipeline) revalidateAddresses() {
 	changes := pl.macs.takeChanges()
 	if changes.All() {
@@ -85,8 +81,7 @@ func (pl *Pipeline) revalidateAddresses() {
 }
 
 func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (stale []*megaflow) {
-	// The lock is taken for writing, because revalidation adds earlier counts to the
-	// statistics of the old rules.
+	// for writing, because it adds counts to the old rules' statistics
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	env := pl.env()
@@ -115,8 +110,7 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool
 	return stale
 }
 
-// within reports whether every bit of a is in b. A megaflow with mask b is correct
-// for a translation that read only the bits of a.
+// within reports whether b has every bit of a.
 func within(a, b *flowtable.Key) bool {
 	for i := range a {
 		if a[i]&^b[i] != 0 {
@@ -126,9 +120,8 @@ func within(a, b *flowtable.Key) bool {
 	return true
 }
 
-// idleTime returns how long a megaflow without a hit stays. used is the number of
-// entries in use, and limit is the number of all entries. The time is shorter if more
-// entries are in use, so that active megaflows find room.
+// idleTime returns the idle timeout if used of limit entries are in use. It falls as
+// entries become scarce.
 func idleTime(used, limit int) time.Duration {
 	free, half := max(limit-used, 0), max(limit/2, 1)
 	if free >= half {
@@ -137,8 +130,8 @@ func idleTime(used, limit int) time.Duration {
 	return leastIdle + (megaflowIdle-leastIdle)*time.Duration(free)/time.Duration(half)
 }
 
-// sweep updates statistics, and removes idle megaflows, flows whose timeout has
-// passed, aged addresses and unused tunnel templates.
+// sweep updates statistics, and removes expired megaflows, flows, addresses and
+// tunnel templates.
 func (pl *Pipeline) sweep() {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -176,7 +169,7 @@ func (pl *Pipeline) sweep() {
 	}
 }
 
-// templatesOf returns the indexes of the tunnel templates to which megaflows send.
+// templatesOf returns the tunnel templates that megaflows use.
 func templatesOf(list []*megaflow) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for _, m := range list {

@@ -13,11 +13,11 @@ import (
 	"weft/openflow"
 )
 
-// ruleBook assigns a row to each rule: its index in counters.Region.Rules and in the
-// state file. A rule keeps its row until it is removed, across restarts of control.
+// ruleBook gives each rule a row, its index in counters.Region.Rules and in the state
+// file. A rule keeps its row across restarts of control.
 //
-// The lock of changes and Pipeline.mu guard a ruleBook. Methods that change it want
-// both locks, the other methods want one of them.
+// The lock of changes and Pipeline.mu guard a ruleBook: writers hold both, readers
+// one.
 type ruleBook struct {
 	region  *counters.Region
 	rows    []uint32 // index: Rule.Slot
@@ -29,7 +29,6 @@ type ruleBook struct {
 // row returns the row of r.
 func (b *ruleBook) row(r *openflow.Rule) uint32 { return b.rows[r.Slot] }
 
-// rowsOf returns the rows of rules, in the same order.
 func (b *ruleBook) rowsOf(rules []*openflow.Rule) []uint32 {
 	rows := make([]uint32, len(rules))
 	for i, r := range rules {
@@ -46,7 +45,6 @@ func (b *ruleBook) setRow(r *openflow.Rule, row uint32) {
 	b.rows[r.Slot] = row
 }
 
-// take returns a free row for a new rule.
 func (b *ruleBook) take() uint32 {
 	b.nextAge++
 	if n := len(b.free); n > 0 {
@@ -59,8 +57,7 @@ func (b *ruleBook) take() uint32 {
 	return uint32(len(b.ages) - 1)
 }
 
-// restore gives r the row and the age that the state file has. The caller calls
-// restored after the last rule.
+// restore gives r its saved row and age. The caller finally calls restored.
 func (b *ruleBook) restore(r *openflow.Rule, row uint32, age uint64) {
 	for uint32(len(b.ages)) <= row {
 		b.ages = append(b.ages, 0)
@@ -70,7 +67,7 @@ func (b *ruleBook) restore(r *openflow.Rule, row uint32, age uint64) {
 	b.setRow(r, row)
 }
 
-// restored frees all rows that no saved rule has.
+// restored frees the rows without a saved rule.
 func (b *ruleBook) restored() {
 	b.free = b.free[:0]
 	for row := len(b.ages) - 1; row >= 0; row-- {
@@ -80,7 +77,7 @@ func (b *ruleBook) restored() {
 	}
 }
 
-// release frees the rows of removed rules, for which no megaflow counts any more.
+// release frees the rows of removed rules. No megaflow counts for them any more.
 func (b *ruleBook) release(rows []uint32) {
 	for _, row := range rows {
 		b.ages[row] = 0
@@ -88,9 +85,9 @@ func (b *ruleBook) release(rows []uint32) {
 	}
 }
 
-// enter gives rows to the added rules, and writes the statistics of added and modified
-// rules to the region. It returns the rows of the removed rules. The caller releases
-// them after it has revalidated the megaflows, which count for these rows until then.
+// enter gives rows to added rules, and writes statistics of added and modified rules
+// to the region. It returns the rows of removed rules, which the caller releases
+// after revalidation.
 func (b *ruleBook) enter(changes *openflow.Changes) (removed []uint32) {
 	removed = b.rowsOf(changes.Removed)
 	for _, r := range changes.Added {
@@ -103,7 +100,6 @@ func (b *ruleBook) enter(changes *openflow.Changes) (removed []uint32) {
 	return removed
 }
 
-// write writes the statistics and timeouts of r to the region.
 func (b *ruleBook) write(r *openflow.Rule) {
 	b.region.Rules[b.row(r)] = counters.Rule{
 		Packets: r.Packets, Bytes: r.Bytes, CreatedNS: r.CreatedNS, ModifiedNS: r.ModifiedNS, UsedNS: r.UsedNS,
@@ -111,15 +107,13 @@ func (b *ruleBook) write(r *openflow.Rule) {
 	}
 }
 
-// writeTimeouts writes only the timeouts of r: Region.Credit has changed the row's
-// statistics meanwhile.
+// writeTimeouts writes no statistics, because Region.Credit has changed the row's.
 func (b *ruleBook) writeTimeouts(r *openflow.Rule) {
 	c := &b.region.Rules[b.row(r)]
 	c.IdleTimeout, c.HardTimeout = r.IdleTimeout, r.HardTimeout
 }
 
-// read sets the statistics of r to those in the region, which an engine has kept. If
-// the region has none, read writes the statistics of r there.
+// read reads the statistics of r from a kept region, or writes them to a new one.
 func (b *ruleBook) read(r *openflow.Rule) {
 	c := &b.region.Rules[b.row(r)]
 	if c.CreatedNS == 0 || c.CreatedNS > clock.Monotonic() {
@@ -132,7 +126,7 @@ func (b *ruleBook) read(r *openflow.Rule) {
 	was.ReduceTimeouts()
 }
 
-// saved returns the saved form of rules, sorted by row.
+// saved returns the rules in saved form, sorted by row.
 func (b *ruleBook) saved(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	slices.SortFunc(rules, func(x, y *openflow.Rule) int { return cmp.Compare(b.row(x), b.row(y)) })
 	return func(yield func(store.Flow) bool) {
@@ -145,7 +139,6 @@ func (b *ruleBook) saved(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	}
 }
 
-// byRow returns the rules of tables by their row.
 func (b *ruleBook) byRow(tables *openflow.Pipeline) map[uint32]*openflow.Rule {
 	rules := map[uint32]*openflow.Rule{}
 	for slot, row := range b.rows {

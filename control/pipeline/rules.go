@@ -18,9 +18,8 @@ import (
 	"weft/openflow"
 )
 
-// loadFlows fills the tables from the state file, and the rules' statistics from the
-// counter region if an engine kept the region. It runs at startup, before any other
-// goroutine uses the pipeline.
+// loadFlows fills the tables from the state file, with the statistics of a kept
+// counter region. No other goroutine uses the pipeline yet.
 func (pl *Pipeline) loadFlows(flows []store.Flow, kept bool) {
 	now := clock.Monotonic()
 	for _, f := range flows {
@@ -51,25 +50,21 @@ var commands = map[string]openflow.Command{
 }
 
 const (
-	// largeChange is the number of flows that makes a change large. After a large
-	// change control returns unused memory to the system. The text, lists and state
-	// file pages of a large change take several times the memory that stays in use.
-	// Returning memory costs one garbage collection.
+	// After a change of largeChange flows, control returns memory to the system.
+	// Parsing takes several times the memory that stays in use.
 	largeChange = 10_000
-	// largeChangePause is the time after a large change before memory is returned, so
-	// that the request has ended.
+	// pause before memory is returned, so that the request has ended
 	largeChangePause = time.Second
 )
 
-// returnMemory returns unused memory to the system. It runs two garbage collections,
-// because only the second one empties pools.
+// The second garbage collection empties the pools.
 func returnMemory() {
 	runtime.GC()
 	debug.FreeOSMemory()
 }
 
-// ChangeFlows parses a change of the flow tables and applies it; on an error nothing
-// has changed. When it returns, no frame uses the old rules any more.
+// ChangeFlows applies a change of the flow tables, or nothing on an error. After it,
+// no frame uses the old rules.
 func (pl *Pipeline) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if c.Op == "replace" {
 		return pl.replaceFlows(c.Text)
@@ -78,8 +73,8 @@ func (pl *Pipeline) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if !ok {
 		return api.FlowsChanged{}, usererr.Errorf("op %q: expected add, modify, modify-strict, delete, delete-strict or replace", c.Op)
 	}
-	// The text is parsed without the lock of changes, because the replacement of an
-	// engine needs this lock. It is parsed again if ports have changed meanwhile.
+	// Parsing does not hold the lock of changes, which an engine's replacement needs.
+	// It is repeated if ports have changed.
 	view := pl.View()
 	mods, err := parseFlows(c, command, view)
 	pl.change.Lock()
@@ -94,11 +89,10 @@ func (pl *Pipeline) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	return api.FlowsChanged{Flows: n, Notes: notesOf(mods)}, err
 }
 
-// maxNotes is the number of notes in the answer to a change of flows. Further notes
-// are left out; they most likely repeat the first notes.
+// maxNotes limits the notes in an answer. Further notes are left out.
 const maxNotes = 10
 
-// notesOf returns notes about the parts of flows that parsing ignored.
+// notesOf returns notes about ignored parts of flows.
 func notesOf(mods []openflow.FlowMod) []string {
 	var notes []string
 	for i := range mods {
@@ -150,11 +144,11 @@ func (pl *Pipeline) DeleteFlows(match string, strict bool) (api.FlowsChanged, er
 	return api.FlowsChanged{Flows: n, Notes: notesOf(mods)}, err
 }
 
-// apply changes the tables, saves the changed flows and revalidates the megaflows.
-// The caller holds the lock of changes.
+// apply changes the tables, saves the flows and revalidates. The caller holds the
+// lock of changes.
 func (pl *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
 	pl.mu.Lock()
-	pl.pullAll() // adds the counts up to now to the statistics of the old rules
+	pl.pullAll() // earlier counts belong to the old rules
 	changes, err := pl.tables.Apply(mods, clock.Monotonic())
 	if err != nil {
 		pl.mu.Unlock()
@@ -178,16 +172,16 @@ func (pl *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
 	return len(changes.Added) + len(changes.Modified) + len(changes.Removed), nil
 }
 
-// releaseRows frees the rows of removed rules. The caller holds the lock of changes and
-// has revalidated the megaflows.
+// releaseRows frees the rows of removed rules after revalidation. The caller holds
+// the lock of changes.
 func (pl *Pipeline) releaseRows(rows []uint32) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	pl.rules.release(rows)
 }
 
-// DumpFlows returns the flows that match selects, with exact statistics, sorted by
-// openflow.SortKeys if any are given.
+// DumpFlows returns the selected flows with exact statistics, sorted by
+// openflow.SortKeys if given.
 func (pl *Pipeline) DumpFlows(match string, words PortWords, sort ...string) ([]api.Flow, error) {
 	var keys []openflow.SortKey
 	for _, text := range sort {
@@ -224,18 +218,16 @@ func (pl *Pipeline) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, w
 	return flows
 }
 
-// describeChunk is the number of flows described before Pipeline.mu is released for a
-// moment, so that first frames do not wait for a long list.
+// describeChunk is the number of flows before Pipeline.mu is released for a moment.
 const describeChunk = 256
 
-// inTurns calls each(0) to each(n-1) with Pipeline.mu held for reading, and releases
-// the lock every describeChunk calls. The caller holds the lock of changes but not
-// Pipeline.mu.
-func (pl *Pipeline) inTurns(n int, each func(i int)) {
+// inTurns calls f(0) to f(n-1) under Pipeline.mu, which it releases every
+// describeChunk calls. The caller holds the lock of changes but not Pipeline.mu.
+func (pl *Pipeline) inTurns(n int, f func(i int)) {
 	for from := 0; from < n; from += describeChunk {
 		pl.mu.RLock()
 		for i := from; i < min(from+describeChunk, n); i++ {
-			each(i)
+			f(i)
 		}
 		pl.mu.RUnlock()
 	}

@@ -12,11 +12,11 @@ import (
 	"weft/packet"
 )
 
-// The statistics of a port or a worker are a sum: the counts of dead engines, which
-// the counter region keeps, and the counts of the present engine.
+// Statistics of a port or a worker are the sum of dead engines, in the counter
+// region, and the present engine.
 
-// livePort sums a port's counters over the workers of the present engine. The caller
-// holds Pipeline.mu.
+// livePort sums a port's counters over the present workers. The caller holds
+// Pipeline.mu.
 func (pl *Pipeline) livePort(number uint32) datapath.PortCounters {
 	var sum datapath.PortCounters
 	if pl.workers == nil {
@@ -69,8 +69,7 @@ func (pl *Pipeline) WorkerStats() []api.Worker {
 	return list
 }
 
-// ResetPort sets the statistics of a port number to 0, because a new port gets the
-// number.
+// ResetPort clears the statistics of a port number for a new port.
 func (pl *Pipeline) ResetPort(number uint32) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"weft/openflow"
 )
 
-// tell reports a change of flows to the monitors, once the change is in force and the
-// last frames of removed flows are counted. The caller holds the lock of changes.
+// tell reports a change of flows to the monitors. Removed flows have their final
+// counts. The caller holds the lock of changes.
 func (pl *Pipeline) tell(c *openflow.Changes) {
 	if pl.monitors.Count() == 0 {
 		return

@@ -18,9 +18,8 @@ import (
 	"weft/openflow"
 )
 
-// upcalls reads the upcalls of one engine's workers. One goroutine for each worker
-// answers upcalls; another goroutine sleeps on the eventfd that the workers share and
-// wakes the answering goroutines.
+// upcalls answers the upcalls of one engine's workers, with one goroutine for each
+// worker. Another goroutine wakes them up through the workers' eventfd.
 type upcalls struct {
 	d       *Pipeline
 	workers *workers.Workers
@@ -45,16 +44,15 @@ func (pl *Pipeline) startUpcalls(w *workers.Workers) (*upcalls, error) {
 	return u, nil
 }
 
-// close ends the goroutines. The caller holds neither Pipeline.mu nor any other lock
-// that a miss takes.
+// close ends the goroutines. The caller holds no lock that a miss takes, such as
+// Pipeline.mu.
 func (u *upcalls) close() {
 	close(u.stop)
 	u.event.Close() // ends watch
 	u.stopped.Wait()
 }
 
-// watch wakes the goroutines of all workers when the eventfd becomes readable. Each
-// goroutine then checks the ring of its worker.
+// watch wakes up all goroutines when the eventfd is readable.
 func (u *upcalls) watch() {
 	var count [8]byte
 	for {
@@ -67,13 +65,12 @@ func (u *upcalls) watch() {
 	}
 }
 
-// missBatch is the limit of misses that are answered together, with one acquisition
-// of the lock and one wake-up of the worker. A larger batch would delay its first
-// miss.
+// missBatch limits the misses answered under one lock. A larger batch would delay its
+// first miss.
 const missBatch = 32
 
-// serve answers the upcalls of worker i. Misses of different ports are answered in
-// turn, other upcalls in the order of arrival.
+// serve answers the upcalls of worker i: misses in turn by port, others in order of
+// arrival.
 func (u *upcalls) serve(i int) {
 	defer u.stopped.Done()
 	ring := shm.NewConsumer(u.workers.Shared()[i].Upcalls)
@@ -101,7 +98,7 @@ func (u *upcalls) serve(i int) {
 	}
 }
 
-// take answers an upcall that is not a miss.
+// take handles an upcall that is not a miss.
 func (u *upcalls) take(worker int, msg []byte) {
 	up, err := datapath.ParseUpcall(msg)
 	if err != nil {
@@ -112,14 +109,13 @@ func (u *upcalls) take(worker int, msg []byte) {
 	case datapath.UpNeighbour:
 		u.d.templates.Wait(up.Template, underlay.HeldFrame{Worker: worker, Slot: up.Arg})
 	case datapath.UpFault:
-		go u.d.ports.Fault(up.Arg, up.Reason) // Fault runs in its own goroutine, because it waits for the engine, which waits for the worker
+		go u.d.ports.Fault(up.Arg, up.Reason) // in its own goroutine, because Fault waits for the engine
 	}
 }
 
-// answer translates the keys of misses of one worker, installs the resulting
-// megaflows, and makes the worker look the frames up again. If there is no room for a
-// megaflow, the worker executes the actions on the frame once. The argument learnt is
-// true if the flows of the frames' learn actions are already in the tables.
+// answer installs megaflows for misses of one worker, and resumes the frames. Without
+// room for a megaflow, the worker executes the actions once. learnt means that the
+// flows of learn actions are already in the tables.
 func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learnt bool) {
 	if len(misses) == 0 {
 		return
@@ -128,7 +124,6 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 	a.all(misses)
 }
 
-// all answers misses. a has no results yet.
 func (a *answers) all(misses []datapath.Upcall) {
 	pl, w, worker := a.d, a.w, a.worker
 	pl.mu.RLock()
@@ -149,7 +144,7 @@ func (a *answers) all(misses []datapath.Upcall) {
 	pl.creditExecuted(a.executed, a.now)
 	if len(a.addresses) > 0 && pl.macs.generation() != a.generation {
 		pl.macs.touch(a.addresses)
-		pl.macsChanged() // another miss learned an address between this miss's translation and installation
+		pl.macsChanged() // another miss has learned an address meanwhile
 	}
 }
 
@@ -169,8 +164,7 @@ type answers struct {
 	executed   []executedFrame
 }
 
-// executedFrame is a frame that was executed without a megaflow, so that no megaflow
-// counts it.
+// executedFrame is a frame that was executed without a megaflow.
 type executedFrame struct {
 	rules    []*openflow.Rule
 	groups   []openflow.GroupHit
@@ -216,8 +210,8 @@ func (a *answers) miss(up *datapath.Upcall) {
 	a.addresses = append(a.addresses, t.Addresses...)
 }
 
-// creditExecuted adds frames that were executed without a megaflow to the statistics
-// of their rules, and learns from the frames.
+// creditExecuted counts frames without a megaflow for their rules, and learns from
+// them.
 func (pl *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
 	if len(frames) == 0 {
 		return

@@ -20,15 +20,14 @@ type View struct {
 	byName  map[string]uint32
 	udpPort map[uint32]uint16
 	bound   bool // at least one port has a Binding
-	// anyCentral is true if weft-central has declared at least one port.
-	// centralTunnel is the tunnel to the other hosts of weft-central's networks, or
-	// nil.
+	// weft-central has declared at least one port. centralTunnel leads to the other
+	// hosts of its networks; nil: none.
 	anyCentral    bool
 	centralTunnel *openflow.PortInfo
 }
 
-// NewView makes a view of ports, which are sorted by number. udpPort has the outer
-// UDP destination port of each tunnel, by port number.
+// NewView makes a view of ports sorted by number. udpPort has each tunnel's outer
+// destination port, by port number.
 func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	v := &View{infos: infos, byNo: map[uint32]openflow.PortInfo{}, byName: map[string]uint32{}, udpPort: udpPort}
 	for i, info := range infos {
@@ -41,8 +40,7 @@ func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	return v
 }
 
-// PortByName returns the number of the port with this name. With PortName it
-// implements openflow.Names.
+// PortByName and PortName implement openflow.Names.
 func (v *View) PortByName(name string) (uint32, bool) {
 	no, ok := v.byName[name]
 	return no, ok
@@ -53,8 +51,7 @@ func (v *View) PortName(no uint32) (string, bool) {
 	return info.Name, ok
 }
 
-// env implements openflow.Env: it gives one translation access to the state of the
-// switch.
+// env is an openflow.Env: the switch's state for one translation.
 type env struct {
 	view    *View
 	tunnels *underlay.Templates
@@ -62,8 +59,7 @@ type env struct {
 	*openflow.RecircTable
 }
 
-// env returns an env with the present state of the switch. The caller holds
-// Pipeline.mu.
+// The caller holds Pipeline.mu.
 func (pl *Pipeline) env() *env {
 	return &env{view: pl.view, tunnels: pl.templates, macs: pl.macs, RecircTable: pl.recircs}
 }
@@ -97,7 +93,7 @@ func (e *env) Neighbour(s openflow.Segment, vlan uint16, ip netip.Addr) (uint64,
 	return e.macs.neighbour(s, vlan, ip)
 }
 
-// NoPort returns the error for a client that names a port that does not exist.
+// NoPort is the error for a name without a port.
 func (v *View) NoPort(name string) error {
 	var names []string
 	for _, info := range v.infos {
@@ -120,7 +116,7 @@ func (pl *Pipeline) View() *View {
 	return pl.view
 }
 
-// Tracer implements observe.Tracer. It gives traces access to the locked tables.
+// Tracer is an observe.Tracer over locked tables.
 type Tracer struct {
 	tables *openflow.Pipeline
 	env    *env
@@ -130,17 +126,16 @@ func (t *Tracer) Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openf
 	return t.tables.Trace(key, t.env, visit)
 }
 
-// Tracing calls the function do with a Tracer of the tables, the present view, and
-// the port names in the form that words selects. The tables do not change during the
-// call.
+// Tracing calls do with a Tracer, the present view, and the port names that words
+// selects. The tables do not change during the call.
 func (pl *Pipeline) Tracing(words PortWords, do func(t *Tracer, view *View, names openflow.Names)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	do(&Tracer{pl.tables, pl.env()}, pl.view, pl.names(words))
 }
 
-// SetView makes v the present view. It does not revalidate megaflows; see
-// PortsChanged. The caller holds the lock of changes.
+// SetView makes v the present view. PortsChanged then revalidates. The caller holds
+// the lock of changes.
 func (pl *Pipeline) SetView(v *View) {
 	pl.mu.Lock()
 	pl.view = v
@@ -150,8 +145,7 @@ func (pl *Pipeline) SetView(v *View) {
 	pl.tell(&changes)
 }
 
-// ViewNow returns the present view like View, but without waiting: it returns nil if
-// Pipeline.mu is taken.
+// ViewNow is View without waiting: it returns nil if Pipeline.mu is taken.
 func (pl *Pipeline) ViewNow() *View {
 	if !pl.mu.TryRLock() {
 		return nil
@@ -160,17 +154,17 @@ func (pl *Pipeline) ViewNow() *View {
 	return pl.view
 }
 
-// PortsChanged revalidates all megaflows after SetView has added, changed or removed
-// ports. The caller holds the lock of changes.
+// PortsChanged revalidates all megaflows after SetView. The caller holds the lock of
+// changes.
 func (pl *Pipeline) PortsChanged() {
 	_ = pl.macs.takeChanges() // all megaflows are translated again
 	pl.revalidate(func(*megaflow) bool { return true })
 }
 
-// LivenessChanged revalidates the megaflows that depend on the liveness of ports. The
-// caller holds the lock of changes.
+// LivenessChanged revalidates the megaflows that depend on liveness. The caller holds
+// the lock of changes.
 func (pl *Pipeline) LivenessChanged() { pl.revalidate(func(m *megaflow) bool { return m.usedPorts }) }
 
-// ForgetPort removes the addresses learned on a port that was deleted. The caller
-// holds the lock of changes.
+// ForgetPort removes the addresses of a deleted port. The caller holds the lock of
+// changes.
 func (pl *Pipeline) ForgetPort(number uint32) { pl.macs.forget(number) }

@@ -14,8 +14,7 @@ const (
 	ByNumber
 )
 
-// names returns the names of the ports, or nil if words selects port numbers. The
-// caller holds Pipeline.mu.
+// names returns the port names, or nil for numbers. The caller holds Pipeline.mu.
 func (pl *Pipeline) names(words PortWords) openflow.Names {
 	if words == ByNumber {
 		return nil

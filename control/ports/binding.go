@@ -9,8 +9,7 @@ import (
 	"weft/openflow"
 )
 
-// Options that bind a guest's port to addresses: the port may send only from the
-// listed addresses.
+// options that restrict the addresses from which a guest may send
 var (
 	boundMACs      = option{check: func(value string) string { return checkBinding(value, "") }}
 	boundAddresses = option{check: func(value string) string { return checkBinding("", value) }}
@@ -24,7 +23,7 @@ func checkBinding(macs, addresses string) (expected string) {
 	return expected
 }
 
-// macAddress checks the MAC address of a tap's device.
+// macAddress checks the MAC address of a tap.
 func macAddress(value string) string {
 	if strings.ContainsAny(value, ", ") {
 		return "one unicast MAC address; addresses= binds a tap to several"
@@ -32,10 +31,9 @@ func macAddress(value string) string {
 	return checkBinding(value, "")
 }
 
-// fillBinding stores in info the addresses from which a port may send. Each value has
-// been checked by itself; fillBinding returns an error if the options name too many
-// addresses together. A tap is bound only if it has addresses=, and then also to the
-// address of its device.
+// fillBinding stores in info the addresses from which a port may send. Too many
+// addresses are an error. A tap is bound only by addresses=, and may always send from
+// its own MAC address.
 func fillBinding(info *openflow.PortInfo, kind string, values map[string]string) error {
 	macs, addresses := values["mac"], values["addresses"]
 	if kind == kindTap && (addresses == "" || openflow.NamesMAC(addresses, macs)) {

@@ -9,8 +9,8 @@ import (
 	"weft/control/watchdog"
 )
 
-// Blame logs why an engine is replaced, and holds back from the next engines, for a
-// while, the ports on which the engine hung. The caller holds the lock of changes.
+// Blame logs a hang and holds back the ports on which the engine hung from the next
+// engines. The caller holds the lock of changes.
 func (ps *Ports) Blame(h *watchdog.Hang) {
 	why := h.Text(ps.portNameOf)
 	ps.log.Error("the engine hangs, replacing it", "why", why)
@@ -21,13 +21,13 @@ func (ps *Ports) Blame(h *watchdog.Hang) {
 		}
 		held := ps.suspects.Held(number, time.Now())
 		ps.log.Error("port has hung the engine", "port", p.saved.Name, "error", held)
-		p.driver.fault(why) // ends the session of a guest's port; devices of other ports stay open
+		p.driver.fault(why) // ends a guest's session; other devices stay open
 		p.fail(held)
 	}
 }
 
-// portNameOf returns a port's name, or its number if there is no such port. The
-// caller holds the lock of changes.
+// portNameOf returns a port's name, or its number. The caller holds the lock of
+// changes.
 func (ps *Ports) portNameOf(number uint32) string {
 	if p := ps.all[number]; p != nil {
 		return p.saved.Name
@@ -35,14 +35,12 @@ func (ps *Ports) portNameOf(number uint32) string {
 	return fmt.Sprint(number)
 }
 
-// isForeign reports whether a port's memory and descriptors belong to another
-// process, which then decides how long an access takes. The caller holds the lock of
-// changes.
+// isForeign reports whether another process owns a port's memory and can delay
+// accesses to it. The caller holds the lock of changes.
 func (ps *Ports) isForeign(number uint32) bool {
 	p := ps.all[number]
 	return p != nil && p.kind == kindVhost
 }
 
-// Held returns the reason why a port is held back from the engines, or nil if it is
-// not.
+// Held returns why a port is held back from the engines, or nil.
 func (ps *Ports) Held(number uint32) error { return ps.suspects.Held(number, time.Now()) }

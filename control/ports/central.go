@@ -13,18 +13,16 @@ import (
 	"weft/port"
 )
 
-// Ports that weft-central declares, and its tunnel. The declarations are not saved:
-// weft-central's agent has them on disk.
+// Ports and the tunnel that weft-central declares. Its agent saves the declarations.
 
-// CentralPort is the name of the tunnel to the other hosts of weft-central's networks. No
-// other port may have this name.
+// CentralPort is the reserved name of the tunnel to the other hosts of weft-central.
 const CentralPort = "central"
 
-// centralNumber is the tunnel's port number, unless another port has it. The number stays
-// the same when control starts again, and so do the tunnel's megaflows and templates.
+// centralNumber is the tunnel's port number if it is free. A constant number keeps
+// megaflows across restarts of control.
 const centralNumber = port.MaxPorts - 1
 
-// portID is the option of a guest's port by which weft-central may find the port.
+// portID is an option that names the port for weft-central.
 var portID = option{check: func(value string) string {
 	if value == "" || len(value) > 255 || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' || r == ',' }) {
 		return "1 to 255 printable characters without blanks and commas"
@@ -35,7 +33,8 @@ var portID = option{check: func(value string) string {
 // Declaration puts a port into a network.
 type Declaration struct {
 	VNI uint32
-	// Binding restricts the addresses that the port may send from; nil: no restriction.
+	// Binding restricts the addresses from which the port may send; nil: no
+	// restriction.
 	Binding *openflow.Binding
 }
 
@@ -44,14 +43,13 @@ type central struct {
 	loaded   bool                   // the saved ports are there
 	endpoint netip.Addr             // local address of the tunnel; invalid: no tunnel
 	tunnel   *switchPort            // nil: there is none
-	ports    map[string]Declaration // declarations by port name, also for ports that do not exist
+	ports    map[string]Declaration // by port name; the port may not exist
 }
 
-// Declare puts ports into networks, by name; nil takes a port out. A port that does not
-// exist is put into its network when it is added. A valid endpoint becomes the local
-// address of the tunnel to the other hosts. changed reports whether the pipeline has a new
-// view; the caller then revalidates (pipeline.PortsChanged). An error concerns the
-// endpoint; the ports are declared all the same. The caller holds the lock of changes.
+// Declare puts ports into networks, by name; nil takes a port out. A declaration also
+// applies to a port that is added later. A valid endpoint is the local address of the
+// tunnel; an error concerns only the endpoint. If changed is true, the caller calls
+// pipeline.PortsChanged. The caller holds the lock of changes.
 func (ps *Ports) Declare(endpoint netip.Addr, declared map[string]*Declaration) (changed bool, err error) {
 	c := &ps.central
 	if c.ports == nil {
@@ -99,8 +97,8 @@ func (d *Declaration) equal(o *Declaration) bool {
 	})
 }
 
-// declaredInfo returns a port's data for translation, with its declaration in place of
-// the options vni=, mac= and addresses=.
+// declaredInfo returns a port's data for translation. The declaration replaces vni=,
+// mac= and addresses=.
 func (ps *Ports) declaredInfo(p *switchPort) openflow.PortInfo {
 	info := p.info
 	if d, ok := ps.central.ports[p.saved.Name]; ok && info.Kind == openflow.PortNormal {
@@ -109,8 +107,8 @@ func (ps *Ports) declaredInfo(p *switchPort) openflow.PortInfo {
 	return info
 }
 
-// setTunnel makes the tunnel, or makes it anew if its endpoint has changed. The caller
-// then calls portsChanged.
+// setTunnel makes the tunnel for the present endpoint. If it returns true, the caller
+// calls portsChanged.
 func (ps *Ports) setTunnel() (changed bool, err error) {
 	c := &ps.central
 	if !c.endpoint.IsValid() || c.tunnel != nil && c.tunnel.info.Local == c.endpoint {
@@ -145,7 +143,7 @@ func (ps *Ports) setTunnel() (changed bool, err error) {
 	return true, nil
 }
 
-// Numbers returns the numbers of the ports, by name. The caller holds the lock of changes.
+// Numbers returns port numbers by name. The caller holds the lock of changes.
 func (ps *Ports) Numbers() map[string]uint32 {
 	numbers := make(map[string]uint32, len(ps.all))
 	for no, p := range ps.all {
@@ -158,7 +156,7 @@ func (ps *Ports) Numbers() map[string]uint32 {
 type Guest struct {
 	Name, ID string
 	Up       bool
-	// Added differs from that of an earlier port of the name, which was deleted.
+	// Added changes when a port is deleted and added again.
 	Added uint64
 }
 

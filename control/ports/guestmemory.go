@@ -7,9 +7,9 @@ import (
 	"weft/vhost"
 )
 
-// guestMemoryLimits returns the limits of guest memory on this machine. If gib, the
-// daemon's option --guest-memory-gib, is not 0, it is the limit of one guest, but at
-// most half of the limit of all guests.
+// guestMemoryLimits returns the limits of one guest and of all guests. gib is
+// --guest-memory-gib; 0 means the default. One guest gets at most half of the limit
+// of all.
 func guestMemoryLimits(gib int) vhost.MemoryLimits {
 	l := vhost.DefaultMemoryLimits()
 	if gib > 0 {
@@ -18,8 +18,7 @@ func guestMemoryLimits(gib int) vhost.MemoryLimits {
 	return l
 }
 
-// LimitRows is a limits.Source. It emits the limit rows of the memory that guests
-// have mapped into the engine, by port and in total, and of the front ends' messages.
+// LimitRows is a limits.Source for mapped guest memory and front ends' messages.
 func (ps *Ports) LimitRows(emit func(limits.Row)) {
 	ps.sessions.limitRows(emit)
 	l, use := ps.guests.Use()

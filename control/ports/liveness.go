@@ -9,12 +9,11 @@ import (
 	"weft/control/loop"
 )
 
-// livenessInterval is the time between two checks of the ports that groups watch.
+// livenessInterval is the interval of liveness checks.
 const livenessInterval = 50 * time.Millisecond
 
-// watchPorts updates groups when a port that they watch goes down or up, until ctx
-// ends. It checks the ports only while a group watches one, because each check takes
-// time from the core on which it runs.
+// watchPorts checks the ports that groups watch, until ctx ends. Without such groups
+// it sleeps.
 func (ps *Ports) watchPorts(ctx context.Context) {
 	for {
 		select {
@@ -33,9 +32,7 @@ func (ps *Ports) watchPorts(ctx context.Context) {
 	}
 }
 
-// UpdateLiveness implements pipeline.Ports. If a group watches ports, it stores which
-// ports are down, reports whether the liveness of a port has changed, and makes
-// watchPorts repeat the check at intervals. The caller holds the lock of changes.
+// UpdateLiveness implements pipeline.Ports. The caller holds the lock of changes.
 func (ps *Ports) UpdateLiveness() (changed bool) {
 	if !ps.pipeline.WatchesPorts() {
 		return false

@@ -15,8 +15,8 @@ import (
 	"weft/control/usererr"
 )
 
-// option is one option of a kind of port. check returns "" for a valid value, or a
-// description of valid values.
+// option is one option of a kind of port. check returns "" for a valid value,
+// otherwise a description of valid values.
 type option struct {
 	required bool
 	value    string // default; "": no default
@@ -26,12 +26,10 @@ type option struct {
 // optionTable has the options of one kind of port, by name.
 type optionTable map[string]option
 
-// portName matches valid names of ports. A flow may use a name in place of a port
-// number, so a name must not look like a number.
+// portName matches valid names, which do not look like port numbers.
 var portName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,62}$`)
 
-// reservedNames are the words for reserved ports in flows, which no port may have as
-// its name.
+// reservedNames are the words for reserved ports in flows.
 var reservedNames = []string{
 	"in_port", "table", "normal", "flood", "all", "controller", "local", "none", "any", "drop",
 }
@@ -48,9 +46,8 @@ func checkPortName(name string) error {
 	return nil
 }
 
-// parseOptions splits words of the form KEY=VALUE and checks them against the options
-// of the kind of port that type= names. values includes the defaults; given has only
-// the options in words.
+// parseOptions checks words KEY=VALUE against the options of the kind that type=
+// names. values includes the defaults, given does not.
 func parseOptions(words []string) (kind string, values, given map[string]string, err error) {
 	given = map[string]string{}
 	for _, word := range words {
@@ -75,8 +72,7 @@ func parseOptions(words []string) (kind string, values, given map[string]string,
 	return kind, values, given, err
 }
 
-// check checks the words in their order, so that the error names the first wrong
-// word.
+// in the given order, so that the error names the first wrong word
 func (t optionTable) check(kind string, words []string) (map[string]string, error) {
 	values := map[string]string{"type": kind}
 	for _, word := range words {
@@ -146,8 +142,7 @@ func numberIn(least, most int) func(string) string {
 	}
 }
 
-// either returns a function that checks an option's value. The function accepts the
-// string word, and every value that the function check accepts.
+// either returns a function that accepts word and the values that check accepts.
 func either(word string, check func(string) string) func(string) string {
 	return func(value string) string {
 		if value == word {

@@ -27,15 +27,15 @@ func init() {
 	}
 }
 
-// packetPort is an uplink that uses packet sockets. Control owns the sockets, so they
+// packetPort is an uplink over packet sockets. The sockets belong to control and
 // outlive the engine.
 type packetPort struct {
 	portContext
 	mu        sync.Mutex
 	uplink    *afpacket.Uplink // nil: not open
 	endpoints []netip.AddrPort
-	down      string // reason why the uplink's device does not forward; "": it forwards
-	problem   string // reason why the tunnel endpoints could not be set; "": they are set
+	down      string // why the device does not forward; "": it does
+	problem   string // why the tunnel endpoints are not set; "": they are
 }
 
 func (p *packetPort) open(kept *engine.Kept) error {
@@ -73,8 +73,8 @@ func (p *packetPort) attachLocked() error {
 	return p.portContext.attach(spec, p.uplink.FDs(), true)
 }
 
-// keepUplink gives the engine the present state of the uplink, which the engine keeps
-// for the next control process. The caller holds p.mu.
+// keepUplink stores the uplink in the engine for the next control process. The caller
+// holds p.mu.
 func (p *packetPort) keepUplink() error {
 	blob, fds, err := p.uplink.Snapshot()
 	if err != nil {
@@ -85,8 +85,7 @@ func (p *packetPort) keepUplink() error {
 
 func (p *packetPort) fault(string) bool { return false }
 
-// follow implements deviceFollower. The sockets stay open unless the device has
-// disappeared.
+// follow implements deviceFollower. A device that is down keeps its sockets.
 func (p *packetPort) follow(u *underlay.Kernel) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +103,7 @@ func (p *packetPort) follow(u *underlay.Kernel) error {
 	return p.attachLocked()
 }
 
-// network sets the endpoints whose datagrams the sockets receive.
+// network sets the endpoints whose datagrams belong to the switch.
 func (p *packetPort) network(endpoints []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,24 +25,22 @@ import (
 	"weft/vhost"
 )
 
-// portDriver controls a port's device. Callers hold the lock of changes, except for
-// the methods fault, network and status, which may be called at any time. Each driver
-// has its own lock.
+// portDriver controls a port's device under its own lock. The methods fault, network
+// and status may be called at any time, the others under the lock of changes.
 type portDriver interface {
-	// open makes the device. If kept is not nil, open takes over the device of an
-	// earlier control process, and owns the descriptors in kept.
+	// open makes the device, or takes over kept, the device of an earlier control
+	// process. open owns the descriptors in kept.
 	open(kept *engine.Kept) error
-	// attach passes the device to the engine if the device is ready. resume means
-	// that an earlier engine had the device and was killed.
+	// attach passes a ready device to the engine. resume means that a killed engine
+	// had the device.
 	attach(resume bool) error
-	// fault tells the driver that the workers have stopped using the device, and why.
-	// It returns false if the driver cannot repair the device. The caller then closes
-	// the device and opens it again.
+	// fault reports why the workers have stopped using the device. If it returns
+	// false, the caller opens the device again.
 	fault(why string) (mended bool)
-	// network tells the driver that links, addresses or endpoints have changed.
+	// network reports that links, addresses or endpoints have changed.
 	network(endpoints []netip.AddrPort)
 	status() portStatus
-	// close detaches the device from the engine and frees everything that open made.
+	// close detaches the device and frees what open made.
 	close()
 }
 
@@ -54,7 +52,7 @@ const (
 	StateUp      = "up"
 	stateDown    = "down"    // the device exists but does not forward
 	stateWaiting = "waiting" // waits for a guest
-	stateFailed  = "failed"  // the device cannot be opened or attached, or has broken; control tries again
+	stateFailed  = "failed"  // broken; control tries again
 )
 
 // portKind describes a type of port.
@@ -64,8 +62,8 @@ type portKind struct {
 	make    func(c portContext) portDriver
 }
 
-// portKinds has the kinds of ports, by the value of type=. The file of each kind adds
-// an entry.
+// portKinds has the kinds of ports by the value of type=. Each kind's file adds an
+// entry.
 var portKinds = map[string]portKind{}
 
 func kindNames() []string {
@@ -85,17 +83,16 @@ type portContext struct {
 	values map[string]string // options, with defaults
 	log    *slog.Logger
 	engine Engine
-	held   func(number uint32) error // reason why a port is held back from the engines; nil: it is not held back
+	held   func(number uint32) error // why a port is held back from the engines; nil: it is not
 	guests *vhost.MemoryPool         // memory that guests have mapped
 	open   *sessions
 }
 
-// keepKey returns the key under which the engine keeps a port's device for the next
-// control process.
+// keepKey is the engine's key for a port's kept device.
 func keepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
 
-// keep stores the state and descriptors of the device in the engine. The next control
-// process passes them to the driver's method open.
+// keep stores the device in the engine for the next control process, whose open takes
+// it over.
 func (c *portContext) keep(blob []byte, fds []int) error {
 	client := c.engine.Client()
 	if client == nil {
@@ -115,8 +112,8 @@ func (c *portContext) attach(spec []byte, fds []int, tunnel bool) error {
 	return client.Attach(engine.Attach{Port: c.number, Name: c.name, Kind: c.kind, Spec: spec, Tunnel: tunnel}, fds)
 }
 
-// detach detaches the port from the workers and returns the state of its device, or
-// nil if the port was not attached.
+// detach detaches the port and returns the state of its device, or nil if it was not
+// attached.
 func (c *portContext) detach() (json.RawMessage, error) {
 	client := c.engine.Client()
 	if client == nil {
@@ -125,16 +122,15 @@ func (c *portContext) detach() (json.RawMessage, error) {
 	return client.Detach(c.number)
 }
 
-// forget makes the engine delete the state and close the descriptors that the method
-// keep has stored there.
+// forget deletes what keep has stored in the engine.
 func (c *portContext) forget() {
 	if client := c.engine.Client(); client != nil {
 		_ = client.Forget(keepKey(c.number)) // error ignored: a dead engine keeps no state
 	}
 }
 
-// switchPort is a port of the switch. The lock of changes guards its fields; driver
-// has its own lock.
+// switchPort is a port of the switch, guarded by the lock of changes. The driver has
+// its own lock.
 type switchPort struct {
 	saved   store.Port
 	kind    string
@@ -143,10 +139,10 @@ type switchPort struct {
 	info    openflow.PortInfo
 	udpPort uint16 // outer destination port of a vxlan port
 	driver  portDriver
-	problem atomic.Pointer[string] // reason why opening or attaching the port's device failed; nil: no failure
+	problem atomic.Pointer[string] // why the device is not open or attached; nil: it is
 	opened  bool
 	lost    bool   // the port's device has disappeared; guarded by the lock of changes
-	added   uint64 // number of the addition, see Guest; guarded by the lock of changes
+	added   uint64 // see Guest.Added; guarded by the lock of changes
 }
 
 func (p *switchPort) fail(err error) {
@@ -154,7 +150,7 @@ func (p *switchPort) fail(err error) {
 	p.problem.Store(&text)
 }
 
-// newPort checks a port's options and makes the port without opening its device.
+// newPort checks the options. It does not open the device.
 func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	if err := checkPortName(saved.Name); err != nil {
 		return nil, err
@@ -216,8 +212,8 @@ func (ps *Ports) Add(name string, options []string) (api.Port, error) {
 	return ps.describe(p), nil
 }
 
-// conflict returns an error if another port has the same name, or the same value of
-// an exclusive option.
+// conflict returns an error if another port has the name or an exclusive option's
+// value.
 func (ps *Ports) conflict(p *switchPort) error {
 	for _, o := range ps.all {
 		if o.saved.Name == p.saved.Name {
@@ -243,12 +239,11 @@ func (ps *Ports) conflict(p *switchPort) error {
 	return nil
 }
 
-// exclusive has the options whose value may belong to only one port of a kind.
+// exclusive options have a different value in each port of a kind.
 var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindXDP: {"dev"}, kindPacket: {"dev"}}
 
-// freeNumber returns a number for a new port. It prefers the number of the last port
-// of this name, so that flows with the name keep their meaning. Otherwise it takes a
-// number that no port ever had, or else the lowest free number.
+// freeNumber prefers the last number of a port with this name, so that flows keep
+// their meaning. Otherwise it prefers a number that was never used.
 func (ps *Ports) freeNumber(name string) (uint32, error) {
 	fresh, free := uint32(0), uint32(0)
 	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
@@ -272,7 +267,7 @@ func (ps *Ports) freeNumber(name string) (uint32, error) {
 	return fresh, nil
 }
 
-// enterPort makes a new port visible to flows, with statistics of 0.
+// enterPort shows a new port to flows, with empty statistics.
 func (ps *Ports) enterPort(p *switchPort) {
 	ps.additions++
 	p.added = ps.additions
@@ -281,18 +276,16 @@ func (ps *Ports) enterPort(p *switchPort) {
 	ps.portsChanged()
 }
 
-// leavePort removes a port from the view of flows. When it returns, no worker sends
-// to the port.
+// leavePort hides a port from flows. After it, no worker sends to the port.
 func (ps *Ports) leavePort(p *switchPort) {
 	delete(ps.all, p.saved.Number)
-	ps.updateView() // from here on no address is learnt on the port
+	ps.updateView() // no address is learned on the port any more
 	ps.pipeline.ForgetPort(p.saved.Number)
 	ps.portsChanged()
 	ps.templates.DropPort(p.saved.Number)
 }
 
-// portsChanged makes a new view of the ports and updates everything that depends on
-// the view.
+// portsChanged makes a new view of the ports and updates its users.
 func (ps *Ports) portsChanged() {
 	ps.updateView()
 	ps.sendTerminations(ps.pipeline.Workers())
@@ -318,7 +311,7 @@ func (ps *Ports) updateView() {
 	ps.pipeline.SetView(pipeline.NewView(infos, udpPort))
 }
 
-// Delete deletes a port. Flows that refer to the port stay and keep its number.
+// Delete deletes a port. Flows keep its number.
 func (ps *Ports) Delete(name string) error {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -348,7 +341,7 @@ func (ps *Ports) portByName(name string) *switchPort {
 	return nil
 }
 
-// List describes the named port, or all ports sorted by number if name is empty.
+// List describes the named port, or all ports by number if name is empty.
 func (ps *Ports) List(name string) ([]api.Port, error) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -378,8 +371,7 @@ func (ps *Ports) describe(p *switchPort) api.Port {
 	}
 }
 
-// Fault implements pipeline.Ports: it tells the port's driver that the workers have
-// stopped using the port.
+// Fault implements pipeline.Ports for the port's driver.
 func (ps *Ports) Fault(number uint32, why string) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -392,9 +384,8 @@ func (ps *Ports) Fault(number uint32, why string) {
 	}
 }
 
-// loadPort makes a port from the state file. If an earlier control process had the
-// port's device, the port takes the device over. A port that cannot be set up stays
-// in the state failed, and control tries again.
+// loadPort makes a saved port, with its kept device if there is one. A failed port is
+// retried later.
 func (ps *Ports) loadPort(saved store.Port, kept *engine.Kept) {
 	p, err := ps.newPort(saved)
 	if err != nil {
@@ -413,8 +404,7 @@ func (ps *Ports) loadPort(saved store.Port, kept *engine.Kept) {
 	p.opened = true
 }
 
-// attachPort passes a port's device to the engine. If this fails, it stores the
-// reason in the port.
+// attachPort passes a port's device to the engine, and stores a failure in the port.
 func (ps *Ports) attachPort(p *switchPort, resume bool) {
 	if !p.opened {
 		return
@@ -428,20 +418,18 @@ func (ps *Ports) attachPort(p *switchPort, resume bool) {
 		p.fail(err)
 		return
 	}
-	p.problem.Store(nil) // clears the port's failure to attach to an earlier engine
+	p.problem.Store(nil) // the failure concerned an earlier engine
 }
 
 const (
-	// retryInterval is the time between two attempts to set up a failed port.
+	// interval of attempts to set up a failed port
 	retryInterval = 2 * time.Second
-	// firstRetry is the time to the first retry of a port that failed at startup; the
-	// time doubles up to retryInterval. A killed process holds its sockets and XDP
-	// programs until it has ended. If control and engine are killed together, a first
-	// retry after retryInterval would cost guests two seconds.
+	// The first retry after a startup is early: a killed process may hold sockets and
+	// XDP programs for a moment. The time doubles up to retryInterval.
 	firstRetry = 50 * time.Millisecond
 )
 
-// retryPorts tries to set up failed ports again, until ctx ends.
+// retryPorts sets up failed ports again, until ctx ends.
 func (ps *Ports) retryPorts(ctx context.Context) {
 	atStart := map[*switchPort]bool{}
 	ps.change.Lock()
@@ -468,7 +456,7 @@ func (ps *Ports) retryPort(p *switchPort) {
 		p.fail(err)
 		return
 	}
-	resume := p.opened // an earlier engine may have used a device that stayed open; its rings then have positions to resume
+	resume := p.opened // an open device may have ring positions of an earlier engine
 	if !p.opened {
 		if err := p.driver.open(nil); err != nil {
 			p.fail(err)

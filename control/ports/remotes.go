@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// maxRemotes is the limit of remotes of a vxlan port, because a broadcast frame is
-// sent to each remote. A longer list is refused.
+// maxRemotes limits the remotes of a vxlan port, which each get a copy of a
+// broadcast. A longer list is refused.
 const maxRemotes = 256
 
 // addresses checks a list of addresses separated by commas, without duplicates.
@@ -30,7 +30,7 @@ func addresses(value string) string {
 	return ""
 }
 
-// remotes checks a list of unicast addresses, or a single multicast group.
+// remotes checks a list of unicast addresses or one multicast group.
 func remotes(value string) string {
 	if a, err := netip.ParseAddr(value); err == nil && a.IsMulticast() && a.Zone() == "" && !a.Is4In6() {
 		return ""
@@ -41,9 +41,8 @@ func remotes(value string) string {
 	return ""
 }
 
-// parseRemotes parses a list that the function remotes has checked. A single unicast
-// address is the port's remote. Several addresses, or a multicast group, are the
-// destinations of broadcast frames.
+// parseRemotes parses a checked list. One unicast address is the port's remote;
+// otherwise broadcasts go to the list.
 func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
 	words := strings.Split(value, ",")
 	if one = netip.MustParseAddr(words[0]); len(words) == 1 && !one.IsMulticast() {
@@ -55,8 +54,7 @@ func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
 	return netip.Addr{}, several
 }
 
-// groupOf returns a vxlan port's multicast group, or an invalid address if the port's
-// options name no group.
+// groupOf returns a vxlan port's multicast group, if it has one.
 func groupOf(values map[string]string) netip.Addr {
 	if a, err := netip.ParseAddr(values["remote"]); err == nil && a.IsMulticast() {
 		return a

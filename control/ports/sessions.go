@@ -10,9 +10,8 @@ import (
 	"weft/vhost"
 )
 
-// sessions has the open vhost-user sessions by port number. It has its own lock, because
-// the limit rows must not wait for the lock of changes. No other lock is taken while mu is
-// held.
+// sessions has the open vhost-user sessions by port number. Its lock, the innermost,
+// serves the limit rows, which must not wait for the lock of changes.
 type sessions struct {
 	mu   sync.Mutex
 	open map[uint32]*vhost.Session
@@ -20,7 +19,7 @@ type sessions struct {
 
 func newSessions() *sessions { return &sessions{open: map[uint32]*vhost.Session{}} }
 
-// set records the session of a port; nil: the port has none any more.
+// set records the session of a port; nil removes it.
 func (l *sessions) set(port uint32, s *vhost.Session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -31,10 +30,8 @@ func (l *sessions) set(port uint32, s *vhost.Session) {
 	l.open[port] = s
 }
 
-// limitRows emits a row for each front end that has used a part of its message
-// budget. A front end shares its budget with nobody, so the guarantee in the row
-// equals the limit. A message that exceeds the budget waits; Row.Refused counts these
-// messages.
+// limitRows emits the use of each front end's own message budget. Refused counts the
+// messages that had to wait.
 func (l *sessions) limitRows(emit func(limits.Row)) {
 	l.mu.Lock()
 	open := maps.Clone(l.open)

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ports manages the switch's ports: their kinds and options, their life from
-// the request that adds a port to the request that deletes it, and retries after a
-// device has failed. It also updates everything that depends on the devices: the
-// pipeline's view of the ports, the liveness of ports, and the terminations and
-// endpoints of tunnels. Ports on which an engine hung are held back from the next
-// engines.
+// Package ports manages the switch's ports: kinds, options, addition, deletion, and
+// retries after failures. It updates the pipeline's view, the liveness of ports, and
+// tunnel endpoints. It holds back ports on which an engine hung.
 //
-// Ports owns the set of ports. The lock of changes guards the set; all of control
-// shares this lock, because a change of ports is a change of the pipeline too. Each
-// driver has its own lock, taken after the lock of changes, which guards its device
-// against events of the guest or the kernel. The handlers of the API and the loops of
-// this package take the lock of changes; the pipeline and the supervision of engines
-// already hold it when they call.
+// The lock of changes guards the set of ports, because a change of ports is a change
+// of the pipeline too. Each driver's lock is taken after it, and guards the device
+// against events of the guest or the kernel. The pipeline and the supervision of
+// engines hold the lock of changes when they call.
 package ports
 
 import (
@@ -33,8 +28,7 @@ import (
 	"weft/vhost"
 )
 
-// Client has the calls to the engine that the ports need. engine.Client implements
-// it; tests use a fake.
+// Client is the engine for the ports. engine.Client implements it.
 type Client interface {
 	Attach(a engine.Attach, fds []int) error
 	Detach(port uint32) (json.RawMessage, error)
@@ -48,7 +42,7 @@ type Engine interface {
 	Client() Client
 }
 
-// Store saves ports. Its methods may wait for the disk.
+// Store saves the ports. It may wait for the disk.
 type Store interface {
 	SavePort(p store.Port) error
 	DeletePort(number uint32) error
@@ -62,12 +56,12 @@ type Setup struct {
 	Pipeline  *pipeline.Pipeline
 	Templates *underlay.Templates
 	Kernel    *underlay.Kernel
-	// GuestMemoryGiB is the memory that one guest may map, in GiB; 0: the default.
+	// GuestMemoryGiB limits the memory that one guest may map; 0: the default.
 	GuestMemoryGiB int
 	Log            *slog.Logger
 }
 
-// Ports is the set of the switch's ports. See the package comment for its locks.
+// Ports is the set of the switch's ports. The package comment describes its locks.
 type Ports struct {
 	change    sync.Locker
 	log       *slog.Logger
@@ -81,16 +75,16 @@ type Ports struct {
 	suspects  *watchdog.Suspects
 
 	all       map[uint32]*switchPort // ports by number; guarded by the lock of changes
-	additions uint64                 // ports added so far; guarded by the lock of changes
-	numbers   map[uint32]string      // name of the last port with each number, also of deleted ports; guarded by the lock of changes
-	// terminated is the content of the workers' termination table, by index; guarded
-	// by the lock of changes.
+	additions uint64                 // number of ports added so far; guarded by the lock of changes
+	numbers   map[uint32]string      // last port name of each number; guarded by the lock of changes
+	// terminated has the workers' termination tables, by index. The lock of changes
+	// guards it.
 	terminated map[uint32]tunnel.Termination
 	central    central
-	// Renumbered is called, if it is not nil, before the pipeline gets a new view of the
-	// ports, under the lock of changes. It is set before anything else.
+	// Renumbered is called, unless nil, before each new view of the ports, under the
+	// lock of changes.
 	Renumbered func()
-	watched    chan struct{} // wakes watchPorts when groups watch ports
+	watched    chan struct{} // wakes up watchPorts
 }
 
 // New returns a set without ports. Run starts its goroutines.
@@ -104,11 +98,10 @@ func New(s Setup) *Ports {
 	}
 }
 
-// Run follows the ports' devices, retries failed ports, and updates groups that watch
-// ports, until ctx ends.
+// Run follows devices, retries failed ports and updates liveness until ctx ends.
 func (ps *Ports) Run(ctx context.Context) {
-	loop.Notify(ps.kernel.Moved) // checks the devices, which may have changed since their ports were set up
-	loop.Notify(ps.watched)      // checks liveness, because saved groups may watch ports
+	loop.Notify(ps.kernel.Moved) // devices may have changed since their ports were set up
+	loop.Notify(ps.watched)      // saved groups may watch ports
 	var done sync.WaitGroup
 	done.Go(func() { ps.watchPorts(ctx) })
 	done.Go(func() { ps.followAddresses(ctx) })
@@ -116,8 +109,8 @@ func (ps *Ports) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// followAddresses updates the uplinks' endpoints after each change of the kernel's
-// addresses, until ctx ends.
+// followAddresses updates the uplinks' endpoints when addresses change, until ctx
+// ends.
 func (ps *Ports) followAddresses(ctx context.Context) {
 	for {
 		select {
@@ -129,12 +122,11 @@ func (ps *Ports) followAddresses(ctx context.Context) {
 	}
 }
 
-// The steps of control's start and of the replacement of an engine. The caller holds
-// the lock of changes during all steps.
+// Steps of control's start and of an engine's replacement. The caller holds the lock
+// of changes.
 
-// Load makes the saved ports. The map names has the name of the last port with each
-// number. The map kept has the devices that an engine kept, by port number. Load
-// removes the devices that it uses from this map.
+// Load makes the saved ports. names has the last port name of each number. kept has
+// the devices kept by an engine, by port number; Load removes the used ones.
 func (ps *Ports) Load(saved []store.Port, names map[uint32]string, kept map[uint32]*engine.Kept) {
 	ps.numbers = names
 	for _, p := range saved {
@@ -146,16 +138,14 @@ func (ps *Ports) Load(saved []store.Port, names map[uint32]string, kept map[uint
 		ps.log.Error("there is no tunnel to weft-central's other hosts", "error", err)
 	}
 	ps.updateView()
-	ps.UpdateLiveness() // sets the liveness that groups need before megaflows of an earlier process are revalidated
+	ps.UpdateLiveness() // revalidation of old megaflows needs the liveness
 }
 
-// SetTunnels passes the present uplinks and encap options to the tunnel templates.
+// SetTunnels passes uplinks and encap options to the tunnel templates.
 func (ps *Ports) SetTunnels() { ps.templates.SetPorts(ps.uplinks(), ps.encaps()) }
 
-// TakeOver continues with workers that an earlier control process used. attached has
-// the ports that the workers already have; TakeOver attaches the other ports.
-// TakeOver rewrites every row of the termination table, because the workers' rows are
-// unknown.
+// TakeOver continues with an earlier control process's workers. It attaches the ports
+// that are not in attached, and rewrites the termination table.
 func (ps *Ports) TakeOver(w *workers.Workers, attached map[uint32]bool) {
 	for number := range uint32(port.MaxPorts) {
 		ps.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
@@ -169,15 +159,14 @@ func (ps *Ports) TakeOver(w *workers.Workers, attached map[uint32]bool) {
 	}
 }
 
-// Terminate sends the termination table of all ports to new workers, whose tables are
-// empty.
+// Terminate sends the whole termination table to new workers.
 func (ps *Ports) Terminate(w *workers.Workers) {
 	ps.terminated = map[uint32]tunnel.Termination{}
 	ps.sendTerminations(w)
 }
 
-// AttachAll passes all ports to a new engine. resume means that an earlier engine had
-// the ports and was killed.
+// AttachAll passes all ports to a new engine. resume means that a killed engine had
+// them.
 func (ps *Ports) AttachAll(resume bool) {
 	ps.SetTunnels()
 	ps.updateEndpointsLocked()
@@ -193,11 +182,11 @@ func (ps *Ports) Close() {
 	}
 }
 
-// Hangs returns the number of engines that hung on the port with this number.
+// Hangs returns the number of engines that hung on a port.
 func (ps *Ports) Hangs(number uint32) uint64 { return ps.suspects.Hangs(number) }
 
-// Fail closes a port's device and stores the reason; control then tries to open it
-// again. The caller holds the lock of changes.
+// Fail closes a port's device and stores the reason. Control opens it again later.
+// The caller holds the lock of changes.
 func (ps *Ports) Fail(number uint32, why error) {
 	if p := ps.all[number]; p != nil {
 		ps.failPort(p, why)

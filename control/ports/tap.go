@@ -22,27 +22,24 @@ func init() {
 		options: optionTable{
 			"dev":   {check: deviceName},
 			"netns": {check: namespaceName},
-			// mac= is the MAC address of the tap's device. It does not restrict the
-			// source addresses of the port, because a bridge may be behind a tap.
+			// mac= is the tap's own MAC address. A bridge behind the tap may send
+			// from others.
 			"mac": {check: macAddress},
 			"mtu": {check: numberIn(68, tap.MaxMTU)},
 			"vni": memberVNI,
 			"id":  portID,
-			// addresses= has the addresses from which the tap may send, in addition
-			// to its MAC address.
+			// addresses= allows further sender addresses.
 			"addresses": boundAddresses,
-			// If queues= is more than one, the device is made with multi_queue.
+			// queues= above 1 makes a multi_queue device.
 			"queues": {value: "1", check: numberIn(1, tap.MaxQueues)},
-			// offloads=on leaves checksums and segmentation to receivers that can
-			// handle such frames.
+			// offloads=on leaves checksums and segmentation to capable receivers.
 			"offloads": {value: "on", check: oneOf("on", "off")},
 		},
 		make: func(c portContext) portDriver { return &tapPort{portContext: c} },
 	}
 }
 
-// tapPort is a port with a tap device. Control holds the device's descriptors, so the
-// device outlives the engine.
+// tapPort is a tap. Its descriptors belong to control and outlive the engine.
 type tapPort struct {
 	portContext
 	mu  sync.Mutex

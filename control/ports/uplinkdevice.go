@@ -10,22 +10,20 @@ import (
 	"weft/engine"
 )
 
-// An uplink's device belongs to the kernel. It may go down and up, get another MTU,
-// be removed, and be created again under the same name. After each such event the
-// port compares the device with the device on which it was set up.
+// The kernel may change, remove and recreate an uplink's device. After each such
+// event the port checks its device.
 
 // deviceFollower is a driver whose device the kernel may change or remove.
 type deviceFollower interface {
-	// follow checks the device for changes. The port must be set up again if follow
-	// returns an error, which is the reason.
+	// follow checks the device for changes. An error is the reason to set the port up
+	// again.
 	follow(u *underlay.Kernel) error
 	// present reports whether the port's device exists.
 	present(u *underlay.Kernel) bool
 }
 
-// followDevices calls the method follow of each port whose device the kernel may
-// change. If a port's device has appeared again, followDevices sets up the port at
-// once. The caller holds the lock of changes.
+// followDevices calls follow for each port, and sets up a port whose device is back.
+// The caller holds the lock of changes.
 func (ps *Ports) followDevices() {
 	for _, p := range ps.all {
 		f, ok := p.driver.(deviceFollower)
@@ -39,8 +37,7 @@ func (ps *Ports) followDevices() {
 				p.lost = true
 			}
 		}
-		// The port is set up only once here, because setting up may cause further
-		// events. retryPorts makes further attempts.
+		// once here, because setting up may cause events; retryPorts repeats it
 		if p.lost && f.present(ps.kernel) {
 			p.lost = false
 			ps.retryPort(p)
@@ -48,8 +45,8 @@ func (ps *Ports) followDevices() {
 	}
 }
 
-// failPort closes a port's device; retryPorts sets the port up again. The caller
-// holds the lock of changes.
+// failPort closes a port's device for retryPorts. The caller holds the lock of
+// changes.
 func (ps *Ports) failPort(p *switchPort, why error) {
 	p.driver.close()
 	p.opened = false
@@ -57,10 +54,9 @@ func (ps *Ports) failPort(p *switchPort, why error) {
 	ps.SetTunnels()
 }
 
-// device returns the kernel's state of the port's device. index is the device's index
-// when the port was set up. device returns an error if the device is gone or has been
-// replaced. The result told is false if the kernel did not answer; the port then
-// keeps its device.
+// device returns the kernel's state of the port's device. A missing or replaced
+// device is an error; index is its index at set-up. told is false if the kernel did
+// not answer.
 func (c *portContext) device(u *underlay.Kernel, index int) (now underlay.DeviceState, told bool, err error) {
 	dev := c.values["dev"]
 	now, there, err := u.Device(dev)
@@ -82,9 +78,9 @@ func (c *portContext) present(u *underlay.Kernel) bool {
 	return there && err == nil
 }
 
-// follow implements deviceFollower. The port keeps its sockets while the device is
-// down. It keeps the XDP program and the sockets when the MTU changes, because
-// attaching a program takes the link of some cards down for seconds.
+// follow implements deviceFollower. The sockets and the XDP program stay while the
+// device is down or changes its MTU, because attaching takes some cards down for
+// seconds.
 func (p *xdpPort) follow(u *underlay.Kernel) error {
 	dev := p.values["dev"]
 	p.mu.Lock()
@@ -105,15 +101,14 @@ func (p *xdpPort) follow(u *underlay.Kernel) error {
 	}
 	p.log.Info("MTU has changed", "dev", dev, "mtu", now.MTU)
 	_, _ = p.detach()                                                           // error ignored: a port of a dead engine is detached already
-	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) { // ErrGone is no failure: the next engine attaches the uplink with the new MTU
+	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) { // ErrGone is no failure: the next engine takes the new MTU
 		p.log.Warn("attaching with the new MTU", "error", err)
 		return err
 	}
 	return nil
 }
 
-// noteLink stores the link's state and counts how often the link has gone down. The
-// caller holds p.mu.
+// noteLink stores the link's state. The caller holds p.mu.
 func (p *xdpPort) noteLink(now underlay.DeviceState) {
 	trouble := now.Trouble(p.values["dev"])
 	if trouble == p.linkTrouble {

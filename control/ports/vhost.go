@@ -38,19 +38,17 @@ func init() {
 	}
 }
 
-// vhostPort is a guest's port: the vhost-user session with the guest's front end. The
-// session outlives the engine. It also outlives control, because the engine keeps its
-// state.
+// vhostPort is a vhost-user session with a guest's front end. The session outlives
+// the engine, and through the engine also control.
 type vhostPort struct {
 	portContext
 	mu      sync.Mutex
 	session *vhost.Session // nil: not open
 	stop    context.CancelFunc
 
-	// The mutex keeping is locked while a snapshot of the session is made and stored
-	// in the engine, so that the engine's last snapshot is the newest.
+	// keeping orders snapshots of the session, so that the engine keeps the newest.
 	keeping   sync.Mutex
-	forgotten bool // the session is closed, and no further snapshot is stored in the engine; guarded by the mutex keeping
+	forgotten bool // the session has ended, and no further snapshot is stored; guarded by keeping
 }
 
 func (p *vhostPort) open(kept *engine.Kept) error {
@@ -86,8 +84,7 @@ func (p *vhostPort) open(kept *engine.Kept) error {
 	return nil
 }
 
-// attach passes a running device to the engine. A device that starts later is passed
-// by vhostBackend.Start.
+// attach passes a running device to the engine. vhostBackend.Start passes later ones.
 func (p *vhostPort) attach(resume bool) error {
 	p.mu.Lock()
 	s := p.session
@@ -104,8 +101,7 @@ func (p *vhostPort) attach(resume bool) error {
 	return p.portContext.attach(spec, fds, false)
 }
 
-// keepSnapshot gives the engine a snapshot of the session, which the engine keeps for
-// the next control process.
+// keepSnapshot stores the session in the engine for the next control process.
 func (p *vhostPort) keepSnapshot(s *vhost.Session) {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()
@@ -119,8 +115,7 @@ func (p *vhostPort) keepSnapshot(s *vhost.Session) {
 	}
 }
 
-// forgetSnapshot makes the engine delete the session's snapshot. The engine gets no
-// snapshot afterwards.
+// forgetSnapshot deletes the stored session and prevents further snapshots.
 func (p *vhostPort) forgetSnapshot() {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()
@@ -134,8 +129,7 @@ func closeFDs(fds []int) {
 	}
 }
 
-// fault ends the session with a guest whose device is broken. The session logs one
-// line about the fault.
+// fault ends the session. The session logs the fault.
 func (p *vhostPort) fault(why string) bool {
 	p.mu.Lock()
 	s := p.session
@@ -177,13 +171,12 @@ func (p *vhostPort) close() {
 		s.Close()
 		stop()
 	}
-	_, _ = p.detach() // detaches a device that the session did not attach; the session has already detached its own device
+	_, _ = p.detach() // the session has already detached a device of its own
 	p.forgetSnapshot()
 }
 
-// vhostBackend implements vhost.Backend: it passes the session's devices to the
-// engine. While there is no engine its methods return no error, because attach is
-// called when the next engine starts.
+// vhostBackend passes the session's devices to the engine. Without an engine it
+// returns no error: the next engine gets them from attach.
 type vhostBackend vhostPort
 
 func (b *vhostBackend) Start(spec []byte, fds []int) error {

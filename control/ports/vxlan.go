@@ -22,7 +22,7 @@ import (
 
 const kindVXLAN = "vxlan"
 
-// maxVNI is the largest VNI, which has 24 bits (RFC 7348 section 5).
+// VNIs have 24 bits (RFC 7348 section 5).
 const maxVNI = 1<<24 - 1
 
 func init() {
@@ -44,13 +44,12 @@ func init() {
 	}
 }
 
-// reservedBits has the values of the option reserved=, in the order of the Ext
-// constants of package tunnel. The first value is the default.
+// values of reserved=, in the order of package tunnel's Ext constants; the first is
+// the default
 var reservedBits = []string{"ignore", "refuse", "gbp", "gpe"}
 
-// vxlanPort is a tunnel port, which has no device. It consists of a row of the
-// workers' termination table, its data for translation, and the membership of its
-// multicast group, if it has a group.
+// vxlanPort is a tunnel port without a device: a row of the termination table, data
+// for translation, and the membership of its multicast group.
 type vxlanPort struct {
 	portContext
 	mu         sync.Mutex
@@ -72,7 +71,7 @@ func (p *vxlanPort) open(kept *engine.Kept) error {
 		return usererr.Errorf("remote=%s: several remotes need vni=NUMBER; vni=flow was given", remote)
 	}
 	for word := range strings.SplitSeq(remote, ",") {
-		if local != "" && netip.MustParseAddr(local).Is4() != netip.MustParseAddr(word).Is4() { // parsing cannot panic: the option table has checked both addresses
+		if local != "" && netip.MustParseAddr(local).Is4() != netip.MustParseAddr(word).Is4() { // cannot panic: the option table has checked both addresses
 			return usererr.Errorf("local=%s: expected an address of the same family as remote=%s", local, remote)
 		}
 	}
@@ -84,8 +83,7 @@ func (p *vxlanPort) attach(bool) error          { return nil }
 func (p *vxlanPort) fault(string) bool          { return true }
 func (p *vxlanPort) network(_ []netip.AddrPort) { p.join() }
 
-// join makes the kernel receive datagrams to the port's multicast group on the device
-// that dev= names, if the device exists.
+// join makes the kernel a member of the port's multicast group on the device dev=.
 func (p *vxlanPort) join() {
 	group := groupOf(p.values)
 	if !group.IsValid() {
@@ -113,8 +111,8 @@ func (p *vxlanPort) close() {
 	p.membership.Leave()
 }
 
-// fillVXLAN stores a vxlan port's options in info for translation, and returns the
-// outer destination port. The option table has checked the values.
+// fillVXLAN stores a vxlan port's checked options in info. It returns the outer
+// destination port.
 func fillVXLAN(info *openflow.PortInfo, values map[string]string) (udpPort uint16) {
 	if info.FlowVNI = values["vni"] == "flow"; !info.FlowVNI {
 		vni, _ := strconv.ParseUint(values["vni"], 10, 24)
@@ -131,10 +129,9 @@ func fillVXLAN(info *openflow.PortInfo, values map[string]string) (udpPort uint1
 	return uint16(n)
 }
 
-// memberVNI is the option vni= of a guest's port: the VNI to which the port belongs.
+// memberVNI is the option vni= of a guest's port.
 var memberVNI = option{check: numberIn(0, maxVNI)}
 
-// fillMember stores in info the VNI to which a port belongs.
 func fillMember(info *openflow.PortInfo, values map[string]string) {
 	if info.InVNI = values["vni"] != ""; info.InVNI {
 		vni, _ := strconv.ParseUint(values["vni"], 10, 24)
@@ -149,7 +146,7 @@ func (p *switchPort) termination() tunnel.Termination {
 		t.VNI = tunnel.AnyVNI
 	}
 	t.Extensions = uint8(max(0, slices.Index(reservedBits, p.values["reserved"])))
-	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() { // a port with a multicast group accepts datagrams to the group too, so its row has no local address
+	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() { // without a local address, the row also accepts datagrams to the group
 		t.Local = p.info.Local.As16()
 	}
 	if p.info.Remote.IsValid() {
@@ -158,12 +155,12 @@ func (p *switchPort) termination() tunnel.Termination {
 	return t
 }
 
-// A compile-time check: a vxlan port's number is its index in the termination table,
-// so the table must have room for all port numbers.
+// The port number is the index in the termination table, which must have room for
+// all.
 var _ = [tunnel.MaxTerminations - port.MaxPorts + 1]struct{}{}
 
-// sendTerminations updates the termination tables of the workers w to the present
-// ports. The caller holds the lock of changes.
+// sendTerminations updates the termination tables of w. The caller holds the lock of
+// changes.
 func (ps *Ports) sendTerminations(w *workers.Workers) {
 	for no := range uint32(port.MaxPorts) {
 		p := ps.all[no]
@@ -182,8 +179,8 @@ func (ps *Ports) sendTerminations(w *workers.Workers) {
 	}
 }
 
-// uplinks returns the numbers of the uplink ports by device name. The caller holds
-// the lock of changes.
+// uplinks returns uplink port numbers by device name. The caller holds the lock of
+// changes.
 func (ps *Ports) uplinks() map[string]uint32 {
 	devices := map[string]uint32{}
 	for no, p := range ps.all {
@@ -194,8 +191,7 @@ func (ps *Ports) uplinks() map[string]uint32 {
 	return devices
 }
 
-// updateEndpoints passes to the uplinks the UDP endpoints whose datagrams belong to
-// the switch.
+// updateEndpoints passes the switch's UDP endpoints to the uplinks.
 func (ps *Ports) updateEndpoints() {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -212,8 +208,8 @@ func (ps *Ports) updateEndpointsLocked() {
 	}
 }
 
-// endpoints returns the sorted local addresses and UDP ports of all vxlan ports. A
-// vxlan port without a local address uses every address of every uplink's device.
+// endpoints returns the sorted local endpoints of all vxlan ports. A port without a
+// local address uses all addresses of the uplinks.
 func (ps *Ports) endpoints() []netip.AddrPort {
 	var local []netip.Addr
 	for device := range ps.uplinks() {

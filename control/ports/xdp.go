@@ -33,15 +33,15 @@ func init() {
 	}
 }
 
-// xdpPort is an uplink with AF_XDP sockets, the sockets' memory and an XDP program.
-// Control owns all three, so they outlive the engine.
+// xdpPort is an uplink with AF_XDP sockets and an XDP program. They belong to control
+// and outlive the engine.
 type xdpPort struct {
 	portContext
 	mu        sync.Mutex
 	uplink    *xsk.Uplink // nil: not open
 	endpoints []netip.AddrPort
-	// linkTrouble is the reason why the device does not forward; "" means that it
-	// forwards. linkDowns counts how often the device stopped forwarding.
+	// linkTrouble is why the device does not forward, or "". linkDowns counts how
+	// often it stopped.
 	linkTrouble string
 	linkDowns   int
 }
@@ -56,7 +56,7 @@ func (p *xdpPort) open(kept *engine.Kept) error {
 		}
 		p.log.Warn("cannot take over the uplink of an earlier process, setting it up again", "error", err)
 	}
-	queues, _ := strconv.Atoi(p.values["queues"]) // error ignored: the option table has checked queues=; without queues= the number is 0: all queues
+	queues, _ := strconv.Atoi(p.values["queues"]) // error ignored: checked by the option table; 0 means all queues
 	channels, _ := strconv.Atoi(p.values["channels"])
 	busy, _ := strconv.Atoi(p.values["busy_poll"])
 	p.uplink, err = xsk.Setup(xsk.Config{
@@ -93,7 +93,8 @@ func (p *xdpPort) attachLocked() error {
 
 func (p *xdpPort) fault(string) bool { return false }
 
-// network sets the endpoints whose datagrams the XDP program passes to the sockets.
+// network sets the endpoints whose datagrams the XDP program redirects to the
+// sockets.
 func (p *xdpPort) network(endpoints []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,13 +142,13 @@ func (p *xdpPort) status() portStatus {
 	return st
 }
 
-// close makes the engine close its sockets first and then removes the XDP program
-// from the device, because some drivers hang if the program is removed first.
+// close removes the XDP program after the engine's sockets, because some drivers hang
+// otherwise.
 func (p *xdpPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.uplink != nil {
-		// From here on the kernel receives the tunnels' datagrams.
+		// the kernel receives the tunnels' datagrams from here on
 		_ = p.uplink.SetEndpoints(nil)
 	}
 	_, _ = p.detach() // error ignored: a port of a dead engine is detached already

@@ -12,16 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addressesFile has the learned addresses as of the last SaveAddresses, behind a line
-// with the boot of the machine.
+// addressesFile has the learned addresses, after a line with the machine's boot.
 const addressesFile = "addresses"
 
-// mostAddressBytes bounds the file that LoadAddresses reads.
+// mostAddressBytes limits the file that LoadAddresses reads.
 const mostAddressBytes = 64 << 20
 
-// SaveAddresses replaces the saved addresses. It does not wait for the disk. A crash
-// of the machine may lose the file, but the file is not used after a reboot anyway:
-// its times count from the start of the machine.
+// SaveAddresses replaces the saved addresses without waiting for the disk. A crash
+// may lose the file, which a new boot does not use anyway.
 func (s *Store) SaveAddresses(data []byte) error {
 	f, err := s.dir.OpenFile(addressesFile+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -34,9 +32,8 @@ func (s *Store) SaveAddresses(data []byte) error {
 	return err
 }
 
-// LoadAddresses returns the data of the last SaveAddresses, or nil if there is none
-// since the machine's start. The file stays, so that the addresses survive a start
-// that fails.
+// LoadAddresses returns the data of the last SaveAddresses since the machine's boot,
+// or nil.
 func (s *Store) LoadAddresses() ([]byte, error) {
 	f, err := s.dir.OpenFile(addressesFile, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,21 +14,20 @@ import (
 	"weft/internal/clock"
 )
 
-// connectionsFile is the name of the file that has the tracked connections between a
-// stop of the daemon and its next start.
+// connectionsFile has the tracked connections while the daemon is stopped.
 const connectionsFile = "connections"
 
-// bootID returns the machine's boot identifier, or "" if the kernel gives none.
+// bootID identifies the machine's boot, or is "".
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "" // without an identifier the connections of an earlier boot are loaded too; most of them have expired
+		return "" // without an identifier, connections of an earlier boot are loaded too
 	}
 	return strings.TrimSpace(string(id))
 }
 
-// SaveConnections writes the tracked connections for the daemon's next start. The
-// caller guarantees that no engine uses the connection table any more.
+// SaveConnections writes the tracked connections for the next start. No engine uses
+// them any more.
 func (s *Store) SaveConnections(table *conntrack.Memory) error {
 	f, err := s.dir.OpenFile(connectionsFile+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err == nil {
@@ -41,12 +40,9 @@ func (s *Store) SaveConnections(table *conntrack.Memory) error {
 	return err
 }
 
-// LoadConnections adds the connections that the daemon's last stop saved to the
-// connection table, and removes their file. A later start must not load the file
-// again, because its connections would then seem more recent than they are. The
-// caller guarantees that no engine uses the table yet. LoadConnections returns the
-// number of added connections, which may be positive even with an error. saved is
-// false if the last stop saved no connections.
+// LoadConnections adds the saved connections to the table and removes their file. No
+// engine uses the table yet. It returns the number of added connections, even with an
+// error. saved is false if there was no file.
 func (s *Store) LoadConnections(table *conntrack.Memory) (n int, saved bool, err error) {
 	f, err := s.dir.Open(connectionsFile)
 	if errors.Is(err, fs.ErrNotExist) {

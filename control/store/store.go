@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store keeps the switch's state on disk: ports, flows, groups, meters and
-// settings of tables that were made through the API, the learned addresses, and the
-// tracked connections between a stop and the next start.
+// Package store keeps the switch's state on disk: ports, flows, groups, meters, table
+// settings and learned addresses, and the tracked connections of a stopped daemon.
 //
-// Store owns the state directory, through a lock file, and the state file in it. The
-// state file has its own lock: one transaction writes at a time, and waits for the
-// disk. The start of the daemon, changes of ports and changes of the pipeline call
-// the store. These callers hold the lock of changes, but no lock that a miss takes.
+// A lock file protects the state directory. The state file allows one writing
+// transaction at a time, which waits for the disk. Callers hold the lock of changes,
+// but no lock that a miss takes.
 package store
 
 import (
@@ -31,17 +29,16 @@ import (
 	"weft/internal/safepath"
 )
 
-// layoutVersion is the version of the state file's layout. Open refuses a file with
-// another version.
+// layoutVersion is the layout of the state file. Open refuses other layouts.
 const layoutVersion = 1
 
 var (
 	bucketMeta   = []byte("meta")
 	bucketPorts  = []byte("ports")  // key: port number, 32 bits big endian; value: Port in JSON
-	bucketNames  = []byte("names")  // key: port number, 32 bits big endian; value: name of the last port with this number
+	bucketNames  = []byte("names")  // key: port number, 32 bits big endian; value: last port name
 	bucketGroups = []byte("groups") // key: group number, 32 bits big endian; value: text of the group
 	bucketMeters = []byte("meters") // key: meter number, 32 bits big endian; value: text of the meter
-	bucketFlows  = []byte("flows")  // key: counter slot, 32 bits big endian; value: age, 64 bits, and text of the flow
+	bucketFlows  = []byte("flows")  // key: row, 32 bits big endian; value: age, 64 bits, and text of the flow
 	bucketTables = []byte("tables") // key: table number, 32 bits big endian; value: settings of the table
 	keyVersion   = []byte("version")
 )
@@ -53,24 +50,23 @@ type Port struct {
 	Options []string `json:"options"`
 }
 
-// Flow is a flow as text. Slot is the flow's slot in the counter region. Age
-// increases with every added flow; at a start, flows are added in the order of Age.
+// Flow is a flow as text. Slot is its row in the counter region. Age orders flows by
+// their addition.
 type Flow struct {
 	Slot uint32
 	Age  uint64
 	Text string
 }
 
-// Store is an open state directory. Each method that changes the state file runs one
-// transaction, which is on the disk when the method returns.
+// Store is an open state directory. A change is on the disk when the method returns.
 type Store struct {
 	dir  *os.Root
 	db   *bbolt.DB
 	lock *os.File // lock file of the state directory, locked with flock
 }
 
-// Open locks the state directory and opens the state file. It makes the directory if
-// there is none. An error is one line for the operator.
+// Open locks the state directory, which it may create, and opens the state file. An
+// error is one line for the operator.
 func Open(dir string) (*Store, error) {
 	root, err := openDir(dir)
 	if err != nil {
@@ -104,8 +100,7 @@ func Open(dir string) (*Store, error) {
 }
 
 // openDir opens the state directory. It refuses a directory that other users can
-// change, because control trusts the directory's content. The returned root stays
-// with this directory even if the path leads elsewhere later.
+// change. The root stays there even if the path changes.
 func openDir(dir string) (*os.Root, error) {
 	f, err := safepath.Private(dir)
 	if err != nil {
@@ -115,17 +110,14 @@ func openDir(dir string) (*os.Root, error) {
 	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
-// stateMapBytes is the part of the state file that is mapped into memory at once. If
-// the file grows beyond it during a transaction, the data written in the transaction
-// is copied once more.
+// stateMapBytes is the mapped part of the state file. A transaction beyond it copies
+// its data once more.
 const stateMapBytes = 1 << 30
 
-// lockPatience is how long Open waits for the lock, which a killed daemon holds until
-// it has ended.
+// lockPatience is the wait for a killed daemon's lock.
 const lockPatience = time.Second
 
-// lockDir locks the state directory for this process. The kernel releases the lock
-// when the process ends, even if it is killed.
+// lockDir locks the state directory until this process ends.
 func lockDir(root *os.Root, dir string) (*os.File, error) {
 	f, err := root.OpenFile("lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -181,7 +173,7 @@ func (s *Store) Close() error {
 
 func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// SavePort saves a port, and records its name as the last name of its number.
+// SavePort saves a port and the last name of its number.
 func (s *Store) SavePort(p Port) error {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -199,9 +191,8 @@ func (s *Store) DeletePort(no uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketPorts).Delete(number(no)) })
 }
 
-// ChangeFlows saves and deletes flows in one transaction. Both lists are in ascending
-// order of slots; in any other order the time of a large change grows with the square
-// of its size.
+// ChangeFlows saves and deletes flows in one transaction. Ascending slots avoid
+// quadratic time.
 func (s *Store) ChangeFlows(save iter.Seq[Flow], remove []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		flows := tx.Bucket(bucketFlows)
@@ -231,8 +222,7 @@ func deleteFlows(flows *bbolt.Bucket, remove []uint32) error {
 	return nil
 }
 
-// ChangeTables replaces all groups and meters, by number, and deletes flows, all in
-// one transaction.
+// ChangeTables replaces all groups and meters, and deletes flows, in one transaction.
 func (s *Store) ChangeTables(groups, meters map[uint32]string, remove []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		if err := deleteFlows(tx.Bucket(bucketFlows), remove); err != nil {
@@ -266,14 +256,14 @@ func replaceBucket(tx *bbolt.Tx, name []byte, rows map[uint32]string) error {
 	return nil
 }
 
-// State is the content of a state file: ports sorted by number, flows sorted by age.
+// State is the content of a state file. Ports are sorted by number, flows by age.
 type State struct {
 	Ports  []Port
 	Flows  []Flow
 	Groups []string
 	Meters []string
 	Tables map[uint32]string // settings by table number
-	Names  map[uint32]string // name of the last port with each number, including deleted ports
+	Names  map[uint32]string // last port name of each number
 }
 
 func (s *Store) Load() (State, error) {

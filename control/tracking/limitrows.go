@@ -7,9 +7,8 @@ import (
 	"weft/control/limits"
 )
 
-// limitRows emits the limit rows of tracked and of expected connections: by port,
-// or by zone for connections through tunnels. A zone with its own limit has a row
-// too.
+// limitRows emits tracked and expected connections by port, by zone for tunnels, and
+// for zones with a limit.
 func limitRows(m *conntrack.Memory, emit func(limits.Row)) {
 	c := m.Counters()
 	emit(limits.Row{Name: "connections", Unit: "entries", Holder: limits.All(),

@@ -19,8 +19,8 @@ func timeoutsJSON(t *conntrack.Timeouts) map[string]uint32 {
 	return m
 }
 
-// Settings returns the settings, the counters and the zones in use. The error is
-// workers.ErrGone if no engine has started yet.
+// Settings returns settings, counters and used zones. The error is workers.ErrGone
+// before the first engine.
 func (c *Connections) Settings() (api.Conntrack, error) {
 	m, release, err := c.hold()
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *Connections) Change(change *api.ChangeConntrack) error {
 }
 
 func apply(m *conntrack.Memory, c *api.ChangeConntrack) error {
-	// All checks of the new settings come before the first setting is changed.
+	// all checks come before the first change
 	if c.MaxConnections != nil && int(*c.MaxConnections) > m.Capacity() {
 		return usererr.Errorf("maxconns %d: expected at most %d, the size of the table", *c.MaxConnections, m.Capacity())
 	}
@@ -92,8 +92,7 @@ func apply(m *conntrack.Memory, c *api.ChangeConntrack) error {
 	return nil
 }
 
-// setTimeouts changes the timeouts of one zone, or the default timeouts, which apply
-// to every zone without timeouts of its own.
+// setTimeouts changes the timeouts of one zone, or the default timeouts.
 func setTimeouts(m *conntrack.Memory, c *api.ChangeConntrack) error {
 	if len(c.Timeouts) == 0 {
 		if c.TimeoutZone != nil && c.ClearTimeouts {
@@ -131,9 +130,8 @@ func setTimeouts(m *conntrack.Memory, c *api.ChangeConntrack) error {
 	return nil
 }
 
-// policyFor finds a timeout policy for a zone with timeouts t: a policy in use with
-// the same timeouts, the zone's own policy if no other zone uses it, or a free
-// policy.
+// policyFor finds a timeout policy for a zone with timeouts t: an equal one, the
+// zone's own if unshared, or a free one.
 func policyFor(m *conntrack.Memory, zone uint16, t *conntrack.Timeouts) (uint8, bool) {
 	var users [conntrack.MaxPolicies]int
 	for n := range conntrack.Zones {

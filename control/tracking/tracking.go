@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tracking lists, ends and configures the tracked connections. The connection
-// table is in memory that control shares with the engine: control reads the table and
-// writes its settings, and worker 0 ends connections for control.
+// table is shared memory: control reads it and writes its settings; worker 0 ends
+// connections.
 package tracking
 
 import (
@@ -16,14 +16,14 @@ import (
 	"weft/internal/clock"
 )
 
-// dumpChunk is the number of connections that Each visits before it releases the
-// workers for a moment.
+// dumpChunk is the number of connections before Each releases the workers for a
+// moment.
 const dumpChunk = 8192
 
 // Engine gives access to the present workers.
 type Engine interface {
-	// Hold returns the present workers, or nil before the first engine. The workers
-	// are not replaced until the caller calls release.
+	// Hold returns the present workers, or nil before the first engine. They stay in
+	// place until release.
 	Hold() (w *workers.Workers, release func())
 }
 
@@ -31,7 +31,7 @@ type Engine interface {
 type Connections struct {
 	change   sync.Locker
 	engine   Engine
-	settings sync.Mutex // taken before the engine is held; allows one change of settings at a time
+	settings sync.Mutex // allows one change of settings at a time; taken before Engine.Hold
 }
 
 // New returns the connections of an engine. change is the lock of changes.
@@ -39,8 +39,7 @@ func New(change sync.Locker, engine Engine) *Connections {
 	return &Connections{change: change, engine: engine}
 }
 
-// hold returns the present table. The table stays mapped until the caller calls
-// release.
+// hold returns the present table, which stays mapped until release.
 func (c *Connections) hold() (m *conntrack.Memory, release func(), err error) {
 	w, release := c.engine.Hold()
 	if w == nil {
@@ -50,9 +49,9 @@ func (c *Connections) hold() (m *conntrack.Memory, release func(), err error) {
 	return w.Connections(), release, nil
 }
 
-// Each calls visit, with the workers held, for each connection that filter selects.
-// After every dumpChunk connections it releases the workers, calls pause, and stops if
-// pause returns false.
+// Each calls visit for each selected connection, with the workers held. After every
+// dumpChunk connections it releases them and calls pause, which returns false to
+// stop.
 func (c *Connections) Each(filter *conntrack.Filter, visit func(*conntrack.Entry), pause func() bool) {
 	for from, more := uint32(0), true; more; from += dumpChunk {
 		m, release, err := c.hold()
@@ -70,13 +69,12 @@ func (c *Connections) Each(filter *conntrack.Filter, visit func(*conntrack.Entry
 	}
 }
 
-// Flush ends the connections that filter selects, and returns their number once they
-// have ended. The error workers.ErrGone means that the engine died: before the flush,
-// so that no connection was ended, or during the flush, so that some may have been.
+// Flush ends the selected connections and returns their number. After
+// workers.ErrGone, some may have ended.
 func (c *Connections) Flush(filter *conntrack.Filter) (n int, err error) {
 	var refs []conntrack.Ref
 	c.Each(filter, func(e *conntrack.Entry) { refs = append(refs, e.Ref) }, func() bool { return true })
-	c.change.Lock() // this lock keeps the workers from being replaced during the flush
+	c.change.Lock() // keeps the workers from being replaced
 	defer c.change.Unlock()
 	w, release := c.engine.Hold()
 	release()
@@ -94,8 +92,7 @@ func (c *Connections) Flush(filter *conntrack.Filter) (n int, err error) {
 	return len(refs), nil
 }
 
-// Read calls read with the connection table, so that the caller can read the table's
-// counters. It does nothing before the first engine.
+// Read calls read with the connection table. It does nothing before the first engine.
 func (c *Connections) Read(read func(m *conntrack.Memory)) {
 	if m, release, err := c.hold(); err == nil {
 		defer release()
@@ -103,7 +100,7 @@ func (c *Connections) Read(read func(m *conntrack.Memory)) {
 	}
 }
 
-// LimitRows is a limits.Source. It emits the limit rows of tracked connections.
+// LimitRows is a limits.Source for tracked connections.
 func (c *Connections) LimitRows(emit func(limits.Row)) {
 	c.Read(func(m *conntrack.Memory) { limitRows(m, emit) })
 }

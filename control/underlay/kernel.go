@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package underlay follows the network that tunnels cross, as the kernel sees it:
-// routes, links, addresses, neighbours, next hops and multicast groups. It makes the
-// templates of the tunnels' outer headers from this state.
+// Package underlay follows the network under the tunnels as the kernel sees it, and
+// makes the templates of outer headers from it.
 //
-// Kernel owns a mirror of the kernel's links, addresses and neighbours, under
-// Kernel.mu. Templates owns the workers' templates, under Templates.mu, which is
-// taken before Kernel.mu. Both are taken after the pipeline's lock and before the
-// lock of the command rings. The translation of misses calls Template; the ports call
-// SetPorts and DropPort; the sweep calls MarkUsed; upcalls call Wait; a new engine
-// gets all templates through Replay.
+// Kernel mirrors links, addresses and neighbours under Kernel.mu. Templates owns the
+// workers' templates under Templates.mu, which is taken first. Both come after the
+// pipeline's lock and before the lock of the command rings.
 package underlay
 
 import (
@@ -28,25 +24,23 @@ import (
 	"weft/control/loop"
 )
 
-// Kernel is the kernel's state of the network namespace in which Open was called.
-// Netlink subscriptions keep a mirror of links, addresses and neighbours; routes are
-// queried. The switch makes no routing decision itself: it sends as the kernel would.
+// Kernel is the kernel's state of one network namespace. Links, addresses and
+// neighbours are mirrored; routes are queried. The switch sends as the kernel would.
 type Kernel struct {
 	handle    *netlink.Handle
 	namespace netns.NsHandle
 	log       *slog.Logger
-	solicitor int // UDP socket for IPv6 probes; -1 if this namespace has no IPv6
+	solicitor int // UDP socket for IPv6 probes; -1: no IPv6
 
 	mu    sync.Mutex
 	links map[int]link // key: index
-	// addresses has the addresses of each link. The key is the link's index, because
-	// the event of an address may come before the event of its link.
+	// addresses by link index, because an address may come before its link.
 	addresses  map[int][]netip.Addr
 	neighbours map[neighbourKey]neighbour
 
-	routeEvents atomic.Uint32 // number of netlink events that may have changed routes
-	changed     chan struct{} // signals Templates.Follow that a link, an address, a neighbour or a route has changed
-	// Moved signals the ports that a link or an address has changed.
+	routeEvents atomic.Uint32 // number of events that may have changed routes
+	changed     chan struct{} // signals any change to Templates.Follow
+	// Moved signals changes of links or addresses.
 	Moved   chan struct{}
 	done    chan struct{}
 	stopped sync.WaitGroup
@@ -60,12 +54,11 @@ type link struct {
 	up   bool
 }
 
-// subscriptionBuffer is the size of a netlink socket's buffer in bytes. If a buffer
-// overflows, Kernel reads the whole state again.
+// subscriptionBuffer is the buffer of a netlink socket in bytes. After an overflow
+// Kernel reads everything again.
 const subscriptionBuffer = 1 << 20
 
-// Open returns the state of the calling thread's network namespace, and follows
-// changes until Close.
+// Open follows the calling thread's network namespace until Close.
 func Open(log *slog.Logger) (*Kernel, error) {
 	namespace, err := netns.Get()
 	if err != nil {
@@ -112,8 +105,8 @@ func (k *Kernel) release() {
 	}
 }
 
-// events has the channels of the netlink subscriptions. Closing stop ends the
-// subscriptions. broken receives an error when a subscription has lost events.
+// events has the netlink subscriptions. Closing stop ends them. broken receives an
+// error after lost events.
 type events struct {
 	links      chan netlink.LinkUpdate
 	addresses  chan netlink.AddrUpdate
@@ -157,8 +150,8 @@ func (k *Kernel) subscribe() (*events, error) {
 	return e, nil
 }
 
-// follow applies netlink events until Close. If an event is lost, follow subscribes
-// again and reads the whole state again.
+// follow applies events until Close. After a lost event it subscribes and reads
+// everything again.
 func (k *Kernel) follow(e *events) {
 	defer k.stopped.Done()
 	for {
@@ -190,7 +183,7 @@ func (k *Kernel) follow(e *events) {
 	}
 }
 
-// drain discards netlink events until all subscriptions have ended.
+// drain discards events until all subscriptions have ended.
 func (e *events) drain() {
 	go func() {
 		for range e.links {
@@ -210,8 +203,7 @@ func (e *events) drain() {
 	}()
 }
 
-// apply applies netlink events one by one. It returns true when an event was lost,
-// and false after Close.
+// apply applies events. It returns true after a lost event, and false after Close.
 func (k *Kernel) apply(e *events) (lost bool) {
 	for {
 		select {
@@ -248,8 +240,7 @@ func (k *Kernel) apply(e *events) (lost bool) {
 	}
 }
 
-// read replaces the mirror of links, addresses and neighbours with the kernel's
-// present state.
+// read replaces the mirror by the kernel's present state.
 func (k *Kernel) read() error {
 	links, err := k.handle.LinkList()
 	if err != nil {
@@ -325,8 +316,7 @@ func (k *Kernel) setAddress(index int, ip net.IP, present bool) {
 	k.addresses[index] = kept
 }
 
-// AddressesOf returns the addresses of the named link. The caller must not change the
-// slice.
+// AddressesOf returns the addresses of a link. The slice is read-only.
 func (k *Kernel) AddressesOf(name string) []netip.Addr {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -338,29 +328,29 @@ func (k *Kernel) AddressesOf(name string) []netip.Addr {
 	return nil
 }
 
-// hop is the path to a tunnel's remote: the data that an outer header needs.
+// hop has the fields of an outer header that the route to a remote determines.
 type hop struct {
 	device         string
 	local, next    netip.Addr
 	srcMAC, dstMAC [6]byte
-	mtu, routeMTU  int // mtu is the largest IP packet in bytes; routeMTU is the MTU set on the route, or 0
+	mtu, routeMTU  int // largest IP packet in bytes; MTU of the route, or 0
 	index          int
 	state          hopState
-	why            string // reason why state is not hopReady, for the operator
+	why            string // why state is not hopReady
 }
 
 type hopState uint8
 
 const (
 	hopNoRoute hopState = iota
-	hopPending          // hopPending: the MAC address of the next hop is not known yet
+	hopPending          // the neighbour's MAC address is unknown
 	hopFailed           // the neighbour did not answer
 	hopReady
-	hopStale // hopStale: the MAC address is usable, but the kernel confirms it only after a probe
+	hopStale // the MAC address is usable, but needs a probe
 )
 
-// resolve asks the kernel for the path from local to remote. If local is invalid the
-// kernel chooses the local address. If device is not empty the path uses this device.
+// resolve asks the kernel for the path from local to remote, through device unless
+// empty. The kernel chooses an invalid local.
 func (k *Kernel) resolve(local, remote netip.Addr, device string) hop {
 	options := &netlink.RouteGetOptions{Oif: device}
 	if local.IsValid() {
@@ -397,7 +387,6 @@ func (k *Kernel) resolve(local, remote netip.Addr, device string) hop {
 	return k.neighbourOf(h, r.MTU)
 }
 
-// neighbourOf sets the device and the neighbour of the hop.
 func (k *Kernel) neighbourOf(h hop, routeMTU int) hop {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -10,20 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A vxlan port whose remote is a multicast group of the underlay sends each broadcast
-// frame and each frame to an unknown address once, to the group (RFC 7348 section
-// 4.2). The kernel joins the group and speaks IGMP or MLD. The XDP program receives
-// datagrams to the group like datagrams to the host's own addresses.
+// A vxlan port whose remote is a multicast group sends broadcasts and frames to
+// unknown addresses to the group (RFC 7348 section 4.2). The kernel joins the group.
 
-// Membership is the host's membership of a multicast group on a device. A socket that
-// nobody reads keeps the membership.
+// Membership of a multicast group on a device. Its socket is never read.
 type Membership struct {
-	fd, index int    // socket of the membership and index of its device; index 0: not a member, no socket
+	fd, index int    // socket and index of the device; index 0: not a member
 	Trouble   string // why it is not a member
 }
 
-// Join joins group on the device with the name dev, unless the host is a member there
-// already. It reports whether the membership or its Trouble has changed.
+// Join joins group on device dev. It reports whether the membership or its Trouble
+// has changed.
 func (m *Membership) Join(group netip.Addr, dev string) (changed bool) {
 	before := *m
 	i, err := net.InterfaceByName(dev)

@@ -24,7 +24,7 @@ func (n neighbour) hopState() hopState {
 	switch n.state {
 	case netlink.NUD_REACHABLE, netlink.NUD_PERMANENT, netlink.NUD_NOARP:
 		return hopReady
-	case netlink.NUD_DELAY, netlink.NUD_PROBE: // in the states DELAY and PROBE the kernel still uses the address while it confirms the neighbour
+	case netlink.NUD_DELAY, netlink.NUD_PROBE: // in DELAY and PROBE the kernel still uses the address
 		return hopReady
 	case netlink.NUD_STALE:
 		return hopStale
@@ -55,14 +55,12 @@ func (k *Kernel) setNeighbour(n *netlink.Neigh, present bool) {
 	k.neighbours[key] = entry
 }
 
-// discard is the UDP port to which probe sends a datagram (RFC 863).
+// discard is the UDP port of a probe's datagram (RFC 863).
 const discard = 9
 
-// probe makes the kernel resolve or confirm a neighbour, as if the kernel had a frame
-// for it. The flag NTF_USE starts the kernel's own state machine (for ND: RFC 4861
-// section 7.3). On a link without a link-local address the kernel solicits a
-// neighbour only for a frame with a source address, so probe sends a datagram
-// instead.
+// probe makes the kernel resolve or confirm a neighbour by NTF_USE (RFC 4861 section
+// 7.3). A link without a link-local address needs a datagram instead, because the
+// kernel solicits only for a frame with a source address.
 func (k *Kernel) probe(h *hop) error {
 	if h.next.Is6() && k.solicitor >= 0 && !k.hasLinkLocal(h.index) {
 		to := &unix.SockaddrInet6{Port: discard, Addr: h.next.As16()}

@@ -14,12 +14,11 @@ import (
 	"weft/tunnel"
 )
 
-// Routes with several next hops (ECMP). Each next hop has a member template, and the
-// route's template spreads frames over the member templates. The hash in the outer
-// source port chooses the member, so a connection stays on its next hop. A next hop
-// whose neighbour does not answer is left out as long as another next hop answers.
+// Each next hop of an ECMP route has a member template. The route's template spreads
+// connections over them by the hash in the outer source port. A next hop without an
+// answer is left out while others answer.
 
-// maxNextHops is the limit of next hops of a route. Further next hops are ignored.
+// maxNextHops limits the next hops of a route. Further ones are ignored.
 const maxNextHops = 64
 
 // nextHop is one next hop of a route.
@@ -29,9 +28,8 @@ type nextHop struct {
 	weight  int
 }
 
-// nextHops asks the kernel for the next hops of the route to remote. It returns none
-// if the route has only one next hop. It leaves out next hops that the kernel marks
-// as dead.
+// nextHops returns the living next hops of the route to remote, or none if there is
+// only one.
 func (k *Kernel) nextHops(remote netip.Addr) []nextHop {
 	routes, err := k.handle.RouteGetWithOptions(remote.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil || len(routes) == 0 || len(routes[0].MultiPath) < 2 {
@@ -55,8 +53,7 @@ func (k *Kernel) nextHops(remote netip.Addr) []nextHop {
 	return list
 }
 
-// hopBy returns the hop to remote through next hop w. h is the hop that the kernel
-// chose for the route.
+// hopBy returns the hop to remote through next hop w. h is the kernel's own choice.
 func (k *Kernel) hopBy(h hop, w nextHop, remote netip.Addr) hop {
 	next := hop{index: w.index, local: h.local, next: w.gateway}
 	if !next.next.IsValid() {
@@ -65,7 +62,7 @@ func (k *Kernel) hopBy(h hop, w nextHop, remote netip.Addr) hop {
 	return k.neighbourOf(next, h.routeMTU)
 }
 
-// multicastHop completes the hop to a multicast group, which needs no neighbour.
+// A multicast group needs no neighbour.
 func (k *Kernel) multicastHop(h hop, r *netlink.Route) hop {
 	if src, ok := netip.AddrFromSlice(r.Src); ok && !h.local.IsValid() {
 		h.local = src.Unmap()
@@ -80,9 +77,8 @@ func (k *Kernel) multicastHop(h hop, r *netlink.Route) hop {
 	return h
 }
 
-// followNextHops updates the members of the template entry e to the present next hops
-// of the route. It returns the members of removed next hops, which the caller frees
-// once the workers have the new template. The caller holds t.mu.
+// followNextHops updates the members of e to the present next hops. The caller frees
+// the returned members once the workers have the new template, and holds t.mu.
 func (t *Templates) followNextHops(e *entry) (gone []*entry) {
 	if routes := t.kernel.routeEvents.Load(); e.routeEvents != routes+1 {
 		e.routeEvents, e.nextHops = routes+1, nil
@@ -112,9 +108,8 @@ func (t *Templates) followNextHops(e *entry) (gone []*entry) {
 	return gone
 }
 
-// spreadTemplate builds the template of the entry e, whose route has several next
-// hops, and the templates of the members of e. The template is ready if one member is
-// ready. The hop of e is stale as long as the neighbour of any member must be probed.
+// spreadTemplate builds the templates of e and its members. One ready member makes e
+// ready; one stale member makes it stale.
 func (t *Templates) spreadTemplate(e *entry, now time.Time) tunnel.Template {
 	var shares []uint32
 	unsettled, failed := false, true

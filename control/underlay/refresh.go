@@ -11,19 +11,18 @@ import (
 	"weft/tunnel"
 )
 
-// Times between two refreshes of templates if no kernel event comes.
+// intervals of refreshes without a kernel event
 const (
-	// refreshAll is the time between refreshes of all templates, because path MTUs
-	// expire without an event.
+	// refreshAll is the interval for all templates, because path MTUs expire without
+	// an event.
 	refreshAll = 10 * time.Second
-	// refreshStale is the time between refreshes of templates with a stale neighbour.
-	// refreshAwaited replaces it while a neighbour is being resolved.
+	// refreshStale is the interval for stale neighbours, refreshAwaited for
+	// neighbours that are being resolved.
 	refreshStale   = time.Second
 	refreshAwaited = 100 * time.Millisecond
 )
 
-// Follow refreshes the templates when the kernel's routes or neighbours change, until
-// ctx ends.
+// Follow refreshes the templates after kernel events, until ctx ends.
 func (t *Templates) Follow(ctx context.Context) {
 	last := time.Now()
 	for {
@@ -47,16 +46,15 @@ func (t *Templates) Follow(ctx context.Context) {
 		if all {
 			last = began
 		}
-		// Kernel events come in bursts, and a host's routes may change all the time.
-		// This pause limits refreshes to a fifth of a core.
+		// limits refreshes to a fifth of a core, because routes may change all the
+		// time
 		if !loop.Sleep(ctx, max(time.Millisecond, 4*time.Since(began))) {
 			return
 		}
 	}
 }
 
-// awaitsNeighbour reports whether the neighbour of a template is being resolved.
-// Follow then refreshes soon, even without an event.
+// awaitsNeighbour reports whether a neighbour is being resolved.
 func (t *Templates) awaitsNeighbour() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,16 +66,16 @@ func (t *Templates) awaitsNeighbour() bool {
 	return false
 }
 
-// refresh asks the kernel again about all templates, or only about templates whose
-// neighbour is stale or being resolved. It sends changed templates to the workers.
+// refresh asks the kernel again about all templates, or only about those without a
+// confirmed neighbour, and sends the changed ones.
 func (t *Templates) refresh(all bool) {
 	for from, more := 0, true; more; from += refreshChunk {
 		more = t.refreshSome(from, all)
 	}
 }
 
-// refreshSome refreshes up to refreshChunk templates, starting at index from. It
-// reports whether more templates are left.
+// refreshSome refreshes up to refreshChunk templates from index from. It reports
+// whether more are left.
 func (t *Templates) refreshSome(from int, all bool) (more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,8 +107,7 @@ func (t *Templates) refreshEntry(e *entry, now time.Time) {
 	t.releaseWaiting(e)
 }
 
-// hopTemplate builds the template of the entry e, whose route has a single next hop.
-// The field e.hop is already resolved.
+// hopTemplate builds the template of e from e.hop, for a single next hop.
 func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	uplink, isUplink := t.uplinks[e.hop.device]
 	if !isUplink && e.hop.state != hopNoRoute {
@@ -121,8 +118,7 @@ func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	return e.build(uplink, t.encaps[e.Port])
 }
 
-// setTemplate sends the workers a new template if it differs from the template that
-// the workers have.
+// setTemplate sends the workers a template if it has changed.
 func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 	if next != e.template {
 		if next.State == tunnel.TemplateNoRoute || next.State == tunnel.TemplateNoNeighbour {
@@ -133,8 +129,8 @@ func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 	}
 }
 
-// pursueNeighbour makes the kernel probe a neighbour again while frames need the
-// neighbour. After neighbourTimeout it drops the waiting frames.
+// pursueNeighbour probes a needed neighbour again. After neighbourTimeout it drops
+// the waiting frames.
 func (t *Templates) pursueNeighbour(e *entry, now time.Time) {
 	switch e.hop.state {
 	case hopReady, hopNoRoute:
@@ -165,7 +161,7 @@ func (t *Templates) pursueNeighbour(e *entry, now time.Time) {
 	}
 }
 
-// build makes the template of the entry e from the field e.hop.
+// build makes the template of e from e.hop.
 func (e *entry) build(uplink uint32, set Encap) tunnel.Template {
 	switch {
 	case e.hop.state == hopNoRoute:

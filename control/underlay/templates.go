@@ -14,50 +14,44 @@ import (
 	"weft/tunnel"
 )
 
-// Tunnel templates. There is a template for each triple of vxlan port, local address
-// and remote address to which a megaflow sends. If the kernel's routes or neighbours
-// change, the workers get a new template and no megaflow changes.
+// Each triple of vxlan port, local and remote address has a template. A change of
+// routes or neighbours changes templates, never megaflows.
 const (
-	// neighbourTimeout is how long frames wait for a neighbour before they are
-	// dropped as DropNoNeighbour. It is shorter than datapath.HeldTimeoutNS, so that
-	// frames are dropped with this reason.
+	// Frames wait for a neighbour for neighbourTimeout, and are then dropped as
+	// DropNoNeighbour. It is below datapath.HeldTimeoutNS.
 	neighbourTimeout = 1500 * time.Millisecond
-	// reprobe is the time between two probes of a neighbour that is being resolved,
-	// has failed or is stale, while frames need the neighbour.
+	// reprobe is the interval of probes of a needed neighbour.
 	reprobe = time.Second
-	// templateIdle is how long a template that no megaflow uses is kept.
+	// templateIdle is the lifetime of an unused template.
 	templateIdle = 60 * time.Second
-	// refreshChunk is the number of templates refreshed before Templates.mu is
-	// released. A miss that waits for Templates.mu holds the pipeline's lock.
+	// refreshChunk is the number of refreshes before Templates.mu is released,
+	// because misses wait for it.
 	refreshChunk = 64
-	// MaxTemplates is the limit of tunnel templates. Beyond it a new tunnel gets no
-	// template, and its frames are dropped.
+	// MaxTemplates limits the tunnel templates. Frames of further tunnels are
+	// dropped.
 	MaxTemplates = 16384
-	// ethernetBytes is the size of the Ethernet header, which an MTU does not
-	// include.
+	// size of the Ethernet header, which MTUs exclude
 	ethernetBytes = 14
 )
 
-// Tunnel is the key of a template. The rest of a template depends on the kernel's
-// state.
+// Tunnel is the key of a template.
 type Tunnel struct {
 	Port          uint32 // vxlan port
 	Local, Remote netip.Addr
 }
 
-// HeldFrame identifies a frame that a worker holds until control sends a verdict.
+// HeldFrame is a frame that a worker holds for control.
 type HeldFrame struct {
 	Worker int
 	Slot   uint32
 }
 
-// Record is the tunnel of a template index. It is in memory that outlives the control
-// process. Megaflows in the workers' caches refer to the index, so the next control
-// process must use the index for the same tunnel.
+// Record is the tunnel of a template index, in memory that outlives control.
+// Megaflows refer to the index.
 type Record struct {
 	Port          uint32   // vxlan port; 0: free
 	UDPPort       uint32   // outer destination port
-	Local, Remote [16]byte // addresses of the tunnel: IPv6, or IPv4 mapped into IPv6; Local all zero: the kernel chooses
+	Local, Remote [16]byte // IPv6, or IPv4 mapped into IPv6; Local zero: the kernel chooses
 }
 
 type entry struct {
@@ -67,18 +61,16 @@ type entry struct {
 	template tunnel.Template // template that the workers have
 	hop      hop
 	waiting  []HeldFrame
-	// askedAt is the time of the first unanswered probe of the neighbour; it is zero
-	// if the neighbour is known. failed means that the neighbour did not answer
-	// within neighbourTimeout.
+	// askedAt is the first unanswered probe, or zero. failed means no answer within
+	// neighbourTimeout.
 	askedAt  time.Time
 	probedAt time.Time
 	usedAt   time.Time
 	failed   bool
 
-	// Fields for a route with several next hops (see nexthops.go). The entry of the
-	// route has one member entry in members for each next hop in nextHops. In a
-	// member entry, nextHop and parent are set. routeEvents is 0 until nextHops are
-	// read, and then the value of Kernel.routeEvents at that time plus 1.
+	// For a route with several next hops (nexthops.go): the route's entry has
+	// members, each member has nextHop and parent. routeEvents is 0, or
+	// Kernel.routeEvents plus 1 when nextHops were read.
 	routeEvents uint32
 	nextHops    []nextHop
 	members     []*entry
@@ -86,19 +78,19 @@ type entry struct {
 	parent      *entry
 }
 
-// maxWaiting is the limit of frames that wait for one neighbour, like the kernel's
+// maxWaiting limits the frames that wait for one neighbour, like the kernel's
 // unres_qlen. Further frames are dropped as DropNoNeighbour.
 const maxWaiting = 256
 
-// commandRings sends commands to an engine's workers. It waits for room in a full
-// ring, and discards commands to a dead engine.
+// commandRings sends commands to workers. It waits for room, and discards commands to
+// a dead engine.
 type commandRings interface {
 	Push(worker int, msg []byte) bool
 	Broadcast(msg []byte)
 }
 
-// Templates is the table of tunnel templates. Templates.mu is taken after the
-// pipeline's lock and before the lock of the command rings.
+// Templates has the tunnel templates. mu is taken after the pipeline's lock and
+// before the lock of the command rings.
 type Templates struct {
 	kernel *Kernel
 	log    *slog.Logger
@@ -116,7 +108,7 @@ func NewTemplates(u *Kernel, log *slog.Logger) *Templates {
 	return &Templates{kernel: u, log: log, uplinks: map[string]uint32{}, byKey: map[Tunnel]*entry{}}
 }
 
-// Restore takes over the template indexes that an earlier control process allocated.
+// Restore takes over the indexes of an earlier control process.
 func (t *Templates) Restore(w commandRings, records []Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,8 +130,7 @@ func (t *Templates) Restore(w commandRings, records []Record) {
 	}
 }
 
-// Template returns the index of the template for key. It makes the template if there
-// is none.
+// Template returns the index of the template for key, which it may make.
 func (t *Templates) Template(key Tunnel, udpPort uint16) (uint32, packet.DropReason) {
 	if !key.Remote.IsValid() || key.Remote.IsUnspecified() ||
 		(key.Local.IsValid() && key.Local.Is4() != key.Remote.Is4()) {
@@ -147,7 +138,7 @@ func (t *Templates) Template(key Tunnel, udpPort uint16) (uint32, packet.DropRea
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if key.Remote.IsMulticast() && t.encaps[key.Port].Dev == "" { // the group has no device: a flow has set the group's address, or the port is being removed
+	if key.Remote.IsMulticast() && t.encaps[key.Port].Dev == "" { // no device: a flow has set the group, or the port is being removed
 		return 0, packet.DropNoRoute
 	}
 	now := time.Now()
@@ -188,8 +179,8 @@ func (e *entry) record() Record {
 	return r
 }
 
-// releaseWaiting sends the workers a verdict for each frame that waits for the
-// template of the entry e, unless the neighbour of the entry is still being resolved.
+// releaseWaiting sends a verdict for each frame that waits for e, once its neighbour
+// is resolved or has failed.
 func (t *Templates) releaseWaiting(e *entry) {
 	if e.template.State == tunnel.TemplatePending {
 		return
@@ -200,8 +191,7 @@ func (t *Templates) releaseWaiting(e *entry) {
 	e.waiting = e.waiting[:0]
 }
 
-// verdict returns the command that retries or drops a held frame, according to the
-// state of the template for which the frame waits.
+// verdict returns the command that retries or drops a held frame.
 func (e *entry) verdict(held uint32) []byte {
 	switch e.template.State {
 	case tunnel.TemplateReady, tunnel.TemplateSpread:
@@ -212,8 +202,7 @@ func (e *entry) verdict(held uint32) []byte {
 	return datapath.AppendDropHeld(nil, held, packet.DropNoNeighbour)
 }
 
-// Wait records that a held frame waits until the template with this index is
-// resolved.
+// Wait makes a held frame wait for a template.
 func (t *Templates) Wait(index uint32, held HeldFrame) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -235,9 +224,8 @@ func (t *Templates) Wait(index uint32, held HeldFrame) {
 	t.pursueNeighbour(e, time.Now())
 }
 
-// MarkUsed records which templates megaflows use, by index, and frees templates that
-// no megaflow has used for templateIdle. The caller holds the pipeline's lock for
-// writing, so that no translation runs during the call.
+// MarkUsed records the templates that megaflows use, and frees those unused for
+// templateIdle. The caller holds the pipeline's lock for writing.
 func (t *Templates) MarkUsed(indexes iter.Seq[uint32]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -254,8 +242,7 @@ func (t *Templates) MarkUsed(indexes iter.Seq[uint32]) {
 	}
 }
 
-// free frees the template of the entry e and its index, and drops the frames that
-// wait for the template. The caller holds t.mu.
+// free frees the template of e, and drops its waiting frames. The caller holds t.mu.
 func (t *Templates) free(e *entry) {
 	e.template = tunnel.Template{}
 	t.rings.Broadcast(datapath.AppendTemplate(nil, e.index, &e.template))
@@ -270,7 +257,7 @@ func (t *Templates) free(e *entry) {
 	t.records[e.index] = Record{}
 }
 
-// DropPort frees all templates of vxlan port no. No megaflow may use them any more.
+// DropPort frees all templates of vxlan port no. No megaflow uses them any more.
 func (t *Templates) DropPort(no uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -281,8 +268,8 @@ func (t *Templates) DropPort(no uint32) {
 	}
 }
 
-// SetPorts replaces two maps: the numbers of the uplink ports by device name, and the
-// encap options of vxlan ports by port number.
+// SetPorts sets the uplink port numbers by device name, and the encap options by
+// vxlan port number.
 func (t *Templates) SetPorts(uplinks map[string]uint32, outers map[uint32]Encap) {
 	t.mu.Lock()
 	t.uplinks, t.encaps = uplinks, outers
@@ -299,13 +286,12 @@ func (t *Templates) Replay(w commandRings, records []Record) {
 		if e == nil {
 			continue
 		}
-		e.waiting = nil // the engine that held the waiting frames is dead
+		e.waiting = nil // the waiting frames died with their engine
 		w.Broadcast(datapath.AppendTemplate(nil, e.index, &e.template))
 	}
 }
 
-// Reset forgets all templates. The caller guarantees that no worker has a template
-// and no frame waits for a neighbour.
+// Reset forgets all templates. No worker has one, and no frame waits.
 func (t *Templates) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usererr makes the errors that operators and clients of the API read. Each
-// error is one line that names the wrong word and what was expected. The package has
-// no state.
+// Package usererr makes errors for operators and API clients: one line that names the
+// wrong word and the expected one.
 package usererr
 
 import (
@@ -21,11 +20,10 @@ func Errorf(format string, args ...any) error {
 	return &Error{message: fmt.Sprintf(format, args...)}
 }
 
-// Mark turns a parser's error about the client's input into an Error.
+// Mark makes a parser's error an Error.
 func Mark(err error) error { return &Error{message: err.Error()} }
 
-// Cause strips the path and the operation from an error of package os. Callers use it
-// if their own text names both.
+// Cause strips path and operation from an error of package os.
 func Cause(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {

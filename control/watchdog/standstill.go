@@ -2,9 +2,9 @@
 
 package watchdog
 
-// standstill measures how long a thread, or a server of several threads, has made no
-// progress while it had a core or was blocked. Time in which it waits for a core does
-// not count: a thread that is preempted, or throttled by a quota, does not hang.
+// standstill measures how long a thread, or a server of several threads, makes no
+// progress. Waiting for a core does not count: a preempted or throttled thread does
+// not hang.
 type standstill struct {
 	progress progress
 	seen     bool   // progress has a value
@@ -39,7 +39,7 @@ func (s *standstill) observe(p progress, atNS uint64, ask func() (thread, error)
 		return 0, t
 	}
 	t, err := ask()
-	if err != nil { // the thread has ended; Engine.Gone reports the end of the engine
+	if err != nil { // the thread has ended; Engine.Gone reports it
 		*s = standstill{}
 		return 0, t
 	}
@@ -48,13 +48,12 @@ func (s *standstill) observe(p progress, atNS uint64, ask func() (thread, error)
 		return 0, t
 	}
 	s.ns = max(s.ns, less(t.runNS, s.first.runNS))
-	if !t.runnable() { // the thread is not waiting for a core, so waitNS includes all its waits
+	if !t.runnable() { // not waiting for a core, so waitNS is complete
 		s.ns = max(s.ns, less(atNS-s.sinceNS, less(t.waitNS, s.first.waitNS)))
 	}
 	return s.ns, t
 }
 
-// less returns a-b, or 0 if that is negative.
 func less(a, b uint64) uint64 {
 	if a < b {
 		return 0

@@ -8,29 +8,26 @@ import (
 	"time"
 )
 
-// Penalties of a port on which engines hang.
 const (
-	// firstHold is how long a port is kept away from the engines after its first
-	// hang. Each further hang doubles the time, up to mostHold.
+	// A port is held for firstHold after its first hang. Each hang doubles the time,
+	// up to mostHold.
 	firstHold = time.Second
 	mostHold  = time.Minute
-	// HangsForGood is the number of hangs after which a port is held until the
-	// operator deletes it and adds it again. Every hang with only this port in use
-	// counts. Hangs with the same second port in use count as one.
+	// HangsForGood is the number of hangs after which a port is held until it is
+	// deleted. Hangs with the same second port in use count as one.
 	HangsForGood = 3
-	// forgetAfter is the age at which a hang no longer counts.
+	// older hangs do not count
 	forgetAfter = 10 * time.Minute
 )
 
-// Suspects records which ports were in use when engines hung, and for how long they
-// are held. Any goroutine may call its methods.
+// Suspects has the ports in use at hangs. Any goroutine may call its methods.
 type Suspects struct {
 	mu    sync.Mutex
 	ports map[uint32]*record
 }
 
 type record struct {
-	hangs   []pastHang // hangs that were younger than forgetAfter at the last hang, oldest first
+	hangs   []pastHang // recent hangs (forgetAfter), oldest first
 	until   time.Time  // end of the hold
 	forGood bool       // the hold is permanent
 	reason  string     // description of the last hang, for the operator
@@ -45,11 +42,9 @@ type pastHang struct {
 // NewSuspects returns Suspects with no recorded hang.
 func NewSuspects() *Suspects { return &Suspects{ports: map[uint32]*record{}} }
 
-// Blame records a hang and returns the ports that are now held because of it. foreign
-// reports whether the memory and descriptors of a port belong to another process. If
-// a guest and a device of this machine's kernel were in use, only the guest is
-// blamed. If two guests were in use, both are blamed, because a copy may hang in the
-// memory of either. text describes the hang for the operator.
+// Blame records a hang and returns the ports that are now held. Two guests in use are
+// both blamed, because a copy may hang in either memory. A guest is blamed rather
+// than a device of the kernel; foreign tells them apart. text describes the hang.
 func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, text string) []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +83,7 @@ func (r *record) note(past pastHang, text string) {
 	r.total++
 	r.reason = text
 	hold := mostHold
-	if n := len(r.hangs); n <= 6 { // after more hangs the doubled time would exceed mostHold
+	if n := len(r.hangs); n <= 6 { // the doubled time would exceed mostHold
 		hold = min(firstHold<<(n-1), mostHold)
 	}
 	r.until = past.at.Add(hold)
@@ -109,8 +104,7 @@ func (r *record) guilty() int {
 	return n
 }
 
-// Held returns an error while a port is held, and nil otherwise. A held port must not
-// be given to an engine.
+// Held returns an error while a port must not be given to an engine.
 func (s *Suspects) Held(port uint32, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,15 +120,14 @@ func (s *Suspects) Held(port uint32, now time.Time) error {
 	return nil
 }
 
-// Forget removes the record of a deleted port, because a new port may get its number.
+// Forget removes a deleted port, whose number may be used again.
 func (s *Suspects) Forget(port uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ports, port)
 }
 
-// Hangs returns the number of engines that have hung on a port since the port was
-// added.
+// Hangs returns the number of engines that hung on a port.
 func (s *Suspects) Hangs(port uint32) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,28 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread has the kernel's accounting of one thread, or the sum over several threads.
+// thread is the kernel's accounting of one or several threads.
 type thread struct {
 	// state is the state in proc_pid_stat(5): R runs or waits for a core, D and S are
 	// blocked in the kernel, t and T are stopped.
 	state byte
-	// runNS is the time that the thread has run on a core. waitNS is the time that it
-	// was runnable without a core; the kernel adds a wait when the wait ends.
+	// runNS is the time on a core. waitNS is the time runnable without a core, added
+	// when a wait ends.
 	runNS, waitNS uint64
 }
 
-// runnable reports whether the thread runs or waits for a core. One reading of the
-// accounting cannot distinguish the two.
+// runnable reports whether the thread runs or waits for a core.
 func (t thread) runnable() bool { return t.state == 'R' }
 
-// readThread reads the accounting of a thread of a process.
 func readThread(pid int, tid uint64) (thread, error) {
 	dir := fmt.Sprintf("/proc/%d/task/%d/", pid, tid)
 	stat, err := readProc(dir + "stat")
 	if err != nil {
 		return thread{}, err
 	}
-	// The thread's name, in parentheses, may contain any bytes.
+	// the name in parentheses may contain any bytes
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 || end+2 >= len(stat) {
 		return thread{}, fmt.Errorf("%sstat: %q", dir, stat)
@@ -64,9 +62,8 @@ func parseSchedstat(text []byte) (runNS, waitNS uint64, err error) {
 // whole file.
 const procSize = 4096
 
-// readProc reads a file of /proc with three system calls. os.ReadFile makes eleven and
-// wakes other threads of this process: ten checks a second doubled the processor time
-// of an idle switch.
+// readProc makes three system calls. The eleven of os.ReadFile doubled the processor
+// time of an idle switch.
 func readProc(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -81,10 +78,9 @@ func readProc(path string) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// readOthers sums the accounting of the threads of a process, except threads for
-// which the function skip returns true. It serves to watch the engine's server, whose
-// goroutines have no threads of their own. The state is R if any of the threads is
-// runnable, else S.
+// readOthers sums the accounting of a process's threads, except those that skip
+// selects. The state is R if any is runnable, else S. Goroutines of the engine's
+// server have no threads of their own.
 func readOthers(pid int, skip func(tid uint64) bool) (thread, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watchdog detects that an engine hangs, and which ports were in use at the
-// hang.
+// Package watchdog detects hung engines and the ports in use at a hang.
 //
 //	watchdog.go    watches one engine until it hangs or ends
 //	standstill.go  measures how long a thread made no progress, except while it waited for a core
@@ -26,15 +25,13 @@ import (
 )
 
 const (
-	// WorkerLimit is how long a worker may make no progress before its engine is
+	// WorkerLimit is the longest standstill of a worker before its engine is
 	// replaced.
 	WorkerLimit = 100 * time.Millisecond
-	// ServerLimit is how long one request of control to the engine may make no
-	// progress before the engine is replaced. It is longer than WorkerLimit, because
-	// opening and closing a large guest's memory takes time.
+	// ServerLimit is the longest standstill of a request to the engine. It exceeds
+	// WorkerLimit, because a large guest's memory takes time.
 	ServerLimit = 2 * time.Second
-	// every is the interval between two checks of an engine. idleEvery replaces it
-	// while all workers sleep and no request is in progress.
+	// intervals of checks: normally, and while all workers sleep without a request
 	every     = 20 * time.Millisecond
 	idleEvery = 100 * time.Millisecond
 )
@@ -43,14 +40,13 @@ const (
 type Engine struct {
 	PID     int
 	Workers []*datapath.Shared
-	// Pending returns the request of control that the engine is answering.
+	// Pending returns control's request in progress.
 	Pending func() engine.Pending
 	// Gone is closed once the engine has ended.
 	Gone <-chan struct{}
 }
 
-// Watch watches an engine. It returns ok true if the engine hangs, and ok false if
-// the engine ends.
+// Watch watches an engine until it hangs (ok true) or ends (ok false).
 func Watch(e Engine) (h Hang, ok bool) {
 	w := newWatch(e)
 	ended := make(chan struct{})
@@ -84,15 +80,14 @@ func newWatch(e Engine) *watch {
 	return &watch{Engine: e, began: time.Now(), workers: make([]standstill, len(e.Workers)), thread: readThread, others: readOthers}
 }
 
-// look checks all workers and the server once. atNS is the time on the watch's own
-// clock.
+// look checks all workers and the server once, at time atNS.
 func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 	idle = true
 	longest := uint64(0)
 	for i, sh := range w.Workers {
 		at := read(sh.InHand)
 		if at.Thread == 0 {
-			continue // the worker does not run yet: the request to start it is in progress
+			continue // the worker is being started
 		}
 		p := progress{atomic.LoadUint64(&sh.Counters.HeartbeatNS), at.Visit}
 		if at.Asleep != 0 && w.workers[i].sleeps(p, atNS, datapath.MaxSleepNS) {
@@ -141,7 +136,7 @@ func (w *watch) isWorker(tid uint64) bool {
 	return false
 }
 
-// read copies a worker's InHand, which the worker may be writing.
+// read copies a worker's InHand, which may change meanwhile.
 func read(hand *datapath.InHand) datapath.InHand {
 	return datapath.InHand{
 		Visit: atomic.LoadUint64(&hand.Visit), Sending: atomic.LoadUint64(&hand.Sending),
@@ -149,9 +144,8 @@ func read(hand *datapath.InHand) datapath.InHand {
 	}
 }
 
-// inHand returns the ports whose memory or descriptors a worker may be using. A flush
-// uses only the flushed port. Sending also reads the memory of the port on which the
-// frames were received.
+// inHand returns the ports that a worker may be using. Sending also reads the memory
+// of the receiving port.
 func inHand(at datapath.InHand) []Suspect {
 	var list []Suspect
 	to, from := datapath.Sending(at.Sending), datapath.Visit(at.Visit)
@@ -164,8 +158,8 @@ func inHand(at datapath.InHand) []Suspect {
 	return list
 }
 
-// NoWorker is the value of Hang.Worker if the engine's server hangs. NoQueue is the
-// value of Suspect.Queue if the whole port is suspect.
+// NoWorker is the value of Hang.Worker if the server hangs. NoQueue is the value of
+// Suspect.Queue for a whole port.
 const (
 	NoWorker = -1
 	NoQueue  = -1
@@ -174,7 +168,7 @@ const (
 // Hang describes an engine that hangs.
 type Hang struct {
 	Worker   int
-	Request  string // request that the engine's server does not answer
+	Request  string // request without an answer
 	Standing time.Duration
 	State    byte      // state of the hung thread, see proc_pid_stat(5)
 	Suspects []Suspect // at most two
@@ -187,7 +181,7 @@ type Suspect struct {
 	Sending bool // true: transmit queue
 }
 
-// Text describes the hang in one line. portName returns the name of a port number.
+// Text describes the hang in one line. portName maps numbers to names.
 func (h Hang) Text(name func(port uint32) string) string {
 	text := fmt.Sprintf("worker %d has stood still for %d ms (%s)", h.Worker, h.Standing.Milliseconds(), stateText(h.State))
 	if h.Worker == NoWorker {

@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Statistics sums all workers' counts of the megaflow that was installed in slot
-// under generation. It skips workers that have not installed the megaflow yet, or
-// that have another megaflow in the slot. usedNS is the time of the last hit.
+// Statistics sums the workers' counts of a megaflow, identified by slot and
+// generation. usedNS is the time of the last hit.
 func (w *Workers) Statistics(slot, generation uint32) (packets, bytes, usedNS uint64) {
 	for _, sh := range w.shared {
 		flow := &sh.Cache.Flows[slot]
@@ -22,8 +21,7 @@ func (w *Workers) Statistics(slot, generation uint32) (packets, bytes, usedNS ui
 	return packets, bytes, usedNS
 }
 
-// Generation returns the generation of a megaflow slot. same is false if the workers
-// have different generations.
+// Generation returns the generation of a slot. same is false if the workers disagree.
 func (w *Workers) Generation(slot uint32) (generation uint32, same bool) {
 	first := atomic.LoadUint32(&w.shared[0].Cache.Flows[slot].Generation)
 	for _, sh := range w.shared[1:] {

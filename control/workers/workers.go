@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workers gives control access to one engine's workers: their command rings,
-// and the memory that they share with control. Workers.mu guards control's ends of
-// the rings. It is the innermost lock of control: every package may call this
-// package, and this package calls no other.
+// Package workers gives control access to one engine's workers: command rings and
+// shared memory. Workers.mu is the innermost lock of control.
 package workers
 
 import (
@@ -18,30 +16,27 @@ import (
 	"weft/internal/shm"
 )
 
-// Max is the limit of --workers. The counter region has a block for each of this many
-// workers.
+// Max is the limit of --workers, and of the blocks in the counter region.
 const Max = 64
 
-// ErrGone means that the engine died before it applied a command. The next engine
-// gets all of control's state, so callers that changed tables ignore the error.
+// ErrGone means that the engine died before it applied a command. Changes of tables
+// ignore it, because the next engine gets all state.
 var ErrGone = errors.New("the engine has died, another is being started: try again")
 
-// Workers has one engine's workers: the memory shared with them and control's ends of
-// their command rings. A new engine gets new Workers.
+// Workers has the workers of one engine.
 type Workers struct {
 	mem    *engine.Memory
 	shared []*datapath.Shared // index: worker
 	gone   atomic.Bool        // the engine has died, and new commands are discarded
 
-	// mu guards commands. It is the innermost lock of control.
+	// mu guards commands.
 	mu       sync.Mutex
 	commands []*shm.Producer // index: worker
 }
 
-// New returns the workers of an engine that runs on mem. The workers are marked as
-// gone as soon as the channel gone is closed. The mark must not wait for the engine's
-// replacement, because the replacement may need a lock that a goroutine holds while
-// it waits for these workers.
+// New returns the workers of an engine on mem. Closing the channel gone marks them as
+// gone at once, because goroutines may wait for them with a lock that the engine's
+// replacement needs.
 func New(mem *engine.Memory, gone <-chan struct{}) *Workers {
 	w := &Workers{mem: mem, shared: mem.Shared}
 	for i, sh := range mem.Shared {
@@ -54,12 +49,11 @@ func New(mem *engine.Memory, gone <-chan struct{}) *Workers {
 	return w
 }
 
-// CommandRoom is the size in bytes of a buffer in which commands with few actions are
-// encoded without an allocation.
+// CommandRoom is a buffer size in bytes, enough for a command with few actions.
 const CommandRoom = 1 << 10
 
-// Push sends one command to worker i. It waits while the command ring is full. It
-// returns false if the engine has died.
+// Push sends a command to worker i, and waits for room. It returns false if the
+// engine has died.
 func (w *Workers) Push(i int, msg []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,8 +62,7 @@ func (w *Workers) Push(i int, msg []byte) bool {
 	return ok
 }
 
-// Queue queues one command for worker i like Push, but does not wake the worker. The
-// worker reads the command after Publish.
+// Queue is Push without waking the worker, which Publish does.
 func (w *Workers) Queue(i int, msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +82,7 @@ func (w *Workers) queueLocked(i int, msg []byte) bool {
 	return false
 }
 
-// Publish wakes worker i to read the commands queued for it.
+// Publish makes worker i read its queued commands.
 func (w *Workers) Publish(i int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,8 +98,8 @@ func (w *Workers) PublishAll() {
 	}
 }
 
-// QueueAll queues one command for all workers, which read it after PublishAll. All
-// workers get the commands of QueueAll in the same order.
+// QueueAll queues a command for all workers, in the same order everywhere. PublishAll
+// wakes them.
 func (w *Workers) QueueAll(msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,8 +114,8 @@ func (w *Workers) Broadcast(msg []byte) {
 	w.PublishAll()
 }
 
-// WaitApplied waits until the workers have applied every command sent so far. It
-// returns ErrGone if the engine has died.
+// WaitApplied waits until all commands are applied, or returns ErrGone if the engine
+// has died.
 func (w *Workers) WaitApplied() error {
 	w.mu.Lock()
 	targets := make([]uint64, len(w.commands))
