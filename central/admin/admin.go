@@ -2,7 +2,7 @@
 
 // Package admin implements three gRPC services of weft-central: Admin for
 // administrators, Peer for other centrals, and Enrolment for new certificates.
-// Authorize checks by the role in the caller's certificate who may call which method.
+// Authorize checks the role in the caller's certificate.
 package admin
 
 import (
@@ -25,16 +25,14 @@ import (
 )
 
 const (
-	// listPage is the number of objects in one message of a list. An object has at
-	// most about 6 KiB (a port with 64 addresses), so a message stays below gRPC's
-	// limit of 4 MiB.
+	// listPage is the number of objects in one message. An object has at most 6 KiB,
+	// and gRPC's limit is 4 MiB.
 	listPage = 500
 	// saveChunk is the size in bytes of one message of a backup.
 	saveChunk = 256 << 10
-	// peerTimeout is the time limit of a call to another central. It does not apply
-	// to Sync, which may wait long.
+	// peerTimeout limits calls to other centrals, except Sync.
 	peerTimeout = 2 * time.Second
-	// How long a token is valid by default (defaultInvite) and at most (maxInvite).
+	// validity of a token: by default, and at most
 	defaultInvite = time.Hour
 	maxInvite     = 7 * 24 * time.Hour
 )
@@ -44,12 +42,10 @@ type Config struct {
 	Name  string // name of this central
 	Store *store.Store
 	Hub   *hub.Hub
-	CA    *pki.CA // signs certificates; nil if the site's own CA signs them
-	// Members is set if etcd is embedded. Each new central then becomes a member of
-	// etcd.
+	CA    *pki.CA // nil: the site's own CA signs certificates
+	// Members is set if etcd is embedded. New centrals then join etcd.
 	Members bool
-	// Dial connects to another central by its address. It is nil if there are no
-	// other centrals.
+	// Dial connects to another central; nil if there are none.
 	Dial func(address string) (grpc.ClientConnInterface, error)
 	// Save returns a reader of a backup of the store.
 	Save func(ctx context.Context) (io.ReadCloser, error)
@@ -62,11 +58,10 @@ type Service struct {
 	Config
 }
 
-// New returns a Service. The caller then calls Register.
+// New returns a Service for Register.
 func New(c Config) *Service { return &Service{Config: c} }
 
-// peers implements the service Peer. It is a type of its own, because the services
-// Admin and Peer both have a method Sync.
+// peers implements Peer. Both Admin and Peer have a method Sync.
 type peers struct {
 	wire.UnimplementedPeerServer
 	s *Service
@@ -79,9 +74,8 @@ func (s *Service) Register(server *grpc.Server) {
 	wire.RegisterEnrolmentServer(server, &enrolment{s: s})
 }
 
-// failure converts an error to an error with a gRPC code. A refused request gets a
-// code for which clients do not try again. Other errors may be temporary and get a
-// code for which they do.
+// failure gives an error a gRPC code. Clients repeat a request after a temporary
+// error, but not after a refusal.
 func failure(err error) error {
 	var refused *store.Refused
 	switch {
@@ -146,9 +140,8 @@ func (s *Service) List(r *wire.ListRequest, stream grpc.ServerStreamingServer[wi
 	return nil
 }
 
-// ofNet filters the objects of a list that is restricted to one network, given by
-// name or id. It keeps the network, its ports and their bindings. It also keeps hosts
-// and their status, which belong to no network.
+// ofNet keeps a network, its ports and their bindings, and all hosts with their
+// status.
 func ofNet(objects []store.Object, word string) ([]store.Object, error) {
 	id := ""
 	for _, o := range objects {

@@ -26,7 +26,6 @@ import (
 	"weft/central/wire"
 )
 
-// fleet is a central that runs in the test's process.
 type fleet struct {
 	t      *testing.T
 	ca     *pki.CA
@@ -66,7 +65,6 @@ func startFleet(t *testing.T) *fleet {
 	return f
 }
 
-// The method keys issues a certificate and saves it in files.
 func (f *fleet) keys(name string, role pki.Role) *pki.Keys {
 	f.t.Helper()
 	key, csr, err := pki.NewKey()
@@ -108,8 +106,7 @@ func (f *fleet) as(name string, role pki.Role) *grpc.ClientConn {
 	return f.dial(credentials.NewTLS(f.keys(name, role).Client()))
 }
 
-// A caller without a certificate, and callers of each role, can call exactly the
-// methods that the table allows.
+// Each role can call exactly the methods in the table.
 func TestRoles(t *testing.T) {
 	f := startFleet(t)
 	stranger := f.dial(credentials.NewTLS(pki.NewToken(f.ca.Digest()).Enrol()))
@@ -141,7 +138,7 @@ func TestRoles(t *testing.T) {
 	if methods != len(mayCall) {
 		t.Errorf("%d methods, %d have roles", methods, len(mayCall))
 	}
-	// methods that the role reader must never be allowed to call
+	// methods that a reader must never call
 	for _, method := range []string{wire.Admin_Apply_FullMethodName, wire.Admin_Save_FullMethodName, wire.Admin_Invite_FullMethodName, wire.Peer_Sync_FullMethodName} {
 		if slices.Contains(mayCall[method], pki.Reader) || slices.Contains(mayCall[method], pki.Host) {
 			t.Errorf("readers or hosts may call %s", method)
@@ -149,8 +146,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// call calls a method with an empty message and waits for the first message of the
-// answer.
+// call sends an empty message and waits for the first answer.
 func call(ctx context.Context, conn *grpc.ClientConn, method string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -168,7 +164,7 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string) error {
 	return nil
 }
 
-// A token gives one certificate, with the name and the role of the invitation.
+// A token gives one certificate, with the invitation's name and role.
 func TestEnrol(t *testing.T) {
 	f := startFleet(t)
 	people := wire.NewAdminClient(f.as("root", pki.Admin))
@@ -199,8 +195,7 @@ func TestEnrol(t *testing.T) {
 	if name, role, err := keys.Identity(); name != "h1" || role != pki.Host || err != nil {
 		t.Errorf("enrolled as %s %s, %v", role, name, err)
 	}
-	// The renewed certificate has the old name and role, whatever the request
-	// contains.
+	// name and role stay, whatever the request contains
 	renewal := wire.NewEnrolmentClient(f.dial(credentials.NewTLS(keys.Client())))
 	err = keys.Renew(nil, func(csr []byte) ([]byte, []byte, error) {
 		r, err := renewal.Renew(t.Context(), &wire.EnrolRequest{Csr: csr})

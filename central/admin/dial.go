@@ -8,8 +8,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// dial returns a connection to another central. The caller does not close it, because
-// Config.Dial keeps connections for later calls.
+// Config.Dial keeps the connection for later calls.
 func (s *Service) dial(address string) (grpc.ClientConnInterface, error) {
 	if s.Dial == nil || address == "" {
 		return nil, errors.New("this central has no way to it")

@@ -14,8 +14,7 @@ import (
 	"weft/central/wire"
 )
 
-// Sync implements wire.PeerServer. It waits for the hosts that are connected to this
-// central.
+// Sync implements wire.PeerServer. It waits for this central's hosts.
 func (p *peers) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncReply, error) {
 	hosts, err := p.s.Hub.Sync(ctx, r.GetRevision())
 	if err != nil {
@@ -29,9 +28,8 @@ func (p *peers) Sessions(context.Context, *wire.SessionsRequest) (*wire.Sessions
 	return &wire.SessionsReply{Sessions: p.s.Hub.Sessions()}, nil
 }
 
-// ask calls a function for each central at the same time: the function own for this
-// central, and the function other with a connection for each of the other centrals.
-// It returns the results and the errors by name of the central, and the list of
+// ask calls own for this central and other for each of the other centrals,
+// concurrently. It returns results and errors by the central's name, and the
 // centrals.
 func ask[T any](ctx context.Context, s *Service, own func() (T, error), other func(wire.PeerClient) (T, error)) (map[string]T, map[string]error, []*wire.Central, error) {
 	centrals, err := s.Store.Centrals(ctx)
@@ -69,9 +67,8 @@ func ask[T any](ctx context.Context, s *Service, own func() (T, error), other fu
 	return results, failed, centrals, nil
 }
 
-// sessions returns the hosts that are connected to each central, by the central's
-// name. It also returns the errors of centrals that do not answer, and the list of
-// centrals.
+// sessions returns the connected hosts by the central's name, the errors of silent
+// centrals, and the centrals.
 func (s *Service) sessions(ctx context.Context) (map[string][]*wire.SessionInfo, map[string]error, []*wire.Central, error) {
 	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
@@ -82,8 +79,8 @@ func (s *Service) sessions(ctx context.Context) (map[string][]*wire.SessionInfo,
 		})
 }
 
-// connected returns two maps by host id for the connected hosts: the name of the
-// host's central, and the revision that the host has applied.
+// connected returns the central and the applied revision of each connected host, by
+// host id.
 func (s *Service) connected(ctx context.Context) (map[string]string, map[string]int64) {
 	at, applied := map[string]string{}, map[string]int64{}
 	all, _, _, err := s.sessions(ctx)
@@ -134,8 +131,7 @@ func (s *Service) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncRepl
 	return reply, failure(err)
 }
 
-// missing returns the names of the declared hosts that are not connected to any
-// central.
+// missing returns the declared hosts without a central.
 func (s *Service) missing(ctx context.Context) (names []string, err error) {
 	_, hosts, err := s.Store.Objects(ctx, store.KindHost)
 	if err != nil {
@@ -192,8 +188,7 @@ func (s *Service) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, 
 	return &w.reply, nil
 }
 
-// The type why finds out whether a port is reachable, and what is missing if it is
-// not.
+// why finds out what keeps a port from being reachable.
 type why struct {
 	nets      map[string]*wire.Net
 	hosts     map[string]*wire.Host
@@ -240,7 +235,7 @@ func (w *why) explain() {
 	if !w.reply.Alive {
 		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("host %s, which has the port, is connected to no central", host.Name))
 	}
-	// Every host with a bound port in the network must know which host has this port.
+	// Every host in the network must know the port's host.
 	need := map[string]bool{}
 	for id, b := range w.binds {
 		if q := w.ports[id]; q != nil && q.Net == p.Net && w.hosts[b.Bind.Host] != nil {

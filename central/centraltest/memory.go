@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package centraltest has helpers for tests of hubs and agents: a store in memory, a
-// recorder in place of a switch, and an oracle. The oracle computes from the
-// declaration what an agent should have programmed into the recorder.
+// recorder in place of a switch, and an oracle of the recorder's expected state.
 package centraltest
 
 import (
@@ -16,7 +15,7 @@ import (
 	"weft/central/wire"
 )
 
-// Memory is a store without etcd. It does not check the objects that are put into it.
+// Memory is a store without etcd and without checks.
 type Memory struct {
 	mu       sync.Mutex
 	revision int64
@@ -34,8 +33,7 @@ func NewMemory() *Memory {
 	return &Memory{objects: map[key]store.Object{}, sinks: map[store.Sink]struct{}{}}
 }
 
-// Put stores objects in one revision and returns the revision. It deletes objects
-// whose Message is nil.
+// Put stores objects in one revision, which it returns. A nil Message deletes.
 func (m *Memory) Put(objects ...store.Object) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,8 +70,7 @@ func (m *Memory) Follow(ctx context.Context, sink store.Sink) error {
 	return ctx.Err()
 }
 
-// Reset passes the full list of objects to all followers, as the store does after a
-// gap in its watch.
+// Reset sends all objects again, as the store does after a gap in its watch.
 func (m *Memory) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"weft/control/agent"
 )
 
-// Declaration has the declared networks, ports and hosts, and the bindings.
+// Declaration has networks, ports, hosts and bindings.
 type Declaration struct {
 	Nets  map[string]*wire.Net
 	Ports map[string]*wire.Port
@@ -46,9 +46,9 @@ func DeclarationOf(objects iter.Seq[store.Object]) *Declaration {
 	return d
 }
 
-// Expected is the state that a host's switch should have.
+// Expected is the expected state of a host's switch.
 type Expected struct {
-	Nets      map[uint32]agent.Net // networks by VNI; Members is empty unless the network floods
+	Nets      map[uint32]agent.Net // by VNI; Members only with flooding
 	Ports     map[string]agent.Port
 	Addresses map[AddressKey]agent.Address
 }
@@ -59,13 +59,12 @@ type AddressKey struct {
 	MAC uint64
 }
 
-// Expect returns the state that a host's switch should have. The argument local has
-// the ports of the switch. The function asked reports whether a network is so large
-// that the hub does not push its addresses. Expect shares no code with hubs and
-// agents, so that it does not share their mistakes.
+// Expect returns the expected state of a host's switch. local has the switch's ports.
+// asked reports whether the hub does not push a network. Expect shares no code with
+// hubs and agents.
 func (d *Declaration) Expect(host string, local []agent.LocalPort, asked func(net string) bool) *Expected {
 	e := &Expected{map[uint32]agent.Net{}, map[string]agent.Port{}, map[AddressKey]agent.Address{}}
-	names := map[string]string{} // name of the switch's port, by id of the declared port
+	names := map[string]string{} // port names by declared port id
 	for id, p := range d.Ports {
 		for _, l := range local {
 			word := l.ID
@@ -153,8 +152,8 @@ func addresses(raw [][]byte) (list []netip.Addr) {
 	return list
 }
 
-// Difference compares the expected state with the state of a recorder. It returns one
-// line that describes one difference, or "" if there is none.
+// Difference describes one difference between the expected state and a recorder, or
+// returns "".
 func (e *Expected) Difference(r *Recorder) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

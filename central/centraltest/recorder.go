@@ -10,9 +10,7 @@ import (
 	"weft/control/agent"
 )
 
-// Recorder takes the place of a switch. It stores what an agent programs and forwards
-// no frames. It treats the order of changes and generations as the interface
-// agent.Switch demands.
+// Recorder is an agent.Switch that only stores the agent's changes.
 type Recorder struct {
 	mu        sync.Mutex
 	local     []agent.LocalPort
@@ -25,13 +23,12 @@ type Recorder struct {
 	onApply   func(*agent.Changes)
 }
 
-// NewRecorder returns a recorder that has the given ports.
+// NewRecorder returns a recorder with ports.
 func NewRecorder(local ...agent.LocalPort) *Recorder {
 	return &Recorder{local: local, nets: map[uint32]agent.Net{}, ports: map[string]agent.Port{}, addresses: map[AddressKey]agent.Address{}}
 }
 
-// OnApply sets a function that the recorder calls after each batch of changes. The
-// function may call the recorder's methods.
+// OnApply sets a function to call after each batch. It may call the recorder.
 func (r *Recorder) OnApply(f func(*agent.Changes)) { r.onApply = f }
 
 // Ports implements agent.Switch.
@@ -41,8 +38,7 @@ func (r *Recorder) Ports() []agent.LocalPort {
 	return slices.Clone(r.local)
 }
 
-// SetPorts replaces the recorder's ports. The caller then calls PortsChanged of the
-// agent.
+// SetPorts replaces the ports. The caller then calls the agent's PortsChanged.
 func (r *Recorder) SetPorts(local ...agent.LocalPort) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,8 +117,7 @@ func (r *Recorder) Addresses() int {
 	return len(r.addresses)
 }
 
-// Has reports whether the recorder knows the MAC address in the network with this
-// VNI.
+// Has reports whether the recorder knows a MAC address in a VNI.
 func (r *Recorder) Has(vni uint32, mac uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,15 +125,14 @@ func (r *Recorder) Has(vni uint32, mac uint64) bool {
 	return ok
 }
 
-// Here reports whether the MAC address belongs to one of the recorder's own ports.
+// Here reports whether a MAC address is at one of the recorder's ports.
 func (r *Recorder) Here(vni uint32, mac uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.addresses[AddressKey{vni, mac}].Port != ""
 }
 
-// Unknown returns how many of the agent's questions got the answer that no port has
-// the address.
+// Unknown returns the number of questions about addresses that no port has.
 func (r *Recorder) Unknown() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

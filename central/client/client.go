@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package client sends requests to the centrals of a fleet. If one central does not
-// answer, the client sends the request to the next one. A repeated change has the
-// same request id, so it takes effect only once.
+// Package client sends requests to the centrals of a fleet, until one answers.
+// Request ids make repeated changes harmless.
 package client
 
 import (
@@ -28,44 +27,36 @@ import (
 )
 
 const (
-	// connectTimeout is the time limit of a connection setup with TLS. It is needed
-	// because the kernel accepts connections for a central that is suspended.
+	// connectTimeout limits a connection setup. The kernel accepts connections even
+	// for a suspended central.
 	connectTimeout = 3 * time.Second
-	// answerTimeout is the time limit of one answer. For a change request, perChange
-	// is added for each change in the request.
+	// answerTimeout limits the wait for an answer, plus perChange for each change.
 	answerTimeout = 15 * time.Second
 	perChange     = time.Millisecond
-	// aliveEvery is the time between two keep-alive probes during a long call, and
-	// aliveWithin is the time limit of their answer. Without them, the client would
-	// not notice the death of the central.
+	// Keep-alive probes detect a dead central during a long call.
 	aliveEvery, aliveWithin = 10 * time.Second, 5 * time.Second
-	// unreachableRounds is how often the client tries to connect to every central
-	// before it returns an error.
+	// unreachableRounds is the number of attempts at every central.
 	unreachableRounds = 2
-	// roundPause is the pause after the client has tried all centrals without
-	// success.
+	// roundPause is the pause between two rounds of attempts.
 	roundPause = 200 * time.Millisecond
-	// maxMessage is the limit in bytes of a message that the client accepts from a
-	// central.
+	// maxMessage is the largest accepted message in bytes.
 	maxMessage = 64 << 20
-	// maxAttempts is how often Change tries to apply its changes while other clients
-	// change the declaration.
+	// maxAttempts limits Change while others change the declaration.
 	maxAttempts = 30
 )
 
-// Refused is the error for a request that a central refuses. The request has changed
-// nothing.
+// Refused is the error of a refused request, which has changed nothing.
 type Refused struct {
 	Why      string // reason in one line
-	NotFound bool   // the request names an object that is not declared
-	Changed  bool   // the declaration has changed since the revision that the request expects
+	NotFound bool   // an object is not declared
+	Changed  bool   // the declaration is newer than expected
 }
 
 func (r *Refused) Error() string { return r.Why }
 
-// Client sends requests to centrals. Only one goroutine may call its methods.
+// Client sends requests to centrals, for one goroutine.
 type Client struct {
-	centrals []*central // the central that answered last is the first
+	centrals []*central // the last one that answered comes first
 }
 
 type central struct {
@@ -73,8 +64,7 @@ type central struct {
 	conn    *grpc.ClientConn
 }
 
-// New returns a client of the centrals at the addresses HOST:PORT or unix:PATH. The
-// client connects at its first request.
+// New returns a client of centrals at HOST:PORT or unix:PATH. It does not connect.
 func New(addresses []string, creds credentials.TransportCredentials) (*Client, error) {
 	c := &Client{}
 	for _, a := range addresses {
@@ -101,7 +91,7 @@ func New(addresses []string, creds credentials.TransportCredentials) (*Client, e
 	return c, nil
 }
 
-// CheckAddress returns an error if the text a is not a valid address of a central.
+// CheckAddress returns an error if a is no address of a central.
 func CheckAddress(a string) error {
 	if path, unix := strings.CutPrefix(a, "unix:"); unix && path != "" {
 		return nil
@@ -115,14 +105,13 @@ func CheckAddress(a string) error {
 // Close closes the connections.
 func (c *Client) Close() {
 	for _, o := range c.centrals {
-		_ = o.conn.Close() // ignores the error, which means that the connection is already closed
+		_ = o.conn.Close() // error ignored: already closed
 	}
 }
 
-// The method each calls the function f for one central after the other, until a
-// central answers or ctx ends. The argument timeout is the time limit of each call of
-// f.
-func (c *Client) each(ctx context.Context, timeout time.Duration, f func(context.Context, wire.AdminClient) error) error {
+// tryAll calls f for one central after another until one answers. timeout limits each
+// call.
+func (c *Client) tryAll(ctx context.Context, timeout time.Duration, f func(context.Context, wire.AdminClient) error) error {
 	return c.eachConn(ctx, timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
 		return f(ctx, wire.NewAdminClient(conn))
 	})
@@ -137,7 +126,7 @@ func (c *Client) eachConn(ctx context.Context, timeout time.Duration, f func(con
 			attempt, stop := context.WithTimeout(ctx, timeout)
 			err := f(attempt, o.conn)
 			stop()
-			if err == nil || !again(err) {
+			if err == nil || !retryable(err) {
 				c.centrals[0], c.centrals[i] = c.centrals[i], c.centrals[0]
 				return explain(err)
 			}
@@ -165,9 +154,8 @@ func sleep(ctx context.Context) bool {
 	}
 }
 
-// The function again reports whether the request may succeed at another central after
-// the error err.
-func again(err error) bool {
+// retryable reports whether another central may answer after err.
+func retryable(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return true
@@ -175,12 +163,10 @@ func again(err error) bool {
 	return false
 }
 
-// goneText is the start of the text with which a central refuses a request that names
-// an undeclared object.
+// goneText begins a central's error about an undeclared object.
 const goneText = "there is no "
 
-// changedText is the start of the text with which a central refuses a request because
-// the declaration has changed since the expected revision.
+// changedText begins a central's error about a newer declaration.
 const changedText = "the intent has changed since revision"
 
 func explain(err error) error {
@@ -198,11 +184,9 @@ func explain(err error) error {
 	return errors.New(plain(err))
 }
 
-// plain returns the text of a gRPC error without the words that gRPC adds.
 func plain(err error) string { return PlainText(status.Convert(err).Message()) }
 
-// PlainText returns the text of an error without the words that gRPC adds, such as
-// "rpc error: code = Unavailable desc =".
+// PlainText returns an error's text without gRPC's own words.
 func PlainText(text string) string {
 	before, status, found := strings.Cut(text, "rpc error: code = ")
 	if found {
@@ -218,16 +202,16 @@ func PlainText(text string) string {
 	return before + text
 }
 
-// Apply sends changes in one request, which takes effect completely or not at all,
-// and returns the revision of the change. If the argument expected is not 0, the
-// central refuses the request if the declaration has changed since this revision.
+// Apply sends changes in one request, which takes effect as a whole or not at all. It
+// returns the revision of the change. A central refuses the request if the
+// declaration is newer than expected, unless expected is 0.
 func (c *Client) Apply(ctx context.Context, changes []*wire.Change, expected int64) (int64, error) {
 	request := &wire.ChangeRequest{Id: rand.Text(), Changes: changes, Expected: expected}
 	timeout := answerTimeout + time.Duration(len(changes))*perChange
 	ctx, stop := context.WithTimeout(ctx, 2*timeout)
 	defer stop()
 	var revision int64
-	err := c.each(ctx, timeout, func(ctx context.Context, a wire.AdminClient) error {
+	err := c.tryAll(ctx, timeout, func(ctx context.Context, a wire.AdminClient) error {
 		r, err := a.Apply(ctx, request)
 		revision = r.GetRevision()
 		return err
@@ -235,9 +219,8 @@ func (c *Client) Apply(ctx context.Context, changes []*wire.Change, expected int
 	return revision, err
 }
 
-// Change reads the declaration, calls plan to compute changes, and applies them. If
-// plan returns guarded, the changes take effect only if nobody else has changed the
-// declaration since it was read. Otherwise Change starts again, at most maxAttempts
+// Change reads the declaration and applies the changes from plan. If plan returns
+// guarded, changes by others meanwhile make it start again, at most maxAttempts
 // times.
 func (c *Client) Change(ctx context.Context, read func() (*declare.Fleet, error), plan func(*declare.Fleet) (changes []*wire.Change, guarded bool, err error)) (int64, error) {
 	for attempt := 1; ; attempt++ {
@@ -269,7 +252,7 @@ func (c *Client) List(ctx context.Context, request *wire.ListRequest) (*declare.
 	var parts []*wire.ListReply
 	ctx, stop := context.WithTimeout(ctx, 4*answerTimeout)
 	defer stop()
-	err := c.each(ctx, 2*answerTimeout, func(ctx context.Context, a wire.AdminClient) error {
+	err := c.tryAll(ctx, 2*answerTimeout, func(ctx context.Context, a wire.AdminClient) error {
 		parts = nil
 		stream, err := a.List(ctx, request)
 		for err == nil {
@@ -289,21 +272,20 @@ func (c *Client) List(ctx context.Context, request *wire.ListRequest) (*declare.
 	return declare.NewFleet(parts), nil
 }
 
-// Sync waits until the centrals have the given revision. If hosts is set, Sync also
-// waits until all connected hosts have applied it. Revision 0 means the current
-// revision. Only ctx limits the time.
+// Sync waits until the centrals have a revision, and if hosts is set, until all
+// connected hosts have applied it. Revision 0 means the current one. Only ctx limits
+// the time.
 func (c *Client) Sync(ctx context.Context, revision int64, hosts bool) (reply *wire.SyncReply, err error) {
-	err = c.each(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
+	err = c.tryAll(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err = a.Sync(ctx, &wire.SyncRequest{Revision: revision, WaitHosts: hosts})
 		return err
 	})
 	return reply, err
 }
 
-// forever is a time limit that no call reaches.
 const forever = 24 * time.Hour
 
-// Why returns the state of a port. The argument is the port's name or id.
+// Why returns the state of a port, by name or id.
 func (c *Client) Why(ctx context.Context, port string) (reply *wire.WhyReply, err error) {
 	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err = a.Why(ctx, &wire.WhyRequest{Port: port})
@@ -324,14 +306,13 @@ func (c *Client) Status(ctx context.Context) (reply *wire.StatusReply, err error
 func (c *Client) ask(ctx context.Context, f func(context.Context, wire.AdminClient) error) error {
 	ctx, stop := context.WithTimeout(ctx, 2*answerTimeout)
 	defer stop()
-	return c.each(ctx, answerTimeout, f)
+	return c.tryAll(ctx, answerTimeout, f)
 }
 
-// Save writes a snapshot of the store to w and returns the snapshot's size in bytes.
-// If a central fails, Save continues with another central only if it has written
-// nothing so far.
+// Save writes a snapshot of the store to w and returns its size in bytes. It cannot
+// change to another central after the first write.
 func (c *Client) Save(ctx context.Context, w io.Writer) (size int64, err error) {
-	err = c.each(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
+	err = c.tryAll(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
 		stream, err := a.Save(ctx, &wire.SaveRequest{})
 		for err == nil {
 			var chunk *wire.SaveChunk
@@ -345,7 +326,7 @@ func (c *Client) Save(ctx context.Context, w io.Writer) (size int64, err error) 
 		switch {
 		case err == io.EOF:
 			return nil
-		case size > 0: // this error has no gRPC code, so the client tries no other central
+		case size > 0: // without a gRPC code, no other central is tried
 			return fmt.Errorf("the snapshot is not complete: %s", plain(err))
 		}
 		return err

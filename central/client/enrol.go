@@ -14,10 +14,9 @@ import (
 	"weft/central/wire"
 )
 
-// Invite returns a token with which somebody can enrol once. The certificate will
-// have the given name and role. The token is valid for the time in the argument
-// valid; 0 means an hour. If the answer is lost, Invite does not repeat the request,
-// and the lost token expires.
+// Invite returns a token for one certificate with a name and a role. valid is its
+// lifetime; 0 means an hour. Invite does not repeat a lost request, whose token
+// expires.
 func (c *Client) Invite(ctx context.Context, role, name string, valid time.Duration) (token string, err error) {
 	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
 		r, err := a.Invite(ctx, &wire.InviteRequest{Role: role, Name: name, ValidS: uint32(valid / time.Second)})
@@ -27,10 +26,9 @@ func (c *Client) Invite(ctx context.Context, role, name string, valid time.Durat
 	return token, err
 }
 
-// Enrol sends a token to a central and receives a certificate. It saves the
-// certificate, its new key and the CA's certificate in files, and returns the name in
-// the certificate. A token works only once: if the answer is lost, a new token is
-// needed.
+// Enrol exchanges a token for a certificate, and saves it with its key and the CA's
+// certificate. It returns the name in the certificate. A token works only once, even
+// if the answer is lost.
 func Enrol(ctx context.Context, addresses []string, text string, files pki.Files) (name string, err error) {
 	token, err := pki.ParseToken(text)
 	if err != nil {
@@ -51,8 +49,7 @@ func Enrol(ctx context.Context, addresses []string, text string, files pki.Files
 	return got.GetName(), files.Save(got.GetCertificate(), key, got.GetCa())
 }
 
-// Renew replaces a certificate and its key by new ones before the certificate
-// expires.
+// Renew replaces a certificate and its key by new ones.
 func Renew(ctx context.Context, addresses []string, keys *pki.Keys) error {
 	return keys.Renew(nil, func(csr []byte) (cert, ca []byte, err error) {
 		err = enrolment(ctx, addresses, credentials.NewTLS(keys.Client()), func(ctx context.Context, e wire.EnrolmentClient) error {

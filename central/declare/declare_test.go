@@ -59,8 +59,6 @@ func diff(t *testing.T, f *Fleet, text string, prune bool) *Diff {
 	return d
 }
 
-// The method with applies changes to a declaration as a central does, and returns the
-// resulting declaration.
 func (f *Fleet) with(changes []*wire.Change) *Fleet {
 	nets, hosts, ports := map[string]*wire.Net{}, map[string]*wire.Host{}, map[string]*wire.Port{}
 	for _, n := range f.Nets.All {
@@ -101,8 +99,7 @@ func (f *Fleet) with(changes []*wire.Change) *Fleet {
 	return NewFleet([]*wire.ListReply{reply})
 }
 
-// If a file has been applied, its difference to the fleet is empty. The same holds
-// for a file that was exported from the fleet.
+// An applied or exported file has no difference to the fleet.
 func TestApplyIsIdempotent(t *testing.T) {
 	empty := NewFleet(nil)
 	first := diff(t, empty, example, false)
@@ -131,8 +128,8 @@ func TestApplyIsIdempotent(t *testing.T) {
 	}
 }
 
-// The difference has a line for each added, changed or deleted object. An entry with
-// an id changes the object with this id even if the object has a new name.
+// The difference has a line for each change. An entry with an id can rename its
+// object.
 func TestDiff(t *testing.T) {
 	fleet := NewFleet(nil)
 	fleet = fleet.with(diff(t, fleet, example, false).Changes)
@@ -160,8 +157,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// Two ports are equal if their addresses are in a different order, or if one has
-// fields that this version of Weft does not know.
+// The order of addresses and unknown fields do not make ports different.
 func TestDiffIgnoresOrderAndUnknownFields(t *testing.T) {
 	fleet := NewFleet(nil)
 	fleet = fleet.with(diff(t, fleet, example, false).Changes)
@@ -177,8 +173,7 @@ func TestDiffIgnoresOrderAndUnknownFields(t *testing.T) {
 	}
 }
 
-// The error for a wrong file is one line that names the line of the file or the
-// object.
+// The error names the line of the file or the object.
 func TestWrongFiles(t *testing.T) {
 	fleet := NewFleet(nil)
 	fleet = fleet.with(diff(t, fleet, example, false).Changes)
@@ -295,9 +290,8 @@ func TestOVNAddresses(t *testing.T) {
 	}
 }
 
-// The parser never crashes, whatever the text. If it accepts a file, the file has the
-// same objects after it was written and parsed again. If its changes are applied to
-// an empty fleet, its difference to the resulting fleet is empty.
+// The parser never crashes. A valid file survives writing and parsing. After its
+// changes, an empty fleet has no difference to it.
 func FuzzFile(f *testing.F) {
 	f.Add([]byte(example))
 	f.Add([]byte("[[net]]\nname='a'\nvni=1\n[[port]]\nname='p'\nnet='a'\nmac='02:00:00:00:00:01'\naddresses=['::ffff:10.0.0.1']\n"))

@@ -12,10 +12,10 @@ import (
 	"weft/central/wire"
 )
 
-// Diff has the changes that a declaration file makes to a fleet.
+// Diff has the changes from a fleet to a declaration file.
 type Diff struct {
 	Changes []*wire.Change // changes for a change request
-	Entries []Entry        // descriptions of the same changes for people
+	Entries []Entry        // the changes for people
 }
 
 // Entry describes the change of one object.
@@ -24,7 +24,7 @@ type Entry struct {
 	Kind   string     `json:"kind"`
 	Name   string     `json:"name"`
 	ID     string     `json:"id"`
-	Fields []FieldSet `json:"fields,omitempty"` // if Op is "set", only the fields that change, otherwise all fields of the object
+	Fields []FieldSet `json:"fields,omitempty"` // fields of the object; only the changed ones if Op is "set"
 }
 
 // FieldSet is a field with its old and its new value.
@@ -34,8 +34,8 @@ type FieldSet struct {
 	To   string `json:"to,omitempty"`
 }
 
-// String returns the entry as one line. The line begins with + for a new object, -
-// for a deleted object and ~ for a changed object.
+// String returns the entry as one line with +, - or ~ for a new, deleted or changed
+// object.
 func (e *Entry) String() string {
 	sign := map[string]string{"add": "+", "set": "~", "delete": "-"}[e.Op]
 	parts := []string{sign, e.Kind, e.Name}
@@ -59,10 +59,9 @@ func orNone(text string) string {
 	return text
 }
 
-// Diff returns the changes after which the fleet has every object of the file as the
-// file declares it. If prune is set, the changes also delete the objects that the
-// file lacks. An entry with an id stands for the object with this id, and an entry
-// without an id for the object with its name. f must be the complete declaration.
+// Diff returns the changes that make the fleet equal to the file. If prune is set,
+// objects that the file lacks are deleted. Entries name their object by id, or else
+// by name. f must be the complete declaration.
 func (f *Fleet) Diff(file *File, prune bool) (*Diff, error) {
 	nets, err := merge(f.Nets, file.Nets, prune, func(n *Net) (string, string) { return n.ID, n.Name },
 		func(n *Net, id string) (*wire.Net, error) { return n.wire(id), nil })
@@ -97,8 +96,7 @@ func (f *Fleet) Diff(file *File, prune bool) (*Diff, error) {
 	return d, nil
 }
 
-// wirePort converts a port of a file to a message. f has the networks and hosts as
-// they are after the change.
+// wirePort converts a port of a file. f has the networks and hosts after the change.
 func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
 	n, err := f.Nets.Find(p.Net)
 	if err != nil {
@@ -122,21 +120,19 @@ func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
 	return w, err
 }
 
-// change has an object before and after the change. A new object has no old version,
-// and a deleted object no new one.
+// change has an object before and after the change, or nil.
 type change[T Object] struct {
 	old, new T
-	has, get bool // has: the old version exists; get: the new version exists
+	has, get bool // has: old exists; get: new exists
 }
 
 type merged[T Object] struct {
-	result  []T // all objects as they are after the changes
+	result  []T // all objects after the changes
 	changes []change[T]
 }
 
-// merge finds the existing object for each entry of a file, and computes the changes
-// of one kind of objects. The function naming returns an entry's id and name. The
-// function made converts an entry to an object with the given id.
+// merge computes the changes of one kind of objects. naming returns an entry's id and
+// name. made converts an entry to an object.
 func merge[T Object, E any](now Kind[T], entries []E, prune bool, naming func(*E) (id, name string), made func(*E, string) (T, error)) (*merged[T], error) {
 	m := &merged[T]{}
 	claimed := map[string]string{} // name of the entry for each id
@@ -184,8 +180,7 @@ func merge[T Object, E any](now Kind[T], entries []E, prune bool, naming func(*E
 	return m, nil
 }
 
-// same reports whether two objects are equal, without regard to unknown fields and to
-// the order of a port's addresses.
+// same ignores unknown fields and the order of addresses.
 func same(a, b proto.Message) bool {
 	plain := func(m proto.Message) proto.Message {
 		c := proto.Clone(m)
@@ -198,8 +193,7 @@ func same(a, b proto.Message) bool {
 	return proto.Equal(plain(a), plain(b))
 }
 
-// pairs returns the changes of one kind of objects in the order of the objects'
-// names, and a description of each change.
+// pairs returns the changes of one kind with descriptions, by name.
 func (m *merged[T]) pairs(kind string, words func(o T, old bool) []word) ([]*wire.Change, []Entry) {
 	name := func(c *change[T]) string {
 		if c.get {
@@ -301,9 +295,8 @@ func Delete(o Object) *wire.Change {
 	panic(fmt.Sprintf("declare: %T is no object", o))
 }
 
-// checkUnique returns an error if two objects have the same name, VNI, endpoint or
-// address. Centrals check this too, but this error contains names and a central's
-// error contains ids.
+// checkUnique returns an error if two objects share a name, VNI, endpoint or address.
+// Unlike a central's error, this one has names instead of ids.
 func (f *Fleet) checkUnique() error {
 	owner := map[string]string{}
 	claim := func(kind, what, key, name string) error {

@@ -13,8 +13,8 @@ import (
 	"weft/central/wire"
 )
 
-// MaxFile is the limit of a declaration file's size in bytes. A request has at most
-// 200,000 changes, and a file with as many ports has about 40 MiB.
+// MaxFile limits a declaration file in bytes. 200,000 ports, the limit of a request,
+// take about 40 MiB.
 const MaxFile = 64 << 20
 
 // File is a declaration file.
@@ -24,8 +24,7 @@ type File struct {
 	Ports []Port `toml:"port,omitempty" json:"ports"`
 }
 
-// ParseFile parses and checks a declaration file. An error names the line or the
-// object.
+// ParseFile parses and checks a declaration file.
 func ParseFile(text []byte) (*File, error) {
 	if len(text) > MaxFile {
 		return nil, errorf("%d bytes; expected at most %d MiB", len(text), MaxFile>>20)
@@ -50,8 +49,7 @@ func ParseFile(text []byte) (*File, error) {
 const expectedKeys = "expected [[net]] with name, id, vni, mtu, flood; [[host]] with name, id, endpoint; " +
 	"[[port]] with name, id, net, mac, addresses, host, move-to, spoof-check"
 
-// check checks each object of the file. It also returns an error if two objects of a
-// kind have the same name or id.
+// check checks each object, and the uniqueness of names and ids.
 func (file *File) check() error {
 	names, ids := map[string]bool{}, map[string]bool{}
 	object := func(kind string, i int, name, id string, err error) error {
@@ -126,9 +124,8 @@ func (p *Port) check() error {
 	return err
 }
 
-// File returns the declaration as a file. The file contains the ids of the objects.
-// If somebody changes a name in the file, the object is thus renamed, and if the file
-// is applied to another fleet, the objects get the same ids there.
+// File returns the declaration as a file with ids. A changed name then renames an
+// object, and another fleet gets the same ids.
 func (f *Fleet) File() *File {
 	file := &File{}
 	for _, n := range f.Nets.All {
@@ -143,8 +140,7 @@ func (f *Fleet) File() *File {
 	return file
 }
 
-// Format returns the file as TOML text. ParseFile returns the same objects for this
-// text.
+// Format returns the file as TOML for ParseFile.
 func (file *File) Format() ([]byte, error) {
 	short := &File{Nets: file.Nets, Hosts: file.Hosts, Ports: append([]Port(nil), file.Ports...)}
 	for i := range short.Ports {
@@ -155,7 +151,6 @@ func (file *File) Format() ([]byte, error) {
 	return toml.Marshal(short)
 }
 
-// wire converts a network of a file to a message with the given id.
 func (n *Net) wire(id string) *wire.Net {
 	return &wire.Net{Id: id, Name: n.Name, Vni: n.VNI, Mtu: n.MTU, Flood: n.Flood}
 }

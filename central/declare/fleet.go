@@ -13,8 +13,7 @@ import (
 	"weft/central/wire"
 )
 
-// Fleet is the declaration of a fleet as a central has sent it, or a requested part
-// of it.
+// Fleet is a declaration, or a part of it, from a central.
 type Fleet struct {
 	Revision int64
 	Nets     Kind[*wire.Net]
@@ -48,7 +47,7 @@ func kindOf[T Object](noun string, all []T) Kind[T] {
 	return k
 }
 
-// NewFleet returns the Fleet whose objects a central has sent in several messages.
+// NewFleet joins the messages of a central to a Fleet.
 func NewFleet(parts []*wire.ListReply) *Fleet {
 	f := &Fleet{Binds: map[string]*wire.BoundPort{}, Status: map[string]*wire.HostReport{}}
 	var nets []*wire.Net
@@ -68,11 +67,11 @@ func NewFleet(parts []*wire.ListReply) *Fleet {
 	return f
 }
 
-// mostNamed is the limit of names that an error message lists.
+// mostNamed limits the names in an error.
 const mostNamed = 10
 
-// Find returns the object with this name or, if there is none, with this id. The
-// error for an unknown object lists the known names.
+// Find returns the object with this name, or else with this id. The error lists the
+// known names.
 func (k *Kind[T]) Find(nameOrID string) (T, error) {
 	o, ok := k.Lookup(nameOrID)
 	switch {
@@ -90,7 +89,7 @@ func (k *Kind[T]) Find(nameOrID string) (T, error) {
 	return o, errorf("%s: no such %s; expected one of %s", quoted(nameOrID), k.noun, strings.Join(names, ", "))
 }
 
-// Lookup does what Find does, but returns false if the object is unknown.
+// Lookup is Find without an error.
 func (k *Kind[T]) Lookup(nameOrID string) (T, bool) {
 	if o, ok := k.byName[nameOrID]; ok {
 		return o, true
@@ -99,8 +98,7 @@ func (k *Kind[T]) Lookup(nameOrID string) (T, bool) {
 	return o, ok
 }
 
-// name returns the name of the object with this id. If there is no such object, it
-// returns the id.
+// name returns the name of the object with an id, or the id itself.
 func (k *Kind[T]) name(id string) string {
 	if o, ok := k.byID[id]; ok {
 		return o.GetName()
@@ -108,13 +106,11 @@ func (k *Kind[T]) name(id string) string {
 	return id
 }
 
-// NewID returns an id of 80 random bits for a new object. The id is not derived from
-// the object's name. If an object web1 is renamed and a new web1 is declared, a
-// derived id would make the new object replace the old one. A central refuses a
-// second object with the same name, so a repeated command creates no duplicate.
+// NewID returns an id of 80 random bits. An id from the name would collide after a
+// rename.
 func NewID() string { return strings.ToLower(rand.Text()[:16]) }
 
-// NewMAC returns a random unicast MAC address that is locally administered.
+// NewMAC returns a random, locally administered MAC address.
 func NewMAC() MAC {
 	m := MAC{0x02}
 	_, _ = rand.Read(m[1:]) // crypto/rand.Read never fails
@@ -134,12 +130,11 @@ func (f *Fleet) FreeVNI() uint32 {
 	return vni
 }
 
-// maxName is the largest length of a name or an id in bytes. A certificate's common
-// name has the same limit (RFC 5280, ub-common-name). Centrals check it, too.
+// maxName limits names and ids in bytes, like a certificate's common name (RFC 5280,
+// ub-common-name).
 const maxName = 64
 
-// CheckName checks a name or an id. The argument what is a word for the error
-// message, such as "name".
+// CheckName checks a name or an id. what is "name" or "id" for the error.
 func CheckName(what, name string) error {
 	wrong := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:@+-", r))
@@ -150,8 +145,7 @@ func CheckName(what, name string) error {
 	return nil
 }
 
-// quoted returns a text for an error message. It adds quotes if the text contains
-// unusual characters.
+// quoted quotes a text with unusual characters.
 func quoted(text string) string {
 	if len(text) > 80 {
 		text = text[:80] + "..."

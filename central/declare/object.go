@@ -13,27 +13,24 @@ import (
 	"weft/central/wire"
 )
 
-// Net is a network in the form for people: in declaration files, and in the output of
-// commands.
+// Net is a network in files and output.
 type Net struct {
 	Name  string `toml:"name" json:"name"`
 	ID    string `toml:"id,omitempty" json:"id,omitempty"`
 	VNI   uint32 `toml:"vni" json:"vni"`
-	MTU   uint32 `toml:"mtu,omitempty" json:"mtu,omitempty"` // in bytes of an IP packet; 0 means the underlay's MTU minus the encapsulation
+	MTU   uint32 `toml:"mtu,omitempty" json:"mtu,omitempty"` // in bytes of an IP packet; 0: the underlay's MTU minus the encapsulation
 	Flood bool   `toml:"flood,omitempty" json:"flood"`
 }
 
-// Host is a host in the form for people: in declaration files, and in the output of
-// commands.
+// Host is a host in files and output.
 type Host struct {
 	Name     string     `toml:"name" json:"name"`
 	ID       string     `toml:"id,omitempty" json:"id,omitempty"`
 	Endpoint netip.Addr `toml:"endpoint" json:"endpoint"`
 }
 
-// Port is a port in the form for people: in declaration files, and in the output of
-// commands. Net, Host and MoveTo are names of objects. In files and in words
-// KEY=VALUE they may also be ids.
+// Port is a port in files and output. Net, Host and MoveTo are names; in files and
+// words they may be ids.
 type Port struct {
 	Name      string       `toml:"name" json:"name"`
 	ID        string       `toml:"id,omitempty" json:"id,omitempty"`
@@ -42,12 +39,11 @@ type Port struct {
 	Addresses []netip.Addr `toml:"addresses,omitempty" json:"addresses"`
 	Host      string       `toml:"host,omitempty" json:"host,omitempty"`
 	MoveTo    string       `toml:"move-to,omitempty" json:"move_to,omitempty"`
-	// SpoofCheck restricts the port to frames from its declared addresses. If it is
-	// nil, the restriction applies.
+	// SpoofCheck restricts the port to its declared addresses. nil means true.
 	SpoofCheck *bool `toml:"spoof-check,omitempty" json:"spoof_check,omitempty"`
 }
 
-// MAC is a MAC address. Its text has the form 02:00:00:00:00:01.
+// MAC is a MAC address such as 02:00:00:00:00:01.
 type MAC [6]byte
 
 // ParseMAC parses a unicast MAC address.
@@ -73,7 +69,7 @@ func (m *MAC) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// parseAddress parses an IP address that a single machine can have.
+// parseAddress parses the IP address of a single machine.
 func parseAddress(key, text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" {
@@ -90,10 +86,10 @@ func checkAddress(key string, a netip.Addr) error {
 	return nil
 }
 
-// word is a property of an object as a word KEY=VALUE of a command.
+// word is a property as KEY=VALUE.
 type word struct{ key, value string }
 
-// words returns the network's properties that do not have their default values.
+// words returns the properties without default values.
 func (n *Net) words() []word {
 	list := []word{{"vni", strconv.FormatUint(uint64(n.VNI), 10)}}
 	if n.MTU != 0 {
@@ -124,10 +120,10 @@ func (p *Port) words() []word {
 	return list
 }
 
-// Text returns the network's properties as words KEY=VALUE.
+// Text returns the network as words KEY=VALUE.
 func (n *Net) Text() string { return text(n.words()) }
 
-// Text returns the port's properties as words KEY=VALUE.
+// Text returns the port as words KEY=VALUE.
 func (p *Port) Text() string { return text(p.words()) }
 
 func text(words []word) string {
@@ -138,7 +134,7 @@ func text(words []word) string {
 	return strings.Join(texts, " ")
 }
 
-// Checked reports whether the port may send only from its declared addresses.
+// Checked reports whether SpoofCheck applies.
 func (p *Port) Checked() bool { return p.SpoofCheck == nil || *p.SpoofCheck }
 
 // AddressText returns the port's IP addresses, separated by commas.
@@ -150,19 +146,18 @@ func (p *Port) AddressText() string {
 	return strings.Join(texts, ",")
 }
 
-// NetOf converts a network to the form for people.
+// NetOf converts a network to Net.
 func NetOf(n *wire.Net) Net {
 	return Net{Name: n.GetName(), ID: n.GetId(), VNI: n.GetVni(), MTU: n.GetMtu(), Flood: n.GetFlood()}
 }
 
-// HostOf converts a host to the form for people.
+// HostOf converts a host to Host.
 func HostOf(h *wire.Host) Host {
-	a, _ := netip.AddrFromSlice(h.GetEndpoint()) // a central may have sent an invalid address; a is then the zero Addr, which prints as "invalid IP"
+	a, _ := netip.AddrFromSlice(h.GetEndpoint()) // an invalid address prints as "invalid IP"
 	return Host{Name: h.GetName(), ID: h.GetId(), Endpoint: a}
 }
 
-// PortOf converts a port to the form for people. It replaces the ids of the network
-// and the hosts by the names in the fleet.
+// PortOf converts a port to Port, with names for ids.
 func (f *Fleet) PortOf(p *wire.Port) Port {
 	checked := !p.GetUnchecked()
 	port := Port{Name: p.GetName(), ID: p.GetId(), Net: f.Nets.name(p.GetNet()), Host: f.Hosts.name(p.GetHost()),
@@ -176,8 +171,7 @@ func (f *Fleet) PortOf(p *wire.Port) Port {
 	return port
 }
 
-// sortAddresses sorts a port's IP addresses in the order of netip. Their order has no
-// meaning, so declarations that differ only in this order are equal.
+// sortAddresses makes the order of addresses irrelevant.
 func sortAddresses(list [][]byte) {
 	slices.SortFunc(list, func(a, b []byte) int {
 		if len(a) != len(b) {

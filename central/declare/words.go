@@ -13,23 +13,19 @@ import (
 
 const (
 	maxVNI = 1<<24 - 1 // RFC 7348 section 5: 24 bits
-	// Smallest and largest MTU of a network in bytes of an IP packet. RFC 791
-	// requires at least 68.
+	// MTU of a network in bytes of an IP packet; RFC 791 requires 68
 	minMTU, maxMTU = 68, 65535
-	// maxAddresses is the largest number of IP addresses of a port. Centrals have the
-	// same limit.
+	// maxAddresses limits the IP addresses of a port, as centrals do.
 	maxAddresses = 64
 )
 
-// setting is a key that words of an object may have. The function set parses the
-// value and stores it in the object.
+// setting is a key of an object. set parses and stores the value.
 type setting struct {
 	key string
 	set func(value string) error
 }
 
-// apply applies words of the form KEY=VALUE in order. It returns an error for an
-// unknown or repeated key.
+// apply applies words KEY=VALUE in order. Unknown and repeated keys are errors.
 func apply(words []string, settings []setting) error {
 	var names []string
 	for _, s := range settings {
@@ -55,8 +51,7 @@ func apply(words []string, settings []setting) error {
 	return nil
 }
 
-// SetNet applies words KEY=VALUE to a network. The argument created reports whether
-// the network is new: only then may a word set its id.
+// SetNet applies words KEY=VALUE to a network. Only a created network may get an id.
 func (f *Fleet) SetNet(n *wire.Net, created bool, words []string) error {
 	return apply(words, append(naming(&n.Id, &n.Name, created),
 		setting{"vni", func(v string) (err error) { n.Vni, err = number("vni", v, 1, maxVNI); return err }},
@@ -81,8 +76,7 @@ func (f *Fleet) SetHost(h *wire.Host, created bool, words []string) error {
 	))
 }
 
-// SetPort applies words KEY=VALUE to a port. Words may contain the name or the id of
-// a network or host.
+// SetPort applies words KEY=VALUE to a port. Networks and hosts are names or ids.
 func (f *Fleet) SetPort(p *wire.Port, created bool, words []string) error {
 	host := func(key string, to *string) setting {
 		return setting{key, func(v string) error {
@@ -119,8 +113,7 @@ func (f *Fleet) SetPort(p *wire.Port, created bool, words []string) error {
 	return err
 }
 
-// naming returns the settings of an object's name and, if the object is new, of its
-// id. An id never changes.
+// naming returns the settings of the name and, for a new object, of the id.
 func naming(id, name *string, created bool) []setting {
 	if created {
 		return []setting{{"id", func(v string) error { *id = v; return CheckName("id", v) }}}
@@ -143,8 +136,7 @@ func truth(key, text string) (bool, error) {
 	return text == "on", nil
 }
 
-// parseAddresses parses IP addresses that are separated by commas. An empty text
-// gives no addresses.
+// parseAddresses parses IP addresses with commas. "" means none.
 func parseAddresses(text string) ([][]byte, error) {
 	var list []netip.Addr
 	if text != "" {
@@ -174,9 +166,8 @@ func addressBytes(list []netip.Addr) ([][]byte, error) {
 	return all, nil
 }
 
-// ParseOVNAddresses converts the argument of the command ovn-nbctl lsp-set-addresses
-// to words for SetPort. The argument is one text, with a MAC address followed by IP
-// addresses.
+// ParseOVNAddresses converts ovn-nbctl's "MAC IP..." of lsp-set-addresses to words
+// for SetPort.
 func ParseOVNAddresses(texts []string) (words []string, err error) {
 	const what = `expected "MAC [IP...]"`
 	if len(texts) != 1 {

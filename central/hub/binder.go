@@ -12,8 +12,8 @@ import (
 	"weft/central/store"
 )
 
-// binder writes bindings of ports to hosts into the store. Requests that arrive
-// during a transaction are written together in the next one.
+// binder writes bindings into the store. Requests during a transaction share the next
+// one.
 type binder struct {
 	store  Store
 	refuse func(s *session, port, why string)
@@ -24,18 +24,16 @@ type binder struct {
 	wake chan struct{}
 }
 
-// job is a request to bind a port to the host of a session, or to release the
-// binding.
+// job binds a port to a session's host, or releases the binding.
 type job struct {
 	session *session
 	request store.BindRequest
 }
 
 const (
-	// bindBatch is the limit of bindings in one transaction.
+	// bindBatch limits the bindings of one transaction.
 	bindBatch = 512
-	// bindAgain is the pause before the binder repeats requests after a temporary
-	// failure.
+	// bindAgain is the pause after a temporary failure.
 	bindAgain = 100 * time.Millisecond
 )
 
@@ -93,8 +91,8 @@ func (b *binder) take() (batch []job) {
 	return batch
 }
 
-// write writes a batch to the store. It returns true if some jobs failed temporarily;
-// these jobs are queued again.
+// write writes a batch. It returns true if it has queued some jobs again after a
+// temporary failure.
 func (b *binder) write(ctx context.Context, batch []job) (again bool) {
 	requests := make([]store.BindRequest, len(batch))
 	for i := range batch {
@@ -114,7 +112,7 @@ func (b *binder) write(ctx context.Context, batch []job) (again bool) {
 	return again
 }
 
-// retry queues a job again, unless a newer job for the same port is queued.
+// retry queues a job again, unless its port has a newer one.
 func (b *binder) retry(j job, err error) {
 	b.log.Warn("a binding is tried again", "port", j.request.Port, "error", err)
 	b.mu.Lock()

@@ -9,26 +9,23 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// rawMessage is an encoded wire.ToHost in the form in which a wire.Batch contains it,
-// with the tag of the field "messages" and the length. Several sessions queue the same
-// bytes, so they are never changed.
+// rawMessage is an encoded wire.ToHost as an element of a wire.Batch. Sessions share
+// its bytes, which never change.
 type rawMessage []byte
 
-// rawBatch is a wire.ToHost with a wire.Batch. The codec passes the messages to gRPC
-// without copying or encoding them again.
+// rawBatch is a wire.ToHost with a wire.Batch of encoded messages.
 type rawBatch []rawMessage
 
 const (
-	// maxBatch is the size in bytes at which a batch gets no further message. It is
-	// far below the largest message that a host accepts.
+	// maxBatch is the size of a full batch in bytes.
 	maxBatch = 1 << 20
 
 	fieldBatch    = 8 // wire.ToHost.batch
 	fieldMessages = 1 // wire.Batch.messages
 )
 
-// Codec is gRPC's codec of protobuf, extended to send messages that are already
-// encoded. The server of a Hub must use it: grpc.ForceServerCodecV2(hub.Codec()).
+// Codec is gRPC's codec of protobuf for encoded messages. The server of a Hub needs
+// it: grpc.ForceServerCodecV2(hub.Codec()).
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
 
 type codec struct{ encoding.CodecV2 }
@@ -60,7 +57,7 @@ func (b rawBatch) buffers() mem.BufferSlice {
 	return buffers
 }
 
-// cut returns the first messages of a queue that fit into one batch, and the rest.
+// cut divides a queue into one batch and the rest.
 func (b rawBatch) cut() (first, rest rawBatch) {
 	size := 0
 	for i, m := range b {

@@ -9,9 +9,8 @@ import (
 	"weft/central/wire"
 )
 
-// fleet has all declared networks, ports and hosts and all bindings of ports to
-// hosts, with indexes by which a host's requests are answered. It also has the
-// changes since the last round; Hub.round delivers them.
+// fleet has all declared objects and bindings, with indexes for hosts' requests, and
+// the changes for the next round.
 type fleet struct {
 	nets      map[string]*network
 	ports     map[string]*port
@@ -30,7 +29,7 @@ type host struct {
 	bound    map[*port]struct{} // ports that it has bound
 }
 
-// port is a declared port, or an undeclared port that has a binding.
+// port is a declared port, or an undeclared one with a binding.
 type port struct {
 	id         string
 	declared   *wire.Port // nil: not declared, or no more
@@ -39,11 +38,11 @@ type port struct {
 	net        *network              // nil: not declared
 	place      *wire.Place           // nil unless declared and bound
 	digest     uint64                // of place
-	interested map[*session]struct{} // sessions that asked for the port's address; only in a network that is not pushed
-	owners     map[*session]struct{} // sessions that were sent this port as a port of their host
+	interested map[*session]struct{} // sessions that asked for the port's address
+	owners     map[*session]struct{} // sessions whose host has the port
 }
 
-// network is a declared network, or an undeclared one that a declared port names.
+// network is a declared network, or one that only ports name.
 type network struct {
 	id       string
 	declared *wire.Net          // nil: not declared, or no more
@@ -51,17 +50,15 @@ type network struct {
 	bound    int                // number of ports with a place
 	asked    bool               // hosts ask for addresses
 	members  map[string]int     // number of bound ports by endpoint
-	// The network's digest is computed from placesDigest, membersDigest and the
-	// network's view, see package wire.
+	// digests of places and of members, see package wire
 	placesDigest, membersDigest uint64
 	byMAC                       map[uint64]*port // bound ports
 	byIP                        map[netip.Addr]*port
 
 	subscribers map[*session]struct{}
-	// wanted has, for each address that nobody has, the sessions that have asked for
-	// it.
+	// sessions by the unknown address that they have asked for
 	wanted map[address]map[*session]struct{}
-	reset  rawMessage // encoded NetReset for new subscribers; nil: not encoded yet
+	reset  rawMessage // encoded NetReset; nil: not encoded yet
 
 	changes netChanges
 }
@@ -72,17 +69,16 @@ type address struct {
 	ip  netip.Addr
 }
 
-// netChanges has the changes of a network since the last round.
+// netChanges has a network's changes since the last round.
 type netChanges struct {
 	view    bool
-	remake  bool            // hosts get the whole network again, because pushing it or flooding in it was turned on or off
+	remake  bool            // hosts get the whole network again: pushing or flooding has changed
 	ports   map[*port]bool  // hosts know a place of the port
 	members map[string]bool // by endpoint: it was a member
 }
 
-// A network with more than askedAbove declared ports is no longer pushed to hosts;
-// hosts ask for its addresses. When it has fewer than pushedBelow ports, it is pushed
-// again.
+// A network above askedAbove ports is no longer pushed: hosts ask for addresses.
+// Below pushedBelow it is pushed again.
 const askedAbove, pushedBelow = 1000, 800
 
 func newFleet() *fleet {
@@ -91,7 +87,6 @@ func newFleet() *fleet {
 		dirty: map[*network]struct{}{}, dirtyPorts: map[*port]struct{}{}}
 }
 
-// apply applies the change of one object.
 func (f *fleet) apply(o *store.Object) {
 	switch o.Kind {
 	case store.KindNet:
@@ -109,8 +104,7 @@ func (f *fleet) apply(o *store.Object) {
 	}
 }
 
-// missing returns a deletion for each object that the fleet has and that is not in
-// the full list of the store's objects.
+// missing returns deletions of the fleet's objects that a full list lacks.
 func (f *fleet) missing(list []store.Object) (gone []store.Object) {
 	type key struct {
 		kind store.Kind
@@ -144,7 +138,7 @@ func (f *fleet) missing(list []store.Object) (gone []store.Object) {
 	return gone
 }
 
-// network returns the network with this id. It creates an empty one if there is none.
+// network returns the network with an id, which it may create.
 func (f *fleet) network(id string) *network {
 	n := f.nets[id]
 	if n == nil {
@@ -171,7 +165,6 @@ func (f *fleet) setNet(id string, declared *wire.Net) {
 	}
 }
 
-// digest returns the digest of a network that is pushed to hosts.
 func (n *network) digest() uint64 {
 	d := n.placesDigest ^ n.view().Digest()
 	if n.declared.GetFlood() {
@@ -182,7 +175,7 @@ func (n *network) digest() uint64 {
 
 func (n *network) view() *wire.NetView { return &wire.NetView{Net: n.declared, Asked: n.asked} }
 
-// touch marks a network as changed and returns its changes.
+// touch returns a network's changes, to add to.
 func (f *fleet) touch(n *network) *netChanges {
 	f.dirty[n] = struct{}{}
 	n.reset = nil
@@ -215,7 +208,7 @@ func (f *fleet) setHost(id string, declared *wire.Host) {
 	}
 }
 
-// port returns the port with this id. It creates an empty one if there is none.
+// port returns the port with an id, which it may create.
 func (f *fleet) port(id string) *port {
 	p := f.ports[id]
 	if p == nil {
@@ -248,8 +241,7 @@ func (f *fleet) setPort(id string, declared *wire.Port) {
 	f.setPlace(p)
 }
 
-// size turns pushing of a network to hosts on or off, according to the network's
-// number of ports.
+// size decides whether a network is pushed, by its number of ports.
 func (f *fleet) size(n *network) {
 	asked := len(n.ports) > askedAbove || n.asked && len(n.ports) >= pushedBelow
 	if asked == n.asked {
@@ -273,7 +265,7 @@ func (f *fleet) setBind(id string, bind *wire.Bind, generation int64) {
 	p.bind, p.generation = bind, generation
 	f.dirtyPorts[p] = struct{}{}
 	if bind == nil {
-		p.generation = 0 // not the revision of the deletion: the next request to bind the port expects 0, which means unbound
+		p.generation = 0 // 0 means unbound in the next request
 		return
 	}
 	h := f.hosts[bind.GetHost()]
@@ -285,16 +277,14 @@ func (f *fleet) setBind(id string, bind *wire.Bind, generation int64) {
 	f.setPlace(p)
 }
 
-// replace recomputes the place of a port, after the endpoint of the port's host has
-// changed.
+// replace recomputes a port's place for a new endpoint of its host.
 func (f *fleet) replace(p *port) {
 	f.unplace(p)
 	f.setPlace(p)
 	f.dirtyPorts[p] = struct{}{}
 }
 
-// unplace removes the place of a port from the indexes of its network. The place says
-// which host has the port.
+// unplace removes a port's place from its network's indexes.
 func (f *fleet) unplace(p *port) {
 	if p.place == nil {
 		return
@@ -322,8 +312,7 @@ func (f *fleet) unplace(p *port) {
 	p.place = nil
 }
 
-// setPlace adds the place of a port to the indexes of its network. It does nothing
-// unless the port is declared and bound to a host.
+// setPlace adds the place of a declared and bound port to its network's indexes.
 func (f *fleet) setPlace(p *port) {
 	if p.declared == nil || p.bind == nil {
 		return
@@ -353,8 +342,7 @@ func (f *fleet) setPlace(p *port) {
 	}
 }
 
-// member notes whether an endpoint was a member of the network when the last round
-// ended. It is called before each change of the field members.
+// member records, before a change of members, whether an endpoint was one.
 func (f *fleet) member(n *network, endpoint string) {
 	if _, noted := n.changes.members[endpoint]; !noted {
 		n.changes.members[endpoint] = n.members[endpoint] > 0
@@ -369,19 +357,16 @@ func number(mac []byte) (n uint64) {
 	return n
 }
 
-// bindable reports whether the port may be bound to the host: the port's declaration
-// names this host, names it as the target of a move, or names no host and no other
-// host has the port.
+// bindable reports whether a host may have a port: as declared host, as target of a
+// move, or as the first host.
 func (p *port) bindable(host string) bool {
 	d := p.declared
 	return d != nil && (d.GetHost() == host || d.GetMoveTo() == host || d.GetHost() == "" && (p.bind == nil || p.bind.GetHost() == host))
 }
 
-// changed reports whether a round has something to deliver.
 func (f *fleet) changed() bool { return len(f.dirty)+len(f.dirtyPorts) > 0 }
 
-// forget deletes ports and networks that are neither declared nor in use. It is
-// called at the end of a round.
+// forget deletes unused ports and networks at the end of a round.
 func (f *fleet) forget() {
 	for p := range f.dirtyPorts {
 		if p.declared == nil && p.bind == nil {

@@ -8,14 +8,14 @@ import (
 	"weft/central/wire"
 )
 
-// question answers a host's question for an address. From then on the host is sent
-// the changes of this address, even if nobody has it now.
+// question answers a host's question for an address. The host then gets all changes
+// of the address.
 func (h *Hub) question(s *session, q *wire.Question) {
 	h.stats.Questions++
 	var place *wire.Place
 	defer func() { h.answer(s, q.GetNumber(), place) }()
 	n := h.fleet.nets[q.GetNet()]
-	if n == nil || s.nets[n] == 0 { // a host may ask only about networks in which it has ports
+	if n == nil || s.nets[n] == 0 { // only for networks in which the host has ports
 		h.stats.QuestionsRefused++
 		return
 	}
@@ -38,9 +38,7 @@ func (h *Hub) question(s *session, q *wire.Question) {
 	place = p.place
 }
 
-// answer sends a host the answer to its question with this number. The host gets all
-// messages that are queued for it before the answer. The Revision that belongs to them
-// comes later.
+// answer sends the answer behind the host's queued messages.
 func (h *Hub) answer(s *session, number uint64, place *wire.Place) {
 	behind := s.behind
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Answer{Answer: &wire.Answer{Number: number, Place: place}}}))

@@ -10,8 +10,8 @@ import (
 	"weft/central/wire"
 )
 
-// round sends all changes since the last round. A host gets them in an order on which
-// it relies: a network before the host's ports in it, and the revision last.
+// round sends all changes since the last round: a network before its ports, the
+// revision last.
 func (h *Hub) round() {
 	h.stats.Rounds++
 	f := h.fleet
@@ -44,7 +44,7 @@ func (h *Hub) round() {
 
 func (o *host) gone() bool { return o == nil || o.declared == nil }
 
-// updateNetwork sends the changes of a network to the sessions that need them.
+// updateNetwork sends a network's changes to its subscribers.
 func (h *Hub) updateNetwork(n *network) {
 	c := n.changes
 	n.changes = newChanges()
@@ -103,8 +103,7 @@ func (h *Hub) updatePushed(n *network, c *netChanges) {
 	}
 }
 
-// updateAsked sends changes of a network that is not pushed: the change of each
-// address goes to the sessions that have asked for the address.
+// updateAsked sends address changes only to the sessions that asked.
 func (h *Hub) updateAsked(n *network, c *netChanges) {
 	if u := n.commonUpdate(c); !empty(u) && len(n.subscribers) > 0 {
 		raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: u}})
@@ -141,8 +140,7 @@ func (h *Hub) updateAsked(n *network, c *netChanges) {
 	}
 }
 
-// commonUpdate returns the part of an update that all subscribers of the network get,
-// also if the network is not pushed.
+// commonUpdate returns the part of an update for all subscribers.
 func (n *network) commonUpdate(c *netChanges) *wire.NetUpdate {
 	u := &wire.NetUpdate{Net: n.id}
 	if c.view {
@@ -166,8 +164,7 @@ func empty(u *wire.NetUpdate) bool {
 	return u.View == nil && len(u.Places)+len(u.Removed)+len(u.Joined)+len(u.Left) == 0
 }
 
-// resetOf returns the encoded message with the whole network, for a host whose state
-// of the network is missing or old.
+// resetOf returns a whole network, encoded.
 func (h *Hub) resetOf(n *network) rawMessage {
 	if n.reset != nil {
 		return n.reset
@@ -199,8 +196,7 @@ func addressesOf(p *wire.Place) []address {
 	return list
 }
 
-// having returns the sessions whose hosts have reported the port, or were sent it as
-// one of their own ports.
+// having returns the sessions whose hosts have the port.
 func (h *Hub) having(p *port) map[*session]struct{} {
 	set := map[*session]struct{}{}
 	keys := []string{p.id}
@@ -218,10 +214,8 @@ func (h *Hub) having(p *port) map[*session]struct{} {
 	return set
 }
 
-// releaseAbsent releases the binding of a port to a connected host that no longer has
-// the port. The host's message Detach alone is not enough: the hub that got the Detach may
-// have died before it released the binding, or a hub that was stopped may write an
-// old binding late.
+// releaseAbsent releases the binding of a port that a connected host has lost. A
+// Detach may get lost with its hub, or an old binding may be written late.
 func (h *Hub) releaseAbsent(p *port) {
 	if p.bind == nil || p.declared == nil {
 		return
@@ -231,8 +225,8 @@ func (h *Hub) releaseAbsent(p *port) {
 	}
 }
 
-// updateOwn sends a session the declaration of a port that its host has, and binds
-// the port to the host if the declaration allows it.
+// updateOwn sends a session the declaration of its host's port, and binds the port if
+// allowed.
 func (h *Hub) updateOwn(s *session, p *port) {
 	s.urgent = true
 	if !s.has(p) || p.net == nil || p.net.declared == nil || !p.bindable(s.host) && !h.movedAway(s, p) {
@@ -267,16 +261,15 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	if !p.bindable(s.host) || here && slices.Equal(p.bind.GetEndpoint(), h.endpointOf(s)) {
 		return
 	}
-	// The port is bound at once if no host has it, if its declaration names this host
-	// as its host, or if the endpoint of this host has changed. If the port moves here
-	// from another host, it is bound after its first frame on this host.
+	// A port is bound at once if no host has it, if its declaration names this host,
+	// or if the host's endpoint has changed. A moving port is bound after its first
+	// frame.
 	if p.bind == nil || here || p.declared.GetHost() == s.host || s.seen(p) {
 		h.bind(s, p)
 	}
 }
 
-// movedAway reports whether this host has lost the port to another host less than
-// MoveGrace ago.
+// movedAway reports whether a host has lost the port less than MoveGrace ago.
 func (h *Hub) movedAway(s *session, p *port) bool {
 	if _, had := s.own[p]; !had || p.bind == nil {
 		return false
@@ -289,7 +282,7 @@ func (h *Hub) movedAway(s *session, p *port) bool {
 	return time.Now().Before(until)
 }
 
-// endMoves withdraws moved ports from their old hosts once MoveGrace is over.
+// endMoves withdraws moved ports from their old hosts after MoveGrace.
 func (h *Hub) endMoves() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

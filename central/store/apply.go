@@ -17,18 +17,16 @@ import (
 	"weft/central/wire"
 )
 
-// errConflict means that another write has changed a key that the request has read.
-// The caller reads again and repeats the request.
+// errConflict means that a key has changed since it was read. The caller starts
+// again.
 var errConflict = errors.New("the intent changes too often")
 
-// Apply applies all changes of a request, or none of them (see wire.ChangeRequest).
-// It returns the revision of the transaction that changed the declaration. If a
-// request with the same id has already taken effect, Apply changes nothing and
-// returns the revision of that request. A request without an id gets a random one.
+// Apply applies a whole request or nothing (see wire.ChangeRequest), and returns its
+// revision. A request id takes effect only once; a repeated request returns the
+// earlier revision.
 //
-// Apply repeats a request that has failed temporarily, until ctx ends. After an error
-// other than *Refused, it is not known whether the request has taken effect. The
-// caller may then send the same request with the same id again.
+// Apply repeats temporary failures until ctx ends. After an error other than
+// *Refused, the request may have taken effect. It can be sent again with the same id.
 func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, error) {
 	id := request.GetId()
 	if id == "" {
@@ -55,7 +53,7 @@ func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, 
 	}
 }
 
-// applying is the state of one request in progress.
+// applying is one request in progress.
 type applying struct {
 	store    *Store
 	id       string
@@ -63,8 +61,8 @@ type applying struct {
 	expected int64
 }
 
-// prepare reads the keys that the request concerns, and computes the request's
-// changes. If the request has already taken effect, done is its revision.
+// prepare reads the request's keys and computes its changes. done is its revision if
+// it has already taken effect.
 func (a *applying) prepare(ctx context.Context, locked bool) (v *view, done int64, err error) {
 	v, done, err = a.readState(ctx, locked)
 	if err != nil || done != 0 {
@@ -73,11 +71,9 @@ func (a *applying) prepare(ctx context.Context, locked bool) (v *view, done int6
 	return v, 0, v.plan(ctx, a.all)
 }
 
-// readState looks for reasons not to apply the request. If the request has already
-// taken effect, done is its revision. If the declaration is newer than the request
-// expects, readState refuses the request. If another store applies a large request,
-// readState waits for its end and returns errConflict. The argument locked means that
-// this store applies a large request itself, and so holds the key "writer".
+// readState refuses a request whose expected revision is old, and waits for another
+// store's large request before it returns errConflict. done is the revision of a
+// request that has taken effect. locked means that this store holds the key "writer".
 func (a *applying) readState(ctx context.Context, locked bool) (v *view, done int64, err error) {
 	v = a.store.newView()
 	keys := []string{requestKey(a.id)}
@@ -109,7 +105,7 @@ func (a *applying) readState(ctx context.Context, locked bool) (v *view, done in
 
 func (a *applying) try(ctx context.Context) (int64, error) {
 	s := a.store
-	if len(a.all) > s.ops { // each change needs at least one comparison
+	if len(a.all) > s.ops { // each change has a comparison
 		return a.large(ctx)
 	}
 	v, done, err := a.prepare(ctx, false)
@@ -153,9 +149,8 @@ func (a *applying) try(ctx context.Context) (int64, error) {
 	return r.Header.Revision, nil
 }
 
-// unbindDeleted removes the bindings to hosts that a request has deleted. New
-// bindings to these hosts are impossible. If the process crashes here, some bindings
-// to undeclared hosts remain, and readers treat them as absent.
+// unbindDeleted removes the bindings to deleted hosts. A crash may leave some, which
+// readers ignore.
 func (s *Store) unbindDeleted(ctx context.Context, all []*wanted) {
 	deleted := map[string]bool{}
 	for _, w := range all {

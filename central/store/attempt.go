@@ -16,18 +16,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Pauses between attempts, and limits for large transactions.
+// pauses between attempts, and limits of large transactions
 const (
 	retryFirst = 10 * time.Millisecond
 	retryMost  = 200 * time.Millisecond
-	// largeTimeout is the time limit for transactions of more than largeBytes and for
-	// those of a large request, which may take long on a slow disk.
+	// largeTimeout limits transactions of more than largeBytes or of a large request.
 	largeTimeout = 10 * time.Second
 	largeBytes   = 64 << 10
 )
 
-// temporary reports whether another attempt may succeed after the error err. A write
-// that failed with such an error may have taken effect, or may still do so.
+// temporary reports whether another attempt may succeed. The failed write may still
+// take effect.
 func temporary(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return true
@@ -47,7 +46,7 @@ func temporary(err error) bool {
 	return false
 }
 
-// explain adds to an error what an operator can do.
+// explain adds advice for an operator to an error.
 func explain(err error) error {
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) {
 		return fmt.Errorf("the store is full: compact and defragment etcd or raise its quota, then disarm its alarm: %w", err)
@@ -55,8 +54,8 @@ func explain(err error) error {
 	return err
 }
 
-// pause waits after attempt n has failed, and waits longer for larger n. The first
-// attempt is number 0. If ctx ends, pause returns the error of ctx.
+// pause waits after failed attempt n, from 0 on, longer each time. It returns the
+// error of ctx.
 func pause(ctx context.Context, n int) error {
 	d := min(retryFirst<<min(n, 10), retryMost)
 	t := time.NewTimer(d/2 + rand.N(d/2))
@@ -69,19 +68,17 @@ func pause(ctx context.Context, n int) error {
 	}
 }
 
-// commit tries once to commit a transaction.
+// commit tries once.
 func (s *Store) commit(ctx context.Context, timeout time.Duration, ifs []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return s.client.Txn(ctx).If(ifs...).Then(then...).Commit()
 }
 
-// read repeats a transaction until it succeeds. The transaction may contain only
-// reads, and puts that are harmless if they happen twice.
+// read repeats a transaction of reads and harmless puts until it succeeds.
 func (s *Store) read(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
 	for n := 0; ; n++ {
-		// Later attempts have a longer time limit, because the member may be slow and
-		// not dead.
+		// a slow member gets more time
 		r, err := s.commit(ctx, attemptTimeout*time.Duration(max(1, n-2)), nil, ops)
 		if err == nil {
 			return r, nil
@@ -95,16 +92,16 @@ func (s *Store) read(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRespo
 	}
 }
 
-// requestLease has the current lease for the keys under request/. Many requests share
-// a lease, because each new lease costs etcd a write.
+// requestLease is the lease of many keys under request/, because a lease costs a
+// write.
 type requestLease struct {
 	mu    sync.Mutex
 	id    clientv3.LeaseID
 	fresh time.Time // time at which etcd granted the lease
 }
 
-// The store remembers a request id for at least requestTTL. New request ids share a
-// lease until the lease is leaseShared old.
+// A request id is remembered for at least requestTTL. A lease takes new ids for
+// leaseShared.
 const (
 	requestTTL  = time.Hour
 	leaseShared = 10 * time.Minute
@@ -135,8 +132,7 @@ func (s *Store) requestLease(ctx context.Context) (clientv3.LeaseID, error) {
 	}
 }
 
-// forgetLease makes the next request ask etcd for a new lease, because this one does
-// not exist any more.
+// forgetLease makes the next request get a new lease.
 func (s *Store) forgetLease(id clientv3.LeaseID) {
 	s.lease.mu.Lock()
 	defer s.lease.mu.Unlock()

@@ -14,26 +14,22 @@ import (
 	"weft/central/wire"
 )
 
-// bindOps is an upper bound for the part of one binding in a transaction, in
-// comparisons and in operations. A binding needs three comparisons (port, host and
-// binding) and up to three operations (it writes the port and the binding, and
-// deletes a guard). All bindings of a transaction together need one more comparison
-// and one more operation.
+// bindOps is the largest number of comparisons or operations of one binding:
+// comparisons of port, host and binding; writes of port and binding, and a deletion.
+// A transaction needs one more of each.
 const bindOps = 4
 
-// Bind binds ports to hosts. One transaction binds many ports. The results are in the
-// order of the requests. If a port is already bound to the host as requested, it
-// keeps its generation. Bind repeats requests that have failed temporarily, until ctx
-// ends. It is then not known whether their ports are bound.
+// Bind binds ports to hosts, many in one transaction. The results are in the order of
+// the requests. An unchanged binding keeps its generation. Bind repeats temporary
+// failures until ctx ends; the outcome is then unknown.
 func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 	results := make([]BindResult, len(requests))
-	pending := make([]int, len(requests)) // indexes in requests of the requests without a result
+	pending := make([]int, len(requests)) // indexes of requests without a result
 	for i := range pending {
 		pending[i] = i
 	}
 	for len(pending) > 0 {
-		// Two requests for the same port go into two transactions, so that the second
-		// request sees the effect of the first.
+		// a second request for a port must see the first one's effect
 		var group, later []int
 		ports := map[string]bool{}
 		for _, i := range pending {
@@ -50,9 +46,8 @@ func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 	return results
 }
 
-// bindGroup executes requests for different ports. After a conflict, it divides the
-// group into halves. A port that changes all the time thus does not delay all other
-// ports.
+// bindGroup binds different ports. A conflict divides the group, so that one port
+// cannot delay all others.
 func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results []BindResult, group []int) {
 	for n := 0; ; n++ {
 		err := s.bindOnce(ctx, requests, results, &group)
@@ -73,9 +68,8 @@ func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results [
 	}
 }
 
-// bindOnce reads the state of the group's ports. It sets the results of requests that
-// need no write, and executes the other requests in one transaction. Afterwards the
-// group contains only the requests without a result.
+// bindOnce executes a group in one transaction, and leaves the requests without a
+// result in the group.
 func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []BindResult, group *[]int) error {
 	keys := make([]string, 0, bindOps*len(*group))
 	for _, i := range *group {
@@ -117,7 +111,7 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	if len(writing) == 0 {
 		return nil
 	}
-	if moves > 0 { // a completed move changes the declaration, so the rules of Apply hold
+	if moves > 0 { // a completed move changes the declaration
 		if v.records[writerKey].there {
 			if err := s.awaitWriter(ctx); err != nil {
 				return err
@@ -129,7 +123,7 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	}
 	r, err := s.commit(ctx, attemptTimeout, ifs, then)
 	if err != nil {
-		return err // the next attempt finds out whether the transaction took effect
+		return err // the next attempt reads the outcome
 	}
 	if !r.Succeeded {
 		return errConflict
@@ -141,8 +135,8 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	return nil
 }
 
-// checkBind returns the operations that bind the port. If the port is already bound
-// as requested, it returns no operations and the generation of the binding.
+// checkBind returns the operations that bind a port, or the generation of an equal
+// binding.
 func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, err error) {
 	if r.Release {
 		return v.checkRelease(r)
@@ -178,7 +172,7 @@ func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, 
 	if r.Expected != v.records[key].mod {
 		return nil, 0, refusedf("port %s has generation %d on host %s, not %d; look again", port.Name, v.records[key].mod, bound.Host, r.Expected)
 	}
-	b := proto.Clone(bound).(*wire.Bind) // a copy keeps fields that a later version has stored
+	b := proto.Clone(bound).(*wire.Bind) // keeps fields of later versions
 	b.Port, b.Host, b.Endpoint = r.Port, r.Host, r.Endpoint
 	value, err := encode(b)
 	if err != nil {
@@ -198,8 +192,7 @@ func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, 
 	return then, 0, nil
 }
 
-// checkRelease returns the operation that removes a binding. If the port is no longer
-// bound to the host, checkRelease returns no operation.
+// checkRelease returns the operation that removes a binding, if the host has it.
 func (v *view) checkRelease(r *BindRequest) (then []clientv3.Op, generation int64, err error) {
 	key := bindKey(r.Port)
 	stored, there := v.get(key)
@@ -219,11 +212,10 @@ func (v *view) checkRelease(r *BindRequest) (then []clientv3.Op, generation int6
 	return []clientv3.Op{clientv3.OpDelete(key)}, 0, nil
 }
 
-// PutStatus stores the status that hosts have reported. One transaction stores many
-// of them. PutStatus repeats a transaction that has failed temporarily, until ctx
-// ends.
+// PutStatus stores hosts' status, many in one transaction. It repeats temporary
+// failures until ctx ends.
 func (s *Store) PutStatus(ctx context.Context, status []*wire.HostStatus) error {
-	latest := map[string]*wire.HostStatus{} // a transaction may write a key only once, so the last status of each host counts
+	latest := map[string]*wire.HostStatus{} // a transaction writes a key only once
 	var hosts []string
 	for _, h := range status {
 		if err := checkWord("the host of a status", h.GetHost()); err != nil {

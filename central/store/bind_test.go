@@ -62,8 +62,7 @@ func TestBind(t *testing.T) {
 	bindRefused(t, s, "not 0", bindTo("p2", "h2", 2, 0))
 	bind(t, s, bindTo("p2", "h2", 2, third))
 
-	// Deleting a port also deletes its binding. Deleting a host deletes all bindings
-	// to the host.
+	// deletions delete bindings
 	apply(t, s, deletePort("p2"))
 	if _, there := dump(t, s)[bindKey("p2")]; there {
 		t.Error("the deleted port is bound")
@@ -74,8 +73,7 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// Many bindings share one revision. An invalid request among them does not affect the
-// others.
+// Many bindings share a revision. An invalid one does not affect the others.
 func TestBindGroup(t *testing.T) {
 	s := testMember(t).Store()
 	const n = 500
@@ -92,7 +90,7 @@ func TestBindGroup(t *testing.T) {
 		switch {
 		case i == 7:
 			wantRefusal(t, r.Err, "no port of this id")
-		case i == 11: // the second request for a port sees the effect of the first one
+		case i == 11: // sees the effect of the first request
 			wantRefusal(t, r.Err, "not 0")
 		case r.Err != nil:
 			t.Errorf("%d: %v", i, r.Err)
@@ -122,13 +120,13 @@ func TestPutStatus(t *testing.T) {
 	}
 }
 
-// A single binding waits for etcd's disk. Bindings in one group share this wait.
+// Bindings of one group share the wait for etcd's disk.
 func BenchmarkBind(b *testing.B) {
 	s := testMember(b).Store()
 	apply(b, s, append(manyPorts(1000), setHost("h1", 1), setHost("h2", 2))...)
 	for _, group := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprint(group), func(b *testing.B) {
-			for i := range 1000 { // earlier runs of the benchmark have bound these ports
+			for i := range 1000 { // bound by earlier runs of the benchmark
 				_, _ = s.client.Delete(b.Context(), bindKey(fmt.Sprint("port", i)))
 			}
 			start, last := time.Now(), make([]int64, group)

@@ -22,31 +22,27 @@ import (
 
 // Settings of the embedded etcd.
 const (
-	// StoreQuota is the limit of the database's size in bytes. At the limit, etcd
-	// refuses writes until an operator compacts and defragments the database and
-	// disarms the alarm.
+	// StoreQuota limits the database in bytes. At the limit etcd refuses writes until
+	// an operator compacts and defragments it and disarms the alarm.
 	StoreQuota = 2 << 30
-	// EmbeddedOps and EmbeddedBytes are the limits of one transaction: its operations
-	// and its size in bytes.
+	// limits of one transaction: operations, and size in bytes
 	EmbeddedOps   = 4096
 	EmbeddedBytes = 4 << 20
-	// Heartbeat interval and election timeout of raft in milliseconds. If the leader
-	// stops, another member becomes leader after one or two election timeouts.
+	// raft's heartbeat interval and election timeout in milliseconds; a new leader
+	// takes one or two election timeouts
 	heartbeatMS = 60
 	electionMS  = 600
-	// compactAfter is the age at which etcd deletes old revisions.
+	// age at which old revisions are deleted
 	compactAfter = "10m"
-	// DefaultReady is how long Embed waits by default until the cluster has a quorum.
+	// DefaultReady is the default wait for a quorum.
 	DefaultReady = 60 * time.Second
 )
 
-// TLSFiles has the paths of a member's PEM files. Empty paths mean that the member
-// does not use TLS. etcd reads the certificate and the key again at each handshake,
-// but the CA's certificate only once.
+// TLSFiles has the paths of a member's PEM files; "" means no TLS. etcd reads only
+// certificate and key again.
 type TLSFiles struct {
 	Certificate, Key, CA string
-	// Peer is a DNS name in the certificates of all members. No other certificate of
-	// the CA contains this name, so members can recognize each other.
+	// Peer is a DNS name that only members' certificates have.
 	Peer string
 }
 
@@ -61,27 +57,23 @@ func (t TLSFiles) info() transport.TLSInfo {
 	return i
 }
 
-// EmbedConfig is the configuration of a member of etcd that runs in this process.
+// EmbedConfig configures an etcd member in this process.
 type EmbedConfig struct {
 	Name string // name of the member, unique in the cluster
-	Dir  string // directory of the database; Embed creates it with mode 0700
-	// The member listens on PeerURL for other members and on ClientURL for clients.
-	// AdvertisePeer and AdvertiseClient are the URLs at which others reach the
-	// member. If they are empty, these are PeerURL and ClientURL.
+	Dir  string // database directory, created with mode 0700
+	// PeerURL serves members, ClientURL clients. AdvertisePeer and AdvertiseClient
+	// are the same by default.
 	PeerURL, ClientURL             string
 	AdvertisePeer, AdvertiseClient string
 	// Cluster lists the initial members, such as
-	// a=https://10.0.0.1:2380,b=https://10.0.0.2:2380. An empty list means that this
-	// member is the only one.
+	// a=https://10.0.0.1:2380,b=https://10.0.0.2:2380; "" means only this one.
 	Cluster string
-	// Existing is set if the member joins a running cluster, to which its URL has
-	// already been added.
+	// Existing means that the member joins a running cluster, which has its URL.
 	Existing bool
-	// Token identifies the cluster, so that members of two clusters do not join each
-	// other by mistake.
+	// Token identifies the cluster, so that two clusters do not mix.
 	Token string
 	TLS   TLSFiles
-	Ready time.Duration // time limit until the cluster has a leader; 0 means DefaultReady
+	Ready time.Duration // wait for a leader; 0: DefaultReady
 	Log   *slog.Logger
 }
 
@@ -91,8 +83,7 @@ type Embedded struct {
 	client *clientv3.Client
 }
 
-// Embed starts a member. It returns when the member's cluster has a leader and the
-// member answers requests.
+// Embed starts a member, and returns when it answers requests.
 func Embed(ctx context.Context, c EmbedConfig) (*Embedded, error) {
 	config, err := c.etcd()
 	if err != nil {
@@ -136,8 +127,7 @@ func Embed(ctx context.Context, c EmbedConfig) (*Embedded, error) {
 	return e, nil
 }
 
-// serve waits until the member answers requests. A new member answers only after the
-// other members have given it a vote.
+// serve waits until the member answers. A new member first needs a vote.
 func (e *Embedded) serve(ctx context.Context, ready time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, ready)
 	defer cancel()
@@ -198,8 +188,7 @@ func (c *EmbedConfig) etcd() (*embed.Config, error) {
 	return e, e.Validate()
 }
 
-// dial connects only to this member. A member that has lost its connection to the
-// others thus fails visibly, and its client does not switch to another member.
+// dial connects only to this member, so that the loss of its cluster is visible.
 func (c *EmbedConfig) dial() (*clientv3.Client, error) {
 	var config *tls.Config
 	if strings.HasPrefix(c.ClientURL, "https:") {
@@ -211,25 +200,24 @@ func (c *EmbedConfig) dial() (*clientv3.Client, error) {
 	return Dial([]string{c.ClientURL}, config)
 }
 
-// Dial returns a client of an etcd cluster. The endpoints are members of a separate
-// etcd or embedded members.
+// Dial returns a client of a separate or embedded etcd.
 func Dial(endpoints []string, config *tls.Config) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{
 		Endpoints: endpoints, TLS: config, DialTimeout: 5 * time.Second,
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		MaxCallSendMsgSize: 2 * EmbeddedBytes,
-		// The client does not repeat requests, because the store repeats them itself.
+		// the store repeats requests itself
 		MaxUnaryRetries: 1,
 		Logger:          zap.NewNop(),
 	})
 }
 
-// Store returns a Store that uses this member.
+// Store returns a Store on this member.
 func (e *Embedded) Store() *Store {
 	return New(e.client, WithLimits(EmbeddedOps, EmbeddedBytes))
 }
 
-// Client returns the client of this member. Close closes the client.
+// Client returns this member's client, which Close closes.
 func (e *Embedded) Client() *clientv3.Client { return e.client }
 
 // Err returns a channel that receives an error if the member fails.
@@ -238,8 +226,8 @@ func (e *Embedded) Err() <-chan error { return e.etcd.Err() }
 // Leader reports whether this member is the cluster's leader.
 func (e *Embedded) Leader() bool { return e.etcd.Server.Leader() == e.etcd.Server.MemberID() }
 
-// Close stops the member. It first calls etcd's Stop, because etcd's Close alone
-// leaves goroutines of the server waiting (etcd-io/etcd#9533).
+// Close stops the member. etcd's Close without Stop leaks goroutines
+// (etcd-io/etcd#9533).
 func (e *Embedded) Close() {
 	if e.client != nil {
 		_ = e.client.Close()
@@ -248,8 +236,7 @@ func (e *Embedded) Close() {
 	e.etcd.Close()
 }
 
-// Snapshot returns a reader of a copy of the member's database. The caller closes the
-// reader.
+// Snapshot returns a copy of the database. The caller closes it.
 func Snapshot(ctx context.Context, client *clientv3.Client) (io.ReadCloser, error) {
 	return client.Snapshot(ctx)
 }

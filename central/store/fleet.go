@@ -18,22 +18,20 @@ import (
 	"weft/central/wire"
 )
 
-// Keys of running centrals and unused invitations. They are neither part of the
-// declaration nor state of hosts:
+// Keys that are neither declared nor state of hosts; both expire with a lease:
 //
-//	central/<name>   the wire.Central of a running central; expires with its lease
-//	invite/<digest>  the wire.InviteRequest of an unused token; expires with its lease
+//	central/<name>   the wire.Central of a running central
+//	invite/<digest>  the wire.InviteRequest of an unused token
 const (
 	centralPrefix = Prefix + "central/"
 	invitePrefix  = Prefix + "invite/"
 )
 
-// centralTTL is the lifetime of the lease that a running central renews. A central
-// that does not renew its lease disappears from the list of centrals after this time.
+// centralTTL is the lifetime of a central's lease without a renewal.
 const centralTTL = 5 * time.Second
 
-// Objects returns all objects of the wanted kinds at one revision. If a large request
-// is taking effect, Objects waits for its end.
+// Objects returns all objects of some kinds at one revision. It waits for the end of
+// a large request.
 func (s *Store) Objects(ctx context.Context, wanted ...Kind) (revision int64, all []Object, err error) {
 	if revision, err = s.settled(ctx); err != nil {
 		return 0, nil, err
@@ -54,12 +52,10 @@ func (s *Store) Objects(ctx context.Context, wanted ...Kind) (revision int64, al
 	return revision, all, nil
 }
 
-// Revision returns the current revision of the store. If a large request is taking
-// effect, Revision waits for its end.
+// Revision returns the current revision. It waits for the end of a large request.
 func (s *Store) Revision(ctx context.Context) (int64, error) { return s.settled(ctx) }
 
-// settled returns a revision at which every large request has either taken effect
-// completely or not at all. It waits for such a revision if necessary.
+// settled waits for a revision without a large request in progress.
 func (s *Store) settled(ctx context.Context) (int64, error) {
 	for {
 		r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(writerKey)})
@@ -83,8 +79,7 @@ func (s *Store) settled(ctx context.Context) (int64, error) {
 	}
 }
 
-// Invite stores an invitation for the time valid. The key contains a digest of the
-// token's secret and not the secret.
+// Invite stores an invitation for the time valid, under a digest of the secret.
 func (s *Store) Invite(ctx context.Context, digest string, invitation *wire.InviteRequest, valid time.Duration) error {
 	if err := checkWord("the name in the certificate", invitation.GetName()); err != nil {
 		return err
@@ -101,9 +96,8 @@ func (s *Store) Invite(ctx context.Context, digest string, invitation *wire.Invi
 	return err
 }
 
-// TakeInvitation returns an invitation and deletes it, so that a token works only
-// once. If the result is lost on its way to the new client, the token is used up, and
-// an administrator must make a new one.
+// TakeInvitation returns and deletes an invitation. If the result is lost, the token
+// is used up.
 func (s *Store) TakeInvitation(ctx context.Context, digest string) (*wire.InviteRequest, error) {
 	key := invitePrefix + digest
 	r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(key)})
@@ -130,7 +124,7 @@ func (s *Store) TakeInvitation(ctx context.Context, digest string) (*wire.Invite
 	return &invitation, nil
 }
 
-// Register keeps a central in the list that Centrals returns, until ctx ends.
+// Register keeps a central in the list of Centrals until ctx ends.
 func (s *Store) Register(ctx context.Context, central *wire.Central) error {
 	value, err := encode(central)
 	if err != nil {
@@ -146,8 +140,7 @@ func (s *Store) Register(ctx context.Context, central *wire.Central) error {
 	}
 }
 
-// keepRegistered stores the key with a lease and renews the lease. It returns when
-// the lease is lost or ctx ends.
+// keepRegistered renews the lease of the key until the lease is lost or ctx ends.
 func (s *Store) keepRegistered(ctx context.Context, key, value string) error {
 	lease, err := s.client.Grant(ctx, int64(centralTTL/time.Second))
 	if err != nil {
@@ -170,7 +163,7 @@ func (s *Store) keepRegistered(ctx context.Context, key, value string) error {
 	return nil
 }
 
-// Centrals returns the running centrals in the order of their names.
+// Centrals returns the running centrals by name.
 func (s *Store) Centrals(ctx context.Context) ([]*wire.Central, error) {
 	var all []*wire.Central
 	var revision int64
@@ -183,10 +176,7 @@ func (s *Store) Centrals(ctx context.Context) ([]*wire.Central, error) {
 	return all, err
 }
 
-// The following methods manage the members of the embedded etcd.
-
-// Leader returns the name of the cluster's leader, and the size of the database in
-// bytes.
+// Leader returns the leader's name and the size of the database in bytes.
 func (s *Store) Leader(ctx context.Context) (name string, size int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -210,15 +200,13 @@ func (s *Store) Leader(ctx context.Context) (name string, size int64, err error)
 	return name, status.DbSize, nil
 }
 
-// AddMember adds a new member to the cluster before the member starts. It returns the
-// list of members for EmbedConfig.Cluster. The new member has no vote until
-// PromoteMembers gives it one.
+// AddMember adds a member before its start, without a vote (see PromoteMembers). It
+// returns the list for EmbedConfig.Cluster.
 func (s *Store) AddMember(ctx context.Context, name, peerURL string) (cluster string, err error) {
 	var added *clientv3.MemberAddResponse
 	for n := 0; ; n++ {
 		added, err = s.client.MemberAddAsLearner(ctx, []string{peerURL})
-		// For some seconds after a change of the members, etcd considers the
-		// connections between them unhealthy and refuses another change.
+		// etcd refuses another change for some seconds
 		if err == nil || !errors.Is(rpctypes.Error(err), rpctypes.ErrUnhealthy) || pause(ctx, n) != nil {
 			break
 		}
@@ -239,7 +227,7 @@ func (s *Store) AddMember(ctx context.Context, name, peerURL string) (cluster st
 	return strings.Join(all, ","), nil
 }
 
-// PromoteMembers gives a vote to each new member that has received the leader's data.
+// PromoteMembers gives a vote to each new member with the leader's data.
 func (s *Store) PromoteMembers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()

@@ -16,25 +16,21 @@ import (
 )
 
 const (
-	// progressEvery is the interval at which Follow asks etcd for a progress
-	// notification, which carries etcd's current revision.
+	// progressEvery is the interval of progress notifications, which carry the
+	// current revision.
 	progressEvery = time.Second
-	// silentMost is how long Follow waits for any message of etcd before it opens a
-	// new watch. Such a silence means that the member hangs although its connection
-	// is still open.
+	// silentMost is the longest silence before Follow opens a new watch, because a
+	// member may hang.
 	silentMost = 5 * time.Second
 )
 
 // Follow passes the full list of objects to the sink, and then every change until ctx
-// ends. It then returns the error of ctx. It returns early only after a permanent
-// error, such as a refused certificate.
+// ends or a permanent error.
 //
-// The sink gets all objects of one revision together. A large request takes effect in
-// several transactions (see journal.go). Follow holds back the request's objects, and
-// bindings of its ports, until the last transaction, and then passes them on
-// together. Meanwhile it passes on other bindings, but does not call Progress. If
-// etcd has compacted revisions that Follow has not read, the sink gets the difference
-// in one Change.
+// The sink gets all objects of one revision together. A large request has several
+// revisions (journal.go); Follow holds back its objects and the bindings of its ports
+// until the last. Meanwhile other bindings pass, but no Progress. If etcd has
+// compacted unread revisions, the sink gets the difference in one Change.
 func (s *Store) Follow(ctx context.Context, sink Sink) error {
 	f := &follower{store: s, sink: sink}
 	for n := 0; ; n++ {
@@ -71,9 +67,8 @@ type follower struct {
 	cluster  uint64 // id of the etcd cluster
 	revision int64  // last revision that was read completely
 	relist   bool
-	known    map[objectKey]int64 // revision of each object that the sink has
-	// holding is set while a large request takes effect. The map held then has the
-	// request's objects that were read so far.
+	known    map[objectKey]int64 // revision of each object in the sink
+	// holding is set during a large request, whose objects are in held.
 	holding bool
 	held    map[objectKey]Object
 }
@@ -83,8 +78,7 @@ func (f *follower) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// After a restore from a backup, the cluster has a new id, and its revision may
-	// be lower than before.
+	// a restored cluster has a new id, and perhaps a lower revision
 	restored := f.cluster != r.Header.ClusterId || r.Header.Revision < f.revision
 	if restored || f.relist {
 		if err := f.list(ctx, restored); err != nil {
@@ -95,8 +89,7 @@ func (f *follower) follow(ctx context.Context) error {
 	return f.watch(ctx)
 }
 
-// list reads all objects at one revision. It passes the full list to the sink if
-// reset is set, and otherwise only the difference to the objects that the sink has.
+// list passes the full list to the sink if reset is set, otherwise the difference.
 func (f *follower) list(ctx context.Context, reset bool) error {
 	s := f.store
 	revision, err := s.settled(ctx)
@@ -136,8 +129,7 @@ func (f *follower) list(ctx context.Context, reset bool) error {
 	return nil
 }
 
-// decodeOrCount decodes a stored object. It counts a value that is not a valid
-// object, which another program may have written, and returns false.
+// decodeOrCount decodes a stored object. It counts other values and returns false.
 func (s *Store) decodeOrCount(kv *mvccpb.KeyValue, deleted bool) (Object, bool) {
 	o, object, err := decode(kv.Key, kv.Value, deleted, kv.ModRevision)
 	if err != nil {
@@ -147,8 +139,7 @@ func (s *Store) decodeOrCount(kv *mvccpb.KeyValue, deleted bool) (Object, bool) 
 	return o, object
 }
 
-// Undecodable returns the number of stored values that this store skipped because
-// they are not valid objects.
+// Undecodable returns the number of skipped values that are no valid objects.
 func (s *Store) Undecodable() uint64 { return s.undecodable.Load() }
 
 func (f *follower) watch(ctx context.Context) error {
@@ -168,7 +159,7 @@ func (f *follower) watch(ctx context.Context) error {
 				return fmt.Errorf("%w: nothing heard for %s", errWatchEnded, silentMost)
 			}
 			ask, done := context.WithTimeout(ctx, progressEvery)
-			_ = f.store.client.RequestProgress(ask) // ignores the error, because the time in heard shows whether etcd answers
+			_ = f.store.client.RequestProgress(ask) // error ignored: heard shows whether etcd answers
 			done()
 		case r, ok := <-watch:
 			if !ok {
@@ -189,7 +180,7 @@ func (f *follower) watch(ctx context.Context) error {
 	}
 }
 
-// take passes a message of the watch to the sink, one revision after the other.
+// take passes a watch message to the sink, revision by revision.
 func (f *follower) take(r *clientv3.WatchResponse) {
 	for events := r.Events; len(events) > 0; {
 		revision := events[0].Kv.ModRevision
@@ -244,8 +235,8 @@ func (f *follower) takeRevision(revision int64, events []*clientv3.Event) {
 	}
 }
 
-// takeWriter handles a change of the key "writer", which describes a large request.
-// It returns true if a committed request has now taken effect completely.
+// takeWriter follows the key "writer". It returns true at the end of a committed
+// large request.
 func (f *follower) takeWriter(e *clientv3.Event) (ended bool) {
 	if e.Type == clientv3.EventTypeDelete {
 		return f.holding
@@ -261,8 +252,8 @@ func (f *follower) takeWriter(e *clientv3.Event) (ended bool) {
 	return false
 }
 
-// hold reports whether an object belongs to the large request that is taking effect.
-// If it does, hold stores the object for release.
+// hold reports whether an object belongs to the present large request, and then keeps
+// it for release.
 func (f *follower) hold(o Object) bool {
 	switch o.Kind {
 	case KindNet, KindHost, KindPort:
@@ -291,8 +282,7 @@ func (f *follower) release() []Object {
 	return objects
 }
 
-// rank returns the position of an object's kind in the order of a Reset, in which
-// objects come after the objects that they refer to.
+// rank orders kinds for a Reset: an object comes after the objects it refers to.
 func rank(o Object) int {
 	return slices.IndexFunc(kinds, func(k kindRow) bool { return k.kind == o.Kind })
 }

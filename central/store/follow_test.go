@@ -18,14 +18,13 @@ import (
 	"weft/central/wire"
 )
 
-// copySink is a sink that keeps a copy of all objects. It fails the test if Follow
-// breaks a rule of the interface Sink.
+// copySink keeps all objects, and checks the rules of Sink.
 type copySink struct {
 	mu       sync.Mutex
 	objects  map[objectKey]Object
 	revision int64
 	resets   int
-	ports    map[int]bool // key: a number of ports that the copy had after some change
+	ports    map[int]bool // numbers of ports that the copy has had
 	wrong    []string
 }
 
@@ -89,8 +88,7 @@ func (c *copySink) Progress(revision int64) {
 	c.to("Progress", revision)
 }
 
-// wait waits until the function ok returns true for the sink's objects, and returns a
-// copy of them.
+// wait waits until ok accepts the objects, and returns a copy.
 func (c *copySink) wait(t testing.TB, ok func(map[objectKey]Object) bool) map[objectKey]Object {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -111,15 +109,12 @@ func (c *copySink) wait(t testing.TB, ok func(map[objectKey]Object) bool) map[ob
 	}
 }
 
-// The method until waits until the sink has reached a revision, and returns a copy of
-// its objects.
+// until waits for a revision, and returns a copy.
 func (c *copySink) until(t testing.TB, revision int64) map[objectKey]Object {
 	t.Helper()
 	return c.wait(t, func(map[objectKey]Object) bool { return c.revision >= revision })
 }
 
-// The function follow starts Follow with a new sink, and stops it at the end of the
-// test.
 func follow(t testing.TB, s *Store) *copySink {
 	c := &copySink{objects: map[objectKey]Object{}, ports: map[int]bool{}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -134,7 +129,6 @@ func follow(t testing.TB, s *Store) *copySink {
 	return c
 }
 
-// wantCopy fails the test unless the sink's objects equal the stored objects.
 func wantCopy(t testing.TB, s *Store, objects map[objectKey]Object) {
 	t.Helper()
 	r, err := s.client.Get(t.Context(), Prefix, clientv3.WithPrefix())
@@ -169,16 +163,14 @@ func TestFollow(t *testing.T) {
 	}
 	revision := apply(t, s, deletePort("port1"), setPort(port("new", "net0", 5000)))
 	wantCopy(t, s, c.until(t, revision))
-	// A request that changes nothing still increases the revision, which the sink
-	// reaches.
+	// A request without changes still increases the revision.
 	wantCopy(t, s, c.until(t, apply(t, s, setHost("h1", 1))))
 	if c.resets != 1 {
 		t.Errorf("%d resets", c.resets)
 	}
 }
 
-// A sink gets all objects of a large request together. Bindings of other ports reach
-// the sink meanwhile.
+// A sink gets a large request as a whole, and other ports' bindings meanwhile.
 func TestFollowSeesLargeRequestsAtOnce(t *testing.T) {
 	e := testMember(t)
 	s := New(e.Client(), WithLimits(64, DefaultBytes))
@@ -218,8 +210,7 @@ func TestFollowSeesLargeRequestsAtOnce(t *testing.T) {
 	}
 }
 
-// If etcd has compacted revisions that the follower has not read, the sink gets the
-// difference.
+// After a compaction of unread revisions, the sink gets the difference.
 func TestFollowAfterCompaction(t *testing.T) {
 	s := testMember(t).Store()
 	apply(t, s, manyPorts(20)...)
@@ -259,7 +250,7 @@ func TestFollowAfterCompaction(t *testing.T) {
 	}
 }
 
-// Keys and values of other programs under Weft's prefix do not disturb Follow.
+// Other programs' keys and values do not disturb Follow.
 func TestFollowSkipsWhatIsNoObject(t *testing.T) {
 	s := testMember(t).Store()
 	for k, v := range map[string]string{netKey("x"): "\xff\xff", netKey("y"): "", Prefix + "later/x": "1", writerKey: "?"} {

@@ -66,7 +66,7 @@ func ipGuard(net string, ip []byte) string {
 func pinGuards(host string) string      { return guardPrefix + "pin/" + host + "/" }
 func pinGuard(host, port string) string { return pinGuards(host) + port }
 
-// kindRow describes a kind of object: its key prefix and its message type.
+// kindRow is a kind of object.
 type kindRow struct {
 	kind   Kind
 	prefix string
@@ -74,8 +74,7 @@ type kindRow struct {
 	id     func(proto.Message) string
 }
 
-// kinds has the kinds of objects in the order of a Reset: a kind comes after the
-// kinds to which its objects refer.
+// kinds is in the order of a Reset: a kind comes after those it refers to.
 var kinds = []kindRow{
 	{KindNet, netPrefix, func() proto.Message { return &wire.Net{} }, func(m proto.Message) string { return m.(*wire.Net).GetId() }},
 	{KindHost, hostPrefix, func() proto.Message { return &wire.Host{} }, func(m proto.Message) string { return m.(*wire.Host).GetId() }},
@@ -84,9 +83,8 @@ var kinds = []kindRow{
 	{KindStatus, statusPrefix, func() proto.Message { return &wire.HostStatus{} }, func(m proto.Message) string { return m.(*wire.HostStatus).GetHost() }},
 }
 
-// decode decodes a stored key and value. The result object is false if the key is not
-// the key of an object. If the argument deleted is set, decode ignores the value and
-// returns an Object without a message.
+// decode decodes a stored object. object is false for other keys. A deleted object
+// has no message.
 func decode(key, value []byte, deleted bool, revision int64) (o Object, object bool, err error) {
 	for i := range kinds {
 		k := &kinds[i]
@@ -111,7 +109,7 @@ func decode(key, value []byte, deleted bool, revision int64) (o Object, object b
 	return o, false, nil
 }
 
-// encode encodes a message deterministically: equal messages have equal bytes.
+// encode is deterministic: equal messages have equal bytes.
 func encode(m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }

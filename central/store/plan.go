@@ -14,19 +14,18 @@ import (
 	"weft/central/wire"
 )
 
-// wanted is the state of one object that a request demands. Only the final state of
-// all objects is checked, so the order of the changes in a request does not matter.
-// For example, two ports may exchange their addresses.
+// wanted is the final state of one object of a request. The order of changes does not
+// matter: two ports may exchange addresses.
 type wanted struct {
 	kind    string // kind as in the object's key: net, port or host
 	id      string
-	message proto.Message // nil means that the request deletes the object
+	message proto.Message // nil: deleted
 }
 
 func (w *wanted) key() string { return Prefix + w.kind + "/" + w.id }
 
-// collect checks each change without regard to stored objects. If a request changes
-// an object twice, the later change counts.
+// collect checks each change by itself. Of two changes of an object, the later one
+// counts.
 func collect(changes []*wire.Change) ([]*wanted, error) {
 	if len(changes) > MaxChanges {
 		return nil, refusedf("the request has %d changes; send at most %d in one", len(changes), MaxChanges)
@@ -69,8 +68,7 @@ func checkChange(c *wire.Change) (*wanted, error) {
 	return nil, nil
 }
 
-// guards returns the keys of the guards for an object's name, numbers and addresses,
-// which no other object may have.
+// guards returns the keys that make an object's name, numbers and addresses unique.
 func guards(m proto.Message) []string {
 	switch m := m.(type) {
 	case *wire.Net:
@@ -92,8 +90,7 @@ func guards(m proto.Message) []string {
 	return nil
 }
 
-// references returns the keys of the objects that must exist because this object
-// names them.
+// references returns the keys of the objects that an object names.
 func references(m proto.Message) []string {
 	p, ok := m.(*wire.Port)
 	if !ok {
@@ -108,8 +105,8 @@ func references(m proto.Message) []string {
 	return keys
 }
 
-// plan reads the keys that the changes concern, and enters the changes into the view.
-// It returns a *Refused if the changes are not allowed.
+// plan reads the changes' keys and enters the changes into the view, or returns a
+// *Refused.
 func (v *view) plan(ctx context.Context, all []*wanted) error {
 	stored, err := v.loadStored(ctx, all)
 	if err != nil {
@@ -142,8 +139,7 @@ func (v *view) plan(ctx context.Context, all []*wanted) error {
 
 var noun = map[string]string{"net": "network", "port": "port", "host": "host"}
 
-// loadStored returns the stored versions of the objects that the changes replace or
-// delete.
+// loadStored returns the stored versions of changed objects.
 func (v *view) loadStored(ctx context.Context, all []*wanted) (map[string]proto.Message, error) {
 	keys := make([]string, len(all))
 	for i, w := range all {
@@ -167,8 +163,7 @@ func (v *view) loadStored(ctx context.Context, all []*wanted) (map[string]proto.
 	return stored, nil
 }
 
-// The method write enters the new objects and their guards into the view. It first
-// deletes the guards of the stored versions.
+// write replaces the stored objects and their guards in the view.
 func (v *view) write(all []*wanted, stored map[string]proto.Message) error {
 	for _, w := range all {
 		if w.message == nil {
@@ -196,8 +191,7 @@ func (v *view) write(all []*wanted, stored map[string]proto.Message) error {
 	return nil
 }
 
-// duplicate returns an error for an object whose name, number or address already
-// belongs to another object, the owner of the guard.
+// duplicate is the error for a name, number or address of another object.
 func duplicate(w *wanted, guard, owner string) error {
 	rest := strings.TrimPrefix(guard, guardPrefix)
 	switch m := w.message.(type) {
@@ -227,10 +221,10 @@ func duplicate(w *wanted, guard, owner string) error {
 	return refusedf("%s %s: %s belongs to %s", noun[w.kind], w.id, rest, owner)
 }
 
-// checkReferences returns an error if a port names a network or a host that does not
-// exist, or if a request deletes a network or a host that a port still names.
+// checkReferences returns an error if a port would name an undeclared network or
+// host.
 func (v *view) checkReferences(ctx context.Context, all []*wanted) error {
-	inUse := map[string]*wanted{} // deleted networks and hosts, by the key prefix of the guards of ports that use them
+	inUse := map[string]*wanted{} // deleted networks and hosts, by the prefix of their ports' guards
 	for _, w := range all {
 		if p, ok := w.message.(*wire.Port); ok {
 			for _, k := range references(p) {
@@ -267,9 +261,8 @@ func (v *view) checkReferences(ctx context.Context, all []*wanted) error {
 	return nil
 }
 
-// keepUnknown returns m, extended by the fields of old that this version of Weft does
-// not know. A later version has written these fields, and this version must not
-// delete them.
+// keepUnknown returns m with the unknown fields of old, which a later version has
+// written.
 func keepUnknown(m, old proto.Message) proto.Message {
 	if old == nil {
 		return m

@@ -16,7 +16,6 @@ import (
 	"weft/central/wire"
 )
 
-// testMember starts a member of etcd on unix sockets, with a temporary directory.
 func testMember(t testing.TB) *Embedded {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,7 +38,7 @@ func setHost(id string, last byte) *wire.Change {
 	return &wire.Change{Change: &wire.Change_SetHost{SetHost: &wire.Host{Id: id, Name: id, Endpoint: []byte{192, 0, 2, last}}}}
 }
 
-// port returns a port whose MAC and IP address are made from the number n.
+// port returns a port with addresses made from n.
 func port(id, net string, n int) *wire.Port {
 	return &wire.Port{Id: id, Name: id, Net: net, Mac: []byte{2, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)},
 		Addresses: [][]byte{{10, byte(n >> 16), byte(n >> 8), byte(n)}}}
@@ -70,8 +69,7 @@ func apply(t testing.TB, s *Store, changes ...*wire.Change) int64 {
 	return revision
 }
 
-// The function refused applies the changes and fails the test unless the store
-// refuses them with an error that contains the text words.
+// refused applies changes that must fail with words in the error.
 func refused(t *testing.T, s *Store, words string, changes ...*wire.Change) {
 	t.Helper()
 	_, err := s.Apply(t.Context(), &wire.ChangeRequest{Changes: changes})
@@ -90,8 +88,7 @@ func wantRefusal(t *testing.T, err error, words string) {
 	}
 }
 
-// dump returns all keys and values under Prefix, except request ids and the key
-// "intent".
+// dump returns all keys and values, except request ids and "intent".
 func dump(t testing.TB, s *Store) map[string]string {
 	t.Helper()
 	r, err := s.client.Get(t.Context(), Prefix, clientv3.WithPrefix())
@@ -107,8 +104,7 @@ func dump(t testing.TB, s *Store) map[string]string {
 	return all
 }
 
-// wantGuards fails the test unless the stored guards are exactly the guards of the
-// stored objects.
+// wantGuards checks that guards and objects agree.
 func wantGuards(t testing.TB, s *Store) {
 	t.Helper()
 	keys := dump(t, s)
@@ -194,7 +190,7 @@ func TestApplyRefusesWhatIsWrong(t *testing.T) {
 		{"name belongs to the port of id p1", with(func(p *wire.Port) { p.Name = "p1" })},
 		{"change 2 of the request is empty", &wire.Change{}},
 	} {
-		// A valid change in the same request has no effect either.
+		// its valid change has no effect either
 		refused(t, s, c.words, setHost("good", 99), c.change)
 	}
 	if after := dump(t, s); fmt.Sprint(after) != fmt.Sprint(before) {
@@ -205,22 +201,21 @@ func TestApplyRefusesWhatIsWrong(t *testing.T) {
 
 func TestApplyIsOfTheWholeRequest(t *testing.T) {
 	s := testMember(t).Store()
-	// The changes of a request may be in any order.
+	// changes in any order
 	apply(t, s, setPort(port("p1", "blue", 1)), setPort(port("p2", "blue", 2)), setNet("blue", 1))
 	wantGuards(t, s)
-	// Two ports exchange their MAC and IP addresses.
+	// an exchange of addresses
 	p1, p2 := port("p1", "blue", 2), port("p2", "blue", 1)
 	apply(t, s, setPort(p1), setPort(p2))
 	wantGuards(t, s)
-	// An address may be used again in another network. A port that moves to another
-	// network frees its addresses in the old one.
+	// another network may use the same address; a port that moves frees it
 	p3 := port("p3", "red", 1)
 	apply(t, s, setNet("red", 2), setPort(p3))
 	wantGuards(t, s)
 	p1.Net = "green"
 	apply(t, s, setNet("green", 3), setPort(p1), setPort(port("p4", "blue", 2)))
 	wantGuards(t, s)
-	// A request may delete a network together with all its ports.
+	// a network may be deleted with its ports
 	apply(t, s, deleteNet("blue"), deletePort("p2"), deletePort("p4"))
 	wantGuards(t, s)
 	apply(t, s, deletePort("p1"), deletePort("p3"), deleteNet("red"), deleteNet("green"))
@@ -265,7 +260,7 @@ func TestApplyExpected(t *testing.T) {
 		t.Error(err)
 	}
 	wantRefusal(t, request(seen, setNet("green", 3)), "has changed since revision")
-	// A request that changes nothing does not count as a change of the declaration.
+	// a request without changes is no change
 	now := apply(t, s, setNet("green", 3))
 	apply(t, s, setNet("green", 3))
 	if err := request(now, setNet("white", 4)); err != nil {
@@ -273,8 +268,7 @@ func TestApplyExpected(t *testing.T) {
 	}
 }
 
-// If this version writes an object, the object keeps the fields that a later version
-// has stored.
+// Fields of later versions are kept.
 func TestUnknownFieldsAreKept(t *testing.T) {
 	s := testMember(t).Store()
 	later := &wire.Net{Id: "blue", Name: "blue", Vni: 1}
@@ -307,7 +301,7 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 	}
 }
 
-// manyPorts returns changes that create n ports, in networks of 250 ports each.
+// manyPorts creates n ports, 250 in each network.
 func manyPorts(n int) []*wire.Change {
 	var changes []*wire.Change
 	for i := range n {
@@ -365,8 +359,8 @@ func TestApplyLarge(t *testing.T) {
 	}
 }
 
-// If a port is bound to the host in its field move_to, the binding completes the
-// move. Only the host to which a port is bound can release it.
+// A binding to the host in move_to completes the move. Only the bound host can
+// release a port.
 func TestMoveAndRelease(t *testing.T) {
 	s := testMember(t).Store()
 	moving := port("p1", "blue", 1)

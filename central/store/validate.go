@@ -12,17 +12,16 @@ import (
 
 // Limits of the declaration. The store refuses a request that exceeds one of them.
 const (
-	// MaxName is the largest length of an id or a name in bytes. A certificate's
-	// common name has the same limit (RFC 5280, ub-common-name).
+	// MaxName limits ids and names in bytes, like a certificate's common name (RFC
+	// 5280, ub-common-name).
 	MaxName = 64
-	// MaxAddresses is the largest number of IP addresses of a port.
+	// MaxAddresses limits the IP addresses of a port.
 	MaxAddresses = 64
-	// MaxChanges is the largest number of changes in a request.
+	// MaxChanges limits the changes in a request.
 	MaxChanges = 200_000
 	// MaxVNI is the largest VNI, which has 24 bits (RFC 7348 section 5).
 	MaxVNI = 1<<24 - 1
-	// Smallest and largest MTU of a network in bytes of an IP packet. RFC 791
-	// requires at least 68.
+	// MTU of a network in bytes of an IP packet; RFC 791 requires 68
 	minMTU, maxMTU = 68, 65535
 )
 
@@ -121,8 +120,7 @@ func wrongMAC(mac []byte) string {
 	return ""
 }
 
-// wrongAddress returns the reason why b is not the IP address of a single machine, or
-// "".
+// wrongAddress returns why b is no IP address of a machine, or "".
 func wrongAddress(b []byte) string {
 	a, ok := netip.AddrFromSlice(b)
 	switch {

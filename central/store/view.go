@@ -12,38 +12,35 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// listPage is the number of keys that list reads with one request.
+// listPage is the number of keys in one read.
 const listPage = 2000
 
 // record is the state of one key in a view.
 type record struct {
-	value []byte // value after the changes that were entered into the view so far
+	value []byte // value after the changes so far
 	there bool
-	// read is set if the key was read from etcd. The fields stored and mod then have
-	// the key's value and revision in etcd; mod is 0 if the key is absent.
+	// read: the key was read; stored and mod are its value and revision in etcd, mod
+	// 0 if absent.
 	read   bool
 	stored []byte
 	mod    int64
-	// ranged is set if loadPrefix has read the key, together with all keys of a
-	// prefix.
+	// ranged: loadPrefix has read the key.
 	ranged bool
 }
 
-// view has the keys that a request has read, all at the same revision, and the
-// changes that the request makes to them. The changes reach etcd only when a
-// transaction is committed.
+// view has the keys of a request, read at one revision, and its changes for the
+// transaction.
 type view struct {
 	store    *Store
 	revision int64 // revision of all reads; 0 before the first read
 	records  map[string]*record
-	// prefixes of which loadPrefix has read all keys. If another store adds a key
-	// with such a prefix, the transaction of the request fails with a conflict.
+	// prefixes that loadPrefix has read; a new key of another store is a conflict.
 	prefixes []string
 }
 
 func (s *Store) newView() *view { return &view{store: s, records: map[string]*record{}} }
 
-// load reads those of the given keys that the view has not read yet.
+// load reads the given keys that were not read yet.
 func (v *view) load(ctx context.Context, keys []string) error {
 	missing := make([]string, 0, len(keys))
 	for _, k := range keys {
@@ -75,10 +72,9 @@ func (v *view) load(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// list reads all keys with a prefix, in pages, and calls the function each for every
-// key. It does not add the keys to a view. If *revision is 0, list sets it to the
-// revision of the first page.
-func (s *Store) list(ctx context.Context, prefix string, revision *int64, each func(*mvccpb.KeyValue)) error {
+// list reads all keys with a prefix, outside of a view, and calls visit for each. It sets
+// *revision, if 0, to the revision of the first page.
+func (s *Store) list(ctx context.Context, prefix string, revision *int64, visit func(*mvccpb.KeyValue)) error {
 	end := clientv3.GetPrefixRangeEnd(prefix)
 	for from := prefix; ; {
 		r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(listPage), clientv3.WithRev(*revision))})
@@ -90,7 +86,7 @@ func (s *Store) list(ctx context.Context, prefix string, revision *int64, each f
 		}
 		page := r.Responses[0].GetResponseRange()
 		for _, kv := range page.Kvs {
-			each(kv)
+			visit(kv)
 		}
 		if !page.More || len(page.Kvs) == 0 {
 			return nil
@@ -99,8 +95,7 @@ func (s *Store) list(ctx context.Context, prefix string, revision *int64, each f
 	}
 }
 
-// loadPrefix reads all keys with a prefix into the view. If another store later adds
-// such a key, the transaction of the request fails with a conflict.
+// loadPrefix reads all keys with a prefix. A new key of another store is a conflict.
 func (v *view) loadPrefix(ctx context.Context, prefix string) error {
 	if slices.Contains(v.prefixes, prefix) {
 		return nil
@@ -115,7 +110,7 @@ func (v *view) loadPrefix(ctx context.Context, prefix string) error {
 	})
 }
 
-// get returns the value of a key after the changes that were entered so far.
+// get returns a key's value after the changes so far.
 func (v *view) get(key string) (value []byte, there bool) {
 	if r := v.records[key]; r != nil {
 		return r.value, r.there
@@ -137,13 +132,12 @@ func (v *view) put(key string, value []byte) {
 	r.value, r.there = value, true
 }
 
-// del deletes a key in the view, whether the view has read it or not.
+// del deletes a key, read or not.
 func (v *view) del(key string) {
 	r := v.record(key)
 	r.value, r.there = nil, false
 }
 
-// change is a put or a deletion of one key.
 type change struct {
 	key    string
 	value  []byte
@@ -159,9 +153,8 @@ func (c change) op(options ...clientv3.OpOption) clientv3.Op {
 
 func (c change) size() int { return len(c.key) + len(c.value) + 16 }
 
-// The method changes returns the operations that change the stored keys as the view
-// has them. A large request executes them in this order. Operations on bindings come
-// last: by then the deleted ports are gone, so nobody can bind them again.
+// changes returns the operations in order. Bindings come last, when deleted ports
+// cannot be bound again.
 func (v *view) changes() []change {
 	var all []change
 	for k, r := range v.records {
@@ -185,8 +178,7 @@ func (v *view) changes() []change {
 	return all
 }
 
-// unchanged returns comparisons for a transaction. They succeed only if no key that
-// the view has read has changed since.
+// unchanged returns comparisons that fail if any key of the view has changed.
 func (v *view) unchanged() []clientv3.Cmp {
 	var ifs []clientv3.Cmp
 	for k, r := range v.records {

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// slogCore writes the warnings and errors that etcd logs to the daemon's log.
+// slogCore passes etcd's warnings and errors to the daemon's log.
 type slogCore struct {
 	log  *slog.Logger
 	with []zapcore.Field

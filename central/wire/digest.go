@@ -9,15 +9,11 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// The digest of a network is the XOR of the digests of its view (the network's
-// settings), of its places (a place is a port's addresses with the host that has the
-// port) and of its members. After a change of one part, both ends therefore update
-// the digest without reading the other parts. The digest detects differences that
-// arise by accident. It does not protect against a peer that produces equal digests
-// on purpose.
+// A network's digest is the XOR of the digests of its settings, places and members,
+// so that one change needs no other part. It detects accidental differences only, not
+// a hostile peer.
 
-// Digest returns the part of a network's digest that comes from one place: a port's
-// addresses with the host that has the port.
+// Digest returns the digest of a place: a port's addresses with the port's host.
 func (p *Place) Digest() uint64 {
 	return PlaceDigest([]byte(p.GetPort()), p.GetMac(), []byte(p.GetHost()), p.GetEndpoint(), p.GetAddresses(), p.GetGeneration())
 }
@@ -35,8 +31,7 @@ func PlaceDigest(port, mac, host, endpoint []byte, addresses [][]byte, generatio
 	return d.Sum64()
 }
 
-// Digest returns the part of a network's digest that comes from the network's
-// settings.
+// Digest returns the digest of a network's settings.
 func (v *NetView) Digest() uint64 {
 	d := xxhash.New()
 	n := v.GetNet()
@@ -54,16 +49,14 @@ func (v *NetView) Digest() uint64 {
 	return d.Sum64()
 }
 
-// MemberDigest returns the part of a network's digest that comes from one member, the
-// tunnel endpoint of a host.
+// MemberDigest returns the digest of one member: a host's tunnel endpoint.
 func MemberDigest(endpoint []byte) uint64 {
 	d := xxhash.New()
 	sum(d, []byte("member"), endpoint)
 	return d.Sum64()
 }
 
-// sum adds a list of byte strings to a digest. It adds the number and the lengths
-// too, so that two different lists never add the same bytes.
+// sum adds a list of byte strings with its lengths, so that different lists differ.
 func sum(d *xxhash.Digest, words ...[]byte) {
 	sumNumber(d, uint64(len(words)))
 	for _, w := range words {

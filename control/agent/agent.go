@@ -21,32 +21,29 @@ import (
 type Config struct {
 	// Centrals are the addresses of the hubs, HOST:PORT. A session uses one of them.
 	Centrals []string
-	// Credentials has the certificates with which the host and the hub authenticate
-	// each other.
+	// Credentials has the host's certificates.
 	Credentials credentials.TransportCredentials
-	// File is the path of the file that keeps the agent's state over restarts; "":
-	// the state is not saved.
+	// File keeps the agent's state over restarts; "": none.
 	File    string
 	Version string
 	Log     *slog.Logger
 }
 
-// Agent follows a hub of weft-central, and programs a switch with what the hub sends.
-// The work is done by the method Run.
+// Agent follows a hub of weft-central and programs a switch. Run does the work.
 type Agent struct {
 	config Config
 	sw     Switch
 
 	mu        sync.Mutex // mutex of all fields below
 	state     *state
-	pending   *batch          // changes of the field state that the switch has not got yet; a session may end in the middle of a revision
-	attached  map[string]bool // names or ids of the ports that the agent has reported to the hub in this session
+	pending   *batch          // changes of state for the switch, collected until a revision is complete
+	attached  map[string]bool // ports reported to the hub in this session, by name or id
 	seen      map[string]bool // names of the ports that have sent a frame
 	questions questions
 	pulls     pulls
 	decoder   decoder
-	first     bool                // true until the session's first Revision has come
-	out       chan *wire.FromHost // queue of the session's messages to the hub; nil: there is no session
+	first     bool                // the session's first Revision has not come
+	out       chan *wire.FromHost // queue of messages to the hub; nil: no session
 	stats     Stats
 
 	portsChanged chan struct{}
@@ -54,7 +51,7 @@ type Agent struct {
 	patience     int // see silence; only Run uses it
 }
 
-// Stats has counters and the state of the agent, for metrics and status.
+// Stats has counters for metrics and status.
 type Stats struct {
 	Connected bool
 	Central   string // address of the hub
@@ -69,30 +66,26 @@ type Stats struct {
 }
 
 const (
-	// outbox is the limit of messages in the queue to the hub. At the limit the agent
-	// ends the session and opens another one, which begins with the most important
-	// messages.
+	// outbox limits the messages to the hub. At the limit a new session begins, with
+	// the most important messages first.
 	outbox = 4096
-	// leastPause and mostPause are the shortest and the longest pause before the next
-	// connection. The pause doubles with each failure. It is random, so that the
-	// hosts of a restarted hub do not all connect at once.
+	// The pause before a connection doubles with each failure. It is random, so that
+	// the hosts of a restarted hub do not come at once.
 	leastPause = 100 * time.Millisecond
 	mostPause  = 5 * time.Second
-	// savePause is the time between a change of the state and the write of the file.
-	// One write saves all changes of this time.
+	// savePause is the delay of saving a change, shared by all changes meanwhile.
 	savePause = time.Second
 )
 
-// New returns an agent that programs the switch sw.
+// New returns an agent of the switch sw.
 func New(config Config, sw Switch) *Agent {
 	return &Agent{config: config, sw: sw, state: newState(), pending: newBatch(), attached: map[string]bool{}, seen: map[string]bool{},
 		questions: newQuestions(), patience: 1,
 		portsChanged: make(chan struct{}, 1), save: make(chan struct{}, 1)}
 }
 
-// Restore programs the switch with the state in the file, which the last session
-// left. The switch then forwards as before, whether or not a hub answers. The caller
-// calls Restore before Run, once the switch has its ports.
+// Restore programs the switch with the saved state, before Run and after the switch
+// has its ports.
 func (a *Agent) Restore() error {
 	kept, err := readState(a.config.File)
 	if err != nil || kept == nil {
@@ -108,8 +101,7 @@ func (a *Agent) Restore() error {
 	return a.sw.Apply(c)
 }
 
-// Run follows a hub until ctx ends. The ports of this host stay bound to it
-// afterwards.
+// Run follows a hub until ctx ends. This host's ports stay bound.
 func (a *Agent) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	done.Go(func() { a.keep(ctx) })
@@ -134,8 +126,7 @@ func (a *Agent) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// watchPorts follows changes of the switch's ports until ctx ends, with or without a
-// session: a guest may restart while no hub answers.
+// watchPorts follows the switch's ports until ctx ends, also without a session.
 func (a *Agent) watchPorts(ctx context.Context) {
 	for {
 		select {
@@ -150,7 +141,6 @@ func (a *Agent) watchPorts(ctx context.Context) {
 	}
 }
 
-// note records the error with which a session ended.
 func (a *Agent) note(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -173,9 +163,8 @@ func (a *Agent) Stats() Stats {
 	return s
 }
 
-// local returns the switch's port that a declaration means: the port whose option id=
-// is the declared id or name, or a port without this option whose name is the
-// declared id or name. If there is no such port, the Name of the result is "".
+// local returns the switch's port for a declared port: its option id=, or else its
+// name, equals the declared id or name. Name is "" if there is none.
 func (a *Agent) local(p *wire.Port) LocalPort {
 	for _, l := range a.sw.Ports() {
 		if key := l.key(); key == p.GetId() || key == p.GetName() {
@@ -185,8 +174,7 @@ func (a *Agent) local(p *wire.Port) LocalPort {
 	return LocalPort{}
 }
 
-// key returns the id or name with which the agent reports a port to the hub: the
-// option id= if the port has one, otherwise the port's name.
+// key identifies a port for the hub: its option id=, or else its name.
 func (l *LocalPort) key() string {
 	if l.ID != "" {
 		return l.ID
@@ -197,8 +185,7 @@ func (l *LocalPort) key() string {
 // PortsChanged implements Events.
 func (a *Agent) PortsChanged() { loop.Notify(a.portsChanged) }
 
-// Seen implements Events. If the declared port is not bound to this host, Seen
-// reports the frame to the hub, which then completes the port's move to this host.
+// Seen implements Events. The first frame completes a port's move to this host.
 func (a *Agent) Seen(port string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -226,9 +213,8 @@ func (a *Agent) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 	return false
 }
 
-// updatePorts compares the switch's ports with the ports that the hub knows, and
-// reports the differences to the hub if there is a session. It collects for the switch
-// what the declared ports among them need. The caller holds mu.
+// updatePorts reports changed ports to the hub, and collects their declarations for
+// the switch. The caller holds mu.
 func (a *Agent) updatePorts() {
 	c := a.pending
 	present := map[string]LocalPort{}
@@ -257,8 +243,7 @@ func (a *Agent) updatePorts() {
 			delete(a.seen, l.name)
 			if l.name != "" {
 				a.state.release(id, l, c)
-				// The switch may still have the declaration, although the port was
-				// deleted.
+				// the switch may still have the declaration
 				c.ports = append(c.ports, Port{Name: l.name, Gone: true})
 				l.name = ""
 			}
@@ -269,8 +254,8 @@ func (a *Agent) updatePorts() {
 	}
 }
 
-// send queues a message to the hub. It returns false if there is no session or the
-// queue is full. The caller holds mu.
+// send queues a message to the hub. It returns false without a session or with a full
+// queue. The caller holds mu.
 func (a *Agent) send(m *wire.FromHost) bool {
 	if a.out == nil {
 		return false
@@ -279,13 +264,12 @@ func (a *Agent) send(m *wire.FromHost) bool {
 	case a.out <- m:
 		return true
 	default:
-		close(a.out) // the goroutine that sends the messages then ends the session
+		close(a.out) // the sending goroutine then ends the session
 		a.out = nil
 		return false
 	}
 }
 
-// keys returns the keys of all ports of the switch, sorted.
 func (a *Agent) keys() []string {
 	var list []string
 	for _, l := range a.sw.Ports() {

@@ -8,16 +8,15 @@ import (
 	"slices"
 )
 
-// batch collects changes of the state that the switch has not got yet. It has at most
-// one change for each address, because a later change replaces an earlier one. The
-// addresses in one list of Changes therefore need no order.
+// batch collects changes for the switch. A later change of an address replaces an
+// earlier one, so the order does not matter.
 type batch struct {
 	endpoint  netip.Addr
 	nets      []Net
 	ports     []Port
 	removed   map[addressKey]int64 // generation of each removed address
-	addresses []Address            // an element with the MAC address noMAC is void
-	index     map[addressKey]int   // index of each address in the field addresses
+	addresses []Address            // noMAC marks void elements
+	index     map[addressKey]int   // index of each address in addresses
 	unknown   []UnknownAddress
 }
 
@@ -26,8 +25,7 @@ type addressKey struct {
 	mac uint64
 }
 
-// noMAC marks an element of batch.addresses that was removed again. No address has
-// more than 48 bits.
+// noMAC marks a removed element of batch.addresses. Addresses have 48 bits.
 const noMAC = 1 << 63
 
 func newBatch() *batch { return &batch{} }
@@ -67,8 +65,7 @@ func (b *batch) drop(match func(a *Address) bool) {
 	}
 }
 
-// remove removes an address. If the batch gives the address to another port under a
-// larger generation, that entry stays.
+// remove removes an address, but keeps an entry with a larger generation.
 func (b *batch) remove(vni uint32, mac uint64, generation int64) {
 	k := addressKey{vni, mac}
 	if i, ok := b.index[k]; ok && b.addresses[i].Generation <= generation {
@@ -81,7 +78,6 @@ func (b *batch) remove(vni uint32, mac uint64, generation int64) {
 	b.removed[k] = max(b.removed[k], generation)
 }
 
-// clear makes the switch forget everything about a VNI.
 func (b *batch) clear(vni uint32) {
 	b.nets = append(b.nets, Net{VNI: vni, Gone: true})
 	b.drop(func(a *Address) bool { return a.VNI == vni })
@@ -89,12 +85,12 @@ func (b *batch) clear(vni uint32) {
 	b.unknown = slices.DeleteFunc(b.unknown, func(a UnknownAddress) bool { return a.VNI == vni })
 }
 
-// release removes the addresses of the local port with this name from the batch.
+// release removes the addresses of a local port from the batch.
 func (b *batch) release(port string) {
 	b.drop(func(a *Address) bool { return a.Port == port })
 }
 
-// changes returns the changes. The caller uses the batch no more.
+// changes returns the changes. The batch is not used any more.
 func (b *batch) changes() *Changes {
 	c := &Changes{Endpoint: b.endpoint, Nets: b.nets, Ports: b.ports, Unknown: b.unknown}
 	for k, generation := range b.removed {

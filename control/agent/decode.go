@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers the codec that rawCodec extends
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec under rawCodec
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -16,15 +16,14 @@ import (
 	"weft/central/wire"
 )
 
-// Most of what a hub sends are places: thousands for a new host. The agent decodes them
-// into the form in which it keeps them, without a wire.Place for each. All other
-// messages are decoded by package proto. Numbers of fields are those of
+// The agent decodes places itself, without a wire.Place for each: a new host gets
+// thousands. Package proto decodes all other messages. Field numbers are from
 // central/wire/central.proto.
 
 // rawMessage is an encoded wire.ToHost.
 type rawMessage []byte
 
-// rawCodec is gRPC's codec of protobuf, extended to receive messages that stay encoded.
+// rawCodec is gRPC's codec of protobuf for messages that stay encoded.
 type rawCodec struct{ encoding.CodecV2 }
 
 func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -37,18 +36,17 @@ func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 var errDecode = errors.New("a message that is not valid")
 
-// fields are the fields of an encoded message, in order.
+// fields iterates over an encoded message.
 type fields struct {
 	rest   []byte
 	number protowire.Number
-	bytes  []byte // value of a field with a length; valid as long as the message
+	bytes  []byte // value of a field with a length; part of the message
 	value  uint64 // value of a varint
 	kind   protowire.Type
 	failed bool
 }
 
-// next moves to the next field. It returns false at the end, or if the message is not
-// valid.
+// next moves to the next field. It returns false at the end or at an error.
 func (f *fields) next() bool {
 	if len(f.rest) == 0 || f.failed {
 		return false
@@ -73,7 +71,7 @@ func (f *fields) next() bool {
 	return true
 }
 
-// is reports whether the field has this number and a value with a length.
+// is reports whether the field has a number and a length.
 func (f *fields) is(number protowire.Number) bool {
 	return f.number == number && f.kind == protowire.BytesType
 }
@@ -85,13 +83,12 @@ func (f *fields) err() error {
 	return nil
 }
 
-// text returns a copy of the field's value, which must be UTF-8 as in package proto.
+// text returns a copy of the value, which must be UTF-8.
 func (f *fields) text() string {
 	f.failed = f.failed || !utf8.Valid(f.bytes)
 	return string(f.bytes)
 }
 
-// portPlace is the place of the port with an id.
 type portPlace struct {
 	port string
 	place
@@ -116,12 +113,12 @@ type netUpdate struct {
 
 // decoder decodes messages of one hub.
 type decoder struct {
-	hosts     map[string]string // ids of hosts, so that all places of a host share the string
+	hosts     map[string]string // host ids, shared by the places of a host
 	addresses [][]byte          // of the place that is decoded
 }
 
-// maxHosts is the limit of decoder.hosts. At the limit all are forgotten, which costs
-// only memory.
+// maxHosts limits decoder.hosts. At the limit all are forgotten, which costs only
+// memory.
 const maxHosts = 1 << 16
 
 // reset decodes a wire.NetReset.
@@ -169,8 +166,7 @@ func (d *decoder) update(data []byte) (u netUpdate, err error) {
 	return u, errors.Join(err, f.err())
 }
 
-// appendPlace decodes a wire.Place and appends it to a list. An error is noted in the
-// fields that contain the place.
+// appendPlace decodes a wire.Place. An error is stored in the outer fields.
 func (d *decoder) appendPlace(list []portPlace, data []byte, outer *fields) []portPlace {
 	var port, mac, host, endpoint []byte
 	var generation int64
@@ -215,7 +211,7 @@ func (d *decoder) host(id []byte) string {
 	return s
 }
 
-// count returns how many fields of a message have the number.
+// count returns the number of fields with a number.
 func count(data []byte, number protowire.Number) (n int) {
 	for f := (fields{rest: data}); f.next(); {
 		if f.is(number) {

@@ -16,8 +16,7 @@ import (
 	"weft/central/wire"
 )
 
-// keep writes the state to the file after changes, until ctx ends. Then it writes the
-// state once more.
+// keep saves changes of the state until ctx ends, and then once more.
 func (a *Agent) keep(ctx context.Context) {
 	if a.config.File == "" {
 		return
@@ -41,7 +40,7 @@ func (a *Agent) keep(ctx context.Context) {
 	}
 }
 
-// readState returns the state that a file has, or nil if there is no file.
+// readState returns the saved state, or nil without a file.
 func readState(file string) (*wire.HostState, error) {
 	if file == "" {
 		return nil, nil
@@ -60,8 +59,7 @@ func readState(file string) (*wire.HostState, error) {
 	return m, nil
 }
 
-// writeState replaces the file in one step. After a crash, the file has either the
-// old or the new state.
+// writeState replaces the file atomically.
 func writeState(file string, m *wire.HostState) error {
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -71,7 +69,7 @@ func writeState(file string, m *wire.HostState) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp.Name()) // error ignored: after the rename the temporary file does not exist
+	defer os.Remove(temp.Name()) // error ignored: usually renamed already
 	_, err = temp.Write(data)
 	if err == nil {
 		err = temp.Sync()

@@ -8,15 +8,15 @@ import (
 	"weft/central/wire"
 )
 
-// place tells where the addresses of a port are: on which host, and behind which
-// VXLAN endpoint. It takes less memory than a wire.Place.
+// place is the host and the VXLAN endpoint of a port's addresses. It is smaller than
+// a wire.Place.
 type place struct {
 	mac        uint64
 	ips        []netip.Addr
 	host       string
 	endpoint   netip.Addr
 	generation int64
-	digest     uint64 // result of the method Digest of wire.Place
+	digest     uint64 // digest as in wire.Place
 }
 
 func placeOf(p *wire.Place) place {
@@ -24,8 +24,7 @@ func placeOf(p *wire.Place) place {
 		endpoint: addrOf(p.GetEndpoint()), generation: p.GetGeneration(), digest: p.Digest()}
 }
 
-// message returns the place in the form of a message. The arguments are the ids of
-// the port and of its network.
+// message returns a wire.Place. port and net are ids.
 func (p *place) message(port, net string) *wire.Place {
 	return &wire.Place{Port: port, Net: net, Mac: macBytes(p.mac), Addresses: addrBytes(p.ips), Host: p.host,
 		Endpoint: p.endpoint.AsSlice(), Generation: p.generation}

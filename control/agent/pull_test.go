@@ -9,8 +9,8 @@ import (
 	"weft/central/wire"
 )
 
-// pullingAgent returns an agent with a session and one pushed network "n", in which the
-// MAC address 0x020000000001 has a place.
+// pullingAgent returns an agent whose pushed network "n" has the MAC address
+// 0x020000000001.
 func pullingAgent() *Agent {
 	a := New(Config{}, nil)
 	a.out = make(chan *wire.FromHost, outbox)
@@ -26,8 +26,8 @@ func sentPulls(a *Agent) (numbers []uint64) {
 	return numbers
 }
 
-// Questions that come while a Pull is unanswered share the next Pull. An answer tells the
-// switch of the addresses that nobody has.
+// Questions during a Pull share the next one. An answer names addresses that nobody
+// has.
 func TestQuestionsShareAPull(t *testing.T) {
 	a := pullingAgent()
 	for mac := uint64(10); mac < 20; mac++ {
@@ -55,7 +55,7 @@ func TestQuestionsShareAPull(t *testing.T) {
 	}
 }
 
-// An address that came before the answer is not reported as one that nobody has.
+// An address that came meanwhile is known.
 func TestPullBringsTheAddress(t *testing.T) {
 	a := pullingAgent()
 	a.ask("port", question{net: "n", mac: 10})
@@ -66,7 +66,7 @@ func TestPullBringsTheAddress(t *testing.T) {
 	}
 }
 
-// A host that asks for many addresses sends only so many pulls.
+// The number of pulls is limited.
 func TestPullsAreLimited(t *testing.T) {
 	a := pullingAgent()
 	sent, now := 0, time.Now()

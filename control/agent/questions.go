@@ -9,29 +9,23 @@ import (
 	"weft/central/wire"
 )
 
-// The agent asks the hub for addresses of large networks, whose addresses the hub
-// does not push to all hosts. The hub answers each question once, and from then on
-// sends each change of the address. If nobody has the address, the agent remembers
-// this for the time absentFor and asks no more meanwhile. A guest that scans unused
-// addresses therefore costs the hub at most one question for each address in this
-// time.
+// The hub does not push the addresses of large networks: the agent asks. The hub
+// answers a question once and then sends each change. An address that nobody has is
+// not asked for again for absentFor, so that a scanning guest costs few questions.
 
 const (
-	// maxPortQuestions is the limit of unanswered questions of one port.
+	// maxPortQuestions limits one port's unanswered questions.
 	maxPortQuestions = 64
-	// questionTimeout is the time after which the agent no longer waits for the
-	// answer to a question.
+	// questionTimeout limits the wait for an answer.
 	questionTimeout = time.Second
-	// absentFor is the time for which the agent does not ask again for an address
-	// that nobody has.
+	// absentFor is how long an address that nobody has is not asked for again.
 	absentFor = time.Second
-	// maxAbsent is the limit of remembered addresses that nobody has. At the limit
-	// the agent forgets all of them.
+	// maxAbsent limits the remembered absent addresses. At the limit all are
+	// forgotten.
 	maxAbsent = 65536
 )
 
-// question is the address that a question is about: the IP address ip, or the MAC
-// address mac if ip is invalid.
+// question is about the IP address ip, or the MAC address mac if ip is invalid.
 type question struct {
 	net string
 	mac uint64
@@ -41,7 +35,7 @@ type question struct {
 type questions struct {
 	next    uint64
 	waiting map[uint64]waiting
-	open    map[question]uint64 // number of the newest unanswered question about each address; it is the key in the map waiting
+	open    map[question]uint64 // newest unanswered question about each address; key in waiting
 	ports   map[string]int      // number of unanswered questions by port
 	absent  map[question]time.Time
 }
@@ -57,8 +51,8 @@ func newQuestions() questions {
 		absent: map[question]time.Time{}}
 }
 
-// ask sends a question to the hub, unless the same question is already sent and
-// unanswered. It returns false if no answer will come. The caller holds Agent.mu.
+// ask sends a question that is not already unanswered. It returns false if no answer
+// will come. The caller holds Agent.mu.
 func (a *Agent) ask(port string, q question) bool {
 	now := time.Now()
 	qs := &a.questions
@@ -93,7 +87,7 @@ func (a *Agent) ask(port string, q question) bool {
 	return true
 }
 
-// take returns the unanswered question with this number and removes it.
+// take removes and returns an unanswered question.
 func (qs *questions) take(number uint64) (waiting, bool) {
 	w, ok := qs.waiting[number]
 	if !ok {
@@ -117,7 +111,7 @@ func (qs *questions) expire(now time.Time) {
 	}
 }
 
-// none records that nobody has the address of question q.
+// none records that nobody has the address.
 func (qs *questions) none(q question, now time.Time) {
 	if len(qs.absent) >= maxAbsent {
 		clear(qs.absent)
@@ -125,7 +119,7 @@ func (qs *questions) none(q question, now time.Time) {
 	qs.absent[q] = now.Add(absentFor)
 }
 
-// answer adds the hub's answer to a question to the batch b.
+// answer adds the hub's answer to the batch b.
 func (a *Agent) answer(m *wire.Answer, b *batch) {
 	if a.pulled(m.GetNumber(), b) {
 		return
@@ -142,9 +136,8 @@ func (a *Agent) answer(m *wire.Answer, b *batch) {
 	}
 }
 
-// reask asks the hub again for each address that an earlier session has asked for.
-// The hub of a new session does not know these questions, and otherwise would send no
-// changes of the addresses.
+// reask repeats all questions in a new session, whose hub would otherwise send no
+// changes.
 func (a *Agent) reask() {
 	for id, n := range a.state.nets {
 		if !n.view.GetAsked() {

@@ -19,18 +19,17 @@ import (
 )
 
 const (
-	// maxMessage is the largest message in bytes that the agent accepts from a hub.
+	// maxMessage limits a hub's message in bytes.
 	maxMessage = 4 << 20
 	// After aliveEvery without a message the agent sends a keepalive probe. If the
 	// hub does not answer the probe within aliveWithin, the session ends. A hub that
 	// promises beats (wire.Welcome) is left much earlier, see silence.
 	aliveEvery, aliveWithin = 10 * time.Second, 5 * time.Second
-	// welcomeWithin is the time limit for a hub's first message.
+	// time limit of a hub's first message
 	welcomeWithin = 5 * time.Second
 )
 
-// session opens a session with the hub at an address. It applies the hub's messages
-// until the connection fails or ctx ends.
+// session follows the hub at an address until the connection fails or ctx ends.
 func (a *Agent) session(ctx context.Context, address string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -75,8 +74,7 @@ func (a *Agent) session(ctx context.Context, address string) error {
 	}
 }
 
-// begin begins a session. It queues the first messages to the hub, a Hello and the
-// state of the ports, and returns the queue.
+// begin queues a Hello and the ports' state, and returns the queue.
 func (a *Agent) begin(address string) chan *wire.FromHost {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -114,7 +112,6 @@ func (a *Agent) end(out chan *wire.FromHost) {
 	}
 }
 
-// write sends the queued messages of a session until ctx ends.
 func write(ctx context.Context, stop context.CancelFunc, stream wire.Hub_FollowClient, out <-chan *wire.FromHost) {
 	defer stop()
 	for {
@@ -132,8 +129,8 @@ func write(ctx context.Context, stop context.CancelFunc, stream wire.Hub_FollowC
 	}
 }
 
-// receive takes a message of the hub. The result beat is the longest time between two
-// messages that the hub promises from now on; 0: this message says nothing of it.
+// receive handles a message. beat is the longest interval of messages that the hub
+// promises; 0: unchanged.
 func (a *Agent) receive(data rawMessage) (beat time.Duration, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,7 +153,7 @@ func (a *Agent) receive(data rawMessage) (beat time.Duration, err error) {
 	return beat, errors.Join(err, f.err())
 }
 
-// Numbers of fields in central/wire/central.proto.
+// field numbers of central/wire/central.proto
 const (
 	fieldReset    = 1 // wire.ToHost.reset
 	fieldUpdate   = 2 // wire.ToHost.update
@@ -164,7 +161,7 @@ const (
 	fieldMessages = 1 // wire.Batch.messages
 )
 
-// take takes an encoded wire.ToHost that has no batch. The caller holds mu.
+// take handles an encoded wire.ToHost without a batch. The caller holds mu.
 func (a *Agent) take(data []byte, beat *time.Duration) error {
 	f := fields{rest: data}
 	f.next()
@@ -192,7 +189,7 @@ func (a *Agent) take(data []byte, beat *time.Duration) error {
 	return nil
 }
 
-// takeOther takes a message that is neither a NetReset nor a NetUpdate.
+// takeOther handles the other messages than NetReset and NetUpdate.
 func (a *Agent) takeOther(message *wire.ToHost, beat *time.Duration) {
 	pending := a.pending
 	switch m := message.GetMessage().(type) {
@@ -218,9 +215,7 @@ func (a *Agent) takeOther(message *wire.ToHost, beat *time.Duration) {
 	}
 }
 
-// complete applies all collected changes to the switch, because the hub has now sent
-// everything up to a revision. If the hub wants a report, complete tells the hub what
-// was applied.
+// complete applies a whole revision to the switch, and reports to the hub if wanted.
 func (a *Agent) complete(r *wire.Revision) {
 	if a.first { // the hub has now spoken of everything
 		a.first = false
@@ -234,8 +229,8 @@ func (a *Agent) complete(r *wire.Revision) {
 	}
 }
 
-// apply passes all collected changes to the switch. It returns what the switch could
-// not apply, or "" if it has applied everything. The caller holds mu.
+// apply passes the collected changes to the switch. It returns its problems, or "".
+// The caller holds mu.
 func (a *Agent) apply() (trouble string) {
 	if a.pending.empty() {
 		return ""

@@ -10,9 +10,8 @@ import (
 	"weft/central/wire"
 )
 
-// state is what the hub has sent to this host. Its methods apply a message of the hub
-// to the state, and add to a batch the changes that the switch then needs. Whatever
-// central has programmed in the switch follows from this state.
+// state is what the hub has sent. Its methods apply messages and collect the
+// resulting changes of the switch.
 type state struct {
 	revision int64
 	host     string // own id
@@ -29,12 +28,11 @@ type network struct {
 	digest  uint64 // see package wire
 }
 
-// localPort is a declared port that this host has.
 type localPort struct {
 	declared *wire.LocalPort
-	name     string // name of the switch's port; "": the switch has no such port now
+	name     string // name of the switch's port; "": none now
 	added    uint64 // LocalPort.Added of the switch's port
-	// confirmed is true if the hub has sent the port in the present session.
+	// confirmed: the hub has sent the port in this session.
 	confirmed bool
 }
 
@@ -44,8 +42,8 @@ func newState() *state {
 
 func (n *network) vni() uint32 { return n.view.GetNet().GetVni() }
 
-// welcome stores the host's id and endpoint. If the host has another id than before,
-// because it was deleted and declared again, the state first becomes empty.
+// welcome stores the host's id and endpoint. A new id, after a deletion, empties the
+// state.
 func (s *state) welcome(w *wire.Welcome, b *batch) {
 	if s.host != "" && s.host != w.GetHost() {
 		for _, n := range s.nets {
@@ -62,7 +60,7 @@ func (s *state) welcome(w *wire.Welcome, b *batch) {
 	}
 }
 
-// reset replaces the state of a network. The batch gets only the differences.
+// reset replaces a network. The batch gets only the differences.
 func (s *state) reset(r netReset, b *batch) {
 	id := r.view.GetNet().GetId()
 	n := s.nets[id]
@@ -74,9 +72,8 @@ func (s *state) reset(r netReset, b *batch) {
 		n = &network{id: id, places: make(map[string]place, len(r.places)), members: map[netip.Addr]struct{}{}}
 		s.nets[id] = n
 	}
-	// If the hub pushes the network from now on, or pushed it until now, the places
-	// that the NetReset lacks are removed. Otherwise the host has asked for each of
-	// its places, and they stay.
+	// Missing places are removed if the hub pushes or pushed the network. Otherwise
+	// the host has asked for its places, which stay.
 	drop := n.view != nil && !n.view.GetAsked() || !r.view.GetAsked()
 	n.setView(r.view)
 	if drop && len(n.places) > 0 {
@@ -110,8 +107,7 @@ func (s *state) reset(r netReset, b *batch) {
 	s.updatePorts(n, b)
 }
 
-// update applies a change of a network. It ignores a network that the host does not
-// know.
+// update applies a change of a known network.
 func (s *state) update(u *netUpdate, b *batch) {
 	n := s.nets[u.net]
 	switch {
@@ -144,8 +140,7 @@ func (s *state) update(u *netUpdate, b *batch) {
 	}
 }
 
-// renumber gives a network another VNI. The switch forgets the old VNI and gets all
-// addresses under the new one.
+// renumber gives a network another VNI, with all its addresses.
 func (s *state) renumber(n *network, view *wire.NetView, b *batch) {
 	s.clear(n, b)
 	n.setView(view)
@@ -159,9 +154,8 @@ func (s *state) forget(n *network, b *batch) {
 	s.clear(n, b)
 }
 
-// clear makes the switch forget a network's VNI, and removes all changes of this VNI
-// from the batch. If another network already has the VNI, only the addresses of
-// network n are removed.
+// clear makes the switch forget a network's VNI. If another network has it already,
+// only this network's addresses are removed.
 func (s *state) clear(n *network, b *batch) {
 	vni := n.vni()
 	for _, other := range s.nets {
@@ -198,8 +192,8 @@ func (n *network) leave(m netip.Addr) {
 	}
 }
 
-// setPlace records the place of a port. It ignores a place whose generation is smaller
-// than the known one.
+// setPlace records a port's place, unless its generation is smaller than the known
+// one.
 func (s *state) setPlace(n *network, p *portPlace, b *batch) {
 	id := p.port
 	old, known := n.places[id]
@@ -217,8 +211,8 @@ func (s *state) setPlace(n *network, p *portPlace, b *batch) {
 	s.program(n, id, &p.place, b)
 }
 
-// program adds to the batch that the addresses of the port with this id are at the
-// place p. If this host has the port but its switch lacks it, program does nothing.
+// program adds a port's addresses at the place p to the batch, unless the port is
+// here but missing in the switch.
 func (s *state) program(n *network, id string, p *place, b *batch) {
 	a := Address{VNI: n.vni(), MAC: p.mac, IPs: p.ips, Remote: p.endpoint, Generation: p.generation}
 	if p.host == s.host {
@@ -241,8 +235,8 @@ func (s *state) removePlace(n *network, id string, b *batch) {
 	b.remove(n.vni(), p.mac, p.generation)
 }
 
-// setPort takes the hub's declaration of a port of this host. The argument local is
-// the switch's port; its Name is "" if the switch has no such port.
+// setPort stores the declaration of this host's port. local is the switch's port, or
+// has no Name.
 func (s *state) setPort(p *wire.LocalPort, local LocalPort, b *batch) {
 	id, name := p.GetPort().GetId(), local.Name
 	if old := s.ports[id]; old != nil && old.name != "" && (old.name != name || old.added != local.Added || old.declared.GetPort().GetNet() != p.GetPort().GetNet()) {
@@ -256,8 +250,8 @@ func (s *state) setPort(p *wire.LocalPort, local LocalPort, b *batch) {
 	s.attach(l, b)
 }
 
-// attach adds to the batch the declaration of a port of this host. It also adds the
-// port's addresses if the port is bound to this host.
+// attach adds a local port's declaration to the batch, and its addresses if it is
+// bound here.
 func (s *state) attach(l *localPort, b *batch) {
 	port := l.declared.GetPort()
 	n := s.nets[port.GetNet()]
@@ -279,8 +273,7 @@ func (s *state) removePort(id string, b *batch) {
 	delete(s.ports, id)
 }
 
-// release makes the switch forget the addresses of a port that the switch no longer
-// has, and drops changes of these addresses from the batch.
+// release removes the addresses of a port that the switch has lost.
 func (s *state) release(id string, l *localPort, b *batch) {
 	b.release(l.name)
 	n := s.nets[l.declared.GetPort().GetNet()]
@@ -292,16 +285,15 @@ func (s *state) release(id string, l *localPort, b *batch) {
 	}
 }
 
-// newSession marks each port of this host as not confirmed, because a new session
-// begins.
+// newSession makes all local ports unconfirmed.
 func (s *state) newSession() {
 	for _, l := range s.ports {
 		l.confirmed = false
 	}
 }
 
-// removeUnconfirmed removes each port of this host that the hub has not sent in the
-// present session.
+// removeUnconfirmed removes the local ports that the hub has not sent in this
+// session.
 func (s *state) removeUnconfirmed(b *batch) {
 	for id, l := range s.ports {
 		if !l.confirmed {
@@ -310,8 +302,7 @@ func (s *state) removeUnconfirmed(b *batch) {
 	}
 }
 
-// updatePorts adds to the batch the declarations of all ports of this host in network
-// n.
+// updatePorts adds the local ports' declarations in network n to the batch.
 func (s *state) updatePorts(n *network, b *batch) {
 	for _, l := range s.ports {
 		if l.declared.GetPort().GetNet() == n.id {
@@ -331,8 +322,7 @@ func (s *state) switchNet(n *network) Net {
 	return net
 }
 
-// everything adds the whole state to the batch, for a switch that starts without any
-// of it.
+// everything adds the whole state to the batch, for a new switch.
 func (s *state) everything(b *batch) {
 	b.endpoint = s.endpoint
 	for _, n := range s.nets {
@@ -346,7 +336,6 @@ func (s *state) everything(b *batch) {
 	}
 }
 
-// digests returns the digests of all known networks.
 func (s *state) digests() (list []*wire.NetDigest) {
 	for id, n := range s.nets {
 		list = append(list, &wire.NetDigest{Net: id, Digest: n.digest})
@@ -354,7 +343,7 @@ func (s *state) digests() (list []*wire.NetDigest) {
 	return list
 }
 
-// message returns the state in the form of the message that the file stores.
+// message returns the state for the file.
 func (s *state) message() *wire.HostState {
 	m := &wire.HostState{Revision: s.revision, Welcome: &wire.Welcome{Host: s.host, Endpoint: s.endpoint.AsSlice()}}
 	for _, id := range slices.Sorted(maps.Keys(s.nets)) {
@@ -375,8 +364,8 @@ func (s *state) message() *wire.HostState {
 	return m
 }
 
-// stateOf returns the state that the file's message stores. The function local finds
-// the switch's port for a declared one.
+// stateOf returns the state from the file. local finds the switch's port of a
+// declaration.
 func stateOf(m *wire.HostState, local func(*wire.Port) LocalPort) *state {
 	s := newState()
 	unused := newBatch()
