@@ -17,7 +17,6 @@ import (
 	"weft/control/access"
 )
 
-// overSocket returns an HTTP client that connects to the daemon's unix socket.
 func overSocket(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) },
@@ -107,8 +106,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Every route is in the table of roles, and every entry of the table has a route. A
-// route that is not in the table refuses every peer.
+// The routes and the table of roles agree. A route without a role refuses every peer.
 func TestEveryRouteHasARole(t *testing.T) {
 	routes := newFakes(t).d.handler().Routes()
 	for _, pattern := range routes {
@@ -146,7 +144,7 @@ func TestChooseCores(t *testing.T) {
 	for _, c := range []struct {
 		workers int
 		cores   []int
-		want    int // expected number of workers; 0: the configuration is refused
+		want    int // expected number of workers; 0: error
 	}{
 		{0, nil, 1}, {2, nil, 2}, {0, []int{3, 1}, 2}, {2, []int{3, 1}, 2},
 		{5, nil, 0}, {1, []int{3, 1}, 0}, {0, []int{9}, 0}, {-1, nil, 0}, {1000, nil, 0},

@@ -12,7 +12,6 @@ import (
 	"weft/packet"
 )
 
-// bound adds ports of guests that are bound to addresses.
 func (f *fakes) bound(ports map[string]string) {
 	f.t.Helper()
 	for name, options := range ports {
@@ -23,7 +22,6 @@ func (f *fakes) bound(ports map[string]string) {
 	}
 }
 
-// actionsOf returns the actions of the megaflow that matches a frame, or nil.
 func (f *fakes) actionsOf(key *flowtable.Key) (actions []flowtable.Action) {
 	f.worker().On(func() {
 		slot, ok := f.worker().Lookup(key)
@@ -34,8 +32,8 @@ func (f *fakes) actionsOf(key *flowtable.Key) (actions []flowtable.Action) {
 	return actions
 }
 
-// A frame from an address to which its port is not bound is dropped and counted under
-// its own drop reason, also after control was killed and started again.
+// A bound port drops frames from other addresses under a drop reason of their own,
+// also after a restart of control.
 func TestSpoofedFramesAreDropped(t *testing.T) {
 	f := newFakes(t)
 	const addresses = "addresses=02:00:00:00:00:01 10.0.0.1 fd00::/64,02:00:00:00:00:02"
@@ -76,8 +74,8 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 	check("after control's death")
 }
 
-// The table of addresses has the addresses of a bound port before the port sends a
-// frame. No other port learns these addresses, and they disappear with the port.
+// A bound port's addresses are in the table without a frame. Other ports do not learn
+// them. They disappear with the port.
 func TestDeclaredAddressesAreListed(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -119,8 +117,7 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	}
 }
 
-// Adding a port that is bound to addresses removes megaflows that match frames of all
-// ports, so that the binding applies to the new port's frames.
+// A new bound port revalidates megaflows that match all ports.
 func TestBindingRevalidates(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)

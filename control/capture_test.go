@@ -23,7 +23,7 @@ import (
 	"weft/packet"
 )
 
-// capturing is a capture through the API that runs in the background.
+// capturing is a capture in the background.
 type capturing struct {
 	ready  chan struct{}
 	frames chan *api.Captured
@@ -52,14 +52,12 @@ func (f *fakes) capture(r api.CaptureRequest) *capturing {
 	return c
 }
 
-// tapsSet returns the number of captures and live traces that the daemon has set in
-// the workers.
+// tapsSet returns the number of taps in the workers.
 func (f *fakes) tapsSet() int {
 	n, _ := f.d.captures.Counts()
 	return n
 }
 
-// udpFrame returns an IPv4 UDP frame of n bytes.
 func udpFrame(n int) []byte {
 	f := make([]byte, n)
 	packet.Ethernet(f).SetDst(0x020000000002)
@@ -100,8 +98,7 @@ func TestCapture(t *testing.T) {
 	waitfor.True(t, "no tap is set", func() bool { return f.tapsSet() == 0 })
 }
 
-// If the engine dies, a capture continues with the next engine. The capture ends when
-// its client disconnects.
+// A capture continues with the next engine, and ends with its client.
 func TestCaptureOutlivesTheEngine(t *testing.T) {
 	f := newFakes(t)
 	c := f.capture(api.CaptureRequest{Drops: true})
@@ -132,8 +129,7 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	})
 }
 
-// A killed daemon leaves taps, which select frames to capture, in the workers. The
-// next daemon that takes over the engine removes these taps.
+// The next daemon removes the taps of a killed one.
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.d.pipeline.Workers().Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
@@ -184,8 +180,7 @@ func TestCaptureRefusals(t *testing.T) {
 	}
 }
 
-// The match of a live trace becomes the key and the mask of the tap, which selects
-// the frames that the workers copy.
+// A tap has the key and the mask of its match.
 func TestTraceTap(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)

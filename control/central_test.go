@@ -26,7 +26,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// testHub is a hub with a store in memory. It serves TLS on 127.0.0.1.
+// testHub is a hub over TLS with a store in memory.
 type testHub struct {
 	memory  *centraltest.Memory
 	address string
@@ -82,8 +82,8 @@ func newTestHub(t *testing.T) *testHub {
 	return h
 }
 
-// declare declares a network with VNI 7 and the hosts a and b, each with one guest.
-// Host a is the one under test.
+// declare declares a network with VNI 7, and a guest on each of the hosts a and b.
+// The test runs host a.
 func (h *testHub) declare() {
 	port := func(n byte, id, name string) *wire.Port {
 		return &wire.Port{Id: id, Name: name, Net: "n", Mac: []byte{2, 0, 0, 0, 0, n}, Addresses: [][]byte{{10, 0, 0, n}}}
@@ -111,9 +111,8 @@ func (f *fakes) metrics() string {
 	return string(text)
 }
 
-// A switch follows weft-central only if it is configured to. If weft-central is not
-// reachable after a restart, the switch restores the agent's saved state and keeps
-// its megaflows.
+// Only a configured switch follows weft-central. A restart without weft-central
+// restores the agent's state and keeps megaflows.
 func TestFollowsCentral(t *testing.T) {
 	central := newTestHub(t)
 	central.declare()
@@ -157,7 +156,7 @@ func TestFollowsCentral(t *testing.T) {
 	}
 }
 
-// The ports of a switch that stops in order stay bound to its host.
+// A stopped switch keeps its ports bound.
 func TestStopKeepsBindings(t *testing.T) {
 	central := newTestHub(t)
 	central.declare()
@@ -168,13 +167,13 @@ func TestStopKeepsBindings(t *testing.T) {
 	h.begin()
 	waitfor.True(t, "the port is bound", func() bool { return central.memory.Declaration().Binds["vm1-id"].GetHost() == "a-id" })
 	h.end()
-	central.stop() // when stop returns, the hub has handled all messages of the host
+	central.stop() // the hub has now handled all messages of the host
 	if b := central.memory.Declaration().Binds["vm1-id"]; b.GetHost() != "a-id" {
 		t.Errorf("after a stop bound to %v", b)
 	}
 }
 
-// Wrong settings of weft-central are an error of one line when the daemon starts.
+// Wrong settings of weft-central are a one-line error at startup.
 func TestWrongCentral(t *testing.T) {
 	f := newFakes(t)
 	f.end()

@@ -18,13 +18,12 @@ import (
 	"weft/control/access"
 )
 
-// by returns a request from a peer with the given role.
 func by(role access.Role, method, target string) *http.Request {
 	r := httptest.NewRequest(method, target, http.NoBody)
 	return r.WithContext(access.WithConn(r.Context(), &access.Conn{Peer: access.Peer{Role: role, Share: "uid 1000", Name: "uid 1000 pid 5"}}))
 }
 
-// A peer with role Read may call exactly the routes that change nothing.
+// The role Read permits exactly the routes that change nothing.
 func TestReaderLooksOnly(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
@@ -57,8 +56,7 @@ func TestReaderLooksOnly(t *testing.T) {
 	}
 }
 
-// A client that sends only half of a body gets an error about the body, not about
-// weftd.
+// The error for an incomplete body is about the body.
 func TestLateBody(t *testing.T) {
 	f := newFakes(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -85,7 +83,7 @@ func TestLateBody(t *testing.T) {
 	}
 }
 
-// The log names the peer that made a change.
+// The log names the author of a change.
 func TestChangesAreLogged(t *testing.T) {
 	f := newFakes(t)
 	var log bytes.Buffer
@@ -105,8 +103,7 @@ func TestChangesAreLogged(t *testing.T) {
 	}
 }
 
-// writeJSON encodes a long list in chunks. The JSON is the same as that of
-// json.Encoder.
+// A long list has the same JSON as from json.Encoder.
 func TestListsInChunks(t *testing.T) {
 	for _, n := range []int{0, 1, listChunk, listChunk + 1, 2 * listChunk, 2*listChunk + 7} {
 		list := make([]api.Flow, n)

@@ -11,7 +11,6 @@ import (
 	"weft/internal/waitfor"
 )
 
-// stuckClient is a client that sends a request and never reads the response.
 type stuckClient struct {
 	*httptest.ResponseRecorder
 	writing, reads chan struct{}
@@ -28,8 +27,7 @@ func (c stuckClient) Write(b []byte) (int, error) {
 	return c.ResponseRecorder.Write(b)
 }
 
-// A client that does not read its dump of connections, such as a pager, delays
-// neither other requests nor misses.
+// A client that does not read its dump, such as a pager, delays nobody.
 func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 	f := newFakes(t)
 	workertest.Connect(t, f.d.pipeline.Workers().Connections(), 1000) // more than the buffers on the way hold

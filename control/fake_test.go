@@ -25,7 +25,6 @@ import (
 	"weft/internal/waitfor"
 )
 
-// fakes is a daemon with fake engines of package enginetest.
 type fakes struct {
 	t       testing.TB
 	config  Config
@@ -33,12 +32,10 @@ type fakes struct {
 	stop    context.CancelFunc
 	mu      sync.Mutex
 	engines []*enginetest.Engine
-	// launcher starts the engines. A test changes launcher only while no engine is
-	// being started.
+	// launcher starts the engines; tests may change it between starts.
 	launcher *fakeLauncher
 }
 
-// last returns the engine that was started last, or nil.
 func (f *fakes) last() *enginetest.Engine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,7 +45,6 @@ func (f *fakes) last() *enginetest.Engine {
 	return f.engines[len(f.engines)-1]
 }
 
-// testSizes are small, to save the test's memory.
 var testSizes = datapath.Sizes{
 	Cache: flowtable.Sizes{Megaflows: 1024, Exact: 1024, Masks: 16, Actions: 8192},
 	Held:  256, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: underlay.MaxTemplates,
@@ -84,7 +80,6 @@ func (f *fakes) begin() {
 	f.beginWith(d)
 }
 
-// beginWith begins a daemon that newDaemon has made.
 func (f *fakes) beginWith(d *Daemon) {
 	f.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -94,7 +89,7 @@ func (f *fakes) beginWith(d *Daemon) {
 	}
 }
 
-// end stops the daemon and its engine in order.
+// end is an orderly stop.
 func (f *fakes) end() {
 	if f.d != nil {
 		f.stop()
@@ -103,8 +98,7 @@ func (f *fakes) end() {
 	}
 }
 
-// die ends the daemon abruptly, similar to SIGKILL: the engine continues, and the
-// daemon writes and sends nothing more.
+// die resembles SIGKILL: the engine continues, and the daemon writes nothing more.
 func (f *fakes) die() {
 	f.stop()
 	f.d.done.Wait()
@@ -119,21 +113,18 @@ func (f *fakes) die() {
 
 func (f *fakes) worker() *workertest.Worker { return f.last().Workers[0] }
 
-// settle waits until control has answered every miss.
 func (f *fakes) settle() {
 	f.t.Helper()
 	waitfor.True(f.t, "no frame waits", func() bool { return f.worker().Waiting() == 0 })
 }
 
-// byRoot adds the peer root to a request, for handlers that tests call without a
-// connection.
+// byRoot makes root the peer of a request without a connection.
 func byRoot(method, target string, body io.Reader) *http.Request {
 	r := httptest.NewRequest(method, target, body)
 	return r.WithContext(access.WithConn(r.Context(), &access.Conn{Peer: access.Peer{Role: access.Write, Share: "uid 0", Name: "uid 0"}}))
 }
 
-// fakeLauncher is a Launcher of fake engines. Each of its functions that is not nil
-// replaces the default behaviour.
+// fakeLauncher starts fake engines. Each function that is set replaces a default.
 type fakeLauncher struct {
 	f       *fakes
 	prepare func() (*engine.Spare, error)

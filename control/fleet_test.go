@@ -20,8 +20,8 @@ import (
 	"weft/port"
 )
 
-// fleetHost is one of several switches in the network with VNI 7. The guest vm of
-// switch n has the MAC address 02:00:00:00:00:0n and the IP address 10.0.0.n.
+// fleetHost is a switch in the network with VNI 7. The guest of switch n has the
+// addresses 02:00:00:00:00:0n and 10.0.0.n.
 type fleetHost struct {
 	*fakes
 	n uint32
@@ -48,8 +48,7 @@ func (h *fleetHost) apply(c agent.Changes) {
 	}
 }
 
-// address returns the declaration of guest n's address in the form that h gets, if
-// the guest is on the host in the argument at.
+// address returns the declaration of guest n on a host, in the form for host h.
 func (h *fleetHost) address(n uint32, at *fleetHost, generation int64) agent.Address {
 	a := agent.Address{VNI: 7, MAC: guestMAC(n), IPs: []netip.Addr{guestIP(n)}, Generation: generation}
 	if at == h {
@@ -64,8 +63,7 @@ func declaredVM(n uint32) agent.Port {
 	return agent.Port{Name: "vm", VNI: 7, MAC: guestMAC(n), IPs: []netip.Addr{guestIP(n)}}
 }
 
-// declaration returns the changes that host h gets for a network with a guest on each
-// of the hosts.
+// declaration returns host h's changes for a network with one guest on each host.
 func (h *fleetHost) declaration(hosts []*fleetHost, flood bool) agent.Changes {
 	c := agent.Changes{Endpoint: h.endpoint(), Nets: []agent.Net{{VNI: 7, Flood: flood}}, Ports: []agent.Port{declaredVM(h.n)}}
 	for _, o := range hosts {
@@ -91,8 +89,7 @@ func newFleet(t *testing.T, n int, flood bool) []*fleetHost {
 	return hosts
 }
 
-// fromTunnel returns the argument key with the fields of a frame that arrives through
-// the tunnel from the host with endpoint from.
+// fromTunnel adds the tunnel fields of a frame from an endpoint to a key.
 func fromTunnel(key flowtable.Key, vni uint32, from netip.Addr) flowtable.Key {
 	a := from.As4()
 	key[flowtable.WPort] = uint64(port.MaxPorts-1) << 32
@@ -101,7 +98,6 @@ func fromTunnel(key flowtable.Key, vni uint32, from netip.Addr) flowtable.Key {
 	return key
 }
 
-// run sends a frame through the switch and returns the actions of its megaflow.
 func (h *fleetHost) run(key flowtable.Key) []flowtable.Action {
 	h.t.Helper()
 	h.worker().Frame(key, 100)
@@ -109,8 +105,8 @@ func (h *fleetHost) run(key flowtable.Key) []flowtable.Action {
 	return h.actionsOf(&key)
 }
 
-// sentTo traces a frame to guest n. It returns the host to which the frame is sent,
-// or the drop reason or the actions if it is not sent to a host.
+// sentTo traces a frame to guest n. It returns the host, or else the drop reason or
+// the actions.
 func (h *fleetHost) sentTo(n uint32) string {
 	h.t.Helper()
 	tr, err := h.trace(fmt.Sprintf("in_port=vm,udp,dl_src=02:00:00:00:00:%02x,dl_dst=02:00:00:00:00:%02x,nw_src=10.0.0.%d", h.n, n, h.n), "")
@@ -125,8 +121,7 @@ func (h *fleetHost) sentTo(n uint32) string {
 	return tr.Drop + tr.Actions
 }
 
-// Three switches forward frames between their guests after the changes of an agent
-// alone, without a flow of an operator and without learning from frames.
+// Three switches forward between their guests by declarations alone.
 func TestFleetPings(t *testing.T) {
 	hosts := newFleet(t, 3, false)
 	for _, from := range hosts {
@@ -161,8 +156,8 @@ func TestFleetPings(t *testing.T) {
 	}
 }
 
-// With flood, the switch sends a broadcast once to each other host, and a broadcast
-// from the tunnel only to guests. Without flood, a broadcast stays on its host.
+// With flood, each other host gets a broadcast once. A broadcast from the tunnel goes
+// only to guests. Without flood, broadcasts stay on their host.
 func TestFleetBroadcasts(t *testing.T) {
 	for _, flood := range []bool{false, true} {
 		hosts := newFleet(t, 3, flood)
@@ -190,9 +185,8 @@ func TestFleetBroadcasts(t *testing.T) {
 	}
 }
 
-// When Apply returns, no megaflow uses the old place of an address. Apply ignores a
-// place with a smaller generation than the known one. An address that was removed is
-// no longer known.
+// After Apply, no megaflow uses an old address. Apply ignores smaller generations.
+// Removed addresses are unknown.
 func TestFleetAddressMoves(t *testing.T) {
 	hosts := newFleet(t, 3, false)
 	a, b, c := hosts[0], hosts[1], hosts[2]
@@ -209,7 +203,7 @@ func TestFleetAddressMoves(t *testing.T) {
 	if got := a.sentTo(2); got != "behind 192.0.2.3" {
 		t.Errorf("after an older place: %q", got)
 	}
-	// A batch may remove an address and add it again; Apply removes first.
+	// Apply removes addresses before it adds others.
 	a.apply(agent.Changes{Addresses: []agent.Address{a.address(2, c, 5)}, Removed: []agent.RemovedAddress{{VNI: 7, MAC: guestMAC(2), Generation: 5}}})
 	if got := a.sentTo(2); got != "behind 192.0.2.3" {
 		t.Errorf("after an older place: %q", got)
@@ -224,8 +218,7 @@ func TestFleetAddressMoves(t *testing.T) {
 	}
 }
 
-// If a port is declared before it exists, it joins its network when it is added,
-// whatever its number is. A port that is not declared any more forwards nothing.
+// A port may be declared before it exists. An undeclared port forwards nothing.
 func TestFleetPortsComeAndGo(t *testing.T) {
 	hosts := newFleet(t, 2, false)
 	a, b := hosts[0], hosts[1]
@@ -248,8 +241,7 @@ func TestFleetPortsComeAndGo(t *testing.T) {
 	if got := a.sentTo(2); !strings.HasPrefix(got, "table-miss") {
 		t.Errorf("a port that is not declared any more: %q", got)
 	}
-	// A port with Unchecked false may not send from an address that is not declared.
-	// A port with Unchecked true may.
+	// Only an Unchecked port may send from other addresses than the declared ones.
 	p := declaredVM(1)
 	for _, p.Unchecked = range []bool{false, true} {
 		a.apply(agent.Changes{Ports: []agent.Port{p}})
@@ -260,9 +252,8 @@ func TestFleetPortsComeAndGo(t *testing.T) {
 	}
 }
 
-// If the agent restores its state before a restarted control process begins, the
-// megaflows and the counts of table 250 survive the restart. If the agent has no
-// state, they are removed.
+// Megaflows and counts of table 250 survive a restart if the agent has its state, and
+// are removed if not.
 func TestFleetAfterControlsDeath(t *testing.T) {
 	hosts := newFleet(t, 2, false)
 	a := hosts[0]
@@ -305,8 +296,7 @@ func TestFleetAfterControlsDeath(t *testing.T) {
 	}
 }
 
-// An operator sees weft-central's port and flows, but can neither change nor delete
-// them.
+// An operator sees but cannot change weft-central's port and flows.
 func TestFleetIsNotTheOperators(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	d := h.d
@@ -340,8 +330,7 @@ func TestFleetIsNotTheOperators(t *testing.T) {
 	}
 }
 
-// Ports lists the guests' ports with their names and ids, and not the operator's
-// vxlan ports.
+// Ports lists the guests' ports, not the operator's vxlan ports.
 func TestFleetListsPorts(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	h.addGuest("vm3", "id=3f0e")
@@ -357,8 +346,7 @@ func TestFleetListsPorts(t *testing.T) {
 	}
 }
 
-// The error of Apply names in one line what Apply could not apply. Everything else is
-// applied.
+// Apply's error names in one line what was not applied.
 func TestFleetErrors(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	bad := agent.Changes{Nets: []agent.Net{{VNI: 1 << 24}, {VNI: 8}}, Ports: []agent.Port{{Name: "x", VNI: 8, MAC: 1 << 40}},
@@ -373,15 +361,14 @@ func TestFleetErrors(t *testing.T) {
 	}
 }
 
-// recorder implements agent.Events and records the events.
+// recorder is an agent.Events.
 type recorder struct{ seen, changed chan string }
 
 func (r *recorder) PortsChanged()                               { r.changed <- "" }
 func (r *recorder) Seen(port string)                            { r.seen <- port }
 func (r *recorder) Ask(string, uint32, uint64, netip.Addr) bool { return false }
 
-// The first frame of a declared port is reported once, and once more after the port
-// is attached again.
+// A declared port's first frame is reported once for each attachment.
 func TestFleetSeesFirstFrames(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	r := &recorder{make(chan string, 100), make(chan string, 100)}
@@ -405,8 +392,7 @@ func TestFleetSeesFirstFrames(t *testing.T) {
 	}
 }
 
-// asker is an agent that records the questions of the switch. If refuses is true, its
-// Ask returns false.
+// asker records the switch's questions. If refuses is set, Ask returns false.
 type asker struct {
 	recorder
 	refuses atomic.Bool
@@ -418,8 +404,7 @@ func (a *asker) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 	return !a.refuses.Load()
 }
 
-// newAsked returns a host and its agent. The host has guests in a network whose
-// switch asks the agent for unknown addresses.
+// newAsked returns a host whose network asks for unknown addresses, and its agent.
 func newAsked(t *testing.T) (*fleetHost, *asker) {
 	t.Helper()
 	h := &fleetHost{newFakes(t), 1}
@@ -434,8 +419,7 @@ func newAsked(t *testing.T) (*fleetHost, *asker) {
 	return h, a
 }
 
-// A frame to an unknown address waits until the agent knows the place of the address,
-// or knows that nobody has it.
+// A frame to an unknown address waits for the agent's answer.
 func TestFleetAsks(t *testing.T) {
 	h, a := newAsked(t)
 	vm, other := h.port("vm").Number, h.port("vm2").Number
@@ -467,15 +451,14 @@ func TestFleetAsks(t *testing.T) {
 	if text := fmt.Sprint(tr); err != nil || !strings.Contains(text, "asks weft-central") {
 		t.Errorf("%s, %v", text, err)
 	}
-	// For a frame from another host, the switch does not ask the agent.
+	// Frames from other hosts cause no questions.
 	if got := h.run(fromTunnel(udpKey(0, 9, 4, 9), 7, netip.MustParseAddr("192.0.2.9"))); len(got) == 0 || len(a.asked) != 0 {
 		t.Errorf("from the tunnel: %+v, %d questions", got, len(a.asked))
 	}
 }
 
-// A frame that waits for an answer is dropped after a time. Frames above the port's
-// limit, and frames whose question the agent refuses, are dropped at once. The limit
-// of one port does not affect another port.
+// Frames without an answer are dropped after a time, and at once beyond the port's
+// limit. Each port has its own limit.
 func TestFleetQuestionsAreBounded(t *testing.T) {
 	const limit = 64
 	h, a := newAsked(t)
@@ -517,8 +500,7 @@ func TestFleetQuestionsAreBounded(t *testing.T) {
 	}
 }
 
-// slowFleet is a simple model of a Fleet: it has lists of what Apply got, and
-// searches them linearly.
+// slowFleet is a simple model of a Fleet.
 type slowFleet struct {
 	nets  map[uint32]bool
 	ports map[string]agent.Port
@@ -555,8 +537,7 @@ func (f *slowFleet) apply(c *agent.Changes) {
 	}
 }
 
-// goes returns where the switch sends a frame from a port to a guest, in the words of
-// a trace.
+// goes traces a frame from a port to a guest.
 func (f *slowFleet) goes(port string, to uint32) string {
 	p, declared := f.ports[port]
 	switch {
@@ -580,9 +561,8 @@ func (f *slowFleet) goes(port string, to uint32) string {
 	return "unknown"
 }
 
-// TestFleetAgainstASlowOne applies random changes to a Fleet and to its simple model
-// while ports are added and deleted, and compares where frames go. An existing
-// megaflow has the same actions as a new translation of its frame.
+// TestFleetAgainstASlowOne compares a Fleet with its model under random changes.
+// Megaflows must equal new translations.
 func TestFleetAgainstASlowOne(t *testing.T) {
 	h := &fleetHost{newFakes(t), 1}
 	r := rand.New(rand.NewPCG(7, 7))

@@ -14,7 +14,6 @@ import (
 	"weft/internal/waitfor"
 )
 
-// udpKey returns the key of an IPv4 UDP frame.
 func udpKey(port, src, dst uint32, tpDst uint16) flowtable.Key {
 	var k flowtable.Key
 	k[flowtable.WPort] = uint64(port) << 32
@@ -33,7 +32,6 @@ func (f *fakes) add(flows ...string) {
 	}
 }
 
-// counts maps each flow's actions to its packets and bytes.
 func (f *fakes) counts() map[string]string {
 	f.t.Helper()
 	flows, err := f.d.pipeline.DumpFlows("", pipeline.ByName)
@@ -54,7 +52,6 @@ func (f *fakes) want(match, count string) {
 	}
 }
 
-// vxlanPorts adds n tunnel ports, which need no device.
 func (f *fakes) vxlanPorts(n int) {
 	f.t.Helper()
 	for i := range n {
@@ -64,7 +61,7 @@ func (f *fakes) vxlanPorts(n int) {
 	}
 }
 
-// If an engine dies, its counts stay and the next engine gets its megaflows.
+// The next engine gets the counts and megaflows of a dead one.
 func TestEngineDies(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop")
@@ -90,8 +87,7 @@ func TestEngineDies(t *testing.T) {
 	f.want("udp,tp_dst=1", "80/8000")
 }
 
-// If control is killed, no count is lost. The next control process adopts the
-// megaflows that are still correct and removes the others.
+// A killed control process loses no count. The next one keeps only correct megaflows.
 func TestControlDies(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop")
@@ -105,14 +101,13 @@ func TestControlDies(t *testing.T) {
 	f.want("udp,tp_dst=1", "50/5000")
 	var slot uint32
 	w.On(func() { slot, _ = w.Lookup(&one) })
-	// Flow 2 is deleted from the state file, so the next control process does not
-	// load it.
+	// the next control process does not load flow 2
 	if err := f.d.store.ChangeFlows(nil, []uint32{1}); err != nil {
 		t.Fatal(err)
 	}
 	f.die()
 	for range 25 {
-		w.Frame(one, 100) // the engine forwards these frames while no control process runs
+		w.Frame(one, 100) // no control process runs now
 		w.Frame(two, 100)
 	}
 	f.begin()
@@ -135,7 +130,7 @@ func TestControlDies(t *testing.T) {
 	}
 }
 
-// Flows and ports survive the end of control and engine.
+// Flows and ports survive a restart of everything.
 func TestRestart(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(3)
@@ -159,8 +154,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// dumpWithout returns the output of dump-flows without the fields that change with
-// time.
+// dumpWithout returns dump-flows without times.
 func dumpWithout(t *testing.T, d *Daemon) string {
 	t.Helper()
 	flows, err := d.pipeline.DumpFlows("", pipeline.ByName)

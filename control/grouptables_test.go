@@ -20,7 +20,6 @@ func (f *fakes) group(op, text string) {
 	}
 }
 
-// megaflowActions returns the actions of the only installed megaflow.
 func (f *fakes) megaflowActions() string {
 	f.t.Helper()
 	list := f.d.pipeline.DumpMegaflows(pipeline.ByName)
@@ -30,8 +29,8 @@ func (f *fakes) megaflowActions() string {
 	return list[0].Actions
 }
 
-// A group stops using a bucket when the port that the bucket watches goes down. A
-// change of a group revalidates the megaflows that use the group.
+// A group avoids buckets whose watched port is down. Changed groups revalidate
+// megaflows.
 func TestFailover(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(3)
@@ -63,8 +62,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// A restarted control process knows at once which watched ports are down, so that
-// traffic keeps avoiding these ports.
+// A restarted control process knows at once which watched ports are down.
 func TestFailoverOutlivesControl(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
@@ -86,9 +84,8 @@ func TestFailoverOutlivesControl(t *testing.T) {
 	}
 }
 
-// Groups and buckets count every frame once: frames that hit a megaflow, frames that
-// control executes without a megaflow, and frames before a change of the tables that
-// keeps the megaflow.
+// Groups and buckets count every frame once, with or without a megaflow, and over
+// changes of the tables.
 func TestGroupsCount(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(3)
@@ -127,8 +124,8 @@ func TestGroupsCount(t *testing.T) {
 	}
 }
 
-// After a restart, groups and meters are loaded before the flows that refer to them.
-// Deleting a group or a meter deletes these flows.
+// Groups and meters are restored with the flows that name them. Deleting a group or a
+// meter deletes these flows.
 func TestGroupsAndMetersStay(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

@@ -12,8 +12,8 @@ import (
 	"weft/api"
 )
 
-// A request for the hottest megaflows is refused if its number or interval exceeds a
-// limit. An interval without frames has no hottest megaflows.
+// A request beyond a limit is refused. An interval without frames has no hottest
+// megaflows.
 func TestHottestRequests(t *testing.T) {
 	f := newFakes(t)
 	client, err := api.NewClient(f.config.Socket)

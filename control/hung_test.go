@@ -19,9 +19,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// hangWith makes the last engine's worker look hung while it uses queue 1 of the port
-// with this number, and returns the engine. A thread of the test's process that
-// blocks in a system call plays the worker's thread.
+// hangWith makes the last engine's worker look hung on queue 1 of a port. A blocked
+// thread of the test plays the worker.
 func (f *fakes) hangWith(number uint32) *enginetest.Engine {
 	f.t.Helper()
 	var p [2]int
@@ -55,18 +54,17 @@ func (f *fakes) port(name string) (p api.Port) {
 	return list[0]
 }
 
-// awaitReplacement waits until another engine than old serves all ports.
+// awaitReplacement waits until another engine serves all ports.
 func (f *fakes) awaitReplacement(old *enginetest.Engine) {
 	f.t.Helper()
 	waitfor.True(f.t, "another engine takes its place", func() bool {
-		f.d.change.Lock() // while the test holds this lock, no engine is being started
+		f.d.change.Lock() // no engine is being started under this lock
 		defer f.d.change.Unlock()
 		return f.last() != old && f.d.engines.Current() == engines.Client(f.last())
 	})
 }
 
-// If a worker hangs, only the port that it was using is held for a while. A change
-// that waits for the worker ends.
+// After a hang, only the port in use is held. Waiting changes end.
 func TestHungWorkerIsReplaced(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -84,7 +82,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	f.settle()
 }
 
-// A port on which a worker hung shows why it is held, and is attached again later.
+// A held port shows the reason and is attached again later.
 func TestPortOfHungWorker(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -107,8 +105,7 @@ func TestPortOfHungWorker(t *testing.T) {
 	})
 }
 
-// If the old engine's process does not end, the next engine starts without waiting
-// for the lock that the old engine holds.
+// The next engine does not wait for a stuck engine's lock.
 func TestStuckEngineIsLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -125,8 +122,8 @@ func TestStuckEngineIsLeftBehind(t *testing.T) {
 	}
 }
 
-// While an engine is being replaced, a request that must wait gets an error that
-// names this cause. The request still takes effect afterwards.
+// During a replacement, a waiting request gets an error with this cause, and takes
+// effect afterwards.
 func TestRequestsDuringReplacement(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

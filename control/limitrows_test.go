@@ -14,7 +14,7 @@ import (
 	"weft/control/limits"
 )
 
-// The API, the API with a port filter, and the metrics show the same limit rows.
+// The API and the metrics show the same limit rows.
 func TestLimitRows(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -65,8 +65,7 @@ func TestLimitRows(t *testing.T) {
 	}
 }
 
-// No two limit rows have the same name and Holder, because a duplicate fails every
-// scrape of the metrics.
+// Limit rows are unique: a duplicate would break the metrics.
 func TestLimitRowsAreUnique(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

@@ -14,7 +14,6 @@ import (
 	"weft/api"
 )
 
-// monitor receives events through the API in the background.
 func (f *fakes) monitor(r api.MonitorRequest) <-chan *api.Event {
 	f.t.Helper()
 	client, err := api.NewClient(f.config.Socket)
@@ -27,7 +26,7 @@ func (f *fakes) monitor(r api.MonitorRequest) <-chan *api.Event {
 	go func() {
 		defer close(events)
 		defer stop()
-		// error ignored: Monitor fails if the daemon ends before the client
+		// error ignored: the daemon may end first
 		_ = client.Monitor(ctx, r, func() { close(ready) }, func(e *api.Event) error { events <- e; return nil })
 	}()
 	select {
@@ -61,8 +60,7 @@ func (f *fakes) mustTell(events <-chan *api.Event, want ...string) {
 	}
 }
 
-// A monitor receives every change of the tables in order, with the reason of the
-// change and the flow's counts up to the change.
+// A monitor receives every change in order, with reason and counts.
 func TestMonitorFlows(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop", "tcp,actions=drop")
@@ -110,7 +108,7 @@ func TestMonitorPorts(t *testing.T) {
 	if err := f.d.ports.Delete("p1"); err != nil {
 		t.Fatal(err)
 	}
-	for e := range events { // events of other ports, such as the repair of p2, may come first
+	for e := range events { // events of other ports may come first
 		if e.Port.Name == "p1" {
 			if e.Event != api.EventDeleted {
 				t.Errorf("%+v", e)

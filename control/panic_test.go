@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// A panic in a request ends the process with an error text that names the request.
-// net/http does not recover the panic.
+// A panic in a request ends the process. The error text names the request.
 func TestPanicEndsTheProcess(t *testing.T) {
 	old, why := endProcess, ""
 	defer func() { endProcess = old }()

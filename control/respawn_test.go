@@ -12,7 +12,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// dying is an engine that dies while control sends it the ports and megaflows.
+// dying is an engine that dies while it receives ports and megaflows.
 type dying struct{ *enginetest.Engine }
 
 func (e dying) Start(s engine.Start, m *engine.Memory) error {
@@ -24,8 +24,7 @@ func (e dying) Start(s engine.Start, m *engine.Memory) error {
 	return err
 }
 
-// An engine that dies while control sends it the ports and megaflows is replaced,
-// like an engine that dies later.
+// An engine that dies while it receives its state is replaced.
 func TestEngineDiesDuringReplay(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -53,7 +52,7 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 	})
 }
 
-// leaving is an engine that dies shortly after control has recalled its kept state.
+// leaving is an engine that dies shortly after the recall of its state.
 type leaving struct{ *enginetest.Engine }
 
 func (e leaving) Recall() ([]engine.Kept, error) {
@@ -61,8 +60,7 @@ func (e leaving) Recall() ([]engine.Kept, error) {
 	return e.Engine.Recall()
 }
 
-// If the engine of the previous control process dies while it is taken over, it is
-// replaced.
+// An engine that dies while it is taken over is replaced.
 func TestEngineDiesDuringTakeover(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -84,7 +82,7 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 		t.Fatal("control hangs in the take-over of an engine that has died")
 	}
 	waitfor.True(t, "another engine takes its place", func() bool {
-		f.d.change.Lock() // while the test holds this lock, no engine is being started
+		f.d.change.Lock() // no engine is being started under this lock
 		defer f.d.change.Unlock()
 		return f.last() != old
 	})

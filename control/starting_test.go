@@ -15,7 +15,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// silent is a fake engine that answers no Recall until it dies or answer is closed.
+// silent is a fake engine that answers no Recall before answer is closed.
 type silent struct {
 	*enginetest.Engine
 	asked, answer chan struct{}
@@ -34,8 +34,7 @@ func (s *silent) Recall() ([]engine.Kept, error) {
 
 func (s *silent) Pending() engine.Pending { return *s.pending.Load() }
 
-// restartOver restarts control over its living engine, which does not answer. begun
-// is closed once control has started.
+// restartOver restarts control over a silent engine. begun is closed after the start.
 func (f *fakes) restartOver(pending engine.Pending) (s *silent, begun chan struct{}) {
 	f.die()
 	s = &silent{Engine: f.last(), asked: make(chan struct{}), answer: make(chan struct{})}
@@ -50,8 +49,7 @@ func (f *fakes) restartOver(pending engine.Pending) (s *silent, begun chan struc
 	return s, begun
 }
 
-// While control waits for its engine at the start, a request is answered with this
-// cause. Later requests succeed.
+// A request during a slow start gets the cause. Later requests succeed.
 func TestRequestsDuringStart(t *testing.T) {
 	f := newFakes(t)
 	s, begun := f.restartOver(engine.Pending{})
@@ -69,8 +67,7 @@ func TestRequestsDuringStart(t *testing.T) {
 	}
 }
 
-// An engine that does not answer the Recall at the start is found to hang and is
-// replaced.
+// An engine that does not answer the Recall is replaced.
 func TestHungEngineAtStart(t *testing.T) {
 	f := newFakes(t)
 	s, begun := f.restartOver(engine.Pending{Number: 1, Op: engine.OpRecall, Since: time.Now()})
@@ -83,8 +80,7 @@ func TestHungEngineAtStart(t *testing.T) {
 	}
 }
 
-// A request that must wait for an engine that does not answer another request is told
-// so.
+// A request behind one that the engine does not answer gets the cause.
 func TestRequestsDuringUnansweredRequest(t *testing.T) {
 	f := newFakes(t)
 	s, begun := f.restartOver(engine.Pending{})

@@ -11,8 +11,7 @@ import (
 	"weft/engine"
 )
 
-// A wait for workers ends when their engine dies, even while another goroutine
-// replaces the engine with the lock of changes held and prepares a spare.
+// A wait for workers ends with their engine, even during its replacement.
 func TestWaitingEndsWithTheEngine(t *testing.T) {
 	f := newFakes(t)
 	f.end()

@@ -21,8 +21,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// bystanders are two guests that exchange checked frames while a third guest attacks
-// the switch.
+// bystanders are two guests that exchange frames during an attack.
 type bystanders struct {
 	load     *vhosttest.Load
 	received atomic.Uint64
@@ -57,8 +56,7 @@ func newBystanders(t *testing.T, d *lab.Daemon, dir string) *bystanders {
 		}
 		return nil
 	})
-	// The flows are added after the ports are up, because the switch drops frames to
-	// a port that is not up.
+	// after the ports are up, because frames to other ports are dropped
 	d.Weft("add-flow", "in_port=a,actions=output:b")
 	d.Weft("add-flow", "in_port=b,actions=output:a")
 	go b.run()
@@ -97,8 +95,7 @@ func (b *bystanders) run() {
 	}
 }
 
-// goOn waits until the bystanders have received 1,000 more frames, which shows that
-// their traffic continues.
+// goOn waits for 1,000 more frames of the bystanders.
 func (b *bystanders) goOn(t *testing.T) {
 	t.Helper()
 	for from, end := b.received.Load(), time.Now().Add(settle); b.received.Load() < from+1000; time.Sleep(100 * time.Microsecond) {
@@ -111,7 +108,7 @@ func (b *bystanders) goOn(t *testing.T) {
 	}
 }
 
-// hostile is the attacking guest. A flow returns its frames to it.
+// hostile is the attacking guest. Its frames return to it.
 type hostile struct {
 	*vhosttest.Guest
 	front *vhosttest.FrontEnd
@@ -142,7 +139,6 @@ func (h *hostile) close() {
 	h.Close()
 }
 
-// echo sends a frame and waits until the switch has returned it.
 func (h *hostile) echo(t *testing.T) {
 	t.Helper()
 	h.send()
@@ -162,9 +158,8 @@ func (h *hostile) send() {
 	h.Tx[0].Publish()
 }
 
-// The method closed waits until the switch closes the guest's connection. If the
-// argument again is not nil, it is a function that closed calls repeatedly while it
-// waits.
+// closed waits until the switch closes the guest's connection. It calls again, unless
+// nil, meanwhile.
 func (h *hostile) closed(t *testing.T, what string, again func()) {
 	t.Helper()
 	for end := time.Now().Add(settle); ; {
@@ -182,8 +177,8 @@ func (h *hostile) closed(t *testing.T, what string, again func()) {
 	}
 }
 
-// misdeed is an attack on the memory or the vhost-user messages, not on a ring. If
-// harmless is set, the switch must not disconnect the guest.
+// misdeed is an attack outside of the rings. A harmless one must not disconnect the
+// guest.
 type misdeed struct {
 	name     string
 	harmless bool
@@ -236,7 +231,7 @@ func misdeeds() []misdeed {
 			send(t, h, vhosttest.SetVringAddr, addr)
 		}},
 		{"a ring moves while it is in use", false, func(t *testing.T, h *hostile) {
-			v := h.Rx[0].Vring() // gives the receive ring new addresses in its own memory, with the avail ring and the used ring swapped
+			v := h.Rx[0].Vring() // swaps the avail ring and the used ring of the receive queue
 			addr := vhosttest.Pair(1, 0)
 			for _, a := range []uint64{v.Desc, v.Used, v.Avail, 0} {
 				addr = append(addr, vhosttest.Number(a)...)
@@ -271,9 +266,8 @@ func misdeeds() []misdeed {
 	}
 }
 
-// A guest attacks its rings, its memory or the vhost-user messages. The switch stops
-// the guest's port with one line in the log, and keeps no open files of the guest.
-// Two other guests are not affected.
+// The switch stops an attacker's port with one log line and keeps none of its open
+// files. Other guests are not affected.
 func TestAttacks(t *testing.T) {
 	l := newLab(t)
 	d := l.Host("host").Weftd()
@@ -282,8 +276,7 @@ func TestAttacks(t *testing.T) {
 	d.Weft("add-port", "stalls", "type=vhost-user", "path="+socket+"2")
 	d.Weft("add-flow", "in_port=bad,actions=in_port")
 	b := newBystanders(t, d, l.Dir)
-	// The first frames of a flow may arrive out of order, so the counters are read
-	// after 2,000 frames.
+	// first frames of a flow may arrive out of order
 	b.goOn(t)
 	b.goOn(t)
 	first := b.totals.Load()
@@ -307,7 +300,7 @@ func TestAttacks(t *testing.T) {
 					attack.Do(h.Tx[0])
 				} else {
 					attack.Do(h.Rx[0])
-					again = h.send // the switch notices the corrupt ring when it returns a frame into it
+					again = h.send // the switch notices when it returns a frame
 				}
 				b.goOn(t)
 				h.closed(t, fmt.Sprintf("%s, transmit %v, features %#x", attack.Name, transmit, layout), again)
@@ -353,7 +346,7 @@ func TestAttacks(t *testing.T) {
 	t.Logf("the switch stopped the port %d times; the bystanders received %d frames", stopped, b.received.Load())
 }
 
-// newStalled returns a front end that sends only the start of its first message.
+// newStalled is a front end that stops within its first message.
 func newStalled(t *testing.T, socket string) *hostile {
 	t.Helper()
 	f, err := vhosttest.Dial(socket)

@@ -10,9 +10,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// backends is the number of servers behind the virtual address. balancedCalls is the
-// number of connections to the virtual address. With 60 connections, one of three
-// servers gets no connection only once in 10^10 runs.
+// With 60 connections, one of three servers gets none only once in 10^10 runs.
 const (
 	backends      = 3
 	balancedCalls = 60
@@ -21,8 +19,8 @@ const (
 
 func backendIP(i int) string { return fmt.Sprint("10.0.0.1", i) }
 
-// backend answers every connection with its server number and the caller's address.
-// It answers every further line with its server number and the line.
+// backend answers with its server number: first with the caller's address, then with
+// each line.
 func backend(host *lab.Host, i int) {
 	host.Start("python3", "-c", fmt.Sprintf(`
 import socketserver
@@ -37,10 +35,8 @@ Server((%q, 8080), Echo).serve_forever()
 `, i, i, backendIP(i)))
 }
 
-// A virtual address stands for three servers. A select group chooses a server for
-// each connection by a hash of addresses and ports. ct() translates the address in
-// both directions. A connection keeps its server while other connections open, while
-// the megaflows are rebuilt, and after the group loses the server.
+// A select group spreads connections to a virtual address over three servers. Each
+// connection keeps its server, even if the group loses it.
 func TestConntrackBalanced(t *testing.T) {
 	l := newLab(t)
 	weft, client := l.Host("host").Weftd(), l.Host("client")
@@ -87,9 +83,7 @@ func TestConntrackBalanced(t *testing.T) {
 	})
 }
 
-// balanced opens all connections, one after the other, and keeps them open. It checks
-// an answer on each connection, calls the function change, and checks an answer on
-// each connection again.
+// balanced opens all connections, calls change, and checks answers before and after.
 func balanced(t *testing.T, weft *lab.Daemon, client *lab.Host, change func()) {
 	t.Helper()
 	p := client.Start("python3", "-u", "-c", fmt.Sprintf(`
@@ -133,7 +127,7 @@ print("stayed")
 			t.Errorf("backend %d has no connection: %v", i+1, spread)
 		}
 		total += n
-		// The mark of each connection is the number of its server.
+		// the connection's mark is the server's number
 		if marked := strings.Count(weft.Weft("dump-conntrack", "zone=7", "", "ct_nw_src="+backendIP(i+1)), fmt.Sprintf(",mark=%d,", i+1)); marked < n {
 			t.Errorf("backend %d has %d connections, of which %d are marked", i+1, n, marked)
 		}

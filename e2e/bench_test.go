@@ -10,8 +10,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// traffic has the fields that the tests read from the JSON result of weft bench
-// client.
+// traffic has the used fields of the JSON of weft bench client.
 type traffic struct {
 	Sent     struct{ Frames, Bytes uint64 }
 	Received struct{ Frames, Bytes uint64 }
@@ -23,8 +22,7 @@ type traffic struct {
 	}
 }
 
-// The function measured runs weft bench client in a guest and returns its result. It
-// retries until the server is ready.
+// measured runs weft bench client in a guest, once the server is ready.
 func measured(t *testing.T, where lab.Guest, weft string, args ...string) traffic {
 	t.Helper()
 	var got traffic
@@ -38,8 +36,7 @@ func measured(t *testing.T, where lab.Guest, weft string, args ...string) traffi
 	return got
 }
 
-// The processes of weft bench act as two guests of the switch. All sent frames
-// arrive, except those of one of ten flows, which a flow rule drops.
+// All sent frames arrive, except those of a flow that a rule drops.
 func TestBenchOnPorts(t *testing.T) {
 	l := newLab(t)
 	host := l.Host("host")
@@ -52,7 +49,7 @@ func TestBenchOnPorts(t *testing.T) {
 	d.Weft("add-flow", "in_port=b,actions=output:a")
 	host.Spawn(weft, "bench", "server", "--listen", control, "--raw", b)
 
-	args := []string{control, "--raw", a, "--size", "imix", "--flows", "10", "--rate", "4000", "-k", "480", "-P", "2"} // 480 frames fit into a ring, so no frame is lost if the server is slow
+	args := []string{control, "--raw", a, "--size", "imix", "--flows", "10", "--rate", "4000", "-k", "480", "-P", "2"} // fits into a ring, so a slow server loses nothing
 	got := measured(t, host, weft, args...)
 	const bytes = 960 / 12 * (7*64 + 4*590 + 1514)
 	if got.Sent.Frames != 960 || got.Sent.Bytes != bytes || got.Received != got.Sent || got.Latency.Count != 960 || got.Latency.ClockError != 0 {
@@ -68,15 +65,14 @@ func TestBenchOnPorts(t *testing.T) {
 	}
 	d.Weft("add-flow", "priority=40000,in_port=a,udp,tp_src=1027,actions=drop")
 	got = measured(t, host, weft, control, "--raw", a, "--flows", "10", "--rate", "4000", "-k", "1000")
-	// After the flow change, some frames miss in the flow cache, and such a frame may
-	// arrive behind later ones. Reordered frames are therefore no fault here.
+	// misses may reorder frames after the flow change
 	if st := got.Streams[0]; got.Received.Frames != 900 || st.Lost != 100 || st.Duplicates != 0 {
 		t.Errorf("with a flow dropped: %+v", got)
 	}
 }
 
-// benchInGuest measures between a virtual machine and the remote guest. A server in
-// the machine gets its orders over vsock and over the network.
+// benchInGuest measures between a virtual machine and the remote guest, ordered over
+// vsock and over the network.
 func benchInGuest(t *testing.T, s *site, vm *lab.VM) {
 	weft := s.weft.Binary("weft")
 	vm.Spawn("weft", "bench", "server", "--listen", "vsock:5210", "--listen", ":5210", "--orders")
@@ -88,7 +84,7 @@ func benchInGuest(t *testing.T, s *site, vm *lab.VM) {
 		"reverse": measured(t, s.remote, weft, append(count, "--from", vmIP, "-R")...),
 	} {
 		if got.Sent.Frames != 500 || got.Received != got.Sent || got.Latency.Count != 500 ||
-			got.Latency.ClockError <= 0 || got.Latency.P50 > 10e6 { // a one-way latency has a clock error, because the two machines have different clocks
+			got.Latency.ClockError <= 0 || got.Latency.P50 > 10e6 { // the two machines have different clocks
 			t.Errorf("ordered over %s: %+v", name, got)
 		}
 	}

@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// A monitor of connection events reports the start, the first answer and the end of a
-// TCP connection, also after another engine has taken over. A monitor of another zone
-// does not report the connection.
+// A monitor reports the start, the first answer and the end of a connection, also
+// with another engine. Other zones are not reported.
 func TestMonitorConnections(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
@@ -34,7 +33,6 @@ func TestMonitorConnections(t *testing.T) {
 	if regexp.MustCompile("connection").MatchString(other.Output()) {
 		t.Errorf("of zone 6:\n%s", other.Output())
 	}
-	// The monitor continues to report after the engine is replaced.
 	told := len(all.Output())
 	s.weft.KillEngine()
 	s.calls(s.inside, "192.0.2.2", 80, "192.0.2.1")

@@ -11,10 +11,8 @@ import (
 	"weft/api"
 )
 
-// A command sets the limit of the connection table. At the limit, a new connection
-// evicts an unanswered connection of the zone with the most unanswered connections.
-// Answered connections and other zones stay. If all connections are answered, new
-// connections are refused.
+// At the limit of connections, a new one evicts an unanswered one of the zone with
+// the most of these. Answered connections stay.
 func TestConntrackTableLimit(t *testing.T) {
 	const limit = 12
 	s := newTracked(t, `
@@ -32,8 +30,7 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 			}
 		}
 	}
-	// The function has fails the test unless the number of connections in the zone
-	// becomes n.
+	// has fails unless the zone's number of connections becomes n.
 	has := func(zone, n int) {
 		t.Helper()
 		want := fmt.Sprintf("zone=%d,limit=0,count=%d\n", zone, n)
@@ -54,7 +51,7 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		t.Errorf("ct-get-maxconns: %q", out)
 	}
 
-	begin(3000, 1, 53) // this frame is sent alone, because later frames may overtake the first frame of a flow
+	begin(3000, 1, 53) // alone, because later frames may overtake a first frame
 	has(1, 1)
 	begin(3001, 3, 53) // two of these three connections are answered below
 	has(1, 4)
@@ -85,8 +82,7 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		}
 	}
 
-	// Once zone 1 has the most connections, it loses its own unanswered connections.
-	// Its answered connections stay.
+	// Zone 1 now has the most, and loses its own unanswered connections.
 	begin(5000, 50, 53)
 	eventually(t, func() error {
 		if n := evicted(); n != 100-(limit-4) {
@@ -99,8 +95,7 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		t.Errorf("zone 1, of which 3000 and 3001 were answered:\n%s", out)
 	}
 
-	// flush-conntrack deletes one connection by zone and tuple, then all connections
-	// of a zone, then all connections.
+	// flush-conntrack deletes by zone and tuple, by zone, and all.
 	s.weft.Weft("flush-conntrack", "zone=1", "ct_nw_src=10.0.0.1,ct_nw_dst=192.0.2.2,ct_nw_proto=17,ct_tp_src=3000,ct_tp_dst=53")
 	left := s.weft.Weft("dump-conntrack", "zone=1")
 	if n := strings.Count(out, "\n"); strings.Contains(left, "sport=3000,") || !strings.Contains(left, "sport=3001,") || strings.Count(left, "\n") != n-1 {

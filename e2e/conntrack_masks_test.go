@@ -12,8 +12,7 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// craftIP returns an IP datagram from inside to outside, or from outside to inside if
-// back is set.
+// craftIP returns a datagram from inside to outside, or the reverse if back is set.
 func craftIP(t *testing.T, back bool, proto layers.IPProtocol, rest ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	src, dst := insideMAC, outsideMAC
@@ -32,8 +31,7 @@ func craftIP(t *testing.T, back bool, proto layers.IPProtocol, rest ...gopacket.
 	return serialize(t, append([]gopacket.SerializableLayer{frame, ip}, rest...)...)
 }
 
-// sends takes each frame's source MAC address, finds the guest that has this address,
-// and sends the frame from there.
+// sends sends each frame from the guest with its source MAC address.
 func (s *tracked) sends(frames ...[]byte) {
 	s.t.Helper()
 	for _, f := range frames {
@@ -47,8 +45,7 @@ func (s *tracked) sends(frames ...[]byte) {
 	}
 }
 
-// The method counts fails the test unless the packet count of a flow becomes want.
-// The flow is the one whose line in dump-flows contains text.
+// counts fails unless the packet count of the flow with text becomes want.
 func (s *tracked) counts(text string, want uint64) {
 	s.t.Helper()
 	eventually(s.t, func() error {
@@ -59,8 +56,7 @@ func (s *tracked) counts(text string, want uint64) {
 	})
 }
 
-// An action sets single bits of ct_mark and ct_label and leaves the other bits. A
-// flow matches only the bits that its mask names.
+// Actions and matches use single bits of ct_mark and ct_label.
 func TestConntrackMasks(t *testing.T) {
 	const upper, lower = "0x50000000000000000000000000000000/0xf0000000000000000000000000000000", "0x6/0xf"
 	s := newTracked(t, `
@@ -92,9 +88,8 @@ table=1,priority=1,cookie=0x33,udp,ct_state=+est,actions=drop
 	s.counts("cookie=0x32", 1)
 }
 
-// Flows match whether a frame was translated, and the addresses of its connection in
-// the original direction. SCTP and protocols without ports are tracked. TCP segments
-// outside of the window are invalid, unless the window check is off.
+// Flows match translation and original addresses. SCTP and protocols without ports
+// are tracked. TCP outside of the window is invalid.
 func TestConntrackStates(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -136,8 +131,7 @@ table=5,cookie=0x52,tcp,ct_state=-inv,actions=drop
 	s.sends(craftIP(t, true, 253, experiment))
 	s.counts("cookie=0x31", 1)
 
-	// An SCTP association opens with INIT and INIT ACK. The INIT ACK has the tag that
-	// INIT requested (RFC 9260 section 3.3.2).
+	// the INIT ACK has the tag of the INIT (RFC 9260 section 3.3.2)
 	opening := func(kind layers.SCTPChunkType, tag uint32) *layers.SCTPInit {
 		return &layers.SCTPInit{SCTPChunk: layers.SCTPChunk{Type: kind}, InitiateTag: tag, AdvertisedReceiverWindowCredit: 65536, OutboundStreams: 1, InboundStreams: 1, InitialTSN: 1}
 	}
@@ -166,7 +160,7 @@ table=5,cookie=0x52,tcp,ct_state=-inv,actions=drop
 	s.sends(far(1 << 30))
 	s.counts("cookie=0x51", 1)
 	s.weft.Weft("ct-disable-tcp-seq-chk")
-	s.sends(far(1 << 30)) // without the window check, this segment passes, and the tracked window moves to its sequence number
+	s.sends(far(1 << 30)) // passes without the window check, and moves the window
 	s.counts("cookie=0x52", 4)
 	s.weft.Weft("ct-enable-tcp-seq-chk")
 	s.sends(far(1 << 31))

@@ -16,8 +16,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// tracked is the setup of the connection tracking tests: guests inside and outside of
-// one switch, between which the flows track connections.
+// tracked is a switch that tracks connections between two guests, inside and outside.
 type tracked struct {
 	t               *testing.T
 	weft            *lab.Daemon
@@ -29,10 +28,9 @@ const (
 	outsideMAC = "02:00:00:00:00:02"
 )
 
-// newTracked starts a switch with the flows and two guests: inside has 10.0.0.1 and
-// fd00::1, outside has 192.0.2.2 and 2001:db8::2. Each guest has a route to the
-// network of the other. Static neighbour entries map the NAT addresses 192.0.2.1,
-// 192.0.2.9, 2001:db8::1 and 2001:db8::9 to the other guest.
+// newTracked starts a switch and the guests inside (10.0.0.1, fd00::1) and outside
+// (192.0.2.2, 2001:db8::2). Static neighbours map the NAT addresses to the other
+// guest.
 func newTracked(t *testing.T, flows string) *tracked {
 	t.Helper()
 	l := newLab(t)
@@ -48,8 +46,7 @@ func newTracked(t *testing.T, flows string) *tracked {
 	return s
 }
 
-// configure sets the guests' routes and neighbour entries. It is called again after
-// the guests' taps were created anew.
+// configure sets routes and neighbours, again for new taps.
 func (s *tracked) configure() {
 	s.t.Helper()
 	s.inside.Run("ip", "address", "add", "fd00::1/64", "dev", "eth0", "nodad")
@@ -66,8 +63,7 @@ func (s *tracked) configure() {
 	}
 }
 
-// serve starts a server on host that answers every TCP connection to the port, first
-// with the caller's address and then with every received byte.
+// serve starts a TCP server that sends the caller's address and echoes bytes.
 func serve(t *testing.T, host *lab.Host, address string, port int) {
 	t.Helper()
 	host.Start("python3", "-c", fmt.Sprintf(`
@@ -86,8 +82,7 @@ while True:
 `, address, port, address))
 }
 
-// caller connects from host to the server at address and port, and returns the
-// caller's address as the server sees it.
+// caller connects to a server and returns the client address that the server sees.
 func caller(host *lab.Host, address string, port int) (string, error) {
 	out, err := host.Try("python3", "-c", fmt.Sprintf(`
 import socket
@@ -98,9 +93,7 @@ c.close()
 	return strings.TrimSpace(out), err
 }
 
-// The method calls fails the test unless the given host can connect to the server.
-// The argument from is the address from which the server must see the connection
-// come.
+// calls fails unless host can connect. The server must see the address in from.
 func (s *tracked) calls(host *lab.Host, address string, port int, from string) {
 	s.t.Helper()
 	eventually(s.t, func() error {
@@ -122,8 +115,7 @@ func (s *tracked) refused(host *lab.Host, address string, port int) {
 	}
 }
 
-// The method dumped fails unless dump-conntrack prints a line that matches the
-// pattern.
+// dumped fails unless a line of dump-conntrack matches.
 func (s *tracked) dumped(pattern string, args ...string) {
 	s.t.Helper()
 	re := regexp.MustCompile("(?m)^" + pattern + "$")
@@ -135,8 +127,7 @@ func (s *tracked) dumped(pattern string, args ...string) {
 	})
 }
 
-// The stateful firewall in the manual page ovs-actions(7) works with the flows as
-// printed there.
+// The firewall of ovs-actions(7) works as printed there.
 func TestConntrackFirewall(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=1,action=drop
@@ -166,8 +157,6 @@ table=1,in_port=2,ip,ct_state=+trk+est,action=1
 	}
 }
 
-// iperf runs iperf3 over TCP between two guests for a second. It fails if no data
-// arrives.
 func iperf(from, to *lab.Host, address string) error {
 	f, err := lab.Iperf(from, to, address, 1)
 	if err == nil && f.String() == "" {
@@ -188,8 +177,7 @@ table=2,in_port=2,ipv6,ct_state=+est,actions=1
 table=2,in_port=2,ipv6,ct_state=+rel,actions=1
 `
 
-// With source NAT, the server sees the switch's address, answers return to the
-// client, and ICMP errors reach the guest inside with the original addresses.
+// Source NAT hides the guest. Answers and ICMP errors reach the guest.
 func TestConntrackSNAT(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
@@ -222,9 +210,8 @@ except ConnectionRefusedError:
 	}
 }
 
-// A stateful firewall precedes a tunnel. Connections that the local guest opens pass
-// the tunnel in both directions, and connections that the remote guest opens do not.
-// The outer header is never tracked.
+// A stateful firewall before a tunnel permits only the local guest's connections.
+// Outer headers are not tracked.
 func TestConntrackOverTunnel(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("del-flows")
@@ -250,8 +237,7 @@ func TestConntrackOverTunnel(t *testing.T) {
 	}
 }
 
-// With alg=ftp, the data connection that an FTP control connection announces passes.
-// Without alg=ftp, the data connection is refused.
+// FTP data connections pass only with alg=ftp.
 func TestConntrackFTP(t *testing.T) {
 	for _, alg := range []string{",alg=ftp", ""} {
 		s := newTracked(t, `
@@ -304,10 +290,8 @@ print(socket.create_connection(("192.0.2.2", port), timeout=2).recv(10).decode()
 	}
 }
 
-// With source NAT, the switch replaces the address in an FTP client's PORT or EPRT
-// command by the translated address. The server then connects to the translated
-// address. Each control connection makes several transfers, over IPv4 and IPv6. The
-// translation makes some of the commands longer and others shorter.
+// Source NAT rewrites addresses in FTP's PORT and EPRT, which may get longer or
+// shorter.
 func TestConntrackFTPThroughSNAT(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -377,8 +361,7 @@ for i in range(6):
 	}
 }
 
-// Fragmented datagrams pass connection tracking in both directions, with and without
-// NAT.
+// Fragments pass connection tracking and NAT in both directions.
 func TestConntrackFragments(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	lab.MustPing(t, s.inside, "192.0.2.2", 3, "-s", "4000")
@@ -410,8 +393,8 @@ print("same")
 	})
 }
 
-// Destination NAT works alone. It also works together with source NAT for a guest
-// that calls its own service through the virtual address (hairpin).
+// Destination NAT works, also with source NAT for a guest that calls itself
+// (hairpin).
 func TestConntrackDNAT(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -448,8 +431,7 @@ func craftUDP(t *testing.T, srcMAC, dstMAC, src, dst string, srcPort, dstPort in
 	return serialize(t, frame, ip, udp, gopacket.Payload("weft"))
 }
 
-// echoes starts a process that opens one TCP connection and sends n lines, one every
-// 50 ms. The process checks that the server echoes each line.
+// echoes checks n lines over one TCP connection, one every 50 ms.
 func echoes(host *lab.Host, address string, port, n int) *lab.Process {
 	return host.Start("python3", "-c", fmt.Sprintf(`
 import socket, time
@@ -464,8 +446,7 @@ print("done")
 `, address, port, n))
 }
 
-// Connections through NAT survive a kill of the engine, a kill of the control process
-// and an orderly restart of both.
+// NAT connections survive kills of engine and control, and a restart.
 func TestConntrackSurvivesKills(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
@@ -478,7 +459,7 @@ func TestConntrackSurvivesKills(t *testing.T) {
 	s.weft.Control().Kill()
 	s.weft.Start()
 	time.Sleep(time.Second)
-	s.weft.Stop() // an orderly stop also ends the engine and removes the taps
+	s.weft.Stop() // a stop removes the engine and the taps
 	s.weft.Start()
 	s.inside.Address("eth0", "10.0.0.1/24")
 	s.outside.Address("eth0", "192.0.2.2/24")
@@ -488,8 +469,7 @@ func TestConntrackSurvivesKills(t *testing.T) {
 	}
 }
 
-// The limits, timeouts and other settings of the ct commands, as in ovs-dpctl, take
-// effect.
+// The settings of the ct commands take effect.
 func TestConntrackSettings(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	s.weft.Weft("ct-set-limits", "default=5", "zone=5,limit=2", "zone=7,limit=0")

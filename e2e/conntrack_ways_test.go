@@ -13,8 +13,7 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// The flows of Open vSwitch's conntrack tutorial work. Tracked frames resume in the
-// right table, and a connection is answered only if its SYN came from the left host.
+// The flows of Open vSwitch's conntrack tutorial work.
 func TestConntrackTutorial(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -31,8 +30,7 @@ table=0, priority=50, ct_state=+trk+est, tcp, in_port=1, actions=2
 	s.dumped(`tcp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=\d+,dport=80\),reply=\(src=192\.0\.2\.2,dst=10\.0\.0\.1,sport=80,dport=\d+\),protoinfo=\(state=TIME_WAIT\)`)
 }
 
-// A TFTP server answers from a new port. With alg=tftp, the answer is a related
-// connection, also with source NAT.
+// With alg=tftp, a server's answer from a new port is related, also with source NAT.
 func TestConntrackTFTP(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -82,9 +80,8 @@ print(s.recv(600)[4:].decode())
 	}
 }
 
-// The options of the action nat select the translated address and port. With hash,
-// the same connection gets the same port again. With random, it gets another port.
-// With persistent, a guest keeps its translated address towards all servers.
+// NAT options choose the port: hash repeats it, random varies it. persistent keeps a
+// guest's address.
 func TestConntrackChoosesTranslation(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -93,8 +90,8 @@ table=0,in_port=1,udp,tp_dst=1002,actions=ct(commit,nat(src=192.0.2.1:20000-2999
 table=0,in_port=1,udp,tp_dst=2048/0xfff0,actions=ct(commit,nat(src=192.0.2.10-192.0.2.250,persistent)),2
 `)
 	raw := s.inside.Raw("eth0")
-	// The method chosen opens n connections to the destination ports from dport on,
-	// and returns their translated addresses and ports.
+	// chosen opens n connections to ports from dport on, and returns their
+	// translations.
 	chosen := func(dport, n int) (got []string) {
 		t.Helper()
 		s.weft.Weft("flush-conntrack")
@@ -136,8 +133,7 @@ table=0,in_port=1,udp,tp_dst=2048/0xfff0,actions=ct(commit,nat(src=192.0.2.10-19
 	}
 }
 
-// Flow counters show the effect of a zone that is read from a field, of ct_clear, of
-// force, and of invalid frames.
+// Flow counters show zones from fields, ct_clear, force and invalid frames.
 func TestConntrackFields(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -155,7 +151,7 @@ table=3,tcp,ct_state=+new,actions=2
 	send := func(f []byte) {
 		t.Helper()
 		from := inside
-		if f[11] == 2 { // the last byte of the source MAC address tells which guest sends: outsideMAC ends with 2
+		if f[11] == 2 { // outsideMAC ends with 2
 			from = outside
 		}
 		if err := from.Send(f); err != nil {
@@ -187,7 +183,7 @@ table=3,tcp,ct_state=+new,actions=2
 	send(out(5000, 6000))
 	s.dumped(`udp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=5000,dport=6000\),.*,zone=9`)
 
-	// A RST segment that belongs to no connection is invalid.
+	// a RST without a connection is invalid
 	frame := crafted(layers.EthernetTypeIPv4)
 	frame.SrcMAC, _ = net.ParseMAC(insideMAC)
 	frame.DstMAC, _ = net.ParseMAC(outsideMAC)

@@ -15,8 +15,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// startDemo builds and starts a demonstration. The argument is the name of its
-// directory below e2e. Its output goes to the returned file.
+// startDemo starts the demonstration in a directory below e2e, and returns its output
+// file.
 func startDemo(t *testing.T, name string) (cmd *exec.Cmd, output string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -46,8 +46,7 @@ func startDemo(t *testing.T, name string) (cmd *exec.Cmd, output string) {
 	return cmd, output
 }
 
-// noneLeft fails the test if the demonstration has left namespaces or files behind.
-// The names of both contain the process id pid.
+// noneLeft fails if namespaces or files with the process id pid are left.
 func noneLeft(t *testing.T, pid int) {
 	t.Helper()
 	prefix := fmt.Sprintf("weft%d-", pid)
@@ -93,14 +92,14 @@ func TestDemoCentral(t *testing.T) {
 	noneLeft(t, cmd.Process.Pid)
 }
 
-// If Ctrl-C interrupts a demonstration, it removes its namespaces and files.
+// A demonstration that Ctrl-C interrupts leaves no namespaces or files.
 func TestDemoInterrupted(t *testing.T) {
 	for name, step := range map[string]string{"demo": "booting the virtual machine", "democentral": "pings between all"} {
 		t.Run(name, func(t *testing.T) { interruptDemo(t, name, step) })
 	}
 }
 
-// interruptDemo interrupts a demonstration after it has said step.
+// interruptDemo interrupts a demonstration after its output step.
 func interruptDemo(t *testing.T, name, step string) {
 	cmd, output := startDemo(t, name)
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {

@@ -10,8 +10,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// uplinkState waits until the uplink port is in the given state and the state's
-// detail contains the words.
+// uplinkState waits until the uplink has a state whose detail contains the words.
 func uplinkState(t *testing.T, s *site, state, words string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -23,8 +22,8 @@ func uplinkState(t *testing.T, s *site, state, words string) {
 	})
 }
 
-// The uplink's device is removed and added again under the same name. Meanwhile the
-// port is in the state failed and gives the reason. The port then resumes by itself.
+// An uplink whose device disappears gives the reason, and resumes when the device is
+// back.
 func TestUplinkDeviceRemoved(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -39,8 +38,7 @@ func TestUplinkDeviceRemoved(t *testing.T) {
 		s.peer.Address("u0", peerIP+"/24")
 		s.peer.NoOffloads("u0")
 		uplinkState(t, s, "up", "")
-		// The peer's vxlan device disappeared together with its underlying device, so
-		// the test creates it again.
+		// the peer's vxlan device has disappeared with its underlying device
 		s.peer.Try("ip", "link", "delete", fmt.Sprint("vx", siteVNI))
 		s.peer.Run("ip", "link", "add", fmt.Sprint("vx", siteVNI), "type", "vxlan", "id", fmt.Sprint(siteVNI),
 			"local", peerIP, "remote", hostIP, "dstport", "4789", "dev", "u0")
@@ -50,8 +48,7 @@ func TestUplinkDeviceRemoved(t *testing.T) {
 	}
 }
 
-// The uplink port shows and counts that its link goes down and up, whichever end of
-// the cable causes it.
+// The uplink shows and counts link changes.
 func TestUplinkLinkFlap(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -67,9 +64,8 @@ func TestUplinkLinkFlap(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// If the uplink device's MTU grows, the port uses the larger MTU. If the MTU shrinks,
-// the port obeys the smaller MTU. The XDP program stays the same, because a new
-// program would reset the link of some cards.
+// The uplink follows its device's MTU without a new XDP program, which would reset
+// the link of some cards.
 func TestUplinkMTU(t *testing.T) {
 	s := newUnderlay(t)
 	for _, h := range []*lab.Host{s.host, s.peer} {
@@ -91,7 +87,7 @@ func TestUplinkMTU(t *testing.T) {
 	for _, h := range []*lab.Host{s.peer, s.host} {
 		h.Run("ip", "link", "set", "u0", "mtu", fmt.Sprint(underlayMTU))
 	}
-	s.guest.Run("ip", "route", "flush", "cache") // makes the guest's kernel forget the smaller path MTU
+	s.guest.Run("ip", "route", "flush", "cache") // makes the guest forget the path MTU
 	reach(t, s.guest, remoteIP, big...)
 	if now := s.host.Run("ip", "-d", "link", "show", "u0"); !strings.Contains(now, strings.SplitN(program, "\n", 2)[0]) {
 		t.Errorf("another XDP program than %s:\n%s", program, now)
@@ -99,7 +95,7 @@ func TestUplinkMTU(t *testing.T) {
 	uplinkState(t, s, "up", "")
 }
 
-// A BPF link holds the XDP program, so that no other tool can detach it by mistake.
+// A BPF link holds the XDP program, so that no other tool detaches it.
 func TestUplinkProgramStays(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -109,7 +105,7 @@ func TestUplinkProgramStays(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// On an underlay with jumbo frames, the uplink receives a frame in several buffers.
+// A jumbo frame is received in several buffers.
 func TestJumboUnderlay(t *testing.T) {
 	s := newUnderlay(t)
 	for _, h := range []*lab.Host{s.host, s.peer} {

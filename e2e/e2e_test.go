@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e tests the whole switch: the built programs, in network namespaces and
-// with virtual machines, against Linux's own VXLAN.
+// Package e2e tests the built programs in network namespaces and with virtual
+// machines, against Linux's own VXLAN.
 package e2e
 
 import (
@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// settle is the time limit for an effect that is immediate on an idle machine.
+// settle is the time limit of effects that should be immediate.
 const settle = 30 * time.Second
 
 // silence is how long a test waits for a frame that must not arrive.
@@ -57,8 +57,7 @@ const (
 	guestMAC    = "02:00:00:00:00:01"
 )
 
-// newUnderlay creates a site without weftd: the two hosts, the peer's VXLAN device
-// and the remote guest.
+// newUnderlay creates a site without weftd.
 func newUnderlay(t *testing.T) *site {
 	t.Helper()
 	l := newLab(t)
@@ -72,8 +71,8 @@ func newUnderlay(t *testing.T) *site {
 	return s
 }
 
-// newSite creates a complete site: weftd with the ports uplink, overlay and guest,
-// and a flow in each direction between the ports overlay and guest.
+// newSite creates a site with flows in both directions between the ports overlay and
+// guest.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := newUnderlay(t)
@@ -86,9 +85,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// readdress gives the guest its address again after both processes of the switch have
-// ended. The kernel then removed the tap, because no process had it open, and the
-// next weftd created a new tap without an address.
+// readdress configures the guest's new tap after a restart of the switch.
 func (s *site) readdress() {
 	s.t.Helper()
 	eventually(s.t, func() error { _, err := s.guest.Try("ip", "link", "show", "eth0"); return err })
@@ -97,8 +94,7 @@ func (s *site) readdress() {
 	}
 }
 
-// reach pings an address (to) from a guest (from). The test fails unless an answer
-// arrives within the time limit settle.
+// reach fails unless a ping is answered within settle.
 func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	t.Helper()
 	if err := lab.WaitPing(from, to, settle, args...); err != nil {
@@ -112,8 +108,7 @@ func flood(t *testing.T, from, to lab.Guest, addr string, args ...string) {
 	lab.MustFlood(t, 5e6, from, to, addr, args...)
 }
 
-// eventually calls f until f returns nil. After the time limit settle, it fails the
-// test with the last error of f.
+// eventually calls f until it returns nil. The test fails after settle.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	var err error
@@ -131,8 +126,7 @@ func flows(d *lab.Daemon) []api.Flow {
 	return list
 }
 
-// packets returns the counters of the one flow whose line in dump-flows contains the
-// text.
+// packets returns the counters of the flow whose dump-flows line contains text.
 func packets(t *testing.T, d *lab.Daemon, text string) (frames, bytes uint64) {
 	t.Helper()
 	found := 0
@@ -165,7 +159,7 @@ func portOf(t *testing.T, d *lab.Daemon, name string) api.Port {
 	return api.Port{}
 }
 
-// drops returns the number of frames dropped for a reason, summed over the workers.
+// drops returns the drops for one reason, summed over the workers.
 func drops(d *lab.Daemon, reason string) uint64 {
 	var n uint64
 	for _, w := range show(d).Workers {

@@ -15,7 +15,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// dump-flows counts every sent frame and byte, and all forwarded frames arrive.
+// dump-flows counts every frame and byte, and all frames arrive.
 func TestCountsAreExact(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("del-flows")
@@ -51,11 +51,10 @@ func TestCountsAreExact(t *testing.T) {
 			})
 		}
 	}
-	// The first 100 frames may wait for control, which is within a port's quota of
-	// such frames. After that the flow is cached, and the rest follows.
+	// the first 100 frames fit into a port's quota of held frames
 	counted(100)
 	counted(count - 100)
-	// The counters do not grow any further, because all frames have been counted.
+	// the counters must not grow any further
 	time.Sleep(500 * time.Millisecond)
 	if frames, _ := packets(t, s.weft, "tp_dst=1001"); frames != count {
 		t.Errorf("the count went on to %d", frames)
@@ -68,7 +67,7 @@ func TestCountsAreExact(t *testing.T) {
 	}
 }
 
-// send sends frames at a rate that a tap's queue and a socket's buffer can absorb.
+// send sends at a rate that queues and buffers absorb.
 func send(t *testing.T, r *lab.Raw, frame []byte, count int) {
 	t.Helper()
 	for i := range count {
@@ -81,9 +80,8 @@ func send(t *testing.T, r *lab.Raw, frame []byte, count int) {
 	}
 }
 
-// received returns the number of crafted frames that arrive at a raw socket with a
-// UDP destination port from first to last. It waits until want frames have arrived,
-// and then briefly for excess frames.
+// received counts the crafted frames to UDP ports first to last. It waits for want
+// frames, and then briefly for more.
 func received(t *testing.T, r *lab.Raw, first, last, want int) int {
 	t.Helper()
 	head := udpFrame(t, first, 100)[:14]
@@ -108,8 +106,7 @@ func received(t *testing.T, r *lab.Raw, first, last, want int) int {
 	}
 }
 
-// An empty flow table forwards nothing. With actions=normal, the switch is a learning
-// switch between three taps.
+// An empty flow table forwards nothing. With actions=normal the switch learns.
 func TestLearningSwitch(t *testing.T) {
 	l := newLab(t)
 	d := l.Host("host").Weftd()
@@ -130,14 +127,14 @@ func TestLearningSwitch(t *testing.T) {
 			}
 		}
 	}
-	// The third guest does not receive frames between two learned addresses.
+	// the third guest gets no frames between learned addresses
 	third := guests[2].Raw("eth0")
 	lab.MustPing(t, guests[0], "10.0.0.2", 5)
 	unicast := []byte{2, 0, 0, 0, 0}
 	if f, err := third.Match(500*time.Millisecond, func(f []byte) bool { return bytes.HasPrefix(f, unicast) && f[5] != 3 }); err == nil {
 		t.Errorf("the third guest saw %x", f[:34])
 	}
-	// A frame to an unknown destination goes to all ports except the sender's.
+	// a frame to an unknown address goes to all other ports
 	second := guests[1].Raw("eth0")
 	frame := udpFrame(t, 9, 80)
 	if err := guests[0].Raw("eth0").Send(frame); err != nil {
@@ -148,13 +145,12 @@ func TestLearningSwitch(t *testing.T) {
 			t.Errorf("unknown destination: %v", err)
 		}
 	}
-	// If an address moves to another port, the switch learns the new port: frames to
-	// the address now leave at port g1.
+	// the address has moved to port g1
 	if err := guests[2].Raw("eth0").Send(udpFrameFrom(t, craftedDstMAC, 10)); err != nil {
 		t.Fatal(err)
 	}
 	first, port := guests[0].Raw("eth0"), 100
-	eventually(t, func() error { // control learns the new port a moment later
+	eventually(t, func() error { // control learns a moment later
 		port++
 		again := udpFrame(t, port, 80)
 		if err := first.Send(again); err != nil {
@@ -168,8 +164,7 @@ func TestLearningSwitch(t *testing.T) {
 		}
 		return nil
 	})
-	// fdb-show lists the learned addresses. After fdb-flush, the flushed address is
-	// unknown at once.
+	// fdb-show lists learned addresses, and fdb-flush forgets them at once.
 	var learnt []api.MAC
 	d.WeftJSON(&learnt, "fdb-show")
 	if !slices.ContainsFunc(learnt, func(m api.MAC) bool { return m.MAC == "02:00:00:00:00:01" && m.Port == "g1" }) {
@@ -188,7 +183,7 @@ func TestLearningSwitch(t *testing.T) {
 	flood(t, guests[0], guests[1], "10.0.0.2")
 }
 
-// A changed or deleted flow takes effect at once on frames whose flow is cached.
+// A changed or deleted flow takes effect at once on cached flows.
 func TestFlowsChangeUnderTraffic(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -212,8 +207,7 @@ func TestFlowsChangeUnderTraffic(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// Actions rewrite VLAN tags and addresses, and the remote guest receives the
-// rewritten frames.
+// The remote guest receives rewritten VLAN tags and addresses.
 func TestActionsOnTheWire(t *testing.T) {
 	s := newSite(t)
 	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")

@@ -11,7 +11,7 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// MAC and IP addresses of crafted frames. No host has them, so no kernel answers.
+// addresses of crafted frames, which no host has
 const (
 	craftedSrcMAC = "02:00:00:00:0c:01"
 	craftedDstMAC = "02:00:00:00:0c:02"
@@ -19,15 +19,13 @@ const (
 	craftedDstIP  = "10.0.9.2"
 )
 
-// crafted returns an Ethernet header between the addresses of crafted frames.
 func crafted(kind layers.EthernetType) *layers.Ethernet {
 	src, _ := net.ParseMAC(craftedSrcMAC)
 	dst, _ := net.ParseMAC(craftedDstMAC)
 	return &layers.Ethernet{SrcMAC: src, DstMAC: dst, EthernetType: kind}
 }
 
-// udpFrame returns a UDP frame of size bytes to the destination port. The payload
-// fills the frame up.
+// udpFrame returns a UDP frame of size bytes.
 func udpFrame(t *testing.T, dstPort, size int) []byte {
 	t.Helper()
 	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP,
@@ -38,7 +36,7 @@ func udpFrame(t *testing.T, dstPort, size int) []byte {
 	return serialize(t, crafted(layers.EthernetTypeIPv4), ip, udp, payload)
 }
 
-// tagged returns the frame with an 802.1Q tag inserted.
+// tagged returns the frame with an 802.1Q tag.
 func tagged(frame []byte, tci uint16) []byte {
 	tag := []byte{0x81, 0x00, byte(tci >> 8), byte(tci)}
 	return append(append(append([]byte{}, frame[:12]...), tag...), frame[12:]...)
@@ -54,7 +52,6 @@ func serialize(t *testing.T, list ...gopacket.SerializableLayer) []byte {
 	return buf.Bytes()
 }
 
-// udpFrameFrom returns a small UDP frame with the source MAC address mac.
 func udpFrameFrom(t *testing.T, mac string, dstPort int) []byte {
 	t.Helper()
 	src, err := net.ParseMAC(mac)

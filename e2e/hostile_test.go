@@ -17,15 +17,14 @@ import (
 	"weft/e2e/lab"
 )
 
-// frontend is a minimal vhost-user front end for attacks: guest memory with a receive
-// and a transmit ring, and the messages that set them up. QEMU's
-// docs/interop/vhost-user.rst has the layout of the messages.
+// frontend is a minimal vhost-user front end for attacks: guest memory, two rings,
+// and the messages of QEMU's docs/interop/vhost-user.rst.
 type frontend struct {
 	t          *testing.T
 	conn       *net.UnixConn
 	mem        []byte
 	memFD      int
-	kick, call [2]int // eventfds of the receive ring (0) and of the transmit ring (1)
+	kick, call [2]int // eventfds: receive ring, transmit ring
 }
 
 // Requests of vhost-user.
@@ -52,7 +51,7 @@ const (
 	guestBase    = 0x10000 // guest-physical address of the memory
 	processBase  = 0x7f0000000000
 	ringSize     = 64
-	ringDistance = 0x4000 // bytes from the start of the receive ring to the transmit ring
+	ringDistance = 0x4000 // offset of the transmit ring from the receive ring, in bytes
 	availOff     = 0x1000
 	usedOff      = 0x2000
 )
@@ -90,7 +89,6 @@ func newFrontend(t *testing.T, socket string) *frontend {
 	return f
 }
 
-// send sends a vhost-user message with file descriptors.
 func (f *frontend) send(request uint32, payload []byte, fds ...int) {
 	f.t.Helper()
 	msg := le32(request, 1, uint32(len(payload))) // flags 1: protocol version
@@ -103,7 +101,7 @@ func (f *frontend) send(request uint32, payload []byte, fds ...int) {
 	}
 }
 
-// ask sends a vhost-user message and returns the 64-bit value of the reply.
+// ask sends a vhost-user message and returns the reply's 64-bit value.
 func (f *frontend) ask(request uint32) uint64 {
 	f.t.Helper()
 	f.send(request, nil)
@@ -115,7 +113,6 @@ func (f *frontend) ask(request uint32) uint64 {
 	return binary.LittleEndian.Uint64(reply[12:])
 }
 
-// attach negotiates features and sends the memory and the rings to the switch.
 func (f *frontend) attach() {
 	f.t.Helper()
 	f.send(reqSetOwner, nil)
@@ -138,7 +135,7 @@ func (f *frontend) attach() {
 	}
 }
 
-// transmit makes one descriptor available on the transmit ring and kicks the switch.
+// transmit offers one descriptor and kicks the switch.
 func (f *frontend) transmit(addr uint64, length uint32, flags, next uint16) {
 	ring := f.mem[ringDistance:]
 	binary.LittleEndian.PutUint64(ring[0:], addr)
@@ -166,8 +163,8 @@ func le64(values ...uint64) []byte {
 	return b
 }
 
-// If a guest's descriptors point outside of its memory, or its rings are corrupt, the
-// switch detaches the guest and logs one line. Other guests continue.
+// The switch detaches a guest with invalid descriptors or corrupt rings, with one log
+// line. Others continue.
 func TestHostileGuest(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)

@@ -16,8 +16,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// The client refuses wrong input completely: exit code 2, one line that contains the
-// wrong word, and no change of the switch.
+// Wrong input changes nothing: exit code 2 and one line with the wrong word.
 func TestBadInput(t *testing.T) {
 	l := newLab(t)
 	h := l.Host("host")
@@ -82,8 +81,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// A valid request that the switch cannot fulfil fails with one line and the right
-// exit code.
+// A valid request that fails gives one line and the right exit code.
 func TestClearFailures(t *testing.T) {
 	l := newLab(t)
 	h := l.Host("host")
@@ -136,8 +134,7 @@ func TestClearFailures(t *testing.T) {
 	d.Weft("show")
 }
 
-// The switch drops malformed frames of a guest, and counts them for the port under
-// their reasons.
+// Malformed frames are dropped and counted by port and reason.
 func TestMalformedFrames(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -186,8 +183,7 @@ func portDrops(t *testing.T, s *site, port, reason string) uint64 {
 	return portOf(t, s.weft, port).Stats.RxDrops[reason]
 }
 
-// Datagrams to the tunnel's UDP port that are not valid VXLAN are dropped and counted
-// under their reasons.
+// Invalid VXLAN datagrams are dropped and counted by reason.
 func TestMalformedTunnelFrames(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -221,8 +217,8 @@ func TestMalformedTunnelFrames(t *testing.T) {
 	lab.MustPing(t, s.guest, remoteIP, 3)
 }
 
-// capture captures a VXLAN frame that the switch sends, and swaps its outer
-// addresses. The result is a valid frame from the peer to the host.
+// capture returns one of the switch's VXLAN frames with swapped outer addresses, a
+// valid frame from the peer.
 func capture(t *testing.T, s *site) []byte {
 	t.Helper()
 
@@ -244,8 +240,7 @@ func capture(t *testing.T, s *site) []byte {
 	return f
 }
 
-// cutInner truncates the inner frame so that the whole frame has n bytes, and adjusts
-// the lengths in the outer headers.
+// cutInner truncates the inner frame to n bytes in all, with matching outer lengths.
 func cutInner(f []byte, n int) []byte {
 	binary.BigEndian.PutUint16(f[16:], uint16(n-14))
 	binary.BigEndian.PutUint16(f[38:], uint16(n-34))
@@ -254,8 +249,7 @@ func cutInner(f []byte, n int) []byte {
 	return f
 }
 
-// A daemon without traffic sleeps. The test only logs the CPU time, because other
-// work on the machine influences it.
+// An idle daemon sleeps. Its CPU time is only logged.
 func TestIdle(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -272,8 +266,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// cpuTicks returns the CPU time of a process in user and kernel mode, in clock ticks
-// (proc(5)).
+// cpuTicks returns a process's CPU time in clock ticks (proc(5)).
 func cpuTicks(t *testing.T, pid int) int {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -14,9 +14,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// mesh is five hosts with weft on one network segment. Each host has a tunnel for
-// three VNIs to all other hosts, and a guest in each VNI. The guests' addresses are
-// the same in every VNI.
+// mesh is five hosts on one network segment. Each has a tunnel for three VNIs, and a
+// guest in each VNI. All VNIs use the same addresses.
 //
 //	guest v-i: VNI 100+v, 10.0.0.i, 02:00:00:00:00:0i     host i: 172.16.0.i
 type mesh struct {
@@ -65,14 +64,13 @@ func (m *mesh) vtep(i int) string    { return fmt.Sprint("172.16.0.", i+1) }
 func (m *mesh) address(i int) string { return fmt.Sprint("10.0.0.", i+1) }
 func (m *mesh) mac(i int) string     { return fmt.Sprintf("02:00:00:00:00:%02x", i+1) }
 
-// attach gives guest i of VNI v a tap on a host. The argument at is the host's
-// number.
+// attach gives guest i of VNI v a tap on a host.
 func (m *mesh) attach(v, i, at int) {
 	m.weft[at].Tap(m.guests[v][i], m.mac(i), m.address(i)+"/24", guestMTU, fmt.Sprint("vni=", 100+v))
 }
 
-// announce makes a guest announce its address by gratuitous ARP (RFC 5227 section 3),
-// as hypervisors do for a migrated machine.
+// announce sends a gratuitous ARP (RFC 5227 section 3), as hypervisors do after a
+// migration.
 func (m *mesh) announce(v, i int) {
 	m.t.Helper()
 	src, _ := net.ParseMAC(m.mac(i))
@@ -101,8 +99,7 @@ func TestMesh(t *testing.T) {
 				t.Errorf("%s reached another VNI: %+v, %v", from, p, err)
 			}
 		}
-		// A flow whose action outputs to a port of another VNI forwards frames into
-		// that VNI.
+		// a flow may output to a port of another VNI
 		m.weft[0].Weft("add-flow", "priority=40000,in_port=g0-0,arp,arp_tpa=10.0.0.99,actions=output:g1-0")
 		wire := m.guests[1][0].Raw("eth0")
 		m.guests[0][0].Try("ping", "-c", "1", "-W", "1", "10.0.0.99")
@@ -116,8 +113,7 @@ func TestMesh(t *testing.T) {
 	t.Run("guests move", m.moves)
 }
 
-// The step answered checks that a host itself answers ARP requests for known
-// addresses and does not send them to other hosts.
+// answered checks that a host answers ARP for known addresses itself.
 func (m *mesh) answered(t *testing.T) {
 	asker, other := m.guests[0][0], m.guests[0][2].Raw("eth0")
 	asker.Run("ip", "neighbour", "flush", "dev", "eth0")
@@ -133,9 +129,8 @@ func (m *mesh) answered(t *testing.T) {
 	}
 }
 
-// The step moves lets guest 1 migrate from host to host while two other guests ping
-// it. During a move, pings may be lost until both guests reach guest 1 again. Each of
-// the two may lose three more pings for each move.
+// moves migrates guest 1 between hosts while two guests ping it. Each may lose three
+// pings beyond the outage of a move.
 func (m *mesh) moves(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	const count = 150
@@ -170,7 +165,7 @@ func (m *mesh) moves(t *testing.T) {
 			t.Errorf("pinger %d: %d of %d pings lost, at most %d of %d may be", i, sent-received, sent, allowed, count)
 		}
 	}
-	for v := range meshVNIs { // the guests with the same addresses in other VNIs are still at their old host
+	for v := range meshVNIs { // guests in other VNIs have not moved
 		reach(t, m.guests[v][2], m.address(1))
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// twoGuests starts weftd with the guest 10.0.0.1 on port 1, the guest 10.0.0.2 on
-// port 2, and a flow from port 2 to port 1.
+// twoGuests starts weftd with guests on ports 1 and 2, and a flow from port 2 to port
+// 1.
 func twoGuests(t *testing.T) (d *lab.Daemon, a, b *lab.Host) {
 	t.Helper()
 	l := newLab(t)
@@ -25,7 +25,6 @@ func twoGuests(t *testing.T) (d *lab.Daemon, a, b *lab.Host) {
 	return d, a, b
 }
 
-// meterStats returns the statistics of a meter with one band.
 func meterStats(t *testing.T, d *lab.Daemon, meter int) api.Meter {
 	t.Helper()
 	var list []api.Meter
@@ -36,9 +35,8 @@ func meterStats(t *testing.T, d *lab.Daemon, meter int) api.Meter {
 	return list[0]
 }
 
-// A meter with a rate in packets a second first passes a burst, and then as many
-// frames as the rate allows. It drops all other frames, and the drops are counted by
-// meter, band, port and reason. The flow counts all frames.
+// A meter in packets passes its burst and its rate. Drops are counted by meter, band,
+// port and reason; the flow counts all frames.
 func TestMeterOfFrames(t *testing.T) {
 	d, a, b := twoGuests(t)
 	const rate, burst, count = 10, 30, 300
@@ -76,8 +74,7 @@ func TestMeterOfFrames(t *testing.T) {
 		t.Errorf("meter-stats shows\n%s", text)
 	}
 
-	// mod-meter changes the rate. Deleting the meter also deletes the flows that use
-	// it.
+	// deleting a meter deletes its flows
 	d.Weft("mod-meter", "meter=1 pktps bands=type=drop rate=1000000")
 	before := meterStats(t, d, 1).Bands[0].Packets
 	send(t, a.Raw("eth0"), udpFrame(t, 4002, 120), 50)
@@ -90,8 +87,7 @@ func TestMeterOfFrames(t *testing.T) {
 	}
 }
 
-// A meter with a rate in kilobits a second limits iperf3 exactly to its burst and
-// rate, counted in bytes. Pings, which do not pass the meter, are all answered.
+// A meter in kilobits limits iperf3 exactly. Pings do not pass the meter.
 func TestMeterOfBits(t *testing.T) {
 	d, a, b := twoGuests(t)
 	const kilobits, burst = 4000, 400
@@ -110,8 +106,7 @@ func TestMeterOfBits(t *testing.T) {
 	if most := uint64((burst+kilobits*elapsed.Seconds())*1000/8) + guestMTU; passed > most || passed < burst*1000/8 {
 		t.Errorf("%d bytes passed in %v, want %d to %d", passed, elapsed, burst*1000/8, most)
 	}
-	// If the switch has no core for a while, frames wait in the tap's queue, which
-	// may overflow.
+	// the tap's queue may overflow while the switch has no core
 	lost, err := strconv.Atoi(strings.TrimSpace(a.Run("cat", "/sys/class/net/eth0/statistics/tx_dropped")))
 	if err != nil || m.Bands[0].Packets == 0 || int(m.Packets) < f.Datagrams-lost {
 		t.Errorf("iperf3 sent %d datagrams, the tap dropped %d (%v), the meter: %+v", f.Datagrams, lost, err, m)

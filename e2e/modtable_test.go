@@ -10,10 +10,8 @@ import (
 	"weft/api"
 )
 
-// A full flow table refuses another flow with a clear error. If the table evicts, a
-// new flow evicts the least important flow: the evicted flow's traffic stops at once,
-// a monitor reports the reason, and the flow's counters are gone. The limit survives
-// a restart of control.
+// A full table refuses a flow, or evicts the least important one if set so. The limit
+// survives a restart of control.
 func TestTableLimit(t *testing.T) {
 	d, a, b := twoGuests(t)
 	source, sink := a.Raw("eth0"), b.Raw("eth0")
@@ -34,7 +32,7 @@ func TestTableLimit(t *testing.T) {
 		t.Errorf("dump-tables shows\n%s", text)
 	}
 	p := background(t, d, "monitoring", "monitor", "--flows")
-	d.Weft("mod-flows", "in_port=2,actions=output:1") // a flow with importance 0 and without timeouts
+	d.Weft("mod-flows", "in_port=2,actions=output:1") // importance 0, no timeouts
 	d.Weft("add-flow", "priority=9,in_port=1,udp,tp_dst=5003,importance=7,actions=output:2")
 	evicted := "flow deleted (eviction): "
 	eventually(t, func() error {
@@ -50,8 +48,7 @@ func TestTableLimit(t *testing.T) {
 		}
 		return nil
 	})
-	// The most important flows remain. No flow matches the frames of the evicted flow
-	// any more.
+	// the most important flows remain
 	send(t, source, udpFrame(t, 5001, 100), 20)
 	send(t, source, udpFrame(t, 5004, 100), 20)
 	if n := received(t, sink, 5001, 5004, 20); n != 20 {

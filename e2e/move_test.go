@@ -12,8 +12,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// A virtual machine migrates from one switch to another while pings and a TCP
-// connection run. The guest at the other end of the connection does not move.
+// A virtual machine migrates between two switches while pings and a TCP connection
+// run.
 //
 //	guest ──tap── weftd a ── AF_XDP u0 ══veth══ u0 ── weftd b
 //	                 └── machine, before               └── after

@@ -16,9 +16,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// checksumErrors returns the number of errors that a guest's kernel has counted, in
-// IPv4 and IPv6: datagrams with a wrong checksum, and IP headers with errors. cat is
-// the guest's command that prints a file.
+// checksumErrors returns the guest kernel's errors of checksums and headers, IPv4 and
+// IPv6. cat prints a file of the guest.
 func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 	t.Helper()
 	read := func(path string) string {
@@ -28,8 +27,7 @@ func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 		}
 		return out
 	}
-	// In /proc/net/snmp, each protocol has a line of counter names, followed by a
-	// line of values.
+	// /proc/net/snmp has a line of names and a line of values for each protocol
 	lines := strings.Split(read("/proc/net/snmp"), "\n")
 	for i := 0; i+1 < len(lines); i += 2 {
 		names, values := strings.Fields(lines[i]), strings.Fields(lines[i+1])
@@ -53,16 +51,14 @@ func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 	return total
 }
 
-// Large frames and frames with unfinished checksums cross the overlay from a tap to
-// Linux's own vxlan device and back. They also reach a tap without offloads. Every
-// receiver gets valid checksums.
+// Large frames and unfinished checksums cross the overlay in both directions, and
+// reach a tap without offloads. All received checksums are valid.
 func TestOffloads(t *testing.T) {
 	offloads(t, newSite(t))
 }
 
-// The overlay also works with an AF_PACKET uplink. In this case Linux's vxlan device
-// may send large frames and unfinished checksums over the veth, and the uplink
-// receives them as they are.
+// An AF_PACKET uplink also receives large frames and unfinished checksums from
+// Linux's vxlan device.
 func TestOffloadsPacket(t *testing.T) {
 	s := newUnderlay(t)
 	s.peer.Run("ethtool", "-K", "u0", "tx", "on", "tso", "on", "gso", "on")
@@ -89,7 +85,7 @@ func offloads(t *testing.T, s *site) {
 	reach(t, plain, "fd00::1")
 	before := map[string]int{}
 	for _, g := range []*lab.Host{s.guest, s.remote, plain} {
-		before[g.Name] = checksumErrors(t, g, "cat") // number of errors so far, because bridges send some faulty frames while they start
+		before[g.Name] = checksumErrors(t, g, "cat") // bridges send some faulty frames while they start
 	}
 
 	flood(t, s.guest, s.remote, remoteIP)
@@ -122,8 +118,7 @@ func offloads(t *testing.T, s *site) {
 	}
 }
 
-// If a guest's frames are too large for the tunnel, the guest learns the path MTU
-// from ICMP.
+// ICMP tells a guest the tunnel's path MTU.
 func TestPathMTU(t *testing.T) {
 	s := newUnderlay(t)
 	for _, h := range []*lab.Host{s.host, s.peer} {
@@ -159,9 +154,7 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// Datagrams that an application sends with a single UDP_SEGMENT call arrive
-// separately and unchanged. The receivers are a guest of Linux, and a guest whose
-// device accepts joined datagrams.
+// Datagrams of one UDP_SEGMENT call arrive separately and unchanged.
 func TestUDPSegmentation(t *testing.T) {
 	s := newSite(t)
 	second := s.lab.Host("second")

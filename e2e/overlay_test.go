@@ -10,10 +10,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// fabric is an overlay of five hosts on one network segment: three hosts with weft,
-// and two hosts with Linux's own VXLAN and bridge fdb append. Each host has a list of
-// all other hosts and replicates broadcasts to them. All hosts learn behind which
-// host a MAC address is.
+// fabric is five hosts on one network segment: three with weft, two with Linux's
+// VXLAN and bridge fdb append. Broadcasts go to all hosts; addresses are learned.
 //
 //	guest i: 10.0.0.i, 02:00:00:00:00:0i     host i: 172.16.0.i
 type fabric struct {
@@ -64,7 +62,7 @@ func newFabric(t *testing.T) *fabric {
 func (f *fabric) vtep(i int) string    { return fmt.Sprint("172.16.0.", i) }
 func (f *fabric) address(i int) string { return fmt.Sprint("10.0.0.", i) }
 
-// others returns the underlay addresses of all hosts except host i.
+// others returns the underlay addresses of the other hosts.
 func (f *fabric) others(i int) (list []string) {
 	for j := 1; j <= fabricHosts; j++ {
 		if j != i {
@@ -74,7 +72,6 @@ func (f *fabric) others(i int) (list []string) {
 	return list
 }
 
-// linux sets up host i with Linux's own VXLAN and guest i.
 func (f *fabric) linux(i int) {
 	h, vx := f.hosts[i-1], fmt.Sprint("vx", siteVNI)
 	h.LinuxVTEP(f.guests[i-1], f.address(i)+"/24", siteVNI, guestMTU, "u0", f.vtep(i), f.others(i)[0])
@@ -83,13 +80,12 @@ func (f *fabric) linux(i int) {
 	}
 }
 
-// attach attaches guest g to host i, which runs weft.
 func (f *fabric) attach(g, i int) {
 	f.weft[i-1].Tap(f.guests[g-1], fmt.Sprintf("02:00:00:00:00:%02x", g), f.address(g)+"/24", guestMTU)
 }
 
-// Every guest reaches every other guest: first its frames are replicated to all
-// hosts, then they follow learned addresses.
+// Every guest reaches every other, first by replicated frames, then by learned
+// addresses.
 func TestOverlayOfFiveHosts(t *testing.T) {
 	f := newFabric(t)
 	for i, g := range f.guests {
@@ -132,7 +128,7 @@ func TestOverlayOfFiveHosts(t *testing.T) {
 				f.weft[i].TryWeft("del-port", f.guests[1].Name)
 			}
 			f.attach(2, to)
-			reach(t, f.guests[1], f.address(5)) // the first frame of the moved guest lets all hosts learn the host where it is now
+			reach(t, f.guests[1], f.address(5)) // the moved guest's first frame tells all hosts where it is
 			for _, from := range []int{1, 3, 4, 5} {
 				reach(t, f.guests[from-1], f.address(2))
 			}
@@ -140,14 +136,13 @@ func TestOverlayOfFiveHosts(t *testing.T) {
 	})
 }
 
-// arrived returns the number of frames that the overlay port of host i has received.
+// arrived returns the frames that host i's overlay port has received.
 func (f *fabric) arrived(i int) uint64 {
 	f.t.Helper()
 	return portOf(f.t, f.weft[i-1], "overlay").Stats.RxPackets
 }
 
-// Two overlays with different VNIs on the same hosts are isolated from each other,
-// even if they use the same addresses.
+// Two overlays with the same addresses are isolated.
 func TestOverlaysAreIsolated(t *testing.T) {
 	f := newFabric(t)
 	other := siteVNI + 1

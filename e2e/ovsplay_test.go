@@ -17,14 +17,12 @@ import (
 	"weft/e2e/lab"
 )
 
-// The files testdata/ovs/*.play are recordings of commands and of the answers of
-// ovs-ofctl and an Open vSwitch switch. weft must give the same answers.
+// The files testdata/ovs/*.play are recordings of Open vSwitch. weft must give the
+// same answers.
 //
-// A line that begins with $ is a command, without the name of the bridge. The lines
-// below it are the answer, or the word "refused" if Open vSwitch refuses the command.
-// A line that begins with < is text of the file that the command reads. The comment
-// "# differs: REASON" before a command means that weft answers differently on
-// purpose. In this case weft's answer follows after "weft:".
+// A line with $ is a command, without the bridge's name. Its answer follows, or
+// "refused". A line with < is text of the command's file. "# differs: REASON" before
+// a command allows another answer of weft, after "weft:".
 //
 // To record again, use a bridge br0 with datapath_type=dummy, dummy ports 1 to 4 and
 // no controller:
@@ -32,10 +30,10 @@ import (
 //	go test ./e2e -run TestAsOVS -record-ovs unix:DIR/br0.mgmt
 var recordOVS = flag.String("record-ovs", "", "record what the switch of this connection answers")
 
-// play is one recording of commands and answers.
+// play is one recording.
 type play struct {
 	file    string
-	version string // OpenFlow version, on which groups, meters and some actions depend
+	version string // OpenFlow version
 	steps   []playStep
 }
 
@@ -117,8 +115,7 @@ func readPlay(t *testing.T, file string) *play {
 	return p
 }
 
-// words splits the step's command into words as a shell does, with support for single
-// quotes.
+// words splits the command as a shell does, with single quotes.
 func (s *playStep) words() (words []string) {
 	for i, part := range strings.Split(s.command, "'") {
 		if i%2 == 1 {
@@ -130,8 +127,7 @@ func (s *playStep) words() (words []string) {
 	return words
 }
 
-// run runs the commands of a recording with weft and compares the answers with the
-// recorded ones.
+// run compares weft's answers with a recording.
 func (p *play) run(t *testing.T, d *lab.Daemon) {
 	for i := range p.steps {
 		s := &p.steps[i]
@@ -177,8 +173,8 @@ var (
 	header  = regexp.MustCompile(`^(NXST_|OFPST_|OFPT_)\w+ reply( \(\w+\.\w+\))? \(xid=\w+\):`)
 )
 
-// normalized returns the lines of an answer without times. It sorts the lines if the
-// switch does not define their order.
+// normalized returns an answer's lines without times, sorted if their order is
+// undefined.
 func normalized(out string, failed bool) []string {
 	if failed {
 		return []string{"refused"}
@@ -194,13 +190,10 @@ func normalized(out string, failed bool) []string {
 	return lines
 }
 
-// The traces of weft and of Open vSwitch must send the frame to the same ports in the
-// same order, but may write the actions differently. The megaflows must have the same
-// fields. If they do not, a comment that begins with "# megaflow" in the recording
-// gives the reason.
+// Both traces must send the frame to the same ports in order. Megaflows have the same
+// fields, unless a comment "# megaflow" gives a reason.
 
-// traced returns the lines of a trace's output that show the result: the megaflow and
-// the datapath actions.
+// traced returns a trace's megaflow and datapath actions.
 func traced(out string) (lines []string) {
 	for _, line := range strings.Split(out, "\n") {
 		if strings.HasPrefix(line, "Megaflow:") || strings.HasPrefix(line, "Datapath actions:") {
@@ -215,11 +208,10 @@ var (
 	portWord  = regexp.MustCompile(`^\d+$`)
 )
 
-// localPort is the port number of the bridge's own interface in the recordings. weft
-// has no such port.
+// localPort is the bridge's own interface, which weft lacks.
 const localPort = "100"
 
-// sentTo returns the port numbers in the datapath actions of a trace.
+// sentTo returns the ports in a trace's datapath actions.
 func sentTo(lines []string) (ports []string) {
 	_, actions, _ := strings.Cut(lines[len(lines)-1], ": ")
 	for bracketed.MatchString(actions) {
@@ -233,8 +225,7 @@ func sentTo(lines []string) (ports []string) {
 	return ports
 }
 
-// lookedAt returns the fields of the megaflow of a trace, without the fields that
-// Open vSwitch always includes.
+// lookedAt returns the megaflow's fields, except those that Open vSwitch always has.
 func lookedAt(lines []string) (fields []string) {
 	_, megaflow, _ := strings.Cut(lines[0], ": ")
 	for _, field := range strings.Split(megaflow, ",") {
@@ -246,7 +237,7 @@ func lookedAt(lines []string) (fields []string) {
 	return fields
 }
 
-// says reports whether one of the comments before the command begins with word.
+// says reports whether a comment before the command begins with word.
 func (s *playStep) says(word string) bool {
 	return slices.ContainsFunc(s.comments, func(c string) bool { return strings.HasPrefix(c, word) })
 }
@@ -257,7 +248,7 @@ func (s *playStep) compareTraces(t *testing.T, got []string) {
 		t.Fatalf("weft %s: %q beside %q", s.command, got, s.answer)
 	}
 	ours, theirs := sentTo(got), sentTo(s.answer)
-	if s.says("# order") { // the order of flooded ports is not defined
+	if s.says("# order") { // flooded ports have no defined order
 		slices.Sort(theirs)
 	}
 	if !slices.Equal(ours, theirs) {
@@ -271,8 +262,7 @@ func (s *playStep) compareTraces(t *testing.T, got []string) {
 
 // Recording.
 
-// record runs the commands of a recording with ovs-ofctl and writes the answers to
-// the file.
+// record writes the answers of ovs-ofctl to the file.
 func (p *play) record(t *testing.T) {
 	for _, clear := range []string{"del-flows", "del-groups", "del-meters"} {
 		if out, err := p.ofctl(clear); err != nil && !(p.version == "OpenFlow10" && clear != "del-flows") {
@@ -296,8 +286,7 @@ func (p *play) record(t *testing.T) {
 	}
 }
 
-// ofctl runs ovs-ofctl with the bridge's name after the first word, and returns its
-// output.
+// ofctl runs ovs-ofctl. The bridge's name follows the first word.
 func (p *play) ofctl(words ...string) (string, error) {
 	at := slices.IndexFunc(words, func(w string) bool { return !strings.HasPrefix(w, "-") })
 	args := append([]string{"--no-names", "-O", p.version}, words[:at+1]...)

@@ -12,9 +12,8 @@ import (
 	"weft/api"
 )
 
-// The command packet-out sends a frame by its actions or through the flow tables. The
-// flows count the frame, and the action normal learns its source address, but no port
-// counts it as received.
+// packet-out sends a frame by its actions or through the tables. Flows count the
+// frame, ports do not.
 func TestPacketOut(t *testing.T) {
 	s := newSite(t)
 	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")
@@ -61,16 +60,14 @@ func TestPacketOut(t *testing.T) {
 		t.Errorf("of a port without flows: %+v", sent)
 	}
 
-	// A frame of packet-out continues after connection tracking like a frame from a
-	// port.
+	// continues after connection tracking
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,ct_state=-trk,actions=ct(table=7)")
 	s.weft.Weft("add-flow", "table=7,ct_state=+new+trk,udp,actions=ct(commit),output:overlay")
 	three := udpFrame(t, 2003, 100)
 	s.weft.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(three)+",actions=TABLE")
 	arrives("remote, tracked", is(three))
 
-	// If packet-out sends a frame, the flow action learn adds a flow for it, and the
-	// action normal learns its source MAC address.
+	// The actions learn and normal learn from a packet-out.
 	s.weft.Weft("del-flows")
 	s.weft.Weft("add-flow", "table=1,actions=learn(table=2,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),normal")
 	s.weft.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(three)+",actions=resubmit(,1)")
@@ -87,8 +84,7 @@ func TestPacketOut(t *testing.T) {
 	}
 }
 
-// A capture of the port controller shows the frames that flows send to the
-// controller.
+// A capture of the port controller shows frames to the controller.
 func TestCaptureController(t *testing.T) {
 	l := newLab(t)
 	d := l.Host("host").Weftd()
@@ -98,7 +94,7 @@ func TestCaptureController(t *testing.T) {
 	frame := udpFrame(t, 1003, 300)
 	d.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(frame)+",actions=TABLE")
 	out := finished(t, p)
-	_, value, _ := strings.Cut(out, "\n") // skips the first line, which describes the capture
+	_, value, _ := strings.Cut(out, "\n") // skips the line about the capture
 	var f api.Captured
 	if err := json.NewDecoder(strings.NewReader(value)).Decode(&f); err != nil {
 		t.Fatalf("%v in %s", err, out)

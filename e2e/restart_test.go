@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// pingGap is the interval between the pings that measure an outage of the switch.
+// pingGap is the interval of the pings that measure an outage.
 const pingGap = 50 * time.Millisecond
 
-// steadyPings returns the length of an outage: the number of unanswered pings in the
-// output of ping times pingGap.
+// steadyPings returns the length of an outage from ping's output.
 func steadyPings(t *testing.T, output string, sent int) (outage time.Duration) {
 	t.Helper()
 	_, rest, ok := strings.Cut(output, "packets transmitted, ")
@@ -27,8 +26,8 @@ func steadyPings(t *testing.T, output string, sent int) (outage time.Duration) {
 	return time.Duration(sent-received) * pingGap
 }
 
-// Known flows are forwarded while control is dead. The next control continues with
-// the complete state, and no counter starts again at zero.
+// Known flows forward while control is dead. The next control continues all state and
+// counters.
 func TestKillControl(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
@@ -73,13 +72,12 @@ func TestKillControl(t *testing.T) {
 	if out := steadyPings(t, steady.Output(), pings); out != 0 {
 		t.Errorf("pings were lost for %v while control was away", out)
 	}
-	// The new control process accepts new flows and ports.
 	s.weft.Weft("del-flows", "in_port=guest")
 	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
 	reach(t, s.guest, remoteIP)
 }
 
-// Control replaces a dead engine, and TCP connections through the switch survive.
+// TCP connections survive a dead engine.
 func TestKillEngine(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
@@ -116,7 +114,6 @@ func TestKillEngine(t *testing.T) {
 	if err := tcp.Wait(60 * time.Second); err != nil {
 		t.Errorf("the TCP connection did not live on: %v\n%s", err, tcp.Output())
 	}
-	// The counters continue after the engine is replaced.
 	send(t, tap, frame, count)
 	eventually(t, func() error {
 		if got, _ := packets(t, s.weft, "tp_dst=1001"); got != 2*count {
@@ -132,7 +129,7 @@ func TestKillEngine(t *testing.T) {
 	}
 }
 
-// Ports and flows survive a restart of weftd, after an orderly end and after a kill.
+// Ports and flows survive a stop and a kill of weftd.
 func TestStateSurvivesRestart(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "table=2,priority=7,cookie=0xabc,tcp,nw_dst=10.1.0.0/16,tp_dst=80,actions=drop")

@@ -16,11 +16,10 @@ import (
 	"weft/e2e/lab"
 )
 
-// The cases of Linux's own selftests of VXLAN forwarding hold for weft with a peer
-// that has Linux's vxlan device (tools/testing/selftests/net/forwarding:
-// vxlan_bridge_1d.sh, vxlan_bridge_1d_port_8472.sh, vxlan_reserved.sh). Cases about
-// the configuration of Linux's bridge do not apply to weft (the VLAN to VNI mapping
-// of vxlan_bridge_1q.sh, vxlan_fdb_veto.sh, q-in-vni).
+// Linux's selftests of VXLAN hold for weft with a Linux peer
+// (tools/testing/selftests/net/forwarding: vxlan_bridge_1d.sh,
+// vxlan_bridge_1d_port_8472.sh, vxlan_reserved.sh). Cases about Linux's bridge do not
+// apply (vxlan_bridge_1q.sh, vxlan_fdb_veto.sh, q-in-vni).
 func TestLinuxForwardingCases(t *testing.T) {
 	s := newSite(t)
 	c := &forwarding{site: s, wire: s.peer.Raw("u0"), guestWire: s.guest.Raw("eth0"), port: 4789}
@@ -49,12 +48,11 @@ type forwarding struct {
 	port            int
 }
 
-// others are addresses of remotes that do not exist. The host has neighbour entries
-// for them, so that frames to them appear on the wire.
+// others are remotes that do not exist. Neighbour entries let frames to them appear
+// on the wire.
 var others = []string{"172.16.0.3", "172.16.0.4"}
 
-// The method overlay deletes the overlay port and adds it again with the given
-// options. All frames get the action normal.
+// overlay replaces the overlay port by one with other options.
 func (c *forwarding) overlay(options ...string) {
 	c.t.Helper()
 	c.weft.TryWeft("del-port", "overlay")
@@ -67,10 +65,8 @@ func (c *forwarding) overlay(options ...string) {
 		"remote=" + strings.Join(append([]string{peerIP}, others...), ",")}, options...)...)
 }
 
-// The method to waits for a tunnel datagram to the IP address remote. The function
-// match decides by the inner frame whether the datagram counts. The method returns
-// the datagram from the outer IP header on, and false if none appears within the time
-// limit.
+// to waits for a datagram to remote whose inner frame match accepts. It returns the
+// datagram from the outer IP header on, or false.
 func (c *forwarding) to(t *testing.T, limit time.Duration, remote string, match func(inner []byte) bool) ([]byte, bool) {
 	ip := net.ParseIP(remote).To4()
 	f, err := c.wire.Match(limit, func(f []byte) bool {
@@ -83,8 +79,8 @@ func (c *forwarding) to(t *testing.T, limit time.Duration, remote string, match 
 	return f[14:], true
 }
 
-// own builds a frame from the guest to the MAC address mac. The frame contains the
-// number. own also returns a function that recognizes this frame.
+// own returns a frame to the address mac that contains number, and a function that
+// recognizes this frame.
 func own(t *testing.T, mac string, number int) ([]byte, func([]byte) bool) {
 	frame := udpFrameFrom(t, guestMAC, number)
 	dst, err := net.ParseMAC(mac)
@@ -100,7 +96,7 @@ func (c *forwarding) remoteMAC() string {
 	return strings.TrimSpace(out)
 }
 
-// flood checks that a frame to an unknown address goes to every remote once.
+// flood checks that every remote gets one copy of a frame to an unknown address.
 func (c *forwarding) flood(t *testing.T) {
 	for n, mac := range []string{"02:00:00:00:0e:01", "ff:ff:ff:ff:ff:ff"} {
 		frame, same := own(t, mac, 7200+n)
@@ -115,8 +111,7 @@ func (c *forwarding) flood(t *testing.T) {
 	}
 }
 
-// unicast checks that a frame to a learned address goes only to the VTEP of this
-// address.
+// unicast checks that a frame to a learned address goes only to its VTEP.
 func (c *forwarding) unicast(t *testing.T) {
 	lab.MustPing(t, c.remote, guestIP, 1)
 	frame, same := own(t, c.remoteMAC(), 7210)
@@ -131,13 +126,11 @@ func (c *forwarding) unicast(t *testing.T) {
 	}
 }
 
-// icmp reports whether an inner frame is ICMP over IPv4, such as a ping.
 func icmp(inner []byte) bool {
 	return len(inner) > 34 && inner[12] == 8 && inner[13] == 0 && inner[23] == 1
 }
 
-// outerOf pings from the guest with more arguments of ping, and returns the outer IP
-// header of one of the pings.
+// outerOf pings with further arguments, and returns the outer IP header of a ping.
 func (c *forwarding) outerOf(t *testing.T, args ...string) []byte {
 	t.Helper()
 	wire := c.peer.Raw("u0") // a new socket, which has not queued earlier frames
@@ -179,8 +172,7 @@ func (c *forwarding) tos(t *testing.T) {
 	}
 }
 
-// ecnEncap checks that the outer ECN field equals the inner one (RFC 6040 section
-// 4.1), independent of the rest of the TOS.
+// ecnEncap checks that the outer ECN equals the inner one (RFC 6040 section 4.1).
 func (c *forwarding) ecnEncap(t *testing.T) {
 	for _, option := range []string{"tos=0", "tos=inherit"} {
 		c.overlay(option)
@@ -193,8 +185,8 @@ func (c *forwarding) ecnEncap(t *testing.T) {
 	}
 }
 
-// encapsulated returns a VXLAN datagram from the peer to the guest with the given
-// outer TOS and VXLAN header.
+// encapsulated returns a VXLAN datagram to the guest with an outer TOS and a VXLAN
+// header.
 func (c *forwarding) encapsulated(t *testing.T, tos byte, header uint64, inner []byte) []byte {
 	mac := func(h *lab.Host) net.HardwareAddr {
 		a, err := net.ParseMAC(strings.TrimSpace(h.Run("cat", "/sys/class/net/u0/address")))
@@ -210,8 +202,7 @@ func (c *forwarding) encapsulated(t *testing.T, tos byte, header uint64, inner [
 		gopacket.Payload(append(binary.BigEndian.AppendUint64(nil, header), inner...)))
 }
 
-// innerWithTOS returns a small datagram to the guest with the given TOS. The number
-// identifies the datagram.
+// innerWithTOS returns a small datagram to the guest, identified by number.
 func innerWithTOS(t *testing.T, tos byte, number int) []byte {
 	dst, _ := net.ParseMAC(guestMAC)
 	eth := crafted(layers.EthernetTypeIPv4)
@@ -223,8 +214,8 @@ func innerWithTOS(t *testing.T, tos byte, number int) []byte {
 	return serialize(t, eth, ip, udp, gopacket.Payload("weft"))
 }
 
-// arrives sends a VXLAN datagram to the switch. It returns the inner IP header that
-// the guest receives, or nil if the guest receives nothing.
+// arrives sends a VXLAN datagram and returns the inner IP header that the guest
+// receives, or nil.
 func (c *forwarding) arrives(t *testing.T, limit time.Duration, datagram []byte, number int) []byte {
 	if err := c.wire.Send(datagram); err != nil {
 		t.Fatal(err)
@@ -240,8 +231,7 @@ func (c *forwarding) arrives(t *testing.T, limit time.Duration, datagram []byte,
 
 const plainHeader = 0x08<<56 | siteVNI<<8
 
-// ecnDecap checks that decapsulation treats ECN as RFC 6040 section 4.2 and Linux's
-// INET_ECN_decapsulate do.
+// ecnDecap checks RFC 6040 section 4.2, as in Linux's INET_ECN_decapsulate.
 func (c *forwarding) ecnDecap(t *testing.T) {
 	const drop = 0xff
 	want := [4][4]byte{ // row: inner ECN; column: outer ECN; order: Not-ECT, ECT(1), ECT(0), CE
@@ -273,9 +263,8 @@ func (c *forwarding) ecnDecap(t *testing.T) {
 	}
 }
 
-// The case reserved checks the port option reserved=. The option selects whether the
-// switch ignores the bits that RFC 7348 reserves, drops frames in which they are set,
-// or accepts the bits of an extension (gbp, gpe).
+// reserved checks the option reserved=: bits that RFC 7348 reserves are ignored,
+// refused, or those of an extension (gbp, gpe).
 func (c *forwarding) reserved(t *testing.T) {
 	number := 7400
 	for _, v := range []struct {
@@ -300,8 +289,7 @@ func (c *forwarding) reserved(t *testing.T) {
 	}
 }
 
-// The case learning checks a tunnel that does not learn addresses. A frame then goes
-// to all remotes even if its destination address has already sent frames.
+// learning checks a tunnel without learning: frames go to all remotes.
 func (c *forwarding) learning(t *testing.T) {
 	c.overlay("learning=off")
 	reach(t, c.remote, guestIP)
@@ -316,9 +304,8 @@ func (c *forwarding) learning(t *testing.T) {
 	}
 }
 
-// The case multicast checks a tunnel with a multicast group. Each end sends a
-// broadcast to the group once, and a frame to a known address to the VTEP of this
-// address.
+// multicast checks a tunnel with a group. Broadcasts go to the group once, other
+// frames to the known VTEP.
 func (c *forwarding) multicast(t *testing.T) {
 	const group = "239.1.1.1"
 	vx := fmt.Sprint("vx", siteVNI)
@@ -327,7 +314,7 @@ func (c *forwarding) multicast(t *testing.T) {
 	c.peer.Run("ip", "link", "set", vx, "mtu", fmt.Sprint(guestMTU), "master", fmt.Sprint("br", siteVNI), "up")
 	c.weft.Weft("del-port", "overlay")
 	c.weft.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+group, "dev=u0")
-	for _, h := range []*lab.Host{c.guest, c.remote} { // each guest asks for the other guest's address by ARP through the group
+	for _, h := range []*lab.Host{c.guest, c.remote} { // ARP requests go through the group
 		h.Run("ip", "neighbour", "flush", "dev", "eth0")
 	}
 	reach(t, c.remote, guestIP)
@@ -369,8 +356,8 @@ func (c *forwarding) otherPort(t *testing.T) {
 	lab.MustPing(t, c.guest, remoteIP, 2)
 }
 
-// The case external checks tunnels to a single Linux vxlan device in external mode.
-// There, routes select the VNI and the remote.
+// external checks tunnels to a Linux vxlan device in external mode, where routes
+// select VNI and remote.
 func (c *forwarding) external(t *testing.T) {
 	c.port = 4789
 	c.overlay()
@@ -384,7 +371,7 @@ func (c *forwarding) external(t *testing.T) {
 	lab.MustPing(t, c.guest, "10.0.0.50", 3)
 }
 
-// vteps checks two tunnels with the same VNI that end at two addresses of one host.
+// vteps checks two tunnels with one VNI to two addresses of a host.
 func (c *forwarding) vteps(t *testing.T) {
 	c.host.Address("u0", "172.16.0.11/24")
 	c.weft.Weft("del-port", "overlay")
@@ -410,8 +397,7 @@ func (c *forwarding) vteps(t *testing.T) {
 	}
 }
 
-// busyPolling checks that the uplink works if the worker's system calls poll the
-// device. The device's settings are restored at the end.
+// busyPolling checks an uplink whose device the worker's system calls poll.
 func (c *forwarding) busyPolling(t *testing.T) {
 	c.weft.Weft("del-port", "uplink")
 	c.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0", "busy_poll=50")

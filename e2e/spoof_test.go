@@ -15,9 +15,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// A guest that is bound to its addresses communicates over IPv4 and IPv6 with the
-// kernel's own ARP, neighbour discovery and duplicate address detection. With any
-// other address it reaches no other guest, and the switch counts every refused frame.
+// A bound guest communicates over IPv4 and IPv6. With any other address it reaches
+// nobody, and the refused frames are counted.
 func TestBoundGuest(t *testing.T) {
 	l := newLab(t)
 	host, good, other := l.Host("host"), l.Host("good"), l.Host("other")
@@ -58,8 +57,7 @@ func TestBoundGuest(t *testing.T) {
 	good.Run("ip", "address", "add", "fd00::9/64", "dev", "eth0", "nodad")
 	silent("another IPv6 source", "fd00::2", "-I", "fd00::9")
 	good.Run("ip", "address", "del", "fd00::9/64", "dev", "eth0")
-	// The guest's kernel answers ARP requests for an address that the port does not
-	// allow, and the switch drops the answers.
+	// ARP answers for other addresses are dropped
 	if p, err := lab.Ping(other, "10.0.0.9", 2); err != nil || p.Received != 0 {
 		t.Errorf("an address that is not bound answers: %+v, %v", p, err)
 	}
@@ -85,15 +83,13 @@ func spoofed(t *testing.T, d *lab.Daemon, port string) uint64 {
 	return portOf(t, d, port).Stats.RxDrops["spoofed"]
 }
 
-// etherFrame returns a small frame whose EtherType no protocol uses.
 func etherFrame(dst, src string, size int) []byte {
 	d, _ := net.ParseMAC(dst)
 	s, _ := net.ParseMAC(src)
 	return append(append(append(d, s...), 0x88, 0xb5), make([]byte, size-14)...)
 }
 
-// A guest of VNI 5 sends with the MAC address of a guest of VNI 7. A port without a
-// VNI still reaches the guest of VNI 7, and the attacker receives none of its frames.
+// A stolen address of another VNI diverts no frame to the attacker.
 func TestAddressOfAnotherVNI(t *testing.T) {
 	l := newLab(t)
 	host, trunk, victim, thief := l.Host("host"), l.Host("trunk"), l.Host("victim"), l.Host("thief")
@@ -158,9 +154,8 @@ func limitRow(t *testing.T, d *lab.Daemon, name, holder string) (row api.Limit) 
 	return row
 }
 
-// An attacker invents source addresses as fast as it can. Frames between two other
-// guests never reach the attacker, because the table of learned addresses keeps the
-// addresses of these guests. Two workers learn at the same time.
+// Invented addresses do not evict those of active guests: the attacker receives none
+// of their frames.
 func TestInventedSources(t *testing.T) {
 	l := newLab(t)
 	host, one, two, thief := l.Host("host"), l.Host("one"), l.Host("two"), l.Host("thief")
@@ -192,8 +187,7 @@ func TestInventedSources(t *testing.T) {
 	lab.MustPing(t, one, "10.0.0.2", 50)
 	close(stop)
 	<-ended
-	// The other guests' frames are ICMP, and the attacker must not receive any of
-	// them.
+	// the attacker must receive none of the guests' ICMP frames
 	if _, err := x.Match(silence, func(f []byte) bool {
 		return len(f) > 34 && f[12] == 8 && f[13] == 0 && bytes.Equal(f[26:29], []byte{10, 0, 0})
 	}); err == nil {
@@ -217,9 +211,7 @@ func TestInventedSources(t *testing.T) {
 	t.Logf("%d frames sent, %d addresses learnt, %d refused", sent, row.Used, row.Refused)
 }
 
-// A guest bound to its addresses has an established connection, whose frames pass
-// with a single cache look-up. The switch forwards no frame of this connection with
-// another sender address, neither from the guest itself nor from another port.
+// An established connection of a bound guest admits no frame with another sender.
 func TestBoundConnection(t *testing.T) {
 	l := newLab(t)
 	host, good, other, third := l.Host("host"), l.Host("good"), l.Host("other"), l.Host("third")
@@ -259,7 +251,7 @@ func TestBoundConnection(t *testing.T) {
 		carry(o, g, back)
 	}
 	stolen := bytes.Clone(there)
-	stolen[11]++ // changes the source MAC address of a frame of the connection
+	stolen[11]++ // spoofs the source MAC address
 	for range 10 {
 		if err := g.Send(stolen); err != nil {
 			t.Fatal(err)

@@ -21,8 +21,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// The function background starts the weft client and waits until the client prints
-// the text ready, which means that its request is in force.
+// background starts the weft client, and waits until it prints ready.
 func background(t *testing.T, d *lab.Daemon, ready string, args ...string) *lab.Process {
 	t.Helper()
 	p := d.Host.Start(append([]string{d.Binary("weft"), "--socket", d.Socket}, args...)...)
@@ -35,8 +34,7 @@ func background(t *testing.T, d *lab.Daemon, ready string, args ...string) *lab.
 	return p
 }
 
-// The function finished waits for the end of a client that background has started,
-// and returns its output.
+// finished waits for a client of background and returns its output.
 func finished(t *testing.T, p *lab.Process) string {
 	t.Helper()
 	if err := p.Wait(settle); err != nil {
@@ -45,8 +43,7 @@ func finished(t *testing.T, p *lab.Process) string {
 	return p.Output()
 }
 
-// weft trace predicts correctly what the switch does with a frame that is given by
-// its fields.
+// weft trace predicts the switch's behaviour.
 func TestTrace(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("del-flows")
@@ -81,7 +78,7 @@ func TestTrace(t *testing.T) {
 	})
 }
 
-// A live trace shows the frame that missed in the flow cache and the frames after it.
+// A live trace shows a frame that missed, and later frames.
 func TestTraceLive(t *testing.T) {
 	s := newSite(t)
 	p := background(t, s.weft, "waiting", "trace", "--live", "-c", "2", "udp,tp_dst=1003", "--json")
@@ -106,9 +103,8 @@ func TestTraceLive(t *testing.T) {
 	}
 }
 
-// A capture file is readable by other programs. A capture of a port has every frame
-// of the port in both directions, with its verdict. A capture of an uplink has the
-// frames with their tunnel headers.
+// A capture has every frame of a port in both directions, with verdicts, and on an
+// uplink with tunnel headers. Other programs can read it.
 func TestCapture(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1002,actions=drop")
@@ -135,7 +131,7 @@ func TestCapture(t *testing.T) {
 	}
 	captures := []struct {
 		file, port string
-		want       []string // frame length, direction (1 in, 2 out) and comment of each captured frame
+		want       []string // length, direction (1 in, 2 out) and comment of each frame
 	}{
 		{"guest", "guest", []string{
 			"200 1 port guest in: sent to overlay", "300 1 port guest in: dropped: flow-drop",
@@ -145,7 +141,7 @@ func TestCapture(t *testing.T) {
 		{"drops", "guest", []string{"300  port guest: dropped: flow-drop"}},
 	}
 	for i, c := range captures {
-		eventually(t, func() error { // a frame appears in the capture a moment after it has passed
+		eventually(t, func() error { // a frame appears a moment after it has passed
 			if n := shown(file(c.file)); n < len(c.want) {
 				return fmt.Errorf("%d frames in the capture of %s, want %d", n, c.file, len(c.want))
 			}
@@ -167,11 +163,10 @@ func TestCapture(t *testing.T) {
 			t.Errorf("capture of %s: no interface %s in\n%s", c.file, c.port, text)
 		}
 	}
-	// Frames still pass after the capture has ended.
 	reach(t, s.guest, remoteIP)
 }
 
-// shown returns the number of crafted frames that a pcapng file has so far.
+// shown returns the number of crafted frames in a pcapng file.
 func shown(name string) (n int) {
 	const enhancedPacket = 6 // block type of a captured frame (pcapng draft, section 4.3)
 	text, _ := os.ReadFile(name)
@@ -189,7 +184,7 @@ func shown(name string) (n int) {
 	return n
 }
 
-// A capture misses no frame and repeats no frame when the engine is killed.
+// A kill of the engine neither hides nor repeats frames in a capture.
 func TestCaptureThroughEngineDeath(t *testing.T) {
 	s := newSite(t)
 	p := background(t, s.weft, "capturing", "capture", "guest", "-c", "9")
@@ -209,9 +204,8 @@ func TestCaptureThroughEngineDeath(t *testing.T) {
 	}
 }
 
-// replace-flows keeps flows that do not change, with their counters. diff-flows shows
-// the changes that replace-flows would make. A file with a wrong line changes
-// nothing.
+// replace-flows keeps unchanged flows with their counters, and diff-flows shows its
+// changes. A wrong line changes nothing.
 func TestReplaceAndDiffFlows(t *testing.T) {
 	s := newSite(t)
 	send(t, s.guest.Raw("eth0"), udpFrame(t, 1001, 100), 10)
@@ -250,8 +244,7 @@ func TestReplaceAndDiffFlows(t *testing.T) {
 	}
 }
 
-// A monitor reports changes of ports. It also reports when flows are added, changed,
-// expired and deleted, with their last counters.
+// A monitor reports changes of ports, and of flows with their last counters.
 func TestMonitor(t *testing.T) {
 	s := newSite(t)
 	p := background(t, s.weft, "monitoring", "monitor")
@@ -283,7 +276,6 @@ func TestMonitor(t *testing.T) {
 	finished(t, p)
 }
 
-// metricsOf returns the Prometheus metrics that the daemon serves on its socket.
 func metricsOf(t *testing.T, d *lab.Daemon) string {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
@@ -301,7 +293,7 @@ func metricsOf(t *testing.T, d *lab.Daemon) string {
 	return string(text)
 }
 
-// weft top shows the current traffic, and the metrics count it.
+// weft top and the metrics show the current traffic.
 func TestTop(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)

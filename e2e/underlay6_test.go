@@ -14,8 +14,8 @@ const (
 	peerIP6 = "fd01::2"
 )
 
-// newSite6 is like newSite, with an IPv6 underlay. The arguments overlay and device
-// are more options of the overlay port and of the peer's vxlan device.
+// newSite6 is newSite over IPv6, with further options of the overlay port and of the
+// peer's vxlan device.
 func newSite6(t *testing.T, overlay []string, device ...string) *site {
 	t.Helper()
 	l := newLab(t)
@@ -28,7 +28,7 @@ func newSite6(t *testing.T, overlay []string, device ...string) *site {
 	s.host.Address("u0", hostIP6+"/64")
 	s.peer.Address("u0", peerIP6+"/64")
 	s.peer.LinuxVTEP(s.remote, remoteIP+"/24", siteVNI, guestMTU, "u0", peerIP6, hostIP6)
-	if len(device) > 0 { // the flags of a vxlan device cannot change, so it is created again
+	if len(device) > 0 { // a vxlan device's flags cannot change
 		vx := fmt.Sprint("vx", siteVNI)
 		s.peer.Run("ip", "link", "delete", vx)
 		s.peer.Run(append([]string{"ip", "link", "add", vx, "type", "vxlan", "id", fmt.Sprint(siteVNI),
@@ -44,8 +44,7 @@ func newSite6(t *testing.T, overlay []string, device ...string) *site {
 	return s
 }
 
-// The switch sends a UDP checksum over IPv6. Without one, Linux's vxlan device would
-// drop the datagrams by default.
+// The switch sends UDP checksums over IPv6, which Linux requires by default.
 func TestUnderlay6(t *testing.T) {
 	s := newSite6(t, []string{fmt.Sprint("vni=", siteVNI), "remote=" + peerIP6})
 	reach(t, s.guest, remoteIP)
@@ -60,8 +59,8 @@ func TestUnderlay6(t *testing.T) {
 	lab.MustPing(t, s.host, peerIP6, 2) // traffic of the host's own kernel
 }
 
-// Flows can choose the tunnel's remote over IPv6. Datagrams without a UDP checksum
-// pass if the receiving end accepts them.
+// Flows can choose an IPv6 remote. The receiver may accept datagrams without a
+// checksum.
 func TestUnderlay6ByFlow(t *testing.T) {
 	s := newSite6(t, []string{"vni=flow", "remote=flow", "udp_csum=off"}, "udp6zerocsumrx")
 	s.weft.Weft("del-flows")
@@ -72,8 +71,7 @@ func TestUnderlay6ByFlow(t *testing.T) {
 	flood(t, s.guest, s.remote, remoteIP)
 }
 
-// If Linux requires a UDP checksum and the switch sends none, no datagram arrives.
-// This shows that the tests above can fail.
+// without the required checksum nothing arrives: the tests above can fail
 func TestUnderlay6ZeroChecksum(t *testing.T) {
 	s := newSite6(t, []string{fmt.Sprint("vni=", siteVNI), "remote=" + peerIP6, "udp_csum=off"})
 	if p, err := lab.Ping(s.guest, remoteIP, 3); err != nil || p.Received != 0 {
@@ -81,7 +79,7 @@ func TestUnderlay6ZeroChecksum(t *testing.T) {
 	}
 }
 
-// Options of the overlay port set fields of the outer headers over IPv4.
+// Options of the overlay port set outer header fields.
 func TestOuterSettings(t *testing.T) {
 	s := newUnderlay(t)
 	s.weft = s.host.Weftd()

@@ -12,15 +12,14 @@ import (
 	"weft/e2e/lab"
 )
 
-// The host's kernel can use the uplink device for its own traffic while the switch
-// runs, after all processes of the switch are killed, and after the switch restarts.
+// The host can use the uplink device for its own traffic while the switch runs, is
+// killed and restarts.
 func TestKernelTrafficOnUplink(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
 	kernelTraffic(t, s, "the switch runs")
 
-	// A TCP connection of the host and pings to the host survive the death of the
-	// switch.
+	// the host's traffic survives the death of the switch
 	s.host.ServeIperf("5190")
 	tcp := s.peer.Start("iperf3", "-c", hostIP, "-p", "5190", "-t", "4", "-b", "50M", "--connect-timeout", "10000")
 	pings := s.peer.Start("ping", "-n", "-i", "0.05", "-W", "10", "-c", "80", hostIP)
@@ -55,12 +54,12 @@ func kernelTraffic(t *testing.T, s *site, when string) {
 	if err != nil || f.BitsPerSecond < 1e6 {
 		t.Errorf("TCP to the host while %s: %v, %v", when, f, err)
 	}
-	// The host's kernel also handles ARP on the uplink device.
+	// the kernel also handles ARP
 	s.peer.Run("ip", "neighbour", "flush", "dev", "u0")
 	lab.MustPing(t, s.peer, hostIP, 1)
 }
 
-// When weftd is asked to end, it removes its XDP program and its ports.
+// A stopped weftd removes its XDP program and ports.
 func TestCleanExit(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -77,7 +76,7 @@ func TestCleanExit(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// del-port releases the uplink device, and add-port can use the device again at once.
+// A deleted uplink can be added again at once.
 func TestUplinkComesAndGoes(t *testing.T) {
 	s := newSite(t)
 	for range 3 {
@@ -113,7 +112,7 @@ func TestUplinkComesAndGoes(t *testing.T) {
 	})
 }
 
-// oneLine returns an error unless the message is a single line without a stack trace.
+// oneLine returns an error unless message is one line.
 func oneLine(message string) error {
 	trimmed := strings.TrimSuffix(message, "\n")
 	if trimmed == "" || strings.Contains(trimmed, "\n") || strings.Contains(trimmed, "goroutine ") {

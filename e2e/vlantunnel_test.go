@@ -10,11 +10,9 @@ import (
 	"weft/e2e/lab"
 )
 
-// The switch pushes VLAN tags and decrements the TTL before encapsulation, and the
-// switch at the other end of the tunnel pops the tags. This works for small frames,
-// large frames and frames with unfinished checksums. The guests' kernels check every
-// checksum. An action list with dec_ttl and push_vlan needs a match of ip or ipv6, as
-// in Open vSwitch.
+// Switch a pushes VLAN tags and decrements the TTL before encapsulation; switch b
+// pops the tags. Checksums stay valid for small, large and unfinished frames. dec_ttl
+// with push_vlan needs a match of ip or ipv6, as in Open vSwitch.
 //
 //	one ──tap── weftd a ── u0 ══veth══ u0 ── weftd b ──tap── two
 func TestVLANWithTTLIntoVXLAN(t *testing.T) {
@@ -27,8 +25,7 @@ func TestVLANWithTTLIntoVXLAN(t *testing.T) {
 	}
 }
 
-// vlanCase has the actions of switch a before encapsulation, and the match and
-// actions of switch b after decapsulation.
+// vlanCase has switch a's actions, and switch b's match and actions.
 type vlanCase struct{ push, match, pop string }
 
 func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
@@ -54,8 +51,7 @@ func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
 			d.Weft("add-flow", "priority=10,in_port="+name+","+ip+",actions="+c.push+",output:overlay")
 			d.Weft("add-flow", "priority=10,in_port=overlay,"+c.match+","+ip+",actions="+c.pop+",output:"+name)
 		}
-		// Frames of neighbour discovery bypass dec_ttl, because they are valid only
-		// with a hop limit of 255.
+		// neighbour discovery needs the hop limit 255
 		for _, words := range []string{"arp", "icmp6,icmp_type=135", "icmp6,icmp_type=136"} {
 			d.Weft("add-flow", "priority=20,in_port="+name+","+words+",actions="+without(c.push, "dec_ttl")+",output:overlay")
 			d.Weft("add-flow", "priority=20,in_port=overlay,"+c.match+","+words+",actions="+without(c.pop, "dec_ttl")+",output:"+name)
@@ -68,8 +64,7 @@ func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
 		wrong += checksumErrors(t, from, "cat")
 	}
 	for _, to := range []string{v4[1], v6[1]} {
-		// The command ping waits for the last replies only for two round trips. On a
-		// busy machine, a reply may arrive later and then counts as lost.
+		// ping counts a reply after two round trips as lost
 		out, err := guests[0].Try("ping", "-n", "-c", "10", "-i", "0.1", to)
 		if replies := strings.Count(out, "ttl="); err != nil || replies == 0 || strings.Count(out, "ttl=62 ") != replies {
 			t.Errorf("ping %s, with a hop in each switch: %v\n%s", to, err, out)
@@ -95,7 +90,7 @@ func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
 	}
 }
 
-// without returns a list of actions without the given action.
+// without removes an action from a list.
 func without(actions, action string) string {
 	return strings.Trim(strings.ReplaceAll(","+actions+",", ","+action+",", ","), ",")
 }

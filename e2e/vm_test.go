@@ -18,8 +18,7 @@ const (
 	vmMAC = "02:00:00:00:00:03"
 )
 
-// newVM boots a virtual machine on the site's host, attached through the port vm. The
-// returned function boots the machine again.
+// newVM boots a virtual machine at the port vm. The returned function boots it again.
 func newVM(t *testing.T, s *site, serve bool) (*lab.VM, func() *lab.VM) {
 	t.Helper()
 	if !lab.Have("qemu-system-x86_64") {
@@ -43,8 +42,6 @@ func newVM(t *testing.T, s *site, serve bool) (*lab.VM, func() *lab.VM) {
 	return boot(), boot
 }
 
-// talk checks the traffic between the virtual machine and the site's two other
-// guests.
 func talk(t *testing.T, s *site, vm *lab.VM) {
 	t.Helper()
 	reach(t, vm, remoteIP)
@@ -54,9 +51,8 @@ func talk(t *testing.T, s *site, vm *lab.VM) {
 	lab.MustPing(t, s.guest, vmIP, 5, "-s", "1472", "-M", "do")
 }
 
-// A virtual machine uses a vhost-user port whose socket the switch has created.
-// Traffic flows in both directions, with and without a VLAN tag of the machine's
-// kernel, and continues after the death of each process of the switch.
+// A virtual machine's traffic, with and without VLAN tags, survives the death of each
+// process of the switch.
 func TestVM(t *testing.T) {
 	s := newSite(t)
 	vm, _ := newVM(t, s, false)
@@ -96,9 +92,8 @@ func TestVM(t *testing.T) {
 	talk(t, s, vm)
 }
 
-// vmOutage pings from the virtual machine while it calls the function in the argument
-// happens. It returns how long pings were not answered. The test fails unless a TCP
-// connection of the machine survives.
+// vmOutage returns the outage of the virtual machine's pings while happens runs. A
+// TCP connection must survive.
 func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	t.Helper()
 	const pings = 100
@@ -130,8 +125,8 @@ func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	return outage
 }
 
-// A virtual machine uses two queue pairs. QEMU sends its memory table once for each
-// pair. The guest's kernel enables the second pair later.
+// QEMU sends its memory table for each of two queue pairs. The guest enables the
+// second pair later.
 func TestVMQueues(t *testing.T) {
 	s := newSite(t)
 	if !lab.Have("qemu-system-x86_64") {
@@ -146,7 +141,7 @@ func TestVMQueues(t *testing.T) {
 	talk(t, s, vm)
 	vm.Run("ethtool", "-L", "eth0", "combined", "2")
 	talk(t, s, vm)
-	// Eight TCP connections in each direction use all queues.
+	// eight TCP connections use all queues
 	flood(t, vm, s.guest, guestIP, "-P", "8")
 	flood(t, s.guest, vm, vmIP, "-P", "8")
 	for _, name := range []string{"tx0", "tx1"} {
@@ -165,8 +160,7 @@ func TestVMQueues(t *testing.T) {
 	}
 }
 
-// queuePackets returns the packet counter of a queue from the driver of the machine's
-// network device.
+// queuePackets returns a queue's packet counter from the guest's driver.
 func queuePackets(t *testing.T, vm *lab.VM, queue string) (n int) {
 	t.Helper()
 	stats := vm.Run("ethtool", "-S", "eth0")
@@ -181,8 +175,7 @@ func queuePackets(t *testing.T, vm *lab.VM, queue string) (n int) {
 	return 0
 }
 
-// A virtual machine uses a vhost-user port whose socket QEMU has created. The guest
-// reboots, and later the machine ends and another one takes its place.
+// With QEMU's socket, the guest reboots, and another machine later takes its place.
 func TestVMComesAndGoes(t *testing.T) {
 	s := newSite(t)
 	vm, boot := newVM(t, s, true)
@@ -205,8 +198,7 @@ func TestVMComesAndGoes(t *testing.T) {
 	flood(t, vm, s.remote, remoteIP)
 }
 
-// Two virtual machines on one switch exchange frames, with and without VLAN tags of
-// their kernels. A paused machine does not disturb the other machine's traffic.
+// Two virtual machines exchange frames. A paused one does not disturb the other.
 func TestTwoMachines(t *testing.T) {
 	s := newSite(t)
 	vm, _ := newVM(t, s, false)

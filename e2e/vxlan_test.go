@@ -55,8 +55,7 @@ func TestLinuxVXLAN(t *testing.T) {
 	})
 }
 
-// taggedFrames sends frames with an inner VLAN tag through the overlay in both
-// directions. It checks that they arrive unchanged, up to the largest size.
+// taggedFrames checks that frames with an inner VLAN tag cross the overlay unchanged.
 func taggedFrames(t *testing.T, s *site) {
 	a, b := s.guest.Raw("eth0"), s.remote.Raw("eth0")
 	for _, way := range []struct {
@@ -78,8 +77,7 @@ func taggedFrames(t *testing.T, s *site) {
 	}
 }
 
-// Frames with another VNI than the port's reach no guest, in either direction, and
-// have their own drop counter.
+// Frames with another VNI reach no guest and are counted.
 func TestWrongVNI(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -88,8 +86,7 @@ func TestWrongVNI(t *testing.T) {
 	s.weft.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI+1), "remote="+peerIP)
 	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
 	s.weft.Weft("add-flow", "in_port=overlay,actions=output:guest")
-	// These pings need no ARP, because the guests still have neighbour entries from
-	// the first ping.
+	// no ARP: the guests still have neighbour entries
 	before := drops(s.weft, "no-tunnel-port")
 	for _, way := range []struct {
 		from *lab.Host
@@ -107,8 +104,7 @@ func TestWrongVNI(t *testing.T) {
 	}
 }
 
-// Flows choose the tunnel's remote and VNI, and match received frames by remote and
-// VNI.
+// Flows set and match the tunnel's remote and VNI.
 func TestTunnelOfFlows(t *testing.T) {
 	s := newUnderlay(t)
 	s.weft = s.host.Weftd()
@@ -121,7 +117,7 @@ func TestTunnelOfFlows(t *testing.T) {
 	lab.MustPing(t, s.remote, guestIP, 3)
 	flood(t, s.guest, s.remote, remoteIP)
 
-	// With a flow that sets another VNI, the frames reach no guest.
+	// a flow that sets another VNI reaches no guest
 	s.weft.Weft("add-flow", fmt.Sprintf("in_port=guest,actions=set_field:%d->tun_id,set_field:%s->tun_dst,output:overlay", siteVNI+1, peerIP))
 	eventually(t, func() error {
 		if p, err := lab.Ping(s.guest, remoteIP, 3); err != nil || p.Received != 0 {
@@ -151,7 +147,7 @@ func weftToWeft(t *testing.T, uplinks [2]string) {
 		remote, mac, addr string
 	}{{a, ga, "172.16.0.2", "02:00:00:00:00:0a", "10.0.0.1/24"}, {b, gb, "172.16.0.1", "02:00:00:00:00:0b", "10.0.0.2/24"}} {
 		if uplinks[i] == "af_packet" && uplinks[1-i] == "af_xdp" {
-			end.host.NoOffloads("u0") // a veth, unlike a card, would pass frames on with unfinished checksums
+			end.host.NoOffloads("u0") // a veth would pass on unfinished checksums
 		}
 		d := end.host.Weftd()
 		d.Weft("add-port", "uplink", "type="+uplinks[i], "dev=u0")
@@ -165,7 +161,7 @@ func weftToWeft(t *testing.T, uplinks [2]string) {
 	flood(t, gb, ga, "10.0.0.1", "-u", "-b", "50M")
 }
 
-// The outer headers on the wire conform to RFC 7348 section 5.
+// Outer headers conform to RFC 7348 section 5.
 func TestOuterHeader(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -218,7 +214,7 @@ func checkOuter(t *testing.T, f []byte, innerLen int) {
 	}
 }
 
-// sum16 returns the ones' complement sum (RFC 1071) without the final inversion.
+// sum16 returns the ones' complement sum (RFC 1071), not inverted.
 func sum16(b []byte) uint16 {
 	var sum uint32
 	for ; len(b) > 1; b = b[2:] {
@@ -230,9 +226,8 @@ func sum16(b []byte) uint16 {
 	return uint16(sum)
 }
 
-// The tunnel takes the MAC addresses of its remotes from the kernel's neighbour
-// table. weft makes the kernel resolve an unknown neighbour, so that the first frame
-// to a new remote arrives.
+// Tunnels use the kernel's neighbour table. The first frame to an unknown neighbour
+// arrives.
 func TestUnresolvedNeighbour(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -245,7 +240,7 @@ func TestUnresolvedNeighbour(t *testing.T) {
 	if _, err := got.Match(settle, func(f []byte) bool { return bytes.Equal(f, frame) }); err != nil {
 		t.Errorf("the frame that found no neighbour: %v", err)
 	}
-	// If the MAC address of the remote changes, the tunnel uses the new one.
+	// the tunnel follows the remote's MAC address
 	s.peer.Run("ip", "link", "set", "u0", "address", "02:00:00:00:99:99")
 	time.Sleep(100 * time.Millisecond)
 	reach(t, s.peer, hostIP)

@@ -17,8 +17,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// workerThread returns the id of the engine's thread that is pinned to the first
-// worker's core.
+// workerThread returns the engine's thread on the first worker's core.
 func workerThread(t *testing.T, d *lab.Daemon) (tid int) {
 	t.Helper()
 	now := show(d)
@@ -38,14 +37,13 @@ func workerThread(t *testing.T, d *lab.Daemon) (tid int) {
 	return 0
 }
 
-// halt stops a thread with ptrace, as a debugger does, until its process or the test
-// ends.
+// halt stops a thread by ptrace until the test ends.
 func halt(t *testing.T, tid int) {
 	t.Helper()
 	halted, done := make(chan error), make(chan struct{})
 	t.Cleanup(func() { close(done) })
 	go func() {
-		runtime.LockOSThread() // this thread is the tracer; it ends with its goroutine
+		runtime.LockOSThread() // the tracer, which ends with its goroutine
 		err := unix.PtraceSeize(tid)
 		if err == nil {
 			err = unix.PtraceInterrupt(tid)
@@ -58,9 +56,8 @@ func halt(t *testing.T, tid int) {
 	}
 }
 
-// If a worker hangs, control replaces the engine. Meanwhile the worker's port gives
-// the reason why it is down, and the daemon answers requests. The port recovers by
-// itself.
+// Control replaces an engine with a hung worker. The port gives the reason meanwhile
+// and recovers by itself.
 func TestHungWorker(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)

@@ -18,14 +18,13 @@ import (
 	"github.com/mdlayher/vsock"
 )
 
-// testPatience is the time after which a waiting test fails.
 const testPatience = 30 * time.Second
 
-// pipes is a net.Listener whose connections the test makes, with any remote address.
+// pipes is a net.Listener for connections with invented remote addresses.
 type pipes struct {
 	addr  net.Addr
 	conns chan net.Conn
-	errs  chan error // errors that Accept returns before it returns a connection
+	errs  chan error // errors of the next calls of Accept
 	done  chan struct{}
 	once  sync.Once
 }
@@ -52,7 +51,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
 func (p *pipes) Addr() net.Addr { return p.addr }
 
-// from makes a connection whose remote address is addr, and returns the client's end.
+// from connects as the remote address addr, and returns the client's end.
 func (p *pipes) from(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
 	server, client := socketPair(t)
@@ -71,8 +70,7 @@ type addressed struct {
 
 func (a addressed) RemoteAddr() net.Addr { return a.addr }
 
-// socketPair returns the two ends of a TCP connection, which buffers bytes, unlike
-// net.Pipe.
+// socketPair returns a TCP connection, which buffers bytes, unlike net.Pipe.
 func socketPair(t *testing.T) (a, b net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -98,8 +96,7 @@ var testRoutes = map[string]Route{
 	"GET /dump":    {Role: Read, Expensive: true},
 }
 
-// testServers serves testRoutes over a fake vsock. It returns the servers and the
-// fake vsock listener.
+// testServers serves testRoutes over a fake vsock listener.
 func testServers(t *testing.T, allow map[uint32]Role, handle func(m *Mux)) (*Servers, *pipes) {
 	t.Helper()
 	fake := newPipes(&vsock.Addr{ContextID: 1, Port: 9})
@@ -130,13 +127,11 @@ func testServers(t *testing.T, allow map[uint32]Role, handle func(m *Mux)) (*Ser
 	return s, fake
 }
 
-// over returns an HTTP client that connects by calling the function dial.
 func over(dial func() (net.Conn, error)) *http.Client {
 	return &http.Client{Timeout: testPatience, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return dial() }}}
 }
 
-// ask sends a request and returns the status and the body of the response.
 func ask(t *testing.T, c *http.Client, method, path, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(method, "http://weft"+path, strings.NewReader(body))
@@ -204,7 +199,7 @@ func TestUnixRoles(t *testing.T) {
 	}
 }
 
-// A route that is missing in the table of roles refuses every peer.
+// A route without a role refuses every peer.
 func TestRouteWithoutRowIsRefused(t *testing.T) {
 	s, _ := testServers(t, nil, func(m *Mux) {
 		m.HandleFunc("GET /forgotten", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "secret") })
@@ -215,7 +210,7 @@ func TestRouteWithoutRowIsRefused(t *testing.T) {
 	}
 }
 
-// A peer whose requests are refused again and again does not fill the log.
+// Refused requests do not fill the log.
 func TestRefusalsHaveFewLines(t *testing.T) {
 	var l refusalLog
 	now, lines, unlogged := time.Now(), 0, 0

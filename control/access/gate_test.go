@@ -19,7 +19,6 @@ import (
 	"weft/control/limits"
 )
 
-// waitFor fails the test unless the function ok returns true within testPatience.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(testPatience); !ok(); time.Sleep(time.Millisecond) {
@@ -40,8 +39,7 @@ func rowOf(t *testing.T, source limits.Source, name string, holder limits.Holder
 	return found
 }
 
-// Idle connections to the metrics listener, even from Prometheus's address, block
-// neither the metrics nor the API.
+// Idle connections to the metrics listener block neither the metrics nor the API.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	s, _ := testServers(t, nil, nil)
 	address := s.metrics.Addr().String()
@@ -52,7 +50,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		}
 		defer c.Close()
 		if i%2 == 0 { // a header that never ends
-			_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n") // error ignored: the gate may have closed the connection for a newer one
+			_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n") // error ignored: the gate may have closed the connection
 		}
 	}
 	waitFor(t, "all connections are accepted", func() bool {
@@ -75,9 +73,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// A peer with a request on each of its connections gets at most half of a listener's
-// connections. Another peer is still served. The refusal names the first peer and the
-// limit.
+// A peer with busy connections gets at most half of a listener's connections. The
+// refusal names the peer and the limit.
 func TestBusyPeerLeavesConnections(t *testing.T) {
 	release := make(chan struct{})
 	s, fake := testServers(t, map[uint32]Role{5: Read, 6: Read}, func(m *Mux) {
@@ -94,8 +91,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 		if _, err := io.WriteString(c, "GET /look HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		// Wait until every connection has a request, because the gate closes
-		// connections without a request first.
+		// the gate would close connections without a request first
 		waitFor(t, "each request is in progress", func() bool {
 			gate.mu.Lock()
 			defer gate.mu.Unlock()
@@ -117,7 +113,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 	if status, text := ask(t, dial(6), "GET", "/look", ""); status != http.StatusOK {
 		t.Errorf("another peer: %d %s", status, text)
 	}
-	gate.mu.Lock() // lets the gate refuse one more connection; earlier refused connections stay open until a deadline
+	gate.mu.Lock() // makes room for one more refusal
 	gate.refusals -= maxRefusals
 	gate.mu.Unlock()
 	status, text := ask(t, dial(5), "GET", "/look", "")
@@ -132,8 +128,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 	}
 }
 
-// Closing a connection releases everything that it uses in the gate: its slot, its
-// part of the peer's quota and its refusal. A second Close does nothing.
+// Closing a connection releases its slot, its quota and its refusal, once.
 func TestGateForgetsClosedConnections(t *testing.T) {
 	g := NewGate("test", 8)
 	for i := range 100 {
@@ -165,9 +160,8 @@ func TestGateForgetsClosedConnections(t *testing.T) {
 	}
 }
 
-// If the process has no free file descriptor, a listener accepts API connections with
-// its reserve. It waits while the reserve is empty, and accepts again when
-// descriptors become free.
+// Without a free descriptor, a listener accepts with its reserve, and then waits for
+// free descriptors.
 func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
 	fake := newPipes(&vsock.Addr{})
 	reserve := NewReserve(1)
@@ -208,8 +202,8 @@ func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
 	}
 }
 
-// A body that exceeds its limit is refused with one line that names the limit. Ended
-// requests release their memory to the quota, of which one peer gets at most half.
+// A body beyond its limit is refused with one line. Ended requests release their
+// memory. One peer gets half of the quota.
 func TestBodies(t *testing.T) {
 	read := make(chan error, 1)
 	s, _ := testServers(t, nil, func(m *Mux) {
@@ -244,8 +238,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// The deadline of a transfer is patience plus the time that the transferred bytes
-// take at minRate.
+// A transfer's deadline is patience plus its length divided by minRate.
 func TestDeadlinesMoveWithBytes(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
@@ -258,8 +251,7 @@ func TestDeadlinesMoveWithBytes(t *testing.T) {
 	}
 }
 
-// If one peer sends a thousand expensive requests, only the peer's share of them runs
-// at any time. All requests are answered, and another peer does not wait for them.
+// One peer's thousand expensive requests do not delay another peer.
 func TestExpensiveRequestsTakeTurns(t *testing.T) {
 	w := NewWork("test")
 	working, most, done := make(chan struct{}, 1000), 0, make(chan error, 1000)
@@ -319,7 +311,7 @@ func TestDescriptorsAreRaised(t *testing.T) {
 	}
 }
 
-// Scrapers that do not read their answers do not make other scrapers wait.
+// Scrapers that do not read do not delay other scrapers.
 func TestScrapersThatDoNotRead(t *testing.T) {
 	s, _ := testServers(t, nil, nil)
 	work := NewWork("test")
@@ -330,15 +322,14 @@ func TestScrapersThatDoNotRead(t *testing.T) {
 		go h.ServeHTTP(stuckWriter{http.Header{}, stuck}, r)
 	}
 	for range 2 * maxWork {
-		<-stuck // every handler reaches Write, although all earlier handlers are stuck in Write
+		<-stuck // earlier handlers are stuck in Write
 	}
 	if row := rowOf(t, s.LimitRows, "metrics_requests", limits.All()); row.Limit == 0 {
 		t.Error("no row")
 	}
 }
 
-// stuckWriter is a ResponseWriter whose Write reports its call on a channel and never
-// returns.
+// stuckWriter is a ResponseWriter whose Write never returns.
 type stuckWriter struct {
 	header  http.Header
 	written chan struct{}
@@ -351,8 +342,7 @@ func (w stuckWriter) Write([]byte) (int, error) {
 	select {}
 }
 
-// A handler that still reads its body after the request was abandoned takes no memory
-// from the quota for bodies.
+// An abandoned request takes no memory from the quota for bodies.
 func TestBodyReadAfterRelease(t *testing.T) {
 	b := NewBodies()
 	r, _ := http.NewRequest("POST", "/change", io.NopCloser(bytes.NewReader(make([]byte, 10*freeBody))))

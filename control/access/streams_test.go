@@ -9,8 +9,7 @@ import (
 	"weft/control/limits"
 )
 
-// One peer gets at most half of the streams, so that other peers can start streams. A
-// stream that ends frees its place.
+// One peer gets at most half of the streams. An ended stream is free again.
 func TestStreamsAreShared(t *testing.T) {
 	s := NewStreams()
 	var ends []func()
@@ -64,8 +63,7 @@ func TestStreamsAreShared(t *testing.T) {
 	}
 }
 
-// A route with a limit serves at most this number of requests at once, for all peers
-// together.
+// A route's limit holds for all peers together.
 func TestRouteServesSoMany(t *testing.T) {
 	s := NewStreams()
 	most := &Route{Most: 2}

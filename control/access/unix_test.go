@@ -26,7 +26,7 @@ func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
 		t.Errorf("a second daemon on the socket: %v", err)
 	}
 	l.(*unixListener).Listener.Close() // leaves the socket file, as a killed daemon does
-	own := os.Getgid()                 // the test uses its own group, because only root may give a file to another group
+	own := os.Getgid()                 // only root may give a file to another group
 	for _, c := range []struct {
 		write, read int
 		mode        os.FileMode
@@ -51,8 +51,7 @@ func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
 	}
 }
 
-// A listener that closes does not remove the socket of a newer daemon on the same
-// path.
+// A closing listener does not remove a newer daemon's socket.
 func TestSocketOfAnotherStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := ListenUnix(path, noGroups())
@@ -73,7 +72,7 @@ func TestSocketOfAnotherStays(t *testing.T) {
 	}
 }
 
-// Listen refuses a socket path over a symbolic link that another user may have made.
+// Listen refuses a path over another user's symbolic link.
 func TestSocketOverLink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: gives a directory away")

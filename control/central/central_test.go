@@ -17,8 +17,8 @@ type fakeSwitch struct {
 
 func (f *fakeSwitch) Ports() []agent.LocalPort { return slices.Clone(f.ports) }
 
-// The agent sees a stored port and the loaded port as the same port. A port that is
-// deleted and added again later is another port.
+// A stored port and the loaded port are one port for the agent. A port added again is
+// another.
 func TestStoredPortsAreTheLoadedOnes(t *testing.T) {
 	sw := &fakeSwitch{}
 	r := &restoring{Switch: sw}

@@ -23,8 +23,7 @@ func testCounters(t *testing.T) *Region {
 	return c
 }
 
-// Credit, which adds a megaflow's new counts to its rules, gives the same sums as a
-// map. The rules are random and may be listed several times.
+// Credit gives the same sums as a map, for random rules with duplicates.
 func TestCreditAgainstSums(t *testing.T) {
 	c := testCounters(t)
 	rng := rand.New(rand.NewSource(1))
@@ -59,8 +58,7 @@ func TestCreditAgainstSums(t *testing.T) {
 	}
 }
 
-// If control dies while Credit adds a megaflow's new counts to its rules, the next
-// control process adds the remaining counts exactly once.
+// A credit that a dying control process interrupts counts exactly once.
 func TestCreditInterrupted(t *testing.T) {
 	c := testCounters(t)
 	c.Begin(3, 1, []uint32{7, 8})
@@ -105,7 +103,7 @@ func TestOpenCountersRefusesOtherLayout(t *testing.T) {
 	}
 }
 
-// Fold counts the frames that a dead engine held, for their input port and their worker.
+// Fold counts the frames that a dead engine held, by input port and by worker.
 func TestFoldCountsHeldFrames(t *testing.T) {
 	c := testCounters(t)
 	sh := &datapath.Shared{Counters: &datapath.Counters{}, Ports: make([]datapath.PortCounters, 4), Held: make([]datapath.HeldFrame, 8)}

@@ -24,11 +24,10 @@ import (
 	"weft/openflow"
 )
 
-// launcher implements Launcher with engines of package enginetest.
 type launcher struct {
 	mu       sync.Mutex
 	started  []*enginetest.Engine
-	failures int // number of further calls of Spawn that fail
+	failures int // number of calls of Spawn that will fail
 }
 
 func (l *launcher) Prepare(string, string, int) (*engine.Spare, error) { return nil, nil }
@@ -52,7 +51,6 @@ func (l *launcher) Connect(string) (Client, error) {
 	return nil, fs.ErrNotExist
 }
 
-// last returns the engine that was started last, or nil.
 func (l *launcher) last() *enginetest.Engine {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,8 +65,7 @@ type noMonitors struct{}
 func (noMonitors) Count() int                                                  { return 0 }
 func (noMonitors) TellFlow(time.Time, string, *openflow.Rule, func() api.Flow) {}
 
-// rig is a set of engines with a store, a kernel, a pipeline and ports, but without a
-// daemon.
+// rig has engines, a store, a kernel, a pipeline and ports, without a daemon.
 type rig struct {
 	t        *testing.T
 	change   sync.Mutex
@@ -142,7 +139,7 @@ func (r *rig) begin() {
 	r.done.Go(func() { r.engines.Supervise(ctx) })
 }
 
-// die ends control abruptly, as SIGKILL does. The engine continues.
+// die ends control as SIGKILL does. The engine continues.
 func (r *rig) die() {
 	r.stop()
 	r.done.Wait()
@@ -155,8 +152,7 @@ func (r *rig) die() {
 
 func (r *rig) worker() *workertest.Worker { return r.launcher.last().Workers[0] }
 
-// frame gives the worker a frame. It returns the frame's key once a megaflow that
-// drops the frame is installed.
+// frame gives the worker a frame, and waits for its megaflow.
 func (r *rig) frame() flowtable.Key {
 	r.t.Helper()
 	if _, err := r.pipeline.ChangeFlows(api.ChangeFlows{Op: "add", Text: "actions=drop"}); err != nil {
@@ -169,7 +165,6 @@ func (r *rig) frame() flowtable.Key {
 	return key
 }
 
-// knows reports whether the worker of the last engine has a megaflow for key.
 func (r *rig) knows(key flowtable.Key) (known bool) {
 	r.change.Lock() // no engine starts while this is held
 	defer r.change.Unlock()
@@ -177,8 +172,7 @@ func (r *rig) knows(key flowtable.Key) (known bool) {
 	return known
 }
 
-// A dead engine is replaced, even after failed attempts. The next engine has the same
-// megaflows, and the counts of the dead engine stay.
+// A dead engine is replaced, even after failed attempts. Megaflows and counts stay.
 func TestDeadEngineIsReplaced(t *testing.T) {
 	r := newRig(t)
 	key, first := r.frame(), r.launcher.last()
@@ -201,8 +195,7 @@ func TestDeadEngineIsReplaced(t *testing.T) {
 	}
 }
 
-// A new control process takes over a running engine without a change: the engine
-// keeps forwarding and keeps its megaflows.
+// A new control process takes over a running engine with its megaflows.
 func TestLivingEngineIsTakenOver(t *testing.T) {
 	r := newRig(t)
 	key, first := r.frame(), r.launcher.last()

@@ -19,7 +19,6 @@ type noNames struct{}
 func (noNames) PortByName(string) (uint32, bool) { return 0, false }
 func (noNames) PortName(uint32) (string, bool)   { return "", false }
 
-// udpKey returns the key of an IPv4 UDP frame received on port 1.
 func udpKey() flowtable.Key {
 	var k flowtable.Key
 	k[flowtable.WPort] = 1 << 32
@@ -31,7 +30,7 @@ func udpKey() flowtable.Key {
 	return k
 }
 
-// The description of a frame has all fields that the frame has, and no others.
+// A frame's match has exactly the frame's fields.
 func TestFrameMatch(t *testing.T) {
 	udp := udpKey()
 	icmp, tagged := udp, udp
@@ -52,7 +51,6 @@ func TestFrameMatch(t *testing.T) {
 	}
 }
 
-// udpFrame returns an IPv4 UDP frame of n bytes.
 func udpFrame(n int) []byte {
 	f := make([]byte, n)
 	packet.Ethernet(f).SetDst(0x020000000002)
@@ -64,7 +62,7 @@ func udpFrame(n int) []byte {
 	return f
 }
 
-// Summary also handles malformed and truncated frames.
+// Summary handles malformed and truncated frames.
 func TestSummary(t *testing.T) {
 	whole := udpFrame(9000)
 	for n := range 300 {

@@ -44,8 +44,7 @@ func TestCaptureLoses(t *testing.T) {
 	}
 }
 
-// A session continues with the workers of the next engine when the engine is
-// replaced.
+// A session continues with the next engine.
 func TestCaptureFollowsTheEngine(t *testing.T) {
 	c, e, before := newTestCaptures(t)
 	s, err := c.Begin(datapath.Tap{Kind: datapath.TapDrops})
@@ -85,8 +84,7 @@ func TestCapturesAreLimited(t *testing.T) {
 	}
 }
 
-// A turn of the reader is bounded: a client that ends its capture gets the lock
-// between two turns, however fast frames arrive.
+// A client can end its capture, however fast frames arrive.
 func TestCaptureTurnIsBounded(t *testing.T) {
 	c, _, w := newTestCaptures(t)
 	s := &Session{frames: make(chan datapath.Capture, captureBacklog)}
@@ -105,8 +103,7 @@ func TestCaptureTurnIsBounded(t *testing.T) {
 	}
 }
 
-// Only one goroutine reads the rings, however often the last session ends and another
-// begins.
+// Only one goroutine reads the rings.
 func TestOneReader(t *testing.T) {
 	c, e, _ := newTestCaptures(t)
 	events := NewConnectionEvents(e)
@@ -134,8 +131,7 @@ func TestOneReader(t *testing.T) {
 	}
 }
 
-// If a client does not read, its capture buffers a bounded number of bytes. Further
-// frames are counted as lost.
+// A capture buffers a bounded number of bytes for a client that does not read.
 func TestCaptureBacklogIsBoundedInBytes(t *testing.T) {
 	s := &Session{frames: make(chan datapath.Capture, captureBacklog)}
 	frame := datapath.Capture{Data: make([]byte, 1<<16)}

@@ -15,8 +15,7 @@ import (
 	"weft/internal/shm"
 )
 
-// testEngine is an Engine with one worker, whose part the test plays: the test writes
-// frames to the capture ring. testEngine records the taps that it receives.
+// testEngine is an Engine with one worker, played by the test. It records taps.
 type testEngine struct {
 	mu      sync.RWMutex
 	workers Workers
@@ -27,7 +26,6 @@ func (e *testEngine) Hold() (Workers, func()) {
 	return e.workers, e.mu.RUnlock
 }
 
-// replace replaces the workers of the engine by w.
 func (e *testEngine) replace(w Workers) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -65,14 +63,13 @@ func (w *testWorkers) WaitApplied() error             { return nil }
 func (w *testWorkers) Shared() []*datapath.Shared     { return w.memory.Shared }
 func (w *testWorkers) Connections() *conntrack.Memory { return &w.memory.Connections }
 
-// tap returns the kind of the tap with this index in the workers.
 func (w *testWorkers) tap(index uint32) datapath.TapKind {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.taps[index]
 }
 
-// show writes a record of a dropped frame for tap 0 to the worker's capture ring.
+// show writes a dropped frame for tap 0 to the capture ring.
 func (w *testWorkers) show(t *testing.T) {
 	t.Helper()
 	msg := make([]byte, 104)

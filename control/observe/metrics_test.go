@@ -11,7 +11,6 @@ import (
 	"weft/conntrack"
 )
 
-// scrape returns the text of the metrics without HELP and TYPE lines.
 func scrape(n *Numbers) string {
 	w := httptest.NewRecorder()
 	MetricsHandler(func() *Numbers { return n }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

@@ -10,8 +10,7 @@ import (
 	"weft/openflow"
 )
 
-// A client that does not read its events receives the number of lost events. Changes
-// of flows do not wait for the client.
+// A client that does not read gets the number of lost events, and delays no change.
 func TestMonitorLoses(t *testing.T) {
 	var all Monitors
 	who := NewMonitor(openflow.FlowMod{Table: openflow.TableAll})
@@ -34,7 +33,7 @@ func TestMonitorLoses(t *testing.T) {
 	}
 }
 
-// A change of a flow that no monitor selects does not call describe.
+// An unselected flow's change does not call describe.
 func TestMonitorChooses(t *testing.T) {
 	var all Monitors
 	who := NewMonitor(openflow.FlowMod{Table: 3})
@@ -51,8 +50,7 @@ func TestMonitorChooses(t *testing.T) {
 	}
 }
 
-// The first Update reports all ports to a client, and later ones report only
-// differences.
+// The first Update sends all ports, later ones only differences.
 func TestPortStates(t *testing.T) {
 	var p PortStates
 	var got []string

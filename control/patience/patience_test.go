@@ -14,7 +14,7 @@ import (
 
 func nothingWrong() string { return "" }
 
-// Do returns the value and the error of its function.
+// Do returns its function's result.
 func TestDoPassesOn(t *testing.T) {
 	r := NewRequests(func() string { return "wrong, and in time all the same" }, nothingWrong)
 	sentinel := errors.New("sentinel")
@@ -24,8 +24,7 @@ func TestDoPassesOn(t *testing.T) {
 	}
 }
 
-// If a request takes too long, the client receives an error that names the cause. The
-// request itself continues.
+// An abandoned request continues. Its client's error names the cause.
 func TestDoSaysWhatIsWrong(t *testing.T) {
 	r := NewRequests(func() string { return "worker 0 hangs" }, nothingWrong)
 	wait, ended := make(chan struct{}), make(chan struct{})
@@ -46,8 +45,7 @@ func TestDoSaysWhatIsWrong(t *testing.T) {
 	waitfor.True(t, "no abandoned request runs", func() bool { return r.abandoned.Load() == 0 && !r.anyLong() })
 }
 
-// If no cause of a delay is known, the time limit of a request depends on whether it
-// or another running request is long.
+// The time limit depends on whether the request or another running one is long.
 func TestOver(t *testing.T) {
 	var wrong atomic.Bool
 	r := NewRequests(func() string {
@@ -80,7 +78,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// At the limit of abandoned requests, every new request is refused.
+// At the limit of abandoned requests, new ones are refused.
 func TestMaxAbandoned(t *testing.T) {
 	r := NewRequests(nothingWrong, nothingWrong)
 	r.abandoned.Store(MaxAbandoned)
@@ -97,7 +95,7 @@ func TestMaxAbandoned(t *testing.T) {
 	}
 }
 
-// A cause that probably delays requests ends only those that touch few things.
+// A probable cause ends only short requests.
 func TestSlowEndsShortRequestsOnly(t *testing.T) {
 	r := NewRequests(nothingWrong, func() string { return "the engine has not answered" })
 	if why, over := r.over(false, Explain); why != "the engine has not answered" || !over {

@@ -14,8 +14,7 @@ import (
 	"weft/openflow"
 )
 
-// TestUsersAgainstASearch compares the index of megaflows by address with a search through
-// all megaflows.
+// The index of megaflows by address equals a linear search.
 func TestUsersAgainstASearch(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	f := newMegaflows(testSizes.Cache)
@@ -58,7 +57,7 @@ func TestUsersAgainstASearch(t *testing.T) {
 	}
 }
 
-// centralNetwork is network 1 with local guests behind port 1 and hosts behind the tunnel.
+// centralNetwork is network 1, with guests behind port 1 and hosts behind the tunnel.
 func (f *rig) centralNetwork(local, remote int) {
 	f.t.Helper()
 	f.change.Lock()
@@ -81,14 +80,14 @@ func (f *rig) centralNetwork(local, remote int) {
 
 func endpointOf(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i % 100)}) }
 
-// netAddress returns the declared address of a host in network 1, at the given place.
-// Its MAC address is the one that udpKey uses for the host.
+// netAddress returns the declared address of a host in network 1. udpKey uses the
+// same MAC address.
 func netAddress(host uint32, place openflow.Place) openflow.NetAddress {
 	return openflow.NetAddress{Segment: openflow.SegmentOf(1), MAC: 0x020000000000 | uint64(host), Place: place}
 }
 
-// A change of one address keeps the megaflows that do not use the address. The
-// megaflows that use it are removed before RevalidateNetworks returns.
+// A changed address removes exactly the megaflows that use it, before
+// RevalidateNetworks returns.
 func TestOneAddressChanges(t *testing.T) {
 	f := newRig(t)
 	f.centralNetwork(2, 3)
@@ -122,9 +121,8 @@ func (a noAgent) Ask(_ string, _ uint32, mac uint64, _ netip.Addr) bool {
 	return true
 }
 
-// A megaflow for an address that nobody has stays for a while; then a frame asks again. A
-// network whose addresses are to be asked for from now on keeps no megaflow for an
-// address that is not known.
+// A megaflow for an address that nobody has expires, and the next frame asks again. A
+// network that starts to ask keeps no such megaflow.
 func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 	f := newRig(t)
 	agent := noAgent{make(chan uint64, 10)}
@@ -168,8 +166,8 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 	}
 }
 
-// BenchmarkOneAddressChanges measures the revalidation after one address of a declared
-// network has moved, with 100,000 megaflows, of which 100 use it.
+// BenchmarkOneAddressChanges moves one declared address, which 100 of 100,000
+// megaflows use.
 func BenchmarkOneAddressChanges(b *testing.B) {
 	sizes := testSizes
 	defer func() { testSizes = sizes }()
@@ -202,7 +200,7 @@ func BenchmarkOneAddressChanges(b *testing.B) {
 	}
 }
 
-// fill installs a megaflow for each pair of a local and a remote guest.
+// fill installs a megaflow for each pair of guests.
 func (f *rig) fill(local, remote int) {
 	for i := range remote {
 		var ups []datapath.Upcall

@@ -12,8 +12,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// Every frame counts once: the first frame of a flow, its later frames, frames of two
-// misses of the same flow, and frames before and after changes of the tables.
+// Every frame counts once, with misses and changes of the tables.
 func TestCountsAreExact(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop")
@@ -51,8 +50,7 @@ func TestCountsAreExact(t *testing.T) {
 	f.want("udp,tp_dst=1", "170/17000")
 }
 
-// A change of flows removes the megaflows that depend on them before it returns. All
-// other megaflows stay and keep their hits.
+// A change of flows removes exactly the megaflows that depend on them.
 func TestChangeRevalidatesTheAffectedOnly(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(3)
@@ -114,8 +112,7 @@ func TestChangeWaitsForWorkers(t *testing.T) {
 	})
 }
 
-// When the limit of masks is reached, control executes each frame by itself, and the
-// flow's statistics still count the frame.
+// Frames without a mask are executed by control and counted.
 func TestMaskLimit(t *testing.T) {
 	f := newRig(t)
 	var flows []string
@@ -157,8 +154,7 @@ func TestMaskLimit(t *testing.T) {
 	}
 }
 
-// The action normal learns addresses, floods frames to unknown addresses, and forgets
-// the addresses of a deleted port.
+// The action normal learns, floods, and forgets a deleted port's addresses.
 func TestNormalLearns(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -183,8 +179,7 @@ func TestNormalLearns(t *testing.T) {
 	}
 }
 
-// A dump of a long list of flows releases the lock between chunks: a change of flows
-// does not wait for the end of the dump.
+// A change of flows does not wait for the end of a long dump.
 func TestDescribingLetsOthersIn(t *testing.T) {
 	f := newRig(t)
 	f.change.Lock()

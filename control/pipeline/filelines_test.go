@@ -9,8 +9,7 @@ import (
 	"weft/api"
 )
 
-// If a line of a flow file parses but the tables refuse its flow, the error names the
-// line and the cause. No line of the file takes effect.
+// A refused line of a file is named with the cause, and no line takes effect.
 func TestErrorsNameTheirLine(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(1)
@@ -74,9 +73,7 @@ func TestErrorsNameTheirLine(t *testing.T) {
 	}
 }
 
-// If a flow's match omits the prerequisites of a field, the field is ignored and the
-// answer reports this, because the flow then selects more frames than its text
-// suggests.
+// A field without its prerequisites is ignored and reported.
 func TestNotesOfFieldsLeftOut(t *testing.T) {
 	f := newRig(t)
 	const note = "ip_dst is ignored: it needs ip, "

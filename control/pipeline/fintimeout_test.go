@@ -9,8 +9,7 @@ import (
 	"weft/openflow"
 )
 
-// A frame with FIN shortens the timeouts of the flow that forwards it, although other
-// connections use the flow too. The timeouts stay short after a restart of control.
+// A FIN shortens the timeouts of its flow, also across a restart of control.
 func TestFinTimeout(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)

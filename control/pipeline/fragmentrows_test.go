@@ -10,9 +10,7 @@ import (
 	"weft/datapath"
 )
 
-// The limit rows of fragments count each datagram once, however many of its fragments
-// are held. Datagrams in two workers count as two even if they have the same number.
-// Held frames that are not fragments do not count.
+// Limit rows count each incomplete datagram of each worker once.
 func TestFragmentRows(t *testing.T) {
 	r := newFragmentRows(2)
 	held := func(worker int, port, datagram uint32) {

@@ -28,8 +28,7 @@ import (
 	"weft/openflow"
 )
 
-// rig is a pipeline with a store and one worker, whose part the test plays. The ports
-// of the rig have no devices.
+// rig is a pipeline with one worker, played by the test, and ports without devices.
 type rig struct {
 	t         testing.TB
 	dir       string
@@ -48,13 +47,12 @@ type rig struct {
 	replacing sync.WaitGroup
 }
 
-// testSizes are small, to save the test's memory.
 var testSizes = datapath.Sizes{
 	Cache: flowtable.Sizes{Megaflows: 1024, Exact: 1024, Masks: 16, Actions: 8192},
 	Held:  256, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: underlay.MaxTemplates,
 }
 
-// noMonitors and noPorts implement Monitors and Ports; they ignore every call.
+// noMonitors and noPorts ignore every call.
 type noMonitors struct{}
 
 func (noMonitors) Count() int                                                  { return 0 }
@@ -73,8 +71,7 @@ func newRig(t testing.TB) *rig {
 	return f
 }
 
-// begin starts a pipeline. It takes over the workers of an earlier pipeline that
-// died, or starts new workers.
+// begin starts a pipeline with new workers, or with those of a dead pipeline.
 func (f *rig) begin() {
 	f.t.Helper()
 	check := func(err error) {
@@ -119,8 +116,8 @@ func (f *rig) begin() {
 	f.stopped.Go(func() { f.p.Run(ctx) })
 }
 
-// startEngine makes an engine with one worker and passes the worker to the pipeline.
-// The caller holds the lock of changes.
+// startEngine gives the pipeline an engine with one worker. The caller holds the lock
+// of changes.
 func (f *rig) startEngine() {
 	memory, err := engine.NewMemory(engine.Start{Cores: []int{0}, Sizes: testSizes}, nil)
 	if err != nil {
@@ -137,8 +134,7 @@ func (f *rig) startEngine() {
 	f.p.Fill(w)
 }
 
-// kill ends the engine. Another engine replaces it as soon as the lock of changes is
-// free.
+// kill ends the engine, which is replaced as soon as the lock of changes is free.
 func (f *rig) kill() {
 	close(f.gone)
 	f.replacing.Go(func() {
@@ -154,8 +150,7 @@ func (f *rig) kill() {
 	})
 }
 
-// die ends the pipeline abruptly, as SIGKILL ends the control process. The worker
-// continues.
+// die ends the pipeline as SIGKILL would. The worker continues.
 func (f *rig) die() {
 	f.replacing.Wait()
 	f.stop()
@@ -180,8 +175,7 @@ func (f *rig) end() {
 	f.memory = nil
 }
 
-// storeOf is a Store that passes each call to rig.store, so that a test may replace
-// the store of a running pipeline.
+// storeOf is a Store through which tests replace rig.store.
 type storeOf struct{ f *rig }
 
 func (s storeOf) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
@@ -200,7 +194,6 @@ func (s storeOf) SaveAddresses(data []byte) error { return s.f.store.SaveAddress
 
 func (s storeOf) LoadAddresses() ([]byte, error) { return s.f.store.LoadAddresses() }
 
-// vxlanPorts adds n tunnel ports with VNI 1, named p1, p2 and so on.
 func (f *rig) vxlanPorts(n int) {
 	f.change.Lock()
 	defer f.change.Unlock()
@@ -212,7 +205,6 @@ func (f *rig) vxlanPorts(n int) {
 	f.p.PortsChanged()
 }
 
-// deletePort removes the port from the switch.
 func (f *rig) deletePort(number uint32) {
 	f.change.Lock()
 	defer f.change.Unlock()
@@ -235,16 +227,14 @@ func (f *rig) setView() {
 
 func (f *rig) worker() *workertest.Worker { return f.fake }
 
-// settle waits until control has answered every miss.
 func (f *rig) settle() {
 	f.t.Helper()
 	waitfor.True(f.t, "no frame waits", func() bool { return f.worker().Waiting() == 0 })
 }
 
-// withoutEngine calls the function do while the pipeline's workers are marked as
-// gone. The memory of the workers stays mapped.
+// withoutEngine calls do while the workers are marked as gone.
 func (f *rig) withoutEngine(do func()) {
-	f.change.Lock() // Lock waits until a starting engine has taken over
+	f.change.Lock() // waits for an engine that is starting
 	f.p.mu.Lock()
 	present := f.p.workers
 	gone := workers.New(present.Memory(), nil)
@@ -258,7 +248,7 @@ func (f *rig) withoutEngine(do func()) {
 	f.p.workers = present
 }
 
-// changing waits until some goroutine has held the lock of changes for 20 ms.
+// changing waits until the lock of changes has been held for 20 ms.
 func (f *rig) changing() {
 	f.t.Helper()
 	held := 0 // in ms
@@ -271,7 +261,6 @@ func (f *rig) changing() {
 	})
 }
 
-// udpKey returns the key of an IPv4 UDP frame.
 func udpKey(port, src, dst uint32, tpDst uint16) flowtable.Key {
 	var k flowtable.Key
 	k[flowtable.WPort] = uint64(port) << 32
@@ -290,7 +279,6 @@ func (f *rig) add(flows ...string) {
 	}
 }
 
-// counts maps each flow's match to its packets and bytes.
 func (f *rig) counts() map[string]string {
 	f.t.Helper()
 	flows, err := f.p.DumpFlows("", ByName)

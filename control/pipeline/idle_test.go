@@ -9,8 +9,7 @@ import (
 	"weft/flowtable"
 )
 
-// A megaflow without hits expires after its idle time. A megaflow with hits stays and
-// keeps its counts.
+// Only megaflows without hits expire.
 func TestIdleMegaflowsExpire(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,actions=drop")
@@ -21,10 +20,10 @@ func TestIdleMegaflowsExpire(t *testing.T) {
 		w.Frame(k, 100)
 		f.settle()
 	}
-	f.add("priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop") // this flow makes every megaflow match dl_dst, so each address needs its own megaflow
+	f.add("priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop") // each address needs its own megaflow because of dl_dst
 	frame(1, 0x020000000001)
 	frame(1, 0x020000000002)
-	// age moves the time of the last hit of every megaflow into the past.
+	// age makes all last hits older.
 	age := func(by time.Duration) {
 		f.p.mu.Lock()
 		defer f.p.mu.Unlock()
@@ -70,9 +69,8 @@ func TestIdleTimeFollowsTheLoad(t *testing.T) {
 	}
 }
 
-// The idle time of a port's megaflows shrinks when the port has used most of its
-// share of slots, masks or actions. The megaflows of other ports keep their idle
-// time.
+// The idle time of a port's megaflows shrinks as its quota fills. Other ports keep
+// theirs.
 func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
 	few := testSizes.Cache
 	for _, c := range []struct {
@@ -110,7 +108,7 @@ func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
 	}
 }
 
-// The sweep applies each port's own idle time to the port's megaflows.
+// The sweep uses each port's own idle time.
 func TestIdleMegaflowsOfAFullPortGoSooner(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_dst=9,actions=drop", "priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop")

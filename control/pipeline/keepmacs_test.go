@@ -10,7 +10,6 @@ import (
 	"weft/openflow"
 )
 
-// guests adds n ports of guests in VNI 1, named p1, p2 and so on.
 func (f *rig) guests(n int) {
 	f.vxlanPorts(n)
 	f.change.Lock()
@@ -22,7 +21,6 @@ func (f *rig) guests(n int) {
 	f.p.PortsChanged()
 }
 
-// outputs sends a frame and returns the ports to which its megaflow sends it.
 func (f *rig) outputs(key flowtable.Key) (ports []uint32) {
 	f.t.Helper()
 	f.worker().Frame(key, 100)
@@ -42,8 +40,7 @@ func (f *rig) outputs(key flowtable.Key) (ports []uint32) {
 	return ports
 }
 
-// learned sends frames between the guests of ports 1 and 2, so that the switch learns
-// the addresses of both guests.
+// learned makes the switch learn the guests of ports 1 and 2.
 func (f *rig) learned() {
 	f.t.Helper()
 	f.guests(3)
@@ -54,8 +51,7 @@ func (f *rig) learned() {
 	}
 }
 
-// After control was killed, frames between learned guests are not flooded to a third
-// port, although no megaflow of theirs is left in the engine.
+// A killed control process's learned addresses survive, even without megaflows.
 func TestLearnedAddressesSurviveAKill(t *testing.T) {
 	f := newRig(t)
 	f.learned()
@@ -63,7 +59,7 @@ func TestLearnedAddressesSurviveAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.change.Lock()
-	f.p.evict(f.p.megaflows.list()) // as if the guests had been silent for a while
+	f.p.evict(f.p.megaflows.list()) // like guests that were silent for a while
 	f.change.Unlock()
 	f.die()
 	f.begin()
@@ -72,8 +68,7 @@ func TestLearnedAddressesSurviveAKill(t *testing.T) {
 	}
 }
 
-// Addresses learned after the last save come from the megaflows that the engine still
-// has. These megaflows stay.
+// Addresses learned after the last save come from megaflows, which stay.
 func TestUnsavedAddressesComeFromMegaflows(t *testing.T) {
 	f := newRig(t)
 	f.learned()
@@ -94,8 +89,8 @@ func TestUnsavedAddressesComeFromMegaflows(t *testing.T) {
 	}
 }
 
-// Addresses are not restored to a port that has another name or VNI by now, and not
-// after a flush. The saved file may hold anything.
+// Addresses of renamed or moved ports and flushed addresses are not restored. Any
+// file content is safe.
 func TestForeignAddressesAreNotRestored(t *testing.T) {
 	for name, change := range map[string]func(f *rig){
 		"other name": func(f *rig) { f.infos[1].Name = "q" },

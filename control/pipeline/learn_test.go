@@ -10,9 +10,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// The learn actions of the first frame add flows before the frame is forwarded. Later
-// frames update these flows through the statistics of their megaflow. If a change
-// deletes the learnt flows, later frames add them again.
+// Learn actions add flows before the first frame is forwarded. Later frames refresh
+// them, or add deleted ones again.
 func TestLearning(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(3)
@@ -29,8 +28,7 @@ func TestLearning(t *testing.T) {
 	f.want("dl_dst=02:00:00:00:00:01", "5/500")
 	f.want("dl_dst=02:00:00:00:00:02", "0/0")
 	f.want("", "6/600")
-	// Frames from host 1 to host 2 also use the flow that was learnt from the reply,
-	// although their megaflow was translated before the reply.
+	// Megaflows from before a learned flow use it too.
 	for range 3 {
 		w.Frame(there, 100)
 	}
@@ -45,8 +43,7 @@ func TestLearning(t *testing.T) {
 	waitfor.True(t, "an address is learnt again", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:01"]; return ok })
 }
 
-// A megaflow stays if only tables that it has not looked up change. Learnt flows are
-// not saved.
+// Changes of other tables keep a megaflow. Learned flows are not saved.
 func TestLearntFlowsAreNotSaved(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -66,8 +63,7 @@ func TestLearntFlowsAreNotSaved(t *testing.T) {
 	}
 }
 
-// Frames that arrive together do not add more flows than the limit of their learn
-// action.
+// Simultaneous frames do not exceed the limit of their learn action.
 func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -89,8 +85,7 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	}
 }
 
-// A frame that adds no flow because the limit of its learn action is reached adds the
-// flow later, once a learnt flow has expired.
+// A frame refused at a learn limit adds its flow once another has expired.
 func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -107,6 +102,6 @@ func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 	if _, err := f.p.DeleteFlows("table=10", false); err != nil {
 		t.Fatal(err)
 	}
-	w.Frame(second, 100) // The frame hits the megaflow that was installed while the limit was reached.
+	w.Frame(second, 100) // hits the megaflow from the time at the limit
 	waitfor.True(t, "the flow is learnt once the limit allows it", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:03"]; return ok })
 }

@@ -13,8 +13,7 @@ import (
 	"weft/openflow"
 )
 
-// ListMACs returns the addresses that normal has learnt. After a flush, no megaflow
-// uses them.
+// No megaflow uses addresses after a flush.
 func TestMACs(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -59,8 +58,7 @@ func TestMACs(t *testing.T) {
 	}
 }
 
-// Several workers' goroutines may learn addresses while ports are bound and unbound
-// and other goroutines read the table.
+// Addresses can be learned, bound and read concurrently.
 func TestLearningFromSeveralWorkers(t *testing.T) {
 	m := newMACs()
 	bound := openflow.PortInfo{No: 9, Binding: &openflow.Binding{Hosts: []openflow.BoundHost{{MAC: 7}}}}

@@ -9,8 +9,8 @@ import (
 	"weft/flowtable"
 )
 
-// A port's limit row shows the limit at which its megaflows are refused. Each refusal
-// is counted.
+// A port's limit row shows the limit at which megaflows are refused, and counts
+// refusals.
 func TestMegaflowRowsTellTheLimit(t *testing.T) {
 	f := newMegaflows(testSizes.Cache)
 	refusals := 0

@@ -12,12 +12,10 @@ import (
 	"weft/flowtable"
 )
 
-// missesTogether is the number of misses that the benchmark answers in one batch.
 const missesTogether = 16
 
-// BenchmarkMiss measures control's cost of a frame that no megaflow matches:
-// translation and installation, or translation and execution if the caches are full.
-// Each connection has its own exact rule.
+// BenchmarkMiss measures control's cost of a miss, with a megaflow and with full
+// caches. Each connection has its own rule.
 func BenchmarkMiss(b *testing.B) {
 	sizes := testSizes
 	defer func() { testSizes = sizes }()

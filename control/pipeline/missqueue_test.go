@@ -13,8 +13,7 @@ import (
 	"weft/internal/shm"
 )
 
-// If every frame of one port misses, another port's first frame waits only for the
-// batch of misses in progress.
+// A port whose every frame misses delays another port by at most one batch.
 func TestPortsTakeTurns(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_src=0/0xffff,actions=drop")
@@ -40,8 +39,7 @@ func TestPortsTakeTurns(t *testing.T) {
 	})
 }
 
-// missRing returns an empty ring of upcalls and a function that writes a miss to the
-// ring.
+// missRing returns an upcall ring and a function that writes a miss to it.
 func missRing(t *testing.T) (shm.RingMem, func(port, held uint32, vni ...uint64)) {
 	t.Helper()
 	var measure shm.Layout
@@ -74,8 +72,8 @@ func heldSlots(misses []datapath.Upcall) (slots []uint32) {
 	return slots
 }
 
-// Each port's misses keep their order, and ports take turns. The next control process
-// that reads the ring gets the misses that were not answered.
+// Ports take turns, each in order. The next control process gets the unanswered
+// misses.
 func TestMissQueue(t *testing.T) {
 	m, miss := missRing(t)
 	for held := range uint32(6) {
@@ -94,7 +92,7 @@ func TestMissQueue(t *testing.T) {
 	if got, want := heldSlots(q.next(nil, 2)), []uint32{21, 2}; !slices.Equal(got, want) {
 		t.Errorf("then %v, want %v", got, want)
 	}
-	// The control process dies before it answers the misses returned last.
+	// control dies before it answers the last misses
 	answered := 0
 	q = newMissQueue(shm.NewConsumer(m))
 	q.take(func(msg []byte) {
@@ -111,7 +109,7 @@ func TestMissQueue(t *testing.T) {
 	}
 }
 
-// TestVNIsTakeTurns: the VNIs behind one uplink take turns like ports.
+// VNIs behind one uplink take turns like ports.
 func TestVNIsTakeTurns(t *testing.T) {
 	m, miss := missRing(t)
 	for held := range uint32(4) {
@@ -126,8 +124,7 @@ func TestVNIsTakeTurns(t *testing.T) {
 	}
 }
 
-// The queue behaves like a model made of slices: for random arrivals, it returns each
-// miss once and in the model's order.
+// For random arrivals, the queue equals a model of slices.
 func TestMissQueueAgainstSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	m, miss := missRing(t)

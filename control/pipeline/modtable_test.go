@@ -11,7 +11,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// A table's limit and its eviction setting apply, also after a restart of control.
+// Table settings apply, also after a restart of control.
 func TestModTable(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(1)
@@ -45,8 +45,7 @@ func TestModTable(t *testing.T) {
 	}
 }
 
-// If a table has more flows than a limit that was set later, all flows survive a
-// restart of control, with and without eviction.
+// Flows beyond a later limit survive a restart of control.
 func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(1)
@@ -63,8 +62,7 @@ func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	}
 }
 
-// slowStore is a Store that writes table settings only after the channel disk is
-// closed.
+// slowStore writes table settings only after disk is closed.
 type slowStore struct {
 	Store
 	disk chan struct{}
@@ -75,8 +73,7 @@ func (s slowStore) SaveTableConfigs(texts map[uint32]string) error {
 	return s.Store.SaveTableConfigs(texts)
 }
 
-// The pipeline's lock, which misses need, is free while settings are written to a
-// slow disk.
+// A slow disk does not block the pipeline's lock.
 func TestModTableDoesNotWaitForTheDisk(t *testing.T) {
 	f := newRig(t)
 	disk := make(chan struct{})

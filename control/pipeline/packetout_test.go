@@ -15,7 +15,6 @@ import (
 	"weft/openflow"
 )
 
-// outText returns a packet-out of an IPv4 UDP frame from port 1.
 func outText(actions string) string {
 	frame := append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0},
 		0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
@@ -23,7 +22,6 @@ func outText(actions string) string {
 	return "in_port=1,packet=" + hex.EncodeToString(frame) + ",actions=" + actions
 }
 
-// flowsOf returns the flows in the tables that match selects.
 func (f *rig) flowsOf(match string) []api.Flow {
 	f.t.Helper()
 	flows, err := f.p.DumpFlows(match, ByName)
@@ -33,9 +31,7 @@ func (f *rig) flowsOf(match string) []api.Flow {
 	return flows
 }
 
-// If the engine dies before it has sent the frame, the packet-out fails with an error
-// that says what to do. Nothing is counted or learned. The engine's memory stays
-// mapped until the packet-out has returned.
+// A packet-out to a dying engine fails with advice. Nothing is counted or learned.
 func TestPacketOutWithoutEngine(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -55,7 +51,7 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 		}
 	}
 
-	// The engine dies while the packet-out waits for the worker.
+	// dies while the packet-out waits for the worker
 	present := func() *workers.Workers {
 		f.p.mu.RLock()
 		defer f.p.mu.RUnlock()
@@ -103,8 +99,7 @@ func TestRefusedPacketOutTeachesNothing(t *testing.T) {
 	}
 }
 
-// The hard_timeout of a learnt flow restarts with every frame that the learn action
-// handles, whether the frame comes from a port or from a packet-out.
+// A learned flow's hard_timeout restarts with each learning frame or packet-out.
 func TestPacketOutRefreshesLearntFlows(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -123,7 +118,7 @@ func TestPacketOutRefreshesLearntFlows(t *testing.T) {
 	}
 	r := learnt()
 	f.p.mu.Lock()
-	r.ModifiedNS -= 500e9 // moves the learnt flow's last modification 500 s into the past
+	r.ModifiedNS -= 500e9 // makes the last modification 500 s older
 	before := r.ModifiedNS
 	f.p.mu.Unlock()
 	again := learnt()

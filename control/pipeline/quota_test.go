@@ -9,8 +9,7 @@ import (
 	"weft/flowtable"
 )
 
-// A port that creates many masks or megaflows leaves another port its share. Control
-// never executes the other port's frames one by one because a mask is missing.
+// A port with many masks or megaflows leaves another port its share.
 func TestOnePortLeavesRoom(t *testing.T) {
 	f := newRig(t)
 	var flows []string
@@ -55,8 +54,7 @@ func TestOnePortLeavesRoom(t *testing.T) {
 	f.want("udp,in_port=2,nw_ttl=64", "1/100")
 }
 
-// After all added megaflows are removed, every port's use of slots, masks and actions
-// is 0.
+// Removing all megaflows returns every port's use to 0.
 func TestSharesAreGivenBack(t *testing.T) {
 	f := newMegaflows(testSizes.Cache)
 	var all []*megaflow
@@ -82,7 +80,7 @@ func TestSharesAreGivenBack(t *testing.T) {
 	}
 }
 
-// A port whose megaflows have long action lists leaves other ports room for actions.
+// Long action lists of one port leave room for other ports.
 func TestActionsAreShared(t *testing.T) {
 	f := newMegaflows(testSizes.Cache)
 	add := func(port uint32, i, actions int) admission {

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// The hottest megaflows are those with the most frames in the interval. Frames before
-// the interval do not matter.
+// Only frames in the interval make a megaflow hot.
 func TestHottest(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop", "udp,tp_dst=3,actions=drop")
@@ -18,7 +17,7 @@ func TestHottest(t *testing.T) {
 		}
 		f.settle()
 	}
-	frames(1, 1) // the first frame installs the megaflow, so that later frames are not held
+	frames(1, 1) // installs the megaflow, so that later frames are not held
 	frames(1, 499)
 	frames(2, 1)
 	before := f.p.Sample()

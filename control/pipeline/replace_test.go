@@ -30,8 +30,7 @@ func (f *rig) diff(first string, second *string) []string {
 	return d.Lines
 }
 
-// Replacing all flows adds, changes and removes flows as needed. Unchanged flows keep
-// their counts.
+// Replacing all flows keeps the counts of unchanged flows.
 func TestReplaceFlows(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop", "udp,tp_dst=3,actions=drop", "udp,tp_dst=4,actions=drop")
@@ -53,7 +52,7 @@ func TestReplaceFlows(t *testing.T) {
 	if got := f.diff(strings.Join(text, "\n"), nil); !slices.Equal(got, want) {
 		t.Errorf("diff %q, want %q", got, want)
 	}
-	if n := f.replace(text...); n != 5 { // 5 changes are expected, because the flow with a timeout is removed and then added
+	if n := f.replace(text...); n != 5 { // 5, because a flow with a timeout is removed and added
 		t.Errorf("%d changes", n)
 	}
 	f.want("udp,tp_dst=1", "1/100")
@@ -66,7 +65,7 @@ func TestReplaceFlows(t *testing.T) {
 	if n := f.replace(text...); n != 0 {
 		t.Errorf("replacing again: %d changes, want 0", n)
 	}
-	// Replacing all flows with the dump of the tables changes nothing.
+	// Replacing all flows by their own dump changes nothing.
 	flows, err := f.p.DumpFlows("", ByName)
 	if err != nil || len(flows) != 4 {
 		t.Fatalf("%+v, %v", flows, err)
@@ -83,7 +82,7 @@ func TestReplaceFlows(t *testing.T) {
 	}
 }
 
-// If one line of the file is wrong or is a command, no flow changes.
+// A wrong line or a command in the file changes no flow.
 func TestReplaceIsWholeOrNothing(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,actions=drop")
@@ -105,8 +104,7 @@ func TestReplaceIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// For random files a and b, replacing a with b leaves the flows of b. Applying the
-// printed diff by hand gives the same result.
+// For random files, replacing equals applying the printed diff by hand.
 func TestReplaceAgainstDiff(t *testing.T) {
 	f := newRig(t)
 	rng := rand.New(rand.NewSource(1))
@@ -146,8 +144,7 @@ func TestReplaceAgainstDiff(t *testing.T) {
 	}
 }
 
-// A file of 100,000 flows with an error on line 70,000 changes no flow. The error
-// names the line, whether parsing or the tables refuse the flow.
+// An error on line 70,000 of 100,000 changes no flow and names the line.
 func TestErrorDeepInAFile(t *testing.T) {
 	f := newRig(t)
 	f.add("priority=9,udp,actions=drop")
@@ -178,8 +175,7 @@ func TestErrorDeepInAFile(t *testing.T) {
 	}
 }
 
-// dumpWithout returns the output of dump-flows without the fields that change with
-// time.
+// dumpWithout returns dump-flows without times.
 func dumpWithout(t *testing.T, p *Pipeline) string {
 	t.Helper()
 	flows, err := p.DumpFlows("", ByName)

@@ -8,8 +8,7 @@ import (
 	"weft/control/counters"
 )
 
-// A change may replace every flow of full tables. A removed flow keeps its slot in
-// the counter region until no megaflow counts for it.
+// One change may replace all flows of full tables.
 func TestReplaceFlowsOfFullTables(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(1)

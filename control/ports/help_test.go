@@ -23,7 +23,7 @@ import (
 	"weft/openflow"
 )
 
-// noEngine implements Engine and Client. It accepts every call and does nothing.
+// noEngine is an engine that ignores every call.
 type noEngine struct{}
 
 func (e noEngine) Client() Client                          { return e }
@@ -38,8 +38,8 @@ type noMonitors struct{}
 func (noMonitors) Count() int                                                  { return 0 }
 func (noMonitors) TellFlow(time.Time, string, *openflow.Rule, func() api.Flow) {}
 
-// newTestPorts makes a set of ports with a pipeline and one worker. It also returns
-// the lock of changes.
+// newTestPorts makes ports with a pipeline and one worker, and returns the lock of
+// changes too.
 func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
 	t.Helper()
 	check := func(err error) {
@@ -79,7 +79,6 @@ func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
 	return ports, change
 }
 
-// vxlanPorts adds n tunnel ports, named p1, p2 and so on, which need no device.
 func (ps *Ports) vxlanPorts(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {

@@ -4,8 +4,7 @@ package ports
 
 import "testing"
 
-// A port that is deleted and added again gets its old number, so that flows that name
-// the port still select it. A port with another name gets another number.
+// A port that is added again gets its old number. Other names get other numbers.
 func TestNumbersStayWithNames(t *testing.T) {
 	ports, _ := newTestPorts(t)
 	ports.vxlanPorts(t, 3)

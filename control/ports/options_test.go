@@ -11,7 +11,7 @@ import (
 	"weft/control/usererr"
 )
 
-// The error for a wrong option names the wrong word and describes valid values.
+// The error names the wrong word and describes valid values.
 func TestOptionsRefused(t *testing.T) {
 	for _, c := range []struct{ words, offending, expected string }{
 		{"dev=x", "type=", "type=af_packet|af_xdp|tap|vhost-user|vxlan"},

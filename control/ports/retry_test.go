@@ -10,8 +10,7 @@ import (
 	"weft/engine"
 )
 
-// retried is a driver that records the argument resume of each call of the method
-// attach.
+// retried records the argument resume of attach.
 type retried struct {
 	portDriver
 	resumed []bool
@@ -26,9 +25,7 @@ func (r *retried) open(*engine.Kept) error { return nil }
 
 func (r *retried) close() {}
 
-// If a device stayed open when its engine died, the next engine resumes the device's
-// rings at their last positions. A device that was opened again has no positions to
-// resume.
+// Only a device that stayed open resumes its ring positions.
 func TestRetryResumesAnOpenDevice(t *testing.T) {
 	ports, change := newTestPorts(t)
 	ports.vxlanPorts(t, 1)

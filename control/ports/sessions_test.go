@@ -10,8 +10,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A front end that has sent messages has a limit row, which shows how many messages
-// of its budget it has used. The row disappears when the port is deleted.
+// A front end's limit row shows its used message budget, until the port is deleted.
 func TestFrontEndMessageRows(t *testing.T) {
 	ps, _ := newTestPorts(t)
 	path := filepath.Join(t.TempDir(), "g.sock")

@@ -8,9 +8,7 @@ import (
 	"weft/openflow"
 )
 
-// A tap's option mac= sets the address of the device and does not bind the port,
-// because a bridge behind the tap sends from other addresses. Only addresses= binds
-// the port.
+// Only addresses= binds a tap, not mac=, because a bridge may be behind it.
 func TestMACOfATapBindsNothingAlone(t *testing.T) {
 	for _, c := range []struct {
 		kind, macs, addresses string

@@ -11,7 +11,7 @@ import (
 	"weft/internal/shm"
 )
 
-// LoadConnections removes the file of connections, whatever the file contains.
+// LoadConnections removes the file, whatever it contains.
 func TestConnectionsAreLoadedOnce(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestStore(t, dir)

@@ -22,8 +22,7 @@ func openTestStore(t *testing.T, dir string) *Store {
 	return s
 }
 
-// A saved change is in the file when the call returns: a copy of the file at this
-// moment has every change. If the process is killed, its file has every change too.
+// A saved change is in the file when the call returns, even if the process is killed.
 func TestStateSurvivesKill(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestStore(t, dir)
@@ -106,7 +105,7 @@ func TestStateErrorsAreOneLine(t *testing.T) {
 	}
 }
 
-// If the file is not a state file, the error says what to do.
+// The error about another file says what to do.
 func TestStateFileThatIsNone(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "state.db"), bytes.Repeat([]byte{7}, 1<<16), 0o600); err != nil {
@@ -118,9 +117,7 @@ func TestStateFileThatIsNone(t *testing.T) {
 	}
 }
 
-// A state directory that another user can change is refused. A path to this user's
-// directory over another user's symbolic link is refused too. Directories above the
-// state directory need not be private.
+// Another user must not be able to change the state directory or the path to it.
 func TestStateDirectoryIsOurs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: gives a directory away")

@@ -13,8 +13,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// A flush returns the number of connections ended. It fails if no engine runs, or if
-// the engine dies during the flush.
+// A flush returns the number of ended connections. It fails without an engine.
 func TestFlushWithoutEngine(t *testing.T) {
 	const connections = 100 // more than one command ends
 	r := newRig(t)

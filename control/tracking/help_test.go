@@ -14,7 +14,7 @@ import (
 	"weft/flowtable"
 )
 
-// rig has an engine with one worker, whose part the test plays.
+// rig has an engine with one worker, played by the test.
 type rig struct {
 	*Connections
 	change sync.Mutex
@@ -51,7 +51,6 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// table returns the connection table of the engine.
 func (r *rig) table() *conntrack.Memory { return r.w.Connections() }
 
 // kill ends the engine.

@@ -10,8 +10,7 @@ import (
 	"weft/control/workers/workertest"
 )
 
-// The limit row of a connection belongs to the port on which the connection began,
-// and shows this port's guarantee.
+// A connection counts for the port on which it began.
 func TestConnectionRows(t *testing.T) {
 	m := newRig(t).table()
 	workertest.Connect(t, m, 5)

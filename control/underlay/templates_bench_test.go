@@ -12,8 +12,7 @@ import (
 	"weft/packet"
 )
 
-// BenchmarkRefresh measures the cost of a change of the kernel's routes when there
-// are many tunnels. One operation resolves every tunnel's route again.
+// BenchmarkRefresh resolves every tunnel's route after one change of routes.
 func BenchmarkRefresh(b *testing.B) {
 	for _, remotes := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(remotes), func(b *testing.B) {

@@ -66,8 +66,7 @@ func (l *tunnelLab) resolve(local, remote string) hop {
 	return l.u.resolve(from, netip.MustParseAddr(remote), "")
 }
 
-// An unknown neighbour is pending until a probe makes the kernel resolve it, whether
-// or not the link has link-local addresses.
+// A probe resolves an unknown neighbour, with or without link-local addresses.
 func TestNeighbourIsAskedFor(t *testing.T) {
 	t.Run("link-local", func(t *testing.T) { testNeighbourIsAskedFor(t, newTunnelLab(t)) })
 	t.Run("none", func(t *testing.T) {
@@ -129,8 +128,7 @@ func TestRoutesAreFollowed(t *testing.T) {
 	waitfor.True(t, "a link that is down has no route", func() bool { return l.resolve("", "10.1.0.2").state == hopNoRoute })
 }
 
-// The event of an address may come before the event of its link. The link then has
-// the address.
+// A link gets an address whose event came before the link's.
 func TestAddressBeforeItsLink(t *testing.T) {
 	u := &Kernel{links: map[int]link{}, addresses: map[int][]netip.Addr{}}
 	address := net.IPv4(10, 1, 0, 1)
@@ -145,8 +143,7 @@ func TestAddressBeforeItsLink(t *testing.T) {
 	}
 }
 
-// A refresh takes a chunk of templates at a time and reaches all templates in the
-// end.
+// A chunked refresh reaches all templates.
 func TestRefreshInParts(t *testing.T) {
 	l, ts := newTunnelLab(t), newSent(t)
 	tab := NewTemplates(l.u, slog.New(slog.DiscardHandler))
@@ -172,8 +169,7 @@ func TestRefreshInParts(t *testing.T) {
 	}
 }
 
-// sent implements commandRings. It records the templates, retries and drops sent to
-// workers.
+// sent is a commandRings that records commands.
 type sent struct {
 	t        testing.TB
 	mu       sync.Mutex
@@ -208,21 +204,20 @@ func (s *sent) Push(worker int, msg []byte) bool {
 	return true
 }
 
-// template returns the template last sent to the workers for an index.
+// template returns the last template of an index.
 func (s *sent) template(index uint32) tunnel.Template {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last[index]
 }
 
-// verdict returns the verdict sent for a held frame, or "" while the frame waits.
+// verdict returns a held frame's verdict, or "" while it waits.
 func (s *sent) verdict(held uint32) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.verdicts[held]
 }
 
-// follow runs Templates.Follow until the test ends.
 func follow(t *testing.T, tu *Templates) {
 	ctx, stop := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
@@ -260,14 +255,12 @@ func TestTemplatesFollowTheKernel(t *testing.T) {
 		t.Errorf("the same tunnel has templates %d and %d", good, again)
 	}
 
-	// If the peer's MAC address changes in the kernel's neighbour table, the template
-	// gets the new address.
+	// The template follows the peer's MAC address.
 	l.peer.Exec("ip", "link", "set", "p0", "address", "02:00:00:00:00:99")
 	l.host.Exec("ip", "neigh", "replace", "10.1.0.2", "lladdr", "02:00:00:00:00:99", "dev", "u0", "nud", "reachable")
 	waitfor.True(t, "the new address", func() bool { return ts.template(good).Header[5] == 0x99 })
 
-	// No host has the address 10.1.0.77: a frame to it waits and is then dropped as
-	// no-neighbour.
+	// A frame to 10.1.0.77, which no host has, waits and is dropped as no-neighbour.
 	silent, _ := tu.Template(Tunnel{Port: 3, Remote: netip.MustParseAddr("10.1.0.77")}, 4789)
 	waitfor.True(t, "pending", state(silent, tunnel.TemplatePending))
 	tu.Wait(silent, HeldFrame{0, 41})
@@ -276,12 +269,11 @@ func TestTemplatesFollowTheKernel(t *testing.T) {
 	if ts.verdict(41) != "no-neighbour" {
 		t.Errorf("verdict for the waiting frame: %s", ts.verdict(41))
 	}
-	// Once a host has the address 10.1.0.77, the template becomes ready without a
-	// frame or a flow change.
+	// The template becomes ready once a host has 10.1.0.77.
 	l.peer.Exec("ip", "addr", "add", "10.1.0.77/24", "dev", "p0")
 	waitfor.True(t, "found", state(silent, tunnel.TemplateReady))
 
-	// A frame that waits for 10.1.0.78 is retried when the neighbour answers.
+	// A frame for 10.1.0.78 is retried when the neighbour answers.
 	late, _ := tu.Template(Tunnel{Port: 3, Remote: netip.MustParseAddr("10.1.0.78")}, 4789)
 	tu.Wait(late, HeldFrame{0, 42})
 	l.peer.Exec("ip", "addr", "add", "10.1.0.78/24", "dev", "p0")
@@ -310,7 +302,7 @@ func TestTemplateRefusals(t *testing.T) {
 			t.Errorf("%+v: %v", key, why)
 		}
 	}
-	// A restored table has the same indexes for the same tunnels as the table before.
+	// A restored table has the same indexes.
 	a := Tunnel{Port: 1, Remote: netip.MustParseAddr("10.0.0.1")}
 	b := Tunnel{Port: 2, Remote: netip.MustParseAddr("fd00::1"), Local: netip.MustParseAddr("fd00::2")}
 	first, _ := tu.Template(a, 4789)
@@ -324,10 +316,8 @@ func TestTemplateRefusals(t *testing.T) {
 	}
 }
 
-// A tunnel over a multipath route has one template for each next hop that answers,
-// and one template that spreads connections over the next hops by weight. The shares
-// follow changes of the route. Over a route with one next hop, the tunnel has one
-// template.
+// A multipath route has a template for each next hop that answers, and one that
+// spreads connections by weight. The shares follow the route.
 func TestWaysOfARoute(t *testing.T) {
 	l := newTunnelLab(t)
 	for _, peer := range []string{"10.1.0.2", "10.1.0.3", "10.1.0.4"} {

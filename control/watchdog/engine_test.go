@@ -25,8 +25,7 @@ import (
 	"weft/port/porttest"
 )
 
-// TestMain runs the test binary as the engine if the test asks for it. The engine has
-// devices that hang on command.
+// The test binary is also the engine, with devices that hang on command.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 4 || os.Args[1] != "engine" {
 		os.Exit(m.Run())
@@ -42,8 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// hangingRx is a receive queue that hangs the worker when a byte is in the queue's
-// pipe. The byte b makes the worker block in a system call, the byte l makes it loop.
+// hangingRx hangs the worker on a byte from its pipe: b blocks in a system call, l
+// loops.
 type hangingRx struct {
 	port.Rx
 	fd int
@@ -76,15 +75,15 @@ func openHanging(_ []byte, fds []int) (port.Device, error) {
 	return &hangingDevice{porttest.New(1, porttest.Options{Polled: true}), fds[0]}, nil
 }
 
-// openStuck opens a device and never returns, so that the engine's server hangs.
+// openStuck never returns, so that the engine's server hangs.
 func openStuck([]byte, []int) (port.Device, error) { select {} }
 
-// hanging is an engine with one port, which hangs its worker when the test says so.
+// hanging is an engine whose port hangs the worker on command.
 type hanging struct {
 	t      *testing.T
 	client *engine.Client
 	engine Engine
-	hang   int // file descriptor of the write end of the pipe from which hangingRx reads
+	hang   int // write end of hangingRx's pipe
 	core   int
 }
 
@@ -132,8 +131,7 @@ func newHanging(t *testing.T, spinUS int) *hanging {
 	return &hanging{t, c, Engine{PID: c.PID(), Workers: m.Shared, Pending: c.Pending, Gone: c.Gone()}, p[1], core}
 }
 
-// watch returns the hang that Watch has detected. ok is false if the engine ended
-// without a hang.
+// watch returns the detected hang. ok is false if the engine ended.
 func (h *hanging) watch() (found Hang, ok bool) {
 	h.t.Helper()
 	type result struct {
@@ -154,7 +152,7 @@ func (h *hanging) watch() (found Hang, ok bool) {
 	return found, false
 }
 
-// tell makes the worker hang, and returns once the worker has read the command.
+// tell makes the worker hang, and waits until it does.
 func (h *hanging) tell(how string) {
 	h.t.Helper()
 	if _, err := unix.Write(h.hang, []byte(how)); err != nil {
@@ -171,8 +169,7 @@ func (h *hanging) tell(how string) {
 	}
 }
 
-// want fails the test unless found is a hang of the worker while it used port 5. The
-// state of the worker's thread must be one of the letters in the string states.
+// want fails unless found is a hang on port 5 in one of the thread states.
 func (h *hanging) want(found Hang, states string) {
 	h.t.Helper()
 	text := found.Text(func(uint32) string { return "five" })
@@ -184,8 +181,7 @@ func (h *hanging) want(found Hang, states string) {
 	}
 }
 
-// A worker that is blocked in a system call of a queue is detected, and so is the
-// queue.
+// A blocked worker and its queue are detected.
 func TestBlockedWorker(t *testing.T) {
 	h := newHanging(t, 50)
 	h.tell("b")
@@ -193,8 +189,7 @@ func TestBlockedWorker(t *testing.T) {
 	h.want(found, "SD")
 }
 
-// A worker that loops is detected by its CPU time. Detection takes longer on a core
-// that other threads use.
+// A looping worker is detected by its CPU time, later on a shared core.
 func TestLoopingWorker(t *testing.T) {
 	h := newHanging(t, 50)
 	h.tell("l")
@@ -202,7 +197,7 @@ func TestLoopingWorker(t *testing.T) {
 	h.want(found, "R")
 }
 
-// An engine with a hung worker can end although a request waits for the worker.
+// An engine with a hung worker can end during a request.
 func TestRequestOfHungEngineEnds(t *testing.T) {
 	h := newHanging(t, 50)
 	h.tell("b")
@@ -233,21 +228,21 @@ func TestRequestOfHungEngineEnds(t *testing.T) {
 		if err == nil {
 			break
 		}
-		// On a busy machine a killed process may need longer than Kill waits.
+		// a killed process may need longer than Kill waits
 		if !errors.Is(err, engine.ErrStuck) || time.Now().After(end) {
 			t.Fatal(err)
 		}
 	}
 }
 
-// A worker whose thread is stopped by a debugger counts as hung.
+// A worker stopped by a debugger counts as hung.
 func TestStoppedThread(t *testing.T) {
 	h := newHanging(t, 50)
 	tid := int(h.engine.Workers[0].InHand.Thread)
 	stopped, done := make(chan error), make(chan struct{})
 	defer close(done)
 	go func() {
-		runtime.LockOSThread() // this thread is the ptrace tracer; it ends with the goroutine
+		runtime.LockOSThread() // the ptrace tracer, which ends with the goroutine
 		err := unix.PtraceSeize(tid)
 		if err == nil {
 			err = unix.PtraceInterrupt(tid)
@@ -264,8 +259,7 @@ func TestStoppedThread(t *testing.T) {
 	}
 }
 
-// A server that does not answer is detected, and so is the port of the request in
-// progress.
+// A silent server and the port of its request are detected.
 func TestHungServer(t *testing.T) {
 	h := newHanging(t, 50)
 	go func() {
@@ -277,16 +271,15 @@ func TestHungServer(t *testing.T) {
 	}
 }
 
-// A worker that sleeps, polls or gets no core does not count as hung.
+// A worker that sleeps, polls or has no core does not hang.
 func TestSoundWorkers(t *testing.T) {
 	testnet.NeedsRoot(t, "takes a core away with SCHED_FIFO")
 	h := newHanging(t, 600_000) // a worker that sleeps at times
 	w := newWatch(h.engine)
 	look := func(while time.Duration) {
 		t.Helper()
-		// If a hypervisor takes the core away, the kernel counts the time as the
-		// thread's, which then looks like a loop. One false detection is therefore no
-		// failure; a second one is.
+		// A hypervisor that takes the core away makes a thread look like a loop. Only
+		// a second false detection is a failure.
 		stolen := false
 		for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			found, hung, _ := w.look(uint64(time.Since(w.began)))
@@ -309,7 +302,7 @@ func TestSoundWorkers(t *testing.T) {
 	h.want(found, "SD")
 }
 
-// hog occupies a core, so that no thread of the default scheduling policy runs there.
+// hog occupies a core with a real-time thread.
 func hog(t *testing.T, core int) (release func()) {
 	t.Helper()
 	began, stopped := make(chan error), make(chan struct{})

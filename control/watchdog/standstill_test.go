@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Each step is one observation of a thread: the time, the thread's progress and
-// kernel state, and the expected standstill.
+// Each step is one observation of a thread with the expected standstill.
 func TestStandstill(t *testing.T) {
 	const ms = uint64(time.Millisecond)
 	type look struct {

@@ -10,8 +10,7 @@ import (
 	"weft/datapath"
 )
 
-// The suspects of a hang are the ports in datapath.InHand, where a worker writes
-// which queues it uses.
+// The ports in datapath.InHand are the suspects of a hang.
 func TestInHandNamesSuspects(t *testing.T) {
 	visit := func(port, queue uint64) uint64 { return 99<<32 | port<<16 | queue }
 	sending := func(port, queue, what uint64) uint64 { return what<<32 | queue<<16 | port }
@@ -32,8 +31,7 @@ func TestInHandNamesSuspects(t *testing.T) {
 	}
 }
 
-// blames is a Suspects with a simulated clock. Ports from 10 on belong to other
-// processes.
+// blames is a Suspects with a simulated clock. Ports from 10 on are foreign.
 type blames struct {
 	*Suspects
 	now time.Time
@@ -53,8 +51,7 @@ func (b *blames) wait(d time.Duration) { b.now = b.now.Add(d) }
 
 func (b *blames) held(port uint32) bool { return b.Held(port, b.now) != nil }
 
-// If a guest and a device of this machine's kernel are in use at a hang, only the
-// guest is held.
+// A guest is held rather than a device of the kernel.
 func TestTheForeignPortPays(t *testing.T) {
 	for _, c := range []struct{ suspects, want []uint32 }{
 		{nil, nil}, {[]uint32{1}, []uint32{1}}, {[]uint32{10}, []uint32{10}},
@@ -66,8 +63,7 @@ func TestTheForeignPortPays(t *testing.T) {
 	}
 }
 
-// A port that is alone in use at its hangs is held longer each time, and finally for
-// good.
+// A port that hangs alone is held longer each time, and finally for good.
 func TestHangsForGood(t *testing.T) {
 	b := newBlames()
 	for n := range HangsForGood - 1 {
@@ -92,9 +88,8 @@ func TestHangsForGood(t *testing.T) {
 	}
 }
 
-// Two ports that are always in use together at a hang are held for at most a minute
-// each time, because one of them is innocent. A port that is in use at hangs with
-// several other ports is held for good.
+// Two ports that only hang together are held for at most a minute. A port that hangs
+// with several others is held for good.
 func TestAccidentsAreNotForGood(t *testing.T) {
 	b := newBlames()
 	for range 20 {

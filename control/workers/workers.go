@@ -145,7 +145,7 @@ func (w *Workers) Connections() *conntrack.Memory { return &w.mem.Connections }
 // Memory returns the engine's memory.
 func (w *Workers) Memory() *engine.Memory { return w.mem }
 
-// Gone reports whether the engine has died. Commands to a dead engine are discarded.
+// Gone reports whether the engine has died.
 func (w *Workers) Gone() bool { return w.gone.Load() }
 
 // MarkGone marks the engine as dead.

@@ -26,10 +26,10 @@ func newMemory(t *testing.T, workers int) *engine.Memory {
 	return m
 }
 
-// command returns a command whose type does not matter. Tests recognize it by arg.
+// command returns a command that tests recognize by arg.
 func command(arg uint32) []byte { return datapath.AppendCommand(nil, datapath.CmdRemove, arg, nil) }
 
-// take reads all commands sent to a worker and returns their arguments.
+// take returns the arguments of all commands to a worker.
 func take(c *shm.Consumer) (args []uint32) {
 	for msg := c.Next(); msg != nil; msg = c.Next() {
 		args = append(args, binary.LittleEndian.Uint32(msg[4:]))
@@ -38,8 +38,7 @@ func take(c *shm.Consumer) (args []uint32) {
 	return args
 }
 
-// All workers get commands in the same order. WaitApplied waits until the last
-// command is applied.
+// All workers get commands in the same order. WaitApplied waits for the last one.
 func TestCommandsArriveInOrder(t *testing.T) {
 	m := newMemory(t, 2)
 	w := New(m, nil)
@@ -71,14 +70,14 @@ func TestCommandsArriveInOrder(t *testing.T) {
 	}
 }
 
-// A sender blocked on a full command ring continues when the engine dies.
+// A sender at a full command ring continues when the engine dies.
 func TestDeadEngineTakesNothing(t *testing.T) {
 	gone := make(chan struct{})
 	w := New(newMemory(t, 1), gone)
 	w.Broadcast(command(1))
 	ended := make(chan error, 1)
 	go func() {
-		for w.Push(0, command(2)) { // fills the ring; the last Push waits until the engine dies
+		for w.Push(0, command(2)) { // the last Push waits until the engine dies
 		}
 		ended <- w.WaitApplied()
 	}()
@@ -91,7 +90,7 @@ func TestDeadEngineTakesNothing(t *testing.T) {
 	}
 }
 
-// Statistics returns only counts of the given generation of a slot.
+// Statistics ignores other generations of a slot.
 func TestStatisticsAreOfAGeneration(t *testing.T) {
 	m := newMemory(t, 2)
 	w := New(m, nil)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package central tests weft-central with the built programs: three centrals and four
-// hosts in network namespaces, and guests with taps.
+// hosts.
 package central
 
 import (
@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// settle is the time limit for an effect that is immediate on an idle machine.
+// settle is the time limit of effects that should be immediate.
 const settle = 60 * time.Second
 
 const (
@@ -33,8 +33,8 @@ var (
 	hosts = []string{"h1", "h2", "h3", "h4"}
 )
 
-// site is a fleet with two networks, blue and red. Each host has a guest in each
-// network: on host h2, guest b2 is in network blue and guest r2 in network red.
+// site is a fleet with the networks blue and red. Host h2 has the guest b2 in blue
+// and r2 in red.
 type site struct {
 	*lab.Fleet
 	t      *testing.T
@@ -42,8 +42,7 @@ type site struct {
 	guests map[string]*lab.FleetGuest
 }
 
-// newSite starts a fleet whose networks, hosts and ports are declared by one file.
-// The third central joins when the hosts are already connected to the other two.
+// newSite starts a declared fleet. The third central joins later.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -71,9 +70,8 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// guest adds a guest with the number i to a network. The argument net is b for the
-// network blue or r for red. If instance is not 0, guest adds another namespace with
-// the same name, MAC and IP address, which takes the guest's place on another host.
+// guest adds guest i to network b (blue) or r (red). instance distinguishes
+// namespaces of the same guest on several hosts.
 func (s *site) guest(net string, i, instance int) *lab.FleetGuest {
 	s.t.Helper()
 	name, second := fmt.Sprint(net, i), map[string]int{"b": 0, "r": 1}[net]
@@ -89,7 +87,7 @@ func (s *site) guest(net string, i, instance int) *lab.FleetGuest {
 	return g
 }
 
-// host returns the weftd of a host. The first host has the number 1.
+// host returns the weftd of host n, counted from 1.
 func (s *site) host(i int) *lab.Daemon { return s.Hosts[i-1] }
 
 func (s *site) eventually(what string, do func() error) {
@@ -103,8 +101,7 @@ func (s *site) eventually(what string, do func() error) {
 	s.t.Fatalf("%s: after %v: %v", what, settle, err)
 }
 
-// says repeats a command of the administrator until the command's output contains all
-// texts.
+// says repeats an administrator's command until its output contains all texts.
 func (s *site) says(args string, texts ...string) {
 	s.t.Helper()
 	s.eventually("weft "+args, func() error {
@@ -118,8 +115,7 @@ func (s *site) says(args string, texts ...string) {
 	})
 }
 
-// reach fails the test unless a ping between two guests is answered within the time
-// settle.
+// reach fails unless a ping is answered within settle.
 func (s *site) reach(from, to *lab.FleetGuest) {
 	s.t.Helper()
 	if err := lab.WaitPing(from, to.IP, settle); err != nil {
@@ -127,8 +123,7 @@ func (s *site) reach(from, to *lab.FleetGuest) {
 	}
 }
 
-// reachAll fails the test unless every guest of the list reaches all other guests of
-// its network by ping.
+// reachAll fails unless all guests of each network reach each other.
 func (s *site) reachAll(list ...*lab.FleetGuest) {
 	s.t.Helper()
 	var running sync.WaitGroup
@@ -151,7 +146,7 @@ func (s *site) all() (list []*lab.FleetGuest) {
 	return list
 }
 
-// silent sends three pings and fails the test if any of them is answered.
+// silent fails if any of three pings is answered.
 func (s *site) silent(from *lab.FleetGuest, to string, args ...string) {
 	s.t.Helper()
 	if p, err := lab.Ping(from, to, 3, args...); err == nil && p.Received > 0 {
@@ -248,8 +243,7 @@ func (s *site) spoofed() {
 	s.reach(b1, s.guests["b2"])
 }
 
-// leaderDies kills the central that leads etcd while a port is being added. The port
-// is added nevertheless, and no ping between existing guests is lost.
+// leaderDies kills the etcd leader while a port is added. No ping is lost.
 func (s *site) leaderDies() {
 	var leader *lab.Central
 	s.eventually("a leader", func() (err error) { leader, _, err = s.Members(); return err })
@@ -282,8 +276,8 @@ func (s *site) leaderDies() {
 	s.says("port why b5", "on h2", "missing: nothing")
 }
 
-// steady starts a number of pings between two guests. The returned function waits for
-// their end, and fails the test if a ping was not answered.
+// steady starts pings, all of which must be answered. The returned function checks
+// this.
 func (s *site) steady(from, to string, count int) (wait func()) {
 	s.t.Helper()
 	p := s.guests[from].StartPings(s.guests[to].IP, count, 0.05)
@@ -295,8 +289,7 @@ func (s *site) steady(from, to string, count int) (wait func()) {
 	}
 }
 
-// moves lets guest r2 migrate from host h2 to host h3. For a while both hosts have a
-// tap for the guest. The first frame from the new tap moves the port.
+// moves migrates guest r2. The first frame from the new tap moves the port.
 func (s *site) moves() {
 	r1, old := s.guests["r1"], s.guests["r2"]
 	s.Weft("port", "set", "r2", "host=h2")
@@ -321,8 +314,7 @@ func (s *site) moves() {
 	}
 }
 
-// large declares a network that is not pushed to hosts, with guests on two hosts. A host
-// asks for the address of the other guest, IPv4 and IPv6.
+// large declares a network whose hosts must ask for addresses.
 func (s *site) large() {
 	const ports = 1005 // more than the hub pushes
 	var b strings.Builder
@@ -359,8 +351,8 @@ func (s *site) large() {
 	}
 }
 
-// centralsOff ends all centrals, two of them by SIGKILL. Guests still reach each
-// other, even if a weftd is killed or stopped and starts again.
+// centralsOff ends all centrals. Guests still reach each other, even over a restart
+// of weftd.
 func (s *site) centralsOff() {
 	s.Weft("port", "add", "b6", "net=blue", "mac=02:00:00:00:00:06", "addresses=10.0.0.6", "--wait=hosts")
 	steady := s.steady("r1", "r4", 60)
@@ -403,8 +395,7 @@ func (s *site) centralsOff() {
 	s.host(4).KillEngine()
 	s.reachAll(s.all()...)
 
-	// A guest restarts, and its port has another name. A port that no host had
-	// before is bound once a central runs.
+	// a guest's port gets another name; a new port is bound once a central runs
 	b2, b6 := s.guests["b2"], s.guest("b", 6, 0)
 	s.host(2).Weft("del-port", "b2")
 	s.host(2).Weft("add-port", "vnet7", "type=tap", "dev=eth0", "netns="+b2.NS, "mac="+b2.MAC, fmt.Sprint("mtu=", guestMTU), "id=b2")
@@ -421,8 +412,8 @@ func (s *site) centralsOff() {
 	s.reachAll(s.all()...)
 }
 
-// hostDies kills host h4. Its ports stay bound to it until their declaration names another
-// host that has them. When h4 comes back, it does not get them again.
+// hostDies kills host h4. Its ports stay bound to it until they are declared
+// elsewhere.
 func (s *site) hostDies() {
 	r1, old := s.guests["r1"], s.guests["r4"]
 	s.host(4).Control().Kill()
@@ -447,8 +438,7 @@ func (s *site) hostDies() {
 	s.reachAll(s.all()...)
 }
 
-// readdress gives the guests of a host their addresses again. The kernel removed the taps
-// when weftd ended, and the new weftd has created them again.
+// readdress repeats the configuration of guests whose taps are new.
 func (s *site) readdress(d *lab.Daemon) {
 	s.t.Helper()
 	for _, g := range s.guests {
@@ -459,9 +449,7 @@ func (s *site) readdress(d *lab.Daemon) {
 	}
 }
 
-// deleted deletes a port on its host, then the declarations of two ports, and finally
-// the declarations of all networks and ports. The guests no longer reach deleted
-// ports.
+// deleted deletes ports, declarations and networks. Guests no longer reach them.
 func (s *site) deleted() {
 	b1, b4 := s.guests["b1"], s.guests["b4"]
 	s.host(4).Weft("del-port", "b4")

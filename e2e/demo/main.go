@@ -31,8 +31,7 @@ const (
 	underlayMTU = 1600
 	guestMTU    = 1500
 	vni         = 100
-	// limit is the time after which a hanging demonstration is ended.
-	limit = 90 * time.Second
+	limit       = 90 * time.Second
 )
 
 func main() { lab.Demonstrate("demo", limit, run) }
@@ -54,8 +53,6 @@ func run() (err error) {
 	return d.verdict()
 }
 
-// guest is a guest of the demonstration, between two of which measure runs ping and
-// iperf3.
 type guest struct {
 	lab.Guest
 	addr string
@@ -63,7 +60,7 @@ type guest struct {
 	port string // kind of the guest's port
 }
 
-// result has the measurements between two guests, one line of the printed table.
+// result has the measurements between two guests.
 type result struct {
 	from, to guest
 	pings    lab.Pings
@@ -87,7 +84,6 @@ func (d *demo) accelerator() {
 	d.Logf("virtual machine under %s: %s", d.accel, why)
 }
 
-// hosts creates the two hosts and starts a weftd on each of them.
 func (d *demo) hosts() {
 	d.Logf("two hosts as network namespaces, joined by a veth of MTU %d", underlayMTU)
 	a, b := d.lab.Host("host-a"), d.lab.Host("host-b")
@@ -104,9 +100,8 @@ func (d *demo) start(h *lab.Host) *lab.Daemon {
 	return daemon
 }
 
-// guests adds the ports, the guests and the flows. Host A is a learning switch whose
-// tunnel port has a fixed remote. On host B, flows choose the output port and the
-// tunnel's remote.
+// guests adds ports, guests and flows. Host A learns addresses, and its tunnel has a
+// fixed remote. Host B has flows that choose output and remote.
 func (d *demo) guests() {
 	guestA, guestB := d.lab.Host("guest-a"), d.lab.Host("guest-b")
 	socket := filepath.Join(d.lab.Dir, "vm.sock")
@@ -134,8 +129,7 @@ func (d *demo) guests() {
 	}
 }
 
-// measure runs ping and iperf3 between all pairs of guests: across the overlay, with
-// the virtual machine, and between the taps.
+// measure runs ping and iperf3 between all pairs of guests.
 func (d *demo) measure() {
 	vm, guestA, guestB := d.all[0], d.all[1], d.all[2]
 	for _, from := range d.all {
@@ -179,7 +173,6 @@ func (d *demo) flood(r *result) {
 	r.ran = true
 }
 
-// report prints the flows with their counters, and the table of measurements.
 func (d *demo) report() {
 	fmt.Println()
 	for _, daemon := range []*lab.Daemon{d.a, d.b} {
@@ -204,8 +197,7 @@ func (d *demo) report() {
 	fmt.Println()
 }
 
-// path returns a text for the table that names the path of a frame between two
-// guests.
+// path names a frame's path between two guests.
 func path(from, to guest, modes map[string]string) string {
 	if from.side == to.side {
 		return fmt.Sprintf("%s > weft > %s", from.port, to.port)
@@ -214,9 +206,9 @@ func path(from, to guest, modes map[string]string) string {
 		from.port, vni, modes[from.side], modes[to.side], to.port)
 }
 
-// mode returns the mode (zero-copy or copy) of the daemon's AF_XDP port.
+// mode returns the mode of the AF_XDP port: zero-copy or copy.
 func (d *demo) mode(daemon *lab.Daemon) string {
-	daemon.Echo = nil // this command is not printed, because it is no step of the demonstration
+	daemon.Echo = nil // not printed, because it is no step of the demonstration
 	var ports []api.Port
 	daemon.WeftJSON(&ports, "dump-ports", "uplink")
 	if len(ports) != 1 {
@@ -225,7 +217,7 @@ func (d *demo) mode(daemon *lab.Daemon) string {
 	return ports[0].Mode
 }
 
-// verdict returns an error that describes the first failed measurement, or nil.
+// verdict returns the first failed measurement as an error, or nil.
 func (d *demo) verdict() error {
 	for _, r := range d.results {
 		if r.err != nil {

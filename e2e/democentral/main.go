@@ -26,11 +26,10 @@ import (
 const (
 	underlayMTU = 1600
 	guestMTU    = 1500
-	// limit is the time after which a hanging demonstration is ended.
-	limit = 3 * time.Minute
+	limit       = 3 * time.Minute
 	// wait is the time limit of one step.
 	wait = time.Minute
-	// gap is the interval in seconds between the pings that measure an outage.
+	// gap is the interval of the pings that measure an outage, in seconds.
 	gap = 0.02
 )
 
@@ -78,8 +77,7 @@ func (d *demo) measured(what, format string, args ...any) {
 	d.Logf("%s: %s", r.what, r.measured)
 }
 
-// guest adds a guest with the number i to a network. The argument net is the name of
-// the network, blue or red.
+// guest adds guest i to the network "blue" or "red".
 func (d *demo) guest(net string, i int) *lab.FleetGuest {
 	second := map[string]int{"blue": 0, "red": 1}[net]
 	name := fmt.Sprint(net[:1], i)
@@ -88,8 +86,7 @@ func (d *demo) guest(net string, i int) *lab.FleetGuest {
 	return g
 }
 
-// start starts the centrals and the hosts. The last central joins when the hosts are
-// already connected to the others.
+// start starts centrals and hosts. The last central joins a running fleet.
 func (d *demo) start() {
 	begin := time.Now()
 	d.Logf("the first central: weft-central init, weft-central run")
@@ -122,8 +119,7 @@ func indent(text string) string {
 	return "        " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n        ") + "\n"
 }
 
-// The method pings sends pings between all pairs of guests. Guests of the same
-// network must answer, and guests of different networks must not.
+// Only guests of the same network must answer.
 func (d *demo) pings() {
 	begin := time.Now()
 	out := d.fleet.Weft("sync", "--wait=hosts")
@@ -165,10 +161,8 @@ func (d *demo) pings() {
 	d.measured("pings answered from another network", "%d", crossed)
 }
 
-// reachable waits until a ping between two guests is answered, to measure the time of
-// a change. The guest from has a permanent neighbour entry for the other guest.
-// Otherwise it would send an ARP request, which the kernel repeats only once a
-// second, and the measured time would be inexact.
+// reachable waits until a ping between two guests is answered. A permanent neighbour
+// entry avoids ARP, whose one-second repeats would make the measured time inexact.
 func (d *demo) reachable(from, to *lab.FleetGuest) {
 	from.Run("ip", "neighbour", "replace", to.IP, "lladdr", to.MAC, "dev", "eth0", "nud", "permanent")
 	from.Run("ping", "-n", "-q", "-i", fmt.Sprint(gap), "-c", "1", "-w", fmt.Sprint(int(wait.Seconds())), to.IP)
@@ -199,8 +193,7 @@ func (d *demo) leaderDies() {
 	d.fleet.Weft("sync", "--wait=hosts")
 }
 
-// The method lost waits for the end of a series of pings. The demonstration fails
-// unless all of them were answered.
+// lost waits for the end of a series of pings, all of which must be answered.
 func (d *demo) lost(what string, pings *lab.Pinging) {
 	p, err := pings.Wait(wait)
 	if err != nil {
@@ -212,8 +205,8 @@ func (d *demo) lost(what string, pings *lab.Pinging) {
 	}
 }
 
-// move lets guest r2 migrate from host h2 to host h3. A second namespace takes the
-// place of the guest on h3.
+// move migrates guest r2 from host h2 to host h3, where a second namespace takes its
+// place.
 func (d *demo) move() {
 	d.Logf("guest r2 moves from h2 to h3")
 	d.fleet.Weft("port", "set", "r2", "host=h2")
@@ -238,8 +231,8 @@ func (d *demo) move() {
 	fmt.Print(indent(d.fleet.Weft("port", "why", "r2")))
 }
 
-// off stops all centrals. Guests still reach each other, even while the control
-// process of a host is killed and starts again.
+// off stops all centrals. Guests still reach each other, even over a restart of a
+// host's control process.
 func (d *demo) off() {
 	d.Logf("all centrals off; then control of h1 is killed and starts again")
 	pings := d.guests["b1"].StartPings(d.guests["b4"].IP, 200, gap)

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command guest is the init process of the tests' virtual machines. The initramfs has
-// only this program and a few programs of the host. Command guest mounts file
-// systems, loads the network's kernel modules, and then runs the commands that the
-// lab sends over a serial port.
+// Command guest is the init process of the tests' virtual machines. It mounts file
+// systems, loads network modules, and runs the lab's commands.
 package main
 
 import (
@@ -43,7 +41,7 @@ func serve() error {
 		return err
 	}
 	if err := loadModules(agent.Modules); err != nil {
-		fmt.Println("guest:", err) // no exit: the lab finds the message on the console, and the device eth0 is missing
+		fmt.Println("guest:", err) // the lab finds the message on the console
 	}
 	bringUp("lo")
 	if err := waitFor("/sys/class/net/eth0", 60*time.Second); err != nil {
@@ -117,7 +115,7 @@ func mount() error {
 	return nil
 }
 
-// openPort opens a serial port in raw mode, without echo and line editing.
+// openPort opens a serial port in raw mode.
 func openPort(path string) (*os.File, error) {
 	port, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -156,9 +154,8 @@ func bringUp(dev string) {
 	}
 }
 
-// waitFor waits until a path exists, because the kernel probes devices in the
-// background. After the time limit it returns all the same: a machine may have no
-// network device.
+// waitFor waits until a path exists, because devices are probed in the background. A
+// machine without a network device reaches the time limit.
 func waitFor(path string, limit time.Duration) error {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(path); err == nil {
@@ -171,8 +168,7 @@ func waitFor(path string, limit time.Duration) error {
 	return fmt.Errorf("%s did not appear in %s", path, limit)
 }
 
-// anyNetwork reports whether one of the files contains the PCI class of a network
-// device.
+// anyNetwork reports whether a file contains the PCI class of a network device.
 func anyNetwork(classes []string) bool {
 	for _, path := range classes {
 		if class, _ := os.ReadFile(path); strings.HasPrefix(string(class), "0x02") {

@@ -21,7 +21,7 @@ type Central struct {
 	proc *Process
 }
 
-// Run starts the central. It does not wait until the central answers.
+// Run starts the central without waiting for an answer.
 func (c *Central) Run() {
 	c.Host.lab.T.Helper()
 	c.proc = c.Host.Start(c.Host.lab.central(), "run", "--data", c.Data)
@@ -33,7 +33,7 @@ func (c *Central) Process() *Process { return c.proc }
 // Kill ends the central by SIGKILL.
 func (c *Central) Kill() { c.proc.Kill() }
 
-// Stop asks the central to end. The test fails unless the central ends in time.
+// Stop ends the central, which must not take too long.
 func (c *Central) Stop() {
 	c.Host.lab.T.Helper()
 	c.proc.Signal(syscall.SIGTERM)
@@ -42,12 +42,10 @@ func (c *Central) Stop() {
 	}
 }
 
-// centralPort is the TCP port on which each central serves. Its member of etcd uses
-// the next port.
+// centralPort is the TCP port of each central. The next port serves etcd.
 const centralPort = 7700
 
-// Fleet has centrals, the hosts that follow them, and a host for the administrator.
-// All of them are on one network segment, the underlay.
+// Fleet has centrals, hosts and an administrator on one network segment.
 //
 //	admin 172.16.0.1 ──┐            ┌── central a 172.16.0.11, b .12, c .13
 //	                  bridge of namespace segment
@@ -55,19 +53,17 @@ const centralPort = 7700
 type Fleet struct {
 	Centrals []*Central
 	Hosts    []*Daemon
-	// Echo, if set, is called with each command line of the administrator before it
-	// runs.
+	// Echo, if set, is called with each of the administrator's command lines.
 	Echo func(line string)
 
 	lab     *Lab
 	mtu     int
 	segment *Host
-	weft    *Daemon // host on which the administrator runs weft; it has no weftd
+	weft    *Daemon // host of the administrator; it has no weftd
 	central string  // addresses of all centrals
 }
 
-// NewFleet returns a fleet without centrals and hosts. The argument is the MTU of the
-// underlay.
+// NewFleet returns an empty fleet. mtu is the underlay's MTU.
 func (l *Lab) NewFleet(mtu int) *Fleet {
 	l.T.Helper()
 	f := &Fleet{lab: l, mtu: mtu, segment: l.Host("segment")}
@@ -78,7 +74,6 @@ func (l *Lab) NewFleet(mtu int) *Fleet {
 	return f
 }
 
-// plug adds a host whose device u0 is connected to the underlay.
 func (f *Fleet) plug(name, address string) *Host {
 	f.lab.T.Helper()
 	h := f.lab.Host(name)
@@ -88,8 +83,8 @@ func (f *Fleet) plug(name, address string) *Host {
 	return h
 }
 
-// AddCentral adds a central and waits until it answers requests. The first central
-// creates the etcd cluster, and later centrals join it.
+// AddCentral adds a central and waits for its answer. Only the first central creates
+// an etcd cluster.
 func (f *Fleet) AddCentral(name string) *Central {
 	f.lab.T.Helper()
 	ip := fmt.Sprint("172.16.0.", 11+len(f.Centrals))
@@ -106,8 +101,8 @@ func (f *Fleet) AddCentral(name string) *Central {
 	return c
 }
 
-// join lets a new central join the cluster. It tries repeatedly, because etcd refuses
-// a new member until the previous one has had its vote for a while.
+// join adds a central to the cluster. etcd refuses a new member while the previous
+// one is too new.
 func (f *Fleet) join(c *Central, name string) {
 	f.lab.T.Helper()
 	f.eventually(func() error {
@@ -121,9 +116,8 @@ func (f *Fleet) join(c *Central, name string) {
 	})
 }
 
-// AddHost gets a certificate for a declared host, starts the host's weftd and adds an
-// uplink. The argument uplink is the uplink's type: af_xdp or af_packet. The
-// declaration must contain the host's address that Endpoint returns.
+// AddHost starts the weftd of a declared host, with a certificate and an uplink of
+// type af_xdp or af_packet.
 func (f *Fleet) AddHost(name, uplink string) *Daemon {
 	f.lab.T.Helper()
 	h := f.plug(name, f.Endpoint(len(f.Hosts)))
@@ -136,8 +130,7 @@ func (f *Fleet) AddHost(name, uplink string) *Daemon {
 	return d
 }
 
-// addresses returns the addresses of three centrals, even of those that do not run
-// yet.
+// addresses returns the addresses of three centrals, running or not.
 func (f *Fleet) addresses() string {
 	var list []string
 	for i := range 3 {
@@ -146,11 +139,10 @@ func (f *Fleet) addresses() string {
 	return strings.Join(list, ",")
 }
 
-// Endpoint returns a host's address on the underlay. The first host has the number 0.
+// Endpoint returns the underlay address of host n, counted from 0.
 func (f *Fleet) Endpoint(host int) string { return fmt.Sprint("172.16.0.", 101+host) }
 
-// Weft runs the weft client as an administrator of the fleet and returns its output.
-// If the client fails, the test ends.
+// Weft runs the weft client as the administrator. A failure ends the test.
 func (f *Fleet) Weft(args ...string) string {
 	f.lab.T.Helper()
 	if f.Echo != nil {
@@ -163,10 +155,10 @@ func (f *Fleet) Weft(args ...string) string {
 	return out
 }
 
-// Try runs the weft client as an administrator of the fleet.
+// Try is Weft with an error instead.
 func (f *Fleet) Try(args ...string) (string, error) { return f.TryAt(f.central, args...) }
 
-// TryAt runs the weft client as an administrator with the given addresses of centrals.
+// TryAt is Try with other addresses of centrals.
 func (f *Fleet) TryAt(addresses string, args ...string) (string, error) {
 	certs := filepath.Join(f.lab.Dir, "central-a", "admin")
 	out, errs, code := f.weft.TryWeft(append([]string{"--central", addresses, "--central-certs", certs}, args...)...)
@@ -176,8 +168,8 @@ func (f *Fleet) TryAt(addresses string, args ...string) (string, error) {
 	return out, nil
 }
 
-// Members returns the central that leads etcd. It also returns the number of hosts
-// that are connected to each healthy central, by the central's address.
+// Members returns the central that leads etcd, and the number of connected hosts by
+// the address of each healthy central.
 func (f *Fleet) Members() (leader *Central, sessions map[string]int, err error) {
 	out, err := f.Try("central", "status", "--json")
 	if err != nil {
@@ -212,8 +204,7 @@ func (f *Fleet) Members() (leader *Central, sessions map[string]int, err error) 
 	return leader, sessions, nil
 }
 
-// eventually calls the function do until it returns nil. After the time startLimit,
-// eventually fails the test.
+// eventually calls do until it returns nil. The test fails after startLimit.
 func (f *Fleet) eventually(do func() error) {
 	f.lab.T.Helper()
 	var err error
@@ -225,30 +216,28 @@ func (f *Fleet) eventually(do func() error) {
 	f.lab.T.Fatalf("lab: after %v: %v", startLimit, err)
 }
 
-// FleetGuest is a guest in a network of a fleet: a namespace, which Attach connects
-// to a host by a tap port. The port has the guest's name.
+// FleetGuest is a namespace in a network of a fleet. Attach connects it to a host.
 type FleetGuest struct {
 	*Host
 	Net, MAC, IP string
 	At           *Daemon // nil: the guest has no tap now
 }
 
-// Guest adds a guest to a network. The guest has no tap before Attach is called.
+// Guest adds an unattached guest to a network.
 func (f *Fleet) Guest(name, net, mac, ip string) *FleetGuest {
 	f.lab.T.Helper()
 	return &FleetGuest{Host: f.lab.Host(name), Net: net, MAC: mac, IP: ip}
 }
 
-// Attach adds a tap port for the guest to a host. The guest's IP address gets the
-// prefix length 16.
+// Attach adds a tap port for the guest to a host. The prefix length is 16.
 func (g *FleetGuest) Attach(d *Daemon, mtu int) {
 	g.lab.T.Helper()
 	d.Tap(g.Host, g.MAC, g.IP+"/16", mtu)
 	g.At = d
 }
 
-// File writes a declaration file with networks, hosts and guests, and returns its
-// path. The map nets has the VNI of each network by name.
+// File writes a declaration of networks, hosts and guests, and returns its path. nets
+// has VNIs by network name.
 func (f *Fleet) File(nets map[string]int, hosts []string, guests []*FleetGuest) string {
 	f.lab.T.Helper()
 	var b strings.Builder

@@ -9,11 +9,10 @@ import (
 	"strings"
 )
 
-// cpioWriter writes the archive that Linux unpacks as its first root file system. The
-// archive has the format "newc": each entry is a header of hexadecimal fields, a name
-// and the data. The name and the data are padded to 4 bytes
+// cpioWriter writes Linux's first root file system in the format "newc": headers of
+// hexadecimal fields, names and data, padded to 4 bytes
 // (Documentation/driver-api/early-userspace/buffer-format.rst). Close returns the
-// first error of all methods.
+// first error.
 type cpioWriter struct {
 	w    io.Writer
 	off  int
@@ -33,14 +32,13 @@ func newCpioWriter(w io.Writer) *cpioWriter {
 	return &cpioWriter{w: w, dirs: map[string]bool{".": true, "/": true}}
 }
 
-// File adds an executable file. It also adds parent directories that the archive
-// lacks.
+// File adds an executable file and missing parent directories.
 func (c *cpioWriter) File(name string, data []byte) { c.add(name, cpioExec, data) }
 
-// Symlink adds a symbolic link with the given name that points to target.
+// Symlink adds a symbolic link name to target.
 func (c *cpioWriter) Symlink(name, target string) { c.add(name, cpioSymlink, []byte(target)) }
 
-// Dir adds a directory. It also adds parent directories that the archive lacks.
+// Dir adds a directory and missing parent directories.
 func (c *cpioWriter) Dir(name string) {
 	name = path.Clean(strings.TrimPrefix(name, "/"))
 	if c.dirs[name] {
@@ -65,9 +63,8 @@ func (c *cpioWriter) add(name string, mode int, data []byte) {
 
 func (c *cpioWriter) entry(name string, mode int, data []byte) {
 	c.ino++
-	// The header has a magic number and 13 fields of 8 digits: ino, mode, uid, gid,
-	// nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor, namesize,
-	// check.
+	// magic number, then 8 digits each: ino, mode, uid, gid, nlink, mtime, filesize,
+	// devmajor, devminor, rdevmajor, rdevminor, namesize, check
 	c.write(fmt.Appendf(nil, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X",
 		c.ino, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name)+1, 0))
 	c.write(append([]byte(name), 0))

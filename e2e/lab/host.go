@@ -19,10 +19,9 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Guest runs commands: it is a Host, a VM, or a Namespace inside a Machine.
+// Guest runs commands: a Host, a VM, or a Namespace in a Machine.
 type Guest interface {
-	// Try runs a command until it ends and returns its output. If the command fails,
-	// the error includes the output.
+	// Try runs a command and returns its output. An error includes the output.
 	Try(args ...string) (string, error)
 	// Spawn starts a command that runs until the lab closes.
 	Spawn(args ...string)
@@ -37,8 +36,8 @@ type Host struct {
 	lab  *Lab
 }
 
-// Host adds a host to the lab. IPv6 is off until EnableIPv6, because frames of the
-// kernel's neighbour discovery would disturb tests that count frames.
+// Host adds a host. IPv6 is off until EnableIPv6, because neighbour discovery would
+// disturb tests that count frames.
 func (l *Lab) Host(name string) *Host {
 	l.T.Helper()
 	h := &Host{Name: name, NS: l.prefix + "-" + name, lab: l}
@@ -58,8 +57,7 @@ func (l *Lab) Host(name string) *Host {
 
 func (h *Host) String() string { return h.Name }
 
-// EnableIPv6 turns IPv6 on. Duplicate address detection, which would delay the first
-// use of an address, stays off.
+// EnableIPv6 turns IPv6 on, without duplicate address detection, which takes time.
 func (h *Host) EnableIPv6() {
 	h.lab.T.Helper()
 	for _, which := range []string{"all", "default"} {
@@ -76,7 +74,7 @@ func (h *Host) sysctl(name, value string) {
 	}
 }
 
-// Wire connects two hosts by a veth pair and brings both devices up.
+// Wire connects two hosts by a veth pair.
 func (l *Lab) Wire(a *Host, devA string, b *Host, devB string, mtu int) {
 	l.T.Helper()
 	l.run("ip", "link", "add", devA, "mtu", fmt.Sprint(mtu), "netns", a.NS,
@@ -85,26 +83,22 @@ func (l *Lab) Wire(a *Host, devA string, b *Host, devB string, mtu int) {
 	b.Run("ip", "link", "set", devB, "up")
 }
 
-// Address assigns an address with its prefix length to a device and brings the device
-// up.
+// Address assigns an address with prefix length to a device and brings it up.
 func (h *Host) Address(dev, cidr string) {
 	h.lab.T.Helper()
 	h.Run("ip", "address", "add", cidr, "dev", dev)
 	h.Run("ip", "link", "set", dev, "up")
 }
 
-// NoOffloads turns off the offloads of the device dev, so that the kernel finishes
-// checksums and segments before frames reach dev. A real network card would do this.
-// A veth passes unfinished frames to its peer device, and an AF_XDP socket there
-// would receive unfinished frames.
+// NoOffloads turns off offloads, so that frames on a veth are finished as on a real
+// network card. An AF_XDP socket at the peer would receive unfinished frames.
 func (h *Host) NoOffloads(dev string) {
 	h.lab.T.Helper()
 	h.Run("ethtool", "-K", dev, "tx", "off", "tso", "off", "gso", "off")
 }
 
-// LinuxVTEP sets up Linux's own VXLAN on the host: a bridge, and a vxlan device with
-// the given VNI towards the address remote over the device dev. The eth0 of the guest
-// is a port of the bridge and gets the address cidr.
+// LinuxVTEP sets up Linux's own VXLAN: a bridge, and a vxlan device towards remote
+// over dev. The guest's eth0, with the address cidr, is a port of the bridge.
 func (h *Host) LinuxVTEP(guest *Host, cidr string, vni, mtu int, dev, local, remote string) {
 	h.lab.T.Helper()
 	bridge, vxlan, tail := fmt.Sprint("br", vni), fmt.Sprint("vx", vni), "p-"+guest.Name
@@ -119,8 +113,8 @@ func (h *Host) LinuxVTEP(guest *Host, cidr string, vni, mtu int, dev, local, rem
 	guest.Address("eth0", cidr)
 }
 
-// Do calls f on a thread in the host's network namespace. Sockets that f opens stay
-// in the namespace.
+// Do calls f on a thread in the host's network namespace. Sockets stay in the
+// namespace.
 func (h *Host) Do(f func() error) error {
 	errs := make(chan error, 1)
 	go func() {
@@ -140,25 +134,23 @@ func (h *Host) Do(f func() error) error {
 	return <-errs
 }
 
-// command returns a command that runs in the host's network namespace. The command
-// has its own process group, so that Ctrl-C reaches only the lab, which then ends all
-// commands in order.
+// command returns a command in the host's namespace. Its own process group keeps
+// Ctrl-C away, so that the lab ends all commands in order.
 func (h *Host) command(args ...string) *exec.Cmd {
 	return h.commandContext(context.Background(), args...)
 }
 
-// commandContext returns a command like command does. When ctx ends, the command's
-// process group is killed.
+// commandContext is command with a context, whose end kills the process group.
 func (h *Host) commandContext(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", h.NS}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	// A child process that survives the command may keep the command's output open.
+	// surviving child processes may keep the output open
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
 
-// Run runs a command and returns its output. If the command fails, the test ends.
+// Run runs a command and returns its output. A failure ends the test.
 func (h *Host) Run(args ...string) string {
 	h.lab.T.Helper()
 	out, err := h.Try(args...)
@@ -168,10 +160,9 @@ func (h *Host) Run(args ...string) string {
 	return out
 }
 
-// tryLimit is the time after which Try kills a command.
 const tryLimit = 3 * time.Minute
 
-// Try runs a command until it ends and returns its output.
+// Try implements Guest.
 func (h *Host) Try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
 	defer cancel()
@@ -183,7 +174,7 @@ func (h *Host) Try(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Spawn starts a command that runs until the lab closes.
+// Spawn implements Guest.
 func (h *Host) Spawn(args ...string) {
 	h.lab.T.Helper()
 	h.Start(args...)
@@ -195,7 +186,7 @@ type Process struct {
 	Log  string // file with the output
 	cmd  *exec.Cmd
 	done chan struct{} // closed at the end of the command
-	err  error         // error of the command; valid once the channel done is closed
+	err  error         // valid once done is closed
 }
 
 var processCount struct {
@@ -259,8 +250,8 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// Wait waits until the process ends by itself, at most for the time limit, and
-// returns the command's error.
+// Wait waits for the end of the process, at most for the time limit, and returns its
+// error.
 func (p *Process) Wait(limit time.Duration) error {
 	select {
 	case <-p.done:

@@ -14,39 +14,31 @@ import (
 	"weft/e2e/guest/agent"
 )
 
-// userland lists the files of a virtual machine's root file system.
 type userland struct {
-	// programs are programs of the host. They are copied together with the shared
-	// libraries in their ELF headers.
+	// programs of the host, copied with the shared libraries in their ELF headers
 	programs []string
-	// libraries are shared libraries that the programs load at run time, without a
-	// reference in their ELF headers.
+	// libraries that programs load at run time
 	libraries []string
-	// links are the names of commands that busybox provides.
+	// commands of busybox
 	links []string
-	// binaries are the paths of files of the host that are copied to /bin.
+	// paths of the host's files to copy to /bin
 	binaries []string
-	// modules are the names of kernel modules to load, together with their
-	// dependencies.
+	// kernel modules, loaded with their dependencies
 	modules []string
 }
 
-// guestUserland is the userland of a virtual machine that is a guest of the switch.
-// Its kernel modules are for the network device, for VLAN tags and for vsock, over
-// which the bench commands reach the machine.
+// guestUserland is the userland of a switch's guest. The bench commands need vsock.
 var guestUserland = userland{
 	programs: []string{"busybox", "ping", "iperf3", "ethtool"},
 	links:    []string{"sh", "ip"},
 	modules:  []string{"virtio_pci", "virtio_net", "8021q", "vmw_vsock_virtio_transport", "vsock_loopback"},
 }
 
-// libraryDirs are the directories in which the dynamic loader searches for shared
-// libraries. The first one is the multiarch directory of amd64.
+// libraryDirs are the dynamic loader's directories. The first is amd64's.
 var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/lib", "/usr/lib"}
 
-// buildInitramfs writes the first root file system of virtual machines to path. It
-// contains the agent as /init, and the programs, libraries and kernel modules of the
-// userland. The modules come from the unpacked kernel package.
+// buildInitramfs writes a root file system: the agent as /init, and the userland.
+// Kernel modules come from the unpacked kernel package.
 func buildInitramfs(path, agentBinary, kernelDir string, u *userland) error {
 	out, err := os.Create(path)
 	if err != nil {
@@ -100,8 +92,7 @@ func addAll(c *cpioWriter, agentBinary, kernelDir string, u *userland) error {
 	return addModules(c, kernelDir, u.modules)
 }
 
-// addProgram adds the host's ELF file under the given name, together with its
-// interpreter and its shared libraries. It adds each file only once.
+// addProgram adds an ELF file with its interpreter and shared libraries, each once.
 func addProgram(c *cpioWriter, host, name string, done map[string]bool) error {
 	if done[name] {
 		return nil
@@ -155,8 +146,7 @@ func findLibrary(name string) (string, error) {
 	return "", fmt.Errorf("library %s not found in %s", name, strings.Join(libraryDirs, ", "))
 }
 
-// addModules adds the userland's kernel modules and a file that lists them. In the
-// list, each module follows its dependencies.
+// addModules adds kernel modules and their list, in which dependencies come first.
 func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	found, err := filepath.Glob(filepath.Join(kernelDir, "lib/modules/*/kernel"))
 	if err == nil && len(found) == 0 { // path in packages since Debian 13
@@ -165,7 +155,7 @@ func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	if err != nil || len(found) != 1 {
 		return fmt.Errorf("want one kernel in %s, have %d", kernelDir, len(found))
 	}
-	files := map[string]string{} // path of each module's file, by the name of the module
+	files := map[string]string{} // file of each module, by module name
 	err = filepath.WalkDir(found[0], func(path string, _ os.DirEntry, err error) error {
 		if stem, _, ok := strings.Cut(filepath.Base(path), ".ko"); ok && err == nil {
 			files[strings.ReplaceAll(stem, "-", "_")] = path
@@ -179,7 +169,7 @@ func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	seen := map[string]bool{}
 	var add func(name string) error
 	add = func(name string) error {
-		if seen[name] || files[name] == "" { // the module has no file because it is built into the kernel
+		if seen[name] || files[name] == "" { // built into the kernel
 			return nil
 		}
 		seen[name] = true
@@ -210,8 +200,7 @@ func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	return nil
 }
 
-// readModule returns a kernel module's contents. It decompresses the module, because
-// the agent has no xz.
+// readModule decompresses a kernel module, because the agent has no xz.
 func readModule(path string) ([]byte, error) {
 	if !strings.HasSuffix(path, ".xz") {
 		return os.ReadFile(path)
@@ -223,9 +212,8 @@ func readModule(path string) ([]byte, error) {
 	return data, nil
 }
 
-// moduleDepends returns the names of the modules on which a module depends. They are
-// in the entry "depends=" of the section .modinfo, which consists of strings
-// key=value that each end with a zero byte. The program depmod uses the same entry.
+// moduleDepends returns the modules in the entry "depends=" of the section .modinfo.
+// Its entries key=value end with a zero byte.
 func moduleDepends(ko []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(ko))
 	if err != nil {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lab sets up hosts, guests and virtual machines for the end-to-end tests and
-// the demonstration, and removes them again. Hosts and guests are network namespaces,
-// cables are veth pairs, and virtual machines run in QEMU.
+// the demonstration. Hosts and guests are network namespaces, cables are veth pairs,
+// and virtual machines run in QEMU.
 //
-// A Lab owns everything that its methods create, and Close removes all of it. Names
-// of namespaces and files contain the process id of the program, so that the next run
-// can find and remove what a killed run has left. If a step of the setup fails, the
-// Reporter ends the test. If a test expects a step to fail, it uses the step's Try
-// form, which returns an error.
+// Close removes everything that a Lab has created. Names contain the process id of
+// the program, so that a later run can remove what a killed run has left. A failed
+// step ends the test through the Reporter; its Try form returns an error.
 package lab
 
 import (
@@ -33,13 +31,12 @@ type Reporter interface {
 	Logf(format string, args ...any)
 }
 
-// Program is a Reporter for programs that are not tests. A failure becomes the error
-// of the function that defers Caught.
+// Program is a Reporter for programs other than tests. Caught turns a failure into an
+// error.
 type Program struct {
 	Log func(format string, args ...any) // nil: log nothing
 }
 
-// failure is the panic value of Program.Fatalf.
 type failure string
 
 // Helper does nothing.
@@ -55,8 +52,8 @@ func (p Program) Logf(format string, args ...any) {
 	}
 }
 
-// Caught recovers a panic of Program.Fatalf and stores the message as the error of
-// the function that defers Caught. It closes all labs, and continues any other panic.
+// Caught stores the message of Program.Fatalf in err, and closes all labs. It is
+// deferred.
 func Caught(err *error) {
 	switch f := recover().(type) {
 	case nil:
@@ -68,11 +65,11 @@ func Caught(err *error) {
 	}
 }
 
-// Lab is a set of hosts, guests and virtual machines. Only one goroutine may call its
-// methods. Close is an exception: any goroutine may call it.
+// Lab is a set of hosts, guests and virtual machines. One goroutine calls its
+// methods; any may call Close.
 type Lab struct {
 	T   Reporter
-	Dir string // scratch directory with a path short enough for unix sockets
+	Dir string // scratch directory; short, for unix sockets
 
 	prefix string // prefix of the namespaces' names
 
@@ -83,7 +80,6 @@ type Lab struct {
 	undo    []func()
 }
 
-// labs has the open labs, which CloseAll closes.
 var (
 	labs      = map[*Lab]bool{}
 	labsMu    sync.Mutex
@@ -91,7 +87,7 @@ var (
 	sweepOnce sync.Once
 )
 
-// New returns an empty lab. The process needs to run as root.
+// New returns an empty lab. It needs root.
 func New(t Reporter) *Lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -110,8 +106,8 @@ func New(t Reporter) *Lab {
 	return l
 }
 
-// Close ends all processes of the lab and removes its namespaces and files. It first
-// asks the daemons to end, so that they can clean up themselves.
+// Close ends all processes of the lab, the daemons first and in order, and removes
+// namespaces and files.
 func (l *Lab) Close() {
 	l.mu.Lock()
 	if l.closed {
@@ -137,8 +133,8 @@ func (l *Lab) Close() {
 	labsMu.Unlock()
 }
 
-// Main is the body of a test package's TestMain and does not return. It runs the
-// tests. At the end or at an interrupt, it closes all labs.
+// Main is a TestMain: it runs the tests, closes all labs, also at an interrupt, and
+// does not return.
 func Main(tests interface{ Run() int }) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
@@ -152,8 +148,7 @@ func Main(tests interface{ Run() int }) {
 	os.Exit(code)
 }
 
-// CloseAll closes all open labs and removes the programs that were built for them.
-// Programs call it at their end and on signals.
+// CloseAll closes all labs and removes the programs built for them.
 func CloseAll() {
 	labsMu.Lock()
 	open := make([]*Lab, 0, len(labs))
@@ -167,8 +162,8 @@ func CloseAll() {
 	os.RemoveAll(binDir())
 }
 
-// cleanup registers f for Close, which calls the last registered function first. If
-// the lab is closed, cleanup returns false and does not register f.
+// cleanup registers f for Close, which calls the last one first. It returns false if
+// the lab is closed.
 func (l *Lab) cleanup(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +173,6 @@ func (l *Lab) cleanup(f func()) bool {
 	return !l.closed
 }
 
-// run runs a command of the setup. If the command fails, the test ends.
 func (l *Lab) run(args ...string) string {
 	l.T.Helper()
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
@@ -188,11 +182,11 @@ func (l *Lab) run(args ...string) string {
 	return string(out)
 }
 
-// leftoverName matches the names of a lab's namespaces and files. The number in a
-// name is the process id of the program that created the lab.
+// leftoverName matches names of namespaces and files. The number is the program's
+// process id.
 var leftoverName = regexp.MustCompile(`^weft([0-9]+)-`)
 
-// sweep removes the namespaces and files of labs whose program no longer runs.
+// sweep removes the namespaces and files of dead programs.
 func sweep() {
 	for _, dir := range []string{"/run/netns", os.TempDir()} {
 		entries, _ := os.ReadDir(dir)
@@ -213,8 +207,7 @@ func sweep() {
 	}
 }
 
-// removeNamespace kills the processes in a lab's network namespace and deletes the
-// namespace. Only a lab has processes in its namespaces.
+// removeNamespace kills the processes in a namespace and deletes it.
 func removeNamespace(ns string) {
 	for _, pid := range namespacePIDs(ns) {
 		syscall.Kill(pid, syscall.SIGKILL)
@@ -222,8 +215,8 @@ func removeNamespace(ns string) {
 	exec.Command("ip", "netns", "delete", ns).Run()
 }
 
-// namespacePIDs returns the ids of the processes in a network namespace. It leaves
-// out this process, which may have a thread in the namespace because of Host.Do.
+// namespacePIDs returns the processes in a namespace, except this one, which may have
+// a thread there.
 func namespacePIDs(ns string) []int {
 	out, _ := exec.Command("ip", "netns", "pids", ns).Output()
 	var pids []int

@@ -29,8 +29,7 @@ func newLab(t *testing.T) *Lab {
 	return l
 }
 
-// Two hosts with Linux's own VXLAN can exchange pings, iperf3 data in both
-// directions, and frames of packet sockets.
+// Two hosts with Linux's VXLAN exchange pings, iperf3 data and raw frames.
 func TestLinuxToLinux(t *testing.T) {
 	l := newLab(t)
 	a, b, ga, gb := l.Host("a"), l.Host("b"), l.Host("ga"), l.Host("gb")
@@ -96,8 +95,7 @@ func TestVM(t *testing.T) {
 	}
 }
 
-// sweep removes what a dead process has left, and keeps everything of a running
-// process.
+// sweep removes only what dead processes have left.
 func TestSweep(t *testing.T) {
 	newLab(t)
 	dead := exec.Command("true")

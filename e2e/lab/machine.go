@@ -12,18 +12,17 @@ import (
 	"time"
 )
 
-// MachineConfig describes a virtual machine that runs the switch. The machine has two
-// CPUs, 512 MiB of memory, the switch's programs, and one network card, whose cable
-// leads to another machine's card.
+// MachineConfig describes a virtual machine that runs the switch. It has two CPUs,
+// 512 MiB of memory and a network card, whose cable leads to another machine.
 type MachineConfig struct {
 	Name string
-	// Card is QEMU's name of the network card: igb or virtio-net-pci.
+	// Card is the network card: igb or virtio-net-pci.
 	Card string
 	MAC  string
-	// Options are more QEMU options of the card. A comma precedes each of them.
+	// Options are further QEMU options of the card, each after a comma.
 	Options string
-	// Cable is the path of the unix socket that connects two machines. The machine
-	// with Serve set creates the socket, so it must start first.
+	// Cable is the unix socket between two machines. The machine with Serve creates
+	// it and starts first.
 	Cable string
 	Serve bool
 }
@@ -34,9 +33,8 @@ type Machine struct {
 	monitor string // path of QEMU's monitor socket
 }
 
-// machineUserland is the userland of a machine that runs the switch. It has the full
-// programs ip and ss instead of busybox's, because the tests need namespaces and
-// AF_XDP sockets.
+// machineUserland has the full programs ip and ss, because busybox's know no
+// namespaces and no AF_XDP sockets.
 var machineUserland = userland{
 	programs: []string{"busybox", "ping", "iperf3", "ip", "ss", "ethtool", "iptables-legacy"},
 	libraries: []string{"/usr/lib/x86_64-linux-gnu/xtables/libxt_standard.so", "/usr/lib/x86_64-linux-gnu/xtables/libxt_conntrack.so",
@@ -46,15 +44,14 @@ var machineUserland = userland{
 		"iptable_filter", "iptable_nat", "xt_conntrack", "xt_MASQUERADE", "vsock_loopback"},
 }
 
-// emulator is the path of a QEMU of version 10 or later: the QEMU that the command
-// "scripts/setup nic" has installed, or the system's.
+// emulator returns a QEMU of version 10 or later: from "scripts/setup nic", or the
+// system's.
 type emulator struct {
 	command           []string
 	kernel, initramfs string
 }
 
-// machineImage prepares the emulator, the kernel and the initramfs of the machines,
-// once in each process.
+// machineImage prepares emulator, kernel and initramfs once in each process.
 var machineImage = sync.OnceValues(func() (*emulator, error) {
 	root, err := Root()
 	if err != nil {
@@ -92,8 +89,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Machine starts a virtual machine and does not wait for its boot, so that several
-// machines can boot at the same time. Booted waits for the boot.
+// Machine starts a virtual machine. Several may boot at the same time; see Booted.
 func (h *Host) Machine(c MachineConfig) *Machine {
 	h.lab.T.Helper()
 	accel, _ := h.lab.Accelerator()
@@ -140,7 +136,6 @@ func (h *Host) Machine(c MachineConfig) *Machine {
 	return m
 }
 
-// served waits until QEMU has created the socket of the cable.
 func (m *Machine) served(path string) error {
 	for end := time.Now().Add(startLimit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if exists(path) {
@@ -153,8 +148,8 @@ func (m *Machine) served(path string) error {
 	return fmt.Errorf("QEMU made no socket %s", path)
 }
 
-// Booted waits for the agent of a machine. Without KVM, a kernel with two CPUs
-// sometimes hangs while it starts, so the caller may need to start the machine again.
+// Booted waits for a machine's agent. Without KVM, a kernel with two CPUs sometimes
+// hangs, and the machine must be started again.
 func (m *Machine) Booted(limit time.Duration) error {
 	if err := m.greeted(limit); err != nil {
 		return fmt.Errorf("machine %s: %w%s", m.Name, err, m.troubles())
@@ -187,8 +182,7 @@ func (m *Machine) Plug(in bool) {
 	}
 }
 
-// Namespace is a network namespace inside a Machine. It plays a guest of the
-// machine's switch.
+// Namespace is a network namespace in a Machine, which plays a guest.
 type Namespace struct {
 	Machine *Machine
 	Name    string
@@ -209,7 +203,7 @@ func (n *Namespace) String() string { return n.Machine.Name + "/" + n.Name }
 func (n *Namespace) Try(args ...string) (string, error) { return n.Machine.Try(n.Command(args...)...) }
 func (n *Namespace) Spawn(args ...string)               { n.Machine.Spawn(n.Command(args...)...) }
 
-// Command returns the command line that runs args in the namespace.
+// Command returns a command line that runs in the namespace.
 func (n *Namespace) Command(args ...string) []string {
 	return append([]string{"ip", "netns", "exec", n.Name}, args...)
 }

@@ -12,15 +12,13 @@ import (
 	"time"
 )
 
-// moveLimit is the time after which a live migration counts as failed.
 const moveLimit = 60 * time.Second
 
-// qmp returns the path of the socket for QEMU's machine protocol (QMP).
+// qmp returns the socket of QEMU's machine protocol (QMP).
 func (vm *VM) qmp() string { return filepath.Join(vm.host.lab.Dir, vm.Name+".qmp") }
 
-// Move migrates the running virtual machine to another host. The machine gets the
-// name and the vhost-user socket of the configuration c. After the migration, the VM
-// vm has ended, and the returned VM continues.
+// Move migrates a running virtual machine to another host, with the name and socket
+// in c. vm has then ended; the returned VM continues.
 func (vm *VM) Move(to *Host, c VMConfig) *VM {
 	to.lab.T.Helper()
 	c.incoming = filepath.Join(to.lab.Dir, c.Name+".incoming")
@@ -34,11 +32,10 @@ func (vm *VM) Move(to *Host, c VMConfig) *VM {
 		to.lab.T.Fatalf("%s: move to %s: %v%s%s", vm.Name, to.Name, err, vm.troubles(), moved.troubles())
 	}
 	vm.Kill()
-	moved.lastID = vm.lastID // request ids continue, because replies to earlier requests may still arrive
+	moved.lastID = vm.lastID // replies to earlier requests may still arrive
 	return moved
 }
 
-// migrate starts QEMU's migration and waits for its end.
 func (vm *VM) migrate(path string) error {
 	conn, err := net.Dial("unix", vm.qmp())
 	if err != nil {
@@ -93,7 +90,7 @@ func (q qmpClient) call(command string, arguments map[string]any) (json.RawMessa
 	if err := q.out.Encode(request); err != nil {
 		return nil, err
 	}
-	for { // skips QEMU's greeting and events before the reply
+	for { // skips QEMU's greeting and events
 		var answer struct {
 			Return json.RawMessage
 			Error  json.RawMessage

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Console returns a Program that prints each message with the time since the call.
+// Console returns a Program that prints messages with the elapsed time.
 func Console() Program {
 	start := time.Now()
 	return Program{Log: func(format string, args ...any) {
@@ -18,9 +18,8 @@ func Console() Program {
 	}}
 }
 
-// Demonstrate is the body of a demonstration's main and does not return. It calls run,
-// and closes all labs after run, at an interrupt, or after the time limit. The exit code
-// is 0 only if run returned nil.
+// Demonstrate is the main function of a demonstration. It calls run, closes all labs,
+// at the latest at an interrupt or the time limit, and exits.
 func Demonstrate(name string, limit time.Duration, run func() error) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)

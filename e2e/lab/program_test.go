@@ -4,8 +4,7 @@ package lab
 
 import "testing"
 
-// Caught turns a failure into the error of the function that defers Caught, and
-// continues any other panic.
+// Caught turns a failure into an error, and continues other panics.
 func TestCaught(t *testing.T) {
 	fail := func(f func()) (err error) {
 		defer Caught(&err)

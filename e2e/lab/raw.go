@@ -12,15 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Raw is a packet socket that sends and receives whole frames on a device of a host.
+// Raw is a packet socket on a device of a host.
 type Raw struct {
 	dev string
 	fd  int
 }
 
-// Raw opens a packet socket on the device dev. Lab.Close closes the socket. Raw also
-// makes the device's queue longer: the default queue of a tap holds only 1,000
-// frames, which is too little if the switch gets no core for a while.
+// Raw opens a packet socket on device dev. A tap's queue of 1,000 frames is too short
+// for a slow switch, so Raw makes it longer.
 func (h *Host) Raw(dev string) *Raw {
 	h.lab.T.Helper()
 	h.Run("ip", "link", "set", "dev", dev, "txqueuelen", "10000")
@@ -46,8 +45,7 @@ func openRaw(dev string) (int, error) {
 	addr := &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8, Ifindex: nic.Index}
 	for _, err := range []error{
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20),
-		// The kernel removes the VLAN tag of a received frame and reports the tag in
-		// auxiliary data.
+		// the kernel moves a frame's VLAN tag to auxiliary data
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
 		unix.Bind(fd, addr),
 	} {
@@ -59,7 +57,7 @@ func openRaw(dev string) (int, error) {
 	return fd, nil
 }
 
-// Send sends a frame, which begins with its Ethernet header.
+// Send sends an Ethernet frame.
 func (r *Raw) Send(frame []byte) error {
 	for {
 		_, err := unix.Write(r.fd, frame)
@@ -75,12 +73,11 @@ func (r *Raw) Send(frame []byte) error {
 	}
 }
 
-// ErrTimeout is the error of Recv and Match if no frame arrives in time.
+// ErrTimeout means that no frame has arrived in time.
 var ErrTimeout = errors.New("no frame came in time")
 
-// Recv returns the next frame that the device receives, with its VLAN tag. It skips
-// frames that the host itself sends. It returns ErrTimeout if no frame arrives within
-// the time limit.
+// Recv returns the next received frame, with its VLAN tag, or ErrTimeout. Frames from
+// this host are skipped.
 func (r *Raw) Recv(limit time.Duration) ([]byte, error) {
 	buf := make([]byte, 1<<16)
 	oob := make([]byte, 128)
@@ -110,8 +107,7 @@ func (r *Raw) Recv(limit time.Duration) ([]byte, error) {
 	}
 }
 
-// Match returns the next frame for which f returns true. It returns ErrTimeout if no
-// such frame arrives within the time limit.
+// Match returns the next frame for which f returns true, or ErrTimeout.
 func (r *Raw) Match(limit time.Duration, f func(frame []byte) bool) ([]byte, error) {
 	for end := time.Now().Add(limit); ; {
 		frame, err := r.Recv(time.Until(end))
@@ -128,7 +124,7 @@ const (
 	auxTPID   = 18
 )
 
-// putTag inserts the VLAN tag that the kernel has removed from the frame.
+// putTag inserts the VLAN tag again.
 func putTag(frame, oob []byte) ([]byte, error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

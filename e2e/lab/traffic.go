@@ -14,7 +14,7 @@ import (
 // Pings is the report of a ping.
 type Pings struct {
 	Sent, Received int
-	AvgMS          float64 // mean round-trip time; 0 if there are no answers
+	AvgMS          float64 // mean round-trip time; 0: no answers
 }
 
 var (
@@ -22,8 +22,8 @@ var (
 	pingTimes  = regexp.MustCompile(`(?:rtt|round-trip) min/avg/max/\w+ = [\d.]+/([\d.]+)/`)
 )
 
-// Ping sends count echo requests at intervals of 0.1 s, and waits a second for the
-// last answer. args are more arguments of ping, such as "-s SIZE" and "-M do".
+// Ping sends count echo requests, one every 0.1 s. args are further arguments of
+// ping.
 func Ping(from Guest, dst string, count int, args ...string) (Pings, error) {
 	out, err := from.Try(append([]string{"ping", "-n", "-q", "-i", "0.1", "-W", "1", "-c", fmt.Sprint(count)}, append(args, dst)...)...)
 	p, ok := parsePing(out)
@@ -52,7 +52,7 @@ type Pinging struct {
 	dst  string
 }
 
-// StartPings starts count echo requests at an interval, in s.
+// StartPings starts count echo requests. The interval is in seconds.
 func (h *Host) StartPings(dst string, count int, interval float64) *Pinging {
 	h.lab.T.Helper()
 	return &Pinging{h.Start("ping", "-n", "-q", "-i", fmt.Sprint(interval), "-W", "10", "-c", fmt.Sprint(count), dst), dst}
@@ -68,8 +68,7 @@ func (p *Pinging) Wait(limit time.Duration) (Pings, error) {
 	return counts, nil
 }
 
-// WaitPing pings until the first answer arrives, because links, neighbours and guests
-// need a moment to start.
+// WaitPing pings until an answer arrives.
 func WaitPing(from Guest, dst string, limit time.Duration, args ...string) error {
 	var last error
 	for end := time.Now().Add(limit); time.Now().Before(end); {
@@ -115,8 +114,7 @@ type iperfReport struct {
 
 var iperfPort = 5200
 
-// ServeIperf starts a server of iperf3 for one connection, and waits until the server
-// listens.
+// ServeIperf starts an iperf3 server for one connection.
 func (h *Host) ServeIperf(port string) {
 	h.lab.T.Helper()
 	h.Spawn("iperf3", "-s", "-1", "-p", port)
@@ -131,9 +129,8 @@ func (h *Host) ServeIperf(port string) {
 	}
 }
 
-// Iperf runs iperf3 for the given number of seconds, from the guest client to the
-// guest server. The server's address is addr. args are more arguments of the client,
-// such as "-u", "-b RATE", "-R" and "-M MSS".
+// Iperf runs iperf3 from client to server, whose address is addr. args are further
+// arguments of the client, such as "-u" and "-R".
 func Iperf(client, server Guest, addr string, seconds int, args ...string) (Flood, error) {
 	iperfPort++
 	port := fmt.Sprint(iperfPort)

@@ -20,38 +20,34 @@ import (
 )
 
 const (
-	bootLimit    = 90 * time.Second // time limit of a boot without KVM on a busy machine
+	bootLimit    = 90 * time.Second // time limit of a boot without KVM
 	commandLimit = 60 * time.Second
-	// kvmLimit is the longest time from the start under KVM to the agent's first
-	// line. A working KVM needs about a second. On some computers with a /dev/kvm,
-	// the kernel hangs before it prints anything.
+	// kvmLimit is the longest boot under KVM, which normally takes a second. On some
+	// computers the kernel hangs.
 	kvmLimit = 5 * time.Second
 )
 
-// VMConfig describes a virtual machine that is a guest of the switch. The machine has
-// one CPU, 256 MiB of memory and at most one network device, attached through
-// vhost-user or a tap.
+// VMConfig describes a virtual machine that is a guest of the switch, with one CPU,
+// 256 MiB of memory and at most one network device.
 type VMConfig struct {
 	Name string
 	MAC  string
-	// Vhost is the path of the vhost-user socket. Tap is the name of a tap of the
-	// host, for QEMU's own network device instead of vhost-user. If both are empty,
-	// the machine has no network device.
+	// Vhost is a vhost-user socket. Tap is a tap of the host for QEMU's own device.
+	// If both are empty, there is no network device.
 	Vhost, Tap string
-	// Serve makes QEMU create the vhost-user socket and wait for the switch (port
-	// option mode=client). Without Serve, QEMU connects to the switch's socket
-	// (mode=server).
+	// Serve makes QEMU create the vhost-user socket, as the port option mode=client
+	// needs.
 	Serve bool
 	// Queues is the number of queue pairs; 0 means one.
 	Queues int
 
-	incoming string // path of the socket on which QEMU waits for an incoming migration
+	incoming string // socket for an incoming migration
 }
 
 // VM is a running virtual machine. Only one goroutine may call its methods.
 type VM struct {
 	VMConfig
-	Console string // path of the file with the console output of kernel and agent
+	Console string // console output of kernel and agent
 
 	host    *Host
 	proc    *Process
@@ -60,8 +56,7 @@ type VM struct {
 	lastID  int
 }
 
-// image prepares the kernel and the initramfs of the virtual machines, once in each
-// process.
+// image prepares kernel and initramfs once in each process.
 var image = sync.OnceValues(func() (files struct{ Kernel, Initramfs string }, err error) {
 	root, err := Root()
 	if err != nil {
@@ -85,9 +80,8 @@ var image = sync.OnceValues(func() (files struct{ Kernel, Initramfs string }, er
 	return files, buildInitramfs(files.Initramfs, filepath.Join(bin, "guest"), dir, &u)
 })
 
-// Accelerator returns how this computer runs virtual machines, "kvm" or "tcg" (QEMU's
-// software emulation), and the reason for this choice. It boots a machine to find
-// out, once in each process.
+// Accelerator returns "kvm", or "tcg" for QEMU's emulation, and the reason. It boots
+// a machine once in each process.
 func (l *Lab) Accelerator() (accel, why string) {
 	l.T.Helper()
 	accelOnce.Do(func() { accelName, accelWhy = l.probe() })
@@ -121,14 +115,14 @@ func (l *Lab) probe() (accel, why string) {
 	return "kvm", fmt.Sprintf("a guest booted under it in %.1f s", time.Since(start).Seconds())
 }
 
-// VM boots a virtual machine on the host and waits for its agent. If c.Serve is set,
-// the switch must already try to connect.
+// VM boots a virtual machine and waits for its agent. With c.Serve, the switch must
+// already try to connect.
 func (h *Host) VM(c VMConfig) *VM {
 	h.lab.T.Helper()
 	return h.VMs(c)[0]
 }
 
-// VMs boots several virtual machines at the same time and waits for their agents.
+// VMs boots several virtual machines at the same time.
 func (h *Host) VMs(configs ...VMConfig) []*VM {
 	h.lab.T.Helper()
 	accel, _ := h.lab.Accelerator()
@@ -154,8 +148,8 @@ func (h *Host) newVM(c VMConfig) *VM {
 	return &VM{VMConfig: c, host: h, Console: filepath.Join(h.lab.Dir, c.Name+".console"), replies: make(chan agent.Reply, 16)}
 }
 
-// launch starts QEMU and connects to the agent's serial port. Even if it returns an
-// error, it returns a VM.
+// launch starts QEMU and connects to the agent. It always returns a VM, even with an
+// error.
 func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 	h.lab.T.Helper()
 	vm := h.newVM(c)
@@ -172,7 +166,7 @@ func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 	args := []string{"qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", "q35,memory-backend=mem,accel=" + accel, "-cpu", cpu, "-smp", "1", "-m", "256",
 		"-object", "memory-backend-memfd,id=mem,size=256M,share=on",
-		"-kernel", files.Kernel, "-initrd", files.Initramfs, "-append", "console=ttyS0 quiet no_timer_check", // no_timer_check, because an emulated timer may be late on a busy computer
+		"-kernel", files.Kernel, "-initrd", files.Initramfs, "-append", "console=ttyS0 quiet no_timer_check", // no_timer_check: an emulated timer may be late
 		"-chardev", "file,id=console,path=" + vm.Console, "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,server=on,wait=off,path=" + serial, "-serial", "chardev:agent"}
 	args = append(args, "-qmp", "unix:"+vm.qmp()+",server=on,wait=off")
@@ -210,8 +204,7 @@ func (c VMConfig) network(accel string) []string {
 		device += ",mq=on"
 	}
 	if accel == "tcg" {
-		// MSI-X is off in this case: with vhost-user and MSI-X but without KVM, QEMU
-		// 7.2 crashes when the driver starts the device.
+		// QEMU 7.2 crashes with vhost-user and MSI-X but without KVM.
 		device += ",vectors=0"
 	} else if c.Queues > 1 {
 		device += fmt.Sprintf(",vectors=%d", 2*c.Queues+2)
@@ -231,8 +224,7 @@ func (vm *VM) dial(path string) (net.Conn, error) {
 	return nil, errors.New("QEMU made no socket for the agent")
 }
 
-// listen sends the agent's replies to the channel. It skips lines that are not JSON,
-// such as messages of the firmware.
+// listen passes on the agent's replies. It skips lines that are not JSON.
 func (vm *VM) listen(conn net.Conn, replies chan<- agent.Reply) {
 	lines := bufio.NewScanner(conn)
 	lines.Buffer(nil, 16<<20)
@@ -245,7 +237,6 @@ func (vm *VM) listen(conn net.Conn, replies chan<- agent.Reply) {
 	close(replies)
 }
 
-// greeted waits for the agent's greeting after a boot.
 func (vm *VM) greeted(limit time.Duration) error {
 	_, err := vm.reply(0, limit)
 	if err != nil {
@@ -254,7 +245,7 @@ func (vm *VM) greeted(limit time.Duration) error {
 	return nil
 }
 
-// reply waits for the reply with the given ID, and skips replies to earlier requests.
+// reply returns the reply with this ID, and skips earlier ones.
 func (vm *VM) reply(id int, limit time.Duration) (agent.Reply, error) {
 	timeout := time.After(limit)
 	for {
@@ -305,8 +296,7 @@ func (vm *VM) Try(args ...string) (string, error) {
 	return r.Output, err
 }
 
-// Run runs a command in the virtual machine and returns its output. If the command
-// fails, the test ends.
+// Run runs a command and returns its output. A failure ends the test.
 func (vm *VM) Run(args ...string) string {
 	vm.host.lab.T.Helper()
 	out, err := vm.Try(args...)
@@ -316,7 +306,7 @@ func (vm *VM) Run(args ...string) string {
 	return out
 }
 
-// Spawn starts a command in the virtual machine and does not wait for its end.
+// Spawn implements Guest.
 func (vm *VM) Spawn(args ...string) {
 	vm.host.lab.T.Helper()
 	if _, err := vm.ask(agent.Request{Spawn: args}); err != nil {
@@ -331,8 +321,7 @@ func (vm *VM) Address(cidr string, mtu int) {
 	vm.Run("ip", "link", "set", "eth0", "mtu", fmt.Sprint(mtu), "up")
 }
 
-// Reboot restarts the virtual machine from inside and waits for its agent. The
-// machine loses its network configuration.
+// Reboot restarts the virtual machine, which loses its network configuration.
 func (vm *VM) Reboot() {
 	vm.host.lab.T.Helper()
 	err := vm.send(agent.Request{Reboot: true})
@@ -351,7 +340,7 @@ func (vm *VM) Kill() { vm.proc.Kill() }
 func (vm *VM) Pause()  { vm.proc.Signal(syscall.SIGSTOP) }
 func (vm *VM) Resume() { vm.proc.Signal(syscall.SIGCONT) }
 
-// troubles returns the last output of QEMU and of the console, for a failure message.
+// troubles returns the last output of QEMU and the console.
 func (vm *VM) troubles() string {
 	if vm.proc == nil {
 		return ""
@@ -360,7 +349,7 @@ func (vm *VM) troubles() string {
 	return "\nQEMU: " + tail(vm.proc.Output()) + "\nconsole: " + tail(string(console))
 }
 
-// ended waits for the end of QEMU and returns an error with QEMU's exit status.
+// ended waits for the end of QEMU and returns its exit status.
 func (vm *VM) ended() error {
 	err := vm.proc.Wait(time.Second)
 	return fmt.Errorf("QEMU ended: %w: %s", err, firstLine(vm.proc.Output()))

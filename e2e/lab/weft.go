@@ -18,8 +18,7 @@ import (
 	"time"
 )
 
-// Time limits for the start and the end of a daemon. They are long, because the
-// machine may be busy.
+// The machine may be busy.
 const (
 	startLimit = 60 * time.Second
 	stopLimit  = 60 * time.Second
@@ -45,9 +44,8 @@ var Root = sync.OnceValues(func() (string, error) {
 	}
 })
 
-// builtSwitch, builtCentral and builtGuest build the switch's programs, weft-central and
-// the guest agent without cgo, once in each process, and return the directory of the
-// programs.
+// These functions build the programs once in each process, without cgo, and return
+// their directory.
 var (
 	builtSwitch  = sync.OnceValues(func() (string, error) { return build("./cmd/weftd", "./cmd/weft") })
 	builtCentral = sync.OnceValues(func() (string, error) { return build("./cmd/weft-central") })
@@ -71,16 +69,14 @@ func build(packages ...string) (string, error) {
 	return binDir(), nil
 }
 
-// Build builds the switch's programs now. Otherwise the lab builds them at their
-// first use.
+// Build builds the switch's programs before their first use.
 func (l *Lab) Build() {
 	l.T.Helper()
 	l.binary("")
 }
 
-// Binaries, if not empty, is a directory with programs weftd, weft and weft-central that
-// labs use instead of building the programs. It serves for comparisons with another
-// version.
+// Binaries, if not empty, has programs to use instead of built ones, for comparisons
+// with another version.
 var Binaries string
 
 func (l *Lab) binary(name string) string {
@@ -95,7 +91,6 @@ func (l *Lab) binary(name string) string {
 	return filepath.Join(dir, name)
 }
 
-// central returns the path of the built program weft-central.
 func (l *Lab) central() string {
 	l.T.Helper()
 	if Binaries != "" {
@@ -113,14 +108,14 @@ type Daemon struct {
 	Host   *Host
 	Socket string // socket of the API
 	State  string // state directory
-	// Echo, if set, is called with each command line of the client before it runs.
+	// Echo, if set, is called with each of the client's command lines.
 	Echo func(line string)
 
 	proc  *Process
 	extra []string
 }
 
-// Weftd starts weftd with the given arguments, and waits until it answers.
+// Weftd starts weftd and waits for its API.
 func (h *Host) Weftd(extra ...string) *Daemon {
 	h.lab.T.Helper()
 	dir := filepath.Join(h.lab.Dir, h.Name)
@@ -135,8 +130,7 @@ func (h *Host) Weftd(extra ...string) *Daemon {
 	return d
 }
 
-// Start starts weftd with the state of the previous weftd, if there was one, and
-// waits until it answers.
+// Start starts weftd again with its old state, and waits for its API.
 func (d *Daemon) Start() {
 	l := d.Host.lab
 	l.T.Helper()
@@ -157,13 +151,13 @@ func (d *Daemon) Start() {
 	l.T.Fatalf("%s: weftd does not answer after %v: %v\n%s", d.Host.Name, startLimit, last, d.proc.Output())
 }
 
-// Binary returns the path of the built program weftd or weft.
+// Binary returns the path of weftd or weft.
 func (d *Daemon) Binary(name string) string { return d.Host.lab.binary(name) }
 
 // Control returns the control process.
 func (d *Daemon) Control() *Process { return d.proc }
 
-// EnginePID returns the process id of the engine, or 0 if there is no engine.
+// EnginePID returns the engine's process id, or 0.
 func (d *Daemon) EnginePID() int {
 	text, _ := os.ReadFile(filepath.Join(d.State, "engine.lock"))
 	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
@@ -184,7 +178,7 @@ func (d *Daemon) KillEngine() {
 	syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// Stop asks weftd to end. The test fails unless weftd and its engine end in time.
+// Stop ends weftd and its engine, which must not take too long.
 func (d *Daemon) Stop() {
 	d.Host.lab.T.Helper()
 	d.proc.Signal(syscall.SIGTERM)
@@ -198,7 +192,7 @@ func (d *Daemon) Stop() {
 	}
 }
 
-// terminate stops weftd when the lab is closed. A failure does not end the test.
+// terminate is Stop without a failure.
 func (d *Daemon) terminate() {
 	if d.proc != nil && d.proc.cmd.Process != nil && d.proc.Alive() {
 		d.proc.Signal(syscall.SIGTERM)
@@ -210,8 +204,7 @@ func (d *Daemon) command(ctx context.Context, args ...string) *exec.Cmd {
 	return d.Host.commandContext(ctx, append([]string{d.Host.lab.binary("weft"), "--socket", d.Socket}, args...)...)
 }
 
-// Weft runs the weft client and returns its standard output. If the client fails, the
-// test ends.
+// Weft runs the weft client. A failure ends the test.
 func (d *Daemon) Weft(args ...string) string {
 	d.Host.lab.T.Helper()
 	out, stderr, code := d.TryWeft(args...)
@@ -239,7 +232,7 @@ func (d *Daemon) TryWeft(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// WeftJSON runs the weft client with --json and decodes its output into v.
+// WeftJSON decodes the weft client's output with --json into v.
 func (d *Daemon) WeftJSON(v any, args ...string) {
 	d.Host.lab.T.Helper()
 	out := d.Weft(append(args, "--json")...)
@@ -248,8 +241,8 @@ func (d *Daemon) WeftJSON(v any, args ...string) {
 	}
 }
 
-// Tap adds a tap port that has the guest's name. It moves the tap into the guest's
-// namespace as eth0, with the given MAC and IP address.
+// Tap adds a tap port with the guest's name. The tap becomes eth0 in the guest's
+// namespace.
 func (d *Daemon) Tap(guest *Host, mac, cidr string, mtu int, options ...string) {
 	d.Host.lab.T.Helper()
 	d.Weft(append([]string{"add-port", guest.Name, "type=tap", "dev=eth0", "netns=" + guest.NS, "mac=" + mac, fmt.Sprint("mtu=", mtu)}, options...)...)
@@ -260,7 +253,7 @@ func (d *Daemon) Tap(guest *Host, mac, cidr string, mtu int, options ...string) 
 	}
 }
 
-// shellJoin returns args as a shell command line, with quotes as needed.
+// shellJoin quotes args for a shell.
 func shellJoin(args []string) string {
 	words := make([]string, len(args))
 	for i, a := range args {

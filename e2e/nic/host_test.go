@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nic tests the uplink on the drivers of real network cards, with cards that
-// QEMU emulates. Two virtual machines with Debian's kernel run the switch, and a
-// cable connects their cards.
+// Package nic tests the uplink on real drivers, with network cards that QEMU
+// emulates. Two virtual machines run the switch, and a cable connects their cards.
 package nic
 
 import (
@@ -23,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// settle is the time limit for an effect that is immediate on real hardware. It is
-// long, because the virtual machines may run under software emulation.
+// settle is the time limit of immediate effects. It is long because of software
+// emulation.
 const settle = 60 * time.Second
 
 // host is a virtual machine that runs weftd, with a guest.
@@ -46,7 +45,7 @@ const (
 	guestMTU    = 1500
 )
 
-// pair boots the two hosts with the given kind of network card.
+// pair boots the two hosts with a kind of network card.
 func pair(t *testing.T, card, options string) (left, right *host) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -81,8 +80,7 @@ func pair(t *testing.T, card, options string) (left, right *host) {
 	return hosts[0], hosts[1]
 }
 
-// boots is the number of attempts to boot the two hosts. Each attempt takes at most
-// bootLimit.
+// boots is the number of attempts to boot, each at most bootLimit.
 const (
 	boots     = 3
 	bootLimit = 60 * time.Second
@@ -101,7 +99,6 @@ func boot(t *testing.T, outside *lab.Host, card, options, cable string) (hosts [
 	return hosts, err
 }
 
-// start starts weftd on the host, with further options, and waits until it answers.
 func (h *host) start(options ...string) {
 	h.t.Helper()
 	out := h.Run("sh", "-c", "weftd --socket /run/weft.sock --state /run/weft "+strings.Join(options, " ")+" >>/tmp/weftd.log 2>&1 </dev/null & echo $!")
@@ -126,8 +123,6 @@ func (h *host) log() string {
 	return out
 }
 
-// configure adds the ports uplink, overlay and guest, and the flows between overlay
-// and guest.
 func (h *host) configure(peer *host) {
 	h.t.Helper()
 	h.guest = h.Namespace("guest")
@@ -140,9 +135,7 @@ func (h *host) configure(peer *host) {
 	h.address()
 }
 
-// address gives the guest its address again after both processes of the switch have
-// ended. The kernel then removed the tap, because no process had it open, and the new
-// tap has no address.
+// address configures the guest's new tap after a restart of the switch.
 func (h *host) address() {
 	h.t.Helper()
 	eventually(h.t, func() error {
@@ -177,14 +170,12 @@ func (h *host) port(name string) api.Port {
 	return api.Port{}
 }
 
-// kill kills a process of weftd with SIGKILL.
 func (h *host) kill(pid int) {
 	h.t.Helper()
 	h.Run("kill", "-9", strconv.Itoa(pid))
 }
 
-// engine returns the process id of the engine, or 0. It leaves out the spare engine,
-// which waits for the engine's end.
+// engine returns the engine's process id, or 0. The spare does not count.
 func (h *host) engine() int {
 	h.t.Helper()
 	out, _ := h.Try("cat", "/run/weft/engine.lock")
@@ -195,8 +186,8 @@ func (h *host) engine() int {
 	return 0
 }
 
-// processes returns the ids of weftd's processes whose command-line arguments begin
-// with text. It skips zombies, which have no command line.
+// processes returns weftd's processes whose arguments begin with text, without
+// zombies.
 func (h *host) processes(text string) string {
 	h.t.Helper()
 	out, _ := h.Try("sh", "-c", `for p in $(busybox pidof weftd); do
@@ -204,8 +195,7 @@ func (h *host) processes(text string) string {
 	return strings.TrimSpace(out)
 }
 
-// program returns the description by ip(8) of the XDP program that is attached to eth0,
-// or "".
+// program returns ip(8)'s description of the XDP program on eth0, or "".
 func (h *host) program() string {
 	h.t.Helper()
 	out := h.Run("ip", "-d", "link", "show", "dev", "eth0")
@@ -217,8 +207,7 @@ func (h *host) program() string {
 	return strings.TrimSpace(line)
 }
 
-// eventually calls f until f returns nil. After the time limit settle, it fails the
-// test with the last error of f.
+// eventually calls f until it returns nil. The test fails after settle.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	var err error

@@ -12,8 +12,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// On the igb driver (an emulated Intel 82576), the uplink works zero-copy. It uses as
-// many queues as the virtual machine has CPUs.
+// On igb (an emulated Intel 82576) the uplink is zero-copy, with one queue for each
+// CPU.
 func TestIGB(t *testing.T) {
 	uplink(t, "igb", "", func(t *testing.T, h *host) {
 		if mode := h.port("uplink").Mode; mode != "zerocopy" {
@@ -25,8 +25,8 @@ func TestIGB(t *testing.T) {
 	})
 }
 
-// On the virtio_net driver, the uplink works zero-copy. It uses one queue, because
-// QEMU's socket network device has only one.
+// On virtio_net the uplink is zero-copy with one queue, as QEMU's socket device has
+// only one.
 func TestVirtioNet(t *testing.T) {
 	uplink(t, "virtio-net-pci", ",iommu_platform=on,disable-legacy=on", func(t *testing.T, h *host) {
 		if mode := h.port("uplink").Mode; mode != "zerocopy" {
@@ -38,12 +38,10 @@ func TestVirtioNet(t *testing.T) {
 	})
 }
 
-// socketLine matches a line of an AF_XDP socket in ss's output, with the zero-copy
-// flags of the socket and of its UMEM.
+// socketLine matches an AF_XDP socket in ss's output, with zero-copy flags.
 var socketLine = regexp.MustCompile(`zc:([01])`)
 
-// sockets returns the zero-copy flag of each AF_XDP socket on the host, as the kernel
-// reports it.
+// sockets returns the zero-copy flags of the host's AF_XDP sockets.
 func (h *host) sockets() (flags []string) {
 	h.t.Helper()
 	for _, m := range socketLine.FindAllStringSubmatch(h.Run("ss", "-e", "--xdp"), -1) {
@@ -61,8 +59,7 @@ func allZeroCopy(flags []string) bool {
 	return len(flags) > 0
 }
 
-// The function uplink runs the tests that the uplink must pass on every driver. The
-// function mode checks the driver's AF_XDP mode.
+// uplink runs the tests for every driver. mode checks the AF_XDP mode.
 func uplink(t *testing.T, card, options string, mode func(*testing.T, *host)) {
 	left, right := pair(t, card, options)
 	left.start()
@@ -98,9 +95,8 @@ func uplink(t *testing.T, card, options string, mode func(*testing.T, *host)) {
 	}
 }
 
-// someQueues checks an uplink that uses one of the card's two queues. The switch then
-// limits RSS to this queue, so that connections whose hash selected the other queue
-// arrive, too. At its end, the switch restores RSS.
+// someQueues uses one of two queues. RSS is limited to this queue meanwhile, so that
+// all connections arrive.
 func someQueues(t *testing.T, left, right *host) {
 	queues := len(left.sockets())
 	if queues < 2 {
@@ -113,7 +109,7 @@ func someQueues(t *testing.T, left, right *host) {
 		t.Errorf("mode %s: %s", p.Mode, p.Detail)
 	}
 	reach(t, left.guest, right.guestIP)
-	for range 3 { // each connection has another source port, and thus another outer source port
+	for range 3 { // each connection has its own outer source port
 		flood(t, right.guest, left.guest, left.guestIP)
 	}
 	left.weft("del-port", "uplink")
@@ -136,8 +132,8 @@ func traffic(t *testing.T, left, right *host) {
 	}
 }
 
-// kernelTraffic checks that the host's own traffic passes on the card of the uplink:
-// pings of full size, a TCP connection and ARP.
+// kernelTraffic checks the host's own traffic on the card: full-size pings, TCP and
+// ARP.
 func kernelTraffic(t *testing.T, left, right *host) {
 	ping(t, left, right.ip, 5, "-s", "1572", "-M", "do")
 	left.Run("ip", "neighbour", "flush", "dev", "eth0")
@@ -148,7 +144,7 @@ func kernelTraffic(t *testing.T, left, right *host) {
 
 func cableFlap(t *testing.T, left, right *host) {
 	left.Plug(false)
-	defer left.Plug(true) // plugs the cable in again even after a failure
+	defer left.Plug(true) // even after a failure
 	eventually(t, func() error { return left.state("down") })
 	if p, err := lab.Ping(left.guest, right.guestIP, 2); err != nil || p.Received != 0 {
 		t.Errorf("pings without a cable: %+v, %v", p, err)
@@ -168,7 +164,6 @@ func linkFlap(t *testing.T, left, right *host) {
 	reach(t, left, right.ip)
 }
 
-// state returns an error unless the uplink port is in the given state.
 func (h *host) state(want string) error {
 	p := h.port("uplink")
 	if p.State != want {
@@ -177,9 +172,8 @@ func (h *host) state(want string) error {
 	return nil
 }
 
-// engineKilled kills the engine. A TCP connection of the host's kernel on the card
-// must survive, and the guests must reach each other again. The same XDP program must
-// stay attached, because a new one would reset the card.
+// engineKilled kills the engine. The kernel's TCP connection survives, and the XDP
+// program stays, because a new one would reset the card.
 func engineKilled(t *testing.T, left, right *host) {
 	program := left.program()
 	engine := left.engine()
@@ -212,15 +206,14 @@ func controlKilled(t *testing.T, left, right *host) {
 	}
 }
 
-// bothKilled kills control and engine. The host's kernel must then have the card
-// alone, and the next weftd must take over the uplink again.
+// bothKilled kills control and engine. The kernel has the card until the next weftd
+// takes over.
 func bothKilled(t *testing.T, left, right *host) {
 	whileTCP(t, left, right, func() {
 		engine := left.engine()
 		left.kill(left.weftd)
 		left.kill(engine)
-		// No process has the BPF link open any more, so the kernel detaches the XDP
-		// program and the card resets.
+		// the kernel detaches the XDP program with its BPF link, and the card resets
 		eventually(t, func() error {
 			if p, err := lab.Ping(left, right.ip, 3); err != nil || p.Received != 3 {
 				return fmt.Errorf("the host's pings without a switch: %+v, %v", p, err)
@@ -233,8 +226,7 @@ func bothKilled(t *testing.T, left, right *host) {
 	reach(t, left.guest, right.guestIP)
 }
 
-// whileTCP calls the function do while a TCP connection of the host's kernel is open,
-// and fails the test unless the connection survives.
+// whileTCP fails unless a TCP connection of the host's kernel survives do.
 func whileTCP(t *testing.T, left, right *host, do func()) {
 	t.Helper()
 	right.Spawn("iperf3", "-s", "-1", "-p", "5190")
@@ -264,8 +256,7 @@ func portAgain(t *testing.T, left, right *host) {
 	reach(t, left.guest, right.guestIP)
 }
 
-// nothingLeft checks that weftd, ended by SIGTERM, leaves no process, XDP program,
-// socket or tap behind.
+// nothingLeft checks that SIGTERM leaves no process, XDP program, socket or tap.
 func nothingLeft(t *testing.T, left, right *host) {
 	left.Run("kill", fmt.Sprint(left.weftd))
 	eventually(t, func() error {
@@ -290,8 +281,7 @@ func nothingLeft(t *testing.T, left, right *host) {
 	flood(t, left, right, right.ip)
 }
 
-// reach pings an address (to) from a guest (from). The test fails unless an answer
-// arrives within the time limit settle.
+// reach fails unless a ping is answered within settle.
 func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	t.Helper()
 	if err := lab.WaitPing(from, to, settle, args...); err != nil {

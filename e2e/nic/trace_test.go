@@ -12,12 +12,9 @@ import (
 	"testing"
 )
 
-// This test traces a datagram of 1,400 bytes through the kernel, function by
-// function, on two paths over the same card. The first path is Linux's own VXLAN,
-// from a socket on a host with iptables rules, connection tracking and NAT. The
-// second path starts at a guest of the switch, on the same host with the same rules.
-// The environment variable WEFT_TRACES names a directory in which to keep both
-// traces.
+// The test traces a datagram through the kernel on one card: from a socket through
+// Linux's VXLAN with iptables, tracking and NAT, and from a guest through the switch
+// with the same rules. WEFT_TRACES names a directory for the traces.
 func TestTraces(t *testing.T) {
 	left, right := pair(t, "igb", "")
 	left.start()
@@ -68,25 +65,25 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// unwanted matches kernel functions that must not be on the path of the switch:
-// netfilter, connection tracking, NAT, software segmentation and the kernel's tunnel.
+// unwanted matches functions that the switch must avoid: netfilter, connection
+// tracking, NAT, segmentation and the kernel's tunnel.
 var unwanted = regexp.MustCompile(`^(nf_|ipt_|nft_|xt_|skb_segment|__skb_gso_segment|skb_udp_tunnel_segment|skb_mac_gso_segment|vxlan_)`)
 
-// send returns the command line that sends a datagram of 1,400 bytes to the address.
+// send returns a command that sends a datagram of 1,400 bytes.
 func (h *host) send(to string) []string {
 	return []string{"busybox", "traceroute", "-n", "-q", "1", "-f", "2", "-m", "2", "-w", "1", to, "1400"}
 }
 
-// trace runs a command on the host while weft bench hops records the kernel's calls
-// below the given functions. It logs the time of each hop and returns the recording.
+// trace records the kernel's calls below the functions with weft bench hops while a
+// command runs.
 func (h *host) trace(command []string, below ...string) string {
 	h.t.Helper()
 	const dir = "/sys/kernel/tracing"
 	if _, err := h.Try("cat", dir+"/current_tracer"); err != nil {
 		h.Run("busybox", "mount", "-t", "tracefs", "tracefs", dir)
 	}
-	// Functions that the kernel does not have are left out. The command's program has
-	// its full path, because busybox's shell has built-in commands of the same names.
+	// Missing functions are left out. Full paths avoid the built-in commands of
+	// busybox's shell.
 	const recording = "/tmp/recording.txt"
 	script := "known=; for f in " + strings.Join(below, " ") + "; do\n" +
 		"grep -q \"^$f\\( \\|$\\)\" " + dir + "/available_filter_functions && known=$known,$f; done\n" +
@@ -109,13 +106,12 @@ func (h *host) trace(command []string, below ...string) string {
 	return out
 }
 
-// called matches a line of a trace that begins the call of a function. The line that
-// ends a call has no function name.
+// called matches the line that begins a call.
 var called = regexp.MustCompile(`\|\s+([A-Za-z_][A-Za-z0-9_.]*)(?: \[\w+\])?\(`)
 
 func functions(trace string) (list []string) {
 	for _, m := range called.FindAllStringSubmatch(trace, -1) {
-		name, _, _ := strings.Cut(m[1], ".") // removes a suffix that the compiler has added
+		name, _, _ := strings.Cut(m[1], ".") // removes a compiler's suffix
 		list = append(list, name)
 	}
 	return list
@@ -130,8 +126,7 @@ func count(list []string, name string) (n int) {
 	return n
 }
 
-// hops maps patterns of function names to stages of the path. The first matching
-// pattern applies.
+// hops maps patterns of function names to stages. The first match applies.
 var hops = []struct {
 	name string
 	is   *regexp.Regexp

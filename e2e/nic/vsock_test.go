@@ -11,8 +11,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// A client over a real vsock, the loopback with CID 1, has no role by default, and the
-// role that --vsock-allow gives to CID 1.
+// A vsock client with CID 1 has only the role that --vsock-allow gives.
 func TestVsockRoles(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("end-to-end tests need root")

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workertest has a worker without an engine, for tests of control. The worker
-// has a real cache and real rings, but no ports: a test gives it flow keys instead of
-// frames.
+// Package workertest has a worker for tests of control: a real cache and real rings,
+// but flow keys instead of ports and frames.
 package workertest
 
 import (
@@ -18,8 +17,8 @@ import (
 	"weft/packet"
 )
 
-// Worker is one worker. Its goroutine owns the exported fields. A test reads them
-// inside a function that it passes to On.
+// Worker is one worker. Its goroutine owns the exported fields; tests read them
+// through On.
 type Worker struct {
 	Shared   *datapath.Shared
 	Cache    *flowtable.Cache
@@ -31,16 +30,16 @@ type Worker struct {
 	Stalled  atomic.Bool // the worker does not read commands
 
 	Held     uint32            // slot of the last held frame
-	Retries  []uint32          // slots of held frames that CmdRetry has resumed, in order
-	Executed map[uint32]int    // number of actions of each frame that CmdExecute has executed, by held slot
-	dropped  map[uint32]uint32 // drop reason of each frame that CmdDropHeld has dropped, by held slot
+	Retries  []uint32          // held slots resumed by CmdRetry, in order
+	Executed map[uint32]int    // number of actions executed by CmdExecute, by held slot
+	dropped  map[uint32]uint32 // drop reason of CmdDropHeld, by held slot
 	Frames   map[uint32]miss   // held frames by slot
-	Lost     int               // number of frames that missed again after CmdRetry
+	Lost     int               // number of misses after CmdRetry
 	Taps     [datapath.MaxTaps]Tap
 	Installs int
 }
 
-// Tap has the settings of a tap that control has set in the worker.
+// Tap is a tap that control has set.
 type Tap struct {
 	Kind datapath.TapKind
 	Snap uint32
@@ -51,7 +50,7 @@ type miss struct {
 	bytes uint64
 }
 
-// Wait waits until the worker has ended. The test may then unmap the shared memory.
+// Wait waits for the worker's end. The shared memory may then be unmapped.
 func (w *Worker) Wait() { <-w.ended }
 
 func (w *Worker) run() {
@@ -75,8 +74,7 @@ func (w *Worker) run() {
 	}
 }
 
-// On runs f on the worker's goroutine. It does nothing if the worker's engine has
-// died.
+// On runs f on the worker's goroutine, unless the engine has died.
 func (w *Worker) On(f func()) {
 	done := make(chan struct{})
 	select {
@@ -128,8 +126,7 @@ func (w *Worker) command(msg []byte) {
 	}
 }
 
-// hit looks up a frame's key. If a megaflow matches, hit counts the frame and returns
-// true.
+// hit looks up a key. It returns true if a megaflow matches, and counts the frame.
 func (w *Worker) hit(key *flowtable.Key, bytes uint64) bool {
 	slot, ok := w.Lookup(key)
 	if ok {
@@ -141,8 +138,7 @@ func (w *Worker) hit(key *flowtable.Key, bytes uint64) bool {
 	return ok
 }
 
-// Lookup returns the slot of the megaflow that matches a key, or false if no megaflow
-// matches.
+// Lookup returns the slot of the megaflow that matches a key.
 func (w *Worker) Lookup(key *flowtable.Key) (uint32, bool) {
 	var keys [packet.BatchSize]flowtable.Key
 	var out [packet.BatchSize]uint32
@@ -152,8 +148,8 @@ func (w *Worker) Lookup(key *flowtable.Key) (uint32, bool) {
 	return out[0], out[0] != flowtable.NoSlot
 }
 
-// Frame handles a frame with this key and length. On a hit it counts the frame. On a
-// miss it holds the frame and sends an upcall to control.
+// Frame handles a frame with this key and length. A miss holds the frame and sends an
+// upcall.
 func (w *Worker) Frame(key flowtable.Key, bytes uint64) {
 	w.On(func() {
 		if w.hit(&key, bytes) {
@@ -179,8 +175,8 @@ func (w *Worker) Waiting() (n int) {
 	return n
 }
 
-// Show writes a record with one output port to the worker's capture ring, as a worker
-// of the engine does. head has the tap, kind, cache, verdict and drop reason.
+// Show writes a record with one output port to the capture ring. head has the tap,
+// kind, cache, verdict and drop reason.
 func (w *Worker) Show(head [5]byte, port, output uint32, data []byte) {
 	w.On(func() {
 		msg := make([]byte, 104+len(data))
@@ -198,8 +194,7 @@ func (w *Worker) Show(head [5]byte, port, output uint32, data []byte) {
 	})
 }
 
-// New starts a worker on the memory that it shares with control. The worker runs
-// until the channel stop is closed.
+// New starts a worker on shared memory, until stop is closed.
 func New(shared *datapath.Shared, upcallEvent int, stop chan struct{}) *Worker {
 	w := &Worker{
 		Shared: shared, do: make(chan func()), stop: stop, ended: make(chan struct{}),
