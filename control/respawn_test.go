@@ -3,6 +3,7 @@
 package control
 
 import (
+	"os/exec"
 	"testing"
 	"time"
 
@@ -50,6 +51,56 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 		f.worker().On(func() { _, known = f.worker().Lookup(&key) })
 		return known && f.last() != first
 	})
+}
+
+// stopped is an engine that hangs when control tells it to start its workers. pid is the
+// id of a process that does nothing, like the process of such an engine.
+type stopped struct {
+	*enginetest.Engine
+	pid   int
+	since time.Time
+}
+
+func (e stopped) PID() int { return e.pid }
+
+func (e stopped) Start(engine.Start, *engine.Memory) error {
+	<-e.Gone()
+	return engine.ErrGone
+}
+
+func (e stopped) Pending() engine.Pending {
+	return engine.Pending{Number: 1, Op: engine.OpStart, Since: e.since}
+}
+
+// An engine that hangs when control tells it to start its workers is killed, and another
+// engine takes its place.
+func TestEngineHangsInStart(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	f.add("in_port=1,actions=2")
+	f.settle()
+	idle := exec.Command("sleep", "3600")
+	if err := idle.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = idle.Process.Kill()
+		_ = idle.Wait()
+	})
+	hung := stopped{enginetest.New(), idle.Process.Pid, time.Now()}
+	f.launcher.spawn = func() (engines.Client, error) {
+		f.launcher.spawn = nil
+		return hung, nil
+	}
+	first := f.last()
+	_ = first.Kill()
+	f.awaitReplacement(first)
+	if !hung.HasEnded() {
+		t.Error("the hung engine is not killed")
+	}
+	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
+	f.settle()
+	f.want("in_port=p1", "1/100")
 }
 
 // leaving is an engine that dies shortly after the recall of its state.

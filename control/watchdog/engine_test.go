@@ -78,6 +78,11 @@ func openHanging(_ []byte, fds []int) (port.Device, error) {
 // openStuck never returns, so that the engine's server hangs.
 func openStuck([]byte, []int) (port.Device, error) { select {} }
 
+var testSizes = datapath.Sizes{
+	Cache: flowtable.Sizes{Megaflows: 256, Exact: 256, Masks: 16, Actions: 1024},
+	Held:  64, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: 16,
+}
+
 // hanging is an engine whose port hangs the worker on command.
 type hanging struct {
 	t      *testing.T
@@ -109,10 +114,7 @@ func newHanging(t *testing.T, spinUS int) *hanging {
 		t.Fatal(err)
 	}
 	core := allowed[len(allowed)-1]
-	s := engine.Start{Cores: []int{core}, SpinUS: spinUS, Sizes: datapath.Sizes{
-		Cache: flowtable.Sizes{Megaflows: 256, Exact: 256, Masks: 16, Actions: 1024},
-		Held:  64, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: 16,
-	}}
+	s := engine.Start{Cores: []int{core}, SpinUS: spinUS, Sizes: testSizes}
 	m, err := engine.NewMemory(s, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -268,6 +270,41 @@ func TestHungServer(t *testing.T) {
 	found, _ := h.watch()
 	if found.Worker != NoWorker || found.Request != engine.OpAttach || len(found.Suspects) != 1 || found.Suspects[0].Port != 6 {
 		t.Errorf("found %+v, want the attachment of port 6", found)
+	}
+}
+
+// An engine that hangs when control tells it to start its workers is detected. After
+// Condemn, the request ends.
+func TestEngineHangsInStart(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := engine.Spawn(exe, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Kill()
+		c.Close()
+	})
+	s := engine.Start{Cores: []int{0}, Sizes: testSizes}
+	m, err := engine.NewMemory(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(c.PID(), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan error, 1)
+	go func() { started <- c.Start(s, m) }()
+	found, hung := Watch(Engine{PID: c.PID(), Pending: c.Pending, Gone: c.Gone()})
+	if !hung || found.Worker != NoWorker || found.Request != engine.OpStart || len(found.Suspects) != 0 {
+		t.Errorf("found %+v, hung %v; want the request %q, without suspects", found, hung, engine.OpStart)
+	}
+	c.Condemn()
+	if err := <-started; !errors.Is(err, engine.ErrGone) {
+		t.Errorf("start of the workers: %v, want ErrGone", err)
 	}
 }
 
