@@ -8,10 +8,12 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"weft/control/watchdog"
 	"weft/internal/shm"
 	"weft/vhost"
 	"weft/vhost/vhosttest"
@@ -96,6 +98,9 @@ func frontEndAttacks() []*attack {
 			setup: echoPort(), once: attached(vhosttest.Options{}, truncateWhileSending)},
 		{name: "memory-punched", from: "front end", does: "punches holes into its memory without end while frames pass",
 			setup: echoPort(), once: attached(vhosttest.Options{}, punchMemory)},
+		{name: "memory-punched-whole", alone: true, kills: true, pause: hungPause, from: "front end",
+			does:  "punches all of a memory file of gigabytes at once: whoever touches it meanwhile waits in the kernel",
+			setup: echoPort(), once: punchWhole, check: hangsEnd},
 		{name: "umem-faults", from: "front end", does: "truncates its memory while frames are gathered into the uplink's UMEM", message: true,
 			setup: ports("actions=output:overlay"), once: attached(vhosttest.Options{}, truncateIntoUplink), check: uplinkSends},
 		{name: "packet-socket-faults", from: "front end", does: "the same with an uplink of packet sockets", uplink: "af_packet", message: true,
@@ -467,6 +472,71 @@ func punchMemory(g *guest) error {
 		if err := unix.Fallocate(g.FD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, from+4096, size-4096); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+const (
+	// hungPause is the longest pause that SECURITY.md promises for a worker that waits
+	// in the kernel: the watchdog finds it after 100 ms, the kernel ends the process at
+	// most 250 ms later, and another engine starts.
+	hungPause = 500 * time.Millisecond
+	// punchedBytes is how much memory of the machine punchWhole uses at most. The
+	// kernel needs about 300 ms to free so much.
+	punchedBytes = 4 << 30
+)
+
+// punchWhole punches a hole into the whole file of the guest's memory. The file is much
+// longer than the memory that the switch maps. The kernel lets the worker, which polls
+// the guest's rings, wait until all pages of the hole are free. The watchdog kills the
+// engine meanwhile, and the switch keeps the port from the next engines for a while.
+func punchWhole(p *play) error {
+	g, err := p.guest(p.socketOf(), vhosttest.Options{Num: 64})
+	if err != nil {
+		time.Sleep(50 * time.Millisecond) // the switch refuses the port at present
+		return nil
+	}
+	defer g.close()
+	for end := time.Now().Add(time.Second); g.drain() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return nil // as above
+		}
+		g.send(make([]byte, 64))
+		g.Tx[0].Publish()
+	}
+	size := min(int64(punchedBytes), machineFree()/4)
+	if err := unix.Fallocate(g.FD(), 0, 0, size); err != nil {
+		return err
+	}
+	if err := unix.Fallocate(g.FD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, size); err != nil {
+		return err
+	}
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if _, err = p.site.client.Show(); err == nil {
+			break // the engine is not hung, or is replaced
+		}
+	}
+	return err
+}
+
+// machineFree returns the number of bytes of memory that the machine has available.
+func machineFree() (bytes int64) {
+	text, _ := os.ReadFile("/proc/meminfo")
+	_, rest, _ := strings.Cut(string(text), "MemAvailable:")
+	_, _ = fmt.Sscan(rest, &bytes)
+	return bytes << 10
+}
+
+// hangsEnd fails if engines still hang after the attack has lost its port for good, and
+// notes how many have hung.
+func hangsEnd(p *play) error {
+	show, err := p.site.client.Show()
+	if err != nil {
+		return err
+	}
+	p.notes = fmt.Sprintf("%d engines replaced", show.Restarts)
+	if show.Restarts > watchdog.HangsForGood {
+		return fmt.Errorf("%d engines have hung, the port should be out after %d", show.Restarts, watchdog.HangsForGood)
 	}
 	return nil
 }

@@ -36,10 +36,14 @@ type attack struct {
 	// uplink is the type of uplink port that the attack needs; "" means af_xdp.
 	uplink string
 	// alone excludes the attack from storms. A storm kills control, which forgets the
-	// addresses that this attack forges.
+	// addresses that some attacks forge. Others would replace engines all the time.
 	alone bool
 	// kills is set if the attack may end the engine process.
 	kills bool
+	// pause is the longest pause of the bystanders that is no fault, for an attack that
+	// only the watchdog ends; 0 means the limit of all attacks. Answers of the API and
+	// attaches of other guests may take longer by this time.
+	pause time.Duration
 	// setup prepares the attack. It runs before the measurement begins.
 	setup func(p *play) error
 	// once plays the attack once.
