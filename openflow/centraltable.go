@@ -3,7 +3,6 @@
 package openflow
 
 import (
-	"fmt"
 	"slices"
 
 	"weft/flowtable"
@@ -14,8 +13,8 @@ import (
 // ApplyCentral changes the table. Operators' flows may resubmit to it.
 const CentralTable = 250
 
-// errCentralTable is the error for an operator's change of CentralTable.
-var errCentralTable = fmt.Errorf("table=%d: belongs to weft-central; expected another table", CentralTable)
+// errCentralTable is the error of an operator's change of CentralTable.
+var errCentralTable = codedf(ErrFlowEPERM, "table=%d: belongs to weft-central; expected another table", CentralTable)
 
 // ApplyCentral is Apply for flows of CentralTable, without the limit of rules. There
 // is one flow for each declared port.

@@ -4,7 +4,6 @@ package openflow
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 )
 
@@ -55,12 +54,12 @@ func (b *bundle) makeRoom(table uint8, m *FlowMod) error {
 	}
 	if p.count >= p.limit {
 		if !c.Evict || !b.evict(TableAll, m) {
-			return fmt.Errorf("table %d: expected at most %d flows in all tables", table, p.limit)
+			return codedf(ErrFlowTableFull, "table %d: expected at most %d flows in all tables", table, p.limit)
 		}
 	}
 	if c.Limit > 0 && p.counts[table] >= c.Limit {
 		if !c.Evict || !b.evict(table, m) {
-			return fmt.Errorf("table %d: expected at most %d flows in it", table, c.Limit)
+			return codedf(ErrFlowTableFull, "table %d: expected at most %d flows in it", table, c.Limit)
 		}
 	}
 	return nil

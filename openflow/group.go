@@ -3,7 +3,6 @@
 package openflow
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"math/bits"
@@ -86,6 +85,21 @@ type GroupMod struct {
 // CLOCK_MONOTONIC.
 func (p *Pipeline) ApplyGroups(mods []GroupMod, nowNS uint64) (Changes, error) {
 	p.releaseSlots()
+	b := bundle{p: p, nowNS: nowNS}
+	start := b.mark()
+	if err := b.applyGroups(mods); err != nil {
+		b.undoSince(start)
+		return Changes{}, err
+	}
+	p.generation++
+	b.mergeChanges()
+	return b.changes, nil
+}
+
+// applyGroups makes changes of the group table. If it returns an error, the group table
+// is unchanged.
+func (b *bundle) applyGroups(mods []GroupMod) error {
+	p := b.p
 	groups := maps.Clone(p.groups)
 	if groups == nil {
 		groups = make(map[uint32]*Group)
@@ -93,16 +107,15 @@ func (p *Pipeline) ApplyGroups(mods []GroupMod, nowNS uint64) (Changes, error) {
 	gone := make(map[uint32]bool)
 	for i := range mods {
 		if err := applyGroup(groups, gone, &mods[i]); err != nil {
-			return Changes{}, &ApplyError{Index: i, Line: mods[i].Line, Err: err}
+			return &ApplyError{Index: i, Line: mods[i].Line, Err: err}
 		}
 	}
-	b := bundle{p: p, nowNS: nowNS}
-	before := p.groups
+	before, stats := p.groups, p.groupStats
+	b.undo = append(b.undo, func() { p.groups, p.groupStats, p.watching = before, stats, watchesPorts(before) })
 	p.groups, p.watching = groups, watchesPorts(groups)
-	p.startGroupStats(before, nowNS)
-	p.generation++
+	p.startGroupStats(before, b.nowNS)
 	if len(gone) == 0 {
-		return b.changes, nil
+		return nil
 	}
 	for _, r := range p.rules {
 		if r != nil && uses(r.Actions, ActGroup, func(id uint32) bool { return gone[id] && groups[id] == nil }) {
@@ -110,8 +123,7 @@ func (p *Pipeline) ApplyGroups(mods []GroupMod, nowNS uint64) (Changes, error) {
 		}
 	}
 	p.takeOrphans(func(r *Rule) { b.remove(r, WhyDeleted) })
-	b.mergeChanges()
-	return b.changes, nil
+	return nil
 }
 
 func applyGroup(groups map[uint32]*Group, gone map[uint32]bool, m *GroupMod) error {
@@ -129,11 +141,11 @@ func applyGroup(groups map[uint32]*Group, gone map[uint32]bool, m *GroupMod) err
 		delete(groups, g.ID)
 		return nil
 	case m.Command == GroupAdd && old != nil:
-		return fmt.Errorf("group %d: expected a number that no group has", g.ID)
+		return codedf(ErrGroupExists, "group %d: expected a number that no group has", g.ID)
 	case m.Command == GroupModify && old == nil:
-		return fmt.Errorf("group %d: expected the number of a group", g.ID)
+		return codedf(ErrGroupUnknown, "group %d: expected the number of a group", g.ID)
 	case old == nil && len(groups) >= MaxGroups:
-		return fmt.Errorf("group %d: expected at most %d groups", g.ID, MaxGroups)
+		return codedf(ErrGroupOutOfGroups, "group %d: expected at most %d groups", g.ID, MaxGroups)
 	}
 	groups[g.ID] = &g
 	return nil
@@ -155,10 +167,10 @@ func uses(actions []Action, kind ActionKind, wanted func(id uint32) bool) bool {
 func (p *Pipeline) checkReferences(actions []Action) error {
 	var missing uint32
 	if uses(actions, ActGroup, func(id uint32) bool { missing = id; return p.groups[id] == nil }) {
-		return fmt.Errorf("group:%d: expected the number of a group", missing)
+		return codedf(ErrActionBadOutGroup, "group:%d: expected the number of a group", missing)
 	}
 	if uses(actions, ActMeter, func(id uint32) bool { missing = id; return p.meters[id] == nil }) {
-		return fmt.Errorf("meter:%d: expected the number of a meter", missing)
+		return codedf(ErrMeterInvalid, "meter:%d: expected the number of a meter", missing)
 	}
 	return nil
 }

@@ -136,9 +136,9 @@ func (t *meterTable) apply(m *MeterMod, gone map[uint32]bool) (*Meter, error) {
 		}
 		return nil, nil
 	case m.Command == MeterAdd && old != nil:
-		return nil, fmt.Errorf("meter %d: expected a number that no meter has", id)
+		return nil, codedf(ErrMeterExists, "meter %d: expected a number that no meter has", id)
 	case m.Command == MeterModify && old == nil:
-		return nil, fmt.Errorf("meter %d: expected the number of a meter", id)
+		return nil, codedf(ErrMeterUnknown, "meter %d: expected the number of a meter", id)
 	}
 	if old != nil {
 		t.release(old)
@@ -148,7 +148,7 @@ func (t *meterTable) apply(m *MeterMod, gone map[uint32]bool) (*Meter, error) {
 	for i := range fresh.Bands {
 		slot, ok := t.allocSlot()
 		if !ok {
-			return nil, fmt.Errorf("meter %d: expected at most %d bands in all meters", id, MaxBands)
+			return nil, codedf(ErrMeterOutOfMeters, "meter %d: expected at most %d bands in all meters", id, MaxBands)
 		}
 		fresh.Bands[i].Slot = slot
 	}

@@ -253,11 +253,11 @@ func readSubfieldHeader(b []byte) (id FieldID, rest []byte, err error) {
 }
 
 // MatchHeaders returns the headers of the fields that a match may have, as the features
-// of a table list them. A field with masks has its mask bit set.
-func MatchHeaders(v Version) []byte {
+// of a table list them. If masks is true, a field with masks has its mask bit set.
+func MatchHeaders(v Version, masks bool) []byte {
 	var b []byte
 	for _, id := range featureFields(v) {
-		b = id.header(v).append(b, fields[id].maskable)
+		b = id.header(v).append(b, masks && fields[id].maskable)
 	}
 	return b
 }

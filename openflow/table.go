@@ -315,7 +315,7 @@ func (b *bundle) add(m *FlowMod) error {
 	}
 	if m.Flags&CheckOverlap != 0 {
 		if r := c.overlapping(m.Match, m.Priority); r != nil {
-			return fmt.Errorf("check_overlap: expected no flow of priority %d in table %d that overlaps, and there is %s",
+			return codedf(ErrFlowOverlap, "check_overlap: expected no flow of priority %d in table %d that overlaps, and there is %s",
 				m.Priority, table, quoteMatch(r))
 		}
 	}
@@ -461,16 +461,12 @@ func (p *Pipeline) Select(filter *FlowMod) []*Rule {
 // selectRules returns the rules that the modify or delete m affects.
 func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
 	var found []*Rule
-	wanted := func(r *Rule) bool {
-		return (r.Cookie^m.Cookie)&m.CookieMask == 0 && (!m.ByOutPort || outputsTo(r.Actions, m.OutPort)) &&
-			(!m.ByOutGroup || uses(r.Actions, ActGroup, func(id uint32) bool { return id == m.OutGroup }))
-	}
 	if m.Command == ModifyStrict || m.Command == DeleteStrict {
 		for t := range p.tables {
 			if m.Table != TableAll && m.Table != uint8(t) {
 				continue
 			}
-			if r := p.tables[t].find(m.Match, m.Priority); r != nil && wanted(r) {
+			if r := p.tables[t].find(m.Match, m.Priority); r != nil && m.selects(r) {
 				found = append(found, r)
 			}
 		}
@@ -478,7 +474,7 @@ func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
 	}
 	within := m.Match.Unpack()
 	for _, r := range p.rules {
-		if r != nil && (m.Table == TableAll || m.Table == r.Table) && wanted(r) && r.Match.Within(&within) {
+		if r != nil && m.selects(r) && r.Match.Within(&within) {
 			found = append(found, r)
 		}
 	}

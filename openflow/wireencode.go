@@ -208,13 +208,13 @@ func (e *actionEncoder) controller(b []byte, c *Controller) []byte {
 	}
 	b = appendZeros(appendNX(b, nxController2), 6)
 	if c.MaxLen != wholeFrame {
-		b = appendProperty(b, 0, be.AppendUint16(nil, c.MaxLen))
+		b = appendProperty(b, 0, append(be.AppendUint16(nil, c.MaxLen), 0, 0))
 	}
 	if c.ID != 0 {
-		b = appendProperty(b, controllerID, be.AppendUint16(nil, c.ID))
+		b = appendProperty(b, controllerID, append(be.AppendUint16(nil, c.ID), 0, 0))
 	}
 	if c.Reason != "" {
-		b = appendProperty(b, controllerReason, []byte{c.reasonCode()})
+		b = appendProperty(b, controllerReason, []byte{c.reasonCode(), 0, 0, 0})
 	}
 	return appendProperty(b, controllerData, []byte(c.Userdata))
 }

@@ -2,6 +2,8 @@
 
 package openflow
 
+import "fmt"
+
 // ErrorCode is an error of the OpenFlow specifications, or one of Nicira's. Package
 // ofp knows its type and code in each version.
 type ErrorCode uint8
@@ -130,3 +132,7 @@ type CodedError struct {
 func (e *CodedError) Error() string { return e.Text }
 
 func coded(code ErrorCode, text string) error { return &CodedError{Code: code, Text: text} }
+
+func codedf(code ErrorCode, format string, args ...any) error {
+	return &CodedError{Code: code, Text: fmt.Sprintf(format, args...)}
+}

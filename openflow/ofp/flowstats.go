@@ -99,7 +99,7 @@ func AppendFlowStats(b []byte, r *Request, rule *of.Rule, now uint64) []byte {
 		if r.Version < v14 {
 			importance = 0
 		}
-		b = appendCounters(zeros(be.AppendUint16(b, importance), 4), rule)
+		b = appendCounters(zeros(be.AppendUint16(b, importance), 2), rule)
 		b = of.AppendInstructions(appendMatch(b, &m, r.Version), rule.Actions, &m, r.Version)
 	}
 	if n := len(b) - start; n <= MaxMessageLen {

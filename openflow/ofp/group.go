@@ -130,7 +130,7 @@ func decodeBucket(b *reader, r *Request, kind of.GroupType, number uint32) (of.B
 			}
 			b.b = rest
 			switch {
-			case prop == 0 && len(body) == 2:
+			case prop == 0 && len(body) == 4: // with 2 bytes of padding
 				k.Weight = be.Uint16(body)
 			case prop == 1 && len(body) == 4:
 				watch = be.Uint32(body)
@@ -257,7 +257,7 @@ func appendBucket(b []byte, r *Request, kind of.GroupType, k *of.Bucket) []byte 
 	b = of.AppendActions(be.AppendUint32(zeros(b, 4), k.ID), k.Actions, nil, r.Version)
 	be.PutUint16(b[start+2:], uint16(len(b)-start-8))
 	if kind == of.GroupSelect || k.Weight != 0 {
-		b = property(b, 0, be.AppendUint16(nil, k.Weight))
+		b = property(b, 0, append(be.AppendUint16(nil, k.Weight), 0, 0))
 	}
 	if watch != anyPort {
 		b = property(b, 1, be.AppendUint32(nil, watch))

@@ -181,3 +181,18 @@ func AppendAbbreviated(b []byte, v Version, xid uint32) []byte {
 	}
 	return be.AppendUint32(be.AppendUint16(be.AppendUint16(b, 8), number), xid)
 }
+
+// NewMonitorUpdate begins a message with events of flow monitors. It is a multipart
+// reply without a request.
+func NewMonitorUpdate(v Version) *Reply {
+	r := &Request{Header: Header{Version: v}}
+	switch v {
+	case v10:
+		r.key = messageKey{v, multipartExperimenter, nicira, 2}
+	case v13:
+		r.key = messageKey{v, multipartExperimenter, onf, 1870}
+	default:
+		r.key = messageKey{version: v, class: multipart, number: 16}
+	}
+	return NewReply(r)
+}

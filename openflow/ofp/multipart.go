@@ -75,7 +75,15 @@ func (r *Reply) flush(more bool) {
 	r.begin()
 }
 
-// Messages returns the messages of the reply. It ends the reply.
+// Take returns the messages that are complete, which further messages follow, and
+// removes them from the reply.
+func (r *Reply) Take() [][]byte {
+	messages := r.messages
+	r.messages = nil
+	return messages
+}
+
+// Messages returns the remaining messages of the reply. It ends the reply.
 func (r *Reply) Messages() [][]byte {
 	r.flush(false)
 	return r.messages

@@ -144,7 +144,7 @@ func AppendTableFeatures(b []byte, v Version, t *TableState) []byte {
 	if v >= v15 {
 		actions = be.AppendUint16(be.AppendUint16(be.AppendUint16(be.AppendUint16(actions, 28), 4), 29), 4)
 	}
-	match, set := of.MatchHeaders(v), of.SetHeaders(v)
+	set := of.SetHeaders(v)
 	for _, miss := range []uint16{0, 1} {
 		b = property(b, featureInstructions+miss, instructions)
 		b = property(b, featureNextTables+miss, next)
@@ -153,8 +153,8 @@ func AppendTableFeatures(b []byte, v Version, t *TableState) []byte {
 		b = property(b, featureWriteSet+miss, set)
 		b = property(b, featureApplySet+miss, set)
 	}
-	b = property(b, featureMatch, match)
-	b = property(b, featureWildcards, match)
+	b = property(b, featureMatch, of.MatchHeaders(v, true))
+	b = property(b, featureWildcards, of.MatchHeaders(v, false))
 	be.PutUint16(b[start:], uint16(len(b)-start))
 	return b
 }
