@@ -3,6 +3,8 @@
 package pipeline
 
 import (
+	"errors"
+
 	"weft/api"
 	"weft/control/usererr"
 	"weft/control/workers"
@@ -32,6 +34,10 @@ func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
 	if err == nil && taught {
 		pl.learnBatch([]lesson{{flows: t.Learned}})
 		t, _, err = pl.inject(&out, false)
+	}
+	var input *openflow.CodedError
+	if errors.As(err, &input) {
+		err = usererr.Mark(err)
 	}
 	if err != nil {
 		return api.PacketSent{}, err
@@ -70,8 +76,7 @@ func (pl *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow
 	w, now := pl.workers, clock.Monotonic()
 	t, err = pl.tables.Execute(out.Actions, &out.Flow, pl.env())
 	switch {
-	case err != nil:
-		err = usererr.Mark(err)
+	case err != nil: // PacketOut turns the error into one for the operator
 	case t.Drop == packet.DropLoop:
 		err = usererr.Errorf("actions: the frame would pass more tables, or nest deeper, than the limits allow; expected actions without a loop")
 	case w.Gone():

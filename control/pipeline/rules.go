@@ -3,11 +3,9 @@
 package pipeline
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"weft/api"
@@ -157,17 +155,9 @@ func (pl *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
 	removed := pl.rules.enter(&changes)
 	pl.mu.Unlock()
 
-	err = pl.store.ChangeFlows(pl.rules.saved(slices.Concat(changes.Added, changes.Modified)), removed)
-	var tables openflow.TableSet
-	changedTables(&changes, &tables)
-	pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
-	pl.tell(&changes)
-	pl.releaseRows(removed)
-	if len(mods) >= largeChange {
-		time.AfterFunc(largeChangePause, returnMemory)
-	}
+	err = pl.finishFlows(&changes, removed, len(mods))
 	if err != nil {
-		return 0, errors.New("the change is in force but could not be saved: " + err.Error())
+		return 0, errUnsaved(err)
 	}
 	return len(changes.Added) + len(changes.Modified) + len(changes.Removed), nil
 }

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"weft/control/counters"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+// MaxFlows is the limit of flows in all tables.
+const MaxFlows = counters.MaxRules
+
+// Requests of OpenFlow connections. They carry parsed changes, and their errors have
+// OpenFlow's codes (*openflow.CodedError). In all other respects they are like the
+// requests of the API.
+
+// errUnsaved is the error of a change that is in force and could not be saved.
+func errUnsaved(err error) error {
+	return errors.New("the change is in force but could not be saved: " + err.Error())
+}
+
+// ApplyEach applies changes of flows, in order, each on its own. errs has the error of
+// each change, or nil. When ApplyEach returns, no frame uses the old rules any more.
+func (pl *Pipeline) ApplyEach(mods []openflow.FlowMod) (errs []error) {
+	pl.change.Lock()
+	defer pl.change.Unlock()
+	pl.mu.Lock()
+	pl.pullAll()
+	changes, errs := pl.tables.ApplyEach(mods, clock.Monotonic())
+	removed := pl.rules.enter(&changes)
+	pl.mu.Unlock()
+	if err := pl.finishFlows(&changes, removed, len(mods)); err != nil {
+		pl.log.Error("flows", "error", errUnsaved(err))
+	}
+	return errs
+}
+
+// finishFlows saves changed flows, revalidates the megaflows and tells the monitors. n is
+// the number of requested changes. The caller holds the lock of changes.
+func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n int) error {
+	err := pl.store.ChangeFlows(pl.rules.saved(slices.Concat(changes.Added, changes.Modified)), removed)
+	var tables openflow.TableSet
+	changedTables(changes, &tables)
+	pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
+	pl.tell(changes)
+	pl.releaseRows(removed)
+	if n >= largeChange {
+		time.AfterFunc(largeChangePause, returnMemory)
+	}
+	return err
+}
+
+// ApplyBundle applies all changes of a bundle, or none. failed is the index of the change
+// that was refused.
+func (pl *Pipeline) ApplyBundle(items []openflow.BundleItem) (failed int, err error) {
+	pl.change.Lock()
+	defer pl.change.Unlock()
+	pl.mu.Lock()
+	pl.pullAll()
+	changes, err := pl.tables.ApplyBundle(items, clock.Monotonic())
+	if err != nil {
+		pl.mu.Unlock()
+		var at *openflow.ApplyError
+		if errors.As(err, &at) {
+			failed = at.Index
+		}
+		return failed, err
+	}
+	removed := pl.rules.enter(&changes)
+	pl.mu.Unlock()
+	groups := slices.ContainsFunc(items, func(i openflow.BundleItem) bool { return i.Group != nil })
+	if groups {
+		texts, meters := pl.tableTexts()
+		err = pl.store.ChangeTables(texts, meters, nil)
+		pl.ports.UpdateLiveness()
+		pl.revalidate(func(*megaflow) bool { return true })
+	}
+	if saved := pl.finishFlows(&changes, removed, len(items)); saved != nil {
+		err = saved
+	}
+	if err != nil {
+		pl.log.Error("bundle", "error", errUnsaved(err))
+	}
+	return 0, nil
+}
+
+// ApplyGroups applies changes of groups, all of them or none.
+func (pl *Pipeline) ApplyGroups(mods []openflow.GroupMod) error {
+	return pl.applyTable(len(mods), func() (openflow.Changes, error) { return pl.tables.ApplyGroups(mods, clock.Monotonic()) })
+}
+
+// ApplyMeters applies changes of meters, all of them or none.
+func (pl *Pipeline) ApplyMeters(mods []openflow.MeterMod) error {
+	return pl.applyTable(len(mods), func() (openflow.Changes, error) {
+		changes, changed, err := pl.tables.ApplyMeters(mods, clock.Monotonic())
+		for _, m := range changed {
+			sendMeter(pl.workers, m)
+		}
+		return changes, err
+	})
+}
+
+func (pl *Pipeline) applyTable(n int, apply func() (openflow.Changes, error)) error {
+	pl.change.Lock()
+	defer pl.change.Unlock()
+	var refused error
+	_, err := pl.changeTable(n, func() (openflow.Changes, error) {
+		changes, err := apply()
+		refused = err
+		return changes, err
+	})
+	if refused != nil {
+		return refused
+	}
+	if err != nil {
+		pl.log.Error("groups and meters", "error", err)
+	}
+	return nil
+}
+
+// PullCounts adds the counters of all workers to the statistics of rules and groups.
+func (pl *Pipeline) PullCounts() {
+	pl.change.Lock()
+	defer pl.change.Unlock()
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.pullAll()
+}
+
+// scanMost is the number of rules that one call of ScanRules returns at most.
+const scanMost = 256
+
+// ScanRules appends copies of rules that filter selects to rules, from slot from on. It
+// returns the slot from which to continue, and false if there are no more rules.
+func (pl *Pipeline) ScanRules(filter *openflow.FlowMod, from uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool) {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	next, more := pl.tables.Scan(filter, from, scanMost, func(r *openflow.Rule) { rules = append(rules, *r) })
+	return rules, next, more
+}
+
+// GroupState is a group with its statistics. Flows is the number of flows that name it.
+type GroupState struct {
+	*openflow.Group
+	Stats openflow.GroupStats
+	Flows int
+}
+
+// Groups returns a group, or all groups for openflow.GroupAny, with present statistics.
+func (pl *Pipeline) Groups(id uint32) []GroupState {
+	pl.PullCounts()
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	var list []GroupState
+	flows := pl.tables.GroupFlows()
+	for _, g := range pl.tables.Groups(id) {
+		s := pl.tables.GroupStats(g)
+		s.Buckets = slices.Clone(s.Buckets)
+		list = append(list, GroupState{Group: g, Stats: s, Flows: flows[g.ID]})
+	}
+	return list
+}
+
+// MeterState is a meter with its statistics. Bands has the frames that each band has
+// dropped.
+type MeterState struct {
+	*openflow.Meter
+	Flows          int
+	Packets, Bytes uint64
+	AgeNS          uint64 // since the meter was added
+	Dropped        []openflow.BucketStats
+}
+
+// Meters returns a meter, or all meters for openflow.MeterAll, with present statistics.
+func (pl *Pipeline) Meters(id uint32) []MeterState {
+	pl.change.Lock()
+	defer pl.change.Unlock()
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	var list []MeterState
+	flows, now := pl.tables.MeterFlows(), clock.Monotonic()
+	for _, m := range pl.tables.Meters(id) {
+		s := MeterState{Meter: m, AgeNS: now - min(now, m.CreatedNS), Flows: flows[m.ID], Dropped: make([]openflow.BucketStats, len(m.Bands))}
+		for i := range m.Bands {
+			for _, sh := range pl.workers.Shared() {
+				c := &sh.Meters[m.Bands[i].Slot]
+				if i == 0 { // frames that a band drops do not reach the next band
+					s.Packets += atomic.LoadUint64(&c.Packets)
+					s.Bytes += atomic.LoadUint64(&c.Bytes)
+				}
+				s.Dropped[i].Packets += atomic.LoadUint64(&c.DroppedPackets)
+				s.Dropped[i].Bytes += atomic.LoadUint64(&c.DroppedBytes)
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// TableConfigs returns the limits of all tables and the numbers of their rules.
+func (pl *Pipeline) TableConfigs() (configs [openflow.Tables]openflow.TableConfig, flows [openflow.Tables]int) {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	for t := range openflow.Tables {
+		configs[t], flows[t] = pl.tables.Config(uint8(t))
+	}
+	return configs, flows
+}
+
+// Send executes the actions of a packet-out on its frame. It returns after a worker has
+// executed them.
+func (pl *Pipeline) Send(out *openflow.PacketOut) error {
+	if err := fillFlow(out); err != nil {
+		return &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
+	}
+	t, taught, err := pl.inject(out, true)
+	if err == nil && taught {
+		pl.learnBatch([]lesson{{flows: t.Learned}})
+		_, _, err = pl.inject(out, false)
+	}
+	return err
+}
