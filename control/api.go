@@ -39,8 +39,12 @@ func (d *Daemon) listen() error {
 	var err error
 	d.servers, err = access.Open(access.Config{Socket: d.config.Socket, VsockPort: d.config.VsockPort,
 		Metrics: d.config.Metrics, Policy: policy, Log: d.log})
-	if err == nil {
-		d.limits.Add(d.servers.LimitRows)
+	if err != nil {
+		return err
+	}
+	d.limits.Add(d.servers.LimitRows)
+	if err = d.openFlow(&policy); err != nil {
+		d.servers.Close()
 	}
 	return err
 }

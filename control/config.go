@@ -38,6 +38,7 @@ type Config struct {
 	Central []string
 	// CentralCerts is the directory of the host's certificate for weft-central.
 	CentralCerts string
+	OpenFlow     OpenFlow
 	SpinUS       int    // time for which a worker polls empty queues, in microseconds; 0: DefaultSpinUS
 	Exe          string // path of the binary that contains the engine; "": this binary
 	Log          *slog.Logger

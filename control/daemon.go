@@ -54,6 +54,7 @@ import (
 	"weft/control/fleet"
 	"weft/control/limits"
 	"weft/control/observe"
+	"weft/control/ofconn"
 	"weft/control/patience"
 	"weft/control/pipeline"
 	"weft/control/ports"
@@ -81,9 +82,12 @@ type Daemon struct {
 	kernel    *underlay.Kernel
 	store     *store.Store
 
-	captures    *observe.Captures
-	monitors    observe.Monitors
-	connections *observe.ConnectionEvents
+	captures *observe.Captures
+	monitors observe.Monitors
+	// flowMonitors passes changes of flows to monitors and wire.
+	flowMonitors flowMonitors
+	wire         *ofconn.Service // OpenFlow connections
+	connections  *observe.ConnectionEvents
 
 	servers  *access.Servers
 	requests *patience.Requests
@@ -154,11 +158,12 @@ func newDaemon(config Config) (*Daemon, error) {
 	d := &Daemon{
 		config: config, log: config.Log, started: time.Now(), ready: make(chan struct{}),
 	}
+	d.flowMonitors.api = &d.monitors
 	var err error
 	if d.store, err = store.Open(config.StateDir); err != nil {
 		return nil, err
 	}
-	d.pipeline = pipeline.New(pipeline.Setup{Change: &d.change, Store: d.store, Monitors: &d.monitors,
+	d.pipeline = pipeline.New(pipeline.Setup{Change: &d.change, Store: d.store, Monitors: &d.flowMonitors,
 		Sizes: config.sizes.Cache, Cores: config.Cores, Log: d.log})
 	d.tracking = tracking.New(&d.change, d.pipeline)
 	if d.kernel, err = underlay.Open(d.log); err != nil {
@@ -218,6 +223,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if d.central != nil {
 		d.done.Go(func() { d.central.Run(ctx) })
 	}
+	d.done.Go(func() { d.wire.Run(ctx) })
 	close(d.ready)
 	return nil
 }
@@ -237,6 +243,7 @@ func (d *Daemon) saveMACs() {
 // end stops everything, even after a failed begin.
 func (d *Daemon) end() {
 	d.servers.Close()
+	d.wire.Close()
 	d.done.Wait()
 	d.change.Lock()
 	defer d.change.Unlock()

@@ -287,10 +287,13 @@ func (p *play) record(t *testing.T) {
 }
 
 // ofctl runs ovs-ofctl. The bridge's name follows the first word.
-func (p *play) ofctl(words ...string) (string, error) {
+func (p *play) ofctl(words ...string) (string, error) { return p.ofctlAt(*recordOVS, words...) }
+
+// ofctlAt runs ovs-ofctl like ofctl, for the switch of a connection such as unix:PATH.
+func (p *play) ofctlAt(target string, words ...string) (string, error) {
 	at := slices.IndexFunc(words, func(w string) bool { return !strings.HasPrefix(w, "-") })
 	args := append([]string{"--no-names", "-O", p.version}, words[:at+1]...)
-	args = append(append(args, *recordOVS), words[at+1:]...)
+	args = append(append(args, target), words[at+1:]...)
 	cmd := exec.Command("ovs-ofctl", args...)
 	if words[0] == "trace" {
 		dir := filepath.Dir(strings.TrimPrefix(*recordOVS, "unix:"))

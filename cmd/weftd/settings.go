@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
@@ -17,12 +18,21 @@ import (
 	"weft/cmd/exit"
 	"weft/control"
 	"weft/control/access"
+	"weft/control/ofconn"
 	"weft/internal/cpu"
 )
 
 const (
 	defaultState = "/var/lib/weft"
 	defaultCerts = "/etc/weft/central"
+
+	defaultOpenFlowCerts = "/etc/weft/openflow"
+	// besideSocket stands for the path of the API's socket with the suffix of
+	// mgmtSuffix, which is where ovs-ofctl looks for a switch.
+	besideSocket = "beside"
+	mgmtSuffix   = ".mgmt"
+	secure       = "secure"
+	standalone   = "standalone"
 )
 
 // settings has the values from the flags and the configuration file.
@@ -40,6 +50,13 @@ type settings struct {
 	GuestMemory int    `toml:"guest-memory-gib"`
 	Central     string `toml:"central"`
 	Certs       string `toml:"central-certs"`
+
+	OpenFlowSocket string `toml:"openflow-socket"`
+	OpenFlowListen string `toml:"openflow-listen"`
+	Controller     string `toml:"controller"`
+	OpenFlowCerts  string `toml:"openflow-certs"`
+	FailMode       string `toml:"fail-mode"`
+	DatapathID     string `toml:"datapath-id"`
 }
 
 func (s *settings) register(f *pflag.FlagSet) {
@@ -55,6 +72,12 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.GuestMemory, "guest-memory-gib", 0, "largest memory of one guest, GiB (default: twice the machine's, at least 2048)")
 	f.StringVar(&s.Central, "central", "", "addresses of weft-central, HOST:PORT[,HOST:PORT...], whose declaration the switch follows")
 	f.StringVar(&s.Certs, "central-certs", defaultCerts, "directory of the host's certificate for weft-central: ca.pem, cert.pem, key.pem")
+	f.StringVar(&s.OpenFlowSocket, "openflow-socket", besideSocket, "where OpenFlow listens for ovs-ofctl: a path, none, or beside: --socket with .mgmt in place of its suffix")
+	f.StringVar(&s.OpenFlowListen, "openflow-listen", "", "further OpenFlow listeners, ptcp:PORT[:HOST] or pssl:PORT[:HOST], separated by commas; HOST is 127.0.0.1 if missing; ptcp asks for no password")
+	f.StringVar(&s.Controller, "controller", "", "OpenFlow controllers to connect to, tcp:HOST:PORT or ssl:HOST:PORT, separated by commas")
+	f.StringVar(&s.OpenFlowCerts, "openflow-certs", defaultOpenFlowCerts, "directory of the certificate for pssl and ssl: ca.pem, cert.pem, key.pem")
+	f.StringVar(&s.FailMode, "fail-mode", secure, "without a reachable controller: secure keeps to the flows, standalone forwards as a learning switch")
+	f.StringVar(&s.DatapathID, "datapath-id", "", "the switch's number for OpenFlow, up to 16 hexadecimal digits (default: derived from the machine and --state)")
 	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "time for which a worker polls empty queues before it sleeps, µs")
 }
 
@@ -121,6 +144,9 @@ func (s *settings) config() (control.Config, error) {
 	if c.Cores, err = cpu.ParseList(s.Cores); err != nil {
 		return c, exit.Usagef("cores %s: %v", s.Cores, err)
 	}
+	if c.OpenFlow, err = s.openFlow(); err != nil {
+		return c, err
+	}
 	switch {
 	case s.VsockAllow != "" && s.Vsock == 0:
 		return c, exit.Usagef("vsock-allow %s: expected --vsock PORT too", s.VsockAllow)
@@ -134,6 +160,48 @@ func (s *settings) config() (control.Config, error) {
 		return c, exit.Usagef("guest-memory-gib: %d: expected a number from 1 to %d, or 0 for the default", s.GuestMemory, 1<<20)
 	case s.SpinUS < 1 || s.SpinUS > 1_000_000: // control takes 0 for the default
 		return c, exit.Usagef("spin-us: %d: expected a number from 1 to 1000000", s.SpinUS)
+	}
+	return c, nil
+}
+
+// openFlow checks the settings of OpenFlow connections.
+func (s *settings) openFlow() (control.OpenFlow, error) {
+	c := control.OpenFlow{Socket: s.OpenFlowSocket, Certs: s.OpenFlowCerts, Standalone: s.FailMode == standalone}
+	switch c.Socket {
+	case besideSocket:
+		c.Socket = strings.TrimSuffix(s.Socket, filepath.Ext(s.Socket)) + mgmtSuffix
+	case "none":
+		c.Socket = ""
+	}
+	if s.OpenFlowListen != "" {
+		c.Listen = strings.Split(s.OpenFlowListen, ",")
+	}
+	if s.Controller != "" {
+		c.Controllers = strings.Split(s.Controller, ",")
+	}
+	for _, text := range c.Listen {
+		if _, _, err := ofconn.ParseListener(text); err != nil {
+			return c, exit.Usagef("openflow-listen: %v", err)
+		}
+	}
+	for _, text := range c.Controllers {
+		if _, _, err := ofconn.ParseTarget(text, "tcp", "ssl"); err != nil {
+			return c, exit.Usagef("controller: %v", err)
+		}
+	}
+	var err error
+	if s.DatapathID != "" {
+		if c.DatapathID, err = strconv.ParseUint(s.DatapathID, 16, 64); err != nil || c.DatapathID == 0 {
+			return c, exit.Usagef("datapath-id: %s: expected up to 16 hexadecimal digits, not all 0", s.DatapathID)
+		}
+	}
+	switch {
+	case s.FailMode != "" && s.FailMode != secure && s.FailMode != standalone:
+		return c, exit.Usagef("fail-mode: %s: expected secure or standalone", s.FailMode)
+	case len(c.Controllers) > ofconn.MaxControllers:
+		return c, exit.Usagef("controller: expected at most %d", ofconn.MaxControllers)
+	case len(c.Socket) > 107:
+		return c, exit.Usagef("openflow-socket %s: expected a path of at most 107 bytes", c.Socket)
 	}
 	return c, nil
 }

@@ -15,6 +15,7 @@ var controlMayImport = map[string][]string{
 	"control": {
 		"control/access",
 		"control/patience",
+		"control/ofconn",
 		"control/observe",
 		"control/tracking",
 		"control/engines",
@@ -28,7 +29,7 @@ var controlMayImport = map[string][]string{
 		"control/limits",
 		"control/loop",
 		"control/usererr",
-		"packet", "flowtable", "conntrack", "datapath", "openflow", "engine", "api",
+		"packet", "flowtable", "conntrack", "datapath", "openflow", "openflow/ofp", "engine", "api",
 		"internal/cpu", "internal/clock",
 	},
 	"control/engines": {
@@ -53,6 +54,7 @@ var controlMayImport = map[string][]string{
 	"control/central":            {"control/agent", "control/store", "control/loop", "control/usererr", "central/client", "central/pki", "api"},
 	"control/fleet":              {"control/agent", "control/ports", "control/pipeline", "control/loop", "control/usererr", "openflow"},
 	"control/limits":             {"api"},
+	"control/ofconn":             {"control/limits", "internal/clock", "openflow", "openflow/ofp"},
 	"control/patience":           {},
 	"control/watchdog":           {"datapath", "engine"},
 	"control/workers":            {"conntrack", "datapath", "engine", "internal/shm"},
@@ -66,7 +68,7 @@ var controlMayImport = map[string][]string{
 // ones.
 var controlOrder = []string{
 	"control",
-	"control/access", "control/patience", // requests
+	"control/access", "control/patience", "control/ofconn", // requests
 	"control/central", "control/fleet",
 	"control/agent",
 	"control/engines", "control/engines/enginetest",

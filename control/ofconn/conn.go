@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weft/openflow"
+	"weft/openflow/ofp"
+)
+
+// Conn is one connection. Its reader goroutine owns the fields without another owner.
+type Conn struct {
+	service    *Service
+	net        net.Conn
+	in         *bufio.Reader
+	name, peer string
+	role       Role
+	controller *controller // nil: the peer has connected to the switch
+	version    ofp.Version
+	// tableInCommand is true if flow_mods of OpenFlow 1.0 have their table in the
+	// command.
+	tableInCommand bool
+	bundles        map[uint32]*bundle
+	config         ofp.SwitchConfig
+	multipart      bool // the rest of a multipart request is skipped
+	heard          atomic.Int64
+	last           time.Time // when the last echo request was sent
+
+	writing sync.Mutex // one message at a time
+	out     []byte     // room for small replies
+
+	mu       sync.Mutex // guards the fields below; taken after the locks of the switch
+	events   [][]byte
+	bytes    int // of events
+	wake     chan struct{}
+	ended    bool
+	ready    bool // the version is known
+	async    ofp.AsyncConfig
+	master   ofp.Role // role of the peer as a controller
+	missLen  uint16   // largest part of a frame in a packet_in
+	format   ofp.PacketInFormat
+	nxm      bool // flow_removed in Nicira's form
+	id       uint16
+	monitors map[uint32]*ofp.Monitor
+	watching bool // counted in Service.watchers
+
+	dropped atomic.Uint64 // frames dropped because the peer did not read
+}
+
+// defaultMissLen is the part of a frame that a controller gets of a frame that misses
+// the tables, until it asks for another (OpenFlow 1.0, 5.3.2).
+const defaultMissLen = 128
+
+func newConn(s *Service, nc net.Conn, peer string, role Role) *Conn {
+	name := peer
+	if a := nc.RemoteAddr(); a != nil && a.String() != "" && a.String() != "@" {
+		name = a.Network() + ":" + a.String()
+	}
+	return &Conn{service: s, net: nc, peer: peer, name: name, role: role, in: bufio.NewReaderSize(nc, readBuffer),
+		wake: make(chan struct{}, 1), master: ofp.RoleEqual, monitors: map[uint32]*ofp.Monitor{}, bundles: map[uint32]*bundle{}}
+}
+
+// serve handles the connection until it ends.
+func (c *Conn) serve() {
+	defer c.end()
+	err := c.negotiate()
+	if err == nil {
+		var events sync.WaitGroup
+		events.Go(c.sendEvents)
+		err = c.read()
+		c.end()
+		events.Wait()
+	}
+	switch {
+	case err == nil, errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+		return
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.service.counts.Stalled.Add(1)
+	default:
+		c.service.counts.Failed.Add(1)
+	}
+	c.service.log.Info("OpenFlow connection ended", "peer", c.name, "error", err)
+}
+
+// end closes the connection and wakes its goroutines.
+func (c *Conn) end() {
+	c.net.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	c.events, c.bytes = nil, 0
+	c.setWatching(false)
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// negotiate exchanges hellos and chooses the version.
+func (c *Conn) negotiate() error {
+	if err := c.write(ofp.AppendHello(nil, 0)); err != nil {
+		return err
+	}
+	_ = c.net.SetReadDeadline(time.Now().Add(helloTimeout))
+	hello, err := ofp.ReadMessage(c.in, nil)
+	if err != nil {
+		return err
+	}
+	h := ofp.ReadHeader(hello)
+	if h.Type != ofp.TypeHello {
+		return fmt.Errorf("the first message is of type %d, not a hello", h.Type)
+	}
+	v, ok := ofp.Negotiate(hello, nil)
+	if !ok {
+		_ = c.write(ofp.AppendError(nil, min(h.Version, openflow.Version15), openflow.ErrHelloIncompatible, hello))
+		return fmt.Errorf("no version in common: the peer offers up to %d", h.Version)
+	}
+	_ = c.net.SetReadDeadline(time.Time{})
+	c.version = v
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ready, c.async = true, ofp.DefaultAsync(v)
+	if c.controller != nil {
+		c.missLen = defaultMissLen
+	}
+	c.updateWatching()
+	return nil
+}
+
+// read handles messages until the connection ends.
+func (c *Conn) read() error {
+	var buf []byte
+	for {
+		m, err := ofp.ReadMessage(c.in, buf)
+		if err != nil {
+			return err
+		}
+		buf = m[:0]
+		c.heard.Store(time.Now().UnixNano())
+		c.service.counts.Messages.Add(1)
+		if err := c.handle(m); err != nil {
+			return err
+		}
+	}
+}
+
+// handle handles one message. It returns an error if the connection must end.
+func (c *Conn) handle(m []byte) error {
+	if ofp.Version(m[0]) != c.version {
+		return c.refuse(m, &openflow.CodedError{Code: openflow.ErrBadVersion, Text: fmt.Sprintf("message of version %d: expected %d", m[0], c.version)})
+	}
+	r, err := ofp.Identify(m)
+	if err != nil {
+		return c.refuse(m, err)
+	}
+	h := handlers[r.Kind]
+	switch {
+	case h.do == nil:
+		return c.refuse(m, &openflow.CodedError{Code: openflow.ErrBadType, Text: fmt.Sprintf("message of type %d: expected a request", r.Type)})
+	case h.changes && c.role < Write:
+		return c.refuse(m, &openflow.CodedError{Code: openflow.ErrRequestEPERM, Text: c.peer + " may only read"})
+	case h.changes && c.isSlave():
+		return c.refuse(m, &openflow.CodedError{Code: openflow.ErrIsSlave, Text: "a slave may only read"})
+	case r.More && !h.parts:
+		return c.refuse(m, &openflow.CodedError{Code: openflow.ErrMultipartOverflow, Text: "expected a request in one message"})
+	}
+	if err := h.do(c, &r); err != nil {
+		return c.fail(m, err)
+	}
+	return nil
+}
+
+// fail answers a request that failed. Errors of the connection itself end it.
+func (c *Conn) fail(m []byte, err error) error {
+	var coded *openflow.CodedError
+	if errors.As(err, &coded) {
+		return c.refuse(m, coded)
+	}
+	var network net.Error
+	if errors.As(err, &network) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrShortWrite) {
+		return err
+	}
+	c.service.log.Error("OpenFlow request failed", "peer", c.name, "error", err)
+	return c.refuse(m, &openflow.CodedError{Code: openflow.ErrRequestEPERM, Text: err.Error()})
+}
+
+// refuse sends an error message.
+func (c *Conn) refuse(m []byte, err error) error {
+	var coded *openflow.CodedError
+	if !errors.As(err, &coded) {
+		coded = &openflow.CodedError{Code: openflow.ErrBadType, Text: err.Error()}
+	}
+	c.service.counts.Errors.Add(1)
+	c.service.log.Debug("OpenFlow request refused", "peer", c.name, "error", coded.Text)
+	return c.write(ofp.AppendError(nil, c.version, coded.Code, m))
+}
+
+// write writes whole messages to the socket.
+func (c *Conn) write(b []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	_ = c.net.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_, err := c.net.Write(b)
+	return err
+}
+
+// writeAll writes the messages of a multipart reply.
+func (c *Conn) writeAll(r *ofp.Reply) error {
+	for _, m := range r.Messages() {
+		if err := c.write(m); err != nil {
+			return err
+		}
+	}
+	if r.Omitted > 0 {
+		c.service.log.Warn("OpenFlow reply lacks entries that exceed 64 KiB", "peer", c.name, "entries", r.Omitted)
+	}
+	return nil
+}
+
+func (c *Conn) isSlave() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.master == ofp.RoleSlave
+}

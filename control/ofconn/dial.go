@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"weft/openflow"
+	"weft/openflow/ofp"
+)
+
+const (
+	// minBackoff and maxBackoff bound the time between two attempts to connect to a
+	// controller. Each failure doubles it.
+	minBackoff = time.Second
+	maxBackoff = 8 * time.Second
+	// dialTimeout is the time in which a controller must accept the connection.
+	dialTimeout = 5 * time.Second
+	// probeInterval is the time without a message after which a controller is asked for
+	// an echo. Without a message in a further probeInterval, the connection ends.
+	probeInterval = 5 * time.Second
+	// standaloneDelay is the time without a controller after which a standalone switch
+	// forwards by itself.
+	standaloneDelay = 3 * probeInterval
+)
+
+// controller is a controller to which the switch connects.
+type controller struct {
+	service   *Service
+	target    string // tcp:HOST:PORT or ssl:HOST:PORT
+	connected atomic.Bool
+}
+
+// ParseTarget checks the text of a controller or a listener. word is one of allowed, such
+// as tcp, and address is HOST:PORT.
+func ParseTarget(text string, allowed ...string) (word, address string, err error) {
+	word, address, ok := strings.Cut(text, ":")
+	for _, a := range allowed {
+		if ok && a == word {
+			if _, _, err := net.SplitHostPort(address); err != nil {
+				break
+			}
+			return word, address, nil
+		}
+	}
+	return "", "", fmt.Errorf("%s: expected %s:HOST:PORT", text, strings.Join(allowed, ":HOST:PORT or "))
+}
+
+// ParseListener checks the text of a listener, in the order of Open vSwitch:
+// ptcp:PORT[:HOST] and pssl:PORT[:HOST]. Without a host, it is 127.0.0.1.
+func ParseListener(text string) (word, address string, err error) {
+	word, rest, _ := strings.Cut(text, ":")
+	port, host, _ := strings.Cut(rest, ":")
+	if word != "ptcp" && word != "pssl" || port == "" || strings.Trim(port, "0123456789") != "" {
+		return "", "", fmt.Errorf("%s: expected ptcp:PORT[:HOST] or pssl:PORT[:HOST]", text)
+	}
+	host = strings.Trim(host, "[]")
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return word, net.JoinHostPort(host, port), nil
+}
+
+// Listen opens a listener from its text. config is needed for pssl.
+func Listen(text string, config *tls.Config) (net.Listener, error) {
+	word, address, err := ParseListener(text)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", text, err)
+	}
+	if word == "pssl" {
+		return tls.NewListener(l, config), nil
+	}
+	return l, nil
+}
+
+// LoadTLS reads ca.pem, cert.pem and key.pem from a directory. Both sides of a connection
+// must have a certificate of the authority.
+func LoadTLS(dir string) (*tls.Config, error) {
+	pem, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: expected certificates in PEM", filepath.Join(dir, "ca.pem"))
+	}
+	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return &tls.Config{
+		Certificates: []tls.Certificate{cert}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		MinVersion: tls.VersionTLS12,
+		// The certificates of controllers seldom name their address; the authority alone
+		// counts, as with Open vSwitch. VerifyConnection checks it.
+		InsecureSkipVerify: true,
+		VerifyConnection:   func(s tls.ConnectionState) error { return verify(s, pool) },
+	}, nil
+}
+
+func verify(s tls.ConnectionState, pool *x509.CertPool) error {
+	if len(s.PeerCertificates) == 0 {
+		return errors.New("the peer has no certificate")
+	}
+	between := x509.NewCertPool()
+	for _, c := range s.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err
+}
+
+// run connects to the controller again and again until ctx ends.
+func (c *controller) run(ctx context.Context) {
+	backoff := minBackoff
+	for ctx.Err() == nil {
+		began := time.Now()
+		if err := c.session(ctx); err != nil && ctx.Err() == nil {
+			c.service.log.Info("OpenFlow controller", "controller", c.target, "error", err)
+		}
+		if time.Since(began) > maxBackoff {
+			backoff = minBackoff
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(backoff):
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// session connects to the controller and serves the connection until it ends.
+func (c *controller) session(ctx context.Context) error {
+	word, address, err := ParseTarget(c.target, "tcp", "ssl")
+	if err != nil {
+		return err
+	}
+	dialer := net.Dialer{Timeout: dialTimeout}
+	nc, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	if word == "ssl" {
+		secure := tls.Client(nc, c.service.setup.TLS)
+		deadline, cancel := context.WithTimeout(ctx, dialTimeout)
+		err := secure.HandshakeContext(deadline)
+		cancel()
+		if err != nil {
+			nc.Close()
+			return err
+		}
+		nc = secure
+	}
+	conn := newConn(c.service, nc, c.target, Write)
+	conn.controller = c
+	if !c.service.enter(conn, false) {
+		nc.Close()
+		return net.ErrClosed
+	}
+	defer c.service.leave(conn, false)
+	probing, stop := context.WithCancel(ctx)
+	defer stop()
+	go conn.probe(probing)
+	c.service.log.Info("OpenFlow controller connected", "controller", c.target)
+	c.connected.Store(true)
+	defer c.connected.Store(false)
+	conn.serve()
+	return nil
+}
+
+// probe asks a silent controller for an echo, and closes the connection if it stays
+// silent.
+func (c *Conn) probe(ctx context.Context) {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	asked := false
+	c.heard.Store(time.Now().UnixNano())
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		silent := time.Since(time.Unix(0, c.heard.Load())) >= probeInterval
+		switch {
+		case !silent:
+			asked = false
+		case asked:
+			c.service.counts.Stalled.Add(1)
+			c.net.Close()
+			return
+		default:
+			asked = true
+			c.mu.Lock()
+			if c.ready {
+				c.post(ofp.AppendEchoRequest(nil, c.version, 0), false)
+			}
+			c.mu.Unlock()
+		}
+	}
+}
+
+// standaloneCookie marks the flow of a standalone switch without a controller.
+const standaloneCookie = 0x7765667473610001
+
+// standAlone adds a flow that forwards as a learning switch while no controller is
+// connected, until ctx ends.
+func (s *Service) standAlone(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	alone, since := false, time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, c := range s.controllers {
+			if c.connected.Load() {
+				since = time.Now()
+			}
+		}
+		if now := time.Since(since) > standaloneDelay; now != alone {
+			alone = now
+			s.setStandalone(alone)
+		}
+	}
+}
+
+// setStandalone adds or deletes the flow of a standalone switch.
+func (s *Service) setStandalone(on bool) {
+	mod := openflow.FlowMod{Command: openflow.Add, Priority: 0xffff, NewCookie: standaloneCookie, ModifyCookie: true,
+		Actions: []openflow.Action{{Kind: openflow.ActOutput, Port: openflow.PortNORMAL}}}
+	if !on {
+		mod = openflow.FlowMod{Command: openflow.DeleteStrict, Priority: 0xffff, Cookie: standaloneCookie, CookieMask: ^uint64(0)}
+	}
+	for _, err := range s.setup.Switch.ApplyEach([]openflow.FlowMod{mod}) {
+		if err != nil {
+			s.log.Error("standalone switch", "error", err)
+		}
+	}
+	s.log.Info("standalone switch", "forwards by itself", on)
+}

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"weft/openflow"
+	"weft/openflow/ofp"
+)
+
+// Events go to a connection through a queue that is limited in bytes.
+
+// MaxMonitors is the limit of flow monitors of a connection. Further ones are refused.
+const MaxMonitors = 64
+
+// post queues an event. A frame that finds the queue full is dropped and counted; any
+// other event that does ends the connection. The caller holds c.mu.
+func (c *Conn) post(m []byte, frame bool) {
+	switch {
+	case c.ended || !c.ready:
+		return
+	case c.bytes+len(m) <= MaxEventBytes:
+		c.events, c.bytes = append(c.events, m), c.bytes+len(m)
+	case frame:
+		c.dropped.Add(1)
+		c.service.counts.Dropped.Add(1)
+		return
+	default:
+		c.service.counts.Stalled.Add(1)
+		c.ended = true
+		c.net.Close()
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// queued returns the number of bytes that wait.
+func (c *Conn) queued() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes
+}
+
+// sendEvents writes queued events until the connection ends.
+func (c *Conn) sendEvents() {
+	for range c.wake {
+		for {
+			c.mu.Lock()
+			batch, ended := c.events, c.ended
+			c.events = nil
+			c.mu.Unlock()
+			if ended {
+				return
+			}
+			if len(batch) == 0 {
+				break
+			}
+			for _, m := range batch {
+				err := c.write(m)
+				c.mu.Lock()
+				c.bytes -= len(m)
+				c.mu.Unlock()
+				if err != nil {
+					c.net.Close()
+					return
+				}
+			}
+		}
+	}
+}
+
+// setWatching notes whether the connection wants events of flows. The caller holds c.mu.
+func (c *Conn) setWatching(on bool) {
+	if on != c.watching {
+		c.watching = on
+		if on {
+			c.service.watchers.Add(1)
+		} else {
+			c.service.watchers.Add(-1)
+		}
+	}
+}
+
+// updateWatching notes whether the connection wants events of flows now. The caller
+// holds c.mu.
+func (c *Conn) updateWatching() { c.setWatching(!c.ended && (len(c.monitors) > 0 || c.wantsEvents())) }
+
+// wantsEvents reports whether the connection gets events that it has not asked for one by
+// one. A tool that has connected to the switch gets them once it has set the length of
+// frames in packet_ins, as with Open vSwitch. The caller holds c.mu.
+func (c *Conn) wantsEvents() bool { return c.controller != nil || c.missLen != 0 }
+
+// wants reports whether the masks of an event have the bit of its reason. The caller holds
+// c.mu.
+func (c *Conn) wants(masks [2]uint32, reason uint8) bool {
+	index := 0
+	if c.master == ofp.RoleSlave {
+		index = 1
+	}
+	return c.ready && !c.ended && c.wantsEvents() && masks[index]>>reason&1 != 0
+}
+
+// Count returns the number of connections that want events of flows. With TellFlow it
+// implements pipeline.Monitors.
+func (s *Service) Count() int { return int(s.watchers.Load()) }
+
+// TellFlow reports a change of a rule. The caller holds the locks that guard the rule.
+func (s *Service) TellFlow(event ofp.FlowEvent, r *openflow.Rule) {
+	for _, c := range s.all() {
+		c.tellFlow(event, r)
+	}
+}
+
+func (c *Conn) tellFlow(event ofp.FlowEvent, r *openflow.Rule) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.watching {
+		return
+	}
+	if event == ofp.FlowDeleted && r.Flags&openflow.SendFlowRem != 0 && c.wants(c.async.FlowRemoved, ofp.RemovedReason(c.version, r.Why)) {
+		c.post(ofp.AppendFlowRemoved(nil, c.version, c.nxm, r, now()), false)
+	}
+	bit := map[ofp.FlowEvent]uint16{ofp.FlowAdded: ofp.MonitorAdd, ofp.FlowDeleted: ofp.MonitorDelete, ofp.FlowModified: ofp.MonitorModify}[event]
+	for _, m := range c.monitors {
+		if m.Flags&bit == 0 || !m.Select.Selects(r) {
+			continue
+		}
+		c.postUpdate(event, r, m.Flags&ofp.MonitorActions != 0)
+		return // one event, however many monitors select the rule
+	}
+}
+
+// postUpdate queues an event of a flow monitor. The caller holds c.mu.
+func (c *Conn) postUpdate(event ofp.FlowEvent, r *openflow.Rule, actions bool) {
+	reply := ofp.NewMonitorUpdate(c.version)
+	reply.Add(func(b []byte) []byte { return ofp.AppendFlowUpdate(b, c.version, event, r, actions) })
+	for _, m := range reply.Messages() {
+		c.post(m, false)
+	}
+}
+
+// flowMonitor adds, changes and cancels monitors, and answers with the present flows of
+// monitors that ask for them.
+func (c *Conn) flowMonitor(r *ofp.Request) error {
+	list, err := ofp.DecodeMonitors(r)
+	if err != nil {
+		return err
+	}
+	if err := c.setMonitors(list); err != nil {
+		return err
+	}
+	s, reply := c.service.setup.Switch, ofp.NewReply(r)
+	for i := range list {
+		m := &list[i]
+		if m.Cancel || m.Flags&ofp.MonitorInitial == 0 {
+			continue
+		}
+		var rules []openflow.Rule
+		for from, more := uint32(0), true; more; {
+			rules, from, more = s.ScanRules(&m.Select, from, rules[:0])
+			for i := range rules {
+				reply.Add(func(b []byte) []byte {
+					return ofp.AppendFlowUpdate(b, c.version, ofp.FlowInitial, &rules[i], m.Flags&ofp.MonitorActions != 0)
+				})
+			}
+			for _, m := range reply.Take() {
+				if err := c.write(m); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return c.writeAll(reply)
+}
+
+func (c *Conn) setMonitors(list []ofp.Monitor) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.updateWatching()
+	for i := range list {
+		m := &list[i]
+		_, exists := c.monitors[m.ID]
+		switch {
+		case m.Cancel && !exists, m.Modify && !exists:
+			return refused(openflow.ErrMonitorUnknown, fmt.Sprintf("flow_monitor %d: no such monitor", m.ID))
+		case m.Cancel:
+			delete(c.monitors, m.ID)
+			continue
+		case exists && !m.Modify:
+			return refused(openflow.ErrMonitorExists, fmt.Sprintf("flow_monitor %d: expected an id that no monitor has", m.ID))
+		case !exists && len(c.monitors) >= MaxMonitors:
+			return refused(openflow.ErrRequestEPERM, fmt.Sprintf("flow_monitor: expected at most %d monitors", MaxMonitors))
+		}
+		c.monitors[m.ID] = m
+	}
+	return nil
+}
+
+func (c *Conn) cancelMonitor(r *ofp.Request) error {
+	id, err := ofp.DecodeMonitorCancel(r)
+	if err != nil {
+		return err
+	}
+	return c.setMonitors([]ofp.Monitor{{ID: id, Cancel: true}})
+}
+
+// roleRequest changes the role of the peer. A new master makes the other masters slaves.
+func (c *Conn) roleRequest(r *ofp.Request) error {
+	role, generation, has, err := ofp.DecodeRole(r)
+	if err != nil {
+		return err
+	}
+	s := c.service
+	s.mu.Lock()
+	if has && s.hasGen && int64(generation-s.generation) < 0 {
+		s.mu.Unlock()
+		return refused(openflow.ErrRoleStale, "role_request: a generation_id that is older than another controller's")
+	}
+	if has {
+		s.generation, s.hasGen = generation, true
+	}
+	generation = s.generation
+	if !s.hasGen {
+		generation = ^uint64(0)
+	}
+	s.mu.Unlock()
+	if role == ofp.RoleMaster {
+		for _, other := range s.all() {
+			if other != c {
+				other.demote(generation)
+			}
+		}
+	}
+	c.mu.Lock()
+	if role != ofp.RoleNoChange {
+		c.master = role
+	}
+	role = c.master
+	c.mu.Unlock()
+	return c.write(ofp.AppendRoleReply(nil, r, role, generation))
+}
+
+// demote makes a master a slave.
+func (c *Conn) demote(generation uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.master != ofp.RoleMaster {
+		return
+	}
+	c.master = ofp.RoleSlave
+	if m := ofp.AppendRoleStatus(nil, c.version, ofp.RoleSlave, generation); m != nil {
+		c.post(m, false)
+	}
+}
+
+// portInterval is the time between two checks of the ports for events.
+const portInterval = 200 * time.Millisecond
+
+// watchPorts sends events of ports that were added, deleted or modified, until ctx ends.
+// It looks at the ports only while a connection wants events.
+func (s *Service) watchPorts(ctx context.Context) {
+	tick := time.NewTicker(portInterval)
+	defer tick.Stop()
+	var known map[uint32]ofp.Port
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if s.Count() == 0 {
+			known = nil
+			continue
+		}
+		present := map[uint32]ofp.Port{}
+		for _, p := range s.setup.Switch.Ports() {
+			present[p.No] = p.Port
+		}
+		if known != nil {
+			s.tellPorts(known, present)
+		}
+		known = present
+	}
+}
+
+// tellPorts sends the differences between two sets of ports.
+func (s *Service) tellPorts(was, is map[uint32]ofp.Port) {
+	for no, p := range is {
+		old, existed := was[no]
+		switch {
+		case !existed:
+			s.tellPort(ofp.PortAdded, p)
+		case old.Name != p.Name:
+			s.tellPort(ofp.PortDeleted, old)
+			s.tellPort(ofp.PortAdded, p)
+		case old != p:
+			s.tellPort(ofp.PortModified, p)
+		}
+	}
+	for no, old := range was {
+		if _, exists := is[no]; !exists {
+			s.tellPort(ofp.PortDeleted, old)
+		}
+	}
+}
+
+func (s *Service) tellPort(reason uint8, p ofp.Port) {
+	for _, c := range s.all() {
+		c.mu.Lock()
+		if c.wants(c.async.PortStatus, reason) {
+			c.post(ofp.AppendPortStatus(nil, c.version, reason, &p), false)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// SendPacketIn sends a frame to the connections that want it. id is the number of the
+// controller that the flow names; 0 is the default.
+func (s *Service) SendPacketIn(p *ofp.PacketIn, id, maxLen uint16) {
+	for _, c := range s.all() {
+		c.packetIn(p, id, maxLen)
+	}
+}
+
+func (c *Conn) packetIn(p *ofp.PacketIn, id, maxLen uint16) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.id != id || !c.wants(c.async.PacketIn, p.Reason) {
+		return
+	}
+	mine := *p
+	mine.Frame = p.Frame[:min(len(p.Frame), int(maxLen))]
+	c.service.counts.PacketIns.Add(1)
+	c.post(ofp.AppendPacketIn(nil, c.version, c.format, &mine), true)
+}
+
+// WantsFrames reports whether a connection may want frames.
+func (s *Service) WantsFrames() bool { return s.Count() > 0 }

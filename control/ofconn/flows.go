@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"weft/openflow"
+	"weft/openflow/ofp"
+)
+
+// maxBatch is the number of flow_mods that are applied together. More wait in the
+// socket.
+const maxBatch = 4096
+
+// flowMod applies a flow_mod, together with the flow_mods that the peer has sent behind
+// it: one change of the switch costs a write to the disk.
+func (c *Conn) flowMod(r *ofp.Request) error {
+	var mods []openflow.FlowMod
+	var messages [][]byte
+	add := func(r *ofp.Request) error {
+		mod, err := ofp.DecodeFlowMod(r, c.tableInCommand)
+		if err != nil {
+			return err
+		}
+		mods = append(mods, mod)
+		messages = append(messages, append([]byte(nil), r.Message[:min(len(r.Message), 64)]...))
+		return nil
+	}
+	err := add(r)
+	failed := append([]byte(nil), r.Message...)
+	for err == nil && len(mods) < maxBatch {
+		m, more := c.nextFlowMod()
+		if !more {
+			break
+		}
+		next, bad := ofp.Identify(m)
+		if bad == nil {
+			bad = add(&next)
+		}
+		if err, failed = bad, m; bad != nil {
+			failed = append([]byte(nil), m...)
+		}
+		if _, discard := c.in.Discard(len(m)); discard != nil {
+			return discard
+		}
+		c.service.counts.Messages.Add(1)
+	}
+	if len(mods) > 0 {
+		for i, bad := range c.service.setup.Switch.ApplyEach(mods) {
+			if bad != nil {
+				if stop := c.fail(messages[i], bad); stop != nil {
+					return stop
+				}
+			}
+		}
+	}
+	if err != nil {
+		return c.fail(failed, err)
+	}
+	return nil
+}
+
+// nextFlowMod returns the next message if it is a whole flow_mod in the read buffer. The
+// message stays in the buffer.
+func (c *Conn) nextFlowMod() (m []byte, ok bool) {
+	const flowModType = 14
+	if c.in.Buffered() < ofp.HeaderLen {
+		return nil, false
+	}
+	head, err := c.in.Peek(ofp.HeaderLen)
+	if err != nil || ofp.Version(head[0]) != c.version {
+		return nil, false
+	}
+	n := int(binary.BigEndian.Uint16(head[2:]))
+	if n < ofp.HeaderLen || c.in.Buffered() < n {
+		return nil, false
+	}
+	m, err = c.in.Peek(n)
+	nx := head[1] == ofp.TypeExperimenter && n >= 16 && binary.BigEndian.Uint64(m[8:]) == openflow.NiciraVendor<<32|13
+	return m, err == nil && (head[1] == flowModType || nx)
+}
+
+// flowStats answers a request for the statistics of flows, in parts: no lock is held
+// while the peer reads.
+func (c *Conn) flowStats(r *ofp.Request) error {
+	filter, err := ofp.DecodeFlowSelection(r)
+	if err != nil {
+		return err
+	}
+	s := c.service.setup.Switch
+	s.PullCounts()
+	reply := ofp.NewReply(r)
+	var rules []openflow.Rule
+	for from, more := uint32(0), true; more; {
+		rules, from, more = s.ScanRules(&filter, from, rules[:0])
+		for i := range rules {
+			reply.Add(func(b []byte) []byte { return ofp.AppendFlowStats(b, r, &rules[i], now()) })
+		}
+		for _, m := range reply.Take() {
+			if err := c.write(m); err != nil {
+				return err
+			}
+		}
+	}
+	return c.writeAll(reply)
+}
+
+func (c *Conn) aggregate(r *ofp.Request) error {
+	filter, err := ofp.DecodeFlowSelection(r)
+	if err != nil {
+		return err
+	}
+	s := c.service.setup.Switch
+	s.PullCounts()
+	var rules []openflow.Rule
+	var packets, bytes uint64
+	flows := uint32(0)
+	for from, more := uint32(0), true; more; {
+		rules, from, more = s.ScanRules(&filter, from, rules[:0])
+		for i := range rules {
+			packets, bytes = packets+rules[i].Packets, bytes+rules[i].Bytes
+		}
+		flows += uint32(len(rules))
+	}
+	return c.replyBody(r, func(b []byte) []byte { return ofp.AppendAggregate(b, r, packets, bytes, flows) })
+}
+
+// Bundles.
+
+const (
+	// MaxBundles is the limit of open bundles of a connection, and MaxBundleItems that of
+	// the messages in all of them. Further ones are refused with the error of the
+	// specification.
+	MaxBundles     = 16
+	MaxBundleItems = 1 << 20
+)
+
+// bundle is an open bundle: changes that a commit applies together.
+type bundle struct {
+	flags    uint16
+	closed   bool
+	items    []openflow.BundleItem
+	requests [][]byte // header of each message, for errors
+}
+
+func (c *Conn) bundleControl(r *ofp.Request) error {
+	m, err := ofp.DecodeBundle(r)
+	if err != nil {
+		return err
+	}
+	b := c.bundles[m.ID]
+	if b != nil && m.Flags != b.flags && m.Type != ofp.BundleOpen {
+		delete(c.bundles, m.ID)
+		return refused(openflow.ErrBundleBadFlags, "bundle_control: other flags than at the opening")
+	}
+	switch m.Type {
+	case ofp.BundleOpen:
+		switch {
+		case b != nil:
+			delete(c.bundles, m.ID)
+			return refused(openflow.ErrBundleExists, "bundle_control: expected an id that no bundle has")
+		case len(c.bundles) >= MaxBundles:
+			return refused(openflow.ErrBundleOutOf, "bundle_control: too many bundles are open")
+		}
+		c.bundles[m.ID] = &bundle{flags: m.Flags}
+	case ofp.BundleClose:
+		switch {
+		case b == nil:
+			return refused(openflow.ErrBundleBadID, "bundle_control: no such bundle")
+		case b.closed:
+			delete(c.bundles, m.ID)
+			return refused(openflow.ErrBundleClosed, "bundle_control: the bundle is closed already")
+		}
+		b.closed = true
+	case ofp.BundleCommit:
+		if b == nil {
+			return refused(openflow.ErrBundleBadID, "bundle_control: no such bundle")
+		}
+		delete(c.bundles, m.ID)
+		if err := c.commit(b); err != nil {
+			return err
+		}
+	case ofp.BundleDiscard:
+		if b == nil {
+			return refused(openflow.ErrBundleBadID, "bundle_control: no such bundle")
+		}
+		delete(c.bundles, m.ID)
+	default:
+		return refused(openflow.ErrBundleBadType, "bundle_control: unknown type")
+	}
+	return c.write(ofp.AppendBundleReply(nil, r, &m))
+}
+
+// commit applies the changes of a bundle. If one is refused, it sends the error of this
+// change and returns the error of the bundle.
+func (c *Conn) commit(b *bundle) error {
+	failed, err := c.service.setup.Switch.ApplyBundle(b.items)
+	if err == nil {
+		return nil
+	}
+	var coded *openflow.CodedError
+	if errors.As(err, &coded) && failed < len(b.requests) {
+		if err := c.refuse(b.requests[failed], coded); err != nil {
+			return err
+		}
+	}
+	return refused(openflow.ErrBundleFailed, err.Error())
+}
+
+func (c *Conn) bundleAdd(r *ofp.Request) error {
+	m, err := ofp.DecodeBundle(r)
+	if err != nil {
+		return err
+	}
+	b := c.bundles[m.ID]
+	if b == nil {
+		if len(c.bundles) >= MaxBundles {
+			return refused(openflow.ErrBundleOutOf, "bundle_add_message: too many bundles are open")
+		}
+		b = &bundle{flags: m.Flags}
+		c.bundles[m.ID] = b
+	}
+	total := 0
+	for _, other := range c.bundles {
+		total += len(other.items)
+	}
+	switch {
+	case b.closed:
+		delete(c.bundles, m.ID)
+		return refused(openflow.ErrBundleClosed, "bundle_add_message: the bundle is closed")
+	case m.Flags != b.flags:
+		delete(c.bundles, m.ID)
+		return refused(openflow.ErrBundleBadFlags, "bundle_add_message: other flags than at the opening")
+	case total >= MaxBundleItems:
+		return refused(openflow.ErrBundleTooMany, "bundle_add_message: too many messages")
+	}
+	inner, err := ofp.Identify(m.Inner)
+	if err != nil {
+		return err
+	}
+	item, err := c.bundleItem(&inner)
+	if err != nil {
+		return err
+	}
+	b.items = append(b.items, item)
+	b.requests = append(b.requests, append([]byte(nil), m.Inner[:min(len(m.Inner), 64)]...))
+	return nil
+}
+
+// bundleItem decodes a message of a bundle.
+func (c *Conn) bundleItem(r *ofp.Request) (item openflow.BundleItem, err error) {
+	switch r.Kind {
+	case ofp.FlowMod, ofp.NXFlowMod:
+		mod, err := ofp.DecodeFlowMod(r, c.tableInCommand)
+		return openflow.BundleItem{Flow: &mod}, err
+	case ofp.GroupMod, ofp.NXGroupMod:
+		change, err := ofp.DecodeGroupMod(r)
+		if err == nil && (change.Insert || change.Remove) {
+			err = refused(openflow.ErrBundleUnsup, "bundle_add_message: expected no change of single buckets")
+		}
+		return openflow.BundleItem{Group: &change.GroupMod}, err
+	}
+	return item, refused(openflow.ErrBundleUnsup, "bundle_add_message: expected a flow_mod or a group_mod")
+}

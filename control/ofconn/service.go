@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ofconn speaks OpenFlow: with tools such as ovs-ofctl that connect to the
+// switch, and with controllers to which the switch connects. It turns messages into the
+// requests that the API makes, too; package openflow/ofp encodes and decodes them.
+//
+// Each connection has a goroutine that reads and handles its messages in order, and one
+// that sends events. A handler takes the locks of the switch only through the interface
+// Switch, and holds none of them while it writes to the socket: a peer that does not read
+// stops only its own handler. Events that wait for a peer are limited in bytes
+// (MaxEventBytes), messages by their 16-bit length, connections by MaxConnections.
+//
+// Service.mu guards the list of connections, Conn.mu the state that events read. They
+// are taken after the locks of the switch: the switch reports changes of flows while it
+// holds its own locks.
+package ofconn
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weft/control/limits"
+	"weft/openflow"
+	"weft/openflow/ofp"
+)
+
+const (
+	// MaxConnections is the limit of connections from tools and controllers that
+	// connect to the switch. Further connections are closed at once and counted.
+	MaxConnections = 128
+	// MaxPeerConnections is the limit of connections from one address or user.
+	MaxPeerConnections = 96
+	// MaxEventBytes is the limit of the bytes of events that wait for one connection.
+	// Frames beyond it are dropped and counted. Other events beyond it end the
+	// connection, because the peer would miss a change.
+	MaxEventBytes = 4 << 20
+	// MaxControllers is the limit of controllers to which the switch connects.
+	MaxControllers = 16
+	// helloTimeout is the time in which a peer must send its hello. A peer that does not
+	// is disconnected.
+	helloTimeout = 10 * time.Second
+	// writeTimeout is the time in which a peer must accept one message. A peer that does
+	// not is disconnected.
+	writeTimeout = 15 * time.Second
+	// readBuffer is the size of a connection's read buffer. The flow_mods in it are
+	// applied as one batch.
+	readBuffer = 128 << 10
+)
+
+// Switch is the switch as connections see it. Its methods may wait for the disk and the
+// workers. Errors with a code are *openflow.CodedError.
+type Switch interface {
+	// ApplyEach applies changes of flows in order, each on its own.
+	ApplyEach(mods []openflow.FlowMod) []error
+	// ApplyBundle applies all changes or none, and returns the index of the refused one.
+	ApplyBundle(items []openflow.BundleItem) (failed int, err error)
+	// PullCounts brings the statistics of rules up to date.
+	PullCounts()
+	// ScanRules appends copies of some rules that filter selects, from a slot on.
+	ScanRules(filter *openflow.FlowMod, from uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool)
+	ApplyGroups(mods []openflow.GroupMod) error
+	Groups(id uint32) []Group
+	ApplyMeters(mods []openflow.MeterMod) error
+	Meters(id uint32) []Meter
+	Tables() []ofp.TableState
+	// SetEviction sets whether tables evict flows; openflow.TableAll means all tables.
+	SetEviction(table uint8, evict bool) error
+	Ports() []Port
+	Send(out *openflow.PacketOut) error
+	// FlushConnections removes the tracked connections of a zone.
+	FlushConnections(zone uint16) error
+}
+
+// Group is a group with its statistics.
+type Group struct {
+	*openflow.Group
+	Stats openflow.GroupStats
+	Flows int
+}
+
+// Meter is a meter with its statistics.
+type Meter struct {
+	*openflow.Meter
+	Counters ofp.MeterCounters
+}
+
+// Port is a port with its statistics.
+type Port struct {
+	ofp.Port
+	Counters ofp.PortCounters
+}
+
+// Setup has the dependencies and settings of a Service.
+type Setup struct {
+	Switch     Switch
+	DatapathID uint64
+	Name       string // of the switch, in its description
+	Version    string // of the software
+	// Listeners accept connections. Role returns what a peer may do.
+	Listeners   []net.Listener
+	Role        func(net.Conn) (role Role, peer string)
+	Controllers []string // tcp:HOST:PORT and ssl:HOST:PORT
+	TLS         *tls.Config
+	Standalone  bool // without a controller, the switch acts as a learning switch
+	Log         *slog.Logger
+}
+
+// Role is what a peer may do.
+type Role uint8
+
+// Roles.
+const (
+	None  Role = iota // nothing
+	Read              // requests that change nothing
+	Write             // all requests
+)
+
+// Service has the connections of the switch.
+type Service struct {
+	setup       Setup
+	log         *slog.Logger
+	controllers []*controller
+
+	mu         sync.Mutex
+	conns      map[*Conn]struct{}
+	accepted   int            // connections of conns that a listener has accepted
+	peers      map[string]int // accepted connections by peer
+	generation uint64         // highest generation_id of a role request
+	hasGen     bool
+	closed     bool
+
+	watchers atomic.Int32 // connections that want events of flows
+	counts   Counts
+}
+
+// Counts are the counters of a service.
+type Counts struct {
+	Refused   atomic.Uint64 // connections beyond a limit
+	Failed    atomic.Uint64 // connections that ended with an error of the peer's
+	Stalled   atomic.Uint64 // connections closed because the peer did not read
+	Messages  atomic.Uint64 // messages received
+	Errors    atomic.Uint64 // error messages sent
+	PacketIns atomic.Uint64 // frames sent to controllers
+	Dropped   atomic.Uint64 // frames dropped because a peer did not read
+}
+
+// New returns a Service. Run starts it.
+func New(s Setup) *Service {
+	v := &Service{setup: s, log: s.Log, conns: map[*Conn]struct{}{}, peers: map[string]int{}}
+	for _, target := range s.Controllers {
+		v.controllers = append(v.controllers, &controller{service: v, target: target})
+	}
+	return v
+}
+
+// Counts returns the counters.
+func (s *Service) Counts() *Counts { return &s.counts }
+
+// Run accepts connections and connects to controllers until ctx ends. It returns when
+// all connections are closed.
+func (s *Service) Run(ctx context.Context) {
+	var done sync.WaitGroup
+	for _, l := range s.setup.Listeners {
+		done.Go(func() { s.accept(l, &done) })
+	}
+	for _, c := range s.controllers {
+		done.Go(func() { c.run(ctx) })
+	}
+	if s.setup.Standalone && len(s.controllers) > 0 {
+		done.Go(func() { s.standAlone(ctx) })
+	}
+	done.Go(func() { s.watchPorts(ctx) })
+	<-ctx.Done()
+	s.Close()
+	done.Wait()
+}
+
+// Close closes the listeners and all connections.
+func (s *Service) Close() {
+	for _, l := range s.setup.Listeners {
+		l.Close()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for c := range s.conns {
+		c.net.Close()
+	}
+}
+
+// accept accepts the connections of one listener until it closes.
+func (s *Service) accept(l net.Listener, done *sync.WaitGroup) {
+	for {
+		nc, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			s.log.Error("OpenFlow listener", "address", l.Addr(), "error", err)
+			time.Sleep(100 * time.Millisecond) // descriptors may be used up
+			continue
+		}
+		role, peer := s.setup.Role(nc)
+		c := newConn(s, nc, peer, role)
+		if role == None || !s.enter(c, true) {
+			s.counts.Refused.Add(1)
+			nc.Close()
+			continue
+		}
+		done.Go(func() {
+			defer s.leave(c, true)
+			c.serve()
+		})
+	}
+}
+
+// enter registers a connection. It reports false if a limit is reached or the service is
+// closed.
+func (s *Service) enter(c *Conn, accepted bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || accepted && (s.accepted >= MaxConnections || s.peers[c.peer] >= MaxPeerConnections) {
+		return false
+	}
+	if accepted {
+		s.accepted++
+		s.peers[c.peer]++
+	}
+	s.conns[c] = struct{}{}
+	return true
+}
+
+func (s *Service) leave(c *Conn, accepted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	if accepted {
+		s.accepted--
+		if s.peers[c.peer]--; s.peers[c.peer] == 0 {
+			delete(s.peers, c.peer)
+		}
+	}
+}
+
+// all returns the present connections.
+func (s *Service) all() []*Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*Conn, 0, len(s.conns))
+	for c := range s.conns {
+		list = append(list, c)
+	}
+	return list
+}
+
+// LimitRows is a limits.Source.
+func (s *Service) LimitRows(emit func(limits.Row)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	emit(limits.Row{Name: "openflow_connections", Unit: "connections", Holder: limits.All(), Used: uint64(s.accepted),
+		Limit: MaxConnections, Refused: s.counts.Refused.Load()})
+	for peer, n := range s.peers {
+		emit(limits.Row{Name: "openflow_connections", Unit: "connections", Holder: limits.Peer(peer), Used: uint64(n), Limit: MaxPeerConnections})
+	}
+	for c := range s.conns {
+		emit(limits.Row{Name: "openflow_events", Unit: "bytes", Holder: limits.Peer(c.name), Used: uint64(c.queued()),
+			Limit: MaxEventBytes, Refused: c.dropped.Load()})
+	}
+}

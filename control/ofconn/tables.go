@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"fmt"
+	"slices"
+
+	"weft/openflow"
+	"weft/openflow/ofp"
+)
+
+func (c *Conn) groupMod(r *ofp.Request) error {
+	change, err := ofp.DecodeGroupMod(r)
+	if err != nil {
+		return err
+	}
+	s := c.service.setup.Switch
+	if change.Insert || change.Remove {
+		// Two connections may change buckets of one group at once: the later change then
+		// starts from buckets that are not the present ones. OpenFlow has bundles and
+		// barriers of one connection alone, too.
+		present := s.Groups(change.Group.ID)
+		if len(present) == 0 || change.Group.ID == openflow.GroupAny {
+			return refused(openflow.ErrGroupUnknown, fmt.Sprintf("group_mod: group %d: no such group", change.Group.ID))
+		}
+		if err := changeBuckets(&change, present[0].Group); err != nil {
+			return err
+		}
+	}
+	return s.ApplyGroups([]openflow.GroupMod{change.GroupMod})
+}
+
+// changeBuckets makes the change of a whole group from an insert or a removal of
+// buckets.
+func changeBuckets(change *ofp.GroupChange, was *openflow.Group) error {
+	buckets, fresh := slices.Clone(was.Buckets), change.Group.Buckets
+	at := slices.IndexFunc(buckets, func(b openflow.Bucket) bool { return b.ID == change.Bucket })
+	if change.Insert {
+		for i := range fresh {
+			if slices.ContainsFunc(buckets, func(b openflow.Bucket) bool { return b.ID == fresh[i].ID }) {
+				return refused(openflow.ErrGroupBucketExists, fmt.Sprintf("group_mod: bucket %d exists", fresh[i].ID))
+			}
+			if was.Type != openflow.GroupSelect {
+				fresh[i].Weight = 0
+			} else if fresh[i].Weight == 0 {
+				fresh[i].Weight = 1
+			}
+		}
+		switch {
+		case change.Bucket == ofp.BucketFirst:
+			at = 0
+		case change.Bucket == ofp.BucketLast:
+			at = len(buckets)
+		case at < 0:
+			return refused(openflow.ErrGroupUnknownBucket, fmt.Sprintf("group_mod: bucket %d: no such bucket", change.Bucket))
+		default:
+			at++ // behind the named bucket
+		}
+		buckets = slices.Insert(buckets, at, fresh...)
+	} else {
+		switch {
+		case change.Bucket == ofp.BucketAll:
+			buckets = nil
+		case len(buckets) > 0 && change.Bucket == ofp.BucketFirst:
+			buckets = buckets[1:]
+		case len(buckets) > 0 && change.Bucket == ofp.BucketLast:
+			buckets = buckets[:len(buckets)-1]
+		case at < 0:
+			return refused(openflow.ErrGroupUnknownBucket, fmt.Sprintf("group_mod: bucket %d: no such bucket", change.Bucket))
+		default:
+			buckets = slices.Delete(buckets, at, at+1)
+		}
+	}
+	next := *was
+	next.Buckets = buckets
+	g, err := openflow.NewGroup(next, was.HashedFields())
+	change.Group = g
+	return err
+}
+
+func (c *Conn) groupStats(r *ofp.Request) error {
+	id, err := ofp.DecodeGroupSelection(r)
+	if err != nil {
+		return err
+	}
+	reply := ofp.NewReply(r)
+	for _, g := range c.service.setup.Switch.Groups(id) {
+		reply.Add(func(b []byte) []byte { return ofp.AppendGroupStats(b, g.ID, uint32(g.Flows), &g.Stats, now()) })
+	}
+	return c.writeAll(reply)
+}
+
+func (c *Conn) groupDesc(r *ofp.Request) error {
+	id, err := ofp.DecodeGroupSelection(r)
+	if err != nil {
+		return err
+	}
+	reply := ofp.NewReply(r)
+	for _, g := range c.service.setup.Switch.Groups(id) {
+		reply.Add(func(b []byte) []byte { return ofp.AppendGroupDesc(b, r, g.Group) })
+	}
+	return c.writeAll(reply)
+}
+
+func (c *Conn) meterMod(r *ofp.Request) error {
+	mod, err := ofp.DecodeMeterMod(r)
+	if err != nil {
+		return err
+	}
+	return c.service.setup.Switch.ApplyMeters([]openflow.MeterMod{mod})
+}
+
+// meters answers a request about one meter or all of them.
+func (c *Conn) meters(r *ofp.Request, entry func(b []byte, m *Meter) []byte) error {
+	id, err := ofp.DecodeMeterSelection(r)
+	if err != nil {
+		return err
+	}
+	list := c.service.setup.Switch.Meters(id)
+	if len(list) == 0 && id != openflow.MeterAll {
+		return refused(openflow.ErrMeterUnknown, fmt.Sprintf("meter %d: no such meter", id))
+	}
+	reply := ofp.NewReply(r)
+	for i := range list {
+		reply.Add(func(b []byte) []byte { return entry(b, &list[i]) })
+	}
+	return c.writeAll(reply)
+}
+
+func (c *Conn) meterStats(r *ofp.Request) error {
+	return c.meters(r, func(b []byte, m *Meter) []byte { return ofp.AppendMeterStats(b, &m.Counters) })
+}
+
+func (c *Conn) meterConfig(r *ofp.Request) error {
+	return c.meters(r, func(b []byte, m *Meter) []byte { return ofp.AppendMeterConfig(b, m.Meter) })
+}
+
+// tables answers a request with an entry for each table.
+func (c *Conn) tables(r *ofp.Request, entry func(b []byte, t *ofp.TableState) []byte) error {
+	reply := ofp.NewReply(r)
+	list := c.service.setup.Switch.Tables()
+	for i := range list {
+		reply.Add(func(b []byte) []byte { return entry(b, &list[i]) })
+	}
+	return c.writeAll(reply)
+}
+
+func (c *Conn) tableStats(r *ofp.Request) error {
+	return c.tables(r, func(b []byte, t *ofp.TableState) []byte { return ofp.AppendTableStats(b, c.version, t) })
+}
+
+func (c *Conn) tableDesc(r *ofp.Request) error {
+	return c.tables(r, func(b []byte, t *ofp.TableState) []byte { return ofp.AppendTableDesc(b, t) })
+}
+
+// tableFeatures answers a request for the features of all tables. A request that would
+// change them is refused.
+func (c *Conn) tableFeatures(r *ofp.Request) error {
+	if r.More || len(r.Body) > 0 {
+		c.multipart = r.More
+		return refused(openflow.ErrTableFeaturesEPERM, "table_features: expected an empty request")
+	}
+	return c.tables(r, func(b []byte, t *ofp.TableState) []byte { return ofp.AppendTableFeatures(b, c.version, t) })
+}
+
+func (c *Conn) tableMod(r *ofp.Request) error {
+	change, err := ofp.DecodeTableMod(r)
+	switch {
+	case err != nil:
+		return err
+	case c.version < openflow.Version14:
+		return nil // nothing to change: frames that match no flow are dropped already
+	case change.Table != openflow.TableAll && change.Table == openflow.CentralTable:
+		return refused(openflow.ErrTableModEPERM, "table_mod: the table belongs to weft-central")
+	}
+	return c.service.setup.Switch.SetEviction(change.Table, change.Evict)
+}
+
+// ports answers a request about one port or all ports.
+func (c *Conn) ports(r *ofp.Request, entry func(b []byte, p *Port) []byte) error {
+	no, all, err := ofp.DecodePortSelection(r)
+	if err != nil {
+		return err
+	}
+	reply, found := ofp.NewReply(r), all
+	list := c.service.setup.Switch.Ports()
+	for i := range list {
+		if all || list[i].No == no {
+			found = true
+			reply.Add(func(b []byte) []byte { return entry(b, &list[i]) })
+		}
+	}
+	if !found && r.Kind == ofp.PortDesc {
+		return refused(openflow.ErrBadPort, fmt.Sprintf("port %d: no such port", no))
+	}
+	return c.writeAll(reply)
+}
+
+func (c *Conn) portStats(r *ofp.Request) error {
+	return c.ports(r, func(b []byte, p *Port) []byte { return ofp.AppendPortStats(b, c.version, &p.Counters) })
+}
+
+func (c *Conn) portDesc(r *ofp.Request) error {
+	return c.ports(r, func(b []byte, p *Port) []byte { return ofp.AppendPort(b, c.version, &p.Port) })
+}
+
+// portMod refuses every change: the operator configures ports with weft add-port.
+func (c *Conn) portMod(r *ofp.Request) error {
+	change, err := ofp.DecodePortMod(r)
+	if err != nil {
+		return err
+	}
+	for _, p := range c.service.setup.Switch.Ports() {
+		if p.No != change.No {
+			continue
+		}
+		switch {
+		case p.MAC != change.MAC:
+			return refused(openflow.ErrPortModBadHWAddr, fmt.Sprintf("port_mod: port %d has another hardware address", p.No))
+		case (p.Config^change.Config)&change.Mask == 0:
+			return nil
+		case c.version == openflow.Version10:
+			return refused(openflow.ErrRequestEPERM, "port_mod: configure ports with weft add-port")
+		}
+		return refused(openflow.ErrPortModEPERM, "port_mod: configure ports with weft add-port")
+	}
+	return refused(openflow.ErrPortModBadPort, fmt.Sprintf("port_mod: port %d: no such port", change.No))
+}

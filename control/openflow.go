@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"hash/fnv"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"weft/api"
+	"weft/conntrack"
+	"weft/control/access"
+	"weft/control/observe"
+	"weft/control/ofconn"
+	"weft/control/pipeline"
+	"weft/control/ports"
+	"weft/control/usererr"
+	"weft/openflow"
+	"weft/openflow/ofp"
+)
+
+// OpenFlow configures connections of OpenFlow.
+type OpenFlow struct {
+	Socket      string   // path of the unix socket; "": none
+	Listen      []string // ptcp:PORT[:HOST] and pssl:PORT[:HOST]
+	Controllers []string // tcp:HOST:PORT and ssl:HOST:PORT
+	Certs       string   // directory with ca.pem, cert.pem and key.pem
+	Standalone  bool     // without a controller, the switch forwards by itself
+	DatapathID  uint64   // 0: derived from the machine and the state directory
+}
+
+// openFlow opens the listeners of OpenFlow and makes the service of its connections.
+func (d *Daemon) openFlow(policy *access.Policy) error {
+	c := &d.config.OpenFlow
+	setup := ofconn.Setup{Switch: wireSwitch{d}, DatapathID: c.DatapathID, Name: "weft", Version: api.Version(),
+		Controllers: c.Controllers, Standalone: c.Standalone, Log: d.log,
+		Role: func(nc net.Conn) (ofconn.Role, string) { return wireRole(policy, nc) }}
+	if setup.DatapathID == 0 {
+		setup.DatapathID = datapathID(d.config.StateDir)
+	}
+	for _, text := range append(c.Listen[:len(c.Listen):len(c.Listen)], c.Controllers...) {
+		if !strings.HasPrefix(text, "pssl:") && !strings.HasPrefix(text, "ssl:") || setup.TLS != nil {
+			continue
+		}
+		config, err := ofconn.LoadTLS(c.Certs)
+		if err != nil {
+			return usererr.Errorf("%s: %v; expected the directory of the certificates in --openflow-certs", text, err)
+		}
+		setup.TLS = config
+	}
+	listeners, err := openFlowListeners(c, policy, setup.TLS)
+	if err != nil {
+		return err
+	}
+	setup.Listeners = listeners
+	d.wire = ofconn.New(setup)
+	d.limits.Add(d.wire.LimitRows)
+	d.flowMonitors.wire = d.wire
+	return nil
+}
+
+func openFlowListeners(c *OpenFlow, policy *access.Policy, config *tls.Config) (list []net.Listener, err error) {
+	defer func() {
+		if err != nil {
+			for _, l := range list {
+				l.Close()
+			}
+		}
+	}()
+	if c.Socket != "" {
+		l, err := access.ListenUnix(c.Socket, policy)
+		if err != nil {
+			return list, err
+		}
+		list = append(list, l)
+	}
+	for _, text := range c.Listen {
+		l, err := ofconn.Listen(text, config)
+		if err != nil {
+			return list, usererr.Errorf("openflow-listen: %v", err)
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// wireRole returns what a peer may do. Whoever reaches a TCP listener, which the operator
+// has opened, may do everything, as with Open vSwitch; TLS asks for a certificate.
+func wireRole(policy *access.Policy, nc net.Conn) (ofconn.Role, string) {
+	peer := policy.Identify(nc)
+	if _, unix := nc.(*net.UnixConn); !unix {
+		return ofconn.Write, peer.Share
+	}
+	switch peer.Role {
+	case access.Write:
+		return ofconn.Write, peer.Share
+	case access.Read:
+		return ofconn.Read, peer.Share
+	}
+	return ofconn.None, peer.Share
+}
+
+// datapathID returns a number of 48 bits that stays the same while the machine and the
+// state directory do.
+func datapathID(stateDir string) uint64 {
+	h := fnv.New64a()
+	machine, _ := os.ReadFile("/etc/machine-id")
+	if dir, err := filepath.Abs(stateDir); err == nil {
+		stateDir = dir
+	}
+	h.Write(append(machine, stateDir...))
+	return h.Sum64() >> 16
+}
+
+// portMAC returns the hardware address of a port in messages: a locally administered one
+// that the port's name gives. Weft's ports have none of their own.
+func portMAC(name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	b := h.Sum(nil)
+	return binary.BigEndian.Uint64(b)>>24&0xffffffffff | 0x02<<40
+}
+
+// wireSwitch is the daemon as OpenFlow connections see it.
+type wireSwitch struct{ *Daemon }
+
+func (w wireSwitch) ApplyEach(mods []openflow.FlowMod) []error { return w.pipeline.ApplyEach(mods) }
+
+func (w wireSwitch) ApplyBundle(items []openflow.BundleItem) (int, error) {
+	return w.pipeline.ApplyBundle(items)
+}
+
+func (w wireSwitch) PullCounts() { w.pipeline.PullCounts() }
+
+func (w wireSwitch) ScanRules(filter *openflow.FlowMod, from uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool) {
+	return w.pipeline.ScanRules(filter, from, rules)
+}
+
+func (w wireSwitch) ApplyGroups(mods []openflow.GroupMod) error { return w.pipeline.ApplyGroups(mods) }
+
+func (w wireSwitch) Groups(id uint32) []ofconn.Group {
+	var list []ofconn.Group
+	for _, g := range w.pipeline.Groups(id) {
+		list = append(list, ofconn.Group{Group: g.Group, Stats: g.Stats, Flows: g.Flows})
+	}
+	return list
+}
+
+func (w wireSwitch) ApplyMeters(mods []openflow.MeterMod) error { return w.pipeline.ApplyMeters(mods) }
+
+func (w wireSwitch) Meters(id uint32) []ofconn.Meter {
+	var list []ofconn.Meter
+	for _, m := range w.pipeline.Meters(id) {
+		list = append(list, ofconn.Meter{Meter: m.Meter, Counters: ofp.MeterCounters{ID: m.ID, Flows: uint32(m.Flows),
+			Packets: m.Packets, Bytes: m.Bytes, DurationNS: m.AgeNS, Bands: m.Dropped}})
+	}
+	return list
+}
+
+func (w wireSwitch) Tables() []ofp.TableState {
+	configs, flows := w.pipeline.TableConfigs()
+	var list []ofp.TableState
+	for t := range openflow.Tables - 1 {
+		limit := uint32(configs[t].Limit)
+		if limit == 0 {
+			limit = pipeline.MaxFlows
+		}
+		list = append(list, ofp.TableState{ID: uint8(t), Flows: uint32(flows[t]), MaxEntries: limit, Evict: configs[t].Evict})
+	}
+	return list
+}
+
+func (w wireSwitch) SetEviction(table uint8, evict bool) error {
+	mod := api.ModTable{Table: int(table), Settings: []string{"noevict"}}
+	if table == openflow.TableAll {
+		mod.Table = -1
+	}
+	if evict {
+		mod.Settings = []string{"evict"}
+	}
+	return w.pipeline.ModTable(mod)
+}
+
+// unknownNS is the duration that messages state if it is not known.
+const unknownNS = 0xffffffff * uint64(time.Second)
+
+func (w wireSwitch) Ports() []ofconn.Port {
+	list, _ := w.ports.List("") // fails for an unknown name only
+	var all []ofconn.Port
+	for _, p := range list {
+		var dropped uint64
+		for _, n := range p.Stats.RxDrops {
+			dropped += n
+		}
+		port := ofconn.Port{Port: ofp.Port{No: p.Number, Name: p.Name, MAC: portMAC(p.Name)},
+			Counters: ofp.PortCounters{No: p.Number, RxPackets: p.Stats.RxPackets, TxPackets: p.Stats.TxPackets, RxBytes: p.Stats.RxBytes,
+				TxBytes: p.Stats.TxBytes, RxDropped: dropped, TxDropped: p.Stats.TxDrops, DurationNS: unknownNS}}
+		if port.State = ofp.StateDown; p.State == ports.StateUp {
+			port.State = ofp.StateLive
+		}
+		all = append(all, port)
+	}
+	return all
+}
+
+func (w wireSwitch) Send(out *openflow.PacketOut) error { return w.pipeline.Send(out) }
+
+func (w wireSwitch) FlushConnections(zone uint16) error {
+	_, err := w.tracking.Flush(&conntrack.Filter{Zone: &zone})
+	return err
+}
+
+// flowMonitors passes changes of flows to the monitors of the API and to OpenFlow
+// connections.
+type flowMonitors struct {
+	api  *observe.Monitors
+	wire *ofconn.Service // nil before newDaemon has made it
+}
+
+func (m *flowMonitors) Count() int {
+	if m.wire == nil {
+		return m.api.Count()
+	}
+	return m.api.Count() + m.wire.Count()
+}
+
+var wireEvents = map[string]ofp.FlowEvent{api.EventAdded: ofp.FlowAdded, api.EventModified: ofp.FlowModified,
+	api.EventDeleted: ofp.FlowDeleted, api.EventExpired: ofp.FlowDeleted}
+
+func (m *flowMonitors) TellFlow(now time.Time, event string, r *openflow.Rule, describe func() api.Flow) {
+	m.api.TellFlow(now, event, r, describe)
+	if m.wire != nil && m.wire.Count() > 0 {
+		m.wire.TellFlow(wireEvents[event], r)
+	}
+}
