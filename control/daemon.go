@@ -248,6 +248,7 @@ func (d *Daemon) end() {
 	d.change.Lock()
 	defer d.change.Unlock()
 	d.pipeline.EndUpcalls()
+	d.pipeline.SaveUnderLock()
 	d.saveMACs()
 	d.ports.Close()
 	d.engines.Stop()

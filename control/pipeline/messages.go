@@ -25,8 +25,26 @@ func errUnsaved(err error) error {
 	return errors.New("the change is in force but could not be saved: " + err.Error())
 }
 
+// saveDelay is the time after which changes that ApplyEach made are on the disk. A
+// flow_mod has no answer that promises it, and a client that sends one after another, each
+// with a barrier, would otherwise wait for the disk with each. A crash of control within
+// saveDelay loses these changes.
+const saveDelay = 100 * time.Millisecond
+
+// maxUnsaved is the number of unsaved changes at which ApplyEach saves at once. The rows of
+// removed rules are free only after the save.
+const maxUnsaved = 1 << 16
+
+// unsaved are the changes that wait for saveDelay. The lock of changes guards them.
+type unsaved struct {
+	rules map[*openflow.Rule]struct{} // added and modified rules
+	rows  []uint32                    // rows of removed rules
+	armed bool
+}
+
 // ApplyEach applies changes of flows, in order, each on its own. errs has the error of
-// each change, or nil. When ApplyEach returns, no frame uses the old rules any more.
+// each change, or nil. When ApplyEach returns, no frame uses the old rules any more. The
+// changes are saved within saveDelay.
 func (pl *Pipeline) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -35,20 +53,69 @@ func (pl *Pipeline) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 	changes, errs := pl.tables.ApplyEach(mods, clock.Monotonic())
 	removed := pl.rules.enter(&changes)
 	pl.mu.Unlock()
-	if err := pl.finishFlows(&changes, removed, len(mods)); err != nil {
-		pl.log.Error("flows", "error", errUnsaved(err))
+	pl.refresh(&changes)
+	u := &pl.unsaved
+	if u.rules == nil {
+		u.rules = map[*openflow.Rule]struct{}{}
+	}
+	for _, list := range [][]*openflow.Rule{changes.Added, changes.Modified} {
+		for _, r := range list {
+			u.rules[r] = struct{}{}
+		}
+	}
+	u.rows = append(u.rows, removed...)
+	switch {
+	case len(u.rules)+len(u.rows) > maxUnsaved:
+		pl.saveChanges()
+	case !u.armed && len(u.rules)+len(u.rows) > 0:
+		u.armed = true
+		time.AfterFunc(saveDelay, pl.SaveChanges)
 	}
 	return errs
+}
+
+// SaveChanges saves the changes of ApplyEach now.
+func (pl *Pipeline) SaveChanges() {
+	pl.change.Lock()
+	defer pl.change.Unlock()
+	pl.saveChanges()
+}
+
+// SaveUnderLock does the same as SaveChanges. The caller holds the lock of changes.
+func (pl *Pipeline) SaveUnderLock() { pl.saveChanges() }
+
+func (pl *Pipeline) saveChanges() {
+	u := pl.unsaved
+	pl.unsaved = unsaved{}
+	if len(u.rules)+len(u.rows) == 0 {
+		return
+	}
+	rules := make([]*openflow.Rule, 0, len(u.rules))
+	for r := range u.rules {
+		if !r.Removed {
+			rules = append(rules, r)
+		}
+	}
+	if err := pl.store.ChangeFlows(pl.rules.saved(rules), u.rows); err != nil {
+		pl.log.Error("flows", "error", errUnsaved(err))
+	}
+	pl.releaseRows(u.rows)
+}
+
+// refresh brings the megaflows and the monitors up to date after a change of flows. The
+// caller holds the lock of changes.
+func (pl *Pipeline) refresh(changes *openflow.Changes) {
+	var tables openflow.TableSet
+	changedTables(changes, &tables)
+	pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
+	pl.tell(changes)
 }
 
 // finishFlows saves changed flows, revalidates the megaflows and tells the monitors. n is
 // the number of requested changes. The caller holds the lock of changes.
 func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n int) error {
 	err := pl.store.ChangeFlows(pl.rules.saved(slices.Concat(changes.Added, changes.Modified)), removed)
-	var tables openflow.TableSet
-	changedTables(changes, &tables)
-	pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
-	pl.tell(changes)
+	pl.refresh(changes)
 	pl.releaseRows(removed)
 	if n >= largeChange {
 		time.AfterFunc(largeChangePause, returnMemory)
@@ -61,6 +128,7 @@ func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n i
 func (pl *Pipeline) ApplyBundle(items []openflow.BundleItem) (failed int, err error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
+	pl.saveChanges() // frees the rows of removed rules, which a large bundle may need
 	pl.mu.Lock()
 	pl.pullAll()
 	changes, err := pl.tables.ApplyBundle(items, clock.Monotonic())

@@ -101,6 +101,7 @@ type Pipeline struct {
 	recircs   *openflow.RecircTable
 	templates *underlay.Templates
 
+	unsaved   unsaved       // changes of OpenFlow connections that are not on the disk yet
 	upcalls   *upcalls      // guarded by the lock of changes
 	macsStale chan struct{} // wakes up maintain after addresses were learned
 	lessons   chan lesson   // flows waiting to be learned

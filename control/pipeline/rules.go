@@ -145,6 +145,7 @@ func (pl *Pipeline) DeleteFlows(match string, strict bool) (api.FlowsChanged, er
 // apply changes the tables, saves the flows and revalidates. The caller holds the
 // lock of changes.
 func (pl *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
+	pl.saveChanges()
 	pl.mu.Lock()
 	pl.pullAll() // earlier counts belong to the old rules
 	changes, err := pl.tables.Apply(mods, clock.Monotonic())
