@@ -98,7 +98,7 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, why packet
 				q.train.begin(first)
 			}
 			if !q.addSegment(&s) {
-				return count, packet.DropTxFailed // too many pieces for the queue's vectors
+				return count, packet.DropTxFailed // the segment has too many pieces for the queue's vectors
 			}
 		}
 		if q.train.total%q.train.size != 0 {

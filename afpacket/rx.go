@@ -86,7 +86,7 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	switch errno {
 	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
 		return true
-	case unix.ENETDOWN: // reported once; the device may come up again
+	case unix.ENETDOWN: // the socket reports once that the device is down; it may come up again
 		return true
 	case unix.ENXIO, unix.ENODEV:
 		q.Broken = "the device was removed"
@@ -105,7 +105,7 @@ func (q *rxQueue) note(b *packet.Batch, addr uintptr, n int) {
 	f, header := b.Next()
 	f.SetOrigin(addr)
 	k := copy(header[:rxHeader], packet.Foreign(addr, uint32(n)))
-	f.DecodeVnet(q.vnet, packet.TakesAll, false) // not trusted, because it covers only the outer checksum
+	f.DecodeVnet(q.vnet, packet.TakesAll, false) // the claim of a valid checksum is not trusted, because it covers only the outer checksum
 	if n > k {
 		b.AddSpan(f, addr+uintptr(k), uint32(n-k))
 	}

@@ -249,7 +249,7 @@ func readAddress(text []byte) (netip.Addr, bool) {
 		return netip.AddrFrom4(v), true
 	}
 	var v [16]byte
-	n, gap := 0, -1 // number of bytes of the address read, in all and before "::"
+	n, gap := 0, -1 // number of address bytes read so far, and before "::"
 	if string(text[:min(2, len(text))]) == "::" {
 		gap, text = 0, text[2:]
 	}

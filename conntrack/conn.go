@@ -51,7 +51,7 @@ const (
 	connReplied    uint16 = 1 << iota // frames were seen in both directions
 	connSNAT                          // NAT changes the source of the original direction
 	connDNAT                          // NAT changes the destination of the original direction
-	connTranslated                    // the reply tuple needs its own index entry, because it is not the reverse
+	connTranslated                    // the reply tuple is not the reverse of the original one, so it has its own index entry
 	connLabelled                      // mark or label was set at least once
 	connRelated
 	connSeen // more than one frame was seen

@@ -132,7 +132,7 @@ func (t *Table) forgetMembers() {
 	clear(t.memberChains)
 	t.head.crowded, t.head.freeMember, t.head.freshMember = 0, 0, 0
 	for i := range t.zones {
-		if z := &t.zones[i]; z.begun { // an access would allocate the pages of unused zones
+		if z := &t.zones[i]; z.begun { // skips unused zones, because an access would allocate their pages
 			z.count, t.zoneRankings[i] = 0, ranking{}
 		}
 	}

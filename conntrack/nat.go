@@ -209,7 +209,7 @@ func (tr *Tracker) chooseAddress(nat *NAT, plain *Tuple, span uint64) uint64 {
 	return at
 }
 
-// choosePort looks for a port with which the reply tuple of want is free.
+// choosePort looks for a port for which the translation's reply tuple is not in use.
 func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now uint64) (probe, bool) {
 	port := &want.SrcPort
 	if nat.Kind == NATDst && !isICMP(want.Proto) {

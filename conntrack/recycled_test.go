@@ -152,8 +152,8 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 	check(t, tab)
 }
 
-// A gateway acts only on frames of its own protocol. The UDP datagram is shorter than
-// a TCP header.
+// A gateway acts only on frames of its own protocol, even for a UDP datagram that is
+// shorter than a TCP header.
 func TestGatewayOfAnotherProtocol(t *testing.T) {
 	for _, v := range allConversations() {
 		for _, alg := range []ALG{ALGFTP, ALGTFTP} {

@@ -29,7 +29,7 @@ type chunk struct {
 	tag     uint32 // verification tag
 	initTag uint32 // initiate tag of INIT and INIT ACK
 	kind    uint8  // type of the first chunk
-	noTag   bool   // the T bit: tag is the other side's tag
+	noTag   bool   // the T bit is set: the field tag is the other side's tag
 }
 
 // parseSCTP reads the SCTP packet in frame f. It reports false if the first chunk is

@@ -186,11 +186,11 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	}
 	r.repeats = s.is != 0 && at < length
 	if s.is != 0 && g.seq-s.pos-1 < uint32(s.was)-1 && length > 1 {
-		return false, packet.DropGateway // begins in the middle of the rewritten announcement
+		return false, packet.DropGateway // the segment begins in the middle of the rewritten announcement
 	}
 	if !r.repeats {
 		if at = 0; s.seen != 0 && before(g.seq, s.next) {
-			return false, packet.DropNone // repeats text that was forwarded unchanged
+			return false, packet.DropNone // the segment repeats text that was forwarded unchanged
 		}
 	}
 	r.pos, r.line, r.port = g.seq+at, payload+int(at), s.port

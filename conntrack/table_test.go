@@ -16,7 +16,7 @@ import (
 
 type slowConn struct {
 	zone      uint16
-	orig, rpl [2]netip.AddrPort // as the frames of each direction arrive
+	orig, rpl [2]netip.AddrPort // addresses in the frames of each direction, as they arrive
 	replied   bool
 	seen      bool
 	mark      uint32

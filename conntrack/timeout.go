@@ -127,7 +127,7 @@ func (m *Memory) timeout(policy uint8, class Class) (lasts, moves uint64) {
 func (t *Table) refresh(c *conn, class Class, now uint64) {
 	c.class = class
 	lasts, moves := t.timeout(c.policy, class)
-	if now+lasts-c.expiresNS > moves { // unsigned, so also true if the new expiry is earlier
+	if now+lasts-c.expiresNS > moves { // the difference is unsigned, so an earlier expiry is also written
 		c.expiresNS = now + lasts
 	}
 }

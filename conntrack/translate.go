@@ -111,7 +111,7 @@ func (t *Table) translateError(b *packet.Batch, f *packet.Frame, at int, outer *
 	h := f.Header()
 	in := h[at:]
 	was := packet.Sum(in)
-	l4, addresses := 0, [2]uint16{} // sums of the addresses before and after
+	l4, addresses := 0, [2]uint16{} // addresses: sums over the IP addresses before and after the change
 	if to.IPv6 {
 		_, l4, _ = walkIPv6(in, 0)
 		addresses[0] = packet.Sum(in[8:40])

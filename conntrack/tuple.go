@@ -253,8 +253,8 @@ type kind uint8
 
 const (
 	kindNone  kind = iota // invalid
-	kindFlow              // may belong to a connection or begin one
-	kindReply             // may belong to a connection, but cannot begin one
+	kindFlow              // frame that may belong to a connection or begin one
+	kindReply             // frame that may belong to a connection, but cannot begin one
 	kindError             // ICMP error; the probe has the reverse of the inner datagram's tuple
 )
 
@@ -271,7 +271,7 @@ type probe struct {
 func (t *Table) extract(b *packet.Batch, f *packet.Frame, zone uint16, p *probe) {
 	p.kind, p.inner = kindNone, 0
 	if f.L3 == 0 || f.L4 == 0 && f.Flags&packet.FrameFragment != 0 {
-		return // not IP, or a fragment that was not reassembled
+		return // the frame is not IP, or a fragment that was not reassembled
 	}
 	h := f.Header()
 	if h[f.L3]>>4 == 4 {

@@ -30,7 +30,7 @@ type fragments struct {
 	uncounted uint32                   // set of assembled frames that their megaflow counted before the hold
 	of        [packet.BatchSize]uint32 // datagram number of each frame in assembled
 	first     [conntrack.MaxDatagrams]conntrack.Meta
-	tracked   [conntrack.MaxDatagrams]bool // validity of the elements of the array first
+	tracked   [conntrack.MaxDatagrams]bool // whether the same element of the field first is valid
 	// Actions from the control process: in given for the current frame, in lists for
 	// held fragments (index: held slot).
 	given []flowtable.Action

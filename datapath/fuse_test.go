@@ -107,7 +107,7 @@ func (w *twins) change() {
 	key[flowtable.WIP], mask[flowtable.WIP] = ttl, ttlMask
 	nat := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTNAT}
 	switch kind := w.rng.Intn(6); kind {
-	case 0: // tracks the frame, possibly with NAT, and looks it up again
+	case 0: // megaflow that tracks the frame, possibly with NAT, and looks it up again
 		list := []flowtable.Action{{Op: flowtable.OpCT, U16: 5}}
 		if w.rng.Intn(2) == 0 {
 			list = nat.AppendTo(nil)
@@ -133,7 +133,7 @@ func (w *twins) change() {
 			list = append(q.AppendTo(nil), output(other))
 		case w.rng.Intn(3) == 0:
 			list = []flowtable.Action{{Op: flowtable.OpSetTTL, U32: uint32(w.rng.Intn(200) + 1)}, output(other)}
-		case w.rng.Intn(4) == 0: // changes the mark of established connections
+		case w.rng.Intn(4) == 0: // megaflow that changes the mark of established connections
 			q := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit, Mark: uint32(w.rng.Intn(4)), MarkMask: 3}
 			list = append(q.AppendTo(nil), output(other))
 		}

@@ -94,7 +94,7 @@ func (w *Worker) meter(f *packet.Frame, slot uint32) bool {
 	slot %= flowtable.MaxMeters
 	m := &w.sh.Meters[slot]
 	if m.Cost == 0 {
-		return true // removed by the control process; the flows that use it follow
+		return true // the control process has removed this meter and will remove its flows
 	}
 	n := uint64(max(1, f.SegmentCount()))
 	size := uint64(f.Len())

@@ -16,7 +16,7 @@ type rxQueue struct {
 	rx     port.Rx
 	port   uint32
 	slot   uint16 // index in queueTable.slots; epoll events carry it
-	number uint16 // number among the device's receive queues
+	number uint16 // the queue's number among the device's receive queues
 	waitFD int32
 	edge   bool   // epoll watches waitFD edge-triggered, see port.EdgeWatched
 	polled bool   // Recv costs a system call and needs the field ready

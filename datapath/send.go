@@ -17,7 +17,7 @@ type txPort struct {
 	lock     *TxLock // lock of a shared transmit queue; nil: not shared
 	counters *PortCounters
 	no       uint32
-	number   uint16 // number among the device's transmit queues
+	number   uint16 // the queue's number among the device's transmit queues
 	count    uint8  // number of frames in pending
 	touched  bool   // the port is in Worker.touched
 	local    bool   // a local process receives the port's frames

@@ -59,7 +59,7 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 		k := &w.keys[i]
 		dst, ip, l4 := k[flowtable.WEthDst], k[flowtable.WIP], k[flowtable.WL4]
 		if dst&0xffff != packet.EtherTypeIPv4 || ip>>56 != packet.ProtoTCP && ip>>56 != packet.ProtoUDP || ip>>32&0xff != 0 {
-			order, lines = tr.SeekFlows(&w.batch, w.live, zone) // SeekFlows handles all frames; the code below only unfragmented TCP and UDP over IPv4
+			order, lines = tr.SeekFlows(&w.batch, w.live, zone) // the code below handles only unfragmented TCP and UDP over IPv4
 			return order, lines, 0
 		}
 		if (k[flowtable.WPort]^o0)|(dst^o1)|(k[flowtable.WEthSrc]^o2)|(ip^o3)|(l4&0xffffffff^o4) == 0 {

@@ -114,7 +114,7 @@ func TestExecuteAndDropHeld(t *testing.T) {
 // retries than fill a batch.
 func TestManyRetries(t *testing.T) {
 	r := twoPorts(t)
-	each := uint32(testSizes.Held) * 5 / 16 // frames of each port, within the quotas
+	each := uint32(testSizes.Held) * 5 / 16 // number of frames of each port, within its quota
 	var slots []uint32
 	for no := uint32(1); no <= 2; no++ {
 		for i := range each {

@@ -289,7 +289,7 @@ func (w *Worker) pass() {
 	w.takeMail()
 	did := w.applyCommands()
 	if w.holding {
-		w.releaseAllQueues() // outside of CmdHold, so that a memory fault does not repeat the command
+		w.releaseAllQueues() // done here and not in CmdHold, because a memory fault would repeat the command
 	}
 	w.sweepHeld()
 	w.sweepFragments()

@@ -372,7 +372,7 @@ func (s *server) detach(no uint32) (json.RawMessage, error) {
 }
 
 // remove takes a port from the workers, closes its device and returns the device's
-// State. The result was is false if the port was not attached.
+// State. The second result is false if the port was not attached.
 func (s *server) remove(no uint32) (state json.RawMessage, was bool) {
 	for i, p := range s.ports {
 		if p.Request.Attach.Port != no {

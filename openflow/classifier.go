@@ -181,7 +181,7 @@ func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 			first = s.rules[h]
 			there = first != nil
 		}
-		// A rule has the flow's values here, so the tries cannot exclude it.
+		// If a rule has the flow's values in this stage, the tries cannot exclude it.
 		if !there && len(st.prefixes) > 0 && l.rulesOut(st.prefixes, v) {
 			return nil
 		}

@@ -306,7 +306,7 @@ func (in *interpreter) group(id uint32) {
 	buckets := g.Buckets
 	in.budget--
 	switch g.Type {
-	case GroupSelect: // any bucket; tests of groups check the choice
+	case GroupSelect: // takes any bucket, because the tests of groups check the choice
 		x, k := new(xlate), key(&in.f)
 		x.begin(in.p, &k, in.env, nil)
 		i := x.choose(g)

@@ -64,8 +64,8 @@ func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	return nil
 }
 
-// crosses reports whether learning l would move a guest's address in use across the
-// border of a VNI.
+// crosses reports whether learning l would move an address that a guest is using into
+// or out of a VNI.
 func (t *MACTable) crosses(l *Learn, nowNS uint64) bool {
 	if l.Tunnel {
 		return false

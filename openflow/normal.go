@@ -17,7 +17,7 @@ const (
 )
 
 // flood sends to all ports of the frame's segment except its input port and uplinks.
-// withFlags applies NoFlood and split horizon.
+// The argument withFlags applies NoFlood and split horizon.
 func (x *xlate) flood(withFlags bool) {
 	x.usedPorts = true
 	in := x.inPort()

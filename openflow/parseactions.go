@@ -13,7 +13,7 @@ import (
 // MaxActionDepth bounds the nesting of clone. Deeper nesting is refused.
 const MaxActionDepth = 16
 
-// ParseActions parses a list of actions without a match, and so without
+// ParseActions parses a list of actions without a match. It does not check
 // prerequisites.
 func ParseActions(text string, names Names) ([]Action, error) {
 	a := actionParser{names: names, table: TableAll}

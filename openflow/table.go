@@ -238,7 +238,7 @@ func (b *bundle) undoSince(m bundleMark) {
 	}
 	c := &b.changes
 	b.undo, c.Added, c.Modified, c.Removed = b.undo[:m.undo], c.Added[:m.added], c.Modified[:m.modified], c.Removed[:m.removed]
-	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil // the list lacks rules whose removal was undone
+	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil // the list of eviction candidates lacks rules whose removal was undone
 }
 
 // releaseSlots frees the slots of the previous change's removed rules.

@@ -209,7 +209,7 @@ func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	}
 	step := z.ID() - a.ID()
 	if flow.count == 1 && step == 0 && a.FlagsFrag()&0x4000 != 0 {
-		flow.fixedID = true // harmless if the frame is refused later
+		flow.fixedID = true // setting the flag is harmless if the frame is refused later
 		return true
 	}
 	if flow.fixedID {

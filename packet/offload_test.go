@@ -78,7 +78,7 @@ func TestPartialICMPv6(t *testing.T) {
 	var b packet.Batch
 	s := &stream{v6: true, udp: true, proto: packet.ProtoICMPv6, eth: []byte{12: 0x86, 13: 0xdd}, ttl: 64}
 	data := s.frame([]byte("echo"), 0, 0, 0, true)
-	data[54], data[55] = 128, 0 // the checksum is at offset 2; in UDP it is at 6
+	data[54], data[55] = 128, 0 // ICMPv6 type and code; its checksum is at offset 2
 	sum := [2]byte{data[60], data[61]}
 	copy(data[58:], []byte{0, 1, 0, 1})
 	copy(data[56:], sum[:])

@@ -36,7 +36,7 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	}
 	copy(h[:n], t.Header[:n])
 	f.OuterL3, f.OuterL4 = t.IP, t.UDP
-	length := f.Len() // may exceed 16 bits; Segmenter writes the lengths of the segments
+	length := f.Len() // length of the frame, which may exceed 16 bits; Segmenter writes the segments' lengths
 	udp := packet.UDP(h[t.UDP : t.UDP+packet.UDPLen])
 	udp.SetSrcPort(t.PortBase + uint16(uint64(hash)*uint64(t.PortRange)>>32))
 	udp.SetLen(length - int(t.UDP))

@@ -165,8 +165,8 @@ func (t *Template) inherit(p *Params) {
 	}
 }
 
-// Spread returns a TemplateSpread over the templates with these indexes, 1 to
-// NextHops, in the order of hash values.
+// Spread returns a TemplateSpread. The argument nexthops has 1 to NextHops indexes of
+// templates, and each gets about the same number of hash values.
 func Spread(nexthops []uint32) Template {
 	t := Template{State: TemplateSpread}
 	for i := range NextHops {

@@ -320,7 +320,7 @@ func resumesTorn(t *testing.T, inflight bool) {
 				b.Reset()
 				z.Tx()[0].Send(b, all[:max(a.Rx()[0].Recv(b), 0)])
 				n := z.TearPublish(0, round%5)
-				if round%3 == 0 { // every third time, the guest uses the ring in between
+				if round%3 == 0 { // in every third round the guest uses the ring before the next device opens
 					receive()
 				}
 				if n <= round%5 && round%2 == 0 {

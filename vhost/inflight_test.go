@@ -155,7 +155,7 @@ func TestNoMoreChainsThanDescriptors(t *testing.T) {
 				o.BufLen = 128
 				to, taken := guest(t, o), 0
 				z := open(t, to, nil)
-				for _, size := range []int{300, 100} { // 300 bytes need several chains, 100 bytes one
+				for _, size := range []int{300, 100} { // frames of 300 bytes need several chains, frames of 100 bytes one
 					b.Reset()
 					lend(t, size).Recv(b)
 					for range 3 * num {

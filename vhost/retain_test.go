@@ -74,7 +74,7 @@ const polling = vhost.FeatureVersion1 | vhost.FeatureMergeable
 func TestNewestAreRetained(t *testing.T) {
 	for _, interrupts := range []bool{false, true} {
 		s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Interrupts: interrupts, Seed: 65500})
-		if interrupts { // calls continue until the device has seen that they are disabled
+		if interrupts { // the device calls until it has seen that the driver disabled calls
 			s.Tx[0].WantCalls(false)
 			for range 2 {
 				s.send(1)

@@ -142,7 +142,7 @@ func (r *ring) walkPackedTable(table uint64, length uint32, write bool, n int) (
 		if flags&descIndirect != 0 {
 			return r.broken(faultNested, table, uint64(at/descSize)), 0
 		}
-		if n = r.segment(addr, size, flags, write, n); n < 0 { // bounded, because segment stops at maxSegments
+		if n = r.segment(addr, size, flags, write, n); n < 0 { // the method segment stops at maxSegments, which bounds this loop
 			return -1, 0
 		}
 		total += uint64(size)

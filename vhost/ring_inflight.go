@@ -204,8 +204,8 @@ func (r *ring) returnMarked() {
 	}
 	for id := range used {
 		at := splitHeader + splitEntry*id
-		// A descriptor may be marked and used if the previous back end died in
-		// between.
+		// If the previous back end died before it cleared the mark, a descriptor is
+		// marked and used.
 		if *f.u8(at) == 1 && !used[id] {
 			left = append(left, marked{*f.u64(at + splitCounter), uint32(id)})
 		}

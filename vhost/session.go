@@ -71,9 +71,9 @@ type Session struct {
 	log     *slog.Logger
 	memory  *GuestMemory  // account of the mapped and reserved memory
 	budget  *rate.Limiter // message budget of the front end
-	changed bool          // Snapshot differs since the last call of Changed; Run's goroutine only
-	refused string        // latest refusal; Run's goroutine only
-	heard   bool          // the connected front end has sent a message; Run's goroutine only
+	changed bool          // the state has changed since the last call of Changed; only Run's goroutine uses it
+	refused string        // latest refusal; only Run's goroutine uses it
+	heard   bool          // the connected front end has sent a message; only Run's goroutine uses it
 	first   time.Duration // firstMessageTimeout, except in tests
 
 	mu        sync.Mutex

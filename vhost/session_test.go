@@ -751,8 +751,8 @@ func TestSessionReset(t *testing.T) {
 	}
 }
 
-// TestListen: a dead socket is replaced; a listening process's socket and other files
-// are not. Close removes the session's socket.
+// TestListen: a dead socket is replaced. The socket of a listening process and any
+// other file are refused. Close removes the session's socket.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")

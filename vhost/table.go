@@ -331,7 +331,7 @@ func setVringBase(s *Session, m *message) ([]byte, error) {
 		return nil, err
 	}
 	if s.front.Features&FeatureRingPacked != 0 {
-		num &= 0xffff // the upper half is the used position, which is equal
+		num &= 0xffff // the upper half is the used position, equal to the avail position
 	}
 	if num > 0xffff {
 		return nil, fmt.Errorf("vring %d: base %d is no index of a split ring", i, num)

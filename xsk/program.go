@@ -88,7 +88,7 @@ func instructions(endpoints, sockets int) asm.Instructions {
 		asm.JEq.Imm(asm.R0, 0, "pass"),
 		asm.LoadMem(asm.R2, asm.R6, 16, asm.Word), // load xdp_md.rx_queue_index
 		asm.LoadMapPtr(asm.R1, sockets),
-		asm.Mov.Imm(asm.R3, xdpPass), // result of the redirect helper without a socket
+		asm.Mov.Imm(asm.R3, xdpPass), // result of the redirect helper if the queue has no socket
 		asm.FnRedirectMap.Call(),
 		asm.Return(),
 		asm.Mov.Imm(asm.R0, xdpPass).WithSymbol("pass"),

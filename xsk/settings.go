@@ -20,7 +20,7 @@ import (
 type setting struct {
 	// Name is "channels", "rss", or the name of a file below /sys/class/net/DEV.
 	Name string   `json:"name"`
-	Was  []uint32 `json:"was"` // old value: rx, tx, combined (channels), the table (rss), or a number (file)
+	Was  []uint32 `json:"was"` // old value: numbers of rx, tx and combined channels; the RSS table; or the number in the file
 }
 
 const (

@@ -64,7 +64,7 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 			n++
 			continue
 		}
-		if length == 0 { // for an empty frame, the kernel would lose the UMEM frame
+		if length == 0 { // an empty frame is not sent, because the kernel would lose its UMEM frame
 			f.Drop = packet.DropRuntFrame
 			n++
 			continue
