@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weft/control/addresses"
 	"weft/control/agent"
 	"weft/control/loop"
 	"weft/control/pipeline"
@@ -131,7 +132,7 @@ func (f *Fleet) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 func (f *Fleet) Apply(c *agent.Changes) error {
 	f.change.Lock()
 	defer f.change.Unlock()
-	b := batch{f: f, change: pipeline.NetworkChange{Networks: map[openflow.Segment]*openflow.Network{}}}
+	b := batch{f: f, change: addresses.Change{Networks: map[openflow.Segment]*openflow.Network{}}}
 	b.nets(c.Nets)
 	declared := b.ports(c.Ports)
 	b.removed(c.Removed)
@@ -163,7 +164,7 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 // renumber updates port numbers in local. The caller holds the lock of changes.
 func (f *Fleet) renumber() {
 	loop.Notify(f.moved)
-	var change pipeline.NetworkChange
+	var change addresses.Change
 	numbers := f.ports.Numbers()
 	for _, a := range f.local {
 		if no := numbers[a.port]; no != a.Port {
@@ -179,7 +180,7 @@ func (f *Fleet) renumber() {
 // batch is one call of Apply.
 type batch struct {
 	f        *Fleet
-	change   pipeline.NetworkChange
+	change   addresses.Change
 	newNets  bool // the set of reachable ports has changed
 	problems []string
 	more     int

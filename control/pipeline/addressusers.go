@@ -84,15 +84,3 @@ func (f *megaflows) using(changes *openflow.AddressChanges) []*megaflow {
 	slices.SortFunc(list, func(a, b *megaflow) int { return cmp.Compare(a.slot, b.slot) })
 	return slices.Compact(list)
 }
-
-func (m *macs) takeChanges() openflow.AddressChanges {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.table.TakeChanges()
-}
-
-func (m *macs) touch(refs []openflow.AddressRef) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.table.Touch(refs)
-}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"weft/control/addresses"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/openflow"
@@ -66,7 +67,7 @@ func (f *rig) centralNetwork(local, remote int) {
 		{No: 1, Name: "vm", Central: true, InVNI: true, VNI: 1},
 		{No: 2, Name: "central", Kind: openflow.PortTunnel, Central: true, FlowVNI: true, FlowRemote: true},
 	}
-	c := NetworkChange{Networks: map[openflow.Segment]*openflow.Network{openflow.SegmentOf(1): {}}}
+	c := addresses.Change{Networks: map[openflow.Segment]*openflow.Network{openflow.SegmentOf(1): {}}}
 	for i := range local {
 		c.Addresses = append(c.Addresses, netAddress(uint32(i), openflow.Place{Port: 1}))
 	}
@@ -103,8 +104,8 @@ func TestOneAddressChanges(t *testing.T) {
 		t.Fatal("no megaflows")
 	}
 	f.change.Lock()
-	f.p.ChangeNetworks(&NetworkChange{Addresses: []openflow.NetAddress{netAddress(2, openflow.Place{Remote: endpointOf(99)})}})
-	before := f.p.macs.generation()
+	f.p.ChangeNetworks(&addresses.Change{Addresses: []openflow.NetAddress{netAddress(2, openflow.Place{Remote: endpointOf(99)})}})
+	before := f.p.macs.Generation()
 	f.p.RevalidateNetworks()
 	f.change.Unlock()
 	if installed(&moves) || !installed(&stays) || before == 0 {
@@ -139,7 +140,7 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 		t.Fatalf("in a network that is told: megaflow %v, %d questions", installed(), len(agent.asked))
 	}
 	f.change.Lock()
-	f.p.ChangeNetworks(&NetworkChange{Networks: map[openflow.Segment]*openflow.Network{openflow.SegmentOf(1): {Asked: true}}})
+	f.p.ChangeNetworks(&addresses.Change{Networks: map[openflow.Segment]*openflow.Network{openflow.SegmentOf(1): {Asked: true}}})
 	f.p.RevalidateNetworks()
 	f.change.Unlock()
 	if installed() {
@@ -177,7 +178,7 @@ func BenchmarkOneAddressChanges(b *testing.B) {
 	f.centralNetwork(local, remote)
 	f.fill(local, remote)
 	move := func(i int) {
-		f.p.ChangeNetworks(&NetworkChange{Addresses: []openflow.NetAddress{netAddress(local, openflow.Place{Remote: endpointOf(i % 2)})}})
+		f.p.ChangeNetworks(&addresses.Change{Addresses: []openflow.NetAddress{netAddress(local, openflow.Place{Remote: endpointOf(i % 2)})}})
 	}
 	for _, all := range []bool{false, true} {
 		b.Run(fmt.Sprintf("all=%v", all), func(b *testing.B) {
@@ -188,7 +189,7 @@ func BenchmarkOneAddressChanges(b *testing.B) {
 				move(i + 1)
 				b.StartTimer()
 				if all {
-					_ = f.p.macs.takeChanges()
+					_ = f.p.macs.TakeChanges()
 					f.p.revalidate(func(m *megaflow) bool { return len(m.uses) > 0 })
 				} else {
 					f.p.RevalidateNetworks()

@@ -170,11 +170,11 @@ func TestNormalLearns(t *testing.T) {
 		w.On(func() { _, ok = w.Lookup(&a) })
 		return !ok
 	})
-	if n := f.p.macs.len(); n != 2 {
+	if n := f.p.macs.Len(); n != 2 {
 		t.Errorf("%d addresses learnt", n)
 	}
 	f.deletePort(2)
-	if n := f.p.macs.len(); n != 1 {
+	if n := f.p.macs.Len(); n != 1 {
 		t.Errorf("%d addresses left without port p2", n)
 	}
 }

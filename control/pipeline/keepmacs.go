@@ -3,9 +3,7 @@
 package pipeline
 
 import (
-	"bytes"
 	"context"
-	"encoding/gob"
 	"time"
 
 	"weft/control/loop"
@@ -24,21 +22,13 @@ const (
 	saveAgesAfter = time.Minute
 )
 
-// savedMACs is the content of the file, in gob.
-type savedMACs struct {
-	// Ports has the port names by number. An address of a renamed port is not
-	// restored.
-	Ports map[uint32]string
-	MACs  []openflow.SavedMAC
-}
-
 func (pl *Pipeline) keepMACs(ctx context.Context) {
 	var generation uint64
 	var at time.Time
 	failed := false
 	for loop.Sleep(ctx, saveMACsAfter) {
-		now := pl.macs.generation()
-		if now == generation && (pl.macs.len() == 0 || time.Since(at) < saveAgesAfter) {
+		now := pl.macs.Generation()
+		if now == generation && (pl.macs.Len() == 0 || time.Since(at) < saveAgesAfter) {
 			continue
 		}
 		generation, at = now, time.Now()
@@ -52,36 +42,32 @@ func (pl *Pipeline) keepMACs(ctx context.Context) {
 
 // SaveMACs saves the learned addresses for the next control process.
 func (pl *Pipeline) SaveMACs() error {
-	saved := savedMACs{Ports: map[uint32]string{}, MACs: pl.macs.saved()}
+	ports := map[uint32]string{}
 	for _, info := range pl.View().infos {
-		saved.Ports[info.No] = info.Name
+		ports[info.No] = info.Name
 	}
-	var file bytes.Buffer
-	if err := gob.NewEncoder(&file).Encode(&saved); err != nil {
+	data, err := pl.macs.Save(ports)
+	if err != nil {
 		return err
 	}
-	return pl.store.SaveAddresses(file.Bytes())
+	return pl.store.SaveAddresses(data)
 }
 
 // LoadMACs restores the saved addresses at startup, after the ports. Addresses that
 // cannot be read are learned again.
 func (pl *Pipeline) LoadMACs() {
+	view, n := pl.View(), 0
 	data, err := pl.store.LoadAddresses()
-	var saved savedMACs
-	if err == nil && data != nil {
-		err = gob.NewDecoder(bytes.NewReader(data)).Decode(&saved)
+	if err == nil {
+		n, err = pl.macs.Restore(data, clock.Monotonic(), func(port string, l *openflow.Learn) bool {
+			info, ok := view.byNo[l.Port]
+			return ok && info.Name == port && info.MayTeach(l)
+		})
 	}
 	if err != nil {
 		pl.log.Warn("learned addresses cannot be restored, they are learned again", "error", err)
-		return
 	}
-	view, fit := pl.View(), saved.MACs[:0]
-	for _, s := range saved.MACs {
-		if info, ok := view.byNo[s.Learn.Port]; ok && saved.Ports[info.No] == info.Name && info.MayTeach(&s.Learn) {
-			fit = append(fit, s)
-		}
-	}
-	if n := pl.macs.restore(fit, clock.Monotonic()); n > 0 {
+	if n > 0 {
 		pl.log.Info("learned addresses go on", "addresses", n)
 	}
 }

@@ -5,12 +5,9 @@ package pipeline
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 
-	"weft/control/limits"
 	"weft/control/usererr"
-	"weft/openflow"
 )
 
 // No megaflow uses addresses after a flush.
@@ -55,47 +52,5 @@ func TestMACs(t *testing.T) {
 	}
 	if n, err := f.p.FlushMACs(""); err != nil || n.Flushed != 1 || text() != "" {
 		t.Errorf("%d flushed, %v, left %q", n.Flushed, err, text())
-	}
-}
-
-// Addresses can be learned, bound and read concurrently.
-func TestLearningFromSeveralWorkers(t *testing.T) {
-	m := newMACs()
-	bound := openflow.PortInfo{No: 9, Binding: &openflow.Binding{Hosts: []openflow.BoundHost{{MAC: 7}}}}
-	const workers, frames = 4, 5000
-	var done sync.WaitGroup
-	for worker := range uint32(workers) {
-		done.Go(func() {
-			for i := range uint64(frames) {
-				mac := i % 1000
-				m.learn(openflow.Learn{Valid: true, Segment: openflow.Segment(i % 3), Port: worker + 1, MAC: mac}, i)
-				m.lookup(0, 0, mac)
-				m.moved(&openflow.Learn{Valid: true, Port: worker + 1, MAC: mac})
-			}
-		})
-	}
-	done.Go(func() {
-		for i := range 200 {
-			m.declare([]openflow.PortInfo{bound}[:i%2])
-			m.limitRows(func(limits.Row) {})
-			m.forget(uint32(i % workers))
-		}
-	})
-	done.Wait()
-	m.declare([]openflow.PortInfo{bound})
-	if no, ok := m.lookup(0, 0, 7); !ok || no != 9 {
-		t.Errorf("the declared address is at %d, %v", no, ok)
-	}
-	learnt := 0
-	for _, e := range m.entries() {
-		if e.MAC == 7 && !e.Declared {
-			t.Errorf("another port has the declared address: %+v", e)
-		}
-		if !e.Declared {
-			learnt++
-		}
-	}
-	if learnt != m.len() || learnt == 0 {
-		t.Errorf("%d listed, %d counted", learnt, m.len())
 	}
 }

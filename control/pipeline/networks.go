@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"weft/control/addresses"
 	"weft/control/counters"
-	"weft/control/limits"
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
@@ -16,21 +16,12 @@ import (
 // Networks of weft-central: settings, addresses, and flows of ports. The agent saves
 // them, not the pipeline.
 
-// NetworkChange is a change of declared networks.
-type NetworkChange struct {
-	// Networks has new settings by segment, the VNI plus one. nil removes the
-	// network.
-	Networks  map[openflow.Segment]*openflow.Network
-	Addresses []openflow.NetAddress
-	Removed   []openflow.RemovedNetAddress
-}
-
 // ChangeNetworks changes the declared networks. Megaflows follow with
 // RevalidateNetworks or PortsChanged. It returns the number of addresses beyond
 // openflow.MaxNetAddresses, which it leaves out. The caller holds the lock of
 // changes.
-func (pl *Pipeline) ChangeNetworks(c *NetworkChange) (left int) {
-	return pl.macs.changeNetworks(c)
+func (pl *Pipeline) ChangeNetworks(c *addresses.Change) (left int) {
+	return pl.macs.Change(c)
 }
 
 // RevalidateNetworks removes the megaflows that changed networks have made wrong.
@@ -39,7 +30,7 @@ func (pl *Pipeline) ChangeNetworks(c *NetworkChange) (left int) {
 func (pl *Pipeline) RevalidateNetworks() { pl.revalidateAddresses() }
 
 // HasNetwork reports whether the network of a segment is declared.
-func (pl *Pipeline) HasNetwork(s openflow.Segment) bool { return pl.macs.network(s) != nil }
+func (pl *Pipeline) HasNetwork(s openflow.Segment) bool { return pl.macs.Network(s) != nil }
 
 // setCentralFlows updates the flows of openflow.CentralTable to the declared ports.
 // The caller holds the lock of changes, and mu for writing.
@@ -112,40 +103,6 @@ func (pl *Pipeline) noteSeen(port uint32) {
 	}
 }
 
-func (m *macs) changeNetworks(c *NetworkChange) (left int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for s, network := range c.Networks {
-		m.table.SetNetwork(s, network)
-	}
-	return m.table.SetNetAddresses(c.Addresses, c.Removed)
-}
-
-func (m *macs) netLimitRows(emit func(limits.Row)) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	emit(limits.Row{Name: "net_addresses", Unit: "entries", Holder: limits.All(), Used: uint64(m.table.NetAddresses()),
-		Limit: openflow.MaxNetAddresses, Refused: m.table.RefusedNetAddresses()})
-}
-
-func (m *macs) network(s openflow.Segment) *openflow.Network {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.table.Network(s)
-}
-
-func (m *macs) place(s openflow.Segment, mac uint64) (openflow.Place, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.table.Place(s, mac)
-}
-
-func (m *macs) hostOf(s openflow.Segment, ip netip.Addr) (uint64, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.table.HostOf(s, ip)
-}
-
 // env implements openflow.Networks.
 
 func (e *env) Central() bool { return e.view.anyCentral }
@@ -156,11 +113,3 @@ func (e *env) CentralTunnel() (openflow.PortInfo, bool) {
 	}
 	return *e.view.centralTunnel, true
 }
-
-func (e *env) Network(s openflow.Segment) *openflow.Network { return e.macs.network(s) }
-
-func (e *env) Place(s openflow.Segment, mac uint64) (openflow.Place, bool) {
-	return e.macs.place(s, mac)
-}
-
-func (e *env) HostOf(s openflow.Segment, ip netip.Addr) (uint64, bool) { return e.macs.hostOf(s, ip) }

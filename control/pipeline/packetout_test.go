@@ -46,7 +46,7 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 				t.Errorf("%s: %s", what, fl.Line)
 			}
 		}
-		if n := f.p.macs.len(); n != 0 {
+		if n := f.p.macs.Len(); n != 0 {
 			t.Errorf("%s: %d addresses learnt", what, n)
 		}
 	}
@@ -79,7 +79,7 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 	if _, err := f.p.PacketOut(outText("resubmit(,2)")); err != nil || len(f.flowsOf("table=10")) != 1 {
 		t.Errorf("with a new engine: %v", err)
 	}
-	if _, err := f.p.PacketOut(outText("resubmit(,1)")); err != nil || f.p.macs.len() != 1 {
+	if _, err := f.p.PacketOut(outText("resubmit(,1)")); err != nil || f.p.macs.Len() != 1 {
 		t.Errorf("with a new engine, normal: %v", err)
 	}
 }

@@ -7,7 +7,7 @@
 // Pipeline.mu guards this state. A miss holds it for reading from its translation to
 // the installation of its megaflow, so a change never comes between. Whoever holds it
 // waits only for room in a command ring and, to set a tap, for the workers. The locks
-// of megaflows, macs, the underlay and the command rings are taken after it.
+// of megaflows, control/addresses, the underlay and the command rings are taken after it.
 //
 // A change of the tables also holds the lock of changes, which all of control shares
 // and which is taken first. It may wait for the disk and for the workers. Ports and
@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/control/addresses"
 	"weft/control/counters"
 	"weft/control/limits"
 	"weft/control/store"
@@ -97,7 +98,7 @@ type Pipeline struct {
 	declared     Declared // receiver of the events of declared ports; nil: none
 
 	megaflows *megaflows
-	macs      *macs
+	macs      *addresses.Table
 	recircs   *openflow.RecircTable
 	templates *underlay.Templates
 
@@ -116,7 +117,7 @@ func New(s Setup) *Pipeline {
 		tables:    openflow.NewPipeline(openflow.Limits{Rules: counters.MaxRules}),
 		view:      &View{},
 		megaflows: newMegaflows(s.Sizes),
-		macs:      newMACs(),
+		macs:      addresses.New(),
 		recircs:   openflow.NewRecircTable(),
 		questions: newQuestions(),
 		macsStale: make(chan struct{}, 1),
@@ -152,7 +153,7 @@ type Counts struct {
 func (pl *Pipeline) Counts() Counts {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
-	c := Counts{Flows: pl.tables.Len(), Megaflows: pl.megaflows.len(), MACs: pl.macs.len(), TableFlows: map[uint8]int{},
+	c := Counts{Flows: pl.tables.Len(), Megaflows: pl.megaflows.len(), MACs: pl.macs.Len(), TableFlows: map[uint8]int{},
 		Refused: pl.refusals.Load(), NotLearnt: pl.unlearnt.Load()}
 	for table := range uint8(openflow.Tables) {
 		if _, flows := pl.tables.Config(table); flows > 0 {
@@ -172,7 +173,6 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.tableLimitRows(emit)
 	pl.heldLimitRows(emit)
 	pl.learnedLimitRows(emit)
-	pl.macs.limitRows(emit)
-	pl.macs.netLimitRows(emit)
+	pl.macs.LimitRows(emit)
 	pl.questions.limitRows(emit)
 }

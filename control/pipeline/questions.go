@@ -222,25 +222,9 @@ func (pl *Pipeline) AnswerQuestions(absent []openflow.Question) {
 }
 
 func (pl *Pipeline) answerKnown() {
-	answered := pl.questions.take(false, func(q openflow.Question, _ *waitingFrame) bool { return pl.macs.knows(q) })
+	answered := pl.questions.take(false, func(q openflow.Question, _ *waitingFrame) bool { return pl.macs.Knows(q) })
 	for i := range answered {
 		f := &answered[i]
 		pl.answer(f.workers, f.held.Worker, []datapath.Upcall{f.miss}, false)
 	}
-}
-
-// knows reports whether the tables answer a question. A deleted network answers all
-// its questions.
-func (m *macs) knows(q openflow.Question) (ok bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if m.table.Network(q.Segment) == nil {
-		return true
-	}
-	if q.IP.IsValid() {
-		_, ok = m.table.HostOf(q.Segment, q.IP)
-	} else {
-		_, ok = m.table.Place(q.Segment, q.MAC)
-	}
-	return ok
 }

@@ -24,13 +24,13 @@ func (pl *Pipeline) recoverMegaflows() {
 	for slot := range used {
 		pl.creditRecovered(slot, rules)
 	}
-	known := pl.macs.generation()
+	known := pl.macs.Generation()
 	for slot := range pl.recoverable(used) {
 		if !pl.recoverSlot(slot) {
 			stale = append(stale, slot)
 		}
 	}
-	if pl.macs.generation() != known { // newly learned addresses can make earlier megaflows correct
+	if pl.macs.Generation() != known { // newly learned addresses can make earlier megaflows correct
 		stale = slices.DeleteFunc(stale, pl.recoverSlot)
 	}
 	for _, slot := range stale {

@@ -68,7 +68,7 @@ func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
 // revalidateAddresses revalidates the megaflows of addresses that changed since its
 // last call.
 func (pl *Pipeline) revalidateAddresses() {
-	changes := pl.macs.takeChanges()
+	changes := pl.macs.TakeChanges()
 	if changes.All() {
 		pl.revalidate(func(m *megaflow) bool { return len(m.uses) > 0 })
 		return
@@ -89,7 +89,7 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool
 		if !pick(m) {
 			continue
 		}
-		if m.teaches != nil && pl.macs.moved(&m.teaches.learn) {
+		if m.teaches != nil && pl.macs.Moved(&m.teaches.learn) {
 			stale = append(stale, m)
 			continue
 		}
@@ -148,7 +148,7 @@ func (pl *Pipeline) sweep() {
 	}
 	expired := pl.tables.Expire(now)
 	rows := pl.rules.rowsOf(expired)
-	aged := pl.macs.expire(now)
+	aged := pl.macs.Expire(now)
 	pl.templates.MarkUsed(templatesOf(list))
 	pl.collectRecircs(list)
 	pl.mu.Unlock()

@@ -131,7 +131,7 @@ func (a *answers) all(misses []datapath.Upcall) {
 		pl.mu.RUnlock()
 		return
 	}
-	a.generation, a.now, a.env = pl.macs.generation(), clock.Monotonic(), pl.env()
+	a.generation, a.now, a.env = pl.macs.Generation(), clock.Monotonic(), pl.env()
 	for i := range misses {
 		a.miss(&misses[i])
 	}
@@ -142,8 +142,8 @@ func (a *answers) all(misses []datapath.Upcall) {
 	pl.mu.RUnlock()
 	pl.refusals.Add(uint64(len(a.executed)))
 	pl.creditExecuted(a.executed, a.now)
-	if len(a.addresses) > 0 && pl.macs.generation() != a.generation {
-		pl.macs.touch(a.addresses)
+	if len(a.addresses) > 0 && pl.macs.Generation() != a.generation {
+		pl.macs.Touch(a.addresses)
 		pl.macsChanged() // another miss has learned an address meanwhile
 	}
 }

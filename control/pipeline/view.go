@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sort"
 
+	"weft/control/addresses"
 	"weft/control/underlay"
 	"weft/control/usererr"
 	"weft/flowtable"
@@ -55,13 +56,13 @@ func (v *View) PortName(no uint32) (string, bool) {
 type env struct {
 	view    *View
 	tunnels *underlay.Templates
-	macs    *macs
+	*addresses.Table
 	*openflow.RecircTable
 }
 
 // The caller holds Pipeline.mu.
 func (pl *Pipeline) env() *env {
-	return &env{view: pl.view, tunnels: pl.templates, macs: pl.macs, RecircTable: pl.recircs}
+	return &env{view: pl.view, tunnels: pl.templates, Table: pl.macs, RecircTable: pl.recircs}
 }
 
 func (e *env) Port(no uint32) (openflow.PortInfo, bool) {
@@ -75,22 +76,6 @@ func (e *env) Bound() bool { return e.view.bound }
 
 func (e *env) Tunnel(no, _ uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
 	return e.tunnels.Template(underlay.Tunnel{Port: no, Local: local, Remote: remote}, e.view.udpPort[no])
-}
-
-func (e *env) VTEP(s openflow.Segment, vlan uint16, mac uint64) netip.Addr {
-	return e.macs.vtep(s, vlan, mac)
-}
-
-func (e *env) MAC(s openflow.Segment, vlan uint16, mac uint64) (uint32, bool) {
-	return e.macs.lookup(s, vlan, mac)
-}
-
-func (e *env) Announced(s openflow.Segment, vlan uint16, mac uint64, port uint32) bool {
-	return e.macs.announced(s, vlan, mac, port)
-}
-
-func (e *env) Neighbour(s openflow.Segment, vlan uint16, ip netip.Addr) (uint64, bool) {
-	return e.macs.neighbour(s, vlan, ip)
 }
 
 // NoPort is the error for a name without a port.
@@ -139,7 +124,7 @@ func (pl *Pipeline) Tracing(words PortWords, do func(t *Tracer, view *View, name
 func (pl *Pipeline) SetView(v *View) {
 	pl.mu.Lock()
 	pl.view = v
-	pl.macs.declare(v.infos)
+	pl.macs.Declare(v.infos)
 	changes := pl.setCentralFlows(v)
 	pl.mu.Unlock()
 	pl.tell(&changes)
@@ -157,7 +142,7 @@ func (pl *Pipeline) ViewNow() *View {
 // PortsChanged revalidates all megaflows after SetView. The caller holds the lock of
 // changes.
 func (pl *Pipeline) PortsChanged() {
-	_ = pl.macs.takeChanges() // all megaflows are translated again
+	_ = pl.macs.TakeChanges() // all megaflows are translated again
 	pl.revalidate(func(*megaflow) bool { return true })
 }
 
@@ -167,4 +152,4 @@ func (pl *Pipeline) LivenessChanged() { pl.revalidate(func(m *megaflow) bool { r
 
 // ForgetPort removes the addresses of a deleted port. The caller holds the lock of
 // changes.
-func (pl *Pipeline) ForgetPort(number uint32) { pl.macs.forget(number) }
+func (pl *Pipeline) ForgetPort(number uint32) { pl.macs.Forget(number) }

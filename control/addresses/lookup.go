@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addresses
+
+import (
+	"net/netip"
+
+	"weft/openflow"
+)
+
+// The look-ups of translations: Table implements a part of openflow.Env and
+// openflow.Networks.
+
+func (t *Table) MAC(s openflow.Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.table.Lookup(s, vlan, mac)
+}
+
+func (t *Table) VTEP(s openflow.Segment, vlan uint16, mac uint64) netip.Addr {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.table.VTEP(s, vlan, mac)
+}
+
+func (t *Table) Announced(s openflow.Segment, vlan uint16, mac uint64, port uint32) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.table.Announced(s, vlan, mac, port)
+}
+
+func (t *Table) Neighbour(s openflow.Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.table.Neighbour(s, vlan, ip)
+}
+
+func (t *Table) Network(s openflow.Segment) *openflow.Network {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.table.Network(s)
+}
+
+func (t *Table) Place(s openflow.Segment, mac uint64) (openflow.Place, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.table.Place(s, mac)
+}
+
+func (t *Table) HostOf(s openflow.Segment, ip netip.Addr) (mac uint64, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.table.HostOf(s, ip)
+}
+
+// Knows reports whether the table answers a question. A network that no longer exists
+// answers all of its questions.
+func (t *Table) Knows(q openflow.Question) (ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.table.Network(q.Segment) == nil {
+		return true
+	}
+	if q.IP.IsValid() {
+		_, ok = t.table.HostOf(q.Segment, q.IP)
+	} else {
+		_, ok = t.table.Place(q.Segment, q.MAC)
+	}
+	return ok
+}

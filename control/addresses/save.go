@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addresses
+
+import (
+	"bytes"
+	"encoding/gob"
+
+	"weft/openflow"
+)
+
+// saved is the saved form of a table, in gob.
+type saved struct {
+	// Ports has the port names by number. An address of a renamed port is not
+	// restored.
+	Ports map[uint32]string
+	MACs  []openflow.SavedMAC
+}
+
+// Save encodes the learned addresses for the next control process. ports has the names
+// of the ports by number.
+func (t *Table) Save(ports map[uint32]string) ([]byte, error) {
+	t.mu.RLock()
+	s := saved{Ports: ports, MACs: t.table.Saved()}
+	t.mu.RUnlock()
+	var file bytes.Buffer
+	err := gob.NewEncoder(&file).Encode(&s)
+	return file.Bytes(), err
+}
+
+// Restore adds the addresses that an earlier process has saved, unless fits returns
+// false. The argument port of fits is the port's name at the time of the save. Restore
+// returns the number of added addresses. data may be nil.
+func (t *Table) Restore(data []byte, nowNS uint64, fits func(port string, l *openflow.Learn) bool) (restored int, err error) {
+	if data == nil {
+		return 0, nil
+	}
+	var s saved
+	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&s); err != nil {
+		return 0, err
+	}
+	fit := s.MACs[:0]
+	for _, m := range s.MACs {
+		if name, ok := s.Ports[m.Learn.Port]; ok && fits(name, &m.Learn) {
+			fit = append(fit, m)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.table.Restore(fit, nowNS), nil
+}

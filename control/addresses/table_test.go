@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addresses
+
+import (
+	"sync"
+	"testing"
+
+	"weft/control/limits"
+	"weft/openflow"
+)
+
+// Several workers' goroutines may learn addresses while ports are bound and unbound
+// and other goroutines read the table.
+func TestLearningFromSeveralWorkers(t *testing.T) {
+	m := New()
+	bound := openflow.PortInfo{No: 9, Binding: &openflow.Binding{Hosts: []openflow.BoundHost{{MAC: 7}}}}
+	const workers, frames = 4, 5000
+	var done sync.WaitGroup
+	for worker := range uint32(workers) {
+		done.Go(func() {
+			for i := range uint64(frames) {
+				mac := i % 1000
+				m.Learn(openflow.Learn{Valid: true, Segment: openflow.Segment(i % 3), Port: worker + 1, MAC: mac}, i)
+				m.MAC(0, 0, mac)
+				m.Moved(&openflow.Learn{Valid: true, Port: worker + 1, MAC: mac})
+			}
+		})
+	}
+	done.Go(func() {
+		for i := range 200 {
+			m.Declare([]openflow.PortInfo{bound}[:i%2])
+			m.LimitRows(func(limits.Row) {})
+			m.Forget(uint32(i % workers))
+		}
+	})
+	done.Wait()
+	m.Declare([]openflow.PortInfo{bound})
+	if no, ok := m.MAC(0, 0, 7); !ok || no != 9 {
+		t.Errorf("the declared address is at %d, %v", no, ok)
+	}
+	learnt := 0
+	for _, e := range m.Entries() {
+		if e.MAC == 7 && !e.Declared {
+			t.Errorf("another port has the declared address: %+v", e)
+		}
+		if !e.Declared {
+			learnt++
+		}
+	}
+	if learnt != m.Len() || learnt == 0 {
+		t.Errorf("%d listed, %d counted", learnt, m.Len())
+	}
+}
+
+// A restored table has the saved addresses, except those that no longer fit their port.
+func TestSavedAddressesAreRestored(t *testing.T) {
+	const segment, now = openflow.Segment(1), 1000
+	before := New()
+	for port := range uint32(3) {
+		before.Learn(openflow.Learn{Valid: true, Segment: segment, Port: port + 1, MAC: uint64(port + 1)}, now)
+	}
+	data, err := before.Save(map[uint32]string{1: "a", 2: "b"}) // port 3 has no name
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := New()
+	n, err := after.Restore(data, now+1, func(port string, l *openflow.Learn) bool { return port == "a" && l.Port == 1 })
+	if n != 1 || err != nil || after.Len() != 1 {
+		t.Errorf("restored %d, %v; the table has %d addresses, want 1", n, err, after.Len())
+	}
+	if port, ok := after.MAC(segment, 0, 1); port != 1 || !ok {
+		t.Errorf("address 1 is at port %d, %v", port, ok)
+	}
+	if n, err := New().Restore(nil, now, nil); n != 0 || err != nil {
+		t.Errorf("without a file: %d, %v", n, err)
+	}
+	if _, err := New().Restore(data[:len(data)/2], now, nil); err == nil {
+		t.Error("half a file is restored without an error")
+	}
+}
