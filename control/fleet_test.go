@@ -15,6 +15,7 @@ import (
 	"weft/api"
 	"weft/control/agent"
 	"weft/flowtable"
+	"weft/internal/waitfor"
 	"weft/openflow"
 	"weft/packet"
 	"weft/port"
@@ -404,15 +405,16 @@ func (a *asker) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 	return !a.refuses.Load()
 }
 
-// newAsked returns a host whose network asks for unknown addresses, and its agent.
-func newAsked(t *testing.T) (*fleetHost, *asker) {
+// newAsked returns a host and its agent. If asked is true, its network has addresses
+// that the switch gets only for questions.
+func newAsked(t *testing.T, asked bool) (*fleetHost, *asker) {
 	t.Helper()
 	h := &fleetHost{newFakes(t), 1}
 	h.addGuest("vm")
 	h.addGuest("vm2")
 	p := declaredVM(1)
 	p.Name, p.Unchecked = "vm2", true
-	h.apply(agent.Changes{Endpoint: h.endpoint(), Nets: []agent.Net{{VNI: 7, Asked: true}}, Ports: []agent.Port{declaredVM(1), p},
+	h.apply(agent.Changes{Endpoint: h.endpoint(), Nets: []agent.Net{{VNI: 7, Asked: asked}}, Ports: []agent.Port{declaredVM(1), p},
 		Addresses: []agent.Address{h.address(1, h, 1)}})
 	a := &asker{recorder: recorder{make(chan string, 1000), make(chan string, 1000)}, asked: make(chan string, 1000)}
 	h.d.fleet.SetEvents(a)
@@ -421,7 +423,7 @@ func newAsked(t *testing.T) (*fleetHost, *asker) {
 
 // A frame to an unknown address waits for the agent's answer.
 func TestFleetAsks(t *testing.T) {
-	h, a := newAsked(t)
+	h, a := newAsked(t, true)
 	vm, other := h.port("vm").Number, h.port("vm2").Number
 	key := udpKey(vm, 1, 2, 9)
 	h.worker().Frame(key, 100)
@@ -461,7 +463,7 @@ func TestFleetAsks(t *testing.T) {
 // limit. Each port has its own limit.
 func TestFleetQuestionsAreBounded(t *testing.T) {
 	const limit = 64
-	h, a := newAsked(t)
+	h, a := newAsked(t, true)
 	vm, other := h.port("vm").Number, h.port("vm2").Number
 	for i := range uint32(limit + 10) {
 		h.worker().Frame(udpKey(vm, 1, 1000+i, 9), 100)
@@ -482,9 +484,10 @@ func TestFleetQuestionsAreBounded(t *testing.T) {
 	for asked := ""; asked != "vm2 7 7 invalid IP"; {
 		asked = <-a.asked
 	}
-	if _, refused := row("vm"); refused < 10 {
-		t.Errorf("%d frames beyond the limit are dropped", refused)
-	}
+	waitfor.True(t, "frames above the limit are dropped", func() bool {
+		_, refused := row("vm")
+		return refused >= 10
+	})
 	h.settle()
 	if used, refused := row("vm"); used != 0 || refused != limit+10 {
 		t.Errorf("after the time for an answer %d frames wait, %d are dropped", used, refused)
@@ -497,6 +500,51 @@ func TestFleetQuestionsAreBounded(t *testing.T) {
 	h.settle()
 	if _, refused := row("vm2"); refused != 2 {
 		t.Errorf("%d frames are dropped after a refusal", refused)
+	}
+}
+
+// In a network whose addresses weft-central sends by itself, a frame to an unknown address
+// waits as well. It is forwarded to the ports of the network if the agent refuses the
+// question, if no answer comes, and above the port's limit.
+func TestFleetForwardsWithoutAnswer(t *testing.T) {
+	const limit = 64
+	h, a := newAsked(t, false)
+	vm, other := h.port("vm").Number, h.port("vm2").Number
+	flooded := func(what string, key flowtable.Key) {
+		t.Helper()
+		if got := h.actionsOf(&key); len(got) != 1 || got[0].Op != flowtable.OpOutput || got[0].U32 != other {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+	h.worker().Frame(udpKey(vm, 1, 2, 9), 100)
+	<-a.asked
+	if n := h.worker().Waiting(); n != 1 {
+		t.Errorf("%d frames wait for an answer", n)
+	}
+	h.apply(agent.Changes{Addresses: []agent.Address{h.address(2, &fleetHost{n: 2}, 1)}})
+	h.settle()
+	key := udpKey(vm, 1, 2, 9)
+	if got := h.actionsOf(&key); len(got) != 1 || got[0].Op != flowtable.OpTunnel {
+		t.Errorf("once the address is known: %+v", got)
+	}
+	for i := range uint32(limit + 1) {
+		h.worker().Frame(udpKey(vm, 1, 1000+i, 9), 100)
+	}
+	h.settle()
+	flooded("without an answer", udpKey(vm, 1, 1000, 9))
+	flooded("above the limit", udpKey(vm, 1, 1000+limit, 9))
+	a.refuses.Store(true)
+	h.worker().Frame(udpKey(vm, 1, 3, 9), 100)
+	h.settle()
+	flooded("after a refusal", udpKey(vm, 1, 3, 9))
+	rows, err := h.d.listLimits("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if r.Name == "questions" && (r.Used != 0 || r.Refused != 0) {
+			t.Errorf("%+v", r)
+		}
 	}
 }
 

@@ -23,7 +23,9 @@ const (
 type Network struct {
 	// Flood: broadcasts and frames to unknown addresses also go to Members.
 	Flood bool
-	// Asked: the switch asks weft-central for the host of an unknown address.
+	// Asked: weft-central sends an address only when the switch asks for it. A frame
+	// without an answer is then dropped. In other networks it is forwarded as a frame
+	// to an unknown address.
 	Asked bool
 	// Members are the underlay addresses of the network's other hosts.
 	Members []netip.Addr

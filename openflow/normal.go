@@ -104,9 +104,11 @@ func (x *xlate) normalTo(in uint32, segment Segment, vlan uint16, dst uint64) {
 			x.sendToPlace(in, segment, &place)
 			return
 		}
-		x.ask(network, Question{Segment: segment, MAC: dst})
 	}
 	no, known := x.env.MAC(segment, vlan, dst)
+	if network != nil && (network.Asked || !known) {
+		x.ask(network, Question{Segment: segment, MAC: dst})
+	}
 	if !known {
 		x.flood(true)
 		return

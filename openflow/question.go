@@ -5,8 +5,9 @@ package openflow
 import "net/netip"
 
 // Question names an address of a declared network whose location the switch does not
-// know. In a network with Asked, the switch asks weft-central for it when a frame
-// needs it.
+// know. The switch asks weft-central for it when a frame needs it: the network has
+// addresses that the switch does not get otherwise (Network.Asked), or the address is
+// still on its way.
 type Question struct {
 	Segment Segment // 0: no question
 	MAC     uint64  // if IP is invalid
@@ -20,12 +21,12 @@ func (q Question) Valid() bool { return q.Segment != 0 }
 // ask for nothing, because the switch knows all addresses behind its own ports.
 func (x *xlate) ask(network *Network, q Question) {
 	x.depends(refOfNetwork(q.Segment))
-	if from, ok := x.env.Port(x.inPort()); !network.Asked || !ok || from.isCentralTunnel() {
+	if from, ok := x.env.Port(x.inPort()); !ok || from.isCentralTunnel() {
 		return
 	}
 	if x.asks.Valid() {
 		return
 	}
-	x.asks = q
+	x.asks, x.mustAsk = q, network.Asked
 	x.note("asks weft-central for the address; this is what happens if there is none")
 }

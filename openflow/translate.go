@@ -59,6 +59,7 @@ type Translation struct {
 	// Question is the unknown address that the frame needs. The result is right if
 	// nobody knows it.
 	Question Question
+	MustAsk  bool // Network.Asked of the question's network
 	// Learned lists the flows of learn actions, in order. Control adds those that
 	// Pipeline.Learnt does not find, and refreshes their timeouts.
 	Learned []FlowMod
@@ -166,6 +167,7 @@ type xlate struct {
 	drop      packet.DropReason // first reason noted
 	learn     Learn
 	asks      Question
+	mustAsk   bool
 	learned   []FlowMod
 	finished  []Finished
 	tables    TableSet
@@ -189,7 +191,7 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 
 // result builds the Translation.
 func (x *xlate) result() Translation {
-	t := Translation{Learn: x.learn, Question: x.asks, Learned: x.learned, Finished: x.finished, Tables: x.tables,
+	t := Translation{Learn: x.learn, Question: x.asks, MustAsk: x.mustAsk, Learned: x.learned, Finished: x.finished, Tables: x.tables,
 		UsedPorts: x.usedPorts}
 	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
 	switch {

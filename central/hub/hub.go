@@ -81,7 +81,8 @@ type Stats struct {
 func New(s Store, identify func(ctx context.Context) (name string, err error), log *slog.Logger) *Hub {
 	h := &Hub{store: s, identify: identify, log: log, fleet: newFleet(), sessions: map[string]*session{},
 		attached: map[string]map[*session]struct{}{}, ready: make(chan struct{}), waiting: map[*syncWait]struct{}{},
-		changed: make(chan struct{}, 1), MoveGrace: DefaultMoveGrace}
+		changed: make(chan struct{}, 1), MoveGrace: DefaultMoveGrace,
+		pacer: pacer{rate: batchRate}}
 	h.binder = newBinder(s, h.refuse, log)
 	return h
 }

@@ -35,6 +35,7 @@ const (
 
 // pacer has the sessions that wait for their turn. Hub.mu guards it.
 type pacer struct {
+	rate   float64    // batches a second: batchRate
 	line   []*session // in order of arrival; some may have been sent their batch meanwhile
 	tokens float64    // number of batches that may be sent at once
 	filled time.Time  // time up to which tokens are counted
@@ -50,7 +51,7 @@ func (p *pacer) join(s *session) {
 
 // next returns the session whose turn it is, or nil if there is none now.
 func (p *pacer) next(now time.Time) *session {
-	p.tokens = min(p.tokens+now.Sub(p.filled).Seconds()*batchRate, batchBurst)
+	p.tokens = min(p.tokens+now.Sub(p.filled).Seconds()*p.rate, batchBurst)
 	p.filled = now
 	for len(p.line) > 0 {
 		s := p.line[0]

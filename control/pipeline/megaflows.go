@@ -37,6 +37,7 @@ type megaflow struct {
 	uses      []addressUse      // addresses on which the translation depends
 	usedPorts bool
 	asks      bool   // nobody answered a question of the translation
+	mustAsk   bool   // Translation.MustAsk
 	usedNS    uint64 // time of the last hit, or madeNS
 }
 
@@ -253,7 +254,7 @@ func (pl *Pipeline) setRules(m *megaflow, t *openflow.Translation) {
 
 // setEffects copies everything but rules and groups from t to m.
 func (m *megaflow) setEffects(t *openflow.Translation) {
-	m.usedPorts, m.asks, m.tables, m.teaches = t.UsedPorts, t.Question.Valid(), t.Tables, nil
+	m.usedPorts, m.asks, m.mustAsk, m.tables, m.teaches = t.UsedPorts, t.Question.Valid(), t.MustAsk, t.Tables, nil
 	if t.Learn.Valid || len(t.Learned) > 0 || len(t.Finished) > 0 {
 		m.teaches = &teaching{t.Learn, t.Learned, t.Finished}
 	}

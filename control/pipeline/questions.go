@@ -20,14 +20,15 @@ import (
 
 // A frame to an unknown address of a declared network is held, and weft-central is
 // asked for the address. If nobody has the address, the frame is treated as one to an
-// unknown address.
+// unknown address. If no answer comes, the frame is dropped if the network has Asked,
+// and is treated as one to an unknown address otherwise.
 
 const (
 	// maxPortQuestions limits the held frames of one port that wait for answers.
-	// Further frames are dropped as packet.DropNoAddress.
+	// Further frames get no answer.
 	maxPortQuestions = 64
-	// A frame is dropped as packet.DropNoAddress after questionTimeout, which is
-	// below datapath.HeldTimeoutNS.
+	// A frame waits for questionTimeout, which is below datapath.HeldTimeoutNS. A
+	// dropped frame counts as packet.DropNoAddress.
 	questionTimeout = time.Second
 	// questionTick is the interval of checks for questionTimeout.
 	questionTick = 100 * time.Millisecond
@@ -50,6 +51,7 @@ type waitingFrame struct {
 	held    underlay.HeldFrame
 	miss    datapath.Upcall
 	port    uint32
+	must    bool // without an answer the frame is dropped
 	sinceNS uint64
 }
 
@@ -73,7 +75,6 @@ func (qs *questions) hold(q openflow.Question, f *waitingFrame) bool {
 		qs.ports[f.port] = p
 	}
 	if p.waiting >= maxPortQuestions {
-		p.dropped++
 		return false
 	}
 	p.waiting++
@@ -91,6 +92,13 @@ func (qs *questions) none() bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	return len(qs.waiting) == 0
+}
+
+// refuse counts a frame of a port that is dropped at the port's limit.
+func (qs *questions) refuse(port uint32) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.ports[port].dropped++
 }
 
 // take removes the frames that wait for one of the questions that pick selects. dropped
@@ -142,13 +150,17 @@ func (qs *questions) limitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "questions", Unit: "frames", Holder: limits.All(), Used: uint64(all.waiting), Refused: all.dropped})
 }
 
-// askFirst makes a frame wait for an answer, or drops it. It returns false if there
-// is no weft-central.
-func (pl *Pipeline) askFirst(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, q openflow.Question) bool {
+// askFirst makes a frame wait for an answer, or drops it. It returns false if the frame
+// is forwarded without an answer.
+func (pl *Pipeline) askFirst(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
 	if pl.declared == nil {
 		return false
 	}
-	if !pl.questions.hold(q, &waitingFrame{w, held, *up, ownerOf(&up.Key), clock.Monotonic()}) {
+	if !pl.questions.hold(t.Question, &waitingFrame{w, held, *up, ownerOf(&up.Key), t.MustAsk, clock.Monotonic()}) {
+		if !t.MustAsk {
+			return false
+		}
+		pl.questions.refuse(ownerOf(&up.Key))
 		w.Queue(held.Worker, datapath.AppendDropHeld(nil, held.Slot, packet.DropNoAddress))
 	}
 	return true
@@ -167,7 +179,7 @@ func (pl *Pipeline) askQuestions(ctx context.Context) {
 	}
 }
 
-// dropUnanswered drops frames that have waited for questionTimeout, until ctx ends. It
+// dropUnanswered ends the wait of frames after questionTimeout, until ctx ends. It
 // sleeps without a timer while no frame waits. It does not share a goroutine with
 // askQuestions, because askQuestions may wait for weft-central.
 func (pl *Pipeline) dropUnanswered(ctx context.Context) {
@@ -182,9 +194,9 @@ func (pl *Pipeline) dropUnanswered(ctx context.Context) {
 				return
 			}
 			now := clock.Monotonic()
-			drop(pl.questions.take(true, func(_ openflow.Question, oldest *waitingFrame) bool {
+			pl.giveUp(func(_ openflow.Question, oldest *waitingFrame) bool {
 				return now-min(now, oldest.sinceNS) >= uint64(questionTimeout)
-			}))
+			})
 		}
 	}
 }
@@ -196,8 +208,25 @@ func (pl *Pipeline) askNext() {
 	for i, q := range list {
 		vni, _ := q.Segment.VNI()
 		if name, ok := view.PortName(ports[i]); !ok || !pl.declared.Ask(name, vni, q.MAC, q.IP) {
-			drop(pl.questions.take(true, func(o openflow.Question, _ *waitingFrame) bool { return o == q }))
+			pl.giveUp(func(o openflow.Question, _ *waitingFrame) bool { return o == q })
 		}
+	}
+}
+
+// giveUp ends the wait of the frames that pick selects, whose questions get no answer.
+func (pl *Pipeline) giveUp(pick func(q openflow.Question, oldest *waitingFrame) bool) {
+	drop(pl.questions.take(true, func(q openflow.Question, oldest *waitingFrame) bool {
+		return oldest.must && pick(q, oldest)
+	}))
+	pl.answerAbsent(pl.questions.take(false, pick))
+}
+
+// answerAbsent treats frames like frames to unknown addresses.
+func (pl *Pipeline) answerAbsent(frames []waitingFrame) {
+	for i := range frames {
+		f := &frames[i]
+		a := answers{d: pl, w: f.workers, worker: f.held.Worker, asked: true}
+		a.all([]datapath.Upcall{f.miss})
 	}
 }
 
@@ -213,12 +242,7 @@ func drop(frames []waitingFrame) {
 // changes.
 func (pl *Pipeline) AnswerQuestions(absent []openflow.Question) {
 	pl.answerKnown()
-	unanswered := pl.questions.take(false, func(q openflow.Question, _ *waitingFrame) bool { return slices.Contains(absent, q) })
-	for i := range unanswered {
-		f := &unanswered[i]
-		a := answers{d: pl, w: f.workers, worker: f.held.Worker, asked: true}
-		a.all([]datapath.Upcall{f.miss})
-	}
+	pl.answerAbsent(pl.questions.take(false, func(q openflow.Question, _ *waitingFrame) bool { return slices.Contains(absent, q) }))
 }
 
 func (pl *Pipeline) answerKnown() {

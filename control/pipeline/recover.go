@@ -118,12 +118,12 @@ func (pl *Pipeline) recoverSlot(slot uint32) bool {
 	if t.Learn.Valid {
 		pl.learn(t.Learn, max(usedNS, 1))
 	}
-	if !slices.Equal(t.Actions, actions) || !within(&t.Mask, &mask) || t.Question.Valid() {
+	if !slices.Equal(t.Actions, actions) || !within(&t.Mask, &mask) || t.MustAsk {
 		return false
 	}
 	m := &megaflow{
 		slot: slot, key: key, actions: actions, generation: generation,
-		madeNS: clock.Monotonic(), usedNS: usedNS, owner: ownerOf(&key),
+		madeNS: clock.Monotonic(), usedNS: usedNS, owner: ownerOf(&key), asks: t.Question.Valid(), mustAsk: t.MustAsk,
 	}
 	for i := range m.key {
 		m.key[i] &= mask[i]

@@ -95,7 +95,7 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool
 		}
 		t := pl.tables.Translate(&m.key, env)
 		pl.megaflows.reuse(m, t.Addresses)
-		if !slices.Equal(t.Actions, m.actions) || !within(&t.Mask, m.mask()) || t.Question.Valid() && !m.asks {
+		if !slices.Equal(t.Actions, m.actions) || !within(&t.Mask, m.mask()) || t.MustAsk && !m.mustAsk {
 			stale = append(stale, m)
 			continue
 		}

@@ -185,7 +185,7 @@ func (a *answers) miss(up *datapath.Upcall) {
 	if !a.learnt && d.learnFirst(a.w, held, up, &t) {
 		return
 	}
-	if !a.asked && t.Question.Valid() && d.askFirst(a.w, held, up, t.Question) {
+	if !a.asked && t.Question.Valid() && d.askFirst(a.w, held, up, &t) {
 		return
 	}
 	if a.spare == nil {

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// Sessions beyond the rate wait in the order of their arrival. A session that was sent
+// its batch meanwhile takes no turn.
+func TestPacerServesInOrder(t *testing.T) {
+	start := time.Now()
+	p := pacer{rate: 10, tokens: 2, filled: start}
+	var sessions []*session
+	for range 6 {
+		s := &session{behind: true}
+		sessions = append(sessions, s)
+		p.join(s)
+		p.join(s) // it is in the line already
+	}
+	sessions[1].behind = false
+	var served []int
+	for _, after := range []time.Duration{0, 50 * time.Millisecond, 100 * time.Millisecond, 350 * time.Millisecond} {
+		for s := p.next(start.Add(after)); s != nil; s = p.next(start.Add(after)) {
+			s.behind = false
+			served = append(served, slices.Index(sessions, s))
+		}
+		served = append(served, -1)
+	}
+	if want := []int{0, 2, -1, -1, 3, -1, 4, 5, -1}; !slices.Equal(served, want) {
+		t.Errorf("served %v, expected %v", served, want)
+	}
+	if len(p.line) != 0 {
+		t.Errorf("%d sessions wait", len(p.line))
+	}
+}
+
+// A queue is divided into batches that a host accepts.
+func TestQueueIsCut(t *testing.T) {
+	queue := rawBatch{make(rawMessage, maxBatch+1), make(rawMessage, maxBatch/2), make(rawMessage, maxBatch/2), make(rawMessage, 1)}
+	var sizes []int
+	for len(queue) > 0 {
+		var batch rawBatch
+		batch, queue = queue.cut()
+		sizes = append(sizes, len(batch))
+	}
+	if !slices.Equal(sizes, []int{1, 2, 1}) {
+		t.Errorf("batches of %v messages", sizes)
+	}
+}
