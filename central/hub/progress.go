@@ -79,21 +79,29 @@ func (h *Hub) Sync(ctx context.Context, revision int64) (hosts []string, err err
 	return hosts, nil
 }
 
-// checkWaiting ends each call of Sync whose revision all sessions have applied. For
-// the other calls it asks the sessions to report. The caller holds mu.
-func (h *Hub) checkWaiting() {
-	var highest int64
+// endWaits ends each call of Sync whose revision all sessions have applied. It returns
+// the newest revision that other calls wait for and that the hub has, or 0. The caller
+// holds mu.
+func (h *Hub) endWaits() (highest int64) {
 	for w := range h.waiting {
 		if h.revision < w.revision {
 			continue
 		}
-		highest = max(highest, w.revision)
 		if h.allApplied(w.revision) {
 			delete(h.waiting, w)
 			close(w.done)
+		} else {
+			highest = max(highest, w.revision)
 		}
 	}
-	if len(h.waiting) == 0 || highest == 0 {
+	return highest
+}
+
+// checkWaiting ends calls of Sync as endWaits does. For the other calls it asks the
+// sessions to report. The caller holds mu.
+func (h *Hub) checkWaiting() {
+	highest := h.endWaits()
+	if highest == 0 {
 		return
 	}
 	if h.fleet.changed() { // a Revision sent now would overtake changes that belong to it; the next round sends both

@@ -213,7 +213,7 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 		h.detach(s, m.Detach.GetPort())
 	case *wire.FromHost_Applied:
 		s.applied, s.trouble = max(s.applied, m.Applied.GetRevision()), m.Applied.GetTrouble()
-		h.checkWaiting()
+		h.endWaits()
 		return nil
 	case *wire.FromHost_Question:
 		h.question(s, m.Question)
