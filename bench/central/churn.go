@@ -25,6 +25,11 @@ type churn struct {
 	mu     sync.Mutex
 	writes []write
 	failed []error
+	// answered has the times from the request that declares a port of a real host to
+	// the first answered ping.
+	answered   []time.Duration
+	unanswered int // ports of real hosts that were deleted before a ping was answered
+	noSpare    int // ports of real hosts that could not be added because no tap was free
 }
 
 type write struct{ began, ended time.Duration }
@@ -34,9 +39,13 @@ func (c *churn) run(ctx context.Context) {
 	var done sync.WaitGroup
 	defer done.Wait()
 	next := clock()
-	for ctx.Err() == nil {
-		p, peer := c.choose()
-		done.Go(func() { c.port(p, peer) })
+	for n := 0; ctx.Err() == nil; n++ {
+		if c.fleet.site != nil && n%realEvery == 0 {
+			done.Go(func() { c.realPort(n / realEvery) })
+		} else {
+			p, peer := c.choose()
+			done.Go(func() { c.port(p, peer) })
+		}
 		next += time.Duration(float64(time.Second) / c.rate)
 		select {
 		case <-ctx.Done():
@@ -45,20 +54,20 @@ func (c *churn) run(ctx context.Context) {
 	}
 }
 
-// choose returns a new port and a peer, a permanent port of the same network.
+// choose returns a new port on a random simulated host in a random network. It also
+// returns a peer: a port of the same network and of a simulated host that stays.
 func (c *churn) choose() (p, peer *placed) {
 	f := c.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	net := f.model.nets[c.random.IntN(len(f.model.nets))]
 	p = f.model.port(net, c.random.IntN(len(f.hosts)))
-	least := ""
-	for id := range f.model.byNet[net.Id] { // the first port of a network is never deleted
-		if least == "" || len(id) < len(least) || len(id) == len(least) && id < least {
-			least = id
+	for _, other := range f.model.byNet[net.Id] { // the port with the smallest number stays
+		if other.host < f.model.simulated && (peer == nil || other.key.MAC < peer.key.MAC) {
+			peer = other
 		}
 	}
-	return p, f.model.byNet[net.Id][least]
+	return p, peer
 }
 
 func (c *churn) port(p, peer *placed) {
@@ -70,7 +79,7 @@ func (c *churn) port(p, peer *placed) {
 		f.watcher.joins(p.Net, h)
 	}
 	if !f.model.asked(p.Net) {
-		f.watcher.expect(p, f.model.inNet[p.Net])
+		f.watcher.expect(p, f.model.inNet[p.Net], f.model.simulated)
 	}
 	f.mu.Unlock()
 	began := clock()

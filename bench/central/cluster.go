@@ -11,8 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -23,6 +25,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"weft/central/pki"
 	"weft/central/store"
 	"weft/central/wire"
 )
@@ -35,10 +38,12 @@ var quick = backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Ji
 
 // cluster has the three central processes and the driver's connections to them.
 type cluster struct {
-	self  []string // command line that makes this program call Serve
-	dir   string
-	ca    *authority
-	nodes [members]node
+	program string   // path of weft-central; if empty, self is used
+	self    []string // command line of a program that calls Serve with the file named by ConfigVariable
+	dir     string
+	ip      string // address at which all centrals listen
+	ca      *authority
+	nodes   [members]node
 	// preferred is the index of the central that answered last.
 	preferred atomic.Int32
 	retries   atomic.Int64  // number of failed requests
@@ -46,54 +51,54 @@ type cluster struct {
 }
 
 type node struct {
+	name    string
+	data    string // directory of the central
 	config  string // path of the file with the central's memberConfig
 	address string
 	etcd    string // URL on which the central's etcd serves clients
-	profile string
+	profile string // HOST:PORT of profiles, or of metrics if the central is weft-central
 	process *exec.Cmd
 	admin   wire.AdminClient
 }
 
-func startCluster(ctx context.Context, self []string, dir string, ca *authority) (*cluster, error) {
-	dir, err := filepath.Abs(dir)
+// startCluster starts the centrals and waits until the etcd of one of them is the
+// leader.
+func startCluster(ctx context.Context, o *Options, ca *authority) (*cluster, error) {
+	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{self: self, dir: dir, ca: ca}
-	ports, err := freePorts(3 * members)
+	c := &cluster{program: o.Central, self: o.Self, dir: dir, ip: o.IP, ca: ca}
+	ports := centralPorts
+	if c.program == "" {
+		if ports, err = freePorts(c.ip, 3*members); err != nil {
+			return nil, err
+		}
+	}
+	config, err := ca.client("driver", pki.Admin)
 	if err != nil {
 		return nil, err
 	}
-	config, err := ca.client("driver")
-	if err != nil {
-		return nil, err
-	}
-	at := func(scheme string, n int) string { return fmt.Sprintf("%s127.0.0.1:%d", scheme, ports[n]) }
+	at := func(n int) string { return fmt.Sprintf("%s:%d", c.ip, ports[n]) }
 	var all []string
 	for i := range c.nodes {
-		all = append(all, fmt.Sprintf("c%d=%s", i, at("https://", 3*i)))
+		all = append(all, fmt.Sprintf("c%d=https://%s", i, at(3*i)))
 	}
 	for i := range c.nodes {
 		n := &c.nodes[i]
-		name := fmt.Sprint("c", i)
-		n.config, n.address, n.profile = filepath.Join(dir, name+".json"), at("", 3*i+1), at("", 3*i+2)
-		n.etcd = "unix://" + filepath.Join(dir, name+".sock") // as in weft-central
-		m := memberConfig{Listen: n.address, Profile: n.profile}
-		for j := range c.nodes {
-			if j != i {
-				m.Peers = append(m.Peers, at("", 3*j+1))
-			}
+		n.name = fmt.Sprint("c", i)
+		n.data = filepath.Join(c.dir, n.name)
+		n.address, n.profile = at(3*i+1), at(3*i+2)
+		n.etcd = "unix://" + filepath.Join(n.data, "etcd.sock")
+	}
+	for i := range c.nodes {
+		n := &c.nodes[i]
+		if c.program != "" {
+			err = c.prepareProgram(n, at(3*i), strings.Join(all, ","))
+		} else {
+			err = c.prepareMember(n, at(3*i), strings.Join(all, ","))
 		}
-		m.Etcd = store.EmbedConfig{Name: name, Dir: filepath.Join(dir, name), PeerURL: at("https://", 3*i), ClientURL: n.etcd,
-			Cluster: strings.Join(all, ","), Token: "bench"}
-		if m.Etcd.TLS, err = ca.files(dir, name); err != nil {
-			return nil, err
-		}
-		data, err := json.Marshal(m)
 		if err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(n.config, data, 0o600); err != nil {
 			return nil, err
 		}
 		conn, err := grpc.NewClient(n.address, grpc.WithTransportCredentials(credentials.NewTLS(config)),
@@ -116,10 +121,48 @@ func startCluster(ctx context.Context, self []string, dir string, ca *authority)
 	return c, err
 }
 
-// freePorts returns n unused TCP ports.
-func freePorts(n int) (ports []int, err error) {
+// prepareMember writes the configuration of a central that this program runs (see
+// Serve).
+func (c *cluster) prepareMember(n *node, peer, all string) (err error) {
+	n.config = n.data + ".json"
+	m := memberConfig{Listen: n.address, Profile: n.profile}
+	for i := range c.nodes {
+		if p := &c.nodes[i]; p != n {
+			m.Peers = append(m.Peers, p.address)
+		}
+	}
+	m.Etcd = store.EmbedConfig{Name: n.name, Dir: filepath.Join(n.data, "etcd"), PeerURL: "https://" + peer, ClientURL: n.etcd,
+		Cluster: all, Token: "bench"}
+	if m.Etcd.TLS, err = c.ca.saveCentral(n.data, n.name, c.ip); err != nil {
+		return err
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(n.config, data, 0o600)
+}
+
+// prepareProgram writes the settings of a central that is a process of weft-central.
+// All members of etcd are known from the beginning, so no central needs to join.
+func (c *cluster) prepareProgram(n *node, peer, all string) error {
+	if _, err := c.ca.saveCentral(n.data, n.name, c.ip); err != nil {
+		return err
+	}
+	settings := fmt.Sprintf("name = %q\naddress = %q\npeer = %q\ncluster = %q\nmetrics = %q\n", n.name, n.address, peer, all, n.profile)
+	return os.WriteFile(filepath.Join(n.data, "central.toml"), []byte(settings), 0o600)
+}
+
+// centralPorts are the ports of processes of weft-central. They are outside the range
+// from which the kernel chooses the ports of clients, so no client can occupy the port
+// of a central that was killed.
+var centralPorts = []int{7701, 7700, 7702, 7711, 7710, 7712, 7721, 7720, 7722}
+
+// freePorts returns n TCP ports of an address on which no process listens at the
+// moment.
+func freePorts(ip string, n int) (ports []int, err error) {
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", ip+":0")
 		if err != nil {
 			return nil, err
 		}
@@ -131,21 +174,45 @@ func freePorts(n int) (ports []int, err error) {
 
 func (c *cluster) start(i int) error {
 	n := &c.nodes[i]
-	log, err := os.OpenFile(n.config+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(n.data+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	n.process = exec.Command(c.self[0], append(c.self[1:len(c.self):len(c.self)], n.config)...)
+	if c.program != "" {
+		n.process = exec.Command(c.program, "run", "--data", n.data)
+	} else {
+		n.process = exec.Command(c.self[0], c.self[1:]...)
+		n.process.Env = append(os.Environ(), ConfigVariable+"="+n.config)
+	}
 	n.process.Stderr, n.process.Stdout = log, log
 	n.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	n.process.Env = append(os.Environ(), configVariable+"="+n.config)
-	return n.process.Start()
+	return onStarter(n.process.Start)
 }
 
-// configVariable names an environment variable: the path of a central's configuration
-// file. A test binary takes no arguments.
-const configVariable = "WEFT_BENCH_CENTRAL"
+// starter returns a channel of functions that one permanent thread calls. All centrals
+// are started by this thread, because a process dies with the thread that started it
+// (PR_SET_PDEATHSIG, prctl(2)), and other threads of a Go program may end.
+var starter = sync.OnceValue(func() chan func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+func onStarter(f func() error) error {
+	done := make(chan error)
+	starter() <- func() { done <- f() }
+	return <-done
+}
+
+// ConfigVariable is an environment variable with the path of a central's configuration
+// file. A program that runs as a central calls Serve with this path.
+const ConfigVariable = "WEFT_BENCH_CENTRAL"
 
 func (c *cluster) signal(i int, s syscall.Signal) {
 	if p := c.nodes[i].process; p != nil {
@@ -180,12 +247,26 @@ func (c *cluster) kill() {
 func (c *cluster) leader(ctx context.Context) (int, error) {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
 		for i := range c.nodes {
-			if s, err := c.status(ctx, i); err == nil && s.GetCentrals()[0].GetLeader() {
+			if s, err := c.own(ctx, i); err == nil && s.GetLeader() {
 				return i, nil
 			}
 		}
 	}
 	return 0, fmt.Errorf("no central leads, see the logs in %s", c.dir)
+}
+
+// own returns the status of one central, as the central itself reports it.
+func (c *cluster) own(ctx context.Context, i int) (*wire.Central, error) {
+	s, err := c.status(ctx, i)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range s.GetCentrals() {
+		if m.GetName() == c.nodes[i].name {
+			return m, nil
+		}
+	}
+	return nil, fmt.Errorf("central %s does not list itself", c.nodes[i].name)
 }
 
 func (c *cluster) status(ctx context.Context, i int) (*wire.StatusReply, error) {
@@ -194,8 +275,25 @@ func (c *cluster) status(ctx context.Context, i int) (*wire.StatusReply, error) 
 	return c.nodes[i].admin.Status(ctx, &wire.StatusRequest{})
 }
 
-// apply sends a request until a central has applied it. The request id makes repeats
-// harmless.
+// connected returns the number of hosts that are connected to the centrals. The
+// program weft-central asks the other centrals, but the centrals of a test do not.
+func (c *cluster) connected(ctx context.Context) (n int) {
+	for i := range c.nodes {
+		s, err := c.status(ctx, i)
+		if err != nil {
+			continue
+		}
+		if c.program != "" {
+			return int(s.GetConnected())
+		}
+		n += int(s.GetConnected())
+	}
+	return n
+}
+
+// apply sends a request until a central has applied it. If an attempt takes longer
+// than patience, apply sends the request to the next central with the same request
+// id.
 func (c *cluster) apply(ctx context.Context, r *wire.ChangeRequest, patience time.Duration) (int64, error) {
 	for n := c.preferred.Load(); ; n++ {
 		at := n % members
@@ -206,7 +304,7 @@ func (c *cluster) apply(ctx context.Context, r *wire.ChangeRequest, patience tim
 			c.preferred.Store(at)
 			return reply.GetRevision(), nil
 		}
-		if status.Code(err) == codes.FailedPrecondition || ctx.Err() != nil {
+		if status.Code(err) == codes.FailedPrecondition || status.Code(err) == codes.InvalidArgument || ctx.Err() != nil {
 			return 0, err
 		}
 		c.retries.Add(1)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"weft/central/centraltest"
+	"weft/central/pki"
 	"weft/control/agent"
 )
 
@@ -36,6 +37,7 @@ type fleet struct {
 	model *model
 
 	watcher watcher
+	site    *site // real hosts; nil: none
 
 	cluster *cluster
 	// countedCentrals and countedDriver are the CPU times of the centrals and of this
@@ -67,7 +69,7 @@ func newFleet(m *model, c *cluster, dir string) *fleet {
 		f.centrals = append(f.centrals, c.nodes[i].address)
 	}
 	f.watcher.pending, f.watcher.owners = map[centraltest.AddressKey]*awaited{}, map[generationKey]int{}
-	for n := range m.hosts {
+	for n := range m.simulated {
 		f.hosts = append(f.hosts, &host{n: n, fleet: f})
 	}
 	return f
@@ -80,7 +82,7 @@ func (f *fleet) start() error {
 	}
 	f.mu.Unlock()
 	for n, h := range f.hosts {
-		config, err := f.ca.client(hostName(n))
+		config, err := f.ca.client(hostName(n), pki.Host)
 		if err != nil {
 			return err
 		}
@@ -170,7 +172,7 @@ func (f *fleet) connected() (n int) {
 			n++
 		}
 	}
-	return n
+	return n + f.site.connected()
 }
 
 // await waits until check returns true, and returns the time of this success.
@@ -211,6 +213,11 @@ func (f *fleet) asExpected(ctx context.Context) (last time.Duration, err error) 
 				example = fmt.Sprintf("%s: %s", hostName(n), difference)
 			} else {
 				compared[n] = at
+			}
+		}
+		if different == 0 {
+			if difference := f.site.difference(f); difference != "" {
+				different, example = different+1, difference
 			}
 		}
 		if different == 0 && !slices.ContainsFunc(f.hosts, func(h *host) bool { return h.last.Load() != compared[h.n] }) {

@@ -18,7 +18,7 @@ import (
 
 // A test binary is also the program of its central processes.
 func TestMain(m *testing.M) {
-	if file := os.Getenv(configVariable); file != "" {
+	if file := os.Getenv(ConfigVariable); file != "" {
 		fmt.Fprintln(os.Stderr, Serve(file))
 		os.Exit(1)
 	}
@@ -30,7 +30,7 @@ func testOptions(t *testing.T) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{Self: []string{self}, Hosts: 20, Ports: 300, Topology: "recorded", Batch: 100, Rate: 20, Life: 3 * time.Second,
+	return Options{Self: []string{self}, IP: "127.0.0.1", Hosts: 20, Ports: 300, Topology: "recorded", Batch: 100, Rate: 20, Life: 3 * time.Second,
 		Length: 5 * time.Second, Dir: t.TempDir(), AgentFiles: true, Seed: uint64(time.Now().UnixNano()), Limit: 20 * time.Second, Log: t.Logf}
 }
 

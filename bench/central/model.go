@@ -36,6 +36,9 @@ type model struct {
 	// number of ports by network id, then by host index
 	inNet map[string]map[int]int
 	next  int // number of the port that was made last
+	// Hosts with an index below simulated are agents with recorders; the others are
+	// real.
+	simulated int
 }
 
 type placed struct {
@@ -44,8 +47,9 @@ type placed struct {
 	host int
 }
 
-func newModel(hosts, nets int) *model {
-	m := &model{ports: map[string]*placed{}, byNet: map[string]map[string]*placed{}, inNet: map[string]map[int]int{},
+func newModel(simulated, realHosts, nets int) *model {
+	hosts := simulated + realHosts
+	m := &model{simulated: simulated, ports: map[string]*placed{}, byNet: map[string]map[string]*placed{}, inNet: map[string]map[int]int{},
 		onHost: make([]map[string]*placed, hosts)}
 	for n := range hosts {
 		m.hosts = append(m.hosts, &wire.Host{Id: fmt.Sprintf("h%d", n), Name: hostName(n), Endpoint: endpointOf(n).AsSlice()})
@@ -69,7 +73,7 @@ func endpointOf(n int) netip.Addr {
 func (m *model) fill(ports int, random *rand.Rand) (all []*placed) {
 	where := random.Perm(ports)
 	for i := range ports {
-		p := m.port(m.nets[i*len(m.nets)/ports], where[i]%len(m.hosts))
+		p := m.port(m.nets[i*len(m.nets)/ports], where[i]%m.simulated)
 		m.add(p)
 		all = append(all, p)
 	}

@@ -44,11 +44,14 @@ type awaited struct {
 	hosts    map[int]struct{} // indexes of the hosts that do not know the port yet
 }
 
-// expect adds a new port to the ports that the watcher waits for.
-func (w *watcher) expect(p *placed, hosts map[int]int) {
+// expect adds a new port to the ports that the watcher waits for. It ignores hosts with
+// an index of simulated or more.
+func (w *watcher) expect(p *placed, hosts map[int]int, simulated int) {
 	a := &awaited{port: p, remote: endpointOf(p.host), declared: clock(), hosts: map[int]struct{}{}}
 	for n := range hosts {
-		a.hosts[n] = struct{}{}
+		if n < simulated {
+			a.hosts[n] = struct{}{}
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package central
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+)
+
+func (r *run) newChurn(patience time.Duration) *churn {
+	r.fleet.watcher.reset()
+	return &churn{cluster: r.cluster, fleet: r.fleet, rate: r.Rate, life: r.Life, patience: patience,
+		random: rand.New(rand.NewPCG(r.Seed, r.random.Uint64()))}
+}
+
+func (r *run) churn() error {
+	c := r.newChurn(10 * time.Second)
+	cpu, driver, began := r.cluster.cpu(), cpuOf(os.Getpid()), clock()
+	ctx, cancel := context.WithTimeout(r.ctx, r.Length)
+	defer cancel()
+	c.run(ctx)
+	took, came := (clock() - began).Seconds(), float64(max(1, len(c.writes)/2))
+	cpu, driver = r.cluster.cpu()-cpu, cpuOf(os.Getpid())-driver
+	r.add("ports that came", came, "ports")
+	r.latencies(c)
+	r.add("CPU time of the centrals a port", cpu.Seconds()/came, "s")
+	r.add("CPU time of the simulated hosts and the driver a port", driver.Seconds()/came, "s")
+	r.add("CPU of the centrals", cpu.Seconds()/took, "cores")
+	r.add("CPU of the simulated hosts and the driver", driver.Seconds()/took, "cores")
+	return r.settle(c)
+}
+
+// latencies reports the times of churn. The first pings of real hosts are frames. The
+// first pings of simulated hosts take as long as the addresses need (see ping.go).
+func (r *run) latencies(c *churn) {
+	seen := r.fleet.watcher.take()
+	writes := c.latencies()
+	if r.fleet.site != nil {
+		slices.Sort(c.answered)
+		r.seconds("first answered ping, median", quantile(c.answered, 0.5))
+		r.seconds("first answered ping, 99 %", quantile(c.answered, 0.99))
+		r.seconds("first answered ping, longest", quantile(c.answered, 1))
+		r.add("pinged ports of real hosts", float64(len(c.answered)), "ports")
+		r.add("ports without an answered ping", float64(c.unanswered), "ports")
+		r.add("ports without a free tap", float64(c.noSpare), "ports")
+	}
+	r.seconds("write acknowledged, median", quantile(writes, 0.5))
+	r.seconds("write acknowledged, 99 %", quantile(writes, 0.99))
+	r.seconds("first simulated ping, median", quantile(seen.pings, 0.5))
+	r.seconds("first simulated ping, 99 %", quantile(seen.pings, 0.99))
+	r.add("ports without a simulated ping", float64(seen.silent), "ports")
+	if len(seen.all) > 0 {
+		r.seconds("all hosts know a port, median", quantile(seen.all, 0.5))
+		r.seconds("all hosts know a port, 99 %", quantile(seen.all, 0.99))
+	}
+	r.add("ports not known everywhere before they went", float64(seen.late), "ports")
+}
+
+func (r *run) settle(c *churn) error {
+	ctx, cancel := r.step()
+	defer cancel()
+	if len(c.failed) > 0 {
+		return fmt.Errorf("%d writes failed: %w", len(c.failed), c.failed[0])
+	}
+	if _, err := r.fleet.asExpected(ctx); err != nil {
+		return err
+	}
+	return r.consistent(ctx)
+}
+
+// leader kills the central that leads etcd, and later stops the next leader. Churn
+// continues meanwhile.
+func (r *run) leader() error {
+	c := r.newChurn(time.Second)
+	c.life = max(c.life, leaderLife)
+	churning, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.run(churning)
+	}()
+	killed, stopped, err := r.disturb()
+	cancel()
+	<-ended
+	if err != nil {
+		return err
+	}
+	first, longest := c.writesAfter(killed)
+	r.seconds("writes back after SIGKILL", first)
+	first, _ = c.writesAfter(stopped)
+	r.seconds("writes back after SIGSTOP", first)
+	r.seconds("longest write", longest)
+	seen := r.fleet.watcher.take()
+	r.seconds("all hosts know a new port, 99 %", quantile(seen.all, 0.99))
+	r.seconds("all hosts know a new port, longest", quantile(seen.all, 1))
+	r.add("ports not known everywhere before they went", float64(seen.late), "ports")
+	began := clock()
+	if err := r.settle(c); err != nil {
+		return err
+	}
+	r.seconds("every host as expected after the last change", clock()-began)
+	return nil
+}
+
+// leaderLife is the shortest lifetime of a port in the scenario leader.
+const leaderLife = 15 * time.Second
+
+const pauseLength = 5 * time.Second
+
+func (r *run) disturb() (killed, stopped time.Duration, err error) {
+	ctx, cancel := r.step()
+	defer cancel()
+	time.Sleep(3 * time.Second)
+	i, err := r.cluster.leader(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	killed = clock()
+	r.cluster.end(i)
+	time.Sleep(5 * time.Second)
+	if err := r.cluster.start(i); err != nil {
+		return 0, 0, err
+	}
+	if _, err := await(ctx, "the killed central comes back", func() bool {
+		s, err := r.cluster.own(ctx, i)
+		return err == nil && s.GetHealthy()
+	}); err != nil {
+		return 0, 0, err
+	}
+	time.Sleep(3 * time.Second)
+	if i, err = r.cluster.leader(ctx); err != nil {
+		return 0, 0, err
+	}
+	stopped = clock()
+	r.cluster.signal(i, syscall.SIGSTOP)
+	time.Sleep(pauseLength)
+	r.cluster.signal(i, syscall.SIGCONT)
+	time.Sleep(3 * time.Second)
+	return killed, stopped, nil
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package central
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"weft/central/wire"
+)
+
+// load measures how long an empty fleet takes to receive all its ports.
+func (r *run) load() error {
+	ctx, cancel := r.step()
+	defer cancel()
+	f := r.fleet
+	began := clock()
+	first := &wire.ChangeRequest{Id: "hosts"}
+	for _, n := range f.model.nets {
+		first.Changes = append(first.Changes, &wire.Change{Change: &wire.Change_SetNet{SetNet: n}})
+	}
+	for _, h := range f.model.hosts {
+		first.Changes = append(first.Changes, &wire.Change{Change: &wire.Change_SetHost{SetHost: h}})
+	}
+	var err error
+	if r.revision, err = r.cluster.apply(ctx, first, time.Minute); err != nil {
+		return err
+	}
+	r.seconds("networks and hosts written", clock()-began)
+	ports := append(f.model.fill(r.Ports, r.random), f.site.ports()...)
+	r.before, _ = memoryOf(os.Getpid())
+	began = clock()
+	if err := f.start(); err != nil {
+		return err
+	}
+	at, err := await(ctx, "agents connect", func() bool { return f.connected() == r.all() })
+	if err != nil {
+		return fmt.Errorf("%w (%d of %d)", err, f.connected(), r.all())
+	}
+	r.seconds("all hosts connected", at-began)
+	cpu, driver := r.cluster.cpu(), cpuOf(os.Getpid())
+	began = clock()
+	if err := r.declare(ctx, ports); err != nil {
+		return err
+	}
+	r.seconds("ports written", clock()-began)
+	last, err := f.asExpected(ctx)
+	if err != nil {
+		return err
+	}
+	r.seconds("every host as expected", last-began)
+	r.seconds("CPU time of the centrals", f.countedCentrals-cpu)
+	r.seconds("CPU time of the simulated hosts", f.countedDriver-driver)
+	r.memory()
+	return r.consistent(ctx)
+}
+
+func (r *run) declare(ctx context.Context, ports []*placed) (err error) {
+	size := r.Batch
+	if size == 0 {
+		size = len(ports)
+	}
+	for file := range slices.Chunk(ports, size) {
+		request := &wire.ChangeRequest{Id: "file-" + file[0].Id}
+		for _, p := range file {
+			request.Changes = append(request.Changes, &wire.Change{Change: &wire.Change_SetPort{SetPort: p.Port}})
+		}
+		if r.revision, err = r.cluster.apply(ctx, request, time.Minute); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) memory() {
+	var largest int64
+	for i := range r.cluster.nodes {
+		_, most := memoryOf(r.cluster.nodes[i].process.Process.Pid)
+		largest = max(largest, most)
+	}
+	r.add("highest resident memory of a central", float64(largest), "B")
+	now, _ := memoryOf(os.Getpid())
+	r.add("resident memory of a simulated host", float64(now-r.before)/float64(r.Hosts), "B")
+	if r.fleet.site != nil {
+		r.add("agent's share of weftd", r.fleet.site.memory(), "B")
+	}
+	bytes := r.fleet.received()
+	r.add("received by a host, median", quantile(bytes, 0.5), "B")
+	r.add("received by a host, most", quantile(bytes, 1), "B")
+}
+
+// consistent returns an error if etcd lacks an acknowledged write or binds a port to
+// the wrong host.
+func (r *run) consistent(ctx context.Context) error {
+	objects, err := r.cluster.stored(ctx)
+	if err != nil {
+		return err
+	}
+	ports, bound := map[string]bool{}, map[string]string{}
+	for _, o := range objects {
+		switch m := o.Message.(type) {
+		case *wire.Port:
+			ports[o.ID] = true
+		case *wire.Bind:
+			bound[o.ID] = m.Host
+		}
+	}
+	m := r.fleet.model
+	for id, p := range m.ports {
+		if !ports[id] {
+			return fmt.Errorf("port %s was acknowledged and is lost", id)
+		}
+		if want := m.hosts[p.host].Id; bound[id] != want {
+			return fmt.Errorf("port %s is bound to %q, expected %s", id, bound[id], want)
+		}
+	}
+	for id := range ports {
+		if m.ports[id] == nil {
+			return fmt.Errorf("port %s was deleted and is stored", id)
+		}
+	}
+	for id := range bound {
+		if m.ports[id] == nil {
+			return fmt.Errorf("port %s was deleted and is bound", id)
+		}
+	}
+	r.fleet.watcher.mu.Lock()
+	defer r.fleet.watcher.mu.Unlock()
+	if w := r.fleet.watcher.wrong; len(w) > 0 {
+		return fmt.Errorf("%d violations: %s", len(w), w[0])
+	}
+	return nil
+}
+
+// sync measures how long "weft sync --wait=hosts" waits after a change of one port.
+func (r *run) sync() error {
+	ctx, cancel := r.step()
+	defer cancel()
+	var times []time.Duration
+	for n := range 20 {
+		net := r.fleet.model.nets[n%len(r.fleet.model.nets)]
+		p := r.fleet.model.port(net, 0)
+		for _, change := range []*wire.Change{{Change: &wire.Change_SetPort{SetPort: p.Port}}, {Change: &wire.Change_DeletePort{DeletePort: p.Id}}} {
+			revision, err := r.cluster.apply(ctx, &wire.ChangeRequest{Changes: []*wire.Change{change}}, time.Minute)
+			if err != nil {
+				return err
+			}
+			began := clock()
+			hosts, err := r.cluster.sync(ctx, revision)
+			if err != nil || hosts != r.all() {
+				return fmt.Errorf("sync has %d of %d hosts: %w", hosts, r.all(), err)
+			}
+			times = append(times, clock()-began)
+			r.revision = revision
+		}
+	}
+	slices.Sort(times)
+	r.seconds("sync, median", quantile(times, 0.5))
+	r.seconds("sync, longest", quantile(times, 1))
+	return nil
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package central
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"weft/central/wire"
+	"weft/e2e/lab"
+)
+
+// pingInterval is the interval of the pings that measure when a port becomes
+// reachable.
+const pingInterval = 2 * time.Millisecond
+
+// realPort adds a port of a real host, keeps it for the time c.life and deletes it. It
+// measures how long the port takes to answer the pings of a guest of another real host.
+// The port's tap exists before, and the other guest knows the port's MAC address, so
+// neither the tap nor ARP is part of the time.
+func (c *churn) realPort(number int) {
+	f, s := c.fleet, c.fleet.site
+	t := s.takeSpare()
+	if t == nil {
+		c.mu.Lock()
+		c.noSpare++
+		c.mu.Unlock()
+		return
+	}
+	defer s.release(t)
+	k := number % len(s.nets)
+	peer := s.peerOf(t, k, number)
+	f.mu.Lock()
+	p := f.model.port(s.nets[k], t.host.n)
+	t.declare(p)
+	f.model.add(p)
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), c.life)
+	defer cancel()
+	began := clock()
+	pinged := make(chan struct{})
+	go func() {
+		defer close(pinged)
+		at, ok := firstAnswer(ctx, peer, p, pingInterval)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if ok {
+			c.answered = append(c.answered, at-began)
+		} else {
+			c.unanswered++
+		}
+	}()
+	c.apply(&wire.ChangeRequest{Id: "add-" + p.Id, Changes: []*wire.Change{{Change: &wire.Change_SetPort{SetPort: p.Port}}}})
+	<-pinged
+	time.Sleep(c.life - (clock() - began))
+	f.mu.Lock()
+	f.model.remove(p)
+	f.mu.Unlock()
+	c.apply(&wire.ChangeRequest{Id: "del-" + p.Id, Changes: []*wire.Change{{Change: &wire.Change_DeletePort{DeletePort: p.Id}}}})
+}
+
+// moves is the number of guests that the scenario move moves.
+const moves = 20
+
+// errUnreached means that no ping to a guest was answered in time.
+var errUnreached = errors.New("no answered ping")
+
+// move moves guests between real hosts. Both hosts have a tap for the guest, and a
+// guest of a third host pings it. The guest stops answering on the old host, and at
+// once announces itself on the new host, so the pause of the machine itself is zero.
+// The measured time is from this announcement to the first answer from the new host.
+func (r *run) move() error {
+	ctx, cancel := r.step()
+	defer cancel()
+	s := r.fleet.site
+	if s == nil || len(s.hosts) < 3 {
+		return errors.New("needs three real hosts")
+	}
+	var times []time.Duration
+	lost := 0
+	for n := range moves {
+		took, missed, err := r.moveOne(ctx, n)
+		if err != nil {
+			return fmt.Errorf("move %d: %w", n, err)
+		}
+		times = append(times, took)
+		lost += missed
+	}
+	slices.Sort(times)
+	r.seconds("cut-over, median", quantile(times, 0.5))
+	r.seconds("cut-over, longest", quantile(times, 1))
+	r.add("moves", moves, "moves")
+	r.add("lost pings to a moved guest, 1 each 2 ms", float64(lost)/moves, "pings/move")
+	if _, err := r.fleet.asExpected(ctx); err != nil {
+		return err
+	}
+	return r.consistent(ctx)
+}
+
+func (r *run) moveOne(ctx context.Context, n int) (took time.Duration, lost int, err error) {
+	defer lab.Caught(&err)
+	f, s := r.fleet, r.fleet.site
+	from, to := s.hosts[n%len(s.hosts)], s.hosts[(n+1)%len(s.hosts)]
+	third, k := s.hosts[(n+2)%len(s.hosts)], n%len(s.nets)
+	name := fmt.Sprintf("m%d", n)
+	old, err := from.addTap(name)
+	if err != nil {
+		return 0, 0, err
+	}
+	moved, err := to.addTap(name)
+	if err != nil {
+		return 0, 0, err
+	}
+	f.mu.Lock()
+	p := f.model.port(s.nets[k], from.n)
+	old.declare(p)
+	moved.declare(p)
+	p.Host = f.model.hosts[from.n].Id
+	f.model.add(p)
+	f.mu.Unlock()
+	moved.setSilent(true)
+	if err := r.setAndSync(ctx, p.Port); err != nil {
+		return 0, 0, err
+	}
+	limit, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if _, ok := firstAnswer(limit, third.steady[k], p, pingInterval); !ok {
+		return 0, 0, fmt.Errorf("%w from the old host", errUnreached)
+	}
+	p.MoveTo = f.model.hosts[to.n].Id
+	if err := r.setAndSync(ctx, p.Port); err != nil {
+		return 0, 0, err
+	}
+	running := startPings(third.steady[k], p, pingInterval)
+	time.Sleep(100 * time.Millisecond)
+	arrived := moved.awaken(old)
+	began := clock()
+	_, _ = moved.file.Write(rarp(moved.mac)) // the answers show whether the switch took it
+	select {
+	case at := <-arrived:
+		took = at - began
+	case <-limit.Done():
+		err = fmt.Errorf("%w from the new host", errUnreached)
+	}
+	time.Sleep(300 * time.Millisecond)
+	_, lost = running.end(lastAnswers / 2)
+	f.mu.Lock()
+	f.model.remove(p)
+	p.host, p.Host, p.MoveTo = to.n, f.model.hosts[to.n].Id, ""
+	f.model.add(p)
+	f.mu.Unlock()
+	return took, lost, errors.Join(err, from.api.DelPort(name))
+}
+
+// setAndSync declares a port and waits until all hosts have applied it.
+func (r *run) setAndSync(ctx context.Context, p *wire.Port) (err error) {
+	r.revision, err = r.cluster.apply(ctx, &wire.ChangeRequest{Changes: []*wire.Change{{Change: &wire.Change_SetPort{SetPort: p}}}}, time.Minute)
+	if err == nil {
+		_, err = r.cluster.sync(ctx, r.revision)
+	}
+	return err
+}
+
+// offLength is how long all centrals are off in the scenario off, besides the time
+// that the restarts of the hosts' control processes take.
+const offLength = 10 * time.Second
+
+// off kills all centrals. Meanwhile it kills the control process of each real host and
+// starts it again. Function play counts the lost pings. In the end the centrals run
+// again, and all hosts have the expected state.
+func (r *run) off() error {
+	ctx, cancel := r.step()
+	defer cancel()
+	if r.fleet.site == nil {
+		return errors.New("needs real hosts")
+	}
+	r.cluster.kill()
+	began := clock()
+	time.Sleep(offLength / 2)
+	if err := r.fleet.site.restartControl(ctx); err != nil {
+		return err
+	}
+	time.Sleep(offLength / 2)
+	r.seconds("all centrals off for", clock()-began)
+	for i := range r.cluster.nodes {
+		if err := r.cluster.start(i); err != nil {
+			return err
+		}
+	}
+	if _, err := r.awaitHosts(ctx); err != nil {
+		return err
+	}
+	if _, err := r.fleet.asExpected(ctx); err != nil {
+		return err
+	}
+	return r.consistent(ctx)
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package central
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+)
+
+// restart measures the recovery after all centrals were killed: with agents that have
+// their state, then with agents that start without state.
+func (r *run) restart() error {
+	before := r.fleet.received()
+	if err := r.comeBack("with state", func() error { return nil }); err != nil {
+		return err
+	}
+	after := r.fleet.received()
+	r.add("received by a host with state, median", quantile(after, 0.5)-quantile(before, 0.5), "B")
+	r.fleet.halt()
+	r.fleet.dir = ""
+	if err := r.comeBack("without state", r.fleet.start); err != nil {
+		return err
+	}
+	r.add("received by a host without state, median", quantile(r.fleet.received(), 0.5), "B")
+	r.add("received by a host without state, most", quantile(r.fleet.received(), 1), "B")
+	return nil
+}
+
+// statusPause is the time between two questions how many hosts are connected. A
+// central that answers asks the other centrals for all their sessions.
+const statusPause = 50 * time.Millisecond
+
+func (r *run) comeBack(how string, start func() error) error {
+	ctx, cancel := r.step()
+	defer cancel()
+	cpu, driver := r.cluster.cpu(), cpuOf(os.Getpid())
+	began := clock()
+	r.cluster.kill()
+	for i := range r.cluster.nodes {
+		if err := r.cluster.start(i); err != nil {
+			return err
+		}
+	}
+	if err := start(); err != nil {
+		return err
+	}
+	at, err := r.awaitHosts(ctx)
+	if err != nil {
+		return err
+	}
+	last, err := r.fleet.asExpected(ctx)
+	if err != nil {
+		return err
+	}
+	r.seconds("all hosts are back, "+how, max(at, last)-began)
+	r.seconds("CPU time of the centrals, "+how, r.fleet.countedCentrals-cpu)
+	r.seconds("CPU time of the simulated hosts, "+how, r.fleet.countedDriver-driver)
+	return r.consistent(ctx)
+}
+
+// awaitHosts waits until all hosts are connected to the centrals.
+func (r *run) awaitHosts(ctx context.Context) (time.Duration, error) {
+	n := 0
+	at, err := await(ctx, "hosts come back", func() bool {
+		time.Sleep(statusPause)
+		n = r.cluster.connected(ctx)
+		return n == r.all()
+	})
+	if err != nil {
+		return 0, fmt.Errorf("%w: %d of %d", err, n, r.all())
+	}
+	return at, nil
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package central
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"weft/api"
+	"weft/central/pki"
+	"weft/central/wire"
+	"weft/e2e/lab"
+)
+
+// site has the real hosts: processes of weftd in network namespaces, which follow the
+// same centrals as the simulated hosts, and whose guests exchange real frames.
+//
+//	driver, centrals: 10.100.255.1, bridge br0 ── u0 of host h0, 10.100.3.232
+//	                                           ── u0 of host h1, ...
+//	host h0: weftd --central, taps in the namespace of its guests
+//
+// A guest is the driver's packet socket on a tap. It sends pings and answers them. So
+// one process has the clock of both ends.
+type site struct {
+	lab   *lab.Lab
+	dir   string
+	nets  []*wire.Net // networks in which every real host has a port
+	hosts []*realHost
+	alone *lab.Daemon // a weftd without --central, to compare its memory
+
+	mu     sync.Mutex // guards spares
+	spares []*tap     // taps whose port is not declared
+}
+
+// realHost is a host with a weftd.
+type realHost struct {
+	n      int // index in the model
+	daemon *lab.Daemon
+	api    *api.Client
+	guests *lab.Host // namespace of the host's taps
+	taps   int
+	steady []*tap // guests that stay, one for each network of the site
+}
+
+const (
+	// underlayIP is the driver's and the centrals' address on the underlay, to which
+	// all addresses of function endpointOf belong.
+	underlayIP   = "10.100.255.1"
+	underlayBits = "/16"
+	underlayMTU  = 1600
+	guestMTU     = 1500
+	// siteNets is the largest number of networks in which real hosts have ports.
+	siteNets = 4
+	// sparesPerHost is the number of taps of each real host for ports that come and
+	// go.
+	sparesPerHost = 20
+	// realEvery is the share of ports that come and go on real hosts: every fifth.
+	realEvery = 5
+)
+
+// prepareUnderlay sets up the bridge that connects the real hosts with the centrals,
+// in the namespace of this process.
+func prepareUnderlay() error {
+	for _, line := range []string{"link set lo up", "link add br0 type bridge", "link set br0 mtu " + fmt.Sprint(underlayMTU),
+		"address add " + underlayIP + underlayBits + " dev br0", "link set br0 up"} {
+		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", line, err, out)
+		}
+	}
+	return nil
+}
+
+// newSite starts the real hosts. Their ports are on the switches, but not declared
+// yet.
+func newSite(o *Options, m *model, c *cluster) (s *site, err error) {
+	defer lab.Caught(&err)
+	lab.Binaries = o.Bin
+	s = &site{lab: lab.New(lab.Program{}), dir: o.Dir, nets: m.nets[:min(siteNets, len(m.nets))]}
+	var centrals []string
+	for i := range c.nodes {
+		centrals = append(centrals, c.nodes[i].address)
+	}
+	for n := m.simulated; n < len(m.hosts); n++ {
+		h := &realHost{n: n, guests: s.lab.Host(fmt.Sprint("g", n))}
+		certs := filepath.Join(o.Dir, hostName(n))
+		if err := c.ca.save(certs, hostName(n), pki.Host); err != nil {
+			return s, err
+		}
+		host := s.wire(n)
+		h.daemon = host.Weftd("--central", strings.Join(rotated(centrals, n), ","), "--central-certs", certs)
+		h.daemon.Weft("add-port", "uplink", "type=af_packet", "dev=u0")
+		if h.api, err = api.NewClient(h.daemon.Socket); err != nil {
+			return s, err
+		}
+		s.hosts = append(s.hosts, h)
+	}
+	s.alone = s.lab.Host("alone").Weftd()
+	var adding errgroup.Group
+	for _, h := range s.hosts {
+		adding.Go(func() error { return h.addTaps(s, m) })
+	}
+	if err := adding.Wait(); err != nil {
+		return s, err
+	}
+	return s, nil
+}
+
+// wire adds the namespace of a real host and connects it to the bridge.
+func (s *site) wire(n int) *lab.Host {
+	h := s.lab.Host(fmt.Sprint("h", n))
+	dev := fmt.Sprint("p", n)
+	for _, line := range []string{
+		fmt.Sprintf("link add u0 mtu %d netns %s type veth peer name %s mtu %d", underlayMTU, h.NS, dev, underlayMTU),
+		"link set " + dev + " master br0 up",
+	} {
+		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			s.lab.T.Fatalf("ip %s: %v: %s", line, err, out)
+		}
+	}
+	h.Address("u0", endpointOf(n).String()+underlayBits)
+	return h
+}
+
+// addTaps adds the host's taps: a guest in each network that stays, and the spares.
+func (h *realHost) addTaps(s *site, m *model) (err error) {
+	defer lab.Caught(&err)
+	var added []*tap
+	for k := range len(s.nets) + sparesPerHost {
+		t, err := h.addTap(fmt.Sprintf("g%d-%d", h.n, k))
+		if err != nil {
+			return err
+		}
+		added = append(added, t)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, net := range s.nets {
+		t := added[k]
+		t.declare(m.port(net, h.n))
+		m.add(t.port)
+		h.steady = append(h.steady, t)
+	}
+	s.spares = append(s.spares, added[len(s.nets):]...)
+	return nil
+}
+
+// addTap adds a tap port to the host's switch and opens its other end.
+func (h *realHost) addTap(name string) (*tap, error) {
+	t := &tap{name: name, dev: fmt.Sprint("t", h.taps), host: h}
+	h.taps++
+	if _, err := h.api.AddPort(name, []string{"type=tap", "dev=" + t.dev, "netns=" + h.guests.NS, fmt.Sprint("mtu=", guestMTU)}); err != nil {
+		return nil, fmt.Errorf("%s: add-port %s: %w", hostName(h.n), name, err)
+	}
+	return t, t.open()
+}
+
+// ports returns the ports of the guests that stay.
+func (s *site) ports() (list []*placed) {
+	if s == nil {
+		return nil
+	}
+	for _, h := range s.hosts {
+		for _, t := range h.steady {
+			list = append(list, t.port)
+		}
+	}
+	return list
+}
+
+// end stops the real hosts and removes their namespaces.
+func (s *site) end() {
+	if s != nil {
+		s.lab.Close()
+	}
+}
+
+// connected returns the number of real hosts that have a session with a hub.
+func (s *site) connected() (n int) {
+	if s == nil {
+		return 0
+	}
+	for _, h := range s.hosts {
+		if show, err := h.api.Show(); err == nil && show.Central != nil && show.Central.Connected {
+			n++
+		}
+	}
+	return n
+}
+
+// difference compares the declared addresses of each real switch with the model. It
+// returns one line that describes one difference, or "" if there is none.
+func (s *site) difference(f *fleet) string {
+	if s == nil {
+		return ""
+	}
+	for _, h := range s.hosts {
+		if difference := h.difference(f); difference != "" {
+			return hostName(h.n) + " (weftd): " + difference
+		}
+	}
+	return ""
+}
+
+func (h *realHost) difference(f *fleet) string {
+	list, err := h.api.MACs()
+	if err != nil {
+		return err.Error()
+	}
+	type entry struct{ mac, where string }
+	got := map[entry]bool{}
+	for _, m := range list {
+		if m.Declared {
+			got[entry{m.MAC, cmp.Or(m.Remote, m.Port)}] = true
+		}
+	}
+	f.mu.Lock()
+	expected := f.model.expect(h.n)
+	asked := false
+	for _, p := range f.model.onHost[h.n] {
+		asked = asked || f.model.asked(p.Net)
+	}
+	f.mu.Unlock()
+	count := len(got)
+	for k, a := range expected.Addresses {
+		e := entry{macText(k.MAC), a.Port}
+		if a.Port == "" {
+			e.where = a.Remote.String()
+		}
+		if got[e] {
+			count--
+		} else if !asked || a.Port != "" {
+			return fmt.Sprintf("%s is not at %s", e.mac, e.where)
+		}
+	}
+	if count > 0 {
+		return fmt.Sprintf("%d addresses that the host does not need", count)
+	}
+	return ""
+}
+
+func macText(n uint64) string {
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+}
+
+// takeSpare returns a tap whose port is not declared, or nil if there is none.
+func (s *site) takeSpare() *tap {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.spares) == 0 {
+		return nil
+	}
+	t := s.spares[0]
+	s.spares = s.spares[1:]
+	return t
+}
+
+func (s *site) release(t *tap) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spares = append(s.spares, t)
+}
+
+// peerOf returns the guest of another real host in network k that stays. Successive
+// numbers select the hosts in turn.
+func (s *site) peerOf(t *tap, k, number int) *tap {
+	var others []*realHost
+	for _, h := range s.hosts {
+		if h != t.host {
+			others = append(others, h)
+		}
+	}
+	return others[number%len(others)].steady[k]
+}
+
+// memory returns the resident memory in bytes of the control process of a real host,
+// less that of a weftd without --central.
+func (s *site) memory() float64 {
+	now, _ := memoryOf(s.hosts[0].daemon.Control().PID())
+	alone, _ := memoryOf(s.alone.Control().PID())
+	return float64(now - alone)
+}
+
+// restartControl kills the control process of each real host and starts it again, one
+// host after the other. The engines go on.
+func (s *site) restartControl(ctx context.Context) (err error) {
+	defer lab.Caught(&err)
+	for _, h := range s.hosts {
+		h.daemon.Control().Kill()
+		h.daemon.Start()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// addressOf returns the IPv4 address of a port.
+func addressOf(p *placed) netip.Addr {
+	a, _ := netip.AddrFromSlice(p.Addresses[0])
+	return a
+}
+
+// logs copies the logs of the real hosts into the directory of the run.
+func (s *site) logs() {
+	if s == nil {
+		return
+	}
+	for _, h := range s.hosts {
+		_ = os.WriteFile(filepath.Join(s.dir, hostName(h.n)+".log"), []byte(h.daemon.Control().Output()), 0o600)
+	}
+}
