@@ -42,6 +42,7 @@ type Row struct {
 	Name     string                      `json:"name"` // format: family/variant
 	Unit     string                      `json:"unit"`
 	Less     bool                        `json:"less_is_better,omitempty"`
+	Note     string                      `json:"note,omitempty"` // what the row measures, and what is simulated
 	Peers    []string                    `json:"peers"`
 	Samples  map[string]Sample           `json:"samples"`
 	Before   map[string][]int64          `json:"regime_ns"`

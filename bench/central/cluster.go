@@ -186,11 +186,10 @@ func (c *cluster) start(i int) error {
 		n.process.Env = append(os.Environ(), ConfigVariable+"="+n.config)
 	}
 	n.process.Stderr, n.process.Stdout = log, log
-	n.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	return onStarter(n.process.Start)
+	return StartWithParent(n.process)
 }
 
-// starter returns a channel of functions that one permanent thread calls. All centrals
+// starter returns a channel of functions that one permanent thread calls. Processes
 // are started by this thread, because a process dies with the thread that started it
 // (PR_SET_PDEATHSIG, prctl(2)), and other threads of a Go program may end.
 var starter = sync.OnceValue(func() chan func() {
@@ -204,9 +203,11 @@ var starter = sync.OnceValue(func() chan func() {
 	return work
 })
 
-func onStarter(f func() error) error {
+// StartWithParent starts a process that ends at the latest with this one.
+func StartWithParent(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	done := make(chan error)
-	starter() <- func() { done <- f() }
+	starter() <- func() { done <- cmd.Start() }
 	return <-done
 }
 
@@ -363,14 +364,14 @@ func (c *cluster) cpu() time.Duration {
 	sum := c.spent
 	for i := range c.nodes {
 		if p := c.nodes[i].process; p != nil {
-			sum += cpuOf(p.Process.Pid)
+			sum += CPUOf(p.Process.Pid)
 		}
 	}
 	return sum
 }
 
-// cpuOf reads a process's CPU time, which /proc/PID/stat counts in units of 10 ms.
-func cpuOf(pid int) time.Duration {
+// CPUOf reads a process's CPU time, which /proc/PID/stat counts in units of 10 ms.
+func CPUOf(pid int) time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
@@ -385,7 +386,7 @@ func cpuOf(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-func memoryOf(pid int) (now, most int64) {
+func MemoryOf(pid int) (now, most int64) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, 0

@@ -29,8 +29,11 @@ const apartVariable = "WEFT_BENCH_CENTRAL_APART"
 // Command runs the scale test with the given command-line arguments. It needs root,
 // because it runs the test in a network namespace of its own.
 func Command(args []string) error {
-	if os.Getenv(apartVariable) == "" {
-		return apart()
+	if socket := os.Getenv(hubVariable); socket != "" {
+		return serveMillion(socket)
+	}
+	if !IsApart() {
+		return Apart()
 	}
 	var o Options
 	flags := flag.NewFlagSet("central", flag.ContinueOnError)
@@ -49,9 +52,18 @@ func Command(args []string) error {
 	flags.StringVar(&o.Profile, "profile", "", "folder for CPU and heap profiles; the centrals are then this program and not weft-central")
 	flags.Uint64Var(&o.Seed, "seed", 1, "of all random choices")
 	flags.DurationVar(&o.Limit, "limit", 3*time.Minute, "for one step")
+	many := flags.Bool("million", false, "measure a hub alone, with its store in memory and plain clients as hosts")
 	result := flags.String("json", "", "write the results as JSON to this file")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if o.Dir == "" {
+		dir, err := os.MkdirTemp("", "weft-central-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		o.Dir = dir
 	}
 	o.Scenarios, o.IP = strings.Split(*scenarios, ","), underlayIP
 	var err error
@@ -68,17 +80,21 @@ func Command(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	rows, err := Run(ctx, o)
-	if *result != "" {
-		return writeResult(*result, rows, err)
+	play := Run
+	if *many {
+		play = Million
 	}
-	print(rows)
-	return err
+	rows, err := play(ctx, o)
+	return Finish(*result, rows, err)
 }
 
-// apart runs this program again in a network namespace of its own, and passes signals
+// IsApart reports whether this process has a network namespace of its own, in which
+// Apart has started it.
+func IsApart() bool { return os.Getenv(apartVariable) != "" }
+
+// Apart runs this program again in a network namespace of its own, and passes signals
 // on. So the test leaves nothing behind, and its centrals have their own ports.
-func apart() error {
+func Apart() error {
 	again := exec.Command("/proc/self/exe", os.Args[1:]...)
 	again.Env = append(os.Environ(), apartVariable+"=1")
 	again.Stdin, again.Stdout, again.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -96,7 +112,15 @@ func apart() error {
 	return again.Wait()
 }
 
-func writeResult(file string, rows []Row, err error) error {
+// Finish writes the results and the error of a run to a file, or prints the results
+// and returns the error if file is empty.
+func Finish(file string, rows []Row, err error) error {
+	if file == "" {
+		for _, r := range rows {
+			fmt.Printf("%-8s %-70s %14.4f %s\n", r.Scenario, r.Name, r.Value, r.Unit)
+		}
+		return err
+	}
 	r := Result{Rows: rows}
 	if err != nil {
 		r.Error = err.Error()
@@ -106,10 +130,4 @@ func writeResult(file string, rows []Row, err error) error {
 		return err
 	}
 	return os.WriteFile(file, data, 0o644)
-}
-
-func print(rows []Row) {
-	for _, r := range rows {
-		fmt.Printf("%-8s %-70s %14.4f %s\n", r.Scenario, r.Name, r.Value, r.Unit)
-	}
 }

@@ -20,12 +20,12 @@ func (r *run) newChurn(patience time.Duration) *churn {
 
 func (r *run) churn() error {
 	c := r.newChurn(10 * time.Second)
-	cpu, driver, began := r.cluster.cpu(), cpuOf(os.Getpid()), clock()
+	cpu, driver, began := r.cluster.cpu(), CPUOf(os.Getpid()), clock()
 	ctx, cancel := context.WithTimeout(r.ctx, r.Length)
 	defer cancel()
 	c.run(ctx)
 	took, came := (clock() - began).Seconds(), float64(max(1, len(c.writes)/2))
-	cpu, driver = r.cluster.cpu()-cpu, cpuOf(os.Getpid())-driver
+	cpu, driver = r.cluster.cpu()-cpu, CPUOf(os.Getpid())-driver
 	r.add("ports that came", came, "ports")
 	r.latencies(c)
 	r.add("CPU time of the centrals a port", cpu.Seconds()/came, "s")
@@ -42,21 +42,21 @@ func (r *run) latencies(c *churn) {
 	writes := c.latencies()
 	if r.fleet.site != nil {
 		slices.Sort(c.answered)
-		r.seconds("first answered ping, median", quantile(c.answered, 0.5))
-		r.seconds("first answered ping, 99 %", quantile(c.answered, 0.99))
-		r.seconds("first answered ping, longest", quantile(c.answered, 1))
+		r.seconds("first answered ping, median", Quantile(c.answered, 0.5))
+		r.seconds("first answered ping, 99 %", Quantile(c.answered, 0.99))
+		r.seconds("first answered ping, longest", Quantile(c.answered, 1))
 		r.add("pinged ports of real hosts", float64(len(c.answered)), "ports")
 		r.add("ports without an answered ping", float64(c.unanswered), "ports")
 		r.add("ports without a free tap", float64(c.noSpare), "ports")
 	}
-	r.seconds("write acknowledged, median", quantile(writes, 0.5))
-	r.seconds("write acknowledged, 99 %", quantile(writes, 0.99))
-	r.seconds("first simulated ping, median", quantile(seen.pings, 0.5))
-	r.seconds("first simulated ping, 99 %", quantile(seen.pings, 0.99))
+	r.seconds("write acknowledged, median", Quantile(writes, 0.5))
+	r.seconds("write acknowledged, 99 %", Quantile(writes, 0.99))
+	r.seconds("first simulated ping, median", Quantile(seen.pings, 0.5))
+	r.seconds("first simulated ping, 99 %", Quantile(seen.pings, 0.99))
 	r.add("ports without a simulated ping", float64(seen.silent), "ports")
 	if len(seen.all) > 0 {
-		r.seconds("all hosts know a port, median", quantile(seen.all, 0.5))
-		r.seconds("all hosts know a port, 99 %", quantile(seen.all, 0.99))
+		r.seconds("all hosts know a port, median", Quantile(seen.all, 0.5))
+		r.seconds("all hosts know a port, 99 %", Quantile(seen.all, 0.99))
 	}
 	r.add("ports not known everywhere before they went", float64(seen.late), "ports")
 }
@@ -97,8 +97,8 @@ func (r *run) leader() error {
 	r.seconds("writes back after SIGSTOP", first)
 	r.seconds("longest write", longest)
 	seen := r.fleet.watcher.take()
-	r.seconds("all hosts know a new port, 99 %", quantile(seen.all, 0.99))
-	r.seconds("all hosts know a new port, longest", quantile(seen.all, 1))
+	r.seconds("all hosts know a new port, 99 %", Quantile(seen.all, 0.99))
+	r.seconds("all hosts know a new port, longest", Quantile(seen.all, 1))
 	r.add("ports not known everywhere before they went", float64(seen.late), "ports")
 	began := clock()
 	if err := r.settle(c); err != nil {

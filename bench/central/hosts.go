@@ -196,7 +196,7 @@ func (f *fleet) asExpected(ctx context.Context) (last time.Duration, err error) 
 	if _, err := await(ctx, "hosts get their addresses", f.counted); err != nil {
 		return 0, err
 	}
-	f.countedCentrals, f.countedDriver = f.cluster.cpu(), cpuOf(os.Getpid())
+	f.countedCentrals, f.countedDriver = f.cluster.cpu(), CPUOf(os.Getpid())
 	compared := make([]int64, len(f.hosts)) // by host: value of host.last at the comparison that found no difference, or -1
 	for n := range compared {
 		compared[n] = -1

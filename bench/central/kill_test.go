@@ -70,7 +70,7 @@ func TestKillsLoseNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	writes := c.latencies()
-	t.Logf("%d writes, the longest %s, %d attempts failed", len(writes), quantile(writes, 1), r.cluster.retries.Load())
+	t.Logf("%d writes, the longest %s, %d attempts failed", len(writes), Quantile(writes, 1), r.cluster.retries.Load())
 }
 
 func (r *run) misplaced(t *testing.T) {

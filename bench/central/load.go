@@ -31,7 +31,7 @@ func (r *run) load() error {
 	}
 	r.seconds("networks and hosts written", clock()-began)
 	ports := append(f.model.fill(r.Ports, r.random), f.site.ports()...)
-	r.before, _ = memoryOf(os.Getpid())
+	r.before, _ = MemoryOf(os.Getpid())
 	began = clock()
 	if err := f.start(); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (r *run) load() error {
 		return fmt.Errorf("%w (%d of %d)", err, f.connected(), r.all())
 	}
 	r.seconds("all hosts connected", at-began)
-	cpu, driver := r.cluster.cpu(), cpuOf(os.Getpid())
+	cpu, driver := r.cluster.cpu(), CPUOf(os.Getpid())
 	began = clock()
 	if err := r.declare(ctx, ports); err != nil {
 		return err
@@ -78,18 +78,18 @@ func (r *run) declare(ctx context.Context, ports []*placed) (err error) {
 func (r *run) memory() {
 	var largest int64
 	for i := range r.cluster.nodes {
-		_, most := memoryOf(r.cluster.nodes[i].process.Process.Pid)
+		_, most := MemoryOf(r.cluster.nodes[i].process.Process.Pid)
 		largest = max(largest, most)
 	}
 	r.add("highest resident memory of a central", float64(largest), "B")
-	now, _ := memoryOf(os.Getpid())
+	now, _ := MemoryOf(os.Getpid())
 	r.add("resident memory of a simulated host", float64(now-r.before)/float64(r.Hosts), "B")
 	if r.fleet.site != nil {
 		r.add("agent's share of weftd", r.fleet.site.memory(), "B")
 	}
 	bytes := r.fleet.received()
-	r.add("received by a host, median", quantile(bytes, 0.5), "B")
-	r.add("received by a host, most", quantile(bytes, 1), "B")
+	r.add("received by a host, median", Quantile(bytes, 0.5), "B")
+	r.add("received by a host, most", Quantile(bytes, 1), "B")
 }
 
 // consistent returns an error if etcd lacks an acknowledged write or binds a port to
@@ -158,7 +158,7 @@ func (r *run) sync() error {
 		}
 	}
 	slices.Sort(times)
-	r.seconds("sync, median", quantile(times, 0.5))
-	r.seconds("sync, longest", quantile(times, 1))
+	r.seconds("sync, median", Quantile(times, 0.5))
+	r.seconds("sync, longest", Quantile(times, 1))
 	return nil
 }

@@ -90,8 +90,8 @@ func (r *run) move() error {
 		lost += missed
 	}
 	slices.Sort(times)
-	r.seconds("cut-over, median", quantile(times, 0.5))
-	r.seconds("cut-over, longest", quantile(times, 1))
+	r.seconds("cut-over, median", Quantile(times, 0.5))
+	r.seconds("cut-over, longest", Quantile(times, 1))
 	r.add("moves", moves, "moves")
 	r.add("lost pings to a moved guest, 1 each 2 ms", float64(lost)/moves, "pings/move")
 	if _, err := r.fleet.asExpected(ctx); err != nil {

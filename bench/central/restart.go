@@ -17,14 +17,14 @@ func (r *run) restart() error {
 		return err
 	}
 	after := r.fleet.received()
-	r.add("received by a host with state, median", quantile(after, 0.5)-quantile(before, 0.5), "B")
+	r.add("received by a host with state, median", Quantile(after, 0.5)-Quantile(before, 0.5), "B")
 	r.fleet.halt()
 	r.fleet.dir = ""
 	if err := r.comeBack("without state", r.fleet.start); err != nil {
 		return err
 	}
-	r.add("received by a host without state, median", quantile(r.fleet.received(), 0.5), "B")
-	r.add("received by a host without state, most", quantile(r.fleet.received(), 1), "B")
+	r.add("received by a host without state, median", Quantile(r.fleet.received(), 0.5), "B")
+	r.add("received by a host without state, most", Quantile(r.fleet.received(), 1), "B")
 	return nil
 }
 
@@ -35,7 +35,7 @@ const statusPause = 50 * time.Millisecond
 func (r *run) comeBack(how string, start func() error) error {
 	ctx, cancel := r.step()
 	defer cancel()
-	cpu, driver := r.cluster.cpu(), cpuOf(os.Getpid())
+	cpu, driver := r.cluster.cpu(), CPUOf(os.Getpid())
 	began := clock()
 	r.cluster.kill()
 	for i := range r.cluster.nodes {

@@ -40,7 +40,7 @@ type Options struct {
 	Rate       float64       // number of ports that churn adds a second; it deletes equally many
 	Length     time.Duration // length of churn
 	Life       time.Duration // time between the addition and the deletion of a port during churn
-	Dir        string        // directory of etcd's data; if empty, Run uses a temporary directory
+	Dir        string        // directory of etcd's data
 	AgentFiles bool          // agents store their state in files
 	Profile    string        // directory for CPU profiles; if empty, Run records none
 	Seed       uint64
@@ -84,12 +84,6 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 		if !slices.Contains(Scenarios, s) {
 			return nil, fmt.Errorf("there is no scenario %q: expected some of %s", s, strings.Join(Scenarios, ", "))
 		}
-	}
-	if o.Dir == "" {
-		if o.Dir, err = os.MkdirTemp("", "weft-central-"); err != nil {
-			return nil, err
-		}
-		defer os.RemoveAll(o.Dir)
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err

@@ -284,8 +284,8 @@ func (s *site) peerOf(t *tap, k, number int) *tap {
 // memory returns the resident memory in bytes of the control process of a real host,
 // less that of a weftd without --central.
 func (s *site) memory() float64 {
-	now, _ := memoryOf(s.hosts[0].daemon.Control().PID())
-	alone, _ := memoryOf(s.alone.Control().PID())
+	now, _ := MemoryOf(s.hosts[0].daemon.Control().PID())
+	alone, _ := MemoryOf(s.alone.Control().PID())
 	return float64(now - alone)
 }
 

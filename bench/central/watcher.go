@@ -178,8 +178,8 @@ func (w *watcher) take() figures {
 	return f
 }
 
-// quantile returns a quantile of a sorted list, or zero if the list is empty.
-func quantile[T any](sorted []T, share float64) (value T) {
+// Quantile returns a quantile of a sorted list, or zero if the list is empty.
+func Quantile[T any](sorted []T, share float64) (value T) {
 	if len(sorted) == 0 {
 		return value
 	}

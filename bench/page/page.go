@@ -144,6 +144,7 @@ func (f *family) table(b *strings.Builder, rows []*row) {
 			label = ""
 		}
 	}
+	f.notes(b, rows)
 }
 
 // The last column has secondary results and failures. Histograms are drawn instead.
@@ -163,3 +164,18 @@ func also(r *row, peer string) string {
 }
 
 func cell(text string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(text) }
+
+// notes writes the notes of the rows that have one.
+func (f *family) notes(b *strings.Builder, rows []*row) {
+	first := true
+	for _, r := range rows {
+		if r.Note == "" {
+			continue
+		}
+		if first {
+			b.WriteString("\n")
+		}
+		first = false
+		fmt.Fprintf(b, "- **%s**: %s\n", f.label(r), r.Note)
+	}
+}

@@ -2,6 +2,8 @@
 
 package main
 
+import "time"
+
 // experiment is one row of the report, measured for each peer.
 type experiment struct {
 	name  string   // unique name family/variant
@@ -12,6 +14,14 @@ type experiment struct {
 	// do measures one peer once. It ends what it starts, at the latest through
 	// run.atEnd.
 	do func(r *run, peer string) (float64, error)
+
+	note  string        // what the row measures and what it simulates; may be empty
+	limit time.Duration // time limit of a turn; 0: that of the suite
+	// Rows of one session share their turns. The function do then plays a turn, and
+	// pick returns the row's result from it.
+	session  *session
+	scenario string // scenario of the session's fleet
+	pick     func(t *turn) (float64, map[string]extra, error)
 }
 
 // The names of the peers.
@@ -37,6 +47,7 @@ func experiments() []*experiment {
 		idleFamily(),
 		pausesFamily(),
 		replicaFamily(),
+		centralFamily(),
 	} {
 		list = append(list, family...)
 	}

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -19,6 +20,8 @@ import (
 	"time"
 
 	"weft/bench"
+	"weft/bench/central"
+	"weft/bench/central/ovn"
 	"weft/e2e/lab"
 )
 
@@ -34,6 +37,9 @@ var verbs = map[string]func(args []string) error{
 	pingVerb:   ping,
 	pongVerb:   pong,
 	memberVerb: runMember,
+
+	centralVerb: func([]string) error { return central.Command(os.Args[2:]) },
+	ovnVerb:     func([]string) error { return ovn.Command(os.Args[2:]) },
 }
 
 type options struct {
@@ -110,6 +116,11 @@ func runSuite(o options) error {
 		fmt.Fprintln(os.Stderr, "bench: peers on DPDK will fail:", err)
 	}
 	defer lab.CloseAll() // ends the virtual machines and deletes their files
+	for _, e := range chosen {
+		if e.session != nil {
+			e.session.chosen[e.scenario] = true
+		}
+	}
 	report := newReport(o.runs, o.length)
 	progress := newProgress(chosen, o.runs)
 	fmt.Fprintln(os.Stderr, progress.size())
@@ -137,6 +148,12 @@ func measure(ctx context.Context, o options, e *experiment, index int, report *r
 	}
 	for i := range o.runs {
 		for _, peer := range e.peers {
+			if t := e.kept(peer, i); t != nil {
+				figure, also, turnErr := e.pick(t)
+				row.add(peer, figure, also, t.before, t.after, turnErr)
+				fmt.Fprintf(os.Stderr, "  run %d/%d  %-10s %s\n", i+1, o.runs, peer, outcome(e, figure, turnErr))
+				continue
+			}
 			r := &run{id: fmt.Sprintf("%d-%d", os.Getpid()%10000, index), bin: o.bin, length: o.length, also: map[string]extra{}}
 			figure, turnErr := once(ctx, r, e, peer, o.keep)
 			if ctx.Err() != nil {
@@ -145,6 +162,9 @@ func measure(ctx context.Context, o options, e *experiment, index int, report *r
 			after, err := bench.Regime(switchCore, guestCore)
 			if err != nil {
 				return err
+			}
+			if e.session != nil {
+				figure, r.also, turnErr = e.keep(peer, i, r.turn, before, after, turnErr)
 			}
 			row.add(peer, figure, r.also, before, after, turnErr)
 			fmt.Fprintf(os.Stderr, "  run %d/%d  %-10s %s  (%s)\n", i+1, o.runs, peer, outcome(e, figure, turnErr), regimes(before, after))
@@ -163,7 +183,7 @@ func once(ctx context.Context, r *run, e *experiment, peer string, keep bool) (f
 	} else {
 		defer os.RemoveAll(r.dir)
 	}
-	return r.limited(ctx, turnLimit+turnLengths*r.length, func() (float64, error) { return e.do(r, peer) })
+	return r.limited(ctx, cmp.Or(e.limit, turnLimit+turnLengths*r.length), func() (float64, error) { return e.do(r, peer) })
 }
 
 func outcome(e *experiment, figure float64, err error) string {

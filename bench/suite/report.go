@@ -19,7 +19,7 @@ type report struct{ bench.Report }
 type rowOf struct{ *bench.Row }
 
 func (r *report) row(e *experiment) rowOf {
-	row := &bench.Row{Name: e.name, Unit: e.unit, Less: e.less, Peers: e.peers, Samples: map[string]bench.Sample{},
+	row := &bench.Row{Name: e.name, Unit: e.unit, Less: e.less, Note: e.note, Peers: e.peers, Samples: map[string]bench.Sample{},
 		Before: map[string][]int64{}, After: map[string][]int64{}, Also: map[string]map[string]bench.Extra{}, Failures: map[string]string{}}
 	r.Rows = append(r.Rows, row)
 	return rowOf{row}

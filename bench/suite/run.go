@@ -20,6 +20,7 @@ type run struct {
 	bin    string        // directory of the programs weftd and weft
 	length time.Duration // length of one measurement
 	also   map[string]extra
+	turn   *turn // result of a turn of a session
 
 	mu    sync.Mutex
 	ends  []func()

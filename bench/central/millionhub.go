@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package central
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"runtime/debug"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"weft/central/centraltest"
+	"weft/central/hub"
+	"weft/central/store"
+	"weft/central/wire"
+)
+
+// hubVariable is an environment variable with the path of the unix socket on which a
+// process of Command serves a hub whose store is in memory.
+const hubVariable = "WEFT_BENCH_MILLION_HUB"
+
+// hostHeader is the header with which a simulated host of the million says its name. It
+// takes the place of a certificate, so that many hosts share a connection.
+const hostHeader = "weft-host"
+
+// maxMillionStreams is the limit of hosts on one connection.
+const maxMillionStreams = 200
+
+// serveMillion serves a hub until the process is killed. The store is in memory: it
+// checks nothing and has no guards.
+func serveMillion(socket string) error {
+	m := &millionHub{store: centraltest.NewMemory()}
+	m.hub = hub.New(m.store, hostInHeader, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer(grpc.ForceServerCodecV2(hub.Codec()), grpc.MaxRecvMsgSize(16<<20), grpc.MaxConcurrentStreams(maxMillionStreams))
+	wire.RegisterHubServer(server, m.hub)
+	wire.RegisterAdminServer(server, m)
+	ended := make(chan error, 2)
+	go func() { ended <- m.hub.Run(context.Background()) }()
+	go func() { ended <- server.Serve(listener) }()
+	return <-ended
+}
+
+func hostInHeader(ctx context.Context) (string, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	if names := md.Get(hostHeader); len(names) == 1 {
+		return names[0], nil
+	}
+	return "", errors.New("no name")
+}
+
+// millionHub implements the methods of wire.Admin that the driver calls.
+type millionHub struct {
+	wire.UnimplementedAdminServer
+	store *centraltest.Memory
+	hub   *hub.Hub
+}
+
+func (m *millionHub) Apply(_ context.Context, r *wire.ChangeRequest) (*wire.ChangeReply, error) {
+	objects := make([]store.Object, 0, len(r.GetChanges()))
+	for _, c := range r.GetChanges() {
+		switch c := c.GetChange().(type) {
+		case *wire.Change_SetNet:
+			objects = append(objects, store.Object{Kind: store.KindNet, ID: c.SetNet.GetId(), Message: c.SetNet})
+		case *wire.Change_SetHost:
+			objects = append(objects, store.Object{Kind: store.KindHost, ID: c.SetHost.GetId(), Message: c.SetHost})
+		case *wire.Change_SetPort:
+			objects = append(objects, store.Object{Kind: store.KindPort, ID: c.SetPort.GetId(), Message: c.SetPort})
+		}
+	}
+	return &wire.ChangeReply{Revision: m.store.Put(objects...)}, nil
+}
+
+// Status returns the hub's figures.
+func (m *millionHub) Status(context.Context, *wire.StatusRequest) (*wire.StatusReply, error) {
+	s := m.hub.Stats()
+	return &wire.StatusReply{Revision: s.Revision, Ports: uint32(s.Ports), Bound: uint32(s.Bound), Hosts: uint32(s.Hosts), Connected: uint32(s.Sessions)}, nil
+}
+
+// Save frees unused memory. It returns no backup.
+func (m *millionHub) Save(*wire.SaveRequest, grpc.ServerStreamingServer[wire.SaveChunk]) error {
+	debug.FreeOSMemory()
+	return nil
+}

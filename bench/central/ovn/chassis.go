@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ovn
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// chassis is a simulated host. It does on the southbound database what ovn-controller
+// does: it registers itself, monitors the rows that it needs, claims its ports, sets
+// them up, and reports the configuration number. It computes no flows.
+type chassis struct {
+	name    string
+	number  int
+	servers []string
+	limit   time.Duration // time limit of one request
+	wake    chan struct{}
+
+	mu        sync.Mutex       // guards the fields below
+	ports     map[string]bool  // names of its ports
+	bindings  map[string]*port // known Port_Binding rows of its ports, by UUID
+	datapaths map[string]bool  // datapaths of its ports, by UUID
+	id        string           // UUID of its row in Chassis
+	nbCfg     float64          // newest configuration number
+	reported  float64          // configuration number that it has reported
+	changed   bool             // the monitors' conditions do not name the present ports
+	asked     int              // number of datapaths that the monitors' conditions name
+	connected bool             // its monitors have answered
+	failures  int              // number of ended connections
+	last      error
+}
+
+// port is a row of Port_Binding.
+type port struct {
+	name, datapath string
+	claimed, up    bool
+}
+
+func newChassis(n int, servers []string, limit time.Duration) *chassis {
+	return &chassis{name: fmt.Sprint("chassis", n), number: n, servers: servers, limit: limit, wake: make(chan struct{}, 1),
+		ports: map[string]bool{}}
+}
+
+func (h *chassis) notify() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// add adds a port to the chassis, and remove removes one.
+func (h *chassis) add(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ports[name], h.changed = true, true
+	h.notify()
+}
+
+func (h *chassis) remove(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.ports, name)
+	h.changed = true
+	h.notify()
+}
+
+// run keeps a connection to one of the servers until ctx ends.
+func (h *chassis) run(ctx context.Context) {
+	for n := h.number; ctx.Err() == nil; n++ {
+		err := h.session(ctx, h.servers[n%len(h.servers)])
+		h.mu.Lock()
+		h.connected, h.last = false, err
+		h.failures++
+		h.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second): // as ovn-controller's first pause
+		}
+	}
+}
+
+func (h *chassis) session(ctx context.Context, address string) error {
+	h.mu.Lock()
+	h.bindings, h.datapaths, h.asked = map[string]*port{}, map[string]bool{}, 0
+	h.mu.Unlock()
+	c, err := dial(address, h.update)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	defer context.AfterFunc(ctx, c.close)()
+	if err := h.register(c); err != nil {
+		return err
+	}
+	if err := h.monitor(c); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	h.connected = true
+	h.mu.Unlock()
+	h.notify()
+	probe := time.NewTicker(5 * time.Second)
+	defer probe.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-probe.C:
+			if _, err := c.do(h.limit, true, "echo"); err != nil {
+				return err
+			}
+		case <-h.wake:
+			if err := h.step(c); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// register finds or inserts the chassis' rows.
+func (h *chassis) register(c *client) error {
+	found, err := c.transact(h.limit, southbound, map[string]any{"op": "select", "table": "Chassis", "where": where("name", h.name), "columns": []string{"_uuid"}})
+	if err != nil {
+		return err
+	}
+	if rows, _ := found[0]["rows"].([]any); len(rows) > 0 {
+		row, _ := rows[0].(map[string]any)
+		h.mu.Lock()
+		h.id, h.reported = uuidIn(row["_uuid"]), 0
+		h.mu.Unlock()
+		return nil
+	}
+	ip := fmt.Sprintf("10.100.%d.%d", h.number/256, h.number%256)
+	results, err := c.transact(h.limit, southbound,
+		map[string]any{"op": "insert", "table": "Encap", "uuid-name": "encap", "row": map[string]any{"type": "geneve", "ip": ip, "chassis_name": h.name}},
+		map[string]any{"op": "insert", "table": "Chassis", "uuid-name": "chassis", "row": map[string]any{"name": h.name, "hostname": h.name, "encaps": named("encap")}},
+		map[string]any{"op": "insert", "table": "Chassis_Private", "row": map[string]any{"name": h.name, "chassis": named("chassis")}})
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	h.id = uuidIn(results[1]["uuid"])
+	h.mu.Unlock()
+	return nil
+}
+
+// monitor starts the monitors. The rows of the monitor unread are those from which
+// ovn-controller computes flows.
+func (h *chassis) monitor(c *client) error {
+	all, none := []any{true}, []any{false}
+	h.mu.Lock()
+	own := h.portClauses()
+	h.changed = false
+	h.mu.Unlock()
+	err := c.monitor(h.limit, southbound, "own", map[string]any{
+		"SB_Global":    columns(all, "nb_cfg"),
+		"Port_Binding": columns(own, "logical_port", "datapath", "chassis", "up"),
+	})
+	if err != nil {
+		return err
+	}
+	return c.monitor(h.limit, southbound, unread, map[string]any{
+		"Chassis":          columns(all, "name", "hostname", "encaps"),
+		"Encap":            columns(all, "type", "ip", "chassis_name"),
+		"Datapath_Binding": columns(none, "tunnel_key", "external_ids"),
+		"Port_Binding":     columns(none, "logical_port", "datapath", "chassis", "mac", "tunnel_key", "type"),
+		"Logical_Flow":     columns(none, "logical_datapath", "logical_dp_group", "pipeline", "table_id", "priority", "match", "actions"),
+		"Multicast_Group":  columns(none, "datapath", "name", "ports", "tunnel_key"),
+		"MAC_Binding":      columns(none, "datapath", "ip", "mac", "logical_port"),
+	})
+}
+
+// portClauses returns the conditions for the rows of the chassis' ports. The caller
+// holds mu.
+func (h *chassis) portClauses() []any {
+	list := []any{}
+	for _, name := range slices.Sorted(maps.Keys(h.ports)) {
+		list = append(list, []any{"logical_port", "==", name})
+	}
+	if len(list) == 0 {
+		return []any{false}
+	}
+	return list
+}
+
+// update handles changed rows of the monitor own.
+func (h *chassis) update(_ string, changed tables) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, row := range changed["SB_Global"] {
+		if n, ok := row.now()["nb_cfg"].(float64); ok {
+			h.nbCfg = n
+		}
+	}
+	for id, row := range changed["Port_Binding"] {
+		now := row.now()
+		if now == nil {
+			delete(h.bindings, id)
+			continue
+		}
+		p := h.bindings[id]
+		if p == nil {
+			p = &port{}
+			h.bindings[id] = p
+		}
+		if name, ok := now["logical_port"].(string); ok {
+			p.name = name
+		}
+		if d := uuidIn(now["datapath"]); d != "" {
+			p.datapath = d
+			h.datapaths[d] = true
+		}
+		if owner, has := now["chassis"]; has {
+			p.claimed = uuidIn(owner) == h.id
+		}
+		if up, ok := now["up"].(bool); ok {
+			p.up = up
+		}
+	}
+	h.notify()
+}
+
+// step does what is to be done now: it extends the monitors to new ports and datapaths,
+// claims ports, sets them up, and reports the configuration number.
+func (h *chassis) step(c *client) error {
+	h.mu.Lock()
+	ports, datapaths := h.portClauses(), []any{}
+	morePorts, moreDatapaths := h.changed, h.asked != len(h.datapaths)
+	h.changed, h.asked = false, len(h.datapaths)
+	for _, d := range slices.Sorted(maps.Keys(h.datapaths)) {
+		datapaths = append(datapaths, d)
+	}
+	var operations []any
+	for id, p := range h.bindings {
+		row := map[string]any{}
+		switch {
+		case !h.ports[p.name]:
+			continue
+		case !p.claimed:
+			row["chassis"] = uuid(h.id)
+		case !p.up:
+			row["up"] = true
+		default:
+			continue
+		}
+		operations = append(operations, map[string]any{"op": "update", "table": "Port_Binding", "where": where("_uuid", uuid(id)), "row": row})
+	}
+	if h.nbCfg != h.reported {
+		h.reported = h.nbCfg
+		operations = append(operations, map[string]any{"op": "update", "table": "Chassis_Private", "where": where("name", h.name), "row": map[string]any{"nb_cfg": h.nbCfg}})
+	}
+	h.mu.Unlock()
+	if morePorts {
+		if err := c.change(h.limit, "own", map[string][]any{"Port_Binding": ports}); err != nil {
+			return err
+		}
+	}
+	if moreDatapaths {
+		if err := c.change(h.limit, unread, conditions(datapaths)); err != nil {
+			return err
+		}
+	}
+	if len(operations) == 0 {
+		return nil
+	}
+	_, err := c.transact(h.limit, southbound, operations...)
+	return err
+}
+
+// conditions returns the conditions for all rows of the given datapaths.
+func conditions(datapaths []any) map[string][]any {
+	clauses := map[string][]any{}
+	for _, d := range datapaths {
+		for table, column := range map[string]string{"Datapath_Binding": "_uuid", "Port_Binding": "datapath", "Logical_Flow": "logical_datapath",
+			"Multicast_Group": "datapath", "MAC_Binding": "datapath"} {
+			clauses[table] = append(clauses[table], []any{column, "==", uuid(d.(string))})
+		}
+	}
+	// Flows of several datapaths have a group, whose rows do not name their datapaths.
+	clauses["Logical_Flow"] = append(clauses["Logical_Flow"], []any{"logical_dp_group", "!=", set([]any{})})
+	return clauses
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ovn
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// client is a connection to a server of an OVSDB database (RFC 7047), with conditional
+// monitors (ovsdb-server(7)).
+type client struct {
+	conn   net.Conn
+	update func(monitor string, tables tables) // called by one goroutine
+
+	mu      sync.Mutex // guards the fields below, and writes to conn
+	next    int
+	waiting map[int]call
+	err     error // the connection has ended
+}
+
+// call is a request without an answer so far.
+type call struct {
+	answer chan reply
+	// skip is set if nobody reads the result, which is then not decoded.
+	skip bool
+}
+
+type reply struct {
+	result json.RawMessage
+	err    error
+}
+
+// tables has changed rows by table and by UUID.
+type tables map[string]map[string]rowChange
+
+// rowChange is one change of a row as update2 describes it. Modify has only the changed
+// columns.
+type rowChange struct {
+	Initial, Insert, Modify map[string]any
+	Delete                  any
+}
+
+// now returns the columns of a new or changed row.
+func (c *rowChange) now() map[string]any {
+	for _, row := range []map[string]any{c.Initial, c.Insert, c.Modify} {
+		if row != nil {
+			return row
+		}
+	}
+	return nil
+}
+
+// unread is the name of monitors whose rows the client receives but does not decode.
+const unread = "unread"
+
+const dialLimit = 5 * time.Second
+
+func dial(address string, update func(string, tables)) (*client, error) {
+	conn, err := net.DialTimeout("tcp", address, dialLimit)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{conn: conn, update: update, waiting: map[int]call{}}
+	go c.read()
+	return c, nil
+}
+
+func (c *client) close() { c.conn.Close() }
+
+// do sends a request and returns its result. If skip is set, the result is nil.
+func (c *client) do(limit time.Duration, skip bool, method string, params ...any) (json.RawMessage, error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return nil, c.err
+	}
+	c.next++
+	id := c.next
+	answer := make(chan reply, 1)
+	c.waiting[id] = call{answer, skip}
+	err := c.send(map[string]any{"method": method, "params": params, "id": id})
+	c.mu.Unlock()
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	select {
+	case r := <-answer:
+		return r.result, r.err
+	case <-time.After(limit):
+		c.close()
+		return nil, fmt.Errorf("%s: no answer within %s", method, limit)
+	}
+}
+
+// send writes a message. The caller holds mu.
+func (c *client) send(message any) error {
+	data, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	_ = c.conn.SetWriteDeadline(time.Now().Add(time.Minute))
+	_, err = c.conn.Write(data)
+	return err
+}
+
+var errConstraint = errors.New("constraint violation")
+
+// transact runs operations in one transaction and returns their results.
+func (c *client) transact(limit time.Duration, database string, operations ...any) ([]map[string]any, error) {
+	raw, err := c.do(limit, false, "transact", append([]any{database}, operations...)...)
+	if err != nil {
+		return nil, err
+	}
+	var results []map[string]any
+	if err := json.Unmarshal(raw, &results); err != nil {
+		return nil, err
+	}
+	for _, r := range results {
+		if r["error"] != nil {
+			if r["error"] == "constraint violation" {
+				return nil, fmt.Errorf("%w: %v", errConstraint, r["details"])
+			}
+			return nil, fmt.Errorf("transaction: %v: %v", r["error"], r["details"])
+		}
+	}
+	return results, nil
+}
+
+// read handles messages of the server until the connection ends.
+func (c *client) read() {
+	in := bufio.NewReaderSize(c.conn, 64<<10)
+	var err error
+	for err == nil {
+		var message []byte
+		if message, err = readObject(in); err == nil {
+			err = c.handle(message)
+		}
+	}
+	c.conn.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+	for id, call := range c.waiting {
+		call.answer <- reply{err: err}
+		delete(c.waiting, id)
+	}
+}
+
+// readObject returns the text of the next JSON object.
+func readObject(in *bufio.Reader) ([]byte, error) {
+	var text []byte
+	depth, quoted, escaped := 0, false, false
+	for {
+		b, err := in.ReadByte()
+		if err != nil {
+			return nil, err
+		}
+		if depth > 0 || b == '{' {
+			text = append(text, b)
+		}
+		switch {
+		case escaped:
+			escaped = false
+		case quoted && b == '\\':
+			escaped = true
+		case b == '"':
+			quoted = !quoted
+		case quoted:
+		case b == '{':
+			depth++
+		case b == '}':
+			if depth--; depth == 0 {
+				return text, nil
+			}
+		}
+	}
+}
+
+// idOf matches the id of a reply, which is at the beginning or at the end of its text.
+var idOf = regexp.MustCompile(`"id":([0-9]+)`)
+
+// edge is the number of bytes at each end of a long message that contain its id or the
+// name of its monitor.
+const edge = 96
+
+func (c *client) handle(text []byte) error {
+	if len(text) > 4*edge {
+		ends := append(bytes.Clone(text[:edge]), text[len(text)-edge:]...)
+		if bytes.Contains(ends, []byte(`"`+unread+`"`)) {
+			return nil
+		}
+		if m := idOf.FindSubmatch(ends); m != nil {
+			id, _ := strconv.Atoi(string(m[1]))
+			if c.skipped(id) {
+				return nil
+			}
+		}
+	}
+	var m struct {
+		Method string
+		Params []json.RawMessage
+		Result json.RawMessage
+		Error  any
+		ID     any
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return err
+	}
+	switch m.Method {
+	case "":
+		id, _ := m.ID.(float64)
+		c.answer(int(id), reply{m.Result, asError(m.Error)})
+	case "echo":
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.send(map[string]any{"result": m.Params, "error": nil, "id": m.ID})
+	case "update2":
+		var name string
+		var changed tables
+		if len(m.Params) != 2 || json.Unmarshal(m.Params[0], &name) != nil {
+			return errors.New("update2 of an unknown form")
+		}
+		if err := json.Unmarshal(m.Params[1], &changed); err != nil {
+			return err
+		}
+		c.update(name, changed)
+	}
+	return nil
+}
+
+func asError(e any) error {
+	if e == nil {
+		return nil
+	}
+	return fmt.Errorf("%v", e)
+}
+
+// skipped answers a call whose result nobody reads. It returns false if there is none.
+func (c *client) skipped(id int) bool {
+	c.mu.Lock()
+	skip := c.waiting[id].skip
+	c.mu.Unlock()
+	if skip {
+		c.answer(id, reply{})
+	}
+	return skip
+}
+
+func (c *client) answer(id int, r reply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if call, known := c.waiting[id]; known {
+		delete(c.waiting, id)
+		call.answer <- r
+	}
+}
+
+// monitor starts a conditional monitor and passes its first rows to the function
+// update.
+func (c *client) monitor(limit time.Duration, database, name string, requests map[string]any) error {
+	raw, err := c.do(limit, name == unread, "monitor_cond", database, name, requests)
+	if err != nil || raw == nil {
+		return err
+	}
+	var first tables
+	if err := json.Unmarshal(raw, &first); err != nil {
+		return err
+	}
+	c.update(name, first)
+	return nil
+}
+
+// change replaces the conditions of a monitor.
+func (c *client) change(limit time.Duration, name string, where map[string][]any) error {
+	requests := map[string]any{}
+	for table, clauses := range where {
+		requests[table] = []any{map[string]any{"where": clauses}}
+	}
+	_, err := c.do(limit, true, "monitor_cond_change", name, name, requests)
+	return err
+}
+
+// columns returns a monitor's request for a table: some columns of the rows for which
+// one of the clauses holds.
+func columns(where []any, names ...string) []any {
+	return []any{map[string]any{"columns": names, "where": where}}
+}
+
+func uuid(id string) []any { return []any{"uuid", id} }
+
+func named(id string) []any { return []any{"named-uuid", id} }
+
+func set(elements []any) []any { return []any{"set", elements} }
+
+func where(column string, value any) []any { return []any{[]any{column, "==", value}} }
+
+// uuidIn returns the UUID in a column, or "" if the column is empty.
+func uuidIn(value any) string {
+	if pair, ok := value.([]any); ok && len(pair) == 2 && pair[0] == "uuid" {
+		id, _ := pair[1].(string)
+		return id
+	}
+	return ""
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"weft/bench/central"
+	"weft/bench/central/ovn"
+)
+
+// Experiments with weft-central and many hosts (package bench/central), and with OVN's
+// central components in its place (package bench/central/ovn). A fleet is expensive to
+// set up. So one turn plays all scenarios of a fleet, and the rows of the fleet share
+// it (see the type session).
+
+const (
+	ovnPeer = "ovn" // OVN's databases in clusters of three servers, with northd
+
+	// centralVerb and ovnVerb are the arguments that make this program run the test of
+	// one fleet. Further arguments are those of central.Command and ovn.Command.
+	centralVerb = "central"
+	ovnVerb     = "ovn"
+)
+
+// fleet is a number of hosts and ports and their topology.
+type fleet struct {
+	name string
+	weft []string // arguments of central.Command, besides -scenarios
+	ovn  []string // arguments of ovn.Command, besides -scenarios; nil: not measured
+	// played has the scenarios that OVN plays.
+	played   []string
+	scenario []fleetRow
+	limit    time.Duration
+}
+
+// fleetRow is a row of the report: a value that a scenario of a fleet measures.
+type fleetRow struct {
+	name     string // variant of the experiment's name
+	scenario string
+	value    string // name of the value
+	unit     string
+	note     string
+}
+
+const simulated = "Simulated: data planes of all hosts but 8, the delay of the network (none), the disks of the centrals (one for all three)."
+
+// fleets has all fleets. The limits are far above the times of a machine with two cores.
+var fleets = []fleet{
+	{"1000 hosts", []string{"-hosts", "1000", "-real", "8", "-ports", "10000"}, []string{"-hosts", "1000", "-ports", "10000"}, []string{"load"}, []fleetRow{
+		{"load", "load", "every host as expected", "s", "10,000 ports in 40 networks of 250, from an empty store until every host is as an oracle computes from the declaration. " + simulated + ovnNote},
+		{"churn", "churn", "first answered ping, median", "s", "100 ports a second come and go, every fifth on one of 8 real hosts (weftd in a namespace): from the request to the first ping that the new port answers to a guest of another real host, one each 2 ms. The tap exists before, and the other guest knows the MAC address. " + simulated},
+		{"churn 99 %", "churn", "first answered ping, 99 %", "s", "The same."},
+		{"sync", "sync", "sync, median", "s", "sync --wait=hosts after a change of one port. " + simulated},
+		{"SIGKILL of the leader", "leader", "writes back after SIGKILL", "s", "During churn: from the signal to the first acknowledged write that began after it. All acknowledged writes and all bindings are checked at the end."},
+		{"SIGSTOP of the leader", "leader", "writes back after SIGSTOP", "s", "The same with SIGSTOP for 5 s."},
+		{"SIGKILL and SIGSTOP: lost pings", "leader", "lost pings", "pings", "Pings between guests of 8 real hosts, each 20 ms."},
+		{"restart with state", "restart", "all hosts are back, with state", "s", "SIGKILL of all centrals, then start: until all hosts have a session and the expected state. " + simulated},
+		{"restart without state", "restart", "all hosts are back, without state", "s", "The same, and the simulated hosts start without state."},
+		{"all centrals off: lost pings", "off", "lost pings", "pings", "All centrals are off, and the control process of each of 8 real hosts is killed and starts again meanwhile. Pings between their guests, each 20 ms."},
+		{"move", "move", "cut-over, median", "s", "A guest moves between two real hosts: from the RARP frame on the new host to the first ping that it answers there. The guest itself does not pause. Pings each 2 ms."},
+		{"memory of an agent", "load", "agent's share of weftd", "B", "Resident memory of the control process of a weftd with 1,000 addresses, less that of a weftd without --central."},
+		{"memory of a central", "load", "highest resident memory of a central", "B", "The largest of three processes, each with a member of etcd and a hub."},
+		{"received by a cold host", "restart", "received by a host without state, most", "B", "Bytes of messages before TLS; the host that received most."},
+	}, 12 * time.Minute},
+	{"200 hosts", []string{"-hosts", "200", "-real", "8", "-ports", "10000", "-rate", "10", "-length", "20s"}, []string{"-hosts", "200", "-ports", "10000", "-rate", "10", "-length", "20s"}, ovn.Scenarios, []fleetRow{
+		{"load", "load", "every host as expected", "s", "10,000 ports in 40 networks of 250. " + simulated + ovnNote},
+		{"CPU time", "load", "CPU time of the centrals", "s", "CPU time of the central processes for the load."},
+		{"churn of 10 a second", "churn", "first answered ping, median", "s", "As with 1,000 hosts. OVN: from the request until the port is up in the northbound database, which is less than an answered ping. " + simulated},
+		{"churn of 10 a second 99 %", "churn", "first answered ping, 99 %", "s", "The same."},
+		{"sync", "sync", "sync, median", "s", "OVN: --wait=hv."},
+		{"SIGKILL of the leader", "leader", "writes back after SIGKILL", "s", "During churn of 10 a second. OVN: the leader of the southbound database, until a chassis claims a port that is added after the signal."},
+		{"restart", "restart", "all hosts are back, with state", "s", "All centrals are killed and start again. OVN: all servers of the southbound database."},
+		{"memory of a server", "load", "highest resident memory of a central", "B", "OVN: the largest server of the southbound database."},
+	}, 15 * time.Minute},
+	{"50 hosts", []string{"-hosts", "50", "-ports", "10000", "-real", "8"}, []string{"-hosts", "50", "-ports", "10000"}, ovn.Scenarios, []fleetRow{
+		{"load", "load", "every host as expected", "s", "10,000 ports in 40 networks of 250. " + simulated + ovnNote},
+		{"sync", "sync", "sync, median", "s", "OVN: --wait=hv."},
+	}, 10 * time.Minute},
+	{"flat", []string{"-hosts", "1000", "-real", "8", "-ports", "10000", "-topology", "flat"}, nil, nil, []fleetRow{
+		{"load", "load", "every host as expected", "s", "10,000 ports in one network, whose addresses hosts ask for, on 1,000 hosts. " + simulated},
+		{"churn", "churn", "first answered ping, median", "s", "100 ports a second come and go. As with 40 networks, and both hosts ask for the addresses."},
+		{"churn 99 %", "churn", "first answered ping, 99 %", "s", "The same."},
+	}, 10 * time.Minute},
+	{"small", []string{"-hosts", "1000", "-real", "8", "-ports", "10000", "-topology", "small"}, nil, nil, []fleetRow{
+		{"load", "load", "every host as expected", "s", "10,000 ports in 1,000 networks of 10, on 1,000 hosts. " + simulated},
+		{"churn", "churn", "first answered ping, median", "s", "100 ports a second come and go."},
+		{"churn 99 %", "churn", "first answered ping, 99 %", "s", "The same."},
+	}, 10 * time.Minute},
+	{"million", []string{"-hosts", "10000", "-ports", "1000000", "-million", "-limit", "8m"}, nil, nil, []fleetRow{
+		{"load", "million", "load", "s", millionNote},
+		{"memory of the hub", "million", "resident memory of the hub", "B", millionNote},
+		{"change to the interested hosts 99 %", "million", "change to interested hosts, 99 %", "s", millionNote},
+	}, 15 * time.Minute},
+}
+
+const ovnNote = " OVN's chassis are simulated: each has a connection, monitors conditionally, claims its ports and sets them up, and computes no flows."
+
+const millionNote = "1,000,000 ports in one network, whose addresses hosts ask for, on 10,000 hosts; one hub. Simulated: the store, which is in the hub's memory and is not etcd; the hosts, which are plain clients of the hub's stream without TLS. Load: until every host knows that its ports are bound. Change: 50 ports a second, each with about 50 hosts that have asked for it."
+
+// weftOnly reports whether OVN has no such value: its hosts have no agents, and they
+// send no frames.
+func (r *fleetRow) weftOnly() bool {
+	return strings.Contains(r.value, "pings") || strings.Contains(r.value, "agent")
+}
+
+func centralFamily() []*experiment {
+	var list []*experiment
+	for _, f := range fleets {
+		s := &session{fleet: f, chosen: map[string]bool{}, turns: map[turnKey]*turn{}}
+		for _, row := range f.scenario {
+			peers := []string{weftPeer}
+			if slices.Contains(f.played, row.scenario) && !row.weftOnly() {
+				peers = append(peers, ovnPeer)
+			}
+			e := &experiment{name: "central/" + f.name + ": " + row.name, unit: row.unit, less: true, peers: peers, note: row.note,
+				limit: f.limit, session: s, scenario: row.scenario, do: s.play}
+			e.pick = func(t *turn) (float64, map[string]extra, error) { return t.pick(row) }
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// session is a fleet in the rows of a report. The first row of a session that needs a
+// turn of a peer plays the scenarios of all chosen rows, and the other rows take their
+// values from there.
+type session struct {
+	fleet
+	chosen map[string]bool // scenarios of the chosen rows
+	turns  map[turnKey]*turn
+}
+
+type turnKey struct {
+	peer string
+	run  int
+}
+
+// turn has the results of one run of a fleet with one peer.
+type turn struct {
+	result        central.Result
+	err           error
+	before, after time.Duration // cache regime
+}
+
+// kept returns the turn of a peer that another row of the session has needed, or nil.
+func (e *experiment) kept(peer string, run int) *turn {
+	if e.session == nil {
+		return nil
+	}
+	return e.session.turns[turnKey{peer, run}]
+}
+
+// keep keeps a turn for the other rows of the session, and returns the row's result.
+func (e *experiment) keep(peer string, run int, t *turn, before, after time.Duration, err error) (float64, map[string]extra, error) {
+	if t == nil {
+		t = &turn{err: err}
+	}
+	t.before, t.after = before, after
+	e.session.turns[turnKey{peer, run}] = t
+	return e.pick(t)
+}
+
+// play runs all scenarios of the session's chosen rows.
+func (s *session) play(r *run, peer string) (float64, error) {
+	verb, args := centralVerb, s.weft
+	if peer == ovnPeer {
+		verb, args = ovnVerb, s.ovn
+	}
+	var scenarios []string
+	for _, row := range s.scenario {
+		if peer == ovnPeer && !slices.Contains(s.played, row.scenario) {
+			continue
+		}
+		if s.chosen[row.scenario] && !slices.Contains(scenarios, row.scenario) {
+			scenarios = append(scenarios, row.scenario)
+		}
+	}
+	file := filepath.Join(r.dir, "result.json")
+	dir := filepath.Join(r.dir, "fleet")
+	words := append([]string{verb, "-json", file, "-dir", dir, "-scenarios", strings.Join(scenarios, ",")}, args...)
+	if verb == centralVerb {
+		words = append(words, "-bin", r.bin)
+	}
+	p, err := r.startSelf(verb, "", words...)
+	if err != nil {
+		return 0, err
+	}
+	<-p.done
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return 0, fmt.Errorf("%v: %s", p.err, p.tail())
+	}
+	t := &turn{}
+	if err := json.Unmarshal(data, &t.result); err != nil {
+		return 0, err
+	}
+	r.turn = t
+	return 0, nil
+}
+
+// pick returns the value of a row, and the other values of its scenario.
+func (t *turn) pick(row fleetRow) (figure float64, also map[string]extra, err error) {
+	if t.err != nil {
+		return 0, nil, t.err
+	}
+	also, found := map[string]extra{}, false
+	for _, v := range t.result.Rows {
+		switch {
+		case v.Scenario != row.scenario:
+		case v.Name == row.value:
+			figure, found = v.Value, true
+		default:
+			also[v.Name] = extra{v.Unit, v.Value}
+		}
+	}
+	switch {
+	case found:
+		return figure, also, nil
+	case t.result.Error != "":
+		return 0, nil, fmt.Errorf("%s", t.result.Error)
+	}
+	return 0, nil, fmt.Errorf("the scenario %s has no %s", row.scenario, row.value)
+}
