@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -190,10 +192,10 @@ func (s *Spare) Engage() (*Client, error) {
 // Connect connects to the engine that serves stateDir, in place of an older control
 // process. Without an engine, the error wraps fs.ErrNotExist or ECONNREFUSED.
 func Connect(stateDir string) (*Client, error) {
-	conn, err := dialSocket(filepath.Join(stateDir, SocketName))
+	conn, err := dialServing(stateDir)
 	for end := time.Now().Add(spawnTimeout); err != nil && locked(stateDir) && time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // a spare may hold the lock before it has its socket
-		conn, err = dialSocket(filepath.Join(stateDir, SocketName))
+		time.Sleep(time.Millisecond) // a spare may hold the lock before it has written its process id
+		conn, err = dialServing(stateDir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
@@ -204,6 +206,36 @@ func Connect(stateDir string) (*Client, error) {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
 	return newClient(conn, pid, pidfd), nil
+}
+
+// dialServing connects to the socket of the engine whose process id is in the lock file.
+func dialServing(stateDir string) (*net.UnixConn, error) {
+	text, err := os.ReadFile(filepath.Join(stateDir, LockName))
+	if err != nil {
+		return nil, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: expected a process id: %w", LockName, fs.ErrNotExist)
+	}
+	conn, err := dialSocket(filepath.Join(stateDir, SocketName(pid)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return dialSocket(filepath.Join(stateDir, formerSocket))
+	}
+	return conn, err
+}
+
+// RemoveSockets removes the sockets of ended engines from a state directory, except the
+// sockets of the processes in keep. An engine cannot remove its own socket.
+func RemoveSockets(stateDir string, keep ...int) {
+	entries, _ := os.ReadDir(stateDir) // without an error check: a socket that stays is harmless, because nobody listens on it
+	for _, e := range entries {
+		name := e.Name()
+		ours := name == formerSocket || strings.HasPrefix(name, "engine-") && strings.HasSuffix(name, ".sock")
+		if ours && !slices.ContainsFunc(keep, func(pid int) bool { return name == SocketName(pid) }) {
+			_ = os.Remove(filepath.Join(stateDir, name))
+		}
+	}
 }
 
 // locked reports whether an engine holds the lock of the state directory.

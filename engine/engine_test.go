@@ -433,7 +433,7 @@ func TestOneEngineAndStop(t *testing.T) {
 		t.Fatalf("connected to no engine: %v", err)
 	}
 	c := spawnEngine(t, dir)
-	st, err := os.Stat(filepath.Join(dir, SocketName))
+	st, err := os.Stat(filepath.Join(dir, SocketName(c.PID())))
 	if err != nil || st.Mode().Perm() != 0o600 {
 		t.Fatalf("socket mode %v, %v", st.Mode(), err)
 	}

@@ -10,6 +10,7 @@ package engine
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"weft/conntrack"
 	"weft/datapath"
@@ -19,13 +20,18 @@ import (
 // message: a JSON Request or Reply with descriptors as SCM_RIGHTS. A new control
 // process replaces the connected one.
 const (
-	// SocketName is the name of the engine's socket in the state directory; its mode
-	// is 0600.
-	SocketName = "engine.sock"
+	// formerSocket is the name of the socket of engines of earlier versions, see
+	// SocketName.
+	formerSocket = "engine.sock"
 	// MaxDescriptors is the largest number of descriptors in one message
 	// (SCM_MAX_FD). A message with more is refused.
 	MaxDescriptors = 253
 )
+
+// SocketName returns the name of an engine's socket in the state directory; its mode is
+// 0600. Each engine has a name of its own, because a spare makes its socket while
+// another engine serves.
+func SocketName(pid int) string { return fmt.Sprintf("engine-%d.sock", pid) }
 
 // Request operations.
 const (

@@ -10,7 +10,6 @@ import (
 
 	"weft/conntrack"
 	"weft/datapath"
-	"weft/internal/cpu"
 	"weft/port"
 )
 
@@ -42,12 +41,7 @@ func newPool(s Start, fds []int) (*pool, error) {
 	p := &pool{memory: memory, table: conntrack.Open(memory.Connections, len(s.Cores))}
 	// A worker never yields its Go processor.
 	runtime.GOMAXPROCS(len(s.Cores) + spareProcs)
-	// All threads leave the workers' cores before the workers are pinned. Later
-	// threads inherit the affinity.
-	if err := cpu.Confine(s.Cores); err != nil {
-		p.stop()
-		return nil, err
-	}
+	// The engine inherits from control an affinity without the workers' cores.
 	if err := p.table.StartPopulating(); err != nil {
 		p.stop()
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/cpu"
+	"weft/internal/sandbox"
 	"weft/internal/shm"
 	"weft/port"
 )
@@ -70,8 +71,9 @@ type Options struct {
 
 // Serve runs the engine: it answers control's requests on the socket in stateDir
 // until OpStop. openers has an Opener for each kind of device. The engine must be
-// alone in its process, because Serve turns the garbage collector off and confines
-// threads. Serve ignores the signals of a terminal or a service manager.
+// alone in its process, because Serve turns the garbage collector off and enters the
+// sandbox. An Opener therefore opens no file. Serve ignores the signals of a terminal or
+// a service manager.
 func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE, unix.SIGTTOU)
 	debug.SetGCPercent(-1)
@@ -80,18 +82,27 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 		fmt.Fprintf(os.Stderr, "engine: %v; until then a front end can block a worker\n", err)
 	}
 	s := &server{openers: openers, kept: map[string]*Kept{}, garbage: newCollector()}
-	var serving atomic.Bool
 	if o.Spare > 0 {
 		_ = cpu.Urgent() // guests wait for a spare; fails without the privilege
-		go reserve(o.Spare)
-		go leaveWithControl(o.Control, &serving)
 	}
-	lock, err := lockState(stateDir, o.Spare > 0)
+	lock, l, err := openFiles(stateDir)
 	if err != nil {
 		return err
 	}
-	serving.Store(true)
 	defer lock.Close()
+	defer l.Close()
+	if err := sandbox.Enter(); err != nil {
+		return fmt.Errorf("engine: sandbox: %w", err)
+	}
+	var serving atomic.Bool
+	if o.Spare > 0 {
+		go reserve(o.Spare)
+		go leaveWithControl(o.Control, &serving)
+	}
+	if err := acquire(lock, o.Spare > 0); err != nil {
+		return err
+	}
+	serving.Store(true)
 	defer s.close()
 	c := &connections{server: s, stopped: make(chan struct{}), done: make(chan struct{})}
 	close(c.done)
@@ -107,11 +118,6 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	if err := sign(lock); err != nil {
 		return err
 	}
-	l, err := listenSocket(filepath.Join(stateDir, SocketName))
-	if err != nil {
-		return fmt.Errorf("engine: %w", err)
-	}
-	defer l.Close()
 	if conn != nil && o.Spare == 0 {
 		c.take(conn, true)
 	}
@@ -136,29 +142,41 @@ func leaveWithControl(control int, serving *atomic.Bool) {
 	}
 }
 
-// lockState makes this process the engine of stateDir. If wait is set, it waits until
-// another engine has ended; otherwise it returns an error.
-func lockState(stateDir string, wait bool) (*os.File, error) {
-	path := filepath.Join(stateDir, LockName)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+// openFiles opens the lock file, without locking it, and the engine's socket. A spare's
+// socket gets no connection before the spare has written its process id to the lock
+// file.
+func openFiles(stateDir string) (lock *os.File, l *net.UnixListener, err error) {
+	lock, err = os.OpenFile(filepath.Join(stateDir, LockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("engine: %w", err)
+		return nil, nil, fmt.Errorf("engine: %w", err)
 	}
+	if l, err = listenSocket(filepath.Join(stateDir, SocketName(os.Getpid()))); err != nil {
+		lock.Close()
+		return nil, nil, fmt.Errorf("engine: %w", err)
+	}
+	return lock, l, nil
+}
+
+// acquire makes this process the engine of the state directory, whose lock file is f.
+// If another engine holds the lock, acquire waits until that engine has ended; without
+// wait it returns an error.
+func acquire(f *os.File, wait bool) error {
 	how := unix.LOCK_EX
 	if !wait {
 		how |= unix.LOCK_NB
 	}
-	for err = unix.EINTR; err == unix.EINTR; {
+	err := error(unix.EINTR)
+	for err == unix.EINTR {
 		err = unix.Flock(int(f.Fd()), how)
 	}
-	if err != nil {
-		f.Close()
-		if err == unix.EWOULDBLOCK {
-			return nil, fmt.Errorf("engine: another engine serves %s", stateDir)
-		}
-		return nil, fmt.Errorf("engine: lock %s: %w", path, err)
+	switch err {
+	case nil:
+		return nil
+	case unix.EWOULDBLOCK:
+		return fmt.Errorf("engine: another engine serves %s", filepath.Dir(f.Name()))
+	default:
+		return fmt.Errorf("engine: lock %s: %w", f.Name(), err)
 	}
-	return f, nil
 }
 
 // sign writes this process's id to the lock file.

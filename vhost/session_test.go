@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -633,6 +634,32 @@ func sessionRestore(t *testing.T, layout uint64) {
 	f.Close()
 	r.waitRunning(t, false)
 	r.attach(t, guest(t, vhosttest.Options{Features: features})) // the restored socket listens
+}
+
+// A snapshot whose kick, call or err descriptor is no eventfd is refused.
+func TestSessionRestoreRefusesEvents(t *testing.T) {
+	for _, which := range []string{"kick", "call", "err"} {
+		r := newRig(t, false)
+		r.attach(t, guest(t, vhosttest.Options{Features: features}))
+		blob, fds := r.Snapshot()
+		file, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		dup, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		altered := regexp.MustCompile(`"`+which+`":-?\d+`).ReplaceAll(blob, fmt.Appendf(nil, `"%s":%d`, which, len(fds)))
+		if bytes.Equal(altered, blob) {
+			t.Fatalf("no %s in %s", which, blob)
+		}
+		_, err = vhost.Restore(r.config(false), r.engine, altered, append(fds, dup))
+		if err == nil || !strings.Contains(err.Error(), "expected an eventfd") {
+			t.Errorf("%s: %v", which, err)
+		}
+	}
 }
 
 // stuck is a Backend whose Stop never returns.

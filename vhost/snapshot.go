@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"weft/internal/shm"
 )
 
 // snapshot is the state of a session in JSON. Its descriptors are indexes into a
@@ -81,6 +83,9 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 	if err == nil {
 		err = snap.Front.adopt(fds)
 	}
+	if err == nil {
+		err = snap.Front.checkEvents()
+	}
 	if err != nil {
 		closeAll(fds)
 		return nil, fmt.Errorf("vhost: restored session: %w", err)
@@ -116,6 +121,23 @@ func (f *frontEnd) adopt(fds []int) (err error) {
 		*fd = fds[*fd]
 	})
 	return err
+}
+
+// checkEvents refuses descriptors that are not eventfds in place of events. The
+// snapshot was in the hands of the engine, whose guests may have taken it over.
+func (f *frontEnd) checkEvents() error {
+	for i := range f.Vrings {
+		v := &f.Vrings[i]
+		for _, fd := range []int{v.Kick, v.Call, v.Err} {
+			if fd < 0 {
+				continue
+			}
+			if err := shm.CheckEvent(fd); err != nil {
+				return fmt.Errorf("vring %d: %w", i, err)
+			}
+		}
+	}
+	return nil
 }
 
 // measure computes the address space of each region's mapping, which a snapshot

@@ -229,9 +229,26 @@ func TestTapsThroughKills(t *testing.T) {
 	a.send(t, 250)
 	r.eventually("1000 frames are counted", func() bool { return r.count("dl_type=0x88b5") == 1000 })
 	r.eventually("a ping passes", func() bool { cmd, _ := ping(a, 1); return cmd.Run() == nil })
+	r.inSandbox(r.show().EnginePID)
 	for _, p := range r.show().Ports {
 		if p.State != "up" {
 			t.Errorf("port %s: %s %s", p.Name, p.State, p.Detail)
+		}
+	}
+}
+
+// inSandbox checks that no thread of the engine has a capability or may make any system
+// call. Package engine tests the rest of the sandbox.
+func (r *running) inSandbox(pid int) {
+	r.t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(threads) == 0 {
+		r.t.Fatalf("threads of the engine %d: %v, %v", pid, threads, err)
+	}
+	for _, path := range threads {
+		text, err := os.ReadFile(path)
+		if err == nil && (!strings.Contains(string(text), "\nSeccomp:\t2\n") || !strings.Contains(string(text), "\nCapEff:\t0000000000000000\n")) {
+			r.t.Errorf("%s:\n%s", path, text)
 		}
 	}
 }

@@ -12,8 +12,6 @@ package engines
 import (
 	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -174,5 +172,5 @@ func (es *Engines) Stop() {
 			es.log.Error("connections cannot be saved", "error", err)
 		}
 	}
-	_ = os.Remove(filepath.Join(es.dir, engine.SocketName))
+	engine.RemoveSockets(es.dir)
 }

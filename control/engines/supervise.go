@@ -55,6 +55,7 @@ func (es *Engines) prepareSpare() {
 	if es.spare != nil {
 		return
 	}
+	engine.RemoveSockets(es.dir, es.PID())
 	var err error
 	if es.spare, err = es.launcher.Prepare(es.exe, es.dir, len(es.start.Cores)); err != nil {
 		es.log.Warn("no spare engine", "error", err)

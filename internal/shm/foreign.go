@@ -57,19 +57,17 @@ func Suspect() { suspicion.Store(suspected) }
 // must be detached.
 func (e *Foreign) Slow() bool { return e != nil && e.slow >= SlowSignals }
 
-// NewForeign returns a Foreign for the file descriptor fd, or an error that names the
-// kind of file if fd is no eventfd.
-func NewForeign(fd int) (*Foreign, error) {
-	if err := CheckEvent(fd); err != nil {
-		return nil, err
-	}
+// NewForeign returns a Foreign for the file descriptor fd, which CheckEvent has
+// accepted in this process or in the process that sent it.
+func NewForeign(fd int) *Foreign {
 	e := &Foreign{fd: fd}
 	e.list[0] = &e.request
 	e.Place(0)
-	return e, nil
+	return e
 }
 
-// CheckEvent returns an error if the file descriptor fd is not an eventfd.
+// CheckEvent returns an error if the file descriptor fd is not an eventfd. The error
+// names the kind of file. CheckEvent reads /proc.
 func CheckEvent(fd int) error {
 	what, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {

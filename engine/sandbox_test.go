@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Every thread of an engine, and of a spare that waits, has no capability, cannot gain
+// one, and makes only the system calls of the sandbox.
+func TestSandbox(t *testing.T) {
+	dir := t.TempDir()
+	c := spawnEngine(t, dir)
+	startEngine(t, c, 2)
+	attachSocket(t, c, 1, `null`)
+	s := prepareSpare(t, dir)
+	await(t, "the spare's sandbox", func() bool { return len(outside(t, s.cmd.Process.Pid)) == 0 })
+	for _, line := range outside(t, c.PID()) {
+		t.Error(line)
+	}
+	if len(outside(t, os.Getpid())) == 0 {
+		t.Error("the test itself counts as a process in the sandbox")
+	}
+}
+
+// outside returns a line for each property of a thread that the sandbox would have set
+// otherwise.
+func outside(t *testing.T, pid int) (wrong []string) {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads of %d: %v, %v", pid, threads, err)
+	}
+	for _, path := range threads {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for _, want := range []string{"CapInh:\t0000000000000000", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000",
+			"CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+			if !strings.Contains(string(text), want+"\n") {
+				wrong = append(wrong, fmt.Sprintf("%s: no %q", path, want))
+			}
+		}
+	}
+	return wrong
+}
+
+// RemoveSockets leaves the sockets of living engines and removes those of ended ones.
+func TestRemoveSockets(t *testing.T) {
+	dir := t.TempDir()
+	c := spawnEngine(t, dir)
+	s := prepareSpare(t, dir)
+	stale := filepath.Join(dir, SocketName(1))
+	for _, path := range []string{stale, filepath.Join(dir, formerSocket)} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spare := filepath.Join(dir, SocketName(s.cmd.Process.Pid))
+	await(t, "the spare's socket", func() bool { _, err := os.Stat(spare); return err == nil })
+	RemoveSockets(dir, c.PID(), s.cmd.Process.Pid)
+	for path, want := range map[string]bool{stale: false, filepath.Join(dir, formerSocket): false, spare: true,
+		filepath.Join(dir, SocketName(c.PID())): true} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("%s: %v, want there: %v", filepath.Base(path), err, want)
+		}
+	}
+	again, err := Connect(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}

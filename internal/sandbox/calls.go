@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"os"
+	"slices"
+
+	"github.com/elastic/go-seccomp-bpf"
+	"github.com/elastic/go-seccomp-bpf/arch"
+	"golang.org/x/sys/unix"
+)
+
+// allowed has the system calls that the engine may make with any arguments. The kernel
+// remembers that no argument matters and does not run the filter for these calls
+// (Linux 5.11), so the filter costs a worker nothing. A name that an architecture does
+// not have is ignored. No call of the list takes a path.
+var allowed = []string{
+	// the Go runtime
+	"futex", "nanosleep", "clock_gettime", "sched_yield", "getpid", "gettid", "getrandom",
+	"munmap", "madvise", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack",
+	"restart_syscall", "sched_getaffinity", "sched_getattr", "getpriority", "exit", "exit_group",
+	"pread64", // the cgroup's CPU limit, from a file that the runtime opened at its start
+	// descriptors
+	"read", "write", "readv", "writev", "close", "fstat", "fstatfs", "ftruncate", "lseek", "flock",
+	"memfd_create", "eventfd2", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "poll", "ppoll",
+	// messages of control, sockets of ports; no call that makes a socket, connects or binds it
+	"accept4", "recvmsg", "sendmsg", "recvfrom", "sendto", "getsockopt", "getsockname", "getpeername", "shutdown",
+	// wake-ups of front ends, see shm.Foreign
+	"io_setup", "io_submit",
+}
+
+// conditional has the system calls that the engine may make with some arguments only.
+func conditional() []seccomp.NameWithConditions {
+	self := uint64(os.Getpid())
+	calls := []seccomp.NameWithConditions{
+		when("mmap", argument(2, seccomp.BitsNotSet, unix.PROT_EXEC)),
+		// Threads, but no processes.
+		when("clone", argument(0, seccomp.Equal, goThread)),
+		when("clone", argument(0, seccomp.Equal, goThread|unix.CLONE_SETTLS)), // amd64
+		// Own threads only: the kernel allows the calls for any process of the same user.
+		when("tgkill", argument(0, seccomp.Equal, self)),
+		when("kill", argument(0, seccomp.Equal, self)),
+		when("sched_setaffinity", argument(0, seccomp.Equal, 0)),
+		when("sched_setattr", argument(0, seccomp.Equal, 0)),
+		// The runtime names its mappings.
+		when("prctl", argument(0, seccomp.Equal, unix.PR_SET_VMA)),
+	}
+	// F_SETOWN and F_SETSIG are not in the list: they send signals to other processes.
+	for _, command := range []uint64{unix.F_DUPFD_CLOEXEC, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL,
+		unix.F_GET_SEALS, unix.F_ADD_SEALS} {
+		calls = append(calls, when("fcntl", argument(1, seccomp.Equal, command)))
+	}
+	return calls
+}
+
+// goThread has the flags with which the Go runtime starts a thread
+// (runtime/os_linux.go, cloneFlags).
+const goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
+
+func when(name string, conditions ...seccomp.Condition) seccomp.NameWithConditions {
+	return seccomp.NameWithConditions{Name: name, Conditions: conditions}
+}
+
+func argument(n uint32, operation seccomp.Operation, value uint64) seccomp.Condition {
+	return seccomp.Condition{Argument: n, Operation: operation, Value: value}
+}
+
+// policy returns the filter's rules on this architecture.
+func policy() (seccomp.Policy, error) {
+	machine, err := arch.GetInfo("")
+	if err != nil {
+		return seccomp.Policy{}, err
+	}
+	known := slices.DeleteFunc(slices.Concat(allowed, detector), func(name string) bool {
+		_, ok := machine.SyscallNames[name]
+		return !ok
+	})
+	return seccomp.Policy{
+		DefaultAction: seccomp.ActionErrno,
+		Syscalls:      []seccomp.SyscallGroup{{Action: seccomp.ActionAllow, Names: known, NamesWithCondtions: conditional()}},
+	}, nil
+}

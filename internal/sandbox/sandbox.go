@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sandbox takes privileges from the calling process. The engine reads memory
+// that guests write, so a fault of the engine may give a guest control of the engine's
+// process. Such a process keeps the memory and descriptors of the ports. It gets no
+// other process, file or network of the host.
+package sandbox
+
+import (
+	"fmt"
+
+	"github.com/elastic/go-seccomp-bpf"
+	"github.com/landlock-lsm/go-landlock/landlock"
+	"kernel.org/pub/linux/libs/security/libcap/cap"
+)
+
+// Enter takes privileges from all threads of this process, for good:
+//
+//   - every capability, and the ability to gain one (no_new_privs);
+//   - every file that is not open yet, by Landlock, on a kernel with Landlock (Linux 5.13);
+//     signals to other processes too from Linux 6.12 on;
+//   - every system call but those of the list in calls.go, by seccomp. A refused call
+//     returns EPERM, and the kernel's audit log names it.
+//
+// The caller opens whatever files it needs before Enter, and starts no goroutine that
+// does not yield. Enter fails if the kernel has no seccomp filters.
+func Enter() error {
+	if err := dropCapabilities(); err != nil {
+		return fmt.Errorf("capabilities: %w", err)
+	}
+	if err := restrictFiles(); err != nil {
+		return fmt.Errorf("landlock: %w", err)
+	}
+	if err := filterCalls(); err != nil {
+		return fmt.Errorf("seccomp: %w", err)
+	}
+	return nil
+}
+
+// dropCapabilities empties the capability sets of all threads.
+func dropCapabilities() error {
+	if own, _ := cap.GetProc().GetFlag(cap.Effective, cap.SETPCAP); own {
+		for c := cap.Value(0); c < cap.MaxBits(); c++ {
+			if err := cap.DropBound(c); err != nil {
+				return fmt.Errorf("bounding set: %w", err)
+			}
+		}
+	} // without CAP_SETPCAP the bounding set stays, and no_new_privs makes it useless
+	return cap.NewSet().SetProc()
+}
+
+// restrictFiles denies whatever the kernel's Landlock can deny. Without Landlock it does
+// nothing: the filter of system calls refuses to open files, too.
+func restrictFiles() error { return landlock.V11.BestEffort().Restrict() }
+
+func filterCalls() error {
+	policy, err := policy()
+	if err != nil {
+		return err
+	}
+	return seccomp.LoadFilter(seccomp.Filter{
+		NoNewPrivs: true, Flag: seccomp.FilterFlagTSync | seccomp.FilterFlagLog, Policy: policy,
+	})
+}
