@@ -36,7 +36,9 @@ type attack struct {
 	// uplink is the type of uplink port that the attack needs; "" means af_xdp.
 	uplink string
 	// alone excludes the attack from storms. A storm kills control, which forgets the
-	// addresses that some attacks forge. Others would replace engines all the time.
+	// addresses that some attacks forge. Others would replace engines all the time, or
+	// fill the bystanders' rings, so that the drops of the bystanders' frames are not
+	// known.
 	alone bool
 	// kills is set if the attack may end the engine process.
 	kills bool

@@ -162,12 +162,17 @@ func (s *site) close() {
 	s.load.Close()
 }
 
+// dropped returns the drops of the bystanders' frames by reason. The reason tx-full has
+// all frames that a bystander's ring had no room for, also those of an attacker.
 func dropped(show *api.Show) map[string]uint64 {
 	drops := map[string]uint64{}
 	for _, p := range show.Ports {
 		if p.Name == "a" || p.Name == "b" {
 			for reason, n := range p.Stats.RxDrops {
 				drops[reason] += n
+			}
+			if p.Stats.TxDrops > 0 {
+				drops["tx-full"] += p.Stats.TxDrops
 			}
 		}
 	}

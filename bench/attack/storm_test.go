@@ -82,3 +82,17 @@ func (w *storming) holdAll(then func()) {
 		return nil
 	})
 }
+
+// All attacks together, with kills and changes of flows, harm nobody while two workers
+// serve the ports. The command "attack -storm 1h" runs a storm for an hour.
+func TestShortStormWithTwoWorkers(t *testing.T) {
+	testnet.NeedsRoot(t, "makes network namespaces")
+	r, err := storms(testSeconds*5*time.Second, 1, attacks, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d goes, %d broken, kills %v, moves %d, received %d, lost %d, drops %v", r.Goes, r.Broken, r.Kills, r.Moves, r.Received, r.Lost, r.Drops)
+	if len(r.Faults) > 0 {
+		t.Errorf("%q", r.Faults)
+	}
+}

@@ -9,7 +9,7 @@ var guestOptions = vhosttest.Options{Num: 1024}
 // attacks has all attacks that the program can play.
 var attacks = func() []*attack {
 	var all []*attack
-	for _, list := range [][]*attack{frontEndAttacks(), chainAttacks(), guestAttacks(), spoofAttacks(), ftpAttacks(), peerAttacks(), clientAttacks()} {
+	for _, list := range [][]*attack{frontEndAttacks(), chainAttacks(), sharedAttacks(), guestAttacks(), spoofAttacks(), ftpAttacks(), peerAttacks(), clientAttacks()} {
 		all = append(all, list...)
 	}
 	return all
