@@ -236,12 +236,12 @@ func (p *play) heldFrames() (n int) {
 	return n
 }
 
-// heldFrames returns the number of bystanders' frames that the switch holds, or 0 if the
-// API fails. A row or a storm reports a failing API as a fault of its own.
+// heldFrames returns the number of bystanders' frames that the switch holds. While the
+// API fails, the number is not known, and heldFrames returns 1.
 func (s *site) heldFrames() (n int) {
 	rows, err := s.client.Limits("")
 	if err != nil {
-		return 0
+		return 1
 	}
 	for _, r := range rows {
 		if r.Name == "held_frames" && (r.Holder == "a" || r.Holder == "b") {

@@ -96,3 +96,14 @@ func TestShortStormWithTwoWorkers(t *testing.T) {
 		t.Errorf("%q", r.Faults)
 	}
 }
+
+// A storm counts the drops of a counter that begins again at 0.
+func TestStormCountsDropsAfterAReset(t *testing.T) {
+	w := &storming{seen: map[string]uint64{}, r: stormResult{Drops: map[string]uint64{}}}
+	for _, n := range []uint64{320, 352, 32, 32, 96} {
+		w.countDrops("a no-port", "no-port", n)
+	}
+	if got := w.r.Drops["no-port"]; got != 352+96 {
+		t.Errorf("%d drops, want %d", got, 352+96)
+	}
+}

@@ -5,6 +5,7 @@
 package stream
 
 import (
+	"errors"
 	"log"
 	"runtime"
 	"sync"
@@ -171,12 +172,20 @@ func (s *Stream) Do(f func() error) error {
 	return f()
 }
 
+// ErrBusy means that frames are in flight for longer than stalled.
+var ErrBusy = errors.New("frames are in flight")
+
 // Still is like Do, but it first waits until no frame is in flight and elsewhere
-// returns 0. The guests send nothing while f runs.
+// returns 0. The guests send nothing while f runs. If Still returns ErrBusy, it has not
+// called f.
 func (s *Stream) Still(elsewhere func() int, f func() error) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.restThen(elsewhere, func() { err = f() })
+	s.restThen(elsewhere, func(calm bool) {
+		if err = ErrBusy; calm {
+			err = f()
+		}
+	})
 	return err
 }
 
@@ -236,11 +245,12 @@ const (
 // rest stops sending until no frame is in flight and the switch has returned all
 // buffers. It returns the totals, which are exact then. The caller holds the lock.
 func (s *Stream) rest(elsewhere func() int) vhosttest.LoadTotals {
-	return s.restThen(elsewhere, func() {})
+	return s.restThen(elsewhere, func(bool) {})
 }
 
-// restThen does what rest does, and calls f before the guests send again.
-func (s *Stream) restThen(elsewhere func() int, f func()) vhosttest.LoadTotals {
+// restThen does what rest does, and calls f before the guests send again. calm is false
+// if frames are still in flight.
+func (s *Stream) restThen(elsewhere func() int, f func(calm bool)) vhosttest.LoadTotals {
 	last := time.Now()
 	t, bad := s.load.Rest(func(came int) bool {
 		if came > 0 {
@@ -250,10 +260,11 @@ func (s *Stream) restThen(elsewhere func() int, f func()) vhosttest.LoadTotals {
 		if still < quiet {
 			return false
 		}
-		if still < stalled && (s.load.Unreturned() > 0 || elsewhere != nil && elsewhere() > 0) {
+		calm := s.load.Unreturned() == 0 && (elsewhere == nil || elsewhere() == 0)
+		if !calm && still < stalled {
 			return false
 		}
-		f()
+		f(calm)
 		return true
 	})
 	s.bad += bad
