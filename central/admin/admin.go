@@ -74,15 +74,24 @@ func (s *Service) Register(server *grpc.Server) {
 	wire.RegisterEnrolmentServer(server, &enrolment{s: s})
 }
 
-// failure gives an error a gRPC code. Clients repeat a request after a temporary
-// error, but not after a refusal.
+// codeOf has the gRPC code of each reason for which the store refuses a request.
+var codeOf = map[store.Reason]codes.Code{
+	store.Invalid: codes.InvalidArgument, store.NotFound: codes.NotFound, store.Duplicate: codes.AlreadyExists,
+	store.InUse: codes.FailedPrecondition, store.Changed: codes.Aborted,
+}
+
+// failure converts an error to an error with a gRPC code. A refused request gets a
+// code for which clients do not try again. Other errors may be temporary and get a
+// code for which they do.
 func failure(err error) error {
 	var refused *store.Refused
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused):
-		return status.Error(codes.InvalidArgument, refused.Why)
+		return status.Error(codeOf[refused.Reason], refused.Why)
+	case errors.Is(err, store.ErrFull):
+		return status.Error(codes.ResourceExhausted, err.Error())
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
 	}
@@ -110,20 +119,9 @@ func (s *Service) List(r *wire.ListRequest, stream grpc.ServerStreamingServer[wi
 		store.KindNet: all || r.GetNets(), store.KindPort: all || r.GetPorts(), store.KindHost: all || r.GetHosts(),
 		store.KindBind: all || r.GetBinds(), store.KindStatus: all || r.GetStatus(),
 	}
-	var read []store.Kind
-	for k, want := range wanted {
-		if want || r.GetNet() != "" && (k == store.KindNet || k == store.KindPort) {
-			read = append(read, k)
-		}
-	}
-	revision, objects, err := s.Store.Objects(ctx, read...)
+	revision, objects, err := s.read(ctx, wanted, r.GetNet())
 	if err != nil {
 		return failure(err)
-	}
-	if r.GetNet() != "" {
-		if objects, err = ofNet(objects, r.GetNet()); err != nil {
-			return failure(err)
-		}
 	}
 	connected := map[string]string{}
 	if wanted[store.KindStatus] {
@@ -140,33 +138,31 @@ func (s *Service) List(r *wire.ListRequest, stream grpc.ServerStreamingServer[wi
 	return nil
 }
 
-// ofNet keeps a network, its ports and their bindings, and all hosts with their
-// status.
-func ofNet(objects []store.Object, word string) ([]store.Object, error) {
-	id := ""
-	for _, o := range objects {
-		if n, ok := o.Message.(*wire.Net); ok && (n.Id == word || n.Name == word && id == "") {
-			id = n.Id
+// read reads the objects of the wanted kinds at one revision. If the argument net is
+// the name or id of a network, it reads only ports and bindings of this network.
+func (s *Service) read(ctx context.Context, wanted map[store.Kind]bool, net string) (revision int64, all []store.Object, err error) {
+	var kinds []store.Kind
+	for k, want := range wanted {
+		if want && (net == "" || k == store.KindHost || k == store.KindStatus) {
+			kinds = append(kinds, k)
 		}
 	}
-	if id == "" {
-		return nil, &store.Refused{Why: fmt.Sprintf("there is no network %s; list the networks", word)}
+	if net == "" {
+		return s.Store.Objects(ctx, kinds...)
 	}
-	ports := map[string]bool{}
-	for _, o := range objects {
-		if p, ok := o.Message.(*wire.Port); ok && p.Net == id {
-			ports[p.Id] = true
-		}
+	id, err := s.Store.Find(ctx, store.KindNet, net)
+	if err == nil && id == "" {
+		err = &store.Refused{Why: fmt.Sprintf("there is no network %s; list the networks", net), Reason: store.NotFound}
 	}
-	return slices.DeleteFunc(objects, func(o store.Object) bool {
-		switch o.Kind {
-		case store.KindNet:
-			return o.ID != id
-		case store.KindPort, store.KindBind:
-			return !ports[o.ID]
-		}
-		return false
-	}), nil
+	if err != nil {
+		return 0, nil, err
+	}
+	revision, all, err = s.Store.OfNet(ctx, id)
+	if err != nil || len(kinds) == 0 {
+		return revision, all, err
+	}
+	_, others, err := s.Store.Objects(ctx, kinds...)
+	return revision, append(all, others...), err
 }
 
 func reply(revision int64, page []store.Object, connected map[string]string) *wire.ListReply {

@@ -188,7 +188,7 @@ func TestEnrol(t *testing.T) {
 	if len(got.CaKey) != 0 || got.Cluster != "" || got.Name != "h1" {
 		t.Errorf("a host got %v", got)
 	}
-	if _, err := enrolment.Enrol(t.Context(), &wire.EnrolRequest{Token: token.Text(), Csr: csr}); status.Code(err) != codes.InvalidArgument {
+	if _, err := enrolment.Enrol(t.Context(), &wire.EnrolRequest{Token: token.Text(), Csr: csr}); status.Code(err) != codes.NotFound {
 		t.Errorf("the token works twice: %v", err)
 	}
 	keys := f.saved(key, got.Certificate)
@@ -226,8 +226,20 @@ func TestListStatusWhySave(t *testing.T) {
 	set(&wire.Change{Change: &wire.Change_SetNet{SetNet: &wire.Net{Id: "n2", Name: "red", Vni: 2}}})
 	set(&wire.Change{Change: &wire.Change_SetHost{SetHost: &wire.Host{Id: "h1", Name: "alpha", Endpoint: []byte{192, 0, 2, 1}}}})
 	last := set(&wire.Change{Change: &wire.Change_SetPort{SetPort: &wire.Port{Id: "p1", Name: "web", Net: "n1", Mac: []byte{2, 0, 0, 0, 0, 1}}}})
-	if _, err := people.Apply(ctx, &wire.ChangeRequest{Changes: []*wire.Change{{Change: &wire.Change_DeleteNet{DeleteNet: "n1"}}}}); status.Code(err) != codes.InvalidArgument {
+	if _, err := people.Apply(ctx, &wire.ChangeRequest{Changes: []*wire.Change{{Change: &wire.Change_DeleteNet{DeleteNet: "n1"}}}}); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a refusal is %v", err)
+	}
+	for code, c := range map[codes.Code]*wire.Change{
+		codes.NotFound:        {Change: &wire.Change_DeleteNet{DeleteNet: "n3"}},
+		codes.AlreadyExists:   {Change: &wire.Change_SetNet{SetNet: &wire.Net{Id: "n3", Name: "blue", Vni: 3}}},
+		codes.InvalidArgument: {Change: &wire.Change_SetNet{SetNet: &wire.Net{Id: "n3", Name: "green", Vni: 0}}},
+	} {
+		if _, err := people.Apply(ctx, &wire.ChangeRequest{Changes: []*wire.Change{c}}); status.Code(err) != code {
+			t.Errorf("%v: %v, expected %s", c, err, code)
+		}
+	}
+	if _, err := people.Apply(ctx, &wire.ChangeRequest{Expected: 1, Changes: []*wire.Change{{Change: &wire.Change_DeleteNet{DeleteNet: "n2"}}}}); status.Code(err) != codes.Aborted {
+		t.Errorf("an old expectation is %v", err)
 	}
 	list := func(r *wire.ListRequest) *wire.ListReply {
 		stream, err := people.List(ctx, r)

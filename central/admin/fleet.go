@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"weft/central/store"
@@ -153,106 +152,31 @@ func (s *Service) Status(ctx context.Context, _ *wire.StatusRequest) (*wire.Stat
 	if err != nil {
 		return nil, failure(err)
 	}
-	leader, size, err := s.Store.Leader(ctx)
+	health, err := s.Store.Health(ctx)
 	stats := s.Hub.Stats()
 	reply := &wire.StatusReply{
 		Centrals: centrals, Revision: stats.Revision, Nets: uint32(stats.Nets), Ports: uint32(stats.Ports),
-		Bound: uint32(stats.Bound), Hosts: uint32(stats.Hosts), StoreBytes: uint64(size), StoreLimit: store.StoreQuota,
+		Bound: uint32(stats.Bound), Hosts: uint32(stats.Hosts), StoreBytes: uint64(health.Bytes), StoreLimit: uint64(health.Limit),
 	}
 	for _, c := range centrals {
-		c.Leader, c.Healthy, c.Sessions = c.Name == leader, failed[c.Name] == nil, uint32(len(sessions[c.Name]))
+		c.Leader, c.Healthy, c.Sessions = c.Name == health.Leader, failed[c.Name] == nil, uint32(len(sessions[c.Name]))
 		reply.Connected += c.Sessions
 		if failed[c.Name] != nil {
 			c.Trouble = failed[c.Name].Error()
 		} else if err != nil && c.Name == s.Name {
 			c.Healthy, c.Trouble = false, err.Error()
+		} else if health.Full && c.Name == s.Name {
+			c.Trouble = s.fullText()
 		}
 	}
 	slices.SortFunc(centrals, func(a, b *wire.Central) int { return cmp.Compare(a.Name, b.Name) })
 	return reply, nil
 }
 
-// Why implements wire.AdminServer.
-func (s *Service) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, error) {
-	_, objects, err := s.Store.Objects(ctx, store.KindNet, store.KindHost, store.KindPort, store.KindBind)
-	if err != nil {
-		return nil, failure(err)
+// fullText says what to do about a full store.
+func (s *Service) fullText() string {
+	if s.Members {
+		return "the store is full and takes no changes; the central that is full makes room within seconds, or its log says to raise quota-mib in central.toml"
 	}
-	w := &why{nets: map[string]*wire.Net{}, hosts: map[string]*wire.Host{}, ports: map[string]*wire.Port{}, binds: map[string]*wire.BoundPort{}}
-	w.take(objects, r.GetPort())
-	if w.reply.Port == nil {
-		return nil, failure(&store.Refused{Why: fmt.Sprintf("there is no declared port %s; list the ports", r.GetPort())})
-	}
-	w.connected, w.applied = s.connected(ctx)
-	w.explain()
-	return &w.reply, nil
-}
-
-// why finds out what keeps a port from being reachable.
-type why struct {
-	nets      map[string]*wire.Net
-	hosts     map[string]*wire.Host
-	ports     map[string]*wire.Port
-	binds     map[string]*wire.BoundPort
-	connected map[string]string
-	applied   map[string]int64
-	reply     wire.WhyReply
-}
-
-func (w *why) take(objects []store.Object, word string) {
-	for _, o := range objects {
-		switch m := o.Message.(type) {
-		case *wire.Net:
-			w.nets[m.Id] = m
-		case *wire.Host:
-			w.hosts[m.Id] = m
-		case *wire.Port:
-			w.ports[m.Id] = m
-			if m.Id == word || m.Name == word && w.reply.Port == nil {
-				w.reply.Port = m
-			}
-		case *wire.Bind:
-			w.binds[m.Port] = &wire.BoundPort{Bind: m, Generation: o.Revision}
-		}
-	}
-}
-
-func (w *why) explain() {
-	p := w.reply.Port
-	w.reply.Net = w.nets[p.Net]
-	bound := w.binds[p.Id]
-	if bound == nil || w.hosts[bound.Bind.Host] == nil {
-		where := "a switch"
-		if h := w.hosts[p.Host]; h != nil {
-			where = "host " + h.Name
-		}
-		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("no host has the port: add a port named %s, or with id=%s, to %s", p.Name, p.Id, where))
-		return
-	}
-	host := w.hosts[bound.Bind.Host]
-	w.reply.Bind, w.reply.BoundOn = bound, host.Name
-	w.reply.Alive = w.connected[host.Id] != ""
-	if !w.reply.Alive {
-		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("host %s, which has the port, is connected to no central", host.Name))
-	}
-	// Every host in the network must know the port's host.
-	need := map[string]bool{}
-	for id, b := range w.binds {
-		if q := w.ports[id]; q != nil && q.Net == p.Net && w.hosts[b.Bind.Host] != nil {
-			need[b.Bind.Host] = true
-		}
-	}
-	var late []string
-	for id := range need {
-		h := &wire.HostRevision{Host: w.hosts[id].Name, Applied: w.applied[id], Current: w.applied[id] >= bound.Generation}
-		w.reply.Programmed = append(w.reply.Programmed, h)
-		if !h.Current && id != host.Id {
-			late = append(late, h.Host)
-		}
-	}
-	slices.SortFunc(w.reply.Programmed, func(a, b *wire.HostRevision) int { return cmp.Compare(a.Host, b.Host) })
-	if len(late) > 0 {
-		slices.Sort(late)
-		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("these hosts have not applied revision %d: %s", bound.Generation, strings.Join(late, ", ")))
-	}
+	return "etcd is full and takes no changes; compact and defragment it or raise its quota, then disarm its alarm NOSPACE"
 }

@@ -163,21 +163,14 @@ func retryable(err error) bool {
 	return false
 }
 
-// goneText begins a central's error about an undeclared object.
-const goneText = "there is no "
-
-// changedText begins a central's error about a newer declaration.
-const changedText = "the intent has changed since revision"
-
 func explain(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {
 		return err
 	}
-	changed := s.Code() == codes.Aborted || strings.HasPrefix(s.Message(), changedText)
 	switch s.Code() {
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists, codes.NotFound, codes.OutOfRange, codes.Aborted:
-		return &Refused{Why: s.Message(), NotFound: s.Code() == codes.NotFound || strings.HasPrefix(s.Message(), goneText), Changed: changed}
+		return &Refused{Why: s.Message(), NotFound: s.Code() == codes.NotFound, Changed: s.Code() == codes.Aborted}
 	case codes.Unimplemented:
 		return fmt.Errorf("the central does not know this request, it may be older than this weft: %s", s.Message())
 	}

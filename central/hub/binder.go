@@ -24,7 +24,8 @@ type binder struct {
 	wake chan struct{}
 }
 
-// job binds a port to a session's host, or releases the binding.
+// job is a request to bind a port to the host of a session, or to release the
+// binding. The release of a binding to an undeclared host has no session.
 type job struct {
 	session *session
 	request store.BindRequest
@@ -33,8 +34,10 @@ type job struct {
 const (
 	// bindBatch limits the bindings of one transaction.
 	bindBatch = 512
-	// bindAgain is the pause after a temporary failure.
-	bindAgain = 100 * time.Millisecond
+	// bindAgain is the pause before the binder repeats requests after a temporary
+	// failure. It doubles up to bindAgainMost with each failure, because a full store
+	// may stay full for long.
+	bindAgain, bindAgainMost = 100 * time.Millisecond, 2 * time.Second
 )
 
 func newBinder(s Store, refuse func(s *session, port, why string), log *slog.Logger) *binder {
@@ -67,13 +70,18 @@ func (b *binder) run(ctx context.Context) {
 			return
 		case <-b.wake:
 		}
+		pause := bindAgain
 		for batch := b.take(); len(batch) > 0; batch = b.take() {
-			if b.write(ctx, batch) && ctx.Err() == nil {
-				time.Sleep(bindAgain)
+			if !b.write(ctx, batch) {
+				pause = bindAgain
+				continue
 			}
-			if ctx.Err() != nil {
+			select {
+			case <-ctx.Done():
 				return
+			case <-time.After(pause):
 			}
+			pause = min(2*pause, bindAgainMost)
 		}
 	}
 }
@@ -103,18 +111,22 @@ func (b *binder) write(ctx context.Context, batch []job) (again bool) {
 		switch {
 		case r.Err == nil:
 		case errors.As(r.Err, &refused):
-			b.refuse(batch[i].session, batch[i].request.Port, refused.Why)
+			if s := batch[i].session; s != nil {
+				b.refuse(s, batch[i].request.Port, refused.Why)
+			}
 		default:
+			if !again { // one line for the batch, which may have hundreds of ports
+				b.log.Warn("bindings are tried again", "port", batch[i].request.Port, "error", r.Err)
+			}
 			again = true
-			b.retry(batch[i], r.Err)
+			b.retry(batch[i])
 		}
 	}
 	return again
 }
 
-// retry queues a job again, unless its port has a newer one.
-func (b *binder) retry(j job, err error) {
-	b.log.Warn("a binding is tried again", "port", j.request.Port, "error", err)
+// retry queues a job again, unless a newer job for the same port is queued.
+func (b *binder) retry(j job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, newer := b.jobs[j.request.Port]; !newer {

@@ -97,7 +97,7 @@ func (a *applying) readState(ctx context.Context, locked bool) (v *view, done in
 	}
 	if a.expected != 0 {
 		if r := v.records[intentKey]; r.mod > a.expected {
-			return nil, 0, refusedf("the intent has changed since revision %d, in revision %d; read it again and repeat", a.expected, r.mod)
+			return nil, 0, refuse(Changed, "the intent has changed since revision %d, in revision %d; read it again and repeat", a.expected, r.mod)
 		}
 	}
 	return v, 0, nil

@@ -46,10 +46,10 @@ func temporary(err error) bool {
 	return false
 }
 
-// explain adds advice for an operator to an error.
+// explain replaces an error of etcd by one that tells what an operator can do.
 func explain(err error) error {
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) {
-		return fmt.Errorf("the store is full: compact and defragment etcd or raise its quota, then disarm its alarm: %w", err)
+		return ErrFull
 	}
 	return err
 }
@@ -70,9 +70,54 @@ func pause(ctx context.Context, n int) error {
 
 // commit tries once.
 func (s *Store) commit(ctx context.Context, timeout time.Duration, ifs []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	member := s.members.use()
+	attempt, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return s.client.Txn(ctx).If(ifs...).Then(then...).Commit()
+	r, err := s.client.Txn(attempt).If(ifs...).Then(then...).Commit()
+	if err != nil && ctx.Err() == nil && temporary(err) {
+		s.members.leave(member)
+	}
+	return r, err
+}
+
+// members chooses the member of etcd to which the client sends its requests. It
+// changes the member after a failure. The client of etcd itself sends the requests to
+// all members in turn: while one hangs, every third request then lasts attemptTimeout,
+// and a change needs several requests.
+type members struct {
+	client *clientv3.Client
+	all    []string // endpoints of all members
+
+	mu  sync.Mutex
+	now int // index in all of the present member, counted on for ever
+}
+
+func newMembers(client *clientv3.Client) *members {
+	m := &members{client: client, all: client.Endpoints()}
+	if len(m.all) > 1 {
+		m.now = rand.IntN(len(m.all)) // so that several centrals use different members
+		m.client.SetEndpoints(m.all[m.now])
+	}
+	return m
+}
+
+// use returns a number for the present member.
+func (m *members) use() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now
+}
+
+// leave changes to the next member, unless another request that failed at this member
+// has already done so.
+func (m *members) leave(member int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.all) < 2 || m.now != member {
+		return
+	}
+	m.now++
+	m.client.SetEndpoints(m.all[m.now%len(m.all)])
 }
 
 // read repeats a transaction of reads and harmless puts until it succeeds.
@@ -115,6 +160,7 @@ func (s *Store) requestLease(ctx context.Context) (clientv3.LeaseID, error) {
 		return l.id, nil
 	}
 	for n := 0; ; n++ {
+		member := s.members.use()
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		start := time.Now()
 		r, err := s.client.Grant(attempt, int64((requestTTL+leaseShared)/time.Second))
@@ -125,6 +171,9 @@ func (s *Store) requestLease(ctx context.Context) (clientv3.LeaseID, error) {
 		}
 		if !temporary(err) {
 			return 0, explain(err)
+		}
+		if ctx.Err() == nil {
+			s.members.leave(member)
 		}
 		if pause(ctx, n) != nil {
 			return 0, fmt.Errorf("etcd grants no lease: %w", err)

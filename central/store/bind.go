@@ -146,17 +146,17 @@ func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, 
 	}
 	stored, there := v.get(portKey(r.Port))
 	if !there {
-		return nil, 0, refusedf("port %s: there is no port of this id; declare it first", r.Port)
+		return nil, 0, refuse(NotFound, "port %s: there is no port of this id; declare it first", r.Port)
 	}
 	var port wire.Port
 	if err := proto.Unmarshal(stored, &port); err != nil {
 		return nil, 0, fmt.Errorf("%s is damaged: %w", portKey(r.Port), err)
 	}
 	if _, there := v.get(hostKey(r.Host)); !there {
-		return nil, 0, refusedf("port %s: there is no host of id %s; declare it first", port.Name, r.Host)
+		return nil, 0, refuse(NotFound, "port %s: there is no host of id %s; declare it first", port.Name, r.Host)
 	}
 	if port.Host != "" && r.Host != port.Host && r.Host != port.MoveTo {
-		return nil, 0, refusedf("port %s is restricted to host %s; host %s may not bind it until its host or move_to says so", port.Name, port.Host, r.Host)
+		return nil, 0, refuse(InUse, "port %s is restricted to host %s; host %s may not bind it until its host or move_to says so", port.Name, port.Host, r.Host)
 	}
 	bound := &wire.Bind{}
 	key := bindKey(r.Port)
@@ -170,7 +170,7 @@ func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, 
 		}
 	}
 	if r.Expected != v.records[key].mod {
-		return nil, 0, refusedf("port %s has generation %d on host %s, not %d; look again", port.Name, v.records[key].mod, bound.Host, r.Expected)
+		return nil, 0, refuse(Changed, "port %s has generation %d on host %s, not %d; look again", port.Name, v.records[key].mod, bound.Host, r.Expected)
 	}
 	b := proto.Clone(bound).(*wire.Bind) // keeps fields of later versions
 	b.Port, b.Host, b.Endpoint = r.Port, r.Host, r.Endpoint
@@ -207,7 +207,7 @@ func (v *view) checkRelease(r *BindRequest) (then []clientv3.Op, generation int6
 		return nil, v.records[key].mod, nil
 	}
 	if r.Expected != v.records[key].mod {
-		return nil, 0, refusedf("port %s has generation %d on host %s, not %d; look again", r.Port, v.records[key].mod, bound.Host, r.Expected)
+		return nil, 0, refuse(Changed, "port %s has generation %d on host %s, not %d; look again", r.Port, v.records[key].mod, bound.Host, r.Expected)
 	}
 	return []clientv3.Op{clientv3.OpDelete(key)}, 0, nil
 }

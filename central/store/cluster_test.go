@@ -340,6 +340,41 @@ func TestHistoryWithFaults(t *testing.T) {
 	wantCopy(t, s, sink.until(t, revision))
 }
 
+// While a member of a separate etcd hangs, the requests of a store go to the others: only
+// the first request waits for the hanging member.
+func TestMemberHangs(t *testing.T) {
+	c := startCluster(t)
+	s := New(c.all())
+	apply(t, s, setHost("h1", 1))
+	for round := range 2 {
+		member := s.members.use()
+		hung := member % len(c.members)
+		if round == 1 {
+			s.members.leave(member) // stop the leader, which may be another member
+			hung = c.leader()
+			for s.members.use()%len(c.members) != hung {
+				s.members.leave(s.members.use())
+			}
+			member = s.members.use()
+		}
+		c.signal(hung, syscall.SIGSTOP)
+		start := time.Now()
+		apply(t, s, setHost("h1", byte(round+2)))
+		t.Logf("SIGSTOP of the member in use (round 1: the leader): the next write took %s", time.Since(start).Round(time.Millisecond))
+		now := s.members.use()
+		if now == member || now%len(c.members) == hung {
+			t.Errorf("the store still uses member %d", hung)
+		}
+		for range 5 {
+			apply(t, s, setHost("h1", byte(round+2)))
+		}
+		if s.members.use() != now {
+			t.Error("the store has changed its member again")
+		}
+		c.signal(hung, syscall.SIGCONT)
+	}
+}
+
 // If a store dies after it has committed a large request, other stores complete the
 // request. If it dies before the commit, the request has no effect.
 func TestJournalAfterCrash(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 
 // Settings of the embedded etcd.
 const (
-	// StoreQuota limits the database in bytes. At the limit etcd refuses writes until
-	// an operator compacts and defragments it and disarms the alarm.
+	// StoreQuota is the default limit of the database's size in bytes. At the limit,
+	// etcd refuses writes until Reclaim has made room.
 	StoreQuota = 2 << 30
 	// limits of one transaction: operations, and size in bytes
 	EmbeddedOps   = 4096
@@ -73,7 +73,8 @@ type EmbedConfig struct {
 	// Token identifies the cluster, so that two clusters do not mix.
 	Token string
 	TLS   TLSFiles
-	Ready time.Duration // wait for a leader; 0: DefaultReady
+	Quota int64         // limit of the database's size in bytes; 0 means StoreQuota
+	Ready time.Duration // time limit until the cluster has a leader; 0 means DefaultReady
 	Log   *slog.Logger
 }
 
@@ -180,7 +181,10 @@ func (c *EmbedConfig) etcd() (*embed.Config, error) {
 	}
 	e.TickMs, e.ElectionMs, e.PreVote = heartbeatMS, electionMS, true
 	e.AutoCompactionMode, e.AutoCompactionRetention = embed.CompactorModePeriodic, compactAfter
-	e.QuotaBackendBytes = StoreQuota
+	e.QuotaBackendBytes = c.Quota
+	if c.Quota == 0 {
+		e.QuotaBackendBytes = StoreQuota
+	}
 	e.MaxTxnOps, e.MaxRequestBytes = EmbeddedOps, EmbeddedBytes+EmbeddedBytes/2
 	e.WatchProgressNotifyInterval = 5 * time.Second
 	e.LogLevel = "error"

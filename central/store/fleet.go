@@ -52,7 +52,84 @@ func (s *Store) Objects(ctx context.Context, wanted ...Kind) (revision int64, al
 	return revision, all, nil
 }
 
-// Revision returns the current revision. It waits for the end of a large request.
+// Find returns the id of the object of a kind that has this name or, if there is none,
+// this id. It returns "" if there is neither. A name goes before an id everywhere in
+// Weft, because people choose names and mostly leave ids to the machine.
+func (s *Store) Find(ctx context.Context, kind Kind, word string) (id string, err error) {
+	if _, err := s.settled(ctx); err != nil {
+		return "", err
+	}
+	row := &kinds[slices.IndexFunc(kinds, func(k kindRow) bool { return k.kind == kind })]
+	name := strings.Trim(strings.TrimPrefix(row.prefix, Prefix), "/")
+	r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(nameGuard(name, word)), clientv3.OpGet(row.prefix + word)})
+	if err != nil {
+		return "", err
+	}
+	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
+		return string(kv.Value), nil
+	}
+	if len(r.Responses[1].GetResponseRange().Kvs) > 0 {
+		return word, nil
+	}
+	return "", nil
+}
+
+// Get returns those objects of a kind that have the given ids and exist.
+func (s *Store) Get(ctx context.Context, kind Kind, ids ...string) (all []Object, err error) {
+	row := &kinds[slices.IndexFunc(kinds, func(k kindRow) bool { return k.kind == kind })]
+	revision := int64(0)
+	for batch := range slices.Chunk(ids, s.ops) {
+		ops := make([]clientv3.Op, len(batch))
+		for i, id := range batch {
+			ops[i] = clientv3.OpGet(row.prefix+id, clientv3.WithRev(revision))
+		}
+		r, err := s.read(ctx, ops)
+		if err != nil {
+			return nil, err
+		}
+		revision = r.Header.Revision
+		for _, one := range r.Responses {
+			for _, kv := range one.GetResponseRange().Kvs {
+				if o, ok := s.decodeOrCount(kv, false); ok {
+					all = append(all, o)
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// OfNet returns the network with this id, its ports and their bindings, all at one
+// revision, without reading other networks' objects.
+func (s *Store) OfNet(ctx context.Context, id string) (revision int64, all []Object, err error) {
+	if revision, err = s.settled(ctx); err != nil {
+		return 0, nil, err
+	}
+	v := s.newView()
+	v.revision = revision
+	var ports []string
+	if err := s.list(ctx, macGuards(id), &revision, func(kv *mvccpb.KeyValue) { ports = append(ports, string(kv.Value)) }); err != nil {
+		return 0, nil, err
+	}
+	keys := []string{netKey(id)}
+	for _, p := range ports {
+		keys = append(keys, portKey(p), bindKey(p))
+	}
+	if err := v.load(ctx, keys); err != nil {
+		return 0, nil, err
+	}
+	for _, k := range keys {
+		if rec := v.records[k]; rec.there {
+			if o, ok := s.decodeOrCount(&mvccpb.KeyValue{Key: []byte(k), Value: rec.value, ModRevision: rec.mod}, false); ok {
+				all = append(all, o)
+			}
+		}
+	}
+	return revision, all, nil
+}
+
+// Revision returns the current revision of the store. If a large request is taking
+// effect, Revision waits for its end.
 func (s *Store) Revision(ctx context.Context) (int64, error) { return s.settled(ctx) }
 
 // settled waits for a revision without a large request in progress.
@@ -104,7 +181,7 @@ func (s *Store) TakeInvitation(ctx context.Context, digest string) (*wire.Invite
 	if err != nil {
 		return nil, err
 	}
-	unknown := refusedf("the token is not known: it was used, has expired, or is another fleet's; ask for a new one")
+	unknown := refuse(NotFound, "the token is not known: it was used, has expired, or is another fleet's; ask for a new one")
 	kvs := r.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 {
 		return nil, unknown
@@ -131,9 +208,8 @@ func (s *Store) Register(ctx context.Context, central *wire.Central) error {
 		return err
 	}
 	for n := 0; ; n++ {
-		if err := s.keepRegistered(ctx, centralPrefix+central.GetName(), string(value)); err != nil && !temporary(err) {
-			return explain(err)
-		}
+		// Any error may pass: if the store is full, for example, others make room.
+		_ = s.keepRegistered(ctx, centralPrefix+central.GetName(), string(value))
 		if pause(ctx, n) != nil {
 			return ctx.Err()
 		}
@@ -176,32 +252,11 @@ func (s *Store) Centrals(ctx context.Context) ([]*wire.Central, error) {
 	return all, err
 }
 
-// Leader returns the leader's name and the size of the database in bytes.
-func (s *Store) Leader(ctx context.Context) (name string, size int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	endpoints := s.client.Endpoints()
-	if len(endpoints) == 0 {
-		return "", 0, errors.New("no endpoint of etcd")
-	}
-	status, err := s.client.Status(ctx, endpoints[0])
-	if err != nil {
-		return "", 0, err
-	}
-	members, err := s.client.MemberList(ctx)
-	if err != nil {
-		return "", status.DbSize, err
-	}
-	for _, m := range members.Members {
-		if m.ID == status.Leader {
-			name = m.Name
-		}
-	}
-	return name, status.DbSize, nil
-}
+// The following methods manage the members of the embedded etcd.
 
-// AddMember adds a member before its start, without a vote (see PromoteMembers). It
-// returns the list for EmbedConfig.Cluster.
+// AddMember adds a new member to the cluster before the member starts. It returns the
+// list of members for EmbedConfig.Cluster. The new member has no vote until
+// PromoteMembers gives it one.
 func (s *Store) AddMember(ctx context.Context, name, peerURL string) (cluster string, err error) {
 	var added *clientv3.MemberAddResponse
 	for n := 0; ; n++ {

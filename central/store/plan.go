@@ -128,7 +128,7 @@ func (v *view) plan(ctx context.Context, all []*wanted) error {
 				v.del(g)
 			}
 		case w.message == nil:
-			return refusedf("there is no %s of id %s to delete; list them", noun[w.kind], w.id)
+			return refuse(NotFound, "there is no %s of id %s to delete; list them", noun[w.kind], w.id)
 		}
 	}
 	if err := v.write(all, stored); err != nil {
@@ -197,28 +197,28 @@ func duplicate(w *wanted, guard, owner string) error {
 	switch m := w.message.(type) {
 	case *wire.Net:
 		if strings.HasPrefix(rest, "vni/") {
-			return refusedf("network %s: vni %d belongs to the network of id %s; choose another", m.Name, m.Vni, owner)
+			return refuse(Duplicate, "network %s: vni %d belongs to the network of id %s; choose another", m.Name, m.Vni, owner)
 		}
-		return refusedf("network %s: the name belongs to the network of id %s; choose another name or set that one", m.Name, owner)
+		return refuse(Duplicate, "network %s: the name belongs to the network of id %s; choose another name or set that one", m.Name, owner)
 	case *wire.Host:
 		if strings.HasPrefix(rest, "endpoint/") {
-			return refusedf("host %s: endpoint %s belongs to the host of id %s; choose another", m.Name, addressText(m.Endpoint), owner)
+			return refuse(Duplicate, "host %s: endpoint %s belongs to the host of id %s; choose another", m.Name, addressText(m.Endpoint), owner)
 		}
-		return refusedf("host %s: the name belongs to the host of id %s; choose another name or set that one", m.Name, owner)
+		return refuse(Duplicate, "host %s: the name belongs to the host of id %s; choose another name or set that one", m.Name, owner)
 	case *wire.Port:
 		switch {
 		case strings.HasPrefix(rest, "mac/"):
-			return refusedf("port %s: mac %s belongs to the port of id %s in network %s; choose another", m.Name, net.HardwareAddr(m.Mac), owner, m.Net)
+			return refuse(Duplicate, "port %s: mac %s belongs to the port of id %s in network %s; choose another", m.Name, net.HardwareAddr(m.Mac), owner, m.Net)
 		case strings.HasPrefix(rest, "ip/"):
 			for _, a := range m.Addresses {
 				if ipGuard(m.Net, a) == guard {
-					return refusedf("port %s: address %s belongs to the port of id %s in network %s; choose another", m.Name, addressText(a), owner, m.Net)
+					return refuse(Duplicate, "port %s: address %s belongs to the port of id %s in network %s; choose another", m.Name, addressText(a), owner, m.Net)
 				}
 			}
 		}
-		return refusedf("port %s: the name belongs to the port of id %s; choose another name or set that one", m.Name, owner)
+		return refuse(Duplicate, "port %s: the name belongs to the port of id %s; choose another name or set that one", m.Name, owner)
 	}
-	return refusedf("%s %s: %s belongs to %s", noun[w.kind], w.id, rest, owner)
+	return refuse(Duplicate, "%s %s: %s belongs to %s", noun[w.kind], w.id, rest, owner)
 }
 
 // checkReferences returns an error if a port would name an undeclared network or
@@ -230,7 +230,7 @@ func (v *view) checkReferences(ctx context.Context, all []*wanted) error {
 			for _, k := range references(p) {
 				if _, there := v.get(k); !there {
 					kind, id, _ := strings.Cut(strings.TrimPrefix(k, Prefix), "/")
-					return refusedf("port %s: there is no %s of id %s; declare it before or in the same request", p.Name, noun[kind], id)
+					return refuse(NotFound, "port %s: there is no %s of id %s; declare it before or in the same request", p.Name, noun[kind], id)
 				}
 			}
 		}
@@ -254,7 +254,7 @@ func (v *view) checkReferences(ctx context.Context, all []*wanted) error {
 			continue
 		}
 		if w := inUse[k[:strings.LastIndexByte(k, '/')+1]]; w != nil {
-			return refusedf("%s %s cannot be deleted: the port of id %s uses it; delete or change its ports before or in the same request",
+			return refuse(InUse, "%s %s cannot be deleted: the port of id %s uses it; delete or change its ports before or in the same request",
 				noun[w.kind], w.id, r.value)
 		}
 	}

@@ -53,6 +53,8 @@ type Store struct {
 	ops    int // limit of operations in one transaction
 	bytes  int // limit of the size of one transaction
 	lease  requestLease
+
+	members *members
 	// waiting says since when a large request of another store makes no progress.
 	waiting writerSeen
 
@@ -66,10 +68,10 @@ type Option func(*Store)
 // must accept.
 func WithLimits(ops, bytes int) Option { return func(s *Store) { s.ops, s.bytes = ops, bytes } }
 
-// New returns a Store that uses the client. The caller closes the client after the
-// last call of the Store.
+// New returns a Store that uses the client, and chooses the endpoint that the client
+// uses. The caller closes the client after the last call of the Store.
 func New(client *clientv3.Client, options ...Option) *Store {
-	s := &Store{client: client, ops: DefaultOps, bytes: DefaultBytes}
+	s := &Store{client: client, ops: DefaultOps, bytes: DefaultBytes, members: newMembers(client)}
 	for _, o := range options {
 		o(s)
 	}
@@ -80,11 +82,30 @@ func New(client *clientv3.Client, options ...Option) *Store {
 // names what is wrong and what to do. The request has changed nothing. After any
 // other error of this package, the request may have taken effect, and the caller may
 // send the same request again.
-type Refused struct{ Why string }
+type Refused struct {
+	Why    string
+	Reason Reason
+}
 
 func (r *Refused) Error() string { return r.Why }
 
-func refusedf(format string, args ...any) error { return &Refused{Why: fmt.Sprintf(format, args...)} }
+// Reason is a kind of Refused.
+type Reason uint8
+
+// The reasons.
+const (
+	Invalid   Reason = iota // the request itself is wrong
+	NotFound                // the request names an object that is not declared
+	Duplicate               // a name, number or address belongs to another object
+	InUse                   // an object to delete is used by another one
+	Changed                 // the declaration is not as the request expects
+)
+
+func refusedf(format string, args ...any) error { return refuse(Invalid, format, args...) }
+
+func refuse(reason Reason, format string, args ...any) error {
+	return &Refused{fmt.Sprintf(format, args...), reason}
+}
 
 // Kind is a kind of object.
 type Kind uint8

@@ -52,13 +52,13 @@ func (f *fakeCentral) Apply(_ context.Context, r *wire.ChangeRequest) (*wire.Cha
 		f.revision++
 	}
 	if r.Expected != 0 && r.Expected < f.revision {
-		return nil, status.Errorf(codes.InvalidArgument, "the intent has changed since revision %d, in revision %d; read it again and repeat", r.Expected, f.revision)
+		return nil, status.Errorf(codes.Aborted, "the intent has changed since revision %d, in revision %d; read it again and repeat", r.Expected, f.revision)
 	}
 	for _, c := range r.Changes {
 		if p := c.GetSetPort(); p != nil {
 			for _, q := range f.ports {
 				if q.Name == p.Name && q.Id != p.Id {
-					return nil, status.Errorf(codes.InvalidArgument, "port %s: the name belongs to the port of id %s; choose another", p.Name, q.Id)
+					return nil, status.Errorf(codes.AlreadyExists, "port %s: the name belongs to the port of id %s; choose another", p.Name, q.Id)
 				}
 			}
 		}
@@ -131,7 +131,7 @@ func (f *fakeCentral) Why(_ context.Context, r *wire.WhyRequest) (*wire.WhyReply
 				Programmed: []*wire.HostRevision{{Host: "h1", Applied: 3}, {Host: "h2", Applied: 9, Current: true}}}, nil
 		}
 	}
-	return nil, status.Errorf(codes.InvalidArgument, "there is no declared port %s; list the ports", r.Port)
+	return nil, status.Errorf(codes.NotFound, "there is no declared port %s; list the ports", r.Port)
 }
 
 func (f *fakeCentral) Sync(_ context.Context, r *wire.SyncRequest) (*wire.SyncReply, error) {

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/store"
+	"weft/central/wire"
+)
+
+// Why implements wire.AdminServer. It reads the port and what belongs to it from etcd,
+// so that it knows the newest changes. The hub's memory tells which hosts must know the
+// port.
+func (s *Service) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, error) {
+	id, err := s.Store.Find(ctx, store.KindPort, r.GetPort())
+	if err != nil {
+		return nil, failure(err)
+	}
+	w := &why{service: s, ctx: ctx}
+	if id != "" {
+		w.read(store.KindPort, id, &w.port)
+	}
+	if w.err != nil {
+		return nil, failure(w.err)
+	}
+	if w.port.Id == "" {
+		return nil, failure(&store.Refused{Why: fmt.Sprintf("there is no declared port %s; list the ports", r.GetPort()), Reason: store.NotFound})
+	}
+	w.reply.Port = &w.port
+	w.connected, w.applied = s.connected(ctx)
+	w.explain()
+	return &w.reply, failure(w.err)
+}
+
+// The type why finds out whether a port is reachable, and what is missing if it is
+// not.
+type why struct {
+	service   *Service
+	ctx       context.Context
+	port      wire.Port
+	connected map[string]string // name of the central by host id
+	applied   map[string]int64  // applied revision by host id
+	reply     wire.WhyReply
+	err       error
+}
+
+// read reads an object from the store. If there is none, the message stays empty. It
+// returns the object's revision. After an error, it does nothing.
+func (w *why) read(kind store.Kind, id string, to proto.Message) (revision int64) {
+	if w.err != nil {
+		return 0
+	}
+	var o []store.Object
+	if o, w.err = w.service.Store.Get(w.ctx, kind, id); len(o) > 0 {
+		proto.Merge(to, o[0].Message)
+		return o[0].Revision
+	}
+	return 0
+}
+
+// host returns the declared host with this id, or nil.
+func (w *why) host(id string) *wire.Host {
+	h := &wire.Host{}
+	if id == "" || w.read(store.KindHost, id, h) == 0 {
+		return nil
+	}
+	return h
+}
+
+func (w *why) explain() {
+	p := w.reply.Port
+	w.reply.Net = &wire.Net{}
+	w.read(store.KindNet, p.Net, w.reply.Net)
+	bind := &wire.Bind{}
+	bound := &wire.BoundPort{Bind: bind, Generation: w.read(store.KindBind, p.Id, bind)}
+	host := w.host(bind.Host)
+	if host == nil {
+		where := "a switch"
+		if h := w.host(p.Host); h != nil {
+			where = "host " + h.Name
+		}
+		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("no host has the port: add a port named %s, or with id=%s, to %s", p.Name, p.Id, where))
+		return
+	}
+	w.reply.Bind, w.reply.BoundOn = bound, host.Name
+	w.reply.Alive = w.connected[host.Id] != ""
+	if !w.reply.Alive {
+		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("host %s, which has the port, is connected to no central", host.Name))
+	}
+	// Every host with a bound port in the network must know which host has this port.
+	need := w.service.Hub.HostsOf(p.Net)
+	need[host.Id] = host.Name
+	var late []string
+	for id, name := range need {
+		h := &wire.HostRevision{Host: name, Applied: w.applied[id], Current: w.applied[id] >= bound.Generation}
+		w.reply.Programmed = append(w.reply.Programmed, h)
+		if !h.Current && id != host.Id {
+			late = append(late, h.Host)
+		}
+	}
+	slices.SortFunc(w.reply.Programmed, func(a, b *wire.HostRevision) int { return cmp.Compare(a.Host, b.Host) })
+	if len(late) > 0 {
+		slices.Sort(late)
+		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("these hosts have not applied revision %d: %s", bound.Generation, strings.Join(late, ", ")))
+	}
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+// HostsOf returns the declared hosts that have a bound port in the network: their
+// names by id. These hosts need the places of all ports of the network.
+func (h *Hub) HostsOf(net string) map[string]string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	names := map[string]string{}
+	n := h.fleet.nets[net]
+	if n == nil {
+		return names
+	}
+	for p := range n.ports {
+		if id := p.bind.GetHost(); id != "" {
+			if at := h.fleet.hosts[id]; !at.gone() {
+				names[id] = at.declared.GetName()
+			}
+		}
+	}
+	return names
+}
