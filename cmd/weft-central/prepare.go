@@ -33,6 +33,8 @@ func (s *settings) register(cmd *cobra.Command, data *string) {
 	f.StringVar(&s.EtcdCertificate, "etcd-certificate", "", "client's certificate for --etcd, PEM")
 	f.StringVar(&s.EtcdKey, "etcd-key", "", "its key")
 	f.StringVar(&s.EtcdCA, "etcd-ca", "", "CA of --etcd, PEM")
+	f.IntVar(&s.EtcdMaxTxnOps, "etcd-max-txn-ops", 0, "option --max-txn-ops of --etcd (default: 128)")
+	f.Int64Var(&s.QuotaMiB, "quota-mib", 0, "limit of the embedded etcd's database in MiB (default: 2048)")
 }
 
 // complete fills in defaults and checks.

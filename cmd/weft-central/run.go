@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -45,6 +46,9 @@ const (
 	// choresEvery is the interval at which a central gives new members of etcd a vote
 	// and checks whether its certificate is due for renewal.
 	choresEvery = time.Second
+	// reclaimEvery is the shortest time between two attempts to make room in a full
+	// store. The member does not answer during an attempt.
+	reclaimEvery = 10 * time.Second
 	// maxSocket is the largest length of the path of a unix socket (sun_path without
 	// the final zero).
 	maxSocket = 107
@@ -104,6 +108,9 @@ func (c *central) run(ctx context.Context) error {
 		return err
 	}
 	defer closeStore()
+	if err := c.store.RenewGenerations(ctx); err != nil && !errors.Is(err, store.ErrFull) {
+		return err
+	}
 	c.hub = hub.New(c.store, admin.IdentifyHost, c.log)
 	server := c.server(client)
 	failed := make(chan error, 4)
@@ -167,7 +174,11 @@ func (c *central) openStore(ctx context.Context) (client *clientv3.Client, ended
 		if client, err = store.Dial(c.Etcd, config); err != nil {
 			return nil, nil, nil, fmt.Errorf("etcd %v: %w", c.Etcd, err)
 		}
-		c.store = store.New(client)
+		ops := c.EtcdMaxTxnOps
+		if ops == 0 {
+			ops = store.DefaultOps
+		}
+		c.store = store.New(client, store.WithLimits(ops, store.DefaultBytes))
 		return client, nil, func() { _ = client.Close() }, nil
 	}
 	// Clients of etcd connect to a unix socket in a directory of mode 0700, so that
@@ -184,7 +195,7 @@ func (c *central) openStore(ctx context.Context) (client *clientv3.Client, ended
 	f := c.files(data)
 	e, err := store.Embed(ctx, store.EmbedConfig{
 		Name: c.Name, Dir: filepath.Join(data, "etcd"), PeerURL: "https://" + c.Peer, ClientURL: "unix://" + socket,
-		Cluster: c.Cluster, Existing: c.Existing, Log: c.log,
+		Cluster: c.Cluster, Existing: c.Existing, Quota: c.QuotaMiB << 20, Log: c.log,
 		TLS: store.TLSFiles{Certificate: f.Certificate, Key: f.Key, CA: f.CA, Peer: pki.CentralName},
 	})
 	if err != nil {
@@ -233,11 +244,12 @@ func (c *central) dial(address string) (grpc.ClientConnInterface, error) {
 	return conn, nil
 }
 
-// chores gives new members of etcd their votes and renews the certificate when it is
-// due, until ctx ends.
+// chores gives new members of etcd their votes, makes room in a full store, and renews
+// the certificate when it is due, until ctx ends.
 func (c *central) chores(ctx context.Context) {
 	tick := time.NewTicker(choresEvery)
 	defer tick.Stop()
+	var reclaimed time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -251,6 +263,9 @@ func (c *central) chores(ctx context.Context) {
 		}
 		if len(c.Etcd) == 0 {
 			_ = c.store.PromoteMembers(ctx) // error ignored: a new member may still copy the database; the next tick tries again
+			if time.Since(reclaimed) > reclaimEvery && c.reclaim(ctx) {
+				reclaimed = time.Now()
+			}
 		}
 		if c.ca != nil && c.Certificate == "" && time.Now().After(c.keys.Renewal()) {
 			if err := c.renew(); err != nil {
@@ -260,6 +275,18 @@ func (c *central) chores(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// reclaim makes room if the store is full. It returns true if it has tried.
+func (c *central) reclaim(ctx context.Context) (tried bool) {
+	done, err := c.store.Reclaim(ctx)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		c.log.Error("no room in the store", "error", err)
+	case done:
+		c.log.Warn("the store was full; its old revisions are deleted, and it takes changes again")
+	}
+	return done || err != nil
 }
 
 func (c *central) renew() error {

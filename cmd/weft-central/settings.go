@@ -21,6 +21,14 @@ import (
 // central.
 const settingsFile = "central.toml"
 
+const (
+	// maxQuotaMiB is the largest limit of the database, which etcd suggests.
+	maxQuotaMiB = 8 << 10
+	// minTxnOps is the smallest number of operations in a transaction with which a
+	// request can be applied.
+	minTxnOps = 16
+)
+
 // settings are the contents of the settings file, which the commands init and join
 // write, and the other commands read.
 type settings struct {
@@ -34,12 +42,14 @@ type settings struct {
 	Peer     string `toml:"peer,omitempty"` // HOST:PORT that other members dial
 	Cluster  string `toml:"cluster,omitempty"`
 	Existing bool   `toml:"existing,omitempty"`
+	QuotaMiB int64  `toml:"quota-mib,omitempty"` // limit of its database; 0: store.StoreQuota
 
 	// An etcd of the site instead.
 	Etcd            []string `toml:"etcd,omitempty"`
 	EtcdCertificate string   `toml:"etcd-certificate,omitempty"`
 	EtcdKey         string   `toml:"etcd-key,omitempty"`
 	EtcdCA          string   `toml:"etcd-ca,omitempty"`
+	EtcdMaxTxnOps   int      `toml:"etcd-max-txn-ops,omitempty"` // its option --max-txn-ops; 0: store.DefaultOps
 
 	// Paths of the central's certificate and key, and of the CA, if the site has its
 	// own CA. Without ca-key the central cannot sign certificates.
@@ -56,6 +66,12 @@ func (s *settings) check() error {
 	}
 	if err := checkAddress("address", s.Address); err != nil {
 		return err
+	}
+	if s.QuotaMiB < 0 || s.QuotaMiB > maxQuotaMiB {
+		return exit.Usagef("quota-mib %d: expected 1 to %d", s.QuotaMiB, maxQuotaMiB)
+	}
+	if s.EtcdMaxTxnOps != 0 && s.EtcdMaxTxnOps < minTxnOps {
+		return exit.Usagef("etcd-max-txn-ops %d: expected at least %d", s.EtcdMaxTxnOps, minTxnOps)
 	}
 	if len(s.Etcd) == 0 {
 		return checkAddress("peer", s.Peer)
