@@ -197,6 +197,9 @@ func (f *fleet) setHost(id string, declared *wire.Host) {
 	h.declared = declared
 	if declared == nil {
 		f.removedHosts = append(f.removedHosts, id)
+		for p := range h.bound {
+			f.dirtyPorts[p] = struct{}{} // the round releases its binding
+		}
 		if len(h.bound) == 0 {
 			delete(f.hosts, id)
 		}

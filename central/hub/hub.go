@@ -74,6 +74,9 @@ type Stats struct {
 	Waiting                                int // sessions that wait to be sent changes
 	Questions, QuestionsRefused, Interests uint64
 	SlowSessions, Refused, Rounds          uint64
+	// Lag is the number of revisions by which the slowest connected host is behind the
+	// hub. Hosts report what they have applied about once a second.
+	Lag int64
 }
 
 // New returns a hub. The function identify returns the name of the host that sent the
@@ -119,6 +122,16 @@ func (h *Hub) Stats() Stats {
 	s.Revision, s.Nets, s.Ports, s.Hosts, s.Sessions = h.revision, len(h.fleet.nets), len(h.fleet.ports), len(h.fleet.hosts), len(h.sessions)
 	for _, n := range h.fleet.nets {
 		s.Bound += n.bound
+	}
+	for _, o := range h.sessions {
+		if o.applied == 0 {
+			continue // it has not reported yet
+		}
+		newest := o.sent // later revisions do not concern this host
+		if o.behind {
+			newest = h.revision
+		}
+		s.Lag = max(s.Lag, newest-o.applied)
 	}
 	return s
 }

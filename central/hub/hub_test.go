@@ -466,3 +466,51 @@ func TestUndeclaredHost(t *testing.T) {
 		}
 	}
 }
+
+// A binding to a host that is not declared, which a central has left that died while it
+// deleted the host, keeps no other host from the port. Neither does one whose host is
+// deleted later.
+func TestBindingToUndeclaredHost(t *testing.T) {
+	r := newRig(t)
+	r.net("n1", 100, false)
+	r.memory.Put(portObject(1, "n1", ""), portObject(2, "n1", ""), store.Object{Kind: store.KindBind, ID: "p1", Message: &wire.Bind{
+		Port: "p1", Host: "gone", Endpoint: endpoint(9).AsSlice()}})
+	r.host(1, locals("port1", "port2")...)
+	waitfor.True(t, "port 1 at host 1", func() bool { return r.memory.Declaration().Binds["p1"].GetHost() == "h1" })
+	two := r.host(2)
+	r.settled()
+
+	r.hosts["h1"].stop()
+	delete(r.hosts, "h1")
+	r.memory.Put(store.Object{Kind: store.KindHost, ID: "h1"})
+	two.local = locals("port1")
+	two.recorder.SetPorts(two.local...)
+	two.agent.PortsChanged()
+	waitfor.True(t, "port 1 at host 2, and port 2 nowhere", func() bool {
+		binds := r.memory.Declaration().Binds
+		return binds["p1"].GetHost() == "h2" && binds["p2"].Bind == nil
+	})
+	r.settled()
+}
+
+// Stats tells how far the slowest host is behind.
+func TestLag(t *testing.T) {
+	r := newRig(t)
+	r.net("n1", 100, false)
+	r.memory.Put(portObject(1, "n1", ""))
+	r.host(1, locals("port1")...)
+	r.settled()
+	waitfor.True(t, "no lag", func() bool { s := r.hub.Stats(); return s.Sessions == 1 && s.Lag == 0 })
+	var behind int64 // right after a change, which the host can hardly have applied
+	n := 1
+	waitfor.True(t, "a lag", func() bool {
+		n++
+		r.memory.Put(portObject(n, "n1", ""))
+		o := portObject(1, "n1", "")
+		o.Message.(*wire.Port).Mac[0] = byte(4 * n)
+		r.memory.Put(o)
+		behind = r.hub.Stats().Lag
+		return behind > 0
+	})
+	waitfor.True(t, "no lag again", func() bool { return r.hub.Stats().Lag == 0 })
+}

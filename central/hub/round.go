@@ -214,10 +214,19 @@ func (h *Hub) having(p *port) map[*session]struct{} {
 	return set
 }
 
-// releaseAbsent releases the binding of a port that a connected host has lost. A
-// Detach may get lost with its hub, or an old binding may be written late.
+// releaseAbsent releases the binding of a port to a connected host that no longer has
+// the port. The host's message Detach alone is not enough: the hub that got the Detach may
+// have died before it released the binding, or a hub that was stopped may write an
+// old binding late.
+//
+// A binding to an undeclared host is released, too: a central may have died between
+// the deletion of the host and that of the host's bindings.
 func (h *Hub) releaseAbsent(p *port) {
 	if p.bind == nil || p.declared == nil {
+		return
+	}
+	if h.fleet.hosts[p.bind.GetHost()].gone() {
+		h.binder.add(job{request: releaseOf(p)})
 		return
 	}
 	if s := h.sessions[p.bind.GetHost()]; s != nil && !s.has(p) {
