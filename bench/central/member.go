@@ -72,9 +72,9 @@ func Serve(file string) error {
 		return err
 	}
 	// agents send a keep-alive every ten seconds
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)), grpc.ForceServerCodecV2(hub.Codec()),
+	server := grpc.NewServer(append(hub.ServerOptions(), grpc.Creds(credentials.NewTLS(config)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}),
-		grpc.MaxRecvMsgSize(16<<20))
+		grpc.MaxRecvMsgSize(16<<20))...)
 	wire.RegisterHubServer(server, m.hub)
 	wire.RegisterAdminServer(server, m)
 	wire.RegisterPeerServer(server, &peerServer{hub: m.hub})

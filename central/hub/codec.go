@@ -3,6 +3,7 @@
 package hub
 
 import (
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // registers the codec that Codec extends
 	"google.golang.org/grpc/mem"
@@ -27,6 +28,15 @@ const (
 // Codec is gRPC's codec of protobuf for encoded messages. The server of a Hub needs
 // it: grpc.ForceServerCodecV2(hub.Codec()).
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
+
+// window is the flow-control window in bytes for messages of hosts. A constant window
+// turns off gRPC's estimate of the bandwidth, which costs two pings for each message.
+const window = 1 << 20
+
+// ServerOptions returns the options of a Hub's gRPC server: Codec, and constant windows.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.ForceServerCodecV2(Codec()), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window)}
+}
 
 type codec struct{ encoding.CodecV2 }
 

@@ -78,7 +78,7 @@ func (r *rig) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	server := grpc.NewServer(grpc.ForceServerCodecV2(hub.Codec()))
+	server := grpc.NewServer(hub.ServerOptions()...)
 	wire.RegisterHubServer(server, r.hub)
 	go server.Serve(l)
 	ended := make(chan struct{})
@@ -353,7 +353,8 @@ func TestLargeNetworkIsAsked(t *testing.T) {
 	r.memory.Put(objects...)
 	one, two := r.host(1, locals("port1")...), r.host(2, locals("port2", "port3")...)
 	r.settled()
-	if n := one.recorder.Addresses(); n != 1 || !one.recorder.Here(100, 0x020000000001) {
+	waitfor.True(t, "host 1 has its own port", func() bool { return one.recorder.Here(100, 0x020000000001) })
+	if n := one.recorder.Addresses(); n != 1 {
 		t.Fatalf("host 1 has %d addresses of the network, want its own port's", n)
 	}
 	ask := func(mac uint64, ip netip.Addr, known func() bool) {

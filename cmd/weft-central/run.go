@@ -206,9 +206,8 @@ func (c *central) openStore(ctx context.Context) (client *clientv3.Client, ended
 }
 
 func (c *central) server(client *clientv3.Client) *grpc.Server {
-	options := append(admin.Authorize(),
+	options := append(append(admin.Authorize(), hub.ServerOptions()...),
 		grpc.Creds(credentials.NewTLS(c.keys.Server())),
-		grpc.ForceServerCodecV2(hub.Codec()),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout, PermitWithoutStream: true}))

@@ -25,6 +25,10 @@ const (
 	// hub does not answer the probe within aliveWithin, the session ends. A hub that
 	// promises beats (wire.Welcome) is left much earlier, see silence.
 	aliveEvery, aliveWithin = 10 * time.Second, 5 * time.Second
+	// window is the flow-control window in bytes for the hub's messages. A constant
+	// window turns off gRPC's estimate of the bandwidth, which costs two pings for each
+	// message.
+	window = 1 << 20
 	// time limit of a hub's first message
 	welcomeWithin = 5 * time.Second
 )
@@ -35,6 +39,7 @@ func (a *Agent) session(ctx context.Context, address string) error {
 	defer stop()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(a.config.Credentials),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: aliveEvery, Timeout: aliveWithin}))
 	if err != nil {
 		return fmt.Errorf("central %s: %w", address, err)
