@@ -130,6 +130,13 @@ func (m *Memory) Bind(_ context.Context, requests []store.BindRequest) []store.B
 // PutStatus implements hub.Store. It stores nothing.
 func (m *Memory) PutStatus(context.Context, []*wire.HostStatus) error { return nil }
 
+// Revision implements hub.Store.
+func (m *Memory) Revision(context.Context) (int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.revision, nil
+}
+
 // Declaration returns all stored objects.
 func (m *Memory) Declaration() *Declaration {
 	m.mu.Lock()

@@ -6,5 +6,5 @@ package hub
 func (h *Hub) Stall() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.pacer.rate, h.pacer.tokens = 0, 0
+	h.stalled, h.pacer.rate, h.pacer.tokens = true, 0, 0
 }

@@ -31,6 +31,8 @@ type Store interface {
 	Follow(ctx context.Context, sink store.Sink) error
 	Bind(ctx context.Context, requests []store.BindRequest) []store.BindResult
 	PutStatus(ctx context.Context, status []*wire.HostStatus) error
+	// Revision returns the store's present revision.
+	Revision(ctx context.Context) (int64, error)
 }
 
 // Hub serves hosts. Run must be running.
@@ -52,9 +54,13 @@ type Hub struct {
 	stats    Stats
 	ended    endOfRevision
 	pacer    pacer
+	stalled  bool // only in tests: all sessions wait for their turn
+	fences   []fenced
 	opened   int // sessions opened so far
 
-	changed chan struct{} // wakes deliver
+	changed   chan struct{} // wakes deliver
+	fenceWake chan struct{} // wakes catchUp
+	advanced  chan struct{} // tells catchUp of a new revision
 
 	// MoveGrace is the time for which a moved port stays on its old host, so that the
 	// old host forwards the frames that still arrive there. The caller sets it before
@@ -85,7 +91,7 @@ func New(s Store, identify func(ctx context.Context) (name string, err error), l
 	h := &Hub{store: s, identify: identify, log: log, fleet: newFleet(), sessions: map[string]*session{},
 		attached: map[string]map[*session]struct{}{}, ready: make(chan struct{}), waiting: map[*syncWait]struct{}{},
 		changed: make(chan struct{}, 1), MoveGrace: DefaultMoveGrace,
-		pacer: pacer{rate: batchRate}}
+		fenceWake: make(chan struct{}, 1), advanced: make(chan struct{}, 1)}
 	h.binder = newBinder(s, h.refuse, log)
 	return h
 }
@@ -98,6 +104,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	defer stop()
 	done.Go(func() { h.deliver(ctx) })
 	done.Go(func() { h.beats(ctx) })
+	done.Go(func() { h.catchUp(ctx) })
 	done.Go(func() { h.binder.run(ctx) })
 	done.Go(func() { h.report(ctx) })
 	return h.store.Follow(ctx, (*sink)(h))
@@ -175,6 +182,10 @@ func (h *Hub) take(revision int64, objects []store.Object) {
 	}
 	h.revision = revision
 	h.wake()
+	select {
+	case h.advanced <- struct{}{}:
+	default:
+	}
 }
 
 func (h *Hub) wake() {

@@ -18,11 +18,10 @@ import (
 // that needs another address before it arrives asks for it with a Pull.
 
 const (
-	// batchRate is the number of batches a second beyond which sessions wait. With
-	// 1,000 sessions a change waits at most a quarter of a second.
-	batchRate = 4000
-	// batchBurst is the number of batches that a hub sends at once after a quiet time.
-	batchBurst = 400
+	// batchRate is the number of batches a second beyond which sessions wait. A hub with
+	// more sessions sends each one batch a second. After a quiet time it sends as many
+	// batches at once as it has sessions.
+	batchRate = 2000
 	// paceTick is the interval at which waiting sessions are looked at.
 	paceTick = 2 * time.Millisecond
 	// beatEvery is the interval at which a session is looked at. If nothing was sent
@@ -35,7 +34,8 @@ const (
 
 // pacer has the sessions that wait for their turn. Hub.mu guards it.
 type pacer struct {
-	rate   float64    // batches a second: batchRate
+	rate   float64    // batches a second
+	burst  float64    // limit of tokens
 	line   []*session // in order of arrival; some may have been sent their batch meanwhile
 	tokens float64    // number of batches that may be sent at once
 	filled time.Time  // time up to which tokens are counted
@@ -51,7 +51,7 @@ func (p *pacer) join(s *session) {
 
 // next returns the session whose turn it is, or nil if there is none now.
 func (p *pacer) next(now time.Time) *session {
-	p.tokens = min(p.tokens+now.Sub(p.filled).Seconds()*p.rate, batchBurst)
+	p.tokens = min(p.tokens+now.Sub(p.filled).Seconds()*p.rate, p.burst)
 	p.filled = now
 	for len(p.line) > 0 {
 		s := p.line[0]
@@ -73,6 +73,10 @@ func (p *pacer) next(now time.Time) *session {
 // pace sends batches to the sessions whose turn it is. It reports whether further
 // sessions wait. The caller holds mu.
 func (h *Hub) pace(now time.Time) (waiting bool) {
+	if !h.stalled {
+		sessions := float64(len(h.sessions))
+		h.pacer.rate, h.pacer.burst = max(batchRate, sessions), sessions
+	}
 	for s := h.pacer.next(now); s != nil; s = h.pacer.next(now) {
 		h.endRevision(s, false)
 	}
@@ -104,14 +108,19 @@ func (h *Hub) beats(ctx context.Context) {
 	}
 }
 
-// pull sends a host at once what is queued for it, and an answer behind it.
+// pull sends a host at once what is queued for it. The answer follows.
 func (h *Hub) pull(s *session, number uint64) {
 	h.stats.Pulls++
-	if h.fleet.changed() { // these changes belong to the answer
+	h.flushNow(s)
+	h.fence(fenced{session: s, pull: number})
+}
+
+// flushNow sends a host everything that the hub has for it.
+func (h *Hub) flushNow(s *session) {
+	if h.fleet.changed() {
 		h.round()
 	}
 	if s.behind {
 		h.endRevision(s, false)
 	}
-	h.answer(s, number, nil)
 }

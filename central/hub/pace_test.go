@@ -12,7 +12,7 @@ import (
 // its batch meanwhile takes no turn.
 func TestPacerServesInOrder(t *testing.T) {
 	start := time.Now()
-	p := pacer{rate: 10, tokens: 2, filled: start}
+	p := pacer{rate: 10, burst: 100, tokens: 2, filled: start}
 	var sessions []*session
 	for range 6 {
 		s := &session{behind: true}

@@ -12,11 +12,16 @@ import (
 // of the address.
 func (h *Hub) question(s *session, q *wire.Question) {
 	h.stats.Questions++
-	var place *wire.Place
-	defer func() { h.answer(s, q.GetNumber(), place) }()
+	h.answerQuestion(s, q, false)
+}
+
+// answerQuestion answers a question. If nobody has the address and final is false, the
+// answer waits until the hub has caught up with the store.
+func (h *Hub) answerQuestion(s *session, q *wire.Question, final bool) {
 	n := h.fleet.nets[q.GetNet()]
 	if n == nil || s.nets[n] == 0 { // only for networks in which the host has ports
 		h.stats.QuestionsRefused++
+		h.answer(s, q.GetNumber(), nil)
 		return
 	}
 	a := address{mac: number(q.GetMac())}
@@ -28,14 +33,19 @@ func (h *Hub) question(s *session, q *wire.Question) {
 	}
 	if len(s.interests)+len(s.wants) >= maxInterests {
 		h.stats.QuestionsRefused++
+		h.answer(s, q.GetNumber(), nil)
 		return
 	}
-	if p == nil {
+	switch {
+	case p != nil:
+		h.addInterest(s, p)
+		h.answer(s, q.GetNumber(), p.place)
+	case final:
 		h.want(s, want{n, a})
-		return
+		h.answer(s, q.GetNumber(), nil)
+	default:
+		h.fence(fenced{session: s, question: q})
 	}
-	h.addInterest(s, p)
-	place = p.place
 }
 
 // answer sends the answer behind the host's queued messages.
