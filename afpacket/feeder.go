@@ -31,7 +31,7 @@ const (
 	cutsTunnelsSumed = "tx-udp_tnl-csum-segmentation"
 )
 
-// openFeeder makes the feeder of a device, or returns the reason against it.
+// openFeeder makes the feeder of a device, or returns why the device can have none.
 func openFeeder(dev string, ifindex int) (fd int, err error) {
 	if err := segmentsTunnels(dev); err != nil {
 		return -1, err

@@ -67,12 +67,13 @@ func (s *shift) origin(v, within uint32) uint32 {
 	return within
 }
 
-// acknowledged converts an acknowledgement to numbers as sent. A part of the
-// rewritten announcement counts as nothing, so that the sender repeats it.
+// acknowledged converts an acknowledgement to numbers as sent. If it covers only a part
+// of the rewritten announcement, it covers nothing of the original one, so that the
+// sender repeats it.
 func (s *shift) acknowledged(ack uint32) uint32 { return s.origin(ack, s.pos) }
 
-// sacked converts an edge of a SACK block (RFC 2018) to numbers as sent. right
-// selects the right edge. A part of the rewritten announcement counts as nothing.
+// sacked converts an edge of a SACK block (RFC 2018) to numbers as sent, by the rule of
+// acknowledged. The argument right selects the right edge.
 func (s *shift) sacked(right bool, edge uint32) uint32 {
 	if right {
 		return s.origin(edge, s.pos)

@@ -80,7 +80,7 @@ type Memory struct {
 	ranks    []rank   // numbers of connections; index: quota holder
 	policies []policy // index: zone.policy
 	// Members of zones, as many as records: see member.go.
-	zoneRankings []ranking // members by number of connections; index: zone
+	zoneRankings []ranking // each ranks the members of a zone by number of connections; index: zone
 	members      []member
 	memberRanks  []rank   // index: number of the member
 	memberChains []uint32 // 1 + the number of the first member, by hash
@@ -90,12 +90,12 @@ type Memory struct {
 	// Parts of connections; index: number of the connection.
 	conns   []conn
 	links   []links
-	parents []Ref       // the parent connection, with connRelated
+	parents []Ref       // the parent connection, if connRelated is set
 	peers   [][2]peer   // TCP and SCTP: both sides, by direction
 	labels  [][2]uint64 // with connLabelled
 	long    [][4]uint64 // IPv6 addresses of the original direction
-	replies [][4]uint64 // IPv6 addresses of the reply direction, with connTranslated
-	shifts  [][2]shift  // shifts of sequence numbers, with connFTP
+	replies [][4]uint64 // IPv6 addresses of the reply direction, if connTranslated is set
+	shifts  [][2]shift  // shifts of sequence numbers, if connFTP is set
 
 	expectations []expectation
 	chains       []uint32    // 1 + the number of the first expectation, by hash

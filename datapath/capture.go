@@ -188,7 +188,7 @@ func (w *Worker) tapLookup() {
 // look-up.
 func (w *Worker) tapHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.tapBegin()
-	if h.Then.Op == flowtable.OpNone { // already captured at its look-up, before it waited for a neighbour
+	if h.Then.Op == flowtable.OpNone { // the frame was captured at its look-up, before it waited for a neighbour
 		w.tapInner(0)
 		w.tapFound(0, flowtable.NoSlot, 0, CacheControl, actions)
 	}
@@ -203,7 +203,7 @@ func (w *Worker) tapInner(i int) {
 	}
 	for at := range w.taps.pending[:w.taps.count] {
 		if p := &w.taps.pending[at]; int(p.frame) == i && p.record.kind() == CaptureIn && p.record.port() == f.InPort {
-			return // already captured before an earlier look-up
+			return // the frame was captured before an earlier look-up
 		}
 	}
 	w.tapPort(i, f.InPort, CaptureIn, 0)

@@ -19,7 +19,7 @@ type rxQueue struct {
 	number uint16 // the queue's number among the device's receive queues
 	waitFD int32
 	edge   bool   // epoll watches waitFD edge-triggered, see port.EdgeWatched
-	polled bool   // Recv costs a system call and needs the field ready
+	polled bool   // Recv costs a system call and is called only if the field ready is set
 	ready  bool   // frames may wait in a polled queue, see findReady
 	tunnel bool   // the port is an uplink, whose frames the worker decapsulates
 	most   uint8  // largest batch while other queues have frames; 0: no limit

@@ -132,7 +132,7 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 		ours.Close()
 		return nil, fmt.Errorf("engine: start: %w", err)
 	}
-	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0) // not reaped yet, so the process id is still valid
+	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0) // the process is not reaped yet, so its id is still valid
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

@@ -83,7 +83,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	}
 	s := &server{openers: openers, kept: map[string]*Kept{}, garbage: newCollector()}
 	if o.Spare > 0 {
-		_ = cpu.Urgent() // guests wait for a spare; fails without the privilege
+		_ = cpu.Urgent() // guests wait while a spare takes over; the call fails without the privilege
 	}
 	lock, l, err := openFiles(stateDir)
 	if err != nil {
@@ -112,7 +112,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 			return fmt.Errorf("engine: connection to control: %w", err)
 		}
 	}
-	if o.Spare > 0 { // without disk accesses, because guests wait
+	if o.Spare > 0 { // before any disk access, because guests wait
 		c.take(conn, true)
 	}
 	if err := sign(lock); err != nil {

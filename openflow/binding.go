@@ -283,7 +283,7 @@ func (c *bindingCheck) neighbour() string {
 	if x.read(whole(FNDTarget)).isZero() {
 		return "neighbour discovery without a target"
 	}
-	link, own := FNDSll, x.read(whole(FIPv6Src)).isZero() // duplicate address detection has source address ::
+	link, own := FNDSll, x.read(whole(FIPv6Src)).isZero() // in duplicate address detection, the source address is ::
 	if x.read(whole(FICMPv6Type))[1] == ndAdvert {
 		link, own = FNDTll, true
 	}

@@ -69,8 +69,8 @@ func checkCT(m *Match) error {
 		{FCTNwSrc, flowtable.WCTSrc + 1, ^uint64(0), needCT}, {FCTNwDst, flowtable.WCTDst + 1, ^uint64(0), needCT},
 	} {
 		bits := m.Mask[l.word] & l.mask
-		// ct_nw_src shares its 32 bits with ct_ipv6_src. A match on only these bits
-		// was written as an IPv4 address.
+		// ct_nw_src uses the low 32 bits of ct_ipv6_src. A match on only these bits is
+		// taken for an IPv4 address.
 		alias := l.word >= flowtable.WCTSrc && bits != 0 && (bits&^0xffffffff != 0 || m.Mask[l.word-1] != 0) == v4
 		if l.needs == needCTIPv6 {
 			alias = v4 && bits != 0

@@ -103,7 +103,7 @@ func (s Subfield) ones() Value128 { return ones(uint(s.Bits)) }
 func formatSet(a *Action, names Names) string {
 	switch a.Dst.Field {
 	case FVLANVID:
-		// With the bit OFPVID_PRESENT, as in OpenFlow 1.2 and later.
+		// The text includes the bit OFPVID_PRESENT, as in OpenFlow 1.2 and later.
 		v := a.Value.or(value64(vlanCFI))
 		if a.Mask == a.Dst.ones() {
 			return v.decimal()

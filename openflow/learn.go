@@ -127,9 +127,9 @@ type learnKey struct {
 
 // learnGroup counts the flows and learn actions with one learnKey.
 type learnGroup struct {
-	learners int // learn actions with a limit or delete_learned
-	deleters int // learn actions with delete_learned
-	flows    int // flows with the key, learnt or not
+	learners int // number of learn actions with a limit or delete_learned
+	deleters int // number of learn actions with delete_learned
+	flows    int // number of flows with the key, learnt or not
 }
 
 // mayLearn reports whether the learn action's limit allows flow m.

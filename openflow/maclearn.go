@@ -60,7 +60,7 @@ const (
 	// DefaultMACAge is the time after which an unused address expires.
 	DefaultMACAge = 300 * time.Second
 	// DefaultMACs is the largest number of addresses in a table. Beyond it, a new
-	// address evicts one from the port with the most.
+	// address evicts one from the port with the most addresses.
 	DefaultMACs = 8192
 )
 
@@ -391,7 +391,7 @@ type MACEntry struct {
 	MAC     uint64
 	Port    uint32
 	SeenNS  uint64 // CLOCK_MONOTONIC
-	// Remote is the remote of a tunnel with several, or the host of a declared
+	// Remote is the remote of a tunnel with several remotes, or the host of a declared
 	// address; otherwise invalid.
 	Remote   netip.Addr
 	Declared bool

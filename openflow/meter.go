@@ -28,7 +28,7 @@ const (
 // pipeline: a modification replaces it.
 type Meter struct {
 	ID uint32
-	// rates in packets a second, otherwise in kilobits a second
+	// rates are in packets a second, otherwise in kilobits a second
 	Packets bool
 	Burst   bool // burst_size was given
 	Stats   bool

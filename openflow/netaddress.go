@@ -174,7 +174,7 @@ func (t *MACTable) setNetAddress(n *NetAddress) bool {
 		return true
 	case a != nil && slices.Equal(a.IPs, n.IPs):
 		if a.Place != n.Place || a.Generation != n.Generation {
-			t.changed(a) // the highest generation gets a shared IP address
+			t.changed(a) // an IP address of several entries goes to the highest generation
 		}
 		a.Place, a.Generation = n.Place, n.Generation
 		return true

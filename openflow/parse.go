@@ -336,8 +336,7 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 		return FlowMod{}, wrong("", "actions=ACTION[,ACTION...] at the end of the flow")
 	}
 	if mod.CookieMask == 0 {
-		// Without a cookie that selects flows, the change sets their cookie, by
-		// default to 0.
+		// If no cookie selects the flows, the change sets their cookie, by default to 0.
 		mod.ModifyCookie = true
 	}
 	if mod.Command == Add && mod.CookieMask != 0 {

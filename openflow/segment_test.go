@@ -111,7 +111,7 @@ func TestSegmentTable(t *testing.T) {
 	}
 	var rows []row
 	for step := range uint64(5000) {
-		now := step * uint64(vniQuiet) // each step takes vniQuiet, so earlier addresses may move
+		now := step * uint64(vniQuiet) // at intervals of vniQuiet, so that addresses may move
 		r := row{Segment(rng.IntN(3)), uint16(rng.IntN(2)), uint64(rng.IntN(6)), uint32(rng.IntN(9))}
 		if rng.IntN(20) == 0 {
 			tab.Flush(r.port)

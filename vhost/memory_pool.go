@@ -119,8 +119,8 @@ func (p *MemoryPool) Use() (MemoryLimits, []MemoryUse) {
 	return p.limits, use
 }
 
-// footprint is a guest's use of address space. bytes saturates instead of
-// overflowing.
+// footprint is a guest's use of address space. The field bytes saturates
+// instead of overflowing.
 type footprint struct {
 	bytes    uint64
 	mappings int

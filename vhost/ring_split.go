@@ -60,7 +60,7 @@ func (r *ring) recordDone() {
 	}
 }
 
-// lookSplit reads the avail index and returns the number of chains not taken.
+// lookSplit reads the avail index and returns the number of chains not taken yet.
 func (r *ring) lookSplit() int {
 	// Acquire; pairs with the driver's release of avail.idx (virtio 1.2 section
 	// 2.7.13.3). Go has no 16-bit atomic load, so the aligned 32-bit word is read.
@@ -114,8 +114,8 @@ func (r *ring) peekBackward(n int) int {
 	return n
 }
 
-// stopAtBadHead returns the number of valid heads before the first invalid one. If
-// that is 0, it breaks the device.
+// stopAtBadHead returns before, the number of valid heads in front of the invalid head
+// id. If before is 0, it breaks the device.
 func (r *ring) stopAtBadHead(before int, id uint32) int {
 	if before == 0 {
 		r.broken(faultHead, uint64(id), uint64(r.num))

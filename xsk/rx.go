@@ -72,8 +72,8 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		return q.broken("the rx ring's producer is ahead by more than the ring's size")
 	}
 	n = min(n, uint32(room))
-	// Stored before the frames are read. If a frame kills the engine, the next engine
-	// discards the frames up to this index.
+	// The index is stored before the frames are read. If a frame kills the engine,
+	// the next engine discards the frames up to this index.
 	if !q.pieces {
 		q.record.lent.Store(q.next + n)
 	}

@@ -36,7 +36,7 @@ type QueueStatus struct {
 	RxFillEmpty   uint64 `json:"rx_fill_empty"`   // number of times when the fill ring was empty
 	RxInvalid     uint64 `json:"rx_invalid"`      // bad addresses on the fill ring
 	TxInvalid     uint64 `json:"tx_invalid"`      // bad descriptors on the tx ring
-	TxRingEmpty   uint64 `json:"tx_ring_empty"`   // system calls that found the tx ring empty
+	TxRingEmpty   uint64 `json:"tx_ring_empty"`   // number of system calls that found the tx ring empty
 	FramesSending int    `json:"frames_sending"`  // sending frames not completed yet
 	Error         string `json:"error,omitempty"` // why the socket did not answer
 }

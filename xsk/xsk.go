@@ -154,7 +154,7 @@ type record struct {
 // Values of a sending frame's mark.
 const (
 	markFree  uint8 = iota
-	markGiven       // in the tx ring, in the kernel, or in the completion ring
+	markGiven       // the frame is in the tx ring, in the kernel, or in the completion ring
 )
 
 // queueMemory is one queue's part of the shared memory region.
