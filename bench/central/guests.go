@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -168,6 +169,7 @@ type pings struct {
 	to       *placed
 	id       uint16
 	interval time.Duration
+	slow     bool // after quickPings, the interval is slowInterval
 	stop     func()
 	done     chan struct{}
 
@@ -177,22 +179,38 @@ type pings struct {
 	first    chan struct{}            // closed at the first answer
 }
 
+// Pings that wait for a first answer are sent each slowInterval once quickPings were
+// not answered, so that the pings to many late ports do not take the CPU time of others.
+const (
+	quickPings   = 100
+	slowInterval = 20 * time.Millisecond
+)
+
 // startPings starts a series of at most 65,535 pings.
 func startPings(from *tap, to *placed, interval time.Duration) *pings {
-	ctx, stop := context.WithCancel(context.Background())
-	p := &pings{from: from, to: to, id: uint16(pingID.Add(1)), interval: interval, stop: stop, done: make(chan struct{}),
-		answered: map[uint16]time.Duration{}, first: make(chan struct{})}
-	from.mu.Lock()
-	from.replies[p.id] = p.reply
-	from.mu.Unlock()
-	go p.run(ctx)
+	p := newPings(from, to, interval)
+	p.start()
 	return p
+}
+
+func newPings(from *tap, to *placed, interval time.Duration) *pings {
+	return &pings{from: from, to: to, id: uint16(pingID.Add(1)), interval: interval, done: make(chan struct{}),
+		answered: map[uint16]time.Duration{}, first: make(chan struct{})}
+}
+
+func (p *pings) start() {
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	p.from.mu.Lock()
+	p.from.replies[p.id] = p.reply
+	p.from.mu.Unlock()
+	go p.run(ctx)
 }
 
 func (p *pings) run(ctx context.Context) {
 	defer close(p.done)
 	mac := [6]byte(p.to.Mac)
-	for next := clock(); ctx.Err() == nil && p.sent < 65535; next += p.interval {
+	for next := clock(); ctx.Err() == nil && p.sent < 65535; next += p.pause() {
 		if wait := next - clock(); wait > 0 {
 			select {
 			case <-ctx.Done():
@@ -206,6 +224,14 @@ func (p *pings) run(ctx context.Context) {
 		p.mu.Unlock()
 		_, _ = p.from.file.Write(ping(p.from.mac, mac, p.from.ip, addressOf(p.to), icmpRequest, p.id, sequence)) // a frame that the tap does not take counts as lost
 	}
+}
+
+// pause returns the time until the next ping.
+func (p *pings) pause() time.Duration {
+	if p.slow && p.sent >= quickPings {
+		return slowInterval
+	}
+	return p.interval
 }
 
 func (p *pings) reply(sequence uint16) {
@@ -236,9 +262,28 @@ func (p *pings) end(wait time.Duration) (sent, lost int) {
 	return p.sent, p.sent - len(p.answered)
 }
 
+// gaps describes the runs of unanswered pings, for the log.
+func (p *pings) gaps() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []string
+	for n := 1; n <= p.sent; n++ {
+		first := n
+		for n <= p.sent && p.answered[uint16(n)] == 0 {
+			n++
+		}
+		if n > first {
+			list = append(list, fmt.Sprintf("%d after %s", n-first, time.Duration(first)*p.interval))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
 // firstAnswer sends pings until one is answered, and returns the time of the answer.
 func firstAnswer(ctx context.Context, from *tap, to *placed, interval time.Duration) (at time.Duration, ok bool) {
-	p := startPings(from, to, interval)
+	p := newPings(from, to, interval)
+	p.slow = true
+	p.start()
 	defer p.end(0)
 	select {
 	case <-p.first:

@@ -115,6 +115,7 @@ func (r *run) play(scenario string) error {
 	if scenario != "load" {
 		steady = r.fleet.site.steady()
 	}
+	before := r.fleet.site.drops()
 	err := map[string]func() error{"load": r.load, "sync": r.sync, "churn": r.churn, "move": r.move, "leader": r.leader,
 		"restart": r.restart, "off": r.off}[scenario]()
 	sent, lost := 0, 0
@@ -127,11 +128,19 @@ func (r *run) play(scenario string) error {
 			wait = lastAnswers
 		}
 		s, l := p.end(wait)
+		if l > 0 {
+			r.Log("  %d of %d pings of %s to %s lost: %s", l, s, p.from.name, p.to.Name, p.gaps())
+		}
 		sent, lost = sent+s, lost+l
 	}
 	if len(steady) > 0 {
 		r.add("pings between real guests", float64(sent), "pings")
 		r.add("lost pings", float64(lost), "pings")
+		for reason, n := range r.fleet.site.drops() {
+			if n > before[reason] {
+				r.add("frames that real hosts dropped: "+reason, float64(n-before[reason]), "frames")
+			}
+		}
 	}
 	return err
 }

@@ -303,6 +303,28 @@ func (s *site) restartControl(ctx context.Context) (err error) {
 	return nil
 }
 
+// drops returns how many frames the real switches have dropped, by reason. Frames that
+// a port could not take have the reason "tx".
+func (s *site) drops() map[string]uint64 {
+	sum := map[string]uint64{}
+	if s == nil {
+		return sum
+	}
+	for _, h := range s.hosts {
+		ports, err := h.api.Ports("")
+		if err != nil {
+			continue // the host's control process is off
+		}
+		for _, p := range ports {
+			sum["tx"] += p.Stats.TxDrops
+			for reason, n := range p.Stats.RxDrops {
+				sum[reason] += n
+			}
+		}
+	}
+	return sum
+}
+
 // addressOf returns the IPv4 address of a port.
 func addressOf(p *placed) netip.Addr {
 	a, _ := netip.AddrFromSlice(p.Addresses[0])

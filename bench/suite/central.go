@@ -55,7 +55,7 @@ const simulated = "Simulated: data planes of all hosts but 8, the delay of the n
 var fleets = []fleet{
 	{"1000 hosts", []string{"-hosts", "1000", "-real", "8", "-ports", "10000"}, []string{"-hosts", "1000", "-ports", "10000"}, []string{"load"}, []fleetRow{
 		{"load", "load", "every host as expected", "s", "10,000 ports in 40 networks of 250, from an empty store until every host is as an oracle computes from the declaration. " + simulated + ovnNote},
-		{"churn", "churn", "first answered ping, median", "s", "100 ports a second come and go, every fifth on one of 8 real hosts (weftd in a namespace): from the request to the first ping that the new port answers to a guest of another real host, one each 2 ms. The tap exists before, and the other guest knows the MAC address. " + simulated},
+		{"churn", "churn", "first answered ping, median", "s", "100 ports a second come and go, every fifth on one of 8 real hosts (weftd in a namespace): from the request to the first ping that the new port answers to a guest of another real host, one each 2 ms and each 20 ms after 200 ms. The tap exists before, and the other guest knows the MAC address. " + simulated},
 		{"churn 99 %", "churn", "first answered ping, 99 %", "s", "The same."},
 		{"sync", "sync", "sync, median", "s", "sync --wait=hosts after a change of one port. " + simulated},
 		{"SIGKILL of the leader", "leader", "writes back after SIGKILL", "s", "During churn: from the signal to the first acknowledged write that began after it. All acknowledged writes and all bindings are checked at the end."},

@@ -156,32 +156,42 @@ func (c *client) read() {
 	}
 }
 
-// readObject returns the text of the next JSON object.
-func readObject(in *bufio.Reader) ([]byte, error) {
-	var text []byte
+// readObject returns the text of the next JSON object. It only looks for the end of the
+// object, because decoding rows that nobody reads would take the CPU time of the servers.
+func readObject(in *bufio.Reader) (text []byte, err error) {
 	depth, quoted, escaped := 0, false, false
 	for {
-		b, err := in.ReadByte()
-		if err != nil {
+		if _, err := in.Peek(1); err != nil {
 			return nil, err
 		}
-		if depth > 0 || b == '{' {
-			text = append(text, b)
-		}
-		switch {
-		case escaped:
-			escaped = false
-		case quoted && b == '\\':
-			escaped = true
-		case b == '"':
-			quoted = !quoted
-		case quoted:
-		case b == '{':
-			depth++
-		case b == '}':
-			if depth--; depth == 0 {
-				return text, nil
+		chunk, _ := in.Peek(in.Buffered())
+		begin := 0
+		for i, b := range chunk {
+			switch {
+			case escaped:
+				escaped = false
+			case quoted && b == '\\':
+				escaped = true
+			case b == '"':
+				quoted = !quoted
+			case quoted:
+			case b == '{':
+				if depth++; depth == 1 {
+					begin = i
+				}
+			case b == '}':
+				if depth--; depth == 0 {
+					text = append(text, chunk[begin:i+1]...)
+					_, err := in.Discard(i + 1)
+					return text, err
+				}
 			}
+		}
+		if depth > 0 {
+			text = append(text, chunk[begin:]...)
+		}
+		if _, err := in.Discard(len(chunk)); err != nil {
+			return nil, err
 		}
 	}
 }
