@@ -87,7 +87,9 @@ type Daemon struct {
 	// flowMonitors passes changes of flows to monitors and wire.
 	flowMonitors flowMonitors
 	wire         *ofconn.Service // OpenFlow connections
-	connections  *observe.ConnectionEvents
+	// controllerFrames passes frames from the workers to wire.
+	controllerFrames controllerFrames
+	connections      *observe.ConnectionEvents
 
 	servers  *access.Servers
 	requests *patience.Requests

@@ -3,6 +3,7 @@
 package control
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"hash/fnv"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"weft/api"
@@ -20,6 +22,7 @@ import (
 	"weft/control/pipeline"
 	"weft/control/ports"
 	"weft/control/usererr"
+	"weft/datapath"
 	"weft/openflow"
 	"weft/openflow/ofp"
 )
@@ -38,7 +41,7 @@ type OpenFlow struct {
 func (d *Daemon) openFlow(policy *access.Policy) error {
 	c := &d.config.OpenFlow
 	setup := ofconn.Setup{Switch: wireSwitch{d}, DatapathID: c.DatapathID, Name: "weft", Version: api.Version(),
-		Controllers: c.Controllers, Standalone: c.Standalone, Log: d.log,
+		Controllers: c.Controllers, Standalone: c.Standalone, Frames: d.controllerFrames.set, Log: d.log,
 		Role: func(nc net.Conn) (ofconn.Role, string) { return wireRole(policy, nc) }}
 	if setup.DatapathID == 0 {
 		setup.DatapathID = datapathID(d.config.StateDir)
@@ -60,7 +63,7 @@ func (d *Daemon) openFlow(policy *access.Policy) error {
 	setup.Listeners = listeners
 	d.wire = ofconn.New(setup)
 	d.limits.Add(d.wire.LimitRows)
-	d.flowMonitors.wire = d.wire
+	d.flowMonitors.wire, d.controllerFrames.daemon = d.wire, d
 	return nil
 }
 
@@ -237,4 +240,58 @@ func (m *flowMonitors) TellFlow(now time.Time, event string, r *openflow.Rule, d
 	if m.wire != nil && m.wire.Count() > 0 {
 		m.wire.TellFlow(wireEvents[event], r)
 	}
+}
+
+// controllerFrames passes the frames that flows send to the controller to OpenFlow
+// connections, through a tap of the workers, while a connection wants them.
+type controllerFrames struct {
+	daemon *Daemon
+	stop   context.CancelFunc // nil: stopped
+}
+
+// framesPatience is the time for which a connection waits for its tap. A worker that
+// hangs delays the tap for longer.
+const framesPatience = time.Second
+
+// set starts or stops the frames. ofconn calls it from one goroutine at a time.
+func (f *controllerFrames) set(on bool) {
+	if f.stop != nil {
+		f.stop()
+		f.stop = nil
+	}
+	if !on {
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	f.stop = stop
+	ready := make(chan struct{})
+	go func() {
+		d := f.daemon
+		var once sync.Once
+		began := func() error { once.Do(func() { close(ready) }); return nil }
+		tap := datapath.Tap{Kind: datapath.TapPort, Port: datapath.ControllerPort}
+		err := d.captures.Run(ctx, tap, began, func() error { return nil }, func(c *datapath.Capture, _ uint64) error {
+			d.packetIn(c)
+			return nil
+		})
+		if err != nil && ctx.Err() == nil {
+			d.log.Error("frames for OpenFlow controllers", "error", err)
+		}
+		_ = began() // a failed start must not delay the connection
+	}()
+	select {
+	case <-ready:
+	case <-time.After(framesPatience):
+	}
+}
+
+// packetIn sends a captured frame to the controllers.
+func (d *Daemon) packetIn(c *datapath.Capture) {
+	p := ofp.PacketIn{Frame: c.Data, Total: c.Len, Reason: ofp.ReasonAction, Cookie: ^uint64(0), InPort: c.InPort}
+	note, known := d.pipeline.ControllerNote(c.Note)
+	if known {
+		p.Reason, p.Table, p.Cookie, p.Userdata = note.ReasonCode(), note.Table, note.Cookie, note.Userdata
+	}
+	p.Metadata = note.Metadata(c.InPort)
+	d.wire.SendPacketIn(&p, note.ID)
 }

@@ -99,15 +99,17 @@ type sight struct {
 
 // taps is the state of a worker's taps. The worker owns it.
 type taps struct {
-	on      bool // some tap is set
-	tracing bool // some tap is of kind TapTrace
-	wrote   bool // records were written but not published
-	count   int  // number of records in pending
-	taps    [MaxTaps]Tap
-	ring    *shm.Producer
-	pending [maxTapped]tapped
-	at      uint64 // clock of the batch; 0: not read yet
-	marks   [Stages + 1]uint64
+	// on is true if some tap looks at every frame. controller is true if some tap is of
+	// ControllerPort, which costs frames of other flows nothing.
+	on, controller bool
+	tracing        bool // some tap is of kind TapTrace
+	wrote          bool // records were written but not published
+	count          int  // number of records in pending
+	taps           [MaxTaps]Tap
+	ring           *shm.Producer
+	pending        [maxTapped]tapped
+	at             uint64 // clock of the batch; 0: not read yet
+	marks          [Stages + 1]uint64
 }
 
 // setTap executes CmdTap.
@@ -124,9 +126,11 @@ func (w *Worker) setTap(index uint32, body []byte) bool {
 		t.Kind = TapNone
 	}
 	w.sh.Taps[index] = TapCounters{}
-	p.on, p.tracing = false, false
+	p.on, p.tracing, p.controller = false, false, false
 	for i := range p.taps {
-		p.on = p.on || p.taps[i].Kind != TapNone
+		controller := p.taps[i].Kind == TapPort && p.taps[i].Port == ControllerPort
+		p.controller = p.controller || controller
+		p.on = p.on || p.taps[i].Kind != TapNone && !controller
 		p.tracing = p.tracing || p.taps[i].Kind == TapTrace
 	}
 	return true

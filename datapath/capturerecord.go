@@ -93,6 +93,8 @@ type Capture struct {
 	// Frames is the number of frames in the batch.
 	StageNS [Stages]uint32
 	Frames  int
+	// Note is the number in the action that sent the frame to ControllerPort.
+	Note uint32
 	// Key and Actions are set only in a record of kind CaptureTrace.
 	Key     flowtable.Key
 	Actions []flowtable.Action
@@ -107,7 +109,7 @@ type Capture struct {
 //
 //	 0 tap, kind, cache, verdict     1 byte each
 //	 4 reason, outputs, frames, -    1 byte each
-//	 8 port   12 in port   16 slot   20 masks   24 length   28 actions   32 bits each
+//	 8 port   12 in port   16 slot   20 masks   24 length   28 actions or note   32 bits each
 //	32 time   40 held                64 bits each
 //	48 stages                        5 of 32 bits
 //	68 outputs                       16 of 16 bits
@@ -156,6 +158,8 @@ func (r captureRecord) drop(why packet.DropReason) {
 	}
 }
 
+func (r captureRecord) setNote(note uint32) { binary.LittleEndian.PutUint32(r[28:], note) }
+
 func (r captureRecord) sent(to uint32) {
 	r.setVerdict(VerdictSent)
 	if r[5] < maxCaptureOutputs {
@@ -186,6 +190,9 @@ func ParseCapture(msg []byte) (Capture, error) {
 		c.Outputs = append(c.Outputs, uint32(le.Uint16(msg[captureOutsAt+2*i:])))
 	}
 	actions, body := le.Uint32(msg[28:]), msg[captureHeader:]
+	if c.Kind == CaptureOut {
+		c.Note = actions
+	}
 	if c.Kind == CaptureTrace {
 		if uint64(len(body)) < 8*flowtable.KeyWords+uint64(actions)*actionBytes {
 			return Capture{}, fmt.Errorf("capture of %d actions in %d bytes", actions, len(body))

@@ -9,15 +9,15 @@ const (
 	// controllerIntervalNS is the average time between two frames that a worker
 	// captures for the controller. controllerBurst is the number of frames that it
 	// may capture at once. Frames beyond this rate are not captured.
-	controllerIntervalNS = 1_000_000
-	controllerBurst      = 100
+	controllerIntervalNS = 20_000
+	controllerBurst      = 200
 )
 
 // toController captures the first maxLen bytes of frame i, with the changes of
 // earlier actions, for each tap of ControllerPort. It reports false if there is no
 // such tap or the rate is exceeded.
-func (w *Worker) toController(i int, maxLen uint32) (shown bool) {
-	if !w.taps.on {
+func (w *Worker) toController(i int, maxLen, note uint32) (shown bool) {
+	if !w.taps.controller {
 		return false
 	}
 	due := max(w.controllerDue, w.now)
@@ -32,6 +32,7 @@ func (w *Worker) toController(i int, maxLen uint32) (shown bool) {
 		shown = true
 		if r := w.tapWrite(sight{tap: at, frame: i, kind: CaptureOut, port: ControllerPort, bounded: true, maxLen: maxLen}); r != nil {
 			r.sent(ControllerPort)
+			r.setNote(note)
 		}
 	}
 	if shown {

@@ -53,7 +53,7 @@ func TestControllerRate(t *testing.T) {
 	r.w.now = 1 << 50
 	show := func() (n int) {
 		for range 2 * controllerBurst {
-			if r.w.taps.count = 0; r.w.toController(0, 0xffff) {
+			if r.w.taps.count = 0; r.w.toController(0, 0xffff, 0) {
 				n++
 			}
 		}

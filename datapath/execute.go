@@ -154,7 +154,7 @@ func (w *Worker) perform(i int, actions []flowtable.Action, done, tail int) {
 			w.drop(f, dropReason(a.U32))
 			return
 		case flowtable.OpController:
-			sent = w.toController(i, a.U32) || sent
+			sent = w.toController(i, a.U32, uint32(a.U64)) || sent
 		case flowtable.OpAnswer:
 			w.answerNeighbour(i, a.U64)
 			sent = true

@@ -199,7 +199,7 @@ func (w *Worker) finish() {
 		w.unpublished = false
 		w.upcalls.Publish()
 	}
-	if w.taps.on {
+	if w.taps.on || w.taps.count > 0 {
 		w.tapFinish()
 	}
 	if q := w.rxInUse; q != nil {

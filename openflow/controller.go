@@ -26,7 +26,7 @@ const wholeFrame = 0xffff
 // controller sends the current frame to the captures of the port CONTROLLER.
 func (x *xlate) controller(c *Controller) {
 	x.commit()
-	x.emit(flowtable.Action{Op: flowtable.OpController, U32: uint32(c.MaxLen)})
+	x.emit(flowtable.Action{Op: flowtable.OpController, U32: uint32(c.MaxLen), U64: uint64(x.noted(c))})
 	x.sent = x.sent || !x.halted
 }
 

@@ -214,7 +214,7 @@ func (e *actionEncoder) controller(b []byte, c *Controller) []byte {
 		b = appendProperty(b, controllerID, append(be.AppendUint16(nil, c.ID), 0, 0))
 	}
 	if c.Reason != "" {
-		b = appendProperty(b, controllerReason, []byte{c.reasonCode(), 0, 0, 0})
+		b = appendProperty(b, controllerReason, []byte{c.reasonCode()})
 	}
 	return appendProperty(b, controllerData, []byte(c.Userdata))
 }

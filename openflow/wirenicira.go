@@ -133,11 +133,11 @@ func decodeController2(b []byte) (Action, error) {
 		}
 		b = rest
 		switch {
-		case kind == 0 && len(body) == 4: // small numbers have padding to 4 bytes
+		case kind == 0 && len(body) >= 2: // 16 bits with padding
 			c.MaxLen = be.Uint16(body)
-		case kind == controllerID && len(body) == 4:
+		case kind == controllerID && len(body) >= 2:
 			c.ID = be.Uint16(body)
-		case kind == controllerReason && len(body) == 4:
+		case kind == controllerReason && len(body) >= 1:
 			reason = body[0]
 		case kind == controllerData:
 			c.Userdata = string(body)

@@ -105,6 +105,13 @@ func (c *Conn) end() {
 	}
 }
 
+// serveUntilEnd serves the connection, and then stops the frames if no other connection
+// wants them.
+func (c *Conn) serveUntilEnd() {
+	c.serve()
+	c.service.followFrames()
+}
+
 // negotiate exchanges hellos and chooses the version.
 func (c *Conn) negotiate() error {
 	if err := c.write(ofp.AppendHello(nil, 0)); err != nil {
@@ -126,6 +133,13 @@ func (c *Conn) negotiate() error {
 	}
 	_ = c.net.SetReadDeadline(time.Time{})
 	c.version = v
+	c.begin(v)
+	c.service.followFrames()
+	return nil
+}
+
+// begin makes the connection ready for events.
+func (c *Conn) begin(v ofp.Version) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ready, c.async = true, ofp.DefaultAsync(v)
@@ -133,7 +147,6 @@ func (c *Conn) negotiate() error {
 		c.missLen = defaultMissLen
 	}
 	c.updateWatching()
-	return nil
 }
 
 // read handles messages until the connection ends.

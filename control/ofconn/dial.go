@@ -178,7 +178,7 @@ func (c *controller) session(ctx context.Context) error {
 	c.service.log.Info("OpenFlow controller connected", "controller", c.target)
 	c.connected.Store(true)
 	defer c.connected.Store(false)
-	conn.serve()
+	conn.serveUntilEnd()
 	return nil
 }
 

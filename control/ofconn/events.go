@@ -318,26 +318,3 @@ func (s *Service) tellPort(reason uint8, p ofp.Port) {
 		c.mu.Unlock()
 	}
 }
-
-// SendPacketIn sends a frame to the connections that want it. id is the number of the
-// controller that the flow names; 0 is the default.
-func (s *Service) SendPacketIn(p *ofp.PacketIn, id, maxLen uint16) {
-	for _, c := range s.all() {
-		c.packetIn(p, id, maxLen)
-	}
-}
-
-func (c *Conn) packetIn(p *ofp.PacketIn, id, maxLen uint16) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.id != id || !c.wants(c.async.PacketIn, p.Reason) {
-		return
-	}
-	mine := *p
-	mine.Frame = p.Frame[:min(len(p.Frame), int(maxLen))]
-	c.service.counts.PacketIns.Add(1)
-	c.post(ofp.AppendPacketIn(nil, c.version, c.format, &mine), true)
-}
-
-// WantsFrames reports whether a connection may want frames.
-func (s *Service) WantsFrames() bool { return s.Count() > 0 }

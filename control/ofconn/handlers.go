@@ -140,9 +140,10 @@ func (c *Conn) setConfig(r *ofp.Request) error {
 	}
 	c.config = config
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.missLen = config.MissSendLen
 	c.updateWatching()
+	c.mu.Unlock()
+	c.service.followFrames()
 	return nil
 }
 
@@ -195,17 +196,14 @@ func (c *Conn) getAsync(r *ofp.Request) error {
 
 func (c *Conn) setAsync(r *ofp.Request) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	async, err := ofp.DecodeSetAsync(r, c.async)
-	if err != nil {
-		return err
-	}
-	c.async = async
-	if r.Kind != ofp.SetAsync && c.missLen == 0 {
-		c.missLen = defaultMissLen // the peer asks for events
+	if err == nil {
+		c.async = async
 	}
 	c.updateWatching()
-	return nil
+	c.mu.Unlock()
+	c.service.followFrames()
+	return err
 }
 
 func (c *Conn) flushZone(r *ofp.Request) error {

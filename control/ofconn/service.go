@@ -48,6 +48,10 @@ const (
 	// writeTimeout is the time in which a peer must accept one message. A peer that does
 	// not is disconnected.
 	writeTimeout = 15 * time.Second
+	// MaxPacketIns is the limit of frames a second to all controllers together, with
+	// packetInBurst at once. Further frames are dropped and counted.
+	MaxPacketIns  = 50_000
+	packetInBurst = 2_000
 	// readBuffer is the size of a connection's read buffer. The flow_mods in it are
 	// applied as one batch.
 	readBuffer = 128 << 10
@@ -107,8 +111,10 @@ type Setup struct {
 	Role        func(net.Conn) (role Role, peer string)
 	Controllers []string // tcp:HOST:PORT and ssl:HOST:PORT
 	TLS         *tls.Config
-	Standalone  bool // without a controller, the switch acts as a learning switch
-	Log         *slog.Logger
+	// Frames starts or stops the frames for controllers, which come to SendPacketIn.
+	Frames     func(on bool)
+	Standalone bool // without a controller, the switch acts as a learning switch
+	Log        *slog.Logger
 }
 
 // Role is what a peer may do.
@@ -136,7 +142,12 @@ type Service struct {
 	closed     bool
 
 	watchers atomic.Int32 // connections that want events of flows
-	counts   Counts
+
+	framing sync.Mutex // one call of Setup.Frames at a time; taken before mu
+	framed  bool       // the argument of the last call
+
+	rate   rateLimit // frames to all controllers
+	counts Counts
 }
 
 // Counts are the counters of a service.
@@ -215,7 +226,7 @@ func (s *Service) accept(l net.Listener, done *sync.WaitGroup) {
 		}
 		done.Go(func() {
 			defer s.leave(c, true)
-			c.serve()
+			c.serveUntilEnd()
 		})
 	}
 }

@@ -294,3 +294,8 @@ func (pl *Pipeline) Send(out *openflow.PacketOut) error {
 	}
 	return err
 }
+
+// ControllerNote returns the note with a number that a frame for the controller carries.
+func (pl *Pipeline) ControllerNote(id uint32) (openflow.ControllerNote, bool) {
+	return pl.notes.Note(id)
+}

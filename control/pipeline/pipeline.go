@@ -100,6 +100,7 @@ type Pipeline struct {
 	megaflows *megaflows
 	macs      *addresses.Table
 	recircs   *openflow.RecircTable
+	notes     *openflow.NoteTable
 	templates *underlay.Templates
 
 	unsaved   unsaved       // changes of OpenFlow connections that are not on the disk yet
@@ -119,6 +120,7 @@ func New(s Setup) *Pipeline {
 		megaflows: newMegaflows(s.Sizes),
 		macs:      addresses.New(),
 		recircs:   openflow.NewRecircTable(),
+		notes:     openflow.NewNoteTable(),
 		questions: newQuestions(),
 		macsStale: make(chan struct{}, 1),
 		lessons:   make(chan lesson, learnQueue),

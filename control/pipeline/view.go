@@ -58,11 +58,12 @@ type env struct {
 	tunnels *underlay.Templates
 	*addresses.Table
 	*openflow.RecircTable
+	*openflow.NoteTable
 }
 
 // The caller holds Pipeline.mu.
 func (pl *Pipeline) env() *env {
-	return &env{view: pl.view, tunnels: pl.templates, Table: pl.macs, RecircTable: pl.recircs}
+	return &env{view: pl.view, tunnels: pl.templates, Table: pl.macs, RecircTable: pl.recircs, NoteTable: pl.notes}
 }
 
 func (e *env) Port(no uint32) (openflow.PortInfo, bool) {

@@ -130,7 +130,7 @@ func decodeBucket(b *reader, r *Request, kind of.GroupType, number uint32) (of.B
 			}
 			b.b = rest
 			switch {
-			case prop == 0 && len(body) == 4: // with 2 bytes of padding
+			case prop == 0 && len(body) >= 2: // with 2 bytes of padding
 				k.Weight = be.Uint16(body)
 			case prop == 1 && len(body) == 4:
 				watch = be.Uint32(body)

@@ -116,12 +116,12 @@ func AppendPacketIn(b []byte, v Version, format PacketInFormat, p *PacketIn) []b
 		if len(p.Frame) != p.Total {
 			b = property(b, packetInLen, be.AppendUint32(nil, uint32(p.Total)))
 		}
-		b = property(b, packetInTable, []byte{p.Table, 0, 0, 0})
+		b = property(b, packetInTable, []byte{p.Table})
 		if p.Cookie != noCookie {
 			// Properties of 64 bits have 4 bytes of padding in front of the number.
 			b = property(b, packetInCookie, be.AppendUint64(make([]byte, 4), p.Cookie))
 		}
-		b = property(b, packetInReason, []byte{reason, 0, 0, 0})
+		b = property(b, packetInReason, []byte{reason})
 		b = property(b, packetInMetadata, of.AppendMatch(nil, &p.Metadata, v))
 		if p.Userdata != "" {
 			b = property(b, packetInUserdata, []byte(p.Userdata))

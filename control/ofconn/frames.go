@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"sync"
+
+	"weft/openflow/ofp"
+)
+
+// Frames that flows send to the controller.
+
+// rateLimit is a token bucket of MaxPacketIns a second.
+type rateLimit struct {
+	mu    sync.Mutex
+	dueNS uint64 // time at which the bucket is full again
+}
+
+const packetInNS = 1_000_000_000 / MaxPacketIns
+
+// take takes a token. It reports false if there is none.
+func (r *rateLimit) take(nowNS uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	due := max(r.dueNS, nowNS)
+	if due-nowNS > (packetInBurst-1)*packetInNS {
+		return false
+	}
+	r.dueNS = due + packetInNS
+	return true
+}
+
+// followFrames starts the frames if a connection wants them, and stops them if none does.
+// The caller holds no lock: the start waits for the workers.
+func (s *Service) followFrames() {
+	if s.setup.Frames == nil {
+		return
+	}
+	s.framing.Lock()
+	defer s.framing.Unlock()
+	wanted := false
+	for _, c := range s.all() {
+		wanted = wanted || c.wantsFrames()
+	}
+	if wanted != s.framed {
+		s.framed = wanted
+		s.setup.Frames(wanted)
+	}
+}
+
+// wantsFrames reports whether the peer gets frames. They show payloads, which a peer that
+// may only read does not get.
+func (c *Conn) wantsFrames() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ready && !c.ended && c.role == Write && c.wantsEvents() && (c.async.PacketIn[0]|c.async.PacketIn[1]) != 0
+}
+
+// SendPacketIn sends a frame to the connections that want it. id is the number of the
+// controller that the flow names; 0 is the default.
+func (s *Service) SendPacketIn(p *ofp.PacketIn, id uint16) {
+	if !s.rate.take(now()) {
+		s.counts.Dropped.Add(1)
+		return
+	}
+	for _, c := range s.all() {
+		c.packetIn(p, id)
+	}
+}
+
+func (c *Conn) packetIn(p *ofp.PacketIn, id uint16) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.role < Write || c.id != id || !c.wants(c.async.PacketIn, p.Reason) {
+		return
+	}
+	c.service.counts.PacketIns.Add(1)
+	c.post(ofp.AppendPacketIn(nil, c.version, c.format, p), true)
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+	"hash/fnv"
+	"sync"
+
+	"weft/flowtable"
+)
+
+// ControllerNote is what a message to the controller says besides the frame: which flow
+// sent it, and the fields that the tables know. A frame carries only the note's number.
+type ControllerNote struct {
+	Table    uint8
+	Cookie   uint64 // of the flow; ^0: no flow
+	ID       uint16 // number of the controller
+	Reason   string // "" means action
+	Userdata string
+	State    [FlowWords - flowtable.KeyWords]uint64 // metadata and registers
+	Tunnel   [flowtable.TunnelWords]uint64
+	CT       [flowtable.CTWords]uint64
+}
+
+// Metadata returns the fields of the note as a match, together with in_port.
+func (n *ControllerNote) Metadata(inPort uint32) Match {
+	var m Match
+	put := func(from int, words []uint64) {
+		for i, w := range words {
+			if m.Value[from+i] = w; w != 0 {
+				m.Mask[from+i] = ^uint64(0)
+			}
+		}
+	}
+	put(WMetadata, n.State[:])
+	put(flowtable.WTunID, n.Tunnel[:])
+	put(flowtable.WCT, n.CT[:])
+	narrowNote(&m)
+	SetInPort(&m, inPort)
+	return m
+}
+
+// narrowNote removes parts that are 0 from words with several fields, and the tuple of
+// the connection, which needs a match on the frame's own fields.
+func narrowNote(m *Match) {
+	for w := flowtable.WCTPorts; w < flowtable.KeyWords; w++ {
+		if w != flowtable.WCTLabel && w != flowtable.WCTLabel+1 {
+			m.Mask[w], m.Value[w] = 0, 0
+		}
+	}
+	clearBits(m, flowtable.WCT, 0xff<<ctProtoAt)
+	for w := range m.Mask {
+		for _, half := range []uint64{0xffffffff, 0xffffffff << 32} {
+			if m.Value[w]&half == 0 && w != flowtable.WTunID && w != WMetadata {
+				m.Mask[w] &^= half
+			}
+		}
+	}
+}
+
+// ReasonCode returns the number of the note's reason in a packet_in.
+func (n *ControllerNote) ReasonCode() uint8 { return (&Controller{Reason: n.Reason}).reasonCode() }
+
+// Noter is an Env that stores notes.
+type Noter interface {
+	// StoreNote stores the note and returns its number, or 0 if there is no room.
+	StoreNote(n *ControllerNote) uint32
+}
+
+// MaxNotes is the largest number of notes in a NoteTable. A sender whose frame fields end
+// up in registers could create a note with every frame. At the limit the oldest note goes:
+// messages of its megaflow then lack its fields.
+const MaxNotes = 1 << 14
+
+// NoteTable implements Noter. A note's number is its hash, so a restarted control process
+// with the same flows gets the same numbers.
+type NoteTable struct {
+	mu      sync.Mutex
+	byID    map[uint32]*ControllerNote
+	ids     map[ControllerNote]uint32
+	order   []uint32 // numbers, the oldest first
+	evicted uint64
+}
+
+// NewNoteTable returns an empty table.
+func NewNoteTable() *NoteTable {
+	return &NoteTable{byID: map[uint32]*ControllerNote{}, ids: map[ControllerNote]uint32{}}
+}
+
+// StoreNote implements Noter.
+func (t *NoteTable) StoreNote(n *ControllerNote) uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if id, ok := t.ids[*n]; ok {
+		return id
+	}
+	if len(t.order) >= MaxNotes {
+		old := t.order[0]
+		t.order = t.order[1:]
+		delete(t.ids, *t.byID[old])
+		delete(t.byID, old)
+		t.evicted++
+	}
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%#v", *n)
+	id := h.Sum32()
+	for id == 0 || t.byID[id] != nil {
+		id++
+	}
+	kept := *n
+	t.byID[id], t.ids[kept] = &kept, id
+	t.order = append(t.order, id)
+	return id
+}
+
+// Note returns the note with a number.
+func (t *NoteTable) Note(id uint32) (n ControllerNote, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	kept := t.byID[id]
+	if kept == nil {
+		return n, false
+	}
+	return *kept, true
+}
+
+// NoteUse returns the number of notes, and the number of those that the limit has evicted.
+func (t *NoteTable) NoteUse() (used int, evicted uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.order), t.evicted
+}
+
+// noted stores what a message to the controller says of the frame's present state, and
+// returns its number. The megaflow matches the tunnel and the connection of the note.
+func (x *xlate) noted(c *Controller) uint32 {
+	noter, ok := x.env.(Noter)
+	if !ok {
+		return 0
+	}
+	n := ControllerNote{Cookie: ^uint64(0), ID: c.ID, Reason: c.Reason, Userdata: c.Userdata}
+	if x.rule != nil {
+		n.Table, n.Cookie = x.rule.Table, x.rule.Cookie
+	} else if n.Reason == "" {
+		n.Reason = "packet_out"
+	}
+	for _, id := range []FieldID{FTunID, FTunSrc, FTunDst, FTunIPv6Src, FTunIPv6Dst, FCTState, FCTZone, FCTMark, FCTLabel} {
+		if word := int(fields[id].word); x.flow[word] != 0 || fields[id].bits > 64 && x.flow[word+1] != 0 {
+			x.read(whole(id)) // a field of 0 is left out of the message
+		}
+	}
+	copy(n.State[:], x.flow[WMetadata:])
+	copy(n.Tunnel[:], x.flow[flowtable.WTunID:])
+	n.CT[0] = x.flow[flowtable.WCT] &^ (0xff << ctProtoAt)
+	copy(n.CT[flowtable.WCTLabel-flowtable.WCT:], x.flow[flowtable.WCTLabel:flowtable.WCTLabel+2])
+	return noter.StoreNote(&n)
+}
