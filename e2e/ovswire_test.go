@@ -4,11 +4,14 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 // ovs-ofctl itself, connected to Weft by OpenFlow, gets the answers that it got from a
@@ -66,4 +69,102 @@ func (p *play) replay(t *testing.T, target string, s *playStep) bool {
 		t.Errorf("ovs-ofctl -O %s %s: %v\n%s\nwant\n%s", p.version, s.command, err, got, want)
 	}
 	return true
+}
+
+// ovs-ofctl monitor shows the frames that flows send to the controller, the end of flows
+// and changes of flows, in each version.
+func TestOfctlMonitors(t *testing.T) {
+	if _, err := exec.LookPath("ovs-ofctl"); err != nil {
+		t.Skip("ovs-ofctl is missing: install openvswitch-common")
+	}
+	l := newLab(t)
+	d := l.Host("host").Weftd()
+	for i := range 2 {
+		d.Tap(l.Host(fmt.Sprint("p", i+1)), fmt.Sprintf("02:00:00:00:00:%02x", i+1), "", guestMTU)
+	}
+	target := "unix:" + strings.TrimSuffix(d.Socket, ".sock") + ".mgmt"
+	for _, version := range []string{"OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"} {
+		t.Run(version, func(t *testing.T) {
+			frames := watch(t, version, target, "65534")
+			changes := watch(t, version, target, "watch:table=3")
+			ofctl := func(words ...string) {
+				t.Helper()
+				at := slices.IndexFunc(words, func(w string) bool { return !strings.HasPrefix(w, "-") })
+				args := slices.Concat([]string{"-O", version}, words[:at+1], []string{target}, words[at+1:])
+				if out, err := exec.Command("ovs-ofctl", args...).CombinedOutput(); err != nil || strings.Contains(string(out), "ERROR") {
+					t.Fatalf("ovs-ofctl %v: %v\n%s", args, err, out)
+				}
+			}
+			ofctl("del-flows")
+			ofctl("add-flow", "cookie=0x77,in_port=1,actions=set_field:5->reg3,controller(max_len=60,userdata=01.02)")
+			ofctl("packet-out", "in_port=1,packet=ffffffffffff02000000000108060001"+strings.Repeat("00", 70)+",actions=TABLE")
+			ofctl("add-flow", "table=3,send_flow_rem,ip,actions=output:2")
+			ofctl("mod-flows", "table=3,ip,actions=output:1")
+			ofctl("del-flows", "table=3")
+			ofctl("ct-flush-zone", "7")
+			if version != "OpenFlow10" && version != "OpenFlow13" {
+				ofctl("--bundle", "add-flow", "table=4,actions=drop")
+			}
+			for _, want := range []string{"cookie=0x77 total_len=86 reg3=0x5,in_port=1 (via action) data_len=60", "userdata=01.02", "reason=delete"} {
+				frames.expect(t, want)
+			}
+			for _, want := range []string{"event=ADDED table=3 cookie=0 ip actions=output:2", "event=MODIFIED table=3 cookie=0 ip actions=output:1",
+				"event=DELETED reason=delete table=3 cookie=0 ip"} {
+				changes.expect(t, want)
+			}
+		})
+	}
+}
+
+// watcher is a running ovs-ofctl monitor.
+type watcher struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements io.Writer for the output of the process.
+func (w *watcher) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(b)
+}
+
+// watch starts ovs-ofctl monitor and waits until the switch has answered it.
+func watch(t *testing.T, version, target, what string) *watcher {
+	t.Helper()
+	w := &watcher{}
+	cmd := exec.Command("ovs-ofctl", "-O", version, "-vvconn:console:dbg", "monitor", target, what)
+	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+t.TempDir())
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	// ovs-ofctl sends its settings one after another, each with a barrier.
+	ready := "FLOW_MONITOR reply"
+	if !strings.HasPrefix(what, "watch:") {
+		ready = "SET_PACKET_IN_FORMAT"
+	}
+	w.expect(t, ready)
+	return w
+}
+
+// expect waits for a text in the output.
+func (w *watcher) expect(t *testing.T, text string) {
+	t.Helper()
+	const limit = 20 * time.Second
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		w.mu.Lock()
+		found := strings.Contains(w.text.String(), text)
+		w.mu.Unlock()
+		if found {
+			return
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.Fatalf("no %q within %v in\n%s", text, limit, w.text.String())
 }

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"weft/openflow"
+	"weft/openflow/ofp"
+)
+
+// closes reports whether the service closes the connection.
+func (p *peer) closes() bool {
+	_ = p.SetReadDeadline(time.Now().Add(patience))
+	_, err := io.Copy(io.Discard, p)
+	return !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// A hello chooses the highest version of both sides.
+func TestNegotiate(t *testing.T) {
+	r := newRig(t)
+	for _, c := range []struct {
+		hello []byte
+		want  ofp.Version // 0: none
+	}{
+		{ofp.Simple(1, 0, 1), 1}, {ofp.Simple(2, 0, 1), 1}, {ofp.Simple(4, 0, 1), 4}, {ofp.Simple(6, 0, 1), 6}, {ofp.Simple(9, 0, 1), 6},
+		{message(6, 0, 1, uint16(1), uint16(8), uint32(1<<4)), 4}, {message(6, 0, 1, uint16(1), uint16(8), uint32(1<<2|1<<3)), 0},
+		{message(5, 0, 1, uint16(9), uint16(8), uint32(0), uint16(1), uint16(8), uint32(1<<1|1<<5)), 5},
+		{message(4, 0, 1, uint16(1), uint16(3)), 4}, // a malformed element counts for nothing
+	} {
+		p := r.dial()
+		p.read()
+		p.write(c.hello)
+		p.v = c.want
+		if c.want == 0 {
+			if kind, code, _ := errorOf(t, p.read()); kind != 0 || code != 0 || !p.closes() {
+				t.Errorf("% x: error %d.%d", c.hello, kind, code)
+			}
+			continue
+		}
+		if extra := p.barrier(); len(extra) != 0 {
+			t.Errorf("% x: % x", c.hello, extra)
+		}
+	}
+}
+
+// A peer that sends garbage loses its own connection. The others go on.
+func TestGarbage(t *testing.T) {
+	r := newRig(t)
+	steady := r.connect(openflow.Version13)
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := range 200 {
+		p := r.connect([]ofp.Version{1, 4, 5, 6}[n%4])
+		junk := make([]byte, 8+random.IntN(200))
+		for i := range junk {
+			junk[i] = byte(random.Uint32())
+		}
+		if n%2 == 0 { // a header of the version with a random body
+			junk[0], junk[1] = byte(p.v), byte(random.IntN(40))
+			junk[2], junk[3] = 0, byte(len(junk))
+		}
+		_, _ = p.Write(junk)
+		p.Close()
+	}
+	p := r.connect(openflow.Version10)
+	p.write([]byte{1, 0, 0, 3, 0, 0, 0, 0}) // a length below 8
+	if !p.closes() {
+		t.Error("a length below 8 does not end the connection")
+	}
+	if extra := steady.barrier(); len(extra) != 0 {
+		t.Errorf("% x", extra)
+	}
+}
+
+// Connections beyond the limit of a peer are closed, and counted.
+func TestConnectionLimit(t *testing.T) {
+	r := newRig(t)
+	for range MaxPeerConnections {
+		r.connect(openflow.Version13).barrier()
+	}
+	p := r.dial()
+	if !p.closes() || r.service.Counts().Refused.Load() != 1 {
+		t.Errorf("%d connections refused, want 1", r.service.Counts().Refused.Load())
+	}
+}
+
+// A peer that does not read its events is disconnected at the limit of bytes. The change
+// that causes an event never waits for it, and another peer gets all events.
+func TestStalledMonitor(t *testing.T) {
+	r := newRig(t)
+	monitor := message(openflow.Version13, 18, 5, uint16(0xffff), uint16(0), uint32(0), uint32(0x4f4e4600), uint32(1870),
+		uint32(1), uint16(ofp.MonitorAdd|ofp.MonitorActions), uint16(0), uint32(0xffffffff), uint8(0xff), uint8(0), uint16(0),
+		uint16(1), uint16(4), uint32(0))
+	stalled, reading := r.connect(openflow.Version13), r.connect(openflow.Version13)
+	for _, p := range []*peer{stalled, reading} {
+		p.write(monitor)
+		if m := p.read(); m[1] != 19 {
+			t.Fatalf("the monitor is answered by % x", m)
+		}
+	}
+	reading.write(flow(t, openflow.Version13, 1, openflow.Add, "table=1,ip,actions=output:2"))
+	reading.barrier()
+	rule, ok := r.sw.rule(0)
+	if !ok || r.service.Count() != 2 {
+		t.Fatalf("%d peers want events", r.service.Count())
+	}
+	const size = 8 + 16 + 24 + 8 + 16
+	told := 0
+	for ; r.service.Count() == 2 && told < 4*MaxEventBytes/size; told++ {
+		r.service.TellFlow(ofp.FlowAdded, &rule)
+		if m := reading.read(); m[1] != 19 {
+			t.Fatalf("event % x", m)
+		}
+	}
+	for end := time.Now().Add(patience); r.service.Count() == 2 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if r.service.Count() != 1 || r.service.Counts().Stalled.Load() == 0 {
+		t.Errorf("after %d events %d peers want events", told, r.service.Count())
+	}
+	if extra := reading.barrier(); len(extra) != 0 {
+		t.Errorf("% x", extra)
+	}
+}
+
+// A peer with the role read, and a slave, may not change the switch.
+func TestWhoMayChange(t *testing.T) {
+	r := newRig(t)
+	r.role = Read
+	p := r.connect(openflow.Version13)
+	p.write(flow(t, p.v, 9, openflow.Add, "actions=drop"))
+	if kind, code, xid := errorOf(t, p.read()); kind != 1 || code != 5 || xid != 9 {
+		t.Errorf("role read: error %d.%d of %d", kind, code, xid)
+	}
+	r.role = Write
+	first, second := r.connect(openflow.Version14), r.connect(openflow.Version14)
+	master := func(p *peer, generation uint64) []byte {
+		p.write(message(p.v, 24, 3, uint32(ofp.RoleMaster), uint32(0), generation))
+		return p.read()
+	}
+	if m := master(first, 10); m[1] != ofp.TypeRoleReply || m[11] != byte(ofp.RoleMaster) {
+		t.Fatalf("% x", m)
+	}
+	if kind, code, _ := errorOf(t, master(second, 9)); kind != 11 || code != 0 {
+		t.Errorf("stale generation: error %d.%d", kind, code)
+	}
+	if m := master(second, 11); m[11] != byte(ofp.RoleMaster) {
+		t.Fatalf("% x", m)
+	}
+	if m := first.read(); m[1] != 30 {
+		t.Errorf("the old master hears % x, want a role_status", m)
+	}
+	first.write(flow(t, first.v, 4, openflow.Add, "actions=drop"))
+	if kind, code, _ := errorOf(t, first.read()); kind != 1 || code != 10 {
+		t.Errorf("slave: error %d.%d", kind, code)
+	}
+	if r.sw.flows() != 0 {
+		t.Error("a flow was added")
+	}
+}
+
+// A controller is tried again, and gets the flow_removed of its flows. A connection that
+// ends in the middle of a message harms nothing.
+func TestController(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := newRig(t, func(s *Setup) { s.Controllers = []string{"tcp:" + l.Addr().String()} })
+	for n := range 2 {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &peer{t: t, Conn: c, v: openflow.Version13}
+		p.read()
+		p.write(ofp.Simple(p.v, ofp.TypeHello, 1))
+		if n == 0 {
+			p.write([]byte{4, 14, 0, 99, 1})
+			p.Close()
+			continue
+		}
+		p.barrier()
+		rule := openflow.Rule{Flags: openflow.SendFlowRem, Why: openflow.WhyIdle}
+		r.service.TellFlow(ofp.FlowDeleted, &rule)
+		if m := p.read(); m[1] != ofp.TypeFlowRemoved || m[18] != 0 {
+			t.Errorf("% x", m)
+		}
+		p.Close()
+	}
+}

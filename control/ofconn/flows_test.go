@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"weft/openflow"
+	"weft/openflow/ofp"
+)
+
+// Flow_mods that come together are applied together. Each wrong one is answered by its
+// own error, in order, and the others are in force.
+func TestFlowModsInBatches(t *testing.T) {
+	for _, v := range []ofp.Version{1, 4, 5, 6} {
+		r := newRig(t)
+		p := r.connect(v)
+		p.write(message(v, 4, 1, uint32(openflow.NiciraVendor), uint32(15), uint64(1)<<56)) // flow_mod_table_id
+		p.barrier()
+		var all []byte
+		for i := range 300 {
+			m := flow(t, v, uint32(i), openflow.Add, fmt.Sprintf("table=%d,priority=%d,ip,actions=output:2", 1+i%3, i))
+			switch i {
+			case 100: // the table of weft-central
+				m = flow(t, v, 100, openflow.Add, "table=250,actions=drop")
+			case 200:
+				m = message(v, 14, 200, uint32(1)) // too short
+			}
+			all = append(all, m...)
+		}
+		p.write(all)
+		var xids []uint32
+		for _, m := range p.barrier() {
+			_, _, xid := errorOf(t, m)
+			xids = append(xids, xid)
+		}
+		if !slices.Equal(xids, []uint32{100, 200}) || r.sw.flows() != 298 {
+			t.Errorf("version %d: errors of %v, %d flows", v, xids, r.sw.flows())
+		}
+		if len(r.sw.batches) > 200 {
+			t.Errorf("version %d: %d batches", v, len(r.sw.batches))
+		}
+	}
+}
+
+// A dump has every flow once, in messages of at most 64 KiB.
+func TestFlowStats(t *testing.T) {
+	r := newRig(t)
+	p := r.connect(openflow.Version13)
+	var all []byte
+	const flows = 2000
+	for i := range flows {
+		all = append(all, flow(t, p.v, uint32(i), openflow.Add, fmt.Sprintf("table=1,priority=%d,ip,actions=output:2", i))...)
+	}
+	p.write(all)
+	p.barrier()
+	p.write(message(p.v, 18, 8, uint16(1), uint16(0), uint32(0), uint8(0xff), []byte{0, 0, 0}, uint32(0xffffffff), uint32(0xffffffff),
+		uint32(0), uint64(0), uint64(0), uint16(1), uint16(4), uint32(0)))
+	seen := 0
+	for more := true; more; {
+		m := p.read()
+		more = m[11]&1 != 0
+		for b := m[16:]; len(b) > 0; seen++ {
+			b = b[int(b[0])<<8|int(b[1]):]
+		}
+	}
+	if seen != flows {
+		t.Errorf("%d flows, want %d", seen, flows)
+	}
+}
+
+// Bundles keep to the order of their messages and to their flags, and apply completely
+// or not at all.
+func TestBundles(t *testing.T) {
+	const flags = ofp.BundleAtomic | ofp.BundleOrdered
+	control := func(kind ofp.BundleType, flags uint16) []byte {
+		return message(openflow.Version14, 33, 2, uint32(1), uint16(kind), flags)
+	}
+	add := func(inner []byte) []byte {
+		return message(openflow.Version14, 34, 2, uint32(1), uint16(0), uint16(flags), inner)
+	}
+	mod := func(text string) []byte { return add(flow(t, openflow.Version14, 2, openflow.Add, text)) }
+	open, commit := control(ofp.BundleOpen, flags), control(ofp.BundleCommit, flags)
+	for name, c := range map[string]struct {
+		messages [][]byte
+		errors   []string
+		flows    int
+	}{
+		"applied":       {[][]byte{open, mod("actions=drop"), mod("table=1,actions=drop"), control(ofp.BundleClose, flags), commit}, nil, 2},
+		"without close": {[][]byte{open, mod("actions=drop"), commit}, nil, 1},
+		"without open":  {[][]byte{mod("actions=drop"), commit}, nil, 1},
+		"discarded":     {[][]byte{open, mod("actions=drop"), control(ofp.BundleDiscard, flags)}, nil, 0},
+		"refused":       {[][]byte{open, mod("actions=drop"), mod("actions=group:9"), commit}, []string{"2.9", "17.13"}, 0},
+		"unknown":       {[][]byte{commit}, []string{"17.2"}, 0},
+		"twice":         {[][]byte{open, open}, []string{"17.3"}, 0},
+		"closed":        {[][]byte{open, control(ofp.BundleClose, flags), mod("actions=drop")}, []string{"17.4"}, 0},
+		"other flags":   {[][]byte{open, control(ofp.BundleCommit, 1)}, []string{"17.7"}, 0},
+		"other xid":     {[][]byte{open, add(flow(t, openflow.Version14, 3, openflow.Add, "actions=drop")), commit}, []string{"17.9"}, 0},
+		"not a change":  {[][]byte{open, add(ofp.Simple(openflow.Version14, ofp.TypeEchoRequest, 2)), commit}, []string{"17.10"}, 0},
+		"cut off":       {[][]byte{open, add([]byte{5, 14, 0, 200, 0, 0, 0, 2}), commit}, []string{"17.8"}, 0},
+	} {
+		r := newRig(t)
+		p := r.connect(openflow.Version14)
+		p.write(bytes.Join(c.messages, nil))
+		var errs []string
+		for _, m := range p.barrier() {
+			if m[1] == ofp.TypeError {
+				kind, code, _ := errorOf(t, m)
+				errs = append(errs, fmt.Sprintf("%d.%d", kind, code))
+			}
+		}
+		if !slices.Equal(errs, c.errors) || r.sw.flows() != c.flows {
+			t.Errorf("%s: errors %v and %d flows, want %v and %d", name, errs, r.sw.flows(), c.errors, c.flows)
+		}
+	}
+}
+
+// Buckets are inserted and removed at their places.
+func TestBuckets(t *testing.T) {
+	r := newRig(t)
+	p := r.connect(openflow.Version15)
+	bucket := func(id uint32) []byte {
+		b := message(0, 0, 0, uint32(0))[8:]
+		b[1] = 8
+		return append(b, byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
+	}
+	change := func(command uint16, at uint32, ids ...uint32) []byte {
+		var buckets []byte
+		for _, id := range ids {
+			buckets = append(buckets, bucket(id)...)
+		}
+		return message(p.v, 15, 4, command, uint8(0), uint8(0), uint32(1), uint16(len(buckets)), uint16(0), at, buckets)
+	}
+	const first, last, all = ofp.BucketFirst, ofp.BucketLast, ofp.BucketAll
+	for _, c := range []struct {
+		m    []byte
+		want []uint32
+		err  string
+	}{
+		{change(0, all, 5, 6), []uint32{5, 6}, ""},
+		{change(3, first, 1), []uint32{1, 5, 6}, ""},
+		{change(3, last, 9), []uint32{1, 5, 6, 9}, ""},
+		{change(3, 5, 7), []uint32{1, 5, 7, 6, 9}, ""},
+		{change(3, last, 7), []uint32{1, 5, 7, 6, 9}, "6.16"},
+		{change(3, 77, 8), []uint32{1, 5, 7, 6, 9}, "6.15"},
+		{change(5, 7), []uint32{1, 5, 6, 9}, ""},
+		{change(5, first), []uint32{5, 6, 9}, ""},
+		{change(5, last), []uint32{5, 6}, ""},
+		{change(5, 77), []uint32{5, 6}, "6.15"},
+		{change(5, all), nil, ""},
+	} {
+		p.write(c.m)
+		err := ""
+		for _, m := range p.barrier() {
+			kind, code, _ := errorOf(t, m)
+			err = fmt.Sprintf("%d.%d", kind, code)
+		}
+		var got []uint32
+		for _, b := range r.sw.Groups(1)[0].Buckets {
+			got = append(got, b.ID)
+		}
+		if !slices.Equal(got, c.want) || err != c.err {
+			t.Errorf("% x: buckets %v, error %q; want %v, %q", c.m, got, err, c.want, c.err)
+		}
+	}
+}

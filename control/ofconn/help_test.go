@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofconn
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"weft/openflow"
+	"weft/openflow/ofp"
+)
+
+// fakeSwitch has real tables and nothing else.
+type fakeSwitch struct {
+	mu      sync.Mutex
+	tables  *openflow.Pipeline
+	batches []int // numbers of flow_mods applied together
+	ports   []Port
+}
+
+func (f *fakeSwitch) ApplyEach(mods []openflow.FlowMod) []error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.batches = append(f.batches, len(mods))
+	_, errs := f.tables.ApplyEach(mods, now())
+	return errs
+}
+
+func (f *fakeSwitch) ApplyBundle(items []openflow.BundleItem) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, err := f.tables.ApplyBundle(items, now())
+	var at *openflow.ApplyError
+	if errors.As(err, &at) {
+		return at.Index, err
+	}
+	return 0, err
+}
+
+func (f *fakeSwitch) PullCounts() {}
+
+func (f *fakeSwitch) ScanRules(filter *openflow.FlowMod, from uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next, more := f.tables.Scan(filter, from, 16, func(r *openflow.Rule) { rules = append(rules, *r) })
+	return rules, next, more
+}
+
+func (f *fakeSwitch) ApplyGroups(mods []openflow.GroupMod) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, err := f.tables.ApplyGroups(mods, now())
+	return err
+}
+
+func (f *fakeSwitch) Groups(id uint32) (list []Group) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, g := range f.tables.Groups(id) {
+		list = append(list, Group{Group: g, Stats: f.tables.GroupStats(g)})
+	}
+	return list
+}
+
+func (f *fakeSwitch) ApplyMeters([]openflow.MeterMod) error { return nil }
+func (f *fakeSwitch) Meters(uint32) []Meter                 { return nil }
+func (f *fakeSwitch) Tables() []ofp.TableState              { return nil }
+func (f *fakeSwitch) SetEviction(uint8, bool) error         { return nil }
+func (f *fakeSwitch) Ports() []Port                         { return f.ports }
+func (f *fakeSwitch) Send(*openflow.PacketOut) error        { return nil }
+func (f *fakeSwitch) FlushConnections(uint16) error         { return nil }
+func (f *fakeSwitch) flows() (n int)                        { f.mu.Lock(); defer f.mu.Unlock(); return f.tables.Len() }
+func (f *fakeSwitch) rule(slot uint32) (r openflow.Rule, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := f.tables.Rule(slot); p != nil {
+		return *p, true
+	}
+	return r, false
+}
+
+// rig is a service with a unix socket.
+type rig struct {
+	t       *testing.T
+	service *Service
+	sw      *fakeSwitch
+	path    string
+	role    Role
+}
+
+func newRig(t *testing.T, change ...func(*Setup)) *rig {
+	t.Helper()
+	r := &rig{t: t, sw: &fakeSwitch{tables: openflow.NewPipeline(openflow.Limits{Rules: 1 << 16})}, path: filepath.Join(t.TempDir(), "s"), role: Write}
+	l, err := net.Listen("unix", r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Setup{Switch: r.sw, DatapathID: 7, Listeners: []net.Listener{l}, Log: slog.New(slog.DiscardHandler),
+		Role: func(net.Conn) (Role, string) { return r.role, "tester" }}
+	for _, c := range change {
+		c(&s)
+	}
+	r.service = New(s)
+	ctx, stop := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { r.service.Run(ctx) })
+	t.Cleanup(func() { stop(); done.Wait() })
+	return r
+}
+
+// peer is a client of the service.
+type peer struct {
+	t *testing.T
+	net.Conn
+	v ofp.Version
+}
+
+// patience is the time for which a test waits for a message.
+const patience = 20 * time.Second
+
+func (r *rig) dial() *peer {
+	r.t.Helper()
+	c, err := net.Dial("unix", r.path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { c.Close() })
+	return &peer{t: r.t, Conn: c}
+}
+
+// connect returns a peer that has exchanged hellos for a version.
+func (r *rig) connect(v ofp.Version) *peer {
+	r.t.Helper()
+	p := r.dial()
+	p.v = v
+	if m := p.read(); m[1] != ofp.TypeHello {
+		r.t.Fatalf("the first message is % x", m)
+	}
+	p.write(ofp.Simple(v, ofp.TypeHello, 1))
+	return p
+}
+
+func (p *peer) write(m []byte) {
+	p.t.Helper()
+	if _, err := p.Write(m); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *peer) read() []byte {
+	p.t.Helper()
+	_ = p.SetReadDeadline(time.Now().Add(patience))
+	m, err := ofp.ReadMessage(p, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return m
+}
+
+// body begins a message whose body is made of numbers of 1, 2, 4 or 8 bytes.
+func message(v ofp.Version, kind uint8, xid uint32, parts ...any) []byte {
+	b := ofp.Begin(nil, v, kind, xid)
+	for _, part := range parts {
+		if raw, ok := part.([]byte); ok {
+			b = append(b, raw...)
+			continue
+		}
+		b, _ = binary.Append(b, binary.BigEndian, part)
+	}
+	return ofp.End(b, 0)
+}
+
+// flow returns a flow_mod from the text of a flow.
+func flow(t *testing.T, v ofp.Version, xid uint32, command openflow.Command, text string) []byte {
+	t.Helper()
+	mod, err := openflow.ParseFlowMod(text, command, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ofp.AppendFlowMod(nil, v, xid, &mod)
+}
+
+// barrier sends a barrier and returns the messages in front of its answer.
+func (p *peer) barrier() (messages [][]byte) {
+	p.t.Helper()
+	request, reply := uint8(20), uint8(21)
+	if p.v == openflow.Version10 {
+		request, reply = 18, 19
+	}
+	p.write(ofp.Simple(p.v, request, 0xba))
+	for {
+		m := p.read()
+		if m[1] == reply {
+			return messages
+		}
+		messages = append(messages, m)
+	}
+}
+
+// errorOf returns type and code of an error message, and its xid.
+func errorOf(t *testing.T, m []byte) (kind, code uint16, xid uint32) {
+	t.Helper()
+	if m[1] != ofp.TypeError {
+		t.Fatalf("message % x is no error", m)
+	}
+	return binary.BigEndian.Uint16(m[8:]), binary.BigEndian.Uint16(m[10:]), binary.BigEndian.Uint32(m[4:])
+}
