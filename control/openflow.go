@@ -213,8 +213,20 @@ func (w wireSwitch) Ports() []ofconn.Port {
 
 func (w wireSwitch) Send(out *openflow.PacketOut) error { return w.pipeline.Send(out) }
 
-func (w wireSwitch) FlushConnections(zone uint16) error {
-	_, err := w.tracking.Flush(&conntrack.Filter{Zone: &zone})
+func (w wireSwitch) FlushConnections(m *ofp.CTMatch) error {
+	tuple := func(t *ofp.CTTuple) conntrack.TupleFilter {
+		f := conntrack.TupleFilter{Src: t.Src, Dst: t.Dst, SrcPort: t.SrcPort, DstPort: t.DstPort, ID: t.ID, Type: t.Type, Code: t.Code}
+		if *t != (ofp.CTTuple{}) && m.Proto != 0 {
+			f.Proto = &m.Proto
+		}
+		return f
+	}
+	f := conntrack.Filter{Zone: m.Zone, Mark: m.Mark, MarkMask: m.MarkMask, Label: m.Label, LabelMask: m.LabelMask,
+		Orig: tuple(&m.Orig), Reply: tuple(&m.Reply)}
+	if m.Proto != 0 && f.Orig.Proto == nil && f.Reply.Proto == nil {
+		f.Orig.Proto = &m.Proto
+	}
+	_, err := w.tracking.Flush(&f)
 	return err
 }
 

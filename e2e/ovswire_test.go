@@ -168,3 +168,49 @@ func (w *watcher) expect(t *testing.T, text string) {
 	defer w.mu.Unlock()
 	t.Fatalf("no %q within %v in\n%s", text, limit, w.text.String())
 }
+
+// ovs-ofctl ct-flush and ct-flush-zone end the selected connections and no others.
+func TestOfctlFlushesConnections(t *testing.T) {
+	if _, err := exec.LookPath("ovs-ofctl"); err != nil {
+		t.Skip("ovs-ofctl is missing: install openvswitch-common")
+	}
+	l := newLab(t)
+	d := l.Host("host").Weftd()
+	d.Tap(l.Host("p1"), "02:00:00:00:00:01", "", guestMTU)
+	target := "unix:" + strings.TrimSuffix(d.Socket, ".sock") + ".mgmt"
+	const udp = "02000000000202000000000108004500002e00010000401166bc0a0000010a00000203e80035001a0000000000000000000000000000000000000000"
+	ofctl := func(words ...string) {
+		t.Helper()
+		words = slices.Insert(slices.Clone(words), 1, target)
+		if out, err := exec.Command("ovs-ofctl", words...).CombinedOutput(); err != nil || strings.Contains(string(out), "ERROR") {
+			t.Fatalf("ovs-ofctl %v: %v\n%s", words, err, out)
+		}
+	}
+	for _, zone := range []string{"5", "6", "7"} {
+		ofctl("packet-out", "in_port=1,packet="+udp+",actions=ct(commit,zone="+zone+")")
+	}
+	zones := func() string {
+		t.Helper()
+		var found []string
+		for _, line := range strings.Split(d.Weft("dump-conntrack"), "\n") {
+			if _, zone, ok := strings.Cut(line, "zone="); ok {
+				found = append(found, zone[:1])
+			}
+		}
+		slices.Sort(found)
+		return strings.Join(found, "")
+	}
+	const tuple = "ct_nw_src=10.0.0.1,ct_nw_dst=10.0.0.2,ct_nw_proto=17,ct_tp_src=1000,ct_tp_dst="
+	for _, step := range []struct {
+		words []string
+		left  string
+	}{
+		{[]string{"ct-flush", "zone=5", tuple + "54"}, "567"}, {[]string{"ct-flush", "zone=5", tuple + "53"}, "67"},
+		{[]string{"ct-flush-zone", "9"}, "67"}, {[]string{"ct-flush-zone", "6"}, "7"}, {[]string{"ct-flush"}, ""},
+	} {
+		ofctl(step.words...)
+		if got := zones(); got != step.left {
+			t.Errorf("after ovs-ofctl %v connections are in the zones %q, want %q", step.words, got, step.left)
+		}
+	}
+}

@@ -60,6 +60,7 @@ func init() {
 	changes(ofp.PortMod, (*Conn).portMod)
 	changes(ofp.PacketOut, (*Conn).packetOut)
 	changes(ofp.CTFlushZone, (*Conn).flushZone)
+	changes(ofp.CTFlush, (*Conn).flushConnections)
 	changes(ofp.BundleControl, (*Conn).bundleControl)
 	changes(ofp.BundleAdd, (*Conn).bundleAdd)
 	changes(ofp.Resume, func(*Conn, *ofp.Request) error {
@@ -215,7 +216,16 @@ func (c *Conn) flushZone(r *ofp.Request) error {
 			return refused(openflow.ErrMustBeZero, "ct_flush_zone: expected zeros before the zone")
 		}
 	}
-	return c.service.setup.Switch.FlushConnections(uint16(r.Body[6])<<8 | uint16(r.Body[7]))
+	zone := uint16(r.Body[6])<<8 | uint16(r.Body[7])
+	return c.service.setup.Switch.FlushConnections(&ofp.CTMatch{Zone: &zone})
+}
+
+func (c *Conn) flushConnections(r *ofp.Request) error {
+	m, err := ofp.DecodeCTFlush(r)
+	if err != nil {
+		return err
+	}
+	return c.service.setup.Switch.FlushConnections(&m)
 }
 
 func (c *Conn) packetOut(r *ofp.Request) error {

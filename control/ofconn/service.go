@@ -77,8 +77,8 @@ type Switch interface {
 	SetEviction(table uint8, evict bool) error
 	Ports() []Port
 	Send(out *openflow.PacketOut) error
-	// FlushConnections removes the tracked connections of a zone.
-	FlushConnections(zone uint16) error
+	// FlushConnections removes the tracked connections that m selects.
+	FlushConnections(m *ofp.CTMatch) error
 }
 
 // Group is a group with its statistics.

@@ -43,6 +43,8 @@ func decode(r *Request) (err error) {
 		_, err = DecodeMonitors(r)
 	case FlowMonitorCancel:
 		_, err = DecodeMonitorCancel(r)
+	case CTFlush:
+		_, err = DecodeCTFlush(r)
 	case SetConfig:
 		_, err = DecodeSwitchConfig(r)
 	}
