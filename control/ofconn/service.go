@@ -276,6 +276,7 @@ func (s *Service) LimitRows(emit func(limits.Row)) {
 	defer s.mu.Unlock()
 	emit(limits.Row{Name: "openflow_connections", Unit: "connections", Holder: limits.All(), Used: uint64(s.accepted),
 		Limit: MaxConnections, Refused: s.counts.Refused.Load()})
+	emit(limits.Row{Name: "openflow_frames", Unit: "frames a second", Holder: limits.All(), Limit: MaxPacketIns, Refused: s.counts.Dropped.Load()})
 	for peer, n := range s.peers {
 		emit(limits.Row{Name: "openflow_connections", Unit: "connections", Holder: limits.Peer(peer), Used: uint64(n), Limit: MaxPeerConnections})
 	}

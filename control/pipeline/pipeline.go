@@ -177,4 +177,6 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.learnedLimitRows(emit)
 	pl.macs.LimitRows(emit)
 	pl.questions.limitRows(emit)
+	notes, evicted := pl.notes.NoteUse()
+	emit(limits.Row{Name: "controller_notes", Unit: "entries", Holder: limits.All(), Used: uint64(notes), Limit: openflow.MaxNotes, Evicted: evicted})
 }
