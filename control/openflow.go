@@ -303,6 +303,9 @@ func (d *Daemon) packetIn(c *datapath.Capture) {
 	note, known := d.pipeline.ControllerNote(c.Note)
 	if known {
 		p.Reason, p.Table, p.Cookie, p.Userdata = note.ReasonCode(), note.Table, note.Cookie, note.Userdata
+		if note.Miss {
+			p.Reason = ofp.ReasonMiss
+		}
 	}
 	p.Metadata = note.Metadata(c.InPort)
 	d.wire.SendPacketIn(&p, note.ID)

@@ -17,6 +17,7 @@ type ControllerNote struct {
 	Cookie   uint64 // of the flow; ^0: no flow
 	ID       uint16 // number of the controller
 	Reason   string // "" means action
+	Miss     bool   // the flow is a table-miss flow: it matches everything at priority 0
 	Userdata string
 	State    [FlowWords - flowtable.KeyWords]uint64 // metadata and registers
 	Tunnel   [flowtable.TunnelWords]uint64
@@ -142,6 +143,7 @@ func (x *xlate) noted(c *Controller) uint32 {
 	n := ControllerNote{Cookie: ^uint64(0), ID: c.ID, Reason: c.Reason, Userdata: c.Userdata}
 	if x.rule != nil {
 		n.Table, n.Cookie = x.rule.Table, x.rule.Cookie
+		n.Miss = n.Reason == "" && x.rule.Priority == 0 && x.rule.Match == (PackedMatch{})
 	} else if n.Reason == "" {
 		n.Reason = "packet_out"
 	}

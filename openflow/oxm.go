@@ -167,7 +167,7 @@ type oxmEntry struct {
 	v, mask  Value128
 	header   oxmHeader
 	badLen   bool // the length is not that of the field
-	bodySize int
+	zero     bool // all bits of the value are 0
 }
 
 // readHeader reads a header at the start of b. rest begins behind the header and the
@@ -212,8 +212,9 @@ func readEntry(b []byte) (e oxmEntry, rest []byte, ok bool) {
 	if !ok || len(rest) < length {
 		return e, nil, false
 	}
-	e.header, e.masked, e.bodySize = h, masked, length
+	e.header, e.masked = h, masked
 	body := rest[:length]
+	e.zero = valueOf(body[:min(int(h.length), 16)]).isZero() && h.length <= 16
 	rest = rest[length:]
 	id, right := fieldOf(h)
 	if id == FNone || !right || masked && length%2 != 0 {

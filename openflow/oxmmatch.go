@@ -114,7 +114,14 @@ func appendTOS(b []byte, m *Match, v Version) []byte {
 
 // DecodeMatch decodes the fields of a match, NXM or OXM, as AppendMatch writes them.
 // Errors are *CodedError.
-func DecodeMatch(b []byte) (m Match, err error) {
+func DecodeMatch(b []byte) (m Match, err error) { return decodeMatch(b, false) }
+
+// DecodeMetadata decodes the fields of a packet-out, which are those that are not in the
+// frame's bytes. It leaves out fields of value 0, also those that Weft does not support:
+// Open vSwitch's controllers name them all.
+func DecodeMetadata(b []byte) (m Match, err error) { return decodeMatch(b, true) }
+
+func decodeMatch(b []byte, metadata bool) (m Match, err error) {
 	var seen [fieldCount]bool
 	for len(b) > 0 {
 		e, rest, ok := readEntry(b)
@@ -122,6 +129,9 @@ func DecodeMatch(b []byte) (m Match, err error) {
 			return m, coded(ErrMatchBadLen, "a match ends within a field")
 		}
 		b = rest
+		if metadata && e.zero {
+			continue
+		}
 		if err := e.check(&m, &seen); err != nil {
 			return m, err
 		}

@@ -71,7 +71,7 @@ func (s *Service) SendPacketIn(p *ofp.PacketIn, id uint16) {
 func (c *Conn) packetIn(p *ofp.PacketIn, id uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.role < Write || c.id != id || !c.wants(c.async.PacketIn, p.Reason) {
+	if c.role < Write || c.id != id || !c.wants(c.async.PacketIn, ofp.PacketInReason(c.version, p.Reason)) {
 		return
 	}
 	c.service.counts.PacketIns.Add(1)

@@ -28,7 +28,9 @@ func appendNXM(b []byte, m *of.Match) ([]byte, uint16) {
 }
 
 // match reads a match of OpenFlow 1.3 and later.
-func (r *reader) match() (of.Match, error) {
+func (r *reader) match() (of.Match, error) { return r.matchAs(of.DecodeMatch) }
+
+func (r *reader) matchAs(decode func([]byte) (of.Match, error)) (of.Match, error) {
 	kind, n := r.u16(), int(r.u16())
 	if r.short || n < 4 || n-4 > len(r.b) {
 		return of.Match{}, coded(of.ErrMatchBadLen, "a match has a wrong length")
@@ -38,7 +40,7 @@ func (r *reader) match() (of.Match, error) {
 	}
 	fields := r.take(n - 4)
 	r.take(min((8-n%8)%8, len(r.b)))
-	return of.DecodeMatch(fields)
+	return decode(fields)
 }
 
 // cookieHeader is the header of NXM_NX_COOKIE, without its mask bit.

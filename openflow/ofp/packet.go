@@ -35,7 +35,7 @@ func DecodePacketOut(r *Request) (out PacketOutRequest, err error) {
 		if b.short {
 			break
 		}
-		if out.Match, err = b.match(); err != nil {
+		if out.Match, err = b.matchAs(of.DecodeMetadata); err != nil {
 			return out, err
 		}
 		inPort = of.InPortOf(&out.Match)
@@ -84,6 +84,9 @@ const (
 	ReasonAction     = 1
 	ReasonInvalidTTL = 2
 	reasonActionSet  = 3 // OpenFlow 1.4 and later, as are group and packet_out
+	// ReasonMiss is a frame of a table-miss flow: no match from OpenFlow 1.3 on, an
+	// action before.
+	ReasonMiss = 0xff
 )
 
 // Properties of Nicira's packet_in2.
@@ -97,8 +100,14 @@ const (
 	packetInUserdata = 7
 )
 
-// packetInReasonOf returns the number of a reason in a version.
-func packetInReasonOf(v Version, reason uint8) uint8 {
+// PacketInReason returns the number of a reason in a version.
+func PacketInReason(v Version, reason uint8) uint8 {
+	switch {
+	case reason == ReasonMiss && v == v10:
+		return ReasonAction
+	case reason == ReasonMiss:
+		return ReasonNoMatch
+	}
 	if v < v14 && reason >= reasonActionSet {
 		return ReasonAction
 	}
@@ -107,7 +116,7 @@ func packetInReasonOf(v Version, reason uint8) uint8 {
 
 // AppendPacketIn appends a packet_in.
 func AppendPacketIn(b []byte, v Version, format PacketInFormat, p *PacketIn) []byte {
-	start, reason := len(b), packetInReasonOf(v, p.Reason)
+	start, reason := len(b), PacketInReason(v, p.Reason)
 	total := uint16(min(p.Total, 0xffff))
 	switch {
 	case format == PacketIn2:
