@@ -259,6 +259,7 @@ func (m *flowMonitors) TellFlow(now time.Time, event string, r *openflow.Rule, d
 type controllerFrames struct {
 	daemon *Daemon
 	stop   context.CancelFunc // nil: stopped
+	misses bool               // frames that match no flow come, too
 }
 
 // framesPatience is the time for which a connection waits for its tap. A worker that
@@ -266,12 +267,17 @@ type controllerFrames struct {
 const framesPatience = time.Second
 
 // set starts or stops the frames. ofconn calls it from one goroutine at a time.
-func (f *controllerFrames) set(on bool) {
+func (f *controllerFrames) set(on, misses bool) {
+	if misses != f.misses {
+		f.misses = misses
+		f.daemon.pipeline.SendMisses(misses)
+	}
+	if on == (f.stop != nil) {
+		return
+	}
 	if f.stop != nil {
 		f.stop()
 		f.stop = nil
-	}
-	if !on {
 		return
 	}
 	ctx, stop := context.WithCancel(context.Background())

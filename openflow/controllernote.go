@@ -133,6 +133,24 @@ func (t *NoteTable) NoteUse() (used int, evicted uint64) {
 	return len(t.order), t.evicted
 }
 
+// SendMisses makes frames that match no flow go to the controller, as OpenFlow 1.0 says,
+// or drops them, as later versions do.
+func (p *Pipeline) SendMisses(on bool) {
+	p.missToController = on
+	p.generation++
+}
+
+// missed sends a frame that matches no flow of a table to the controller.
+func (x *xlate) missed(table uint8) {
+	note := uint32(0)
+	if noter, ok := x.env.(Noter); ok {
+		note = noter.StoreNote(&ControllerNote{Table: table, Cookie: ^uint64(0), Reason: "no_match"})
+	}
+	x.commit()
+	x.emit(flowtable.Action{Op: flowtable.OpController, U32: wholeFrame, U64: uint64(note)})
+	x.sent = x.sent || !x.halted
+}
+
 // noted stores what a message to the controller says of the frame's present state, and
 // returns its number. The megaflow matches the tunnel and the connection of the note.
 func (x *xlate) noted(c *Controller) uint32 {

@@ -153,6 +153,9 @@ type Pipeline struct {
 	learnt     map[learnKey]*learnGroup // counts for learn actions with a limit or delete_learned
 	orphans    []learnKey               // keys whose last learn action with delete_learned is gone
 	generation uint64
+	// missToController sends frames that match no flow to the controller, see
+	// SendMisses.
+	missToController bool
 }
 
 // NewPipeline returns a pipeline without rules.

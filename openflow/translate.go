@@ -321,7 +321,10 @@ func (x *xlate) pipeline(table uint8, first bool) {
 				table = CentralTable
 				continue
 			}
-			if first {
+			switch {
+			case first && x.p.missToController:
+				x.missed(table)
+			case first:
 				x.because(packet.DropTableMiss)
 			}
 			return

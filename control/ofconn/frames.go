@@ -5,6 +5,7 @@ package ofconn
 import (
 	"sync"
 
+	"weft/openflow"
 	"weft/openflow/ofp"
 )
 
@@ -38,22 +39,25 @@ func (s *Service) followFrames() {
 	}
 	s.framing.Lock()
 	defer s.framing.Unlock()
-	wanted := false
+	wanted, misses := false, false
 	for _, c := range s.all() {
-		wanted = wanted || c.wantsFrames()
+		if frames, old := c.wantsFrames(); frames {
+			wanted, misses = true, misses || old
+		}
 	}
-	if wanted != s.framed {
-		s.framed = wanted
-		s.setup.Frames(wanted)
+	if wanted != s.framed || misses != s.missed {
+		s.framed, s.missed = wanted, misses
+		s.setup.Frames(wanted, misses)
 	}
 }
 
 // wantsFrames reports whether the peer gets frames. They show payloads, which a peer that
-// may only read does not get.
-func (c *Conn) wantsFrames() bool {
+// may only read does not get. old is true for a connection of OpenFlow 1.0.
+func (c *Conn) wantsFrames() (wants, old bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ready && !c.ended && c.role == Write && c.wantsEvents() && (c.async.PacketIn[0]|c.async.PacketIn[1]) != 0
+	return c.ready && !c.ended && c.role == Write && c.wantsEvents() && (c.async.PacketIn[0]|c.async.PacketIn[1]) != 0,
+		c.version == openflow.Version10
 }
 
 // SendPacketIn sends a frame to the connections that want it. id is the number of the
@@ -73,6 +77,14 @@ func (c *Conn) packetIn(p *ofp.PacketIn, id uint16) {
 	defer c.mu.Unlock()
 	if c.role < Write || c.id != id || !c.wants(c.async.PacketIn, ofp.PacketInReason(c.version, p.Reason)) {
 		return
+	}
+	if p.Cookie == ^uint64(0) && p.Reason == ofp.ReasonNoMatch { // no flow has sent it
+		if c.version != openflow.Version10 {
+			return
+		}
+		mine := *p
+		mine.Frame = p.Frame[:min(len(p.Frame), int(c.missLen))]
+		p = &mine
 	}
 	c.service.counts.PacketIns.Add(1)
 	c.post(ofp.AppendPacketIn(nil, c.version, c.format, p), true)

@@ -111,8 +111,9 @@ type Setup struct {
 	Role        func(net.Conn) (role Role, peer string)
 	Controllers []string // tcp:HOST:PORT and ssl:HOST:PORT
 	TLS         *tls.Config
-	// Frames starts or stops the frames for controllers, which come to SendPacketIn.
-	Frames     func(on bool)
+	// Frames starts or stops the frames for controllers, which come to SendPacketIn. misses
+	// is true if a connection of OpenFlow 1.0 wants frames that match no flow.
+	Frames     func(on, misses bool)
 	Standalone bool // without a controller, the switch acts as a learning switch
 	Log        *slog.Logger
 }
@@ -143,8 +144,8 @@ type Service struct {
 
 	watchers atomic.Int32 // connections that want events of flows
 
-	framing sync.Mutex // one call of Setup.Frames at a time; taken before mu
-	framed  bool       // the argument of the last call
+	framing        sync.Mutex // one call of Setup.Frames at a time; taken before mu
+	framed, missed bool       // the arguments of the last call
 
 	rate   rateLimit // frames to all controllers
 	counts Counts

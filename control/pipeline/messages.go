@@ -295,6 +295,16 @@ func (pl *Pipeline) Send(out *openflow.PacketOut) error {
 	return err
 }
 
+// SendMisses makes frames that match no flow go to the controller, or drops them.
+func (pl *Pipeline) SendMisses(on bool) {
+	pl.change.Lock()
+	defer pl.change.Unlock()
+	pl.mu.Lock()
+	pl.tables.SendMisses(on)
+	pl.mu.Unlock()
+	pl.revalidate(func(*megaflow) bool { return true })
+}
+
 // ControllerNote returns the note with a number that a frame for the controller carries.
 func (pl *Pipeline) ControllerNote(id uint32) (openflow.ControllerNote, bool) {
 	return pl.notes.Note(id)
