@@ -162,12 +162,12 @@ func appendValue(b []byte, v Value128, length uint8) []byte {
 // oxmEntry is one decoded field with its value. Without a mask, mask has all bits of
 // the field's bytes.
 type oxmEntry struct {
-	id       FieldID // FNone: a field that Weft does not support
-	masked   bool
-	v, mask  Value128
-	header   oxmHeader
-	badLen   bool // the length is not that of the field
-	zero     bool // all bits of the value are 0
+	id      FieldID // FNone: a field that Weft does not support
+	masked  bool
+	v, mask Value128
+	header  oxmHeader
+	badLen  bool // the length is not that of the field
+	zero    bool // all bits of the value are 0
 }
 
 // readHeader reads a header at the start of b. rest begins behind the header and the
