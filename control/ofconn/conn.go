@@ -31,12 +31,9 @@ type Conn struct {
 	tableInCommand bool
 	bundles        map[uint32]*bundle
 	config         ofp.SwitchConfig
-	multipart      bool // the rest of a multipart request is skipped
 	heard          atomic.Int64
-	last           time.Time // when the last echo request was sent
 
 	writing sync.Mutex // one message at a time
-	out     []byte     // room for small replies
 
 	mu       sync.Mutex // guards the fields below; taken after the locks of the switch
 	events   [][]byte

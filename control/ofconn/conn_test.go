@@ -13,6 +13,7 @@ import (
 
 	"weft/openflow"
 	"weft/openflow/ofp"
+	"weft/openflow/ofp/ofptest"
 )
 
 // closes reports whether the service closes the connection.
@@ -29,10 +30,10 @@ func TestNegotiate(t *testing.T) {
 		hello []byte
 		want  ofp.Version // 0: none
 	}{
-		{ofp.Simple(1, 0, 1), 1}, {ofp.Simple(2, 0, 1), 1}, {ofp.Simple(4, 0, 1), 4}, {ofp.Simple(6, 0, 1), 6}, {ofp.Simple(9, 0, 1), 6},
-		{message(6, 0, 1, uint16(1), uint16(8), uint32(1<<4)), 4}, {message(6, 0, 1, uint16(1), uint16(8), uint32(1<<2|1<<3)), 0},
-		{message(5, 0, 1, uint16(9), uint16(8), uint32(0), uint16(1), uint16(8), uint32(1<<1|1<<5)), 5},
-		{message(4, 0, 1, uint16(1), uint16(3)), 4}, // a malformed element counts for nothing
+		{ofptest.Message(1, 0, 1), 1}, {ofptest.Message(2, 0, 1), 1}, {ofptest.Message(4, 0, 1), 4}, {ofptest.Message(6, 0, 1), 6}, {ofptest.Message(9, 0, 1), 6},
+		{ofptest.Message(6, 0, 1, uint16(1), uint16(8), uint32(1<<4)), 4}, {ofptest.Message(6, 0, 1, uint16(1), uint16(8), uint32(1<<2|1<<3)), 0},
+		{ofptest.Message(5, 0, 1, uint16(9), uint16(8), uint32(0), uint16(1), uint16(8), uint32(1<<1|1<<5)), 5},
+		{ofptest.Message(4, 0, 1, uint16(1), uint16(3)), 4}, // a malformed element counts for nothing
 	} {
 		p := r.dial()
 		p.read()
@@ -94,7 +95,7 @@ func TestConnectionLimit(t *testing.T) {
 // that causes an event never waits for it, and another peer gets all events.
 func TestStalledMonitor(t *testing.T) {
 	r := newRig(t)
-	monitor := message(openflow.Version13, 18, 5, uint16(0xffff), uint16(0), uint32(0), uint32(0x4f4e4600), uint32(1870),
+	monitor := ofptest.Message(openflow.Version13, 18, 5, uint16(0xffff), uint16(0), uint32(0), uint32(0x4f4e4600), uint32(1870),
 		uint32(1), uint16(ofp.MonitorAdd|ofp.MonitorActions), uint16(0), uint32(0xffffffff), uint8(0xff), uint8(0), uint16(0),
 		uint16(1), uint16(4), uint32(0))
 	stalled, reading := r.connect(openflow.Version13), r.connect(openflow.Version13)
@@ -141,7 +142,7 @@ func TestWhoMayChange(t *testing.T) {
 	r.role = Write
 	first, second := r.connect(openflow.Version14), r.connect(openflow.Version14)
 	master := func(p *peer, generation uint64) []byte {
-		p.write(message(p.v, 24, 3, uint32(ofp.RoleMaster), uint32(0), generation))
+		p.write(ofptest.Message(p.v, 24, 3, uint32(ofp.RoleMaster), uint32(0), generation))
 		return p.read()
 	}
 	if m := master(first, 10); m[1] != ofp.TypeRoleReply || m[11] != byte(ofp.RoleMaster) {
@@ -181,7 +182,7 @@ func TestController(t *testing.T) {
 		}
 		p := &peer{t: t, Conn: c, v: openflow.Version13}
 		p.read()
-		p.write(ofp.Simple(p.v, ofp.TypeHello, 1))
+		p.write(ofptest.Message(p.v, ofp.TypeHello, 1))
 		if n == 0 {
 			p.write([]byte{4, 14, 0, 99, 1})
 			p.Close()
@@ -194,5 +195,18 @@ func TestController(t *testing.T) {
 			t.Errorf("% x", m)
 		}
 		p.Close()
+	}
+}
+
+// A standalone switch has one flow more while it has no controller.
+func TestStandalone(t *testing.T) {
+	r := newRig(t)
+	for _, step := range []struct {
+		on    bool
+		flows int
+	}{{true, 1}, {true, 1}, {false, 0}, {false, 0}} {
+		if r.service.setStandalone(step.on); r.sw.flows() != step.flows {
+			t.Errorf("standalone %t: %d flows, want %d", step.on, r.sw.flows(), step.flows)
+		}
 	}
 }

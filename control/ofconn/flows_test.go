@@ -10,6 +10,7 @@ import (
 
 	"weft/openflow"
 	"weft/openflow/ofp"
+	"weft/openflow/ofp/ofptest"
 )
 
 // Flow_mods that come together are applied together. Each wrong one is answered by its
@@ -18,7 +19,7 @@ func TestFlowModsInBatches(t *testing.T) {
 	for _, v := range []ofp.Version{1, 4, 5, 6} {
 		r := newRig(t)
 		p := r.connect(v)
-		p.write(message(v, 4, 1, uint32(openflow.NiciraVendor), uint32(15), uint64(1)<<56)) // flow_mod_table_id
+		p.write(ofptest.Message(v, 4, 1, uint32(openflow.NiciraVendor), uint32(15), uint64(1)<<56)) // flow_mod_table_id
 		p.barrier()
 		var all []byte
 		for i := range 300 {
@@ -27,7 +28,7 @@ func TestFlowModsInBatches(t *testing.T) {
 			case 100: // the table of weft-central
 				m = flow(t, v, 100, openflow.Add, "table=250,actions=drop")
 			case 200:
-				m = message(v, 14, 200, uint32(1)) // too short
+				m = ofptest.Message(v, 14, 200, uint32(1)) // too short
 			}
 			all = append(all, m...)
 		}
@@ -57,7 +58,7 @@ func TestFlowStats(t *testing.T) {
 	}
 	p.write(all)
 	p.barrier()
-	p.write(message(p.v, 18, 8, uint16(1), uint16(0), uint32(0), uint8(0xff), []byte{0, 0, 0}, uint32(0xffffffff), uint32(0xffffffff),
+	p.write(ofptest.Message(p.v, 18, 8, uint16(1), uint16(0), uint32(0), uint8(0xff), []byte{0, 0, 0}, uint32(0xffffffff), uint32(0xffffffff),
 		uint32(0), uint64(0), uint64(0), uint16(1), uint16(4), uint32(0)))
 	seen := 0
 	for more := true; more; {
@@ -77,10 +78,10 @@ func TestFlowStats(t *testing.T) {
 func TestBundles(t *testing.T) {
 	const flags = ofp.BundleAtomic | ofp.BundleOrdered
 	control := func(kind ofp.BundleType, flags uint16) []byte {
-		return message(openflow.Version14, 33, 2, uint32(1), uint16(kind), flags)
+		return ofptest.Message(openflow.Version14, 33, 2, uint32(1), uint16(kind), flags)
 	}
 	add := func(inner []byte) []byte {
-		return message(openflow.Version14, 34, 2, uint32(1), uint16(0), uint16(flags), inner)
+		return ofptest.Message(openflow.Version14, 34, 2, uint32(1), uint16(0), uint16(flags), inner)
 	}
 	mod := func(text string) []byte { return add(flow(t, openflow.Version14, 2, openflow.Add, text)) }
 	open, commit := control(ofp.BundleOpen, flags), control(ofp.BundleCommit, flags)
@@ -99,7 +100,7 @@ func TestBundles(t *testing.T) {
 		"closed":        {[][]byte{open, control(ofp.BundleClose, flags), mod("actions=drop")}, []string{"17.4"}, 0},
 		"other flags":   {[][]byte{open, control(ofp.BundleCommit, 1)}, []string{"17.7"}, 0},
 		"other xid":     {[][]byte{open, add(flow(t, openflow.Version14, 3, openflow.Add, "actions=drop")), commit}, []string{"17.9"}, 0},
-		"not a change":  {[][]byte{open, add(ofp.Simple(openflow.Version14, ofp.TypeEchoRequest, 2)), commit}, []string{"17.10"}, 0},
+		"not a change":  {[][]byte{open, add(ofptest.Message(openflow.Version14, ofp.TypeEchoRequest, 2)), commit}, []string{"17.10"}, 0},
 		"cut off":       {[][]byte{open, add([]byte{5, 14, 0, 200, 0, 0, 0, 2}), commit}, []string{"17.8"}, 0},
 	} {
 		r := newRig(t)
@@ -123,7 +124,7 @@ func TestBuckets(t *testing.T) {
 	r := newRig(t)
 	p := r.connect(openflow.Version15)
 	bucket := func(id uint32) []byte {
-		b := message(0, 0, 0, uint32(0))[8:]
+		b := ofptest.Message(0, 0, 0, uint32(0))[8:]
 		b[1] = 8
 		return append(b, byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
 	}
@@ -132,7 +133,7 @@ func TestBuckets(t *testing.T) {
 		for _, id := range ids {
 			buckets = append(buckets, bucket(id)...)
 		}
-		return message(p.v, 15, 4, command, uint8(0), uint8(0), uint32(1), uint16(len(buckets)), uint16(0), at, buckets)
+		return ofptest.Message(p.v, 15, 4, command, uint8(0), uint8(0), uint32(1), uint16(len(buckets)), uint16(0), at, buckets)
 	}
 	const first, last, all = ofp.BucketFirst, ofp.BucketLast, ofp.BucketAll
 	for _, c := range []struct {

@@ -15,6 +15,7 @@ import (
 
 	"weft/openflow"
 	"weft/openflow/ofp"
+	"weft/openflow/ofp/ofptest"
 )
 
 // fakeSwitch has real tables and nothing else.
@@ -143,7 +144,7 @@ func (r *rig) connect(v ofp.Version) *peer {
 	if m := p.read(); m[1] != ofp.TypeHello {
 		r.t.Fatalf("the first message is % x", m)
 	}
-	p.write(ofp.Simple(v, ofp.TypeHello, 1))
+	p.write(ofptest.Message(v, ofp.TypeHello, 1))
 	return p
 }
 
@@ -164,19 +165,6 @@ func (p *peer) read() []byte {
 	return m
 }
 
-// body begins a message whose body is made of numbers of 1, 2, 4 or 8 bytes.
-func message(v ofp.Version, kind uint8, xid uint32, parts ...any) []byte {
-	b := ofp.Begin(nil, v, kind, xid)
-	for _, part := range parts {
-		if raw, ok := part.([]byte); ok {
-			b = append(b, raw...)
-			continue
-		}
-		b, _ = binary.Append(b, binary.BigEndian, part)
-	}
-	return ofp.End(b, 0)
-}
-
 // flow returns a flow_mod from the text of a flow.
 func flow(t *testing.T, v ofp.Version, xid uint32, command openflow.Command, text string) []byte {
 	t.Helper()
@@ -184,7 +172,7 @@ func flow(t *testing.T, v ofp.Version, xid uint32, command openflow.Command, tex
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ofp.AppendFlowMod(nil, v, xid, &mod)
+	return ofptest.FlowMod(v, xid, &mod)
 }
 
 // barrier sends a barrier and returns the messages in front of its answer.
@@ -194,7 +182,7 @@ func (p *peer) barrier() (messages [][]byte) {
 	if p.v == openflow.Version10 {
 		request, reply = 18, 19
 	}
-	p.write(ofp.Simple(p.v, request, 0xba))
+	p.write(ofptest.Message(p.v, request, 0xba))
 	for {
 		m := p.read()
 		if m[1] == reply {

@@ -158,7 +158,6 @@ func (c *Conn) tableDesc(r *ofp.Request) error {
 // change them is refused.
 func (c *Conn) tableFeatures(r *ofp.Request) error {
 	if r.More || len(r.Body) > 0 {
-		c.multipart = r.More
 		return refused(openflow.ErrTableFeaturesEPERM, "table_features: expected an empty request")
 	}
 	return c.tables(r, func(b []byte, t *ofp.TableState) []byte { return ofp.AppendTableFeatures(b, c.version, t) })

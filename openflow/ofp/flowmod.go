@@ -14,10 +14,8 @@ const (
 	noCookie = ^uint64(0)
 )
 
-// Limits of a switch in replies.
-const (
-	flagEmergency = 4 // OpenFlow 1.0
-)
+// flagEmergency is a flag of OpenFlow 1.0 alone.
+const flagEmergency = 4
 
 // DecodeFlowMod decodes a change of the flow tables. tableInCommand is true if the peer
 // has asked for the table's number in the upper byte of the command (Nicira's
@@ -174,41 +172,4 @@ func withActions(mod *of.FlowMod, m *of.Match, v Version, b []byte) (of.FlowMod,
 		mod.Table = 0
 	}
 	return *mod, err
-}
-
-// AppendFlowMod appends the request that adds, modifies or deletes a flow.
-func AppendFlowMod(b []byte, v Version, xid uint32, mod *of.FlowMod) []byte {
-	start, m := len(b), mod.Match.Unpack()
-	outPort, outGroup := uint32(anyPort), uint32(anyGroup)
-	if mod.ByOutPort {
-		outPort = of.WirePort(mod.OutPort)
-	}
-	if mod.ByOutGroup {
-		outGroup = mod.OutGroup
-	}
-	table := mod.Table
-	if v == v10 {
-		b = be.AppendUint32(be.AppendUint32(Begin(b, v, TypeExperimenter, xid), nicira), 13)
-		b = be.AppendUint64(b, mod.NewCookie)
-		b = be.AppendUint16(b, uint16(table)<<8|uint16(mod.Command))
-		b = be.AppendUint16(be.AppendUint16(be.AppendUint16(b, mod.IdleTimeout), mod.HardTimeout), mod.Priority)
-		b = be.AppendUint16(be.AppendUint32(b, noBuffer), uint16(outPort))
-		b = be.AppendUint16(b, uint16(mod.Flags&(of.SendFlowRem|of.CheckOverlap)))
-		at := len(b)
-		b = zeros(b, 8)
-		var n uint16
-		b, n = appendNXM(b, &m)
-		be.PutUint16(b[at:], n)
-		return End(of.AppendActions(b, mod.Actions, &m, v), start)
-	}
-	b = Begin(b, v, 14, xid)
-	cookie, mask := mod.NewCookie, uint64(0)
-	if mod.Command != of.Add {
-		cookie, mask = mod.Cookie, mod.CookieMask
-	}
-	b = append(be.AppendUint64(be.AppendUint64(b, cookie), mask), table, byte(mod.Command))
-	b = be.AppendUint16(be.AppendUint16(be.AppendUint16(b, mod.IdleTimeout), mod.HardTimeout), mod.Priority)
-	b = be.AppendUint32(be.AppendUint32(be.AppendUint32(b, noBuffer), outPort), outGroup)
-	b = be.AppendUint16(be.AppendUint16(b, uint16(mod.Flags)), mod.Importance)
-	return End(of.AppendInstructions(appendMatch(b, &m, v), mod.Actions, &m, v), start)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	of "weft/openflow"
+	"weft/openflow/ofp/ofptest"
 )
 
 // decode decodes a message of any kind, as a switch does.
@@ -57,7 +58,7 @@ func FuzzMessages(f *testing.F) {
 	mods, _ := corpus(f)
 	for _, v := range allVersions {
 		for i := range mods {
-			f.Add(AppendFlowMod(nil, v, 1, &mods[i]))
+			f.Add(ofptest.FlowMod(v, 1, &mods[i]))
 		}
 		for kind := range uint8(40) {
 			f.Add(End(zeros(Begin(nil, v, kind, 7), 64), 0))
@@ -92,7 +93,7 @@ func FuzzMessages(f *testing.F) {
 // ovs-ofctl knows each error code of each version.
 func TestErrorsAreOVSs(t *testing.T) {
 	for _, v := range allVersions {
-		request := Simple(v, TypeEchoRequest, 5)
+		request := ofptest.Message(v, TypeEchoRequest, 5)
 		var messages [][]byte
 		for code := of.ErrNone + 1; code < of.ErrorCodes; code++ {
 			if errorNumbers[code] == nil {

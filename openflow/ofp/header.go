@@ -71,9 +71,6 @@ func End(b []byte, start int) []byte {
 	return b
 }
 
-// Simple returns a message without a body.
-func Simple(v Version, kind uint8, xid uint32) []byte { return End(Begin(nil, v, kind, xid), 0) }
-
 // zeros appends n zeros.
 func zeros(b []byte, n int) []byte { return append(b, make([]byte, n)...) }
 

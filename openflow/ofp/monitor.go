@@ -172,16 +172,6 @@ func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *of.Rule, actions b
 	return b
 }
 
-// AppendAbbreviated appends the event for a change that the controller itself made with
-// the message xid.
-func AppendAbbreviated(b []byte, v Version, xid uint32) []byte {
-	number := uint16(3)
-	if v >= v14 {
-		number = 4
-	}
-	return be.AppendUint32(be.AppendUint16(be.AppendUint16(b, 8), number), xid)
-}
-
 // NewMonitorUpdate begins a message with events of flow monitors. It is a multipart
 // reply without a request.
 func NewMonitorUpdate(v Version) *Reply {

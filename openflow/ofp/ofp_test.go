@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	of "weft/openflow"
+	"weft/openflow/ofp/ofptest"
 )
 
 var allVersions = []Version{v10, v13, v14, v15}
@@ -66,7 +67,7 @@ func TestFlowModIsOVSs(t *testing.T) {
 		var messages [][]byte
 		var texts, from []string
 		for i := range mods {
-			m := AppendFlowMod(nil, v, uint32(i+1), &mods[i])
+			m := ofptest.FlowMod(v, uint32(i+1), &mods[i])
 			r, err := Identify(m)
 			if err != nil {
 				t.Fatal(err)
