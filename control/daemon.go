@@ -20,6 +20,9 @@
 //     never held while another lock is taken.
 //     control/fleet takes the lock of changes, and its own lock last. The agent's lock
 //     (control/agent) is taken before the lock of changes.
+//     control/ofconn takes its lock framing before the lock of changes. Its locks of
+//     connections are taken after Pipeline.mu, like Monitors.mu, and no other lock is
+//     taken while they are held.
 //  3. control/ports: each driver's lock guards its device against events of the guest
 //     and the kernel.
 //  4. control/observe: the locks of captures and of connection events are taken right
@@ -34,7 +37,8 @@
 // Every wait for workers or for the engine ends when the watchdog kills the engine. The
 // watchdog takes no lock (control/engines). A client of the API waits at most as long as
 // control/patience allows, whatever lock its request needs. An abandoned request
-// continues in the background.
+// continues in the background. A request of an OpenFlow connection waits without a limit;
+// only its own connection waits with it.
 package control
 
 import (

@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -212,5 +214,85 @@ func TestOfctlFlushesConnections(t *testing.T) {
 		if got := zones(); got != step.left {
 			t.Errorf("after ovs-ofctl %v connections are in the zones %q, want %q", step.words, got, step.left)
 		}
+	}
+}
+
+// 64 peers that send garbage, stop reading or flood the switch with requests leave the
+// frames of known flows and the answers to others alone.
+func TestHostilePeersOfOpenFlow(t *testing.T) {
+	l := newLab(t)
+	d := l.Host("host").Weftd()
+	a, b := l.Host("a"), l.Host("b")
+	d.Tap(a, "02:00:00:00:00:01", "10.0.0.1/24", guestMTU)
+	d.Tap(b, "02:00:00:00:00:02", "10.0.0.2/24", guestMTU)
+	d.Weft("add-flow", "actions=normal")
+	for i := range 300 {
+		d.Weft("add-flow", fmt.Sprintf("table=9,priority=%d,actions=drop", i))
+	}
+	pings := a.StartPings("10.0.0.2", 200, 0.01)
+	path := strings.TrimSuffix(d.Socket, ".sock") + ".mgmt"
+	stop := make(chan struct{})
+	var done sync.WaitGroup
+	for n := range 64 {
+		done.Go(func() { hostilePeer(path, n, stop) })
+	}
+	counts, err := pings.Wait(time.Minute)
+	if err != nil {
+		t.Error(err)
+	}
+	shown := d.Weft("dump-flows", "table=9")
+	close(stop)
+	done.Wait()
+	if counts.Sent != 200 || counts.Received != counts.Sent {
+		t.Errorf("%d of %d pings answered", counts.Received, counts.Sent)
+	}
+	if n := strings.Count(shown, "table=9"); n != 300 {
+		t.Errorf("%d flows shown, want 300", n)
+	}
+}
+
+// hostilePeer connects again and again until stop closes, each time to do one bad thing.
+func hostilePeer(path string, n int, stop <-chan struct{}) {
+	hello := []byte{4, 0, 0, 8, 0, 0, 0, 1}
+	flows := append([]byte{4, 18, 0, 56, 0, 0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, make([]byte, 28)...)
+	flows[49], flows[51] = 1, 4
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		_ = c.SetDeadline(time.Now().Add(500 * time.Millisecond))
+		_, _ = c.Write(hello)
+		switch n % 4 {
+		case 0: // garbage
+			junk := make([]byte, 4096)
+			for i := range junk {
+				junk[i] = byte(i*n + 7)
+			}
+			_, _ = c.Write(junk)
+		case 1: // asks for all flows again and again, and reads nothing
+			for range 1000 {
+				if _, err := c.Write(flows); err != nil {
+					break
+				}
+			}
+		case 2: // echoes as fast as they go
+			go func() { _, _ = io.Copy(io.Discard, c) }()
+			for range 2000 {
+				if _, err := c.Write([]byte{4, 2, 0, 8, 0, 0, 0, 3}); err != nil {
+					break
+				}
+			}
+		case 3: // half a message
+			_, _ = c.Write([]byte{4, 14, 0, 200, 0, 0, 0, 4})
+			time.Sleep(100 * time.Millisecond)
+		}
+		c.Close()
 	}
 }
