@@ -133,13 +133,13 @@ func TestStalledMonitor(t *testing.T) {
 // A peer with the role read, and a slave, may not change the switch.
 func TestWhoMayChange(t *testing.T) {
 	r := newRig(t)
-	r.role = Read
+	r.role.Store(int32(Read))
 	p := r.connect(openflow.Version13)
 	p.write(flow(t, p.v, 9, openflow.Add, "actions=drop"))
 	if kind, code, xid := errorOf(t, p.read()); kind != 1 || code != 5 || xid != 9 {
 		t.Errorf("role read: error %d.%d of %d", kind, code, xid)
 	}
-	r.role = Write
+	r.role.Store(int32(Write))
 	first, second := r.connect(openflow.Version14), r.connect(openflow.Version14)
 	master := func(p *peer, generation uint64) []byte {
 		p.write(ofptest.Message(p.v, 24, 3, uint32(ofp.RoleMaster), uint32(0), generation))

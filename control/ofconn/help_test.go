@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,18 +94,19 @@ type rig struct {
 	service *Service
 	sw      *fakeSwitch
 	path    string
-	role    Role
+	role    atomic.Int32 // Role of new peers
 }
 
 func newRig(t *testing.T, change ...func(*Setup)) *rig {
 	t.Helper()
-	r := &rig{t: t, sw: &fakeSwitch{tables: openflow.NewPipeline(openflow.Limits{Rules: 1 << 16})}, path: filepath.Join(t.TempDir(), "s"), role: Write}
+	r := &rig{t: t, sw: &fakeSwitch{tables: openflow.NewPipeline(openflow.Limits{Rules: 1 << 16})}, path: filepath.Join(t.TempDir(), "s")}
+	r.role.Store(int32(Write))
 	l, err := net.Listen("unix", r.path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := Setup{Switch: r.sw, DatapathID: 7, Listeners: []net.Listener{l}, Log: slog.New(slog.DiscardHandler),
-		Role: func(net.Conn) (Role, string) { return r.role, "tester" }}
+		Role: func(net.Conn) (Role, string) { return Role(r.role.Load()), "tester" }}
 	for _, c := range change {
 		c(&s)
 	}
