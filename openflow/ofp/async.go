@@ -24,8 +24,8 @@ func DefaultAsync(v Version) AsyncConfig {
 	return c
 }
 
-// asyncProperties are the properties of OpenFlow 1.4's form, in the order of their
-// numbers: for a slave, then for master and equal.
+// properties returns the masks in the order of the properties of OpenFlow 1.4: for a
+// slave, then for master and equal.
 func (c *AsyncConfig) properties() []*uint32 {
 	return []*uint32{&c.PacketIn[1], &c.PacketIn[0], &c.PortStatus[1], &c.PortStatus[0], &c.FlowRemoved[1], &c.FlowRemoved[0]}
 }

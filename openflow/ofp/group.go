@@ -10,13 +10,12 @@ import (
 
 // Commands of a group_mod (OpenFlow 1.5, 7.3.4.3; Open vSwitch for add_or_mod).
 const (
-	groupAdd     = 0
-	groupModify  = 1
-	groupDelete  = 2
-	groupInsert  = 3
-	groupRemove  = 5
-	groupAddOr   = 0x8000
-	groupNumbers = 16 // bytes in front of the buckets, OpenFlow 1.5
+	groupAdd    = 0
+	groupModify = 1
+	groupDelete = 2
+	groupInsert = 3
+	groupRemove = 5
+	groupAddOr  = 0x8000
 )
 
 // Numbers of buckets in inserts and removals (OpenFlow 1.5, 7.3.4.3).

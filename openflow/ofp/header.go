@@ -106,7 +106,7 @@ func (r *reader) u32() uint32 { return be.Uint32(r.take(4)) }
 func (r *reader) u64() uint64 { return be.Uint64(r.take(8)) }
 func (r *reader) skip(n int)  { r.take(n) }
 
-// bytes returns n bytes and skips the padding to a multiple of 8 behind them.
+// padded returns n bytes and skips the padding to a multiple of 8 behind them.
 func (r *reader) padded(n int) []byte {
 	v := r.take(n)
 	r.take(min((8-n%8)%8, len(r.b)))

@@ -43,7 +43,7 @@ func (r *reader) matchAs(decode func([]byte) (of.Match, error)) (of.Match, error
 	return decode(fields)
 }
 
-// cookieHeader is the header of NXM_NX_COOKIE, without its mask bit.
+// Class and field of NXM_NX_COOKIE.
 const (
 	cookieClass  = 1
 	cookieNumber = 30

@@ -15,10 +15,7 @@ const (
 
 	bandDrop = 1
 	bandLen  = 16
-	// meterVirtual is the first number of the meters slowpath and controller, which
-	// Weft does not have; meterAll selects all meters.
-	meterVirtual = 0xfffffffd
-	meterAll     = 0xffffffff
+	meterAll = 0xffffffff // selects all meters, as of.MeterAll does
 )
 
 // DecodeMeterMod decodes a change of the meter table.
@@ -71,13 +68,9 @@ func DecodeMeterMod(r *Request) (mod of.MeterMod, err error) {
 }
 
 // DecodeMeterSelection decodes a request about one meter, or all meters: of.MeterAll.
-// ok is false for a meter that cannot exist.
 func DecodeMeterSelection(r *Request) (id uint32, err error) {
 	b := reader{b: r.Body}
-	if id = b.u32(); id >= meterVirtual {
-		id = of.MeterAll
-	}
-	return id, b.err("meter statistics")
+	return b.u32(), b.err("meter statistics")
 }
 
 // AppendMeterConfig appends a meter's configuration to a reply.

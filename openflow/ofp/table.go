@@ -61,8 +61,8 @@ type TableChange struct {
 	Evict bool
 }
 
-// DecodeTableMod decodes a request to change a table. HasEviction is false before
-// OpenFlow 1.4.
+// DecodeTableMod decodes a request to change a table. Before OpenFlow 1.4 it changes
+// nothing.
 func DecodeTableMod(r *Request) (c TableChange, err error) {
 	b := reader{b: r.Body}
 	c.Table = b.u8()
