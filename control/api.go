@@ -201,7 +201,6 @@ func strictWord(word string) (bool, error) {
 	return false, usererr.Errorf("strict=%s: expected true or false", word)
 }
 
-// body decodes a request's JSON body. Unknown fields are errors.
 func body(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()

@@ -17,7 +17,6 @@ const (
 	maxHotInterval = time.Minute
 )
 
-// hottest returns the megaflows with the highest rates. Only these are formatted.
 func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
 	q := r.URL.Query()
 	n, err := numberWord(q.Get("n"), "n")

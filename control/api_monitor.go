@@ -126,7 +126,6 @@ func (d *Daemon) beginMonitor(w http.ResponseWriter, r *http.Request, want *moni
 	return nil
 }
 
-// enroll adds the monitor, and returns the present flows if wanted.
 func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	if !want.Flows {
 		return nil

@@ -82,8 +82,6 @@ func newTestHub(t *testing.T) *testHub {
 	return h
 }
 
-// declare declares a network with VNI 7, and a guest on each of the hosts a and b.
-// The test runs host a.
 func (h *testHub) declare() {
 	port := func(n byte, id, name string) *wire.Port {
 		return &wire.Port{Id: id, Name: name, Net: "n", Mac: []byte{2, 0, 0, 0, 0, n}, Addresses: [][]byte{{10, 0, 0, n}}}

@@ -51,7 +51,6 @@ type Config struct {
 // between the frames of moderate traffic.
 const DefaultSpinUS = 50
 
-// complete fills in defaults and checks the values.
 func (c *Config) complete() error {
 	if c.Log == nil {
 		c.Log = slog.Default()

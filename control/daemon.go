@@ -205,8 +205,6 @@ func newDaemon(config Config) (*Daemon, error) {
 	return d, nil
 }
 
-// begin starts or takes over the engine, then loads ports and flows, then starts
-// goroutines.
 func (d *Daemon) begin(ctx context.Context) error {
 	saved, err := d.store.Load()
 	if err != nil {
@@ -246,7 +244,6 @@ func (d *Daemon) saveMACs() {
 	}
 }
 
-// end stops everything, even after a failed begin.
 func (d *Daemon) end() {
 	d.servers.Close()
 	d.wire.Close()

@@ -89,7 +89,6 @@ func (f *fakes) beginWith(d *Daemon) {
 	}
 }
 
-// end is an orderly stop.
 func (f *fakes) end() {
 	if f.d != nil {
 		f.stop()
@@ -98,7 +97,6 @@ func (f *fakes) end() {
 	}
 }
 
-// die resembles SIGKILL: the engine continues, and the daemon writes nothing more.
 func (f *fakes) die() {
 	f.stop()
 	f.d.done.Wait()

@@ -49,7 +49,6 @@ func (h *fleetHost) apply(c agent.Changes) {
 	}
 }
 
-// address returns the declaration of guest n on a host, in the form for host h.
 func (h *fleetHost) address(n uint32, at *fleetHost, generation int64) agent.Address {
 	a := agent.Address{VNI: 7, MAC: guestMAC(n), IPs: []netip.Addr{guestIP(n)}, Generation: generation}
 	if at == h {
@@ -64,7 +63,6 @@ func declaredVM(n uint32) agent.Port {
 	return agent.Port{Name: "vm", VNI: 7, MAC: guestMAC(n), IPs: []netip.Addr{guestIP(n)}}
 }
 
-// declaration returns host h's changes for a network with one guest on each host.
 func (h *fleetHost) declaration(hosts []*fleetHost, flood bool) agent.Changes {
 	c := agent.Changes{Endpoint: h.endpoint(), Nets: []agent.Net{{VNI: 7, Flood: flood}}, Ports: []agent.Port{declaredVM(h.n)}}
 	for _, o := range hosts {
@@ -585,7 +583,6 @@ func (f *slowFleet) apply(c *agent.Changes) {
 	}
 }
 
-// goes traces a frame from a port to a guest.
 func (f *slowFleet) goes(port string, to uint32) string {
 	p, declared := f.ports[port]
 	switch {

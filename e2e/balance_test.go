@@ -83,7 +83,6 @@ func TestConntrackBalanced(t *testing.T) {
 	})
 }
 
-// balanced opens all connections, calls change, and checks answers before and after.
 func balanced(t *testing.T, weft *lab.Daemon, client *lab.Host, change func()) {
 	t.Helper()
 	p := client.Start("python3", "-u", "-c", fmt.Sprintf(`

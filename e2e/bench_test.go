@@ -22,7 +22,6 @@ type traffic struct {
 	}
 }
 
-// measured runs weft bench client in a guest, once the server is ready.
 func measured(t *testing.T, where lab.Guest, weft string, args ...string) traffic {
 	t.Helper()
 	var got traffic

@@ -31,7 +31,6 @@ func craftIP(t *testing.T, back bool, proto layers.IPProtocol, rest ...gopacket.
 	return serialize(t, append([]gopacket.SerializableLayer{frame, ip}, rest...)...)
 }
 
-// sends sends each frame from the guest with its source MAC address.
 func (s *tracked) sends(frames ...[]byte) {
 	s.t.Helper()
 	for _, f := range frames {
@@ -45,7 +44,6 @@ func (s *tracked) sends(frames ...[]byte) {
 	}
 }
 
-// counts fails unless the packet count of the flow with text becomes want.
 func (s *tracked) counts(text string, want uint64) {
 	s.t.Helper()
 	eventually(s.t, func() error {

@@ -46,7 +46,6 @@ func newTracked(t *testing.T, flows string) *tracked {
 	return s
 }
 
-// configure sets routes and neighbours, again for new taps.
 func (s *tracked) configure() {
 	s.t.Helper()
 	s.inside.Run("ip", "address", "add", "fd00::1/64", "dev", "eth0", "nodad")
@@ -63,7 +62,6 @@ func (s *tracked) configure() {
 	}
 }
 
-// serve starts a TCP server that sends the caller's address and echoes bytes.
 func serve(t *testing.T, host *lab.Host, address string, port int) {
 	t.Helper()
 	host.Start("python3", "-c", fmt.Sprintf(`
@@ -82,7 +80,6 @@ while True:
 `, address, port, address))
 }
 
-// caller connects to a server and returns the client address that the server sees.
 func caller(host *lab.Host, address string, port int) (string, error) {
 	out, err := host.Try("python3", "-c", fmt.Sprintf(`
 import socket
@@ -93,7 +90,6 @@ c.close()
 	return strings.TrimSpace(out), err
 }
 
-// calls fails unless host can connect. The server must see the address in from.
 func (s *tracked) calls(host *lab.Host, address string, port int, from string) {
 	s.t.Helper()
 	eventually(s.t, func() error {
@@ -115,7 +111,6 @@ func (s *tracked) refused(host *lab.Host, address string, port int) {
 	}
 }
 
-// dumped fails unless a line of dump-conntrack matches.
 func (s *tracked) dumped(pattern string, args ...string) {
 	s.t.Helper()
 	re := regexp.MustCompile("(?m)^" + pattern + "$")
@@ -431,7 +426,6 @@ func craftUDP(t *testing.T, srcMAC, dstMAC, src, dst string, srcPort, dstPort in
 	return serialize(t, frame, ip, udp, gopacket.Payload("weft"))
 }
 
-// echoes checks n lines over one TCP connection, one every 50 ms.
 func echoes(host *lab.Host, address string, port, n int) *lab.Process {
 	return host.Start("python3", "-c", fmt.Sprintf(`
 import socket, time

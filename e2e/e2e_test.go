@@ -94,7 +94,6 @@ func (s *site) readdress() {
 	}
 }
 
-// reach fails unless a ping is answered within settle.
 func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	t.Helper()
 	if err := lab.WaitPing(from, to, settle, args...); err != nil {
@@ -102,13 +101,11 @@ func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	}
 }
 
-// flood runs iperf3 and fails the test if less than 5 Mbit/s arrive.
 func flood(t *testing.T, from, to lab.Guest, addr string, args ...string) {
 	t.Helper()
 	lab.MustFlood(t, 5e6, from, to, addr, args...)
 }
 
-// eventually calls f until it returns nil. The test fails after settle.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	var err error
@@ -126,7 +123,6 @@ func flows(d *lab.Daemon) []api.Flow {
 	return list
 }
 
-// packets returns the counters of the flow whose dump-flows line contains text.
 func packets(t *testing.T, d *lab.Daemon, text string) (frames, bytes uint64) {
 	t.Helper()
 	found := 0
@@ -159,7 +155,6 @@ func portOf(t *testing.T, d *lab.Daemon, name string) api.Port {
 	return api.Port{}
 }
 
-// drops returns the drops for one reason, summed over the workers.
 func drops(d *lab.Daemon, reason string) uint64 {
 	var n uint64
 	for _, w := range show(d).Workers {

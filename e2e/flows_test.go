@@ -67,7 +67,6 @@ func TestCountsAreExact(t *testing.T) {
 	}
 }
 
-// send sends at a rate that queues and buffers absorb.
 func send(t *testing.T, r *lab.Raw, frame []byte, count int) {
 	t.Helper()
 	for i := range count {

@@ -36,7 +36,6 @@ func udpFrame(t *testing.T, dstPort, size int) []byte {
 	return serialize(t, crafted(layers.EthernetTypeIPv4), ip, udp, payload)
 }
 
-// tagged returns the frame with an 802.1Q tag.
 func tagged(frame []byte, tci uint16) []byte {
 	tag := []byte{0x81, 0x00, byte(tci >> 8), byte(tci)}
 	return append(append(append([]byte{}, frame[:12]...), tag...), frame[12:]...)

@@ -101,7 +101,6 @@ func (f *frontend) send(request uint32, payload []byte, fds ...int) {
 	}
 }
 
-// ask sends a vhost-user message and returns the reply's 64-bit value.
 func (f *frontend) ask(request uint32) uint64 {
 	f.t.Helper()
 	f.send(request, nil)
@@ -135,7 +134,6 @@ func (f *frontend) attach() {
 	}
 }
 
-// transmit offers one descriptor and kicks the switch.
 func (f *frontend) transmit(addr uint64, length uint32, flags, next uint16) {
 	ring := f.mem[ringDistance:]
 	binary.LittleEndian.PutUint64(ring[0:], addr)

@@ -217,8 +217,6 @@ func TestMalformedTunnelFrames(t *testing.T) {
 	lab.MustPing(t, s.guest, remoteIP, 3)
 }
 
-// capture returns one of the switch's VXLAN frames with swapped outer addresses, a
-// valid frame from the peer.
 func capture(t *testing.T, s *site) []byte {
 	t.Helper()
 

@@ -64,7 +64,6 @@ func (m *mesh) vtep(i int) string    { return fmt.Sprint("172.16.0.", i+1) }
 func (m *mesh) address(i int) string { return fmt.Sprint("10.0.0.", i+1) }
 func (m *mesh) mac(i int) string     { return fmt.Sprintf("02:00:00:00:00:%02x", i+1) }
 
-// attach gives guest i of VNI v a tap on a host.
 func (m *mesh) attach(v, i, at int) {
 	m.weft[at].Tap(m.guests[v][i], m.mac(i), m.address(i)+"/24", guestMTU, fmt.Sprint("vni=", 100+v))
 }

@@ -62,7 +62,6 @@ func newFabric(t *testing.T) *fabric {
 func (f *fabric) vtep(i int) string    { return fmt.Sprint("172.16.0.", i) }
 func (f *fabric) address(i int) string { return fmt.Sprint("10.0.0.", i) }
 
-// others returns the underlay addresses of the other hosts.
 func (f *fabric) others(i int) (list []string) {
 	for j := 1; j <= fabricHosts; j++ {
 		if j != i {
@@ -136,7 +135,6 @@ func TestOverlayOfFiveHosts(t *testing.T) {
 	})
 }
 
-// arrived returns the frames that host i's overlay port has received.
 func (f *fabric) arrived(i int) uint64 {
 	f.t.Helper()
 	return portOf(f.t, f.weft[i-1], "overlay").Stats.RxPackets

@@ -115,7 +115,6 @@ func readPlay(t *testing.T, file string) *play {
 	return p
 }
 
-// words splits the command as a shell does, with single quotes.
 func (s *playStep) words() (words []string) {
 	for i, part := range strings.Split(s.command, "'") {
 		if i%2 == 1 {
@@ -127,7 +126,6 @@ func (s *playStep) words() (words []string) {
 	return words
 }
 
-// run compares weft's answers with a recording.
 func (p *play) run(t *testing.T, d *lab.Daemon) {
 	for i := range p.steps {
 		s := &p.steps[i]
@@ -173,8 +171,6 @@ var (
 	header  = regexp.MustCompile(`^(NXST_|OFPST_|OFPT_)\w+ reply( \(\w+\.\w+\))? \(xid=\w+\):`)
 )
 
-// normalized returns an answer's lines without times, sorted if their order is
-// undefined.
 func normalized(out string, failed bool) []string {
 	if failed {
 		return []string{"refused"}
@@ -193,7 +189,6 @@ func normalized(out string, failed bool) []string {
 // Both traces must send the frame to the same ports in order. Megaflows have the same
 // fields, unless a comment "# megaflow" gives a reason.
 
-// traced returns a trace's megaflow and datapath actions.
 func traced(out string) (lines []string) {
 	for _, line := range strings.Split(out, "\n") {
 		if strings.HasPrefix(line, "Megaflow:") || strings.HasPrefix(line, "Datapath actions:") {
@@ -237,7 +232,6 @@ func lookedAt(lines []string) (fields []string) {
 	return fields
 }
 
-// says reports whether a comment before the command begins with word.
 func (s *playStep) says(word string) bool {
 	return slices.ContainsFunc(s.comments, func(c string) bool { return strings.HasPrefix(c, word) })
 }
@@ -262,7 +256,6 @@ func (s *playStep) compareTraces(t *testing.T, got []string) {
 
 // Recording.
 
-// record writes the answers of ovs-ofctl to the file.
 func (p *play) record(t *testing.T) {
 	for _, clear := range []string{"del-flows", "del-groups", "del-meters"} {
 		if out, err := p.ofctl(clear); err != nil && !(p.version == "OpenFlow10" && clear != "del-flows") {

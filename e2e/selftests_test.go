@@ -52,7 +52,6 @@ type forwarding struct {
 // on the wire.
 var others = []string{"172.16.0.3", "172.16.0.4"}
 
-// overlay replaces the overlay port by one with other options.
 func (c *forwarding) overlay(options ...string) {
 	c.t.Helper()
 	c.weft.TryWeft("del-port", "overlay")
@@ -79,8 +78,6 @@ func (c *forwarding) to(t *testing.T, limit time.Duration, remote string, match 
 	return f[14:], true
 }
 
-// own returns a frame to the address mac that contains number, and a function that
-// recognizes this frame.
 func own(t *testing.T, mac string, number int) ([]byte, func([]byte) bool) {
 	frame := udpFrameFrom(t, guestMAC, number)
 	dst, err := net.ParseMAC(mac)
@@ -96,7 +93,6 @@ func (c *forwarding) remoteMAC() string {
 	return strings.TrimSpace(out)
 }
 
-// flood checks that every remote gets one copy of a frame to an unknown address.
 func (c *forwarding) flood(t *testing.T) {
 	for n, mac := range []string{"02:00:00:00:0e:01", "ff:ff:ff:ff:ff:ff"} {
 		frame, same := own(t, mac, 7200+n)
@@ -111,7 +107,6 @@ func (c *forwarding) flood(t *testing.T) {
 	}
 }
 
-// unicast checks that a frame to a learned address goes only to its VTEP.
 func (c *forwarding) unicast(t *testing.T) {
 	lab.MustPing(t, c.remote, guestIP, 1)
 	frame, same := own(t, c.remoteMAC(), 7210)
@@ -185,8 +180,6 @@ func (c *forwarding) ecnEncap(t *testing.T) {
 	}
 }
 
-// encapsulated returns a VXLAN datagram to the guest with an outer TOS and a VXLAN
-// header.
 func (c *forwarding) encapsulated(t *testing.T, tos byte, header uint64, inner []byte) []byte {
 	mac := func(h *lab.Host) net.HardwareAddr {
 		a, err := net.ParseMAC(strings.TrimSpace(h.Run("cat", "/sys/class/net/u0/address")))
@@ -214,8 +207,6 @@ func innerWithTOS(t *testing.T, tos byte, number int) []byte {
 	return serialize(t, eth, ip, udp, gopacket.Payload("weft"))
 }
 
-// arrives sends a VXLAN datagram and returns the inner IP header that the guest
-// receives, or nil.
 func (c *forwarding) arrives(t *testing.T, limit time.Duration, datagram []byte, number int) []byte {
 	if err := c.wire.Send(datagram); err != nil {
 		t.Fatal(err)
@@ -289,7 +280,6 @@ func (c *forwarding) reserved(t *testing.T) {
 	}
 }
 
-// learning checks a tunnel without learning: frames go to all remotes.
 func (c *forwarding) learning(t *testing.T) {
 	c.overlay("learning=off")
 	reach(t, c.remote, guestIP)
@@ -371,7 +361,6 @@ func (c *forwarding) external(t *testing.T) {
 	lab.MustPing(t, c.guest, "10.0.0.50", 3)
 }
 
-// vteps checks two tunnels with one VNI to two addresses of a host.
 func (c *forwarding) vteps(t *testing.T) {
 	c.host.Address("u0", "172.16.0.11/24")
 	c.weft.Weft("del-port", "overlay")

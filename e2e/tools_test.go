@@ -21,7 +21,6 @@ import (
 	"weft/e2e/lab"
 )
 
-// background starts the weft client, and waits until it prints ready.
 func background(t *testing.T, d *lab.Daemon, ready string, args ...string) *lab.Process {
 	t.Helper()
 	p := d.Host.Start(append([]string{d.Binary("weft"), "--socket", d.Socket}, args...)...)
@@ -34,7 +33,6 @@ func background(t *testing.T, d *lab.Daemon, ready string, args ...string) *lab.
 	return p
 }
 
-// finished waits for a client of background and returns its output.
 func finished(t *testing.T, p *lab.Process) string {
 	t.Helper()
 	if err := p.Wait(settle); err != nil {
@@ -166,7 +164,6 @@ func TestCapture(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// shown returns the number of crafted frames in a pcapng file.
 func shown(name string) (n int) {
 	const enhancedPacket = 6 // block type of a captured frame (pcapng draft, section 4.3)
 	text, _ := os.ReadFile(name)

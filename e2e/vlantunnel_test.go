@@ -90,7 +90,6 @@ func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
 	}
 }
 
-// without removes an action from a list.
 func without(actions, action string) string {
 	return strings.Trim(strings.ReplaceAll(","+actions+",", ","+action+",", ","), ",")
 }

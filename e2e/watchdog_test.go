@@ -37,7 +37,6 @@ func workerThread(t *testing.T, d *lab.Daemon) (tid int) {
 	return 0
 }
 
-// halt stops a thread by ptrace until the test ends.
 func halt(t *testing.T, tid int) {
 	t.Helper()
 	halted, done := make(chan error), make(chan struct{})

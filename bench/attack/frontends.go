@@ -62,7 +62,6 @@ func ports(flow string, options ...string) func(p *play) error {
 
 func echoPort(options ...string) func(p *play) error { return ports(echoes, options...) }
 
-// attached returns an attack that attaches a guest, calls f and detaches the guest.
 func attached(o vhosttest.Options, f func(g *guest) error) func(p *play) error {
 	return func(p *play) error {
 		g, err := p.guest(p.socketOf(), o)
@@ -351,7 +350,6 @@ func dirtyChains(p *play) error {
 	return nil
 }
 
-// ask sends a vhost-user message and reads the reply that REPLY_ACK requires.
 func ask(f *vhosttest.FrontEnd, request uint32, payload []byte, fds ...int) error {
 	_, err := f.Call(request, payload, fds...)
 	return err

@@ -75,7 +75,6 @@ func (c *ftpControl) open() {
 	say(c.client, c.segment(false, tcpACK, ""))
 }
 
-// announce sends an FTP PORT command for a data connection.
 func (c *ftpControl) announce(port uint16) {
 	ip := c.ips[0]
 	line := fmt.Sprintf("PORT %d,%d,%d,%d,%d,%d\r\n", ip>>24, ip>>16&0xff, ip>>8&0xff, ip&0xff, port>>8, port&0xff)

@@ -104,7 +104,6 @@ func (p *play) up(name string) error {
 
 func (p *play) own(as string) *guest { return p.vars[as].(*guest) }
 
-// flood returns an attack that sends generated frames for 20 ms.
 func flood(frame func(p *play, f []byte) []byte) func(p *play) error {
 	return func(p *play) error {
 		g := p.own("guest")

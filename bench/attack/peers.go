@@ -55,7 +55,6 @@ func peerSocket(p *play) error {
 	return nil
 }
 
-// datagrams returns an attack that sends datagrams from the underlay for 20 ms.
 func datagrams(fill func(p *play, b []byte) int) func(p *play) error {
 	return func(p *play) error {
 		raw := p.vars["socket"].(syscall.RawConn)

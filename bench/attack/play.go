@@ -134,7 +134,6 @@ func (s *site) delPort(name string) {
 	}
 }
 
-// flow adds a flow to the switch. teardown deletes the flow.
 func (p *play) flow(text string) error {
 	cookie := p.cookie()
 	if _, _, code := p.site.daemon.TryWeft("add-flow", "cookie="+cookie+","+text); code != 0 {
@@ -158,8 +157,6 @@ func (s *site) number(name string) (n int) {
 	return n
 }
 
-// guest attaches a guest to the socket of one of the attack's ports. The caller
-// closes the guest.
 func (p *play) guest(socket string, o vhosttest.Options) (*guest, error) {
 	if o.Num == 0 {
 		o.Num = 64
@@ -220,8 +217,6 @@ func (g *guest) drain() (n int) {
 	return n
 }
 
-// drain discards the frames at the attacker's guest. Frames of bystanders among them
-// are counted.
 func (p *play) drain() {
 	if g, ok := p.vars["guest"].(*guest); ok && !g.closed {
 		g.drain()
@@ -266,13 +261,11 @@ func (g *guest) sendHeaded(vnet [12]byte, frame []byte) bool {
 	return true
 }
 
-// flush publishes the queued frames and discards the received frames.
 func (g *guest) flush() {
 	g.Tx[0].Publish()
 	g.drain()
 }
 
-// echo sends a frame and waits for its return.
 func (g *guest) echo() error {
 	g.send(make([]byte, 64))
 	g.Tx[0].Publish()
@@ -284,8 +277,6 @@ func (g *guest) echo() error {
 	return nil
 }
 
-// gone waits until the switch has closed the guest's connection. It reports false if
-// this takes longer than limit.
 func (g *guest) gone(limit time.Duration) bool {
 	_ = g.front.Conn.SetReadDeadline(time.Now().Add(limit))
 	var b [64]byte

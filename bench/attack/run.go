@@ -119,7 +119,6 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	return r, nil
 }
 
-// repeat plays the attack until its time is over.
 func (p *play) repeat(c runConfig) error {
 	end := time.Now().Add(c.longest)
 	for !p.over() || p.message && p.repeats < c.repeats && time.Now().Before(end) {

@@ -103,7 +103,6 @@ func (p *play) atSink(mark byte) (n int, example []byte) {
 	return n, example
 }
 
-// spoofed writes a frame with a sender address that the attacker's port forbids.
 func spoofed(p *play, f []byte) []byte {
 	clear(f)
 	switch p.rng.IntN(7) {

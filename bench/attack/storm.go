@@ -126,8 +126,6 @@ func newStorm(l *lab.Lab, workers int, seed uint64) *storming {
 		r: stormResult{Seed: seed, Plays: map[string]int{}, Kills: map[string]int{}, Drops: map[string]uint64{}}}
 }
 
-// begin records the ports, the resources and the counters of the switch before the
-// storm.
 func (w *storming) begin() error {
 	show, err := w.client.Show()
 	if err != nil {
@@ -264,7 +262,6 @@ func (w *storming) move(i int) error {
 	return nil
 }
 
-// refresh adds the increase of the switch's counters to the result.
 func (w *storming) refresh() error {
 	var err error
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {

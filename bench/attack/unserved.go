@@ -159,8 +159,6 @@ func entryHead() []byte {
 	return b
 }
 
-// attr returns the struct fuse_attr of a node: node 1 is the directory, node 2 the
-// file.
 func attr(node uint64) []byte {
 	b := make([]byte, 88)
 	mode, size := uint32(unix.S_IFREG|0o600), uint64(unservedSize)

@@ -318,7 +318,6 @@ func (c *cluster) sync(ctx context.Context, revision int64) (hosts int, err erro
 	return int(r.GetHosts()), err
 }
 
-// stored returns all objects in etcd.
 func (c *cluster) stored(ctx context.Context) ([]store.Object, error) {
 	return readStore(ctx, c.endpoints())
 }

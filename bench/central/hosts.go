@@ -138,7 +138,6 @@ func (h *host) start() error {
 	return nil
 }
 
-// halt stops all agents.
 func (f *fleet) halt() {
 	var done sync.WaitGroup
 	for _, h := range f.hosts {
@@ -178,7 +177,6 @@ func (f *fleet) connected() (n int) {
 	return n + f.site.connected()
 }
 
-// await waits until check returns true, and returns the time of this success.
 func await(ctx context.Context, what string, check func() bool) (time.Duration, error) {
 	for !check() {
 		if ctx.Err() != nil {
@@ -246,8 +244,6 @@ func (f *fleet) counted() bool {
 	return true
 }
 
-// difference describes one difference between a host's switch and the model, or
-// returns "".
 func (f *fleet) difference(h *host) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -259,7 +255,6 @@ func (f *fleet) difference(h *host) string {
 	return f.model.expect(h.n).Difference(h.recorder)
 }
 
-// received returns the bytes received by each agent, in ascending order.
 func (f *fleet) received() (list []float64) {
 	for _, h := range f.hosts {
 		list = append(list, float64(h.agent.Stats().Received))

@@ -94,8 +94,6 @@ func (r *run) misplaced(t *testing.T) {
 	}
 }
 
-// harm kills or stops random centrals and restarts them. All centrals run when it
-// returns.
 func (r *run) harm(ctx context.Context, t *testing.T, random *rand.Rand) {
 	pause := func(most time.Duration) {
 		select {
@@ -130,8 +128,6 @@ func (r *run) harm(ctx context.Context, t *testing.T, random *rand.Rand) {
 	}
 }
 
-// wander moves random ports between hosts. The centrals learn of a move only from the
-// agents.
 func (r *run) wander(ctx context.Context, random *rand.Rand) {
 	f := r.fleet
 	f.mu.Lock()

@@ -105,7 +105,6 @@ func serverTLS(f store.TLSFiles) (*tls.Config, error) {
 		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13}, nil
 }
 
-// caller returns the common name of the client's certificate.
 func caller(ctx context.Context) (string, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

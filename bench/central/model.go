@@ -69,7 +69,6 @@ func endpointOf(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 100 + byte(n>>16), byte(n >> 8), byte(n)})
 }
 
-// fill divides new ports evenly among networks and randomly among hosts.
 func (m *model) fill(ports int, random *rand.Rand) (all []*placed) {
 	where := random.Perm(ports)
 	for i := range ports {
@@ -89,7 +88,6 @@ func (m *model) port(net *wire.Net, host int) *placed {
 			Addresses: [][]byte{{172, 16 + byte(m.next>>16), byte(m.next >> 8), byte(m.next)}}}}
 }
 
-// add adds a port to the model.
 func (m *model) add(p *placed) {
 	m.ports[p.Id] = p
 	m.byNet[p.Net][p.Id] = p
@@ -97,7 +95,6 @@ func (m *model) add(p *placed) {
 	m.inNet[p.Net][p.host]++
 }
 
-// remove removes a port. It returns true for the host's last port in the network.
 func (m *model) remove(p *placed) (left bool) {
 	delete(m.ports, p.Id)
 	delete(m.byNet[p.Net], p.Id)
@@ -142,8 +139,6 @@ func (m *model) expect(host int) *centraltest.Expected {
 	return d.Expect(m.hosts[host].Id, m.local(host), m.asked)
 }
 
-// addresses returns the expected number of addresses. exact is false if the host may
-// have more.
 func (m *model) addresses(host int) (n int, exact bool) {
 	exact = true
 	nets := map[string]bool{}

@@ -62,14 +62,12 @@ func (h *host) resolve(ctx context.Context, port string, k centraltest.AddressKe
 	return false
 }
 
-// absent returns how often the agent has said that nobody has the address.
 func (h *host) absent(k centraltest.AddressKey) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.unknown[k]
 }
 
-// poll waits until check returns true. It returns false if ctx ended before.
 func poll(ctx context.Context, check func() bool) bool {
 	for !check() {
 		if ctx.Err() != nil {

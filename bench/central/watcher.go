@@ -59,8 +59,6 @@ func (w *watcher) expect(p *placed, hosts map[int]int, simulated int) {
 	w.count.Store(int32(len(w.pending)))
 }
 
-// joins records the first port of a host in a network, leaves the deletion of the
-// last.
 func (w *watcher) joins(net string, h *host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,7 +125,6 @@ func (w *watcher) settle(k centraltest.AddressKey, p *awaited) {
 	}
 }
 
-// own checks that no other host had the same port under the same generation.
 func (w *watcher) own(h *host, c *agent.Changes) {
 	for i := range c.Addresses {
 		a := &c.Addresses[i]
@@ -144,8 +141,6 @@ func (w *watcher) own(h *host, c *agent.Changes) {
 	}
 }
 
-// note records that the first ping of a port was answered at a time. The time 0 means
-// that it was not.
 func (w *watcher) note(answered, began time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -59,7 +59,6 @@ func (s scale) at(v float64) float64 {
 	return s.from + (s.to-s.from)*(v-s.low)/(s.high-s.low)
 }
 
-// tick formats a value for the axis.
 func tick(v float64) string {
 	if v >= 1e6 {
 		return Number(v/1e6) + " M"

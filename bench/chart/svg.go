@@ -100,7 +100,6 @@ func on(colour string) string {
 	return "#ffffff"
 }
 
-// heading writes a title and a note, and returns the y coordinate below.
 func (d *drawing) heading(title, note string) float64 {
 	lineLimit := int(math.Floor((width - 2*margin) / smallWide))
 	d.text(margin, 26, "start", "h", title)
@@ -118,7 +117,6 @@ func (d *drawing) heading(title, note string) float64 {
 	return y - 3
 }
 
-// legend writes a legend at height y, and returns the y coordinate below.
 func (d *drawing) legend(names []string, class func(i int) string, y float64) float64 {
 	x := float64(margin)
 	for i, name := range names {

@@ -135,7 +135,6 @@ func (c *graphTask) line(duration, text string) (*Call, error) {
 	return nil, nil
 }
 
-// end ends the innermost call. It returns this call if the call has no caller.
 func (c *graphTask) end(duration string) (*Call, error) {
 	last := len(c.open) - 1
 	took, err := strconv.ParseFloat(duration, 64)

@@ -87,7 +87,6 @@ type reported struct {
 	all      []*chain
 }
 
-// step parses a line of the call graph. m has the submatches of reportStep.
 func (e *reported) step(line string, m []int) {
 	name, column := line[m[8]:m[9]], len([]rune(line[:m[8]]))
 	mark := column
@@ -197,7 +196,6 @@ func parseTree(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// callee adds c to the callees of n, or returns the equal callee that n has already.
 func (n *node) callee(c *node) *node {
 	for _, known := range n.callees {
 		if known.name == c.name && (known.share == c.share || math.IsNaN(c.share)) {

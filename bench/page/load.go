@@ -19,7 +19,6 @@ type row struct {
 	file   string
 }
 
-// family returns the part of the row's name before the first slash.
 func (r *row) family() string {
 	family, _, _ := strings.Cut(r.Name, "/")
 	return family
@@ -30,7 +29,6 @@ func (r *row) variant() string {
 	return variant
 }
 
-// number returns the part of the row's name after the slash, if it is a number.
 func (r *row) number() (float64, bool) {
 	n, err := strconv.ParseFloat(strings.ReplaceAll(r.variant(), ",", ""), 64)
 	return n, err == nil

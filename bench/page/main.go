@@ -61,7 +61,6 @@ func exit(err error) {
 	}
 }
 
-// build returns the files to write, by path, and the superseded result files.
 func build(results, readme string) (files map[string]string, superseded []string, err error) {
 	rows, superseded, err := load(results)
 	if err != nil {

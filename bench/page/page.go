@@ -20,7 +20,6 @@ type family struct {
 	log, logX bool
 }
 
-// write returns the Markdown text of the results page, and its pictures by file name.
 func write(rows []*row) (page string, pictures map[string]string, err error) {
 	var b strings.Builder
 	b.WriteString(head)
@@ -116,7 +115,6 @@ func familiesOf(rows []*row) (list []family) {
 	return list
 }
 
-// sentence capitalises a text and ends it with a full stop.
 func sentence(text string) string {
 	if text == "" {
 		return ""

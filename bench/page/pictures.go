@@ -18,8 +18,6 @@ import (
 // picture is an SVG file. Its title is the alternative text.
 type picture struct{ name, title, svg string }
 
-// draw returns the pictures of a family. At least three numeric variants become a
-// line chart, other rows a bar chart.
 func draw(f family, rows []*row) (list []picture, err error) {
 	if f.name == "hops" {
 		return drawHops(f, rows)
@@ -131,7 +129,6 @@ func bars(f family, rows []*row) *chart.Bars {
 	return c
 }
 
-// missing returns the reason for a missing result, truncated to fit the picture.
 func missing(r *row, peer string) string {
 	if len(r.Samples[peer]) > 0 {
 		return ""
@@ -174,8 +171,6 @@ func coloursOf(peers []string) (colours []int) {
 	return colours
 }
 
-// prefix returns a factor and a unit with an SI prefix, for example 1e6 and
-// Mframes/s.
 func prefix(v float64, unit string) (float64, string) {
 	for _, p := range []struct {
 		factor float64
@@ -199,7 +194,6 @@ func prefix(v float64, unit string) (float64, string) {
 
 var percentile = regexp.MustCompile(`^p?([0-9.]+)(?:th| %)?$`)
 
-// distribution draws the percentiles of a row, such as p50, or returns nil.
 func distribution(f family, r *row) *chart.Lines {
 	high := 0.0
 	for _, also := range r.Also {
@@ -234,7 +228,6 @@ func percent(name string) float64 {
 	return v
 }
 
-// gaps draws the histograms of pauses, or returns nil.
 func gaps(f family, rows []*row) *chart.Lines {
 	c := &chart.Lines{Title: f.title + ": histogram", Note: "each point counts gaps from the length of the one before on", XUnit: "µs between two passes, less than",
 		YUnit: "gaps a second", XLog: true, YLog: true}

@@ -30,7 +30,6 @@ func newAsker(requests, warmup uint64, window int) *asker {
 		last: make([]time.Duration, all), times: hdrhistogram.New(1, int64(time.Minute), 3)}
 }
 
-// ask appends new requests to out until a.window requests are in flight.
 func (a *asker) ask(at time.Duration, out []envelope) []envelope {
 	// no warm-up request may be in flight during the measurement
 	limit := a.requests
@@ -63,7 +62,6 @@ func (a *asker) receive(m *Message, at time.Duration) {
 	}
 }
 
-// tick appends requests whose reply is overdue to out.
 func (a *asker) tick(at time.Duration, out []envelope) []envelope {
 	for r := a.oldest; r < a.asked; r++ {
 		if !a.done[r] && at-a.last[r] >= askAgainAfter {

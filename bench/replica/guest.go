@@ -44,8 +44,6 @@ func openGuest(path string, own int, addresses []netip.Addr) (*guest, error) {
 	return g, err
 }
 
-// head returns Ethernet, IPv4 and UDP headers. Lengths and the IPv4 checksum are
-// zero.
 func head(from, to netip.Addr) (h [headers]byte) {
 	src, dst := HardwareAddress(from), HardwareAddress(to)
 	copy(h[:], dst[:])
@@ -117,7 +115,6 @@ func (g *guest) send(to int, datagram []byte) error {
 	return nil
 }
 
-// flush sends the queued frames. A full ring loses frames, as networks do.
 func (g *guest) flush() {
 	if g.pending > 0 {
 		g.port.Send(g.out[:g.pending])

@@ -76,7 +76,6 @@ func (m *Message) encode(b []byte) int {
 
 func word(request uint64, i int) uint64 { return (request*8 + uint64(i) + 1) * 0x9e3779b97f4a7c15 }
 
-// decode parses a datagram as a message.
 func decode(b []byte) (Message, error) {
 	if len(b) < headLen {
 		return Message{}, fmt.Errorf("a message of %d bytes", len(b))

@@ -44,7 +44,6 @@ func (w *network) post(out []envelope) {
 	}
 }
 
-// step takes 1 ms and delivers a random message of the queue.
 func (w *network) step(t *testing.T) {
 	w.at += time.Millisecond
 	w.post(w.client.ask(w.at, nil))

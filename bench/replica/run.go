@@ -94,7 +94,6 @@ func newMember(c *Config, carrier carrier) *member {
 
 func (m *member) now() time.Duration { return time.Since(m.start) }
 
-// post sends the queued messages.
 func (m *member) post() error {
 	for i := range m.out {
 		if err := m.carrier.send(m.out[i].to, m.buf[:m.out[i].m.encode(m.buf[:])]); err != nil {
@@ -106,8 +105,6 @@ func (m *member) post() error {
 	return nil
 }
 
-// turn handles the received messages, calls tick if it is due, and sends the queued
-// messages.
 func (m *member) turn(handle func(*Message, time.Duration), tick func(time.Duration)) error {
 	datagrams, err := m.carrier.receive(m.wait)
 	if err != nil {
@@ -231,7 +228,6 @@ func (m *member) ask(ctx context.Context, entries uint64) ([Replicas]Message, er
 	return all, m.post()
 }
 
-// poll asks each replica for its status until wanted accepts the status.
 func (m *member) poll(ctx context.Context, wanted func(*Message) bool) (all [Replicas]Message, err error) {
 	var have [Replicas]bool
 	missing := Replicas

@@ -205,7 +205,6 @@ func (c *connection) close() {
 	c.fronts = nil
 }
 
-// again attaches the guests to a new switch process without any old state.
 func (c *connection) again(g *stream.Stream) error {
 	return g.Do(func() error {
 		c.close()
@@ -219,8 +218,6 @@ const patience = 10 * time.Second
 // another cause.
 const dies = 20 * time.Millisecond
 
-// soak kills the switch's processes at random moments. It returns the pauses by
-// victim.
 func soak(ctx context.Context, s *weft, g *stream.Stream, c *connection) (map[string][]pause, error) {
 	pauses := map[string][]pause{}
 	victims := []string{*victim}

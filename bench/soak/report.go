@@ -65,7 +65,6 @@ func report(t stream.Counted, pauses map[string][]pause, drops map[string]uint64
 	return ok
 }
 
-// table prints percentiles of the pauses of one kind of victim.
 func table(who string, p []pause) {
 	fmt.Printf("%-8s %5d kills, ms %28s %9s %9s %9s\n", who, len(p), "median", "90%", "99%", "longest")
 	for _, row := range []struct {
@@ -92,7 +91,6 @@ func index(n int, share float64) int { return min(int(share*float64(n)), n-1) }
 
 func share(p []pause, of float64) time.Duration { return p[index(len(p), of)].Duration }
 
-// explain prints details of the longest pauses and of the pauses over the limit.
 func explain(pauses []pause) {
 	for i, p := range pauses {
 		if i >= len(pauses)-longestShown || p.Duration > *limit {

@@ -52,8 +52,6 @@ func newSwitch(ctx context.Context, dir, bin string) (*weft, error) {
 	return s, s.start()
 }
 
-// start starts control and waits for its answer. Control starts an engine if none is
-// running.
 func (s *weft) start() error {
 	s.control = exec.Command(filepath.Join(s.bin, "weftd"), "--socket", s.dir+"/socket", "--state", s.dir+"/state")
 	s.control.Stdout, s.control.Stderr = s.log, s.log
@@ -105,8 +103,6 @@ func (s *weft) refresh() error {
 	return nil
 }
 
-// kill sends SIGKILL to the engine, control or both, and restarts control if it was a
-// victim.
 func (s *weft) kill(who string) error {
 	if who != "control" {
 		if err := unix.Kill(s.engine, unix.SIGKILL); err != nil {
@@ -143,8 +139,6 @@ func (s *weft) stop() {
 	s.log.Close()
 }
 
-// replaced returns two times from the log: replacing the engine, and starting its
-// workers.
 func (s *weft) replaced() (all, workers time.Duration) {
 	text := s.output()
 	at := strings.LastIndex(text, `msg="engine replaced"`)

@@ -17,7 +17,6 @@ import (
 // (Documentation/scheduler/sched-stats.rst). This wait is the machine's share of a
 // pause.
 
-// waits returns how long each thread of a process has waited for a core.
 func waits(pid int) map[int]time.Duration {
 	all := map[int]time.Duration{}
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))

@@ -127,7 +127,6 @@ func (c *cluster) startWeft(host int) error {
 	return sw.do(verbs...)
 }
 
-// daemons returns the process ids of Weft by component name.
 func (c *cluster) daemons() map[string]int {
 	list := map[string]int{}
 	for i, sw := range c.weft {
@@ -141,7 +140,6 @@ func (c *cluster) daemons() map[string]int {
 	return list
 }
 
-// frames returns the number of frames that the engines of both hosts have received.
 func (c *cluster) frames() (n uint64, err error) {
 	for _, sw := range c.weft {
 		if sw == nil {

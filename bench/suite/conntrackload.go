@@ -147,8 +147,6 @@ func newTrackGuests(spec *trackSpec, sockets []string) (*trackGuests, error) {
 	return g, attachAll(sockets, all)
 }
 
-// vary changes a received frame before it is sent: to the next connection at guest 0,
-// to an answer at guest 1.
 func (g *trackGuests) vary(guest int, frame []byte, _ uint32) {
 	switch {
 	case guest == 1 && g.ipv6:
@@ -175,7 +173,6 @@ func synSegment() []byte {
 	return f
 }
 
-// attack sends a SYN of guest 2. It returns false if the ring is full.
 func (g *trackGuests) attack() bool {
 	g.random ^= g.random << 13
 	g.random ^= g.random >> 7

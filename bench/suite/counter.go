@@ -66,10 +66,8 @@ func (r *run) countAt(ns, dev string) (*counter, error) {
 	})
 }
 
-// total returns the number of frames that the device has received so far.
 func (c *counter) total() (n uint64, err error) { return n, c.frames.Lookup(uint32(0), &n) }
 
-// rate returns the received frames per second over the time d.
 func (c *counter) rate(d time.Duration) (float64, error) {
 	before, err := c.total()
 	if err != nil {

@@ -283,7 +283,6 @@ func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (fr
 	}
 }
 
-// attack sends the next frame of guest 2. It returns false if the ring is full.
 func (g *flowGuests) attack() bool {
 	tx := g.attacker.Tx[0]
 	tx.Reclaim()

@@ -36,7 +36,6 @@ func processorTime(pid int) replica.CPU {
 	return replica.CPU{User: user / ticks, System: system / ticks}
 }
 
-// components maps component names to process ids.
 func (c *cluster) components() map[string]int {
 	list := c.daemons()
 	for name, p := range c.members {
@@ -126,8 +125,6 @@ func startCounting(r *run, components map[string]int) (*counting, error) {
 // perfStart is how long perf takes to start.
 const perfStart = 300 * time.Millisecond
 
-// end returns the number of system calls by component and kind, the kind allCalls
-// included.
 func (n *counting) end() (map[string]map[string]uint64, error) {
 	counts := map[string]map[string]uint64{}
 	var errs error

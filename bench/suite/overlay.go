@@ -96,7 +96,6 @@ func overlayEndpoint(i int) string { return fmt.Sprint("172.31.252.", i+1) }
 func overlayAddress(i int) string  { return fmt.Sprint("10.0.0.", i+1) }
 func overlayMAC(i int) string      { return fmt.Sprint("02:00:00:00:00:0", i+1) }
 
-// underlay returns the tunnel's end on host i.
 func (o *overlayRig) underlay(i int) *underlay {
 	mac := func(i int) string { return fmt.Sprint("02:00:00:00:fc:0", i+1) }
 	return &underlay{netns: o.host(i), dev: "u", mac: mac(i), local: overlayEndpoint(i), remote: overlayEndpoint(1 - i), remoteMAC: mac(1 - i)}
@@ -140,8 +139,6 @@ func (o *overlayRig) layHost(i int) error {
 	return fmt.Errorf("no overlay is called %q", o.peer)
 }
 
-// veth returns commands for the veth pair of guest i: eth0 in the guest, p on the
-// host.
 func (o *overlayRig) veth(i int) [][]string {
 	h, g := o.host(i), o.guest(i)
 	return [][]string{

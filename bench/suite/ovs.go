@@ -121,7 +121,6 @@ func (o *ovs) tunnel(u *underlay, uplink string) error {
 	})
 }
 
-// vsctl runs ovs-vsctl once for each line. A blank separates the arguments in a line.
 func (o *ovs) vsctl(lines ...string) error {
 	for _, line := range lines {
 		if err := o.vsctlWords(strings.Fields(line)...); err != nil {
@@ -136,8 +135,6 @@ func (o *ovs) vsctlWords(words ...string) error {
 	return err
 }
 
-// appctl returns the output of ovs-appctl, for example
-// appctl("dpif-netdev/pmd-stats-show").
 func (o *ovs) appctl(args ...string) (string, error) {
 	return command(o.env, "ovs-appctl", append([]string{"-t", o.ctl}, args...)...)
 }

@@ -150,7 +150,6 @@ func runLoops(args []string) error {
 	return sayReport(gaps)
 }
 
-// loop counts the times between two clock readings in a histogram.
 func loop(core int, length time.Duration, gaps []uint64) error {
 	runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
 	if err := cpu.Pin(core); err != nil {

@@ -82,7 +82,6 @@ func (p *process) wait(limit time.Duration) {
 	}
 }
 
-// stop ends the program with SIGTERM, and with SIGKILL after five seconds.
 func (p *process) stop() {
 	if p == nil {
 		return
@@ -93,7 +92,6 @@ func (p *process) stop() {
 	<-p.done
 }
 
-// alive returns nil while the program runs, else an error with the end of its output.
 func (p *process) alive() error {
 	select {
 	case <-p.done:
@@ -120,7 +118,6 @@ const (
 	pipesLimit   = time.Second
 )
 
-// command runs a program to its end and returns its standard output.
 func command(env []string, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), commandLimit, fmt.Errorf("not done within %s", commandLimit))
 	defer cancel()
@@ -163,7 +160,6 @@ func runCommands(env []string, commands [][]string) error {
 	return nil
 }
 
-// eventually calls f until it succeeds or the time limit is over.
 func eventually(limit time.Duration, f func() error) error {
 	deadline := time.Now().Add(limit)
 	for {

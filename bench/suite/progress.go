@@ -26,18 +26,15 @@ func newProgress(chosen []*experiment, runs int) *progress {
 	return p
 }
 
-// size returns the size of the suite and its expected time.
 func (p *progress) size() string {
 	return fmt.Sprintf("%d rows, %d turns, about %d minutes", p.rows, p.turns, int(math.Ceil(p.remaining(0).Minutes())))
 }
 
-// row returns a line that announces experiment i.
 func (p *progress) row(i int, name string) string {
 	elapsed := time.Since(p.began)
 	return fmt.Sprintf("row %d of %d: %s  (%s elapsed, about %s left)", i+1, p.rows, name, minutes(elapsed), minutes(p.remaining(elapsed)))
 }
 
-// remaining estimates the time of the remaining turns.
 func (p *progress) remaining(elapsed time.Duration) time.Duration {
 	each := turnTime
 	if p.done > 0 {

@@ -83,7 +83,6 @@ func measureReplicas(r *run, peer string, options []string, observe bool) (float
 // observer starts to observe a run. The returned function ends the observation.
 type observer func() (done func(requests int) error, err error)
 
-// agree runs the log once and returns the client's report.
 func (c *cluster) agree(observe observer) (*replica.Report, error) {
 	c.members = map[string]*process{}
 	defer c.stopMembers()
@@ -123,7 +122,6 @@ func (c *cluster) agree(observe observer) (*replica.Report, error) {
 
 func memberName(i int) string { return [...]string{"leader", "follower 1", "follower 2", "client"}[i] }
 
-// component returns the name of a component; both followers are "followers".
 func component(name string) string {
 	kind, _, many := strings.Cut(name, " ")
 	if many {
@@ -141,7 +139,6 @@ func (c *cluster) stopMembers() {
 	}
 }
 
-// busy measures only Weft's CPU time. The members report their own.
 func (c *cluster) busy() (func(int) error, error) {
 	c.used = map[string]replica.CPU{}
 	before := map[string]replica.CPU{}

@@ -25,7 +25,6 @@ func (r *report) row(e *experiment) rowOf {
 	return rowOf{row}
 }
 
-// add adds one result with the cache regimes before and after the run.
 func (row rowOf) add(peer string, figure float64, also map[string]extra, before, after time.Duration, err error) {
 	if err != nil {
 		row.Failures[peer] = oneLine(err)
@@ -45,7 +44,6 @@ func (row rowOf) add(peer string, figure float64, also map[string]extra, before,
 	}
 }
 
-// keep writes the results so far to the file of the option -out.
 func (r *report) keep(o options) error {
 	if o.out == "" {
 		return nil

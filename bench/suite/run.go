@@ -98,7 +98,6 @@ func (r *run) begin() error {
 	return nil
 }
 
-// start starts a program. The program ends with the turn at the latest.
 func (r *run) start(name string, words ...string) (*process, error) {
 	if err := r.begin(); err != nil {
 		return nil, err
@@ -140,5 +139,4 @@ type extra struct {
 
 func (r *run) note(name, unit string, value float64) { r.also[name] = extra{unit, value} }
 
-// socket returns the path of guest i's socket.
 func (r *run) socket(i int) string { return filepath.Join(r.dir, guestName(i)+".sock") }

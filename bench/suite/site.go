@@ -41,7 +41,6 @@ func newSite(r *run) (*site, error) {
 
 func (u *underlay) ip(args ...string) []string { return append([]string{"ip", "-n", u.netns}, args...) }
 
-// host returns the switch's network namespace, or "" for the suite's own.
 func (w *site) host() string {
 	if w == nil {
 		return ""

@@ -67,7 +67,6 @@ func (r *run) upCirculating(sw vswitch) error {
 	return nil
 }
 
-// watch makes testpmd measure the receive rate for the given time.
 func watch(p *process, length time.Duration) {
 	p.say("show port stats all")
 	time.Sleep(length)
@@ -97,7 +96,6 @@ func receivedRates(p *process, ports, times int) ([]float64, error) {
 	return rates, nil
 }
 
-// prompt waits until testpmd accepts commands.
 func prompt(p *process) error {
 	return eventually(20*time.Second, func() error {
 		if err := p.alive(); err != nil {

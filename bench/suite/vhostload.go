@@ -85,8 +85,6 @@ func runPairs(args []string) error {
 	return sayReport(report)
 }
 
-// load configures a load between pairs of guests. Unless guests write the ports, it
-// has one frame for each 5-tuple.
 func (s *pairSpec) load(pairs int) vhosttest.LoadConfig {
 	c := vhosttest.LoadConfig{Pairs: pairs, FrameSize: s.Size, Flows: s.Flows, SampleOne: compareOne, Core: guestCore}
 	switch {

@@ -58,7 +58,6 @@ func (w *weft) cli(args ...string) (string, error) {
 	return command([]string{"WEFT_SOCKET=" + w.socket}, filepath.Join(w.bin, "weft"), args...)
 }
 
-// do runs the weft client once for each line.
 func (w *weft) do(lines ...string) error {
 	for _, line := range lines {
 		if _, err := w.cli(strings.Fields(line)...); err != nil {
@@ -68,7 +67,6 @@ func (w *weft) do(lines ...string) error {
 	return nil
 }
 
-// show returns the state of the switch, which must have a worker.
 func (w *weft) show() (*api.Show, error) {
 	out, err := w.cli("show", "--json")
 	if err != nil {

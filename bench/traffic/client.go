@@ -67,7 +67,6 @@ func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	return r, nil
 }
 
-// order makes the server c.From act as the client.
 func (c *Client) order(ctx context.Context, spec Spec) (*Result, error) {
 	conn, err := dial(ctx, c.From)
 	if err != nil {
@@ -234,7 +233,6 @@ func (s *session) open(ctx context.Context, own link, local, remote netip.Addr, 
 	return err
 }
 
-// hear waits for the other end's hello frames on all lanes.
 func (s *session) hear(ctx context.Context, otherwise string) error {
 	err := together(ctx, len(s.lanes), func(ctx context.Context, i int) error {
 		return greeted(ctx, s.lanes[i], s.test, s.streamsOf(i))

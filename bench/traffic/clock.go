@@ -35,7 +35,6 @@ func monotonic() int64 {
 	return start
 }
 
-// now returns the current CLOCK_MONOTONIC in nanoseconds.
 func now() int64 { return clockStart + time.Since(clockBase).Nanoseconds() }
 
 // clockName names this process's clock. Processes with equal names read the same

@@ -117,7 +117,6 @@ func newControl(conn net.Conn) *control {
 	return c
 }
 
-// close closes the connection and discards unread messages.
 func (c *control) close() {
 	c.conn.Close()
 	for range c.in { // until the reading goroutine ends
@@ -131,7 +130,6 @@ func (c *control) send(m message) error {
 	return named(json.NewEncoder(c.conn).Encode(m))
 }
 
-// named replaces an error of the kernel or the JSON decoder by a clear one.
 func named(err error) error {
 	if errors.As(err, new(*json.SyntaxError)) || errors.As(err, new(*json.UnmarshalTypeError)) {
 		return errForeign
@@ -144,7 +142,6 @@ func named(err error) error {
 	return err
 }
 
-// next returns the next message within the time limit, or an error.
 func (c *control) next(ctx context.Context, limit time.Duration) (message, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -164,7 +161,6 @@ func (c *control) next(ctx context.Context, limit time.Duration) (message, error
 	}
 }
 
-// expect returns the next message, which ok must accept.
 func (c *control) expect(ctx context.Context, limit time.Duration, ok func(*message) bool) (message, error) {
 	m, err := c.next(ctx, limit)
 	if err == nil && !ok(&m) {

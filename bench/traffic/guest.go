@@ -189,7 +189,6 @@ func (p *portLink) recv(wait time.Duration) ([][]byte, error) { return p.Recv(wa
 
 func (p *portLink) dropped() uint64 { return 0 } // the guest drops no frames; the switch counts frames without a buffer
 
-// close detaches the guest after the switch has taken the sent frames.
 func (p *portLink) close() {
 	for start := time.Now(); !p.Drained() && time.Since(start) < quiet; {
 		time.Sleep(napMin)

@@ -117,7 +117,6 @@ func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Durat
 	return ctx.Err()
 }
 
-// limited reports whether all streams have a rate.
 func (ls *laneSender) limited() bool {
 	return !slices.ContainsFunc(ls.plans, func(p *schedule) bool { return p.bits == 0 && p.count == 0 })
 }
@@ -228,7 +227,6 @@ func newLaneReceiver(l lane, test uint32, streams []int, ahead time.Duration, co
 	return lr
 }
 
-// run receives frames until ctx ends.
 func (lr *laneReceiver) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		frames, err := lr.lane.recv(idleWait)
@@ -306,7 +304,6 @@ func hello(ctx context.Context, l lane, test uint32, streams []int) error {
 	return nil
 }
 
-// greeted waits until each stream has received a hello frame.
 func greeted(ctx context.Context, l lane, test uint32, streams []int) error {
 	missing := map[int]bool{}
 	for _, s := range streams {

@@ -65,7 +65,6 @@ func (m Mix) String() string {
 	return strings.Join(words, ",")
 }
 
-// round returns the frame sizes of one round, each spread as evenly as possible.
 func (m Mix) round() []int {
 	total := 0
 	for _, s := range m {

@@ -22,7 +22,6 @@ type progress struct {
 	done     chan struct{}
 }
 
-// begin starts the warm-up, or the measurement if measured is set.
 func (p *progress) begin(measured bool, warmup float64) {
 	if p.tell == nil {
 		return
@@ -52,7 +51,6 @@ func (p *progress) run(stop, done chan struct{}) {
 	}
 }
 
-// flush reports the current interval if it is at least as long as least.
 func (p *progress) flush(least time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

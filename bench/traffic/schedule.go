@@ -23,10 +23,8 @@ func newSchedule(s *Spec) *schedule {
 	return &schedule{bits: s.BitsPerSecond, count: s.PerSecond, sizes: s.Sizes.round(), limit: s.Count}
 }
 
-// next returns the size of the next frame.
 func (s *schedule) next() int { return s.sizes[s.frames%uint64(len(s.sizes))] }
 
-// due returns the time of the next frame since the start of the schedule.
 func (s *schedule) due() time.Duration {
 	var at float64
 	switch {
@@ -38,10 +36,8 @@ func (s *schedule) due() time.Duration {
 	return time.Duration(math.Ceil(at * 1e9))
 }
 
-// done reports whether the largest number of frames has been sent.
 func (s *schedule) done() bool { return s.limit != 0 && s.frames >= s.limit }
 
-// sent counts one sent frame.
 func (s *schedule) sent() {
 	s.bytes += uint64(s.next())
 	s.frames++

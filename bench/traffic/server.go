@@ -71,7 +71,6 @@ func (v *Server) serve(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// obey acts as the client that order o asks for, and sends back the result.
 func (v *Server) obey(ctx context.Context, ctl *control, o *Order) error {
 	if _, _, network := overNetwork(ctl.conn); network && !v.Orders {
 		return errors.New("this server takes no orders over the network; start it with --orders")
@@ -260,7 +259,6 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 	}
 }
 
-// serve is the server's part after the start message.
 func (s *session) serve(ctx context.Context) error {
 	switch {
 	case s.spec.Mode != Stream:

@@ -46,8 +46,6 @@ func newSocket(fd, size int) *socket {
 
 func (s *socket) close() { unix.Close(s.fd) }
 
-// send sends at most batch frames and returns their number. Without room in the
-// socket it waits briefly and returns 0.
 func (s *socket) send(frames [][]byte) (int, error) {
 	n := min(len(frames), batch)
 	for i, f := range frames[:n] {
@@ -71,7 +69,6 @@ func (s *socket) send(frames [][]byte) (int, error) {
 	}
 }
 
-// recv returns the received frames. If there are none, it waits for the given time.
 func (s *socket) recv(wait time.Duration) ([][]byte, error) {
 	for {
 		r, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.in[0])), batch, 0, 0, 0)
@@ -114,7 +111,6 @@ const (
 	meminfoDrops = 8
 )
 
-// dropped returns the number of frames lost to a full socket buffer.
 func (s *socket) dropped() uint64 {
 	var words [meminfoWords]uint32
 	size := uint32(unsafe.Sizeof(words))

@@ -43,7 +43,6 @@ func (t *tally) add(seq uint64, size int) {
 
 func (t *tally) has(seq uint64) bool { return t.seen[seq%window/64]>>(seq%64)&1 != 0 }
 
-// skip moves the window forward to seq.
 func (t *tally) skip(seq uint64) {
 	if seq-t.next >= window {
 		clear(t.seen)

@@ -225,7 +225,6 @@ func (t *tcpAsker) phase(ctx context.Context, measured bool, limit time.Duration
 	return ctx.Err()
 }
 
-// ask sends one request and returns the response's length.
 func (t *tcpAsker) ask(ctx context.Context, size int) (int, error) {
 	back := size
 	if t.spec.Response > 0 {

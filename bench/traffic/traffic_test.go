@@ -115,7 +115,6 @@ func (r *rig) serve(n *testnet.Namespace, words string) {
 	})
 }
 
-// forward carries frames through the mangler between two devices.
 func (r *rig) forward(middle *testnet.Namespace) {
 	r.t.Helper()
 	fds := [2]int{}
@@ -187,7 +186,6 @@ func (r *rig) carry(from, to int, stop chan struct{}) {
 	}
 }
 
-// run orders a measurement from the server in namespace a.
 func (r *rig) run(s Spec) *Result {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)

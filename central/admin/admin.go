@@ -32,7 +32,7 @@ const (
 	saveChunk = 256 << 10
 	// peerTimeout limits calls to other centrals, except Sync.
 	peerTimeout = 2 * time.Second
-	// validity of a token: by default, and at most
+	// Tokens are valid for defaultInvite, or for a given time of at most maxInvite.
 	defaultInvite = time.Hour
 	maxInvite     = 7 * 24 * time.Hour
 )

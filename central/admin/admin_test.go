@@ -146,7 +146,6 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// call sends an empty message and waits for the first answer.
 func call(ctx context.Context, conn *grpc.ClientConn, method string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

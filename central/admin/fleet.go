@@ -66,8 +66,6 @@ func ask[T any](ctx context.Context, s *Service, own func() (T, error), other fu
 	return results, failed, centrals, nil
 }
 
-// sessions returns the connected hosts by the central's name, the errors of silent
-// centrals, and the centrals.
 func (s *Service) sessions(ctx context.Context) (map[string][]*wire.SessionInfo, map[string]error, []*wire.Central, error) {
 	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
@@ -130,7 +128,6 @@ func (s *Service) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncRepl
 	return reply, failure(err)
 }
 
-// missing returns the declared hosts without a central.
 func (s *Service) missing(ctx context.Context) (names []string, err error) {
 	_, hosts, err := s.Store.Objects(ctx, store.KindHost)
 	if err != nil {

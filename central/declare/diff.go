@@ -193,7 +193,6 @@ func same(a, b proto.Message) bool {
 	return proto.Equal(plain(a), plain(b))
 }
 
-// pairs returns the changes of one kind with descriptions, by name.
 func (m *merged[T]) pairs(kind string, words func(o T, old bool) []word) ([]*wire.Change, []Entry) {
 	name := func(c *change[T]) string {
 		if c.get {

@@ -49,7 +49,6 @@ func ParseFile(text []byte) (*File, error) {
 const expectedKeys = "expected [[net]] with name, id, vni, mtu, flood; [[host]] with name, id, endpoint; " +
 	"[[port]] with name, id, net, mac, addresses, host, move-to, spoof-check"
 
-// check checks each object, and the uniqueness of names and ids.
 func (file *File) check() error {
 	names, ids := map[string]bool{}, map[string]bool{}
 	object := func(kind string, i int, name, id string, err error) error {

@@ -98,7 +98,6 @@ func (k *Kind[T]) Lookup(nameOrID string) (T, bool) {
 	return o, ok
 }
 
-// name returns the name of the object with an id, or the id itself.
 func (k *Kind[T]) name(id string) string {
 	if o, ok := k.byID[id]; ok {
 		return o.GetName()
@@ -145,7 +144,6 @@ func CheckName(what, name string) error {
 	return nil
 }
 
-// quoted quotes a text with unusual characters.
 func quoted(text string) string {
 	if len(text) > 80 {
 		text = text[:80] + "..."

@@ -89,7 +89,6 @@ func checkAddress(key string, a netip.Addr) error {
 // word is a property as KEY=VALUE.
 type word struct{ key, value string }
 
-// words returns the properties without default values.
 func (n *Net) words() []word {
 	list := []word{{"vni", strconv.FormatUint(uint64(n.VNI), 10)}}
 	if n.MTU != 0 {

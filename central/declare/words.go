@@ -25,7 +25,6 @@ type setting struct {
 	set func(value string) error
 }
 
-// apply applies words KEY=VALUE in order. Unknown and repeated keys are errors.
 func apply(words []string, settings []setting) error {
 	var names []string
 	for _, s := range settings {
@@ -113,7 +112,6 @@ func (f *Fleet) SetPort(p *wire.Port, created bool, words []string) error {
 	return err
 }
 
-// naming returns the settings of the name and, for a new object, of the id.
 func naming(id, name *string, created bool) []setting {
 	if created {
 		return []setting{{"id", func(v string) error { *id = v; return CheckName("id", v) }}}

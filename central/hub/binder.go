@@ -52,7 +52,6 @@ func releaseOf(p *port) store.BindRequest {
 	return store.BindRequest{Port: p.id, Host: p.bind.GetHost(), Expected: p.generation, Release: true}
 }
 
-// add queues a binding.
 func (b *binder) add(j job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -67,7 +67,6 @@ func (b rawBatch) buffers() mem.BufferSlice {
 	return buffers
 }
 
-// cut divides a queue into one batch and the rest.
 func (b rawBatch) cut() (first, rest rawBatch) {
 	size := 0
 	for i, m := range b {

@@ -104,7 +104,6 @@ func (f *fleet) apply(o *store.Object) {
 	}
 }
 
-// missing returns deletions of the fleet's objects that a full list lacks.
 func (f *fleet) missing(list []store.Object) (gone []store.Object) {
 	type key struct {
 		kind store.Kind
@@ -138,7 +137,6 @@ func (f *fleet) missing(list []store.Object) (gone []store.Object) {
 	return gone
 }
 
-// network returns the network with an id, which it may create.
 func (f *fleet) network(id string) *network {
 	n := f.nets[id]
 	if n == nil {
@@ -175,7 +173,6 @@ func (n *network) digest() uint64 {
 
 func (n *network) view() *wire.NetView { return &wire.NetView{Net: n.declared, Asked: n.asked} }
 
-// touch returns a network's changes, to add to.
 func (f *fleet) touch(n *network) *netChanges {
 	f.dirty[n] = struct{}{}
 	n.reset = nil
@@ -211,7 +208,6 @@ func (f *fleet) setHost(id string, declared *wire.Host) {
 	}
 }
 
-// port returns the port with an id, which it may create.
 func (f *fleet) port(id string) *port {
 	p := f.ports[id]
 	if p == nil {
@@ -244,7 +240,6 @@ func (f *fleet) setPort(id string, declared *wire.Port) {
 	f.setPlace(p)
 }
 
-// size decides whether a network is pushed, by its number of ports.
 func (f *fleet) size(n *network) {
 	asked := len(n.ports) > askedAbove || n.asked && len(n.ports) >= pushedBelow
 	if asked == n.asked {
@@ -280,14 +275,12 @@ func (f *fleet) setBind(id string, bind *wire.Bind, generation int64) {
 	f.setPlace(p)
 }
 
-// replace recomputes a port's place for a new endpoint of its host.
 func (f *fleet) replace(p *port) {
 	f.unplace(p)
 	f.setPlace(p)
 	f.dirtyPorts[p] = struct{}{}
 }
 
-// unplace removes a port's place from its network's indexes.
 func (f *fleet) unplace(p *port) {
 	if p.place == nil {
 		return

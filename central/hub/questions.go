@@ -48,7 +48,6 @@ func (h *Hub) answerQuestion(s *session, q *wire.Question, final bool) {
 	}
 }
 
-// answer sends the answer behind the host's queued messages.
 func (h *Hub) answer(s *session, number uint64, place *wire.Place) {
 	behind := s.behind
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Answer{Answer: &wire.Answer{Number: number, Place: place}}}))

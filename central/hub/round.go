@@ -196,7 +196,6 @@ func addressesOf(p *wire.Place) []address {
 	return list
 }
 
-// having returns the sessions whose hosts have the port.
 func (h *Hub) having(p *port) map[*session]struct{} {
 	set := map[*session]struct{}{}
 	keys := []string{p.id}

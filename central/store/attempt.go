@@ -68,7 +68,6 @@ func pause(ctx context.Context, n int) error {
 	}
 }
 
-// commit tries once.
 func (s *Store) commit(ctx context.Context, timeout time.Duration, ifs []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
 	member := s.members.use()
 	attempt, cancel := context.WithTimeout(ctx, timeout)

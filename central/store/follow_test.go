@@ -88,7 +88,6 @@ func (c *copySink) Progress(revision int64) {
 	c.to("Progress", revision)
 }
 
-// wait waits until ok accepts the objects, and returns a copy.
 func (c *copySink) wait(t testing.TB, ok func(map[objectKey]Object) bool) map[objectKey]Object {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -109,7 +108,6 @@ func (c *copySink) wait(t testing.TB, ok func(map[objectKey]Object) bool) map[ob
 	}
 }
 
-// until waits for a revision, and returns a copy.
 func (c *copySink) until(t testing.TB, revision int64) map[objectKey]Object {
 	t.Helper()
 	return c.wait(t, func(map[objectKey]Object) bool { return c.revision >= revision })

@@ -68,7 +68,6 @@ func checkChange(c *wire.Change) (*wanted, error) {
 	return nil, nil
 }
 
-// guards returns the keys that make an object's name, numbers and addresses unique.
 func guards(m proto.Message) []string {
 	switch m := m.(type) {
 	case *wire.Net:
@@ -90,7 +89,6 @@ func guards(m proto.Message) []string {
 	return nil
 }
 
-// references returns the keys of the objects that an object names.
 func references(m proto.Message) []string {
 	p, ok := m.(*wire.Port)
 	if !ok {
@@ -163,7 +161,6 @@ func (v *view) loadStored(ctx context.Context, all []*wanted) (map[string]proto.
 	return stored, nil
 }
 
-// write replaces the stored objects and their guards in the view.
 func (v *view) write(all []*wanted, stored map[string]proto.Message) error {
 	for _, w := range all {
 		if w.message == nil {
@@ -191,7 +188,6 @@ func (v *view) write(all []*wanted, stored map[string]proto.Message) error {
 	return nil
 }
 
-// duplicate is the error for a name, number or address of another object.
 func duplicate(w *wanted, guard, owner string) error {
 	rest := strings.TrimPrefix(guard, guardPrefix)
 	switch m := w.message.(type) {

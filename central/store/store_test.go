@@ -38,7 +38,6 @@ func setHost(id string, last byte) *wire.Change {
 	return &wire.Change{Change: &wire.Change_SetHost{SetHost: &wire.Host{Id: id, Name: id, Endpoint: []byte{192, 0, 2, last}}}}
 }
 
-// port returns a port with addresses made from n.
 func port(id, net string, n int) *wire.Port {
 	return &wire.Port{Id: id, Name: id, Net: net, Mac: []byte{2, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)},
 		Addresses: [][]byte{{10, byte(n >> 16), byte(n >> 8), byte(n)}}}
@@ -69,7 +68,6 @@ func apply(t testing.TB, s *Store, changes ...*wire.Change) int64 {
 	return revision
 }
 
-// refused applies changes that must fail with words in the error.
 func refused(t *testing.T, s *Store, words string, changes ...*wire.Change) {
 	t.Helper()
 	_, err := s.Apply(t.Context(), &wire.ChangeRequest{Changes: changes})
@@ -88,7 +86,6 @@ func wantRefusal(t *testing.T, err error, words string) {
 	}
 }
 
-// dump returns all keys and values, except request ids and "intent".
 func dump(t testing.TB, s *Store) map[string]string {
 	t.Helper()
 	r, err := s.client.Get(t.Context(), Prefix, clientv3.WithPrefix())

@@ -40,7 +40,6 @@ type view struct {
 
 func (s *Store) newView() *view { return &view{store: s, records: map[string]*record{}} }
 
-// load reads the given keys that were not read yet.
 func (v *view) load(ctx context.Context, keys []string) error {
 	missing := make([]string, 0, len(keys))
 	for _, k := range keys {
@@ -110,7 +109,6 @@ func (v *view) loadPrefix(ctx context.Context, prefix string) error {
 	})
 }
 
-// get returns a key's value after the changes so far.
 func (v *view) get(key string) (value []byte, there bool) {
 	if r := v.records[key]; r != nil {
 		return r.value, r.there
@@ -132,7 +130,6 @@ func (v *view) put(key string, value []byte) {
 	r.value, r.there = value, true
 }
 
-// del deletes a key, read or not.
 func (v *view) del(key string) {
 	r := v.record(key)
 	r.value, r.there = nil, false

@@ -55,7 +55,6 @@ func (s *site) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// do runs a command to its end.
 func (s *site) do(args ...string) (string, error) {
 	out, err := s.command(args...).CombinedOutput()
 	return string(out), err
@@ -149,8 +148,6 @@ func (s *site) nets(port int) (names string) {
 	return strings.TrimSpace(names)
 }
 
-// join gets a token from the first central and prepares a further central with it. It
-// also checks that the token cannot be used again.
 func (s *site) join(name string, port int) {
 	s.t.Helper()
 	var token string

@@ -64,7 +64,6 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
-// exactly wants n arguments.
 func exactly(n int, expected string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != n {

@@ -74,7 +74,6 @@ func (s *settings) restore(cmd *cobra.Command, data, backup string) error {
 	return nil
 }
 
-// answers reports whether a process listens on a unix socket.
 func answers(socket string) bool {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {

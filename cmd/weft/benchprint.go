@@ -36,14 +36,12 @@ func (p *progressLine) tell(i traffic.Interval, measured bool) {
 	p.shown = len(text)
 }
 
-// clear erases the line.
 func (p *progressLine) clear() {
 	if p.shown > 0 {
 		fmt.Fprintf(p.out, "\r%s\r", strings.Repeat(" ", p.shown))
 	}
 }
 
-// scaled formats a number with three digits and an SI prefix, for example "1.23M".
 func scaled(v float64, blank string) string {
 	prefixes := []string{"", "k", "M", "G", "T"}
 	i := 0

@@ -137,7 +137,6 @@ func (c *command) benchClientVerb() *cobra.Command {
 	return verb
 }
 
-// read sets b.spec from the options.
 func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 	changed := cmd.Flags().Changed
 	s := &b.spec
@@ -209,7 +208,6 @@ func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 	return nil
 }
 
-// quantity parses a number with an optional suffix K, M or G.
 func quantity(text string, unit float64) (float64, error) {
 	if text == "" {
 		return 0, nil

@@ -129,7 +129,6 @@ func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err
 	return f, func() { f.Close() }, nil
 }
 
-// empty truncates a file to 0 bytes. It ignores pipes and devices.
 func empty(out io.Writer) error {
 	f, ok := out.(*os.File)
 	if !ok {

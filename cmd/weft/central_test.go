@@ -226,7 +226,6 @@ func (s *fleetShell) do(code int, args ...string) string {
 	return out + errs
 }
 
-// ok runs a line, split at blanks.
 func (s *fleetShell) ok(line string) string {
 	s.t.Helper()
 	return s.do(0, strings.Fields(line)...)
@@ -239,7 +238,6 @@ func (s *fleetShell) refused(line, want string) {
 	}
 }
 
-// example declares a network, two hosts and a port.
 func (s *fleetShell) example() {
 	s.t.Helper()
 	s.ok("net add blue vni=100 flood=on id=n-blue")
@@ -248,7 +246,6 @@ func (s *fleetShell) example() {
 	s.ok("port add web1 net=blue mac=02:00:00:00:00:01 addresses=10.0.0.1,fd00::1 host=h1 id=p-web1")
 }
 
-// export returns the declaration without ids, as words.
 func (s *fleetShell) export() string {
 	s.t.Helper()
 	file, err := declare.ParseFile([]byte(s.ok("export")))

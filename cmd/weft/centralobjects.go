@@ -27,7 +27,6 @@ func readAll(ctx context.Context, centrals *client.Client) (*declare.Fleet, erro
 // else's change.
 type planner func(f *declare.Fleet) (changes []*wire.Change, guarded bool, err error)
 
-// change lists objects, plans changes of them and applies these changes.
 func (c *command) change(request *wire.ListRequest, plan planner, kind string, result func(*declare.Fleet) any) error {
 	return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
 		return c.changeAt(ctx, centrals, request, plan, kind, result)
@@ -124,7 +123,6 @@ func (c *command) addNet(name string, words []string, may bool) error {
 	return err
 }
 
-// free returns an error if another object has the name or the id.
 func free[T declare.Object](k *declare.Kind[T], o T) error {
 	for _, old := range k.All {
 		switch {

@@ -104,7 +104,6 @@ func leavesOf(cmd *cobra.Command, path string) (list []string) {
 	return list
 }
 
-// values counts the JSON values in a text.
 func values(text string) (n int, err error) {
 	for dec := json.NewDecoder(strings.NewReader(text)); ; n++ {
 		var v any

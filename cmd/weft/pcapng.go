@@ -132,7 +132,6 @@ func (p *pcapng) frame(f *api.Captured) error {
 	return p.end()
 }
 
-// close writes the number of lost frames as a statistics block for each interface.
 func (p *pcapng) close() error {
 	for no := range uint32(len(p.interfaces)) {
 		p.begin(blockStatistics)

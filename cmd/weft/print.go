@@ -91,8 +91,6 @@ func centralLine(s *api.Central) string {
 	return line
 }
 
-// detail returns a port's detail and, for an af_xdp port, the mode and the reason for
-// the mode.
 func detail(p api.Port) string {
 	var parts []string
 	if p.Mode != "" {

@@ -61,7 +61,6 @@ type topDrop struct {
 	Total  uint64  `json:"total"`
 }
 
-// grown returns the growth of a counter, which may have restarted at 0.
 func grown(before, after uint64) float64 {
 	if after < before {
 		return float64(after)
@@ -192,7 +191,6 @@ func (v *topView) dropText() string {
 
 func percent(share float64) string { return fmt.Sprintf("%5.1f%%", 100*share) }
 
-// short formats a number in at most six columns.
 func short(v float64) string {
 	for _, unit := range []string{"", "k", "M", "G", "T"} {
 		switch {

@@ -89,7 +89,6 @@ func (r *running) eventually(what string, ok func() bool) {
 	}
 }
 
-// said returns the log of the current daemon process.
 func (r *running) said() string {
 	text, _ := os.ReadFile(r.log)
 	return string(text)
@@ -131,7 +130,6 @@ func (r *running) addFlow(text string) {
 	r.must(err)
 }
 
-// count returns the packet counter of the only flow that match selects.
 func (r *running) count(match string) uint64 {
 	r.t.Helper()
 	flows, err := r.client.Flows(match)
@@ -148,7 +146,6 @@ type guest struct {
 	sock int
 }
 
-// guests makes two taps in two namespaces with the addresses 10.0.0.1 and 10.0.0.2.
 func (r *running) guests() (a, b *guest) {
 	r.t.Helper()
 	make := func(name string, n int) *guest {
@@ -169,7 +166,6 @@ func (r *running) guests() (a, b *guest) {
 	return make("a", 1), make("b", 2)
 }
 
-// send sends n frames of an otherwise unused EtherType.
 func (g *guest) send(t *testing.T, n int) {
 	t.Helper()
 	frame := append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5}, make([]byte, 86)...)

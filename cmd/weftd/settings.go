@@ -127,7 +127,6 @@ func (s *settings) fillFrom(file *settings, flags *pflag.FlagSet) {
 	}
 }
 
-// config checks the settings and converts them to control's configuration.
 func (s *settings) config() (control.Config, error) {
 	c := control.Config{
 		Socket: s.Socket, SocketGroup: s.SocketGroup, StateDir: s.State, Workers: s.Workers,

@@ -51,7 +51,6 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
 func (p *pipes) Addr() net.Addr { return p.addr }
 
-// from connects as the remote address addr, and returns the client's end.
 func (p *pipes) from(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
 	server, client := socketPair(t)

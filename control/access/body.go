@@ -116,8 +116,6 @@ func (b *body) release() {
 	b.held, b.over = 0, true
 }
 
-// take charges further bytes to the peer's quota. It returns false if the quota has
-// no room.
 func (b *body) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,8 +131,7 @@ func (b *body) take() bool {
 	return true
 }
 
-// extend postpones the read deadline. SetReadDeadline fails only in tests without a
-// connection.
+// SetReadDeadline fails only in tests without a connection.
 func (b *body) extend() { _ = b.control.SetReadDeadline(due(b.began, b.read)) }
 
 // Read implements io.Reader. It returns a *LimitError if the body exceeds a limit.

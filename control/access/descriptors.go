@@ -80,7 +80,6 @@ func NewReserve(n int) *Reserve {
 	return r
 }
 
-// spend closes a reserved descriptor. It returns false if there is none.
 func (r *Reserve) spend() bool {
 	if r == nil {
 		return false
@@ -96,7 +95,6 @@ func (r *Reserve) spend() bool {
 	return true
 }
 
-// refill reopens the descriptors that spend has closed, as far as possible.
 func (r *Reserve) refill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

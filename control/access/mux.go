@@ -155,8 +155,7 @@ func shortened(text string) string {
 	return text
 }
 
-// refuse sends an error of one line and closes the connection. net/http then ignores
-// the rest of the body.
+// net/http does not read the rest of the body of a closed connection.
 func refuse(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Connection", "close")
@@ -213,11 +212,9 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// extend sets the write deadline. SetWriteDeadline fails only in tests without a
-// connection.
+// SetWriteDeadline fails only in tests without a connection.
 func (w *pacedWriter) extend() { _ = w.control.SetWriteDeadline(due(w.began, w.written)) }
 
-// due returns the deadline of a transfer of n bytes.
 func due(began time.Time, n int64) time.Time {
 	return began.Add(patience + time.Duration(n)*time.Second/minRate)
 }

@@ -70,7 +70,6 @@ func remember(ctx context.Context, c net.Conn) context.Context {
 	return WithConn(ctx, conn)
 }
 
-// follow tells the gate which connections are idle.
 func follow(c net.Conn, state http.ConnState) {
 	if conn, ok := c.(*Conn); ok && state == http.StateIdle {
 		conn.busy.Store(false)

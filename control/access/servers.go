@@ -123,7 +123,6 @@ func (s *Servers) LimitRows(emit func(limits.Row)) {
 	DescriptorRows(emit)
 }
 
-// cause returns the innermost error, without the operation and address of err.
 func cause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {

@@ -42,7 +42,6 @@ func (s *Streams) LimitRows(emit func(limits.Row)) {
 	}
 }
 
-// begin adds a stream of a peer or refuses it. The caller calls done at its end.
 func (s *Streams) begin(peer Peer, pattern string, route *Route) (done func(), err error) {
 	limit, reader := MaxStreams, 0
 	if peer.Role < Write {

@@ -34,7 +34,6 @@ func (b *batch) empty() bool {
 	return !b.endpoint.IsValid() && len(b.nets)+len(b.ports)+len(b.removed)+len(b.index)+len(b.unknown) == 0
 }
 
-// grow makes room for n more addresses.
 func (b *batch) grow(n int) {
 	b.addresses = slices.Grow(b.addresses, n)
 	if b.index == nil {
@@ -55,7 +54,6 @@ func (b *batch) set(a Address) {
 	b.addresses = append(b.addresses, a)
 }
 
-// drop removes the addresses that match from the batch.
 func (b *batch) drop(match func(a *Address) bool) {
 	for k, i := range b.index {
 		if a := &b.addresses[i]; match(a) {
@@ -85,12 +83,10 @@ func (b *batch) clear(vni uint32) {
 	b.unknown = slices.DeleteFunc(b.unknown, func(a UnknownAddress) bool { return a.VNI == vni })
 }
 
-// release removes the addresses of a local port from the batch.
 func (b *batch) release(port string) {
 	b.drop(func(a *Address) bool { return a.Port == port })
 }
 
-// changes returns the changes. The batch is not used any more.
 func (b *batch) changes() *Changes {
 	c := &Changes{Endpoint: b.endpoint, Nets: b.nets, Ports: b.ports, Unknown: b.unknown}
 	for k, generation := range b.removed {

@@ -46,7 +46,6 @@ type fields struct {
 	failed bool
 }
 
-// next moves to the next field. It returns false at the end or at an error.
 func (f *fields) next() bool {
 	if len(f.rest) == 0 || f.failed {
 		return false
@@ -71,7 +70,6 @@ func (f *fields) next() bool {
 	return true
 }
 
-// is reports whether the field has a number and a length.
 func (f *fields) is(number protowire.Number) bool {
 	return f.number == number && f.kind == protowire.BytesType
 }
@@ -121,7 +119,6 @@ type decoder struct {
 // memory.
 const maxHosts = 1 << 16
 
-// reset decodes a wire.NetReset.
 func (d *decoder) reset(data []byte) (r netReset, err error) {
 	r.view = new(wire.NetView)
 	r.places = make([]portPlace, 0, count(data, 2))
@@ -139,7 +136,6 @@ func (d *decoder) reset(data []byte) (r netReset, err error) {
 	return r, errors.Join(err, f.err())
 }
 
-// update decodes a wire.NetUpdate.
 func (d *decoder) update(data []byte) (u netUpdate, err error) {
 	f := fields{rest: data}
 	for f.next() {
@@ -211,7 +207,6 @@ func (d *decoder) host(id []byte) string {
 	return s
 }
 
-// count returns the number of fields with a number.
 func count(data []byte, number protowire.Number) (n int) {
 	for f := (fields{rest: data}); f.next(); {
 		if f.is(number) {

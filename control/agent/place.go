@@ -24,7 +24,6 @@ func placeOf(p *wire.Place) place {
 		endpoint: addrOf(p.GetEndpoint()), generation: p.GetGeneration(), digest: p.Digest()}
 }
 
-// message returns a wire.Place. port and net are ids.
 func (p *place) message(port, net string) *wire.Place {
 	return &wire.Place{Port: port, Net: net, Mac: macBytes(p.mac), Addresses: addrBytes(p.ips), Host: p.host,
 		Endpoint: p.endpoint.AsSlice(), Generation: p.generation}

@@ -9,13 +9,10 @@ import (
 	"weft/central/wire"
 )
 
-// A hub pushes all addresses of a network of usual size to the agent, but under load it
-// may be late. When a frame needs an address that the switch does not know, the agent
-// therefore pulls: it asks the hub to send at once what is still queued for this host.
-// One Pull serves all questions that came before it, and at most one Pull is unanswered
-// at a time. If a pull brings no address, nobody has it. If there is no pull, because
-// there is no session or the host has pulled too often, the switch treats the frame as
-// one to an unknown address at once.
+// A hub pushes the addresses of a normal network, but under load it may be late. If
+// the switch lacks an address, the agent therefore pulls: it asks the hub to send at
+// once what is queued for this host. Only one Pull is unanswered at a time; it serves
+// all earlier questions. An address that a Pull does not bring does not exist.
 
 const (
 	// pullRate is the number of pulls a second that a host sends for long, and
@@ -64,8 +61,8 @@ func (ps *pulls) spend(now time.Time) bool {
 	return true
 }
 
-// pull makes a question about a pushed network wait for the answer to a Pull. It returns
-// false if no answer will come. The caller holds mu.
+// pull makes a question wait for a Pull. It returns false if no answer will come. The
+// caller holds mu.
 func (a *Agent) pull(q question, now time.Time) bool {
 	ps := &a.pulls
 	if ps.sent != nil && now.Sub(ps.sent.since) >= questionTimeout {
@@ -105,9 +102,8 @@ func (a *Agent) sendPull(p *pull, now time.Time) bool {
 	return true
 }
 
-// pulled takes the answer to a Pull. It tells the batch which addresses nobody has, and
-// sends the next Pull if questions wait for it. It returns false if the number is not
-// that of a Pull.
+// pulled handles the answer to a Pull and sends the next one. It returns false if
+// number is unknown.
 func (a *Agent) pulled(number uint64, b *batch) bool {
 	ps := &a.pulls
 	p, now := ps.sent, time.Now()
@@ -125,8 +121,7 @@ func (a *Agent) pulled(number uint64, b *batch) bool {
 	return true
 }
 
-// absent adds to the batch the questions of a Pull whose addresses the state does not
-// have.
+// absent adds the unanswered questions of a Pull to the batch.
 func (a *Agent) absent(p *pull, now time.Time, b *batch) {
 	for q := range p.questions {
 		n := a.state.nets[q.net]
@@ -138,8 +133,6 @@ func (a *Agent) absent(p *pull, now time.Time, b *batch) {
 	}
 }
 
-// has reports whether the network has a place with the IP address ip, or with the MAC
-// address mac if ip is invalid.
 func (n *network) has(mac uint64, ip netip.Addr) bool {
 	for _, p := range n.places {
 		if !ip.IsValid() {

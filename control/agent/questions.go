@@ -87,7 +87,6 @@ func (a *Agent) ask(port string, q question) bool {
 	return true
 }
 
-// take removes and returns an unanswered question.
 func (qs *questions) take(number uint64) (waiting, bool) {
 	w, ok := qs.waiting[number]
 	if !ok {
@@ -111,7 +110,6 @@ func (qs *questions) expire(now time.Time) {
 	}
 }
 
-// none records that nobody has the address.
 func (qs *questions) none(q question, now time.Time) {
 	if len(qs.absent) >= maxAbsent {
 		clear(qs.absent)
@@ -119,7 +117,6 @@ func (qs *questions) none(q question, now time.Time) {
 	qs.absent[q] = now.Add(absentFor)
 }
 
-// answer adds the hub's answer to the batch b.
 func (a *Agent) answer(m *wire.Answer, b *batch) {
 	if a.pulled(m.GetNumber(), b) {
 		return

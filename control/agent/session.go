@@ -79,7 +79,6 @@ func (a *Agent) session(ctx context.Context, address string) error {
 	}
 }
 
-// begin queues a Hello and the ports' state, and returns the queue.
 func (a *Agent) begin(address string) chan *wire.FromHost {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -220,7 +219,6 @@ func (a *Agent) takeOther(message *wire.ToHost, beat *time.Duration) {
 	}
 }
 
-// complete applies a whole revision to the switch, and reports to the hub if wanted.
 func (a *Agent) complete(r *wire.Revision) {
 	if a.first { // the hub has now spoken of everything
 		a.first = false

@@ -31,8 +31,8 @@ const (
 	calmAfter    = time.Minute
 )
 
-// begin says that a message has come, and heard that it has been applied. The argument
-// beat is the interval that the hub promises from now on; 0: as before.
+// begin is called when a message arrives, heard after its processing. beat is the
+// hub's new interval; 0: unchanged.
 func (w *silence) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,8 +51,7 @@ func (w *silence) heard(beat time.Duration) {
 	}
 }
 
-// look is called when the limit may be over. It is called once a limit, so that messages
-// set no timer.
+// look is the timer's function. It runs once a limit, so that messages set no timer.
 func (w *silence) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

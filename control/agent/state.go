@@ -107,7 +107,6 @@ func (s *state) reset(r netReset, b *batch) {
 	s.updatePorts(n, b)
 }
 
-// update applies a change of a known network.
 func (s *state) update(u *netUpdate, b *batch) {
 	n := s.nets[u.net]
 	switch {
@@ -322,7 +321,6 @@ func (s *state) switchNet(n *network) Net {
 	return net
 }
 
-// everything adds the whole state to the batch, for a new switch.
 func (s *state) everything(b *batch) {
 	b.endpoint = s.endpoint
 	for _, n := range s.nets {
@@ -343,7 +341,6 @@ func (s *state) digests() (list []*wire.NetDigest) {
 	return list
 }
 
-// message returns the state for the file.
 func (s *state) message() *wire.HostState {
 	m := &wire.HostState{Revision: s.revision, Welcome: &wire.Welcome{Host: s.host, Endpoint: s.endpoint.AsSlice()}}
 	for _, id := range slices.Sorted(maps.Keys(s.nets)) {

@@ -130,7 +130,6 @@ type restoring struct {
 	loaded map[string]uint64
 }
 
-// load replaces the stored ports by the loaded ones.
 func (r *restoring) load() {
 	r.loaded = map[string]uint64{}
 	for _, l := range r.Switch.Ports() {

@@ -189,8 +189,6 @@ func (c *Region) Credit(slot uint32, rules []uint32, packets, bytes, usedNS uint
 	c.commit()
 }
 
-// enter adds the counts of one rule to the journal, which has one entry for each
-// rule.
 func (c *Region) enter(rule uint32, packets, bytes, usedNS uint64) {
 	j := c.journal
 	for i := range j.Entries[:j.Count] {

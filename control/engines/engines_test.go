@@ -139,7 +139,6 @@ func (r *rig) begin() {
 	r.done.Go(func() { r.engines.Supervise(ctx) })
 }
 
-// die ends control as SIGKILL does. The engine continues.
 func (r *rig) die() {
 	r.stop()
 	r.done.Wait()
@@ -152,7 +151,6 @@ func (r *rig) die() {
 
 func (r *rig) worker() *workertest.Worker { return r.launcher.last().Workers[0] }
 
-// frame gives the worker a frame, and waits for its megaflow.
 func (r *rig) frame() flowtable.Key {
 	r.t.Helper()
 	if _, err := r.pipeline.ChangeFlows(api.ChangeFlows{Op: "add", Text: "actions=drop"}); err != nil {

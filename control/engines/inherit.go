@@ -38,7 +38,6 @@ type keptCounters struct {
 	Build string `json:"build"`
 }
 
-// inherit takes over the kept state of the running engine, if there is one.
 func (es *Engines) inherit() (*inheritance, error) {
 	in := &inheritance{ports: map[uint32]*engine.Kept{}, attached: map[uint32]bool{}}
 	client, err := es.launcher.Connect(es.dir)

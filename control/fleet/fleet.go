@@ -197,7 +197,6 @@ func (b *batch) fail(format string, args ...any) {
 	b.problems = append(b.problems, fmt.Sprintf(format, args...))
 }
 
-// err returns the problems as one line.
 func (b *batch) err() error {
 	if len(b.problems) == 0 {
 		return nil

@@ -63,7 +63,6 @@ type Session struct {
 	lost   atomic.Uint64 // number of frames lost because the channel was full
 }
 
-// offer queues a frame for the client, or counts it as lost.
 func (s *Session) offer(f datapath.Capture) {
 	if s.bytes.Add(int64(len(f.Data))) <= captureBacklogBytes {
 		select {

@@ -69,7 +69,6 @@ func (w *testWorkers) tap(index uint32) datapath.TapKind {
 	return w.taps[index]
 }
 
-// show writes a dropped frame for tap 0 to the capture ring.
 func (w *testWorkers) show(t *testing.T) {
 	t.Helper()
 	msg := make([]byte, 104)

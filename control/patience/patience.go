@@ -157,7 +157,6 @@ func (r *Requests) anyLong() bool {
 	return false
 }
 
-// cause names the oldest other request, which probably delays this one.
 func (r *Requests) cause(name string, but uint64) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

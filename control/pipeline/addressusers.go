@@ -56,7 +56,6 @@ func (u addressUsers) remove(m *megaflow) {
 	}
 }
 
-// reuse replaces the addresses of an installed megaflow.
 func (f *megaflows) reuse(m *megaflow, refs []openflow.AddressRef) {
 	if slices.EqualFunc(m.uses, refs, func(use addressUse, ref openflow.AddressRef) bool { return use.ref == ref }) {
 		return

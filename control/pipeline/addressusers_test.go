@@ -204,7 +204,6 @@ func BenchmarkOneAddressChanges(b *testing.B) {
 	}
 }
 
-// fill installs a megaflow for each pair of guests.
 func (f *rig) fill(local, remote int) {
 	for i := range remote {
 		var ups []datapath.Upcall

@@ -28,7 +28,6 @@ func newFragmentRows(workers int) *fragmentRows {
 	return &fragmentRows{seen: map[datagramOf]bool{}, own: map[uint32]uint64{}, limit: uint64(workers) * conntrack.MaxDatagrams}
 }
 
-// add counts the datagram of a held frame, if the frame is a fragment.
 func (r *fragmentRows) add(worker int, h *datapath.HeldFrame) {
 	d := datagramOf{worker, atomic.LoadUint32(&h.Track.Datagram)}
 	if d.number == 0 || r.seen[d] {

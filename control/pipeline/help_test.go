@@ -71,7 +71,6 @@ func newRig(t testing.TB) *rig {
 	return f
 }
 
-// begin starts a pipeline with new workers, or with those of a dead pipeline.
 func (f *rig) begin() {
 	f.t.Helper()
 	check := func(err error) {
@@ -134,7 +133,6 @@ func (f *rig) startEngine() {
 	f.p.Fill(w)
 }
 
-// kill ends the engine, which is replaced as soon as the lock of changes is free.
 func (f *rig) kill() {
 	close(f.gone)
 	f.replacing.Go(func() {
@@ -150,7 +148,6 @@ func (f *rig) kill() {
 	})
 }
 
-// die ends the pipeline as SIGKILL would. The worker continues.
 func (f *rig) die() {
 	f.replacing.Wait()
 	f.stop()
@@ -163,7 +160,6 @@ func (f *rig) die() {
 	f.p = nil
 }
 
-// end ends the pipeline and the engine.
 func (f *rig) end() {
 	if f.p == nil {
 		return

@@ -40,7 +40,6 @@ func (f *rig) outputs(key flowtable.Key) (ports []uint32) {
 	return ports
 }
 
-// learned makes the switch learn the guests of ports 1 and 2.
 func (f *rig) learned() {
 	f.t.Helper()
 	f.guests(3)

@@ -147,8 +147,6 @@ func (f *megaflows) allocate(m *megaflow) bool {
 	return true
 }
 
-// enter adds m to the index and counts it as a user of its mask. use is the mask's
-// record, or nil.
 func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
 	if use == nil {
 		f.nextMask++
@@ -167,7 +165,6 @@ func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
 	f.flowShares.Add(m.owner, 1)
 }
 
-// adopt adds a megaflow of an earlier control process.
 func (f *megaflows) adopt(m *megaflow, mask *flowtable.Key) {
 	f.reserve(m.slot + 1)
 	f.enter(m, mask, f.masks[*mask])
@@ -219,7 +216,6 @@ func (f *megaflows) unindex(m *megaflow) {
 // release frees a slot that no worker uses.
 func (f *megaflows) release(slot uint32) { f.free = append(f.free, slot) }
 
-// list returns all megaflows in the order of their slots.
 func (f *megaflows) list() []*megaflow {
 	f.mu.Lock()
 	defer f.mu.Unlock()

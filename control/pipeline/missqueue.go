@@ -73,7 +73,6 @@ func (q *missQueue) next(misses []datapath.Upcall, n int) []datapath.Upcall {
 	return misses
 }
 
-// answered marks the misses from next as answered.
 func (q *missQueue) answered() {
 	for _, number := range q.batch {
 		t := q.taken.at(int(number - q.first))
@@ -103,7 +102,6 @@ type fifo[T any] struct {
 func (f *fifo[T]) len() int    { return len(f.items) - f.head }
 func (f *fifo[T]) at(i int) *T { return &f.items[f.head+i] }
 
-// push appends an item. A full slice is compacted first if half of it was popped.
 func (f *fifo[T]) push(item T) {
 	if f.head > 0 && f.head >= len(f.items)/2 && len(f.items) == cap(f.items) || f.len() == 0 {
 		f.items = f.items[:copy(f.items, f.items[f.head:])]
@@ -112,7 +110,6 @@ func (f *fifo[T]) push(item T) {
 	f.items = append(f.items, item)
 }
 
-// pop removes and returns the first item. The queue must not be empty.
 func (f *fifo[T]) pop() T {
 	item := f.items[f.head]
 	f.head++

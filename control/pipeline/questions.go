@@ -65,7 +65,6 @@ func newQuestions() *questions {
 	return &questions{waiting: map[openflow.Question][]waitingFrame{}, ports: map[uint32]*portQuestions{}, wake: make(chan struct{}, 1), began: make(chan struct{}, 1)}
 }
 
-// hold adds a waiting frame. It returns false at the port's limit.
 func (qs *questions) hold(q openflow.Question, f *waitingFrame) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -87,7 +86,6 @@ func (qs *questions) hold(q openflow.Question, f *waitingFrame) bool {
 	return true
 }
 
-// none reports whether no frame waits.
 func (qs *questions) none() bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -123,7 +121,6 @@ func (qs *questions) take(dropped bool, pick func(q openflow.Question, oldest *w
 	return frames
 }
 
-// next returns the questions that were not asked yet, each with a port.
 func (qs *questions) next() (list []openflow.Question, ports []uint32) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

@@ -30,7 +30,6 @@ const (
 	translateChunk = 256
 )
 
-// maintain sweeps every sweepInterval, and revalidates after addresses were learned.
 func (pl *Pipeline) maintain(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
@@ -110,7 +109,6 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool
 	return stale
 }
 
-// within reports whether b has every bit of a.
 func within(a, b *flowtable.Key) bool {
 	for i := range a {
 		if a[i]&^b[i] != 0 {

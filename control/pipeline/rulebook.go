@@ -26,7 +26,6 @@ type ruleBook struct {
 	nextAge uint64
 }
 
-// row returns the row of r.
 func (b *ruleBook) row(r *openflow.Rule) uint32 { return b.rows[r.Slot] }
 
 func (b *ruleBook) rowsOf(rules []*openflow.Rule) []uint32 {
@@ -67,7 +66,6 @@ func (b *ruleBook) restore(r *openflow.Rule, row uint32, age uint64) {
 	b.setRow(r, row)
 }
 
-// restored frees the rows without a saved rule.
 func (b *ruleBook) restored() {
 	b.free = b.free[:0]
 	for row := len(b.ages) - 1; row >= 0; row-- {
@@ -113,7 +111,6 @@ func (b *ruleBook) writeTimeouts(r *openflow.Rule) {
 	c.IdleTimeout, c.HardTimeout = r.IdleTimeout, r.HardTimeout
 }
 
-// read reads the statistics of r from a kept region, or writes them to a new one.
 func (b *ruleBook) read(r *openflow.Rule) {
 	c := &b.region.Rules[b.row(r)]
 	if c.CreatedNS == 0 || c.CreatedNS > clock.Monotonic() {

@@ -52,7 +52,6 @@ func (u *upcalls) close() {
 	u.stopped.Wait()
 }
 
-// watch wakes up all goroutines when the eventfd is readable.
 func (u *upcalls) watch() {
 	var count [8]byte
 	for {
@@ -98,7 +97,6 @@ func (u *upcalls) serve(i int) {
 	}
 }
 
-// take handles an upcall that is not a miss.
 func (u *upcalls) take(worker int, msg []byte) {
 	up, err := datapath.ParseUpcall(msg)
 	if err != nil {
@@ -174,7 +172,6 @@ type executedFrame struct {
 	bytes    uint64
 }
 
-// miss answers one miss.
 func (a *answers) miss(up *datapath.Upcall) {
 	d, held := a.d, underlay.HeldFrame{Worker: a.worker, Slot: up.Arg}
 	bytes := a.w.HeldBytes(held.Worker, held.Slot)

@@ -21,8 +21,8 @@ type View struct {
 	byName  map[string]uint32
 	udpPort map[uint32]uint16
 	bound   bool // at least one port has a Binding
-	// weft-central has declared at least one port. centralTunnel leads to the other
-	// hosts of its networks; nil: none.
+	// anyCentral is true if weft-central has declared a port. centralTunnel leads to
+	// the other hosts; nil: none.
 	anyCentral    bool
 	centralTunnel *openflow.PortInfo
 }

@@ -142,7 +142,6 @@ func numberIn(least, most int) func(string) string {
 	}
 }
 
-// either returns a function that accepts word and the values that check accepts.
 func either(word string, check func(string) string) func(string) string {
 	return func(value string) string {
 		if value == word {

@@ -103,7 +103,6 @@ func (p *packetPort) follow(u *underlay.Kernel) error {
 	return p.attachLocked()
 }
 
-// network sets the endpoints whose datagrams belong to the switch.
 func (p *packetPort) network(endpoints []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -112,8 +112,6 @@ func (c *portContext) attach(spec []byte, fds []int, tunnel bool) error {
 	return client.Attach(engine.Attach{Port: c.number, Name: c.name, Kind: c.kind, Spec: spec, Tunnel: tunnel}, fds)
 }
 
-// detach detaches the port and returns the state of its device, or nil if it was not
-// attached.
 func (c *portContext) detach() (json.RawMessage, error) {
 	client := c.engine.Client()
 	if client == nil {
@@ -122,7 +120,6 @@ func (c *portContext) detach() (json.RawMessage, error) {
 	return client.Detach(c.number)
 }
 
-// forget deletes what keep has stored in the engine.
 func (c *portContext) forget() {
 	if client := c.engine.Client(); client != nil {
 		_ = client.Forget(keepKey(c.number)) // error ignored: a dead engine keeps no state
@@ -212,8 +209,6 @@ func (ps *Ports) Add(name string, options []string) (api.Port, error) {
 	return ps.describe(p), nil
 }
 
-// conflict returns an error if another port has the name or an exclusive option's
-// value.
 func (ps *Ports) conflict(p *switchPort) error {
 	for _, o := range ps.all {
 		if o.saved.Name == p.saved.Name {

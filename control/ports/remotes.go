@@ -12,7 +12,6 @@ import (
 // broadcast. A longer list is refused.
 const maxRemotes = 256
 
-// addresses checks a list of addresses separated by commas, without duplicates.
 func addresses(value string) string {
 	seen := map[netip.Addr]bool{}
 	for word := range strings.SplitSeq(value, ",") {
@@ -30,7 +29,6 @@ func addresses(value string) string {
 	return ""
 }
 
-// remotes checks a list of unicast addresses or one multicast group.
 func remotes(value string) string {
 	if a, err := netip.ParseAddr(value); err == nil && a.IsMulticast() && a.Zone() == "" && !a.Is4In6() {
 		return ""

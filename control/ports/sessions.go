@@ -19,7 +19,6 @@ type sessions struct {
 
 func newSessions() *sessions { return &sessions{open: map[uint32]*vhost.Session{}} }
 
-// set records the session of a port; nil removes it.
 func (l *sessions) set(port uint32, s *vhost.Session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

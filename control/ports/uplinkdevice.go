@@ -72,7 +72,6 @@ func (c *portContext) device(u *underlay.Kernel, index int) (now underlay.Device
 	return now, true, nil
 }
 
-// present implements deviceFollower.
 func (c *portContext) present(u *underlay.Kernel) bool {
 	_, there, err := u.Device(c.values["dev"])
 	return there && err == nil

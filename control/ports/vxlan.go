@@ -139,7 +139,6 @@ func fillMember(info *openflow.PortInfo, values map[string]string) {
 	}
 }
 
-// termination returns a vxlan port's row of the workers' termination table.
 func (p *switchPort) termination() tunnel.Termination {
 	t := tunnel.Termination{Port: p.saved.Number, VNI: p.info.VNI, UDPPort: p.udpPort}
 	if p.info.FlowVNI {

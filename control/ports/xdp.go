@@ -93,8 +93,6 @@ func (p *xdpPort) attachLocked() error {
 
 func (p *xdpPort) fault(string) bool { return false }
 
-// network sets the endpoints whose datagrams the XDP program redirects to the
-// sockets.
 func (p *xdpPort) network(endpoints []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -53,7 +53,6 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) table() *conntrack.Memory { return r.w.Connections() }
 
-// kill ends the engine.
 func (r *rig) kill() {
 	select {
 	case <-r.gone:

@@ -22,7 +22,6 @@ type Encap struct {
 	PortBase, PortRange uint16
 }
 
-// params returns the template parameters of the port's options.
 func (o Encap) params(remote netip.Addr, udpPort uint16) tunnel.Params {
 	ttl := o.TTL
 	if ttl == 0 && remote.IsMulticast() {

@@ -183,7 +183,6 @@ func (k *Kernel) follow(e *events) {
 	}
 }
 
-// drain discards events until all subscriptions have ended.
 func (e *events) drain() {
 	go func() {
 		for range e.links {
@@ -240,7 +239,6 @@ func (k *Kernel) apply(e *events) (lost bool) {
 	}
 }
 
-// read replaces the mirror by the kernel's present state.
 func (k *Kernel) read() error {
 	links, err := k.handle.LinkList()
 	if err != nil {

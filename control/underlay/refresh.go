@@ -161,7 +161,6 @@ func (t *Templates) pursueNeighbour(e *entry, now time.Time) {
 	}
 }
 
-// build makes the template of e from e.hop.
 func (e *entry) build(uplink uint32, set Encap) tunnel.Template {
 	switch {
 	case e.hop.state == hopNoRoute:

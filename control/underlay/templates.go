@@ -191,7 +191,6 @@ func (t *Templates) releaseWaiting(e *entry) {
 	e.waiting = e.waiting[:0]
 }
 
-// verdict returns the command that retries or drops a held frame.
 func (e *entry) verdict(held uint32) []byte {
 	switch e.template.State {
 	case tunnel.TemplateReady, tunnel.TemplateSpread:

@@ -204,14 +204,12 @@ func (s *sent) Push(worker int, msg []byte) bool {
 	return true
 }
 
-// template returns the last template of an index.
 func (s *sent) template(index uint32) tunnel.Template {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last[index]
 }
 
-// verdict returns a held frame's verdict, or "" while it waits.
 func (s *sent) verdict(held uint32) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

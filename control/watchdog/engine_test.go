@@ -132,7 +132,6 @@ func newHanging(t *testing.T, spinUS int) *hanging {
 	return &hanging{t, c, Engine{PID: c.PID(), Workers: m.Shared, Pending: c.Pending, Gone: c.Gone()}, p[1], core}
 }
 
-// watch returns the detected hang. ok is false if the engine ended.
 func (h *hanging) watch() (found Hang, ok bool) {
 	h.t.Helper()
 	type result struct {
@@ -153,7 +152,6 @@ func (h *hanging) watch() (found Hang, ok bool) {
 	return found, false
 }
 
-// tell makes the worker hang, and waits until it does.
 func (h *hanging) tell(how string) {
 	h.t.Helper()
 	if _, err := unix.Write(h.hang, []byte(how)); err != nil {
@@ -170,7 +168,6 @@ func (h *hanging) tell(how string) {
 	}
 }
 
-// want fails unless found is a hang on port 5 in one of the thread states.
 func (h *hanging) want(found Hang, states string) {
 	h.t.Helper()
 	text := found.Text(func(uint32) string { return "five" })
@@ -338,7 +335,6 @@ func TestSoundWorkers(t *testing.T) {
 	h.want(found, "SD")
 }
 
-// hog occupies a core with a real-time thread.
 func hog(t *testing.T, core int) (release func()) {
 	t.Helper()
 	began, stopped := make(chan error), make(chan struct{})

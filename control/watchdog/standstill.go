@@ -18,10 +18,8 @@ type standstill struct {
 // progress has values that change while the thread works.
 type progress [2]uint64
 
-// sleeps notes the progress of a thread that says that it sleeps. It reports whether the
-// sleep may still last, because the progress has not stood still for limitNS. Until then
-// the thread's accounting is not needed. A longer sleep is a standstill: the caller then
-// calls observe.
+// sleeps reports whether a sleeping thread's progress has stood still for less than
+// limitNS. After that, the caller calls observe.
 func (s *standstill) sleeps(p progress, atNS, limitNS uint64) bool {
 	if !s.seen || p != s.progress {
 		*s = standstill{progress: p, seen: true, seenNS: atNS}
@@ -29,10 +27,8 @@ func (s *standstill) sleeps(p progress, atNS, limitNS uint64) bool {
 	return atNS-s.seenNS < limitNS
 }
 
-// observe compares the progress at time atNS with the previous progress, and returns
-// in nanoseconds how long the progress has not changed. It calls ask, which reads the
-// thread's accounting, only if the progress has not changed. ask runs after atNS was
-// taken; the time in between counts in favour of the thread.
+// observe returns for how long p has not changed, in nanoseconds. It calls ask, which
+// reads the thread's accounting, only if p is unchanged.
 func (s *standstill) observe(p progress, atNS uint64, ask func() (thread, error)) (ns uint64, t thread) {
 	if !s.seen || p != s.progress {
 		*s = standstill{progress: p, seen: true, seenNS: atNS}

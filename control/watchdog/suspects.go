@@ -90,7 +90,6 @@ func (r *record) note(past pastHang, text string) {
 	r.forGood = r.forGood || r.guilty() >= HangsForGood
 }
 
-// guilty returns the number of hangs that count for HangsForGood.
 func (r *record) guilty() int {
 	partners, n := map[uint32]bool{}, 0
 	for _, h := range r.hangs {

@@ -80,7 +80,6 @@ func newWatch(e Engine) *watch {
 	return &watch{Engine: e, began: time.Now(), workers: make([]standstill, len(e.Workers)), thread: readThread, others: readOthers}
 }
 
-// look checks all workers and the server once, at time atNS.
 func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 	idle = true
 	longest := uint64(0)

@@ -26,10 +26,8 @@ func newMemory(t *testing.T, workers int) *engine.Memory {
 	return m
 }
 
-// command returns a command that tests recognize by arg.
 func command(arg uint32) []byte { return datapath.AppendCommand(nil, datapath.CmdRemove, arg, nil) }
 
-// take returns the arguments of all commands to a worker.
 func take(c *shm.Consumer) (args []uint32) {
 	for msg := c.Next(); msg != nil; msg = c.Next() {
 		args = append(args, binary.LittleEndian.Uint32(msg[4:]))

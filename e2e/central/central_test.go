@@ -87,7 +87,6 @@ func (s *site) guest(net string, i, instance int) *lab.FleetGuest {
 	return g
 }
 
-// host returns the weftd of host n, counted from 1.
 func (s *site) host(i int) *lab.Daemon { return s.Hosts[i-1] }
 
 func (s *site) eventually(what string, do func() error) {
@@ -101,7 +100,6 @@ func (s *site) eventually(what string, do func() error) {
 	s.t.Fatalf("%s: after %v: %v", what, settle, err)
 }
 
-// says repeats an administrator's command until its output contains all texts.
 func (s *site) says(args string, texts ...string) {
 	s.t.Helper()
 	s.eventually("weft "+args, func() error {
@@ -115,7 +113,6 @@ func (s *site) says(args string, texts ...string) {
 	})
 }
 
-// reach fails unless a ping is answered within settle.
 func (s *site) reach(from, to *lab.FleetGuest) {
 	s.t.Helper()
 	if err := lab.WaitPing(from, to.IP, settle); err != nil {
@@ -146,7 +143,6 @@ func (s *site) all() (list []*lab.FleetGuest) {
 	return list
 }
 
-// silent fails if any of three pings is answered.
 func (s *site) silent(from *lab.FleetGuest, to string, args ...string) {
 	s.t.Helper()
 	if p, err := lab.Ping(from, to, 3, args...); err == nil && p.Received > 0 {
@@ -177,7 +173,6 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// logs prints what a failed test needs.
 func (s *site) logs(t *testing.T) {
 	for _, c := range s.Centrals {
 		t.Logf("%s:\n%s", c.Host, c.Process().Output())
@@ -276,8 +271,6 @@ func (s *site) leaderDies() {
 	s.says("port why b5", "on h2", "missing: nothing")
 }
 
-// steady starts pings, all of which must be answered. The returned function checks
-// this.
 func (s *site) steady(from, to string, count int) (wait func()) {
 	s.t.Helper()
 	p := s.guests[from].StartPings(s.guests[to].IP, count, 0.05)
@@ -289,7 +282,6 @@ func (s *site) steady(from, to string, count int) (wait func()) {
 	}
 }
 
-// moves migrates guest r2. The first frame from the new tap moves the port.
 func (s *site) moves() {
 	r1, old := s.guests["r1"], s.guests["r2"]
 	s.Weft("port", "set", "r2", "host=h2")
@@ -438,7 +430,6 @@ func (s *site) hostDies() {
 	s.reachAll(s.all()...)
 }
 
-// readdress repeats the configuration of guests whose taps are new.
 func (s *site) readdress(d *lab.Daemon) {
 	s.t.Helper()
 	for _, g := range s.guests {
@@ -449,7 +440,6 @@ func (s *site) readdress(d *lab.Daemon) {
 	}
 }
 
-// deleted deletes ports, declarations and networks. Guests no longer reach them.
 func (s *site) deleted() {
 	b1, b4 := s.guests["b1"], s.guests["b4"]
 	s.host(4).Weft("del-port", "b4")

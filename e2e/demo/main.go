@@ -100,8 +100,6 @@ func (d *demo) start(h *lab.Host) *lab.Daemon {
 	return daemon
 }
 
-// guests adds ports, guests and flows. Host A learns addresses, and its tunnel has a
-// fixed remote. Host B has flows that choose output and remote.
 func (d *demo) guests() {
 	guestA, guestB := d.lab.Host("guest-a"), d.lab.Host("guest-b")
 	socket := filepath.Join(d.lab.Dir, "vm.sock")
@@ -129,7 +127,6 @@ func (d *demo) guests() {
 	}
 }
 
-// measure runs ping and iperf3 between all pairs of guests.
 func (d *demo) measure() {
 	vm, guestA, guestB := d.all[0], d.all[1], d.all[2]
 	for _, from := range d.all {
@@ -197,7 +194,6 @@ func (d *demo) report() {
 	fmt.Println()
 }
 
-// path names a frame's path between two guests.
 func path(from, to guest, modes map[string]string) string {
 	if from.side == to.side {
 		return fmt.Sprintf("%s > weft > %s", from.port, to.port)
@@ -206,7 +202,6 @@ func path(from, to guest, modes map[string]string) string {
 		from.port, vni, modes[from.side], modes[to.side], to.port)
 }
 
-// mode returns the mode of the AF_XDP port: zero-copy or copy.
 func (d *demo) mode(daemon *lab.Daemon) string {
 	daemon.Echo = nil // not printed, because it is no step of the demonstration
 	var ports []api.Port
@@ -217,7 +212,6 @@ func (d *demo) mode(daemon *lab.Daemon) string {
 	return ports[0].Mode
 }
 
-// verdict returns the first failed measurement as an error, or nil.
 func (d *demo) verdict() error {
 	for _, r := range d.results {
 		if r.err != nil {

@@ -77,7 +77,6 @@ func (d *demo) measured(what, format string, args ...any) {
 	d.Logf("%s: %s", r.what, r.measured)
 }
 
-// guest adds guest i to the network "blue" or "red".
 func (d *demo) guest(net string, i int) *lab.FleetGuest {
 	second := map[string]int{"blue": 0, "red": 1}[net]
 	name := fmt.Sprint(net[:1], i)
@@ -86,7 +85,6 @@ func (d *demo) guest(net string, i int) *lab.FleetGuest {
 	return g
 }
 
-// start starts centrals and hosts. The last central joins a running fleet.
 func (d *demo) start() {
 	begin := time.Now()
 	d.Logf("the first central: weft-central init, weft-central run")
@@ -193,7 +191,6 @@ func (d *demo) leaderDies() {
 	d.fleet.Weft("sync", "--wait=hosts")
 }
 
-// lost waits for the end of a series of pings, all of which must be answered.
 func (d *demo) lost(what string, pings *lab.Pinging) {
 	p, err := pings.Wait(wait)
 	if err != nil {
@@ -205,8 +202,6 @@ func (d *demo) lost(what string, pings *lab.Pinging) {
 	}
 }
 
-// move migrates guest r2 from host h2 to host h3, where a second namespace takes its
-// place.
 func (d *demo) move() {
 	d.Logf("guest r2 moves from h2 to h3")
 	d.fleet.Weft("port", "set", "r2", "host=h2")
@@ -231,8 +226,6 @@ func (d *demo) move() {
 	fmt.Print(indent(d.fleet.Weft("port", "why", "r2")))
 }
 
-// off stops all centrals. Guests still reach each other, even over a restart of a
-// host's control process.
 func (d *demo) off() {
 	d.Logf("all centrals off; then control of h1 is killed and starts again")
 	pings := d.guests["b1"].StartPings(d.guests["b4"].IP, 200, gap)

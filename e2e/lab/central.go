@@ -130,7 +130,6 @@ func (f *Fleet) AddHost(name, uplink string) *Daemon {
 	return d
 }
 
-// addresses returns the addresses of three centrals, running or not.
 func (f *Fleet) addresses() string {
 	var list []string
 	for i := range 3 {
@@ -204,7 +203,6 @@ func (f *Fleet) Members() (leader *Central, sessions map[string]int, err error) 
 	return leader, sessions, nil
 }
 
-// eventually calls do until it returns nil. The test fails after startLimit.
 func (f *Fleet) eventually(do func() error) {
 	f.lab.T.Helper()
 	var err error

@@ -186,7 +186,6 @@ func (l *Lab) run(args ...string) string {
 // process id.
 var leftoverName = regexp.MustCompile(`^weft([0-9]+)-`)
 
-// sweep removes the namespaces and files of dead programs.
 func sweep() {
 	for _, dir := range []string{"/run/netns", os.TempDir()} {
 		entries, _ := os.ReadDir(dir)

@@ -14,7 +14,6 @@ import (
 
 const moveLimit = 60 * time.Second
 
-// qmp returns the socket of QEMU's machine protocol (QMP).
 func (vm *VM) qmp() string { return filepath.Join(vm.host.lab.Dir, vm.Name+".qmp") }
 
 // Move migrates a running virtual machine to another host, with the name and socket

@@ -183,7 +183,6 @@ func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 	return vm, nil
 }
 
-// network returns QEMU's arguments for the network device.
 func (c VMConfig) network(accel string) []string {
 	if c.Tap != "" {
 		return []string{"-netdev", "tap,id=net,script=no,downscript=no,ifname=" + c.Tap, "-device", "virtio-net-pci,netdev=net,romfile=,mac=" + c.MAC}
@@ -224,7 +223,6 @@ func (vm *VM) dial(path string) (net.Conn, error) {
 	return nil, errors.New("QEMU made no socket for the agent")
 }
 
-// listen passes on the agent's replies. It skips lines that are not JSON.
 func (vm *VM) listen(conn net.Conn, replies chan<- agent.Reply) {
 	lines := bufio.NewScanner(conn)
 	lines.Buffer(nil, 16<<20)
@@ -245,7 +243,6 @@ func (vm *VM) greeted(limit time.Duration) error {
 	return nil
 }
 
-// reply returns the reply with this ID, and skips earlier ones.
 func (vm *VM) reply(id int, limit time.Duration) (agent.Reply, error) {
 	timeout := time.After(limit)
 	for {
@@ -340,7 +337,6 @@ func (vm *VM) Kill() { vm.proc.Kill() }
 func (vm *VM) Pause()  { vm.proc.Signal(syscall.SIGSTOP) }
 func (vm *VM) Resume() { vm.proc.Signal(syscall.SIGCONT) }
 
-// troubles returns the last output of QEMU and the console.
 func (vm *VM) troubles() string {
 	if vm.proc == nil {
 		return ""
@@ -349,7 +345,6 @@ func (vm *VM) troubles() string {
 	return "\nQEMU: " + tail(vm.proc.Output()) + "\nconsole: " + tail(string(console))
 }
 
-// ended waits for the end of QEMU and returns its exit status.
 func (vm *VM) ended() error {
 	err := vm.proc.Wait(time.Second)
 	return fmt.Errorf("QEMU ended: %w: %s", err, firstLine(vm.proc.Output()))

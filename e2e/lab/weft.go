@@ -192,7 +192,6 @@ func (d *Daemon) Stop() {
 	}
 }
 
-// terminate is Stop without a failure.
 func (d *Daemon) terminate() {
 	if d.proc != nil && d.proc.cmd.Process != nil && d.proc.Alive() {
 		d.proc.Signal(syscall.SIGTERM)

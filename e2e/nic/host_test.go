@@ -45,7 +45,6 @@ const (
 	guestMTU    = 1500
 )
 
-// pair boots the two hosts with a kind of network card.
 func pair(t *testing.T, card, options string) (left, right *host) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -175,7 +174,6 @@ func (h *host) kill(pid int) {
 	h.Run("kill", "-9", strconv.Itoa(pid))
 }
 
-// engine returns the engine's process id, or 0. The spare does not count.
 func (h *host) engine() int {
 	h.t.Helper()
 	out, _ := h.Try("cat", "/run/weft/engine.lock")
@@ -186,8 +184,6 @@ func (h *host) engine() int {
 	return 0
 }
 
-// processes returns weftd's processes whose arguments begin with text, without
-// zombies.
 func (h *host) processes(text string) string {
 	h.t.Helper()
 	out, _ := h.Try("sh", "-c", `for p in $(busybox pidof weftd); do
@@ -195,7 +191,6 @@ func (h *host) processes(text string) string {
 	return strings.TrimSpace(out)
 }
 
-// program returns ip(8)'s description of the XDP program on eth0, or "".
 func (h *host) program() string {
 	h.t.Helper()
 	out := h.Run("ip", "-d", "link", "show", "dev", "eth0")
@@ -207,7 +202,6 @@ func (h *host) program() string {
 	return strings.TrimSpace(line)
 }
 
-// eventually calls f until it returns nil. The test fails after settle.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	var err error

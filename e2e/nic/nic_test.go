@@ -41,7 +41,6 @@ func TestVirtioNet(t *testing.T) {
 // socketLine matches an AF_XDP socket in ss's output, with zero-copy flags.
 var socketLine = regexp.MustCompile(`zc:([01])`)
 
-// sockets returns the zero-copy flags of the host's AF_XDP sockets.
 func (h *host) sockets() (flags []string) {
 	h.t.Helper()
 	for _, m := range socketLine.FindAllStringSubmatch(h.Run("ss", "-e", "--xdp"), -1) {
@@ -59,7 +58,6 @@ func allZeroCopy(flags []string) bool {
 	return len(flags) > 0
 }
 
-// uplink runs the tests for every driver. mode checks the AF_XDP mode.
 func uplink(t *testing.T, card, options string, mode func(*testing.T, *host)) {
 	left, right := pair(t, card, options)
 	left.start()
@@ -281,7 +279,6 @@ func nothingLeft(t *testing.T, left, right *host) {
 	flood(t, left, right, right.ip)
 }
 
-// reach fails unless a ping is answered within settle.
 func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	t.Helper()
 	if err := lab.WaitPing(from, to, settle, args...); err != nil {
@@ -289,15 +286,12 @@ func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	}
 }
 
-// ping sends count pings, once a link that is coming up is ready, and fails the test
-// unless each of them is answered.
 func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
 	t.Helper()
 	reach(t, from, to)
 	lab.MustPing(t, from, to, count, args...)
 }
 
-// flood runs iperf3 and fails the test if less than 100 kbit/s arrive.
 func flood(t *testing.T, from, to lab.Guest, addr string, args ...string) {
 	t.Helper()
 	lab.MustFlood(t, 1e5, from, to, addr, args...)

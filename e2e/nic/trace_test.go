@@ -69,7 +69,6 @@ func TestTraces(t *testing.T) {
 // tracking, NAT, segmentation and the kernel's tunnel.
 var unwanted = regexp.MustCompile(`^(nf_|ipt_|nft_|xt_|skb_segment|__skb_gso_segment|skb_udp_tunnel_segment|skb_mac_gso_segment|vxlan_)`)
 
-// send returns a command that sends a datagram of 1,400 bytes.
 func (h *host) send(to string) []string {
 	return []string{"busybox", "traceroute", "-n", "-q", "1", "-f", "2", "-m", "2", "-w", "1", to, "1400"}
 }

@@ -126,7 +126,6 @@ func (w *Worker) command(msg []byte) {
 	}
 }
 
-// hit looks up a key. It returns true if a megaflow matches, and counts the frame.
 func (w *Worker) hit(key *flowtable.Key, bytes uint64) bool {
 	slot, ok := w.Lookup(key)
 	if ok {
