@@ -16,7 +16,8 @@ type PacketSent struct {
 	Drop    string `json:"drop,omitempty"` // drop reason if the frame did not reach all outputs
 }
 
-// PacketOut sends a frame through the switch. PacketOut.Text has the syntax of text.
+// PacketOut makes the switch execute actions on a frame. text has the form of
+// PacketOut.Text.
 func (c *Client) PacketOut(text string) (PacketSent, error) {
 	var sent PacketSent
 	return sent, c.Do(http.MethodPost, "/v1/packet-out", nil, PacketOut{Text: text}, &sent)

@@ -50,7 +50,7 @@ func Regime(coreA, coreB int) (time.Duration, error) {
 	return time.Since(start) / rounds, nil
 }
 
-// nearBelow separates cores with a shared cache from others.
+// Two cores with a shorter round trip than nearBelow share a cache.
 const nearBelow = 200 * time.Nanosecond
 
 // RegimeName returns "near" if two cores with this round-trip time share a cache,

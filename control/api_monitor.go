@@ -98,9 +98,8 @@ func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
 	d.passOn(r, want, out, &ports)
 }
 
-// beginMonitor makes the client a monitor of flows. The present flows, if wanted, are
-// sent first, as an expensive request with one deadline. An error has already been
-// sent to the client.
+// beginMonitor makes the client a monitor of flows. The client first gets the present
+// flows if it wants them. An error has already been sent to the client.
 func (d *Daemon) beginMonitor(w http.ResponseWriter, r *http.Request, want *monitoring) error {
 	if !want.Flows || !want.Initial {
 		d.enroll(want)

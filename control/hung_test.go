@@ -64,7 +64,8 @@ func (f *fakes) awaitReplacement(old *enginetest.Engine) {
 	})
 }
 
-// After a hang, only the port in use is held. Waiting changes end.
+// After a hang, only the port in use is held. A change that waits for the worker
+// ends.
 func TestHungWorkerIsReplaced(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

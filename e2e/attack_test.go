@@ -158,8 +158,8 @@ func (h *hostile) send() {
 	h.Tx[0].Publish()
 }
 
-// closed waits until the switch closes the guest's connection. It calls again, unless
-// nil, meanwhile.
+// closed waits until the switch closes the guest's connection. If again is not nil,
+// closed calls it repeatedly.
 func (h *hostile) closed(t *testing.T, what string, again func()) {
 	t.Helper()
 	for end := time.Now().Add(settle); ; {

@@ -11,8 +11,8 @@ import (
 	"weft/api"
 )
 
-// At the limit of connections, a new one evicts an unanswered one of the zone with
-// the most of these. Answered connections stay.
+// At the limit of connections, a new connection evicts an unanswered one from the
+// zone with the most unanswered connections. Answered connections stay.
 func TestConntrackTableLimit(t *testing.T) {
 	const limit = 12
 	s := newTracked(t, `
@@ -30,7 +30,6 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 			}
 		}
 	}
-	// has fails unless the zone's number of connections becomes n.
 	has := func(zone, n int) {
 		t.Helper()
 		want := fmt.Sprintf("zone=%d,limit=0,count=%d\n", zone, n)
@@ -82,7 +81,7 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		}
 	}
 
-	// Zone 1 now has the most, and loses its own unanswered connections.
+	// zone 1 now has the most unanswered connections, and loses them
 	begin(5000, 50, 53)
 	eventually(t, func() error {
 		if n := evicted(); n != 100-(limit-4) {

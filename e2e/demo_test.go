@@ -99,7 +99,7 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 }
 
-// interruptDemo interrupts a demonstration after its output step.
+// interruptDemo interrupts a demonstration once its output contains step.
 func interruptDemo(t *testing.T, name, step string) {
 	cmd, output := startDemo(t, name)
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {

@@ -112,7 +112,7 @@ func TestMesh(t *testing.T) {
 	t.Run("guests move", m.moves)
 }
 
-// answered checks that a host answers ARP for known addresses itself.
+// A host answers ARP requests for known addresses itself.
 func (m *mesh) answered(t *testing.T) {
 	asker, other := m.guests[0][0], m.guests[0][2].Raw("eth0")
 	asker.Run("ip", "neighbour", "flush", "dev", "eth0")
@@ -128,8 +128,8 @@ func (m *mesh) answered(t *testing.T) {
 	}
 }
 
-// moves migrates guest 1 between hosts while two guests ping it. Each may lose three
-// pings beyond the outage of a move.
+// Guest 1 migrates between hosts while two guests ping it. Each may lose three pings
+// beyond the outage of a move.
 func (m *mesh) moves(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	const count = 150

@@ -35,8 +35,8 @@ func meterStats(t *testing.T, d *lab.Daemon, meter int) api.Meter {
 	return list[0]
 }
 
-// A meter in packets passes its burst and its rate. Drops are counted by meter, band,
-// port and reason; the flow counts all frames.
+// A meter in packets per second passes its burst, and then its rate. Drops are
+// counted by meter, band, port and reason. The flow counts all frames.
 func TestMeterOfFrames(t *testing.T) {
 	d, a, b := twoGuests(t)
 	const rate, burst, count = 10, 30, 300

@@ -64,8 +64,6 @@ func (c *forwarding) overlay(options ...string) {
 		"remote=" + strings.Join(append([]string{peerIP}, others...), ",")}, options...)...)
 }
 
-// to waits for a datagram to remote whose inner frame match accepts. It returns the
-// datagram from the outer IP header on, or false.
 func (c *forwarding) to(t *testing.T, limit time.Duration, remote string, match func(inner []byte) bool) ([]byte, bool) {
 	ip := net.ParseIP(remote).To4()
 	f, err := c.wire.Match(limit, func(f []byte) bool {
@@ -254,8 +252,7 @@ func (c *forwarding) ecnDecap(t *testing.T) {
 	}
 }
 
-// reserved checks the option reserved=: bits that RFC 7348 reserves are ignored,
-// refused, or those of an extension (gbp, gpe).
+// The option reserved= selects the treatment of bits that RFC 7348 reserves.
 func (c *forwarding) reserved(t *testing.T) {
 	number := 7400
 	for _, v := range []struct {
@@ -294,8 +291,7 @@ func (c *forwarding) learning(t *testing.T) {
 	}
 }
 
-// multicast checks a tunnel with a group. Broadcasts go to the group once, other
-// frames to the known VTEP.
+// Broadcasts go to the multicast group once, other frames to the known VTEP.
 func (c *forwarding) multicast(t *testing.T) {
 	const group = "239.1.1.1"
 	vx := fmt.Sprint("vx", siteVNI)
@@ -346,8 +342,8 @@ func (c *forwarding) otherPort(t *testing.T) {
 	lab.MustPing(t, c.guest, remoteIP, 2)
 }
 
-// external checks tunnels to a Linux vxlan device in external mode, where routes
-// select VNI and remote.
+// The peer is a Linux vxlan device in external mode, where routes select VNI and
+// remote.
 func (c *forwarding) external(t *testing.T) {
 	c.port = 4789
 	c.overlay()
@@ -386,7 +382,7 @@ func (c *forwarding) vteps(t *testing.T) {
 	}
 }
 
-// busyPolling checks an uplink whose device the worker's system calls poll.
+// The worker's system calls poll the uplink's device.
 func (c *forwarding) busyPolling(t *testing.T) {
 	c.weft.Weft("del-port", "uplink")
 	c.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0", "busy_poll=50")

@@ -92,8 +92,8 @@ func TestVM(t *testing.T) {
 	talk(t, s, vm)
 }
 
-// vmOutage returns the outage of the virtual machine's pings while happens runs. A
-// TCP connection must survive.
+// vmOutage calls happens and returns how long pings were not answered. A TCP
+// connection must survive.
 func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	t.Helper()
 	const pings = 100

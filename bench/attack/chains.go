@@ -11,8 +11,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// In these attacks a guest offers long descriptor chains, each descriptor of which is
-// valid.
+// In these attacks a guest offers long chains of valid descriptors.
 
 func chainAttacks() []*attack {
 	return []*attack{

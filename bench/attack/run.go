@@ -46,8 +46,8 @@ type limits struct {
 	pause, answer time.Duration // the machine's own timer delay (row.MachineMS) is added to the limit
 }
 
-// SECURITY.md promises the limits in promised. Tests use safetyNet, which only
-// catches hangs.
+// promised has the limits in SECURITY.md. Tests use safetyNet, which only catches
+// hangs.
 var (
 	promised  = limits{50 * time.Millisecond, time.Second}
 	safetyNet = limits{15 * time.Second, 15 * time.Second}
@@ -130,7 +130,7 @@ func (p *play) repeat(c runConfig) error {
 	return nil
 }
 
-// hangs is the longest delay of an attack function beyond the attack's end.
+// hangs is the time limit of an attack's function after the end of the attack.
 const hangs = 2 * patience
 
 // bounded calls f and returns its error. If f hangs, bounded returns an error and

@@ -377,8 +377,7 @@ func (w *storming) end() {
 		if show, err := w.client.Show(); err == nil {
 			left.Control[1], left.Engine[1] = usageOf(show.PID), usageOf(show.EnginePID)
 		}
-		// A storm's own memory limit is mostMemory, so leaks must find no growth of
-		// memory.
+		// The memory limit of a storm is mostMemory, so the check by leaks is off.
 		for _, u := range []*[2]usage{&left.Control, &left.Engine} {
 			r.Memory = max(r.Memory, u[1].Bytes)
 			u[1].Bytes = min(u[1].Bytes, u[0].Bytes)

@@ -14,8 +14,8 @@ import (
 	"weft/control/agent"
 )
 
-// watcher measures when hosts know a new port. It also detects a generation that two
-// hosts have.
+// watcher measures when hosts know a new port. It also detects a port that two hosts
+// have under the same generation.
 type watcher struct {
 	count atomic.Int32 // number of entries in pending
 

@@ -90,7 +90,7 @@ func (d *drawing) finish(title string) string {
 	return b.String()
 }
 
-// on returns black or white, the more readable one on the colour (ITU-R BT.709 luma).
+// The luma weights are those of ITU-R BT.709.
 func on(colour string) string {
 	rgb, _ := strconv.ParseUint(colour[1:], 16, 32) // parsing cannot fail: all palette colours are valid
 	luma := 0.2126*float64(rgb>>16) + 0.7152*float64(rgb>>8&0xff) + 0.0722*float64(rgb&0xff)

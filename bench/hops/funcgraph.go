@@ -70,8 +70,7 @@ func (g *graph) turn(cpu, from, to string) {
 	g.runs[cpu] = idle(cpu, to)
 }
 
-// idle adds the CPU to the name of an idle task, because all of them have process id
-// 0.
+// All idle tasks have process id 0, so their names get the CPU.
 func idle(cpu, task string) string {
 	if strings.HasSuffix(task, "-0") {
 		return task + " of " + cpu

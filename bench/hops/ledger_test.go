@@ -129,7 +129,7 @@ func TestTreeShares(t *testing.T) {
 	if !near(sum, l.Total, 1e-6) {
 		t.Errorf("hops add up to %.3f of %.3f", sum, l.Total)
 	}
-	// 0.85 and 3.66 % for hooks, 3.51 % for Open vSwitch's connection tracking
+	// netfilter: 0.85 and 3.66 % for hooks, 3.51 % for connection tracking
 	if n := l.Sum("netfilter"); !near(n, 8.02, 1e-6) {
 		t.Errorf("netfilter %.3f", n)
 	}

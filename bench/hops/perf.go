@@ -79,7 +79,8 @@ func parseReport(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// reported is an entry of perf's report. The next line may continue a branch in open.
+// reported is an entry of perf's report. open has the branches that the next line may
+// continue.
 type reported struct {
 	function Function
 	share    float64

@@ -12,8 +12,8 @@ import (
 
 const barWidth = 40
 
-// Print writes the ledger as a table of hops and hop groups, with up to top functions
-// of each hop.
+// Print writes the ledger as a table of hops and hop groups. top is the largest
+// number of functions printed for a hop.
 func (l *Ledger) Print(w io.Writer, top int) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", l.Name, figure(l.Total, l.Unit))

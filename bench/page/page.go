@@ -11,8 +11,8 @@ import (
 	"weft/bench"
 )
 
-// family is a section of the results page. It shows the rows with this name before
-// the slash, and with names that add a hyphen.
+// family is a section of the results page. It shows the rows whose name before the
+// slash is the section's name, or begins with it and a hyphen.
 type family struct {
 	name, title, note string
 	variants          string // label of the horizontal axis if the variants are numbers

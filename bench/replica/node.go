@@ -24,11 +24,10 @@ type entry struct {
 type Node struct {
 	id  int
 	log []entry
-	// Leader only. The slice where maps a request number to its log index plus one; 0
-	// means none. A majority has all entries below committed. Every replica has all
-	// entries below everywhere.
-	where                 []uint32
-	committed, everywhere uint64
+	// Only the leader uses these fields.
+	where      []uint32 // by request number: log index plus one; 0: no entry
+	committed  uint64   // a majority has all entries below this index
+	everywhere uint64   // every replica has all entries below this index
 }
 
 func newNode(id int) *Node {

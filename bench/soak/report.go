@@ -13,7 +13,7 @@ import (
 // pause is the effect of one kill. Its Duration is the longest gap between frames.
 type pause struct {
 	time.Duration
-	later    time.Duration // longest gap that the kill did not cause (see dies)
+	later    time.Duration // longest gap that the kill did not cause
 	own      time.Duration // part of the pause in which the load itself did not run
 	stall    time.Duration // upper bound of the longest time between two polls of the worker
 	replaced time.Duration // time from the engine's death until the last port worked

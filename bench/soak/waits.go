@@ -45,8 +45,8 @@ func workerWait(pid, core int) time.Duration {
 	return longest
 }
 
-// longestWait returns the longest wait of one thread for a core between two results
-// of waits.
+// longestWait returns the longest wait of one thread for a core. before and after are
+// results of the function waits.
 func longestWait(before, after map[int]time.Duration) time.Duration {
 	longest := time.Duration(0)
 	for tid, d := range after {

@@ -129,9 +129,9 @@ func (s *Stream) Watch() {
 	s.gaps, s.own = s.gaps[:0], 0
 }
 
-// Pause returns the longest gap that began before the time by (first), and the
-// longest later gap. own is the longest round of the loop. arrived is the time of the
-// last frame.
+// Pause divides the gaps since Watch at a time. first is the longest gap before it,
+// later the longest one after it. own is the longest round of the loop, and arrived
+// the time of the last frame.
 func (s *Stream) Pause(by time.Time) (first, later, own time.Duration, arrived time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,12 +192,12 @@ func (s *Stream) Still(elsewhere func() int, f func() error) (err error) {
 // Begin starts a measurement: Count and End ignore earlier frames.
 func (s *Stream) Begin() { s.BeginStill(nil) }
 
-// BeginStill is like Begin. It first waits until no frame is in flight and elsewhere
-// returns 0. elsewhere counts frames that the switch holds.
-func (s *Stream) BeginStill(elsewhere func() int) {
+// BeginStill is like Begin, but no frame is in flight. It waits until countHeld, the
+// number of frames that the switch holds, returns 0.
+func (s *Stream) BeginStill(countHeld func() int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.base, s.gaps, s.own = s.rest(elsewhere), nil, 0
+	s.base, s.gaps, s.own = s.rest(countHeld), nil, 0
 	s.baseBad, s.last, s.ownGap = s.bad, time.Now(), 0
 }
 
@@ -211,11 +211,11 @@ type Counted struct {
 // Begin.
 func (s *Stream) Count() Counted { return s.CountStill(nil) }
 
-// CountStill is like Count. It also waits until elsewhere returns 0 (see BeginStill).
-func (s *Stream) CountStill(elsewhere func() int) Counted {
+// CountStill is like Count. It also waits until countHeld returns 0 (see BeginStill).
+func (s *Stream) CountStill(countHeld func() int) Counted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.since(s.rest(elsewhere))
+	return s.since(s.rest(countHeld))
 }
 
 // End ends the stream and returns the numbers of frames since Begin.
@@ -236,9 +236,9 @@ func (s *Stream) since(t vhosttest.LoadTotals) Counted {
 }
 
 const (
-	// After the time quiet without an arrival, no frame is in flight any more.
+	// No frame is in flight after this time without an arrival.
 	quiet = 50 * time.Millisecond
-	// stalled is the time limit of rest for a switch that returns no buffers.
+	// stalled is the time limit for a switch that returns no buffers.
 	stalled = 5 * time.Second
 )
 

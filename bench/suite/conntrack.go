@@ -71,8 +71,8 @@ func trackFlows(how trackHow, fresh bool) func(guest func(int) string, _ string)
 	}
 }
 
-// trackGuestsDo runs the guests on a new switch. It calls meanwhile, if not nil,
-// while all connections have traffic; before is the memory without guests.
+// trackGuestsDo runs the guests on a new switch. The function meanwhile, if any, runs
+// while all connections have traffic. before is the memory without guests.
 func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string, string) []string, spec trackSpec, meanwhile func(sw vswitch, before memory) error) (trackReport, error) {
 	var result trackReport
 	sw := newSwitch(peer)

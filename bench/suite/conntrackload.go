@@ -233,8 +233,8 @@ func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 	return r
 }
 
-// After a longer time between two polls, the guests had lost their core, and the
-// switch had not stalled.
+// After a longer time between two polls, the guests had lost their core. Such a time
+// is no stall.
 const looks = 200 * time.Microsecond
 
 // The first connections do not count as stalls, because they miss in the flow cache.

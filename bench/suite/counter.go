@@ -59,7 +59,8 @@ func (r *run) countAt(ns, dev string) (*counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	// An XDP program on its peer enables NAPI, which a veth needs to send with XDP.
+	// A veth needs NAPI on its peer to send with XDP. An XDP program on the peer
+	// enables NAPI.
 	return c, inNetns(handle, func() error {
 		c.attached, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: device.Attrs().Index, Flags: link.XDPDriverMode})
 		return err

@@ -239,8 +239,8 @@ func (g *flowGuests) run(spec *guestsSpec) guestsReport {
 	return r
 }
 
-// circulate runs the guests for the time d, or until guests 0 and 1 have received
-// until frames. It yields when idle, because misses may need the core.
+// circulate runs the guests for the time d. If until is not 0, it ends earlier, after
+// this number of received frames.
 func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (frames uint64, elapsed time.Duration) {
 	begin := time.Now()
 	idle, sent, replaced := 0, 0, begin

@@ -132,8 +132,8 @@ func addressHops(dev, netns string) error {
 	})
 }
 
-// traceHops measures the time of each stage by a live trace. The trace slows the
-// worker down, so frames in a row take their total time from a run without a trace.
+// traceHops measures the time of each stage by a live trace, which slows the worker
+// down. Frames in a row therefore need a second run for their total time.
 func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {

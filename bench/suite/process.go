@@ -24,7 +24,7 @@ type process struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	log  string
-	done chan struct{} // closed after the program's end, which sets err
+	done chan struct{} // closed at the program's end; err is then valid
 	err  error
 }
 

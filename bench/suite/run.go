@@ -35,8 +35,8 @@ const (
 	endLimit    = 30 * time.Second
 )
 
-// limited returns the result of do. At the time limit or the end of ctx, it ends
-// everything that the turn has started, so that do fails.
+// limited returns the result of the function do. At the time limit or the end of ctx,
+// it ends all programs of the turn.
 func (r *run) limited(ctx context.Context, limit time.Duration, do func() (float64, error)) (float64, error) {
 	type result struct {
 		figure float64

@@ -51,7 +51,7 @@ func clockName() string {
 // offset is how far the other end's clock is ahead, with the possible error.
 type offset struct{ ahead, within time.Duration }
 
-// better takes the result of a probe if its error is the smallest so far. before and
+// better updates the offset by a probe with the smallest error so far. before and
 // after are readings of this end's clock, there of the other end's.
 func (o *offset) better(first bool, before, there, after int64) {
 	within := time.Duration(after-before) / 2

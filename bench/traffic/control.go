@@ -223,8 +223,8 @@ func withPort(server string) string {
 	return net.JoinHostPort(strings.Trim(server, "[]"), strconv.Itoa(DefaultPort))
 }
 
-// overNetwork returns both IP addresses of a control connection. ok is false for
-// other connections, whose path data cannot take.
+// overNetwork returns both IP addresses of a control connection. ok is false for a
+// connection without IP.
 func overNetwork(conn net.Conn) (local, remote netip.Addr, ok bool) {
 	l, ok1 := conn.LocalAddr().(*net.TCPAddr)
 	r, ok2 := conn.RemoteAddr().(*net.TCPAddr)

@@ -21,8 +21,8 @@ type lane interface {
 	// send sends frames in order and returns how many had room. It waits briefly if
 	// there is no room.
 	send(frames [][]byte) (int, error)
-	// recv returns received frames, valid until the next call. It waits at most the
-	// time wait and may return none.
+	// recv waits for frames, at most for the time wait, and returns the received
+	// ones. They are valid until the next call.
 	recv(wait time.Duration) ([][]byte, error)
 	// headers returns the length of the headers in bytes. The stamp follows.
 	headers() int

@@ -217,7 +217,7 @@ func (s *session) runReceiver(ctx context.Context) (own, sender *report, err err
 		tcp = append(tcp, &tcpReceiver{conn: c, live: &s.live})
 	}
 	for i, l := range s.lanes {
-		// a receiver needs the lead of its own clock, hence the sign
+		// the receiver needs the lead of its own clock, so the sign is reversed
 		lanes = append(lanes, newLaneReceiver(l, s.test, s.streamsOf(i), -s.clock.ahead, &s.live))
 	}
 	defer context.AfterFunc(ctx, func() { // ends a blocked read

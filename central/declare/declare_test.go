@@ -157,7 +157,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// The order of addresses and unknown fields do not make ports different.
+// Ports are equal despite unknown fields or another order of addresses.
 func TestDiffIgnoresOrderAndUnknownFields(t *testing.T) {
 	fleet := NewFleet(nil)
 	fleet = fleet.with(diff(t, fleet, example, false).Changes)

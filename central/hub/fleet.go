@@ -338,7 +338,6 @@ func (f *fleet) setPlace(p *port) {
 	}
 }
 
-// member records, before a change of members, whether an endpoint was one.
 func (f *fleet) member(n *network, endpoint string) {
 	if _, noted := n.changes.members[endpoint]; !noted {
 		n.changes.members[endpoint] = n.members[endpoint] > 0

@@ -71,9 +71,9 @@ func (a *applying) prepare(ctx context.Context, locked bool) (v *view, done int6
 	return v, 0, v.plan(ctx, a.all)
 }
 
-// readState refuses a request whose expected revision is old, and waits for another
-// store's large request before it returns errConflict. done is the revision of a
-// request that has taken effect. locked means that this store holds the key "writer".
+// readState refuses a request if the declaration is newer than expected. If another
+// store applies a large request, it waits and returns errConflict. locked means that
+// this store holds the key "writer".
 func (a *applying) readState(ctx context.Context, locked bool) (v *view, done int64, err error) {
 	v = a.store.newView()
 	keys := []string{requestKey(a.id)}

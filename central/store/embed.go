@@ -38,8 +38,8 @@ const (
 	DefaultReady = 60 * time.Second
 )
 
-// TLSFiles has the paths of a member's PEM files; "" means no TLS. etcd reads only
-// certificate and key again.
+// TLSFiles has the paths of a member's PEM files; "" means no TLS. etcd reads the
+// CA's certificate only once.
 type TLSFiles struct {
 	Certificate, Key, CA string
 	// Peer is a DNS name that only members' certificates have.
@@ -68,7 +68,8 @@ type EmbedConfig struct {
 	// Cluster lists the initial members, such as
 	// a=https://10.0.0.1:2380,b=https://10.0.0.2:2380; "" means only this one.
 	Cluster string
-	// Existing means that the member joins a running cluster, which has its URL.
+	// Existing means that the member joins a running cluster, to which its URL was
+	// added.
 	Existing bool
 	// Token identifies the cluster, so that two clusters do not mix.
 	Token string

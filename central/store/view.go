@@ -19,8 +19,8 @@ const listPage = 2000
 type record struct {
 	value []byte // value after the changes so far
 	there bool
-	// read: the key was read; stored and mod are its value and revision in etcd, mod
-	// 0 if absent.
+	// read means that the key was read from etcd: stored and mod are its value and
+	// revision. mod is 0 if the key is absent.
 	read   bool
 	stored []byte
 	mod    int64

@@ -116,7 +116,7 @@ func (c *command) capture(errs io.Writer, r api.CaptureRequest, file string) err
 	return err
 }
 
-// captureFile opens the output file and keeps its content, because the daemon may
+// captureFile opens the output file without truncating it, because the daemon may
 // refuse the capture.
 func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err error) {
 	if name == "-" {

@@ -51,7 +51,6 @@ func (w *waitFor) Set(text string) error {
 	return nil
 }
 
-// waits adds --wait and --timeout to a verb that changes the declaration.
 func (c *command) waits(verb *cobra.Command) *cobra.Command {
 	verb.Flags().Var(&c.fleet.wait, "wait", "hosts: return after all connected hosts have applied the change")
 	verb.Flags().DurationVar(&c.fleet.timeout, "timeout", time.Minute, "longest time for --wait")

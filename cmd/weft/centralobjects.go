@@ -23,8 +23,8 @@ func readAll(ctx context.Context, centrals *client.Client) (*declare.Fleet, erro
 	return centrals.List(ctx, &wire.ListRequest{Nets: true, Ports: true, Hosts: true})
 }
 
-// planner returns the changes to apply. If guarded is true, they fail after somebody
-// else's change.
+// planner returns the changes to apply. guarded makes them fail if somebody else has
+// changed the declaration.
 type planner func(f *declare.Fleet) (changes []*wire.Change, guarded bool, err error)
 
 func (c *command) change(request *wire.ListRequest, plan planner, kind string, result func(*declare.Fleet) any) error {

@@ -83,8 +83,8 @@ func strictly(op string, strict bool) string {
 	return op
 }
 
-// changeBy changes flows by one flow in text syntax. "-" means lines of standard
-// input.
+// changeBy changes flows by one flow as text. If text is "-", it reads lines of
+// standard input.
 func (c *command) changeBy(op, text string) error {
 	if text != "-" {
 		return c.changeFlows(api.ChangeFlows{Op: op, Text: text})

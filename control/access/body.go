@@ -145,8 +145,8 @@ func (b *body) Read(p []byte) (int, error) {
 	b.setWaits(false)
 	b.read += int64(n)
 	if err == io.EOF {
-		// After the body, net/http keeps reading to notice a disconnect. It would
-		// take an expired deadline for one.
+		// net/http reads on after the body to notice a disconnect. An expired
+		// deadline would look like one.
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	if b.read > b.limit {

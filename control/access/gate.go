@@ -54,7 +54,7 @@ func NewGate(name string, limit int) *Gate {
 type Conn struct {
 	net.Conn
 	Peer Peer
-	// Refusal is the response to every request; "" if requests are served.
+	// Refusal is the response to every request; "" means that requests are served.
 	Refusal string
 
 	gate  *Gate
@@ -116,9 +116,9 @@ func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 
 func (g *Gate) served() int { return len(g.conns) - g.refusals }
 
-// victim returns the oldest idle connection of one peer, or nil: of the peer share if
-// own is true, otherwise of the peer with the most connections. The caller holds
-// g.mu.
+// victim returns the oldest idle connection, or nil. If own is true, the connection
+// belongs to the peer share, otherwise to the peer with the most connections. The
+// caller holds g.mu.
 func (g *Gate) victim(share string, own bool) *Conn {
 	var found *Conn
 	for c := range g.conns {

@@ -128,7 +128,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 	}
 }
 
-// Closing a connection releases its slot, its quota and its refusal, once.
+// Closing a connection releases its slot, its quota and its refusal exactly once.
 func TestGateForgetsClosedConnections(t *testing.T) {
 	g := NewGate("test", 8)
 	for i := range 100 {

@@ -37,7 +37,7 @@ type Servers struct {
 	running []*http.Server
 }
 
-// a variable, because most test machines have no vsock
+// a variable for tests, because most machines have no vsock
 var listenVsock = func(port uint32) (net.Listener, error) { return vsock.Listen(port, nil) }
 
 // Open opens the listeners. Serve then answers requests. An error is one line for the

@@ -78,5 +78,5 @@ func (s *Streams) begin(peer Peer, pattern string, route *Route) (done func(), e
 }
 
 // Pace returns a ResponseWriter whose write deadline moves with the bytes written.
-// Streams use it for their dump, other responses always.
+// All responses use it, but a stream only for its dump.
 func Pace(w http.ResponseWriter) http.ResponseWriter { return newPaced(w) }

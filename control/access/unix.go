@@ -38,9 +38,8 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	}
 	file := os.NewFile(uintptr(fd), path)
 	defer file.Close() // the listener has a duplicate of the descriptor
-	// Linux's unix_bind creates the socket file with the mode of this Fchmod (unix(7)
-	// does not mention it). Until open sets the final mode, only the daemon's user
-	// has access.
+	// Linux's unix_bind gives the socket file the mode of this Fchmod (unix(7) does
+	// not mention it). Only the daemon's user has access until the final mode is set.
 	if err := unix.Fchmod(fd, 0o600); err != nil {
 		return nil, fmt.Errorf("socket %s: mode: %w", path, err)
 	}
@@ -50,7 +49,7 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	l := &unixListener{path: path}
 	err = unix.Lstat(path, &l.id)
 	if err == nil {
-		err = p.open(path) // before listen, so that no peer connects with the wrong mode
+		err = p.open(path) // no peer may connect before mode and group are set
 	}
 	if err == nil {
 		err = unix.Listen(fd, unixBacklog)

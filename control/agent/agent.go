@@ -36,13 +36,13 @@ type Agent struct {
 
 	mu        sync.Mutex // mutex of all fields below
 	state     *state
-	pending   *batch          // changes of state for the switch, collected until a revision is complete
+	pending   *batch          // changes for the switch, collected until a revision is complete
 	attached  map[string]bool // ports reported to the hub in this session, by name or id
 	seen      map[string]bool // names of the ports that have sent a frame
 	questions questions
 	pulls     pulls
 	decoder   decoder
-	first     bool                // the session's first Revision has not come
+	first     bool                // true until the session's first Revision
 	out       chan *wire.FromHost // queue of messages to the hub; nil: no session
 	stats     Stats
 
@@ -66,8 +66,8 @@ type Stats struct {
 }
 
 const (
-	// outbox limits the messages to the hub. At the limit a new session begins, with
-	// the most important messages first.
+	// outbox limits the messages to the hub. At the limit the agent starts a new
+	// session.
 	outbox = 4096
 	// The pause before a connection doubles with each failure. It is random, so that
 	// the hosts of a restarted hub do not come at once.
@@ -163,8 +163,8 @@ func (a *Agent) Stats() Stats {
 	return s
 }
 
-// local returns the switch's port for a declared port: its option id=, or else its
-// name, equals the declared id or name. Name is "" if there is none.
+// local returns the switch's port for a declared port. The declared id or name is the
+// option id= of the port, or else its name. Name is "" if there is no such port.
 func (a *Agent) local(p *wire.Port) LocalPort {
 	for _, l := range a.sw.Ports() {
 		if key := l.key(); key == p.GetId() || key == p.GetName() {

@@ -25,7 +25,8 @@ const (
 	maxAbsent = 65536
 )
 
-// question is about the IP address ip, or the MAC address mac if ip is invalid.
+// question is about the IP address ip. If ip is invalid, it is about the MAC address
+// mac.
 type question struct {
 	net string
 	mac uint64
@@ -35,7 +36,7 @@ type question struct {
 type questions struct {
 	next    uint64
 	waiting map[uint64]waiting
-	open    map[question]uint64 // newest unanswered question about each address; key in waiting
+	open    map[question]uint64 // newest unanswered question about each address
 	ports   map[string]int      // number of unanswered questions by port
 	absent  map[question]time.Time
 }

@@ -72,8 +72,8 @@ func (s *state) reset(r netReset, b *batch) {
 		n = &network{id: id, places: make(map[string]place, len(r.places)), members: map[netip.Addr]struct{}{}}
 		s.nets[id] = n
 	}
-	// Missing places are removed if the hub pushes or pushed the network. Otherwise
-	// the host has asked for its places, which stay.
+	// If the hub pushes or pushed the network, missing places are removed. Otherwise
+	// the host has asked for its places, and they stay.
 	drop := n.view != nil && !n.view.GetAsked() || !r.view.GetAsked()
 	n.setView(r.view)
 	if drop && len(n.places) > 0 {
@@ -210,8 +210,8 @@ func (s *state) setPlace(n *network, p *portPlace, b *batch) {
 	s.program(n, id, &p.place, b)
 }
 
-// program adds a port's addresses at the place p to the batch, unless the port is
-// here but missing in the switch.
+// program adds a port's addresses at the place p to the batch. It does nothing if the
+// port belongs to this host and the switch lacks it.
 func (s *state) program(n *network, id string, p *place, b *batch) {
 	a := Address{VNI: n.vni(), MAC: p.mac, IPs: p.ips, Remote: p.endpoint, Generation: p.generation}
 	if p.host == s.host {

@@ -83,8 +83,8 @@ type RemovedAddress struct {
 	Generation int64 // of the place that is removed
 }
 
-// UnknownAddress answers Events.Ask: nobody has the address. Waiting frames go to an
-// unknown address.
+// UnknownAddress answers Events.Ask: nobody has the address. Waiting frames are
+// flooded.
 type UnknownAddress struct {
 	VNI uint32
 	MAC uint64 // if IP is invalid

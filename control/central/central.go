@@ -126,7 +126,7 @@ type restoring struct {
 	Switch
 	stored atomic.Pointer[[]agent.LocalPort] // nil: the ports are loaded
 	// loaded has the LocalPort.Added of each loaded port, by name. The agent knows
-	// these ports with Added 0. It is written before stored becomes nil.
+	// these ports with Added 0.
 	loaded map[string]uint64
 }
 

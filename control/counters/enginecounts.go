@@ -13,7 +13,8 @@ import (
 
 // Counters of workers and ports are arrays of 64-bit words.
 
-// AddPort adds the second port's counters to the first's. sign -1 subtracts them.
+// AddPort adds the second port's counters to the first's, or subtracts them if sign
+// is -1.
 func AddPort(to *datapath.PortCounters, from *datapath.PortCounters, sign int64) {
 	Add(shm.Words(to), shm.Words(from), sign)
 }

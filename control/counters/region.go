@@ -56,8 +56,8 @@ type Rule struct {
 	Packets, Bytes        uint64
 	CreatedNS, ModifiedNS uint64 // CLOCK_MONOTONIC
 	UsedNS                uint64 // CLOCK_MONOTONIC; 0: never
-	// IdleTimeout and HardTimeout are in seconds, if fin_timeout has shortened them;
-	// 0: as in the rule's text.
+	// IdleTimeout and HardTimeout are the rule's timeouts in seconds after
+	// fin_timeout has shortened them, otherwise 0.
 	IdleTimeout, HardTimeout uint16
 	_                        [20]byte
 }
@@ -94,8 +94,8 @@ type Region struct {
 	journal *journal
 	Rules   []Rule
 	Slots   []Slot
-	// Counters of dead engines. A port's counters may wrap below 0; sums with the
-	// present engine's are right.
+	// Counters of dead engines. A port's counters may wrap below 0: only sums with
+	// the present engine's counters are right.
 	Ports   []datapath.PortCounters
 	Workers []datapath.Counters // index: worker
 	Tunnels []underlay.Record   // index: template

@@ -66,7 +66,7 @@ type ConnectionStore interface {
 type Setup struct {
 	Change    sync.Locker // the lock of changes
 	Launcher  Launcher
-	Exe, Dir  string // Exe is the binary that contains the engine; Dir is the state directory
+	Exe, Dir  string // Exe is the binary that contains the engine. Dir is the state directory.
 	Start     engine.Start
 	Store     ConnectionStore
 	Pipeline  *pipeline.Pipeline
@@ -139,7 +139,7 @@ func (es *Engines) PID() int {
 
 // Replaced counts replaced engines by reason.
 type Replaced struct {
-	All                          uint64 // number of ended engines; the last may not be replaced yet
+	All                          uint64 // number of ended engines, including one without a successor so far
 	Died, WorkerHung, ServerHung uint64 // engines by reason
 }
 

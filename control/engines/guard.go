@@ -57,8 +57,8 @@ func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	return g
 }
 
-// answered calls request for an engine without a guard. A hung engine is killed, and
-// request returns ErrGone.
+// answered calls request for an engine without a guard. If the engine hangs, it is
+// killed, and request returns ErrGone.
 func (es *Engines) answered(client Client, request func() error) error {
 	over, end := make(chan struct{}), make(chan struct{})
 	var watching sync.WaitGroup

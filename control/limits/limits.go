@@ -35,7 +35,7 @@ var kindNames = [...]string{"all", "port", "zone", "peer"}
 // All returns the Holder that stands for all users.
 func All() Holder { return Holder{} }
 
-// Port returns the Holder for a port number.
+// Port returns the Holder of a port number.
 func Port(number uint32) Holder { return Holder{kind: KindPort, number: number} }
 
 // Zone returns the Holder for a connection tracking zone.

@@ -89,7 +89,7 @@ func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	defer release()
 	c.follow(w)
 	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &s.tap))
-	_ = c.workers.WaitApplied() // error ignored: the next engine gets the tap from follow
+	_ = c.workers.WaitApplied() // error ignored: follow sends the tap to the next engine
 	c.sessions[index] = s
 	c.active++
 	if !c.reading { // an earlier session's reader serves this one too
@@ -99,8 +99,8 @@ func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	return s, nil
 }
 
-// End ends a session and removes its tap. Frames already copied for it are discarded,
-// because its number is used again.
+// End ends a session and removes its tap. It discards frames already copied for the
+// tap, because another session gets the tap's number.
 func (c *Captures) End(s *Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,8 +29,7 @@ type Monitor struct {
 	lost   atomic.Uint64
 }
 
-// NewMonitor makes a monitor. Monitors sends it the events of flows that filter
-// selects, and a ConnectionFollower those of connections.
+// NewMonitor makes a monitor of the flows that filter selects.
 func NewMonitor(filter openflow.FlowMod) *Monitor {
 	return &Monitor{filter: filter, events: make(chan *api.Event, monitorBacklog)}
 }

@@ -18,9 +18,10 @@ type Tracer interface {
 // maxTracked limits the look-ups after connection tracking.
 const maxTracked = 16
 
-// Trace follows a hypothetical frame through the tables. flow has the frame's fields;
-// view has the ports. ctNext is the ct_state after each connection tracking; "" means
-// a new connection. names gives the shown port names; nil: numbers.
+// Trace follows a hypothetical frame through the tables. flow has the frame's fields,
+// and view the ports. ctNext is the ct_state after connection tracking; "" means a
+// new connection. The result shows ports by the names in names, or by number if names
+// is nil.
 func Trace(tables Tracer, view, names openflow.Names, flow, ctNext string) (api.Trace, error) {
 	if flow == "" {
 		return api.Trace{}, usererr.Errorf("flow: a frame is missing; expected match fields as in in_port=1,tcp,nw_dst=10.0.0.1")

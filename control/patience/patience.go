@@ -52,9 +52,9 @@ type request struct {
 	began time.Time
 }
 
-// NewRequests returns empty Requests. wrong returns why control cannot answer, slow a
-// probable cause of delays; "" means none. Neither may block. slow does not apply to
-// requests for very many flows or connections.
+// NewRequests returns empty Requests. The function wrong returns a cause that stops
+// all requests, slow a cause that delays short ones; "" means none. Neither may
+// block.
 func NewRequests(wrong, slow func() string) *Requests {
 	return &Requests{wrong: wrong, slow: slow, running: map[uint64]*request{}}
 }

@@ -33,7 +33,8 @@ func (pl *Pipeline) Resume() {
 	pl.recoverMegaflows()
 }
 
-// Abandon takes the counts of the inherited workers, whose engine has ended.
+// Abandon adds the counts of the inherited workers to the statistics. Their engine
+// has ended.
 func (pl *Pipeline) Abandon() {
 	pl.workers.MarkGone()
 	pl.recoverMegaflows()
@@ -50,8 +51,8 @@ func (pl *Pipeline) ForgetSlots() {
 	pl.templates.Reset()
 }
 
-// Replace makes w the present workers, takes the counts of the previous ones and
-// returns them. Megaflows keep their slots, which are free in w.
+// Replace makes w the present workers. It adds the counts of the previous workers to
+// the statistics and returns these workers. Megaflows keep their slots.
 func (pl *Pipeline) Replace(w *workers.Workers) (old *workers.Workers) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()

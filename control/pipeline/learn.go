@@ -27,7 +27,8 @@ const (
 	learnBatch = 256
 )
 
-// lesson has the flows that a frame's learn actions add, and the held frame, if any.
+// lesson has the flows of a frame's learn actions, and the frame if a worker holds
+// it.
 type lesson struct {
 	flows   []openflow.FlowMod
 	workers *workers.Workers // nil: no frame waits

@@ -102,6 +102,6 @@ func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 	if _, err := f.p.DeleteFlows("table=10", false); err != nil {
 		t.Fatal(err)
 	}
-	w.Frame(second, 100) // hits the megaflow from the time at the limit
+	w.Frame(second, 100) // hits the megaflow that was installed at the limit
 	waitfor.True(t, "the flow is learnt once the limit allows it", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:03"]; return ok })
 }

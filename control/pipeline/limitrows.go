@@ -78,8 +78,8 @@ func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 		if held[no] == 0 && n == 0 {
 			continue
 		}
-		// A port may hold as many slots as are free, so its limit is half of its own
-		// and the free slots.
+		// A port may hold as many slots as are free: at most half of all slots but
+		// those of other ports.
 		free := slots - min(all, slots)
 		emit(limits.Row{Name: "held_frames", Unit: "frames", Holder: limits.Port(no),
 			Used: held[no], Limit: held[no] + (free-min(held[no], free)+1)/2, Refused: n})

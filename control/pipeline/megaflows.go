@@ -63,7 +63,7 @@ type megaflows struct {
 	// A megaflow is refused if the workers have no room for its mask.
 	masks    map[flowtable.Key]*maskUse
 	nextMask uint32
-	// Quotas by port, without the masks that narrow reserves.
+	// quotas by port; the masks reserved for narrow do not count
 	flowShares, maskShares, actionShares *share.Ports
 }
 

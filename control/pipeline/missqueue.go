@@ -7,19 +7,20 @@ import (
 	"weft/internal/shm"
 )
 
-// missQueue answers a worker's misses by sender, in turn: a port or, behind a tunnel,
-// a VNI. A sender whose every frame misses delays the others by at most one batch.
+// missQueue answers a worker's misses in turn by sender. A sender is a port or,
+// behind a tunnel, a VNI. A sender whose every frame misses delays the others by at
+// most one batch.
 //
-// A miss stays in the ring until all earlier ones are answered. A mark in the ring
-// tells the next control process that it is answered. The pool of held frames and its
-// quota limit the misses (datapath's DropHeldShare).
+// A miss stays in the ring until all earlier ones are answered. The ring marks
+// answered misses for the next control process. The quota of held frames limits the
+// misses of a sender (datapath's DropHeldShare).
 type missQueue struct {
 	ring    *shm.Consumer
 	taken   fifo[takenUpcall] // in the ring's order
 	first   uint64            // number of the first message in taken
 	senders map[uint32]*senderMisses
 	turns   fifo[*senderMisses] // senders with misses
-	batch   []uint64            // numbers of the misses from next, in ring order
+	batch   []uint64            // numbers of the misses that next has returned, in ring order
 }
 
 // takenUpcall is a message from the ring. msg is nil once it is answered.

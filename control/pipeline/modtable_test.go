@@ -45,7 +45,7 @@ func TestModTable(t *testing.T) {
 	}
 }
 
-// Flows beyond a later limit survive a restart of control.
+// A limit that is set later removes no flow, even after a restart of control.
 func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(1)

@@ -32,7 +32,7 @@ func (pl *Pipeline) RevalidateNetworks() { pl.revalidateAddresses() }
 // HasNetwork reports whether the network of a segment is declared.
 func (pl *Pipeline) HasNetwork(s openflow.Segment) bool { return pl.macs.Network(s) != nil }
 
-// setCentralFlows updates the flows of openflow.CentralTable to the declared ports.
+// setCentralFlows makes the flows of openflow.CentralTable match the declared ports.
 // The caller holds the lock of changes, and mu for writing.
 func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
 	var now []uint32 // sorted, like View.infos

@@ -67,8 +67,9 @@ func fillFlow(out *openflow.PacketOut) error {
 	return nil
 }
 
-// inject makes the first worker execute a packet-out. If learnFirst is set and the
-// frame would add flows, it only reports taught. An error has no effect.
+// inject makes the first worker execute a packet-out. If learnFirst is true and learn
+// actions would add flows, it sends nothing and returns taught. An error has no
+// effect.
 func (pl *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Translation, taught bool, err error) {
 	pl.change.Lock() // keeps the workers from being replaced
 	defer pl.change.Unlock()

@@ -51,7 +51,7 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 		}
 	}
 
-	// dies while the packet-out waits for the worker
+	// the engine dies while the packet-out waits
 	present := func() *workers.Workers {
 		f.p.mu.RLock()
 		defer f.p.mu.RUnlock()

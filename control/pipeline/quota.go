@@ -25,8 +25,8 @@ var changing = flowtable.Key{
 	flowtable.WL4: 0xffffffff,                   // ipv6_label
 }
 
-// narrow returns the reserved mask in place of mask: all header bits if mask has a
-// bit of changing, otherwise all but those of changing.
+// narrow returns the reserved mask to use in place of mask. It has all header bits,
+// without those of changing unless mask has one of them.
 func narrow(mask *flowtable.Key) flowtable.Key {
 	var all, most flowtable.Key
 	changes := false
@@ -58,7 +58,7 @@ func (f *megaflows) stays() map[uint32]time.Duration {
 	return stays
 }
 
-// idleOf returns the idle timeout of port owner's megaflows, from the use p of one
+// idleOf returns the idle timeout of the megaflows of port owner. p is the use of one
 // resource.
 func idleOf(p *share.Ports, owner uint32) time.Duration {
 	return idleTime(p.Own(owner)+p.Count(), p.Limit())

@@ -48,8 +48,8 @@ func (pl *Pipeline) recoverMegaflows() {
 	}
 }
 
-// recoverable iterates over the used slots. Megaflows that match a recirc_id come
-// last, because the megaflow before them must be translated first.
+// recoverable iterates over the used slots. A megaflow that matches a recirc_id comes
+// after the megaflow that sets it.
 func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		var later []uint32

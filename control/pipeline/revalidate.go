@@ -52,9 +52,9 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 	}
 }
 
-// revalidate translates each megaflow again for which pick returns true, and removes
-// it if the result differs. After it, no worker uses removed megaflows. The caller
-// holds the lock of changes but not Pipeline.mu.
+// revalidate translates the megaflows for which pick returns true, and removes those
+// whose result differs. After it, no worker uses removed megaflows. The caller holds
+// the lock of changes but not Pipeline.mu.
 func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
 	var stale []*megaflow
 	list := pl.megaflows.list()

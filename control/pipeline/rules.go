@@ -71,8 +71,8 @@ func (pl *Pipeline) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if !ok {
 		return api.FlowsChanged{}, usererr.Errorf("op %q: expected add, modify, modify-strict, delete, delete-strict or replace", c.Op)
 	}
-	// Parsing does not hold the lock of changes, which an engine's replacement needs.
-	// It is repeated if ports have changed.
+	// The lock of changes is not held during parsing, because an engine's replacement
+	// needs it. If ports have changed, the text is parsed again.
 	view := pl.View()
 	mods, err := parseFlows(c, command, view)
 	pl.change.Lock()

@@ -12,8 +12,8 @@ import (
 	"weft/packet"
 )
 
-// Statistics of a port or a worker are the sum of dead engines, in the counter
-// region, and the present engine.
+// Statistics of a port or a worker are a sum: of dead engines, which the counter
+// region has, and of the present engine.
 
 // livePort sums a port's counters over the present workers. The caller holds
 // Pipeline.mu.

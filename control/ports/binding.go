@@ -32,8 +32,8 @@ func macAddress(value string) string {
 }
 
 // fillBinding stores in info the addresses from which a port may send. Too many
-// addresses are an error. A tap is bound only by addresses=, and may always send from
-// its own MAC address.
+// addresses are an error. A tap is restricted only if it has addresses=; its own MAC
+// address is always allowed.
 func fillBinding(info *openflow.PortInfo, kind string, values map[string]string) error {
 	macs, addresses := values["mac"], values["addresses"]
 	if kind == kindTap && (addresses == "" || openflow.NamesMAC(addresses, macs)) {

@@ -9,8 +9,8 @@ import (
 	"weft/control/watchdog"
 )
 
-// Blame logs a hang and holds back the ports on which the engine hung from the next
-// engines. The caller holds the lock of changes.
+// Blame logs a hang. The next engines do not get the ports on which the engine hung
+// for a while. The caller holds the lock of changes.
 func (ps *Ports) Blame(h *watchdog.Hang) {
 	why := h.Text(ps.portNameOf)
 	ps.log.Error("the engine hangs, replacing it", "why", why)

@@ -28,8 +28,8 @@ import (
 // portDriver controls a port's device under its own lock. The methods fault, network
 // and status may be called at any time, the others under the lock of changes.
 type portDriver interface {
-	// open makes the device, or takes over kept, the device of an earlier control
-	// process. open owns the descriptors in kept.
+	// open makes the device. If kept is not nil, open takes over the device of an
+	// earlier control process and owns its descriptors.
 	open(kept *engine.Kept) error
 	// attach passes a ready device to the engine. resume means that a killed engine
 	// had the device.

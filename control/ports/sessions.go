@@ -10,8 +10,8 @@ import (
 	"weft/vhost"
 )
 
-// sessions has the open vhost-user sessions by port number. Its lock, the innermost,
-// serves the limit rows, which must not wait for the lock of changes.
+// sessions has the open vhost-user sessions by port number. Limit rows need it
+// without the lock of changes. No lock is taken under mu.
 type sessions struct {
 	mu   sync.Mutex
 	open map[uint32]*vhost.Session

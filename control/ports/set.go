@@ -81,8 +81,8 @@ type Ports struct {
 	// guards it.
 	terminated map[uint32]tunnel.Termination
 	central    central
-	// Renumbered is called, unless nil, before each new view of the ports, under the
-	// lock of changes.
+	// Renumbered, if set, is called before each new view of the ports, under the lock
+	// of changes.
 	Renumbered func()
 	watched    chan struct{} // wakes up watchPorts
 }

@@ -37,7 +37,8 @@ func (ps *Ports) followDevices() {
 				p.lost = true
 			}
 		}
-		// once here, because setting up may cause events; retryPorts repeats it
+		// only once, because setting up may cause further events; retryPorts tries
+		// again
 		if p.lost && f.present(ps.kernel) {
 			p.lost = false
 			ps.retryPort(p)
@@ -54,9 +55,9 @@ func (ps *Ports) failPort(p *switchPort, why error) {
 	ps.SetTunnels()
 }
 
-// device returns the kernel's state of the port's device. A missing or replaced
-// device is an error; index is its index at set-up. told is false if the kernel did
-// not answer.
+// device returns the kernel's state of the port's device. It returns an error if the
+// device is missing or has another index than at set-up. told is false if the kernel
+// did not answer.
 func (c *portContext) device(u *underlay.Kernel, index int) (now underlay.DeviceState, told bool, err error) {
 	dev := c.values["dev"]
 	now, there, err := u.Device(dev)

@@ -39,7 +39,7 @@ func init() {
 }
 
 // vhostPort is a vhost-user session with a guest's front end. The session outlives
-// the engine, and through the engine also control.
+// the engine. The engine keeps it for the next control process.
 type vhostPort struct {
 	portContext
 	mu      sync.Mutex
@@ -171,7 +171,7 @@ func (p *vhostPort) close() {
 		s.Close()
 		stop()
 	}
-	_, _ = p.detach() // the session has already detached a device of its own
+	_, _ = p.detach() // detaches a device that the session does not know
 	p.forgetSnapshot()
 }
 

@@ -42,7 +42,7 @@ func (s *Store) SaveConnections(table *conntrack.Memory) error {
 
 // LoadConnections adds the saved connections to the table and removes their file. No
 // engine uses the table yet. It returns the number of added connections, even with an
-// error. saved is false if there was no file.
+// error. saved is false without a file.
 func (s *Store) LoadConnections(table *conntrack.Memory) (n int, saved bool, err error) {
 	f, err := s.dir.Open(connectionsFile)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,8 +10,8 @@ import (
 
 // Encap has the options of a vxlan port for outer headers. The zero value has none.
 type Encap struct {
-	// Checksum is "on", "off" or "" for the outer UDP checksum. "" means on over IPv6
-	// only, because Linux drops IPv6 datagrams without one.
+	// Checksum is "on", "off" or "" for the outer UDP checksum. "" means "on" over
+	// IPv6, where Linux requires a checksum, and "off" over IPv4.
 	Checksum string
 	TTL, TOS uint8 // TTL and TOS of the outer header; TTL 0 means 64, or 1 to a group, as in Linux
 	// InheritTTL and InheritTOS copy the inner header's fields.

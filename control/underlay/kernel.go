@@ -347,8 +347,8 @@ const (
 	hopStale // the MAC address is usable, but needs a probe
 )
 
-// resolve asks the kernel for the path from local to remote, through device unless
-// empty. The kernel chooses an invalid local.
+// resolve asks the kernel for the path from local to remote. If local is invalid, the
+// kernel chooses it. If device is not empty, the path uses this device.
 func (k *Kernel) resolve(local, remote netip.Addr, device string) hop {
 	options := &netlink.RouteGetOptions{Oif: device}
 	if local.IsValid() {

@@ -15,7 +15,7 @@ import (
 
 // Membership of a multicast group on a device. Its socket is never read.
 type Membership struct {
-	fd, index int    // socket and index of the device; index 0: not a member
+	fd, index int    // socket, and index of the device; index 0 means no membership
 	Trouble   string // why it is not a member
 }
 

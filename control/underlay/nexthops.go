@@ -53,7 +53,8 @@ func (k *Kernel) nextHops(remote netip.Addr) []nextHop {
 	return list
 }
 
-// hopBy returns the hop to remote through next hop w. h is the kernel's own choice.
+// hopBy returns the hop to remote through next hop w. h is the hop that the kernel
+// has chosen.
 func (k *Kernel) hopBy(h hop, w nextHop, remote netip.Addr) hop {
 	next := hop{index: w.index, local: h.local, next: w.gateway}
 	if !next.next.IsValid() {

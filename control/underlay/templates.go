@@ -68,9 +68,9 @@ type entry struct {
 	usedAt   time.Time
 	failed   bool
 
-	// For a route with several next hops (nexthops.go): the route's entry has
-	// members, each member has nextHop and parent. routeEvents is 0, or
-	// Kernel.routeEvents plus 1 when nextHops were read.
+	// Fields for a route with several next hops (nexthops.go). The route's entry has
+	// members. Each member has nextHop and parent. routeEvents is Kernel.routeEvents
+	// plus 1 at the last read of nextHops, or 0.
 	routeEvents uint32
 	nextHops    []nextHop
 	members     []*entry

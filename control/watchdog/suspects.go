@@ -42,9 +42,10 @@ type pastHang struct {
 // NewSuspects returns Suspects with no recorded hang.
 func NewSuspects() *Suspects { return &Suspects{ports: map[uint32]*record{}} }
 
-// Blame records a hang and returns the ports that are now held. Two guests in use are
-// both blamed, because a copy may hang in either memory. A guest is blamed rather
-// than a device of the kernel; foreign tells them apart. text describes the hang.
+// Blame records a hang and returns the ports that are now held. If two guests were in
+// use, both are blamed, because a copy may hang in either memory. A device of the
+// kernel is not blamed beside a guest; foreign recognizes guests. text describes the
+// hang.
 func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, text string) []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

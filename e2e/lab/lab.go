@@ -106,8 +106,8 @@ func New(t Reporter) *Lab {
 	return l
 }
 
-// Close ends all processes of the lab, the daemons first and in order, and removes
-// namespaces and files.
+// Close ends the daemons in order, then all other processes, and removes namespaces
+// and files.
 func (l *Lab) Close() {
 	l.mu.Lock()
 	if l.closed {
@@ -133,8 +133,8 @@ func (l *Lab) Close() {
 	labsMu.Unlock()
 }
 
-// Main is a TestMain: it runs the tests, closes all labs, also at an interrupt, and
-// does not return.
+// Main is a TestMain. It runs the tests, closes all labs and does not return. An
+// interrupt also closes all labs.
 func Main(tests interface{ Run() int }) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)

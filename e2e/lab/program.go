@@ -18,8 +18,8 @@ func Console() Program {
 	}}
 }
 
-// Demonstrate is the main function of a demonstration. It calls run, closes all labs,
-// at the latest at an interrupt or the time limit, and exits.
+// Demonstrate is the main function of a demonstration. It calls run and closes all
+// labs. An interrupt or the time limit ends run.
 func Demonstrate(name string, limit time.Duration, run func() error) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)

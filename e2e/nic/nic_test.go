@@ -224,7 +224,7 @@ func bothKilled(t *testing.T, left, right *host) {
 	reach(t, left.guest, right.guestIP)
 }
 
-// whileTCP fails unless a TCP connection of the host's kernel survives do.
+// A TCP connection of the host's kernel must survive the call of do.
 func whileTCP(t *testing.T, left, right *host, do func()) {
 	t.Helper()
 	right.Spawn("iperf3", "-s", "-1", "-p", "5190")

@@ -73,8 +73,7 @@ func (h *host) send(to string) []string {
 	return []string{"busybox", "traceroute", "-n", "-q", "1", "-f", "2", "-m", "2", "-w", "1", to, "1400"}
 }
 
-// trace records the kernel's calls below the functions with weft bench hops while a
-// command runs.
+// trace records the kernel's calls with weft bench hops while a command runs.
 func (h *host) trace(command []string, below ...string) string {
 	h.t.Helper()
 	const dir = "/sys/kernel/tracing"
