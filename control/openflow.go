@@ -37,7 +37,6 @@ type OpenFlow struct {
 	DatapathID  uint64   // 0: derived from the machine and the state directory
 }
 
-// openFlow opens the listeners of OpenFlow and makes the service of its connections.
 func (d *Daemon) openFlow(policy *access.Policy) error {
 	c := &d.config.OpenFlow
 	setup := ofconn.Setup{Switch: wireSwitch{d}, DatapathID: c.DatapathID, Name: "weft", Version: api.Version(),
@@ -92,8 +91,8 @@ func openFlowListeners(c *OpenFlow, policy *access.Policy, config *tls.Config) (
 	return list, nil
 }
 
-// wireRole returns what a peer may do. Whoever reaches a TCP listener, which the operator
-// has opened, may do everything, as with Open vSwitch; TLS asks for a certificate.
+// wireRole returns a peer's role. A TCP listener gives every peer role Write, as with
+// Open vSwitch; TLS requires a certificate.
 func wireRole(policy *access.Policy, nc net.Conn) (ofconn.Role, string) {
 	peer := policy.Identify(nc)
 	if _, unix := nc.(*net.UnixConn); !unix {
@@ -108,8 +107,8 @@ func wireRole(policy *access.Policy, nc net.Conn) (ofconn.Role, string) {
 	return ofconn.None, peer.Share
 }
 
-// datapathID returns a number of 48 bits that stays the same while the machine and the
-// state directory do.
+// datapathID returns a number of 48 bits, constant for the machine and the state
+// directory.
 func datapathID(stateDir string) uint64 {
 	h := fnv.New64a()
 	machine, _ := os.ReadFile("/etc/machine-id")
@@ -120,8 +119,8 @@ func datapathID(stateDir string) uint64 {
 	return h.Sum64() >> 16
 }
 
-// portMAC returns the hardware address of a port in messages: a locally administered one
-// that the port's name gives. Weft's ports have none of their own.
+// portMAC returns a locally administered address made from the port's name, because
+// Weft's ports have none.
 func portMAC(name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -129,7 +128,7 @@ func portMAC(name string) uint64 {
 	return binary.BigEndian.Uint64(b)>>24&0xffffffffff | 0x02<<40
 }
 
-// wireSwitch is the daemon as OpenFlow connections see it.
+// wireSwitch is an ofconn.Switch.
 type wireSwitch struct{ *Daemon }
 
 func (w wireSwitch) ApplyEach(mods []openflow.FlowMod) []error { return w.pipeline.ApplyEach(mods) }
@@ -189,7 +188,7 @@ func (w wireSwitch) SetEviction(table uint8, evict bool) error {
 	return w.pipeline.ModTable(mod)
 }
 
-// unknownNS is the duration that messages state if it is not known.
+// unknownNS is the duration in messages if the real one is unknown.
 const unknownNS = 0xffffffff * uint64(time.Second)
 
 func (w wireSwitch) Ports() []ofconn.Port {
@@ -230,8 +229,7 @@ func (w wireSwitch) FlushConnections(m *ofp.CTMatch) error {
 	return err
 }
 
-// flowMonitors passes changes of flows to the monitors of the API and to OpenFlow
-// connections.
+// flowMonitors passes changes of flows to the API and to OpenFlow connections.
 type flowMonitors struct {
 	api  *observe.Monitors
 	wire *ofconn.Service // nil before newDaemon has made it

@@ -7,9 +7,9 @@ import (
 	"weft/openflow"
 )
 
-// LimitRows is a limits.Source. It emits a row for each port, a total, and the number of
-// declared addresses. An address is refused if the port learns too fast, or if another
-// port owns the address.
+// LimitRows is a limits.Source. It emits a row for each port, a total, and the number
+// of declared addresses. A port that learns too fast, or another port's address, is
+// refused.
 func (t *Table) LimitRows(emit func(limits.Row)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -53,8 +53,8 @@ func (t *Table) HostOf(s openflow.Segment, ip netip.Addr) (mac uint64, ok bool) 
 	return t.table.HostOf(s, ip)
 }
 
-// Knows reports whether the table answers a question. A network that no longer exists
-// answers all of its questions.
+// Knows reports whether the table answers a question. A deleted network answers all
+// its questions.
 func (t *Table) Knows(q openflow.Question) (ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -28,9 +28,8 @@ func (t *Table) Save(ports map[uint32]string) ([]byte, error) {
 	return file.Bytes(), err
 }
 
-// Restore adds the addresses that an earlier process has saved, unless fits returns
-// false. The argument port of fits is the port's name at the time of the save. Restore
-// returns the number of added addresses. data may be nil.
+// Restore adds the saved addresses for which fits returns true, and returns their
+// number. fits gets the port's name at the time of the save. data may be nil.
 func (t *Table) Restore(data []byte, nowNS uint64, fits func(port string, l *openflow.Learn) bool) (restored int, err error) {
 	if data == nil {
 		return 0, nil

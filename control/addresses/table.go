@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package addresses has the MAC and IP addresses that the action normal has learned,
-// and those that weft-central has declared: openflow.MACTable with a lock, its limits
-// and its saved form. Its lock is the last one: no other lock is taken while it is held.
+// Package addresses has learned MAC addresses, and MAC and IP addresses that
+// weft-central has declared: openflow.MACTable with a lock. No other lock is taken
+// under it.
 package addresses
 
 import (
@@ -11,12 +11,12 @@ import (
 	"weft/openflow"
 )
 
-// maxMACs is the limit of learned addresses. At the limit the port with the most
-// addresses loses one of them, see openflow/macquota.go.
+// maxMACs limits the learned addresses. At the limit the port with the most addresses
+// loses one (openflow/macquota.go).
 const maxMACs = 65536
 
-// Table is an openflow.MACTable that goroutines may share. Methods without a comment
-// are those of openflow.MACTable under the lock.
+// Table is an openflow.MACTable with a lock. Methods without a comment are those of
+// openflow.MACTable.
 type Table struct {
 	mu    sync.RWMutex
 	table *openflow.MACTable
@@ -29,15 +29,15 @@ func New() *Table {
 
 // Change is a change of declared networks.
 type Change struct {
-	// Networks has the new settings of networks by segment, which is the VNI plus
-	// one. A nil value removes the network.
+	// Networks has new settings by segment, the VNI plus one. nil removes the
+	// network.
 	Networks  map[openflow.Segment]*openflow.Network
 	Addresses []openflow.NetAddress
 	Removed   []openflow.RemovedNetAddress
 }
 
-// Change changes the declared networks. It returns the number of addresses that it
-// leaves out because the limit openflow.MaxNetAddresses was reached.
+// Change changes the declared networks. It returns the number of addresses beyond
+// openflow.MaxNetAddresses, which it leaves out.
 func (t *Table) Change(c *Change) (left int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +66,7 @@ func (t *Table) Moved(l *openflow.Learn) bool {
 	return t.table.Moved(l)
 }
 
-// Expire removes old addresses and reports whether it removed any.
+// Expire removes old addresses. It returns true if there were any.
 func (t *Table) Expire(nowNS uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 	"weft/openflow"
 )
 
-// Several workers' goroutines may learn addresses while ports are bound and unbound
-// and other goroutines read the table.
+// Addresses can be learned, bound and read concurrently.
 func TestLearningFromSeveralWorkers(t *testing.T) {
 	m := New()
 	bound := openflow.PortInfo{No: 9, Binding: &openflow.Binding{Hosts: []openflow.BoundHost{{MAC: 7}}}}
@@ -53,7 +52,7 @@ func TestLearningFromSeveralWorkers(t *testing.T) {
 	}
 }
 
-// A restored table has the saved addresses, except those that no longer fit their port.
+// A restored table lacks only the addresses that no longer fit their port.
 func TestSavedAddressesAreRestored(t *testing.T) {
 	const segment, now = openflow.Segment(1), 1000
 	before := New()

@@ -17,7 +17,8 @@ import (
 	"weft/openflow/ofp"
 )
 
-// Conn is one connection. Its reader goroutine owns the fields without another owner.
+// Conn is one connection. Its reader goroutine owns all fields that name no other
+// owner.
 type Conn struct {
 	service    *Service
 	net        net.Conn
@@ -26,8 +27,7 @@ type Conn struct {
 	role       Role
 	controller *controller // nil: the peer has connected to the switch
 	version    ofp.Version
-	// tableInCommand is true if flow_mods of OpenFlow 1.0 have their table in the
-	// command.
+	// tableInCommand: the flow_mods of OpenFlow 1.0 have their table in the command.
 	tableInCommand bool
 	bundles        map[uint32]*bundle
 	config         ofp.SwitchConfig
@@ -53,8 +53,8 @@ type Conn struct {
 	dropped atomic.Uint64 // frames dropped because the peer did not read
 }
 
-// defaultMissLen is the part of a frame that a controller gets of a frame that misses
-// the tables, until it asks for another (OpenFlow 1.0, 5.3.2).
+// defaultMissLen is the number of bytes that a controller gets of a frame by default
+// (OpenFlow 1.0, 5.3.2).
 const defaultMissLen = 128
 
 func newConn(s *Service, nc net.Conn, peer string, role Role) *Conn {
@@ -66,7 +66,6 @@ func newConn(s *Service, nc net.Conn, peer string, role Role) *Conn {
 		wake: make(chan struct{}, 1), master: ofp.RoleEqual, monitors: map[uint32]*ofp.Monitor{}, bundles: map[uint32]*bundle{}}
 }
 
-// serve handles the connection until it ends.
 func (c *Conn) serve() {
 	defer c.end()
 	err := c.negotiate()
@@ -88,7 +87,6 @@ func (c *Conn) serve() {
 	c.service.log.Info("OpenFlow connection ended", "peer", c.name, "error", err)
 }
 
-// end closes the connection and wakes its goroutines.
 func (c *Conn) end() {
 	c.net.Close()
 	c.mu.Lock()
@@ -146,7 +144,6 @@ func (c *Conn) begin(v ofp.Version) {
 	c.updateWatching()
 }
 
-// read handles messages until the connection ends.
 func (c *Conn) read() error {
 	var buf []byte
 	for {
@@ -163,7 +160,6 @@ func (c *Conn) read() error {
 	}
 }
 
-// handle handles one message. It returns an error if the connection must end.
 func (c *Conn) handle(m []byte) error {
 	if ofp.Version(m[0]) != c.version {
 		return c.refuse(m, &openflow.CodedError{Code: openflow.ErrBadVersion, Text: fmt.Sprintf("message of version %d: expected %d", m[0], c.version)})
@@ -189,7 +185,8 @@ func (c *Conn) handle(m []byte) error {
 	return nil
 }
 
-// fail answers a request that failed. Errors of the connection itself end it.
+// fail answers a failed request. An error of the connection itself ends the
+// connection.
 func (c *Conn) fail(m []byte, err error) error {
 	var coded *openflow.CodedError
 	if errors.As(err, &coded) {
@@ -214,7 +211,6 @@ func (c *Conn) refuse(m []byte, err error) error {
 	return c.write(ofp.AppendError(nil, c.version, coded.Code, m))
 }
 
-// write writes whole messages to the socket.
 func (c *Conn) write(b []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -223,7 +219,6 @@ func (c *Conn) write(b []byte) error {
 	return err
 }
 
-// writeAll writes the messages of a multipart reply.
 func (c *Conn) writeAll(r *ofp.Reply) error {
 	for _, m := range r.Messages() {
 		if err := c.write(m); err != nil {

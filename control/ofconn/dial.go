@@ -20,29 +20,28 @@ import (
 )
 
 const (
-	// minBackoff and maxBackoff bound the time between two attempts to connect to a
-	// controller. Each failure doubles it.
+	// The pause between two attempts to connect doubles from minBackoff to
+	// maxBackoff.
 	minBackoff = time.Second
 	maxBackoff = 8 * time.Second
-	// dialTimeout is the time in which a controller must accept the connection.
+	// dialTimeout limits the time of one attempt to connect.
 	dialTimeout = 5 * time.Second
-	// probeInterval is the time without a message after which a controller is asked for
-	// an echo. Without a message in a further probeInterval, the connection ends.
+	// After probeInterval without a message, the controller is asked for an echo.
+	// After another one, the connection ends.
 	probeInterval = 5 * time.Second
-	// standaloneDelay is the time without a controller after which a standalone switch
-	// forwards by itself.
+	// A standalone switch forwards by itself after standaloneDelay without a
+	// controller.
 	standaloneDelay = 3 * probeInterval
 )
 
-// controller is a controller to which the switch connects.
 type controller struct {
 	service   *Service
 	target    string // tcp:HOST:PORT or ssl:HOST:PORT
 	connected atomic.Bool
 }
 
-// ParseTarget checks the text of a controller or a listener. word is one of allowed, such
-// as tcp, and address is HOST:PORT.
+// ParseTarget parses a controller or a listener: a word of allowed, such as tcp, and
+// HOST:PORT.
 func ParseTarget(text string, allowed ...string) (word, address string, err error) {
 	word, address, ok := strings.Cut(text, ":")
 	for _, a := range allowed {
@@ -56,8 +55,8 @@ func ParseTarget(text string, allowed ...string) (word, address string, err erro
 	return "", "", fmt.Errorf("%s: expected %s:HOST:PORT", text, strings.Join(allowed, ":HOST:PORT or "))
 }
 
-// ParseListener checks the text of a listener, in the order of Open vSwitch:
-// ptcp:PORT[:HOST] and pssl:PORT[:HOST]. Without a host, it is 127.0.0.1.
+// ParseListener parses ptcp:PORT[:HOST] or pssl:PORT[:HOST]. The default host is
+// 127.0.0.1.
 func ParseListener(text string) (word, address string, err error) {
 	word, rest, _ := strings.Cut(text, ":")
 	port, host, _ := strings.Cut(rest, ":")
@@ -71,7 +70,7 @@ func ParseListener(text string) (word, address string, err error) {
 	return word, net.JoinHostPort(host, port), nil
 }
 
-// Listen opens a listener from its text. config is needed for pssl.
+// Listen opens a listener. pssl needs config.
 func Listen(text string, config *tls.Config) (net.Listener, error) {
 	word, address, err := ParseListener(text)
 	if err != nil {
@@ -87,8 +86,8 @@ func Listen(text string, config *tls.Config) (net.Listener, error) {
 	return l, nil
 }
 
-// LoadTLS reads ca.pem, cert.pem and key.pem from a directory. Both sides of a connection
-// must have a certificate of the authority.
+// LoadTLS reads ca.pem, cert.pem and key.pem from a directory. Both ends need a
+// certificate of this authority.
 func LoadTLS(dir string) (*tls.Config, error) {
 	pem, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
 	if err != nil {
@@ -105,8 +104,8 @@ func LoadTLS(dir string) (*tls.Config, error) {
 	return &tls.Config{
 		Certificates: []tls.Certificate{cert}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
 		MinVersion: tls.VersionTLS12,
-		// The certificates of controllers seldom name their address; the authority alone
-		// counts, as with Open vSwitch. VerifyConnection checks it.
+		// Controllers' certificates seldom name their address. VerifyConnection
+		// checks only the authority, as Open vSwitch does.
 		InsecureSkipVerify: true,
 		VerifyConnection:   func(s tls.ConnectionState) error { return verify(s, pool) },
 	}, nil
@@ -124,7 +123,6 @@ func verify(s tls.ConnectionState, pool *x509.CertPool) error {
 	return err
 }
 
-// run connects to the controller again and again until ctx ends.
 func (c *controller) run(ctx context.Context) {
 	backoff := minBackoff
 	for ctx.Err() == nil {
@@ -143,7 +141,6 @@ func (c *controller) run(ctx context.Context) {
 	}
 }
 
-// session connects to the controller and serves the connection until it ends.
 func (c *controller) session(ctx context.Context) error {
 	word, address, err := ParseTarget(c.target, "tcp", "ssl")
 	if err != nil {
@@ -182,8 +179,7 @@ func (c *controller) session(ctx context.Context) error {
 	return nil
 }
 
-// probe asks a silent controller for an echo, and closes the connection if it stays
-// silent.
+// probe closes the connection if a silent controller does not answer an echo request.
 func (c *Conn) probe(ctx context.Context) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
@@ -214,11 +210,11 @@ func (c *Conn) probe(ctx context.Context) {
 	}
 }
 
-// standaloneCookie marks the flow of a standalone switch without a controller.
+// standaloneCookie marks the flow of a standalone switch.
 const standaloneCookie = 0x7765667473610001
 
-// standAlone adds a flow that forwards as a learning switch while no controller is
-// connected, until ctx ends.
+// standAlone makes the switch a learning switch while no controller is connected,
+// until ctx ends.
 func (s *Service) standAlone(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -241,7 +237,6 @@ func (s *Service) standAlone(ctx context.Context) {
 	}
 }
 
-// setStandalone adds or deletes the flow of a standalone switch.
 func (s *Service) setStandalone(on bool) {
 	mod := openflow.FlowMod{Command: openflow.Add, Priority: 0xffff, NewCookie: standaloneCookie, ModifyCookie: true,
 		Actions: []openflow.Action{{Kind: openflow.ActOutput, Port: openflow.PortNORMAL}}}

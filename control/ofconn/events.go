@@ -11,13 +11,13 @@ import (
 	"weft/openflow/ofp"
 )
 
-// Events go to a connection through a queue that is limited in bytes.
+// The queue of events of a connection is limited in bytes.
 
-// MaxMonitors is the limit of flow monitors of a connection. Further ones are refused.
+// MaxMonitors limits the flow monitors of a connection. Further ones are refused.
 const MaxMonitors = 64
 
-// post queues an event. A frame that finds the queue full is dropped and counted; any
-// other event that does ends the connection. The caller holds c.mu.
+// post queues an event. If the queue is full, a frame is dropped and counted; any
+// other event ends the connection. The caller holds c.mu.
 func (c *Conn) post(m []byte, frame bool) {
 	switch {
 	case c.ended || !c.ready:
@@ -39,7 +39,6 @@ func (c *Conn) post(m []byte, frame bool) {
 	}
 }
 
-// queued returns the number of bytes that wait.
 func (c *Conn) queued() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +73,7 @@ func (c *Conn) sendEvents() {
 	}
 }
 
-// setWatching notes whether the connection wants events of flows. The caller holds c.mu.
+// The caller holds c.mu.
 func (c *Conn) setWatching(on bool) {
 	if on != c.watching {
 		c.watching = on
@@ -86,17 +85,15 @@ func (c *Conn) setWatching(on bool) {
 	}
 }
 
-// updateWatching notes whether the connection wants events of flows now. The caller
-// holds c.mu.
+// The caller holds c.mu.
 func (c *Conn) updateWatching() { c.setWatching(!c.ended && (len(c.monitors) > 0 || c.wantsEvents())) }
 
-// wantsEvents reports whether the connection gets events that it has not asked for one by
-// one. A tool that has connected to the switch gets them once it has set the length of
-// frames in packet_ins, as with Open vSwitch. The caller holds c.mu.
+// wantsEvents reports whether the connection gets events without a request. A tool
+// gets them after it has set the length of packet_ins, as with Open vSwitch. The
+// caller holds c.mu.
 func (c *Conn) wantsEvents() bool { return c.controller != nil || c.missLen != 0 }
 
-// wants reports whether the masks of an event have the bit of its reason. The caller holds
-// c.mu.
+// The caller holds c.mu.
 func (c *Conn) wants(masks [2]uint32, reason uint8) bool {
 	index := 0
 	if c.master == ofp.RoleSlave {
@@ -105,11 +102,11 @@ func (c *Conn) wants(masks [2]uint32, reason uint8) bool {
 	return c.ready && !c.ended && c.wantsEvents() && masks[index]>>reason&1 != 0
 }
 
-// Count returns the number of connections that want events of flows. With TellFlow it
-// implements pipeline.Monitors.
+// Count returns the number of connections that want events of flows. It implements
+// pipeline.Monitors.
 func (s *Service) Count() int { return int(s.watchers.Load()) }
 
-// TellFlow reports a change of a rule. The caller holds the locks that guard the rule.
+// TellFlow reports a change of a rule. The caller holds the rule's locks.
 func (s *Service) TellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 	for _, c := range s.all() {
 		c.tellFlow(event, r)
@@ -135,7 +132,7 @@ func (c *Conn) tellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 	}
 }
 
-// postUpdate queues an event of a flow monitor. The caller holds c.mu.
+// The caller holds c.mu.
 func (c *Conn) postUpdate(event ofp.FlowEvent, r *openflow.Rule, actions bool) {
 	reply := ofp.NewMonitorUpdate(c.version)
 	reply.Add(func(b []byte) []byte { return ofp.AppendFlowUpdate(b, c.version, event, r, actions) })
@@ -144,8 +141,8 @@ func (c *Conn) postUpdate(event ofp.FlowEvent, r *openflow.Rule, actions bool) {
 	}
 }
 
-// flowMonitor adds, changes and cancels monitors, and answers with the present flows of
-// monitors that ask for them.
+// flowMonitor changes the monitors, and sends the present flows to those that want
+// them.
 func (c *Conn) flowMonitor(r *ofp.Request) error {
 	list, err := ofp.DecodeMonitors(r)
 	if err != nil {
@@ -209,7 +206,7 @@ func (c *Conn) cancelMonitor(r *ofp.Request) error {
 	return c.setMonitors([]ofp.Monitor{{ID: id, Cancel: true}})
 }
 
-// roleRequest changes the role of the peer. A new master makes the other masters slaves.
+// A new master makes the other masters slaves.
 func (c *Conn) roleRequest(r *ofp.Request) error {
 	role, generation, has, err := ofp.DecodeRole(r)
 	if err != nil {
@@ -258,11 +255,11 @@ func (c *Conn) demote(generation uint64) {
 	}
 }
 
-// portInterval is the time between two checks of the ports for events.
+// portInterval is the interval of checks of the ports.
 const portInterval = 200 * time.Millisecond
 
-// watchPorts sends events of ports that were added, deleted or modified, until ctx ends.
-// It looks at the ports only while a connection wants events.
+// watchPorts sends events of ports until ctx ends. It sleeps while no connection
+// wants them.
 func (s *Service) watchPorts(ctx context.Context) {
 	tick := time.NewTicker(portInterval)
 	defer tick.Stop()
@@ -288,7 +285,6 @@ func (s *Service) watchPorts(ctx context.Context) {
 	}
 }
 
-// tellPorts sends the differences between two sets of ports.
 func (s *Service) tellPorts(was, is map[uint32]ofp.Port) {
 	for no, p := range is {
 		old, existed := was[no]

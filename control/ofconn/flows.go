@@ -10,12 +10,11 @@ import (
 	"weft/openflow/ofp"
 )
 
-// maxBatch is the number of flow_mods that are applied together. More wait in the
-// socket.
+// maxBatch limits the flow_mods that are applied together.
 const maxBatch = 4096
 
-// flowMod applies a flow_mod, together with the flow_mods that the peer has sent behind
-// it: one change of the switch costs a write to the disk.
+// flowMod applies a flow_mod together with those behind it in the read buffer,
+// because each change is a write to the disk.
 func (c *Conn) flowMod(r *ofp.Request) error {
 	var mods []openflow.FlowMod
 	var messages [][]byte
@@ -62,8 +61,8 @@ func (c *Conn) flowMod(r *ofp.Request) error {
 	return nil
 }
 
-// nextFlowMod returns the next message if it is a whole flow_mod in the read buffer. The
-// message stays in the buffer.
+// nextFlowMod returns the next message if it is a whole flow_mod. The message stays
+// in the read buffer.
 func (c *Conn) nextFlowMod() (m []byte, ok bool) {
 	const flowModType = 14
 	if c.in.Buffered() < ofp.HeaderLen {
@@ -82,8 +81,7 @@ func (c *Conn) nextFlowMod() (m []byte, ok bool) {
 	return m, err == nil && (head[1] == flowModType || nx)
 }
 
-// flowStats answers a request for the statistics of flows, in parts: no lock is held
-// while the peer reads.
+// flowStats answers in parts, so that no lock is held while the peer reads.
 func (c *Conn) flowStats(r *ofp.Request) error {
 	filter, err := ofp.DecodeFlowSelection(r)
 	if err != nil {
@@ -130,14 +128,13 @@ func (c *Conn) aggregate(r *ofp.Request) error {
 // Bundles.
 
 const (
-	// MaxBundles is the limit of open bundles of a connection, and MaxBundleItems that of
-	// the messages in all of them. Further ones are refused with the error of the
-	// specification.
+	// MaxBundles limits the open bundles of a connection, MaxBundleItems all messages
+	// in them. Further ones are refused.
 	MaxBundles     = 16
 	MaxBundleItems = 1 << 20
 )
 
-// bundle is an open bundle: changes that a commit applies together.
+// bundle has the changes that a commit applies together.
 type bundle struct {
 	flags    uint16
 	closed   bool
@@ -193,8 +190,8 @@ func (c *Conn) bundleControl(r *ofp.Request) error {
 	return c.write(ofp.AppendBundleReply(nil, r, &m))
 }
 
-// commit applies the changes of a bundle. If one is refused, it sends the error of this
-// change and returns the error of the bundle.
+// commit applies a bundle. It sends the error of a refused change, and returns the
+// error of the bundle.
 func (c *Conn) commit(b *bundle) error {
 	failed, err := c.service.setup.Switch.ApplyBundle(b.items)
 	if err == nil {
@@ -249,7 +246,6 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 	return nil
 }
 
-// bundleItem decodes a message of a bundle.
 func (c *Conn) bundleItem(r *ofp.Request) (item openflow.BundleItem, err error) {
 	switch r.Kind {
 	case ofp.FlowMod, ofp.NXFlowMod:

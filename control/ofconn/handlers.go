@@ -11,14 +11,13 @@ import (
 // handler answers one kind of request.
 type handler struct {
 	do func(c *Conn, r *ofp.Request) error
-	// changes is true if the request changes the switch. A peer that may only read, and
-	// a slave, may not send it.
+	// changes: the request changes the switch. Slaves and peers without role Write
+	// may not send it.
 	changes bool
 	parts   bool // the request may come in several messages
 }
 
-// handlers has the handler of each kind. init fills the table because bundles handle
-// messages themselves.
+// init fills this table, because bundles call handlers themselves.
 var handlers [ofp.Kinds]handler
 
 func init() {
@@ -100,7 +99,6 @@ func refused(code openflow.ErrorCode, text string) error {
 	return &openflow.CodedError{Code: code, Text: text}
 }
 
-// replyBody sends a multipart reply with one body.
 func (c *Conn) replyBody(r *ofp.Request, body func(b []byte) []byte) error {
 	reply := ofp.NewReply(r)
 	reply.Add(body)
@@ -123,8 +121,7 @@ func (c *Conn) describe(r *ofp.Request) error {
 	return c.replyBody(r, func(b []byte) []byte { return ofp.AppendDescription(b, &d) })
 }
 
-// fragFlags are the flags for the treatment of fragments. Weft has one treatment, the
-// normal one.
+// fragFlags are the flags for fragments. Weft supports only the normal treatment.
 const fragFlags = 3
 
 func (c *Conn) setConfig(r *ofp.Request) error {
@@ -134,7 +131,7 @@ func (c *Conn) setConfig(r *ofp.Request) error {
 	}
 	if config.Flags&^fragFlags != 0 || config.Flags&fragFlags != 0 {
 		if c.version == openflow.Version10 {
-			config.Flags = 0 // OpenFlow 1.0 has no error for it; get_config shows that nothing changed
+			config.Flags = 0 // OpenFlow 1.0 has no error for this request
 		} else {
 			return refused(openflow.ErrConfigBadFlags, "set_config: expected normal treatment of fragments")
 		}
@@ -238,5 +235,4 @@ func (c *Conn) packetOut(r *ofp.Request) error {
 
 func (c *Conn) noQueues(r *ofp.Request) error { return c.writeAll(ofp.NewReply(r)) }
 
-// now returns CLOCK_MONOTONIC in nanoseconds.
 func now() uint64 { return clock.Monotonic() }

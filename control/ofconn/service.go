@@ -31,22 +31,20 @@ import (
 )
 
 const (
-	// MaxConnections is the limit of connections from tools and controllers that
-	// connect to the switch. Further connections are closed at once and counted.
+	// MaxConnections limits the connections to the switch. Further ones are closed at
+	// once and counted.
 	MaxConnections = 128
-	// MaxPeerConnections is the limit of connections from one address or user.
+	// MaxPeerConnections limits the connections from one address or user.
 	MaxPeerConnections = 96
-	// MaxEventBytes is the limit of the bytes of events that wait for one connection.
-	// Frames beyond it are dropped and counted. Other events beyond it end the
-	// connection, because the peer would miss a change.
+	// MaxEventBytes limits the events that wait for one connection. Further frames
+	// are dropped and counted. Another event ends the connection, because the peer
+	// would miss a change.
 	MaxEventBytes = 4 << 20
-	// MaxControllers is the limit of controllers to which the switch connects.
+	// MaxControllers limits the controllers to which the switch connects.
 	MaxControllers = 16
-	// helloTimeout is the time in which a peer must send its hello. A peer that does not
-	// is disconnected.
+	// helloTimeout is the time limit of a peer's hello.
 	helloTimeout = 10 * time.Second
-	// writeTimeout is the time in which a peer must accept one message. A peer that does
-	// not is disconnected.
+	// writeTimeout is the time limit of writing one message.
 	writeTimeout = 15 * time.Second
 	// MaxPacketIns is the limit of frames a second to all controllers together, with
 	// packetInBurst at once. Further frames are dropped and counted.
@@ -57,16 +55,16 @@ const (
 	readBuffer = 128 << 10
 )
 
-// Switch is the switch as connections see it. Its methods may wait for the disk and the
+// Switch is the switch for connections. Its methods may wait for the disk and the
 // workers. Errors with a code are *openflow.CodedError.
 type Switch interface {
 	// ApplyEach applies changes of flows in order, each on its own.
 	ApplyEach(mods []openflow.FlowMod) []error
 	// ApplyBundle applies all changes or none, and returns the index of the refused one.
 	ApplyBundle(items []openflow.BundleItem) (failed int, err error)
-	// PullCounts brings the statistics of rules up to date.
+	// PullCounts updates the statistics of rules.
 	PullCounts()
-	// ScanRules appends copies of some rules that filter selects, from a slot on.
+	// ScanRules appends copies of selected rules, from a slot on.
 	ScanRules(filter *openflow.FlowMod, from uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool)
 	ApplyGroups(mods []openflow.GroupMod) error
 	Groups(id uint32) []Group
@@ -106,7 +104,7 @@ type Setup struct {
 	DatapathID uint64
 	Name       string // of the switch, in its description
 	Version    string // of the software
-	// Listeners accept connections. Role returns what a peer may do.
+	// Listeners accept connections. Role returns a peer's role.
 	Listeners   []net.Listener
 	Role        func(net.Conn) (role Role, peer string)
 	Controllers []string // tcp:HOST:PORT and ssl:HOST:PORT
@@ -136,7 +134,7 @@ type Service struct {
 
 	mu         sync.Mutex
 	conns      map[*Conn]struct{}
-	accepted   int            // connections of conns that a listener has accepted
+	accepted   int            // number of accepted connections in conns
 	peers      map[string]int // accepted connections by peer
 	generation uint64         // highest generation_id of a role request
 	hasGen     bool
@@ -154,7 +152,7 @@ type Service struct {
 // Counts are the counters of a service.
 type Counts struct {
 	Refused   atomic.Uint64 // connections beyond a limit
-	Failed    atomic.Uint64 // connections that ended with an error of the peer's
+	Failed    atomic.Uint64 // connections that a peer's error ended
 	Stalled   atomic.Uint64 // connections closed because the peer did not read
 	Messages  atomic.Uint64 // messages received
 	Errors    atomic.Uint64 // error messages sent
@@ -174,8 +172,7 @@ func New(s Setup) *Service {
 // Counts returns the counters.
 func (s *Service) Counts() *Counts { return &s.counts }
 
-// Run accepts connections and connects to controllers until ctx ends. It returns when
-// all connections are closed.
+// Run accepts and opens connections until ctx ends, and then closes them.
 func (s *Service) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	for _, l := range s.setup.Listeners {
@@ -206,7 +203,6 @@ func (s *Service) Close() {
 	}
 }
 
-// accept accepts the connections of one listener until it closes.
 func (s *Service) accept(l net.Listener, done *sync.WaitGroup) {
 	for {
 		nc, err := l.Accept()
@@ -232,8 +228,7 @@ func (s *Service) accept(l net.Listener, done *sync.WaitGroup) {
 	}
 }
 
-// enter registers a connection. It reports false if a limit is reached or the service is
-// closed.
+// enter registers a connection. It returns false at a limit or after Close.
 func (s *Service) enter(c *Conn, accepted bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,9 +17,8 @@ func (c *Conn) groupMod(r *ofp.Request) error {
 	}
 	s := c.service.setup.Switch
 	if change.Insert || change.Remove {
-		// Two connections may change buckets of one group at once: the later change then
-		// starts from buckets that are not the present ones. OpenFlow has bundles and
-		// barriers of one connection alone, too.
+		// Two connections that change one group at once may lose a change, as in
+		// OpenFlow: bundles and barriers concern one connection.
 		present := s.Groups(change.Group.ID)
 		if len(present) == 0 || change.Group.ID == openflow.GroupAny {
 			return refused(openflow.ErrGroupUnknown, fmt.Sprintf("group_mod: group %d: no such group", change.Group.ID))
@@ -31,8 +30,7 @@ func (c *Conn) groupMod(r *ofp.Request) error {
 	return s.ApplyGroups([]openflow.GroupMod{change.GroupMod})
 }
 
-// changeBuckets makes the change of a whole group from an insert or a removal of
-// buckets.
+// changeBuckets makes an insert or removal of buckets a change of the whole group.
 func changeBuckets(change *ofp.GroupChange, was *openflow.Group) error {
 	buckets, fresh := slices.Clone(was.Buckets), change.Group.Buckets
 	at := slices.IndexFunc(buckets, func(b openflow.Bucket) bool { return b.ID == change.Bucket })
@@ -111,7 +109,6 @@ func (c *Conn) meterMod(r *ofp.Request) error {
 	return c.service.setup.Switch.ApplyMeters([]openflow.MeterMod{mod})
 }
 
-// meters answers a request about one meter or all of them.
 func (c *Conn) meters(r *ofp.Request, entry func(b []byte, m *Meter) []byte) error {
 	id, err := ofp.DecodeMeterSelection(r)
 	if err != nil {
@@ -136,7 +133,6 @@ func (c *Conn) meterConfig(r *ofp.Request) error {
 	return c.meters(r, func(b []byte, m *Meter) []byte { return ofp.AppendMeterConfig(b, m.Meter) })
 }
 
-// tables answers a request with an entry for each table.
 func (c *Conn) tables(r *ofp.Request, entry func(b []byte, t *ofp.TableState) []byte) error {
 	reply := ofp.NewReply(r)
 	list := c.service.setup.Switch.Tables()
@@ -154,8 +150,7 @@ func (c *Conn) tableDesc(r *ofp.Request) error {
 	return c.tables(r, func(b []byte, t *ofp.TableState) []byte { return ofp.AppendTableDesc(b, t) })
 }
 
-// tableFeatures answers a request for the features of all tables. A request that would
-// change them is refused.
+// tableFeatures refuses requests that would change features.
 func (c *Conn) tableFeatures(r *ofp.Request) error {
 	if r.More || len(r.Body) > 0 {
 		return refused(openflow.ErrTableFeaturesEPERM, "table_features: expected an empty request")
@@ -169,14 +164,13 @@ func (c *Conn) tableMod(r *ofp.Request) error {
 	case err != nil:
 		return err
 	case c.version < openflow.Version14:
-		return nil // nothing to change: frames that match no flow are dropped already
+		return nil // nothing to do: frames without a flow are dropped already
 	case change.Table != openflow.TableAll && change.Table == openflow.CentralTable:
 		return refused(openflow.ErrTableModEPERM, "table_mod: the table belongs to weft-central")
 	}
 	return c.service.setup.Switch.SetEviction(change.Table, change.Evict)
 }
 
-// ports answers a request about one port or all ports.
 func (c *Conn) ports(r *ofp.Request, entry func(b []byte, p *Port) []byte) error {
 	no, all, err := ofp.DecodePortSelection(r)
 	if err != nil {
@@ -204,7 +198,7 @@ func (c *Conn) portDesc(r *ofp.Request) error {
 	return c.ports(r, func(b []byte, p *Port) []byte { return ofp.AppendPort(b, c.version, &p.Port) })
 }
 
-// portMod refuses every change: the operator configures ports with weft add-port.
+// portMod refuses every change: weft add-port configures ports.
 func (c *Conn) portMod(r *ofp.Request) error {
 	change, err := ofp.DecodePortMod(r)
 	if err != nil {

@@ -16,35 +16,32 @@ import (
 // MaxFlows is the limit of flows in all tables.
 const MaxFlows = counters.MaxRules
 
-// Requests of OpenFlow connections. They carry parsed changes, and their errors have
-// OpenFlow's codes (*openflow.CodedError). In all other respects they are like the
-// requests of the API.
+// Requests of OpenFlow connections are like those of the API, but carry parsed
+// changes. Errors have OpenFlow's codes (*openflow.CodedError).
 
-// errUnsaved is the error of a change that is in force and could not be saved.
+// errUnsaved is the error of a change in force that could not be saved.
 func errUnsaved(err error) error {
 	return errors.New("the change is in force but could not be saved: " + err.Error())
 }
 
-// saveDelay is the time after which changes that ApplyEach made are on the disk. A
-// flow_mod has no answer that promises it, and a client that sends one after another, each
-// with a barrier, would otherwise wait for the disk with each. A crash of control within
-// saveDelay loses these changes.
+// Changes by ApplyEach are on the disk after saveDelay. A client that sends a barrier
+// after each flow_mod would otherwise wait for the disk every time. A crash of
+// control within saveDelay loses these changes.
 const saveDelay = 100 * time.Millisecond
 
-// maxUnsaved is the number of unsaved changes at which ApplyEach saves at once. The rows of
-// removed rules are free only after the save.
+// ApplyEach saves at once at maxUnsaved unsaved changes, because rows of removed
+// rules are free only after the save.
 const maxUnsaved = 1 << 16
 
-// unsaved are the changes that wait for saveDelay. The lock of changes guards them.
+// unsaved has the changes that wait for saveDelay. The lock of changes guards it.
 type unsaved struct {
 	rules map[*openflow.Rule]struct{} // added and modified rules
 	rows  []uint32                    // rows of removed rules
 	armed bool
 }
 
-// ApplyEach applies changes of flows, in order, each on its own. errs has the error of
-// each change, or nil. When ApplyEach returns, no frame uses the old rules any more. The
-// changes are saved within saveDelay.
+// ApplyEach applies changes of flows in order. errs has the error of each change, or
+// nil. After it, no frame uses the old rules. The changes are saved within saveDelay.
 func (pl *Pipeline) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -81,7 +78,7 @@ func (pl *Pipeline) SaveChanges() {
 	pl.saveChanges()
 }
 
-// SaveUnderLock does the same as SaveChanges. The caller holds the lock of changes.
+// SaveUnderLock is SaveChanges for callers that hold the lock of changes.
 func (pl *Pipeline) SaveUnderLock() { pl.saveChanges() }
 
 func (pl *Pipeline) saveChanges() {
@@ -102,8 +99,8 @@ func (pl *Pipeline) saveChanges() {
 	pl.releaseRows(u.rows)
 }
 
-// refresh brings the megaflows and the monitors up to date after a change of flows. The
-// caller holds the lock of changes.
+// refresh updates megaflows and monitors after a change of flows. The caller holds
+// the lock of changes.
 func (pl *Pipeline) refresh(changes *openflow.Changes) {
 	var tables openflow.TableSet
 	changedTables(changes, &tables)
@@ -111,8 +108,8 @@ func (pl *Pipeline) refresh(changes *openflow.Changes) {
 	pl.tell(changes)
 }
 
-// finishFlows saves changed flows, revalidates the megaflows and tells the monitors. n is
-// the number of requested changes. The caller holds the lock of changes.
+// finishFlows saves changed flows and calls refresh. n is the number of requested
+// changes. The caller holds the lock of changes.
 func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n int) error {
 	err := pl.store.ChangeFlows(pl.rules.saved(slices.Concat(changes.Added, changes.Modified)), removed)
 	pl.refresh(changes)
@@ -123,12 +120,11 @@ func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n i
 	return err
 }
 
-// ApplyBundle applies all changes of a bundle, or none. failed is the index of the change
-// that was refused.
+// ApplyBundle applies all changes or none. failed is the index of the refused change.
 func (pl *Pipeline) ApplyBundle(items []openflow.BundleItem) (failed int, err error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
-	pl.saveChanges() // frees the rows of removed rules, which a large bundle may need
+	pl.saveChanges() // a large bundle may need the rows of removed rules
 	pl.mu.Lock()
 	pl.pullAll()
 	changes, err := pl.tables.ApplyBundle(items, clock.Monotonic())
@@ -192,7 +188,7 @@ func (pl *Pipeline) applyTable(n int, apply func() (openflow.Changes, error)) er
 	return nil
 }
 
-// PullCounts adds the counters of all workers to the statistics of rules and groups.
+// PullCounts updates the statistics of rules and groups from all workers.
 func (pl *Pipeline) PullCounts() {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -201,11 +197,11 @@ func (pl *Pipeline) PullCounts() {
 	pl.pullAll()
 }
 
-// scanMost is the number of rules that one call of ScanRules returns at most.
+// scanMost limits the rules of one call of ScanRules.
 const scanMost = 256
 
-// ScanRules appends copies of rules that filter selects to rules, from slot from on. It
-// returns the slot from which to continue, and false if there are no more rules.
+// ScanRules appends copies of selected rules from slot from on. It returns the next
+// slot, and false at the end.
 func (pl *Pipeline) ScanRules(filter *openflow.FlowMod, from uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
