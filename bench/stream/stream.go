@@ -175,13 +175,12 @@ func (s *Stream) Do(f func() error) error {
 // ErrBusy means that frames are in flight for longer than stalled.
 var ErrBusy = errors.New("frames are in flight")
 
-// Still is like Do, but it first waits until no frame is in flight and elsewhere
-// returns 0. The guests send nothing while f runs. If Still returns ErrBusy, it has not
-// called f.
-func (s *Stream) Still(elsewhere func() int, f func() error) (err error) {
+// Still is like Do, but no frame is in flight: it waits until countHeld returns 0. The
+// guests send nothing while f runs. If Still returns ErrBusy, f was not called.
+func (s *Stream) Still(countHeld func() int, f func() error) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.restThen(elsewhere, func(calm bool) {
+	s.restThen(countHeld, func(calm bool) {
 		if err = ErrBusy; calm {
 			err = f()
 		}
@@ -244,13 +243,13 @@ const (
 
 // rest stops sending until no frame is in flight and the switch has returned all
 // buffers. It returns the totals, which are exact then. The caller holds the lock.
-func (s *Stream) rest(elsewhere func() int) vhosttest.LoadTotals {
-	return s.restThen(elsewhere, func(bool) {})
+func (s *Stream) rest(countHeld func() int) vhosttest.LoadTotals {
+	return s.restThen(countHeld, func(bool) {})
 }
 
 // restThen does what rest does, and calls f before the guests send again. calm is false
 // if frames are still in flight.
-func (s *Stream) restThen(elsewhere func() int, f func(calm bool)) vhosttest.LoadTotals {
+func (s *Stream) restThen(countHeld func() int, f func(calm bool)) vhosttest.LoadTotals {
 	last := time.Now()
 	t, bad := s.load.Rest(func(came int) bool {
 		if came > 0 {
@@ -260,7 +259,7 @@ func (s *Stream) restThen(elsewhere func() int, f func(calm bool)) vhosttest.Loa
 		if still < quiet {
 			return false
 		}
-		calm := s.load.Unreturned() == 0 && (elsewhere == nil || elsewhere() == 0)
+		calm := s.load.Unreturned() == 0 && (countHeld == nil || countHeld() == 0)
 		if !calm && still < stalled {
 			return false
 		}
