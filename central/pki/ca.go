@@ -19,6 +19,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"weft/internal/atomicfile"
 )
 
 const (
@@ -261,23 +263,12 @@ func parseKey(der []byte) (crypto.Signer, error) {
 	return nil, errors.New("the private key is in no known form; expected PKCS #8")
 }
 
-// writeFile replaces a file atomically: a reader sees either the old or the new
-// contents.
+// writeFile replaces a file atomically, unless it has these contents already.
 func writeFile(file string, text []byte, mode os.FileMode) error {
 	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, text) {
 		return os.Chmod(file, mode)
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+	return atomicfile.WriteBytes(file, mode, text)
 }
 
 func writeSecret(file string, text []byte) error { return writeFile(file, text, 0o600) }

@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -17,6 +17,7 @@ import (
 	"weft/central/declare"
 	"weft/central/wire"
 	"weft/cmd/exit"
+	"weft/internal/atomicfile"
 )
 
 const syncHelp = `Waits until the declaration is where --wait says:
@@ -254,17 +255,14 @@ func (c *command) centralSaveVerb() *cobra.Command {
 }
 
 func (c *command) save(ctx context.Context, centrals *client.Client, name string) error {
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*") // mode 0600
-	if err != nil {
+	var size int64
+	err := atomicfile.Write(name, 0o600, func(w io.Writer) (err error) {
+		size, err = centrals.Save(ctx, w)
+		return err
+	})
+	var path *fs.PathError
+	if errors.As(err, &path) && path.Op == "open" {
 		return exit.Usagef("%v", err)
-	}
-	defer os.Remove(f.Name()) // fails after the rename
-	size, err := centrals.Save(ctx, f)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
 		return err

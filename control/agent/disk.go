@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"weft/central/wire"
+	"weft/internal/atomicfile"
 )
 
 // keep saves changes of the state until ctx ends, and then once more.
@@ -65,20 +65,5 @@ func writeState(file string, m *wire.HostState) error {
 	if err != nil {
 		return err
 	}
-	temp, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temp.Name()) // error ignored: usually renamed already
-	_, err = temp.Write(data)
-	if err == nil {
-		err = temp.Sync()
-	}
-	if closed := temp.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(temp.Name(), file)
-	}
-	return err
+	return atomicfile.WriteBytes(file, 0o600, data)
 }

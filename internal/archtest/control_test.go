@@ -51,7 +51,7 @@ var controlMayImport = map[string][]string{
 	"control/underlay":           {"control/loop", "packet", "tunnel", "datapath"},
 	"control/store":              {"control/usererr", "conntrack", "internal/clock", "internal/safepath"},
 	"control/access":             {"control/limits", "control/usererr", "api", "internal/safepath"},
-	"control/agent":              {"central/wire", "control/loop"},
+	"control/agent":              {"central/wire", "control/loop", "internal/atomicfile"},
 	"control/central":            {"control/agent", "control/store", "control/loop", "control/usererr", "central/client", "central/pki", "api"},
 	"control/fleet":              {"control/addresses", "control/agent", "control/ports", "control/pipeline", "control/loop", "control/usererr", "openflow"},
 	"control/limits":             {"api"},
