@@ -291,7 +291,7 @@ func (f *fleet) unplace(p *port) {
 	}
 	n.bound--
 	n.placesDigest ^= p.digest
-	if mac := number(p.place.GetMac()); n.byMAC[mac] == p {
+	if mac := wire.MACNumber(p.place.GetMac()); n.byMAC[mac] == p {
 		delete(n.byMAC, mac)
 	}
 	for _, b := range p.place.GetAddresses() {
@@ -326,7 +326,7 @@ func (f *fleet) setPlace(p *port) {
 	p.digest = p.place.Digest()
 	n.bound++
 	n.placesDigest ^= p.digest
-	n.byMAC[number(p.place.GetMac())] = p
+	n.byMAC[wire.MACNumber(p.place.GetMac())] = p
 	for _, b := range p.place.GetAddresses() {
 		if ip, ok := netip.AddrFromSlice(b); ok {
 			n.byIP[ip] = p
@@ -342,14 +342,6 @@ func (f *fleet) member(n *network, endpoint string) {
 	if _, noted := n.changes.members[endpoint]; !noted {
 		n.changes.members[endpoint] = n.members[endpoint] > 0
 	}
-}
-
-// number returns a MAC address as an integer.
-func number(mac []byte) (n uint64) {
-	for _, b := range mac {
-		n = n<<8 | uint64(b)
-	}
-	return n
 }
 
 // bindable reports whether a host may have a port: as declared host, as target of a

@@ -24,7 +24,7 @@ func (h *Hub) answerQuestion(s *session, q *wire.Question, final bool) {
 		h.answer(s, q.GetNumber(), nil)
 		return
 	}
-	a := address{mac: number(q.GetMac())}
+	a := address{mac: wire.MACNumber(q.GetMac())}
 	p := n.byMAC[a.mac]
 	if b := q.GetAddress(); b != nil {
 		ip, _ := netip.AddrFromSlice(b)

@@ -187,7 +187,7 @@ func (h *Hub) resetOf(n *network) rawMessage {
 }
 
 func addressesOf(p *wire.Place) []address {
-	list := []address{{mac: number(p.GetMac())}}
+	list := []address{{mac: wire.MACNumber(p.GetMac())}}
 	for _, b := range p.GetAddresses() {
 		if ip, ok := netip.AddrFromSlice(b); ok {
 			list = append(list, address{ip: ip})

@@ -190,7 +190,7 @@ func (d *decoder) appendPlace(list []portPlace, data []byte, outer *fields) []po
 		outer.failed = true
 		return list
 	}
-	return append(list, portPlace{string(port), place{mac: macOf(mac), ips: addrsOf(d.addresses), host: d.host(host),
+	return append(list, portPlace{string(port), place{mac: wire.MACNumber(mac), ips: addrsOf(d.addresses), host: d.host(host),
 		endpoint: addrOf(endpoint), generation: generation,
 		digest: wire.PlaceDigest(port, mac, host, endpoint, d.addresses, generation)}})
 }

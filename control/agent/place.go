@@ -20,28 +20,13 @@ type place struct {
 }
 
 func placeOf(p *wire.Place) place {
-	return place{mac: macOf(p.GetMac()), ips: addrsOf(p.GetAddresses()), host: p.GetHost(),
+	return place{mac: wire.MACNumber(p.GetMac()), ips: addrsOf(p.GetAddresses()), host: p.GetHost(),
 		endpoint: addrOf(p.GetEndpoint()), generation: p.GetGeneration(), digest: p.Digest()}
 }
 
 func (p *place) message(port, net string) *wire.Place {
-	return &wire.Place{Port: port, Net: net, Mac: macBytes(p.mac), Addresses: addrBytes(p.ips), Host: p.host,
+	return &wire.Place{Port: port, Net: net, Mac: wire.MACBytes(p.mac), Addresses: addrBytes(p.ips), Host: p.host,
 		Endpoint: p.endpoint.AsSlice(), Generation: p.generation}
-}
-
-func macOf(b []byte) (mac uint64) {
-	for _, octet := range b {
-		mac = mac<<8 | uint64(octet)
-	}
-	return mac
-}
-
-func macBytes(mac uint64) []byte {
-	b := make([]byte, 6)
-	for i := range b {
-		b[i] = byte(mac >> (40 - 8*i))
-	}
-	return b
 }
 
 func addrOf(b []byte) netip.Addr {

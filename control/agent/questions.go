@@ -76,7 +76,7 @@ func (a *Agent) ask(port string, q question) bool {
 	if q.ip.IsValid() {
 		message.Of = &wire.Question_Address{Address: q.ip.AsSlice()}
 	} else {
-		message.Of = &wire.Question_Mac{Mac: macBytes(q.mac)}
+		message.Of = &wire.Question_Mac{Mac: wire.MACBytes(q.mac)}
 	}
 	if !a.send(&wire.FromHost{Message: &wire.FromHost_Question{Question: message}}) {
 		return false
@@ -148,7 +148,7 @@ func (a *Agent) reask() {
 			qs := &a.questions
 			qs.next++
 			if !a.send(&wire.FromHost{Message: &wire.FromHost_Question{Question: &wire.Question{Number: qs.next, Net: id,
-				Of: &wire.Question_Mac{Mac: macBytes(p.mac)}}}}) {
+				Of: &wire.Question_Mac{Mac: wire.MACBytes(p.mac)}}}}) {
 				return
 			}
 			qs.waiting[qs.next] = waiting{question{net: id, mac: p.mac}, "", time.Now()}

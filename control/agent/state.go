@@ -257,7 +257,7 @@ func (s *state) attach(l *localPort, b *batch) {
 	if n == nil || l.name == "" {
 		return
 	}
-	b.ports = append(b.ports, Port{Name: l.name, VNI: n.vni(), MAC: macOf(port.GetMac()), IPs: addrsOf(port.GetAddresses()),
+	b.ports = append(b.ports, Port{Name: l.name, VNI: n.vni(), MAC: wire.MACNumber(port.GetMac()), IPs: addrsOf(port.GetAddresses()),
 		Unchecked: port.GetUnchecked()})
 	if p, known := n.places[port.GetId()]; known && p.host == s.host {
 		s.program(n, port.GetId(), &p, b)
