@@ -386,6 +386,36 @@ func TestLargeNetworkIsAsked(t *testing.T) {
 	r.settled()
 }
 
+// A host of a network that is no longer pushed keeps the addresses of its own ports, and
+// is sent changes of the addresses that it asks for.
+func TestNetworkGrowsLarge(t *testing.T) {
+	r := newRig(t)
+	r.net("n1", 100, false)
+	add := func(from, to int) {
+		var objects []store.Object
+		for n := from; n < to; n++ {
+			objects = append(objects, portObject(n, "n1", ""))
+		}
+		r.memory.Put(objects...)
+	}
+	add(0, 900)
+	one, two := r.host(1, locals("port1")...), r.host(2, locals("port2")...)
+	waitfor.True(t, "both hosts have both ports", func() bool { return one.recorder.Addresses() == 2 && two.recorder.Addresses() == 2 })
+	add(900, 1100)
+	waitfor.True(t, "host 1 has only its own port", func() bool { return one.recorder.Addresses() == 1 })
+	r.settled()
+	waitfor.True(t, "host 1 learns the other port", func() bool {
+		one.agent.Ask("port1", 100, 0x020000000002, netip.Addr{})
+		return one.recorder.Has(100, 0x020000000002)
+	})
+	two.stop()
+	two.local, two.file = nil, filepath.Join(t.TempDir(), "new")
+	r.memory.Put(store.Object{Kind: store.KindBind, ID: "p2"})
+	waitfor.True(t, "host 1 gets the change of the address", func() bool { return !one.recorder.Has(100, 0x020000000002) })
+	r.startAgent(two)
+	r.settled()
+}
+
 // A port that moves is bound to its new host after the first frame there.
 func TestMove(t *testing.T) {
 	r := newRig(t)

@@ -52,18 +52,43 @@ func (h *Hub) updateNetwork(n *network) {
 	case n.declared == nil:
 		h.sendGone(n)
 	case c.remake:
-		for p := range n.ports {
-			clear(p.interested)
-		}
-		clear(n.wanted)
-		for s := range n.subscribers {
-			s.queue(h.resetOf(n))
-		}
+		h.remake(n)
 	case n.asked:
 		h.updateAsked(n, &c)
 	default:
 		h.updatePushed(n, &c)
 	}
+}
+
+// remake sends the whole network again. Hosts ask again for the addresses that they
+// need, except for those of their own ports.
+func (h *Hub) remake(n *network) {
+	for s := range n.subscribers {
+		for p := range s.interests {
+			if p.net == n {
+				h.dropInterest(s, p)
+			}
+		}
+		for w := range s.wants {
+			if w.net == n {
+				h.unwant(s, w)
+			}
+		}
+		s.queue(h.resetOf(n))
+		for p, net := range s.own {
+			if n.asked && net == n && p.place != nil && p.bind.GetHost() == s.host {
+				h.sendOwnPlace(s, p)
+			}
+		}
+	}
+}
+
+// sendOwnPlace sends a host the place of its own port in a network that is asked: a host
+// knows its own ports without asking.
+func (h *Hub) sendOwnPlace(s *session, p *port) {
+	h.addInterest(s, p)
+	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: &wire.NetUpdate{Net: p.net.id,
+		Places: []*wire.Place{p.place}}}}))
 }
 
 func (h *Hub) sendGone(n *network) {
@@ -261,10 +286,7 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Port{Port: &wire.PortUpdate{Ports: []*wire.LocalPort{
 		{Port: p.declared, Bound: here, Generation: p.generation}}}}}))
 	if here && p.net.asked && p.place != nil {
-		// A host knows its own ports without asking.
-		h.addInterest(s, p)
-		s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: &wire.NetUpdate{Net: p.net.id,
-			Places: []*wire.Place{p.place}}}}))
+		h.sendOwnPlace(s, p)
 	}
 	if !p.bindable(s.host) || here && slices.Equal(p.bind.GetEndpoint(), h.endpointOf(s)) {
 		return
