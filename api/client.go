@@ -151,6 +151,13 @@ func (c *Client) Show() (Show, error) {
 	return s, c.Do(http.MethodGet, "/v1/show", nil, nil, &s)
 }
 
+// ShutDown ends the daemon, the engine and the ports. The processes of the result still
+// run for a moment after the answer.
+func (c *Client) ShutDown() (ShuttingDown, error) {
+	var s ShuttingDown
+	return s, c.Do(http.MethodPost, "/v1/shutdown", nil, nil, &s)
+}
+
 // Ports lists all ports, or only the named port.
 func (c *Client) Ports(name string) ([]Port, error) {
 	var ports []Port

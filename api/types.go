@@ -44,6 +44,12 @@ type Error struct {
 	Error string `json:"error"`
 }
 
+// ShuttingDown has the ids of the processes that a shutdown ends.
+type ShuttingDown struct {
+	PID       int `json:"pid"`
+	EnginePID int `json:"engine_pid"` // 0 if no engine runs
+}
+
 // Show is the state of the daemon.
 type Show struct {
 	Version   string   `json:"version"`

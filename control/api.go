@@ -168,12 +168,21 @@ func (d *Daemon) handler() *access.Mux {
 	route("GET /v1/megaflows", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
 		return d.pipeline.DumpMegaflows(words), nil
 	}))
+	mux.HandleFunc("POST /v1/shutdown", d.answerShutdown)
 	d.toolRoutes(mux, route)
 	mux.HandleFunc("GET /metrics", d.patientMetrics().ServeHTTP)
 	mux.Fallback(func(w http.ResponseWriter, r *http.Request) {
 		d.reply(w, nil, &notFound{fmt.Sprintf("%s %s: no such request; expected one of those under /v1", r.Method, r.URL.Path)})
 	})
 	return mux
+}
+
+// answerShutdown replies first, because the end of the daemon closes the connection.
+func (d *Daemon) answerShutdown(w http.ResponseWriter, r *http.Request) {
+	d.log.Info("a client ends the switch", "client", access.PeerOf(r.Context()).Name)
+	d.reply(w, api.ShuttingDown{PID: os.Getpid(), EnginePID: d.engines.PID()}, nil)
+	_ = http.NewResponseController(w).Flush() // error ignored: the client has closed the connection
+	d.shutDown()
 }
 
 // touchesMany reports whether a request may take long, because it may touch all flows

@@ -18,6 +18,7 @@ const maxHottest = 16
 // shows only header fields.
 var apiRoutes = map[string]access.Route{
 	"GET /v1/show":                {Role: access.Read},
+	"POST /v1/shutdown":           {Role: access.Write},
 	"GET /v1/limits":              {Role: access.Read},
 	"GET /v1/ports":               {Role: access.Read},
 	"POST /v1/ports":              {Role: access.Write},

@@ -99,12 +99,15 @@ type Daemon struct {
 	requests *patience.Requests
 	limits   limits.Registry
 	ready    chan struct{}  // closed when the start is complete
+	shutDown func()         // ends Run like ErrShutDown
 	done     sync.WaitGroup // goroutines started by begin
 }
 
-// Run runs the daemon until ctx ends, and then ends the engine, detaches XDP programs
-// and removes the sockets. It calls ready, unless nil, once the API answers. An error
-// is one line for the operator.
+// Run runs the daemon until ctx ends. The engine then continues, and the next control
+// process takes over the engine and the ports. If ErrShutDown is the cause of the end,
+// or a client of the API asks for it, Run also ends the engine, detaches XDP programs
+// and removes taps and sockets. Run calls ready, unless nil, once the API answers. An
+// error is one line for the operator.
 func Run(ctx context.Context, config Config, ready func()) error {
 	d, err := newDaemon(config)
 	if err != nil {
@@ -124,21 +127,30 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	}
 	runtime.SetDefaultGOMAXPROCS() // adapts GOMAXPROCS to the remaining cores
 	_ = cpu.ShortSlices()          // guests wait while control replaces a dead engine
-	running, stop := context.WithCancel(ctx)
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	d.shutDown = func() { stop(ErrShutDown) }
 	if err := d.begin(running); err != nil {
-		stop()
+		stop(nil)
 		d.end()
 		return err
 	}
 	if ready != nil {
 		ready()
 	}
-	<-ctx.Done()
-	d.log.Info("stopping")
-	stop()
-	d.end()
+	<-running.Done()
+	if errors.Is(context.Cause(running), ErrShutDown) {
+		d.log.Info("shutting down the switch")
+		d.end()
+	} else {
+		d.log.Info("stopping, the engine continues", "engine", d.engines.PID())
+		d.handOver()
+	}
 	return nil
 }
+
+// ErrShutDown is the cause of a context whose end also ends the engine and the ports.
+var ErrShutDown = errors.New("the switch is shut down")
 
 func checkPrivileges() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -245,6 +257,19 @@ func (d *Daemon) saveMACs() {
 }
 
 func (d *Daemon) end() {
+	d.finish(func() {
+		d.ports.Close()
+		d.engines.Stop()
+	})
+}
+
+// handOver ends this control process and leaves engine and ports to the next one.
+// Unlike SIGKILL, it completes a change in progress and saves the learned addresses. The
+// end of the process closes its descriptors of ports; the engine has duplicates.
+func (d *Daemon) handOver() { d.finish(func() {}) }
+
+// finish ends the goroutines of this process, calls last, and closes the state.
+func (d *Daemon) finish(last func()) {
 	d.servers.Close()
 	d.wire.Close()
 	d.done.Wait()
@@ -253,8 +278,7 @@ func (d *Daemon) end() {
 	d.pipeline.EndUpcalls()
 	d.pipeline.SaveUnderLock()
 	d.saveMACs()
-	d.ports.Close()
-	d.engines.Stop()
+	last()
 	d.kernel.Close()
 	if err := d.store.Close(); err != nil {
 		d.log.Error("state", "error", err)

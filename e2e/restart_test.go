@@ -149,7 +149,7 @@ func TestStateSurvivesRestart(t *testing.T) {
 		name string
 		end  func()
 	}{
-		{"SIGTERM", s.weft.Stop},
+		{"shutdown", s.weft.Stop},
 		{"SIGKILL of both", func() { s.weft.Control().Kill(); s.weft.KillEngine() }},
 		{"SIGKILL of both, engine first", func() {
 			s.weft.Control().Signal(syscall.SIGSTOP)

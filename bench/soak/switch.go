@@ -134,7 +134,7 @@ func stall(before, now []uint64) time.Duration {
 }
 
 func (s *weft) stop() {
-	_ = s.control.Process.Signal(unix.SIGTERM)
+	_ = s.control.Process.Signal(unix.SIGINT)
 	_ = s.control.Wait()
 	s.log.Close()
 }

@@ -26,6 +26,7 @@ type process struct {
 	log  string
 	done chan struct{} // closed at the program's end; err is then valid
 	err  error
+	quit syscall.Signal // signal that ends the program and its children; 0: SIGTERM
 }
 
 func start(dir, name, program string, args ...string) (*process, error) {
@@ -86,7 +87,7 @@ func (p *process) stop() {
 	if p == nil {
 		return
 	}
-	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.cmd.Process.Signal(cmp.Or(p.quit, syscall.SIGTERM))
 	p.wait(5 * time.Second)
 	p.cmd.Process.Kill()
 	<-p.done

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"weft/api"
@@ -48,6 +49,7 @@ func (w *weft) launch(r *run, netns string, core int, options ...string) (err er
 	if w.daemon, err = r.start(name, netnsCommand(netns, words...)...); err != nil {
 		return err
 	}
+	w.daemon.quit = syscall.SIGINT // SIGTERM would leave the engine
 	return eventually(10*time.Second, func() error {
 		_, err := w.cli("show")
 		return errors.Join(w.daemon.alive(), err)

@@ -128,7 +128,7 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.conntrackVerbs()...)
 	root.AddCommand(c.toolVerbs()...)
 	root.AddCommand(c.centralVerbs()...)
-	root.AddCommand(c.showVerb(), c.versionVerb())
+	root.AddCommand(c.showVerb(), c.shutdownVerb(), c.versionVerb())
 	root.SetHelpCommand(helpVerb(root))
 	ofctlHabits(root)
 	return root

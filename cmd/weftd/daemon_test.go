@@ -94,9 +94,19 @@ func (r *running) said() string {
 	return string(text)
 }
 
+// stop ends the daemon and its engine.
 func (r *running) stop() {
 	show, err := r.client.Show()
-	_ = r.cmd.Process.Signal(unix.SIGTERM)
+	_ = r.cmd.Process.Signal(unix.SIGINT)
+	r.ended()
+	if err == nil && unix.Kill(show.EnginePID, 0) == nil {
+		r.t.Errorf("the engine %d still runs", show.EnginePID)
+	}
+}
+
+// ended waits for the end of the daemon.
+func (r *running) ended() {
+	r.t.Helper()
 	late := time.AfterFunc(patience, func() { _ = r.cmd.Process.Signal(unix.SIGQUIT) }) // SIGQUIT prints all stacks
 	defer late.Stop()
 	if werr := r.cmd.Wait(); werr != nil {
@@ -104,9 +114,6 @@ func (r *running) stop() {
 	}
 	if _, serr := os.Stat(r.socket); serr == nil {
 		r.t.Error("the socket is still there")
-	}
-	if err == nil && unix.Kill(show.EnginePID, 0) == nil {
-		r.t.Errorf("the engine %d still runs", show.EnginePID)
 	}
 }
 
@@ -246,6 +253,55 @@ func (r *running) inSandbox(pid int) {
 		if err == nil && (!strings.Contains(string(text), "\nSeccomp:\t2\n") || !strings.Contains(string(text), "\nCapEff:\t0000000000000000\n")) {
 			r.t.Errorf("%s:\n%s", path, text)
 		}
+	}
+}
+
+// Frames pass while SIGTERM ends the daemon and until the next one takes over, devices
+// keep their addresses, and counters stay exact. A shutdown ends the engine and removes the
+// devices.
+func TestStopIsNoOutage(t *testing.T) {
+	r := startDaemon(t)
+	a, b := r.guests()
+	r.addFlow("priority=10,actions=normal")
+	r.addFlow("priority=20,dl_type=0x88b5,actions=normal")
+	r.eventually("a ping passes", func() bool { cmd, _ := ping(a, 1); return cmd.Run() == nil })
+	a.send(t, 100)
+	r.eventually("100 frames are counted", func() bool { return r.count("dl_type=0x88b5") == 100 })
+
+	before := r.show()
+	steady, out := ping(a, 60)
+	r.must(steady.Start())
+	for n := uint64(200); n <= 300; n += 100 {
+		r.must(r.cmd.Process.Signal(unix.SIGTERM))
+		r.ended()
+		a.send(t, 100) // no control process runs
+		r.start()
+		after := r.show()
+		if after.EnginePID != before.EnginePID || after.PID == before.PID {
+			t.Errorf("processes %d, engine %d, were %d, engine %d", after.PID, after.EnginePID, before.PID, before.EnginePID)
+		}
+		r.eventually("the frames are counted", func() bool { return r.count("dl_type=0x88b5") == n })
+	}
+	r.must(steady.Wait())
+	if !strings.Contains(out.String(), " 0% packet loss") {
+		t.Errorf("ping over two restarts:\\n%s", out)
+	}
+
+	engine := r.show().EnginePID
+	ending, err := r.client.ShutDown()
+	r.must(err)
+	if ending.PID != r.cmd.Process.Pid || ending.EnginePID != engine {
+		t.Errorf("shutdown of %+v, want %d and the engine %d", ending, r.cmd.Process.Pid, engine)
+	}
+	r.ended()
+	// The engine is not a child of this daemon, so process 1 reaps it, some time.
+	r.eventually("the engine's end", func() bool { return unix.Kill(engine, 0) != nil })
+	if out, err := b.ns.Command("ip", "link", "show", "b").CombinedOutput(); err == nil {
+		t.Errorf("the tap is still there: %s", out)
+	}
+	r.start() // for the clean-up, which stops a running daemon
+	if s := r.show(); s.Flows != 2 || len(s.Ports) != 2 || s.EnginePID == engine {
+		t.Errorf("after the shutdown: %+v", s)
 	}
 }
 

@@ -5,16 +5,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"weft/afpacket"
 	"weft/api"
@@ -66,29 +63,31 @@ func rootCommand() *cobra.Command {
 	flags.register(root.Flags())
 	root.Flags().StringVar(&file, "config", "", "configuration file, TOML; flags override it")
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
-		if file != "" {
-			fromFile, err := readSettings(file)
-			if err != nil {
-				return err
-			}
-			flags.fillFrom(fromFile, cmd.Flags())
-		}
-		return runControl(&flags)
+		return runControl(func() (*settings, error) { return flags.with(file, cmd.Flags()) })
 	}
 	root.AddCommand(engineCommand())
 	return root
 }
 
-func runControl(s *settings) error {
+// runControl runs control with the settings that read returns. SIGHUP calls read again.
+func runControl(read func() (*settings, error)) error {
+	s, err := read()
+	if err != nil {
+		return err
+	}
 	config, err := s.config()
 	if err != nil {
 		return err
 	}
-	config.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	r := &reloader{read: read, running: s, level: new(slog.LevelVar)}
+	level, _ := s.level() // config has checked the level
+	r.level.Set(level)
+	config.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: r.level}))
+	r.log = config.Log
 	if err := shm.Prepare(); err != nil {
 		config.Log.Warn("until this is changed a front end can block its own session", "error", err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	ctx, stop := untilSignal(r.reload)
 	defer stop()
 	return control.Run(ctx, config, func() {
 		config.Log.Info("ready", "socket", config.Socket, "state", config.StateDir, "pid", os.Getpid())

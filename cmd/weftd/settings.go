@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -50,6 +51,7 @@ type settings struct {
 	GuestMemory int    `toml:"guest-memory-gib"`
 	Central     string `toml:"central"`
 	Certs       string `toml:"central-certs"`
+	LogLevel    string `toml:"log-level"`
 
 	OpenFlowSocket string `toml:"openflow-socket"`
 	OpenFlowListen string `toml:"openflow-listen"`
@@ -78,6 +80,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.OpenFlowCerts, "openflow-certs", defaultOpenFlowCerts, "directory of the certificate for pssl and ssl: ca.pem, cert.pem, key.pem")
 	f.StringVar(&s.FailMode, "fail-mode", secure, "without a reachable controller: secure keeps to the flows, standalone forwards as a learning switch")
 	f.StringVar(&s.DatapathID, "datapath-id", "", "the switch's number for OpenFlow, up to 16 hexadecimal digits (default: derived from the machine and --state)")
+	f.StringVar(&s.LogLevel, "log-level", "info", "least severe messages in the log: debug, info, warn or error; SIGHUP rereads it from the configuration file")
 	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "time for which a worker polls empty queues before it sleeps, µs")
 }
 
@@ -127,6 +130,34 @@ func (s *settings) fillFrom(file *settings, flags *pflag.FlagSet) {
 	}
 }
 
+// with returns these settings, which are those of the flags, with the configuration file's
+// for what no flag sets. An empty name means no file.
+func (s *settings) with(file string, flags *pflag.FlagSet) (*settings, error) {
+	all := *s
+	if file == "" {
+		return &all, nil
+	}
+	fromFile, err := readSettings(file)
+	if err != nil {
+		return nil, err
+	}
+	all.fillFrom(fromFile, flags)
+	return &all, nil
+}
+
+// level returns the log level.
+func (s *settings) level() (slog.Level, error) {
+	var level slog.Level
+	if s.LogLevel == "" {
+		return level, nil
+	}
+	err := level.UnmarshalText([]byte(s.LogLevel))
+	if err != nil || strings.ContainsAny(s.LogLevel, "+-") {
+		return 0, exit.Usagef("log-level: %s: expected debug, info, warn or error", s.LogLevel)
+	}
+	return level, nil
+}
+
 func (s *settings) config() (control.Config, error) {
 	c := control.Config{
 		Socket: s.Socket, SocketGroup: s.SocketGroup, StateDir: s.State, Workers: s.Workers,
@@ -144,6 +175,9 @@ func (s *settings) config() (control.Config, error) {
 		return c, exit.Usagef("cores %s: %v", s.Cores, err)
 	}
 	if c.OpenFlow, err = s.openFlow(); err != nil {
+		return c, err
+	}
+	if _, err := s.level(); err != nil {
 		return c, err
 	}
 	switch {

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bytes"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -76,9 +78,48 @@ func TestSettingsRefused(t *testing.T) {
 		{settings{Socket: "x", State: "y", SpinUS: 1, VsockAllow: "5=read"}, "--vsock"},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Cores: "3-1"}, `cores "3-1"`},
 		{settings{Socket: strings.Repeat("x", 108), State: "y"}, "socket"},
+		{settings{Socket: "x", State: "y", SpinUS: 1, LogLevel: "loud"}, "log-level: loud: expected debug"},
+		{settings{Socket: "x", State: "y", SpinUS: 1, LogLevel: "info+1"}, "log-level: info+1"},
 	} {
 		if _, err := c.config(); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%+v: %v, expected %q in it", c.settings, err, c.word)
+		}
+	}
+}
+
+// SIGHUP changes the log level at once, names other settings that differ, and keeps the
+// settings if the file is wrong.
+func TestReload(t *testing.T) {
+	path := writeSettings(t, "log-level = \"warn\"\nworkers = 2\n")
+	var log bytes.Buffer
+	var flags settings
+	f := pflag.NewFlagSet("weftd", pflag.ContinueOnError)
+	flags.register(f)
+	if err := f.Parse([]string{"--workers", "1"}); err != nil {
+		t.Fatal(err)
+	}
+	r := &reloader{read: func() (*settings, error) { return flags.with(path, f) }, level: new(slog.LevelVar)}
+	r.log = slog.New(slog.NewTextHandler(&log, nil))
+	var err error
+	if r.running, err = r.read(); err != nil || r.running.Workers != 1 {
+		t.Fatalf("%+v, %v", r.running, err)
+	}
+	for _, c := range []struct {
+		text, said string
+		level      slog.Level
+	}{
+		{"log-level = \"debug\"\nspin-us = 9\nworkers = 2\n", "at_next_start=[spin-us]", slog.LevelDebug},
+		{"log-level = \"loud\"\n", "expected debug, info", slog.LevelDebug},
+		{"spin-us = x\n", "line 1", slog.LevelDebug},
+		{"", "at_next_start=[]", slog.LevelInfo},
+	} {
+		log.Reset()
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.reload()
+		if r.level.Level() != c.level || !strings.Contains(log.String(), c.said) {
+			t.Errorf("%q: level %v, want %v, and %q in:\n%s", c.text, r.level.Level(), c.level, c.said, &log)
 		}
 	}
 }

@@ -178,23 +178,23 @@ func (d *Daemon) KillEngine() {
 	syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// Stop ends weftd and its engine, which must not take too long.
+// Stop shuts the switch down. weftd and its engine must not take too long.
 func (d *Daemon) Stop() {
 	d.Host.lab.T.Helper()
-	d.proc.Signal(syscall.SIGTERM)
+	d.Weft("shutdown")
 	if err := d.proc.Wait(stopLimit); err != nil {
-		d.Host.lab.T.Fatalf("%s: weftd after SIGTERM: %v\n%s", d.Host.Name, err, d.proc.Output())
+		d.Host.lab.T.Fatalf("%s: weftd after a shutdown: %v\n%s", d.Host.Name, err, d.proc.Output())
 	}
 	for end := time.Now().Add(stopLimit); d.EnginePID() != 0; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			d.Host.lab.T.Fatalf("%s: the engine outlives SIGTERM of weftd\n%s", d.Host.Name, d.proc.Output())
+			d.Host.lab.T.Fatalf("%s: the engine outlives weftd\n%s", d.Host.Name, d.proc.Output())
 		}
 	}
 }
 
 func (d *Daemon) terminate() {
 	if d.proc != nil && d.proc.cmd.Process != nil && d.proc.Alive() {
-		d.proc.Signal(syscall.SIGTERM)
+		d.proc.Signal(syscall.SIGINT)
 		d.proc.Wait(stopLimit)
 	}
 }

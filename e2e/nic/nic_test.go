@@ -254,9 +254,9 @@ func portAgain(t *testing.T, left, right *host) {
 	reach(t, left.guest, right.guestIP)
 }
 
-// nothingLeft checks that SIGTERM leaves no process, XDP program, socket or tap.
+// nothingLeft checks that SIGINT leaves no process, XDP program, socket or tap.
 func nothingLeft(t *testing.T, left, right *host) {
-	left.Run("kill", fmt.Sprint(left.weftd))
+	left.Run("kill", "-INT", fmt.Sprint(left.weftd))
 	eventually(t, func() error {
 		if out := left.processes(""); out != "" {
 			return fmt.Errorf("processes %s", out)

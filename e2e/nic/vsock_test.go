@@ -58,7 +58,7 @@ func TestVsockRoles(t *testing.T) {
 		if flows := h.weft("dump-flows"); strings.Contains(flows, "priority=7") != role.writes {
 			t.Errorf("with %q: flows\n%s", role.allow, flows)
 		}
-		h.Run("kill", fmt.Sprint(h.weftd))
+		h.Run("kill", "-INT", fmt.Sprint(h.weftd))
 		eventually(t, func() error {
 			if out := h.processes(""); out != "" {
 				return fmt.Errorf("processes %s", out)

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"reflect"
+
+	"golang.org/x/sys/unix"
+
+	"weft/control"
+)
+
+// untilSignal returns a context that a signal ends. SIGTERM, as systemd sends it, leaves
+// the engine running for the next control process. SIGINT, the terminal's Ctrl-C, ends the
+// engine, too, because nobody may start weftd again. SIGHUP calls reload.
+func untilSignal(reload func()) (ctx context.Context, stop func()) {
+	ctx, end := context.WithCancelCause(context.Background())
+	got := make(chan os.Signal, 8)
+	signal.Notify(got, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	go func() {
+		for s := range got {
+			switch s {
+			case unix.SIGHUP:
+				reload()
+			case unix.SIGINT:
+				end(control.ErrShutDown)
+			default:
+				end(nil)
+			}
+		}
+	}()
+	return ctx, func() { signal.Stop(got); end(nil) }
+}
+
+// reloader rereads the configuration file. Its goroutine owns it.
+type reloader struct {
+	read    func() (*settings, error) // flags and file together
+	running *settings                 // settings of this process
+	level   *slog.LevelVar
+	log     *slog.Logger
+}
+
+// reload applies the log level. Other changed settings wait for the next start, and
+// reload names them. A wrong file changes nothing.
+func (r *reloader) reload() {
+	next, err := r.read()
+	if err == nil {
+		_, err = next.config()
+	}
+	if err != nil {
+		r.log.Error("the configuration is not changed", "error", err)
+		return
+	}
+	level, _ := next.level() // config has checked the level
+	r.level.Set(level)
+	r.running.LogLevel = next.LogLevel
+	var later []string
+	was, is := reflect.ValueOf(r.running).Elem(), reflect.ValueOf(next).Elem()
+	for i, name := range settingNames() {
+		if was.Field(i).Interface() != is.Field(i).Interface() {
+			later = append(later, name)
+		}
+	}
+	r.log.Info("configuration reread", "log-level", level, "at_next_start", later)
+}
