@@ -51,12 +51,15 @@ func conditional() []seccomp.NameWithConditions {
 		unix.F_GET_SEALS, unix.F_ADD_SEALS} {
 		calls = append(calls, when("fcntl", argument(1, seccomp.Equal, command)))
 	}
-	return calls
+	return append(calls, libcConditional...)
 }
 
 // goThread has the flags with which the Go runtime starts a thread
 // (runtime/os_linux.go, cloneFlags).
 const goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
+
+// absent makes a system call return ENOSYS.
+const absent = seccomp.ActionErrno | seccomp.Action(unix.ENOSYS)
 
 func when(name string, conditions ...seccomp.Condition) seccomp.NameWithConditions {
 	return seccomp.NameWithConditions{Name: name, Conditions: conditions}
@@ -72,12 +75,17 @@ func policy() (seccomp.Policy, error) {
 	if err != nil {
 		return seccomp.Policy{}, err
 	}
-	known := slices.DeleteFunc(slices.Concat(allowed, detector), func(name string) bool {
+	known := slices.DeleteFunc(slices.Concat(allowed, libcCalls), func(name string) bool {
 		_, ok := machine.SyscallNames[name]
 		return !ok
 	})
 	return seccomp.Policy{
 		DefaultAction: seccomp.ActionErrno,
-		Syscalls:      []seccomp.SyscallGroup{{Action: seccomp.ActionAllow, Names: known, NamesWithCondtions: conditional()}},
+		Syscalls: []seccomp.SyscallGroup{
+			{Action: seccomp.ActionAllow, Names: known, NamesWithCondtions: conditional()},
+			// The flags of clone3 are in memory, which a filter cannot read. The C library
+			// then calls clone.
+			{Action: absent, Names: []string{"clone3"}},
+		},
 	}, nil
 }

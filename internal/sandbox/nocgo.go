@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !cgo
+
+package sandbox
+
+import "github.com/elastic/go-seccomp-bpf"
+
+// The lists are empty: the binary has no C library.
+var (
+	libcCalls       []string
+	libcConditional []seccomp.NameWithConditions
+)
