@@ -14,10 +14,30 @@ endif
 UNIT := $$(go list ./... | grep -v '/e2e\|/bench/attack$$')
 FUZZTIME ?= 20s
 
-.PHONY: build demo demo-central test lint unit race e2e nic test-nic attack bench benchstat fuzz setup clean
+.PHONY: build install demo demo-central test lint unit race e2e nic test-nic attack bench benchstat fuzz setup clean
 
 build:
 	go build -o bin/ ./cmd/weftd ./cmd/weft ./cmd/weft-central
+
+# Where install puts its files. DESTDIR is the root of a package.
+PREFIX ?= /usr/local
+SBINDIR ?= $(PREFIX)/sbin
+SYSCONFDIR ?= /etc
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+
+# An existing configuration stays.
+install: build
+	install -d $(DESTDIR)$(SYSCONFDIR)/weft
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/weft
+	install -D -m 755 -t $(DESTDIR)$(SBINDIR) bin/weftd bin/weft-central
+	[ -e $(DESTDIR)$(SYSCONFDIR)/weft/weft.toml ] || install -m 644 -t $(DESTDIR)$(SYSCONFDIR)/weft packaging/weft.toml
+	install -d $(DESTDIR)$(UNITDIR)
+	sed 's|@SBINDIR@|$(SBINDIR)|' packaging/weftd.service >$(DESTDIR)$(UNITDIR)/weftd.service
+	install -D -m 644 packaging/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/weft.conf
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/weft packaging/weft-alerts.yml packaging/weft-dashboard.json
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
+	bin/weft completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft
+	bin/weft completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_weft
 
 setup:
 	@scripts/setup

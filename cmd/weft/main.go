@@ -106,6 +106,7 @@ func (c *command) root() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 	}
 	exit.ReportFlags(root)
+	root.CompletionOptions = cobra.CompletionOptions{HiddenDefaultCmd: true} // for make install
 	socket := os.Getenv("WEFT_SOCKET")
 	if socket == "" {
 		socket = api.DefaultSocket
@@ -131,6 +132,7 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.showVerb(), c.shutdownVerb(), c.versionVerb())
 	root.SetHelpCommand(helpVerb(root))
 	ofctlHabits(root)
+	c.completePorts(root)
 	return root
 }
 

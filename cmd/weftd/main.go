@@ -5,12 +5,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"weft/afpacket"
@@ -89,7 +91,10 @@ func runControl(read func() (*settings, error)) error {
 	}
 	ctx, stop := untilSignal(r.reload)
 	defer stop()
+	context.AfterFunc(ctx, func() { notify(config.Log, daemon.SdNotifyStopping) })
 	return control.Run(ctx, config, func() {
+		notify(config.Log, daemon.SdNotifyReady)
+		go keepWatchdog(config.Socket, config.Log)
 		config.Log.Info("ready", "socket", config.Socket, "state", config.StateDir, "pid", os.Getpid())
 	})
 }

@@ -4,10 +4,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -84,6 +87,55 @@ func TestSettingsRefused(t *testing.T) {
 		if _, err := c.config(); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%+v: %v, expected %q in it", c.settings, err, c.word)
 		}
+	}
+}
+
+// The sample configuration is valid as it is, and shows every setting with a valid value.
+func TestSampleConfiguration(t *testing.T) {
+	text, err := os.ReadFile("../../packaging/weft.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readSettings(writeSettings(t, string(text))); err != nil {
+		t.Error(err)
+	}
+	all := regexp.MustCompile(`(?m)^#(\S+ = )`).ReplaceAllString(string(text), "$1")
+	for _, name := range settingNames() {
+		if !strings.Contains(all, "\n"+name+" = ") {
+			t.Errorf("the sample does not show %s", name)
+		}
+	}
+	s, err := readSettings(writeSettings(t, all))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.config(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The daemon tells systemd that it is ready, reloads and stops.
+func TestNotify(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	r := &reloader{read: func() (*settings, error) { return nil, errors.New("none") }, log: slog.New(slog.DiscardHandler)}
+	r.reload()
+	got := ""
+	for range 2 {
+		buf := make([]byte, 256)
+		n, err := conn.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += string(buf[:n]) + ";"
+	}
+	if !regexp.MustCompile(`^RELOADING=1\nMONOTONIC_USEC=[1-9]\d*;READY=1;$`).MatchString(got) {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"reflect"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
 	"weft/control"
@@ -47,6 +48,8 @@ type reloader struct {
 // reload applies the log level. Other changed settings wait for the next start, and
 // reload names them. A wrong file changes nothing.
 func (r *reloader) reload() {
+	notifyReloading(r.log)
+	defer notify(r.log, daemon.SdNotifyReady)
 	next, err := r.read()
 	if err == nil {
 		_, err = next.config()

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+
+	"weft/api"
+)
+
+// notify reports a state of sd_notify(3) to systemd. It does nothing if systemd has not
+// started this process.
+func notify(log *slog.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("systemd cannot be notified", "state", state, "error", err)
+	}
+}
+
+// notifyReloading reports the begin of a reload; READY=1 reports its end.
+func notifyReloading(log *slog.Logger) {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // fails for an unknown clock only
+	notify(log, fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/1000))
+}
+
+// keepWatchdog tells systemd's watchdog that this process is sound, as long as the API
+// answers. A refusal is an answer, too: it comes while an engine is replaced.
+func keepWatchdog(socket string, log *slog.Logger) {
+	limit, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || limit == 0 {
+		return
+	}
+	client, err := api.NewClient(socket)
+	if err != nil {
+		log.Warn("systemd's watchdog is not served", "error", err)
+		return
+	}
+	for range time.Tick(limit / 3) {
+		_, err := client.Show()
+		var refused *api.Refused
+		if err == nil || errors.As(err, &refused) {
+			notify(log, daemon.SdNotifyWatchdog)
+		}
+	}
+}
