@@ -305,6 +305,32 @@ func TestStopIsNoOutage(t *testing.T) {
 	}
 }
 
+// An upgrade replaces the program's file. Until the next start of weftd, its engines are of
+// the old build, which shares its memory layout.
+func TestReplacedFile(t *testing.T) {
+	r := startDaemon(t)
+	a, _ := r.guests()
+	r.addFlow("actions=normal")
+	next := r.binary + ".new"
+	r.must(os.WriteFile(next, []byte("#!/bin/false\n"), 0o755))
+	kept := r.binary + ".kept"
+	r.must(os.Link(r.binary, kept))
+	r.must(os.Rename(next, r.binary))
+	for n := uint64(1); n <= 3; n++ { // the first spare is older than the upgrade
+		engine := r.show().EnginePID
+		r.must(unix.Kill(engine, unix.SIGKILL))
+		r.eventually("another engine", func() bool {
+			s := r.show()
+			return s.EnginePID != 0 && s.EnginePID != engine && s.Restarts == n
+		})
+	}
+	r.eventually("a ping passes", func() bool { cmd, _ := ping(a, 1); return cmd.Run() == nil })
+	if strings.Contains(r.said(), "spare") {
+		t.Errorf("log:\n%s", r.said())
+	}
+	r.must(os.Rename(kept, r.binary))
+}
+
 // Ports and flows survive an orderly restart of the daemon. The devices of deleted
 // ports disappear.
 func TestRestartAndDelete(t *testing.T) {

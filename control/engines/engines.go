@@ -79,7 +79,8 @@ type Setup struct {
 type Engines struct {
 	change    sync.Locker
 	launcher  Launcher
-	exe, dir  string
+	image     image
+	dir       string
 	start     engine.Start
 	store     ConnectionStore
 	pipeline  *pipeline.Pipeline
@@ -101,7 +102,7 @@ type Engines struct {
 
 // New returns Engines without an engine. Attach must come before the first use.
 func New(s Setup) *Engines {
-	return &Engines{change: s.Change, launcher: s.Launcher, exe: s.Exe, dir: s.Dir, start: s.Start, store: s.Store,
+	return &Engines{change: s.Change, launcher: s.Launcher, image: newImage(s.Exe), dir: s.Dir, start: s.Start, store: s.Store,
 		pipeline: s.Pipeline, templates: s.Templates, log: s.Log}
 }
 

@@ -46,7 +46,7 @@ func (es *Engines) launch() (Client, error) {
 		}
 		es.log.Warn("cannot use the spare engine, starting another", "error", err)
 	}
-	return es.launcher.Spawn(es.exe, es.dir)
+	return es.launcher.Spawn(es.image.path(), es.dir)
 }
 
 func (es *Engines) prepareSpare() {
@@ -57,7 +57,7 @@ func (es *Engines) prepareSpare() {
 	}
 	engine.RemoveSockets(es.dir, es.PID())
 	var err error
-	if es.spare, err = es.launcher.Prepare(es.exe, es.dir, len(es.start.Cores)); err != nil {
+	if es.spare, err = es.launcher.Prepare(es.image.path(), es.dir, len(es.start.Cores)); err != nil {
 		es.log.Warn("no spare engine", "error", err)
 	}
 }

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engines
+
+import "os"
+
+// ownImage is the program of this process, even if its file was replaced or removed.
+const ownImage = "/proc/self/exe"
+
+// image is the program file of engines. An engine must be of the same build as control,
+// because they share memory. An upgrade replaces the file while control still runs.
+type image struct {
+	file string
+	was  os.FileInfo // file at the start of control; nil: unknown
+}
+
+func newImage(file string) image {
+	was, _ := os.Stat(file) // a missing file is reported when an engine is started
+	return image{file, was}
+}
+
+// path returns the path to execute: the file, or ownImage if an upgrade has replaced the
+// file of this process.
+func (m image) path() string {
+	now, err := os.Stat(m.file)
+	if m.was == nil || err == nil && os.SameFile(m.was, now) {
+		return m.file
+	}
+	own, err := os.Stat(ownImage)
+	if err != nil || !os.SameFile(m.was, own) {
+		return m.file
+	}
+	return ownImage
+}
