@@ -37,7 +37,7 @@ func (b *backoff) wait(ctx context.Context) {
 
 // listen makes the listening socket at a path. It replaces a stale socket, and
 // refuses a path with a listening process or with another kind of file.
-func listen(path string) (*net.UnixListener, error) {
+func listen(path string, access SocketAccess) (*net.UnixListener, error) {
 	n, err := openSocketName(path)
 	if err != nil {
 		return nil, fmt.Errorf("vhost: %w", err)
@@ -64,6 +64,11 @@ func listen(path string) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("vhost: %s: %w", path, errnoOf(err))
 	}
 	l.SetUnlinkOnClose(false) // The next control process may use the socket's file; Session.Close removes it.
+	if err := access.apply(n); err != nil {
+		l.Close()
+		_ = n.remove()
+		return nil, fmt.Errorf("vhost: %s: %w", path, err)
+	}
 	control(l, func(fd int) { _ = unix.Listen(fd, maxBacklog) })
 	return l, nil
 }

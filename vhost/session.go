@@ -22,6 +22,8 @@ import (
 // Config is the configuration of a port's session.
 type Config struct {
 	Path string // path of the socket
+	// Access says who may connect to the socket of a session that listens.
+	Access SocketAccess
 	// Client makes the session connect to a front end that listens (QEMU's
 	// server=on). Without Client the session listens.
 	Client bool
@@ -101,7 +103,7 @@ func NewSession(cfg Config, b Backend) (*Session, error) {
 		return nil, err
 	}
 	if !cfg.Client {
-		if s.listener, err = listen(cfg.Path); err != nil {
+		if s.listener, err = listen(cfg.Path, cfg.Access); err != nil {
 			s.memory.close()
 			return nil, err
 		}

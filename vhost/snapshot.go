@@ -196,7 +196,7 @@ func (s *Session) adoptSockets(snap snapshot, fds []int) error {
 		return nil
 	})
 	if first == nil && !s.cfg.Client && s.listener == nil {
-		s.listener, first = listen(s.cfg.Path)
+		s.listener, first = listen(s.cfg.Path, s.cfg.Access)
 	}
 	return first
 }

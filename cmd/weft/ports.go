@@ -13,6 +13,7 @@ import (
 const addPortHelp = `Adds a port. Options by type:
 
   type=vhost-user path=SOCKET [mode=server|client] [queues=N] [mtu=N] [offloads=on|off]
+                  [socket-owner=USER] [socket-group=GROUP] [socket-mode=OCTAL]
   type=tap        [dev=NAME] [netns=NAME] [mac=MAC] [mtu=N] [queues=N] [offloads=on|off]
   type=af_xdp     dev=NETDEV [queues=N] [mode=auto|zerocopy|copy|generic]
                   [channels=N] [rss=served] [busy_poll=US] [replace=on]

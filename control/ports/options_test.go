@@ -30,6 +30,10 @@ func TestOptionsRefused(t *testing.T) {
 		{"type=vhost-user", "path=", "missing"},
 		{"type=vhost-user path=x", "path=x", "absolute path"},
 		{"type=vhost-user path=/x mode=up", "mode=up", "client, server"},
+		{"type=vhost-user path=/x socket-owner=", "socket-owner=", "a name or a number"},
+		{"type=vhost-user path=/x socket-group=-1", "socket-group=-1", "a name or a number"},
+		{"type=vhost-user path=/x socket-mode=1777", "socket-mode=1777", "octal"},
+		{"type=vhost-user path=/x socket-mode=8", "socket-mode=8", "octal"},
 		{"type=vhost-user path=/x queues=0", "queues=0", "1 to 16"},
 		{"type=af_xdp", "dev=", "missing"},
 		{"type=af_xdp dev=e mode=fast", "mode=fast", "auto, zerocopy, copy, generic"},
@@ -71,6 +75,8 @@ func TestOptionsAccepted(t *testing.T) {
 		{"type=vxlan vni=flow remote=flow", map[string]string{"type": "vxlan", "vni": "flow", "remote": "flow", "dst_port": "4789"}},
 		{"type=vxlan vni=0 remote=2001:db8::1 local=2001:db8::2", map[string]string{"type": "vxlan", "vni": "0",
 			"remote": "2001:db8::1", "local": "2001:db8::2", "dst_port": "4789"}},
+		{"type=vhost-user path=/x socket-owner=root socket-group=7 socket-mode=660", map[string]string{"type": "vhost-user", "path": "/x",
+			"mode": "server", "queues": "1", "offloads": "on", "socket-owner": "root", "socket-group": "7", "socket-mode": "660"}},
 	} {
 		_, values, _, err := parseOptions(strings.Fields(c.words))
 		if err != nil || !maps.Equal(values, c.want) {

@@ -156,6 +156,9 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkSocketAccess(values); err != nil {
+		return nil, err
+	}
 	p := &switchPort{saved: saved, kind: kind, given: given, values: values}
 	p.info = openflow.PortInfo{No: saved.Number, Name: saved.Name, Kind: portKinds[kind].kind}
 	if kind == kindVXLAN {

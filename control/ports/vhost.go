@@ -29,7 +29,11 @@ func init() {
 			"mac":       boundMACs,
 			"addresses": boundAddresses,
 			"mode":      {value: "server", check: oneOf("client", "server")},
-			"queues":    {value: "1", check: numberIn(1, vhost.MaxQueuePairs)},
+			// socket-owner=, socket-group= and socket-mode= are those of a listening socket.
+			"socket-owner": {check: account},
+			"socket-group": {check: account},
+			"socket-mode":  {check: permissionBits},
+			"queues":       {value: "1", check: numberIn(1, vhost.MaxQueuePairs)},
 			// mtu= is announced to the guest through VIRTIO_NET_F_MTU.
 			"mtu":      {check: numberIn(68, 65535)},
 			"offloads": {value: "on", check: oneOf("on", "off")},
@@ -59,6 +63,8 @@ func (p *vhostPort) open(kept *engine.Kept) error {
 	cfg := vhost.Config{Path: p.values["path"], Client: p.values["mode"] == "client", Queues: queues,
 		MTU: mtu, NoOffloads: p.values["offloads"] == "off", Forget: p.forgetSnapshot, Logger: p.log}
 	backend := (*vhostBackend)(p)
+	access, unknown := socketAccess(p.values)
+	cfg.Access = access
 	var err error
 	if kept != nil {
 		cfg.Memory = p.guests.Guest(p.number)
@@ -67,6 +73,9 @@ func (p *vhostPort) open(kept *engine.Kept) error {
 		}
 	}
 	if kept == nil || err != nil {
+		if unknown != nil { // a session that is taken over has its socket
+			return unknown
+		}
 		cfg.Memory = p.guests.Guest(p.number)
 		if p.session, err = vhost.NewSession(cfg, backend); err != nil {
 			p.session = nil
