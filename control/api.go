@@ -63,9 +63,7 @@ func lookupGroup(name string, to *int) error {
 }
 
 func (d *Daemon) serve() {
-	metrics := http.NewServeMux()
-	metrics.Handle("GET /metrics", d.patientMetrics())
-	d.servers.Serve(endOnPanic(d.onceStarted(d.handler())), endOnPanic(d.onceStarted(metrics)))
+	d.servers.Serve(endOnPanic(d.onceStarted(d.handler())), endOnPanic(d.metricsHandler()))
 }
 
 // onceStarted delays requests until the daemon has started, at most for

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"net/http"
+
+	"weft/control/patience"
+)
+
+// metricsHandler serves the metrics listener. Health probes answer at once, also during
+// the start of the daemon.
+func (d *Daemon) metricsHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", d.onceStarted(d.patientMetrics()))
+	mux.HandleFunc("GET /healthz", d.answerHealthy)
+	mux.HandleFunc("GET /ready", d.answerReady)
+	return mux
+}
+
+// answerHealthy says that the control process answers. It says nothing about the engine.
+func (d *Daemon) answerHealthy(w http.ResponseWriter, _ *http.Request) {
+	_, _ = w.Write([]byte("ok\n")) // error ignored: the client has closed the connection
+}
+
+// answerReady says whether frames are forwarded and changes succeed; otherwise it says why
+// not, with status 503.
+func (d *Daemon) answerReady(w http.ResponseWriter, _ *http.Request) {
+	if why := d.notReady(); why != "" {
+		http.Error(w, why, http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = w.Write([]byte("ready\n")) // error ignored: the client has closed the connection
+}
+
+// notReady returns the reason why the switch is not ready, or "". It takes no lock that a
+// hung engine could hold.
+func (d *Daemon) notReady() string {
+	select {
+	case <-d.ready:
+	default:
+		return errStarting.Error()
+	}
+	if why := d.engines.Troubled(); why != "" {
+		return why
+	}
+	if why := d.engines.Unanswered(patience.Explain); why != "" {
+		return why
+	}
+	if d.engines.PID() == 0 {
+		return "no engine runs; weftd is starting one"
+	}
+	return ""
+}
