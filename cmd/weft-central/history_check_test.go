@@ -97,7 +97,8 @@ func (h *historyHost) has(id string, p *wire.Port) bool {
 //
 //   - Two objects never have the same name, MAC or IP address.
 //   - A port goes from one host to another only after the first host has released it,
-//     or if the declaration of the port names the other host.
+//     or if the declaration of the port names the other host, or has named it shortly
+//     before.
 //   - Each acknowledged write is in the store at the acknowledged revision, and stays
 //     there until the next write of the same writer. Nothing else changes a port,
 //     except the end of a move. A request takes effect once.
@@ -136,6 +137,7 @@ type replay struct {
 	applying bool // a large request takes effect
 	ports    map[string]*wire.Port
 	binds    map[string]*wire.Bind
+	boundAt  map[string]int64          // revision of the last binding
 	bound    map[int64]map[string]bool // hosts that were bound to any port, by generation
 	owners   map[string][]string       // ids of the objects that have a name or address
 	versions map[string][]version
@@ -146,7 +148,7 @@ type replay struct {
 }
 
 func newReplay(s *historySite) *replay {
-	r := &replay{s: s, ports: map[string]*wire.Port{}, binds: map[string]*wire.Bind{}, bound: map[int64]map[string]bool{},
+	r := &replay{s: s, ports: map[string]*wire.Port{}, binds: map[string]*wire.Bind{}, boundAt: map[string]int64{}, bound: map[int64]map[string]bool{},
 		owners: map[string][]string{}, versions: map[string][]version{}, requests: map[string]int64{}, lists: slices.Clone(s.seen.lists)}
 	slices.SortStableFunc(r.lists, func(a, b listing) int { return int(a.revision - b.revision) })
 	return r
@@ -276,15 +278,30 @@ func (r *replay) takeBind(id string, kv *mvccpb.KeyValue, deleted bool) {
 		r.s.t.Errorf("revision %d binds port %s, which is not declared", kv.ModRevision, id)
 	case p.Host != "" && p.Host != b.Host && p.MoveTo != b.Host:
 		r.s.t.Errorf("revision %d binds port %s to %s; its declaration allows %s %s", kv.ModRevision, id, b.Host, p.Host, p.MoveTo)
-	case old != nil && old.Host != b.Host && p.Host == "":
+	case old != nil && old.Host != b.Host && p.Host == "" && !r.named(id, b.Host):
 		r.s.t.Errorf("revision %d binds port %s to %s, while %s has it", kv.ModRevision, id, b.Host, old.Host)
 	}
-	r.binds[id] = b
+	r.binds[id], r.boundAt[id] = b, kv.ModRevision
 	if r.bound[kv.ModRevision] == nil {
 		r.bound[kv.ModRevision] = map[string]bool{}
 	}
 	r.bound[kv.ModRevision][id+" "+b.Host] = true
 	r.bindings++
+}
+
+// named reports whether a declaration of the port since its last binding has named the
+// host. A hub may bind the port by such a declaration shortly after a newer one.
+func (r *replay) named(id, host string) bool {
+	versions := r.versions[id]
+	for i := len(versions) - 1; i >= 0; i-- {
+		if p := versions[i].port; p.GetHost() == host || p.GetMoveTo() == host {
+			return true
+		}
+		if versions[i].revision <= r.boundAt[id] {
+			break
+		}
+	}
+	return false
 }
 
 // checkSettled checks the state at a revision at which no large request takes effect.
