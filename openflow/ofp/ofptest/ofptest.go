@@ -13,7 +13,6 @@ import (
 var be = binary.BigEndian
 
 const (
-	headerLen = 8
 	// none is the number for no buffer, any port and any group.
 	none        = 0xffffffff
 	vendorType  = 4
