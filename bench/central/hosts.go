@@ -47,21 +47,32 @@ type fleet struct {
 
 // host is a simulated host: an agent, and a recorder in place of the switch.
 type host struct {
-	n        int
-	fleet    *fleet
-	config   agent.Config
-	recorder *centraltest.Recorder
-	agent    *agent.Agent
-	stop     func()
+	n      int
+	fleet  *fleet
+	config agent.Config
+	run    atomic.Pointer[hostRun]
+	stop   func()
 	// last is the time at which the agent last changed the recorder.
 	last atomic.Int64
 
 	mu    sync.Mutex // guards the fields below
 	added uint64
 	local []agent.LocalPort
+}
+
+// hostRun is what a host has from a start to its stop.
+type hostRun struct {
+	agent    *agent.Agent
+	recorder *centraltest.Recorder
+
+	mu sync.Mutex
 	// unknown has how often the agent has said that nobody has an address.
 	unknown map[centraltest.AddressKey]int
 }
+
+func (h *host) agent() *agent.Agent { return h.run.Load().agent }
+
+func (h *host) recorder() *centraltest.Recorder { return h.run.Load().recorder }
 
 func newFleet(m *model, c *cluster, dir string) *fleet {
 	f := &fleet{ca: c.ca, dir: dir, model: m, cluster: c}
@@ -106,30 +117,29 @@ func rotated(list []string, n int) []string {
 }
 
 func (h *host) start() error {
-	h.recorder = centraltest.NewRecorder(h.local...)
-	h.unknown = map[centraltest.AddressKey]int{}
+	r := &hostRun{recorder: centraltest.NewRecorder(h.local...), unknown: map[centraltest.AddressKey]int{}}
 	h.last.Store(int64(clock()))
-	h.recorder.OnApply(func(c *agent.Changes) {
+	r.recorder.OnApply(func(c *agent.Changes) {
 		h.last.Store(int64(clock()))
 		h.fleet.watcher.applied(h, c)
 		if len(c.Unknown) > 0 {
-			h.mu.Lock()
-			defer h.mu.Unlock()
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			for _, u := range c.Unknown {
-				h.unknown[centraltest.AddressKey{VNI: u.VNI, MAC: u.MAC}]++
+				r.unknown[centraltest.AddressKey{VNI: u.VNI, MAC: u.MAC}]++
 			}
 		}
 	})
-	h.agent = agent.New(h.config, h.recorder)
-	if err := h.agent.Restore(); err != nil {
+	r.agent = agent.New(h.config, r.recorder)
+	h.run.Store(r)
+	if err := r.agent.Restore(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	run := h.agent
 	go func() {
 		defer close(ended)
-		run.Run(ctx)
+		r.agent.Run(ctx)
 	}()
 	h.stop = func() {
 		cancel()
@@ -153,21 +163,21 @@ func (h *host) plug(name string) {
 	defer h.mu.Unlock()
 	h.added++
 	h.local = append(slices.Clone(h.local), agent.LocalPort{Name: name, Up: true, Added: h.added})
-	h.recorder.SetPorts(h.local...)
-	h.agent.PortsChanged()
+	h.recorder().SetPorts(h.local...)
+	h.agent().PortsChanged()
 }
 
 func (h *host) unplug(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.local = slices.DeleteFunc(slices.Clone(h.local), func(l agent.LocalPort) bool { return l.Name == name })
-	h.recorder.SetPorts(h.local...)
-	h.agent.PortsChanged()
+	h.recorder().SetPorts(h.local...)
+	h.agent().PortsChanged()
 }
 
 func (f *fleet) connected() (n int) {
 	for _, h := range f.hosts {
-		if h.agent.Stats().Connected {
+		if h.agent().Stats().Connected {
 			n++
 		}
 	}
@@ -237,7 +247,7 @@ func (f *fleet) counted() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.hosts {
-		if want, exact := f.model.addresses(h.n); exact && h.recorder.Addresses() != want {
+		if want, exact := f.model.addresses(h.n); exact && h.recorder().Addresses() != want {
 			return false
 		}
 	}
@@ -248,16 +258,16 @@ func (f *fleet) difference(h *host) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if want, exact := f.model.addresses(h.n); exact {
-		if got := h.recorder.Addresses(); got != want {
+		if got := h.recorder().Addresses(); got != want {
 			return fmt.Sprintf("%d addresses, expected %d", got, want)
 		}
 	}
-	return f.model.expect(h.n).Difference(h.recorder)
+	return f.model.expect(h.n).Difference(h.recorder())
 }
 
 func (f *fleet) received() (list []float64) {
 	for _, h := range f.hosts {
-		list = append(list, float64(h.agent.Stats().Received))
+		list = append(list, float64(h.agent().Stats().Received))
 	}
 	slices.Sort(list)
 	return list

@@ -89,7 +89,7 @@ func (r *run) misplaced(t *testing.T) {
 		h := r.fleet.hosts[p.host]
 		if want := r.fleet.model.hosts[p.host].Id; bound[id].GetHost() != want && shown < 10 {
 			shown++
-			t.Logf("port %s is bound to %q, expected %s, whose switch has %v and whose agent is %+v", id, bound[id].GetHost(), want, h.recorder.Ports(), h.agent.Stats())
+			t.Logf("port %s is bound to %q, expected %s, whose switch has %v and whose agent is %+v", id, bound[id].GetHost(), want, h.recorder().Ports(), h.agent().Stats())
 		}
 	}
 }

@@ -31,7 +31,7 @@ const (
 // ctx ended before.
 func (f *fleet) ping(ctx context.Context, p, peer *placed) time.Duration {
 	here, there := f.hosts[p.host], f.hosts[peer.host]
-	if !poll(ctx, func() bool { return here.recorder.Here(p.key.VNI, p.key.MAC) }) ||
+	if !poll(ctx, func() bool { return here.recorder().Here(p.key.VNI, p.key.MAC) }) ||
 		!here.resolve(ctx, p.Name, peer.key) || !there.resolve(ctx, peer.Name, p.key) {
 		return 0
 	}
@@ -43,14 +43,14 @@ func (f *fleet) ping(ctx context.Context, p, peer *placed) time.Duration {
 func (h *host) resolve(ctx context.Context, port string, k centraltest.AddressKey) bool {
 	for ctx.Err() == nil {
 		began, absent := clock(), h.absent(k)
-		if h.recorder.Has(k.VNI, k.MAC) {
+		if h.recorder().Has(k.VNI, k.MAC) {
 			return true
 		}
-		if h.agent.Ask(port, k.VNI, k.MAC, netip.Addr{}) {
+		if h.agent().Ask(port, k.VNI, k.MAC, netip.Addr{}) {
 			held, cancel := context.WithTimeout(ctx, heldFor)
-			known := poll(held, func() bool { return h.recorder.Has(k.VNI, k.MAC) || h.absent(k) != absent })
+			known := poll(held, func() bool { return h.recorder().Has(k.VNI, k.MAC) || h.absent(k) != absent })
 			cancel()
-			if known && h.recorder.Has(k.VNI, k.MAC) {
+			if known && h.recorder().Has(k.VNI, k.MAC) {
 				return true
 			}
 		}
@@ -63,9 +63,10 @@ func (h *host) resolve(ctx context.Context, port string, k centraltest.AddressKe
 }
 
 func (h *host) absent(k centraltest.AddressKey) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.unknown[k]
+	r := h.run.Load()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unknown[k]
 }
 
 func poll(ctx context.Context, check func() bool) bool {

@@ -63,7 +63,7 @@ func (w *watcher) joins(net string, h *host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for k, a := range w.pending {
-		if a.port.Net == net && !h.recorder.Has(k.VNI, k.MAC) {
+		if a.port.Net == net && !h.recorder().Has(k.VNI, k.MAC) {
 			a.hosts[h.n] = struct{}{}
 		}
 	}

@@ -381,6 +381,8 @@ func (r *replay) checkPort(id string, acks []ack) {
 
 // checkPlaces compares what the hosts have programmed with the bindings.
 func (r *replay) checkPlaces() {
+	r.s.seen.mu.Lock() // the agents still run
+	defer r.s.seen.mu.Unlock()
 	for k, hosts := range r.s.seen.places {
 		if len(hosts) > 1 && constant(k.mac) {
 			r.s.t.Errorf("the address %x is at several hosts at generation %d: %v", k.mac, k.generation, hosts)
