@@ -11,10 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -25,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"weft/bench"
 	"weft/central/pki"
 	"weft/central/store"
 	"weft/central/wire"
@@ -186,29 +185,7 @@ func (c *cluster) start(i int) error {
 		n.process.Env = append(os.Environ(), ConfigVariable+"="+n.config)
 	}
 	n.process.Stderr, n.process.Stdout = log, log
-	return StartWithParent(n.process)
-}
-
-// starter returns a channel of functions that one permanent thread calls. Processes
-// are started by this thread, because a process dies with the thread that started it
-// (PR_SET_PDEATHSIG, prctl(2)), and other threads of a Go program may end.
-var starter = sync.OnceValue(func() chan func() {
-	work := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for f := range work {
-			f()
-		}
-	}()
-	return work
-})
-
-// StartWithParent starts a process that ends at the latest with this one.
-func StartWithParent(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	done := make(chan error)
-	starter() <- func() { done <- cmd.Start() }
-	return <-done
+	return bench.StartWithParent(n.process)
 }
 
 // ConfigVariable is an environment variable with the path of a central's configuration

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
+	"weft/bench"
 	"weft/central/wire"
 )
 
@@ -115,7 +116,7 @@ func (m *million) start(ctx context.Context) error {
 	m.hub = exec.Command("/proc/self/exe", os.Args[1:]...)
 	m.hub.Env = append(os.Environ(), hubVariable+"="+socket)
 	m.hub.Stderr = os.Stderr
-	if err := StartWithParent(m.hub); err != nil {
+	if err := bench.StartWithParent(m.hub); err != nil {
 		return err
 	}
 	if _, err := await(ctx, "the hub starts", func() bool { _, err := os.Stat(socket); return err == nil }); err != nil {

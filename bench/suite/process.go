@@ -11,11 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"weft/bench"
 )
 
 // process is a program that the suite started. Error messages quote the end of its
@@ -39,12 +39,12 @@ func start(dir, name, program string, args ...string) (*process, error) {
 	cmd := exec.Command(program, args...)
 	cmd.Dir = dir
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := onStarter(cmd.Start); err != nil {
+	if err := bench.StartWithParent(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
 	p := &process{cmd: cmd, in: in, log: log, done: make(chan struct{})}
@@ -53,25 +53,6 @@ func start(dir, name, program string, args ...string) (*process, error) {
 		close(p.done)
 	}()
 	return p, nil
-}
-
-// starter returns a channel of functions for one permanent thread. Programs die with
-// the thread that started them (PR_SET_PDEATHSIG, prctl(2)).
-var starter = sync.OnceValue(func() chan func() {
-	work := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for f := range work {
-			f()
-		}
-	}()
-	return work
-})
-
-func onStarter(f func() error) error {
-	done := make(chan error)
-	starter() <- func() { done <- f() }
-	return <-done
 }
 
 func (p *process) say(line string) { fmt.Fprintln(p.in, line) }

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"weft/bench"
 	"weft/bench/central"
 )
 
@@ -95,7 +96,7 @@ func (r *run) start() (err error) {
 	}
 	r.northd = exec.Command("ovn-northd", "--ovnnb-db="+r.nb.addresses(), "--ovnsb-db="+r.sb.addresses(),
 		"--unixctl="+filepath.Join(r.Dir, "northd.ctl"), "-vconsole:off", "-vfile:info", "--log-file="+filepath.Join(r.Dir, "northd.log"))
-	if err := central.StartWithParent(r.northd); err != nil {
+	if err := bench.StartWithParent(r.northd); err != nil {
 		return err
 	}
 	if r.north, err = dial(r.nb.servers[0].address, r.update); err != nil {

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"weft/bench/central"
+	"weft/bench"
 )
 
 // database is a cluster of three servers of one OVSDB database.
@@ -83,7 +83,7 @@ func (d *database) start(i int) error {
 	_ = os.Remove(s.control) // of a server that was killed
 	s.process = exec.Command("ovsdb-server", s.file, "--remote=ptcp:"+strings.Split(s.address, ":")[1]+":"+serverIP,
 		"--unixctl="+s.control, "-vconsole:off", "-vfile:info", "--log-file="+s.file+".log")
-	return central.StartWithParent(s.process)
+	return bench.StartWithParent(s.process)
 }
 
 // startTimeLimit is the time limit of the start of a cluster.
