@@ -88,3 +88,18 @@ func (h *Hub) unwant(s *session, w want) {
 		delete(w.net.wanted, w.address)
 	}
 }
+
+// forgetQuestions forgets the host's interests in a network, and its questions there
+// that nobody has answered.
+func (h *Hub) forgetQuestions(s *session, n *network) {
+	for p := range s.interests {
+		if p.net == n {
+			h.dropInterest(s, p)
+		}
+	}
+	for w := range s.wants {
+		if w.net == n {
+			h.unwant(s, w)
+		}
+	}
+}

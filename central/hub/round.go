@@ -64,16 +64,7 @@ func (h *Hub) updateNetwork(n *network) {
 // need, except for those of their own ports.
 func (h *Hub) remake(n *network) {
 	for s := range n.subscribers {
-		for p := range s.interests {
-			if p.net == n {
-				h.dropInterest(s, p)
-			}
-		}
-		for w := range s.wants {
-			if w.net == n {
-				h.unwant(s, w)
-			}
-		}
+		h.forgetQuestions(s, n)
 		s.queue(h.resetOf(n))
 		for p, net := range s.own {
 			if n.asked && net == n && p.place != nil && p.bind.GetHost() == s.host {

@@ -309,16 +309,7 @@ func (h *Hub) leave(s *session, n *network) {
 	}
 	delete(s.nets, n)
 	delete(n.subscribers, s)
-	for p := range s.interests {
-		if p.net == n {
-			h.dropInterest(s, p)
-		}
-	}
-	for w := range s.wants {
-		if w.net == n {
-			h.unwant(s, w)
-		}
-	}
+	h.forgetQuestions(s, n)
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: &wire.NetUpdate{Net: n.id, Gone: true}}}))
 }
 
