@@ -26,6 +26,8 @@ const (
 	mostMemory   = 2 << 30
 	stormPlayers = 4
 	stormStep    = 200 * time.Millisecond
+	// progressEvery is the interval of the progress lines on stderr.
+	progressEvery = time.Minute
 	// A step kills a process with a probability of 1/oneInKill, else moves a
 	// bystander with 1/oneInMove.
 	oneInKill, oneInMove = 20, 30
@@ -107,8 +109,12 @@ func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormR
 		}()
 	}
 	begin := time.Now()
-	for time.Since(begin) < d && len(w.r.Faults) == 0 {
+	for reported := begin; time.Since(begin) < d && len(w.r.Faults) == 0; {
 		w.step()
+		if time.Since(reported) >= progressEvery {
+			reported = time.Now()
+			w.progress(time.Since(begin), d)
+		}
 	}
 	close(w.stop)
 	players.Wait()
@@ -163,6 +169,21 @@ func (w *storming) step() {
 	if t := w.stream.Totals(); t.Misused > 0 {
 		w.fault("%d buffers of the bystanders are lost or used twice", t.Misused)
 	}
+}
+
+func (w *storming) progress(elapsed, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	plays, kills := 0, 0
+	for _, n := range w.r.Plays {
+		plays += n
+	}
+	for _, n := range w.r.Kills {
+		kills += n
+	}
+	t := w.stream.Totals()
+	fmt.Fprintf(os.Stderr, "%v of %v: %d attacks, %d kills, %d moves, %d frames received, %d to a wrong guest\n",
+		elapsed.Round(time.Second), d, plays, kills, w.r.Moves, t.Received, w.r.Wrong)
 }
 
 func (w *storming) fault(format string, args ...any) {
