@@ -5,7 +5,10 @@ package pipeline
 import (
 	"weft/control/counters"
 	"weft/control/store"
+	"weft/control/underlay"
+	"weft/control/upcalls"
 	"weft/control/workers"
+	"weft/datapath"
 )
 
 // Steps of control's start and of an engine's replacement. The caller holds the lock
@@ -84,7 +87,19 @@ func (pl *Pipeline) Workers() *workers.Workers {
 
 // AnswerUpcalls starts to answer the upcalls of the present workers.
 func (pl *Pipeline) AnswerUpcalls() (err error) {
-	pl.upcalls, err = pl.startUpcalls(pl.workers)
+	w := pl.workers
+	pl.upcalls, err = upcalls.Serve(w, upcalls.Setup{
+		Miss: func(worker int, misses []datapath.Upcall) { pl.answer(w, worker, misses, false) },
+		Other: func(worker int, up datapath.Upcall) {
+			switch up.Op {
+			case datapath.UpNeighbour:
+				pl.templates.Wait(up.Template, underlay.HeldFrame{Worker: worker, Slot: up.Arg})
+			case datapath.UpFault:
+				go pl.ports.Fault(up.Arg, up.Reason) // in its own goroutine, because Fault waits for the engine
+			}
+		},
+		Log: pl.log,
+	})
 	return err
 }
 
@@ -92,7 +107,7 @@ func (pl *Pipeline) AnswerUpcalls() (err error) {
 // changes.
 func (pl *Pipeline) EndUpcalls() {
 	if pl.upcalls != nil {
-		pl.upcalls.close()
+		pl.upcalls.Close()
 		pl.upcalls = nil
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"weft/control/limits"
 	"weft/control/store"
 	"weft/control/underlay"
+	"weft/control/upcalls"
 	"weft/control/workers"
 	"weft/flowtable"
 	"weft/openflow"
@@ -103,12 +104,12 @@ type Pipeline struct {
 	notes     *openflow.NoteTable
 	templates *underlay.Templates
 
-	unsaved   unsaved       // changes of OpenFlow connections that are not on the disk yet
-	upcalls   *upcalls      // guarded by the lock of changes
-	macsStale chan struct{} // wakes up maintain after addresses were learned
-	lessons   chan lesson   // flows waiting to be learned
-	unlearnt  atomic.Uint64 // number of learned flows refused at a limit
-	refusals  atomic.Uint64 // number of misses executed without a megaflow
+	unsaved   unsaved          // changes of OpenFlow connections that are not on the disk yet
+	upcalls   *upcalls.Upcalls // guarded by the lock of changes
+	macsStale chan struct{}    // wakes up maintain after addresses were learned
+	lessons   chan lesson      // flows waiting to be learned
+	unlearnt  atomic.Uint64    // number of learned flows refused at a limit
+	refusals  atomic.Uint64    // number of misses executed without a megaflow
 }
 
 // New returns an empty Pipeline. Attach must come before any other method.

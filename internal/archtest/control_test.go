@@ -43,12 +43,13 @@ var controlMayImport = map[string][]string{
 	"control/tracking":  {"control/workers", "control/limits", "control/usererr", "api", "conntrack", "datapath", "internal/clock"},
 	"control/addresses": {"control/limits", "openflow"},
 	"control/pipeline": {
-		"control/addresses", "control/store", "control/counters", "control/underlay", "control/workers", "control/limits", "control/loop", "control/usererr",
+		"control/addresses", "control/store", "control/counters", "control/underlay", "control/upcalls", "control/workers", "control/limits", "control/loop", "control/usererr",
 		"api", "conntrack", "datapath", "flowtable", "openflow", "packet", "port", "internal/clock", "internal/share", "internal/shm",
 	},
 	"control/observe":            {"control/limits", "control/usererr", "internal/clock", "api", "conntrack", "datapath", "flowtable", "openflow", "packet", "internal/shm"},
 	"control/counters":           {"control/underlay", "control/workers", "datapath", "flowtable", "internal/shm", "packet", "port"},
 	"control/underlay":           {"control/loop", "packet", "tunnel", "datapath"},
+	"control/upcalls":            {"control/loop", "control/workers", "datapath", "internal/shm"},
 	"control/store":              {"control/usererr", "conntrack", "internal/clock", "internal/safepath"},
 	"control/access":             {"control/limits", "control/usererr", "api", "internal/safepath"},
 	"control/agent":              {"central/wire", "control/loop", "internal/atomicfile"},
@@ -76,7 +77,7 @@ var controlOrder = []string{
 	"control/ports",
 	"control/observe", "control/tracking",
 	"control/pipeline",
-	"control/addresses", "control/counters", "control/underlay", "control/store",
+	"control/addresses", "control/counters", "control/underlay", "control/upcalls", "control/store",
 	"control/watchdog", "control/workers", "control/limits", "control/workers/workertest",
 	"control/loop", "control/usererr",
 }

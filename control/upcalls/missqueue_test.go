@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package upcalls
 
 import (
 	"encoding/binary"
@@ -12,32 +12,6 @@ import (
 	"weft/flowtable"
 	"weft/internal/shm"
 )
-
-// A port whose every frame misses delays another port by at most one batch.
-func TestPortsTakeTurns(t *testing.T) {
-	f := newRig(t)
-	f.add("udp,tp_src=0/0xffff,actions=drop")
-	w := f.worker()
-	flood := func(i int) flowtable.Key {
-		k := udpKey(1, 0, 2, 9)
-		k[flowtable.WL4] = uint64(i+1) << 48
-		return k
-	}
-	f.p.mu.Lock() // no miss is answered while this is held
-	for i := range 200 {
-		w.Frame(flood(i), 100)
-	}
-	w.Frame(udpKey(2, 1, 2, 9), 100)
-	var slot uint32
-	w.On(func() { slot = w.Held })
-	f.p.mu.Unlock()
-	f.settle()
-	w.On(func() {
-		if at := slices.Index(w.Retries, slot); at < 0 || at > 2*missBatch {
-			t.Errorf("the other port's frame is answered after %d of %d", at, len(w.Retries))
-		}
-	})
-}
 
 // missRing returns an upcall ring and a function that writes a miss to it.
 func missRing(t *testing.T) (shm.RingMem, func(port, held uint32, vni ...uint64)) {
@@ -54,7 +28,8 @@ func missRing(t *testing.T) (shm.RingMem, func(port, held uint32, vni ...uint64)
 	return m, func(port, held uint32, vni ...uint64) {
 		msg := binary.LittleEndian.AppendUint32(nil, uint32(datapath.UpMiss))
 		msg = binary.LittleEndian.AppendUint32(msg, held)
-		key := udpKey(port, 0, 1, 1)
+		var key flowtable.Key
+		key[flowtable.WPort] = uint64(port) << 32
 		copy(key.Tunnel()[:], vni)
 		for _, word := range key {
 			msg = binary.LittleEndian.AppendUint64(msg, word)

@@ -3,113 +3,13 @@
 package pipeline
 
 import (
-	"os"
-	"sync"
-
-	"golang.org/x/sys/unix"
-
-	"weft/control/loop"
 	"weft/control/underlay"
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/clock"
-	"weft/internal/shm"
 	"weft/openflow"
 )
-
-// upcalls answers the upcalls of one engine's workers, with one goroutine for each
-// worker. Another goroutine wakes them up through the workers' eventfd.
-type upcalls struct {
-	d       *Pipeline
-	workers *workers.Workers
-	event   *os.File
-	wake    []chan struct{} // index: worker
-	stop    chan struct{}
-	stopped sync.WaitGroup
-}
-
-func (pl *Pipeline) startUpcalls(w *workers.Workers) (*upcalls, error) {
-	fd, err := unix.FcntlInt(uintptr(w.Memory().UpcallEvent), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	u := &upcalls{d: pl, workers: w, event: os.NewFile(uintptr(fd), "upcalls"), stop: make(chan struct{})}
-	for i := range w.Shared() {
-		u.wake = append(u.wake, make(chan struct{}, 1))
-		u.stopped.Add(1)
-		go u.serve(i)
-	}
-	go u.watch()
-	return u, nil
-}
-
-// close ends the goroutines. The caller holds no lock that a miss takes, such as
-// Pipeline.mu.
-func (u *upcalls) close() {
-	close(u.stop)
-	u.event.Close() // ends watch
-	u.stopped.Wait()
-}
-
-func (u *upcalls) watch() {
-	var count [8]byte
-	for {
-		if _, err := u.event.Read(count[:]); err != nil {
-			return // closed
-		}
-		for _, wake := range u.wake {
-			loop.Notify(wake)
-		}
-	}
-}
-
-// missBatch limits the misses answered under one lock. A larger batch would delay its
-// first miss.
-const missBatch = 32
-
-// serve answers the upcalls of worker i: misses in turn by port, others in order of
-// arrival.
-func (u *upcalls) serve(i int) {
-	defer u.stopped.Done()
-	ring := shm.NewConsumer(u.workers.Shared()[i].Upcalls)
-	q := newMissQueue(ring)
-	misses := make([]datapath.Upcall, 0, missBatch)
-	for {
-		q.take(func(msg []byte) { u.take(i, msg) })
-		misses = q.next(misses[:0], missBatch)
-		u.d.answer(u.workers, i, misses, false)
-		q.answered()
-		select {
-		case <-u.stop:
-			return
-		default:
-		}
-		if q.waiting() || !ring.Sleep() {
-			continue
-		}
-		select {
-		case <-u.wake[i]:
-		case <-u.stop:
-			return
-		}
-		ring.Awake()
-	}
-}
-
-func (u *upcalls) take(worker int, msg []byte) {
-	up, err := datapath.ParseUpcall(msg)
-	if err != nil {
-		u.d.log.Error("malformed upcall", "worker", worker, "error", err)
-		return
-	}
-	switch up.Op {
-	case datapath.UpNeighbour:
-		u.d.templates.Wait(up.Template, underlay.HeldFrame{Worker: worker, Slot: up.Arg})
-	case datapath.UpFault:
-		go u.d.ports.Fault(up.Arg, up.Reason) // in its own goroutine, because Fault waits for the engine
-	}
-}
 
 // answer installs megaflows for misses of one worker, and resumes the frames. Without
 // room for a megaflow, the worker executes the actions once. learnt means that the

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"slices"
+	"testing"
+
+	"weft/control/upcalls"
+	"weft/flowtable"
+)
+
+// A port whose every frame misses delays another port by at most one batch.
+func TestPortsTakeTurns(t *testing.T) {
+	f := newRig(t)
+	f.add("udp,tp_src=0/0xffff,actions=drop")
+	w := f.worker()
+	flood := func(i int) flowtable.Key {
+		k := udpKey(1, 0, 2, 9)
+		k[flowtable.WL4] = uint64(i+1) << 48
+		return k
+	}
+	f.p.mu.Lock() // no miss is answered while this is held
+	for i := range 200 {
+		w.Frame(flood(i), 100)
+	}
+	w.Frame(udpKey(2, 1, 2, 9), 100)
+	var slot uint32
+	w.On(func() { slot = w.Held })
+	f.p.mu.Unlock()
+	f.settle()
+	w.On(func() {
+		if at := slices.Index(w.Retries, slot); at < 0 || at > 2*upcalls.Batch {
+			t.Errorf("the other port's frame is answered after %d of %d", at, len(w.Retries))
+		}
+	})
+}
