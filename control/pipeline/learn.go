@@ -27,11 +27,11 @@ const (
 	learnBatch = 256
 )
 
-// lesson has the flows of a frame's learn actions, and the frame if a worker holds
-// it.
+// lesson has a frame that waits in a worker, or the flows of the learn actions of a
+// frame that was forwarded.
 type lesson struct {
-	flows   []openflow.FlowMod
-	workers *workers.Workers // nil: no frame waits
+	flows   []openflow.FlowMod // if workers is nil
+	workers *workers.Workers   // nil: no frame waits
 	held    underlay.HeldFrame
 	miss    *datapath.Upcall
 }
@@ -44,7 +44,7 @@ func (pl *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *
 	}
 	miss := *up
 	select {
-	case pl.lessons <- lesson{t.Learned, w, held, &miss}:
+	case pl.lessons <- lesson{workers: w, held: held, miss: &miss}:
 		return true
 	default:
 		return false
@@ -111,42 +111,113 @@ func (pl *Pipeline) learnFlows(ctx context.Context) {
 		}
 		began := time.Now()
 		pl.learnBatch(batch)
-		for i := range batch {
-			if l := &batch[i]; l.workers != nil {
-				pl.answer(l.workers, l.held.Worker, []datapath.Upcall{*l.miss}, true)
-			}
-		}
 		if !loop.Sleep(ctx, time.Since(began)) {
 			return
 		}
 	}
 }
 
-// learnBatch adds the flows of a batch. After it, no frame uses the old flows.
+// learnBatch adds the flows of a batch and forwards its frames.
 func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.change.Lock()
-	defer pl.change.Unlock()
-	var mods []openflow.FlowMod
-	for i := range batch {
-		mods = append(mods, batch[i].flows...)
+	again := pl.teach(batch)
+	pl.change.Unlock()
+	for i := range again {
+		l := &again[i]
+		pl.answer(l.workers, l.held.Worker, []datapath.Upcall{*l.miss}, true)
 	}
+}
+
+// taughtFrame is a held frame with the translation that added its flows.
+type taughtFrame struct {
+	lesson *lesson
+	openflow.Translation
+	executed executedFrame
+}
+
+// teach adds the flows of lessons in order. Like in Open vSwitch, a frame goes on by the
+// rules that it matched before it added flows, and counts for them. Before it goes on, no
+// megaflow uses the old flows. The frames in again must be translated again: earlier
+// lessons have added their flows, or their translations ask for addresses. The caller
+// holds the lock of changes.
+func (pl *Pipeline) teach(batch []lesson) (again []lesson) {
+	var frames []taughtFrame
+	var changes []openflow.Changes
+	var tables openflow.TableSet
+	var removed []uint32
 	pl.mu.Lock()
 	pl.pullAll()
-	changes, refused := pl.tables.ApplyLearned(mods, clock.Monotonic())
-	pl.unlearnt.Add(uint64(refused)) // the frames of refused flows are forwarded
-	removed := pl.rules.enter(&changes)
+	now, env := clock.Monotonic(), pl.env()
+	for i := range batch {
+		l := &batch[i]
+		flows := l.flows
+		if l.workers != nil {
+			t := pl.tables.Translate(&l.miss.Key, env)
+			flows = t.Learned
+			if pl.teaches(&t) && !t.Question.Valid() {
+				frames = append(frames, taughtFrame{l, t, executedFrame{rules: t.Rules, groups: t.Groups, finished: t.Finished,
+					learned: t.Learned, ruleRows: pl.rules.rowsOf(t.Rules)}})
+			} else {
+				again = append(again, *l)
+			}
+		}
+		c, refused := pl.tables.ApplyLearned(flows, now)
+		pl.unlearnt.Add(uint64(refused)) // the frames of refused flows are forwarded
+		removed = append(removed, pl.rules.enter(&c)...)
+		changedTables(&c, &tables)
+		changes = append(changes, c)
+	}
 	pl.mu.Unlock()
 	if len(removed) > 0 {
 		if err := pl.store.ChangeFlows(nil, removed); err != nil {
 			pl.log.Error("cannot remove flows that learnt flows replaced from the state file", "error", err)
 		}
 	}
-	var tables openflow.TableSet
-	if changedTables(&changes, &tables); tables != (openflow.TableSet{}) {
+	if tables != (openflow.TableSet{}) {
 		pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
 	}
-	pl.tell(&changes)
+	pl.forward(frames, now)
+	for i := range changes {
+		pl.tell(&changes[i])
+	}
 	pl.releaseRows(removed)
+	return again
+}
+
+// forward makes the workers execute the translations of held frames, unless the engine
+// has been replaced. It installs megaflows for the next frames. The caller holds the lock
+// of changes, so that ports and tunnels are those of the translation.
+func (pl *Pipeline) forward(frames []taughtFrame, now uint64) {
+	if len(frames) == 0 {
+		return
+	}
+	executed := make([]executedFrame, 0, len(frames))
+	pl.mu.RLock()
+	env := pl.env()
+	for i := range frames {
+		f := &frames[i]
+		w, held, key := f.lesson.workers, f.lesson.held, &f.lesson.miss.Key
+		if w != pl.workers {
+			continue
+		}
+		// A translation that depends on addresses waits for the next frame, because
+		// another miss may be changing them.
+		if t := pl.tables.Translate(key, env); len(t.Addresses) == 0 && !t.Question.Valid() {
+			m := new(megaflow)
+			pl.setMegaflow(m, key, &t, now)
+			pl.install(m, key, &t.Mask)
+		}
+		f.executed.bytes = w.HeldBytes(held.Worker, held.Slot)
+		executed = append(executed, f.executed)
+		var room [workers.CommandRoom]byte
+		w.Queue(held.Worker, datapath.AppendExecute(room[:0], held.Slot, f.Actions))
+		if f.Learn.Valid {
+			pl.learn(f.Learn, now)
+		}
+	}
+	pl.workers.PublishAll()
+	pl.mu.RUnlock()
+	pl.creditExecuted(executed, now)
 }
 
 // changedTables adds the tables of changed rules to set. Megaflows without these

@@ -105,3 +105,40 @@ func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 	w.Frame(second, 100) // hits the megaflow that was installed at the limit
 	waitfor.True(t, "the flow is learnt once the limit allows it", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:03"]; return ok })
 }
+
+// The frame that adds a flow which it would match itself goes on by the flows that it
+// matched before, like in Open vSwitch's test "learning action - self-modifying flow".
+func TestTeachingFrameGoesOnByWhatItMatched(t *testing.T) {
+	f := newRig(t)
+	f.vxlanPorts(3)
+	f.add("priority=1,actions=learn(table=0,priority=9,eth_src,output:in_port),p2")
+	w := f.worker()
+	key := udpKey(1, 1, 2, 9)
+	w.Frame(key, 100)
+	f.settle()
+	f.want("", "1/100")
+	f.want("dl_src=02:00:00:00:00:01", "0/0")
+	w.Frame(key, 100)
+	f.settle()
+	f.want("", "1/100")
+	f.want("dl_src=02:00:00:00:00:01", "1/100")
+}
+
+// A frame that waited while an equal frame added its flow matches this flow.
+func TestSecondWaitingFrameMatchesTheLearntFlow(t *testing.T) {
+	f := newRig(t)
+	f.vxlanPorts(3)
+	f.add("priority=1,actions=learn(table=0,priority=9,eth_src,output:in_port),p2")
+	w, key := f.worker(), udpKey(1, 1, 2, 9)
+	f.change.Lock() // nothing is learnt while this is held
+	w.Frame(key, 100)
+	w.Frame(key, 100)
+	waitfor.True(t, "both frames wait in the learn queue", func() (all bool) {
+		w.On(func() { all = len(w.Frames) == 2 && w.Upcalls.Done() == w.Upcalls.Publish() })
+		return all
+	})
+	f.change.Unlock()
+	f.settle()
+	f.want("", "1/100")
+	f.want("dl_src=02:00:00:00:00:01", "1/100")
+}

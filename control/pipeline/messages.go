@@ -283,11 +283,7 @@ func (pl *Pipeline) Send(out *openflow.PacketOut) error {
 	if err := fillFlow(out); err != nil {
 		return &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
 	}
-	t, taught, err := pl.inject(out, true)
-	if err == nil && taught {
-		pl.learnBatch([]lesson{{flows: t.Learned}})
-		_, _, err = pl.inject(out, false)
-	}
+	_, err := pl.inject(out)
 	return err
 }
 

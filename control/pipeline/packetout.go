@@ -29,12 +29,7 @@ func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
 	if err := fillFlow(&out); err != nil {
 		return api.PacketSent{}, err
 	}
-	// learned flows come before the frame, as after a miss
-	t, taught, err := pl.inject(&out, true)
-	if err == nil && taught {
-		pl.learnBatch([]lesson{{flows: t.Learned}})
-		t, _, err = pl.inject(&out, false)
-	}
+	t, err := pl.inject(&out)
 	var input *openflow.CodedError
 	if errors.As(err, &input) {
 		err = usererr.Mark(err)
@@ -67,46 +62,42 @@ func fillFlow(out *openflow.PacketOut) error {
 	return nil
 }
 
-// inject makes the first worker execute a packet-out. If learnFirst is true and learn
-// actions would add flows, it sends nothing and returns taught. An error has no
-// effect.
-func (pl *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Translation, taught bool, err error) {
+// inject makes the first worker execute a packet-out. The flows of its learn actions
+// are in force before. An error has no effect.
+func (pl *Pipeline) inject(out *openflow.PacketOut) (t openflow.Translation, err error) {
 	pl.change.Lock() // keeps the workers from being replaced
 	defer pl.change.Unlock()
 	pl.mu.RLock()
 	w, now := pl.workers, clock.Monotonic()
 	t, err = pl.tables.Execute(out.Actions, &out.Flow, pl.env())
+	rows, teaches := pl.rules.rowsOf(t.Rules), pl.teaches(&t)
+	pl.mu.RUnlock()
 	switch {
 	case err != nil: // PacketOut turns the error into one for the operator
 	case t.Drop == packet.DropLoop:
 		err = usererr.Errorf("actions: the frame would pass more tables, or nest deeper, than the limits allow; expected actions without a loop")
 	case w.Gone():
 		err = workers.ErrGone
-	default:
-		taught = learnFirst && pl.teaches(&t)
 	}
-	if err != nil || taught {
-		pl.mu.RUnlock()
-		return t, taught, err
+	if err != nil {
+		return t, err
+	}
+	if teaches {
+		pl.teach([]lesson{{flows: t.Learned}})
 	}
 	inPort := uint32(out.Flow[flowtable.WPort] >> 32)
 	if inPort >= port.MaxPorts {
 		inPort = 0
 	}
-	rows := pl.rules.rowsOf(t.Rules)
 	if !w.Push(0, datapath.AppendInject(nil, inPort, t.Actions, out.Frame)) {
-		err = workers.ErrGone
+		return t, workers.ErrGone
 	}
-	pl.mu.RUnlock()
-	if err == nil {
-		err = w.WaitApplied()
-	}
-	if err != nil {
-		return t, false, err
+	if err := w.WaitApplied(); err != nil {
+		return t, err
 	}
 	if t.Learn.Valid {
 		pl.learn(t.Learn, now)
 	}
 	pl.creditExecuted([]executedFrame{{t.Rules, t.Groups, t.Finished, t.Learned, rows, uint64(len(out.Frame))}}, now)
-	return t, false, nil
+	return t, nil
 }
