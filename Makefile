@@ -16,8 +16,12 @@ FUZZTIME ?= 20s
 
 .PHONY: build install demo demo-central test lint unit race e2e nic test-nic attack bench benchstat fuzz setup clean
 
+# Where git refuses, or the source is no clone, COMMIT names the commit.
+COMMIT ?= $(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)
+LDFLAGS ?= -X weft/internal/buildinfo.commit=$(COMMIT)
+
 build:
-	go build -o bin/ ./cmd/weftd ./cmd/weft ./cmd/weft-central
+	go build -ldflags "$(LDFLAGS)" -o bin/ ./cmd/weftd ./cmd/weft ./cmd/weft-central
 
 # Where install puts its files. DESTDIR is the root of a package.
 PREFIX ?= /usr/local

@@ -52,18 +52,23 @@ type ShuttingDown struct {
 
 // Show is the state of the daemon.
 type Show struct {
-	Version   string   `json:"version"`
-	PID       int      `json:"pid"`
-	EnginePID int      `json:"engine_pid"` // 0 if no engine runs
-	StateDir  string   `json:"state_dir"`
-	UptimeS   float64  `json:"uptime_s"`
-	Restarts  uint64   `json:"engine_restarts"` // number of engine restarts since control started
-	Flows     int      `json:"flows"`
-	Megaflows int      `json:"megaflows"`
-	MACs      int      `json:"macs"`
-	Workers   []Worker `json:"workers"`
-	Ports     []Port   `json:"ports"`
-	Central   *Central `json:"central,omitempty"` // absent: the switch does not follow weft-central
+	Version   string `json:"version"` // of control
+	Commit    string `json:"commit"`  // of control; "unknown" if the build has not recorded it
+	PID       int    `json:"pid"`
+	EnginePID int    `json:"engine_pid"` // 0 if no engine runs
+	// EngineVersion and EngineCommit name the engine's build. Both are "" if no engine runs, or
+	// an engine of an earlier version that does not tell.
+	EngineVersion string   `json:"engine_version"`
+	EngineCommit  string   `json:"engine_commit"`
+	StateDir      string   `json:"state_dir"`
+	UptimeS       float64  `json:"uptime_s"`
+	Restarts      uint64   `json:"engine_restarts"` // number of engine restarts since control started
+	Flows         int      `json:"flows"`
+	Megaflows     int      `json:"megaflows"`
+	MACs          int      `json:"macs"`
+	Workers       []Worker `json:"workers"`
+	Ports         []Port   `json:"ports"`
+	Central       *Central `json:"central,omitempty"` // absent: the switch does not follow weft-central
 }
 
 // Central is the state of a switch that follows weft-central.

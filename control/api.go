@@ -23,6 +23,7 @@ import (
 	"weft/control/patience"
 	"weft/control/pipeline"
 	"weft/control/usererr"
+	"weft/internal/buildinfo"
 )
 
 func (d *Daemon) listen() error {
@@ -311,8 +312,10 @@ func writeJSON(w io.Writer, v any) error {
 func (d *Daemon) show() api.Show {
 	ports, _ := d.ports.List("") // fails for an unknown name only
 	counts := d.pipeline.Counts()
+	own, engine := buildinfo.Own(), d.engines.Build()
 	s := api.Show{
-		Version: api.Version(), PID: os.Getpid(), StateDir: d.config.StateDir,
+		Version: own.Version, Commit: own.Commit, EngineVersion: engine.Version, EngineCommit: engine.Commit,
+		PID: os.Getpid(), StateDir: d.config.StateDir,
 		UptimeS: time.Since(d.started).Seconds(), Restarts: d.engines.Replaced().All, EnginePID: d.engines.PID(),
 		Flows: counts.Flows, Megaflows: counts.Megaflows, MACs: counts.MACs,
 		Workers: d.pipeline.WorkerStats(), Ports: ports,

@@ -23,6 +23,7 @@ import (
 	"weft/control/ports"
 	"weft/control/usererr"
 	"weft/datapath"
+	"weft/internal/buildinfo"
 	"weft/openflow"
 	"weft/openflow/ofp"
 )
@@ -39,7 +40,7 @@ type OpenFlow struct {
 
 func (d *Daemon) openFlow(policy *access.Policy) error {
 	c := &d.config.OpenFlow
-	setup := ofconn.Setup{Switch: wireSwitch{d}, DatapathID: c.DatapathID, Name: "weft", Version: api.Version(),
+	setup := ofconn.Setup{Switch: wireSwitch{d}, DatapathID: c.DatapathID, Name: "weft", Version: buildinfo.Own().String(),
 		Controllers: c.Controllers, Standalone: c.Standalone, Frames: d.controllerFrames.set, Log: d.log,
 		Role: func(nc net.Conn) (ofconn.Role, string) { return wireRole(policy, nc) }}
 	if setup.DatapathID == 0 {

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/internal/buildinfo"
 )
 
 // Timeouts of the client. The engine answers between two passes of every worker, in
@@ -59,6 +61,7 @@ type Client struct {
 	close   sync.Once
 
 	pending   atomic.Pointer[Pending] // request under way; nil: none
+	build     atomic.Pointer[buildinfo.Build]
 	condemned atomic.Bool
 }
 
@@ -263,6 +266,9 @@ func (c *Client) read() {
 		if err != nil {
 			return
 		}
+		if r.reply.Build != nil {
+			c.build.Store(r.reply.Build)
+		}
 		select {
 		case c.replies <- r:
 		case <-time.After(requestTimeout): // no request waits for the reply
@@ -274,6 +280,15 @@ func (c *Client) read() {
 
 // PID returns the process id of the engine.
 func (c *Client) PID() int { return c.pid }
+
+// Build returns the engine's build after Start or Recall, and a zero Build if the engine is
+// of an earlier version that does not tell.
+func (c *Client) Build() buildinfo.Build {
+	if b := c.build.Load(); b != nil {
+		return *b
+	}
+	return buildinfo.Build{}
+}
 
 // Gone returns a channel that is closed when the engine has died or has accepted
 // another control process.

@@ -21,6 +21,7 @@ import (
 
 	"weft/datapath"
 	"weft/flowtable"
+	"weft/internal/buildinfo"
 	"weft/internal/shm"
 	"weft/port"
 	"weft/port/porttest"
@@ -254,6 +255,9 @@ func TestRecall(t *testing.T) {
 	kept, err := second.Recall()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if first.Build() != buildinfo.Own() || second.Build() != buildinfo.Own() {
+		t.Errorf("builds %+v of the start, %+v recalled, want %+v", first.Build(), second.Build(), buildinfo.Own())
 	}
 	var got []string
 	for _, k := range kept {

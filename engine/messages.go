@@ -14,6 +14,7 @@ import (
 
 	"weft/conntrack"
 	"weft/datapath"
+	"weft/internal/buildinfo"
 )
 
 // The socket in the state directory is of type SOCK_SEQPACKET. Each packet is one
@@ -103,4 +104,6 @@ type Reply struct {
 	// Kept is a kept request, in replies to OpRecall.
 	Kept *Request `json:"kept,omitempty"`
 	Last bool     `json:"last,omitempty"`
+	// Build is the engine's build, in the reply to OpStart and in the last one to OpRecall.
+	Build *buildinfo.Build `json:"build,omitempty"`
 }

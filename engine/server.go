@@ -19,6 +19,7 @@ import (
 
 	"weft/datapath"
 	"weft/flowtable"
+	"weft/internal/buildinfo"
 	"weft/internal/cpu"
 	"weft/internal/sandbox"
 	"weft/internal/shm"
@@ -298,6 +299,7 @@ func (s *server) handle(req *Request, fds []int) Reply {
 	var err error
 	switch req.Op {
 	case OpStart:
+		reply.Build = ownBuild()
 		err = s.startWorkers(req, fds)
 	case OpAttach:
 		err = s.attach(req, fds)
@@ -453,7 +455,12 @@ func (s *server) recall(conn *net.UnixConn) error {
 			return err
 		}
 	}
-	return sendMessage(conn, Reply{Last: true}, nil)
+	return sendMessage(conn, Reply{Last: true, Build: ownBuild()}, nil)
+}
+
+func ownBuild() *buildinfo.Build {
+	b := buildinfo.Own()
+	return &b
 }
 
 // close closes all ports, workers and kept descriptors.

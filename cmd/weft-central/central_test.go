@@ -23,6 +23,7 @@ import (
 	"weft/central/pki"
 	"weft/central/wire"
 	"weft/cmd/exit"
+	"weft/internal/buildinfo"
 	"weft/internal/testnet"
 )
 
@@ -230,6 +231,10 @@ func TestWrongInput(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, settingsFile), []byte("nmae = 'a'\n"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	var version bytes.Buffer
+	if code := run([]string{"--version"}, &version, io.Discard); code != 0 || !strings.HasPrefix(version.String(), "weft-central version "+buildinfo.Own().String()) {
+		t.Errorf("--version: exit code %d, %q", code, version.String())
 	}
 	for words, args := range map[string][]string{
 		"expected init, join":          {"x"},

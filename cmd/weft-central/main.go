@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"weft/api"
 	"weft/cmd/exit"
+	"weft/internal/buildinfo"
 )
 
 func main() {
@@ -50,7 +50,7 @@ func rootCommand() *cobra.Command {
   weft central invite --role central --name b            on the first one: prints a token
   weft-central join --token T --address 10.0.0.2:7700 10.0.0.1:7700
   weft-central run`,
-		Version: api.Version(),
+		Version: buildinfo.Own().String(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return exit.Usagef("expected init, join, run or restore")

@@ -25,6 +25,7 @@ func helpVerb(root *cobra.Command) *cobra.Command {
 				return noSuchVerb(verb, rest[0])
 			}
 			verb.InitDefaultHelpFlag()
+			verb.InitDefaultVersionFlag()
 			return verb.Help()
 		},
 	}

@@ -15,6 +15,7 @@ import (
 
 	"weft/api"
 	"weft/cmd/exit"
+	"weft/internal/buildinfo"
 )
 
 func main() {
@@ -92,8 +93,9 @@ func (c *command) showsPorts(verb *cobra.Command) *cobra.Command {
 
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "weft",
-		Short: "manage the ports and flows of the weft switch",
+		Use:     "weft",
+		Short:   "manage the ports and flows of the weft switch",
+		Version: buildinfo.Own().String(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return noSuchVerb(cmd, args[0])

@@ -14,6 +14,7 @@ import (
 
 	"weft/api"
 	"weft/cmd/exit"
+	"weft/internal/buildinfo"
 )
 
 func serve(t *testing.T, answer http.HandlerFunc) (socket string) {
@@ -136,13 +137,13 @@ func TestRequests(t *testing.T) {
 func TestShow(t *testing.T) {
 	socket := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(api.Show{
-			PID: 10, EnginePID: 11, StateDir: "/state", Workers: []api.Worker{{Core: 3, Frames: 77, Drops: map[string]uint64{"flow-drop": 5}}},
+			Version: "1.2", Commit: "abc", EngineVersion: "1.1", EngineCommit: "def", PID: 10, EnginePID: 11, StateDir: "/state", Workers: []api.Worker{{Core: 3, Frames: 77, Drops: map[string]uint64{"flow-drop": 5}}},
 			Ports: []api.Port{{Number: 2, Name: "up", Type: "af_xdp", State: "up", Options: map[string]string{"type": "af_xdp", "dev": "eth0"},
 				Mode: "copy", Reason: "zerocopy refused: no driver"}},
 		})
 	})
 	out, errs, code := weft("", "--socket", socket, "show")
-	for _, words := range []string{"pid 10", "engine pid 11", "/state", "77", "up", "dev=eth0", "mode copy; zerocopy refused: no driver"} {
+	for _, words := range []string{"weftd 1.2 (commit abc): pid 10", "engine 1.1 (commit def): pid 11", "/state", "77", "up", "dev=eth0", "mode copy; zerocopy refused: no driver"} {
 		if !strings.Contains(out, words) {
 			t.Errorf("%q is not in\n%s", words, out)
 		}
@@ -172,5 +173,26 @@ func TestNotes(t *testing.T) {
 		if code != 0 || !strings.Contains(out, `"ip_dst is ignored`) || errs != "" {
 			t.Errorf("--json %s: %d %q %q", verb, code, out, errs)
 		}
+	}
+}
+
+// --version and the verb version print version and commit.
+func TestVersion(t *testing.T) {
+	own := buildinfo.Own()
+	for _, c := range []struct{ line, want string }{
+		{"--version", "weft version " + own.Version + " (commit " + own.Commit + ")\n"},
+		{"version", "weft " + own.Version + " (commit " + own.Commit + ")\n"},
+	} {
+		if out, errs, code := weft("", c.line); out != c.want || code != 0 {
+			t.Errorf("weft %s: %d %q %q, want %q", c.line, code, out, errs, c.want)
+		}
+	}
+	out, _, _ := weft("", "version", "--json")
+	var got buildinfo.Build
+	if err := json.Unmarshal([]byte(out), &got); err != nil || got != own {
+		t.Errorf("version --json: %s", out)
+	}
+	if text := buildText("", ""); text != "of an unknown version" {
+		t.Errorf("an engine that does not tell its version: %q", text)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/internal/buildinfo"
 )
 
 // pcapng writes captured frames in the format of draft-ietf-opsawg-pcapng. Each port
@@ -52,7 +53,7 @@ func newPcapng(w io.Writer) (*pcapng, error) {
 	p.u32(1) // version 1.0
 	p.u32(0xffffffff)
 	p.u32(0xffffffff) // section length: unknown
-	p.option(optUserAppl, []byte("weft "+api.Version()))
+	p.option(optUserAppl, []byte("weft "+buildinfo.Own().Version))
 	return p, p.end()
 }
 

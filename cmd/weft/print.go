@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/api"
+	"weft/internal/buildinfo"
 )
 
 func (c *command) printJSON(v any) error {
@@ -54,10 +55,10 @@ func (c *command) showVerb() *cobra.Command {
 func (c *command) printShow(s api.Show) error {
 	engine := "none"
 	if s.EnginePID != 0 {
-		engine = fmt.Sprintf("pid %d", s.EnginePID)
+		engine = fmt.Sprintf("%s: pid %d", buildText(s.EngineVersion, s.EngineCommit), s.EnginePID)
 	}
-	fmt.Fprintf(c.out, "weftd %s: pid %d, engine %s, engine restarts %d, up %.0fs, state %s\n",
-		s.Version, s.PID, engine, s.Restarts, s.UptimeS, s.StateDir)
+	fmt.Fprintf(c.out, "weftd %s: pid %d, up %.0fs, state %s\n", buildText(s.Version, s.Commit), s.PID, s.UptimeS, s.StateDir)
+	fmt.Fprintf(c.out, "engine %s, restarts %d\n", engine, s.Restarts)
 	fmt.Fprintf(c.out, "flows %d, megaflows %d, learnt addresses %d\n", s.Flows, s.Megaflows, s.MACs)
 	if s.Central != nil {
 		fmt.Fprintln(c.out, centralLine(s.Central))
@@ -77,6 +78,14 @@ func (c *command) printShow(s api.Show) error {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", p.Number, p.Name, p.Type, p.State, optionText(p.Options), detail(p))
 	}
 	return w.Flush()
+}
+
+// buildText names a build. An engine of an earlier version does not tell its own.
+func buildText(v, commit string) string {
+	if v == "" {
+		return "of an unknown version"
+	}
+	return buildinfo.Build{Version: v, Commit: commit}.String()
 }
 
 func centralLine(s *api.Central) string {
@@ -172,9 +181,9 @@ func (c *command) versionVerb() *cobra.Command {
 		Use: "version", Short: "print the version of the client", Args: words(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			if c.json {
-				return c.printJSON(map[string]string{"version": api.Version()})
+				return c.printJSON(buildinfo.Own())
 			}
-			_, err := fmt.Fprintln(c.out, "weft "+api.Version())
+			_, err := fmt.Fprintln(c.out, "weft "+buildinfo.Own().String())
 			return err
 		},
 	}

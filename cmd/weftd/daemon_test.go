@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/api"
+	"weft/internal/buildinfo"
 	"weft/internal/testnet"
 )
 
@@ -269,6 +270,10 @@ func TestStopIsNoOutage(t *testing.T) {
 	r.eventually("100 frames are counted", func() bool { return r.count("dl_type=0x88b5") == 100 })
 
 	before := r.show()
+	own := buildinfo.Own()
+	if before.Version != own.Version || before.EngineVersion != own.Version || before.Commit == "" || before.EngineCommit != before.Commit {
+		t.Errorf("builds of control and engine: %+v", before)
+	}
 	steady, out := ping(a, 60)
 	r.must(steady.Start())
 	for n := uint64(200); n <= 300; n += 100 {
@@ -357,6 +362,9 @@ func TestRestartAndDelete(t *testing.T) {
 // running daemon.
 func TestRefusesToStart(t *testing.T) {
 	r := startDaemon(t)
+	if out, err := exec.Command(r.binary, "--version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "weftd version "+buildinfo.Own().Version+" (commit ") {
+		t.Errorf("weftd --version: %v: %s", err, out)
+	}
 	other := filepath.Join(r.dir, "other")
 	for _, c := range []struct {
 		args []string

@@ -16,11 +16,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/afpacket"
-	"weft/api"
 	"weft/cmd/exit"
 	"weft/control"
 	"weft/control/usererr"
 	"weft/engine"
+	"weft/internal/buildinfo"
 	"weft/internal/shm"
 	"weft/tap"
 	"weft/vhost"
@@ -53,7 +53,7 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "weftd",
 		Short:   "the weft switch: vhost-user, taps and AF_XDP uplinks joined by OpenFlow rules and VXLAN",
-		Version: api.Version(),
+		Version: buildinfo.Own().String(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return exit.Usagef("%s: expected flags only", args[0])

@@ -21,6 +21,7 @@ import (
 	"weft/control/loop"
 	"weft/control/store"
 	"weft/control/usererr"
+	"weft/internal/buildinfo"
 )
 
 const (
@@ -71,7 +72,7 @@ func New(s Setup) (*Central, error) {
 	}
 	c := &Central{setup: s, keys: keys, ports: &restoring{Switch: s.Switch}}
 	c.agent = agent.New(agent.Config{Centrals: s.Addresses, Credentials: credentials.NewTLS(keys.Client()),
-		File: filepath.Join(s.Dir, stateFile), Version: api.Version(), Log: s.Log}, c.ports)
+		File: filepath.Join(s.Dir, stateFile), Version: buildinfo.Own().String(), Log: s.Log}, c.ports)
 	s.Switch.SetEvents(c.agent)
 	return c, nil
 }

@@ -21,6 +21,7 @@ import (
 	"weft/control/ports"
 	"weft/control/underlay"
 	"weft/engine"
+	"weft/internal/buildinfo"
 )
 
 // Launcher starts engines and finds running ones. dir is the state directory.
@@ -136,6 +137,14 @@ func (es *Engines) PID() int {
 		return c.PID()
 	}
 	return 0
+}
+
+// Build returns the build of the present engine, or a zero Build if there is none.
+func (es *Engines) Build() buildinfo.Build {
+	if c := es.Current(); c != nil {
+		return c.Build()
+	}
+	return buildinfo.Build{}
 }
 
 // Replaced counts replaced engines by reason.

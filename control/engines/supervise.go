@@ -12,12 +12,14 @@ import (
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/engine"
+	"weft/internal/buildinfo"
 	"weft/internal/cpu"
 )
 
 // Client is a connection to an engine. engine.Client implements it.
 type Client interface {
 	PID() int
+	Build() buildinfo.Build
 	Gone() <-chan struct{}
 	Wait()
 	Start(s engine.Start, m *engine.Memory) error

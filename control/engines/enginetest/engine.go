@@ -13,6 +13,7 @@ import (
 
 	"weft/control/workers/workertest"
 	"weft/engine"
+	"weft/internal/buildinfo"
 )
 
 // Engine is an engines.Client. It keeps ports' state for the next control process.
@@ -32,6 +33,8 @@ func New() *Engine {
 }
 
 func (e *Engine) PID() int { return os.Getpid() }
+
+func (e *Engine) Build() buildinfo.Build { return buildinfo.Build{Version: "fake", Commit: "abc"} }
 
 func (e *Engine) Gone() <-chan struct{} { return e.gone }
 

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package buildinfo names the build of a program.
+package buildinfo
+
+import (
+	"runtime/debug"
+	"sync"
+)
+
+// These variables are of type string so that the linker can set them:
+//
+//	go build -ldflags "-X weft/internal/buildinfo.commit=$(git rev-parse HEAD)"
+var (
+	version = "0.2-dev"
+	// commit overrides the commit that go build records. go build records none with
+	// -buildvcs=false, and none outside of a git repository.
+	commit = ""
+)
+
+// unknown is the commit of a build that does not record one.
+const unknown = "unknown"
+
+// Build names the source of a program.
+type Build struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit"` // 12 digits, with "-dirty" if files were changed; or "unknown"
+}
+
+// String returns the version and the commit for people.
+func (b Build) String() string { return b.Version + " (commit " + b.Commit + ")" }
+
+// Own returns the build of this program.
+var Own = sync.OnceValue(func() Build {
+	settings := map[string]string{}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			settings[s.Key] = s.Value
+		}
+	}
+	return buildOf(settings)
+})
+
+// buildOf takes the settings of go build.
+func buildOf(settings map[string]string) Build {
+	b := Build{Version: version, Commit: unknown}
+	if commit != "" {
+		b.Commit = commit
+	} else if r := settings["vcs.revision"]; r != "" {
+		b.Commit = r[:min(12, len(r))]
+		if settings["vcs.modified"] == "true" {
+			b.Commit += "-dirty"
+		}
+	}
+	return b
+}
