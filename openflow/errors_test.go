@@ -54,7 +54,7 @@ func TestMoreErrorsNameTheWord(t *testing.T) {
 		{"actions=set_field:0x10000->vlan_tci", "0x10000", "16 bits"},
 		{"ipv6,actions=set_field:0x100000->ipv6_label", "0x100000", "20 bits"},
 		{"actions=load:1->nowhere", "nowhere", "bits within"},
-		{"actions=load:x->reg0", "x", "64 bits"},
+		{"actions=load:x->reg0", "x", "32 bits"},
 		{"actions=load:1", "load:1", "VALUE->FIELD"},
 		{"actions=move:nowhere->reg0", "nowhere", "bits within"},
 		{"actions=move:reg0->nowhere", "nowhere", "bits within"},

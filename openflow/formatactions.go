@@ -43,7 +43,11 @@ func formatAction(a *Action, names Names) string {
 	case ActModField:
 		return modWords[a.Dst.Field] + ":" + formatField(a.Dst.Field, a.Value, whole(a.Dst.Field).ones(), names)
 	case ActLoad:
-		return "load:" + a.Value.hex() + "->" + a.Dst.String()
+		var words []string
+		for _, l := range loadsOf(*a) {
+			words = append(words, "load:"+l.Value.hex()+"->"+l.Dst.String())
+		}
+		return strings.Join(words, ",")
 	case ActMove:
 		return "move:" + a.Src.String() + "->" + a.Dst.String()
 	case ActPushVLAN:

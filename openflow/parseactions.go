@@ -115,7 +115,7 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 		if err := p.order(t, a.Kind); err != nil {
 			return nil, err
 		}
-		list = append(list, a)
+		list = append(list, loadsOf(a)...)
 		if len(list) > maxListed {
 			return nil, wrong(t.text, "at most %d actions", maxListed)
 		}
@@ -365,8 +365,8 @@ func (p *actionParser) load(t token) (Action, error) {
 	}
 	digits, negative := strings.CutPrefix(value, "-")
 	v, ok := parseNumber(leadingNumber(digits))
-	if !ok || v[0] != 0 || negative && strings.HasPrefix(digits, "+") {
-		return Action{}, wrong(value, "a number of at most 64 bits")
+	if !ok || negative && (v[0] != 0 || strings.HasPrefix(digits, "+")) {
+		return Action{}, wrong(value, "a number of at most %d bits", dst.Bits)
 	}
 	if negative { // in two's complement of 64 bits, as in ovs-ofctl
 		v[1] = -v[1]
@@ -379,6 +379,17 @@ func (p *actionParser) load(t token) (Action, error) {
 	}
 	p.assume(dst, v, ones(uint(dst.Bits)))
 	return Action{Kind: ActLoad, Dst: dst, Value: v}, nil
+}
+
+// loadsOf splits a load of more than 64 bits, because load carries 64 bits on the wire.
+func loadsOf(a Action) []Action {
+	if a.Kind != ActLoad || a.Dst.Bits <= 64 {
+		return []Action{a}
+	}
+	low, high := a, a
+	low.Dst.Bits, low.Value = 64, a.Value.and(ones(64))
+	high.Dst.Offset, high.Dst.Bits, high.Value = a.Dst.Offset+64, a.Dst.Bits-64, a.Value.shr(64)
+	return []Action{low, high}
 }
 
 func (p *actionParser) move(t token) (Action, error) {

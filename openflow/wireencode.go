@@ -241,12 +241,11 @@ func appendLoad(b []byte, dst Subfield, v uint64) []byte {
 
 // load appends load: as set_field with a mask in OpenFlow 1.5, which has no reg_load.
 func (e *actionEncoder) load(b []byte, a *Action) []byte {
-	if e.v < Version15 {
-		start := len(b)
-		return endAction(appendLoad(b, a.Dst, a.Value[1]), start)
-	}
 	shift := uint(a.Dst.Offset)
 	set := Action{Kind: ActSetField, Dst: whole(a.Dst.Field), Value: a.Value.shl(shift), Mask: a.Dst.ones().shl(shift)}
+	if e.v < Version15 {
+		return appendLoads(b, &set)
+	}
 	return e.setField(b, &set)
 }
 
