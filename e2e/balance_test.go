@@ -38,6 +38,7 @@ Server((%q, 8080), Echo).serve_forever()
 // A select group spreads connections to a virtual address over three servers. Each
 // connection keeps its server, even if the group loses it.
 func TestConntrackBalanced(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	weft, client := l.Host("host").Weftd(), l.Host("client")
 	weft.Tap(client, outsideMAC, "192.0.2.2/24", guestMTU)

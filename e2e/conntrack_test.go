@@ -124,6 +124,7 @@ func (s *tracked) dumped(pattern string, args ...string) {
 
 // The firewall of ovs-actions(7) works as printed there.
 func TestConntrackFirewall(t *testing.T) {
+	t.Parallel()
 	s := newTracked(t, `
 table=0,priority=1,action=drop
 table=0,priority=10,arp,action=normal
@@ -174,6 +175,7 @@ table=2,in_port=2,ipv6,ct_state=+rel,actions=1
 
 // Source NAT hides the guest. Answers and ICMP errors reach the guest.
 func TestConntrackSNAT(t *testing.T) {
+	t.Parallel()
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
 	serve(t, s.outside, "2001:db8::2", 80)
@@ -208,6 +210,7 @@ except ConnectionRefusedError:
 // A stateful firewall before a tunnel permits only the local guest's connections.
 // Outer headers are not tracked.
 func TestConntrackOverTunnel(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.weft.Weft("del-flows")
 	for _, f := range []string{
@@ -234,6 +237,7 @@ func TestConntrackOverTunnel(t *testing.T) {
 
 // FTP data connections pass only with alg=ftp.
 func TestConntrackFTP(t *testing.T) {
+	t.Parallel()
 	for _, alg := range []string{",alg=ftp", ""} {
 		s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -391,6 +395,7 @@ print("same")
 // Destination NAT works, also with source NAT for a guest that calls itself
 // (hairpin).
 func TestConntrackDNAT(t *testing.T) {
+	t.Parallel()
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
 table=0,priority=20,in_port=2,ip,nw_dst=192.0.2.9,actions=ct(commit,zone=1,nat(dst=10.0.0.1:8080)),1
@@ -465,6 +470,7 @@ func TestConntrackSurvivesKills(t *testing.T) {
 
 // The settings of the ct commands take effect.
 func TestConntrackSettings(t *testing.T) {
+	t.Parallel()
 	s := newTracked(t, snatFlows)
 	s.weft.Weft("ct-set-limits", "default=5", "zone=5,limit=2", "zone=7,limit=0")
 	if out := s.weft.Weft("ct-get-limits"); out != "default limit=5\nzone=5,limit=2,count=0\nzone=7,limit=0,count=0\n" {

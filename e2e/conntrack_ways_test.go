@@ -15,6 +15,7 @@ import (
 
 // The flows of Open vSwitch's conntrack tutorial work.
 func TestConntrackTutorial(t *testing.T) {
+	t.Parallel()
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
 table=0, priority=50, ct_state=-trk, tcp, in_port=1, actions=ct(table=0)
@@ -32,6 +33,7 @@ table=0, priority=50, ct_state=+trk+est, tcp, in_port=1, actions=2
 
 // With alg=tftp, a server's answer from a new port is related, also with source NAT.
 func TestConntrackTFTP(t *testing.T) {
+	t.Parallel()
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
 table=0,in_port=1,udp,tp_dst=69,actions=ct(commit,zone=5,alg=tftp,nat(src=192.0.2.1)),2

@@ -25,6 +25,7 @@ func uplinkState(t *testing.T, s *site, state, words string) {
 // An uplink whose device disappears gives the reason, and resumes when the device is
 // back.
 func TestUplinkDeviceRemoved(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
 	for range 2 {
@@ -107,6 +108,7 @@ func TestUplinkProgramStays(t *testing.T) {
 
 // A jumbo frame is received in several buffers.
 func TestJumboUnderlay(t *testing.T) {
+	t.Parallel()
 	s := newUnderlay(t)
 	for _, h := range []*lab.Host{s.host, s.peer} {
 		h.Run("ip", "link", "set", "u0", "mtu", "9000")

@@ -107,6 +107,7 @@ func received(t *testing.T, r *lab.Raw, first, last, want int) int {
 
 // An empty flow table forwards nothing. With actions=normal the switch learns.
 func TestLearningSwitch(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	d := l.Host("host").Weftd()
 	var guests []*lab.Host

@@ -83,6 +83,7 @@ func (m *mesh) announce(v, i int) {
 }
 
 func TestMesh(t *testing.T) {
+	t.Parallel()
 	m := newMesh(t)
 	for v := range meshVNIs {
 		for i := 1; i < meshHosts; i++ {

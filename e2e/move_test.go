@@ -18,6 +18,7 @@ import (
 //	guest ──tap── weftd a ── AF_XDP u0 ══veth══ u0 ── weftd b
 //	                 └── machine, before               └── after
 func TestMove(t *testing.T) {
+	t.Parallel()
 	if !lab.Have("qemu-system-x86_64") {
 		t.Skip("QEMU is not installed; run scripts/setup")
 	}

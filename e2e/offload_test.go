@@ -54,12 +54,14 @@ func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 // Large frames and unfinished checksums cross the overlay in both directions, and
 // reach a tap without offloads. All received checksums are valid.
 func TestOffloads(t *testing.T) {
+	t.Parallel()
 	offloads(t, newSite(t))
 }
 
 // An AF_PACKET uplink also receives large frames and unfinished checksums from
 // Linux's vxlan device.
 func TestOffloadsPacket(t *testing.T) {
+	t.Parallel()
 	s := newUnderlay(t)
 	s.peer.Run("ethtool", "-K", "u0", "tx", "on", "tso", "on", "gso", "on")
 	s.weft = s.host.Weftd()
@@ -120,6 +122,7 @@ func offloads(t *testing.T, s *site) {
 
 // ICMP tells a guest the tunnel's path MTU.
 func TestPathMTU(t *testing.T) {
+	t.Parallel()
 	s := newUnderlay(t)
 	for _, h := range []*lab.Host{s.host, s.peer} {
 		h.Run("ip", "link", "set", "u0", "mtu", "1500")

@@ -86,6 +86,7 @@ func (f *fabric) attach(g, i int) {
 // Every guest reaches every other, first by replicated frames, then by learned
 // addresses.
 func TestOverlayOfFiveHosts(t *testing.T) {
+	t.Parallel()
 	f := newFabric(t)
 	for i, g := range f.guests {
 		for j := range f.guests {
@@ -142,6 +143,7 @@ func (f *fabric) arrived(i int) uint64 {
 
 // Two overlays with the same addresses are isolated.
 func TestOverlaysAreIsolated(t *testing.T) {
+	t.Parallel()
 	f := newFabric(t)
 	other := siteVNI + 1
 	strangers := []*lab.Host{f.lab.Host("x1"), f.lab.Host("x2")}

@@ -21,6 +21,7 @@ import (
 // vxlan_bridge_1d_port_8472.sh, vxlan_reserved.sh). Cases about Linux's bridge do not
 // apply (vxlan_bridge_1q.sh, vxlan_fdb_veto.sh, q-in-vni).
 func TestLinuxForwardingCases(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	c := &forwarding{site: s, wire: s.peer.Raw("u0"), guestWire: s.guest.Raw("eth0"), port: 4789}
 	c.overlay()

@@ -104,6 +104,7 @@ func TestTraceLive(t *testing.T) {
 // A capture has every frame of a port in both directions, with verdicts, and on an
 // uplink with tunnel headers. Other programs can read it.
 func TestCapture(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1002,actions=drop")
 	file := func(name string) string { return filepath.Join(s.lab.Dir, name+".pcapng") }
@@ -243,6 +244,7 @@ func TestReplaceAndDiffFlows(t *testing.T) {
 
 // A monitor reports changes of ports, and of flows with their last counters.
 func TestMonitor(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	p := background(t, s.weft, "monitoring", "monitor")
 	told := func(word string) {

@@ -46,6 +46,7 @@ func newSite6(t *testing.T, overlay []string, device ...string) *site {
 
 // The switch sends UDP checksums over IPv6, which Linux requires by default.
 func TestUnderlay6(t *testing.T) {
+	t.Parallel()
 	s := newSite6(t, []string{fmt.Sprint("vni=", siteVNI), "remote=" + peerIP6})
 	reach(t, s.guest, remoteIP)
 	lab.MustPing(t, s.guest, remoteIP, 5)
@@ -62,6 +63,7 @@ func TestUnderlay6(t *testing.T) {
 // Flows can choose an IPv6 remote. The receiver may accept datagrams without a
 // checksum.
 func TestUnderlay6ByFlow(t *testing.T) {
+	t.Parallel()
 	s := newSite6(t, []string{"vni=flow", "remote=flow", "udp_csum=off"}, "udp6zerocsumrx")
 	s.weft.Weft("del-flows")
 	s.weft.Weft("add-flow", fmt.Sprintf("in_port=guest,actions=set_field:%d->tun_id,set_field:%s->tun_ipv6_dst,output:overlay", siteVNI, peerIP6))

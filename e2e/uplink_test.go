@@ -15,6 +15,7 @@ import (
 // The host can use the uplink device for its own traffic while the switch runs, is
 // killed and restarts.
 func TestKernelTrafficOnUplink(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
 	kernelTraffic(t, s, "the switch runs")

@@ -16,6 +16,7 @@ import (
 //
 //	one ──tap── weftd a ── u0 ══veth══ u0 ── weftd b ──tap── two
 func TestVLANWithTTLIntoVXLAN(t *testing.T) {
+	t.Parallel()
 	oneTag := vlanCase{"push_vlan:0x8100,set_field:4103->vlan_vid,dec_ttl", "dl_vlan=7", "dec_ttl,pop_vlan"}
 	twoTags := vlanCase{"dec_ttl,push_vlan:0x8100,set_field:4103->vlan_vid,push_vlan:0x88a8,set_field:4105->vlan_vid",
 		"dl_vlan=9", "pop_vlan,pop_vlan,dec_ttl"}

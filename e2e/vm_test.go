@@ -54,6 +54,7 @@ func talk(t *testing.T, s *site, vm *lab.VM) {
 // A virtual machine's traffic, with and without VLAN tags, survives the death of each
 // process of the switch.
 func TestVM(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	vm, _ := newVM(t, s, false)
 	talk(t, s, vm)
@@ -128,6 +129,7 @@ func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 // QEMU sends its memory table for each of two queue pairs. The guest enables the
 // second pair later.
 func TestVMQueues(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	if !lab.Have("qemu-system-x86_64") {
 		t.Skip("QEMU is not installed; run scripts/setup")
@@ -177,6 +179,7 @@ func queuePackets(t *testing.T, vm *lab.VM, queue string) (n int) {
 
 // With QEMU's socket, the guest reboots, and another machine later takes its place.
 func TestVMComesAndGoes(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	vm, boot := newVM(t, s, true)
 	talk(t, s, vm)
@@ -200,6 +203,7 @@ func TestVMComesAndGoes(t *testing.T) {
 
 // Two virtual machines exchange frames. A paused one does not disturb the other.
 func TestTwoMachines(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	vm, _ := newVM(t, s, false)
 	socket := filepath.Join(s.lab.Dir, "vm2.sock")

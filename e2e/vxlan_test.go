@@ -14,6 +14,7 @@ import (
 
 // A guest of weft and a guest behind Linux's own vxlan device reach each other.
 func TestLinuxVXLAN(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	up := portOf(t, s.weft, "uplink")
 	t.Logf("uplink: mode %s: %s", up.Mode, up.Reason)
@@ -79,6 +80,7 @@ func taggedFrames(t *testing.T, s *site) {
 
 // Frames with another VNI reach no guest and are counted.
 func TestWrongVNI(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
 	s.weft.Weft("del-port", "overlay")
@@ -106,6 +108,7 @@ func TestWrongVNI(t *testing.T) {
 
 // Flows set and match the tunnel's remote and VNI.
 func TestTunnelOfFlows(t *testing.T) {
+	t.Parallel()
 	s := newUnderlay(t)
 	s.weft = s.host.Weftd()
 	s.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0")
@@ -131,6 +134,7 @@ func TestTunnelOfFlows(t *testing.T) {
 //
 //	ga ──tap── weftd a ── AF_XDP u0 ══veth══ u0 AF_XDP ── weftd b ──tap── gb
 func TestWeftToWeft(t *testing.T) {
+	t.Parallel()
 	for _, uplinks := range [][2]string{{"af_xdp", "af_xdp"}, {"af_packet", "af_packet"}, {"af_packet", "af_xdp"}} {
 		t.Run(uplinks[0]+" to "+uplinks[1], func(t *testing.T) { weftToWeft(t, uplinks) })
 	}

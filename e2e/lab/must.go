@@ -20,11 +20,11 @@ func MustPing(t testing.TB, from Guest, to string, count int, args ...string) {
 	}
 }
 
-// MustFlood runs iperf3 between two guests for 2 s. It fails the test if fewer than
+// MustFlood runs iperf3 between two guests for a second. It fails the test if fewer than
 // least bit/s arrive.
 func MustFlood(t testing.TB, least float64, from, to Guest, addr string, args ...string) {
 	t.Helper()
-	f, err := Iperf(from, to, addr, 2, args...)
+	f, err := Iperf(from, to, addr, 1, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

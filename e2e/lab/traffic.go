@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -112,7 +113,9 @@ type iperfReport struct {
 	}
 }
 
-var iperfPort = 5200
+// iperfServers counts iperf3 servers. Each server has its own port, because tests run
+// in parallel.
+var iperfServers atomic.Int32
 
 // ServeIperf starts an iperf3 server for one connection.
 func (h *Host) ServeIperf(port string) {
@@ -132,8 +135,7 @@ func (h *Host) ServeIperf(port string) {
 // Iperf runs iperf3 from client to server, whose address is addr. args are further
 // arguments of the client, such as "-u" and "-R".
 func Iperf(client, server Guest, addr string, seconds int, args ...string) (Flood, error) {
-	iperfPort++
-	port := fmt.Sprint(iperfPort)
+	port := fmt.Sprint(5200 + iperfServers.Add(1))
 	server.Spawn("iperf3", "-s", "-1", "-p", port)
 	command := append([]string{"iperf3", "-c", addr, "-p", port, "-t", fmt.Sprint(seconds), "-J", "--connect-timeout", "10000"}, args...)
 	var report iperfReport
