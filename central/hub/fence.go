@@ -26,7 +26,7 @@ const (
 // fenced is a Pull, or a Question for an address that nobody seems to have.
 type fenced struct {
 	session  *session
-	pull     uint64         // number of the Pull
+	pull     *wire.Pull
 	question *wire.Question // nil: a Pull
 }
 
@@ -94,6 +94,9 @@ func (h *Hub) unfence(f fenced) {
 		h.answerQuestion(f.session, f.question, true)
 	default:
 		h.flushNow(f.session)
-		h.answer(f.session, f.pull, nil)
+		for _, w := range h.unknown(f.session, f.pull.GetQuestions()) {
+			h.remember(f.session, w)
+		}
+		h.answer(f.session, f.pull.GetNumber(), nil)
 	}
 }

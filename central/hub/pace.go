@@ -5,6 +5,8 @@ package hub
 import (
 	"context"
 	"time"
+
+	"weft/central/wire"
 )
 
 // Pacing. A batch costs a hub and a host some 50 µs of CPU time together, nearly
@@ -15,13 +17,14 @@ import (
 //
 // Some messages go at once, whatever the load: those about the host's own ports, about a
 // port that has moved, answers, and all batches that a call of Sync waits for. A host
-// that needs another address before it arrives asks for it with a Pull.
+// that needs another address before it arrives asks for it with a Pull. If nobody has
+// the address yet, the hub sends it at once when a port has it.
 
 const (
 	// batchRate is the number of batches a second beyond which sessions wait. A hub with
 	// more sessions sends each one batch a second. After a quiet time it sends as many
 	// batches at once as it has sessions.
-	batchRate = 2000
+	batchRate = 500
 	// paceTick is the interval at which waiting sessions are looked at.
 	paceTick = 2 * time.Millisecond
 	// beatEvery is the interval at which a session is looked at. If nothing was sent
@@ -109,10 +112,56 @@ func (h *Hub) beats(ctx context.Context) {
 }
 
 // pull sends a host at once what is queued for it. The answer follows.
-func (h *Hub) pull(s *session, number uint64) {
+func (h *Hub) pull(s *session, m *wire.Pull) {
 	h.stats.Pulls++
 	h.flushNow(s)
-	h.fence(fenced{session: s, pull: number})
+	if questions := m.GetQuestions(); len(questions) > 0 && len(h.unknown(s, questions)) == 0 {
+		h.answer(s, m.GetNumber(), nil)
+		return
+	}
+	h.fence(fenced{session: s, pull: m})
+}
+
+// unknown returns the addresses of the host's networks that the questions name and that
+// nobody has.
+func (h *Hub) unknown(s *session, questions []*wire.Question) (list []want) {
+	for _, q := range questions {
+		n := h.fleet.nets[q.GetNet()]
+		if n == nil || s.nets[n] == 0 {
+			continue
+		}
+		if a := addressOf(q); n.portAt(a) == nil {
+			list = append(list, want{n, a})
+		}
+	}
+	return list
+}
+
+// remember notes that the host waits for an address of a pushed network. The hub sends
+// the address without delay as soon as a port has it.
+func (h *Hub) remember(s *session, w want) {
+	if _, known := s.wants[w]; known {
+		return
+	}
+	h.want(s, w)
+	s.late = append(s.late, w)
+	if len(s.late) > maxLate {
+		h.unwant(s, s.late[0])
+		s.late = s.late[1:]
+	}
+}
+
+// endWanting lets the sessions that wait for an address of p get it without delay.
+func (h *Hub) endWanting(n *network, p *port) {
+	if len(n.wanted) == 0 {
+		return
+	}
+	for _, a := range addressesOf(p.place) {
+		for s := range n.wanted[a] {
+			s.urgent = true
+			h.unwant(s, want{n, a})
+		}
+	}
 }
 
 // flushNow sends a host everything that the hub has for it.

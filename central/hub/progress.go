@@ -26,10 +26,11 @@ type syncWait struct {
 }
 
 // endRevision sends a session its queued messages, and behind them a Revision with
-// the hub's present revision. If report is true, the Revision asks the host to report
-// what it has applied.
+// the hub's present revision. If report or s.ask is true, the Revision asks the host to
+// report what it has applied.
 func (h *Hub) endRevision(s *session, report bool) {
-	s.sent = h.revision
+	report = report || s.ask
+	s.sent, s.ask = h.revision, false
 	if report {
 		s.reported = h.revision
 	}
@@ -153,7 +154,8 @@ func (h *Hub) report(ctx context.Context) {
 }
 
 // askReports sends a Revision that asks for a report to each session that has not
-// been asked since it was last sent changes.
+// been asked since it was last sent changes. A session that waits for its turn is asked
+// by its next batch.
 func (h *Hub) askReports() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,6 +164,10 @@ func (h *Hub) askReports() {
 	}
 	for _, s := range h.sessions {
 		if s.reported >= s.sent && s.sent != 0 {
+			continue
+		}
+		if s.behind && s.inLine {
+			s.ask = true
 			continue
 		}
 		h.endRevision(s, true)

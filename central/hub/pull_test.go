@@ -10,12 +10,13 @@ import (
 )
 
 // A hub that is late still serves a new port's own host at once, and another host that
-// asks for the port's address. A host that asks for an address that nobody has is told so.
+// asks for the port's address. A host that asks for an address that nobody has is told
+// so, and gets the address without another question once a port has it.
 func TestLateHubIsPulled(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)
 	r.memory.Put(portObject(1, "n1", ""), portObject(2, "n1", ""))
-	one, two := r.host(1, locals("port1", "port3")...), r.host(2, locals("port2")...)
+	one, two := r.host(1, locals("port1", "port3", "port9")...), r.host(2, locals("port2")...)
 	r.settled()
 	r.hub.Stall()
 	const mac = 0x020000000003
@@ -36,6 +37,8 @@ func TestLateHubIsPulled(t *testing.T) {
 	if s := r.hub.Stats(); s.Pulls != 2 {
 		t.Errorf("%d pulls", s.Pulls)
 	}
+	r.memory.Put(portObject(9, "n1", ""))
+	waitfor.True(t, "the other host gets the address that it misses", func() bool { return two.recorder.Has(100, 0x020000000009) })
 	// Sync waits for no turn.
 	if _, err := r.hub.Sync(t.Context(), r.memory.Put(portObject(4, "n1", ""))); err != nil {
 		t.Error(err)

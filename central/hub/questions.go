@@ -24,13 +24,8 @@ func (h *Hub) answerQuestion(s *session, q *wire.Question, final bool) {
 		h.answer(s, q.GetNumber(), nil)
 		return
 	}
-	a := address{mac: wire.MACNumber(q.GetMac())}
-	p := n.byMAC[a.mac]
-	if b := q.GetAddress(); b != nil {
-		ip, _ := netip.AddrFromSlice(b)
-		a = address{ip: ip}
-		p = n.byIP[ip]
-	}
+	a := addressOf(q)
+	p := n.portAt(a)
 	if len(s.interests)+len(s.wants) >= maxInterests {
 		h.stats.QuestionsRefused++
 		h.answer(s, q.GetNumber(), nil)
@@ -46,6 +41,23 @@ func (h *Hub) answerQuestion(s *session, q *wire.Question, final bool) {
 	default:
 		h.fence(fenced{session: s, question: q})
 	}
+}
+
+// addressOf returns the address that a question is about.
+func addressOf(q *wire.Question) address {
+	if b := q.GetAddress(); b != nil {
+		ip, _ := netip.AddrFromSlice(b)
+		return address{ip: ip}
+	}
+	return address{mac: wire.MACNumber(q.GetMac())}
+}
+
+// portAt returns the bound port that has the address, or nil.
+func (n *network) portAt(a address) *port {
+	if a.ip.IsValid() {
+		return n.byIP[a.ip]
+	}
+	return n.byMAC[a.mac]
 }
 
 func (h *Hub) answer(s *session, number uint64, place *wire.Place) {

@@ -105,6 +105,7 @@ func (h *Hub) updatePushed(n *network, c *netChanges) {
 		case p.place != nil && p.net == n:
 			u.Places = append(u.Places, p.place)
 			moved = moved || known
+			h.endWanting(n, p)
 		case known:
 			u.Removed = append(u.Removed, p.id)
 		}

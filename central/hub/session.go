@@ -25,6 +25,10 @@ const (
 	// maxInterests is the limit of addresses that one host has asked for and whose
 	// changes it is sent.
 	maxInterests = 65536
+	// maxLate is the limit of addresses of pushed networks that one host waits for.
+	// Beyond it the oldest is forgotten: the host gets this address with its next
+	// batch.
+	maxLate = 1024
 )
 
 var (
@@ -45,11 +49,13 @@ type session struct {
 	known     map[string]uint64 // digests of Hello
 	interests map[*port]struct{}
 	wants     map[want]struct{}
+	late      []want              // wants of pushed networks, the oldest first; some may have been met
 	moved     map[*port]time.Time // ports that have moved to another host and that this host still forwards to; value: end of MoveGrace
 	applied   int64
 	trouble   string
 	reported  int64  // newest revision for which the hub has asked for a report
 	sent      int64  // revision of the last Revision
+	ask       bool   // true if the next Revision asks for a report
 	behind    bool   // true if messages were queued after the last Revision
 	urgent    bool   // true if these messages do not wait in the pacer's line
 	inLine    bool   // true if the session is in the pacer's line
@@ -219,7 +225,7 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 		h.question(s, m.Question)
 		return nil
 	case *wire.FromHost_Pull:
-		h.pull(s, m.Pull.GetNumber())
+		h.pull(s, m.Pull)
 		return nil
 	default:
 		return status.Error(codes.InvalidArgument, "a message of a kind that this central does not know")

@@ -1124,10 +1124,12 @@ func (*Question_Address) isQuestion_Of() {}
 
 // Pull asks the hub to send at once everything that it has not sent yet, and then an
 // Answer with this number. A host sends a Pull when a frame needs an address of a pushed
-// network that the host does not know: under load the hub may send it later.
+// network that the host does not know: under load the hub may send it later. The hub
+// remembers addresses that nobody has yet, and sends them as soon as a port has them.
 type Pull struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // chosen by the host
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`      // chosen by the host
+	Questions     []*Question            `protobuf:"bytes,2,rep,name=questions,proto3" json:"questions,omitempty"` // addresses that frames wait for; their numbers are 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1167,6 +1169,13 @@ func (x *Pull) GetNumber() uint64 {
 		return x.Number
 	}
 	return 0
+}
+
+func (x *Pull) GetQuestions() []*Question {
+	if x != nil {
+		return x.Questions
+	}
+	return nil
 }
 
 // ToHost is a message of a hub to a host. The host applies messages in order; all that
@@ -3514,9 +3523,10 @@ const file_central_proto_rawDesc = "" +
 	"\x03net\x18\x02 \x01(\tR\x03net\x12\x12\n" +
 	"\x03mac\x18\x03 \x01(\fH\x00R\x03mac\x12\x1a\n" +
 	"\aaddress\x18\x04 \x01(\fH\x00R\aaddressB\x04\n" +
-	"\x02of\"\x1e\n" +
+	"\x02of\"W\n" +
 	"\x04Pull\x12\x16\n" +
-	"\x06number\x18\x01 \x01(\x04R\x06number\"\xb7\x03\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x127\n" +
+	"\tquestions\x18\x02 \x03(\v2\x19.weft.central.v1.QuestionR\tquestions\"\xb7\x03\n" +
 	"\x06ToHost\x121\n" +
 	"\x05reset\x18\x01 \x01(\v2\x19.weft.central.v1.NetResetH\x00R\x05reset\x124\n" +
 	"\x06update\x18\x02 \x01(\v2\x1a.weft.central.v1.NetUpdateH\x00R\x06update\x121\n" +
@@ -3769,70 +3779,71 @@ var file_central_proto_depIdxs = []int32{
 	14, // 6: weft.central.v1.FromHost.question:type_name -> weft.central.v1.Question
 	15, // 7: weft.central.v1.FromHost.pull:type_name -> weft.central.v1.Pull
 	10, // 8: weft.central.v1.Hello.known:type_name -> weft.central.v1.NetDigest
-	19, // 9: weft.central.v1.ToHost.reset:type_name -> weft.central.v1.NetReset
-	20, // 10: weft.central.v1.ToHost.update:type_name -> weft.central.v1.NetUpdate
-	21, // 11: weft.central.v1.ToHost.port:type_name -> weft.central.v1.PortUpdate
-	22, // 12: weft.central.v1.ToHost.answer:type_name -> weft.central.v1.Answer
-	23, // 13: weft.central.v1.ToHost.revision:type_name -> weft.central.v1.Revision
-	24, // 14: weft.central.v1.ToHost.refused:type_name -> weft.central.v1.Refused
-	18, // 15: weft.central.v1.ToHost.welcome:type_name -> weft.central.v1.Welcome
-	17, // 16: weft.central.v1.ToHost.batch:type_name -> weft.central.v1.Batch
-	16, // 17: weft.central.v1.Batch.messages:type_name -> weft.central.v1.ToHost
-	5,  // 18: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
-	6,  // 19: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
-	5,  // 20: weft.central.v1.NetUpdate.view:type_name -> weft.central.v1.NetView
-	6,  // 21: weft.central.v1.NetUpdate.places:type_name -> weft.central.v1.Place
-	7,  // 22: weft.central.v1.PortUpdate.ports:type_name -> weft.central.v1.LocalPort
-	6,  // 23: weft.central.v1.Answer.place:type_name -> weft.central.v1.Place
-	18, // 24: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
-	19, // 25: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
-	7,  // 26: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
-	28, // 27: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
-	0,  // 28: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
-	1,  // 29: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
-	2,  // 30: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
-	29, // 31: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
-	0,  // 32: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
-	1,  // 33: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
-	2,  // 34: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
-	34, // 35: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
-	35, // 36: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
-	3,  // 37: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
-	4,  // 38: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
-	1,  // 39: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
-	0,  // 40: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
-	34, // 41: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
-	40, // 42: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
-	43, // 43: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
-	8,  // 44: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
-	36, // 45: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
-	26, // 46: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
-	30, // 47: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
-	32, // 48: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
-	36, // 49: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
-	38, // 50: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
-	41, // 51: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
-	44, // 52: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
-	46, // 53: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
-	48, // 54: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
-	48, // 55: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
-	16, // 56: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
-	37, // 57: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
-	27, // 58: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
-	31, // 59: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
-	33, // 60: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
-	37, // 61: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
-	39, // 62: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
-	42, // 63: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
-	45, // 64: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
-	47, // 65: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
-	49, // 66: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
-	49, // 67: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
-	56, // [56:68] is the sub-list for method output_type
-	44, // [44:56] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	14, // 9: weft.central.v1.Pull.questions:type_name -> weft.central.v1.Question
+	19, // 10: weft.central.v1.ToHost.reset:type_name -> weft.central.v1.NetReset
+	20, // 11: weft.central.v1.ToHost.update:type_name -> weft.central.v1.NetUpdate
+	21, // 12: weft.central.v1.ToHost.port:type_name -> weft.central.v1.PortUpdate
+	22, // 13: weft.central.v1.ToHost.answer:type_name -> weft.central.v1.Answer
+	23, // 14: weft.central.v1.ToHost.revision:type_name -> weft.central.v1.Revision
+	24, // 15: weft.central.v1.ToHost.refused:type_name -> weft.central.v1.Refused
+	18, // 16: weft.central.v1.ToHost.welcome:type_name -> weft.central.v1.Welcome
+	17, // 17: weft.central.v1.ToHost.batch:type_name -> weft.central.v1.Batch
+	16, // 18: weft.central.v1.Batch.messages:type_name -> weft.central.v1.ToHost
+	5,  // 19: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
+	6,  // 20: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
+	5,  // 21: weft.central.v1.NetUpdate.view:type_name -> weft.central.v1.NetView
+	6,  // 22: weft.central.v1.NetUpdate.places:type_name -> weft.central.v1.Place
+	7,  // 23: weft.central.v1.PortUpdate.ports:type_name -> weft.central.v1.LocalPort
+	6,  // 24: weft.central.v1.Answer.place:type_name -> weft.central.v1.Place
+	18, // 25: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
+	19, // 26: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
+	7,  // 27: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
+	28, // 28: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
+	0,  // 29: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
+	1,  // 30: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
+	2,  // 31: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
+	29, // 32: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
+	0,  // 33: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
+	1,  // 34: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
+	2,  // 35: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
+	34, // 36: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
+	35, // 37: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
+	3,  // 38: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
+	4,  // 39: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
+	1,  // 40: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
+	0,  // 41: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
+	34, // 42: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
+	40, // 43: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
+	43, // 44: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
+	8,  // 45: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
+	36, // 46: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
+	26, // 47: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
+	30, // 48: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
+	32, // 49: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
+	36, // 50: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
+	38, // 51: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
+	41, // 52: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
+	44, // 53: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
+	46, // 54: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
+	48, // 55: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
+	48, // 56: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
+	16, // 57: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
+	37, // 58: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
+	27, // 59: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
+	31, // 60: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
+	33, // 61: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
+	37, // 62: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
+	39, // 63: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
+	42, // 64: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
+	45, // 65: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
+	47, // 66: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
+	49, // 67: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
+	49, // 68: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
+	57, // [57:69] is the sub-list for method output_type
+	45, // [45:57] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_central_proto_init() }

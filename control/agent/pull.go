@@ -94,7 +94,11 @@ func (a *Agent) sendPull(p *pull, now time.Time) bool {
 	}
 	qs.next++
 	p.number, p.since = qs.next, now
-	if !a.send(&wire.FromHost{Message: &wire.FromHost_Pull{Pull: &wire.Pull{Number: p.number}}}) {
+	m := &wire.Pull{Number: p.number}
+	for q := range p.questions {
+		m.Questions = append(m.Questions, q.message(0))
+	}
+	if !a.send(&wire.FromHost{Message: &wire.FromHost_Pull{Pull: m}}) {
 		return false
 	}
 	a.stats.Pulls++

@@ -72,13 +72,7 @@ func (a *Agent) ask(port string, q question) bool {
 		return false
 	}
 	qs.next++
-	message := &wire.Question{Number: qs.next, Net: q.net}
-	if q.ip.IsValid() {
-		message.Of = &wire.Question_Address{Address: q.ip.AsSlice()}
-	} else {
-		message.Of = &wire.Question_Mac{Mac: wire.MACBytes(q.mac)}
-	}
-	if !a.send(&wire.FromHost{Message: &wire.FromHost_Question{Question: message}}) {
+	if !a.send(&wire.FromHost{Message: &wire.FromHost_Question{Question: q.message(qs.next)}}) {
 		return false
 	}
 	a.stats.Asked++
@@ -86,6 +80,16 @@ func (a *Agent) ask(port string, q question) bool {
 	qs.open[q] = qs.next
 	qs.ports[port]++
 	return true
+}
+
+func (q *question) message(number uint64) *wire.Question {
+	m := &wire.Question{Number: number, Net: q.net}
+	if q.ip.IsValid() {
+		m.Of = &wire.Question_Address{Address: q.ip.AsSlice()}
+	} else {
+		m.Of = &wire.Question_Mac{Mac: wire.MACBytes(q.mac)}
+	}
+	return m
 }
 
 func (qs *questions) take(number uint64) (waiting, bool) {
