@@ -30,7 +30,8 @@
 //     other lock is taken while Monitors.mu is held.
 //     control/tracking takes its lock of settings before the pipeline's lock.
 //  5. control/pipeline: Pipeline.mu guards the tables that translations read, and the
-//     statistics. The locks of megaflows and of control/addresses are taken after it.
+//     statistics. The locks of control/megaflows and of control/addresses are taken after
+//     it.
 //  6. control/underlay: Templates.mu, then Kernel.mu.
 //  7. control/workers: Workers.mu guards the command rings.
 //

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"weft/api"
+	"weft/internal/share"
 )
 
 // Holder is a user of a resource.
@@ -120,4 +121,12 @@ func (h Holder) name(portName func(uint32) string) string {
 		return h.text
 	}
 	return strconv.FormatUint(uint64(h.number), 10)
+}
+
+// ShareRow returns a receiver for share.Ports.Each that emits each port's row.
+func ShareRow(emit func(Row), name string) func(port uint32, u share.Use) {
+	return func(port uint32, u share.Use) {
+		emit(Row{Name: name, Unit: "entries", Holder: Port(port), Used: uint64(u.Used),
+			Guarantee: uint64(u.Guarantee), Limit: uint64(u.Limit), Refused: u.Refused})
+	}
 }

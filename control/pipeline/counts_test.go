@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package pipeline_test
 
 import (
 	"fmt"
@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/control/limits"
+	"weft/control/pipeline"
+	"weft/control/pipeline/pipelinetest"
 	"weft/flowtable"
 	"weft/internal/waitfor"
 )
@@ -15,16 +18,16 @@ import (
 // Every frame counts once, with misses and changes of the tables.
 func TestCountsAreExact(t *testing.T) {
 	f := newRig(t)
-	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop")
-	w := f.worker()
+	f.Add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop")
+	w := f.Worker()
 	for i := range uint32(100) {
-		w.Frame(udpKey(1, i%7, 2, 1), 100)
-		w.Frame(udpKey(1, i%5, 2, 2), 60)
+		w.Frame(pipelinetest.UDPKey(1, i%7, 2, 1), 100)
+		w.Frame(pipelinetest.UDPKey(1, i%5, 2, 2), 60)
 	}
-	f.settle()
-	f.want("udp,tp_dst=1", "100/10000")
-	f.want("udp,tp_dst=2", "100/6000")
-	if n := f.p.megaflows.len(); n != 2 {
+	f.Settle()
+	f.Want("udp,tp_dst=1", "100/10000")
+	f.Want("udp,tp_dst=2", "100/6000")
+	if n := f.P.Counts().Megaflows; n != 2 {
 		t.Errorf("%d megaflows for two rules that look at tp_dst alone", n)
 	}
 	w.On(func() {
@@ -33,37 +36,37 @@ func TestCountsAreExact(t *testing.T) {
 		}
 	})
 
-	f.add("priority=40000,udp,tp_dst=1,nw_src=10.0.0.3,actions=drop")
+	f.Add("priority=40000,udp,tp_dst=1,nw_src=10.0.0.3,actions=drop")
 	for i := range uint32(70) {
-		w.Frame(udpKey(1, i%7, 2, 1), 100)
+		w.Frame(pipelinetest.UDPKey(1, i%7, 2, 1), 100)
 	}
-	f.settle()
-	f.want("udp,tp_dst=1", "160/16000")
-	f.want("udp,nw_src=10.0.0.3,tp_dst=1", "10/1000")
-	if _, err := f.p.DeleteFlows("udp,nw_src=10.0.0.3", false); err != nil {
+	f.Settle()
+	f.Want("udp,tp_dst=1", "160/16000")
+	f.Want("udp,nw_src=10.0.0.3,tp_dst=1", "10/1000")
+	if _, err := f.P.DeleteFlows("udp,nw_src=10.0.0.3", false); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
-		w.Frame(udpKey(1, 3, 2, 1), 100)
+		w.Frame(pipelinetest.UDPKey(1, 3, 2, 1), 100)
 	}
-	f.settle()
-	f.want("udp,tp_dst=1", "170/17000")
+	f.Settle()
+	f.Want("udp,tp_dst=1", "170/17000")
 }
 
 // A change of flows removes exactly the megaflows that depend on them.
 func TestChangeRevalidatesTheAffectedOnly(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(3)
-	f.add("in_port=p1,actions=p2", "in_port=p2,actions=p3")
-	w := f.worker()
-	one, two := udpKey(1, 1, 2, 9), udpKey(2, 1, 2, 9)
+	f.VXLANPorts(3)
+	f.Add("in_port=p1,actions=p2", "in_port=p2,actions=p3")
+	w := f.Worker()
+	one, two := pipelinetest.UDPKey(1, 1, 2, 9), pipelinetest.UDPKey(2, 1, 2, 9)
 	w.Frame(one, 100)
 	w.Frame(two, 100)
-	f.settle()
+	f.Settle()
 	var kept uint32
 	w.On(func() { kept, _ = w.Lookup(&two) })
 
-	if _, err := f.p.ChangeFlows(api.ChangeFlows{Op: "modify", Text: "in_port=p1,actions=p3"}); err != nil {
+	if _, err := f.P.ChangeFlows(api.ChangeFlows{Op: "modify", Text: "in_port=p1,actions=p3"}); err != nil {
 		t.Fatal(err)
 	}
 	w.On(func() {
@@ -76,28 +79,28 @@ func TestChangeRevalidatesTheAffectedOnly(t *testing.T) {
 		}
 	})
 	w.Frame(one, 100)
-	f.settle()
-	f.want("in_port=p1", "2/200")
-	f.want("in_port=p2", "1/100")
+	f.Settle()
+	f.Want("in_port=p1", "2/200")
+	f.Want("in_port=p2", "1/100")
 }
 
 // A change waits for slow workers.
 func TestChangeWaitsForWorkers(t *testing.T) {
 	f := newRig(t)
-	f.add("udp,actions=drop")
-	w := f.worker()
-	key := udpKey(1, 1, 2, 9)
+	f.Add("udp,actions=drop")
+	w := f.Worker()
+	key := pipelinetest.UDPKey(1, 1, 2, 9)
 	w.Frame(key, 100)
-	f.settle()
+	f.Settle()
 	w.Stalled.Store(true)
 	done := make(chan struct{})
 	go func() {
-		if _, err := f.p.DeleteFlows("", false); err != nil {
+		if _, err := f.P.DeleteFlows("", false); err != nil {
 			t.Error(err)
 		}
 		close(done)
 	}()
-	waitfor.True(t, "the megaflow is being removed", func() bool { return f.p.megaflows.len() == 0 })
+	waitfor.True(t, "the megaflow is being removed", func() bool { return f.P.Counts().Megaflows == 0 })
 	select {
 	case <-done:
 		t.Error("the change returned although the worker still uses the old rules")
@@ -119,24 +122,22 @@ func TestMaskLimit(t *testing.T) {
 	for bits := 1; bits <= 30; bits++ { // each flow needs its own mask
 		flows = append(flows, fmt.Sprintf("priority=%d,udp,nw_src=10.0.0.0/%d,actions=drop", bits, bits))
 	}
-	f.add(flows...)
-	f.add("priority=100,ip,nw_src=11.0.0.0/8,actions=drop", "priority=0,actions=drop")
-	w := f.worker()
+	f.Add(flows...)
+	f.Add("priority=100,ip,nw_src=11.0.0.0/8,actions=drop", "priority=0,actions=drop")
+	w := f.Worker()
 	sent := uint64(0)
 	for i := range 33 {
-		k := udpKey(1, 0, 2, 9)
+		k := pipelinetest.UDPKey(1, 0, 2, 9)
 		k[flowtable.WIPv4] = uint64(0x0a000000) ^ uint64(1)<<(31-i%32)<<32 | 1
 		w.Frame(k, 100)
 		sent++
-		f.settle()
+		f.Settle()
 	}
-	f.p.megaflows.mu.Lock()
-	if n := len(f.p.megaflows.masks); n > testSizes.Cache.Masks {
-		t.Errorf("%d masks, at most %d fit", n, testSizes.Cache.Masks)
+	if n := f.Used("masks", limits.All()); n > uint64(pipelinetest.Sizes.Cache.Masks) {
+		t.Errorf("%d masks, at most %d fit", n, pipelinetest.Sizes.Cache.Masks)
 	}
-	f.p.megaflows.mu.Unlock()
 	packets, _ := uint64(0), 0
-	all, err := f.p.DumpFlows("", ByName)
+	all, err := f.P.DumpFlows("", pipeline.ByName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func TestMaskLimit(t *testing.T) {
 			t.Errorf("%d frames lost", w.Lost)
 		}
 	})
-	if missed := f.p.refusals.Load(); packets != sent {
+	if missed := f.P.Counts().Refused; packets != sent {
 		t.Errorf("%d frames counted of %d, %d executed singly", packets, sent, missed)
 	}
 }
@@ -157,24 +158,24 @@ func TestMaskLimit(t *testing.T) {
 // The action normal learns, floods, and forgets a deleted port's addresses.
 func TestNormalLearns(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(2)
-	f.add("actions=normal")
-	w := f.worker()
-	a, b := udpKey(1, 1, 2, 9), udpKey(2, 2, 1, 9)
+	f.VXLANPorts(2)
+	f.Add("actions=normal")
+	w := f.Worker()
+	a, b := pipelinetest.UDPKey(1, 1, 2, 9), pipelinetest.UDPKey(2, 2, 1, 9)
 	w.Frame(a, 100)
-	f.settle()
+	f.Settle()
 	w.Frame(b, 100)
-	f.settle()
+	f.Settle()
 	waitfor.True(t, "the flood is revalidated", func() bool {
 		ok := false
 		w.On(func() { _, ok = w.Lookup(&a) })
 		return !ok
 	})
-	if n := f.p.macs.Len(); n != 2 {
+	if n := f.P.MACs().Len(); n != 2 {
 		t.Errorf("%d addresses learnt", n)
 	}
-	f.deletePort(2)
-	if n := f.p.macs.Len(); n != 1 {
+	f.DeletePort(2)
+	if n := f.P.MACs().Len(); n != 1 {
 		t.Errorf("%d addresses left without port p2", n)
 	}
 }
@@ -182,11 +183,11 @@ func TestNormalLearns(t *testing.T) {
 // A change of flows does not wait for the end of a long dump.
 func TestDescribingLetsOthersIn(t *testing.T) {
 	f := newRig(t)
-	f.change.Lock()
-	defer f.change.Unlock()
+	f.Change.Lock()
+	defer f.Change.Unlock()
 	got := make(chan struct{})
 	seen := 0
-	f.p.inTurns(2*describeChunk, func(i int) {
+	f.P.InTurns(2*pipeline.DescribeChunk, func(i int) {
 		if i != seen {
 			t.Fatalf("flow %d comes after %d flows", i, seen)
 		}
@@ -194,15 +195,15 @@ func TestDescribingLetsOthersIn(t *testing.T) {
 		switch i {
 		case 0:
 			go func() {
-				f.p.mu.Lock()
+				f.P.Mu().Lock()
 				close(got)
-				f.p.mu.Unlock()
+				f.P.Mu().Unlock()
 			}()
-			for f.p.mu.TryRLock() { // until the change waits for the lock
-				f.p.mu.RUnlock()
+			for f.P.Mu().TryRLock() { // until the change waits for the lock
+				f.P.Mu().RUnlock()
 				runtime.Gosched()
 			}
-		case describeChunk:
+		case pipeline.DescribeChunk:
 			select {
 			case <-got:
 			default:
@@ -210,7 +211,7 @@ func TestDescribingLetsOthersIn(t *testing.T) {
 			}
 		}
 	})
-	if seen != 2*describeChunk {
+	if seen != 2*pipeline.DescribeChunk {
 		t.Errorf("%d flows described", seen)
 	}
 }

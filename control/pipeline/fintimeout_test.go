@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package pipeline_test
 
 import (
 	"testing"
 
+	"weft/control/pipeline"
+	"weft/control/pipeline/pipelinetest"
 	"weft/flowtable"
 	"weft/openflow"
 )
@@ -12,44 +14,44 @@ import (
 // A FIN shortens the timeouts of its flow, also across a restart of control.
 func TestFinTimeout(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(2)
-	f.add("idle_timeout=600,tcp,actions=fin_timeout(idle_timeout=300),p2")
+	f.VXLANPorts(2)
+	f.Add("idle_timeout=600,tcp,actions=fin_timeout(idle_timeout=300),p2")
 	tcp := func(flags uint64) flowtable.Key {
-		k := udpKey(1, 1, 2, 80)
+		k := pipelinetest.UDPKey(1, 1, 2, 80)
 		k[flowtable.WIP] = 6<<56 | 64<<40 | flags
 		return k
 	}
 	timeouts := func() (idle, hard uint16) {
-		flows, err := f.p.DumpFlows("", ByName)
+		flows, err := f.P.DumpFlows("", pipeline.ByName)
 		if err != nil || len(flows) != 1 {
 			t.Fatalf("%d flows, %v", len(flows), err)
 		}
 		return flows[0].IdleTimeout, flows[0].HardTimeout
 	}
 	const ack, finAck = 0x10, 0x11
-	w := f.worker()
+	w := f.Worker()
 	for range 3 {
 		w.Frame(tcp(ack), 100)
 	}
-	f.settle()
+	f.Settle()
 	if idle, _ := timeouts(); idle != 600 {
 		t.Fatalf("idle_timeout=%d before a FIN", idle)
 	}
 	w.Frame(tcp(finAck), 100)
-	f.settle()
+	f.Settle()
 	if idle, hard := timeouts(); idle != 300 || hard != 0 {
 		t.Errorf("idle_timeout=%d,hard_timeout=%d after a FIN, want 300 and 0", idle, hard)
 	}
-	f.want("tcp", "4/400")
-	if n := f.p.megaflows.len(); n != 2 {
+	f.Want("tcp", "4/400")
+	if n := f.P.Counts().Megaflows; n != 2 {
 		t.Errorf("%d megaflows, want one with FIN and one without", n)
 	}
-	rule := f.p.tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})[0]
-	if got := f.p.counters.Rules[f.p.rules.row(rule)].IdleTimeout; got != 300 {
+	rule := f.P.Tables().Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})[0]
+	if got := f.P.Region().Rules[f.P.Row(rule)].IdleTimeout; got != 300 {
 		t.Errorf("the counter region has idle_timeout=%d", got)
 	}
-	f.die()
-	f.begin()
+	f.Die()
+	f.Begin()
 	if idle, _ := timeouts(); idle != 300 {
 		t.Errorf("idle_timeout=%d after a restart of control, want 300", idle)
 	}

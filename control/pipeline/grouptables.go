@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"weft/api"
+	"weft/control/megaflows"
 	"weft/control/usererr"
 	"weft/control/workers"
 	"weft/datapath"
@@ -93,7 +94,7 @@ func (pl *Pipeline) changeTable(n int, apply func() (openflow.Changes, error)) (
 	groups, meters := pl.tableTexts()
 	err = pl.store.ChangeTables(groups, meters, removed)
 	pl.ports.UpdateLiveness()
-	pl.revalidate(func(*megaflow) bool { return true })
+	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 	pl.tell(&changes)
 	pl.releaseRows(removed)
 	if err != nil {

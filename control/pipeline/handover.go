@@ -4,6 +4,7 @@ package pipeline
 
 import (
 	"weft/control/counters"
+	"weft/control/megaflows"
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/control/upcalls"
@@ -43,7 +44,7 @@ func (pl *Pipeline) Abandon() {
 	pl.recoverMegaflows()
 	pl.pullAll()
 	pl.counters.Fold(pl.workers.Shared())
-	pl.megaflows = newMegaflows(pl.sizes)
+	pl.megaflows = megaflows.New(pl.sizes)
 	pl.workers = nil
 }
 
@@ -72,7 +73,7 @@ func (pl *Pipeline) Fill(w *workers.Workers) {
 	defer pl.mu.Unlock()
 	pl.workers = w
 	pl.sendMeters(w)
-	for _, m := range pl.megaflows.list() {
+	for _, m := range pl.megaflows.List() {
 		pl.installSlot(m)
 	}
 	w.PublishAll()

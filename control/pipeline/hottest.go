@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"weft/api"
+	"weft/control/megaflows"
 	"weft/datapath"
 	"weft/internal/clock"
 	"weft/openflow"
@@ -14,21 +15,21 @@ import (
 
 type hotCount struct{ packets, bytes uint64 }
 
-func (pl *Pipeline) Sample() map[*megaflow]hotCount {
+func (pl *Pipeline) Sample() map[*megaflows.Megaflow]hotCount {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
-	list := pl.megaflows.list()
-	counts := make(map[*megaflow]hotCount, len(list))
+	list := pl.megaflows.List()
+	counts := make(map[*megaflows.Megaflow]hotCount, len(list))
 	for _, m := range list {
-		packets, bytes, _ := pl.workers.Statistics(m.slot, m.generation)
+		packets, bytes, _ := pl.workers.Statistics(m.Slot, m.Generation)
 		counts[m] = hotCount{packets, bytes}
 	}
 	return counts
 }
 
-func (pl *Pipeline) Hottest(before, after map[*megaflow]hotCount, n int, seconds float64) []api.Hot {
+func (pl *Pipeline) Hottest(before, after map[*megaflows.Megaflow]hotCount, n int, seconds float64) []api.Hot {
 	type row struct {
-		m *megaflow
+		m *megaflows.Megaflow
 		hotCount
 	}
 	var rows []row
@@ -39,7 +40,7 @@ func (pl *Pipeline) Hottest(before, after map[*megaflow]hotCount, n int, seconds
 		}
 	}
 	slices.SortFunc(rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(b.packets, a.packets), cmp.Compare(a.m.slot, b.m.slot))
+		return cmp.Or(cmp.Compare(b.packets, a.packets), cmp.Compare(a.m.Slot, b.m.Slot))
 	})
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -58,20 +59,15 @@ func (pl *Pipeline) Hottest(before, after map[*megaflow]hotCount, n int, seconds
 func (pl *Pipeline) HitMegaflow(f *datapath.Capture) string {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
-	pl.megaflows.mu.Lock()
-	defer pl.megaflows.mu.Unlock()
-	if int(f.Slot) >= len(pl.megaflows.slots) {
+	m := pl.megaflows.At(f.Slot)
+	if m == nil || !slices.Equal(m.Actions[:min(len(m.Actions), len(f.Actions))], f.Actions) {
 		return ""
 	}
-	m := pl.megaflows.slots[f.Slot]
-	if m == nil || !slices.Equal(m.actions[:min(len(m.actions), len(f.Actions))], f.Actions) {
-		return ""
-	}
-	for i := range m.key {
-		if f.Key[i]&m.mask()[i] != m.key[i] {
+	for i := range m.Key {
+		if f.Key[i]&m.Mask()[i] != m.Key[i] {
 			return "" // the slot belongs to a newer megaflow
 		}
 	}
-	match := openflow.MatchOf(&m.key, m.mask())
+	match := openflow.MatchOf(&m.Key, m.Mask())
 	return openflow.FormatMatch(&match, pl.view)
 }

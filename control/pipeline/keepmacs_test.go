@@ -1,36 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package pipeline_test
 
 import (
 	"testing"
 
+	"weft/control/pipeline/pipelinetest"
 	"weft/flowtable"
 	"weft/internal/waitfor"
 	"weft/openflow"
 )
 
 func (f *rig) guests(n int) {
-	f.vxlanPorts(n)
-	f.change.Lock()
-	defer f.change.Unlock()
-	for i := range f.infos {
-		f.infos[i] = openflow.PortInfo{No: f.infos[i].No, Name: f.infos[i].Name, VNI: 1, InVNI: true}
+	f.VXLANPorts(n)
+	f.Change.Lock()
+	defer f.Change.Unlock()
+	for i := range f.Infos {
+		f.Infos[i] = openflow.PortInfo{No: f.Infos[i].No, Name: f.Infos[i].Name, VNI: 1, InVNI: true}
 	}
-	f.setView()
-	f.p.PortsChanged()
+	f.SetView()
+	f.P.PortsChanged()
 }
 
 func (f *rig) outputs(key flowtable.Key) (ports []uint32) {
-	f.t.Helper()
-	f.worker().Frame(key, 100)
-	f.settle()
-	f.worker().On(func() {
-		slot, ok := f.worker().Lookup(&key)
+	f.T.Helper()
+	f.Worker().Frame(key, 100)
+	f.Settle()
+	f.Worker().On(func() {
+		slot, ok := f.Worker().Lookup(&key)
 		if !ok {
 			return
 		}
-		_, _, actions, _ := f.p.workers.Shared()[0].Cache.Read(slot)
+		_, _, actions, _ := f.P.Workers().Shared()[0].Cache.Read(slot)
 		for _, a := range actions {
 			if a.Op == flowtable.OpOutput {
 				ports = append(ports, a.U32)
@@ -41,12 +42,12 @@ func (f *rig) outputs(key flowtable.Key) (ports []uint32) {
 }
 
 func (f *rig) learned() {
-	f.t.Helper()
+	f.T.Helper()
 	f.guests(3)
-	f.add("actions=normal")
-	f.outputs(udpKey(2, 2, 1, 9))
-	if ports := f.outputs(udpKey(1, 1, 2, 9)); len(ports) != 1 || ports[0] != 2 {
-		f.t.Fatalf("before the restart: sent to ports %v, want 2", ports)
+	f.Add("actions=normal")
+	f.outputs(pipelinetest.UDPKey(2, 2, 1, 9))
+	if ports := f.outputs(pipelinetest.UDPKey(1, 1, 2, 9)); len(ports) != 1 || ports[0] != 2 {
+		f.T.Fatalf("before the restart: sent to ports %v, want 2", ports)
 	}
 }
 
@@ -54,15 +55,15 @@ func (f *rig) learned() {
 func TestLearnedAddressesSurviveAKill(t *testing.T) {
 	f := newRig(t)
 	f.learned()
-	if err := f.p.SaveMACs(); err != nil {
+	if err := f.P.SaveMACs(); err != nil {
 		t.Fatal(err)
 	}
-	f.change.Lock()
-	f.p.evict(f.p.megaflows.list()) // like guests that were silent for a while
-	f.change.Unlock()
-	f.die()
-	f.begin()
-	if ports := f.outputs(udpKey(1, 1, 2, 10)); len(ports) != 1 || ports[0] != 2 {
+	f.Change.Lock()
+	f.P.Evict(f.P.Index().List()) // like guests that were silent for a while
+	f.Change.Unlock()
+	f.Die()
+	f.Begin()
+	if ports := f.outputs(pipelinetest.UDPKey(1, 1, 2, 10)); len(ports) != 1 || ports[0] != 2 {
 		t.Errorf("sent to ports %v, want 2 only", ports)
 	}
 }
@@ -71,17 +72,19 @@ func TestLearnedAddressesSurviveAKill(t *testing.T) {
 func TestUnsavedAddressesComeFromMegaflows(t *testing.T) {
 	f := newRig(t)
 	f.learned()
-	key := udpKey(1, 1, 2, 9)
-	f.outputs(udpKey(2, 2, 1, 9))
-	waitfor.True(t, "both directions have a megaflow", func() bool { return len(f.outputs(udpKey(2, 2, 1, 9))) == 1 && f.p.megaflows.len() == 2 })
-	f.die()
-	f.begin()
-	f.worker().On(func() {
-		if _, ok := f.worker().Lookup(&key); !ok {
+	key := pipelinetest.UDPKey(1, 1, 2, 9)
+	f.outputs(pipelinetest.UDPKey(2, 2, 1, 9))
+	waitfor.True(t, "both directions have a megaflow", func() bool {
+		return len(f.outputs(pipelinetest.UDPKey(2, 2, 1, 9))) == 1 && f.P.Counts().Megaflows == 2
+	})
+	f.Die()
+	f.Begin()
+	f.Worker().On(func() {
+		if _, ok := f.Worker().Lookup(&key); !ok {
 			t.Error("the megaflow between learned addresses was removed")
 		}
 	})
-	for _, key := range []flowtable.Key{udpKey(1, 1, 2, 10), udpKey(2, 2, 1, 10)} {
+	for _, key := range []flowtable.Key{pipelinetest.UDPKey(1, 1, 2, 10), pipelinetest.UDPKey(2, 2, 1, 10)} {
 		if ports := f.outputs(key); len(ports) != 1 || ports[0] == 3 {
 			t.Errorf("sent to ports %v, want the other guest's only", ports)
 		}
@@ -92,32 +95,32 @@ func TestUnsavedAddressesComeFromMegaflows(t *testing.T) {
 // file content is safe.
 func TestForeignAddressesAreNotRestored(t *testing.T) {
 	for name, change := range map[string]func(f *rig){
-		"other name": func(f *rig) { f.infos[1].Name = "q" },
-		"other VNI":  func(f *rig) { f.infos[1].VNI = 2 },
-		"no VNI":     func(f *rig) { f.infos[1].InVNI = false },
+		"other name": func(f *rig) { f.Infos[1].Name = "q" },
+		"other VNI":  func(f *rig) { f.Infos[1].VNI = 2 },
+		"no VNI":     func(f *rig) { f.Infos[1].InVNI = false },
 		"flushed": func(f *rig) {
-			if _, err := f.p.FlushMACs("p2"); err != nil {
+			if _, err := f.P.FlushMACs("p2"); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"garbage": func(f *rig) {
-			if err := f.store.SaveAddresses([]byte("\x05garbage")); err != nil {
+			if err := f.Store.SaveAddresses([]byte("\x05garbage")); err != nil {
 				t.Fatal(err)
 			}
 		},
 	} {
 		f := newRig(t)
 		f.learned()
-		f.change.Lock()
-		f.p.evict(f.p.megaflows.list())
-		f.change.Unlock()
-		if err := f.p.SaveMACs(); err != nil {
+		f.Change.Lock()
+		f.P.Evict(f.P.Index().List())
+		f.Change.Unlock()
+		if err := f.P.SaveMACs(); err != nil {
 			t.Fatal(err)
 		}
 		change(f)
-		f.die()
-		f.begin()
-		for _, m := range f.p.ListMACs() {
+		f.Die()
+		f.Begin()
+		for _, m := range f.P.ListMACs() {
 			if m.PortNumber == 2 {
 				t.Errorf("%s: restored %+v", name, m)
 			}

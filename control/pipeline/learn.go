@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weft/control/loop"
+	"weft/control/megaflows"
 	"weft/control/underlay"
 	"weft/control/workers"
 	"weft/datapath"
@@ -174,7 +175,7 @@ func (pl *Pipeline) teach(batch []lesson) (again []lesson) {
 		}
 	}
 	if tables != (openflow.TableSet{}) {
-		pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
+		pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
 	}
 	pl.forward(frames, now)
 	for i := range changes {
@@ -203,7 +204,7 @@ func (pl *Pipeline) forward(frames []taughtFrame, now uint64) {
 		// A translation that depends on addresses waits for the next frame, because
 		// another miss may be changing them.
 		if t := pl.tables.Translate(key, env); len(t.Addresses) == 0 && !t.Question.Valid() {
-			m := new(megaflow)
+			m := new(megaflows.Megaflow)
 			pl.setMegaflow(m, key, &t, now)
 			pl.install(m, key, &t.Mask)
 		}

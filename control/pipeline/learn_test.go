@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package pipeline_test
 
 import (
 	"testing"
 
 	"weft/api"
+	"weft/control/pipeline"
+	"weft/control/pipeline/pipelinetest"
 	"weft/flowtable"
 	"weft/internal/waitfor"
 )
@@ -14,51 +16,51 @@ import (
 // them, or add deleted ones again.
 func TestLearning(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(3)
-	f.add("actions=learn(table=10,idle_timeout=60,eth_dst=eth_src,output:in_port),resubmit(,10)")
-	w := f.worker()
-	there, back := udpKey(1, 1, 2, 9), udpKey(2, 2, 1, 9)
+	f.VXLANPorts(3)
+	f.Add("actions=learn(table=10,idle_timeout=60,eth_dst=eth_src,output:in_port),resubmit(,10)")
+	w := f.Worker()
+	there, back := pipelinetest.UDPKey(1, 1, 2, 9), pipelinetest.UDPKey(2, 2, 1, 9)
 	w.Frame(there, 100)
-	f.settle()
-	f.want("dl_dst=02:00:00:00:00:01", "0/0")
+	f.Settle()
+	f.Want("dl_dst=02:00:00:00:00:01", "0/0")
 	for range 5 {
 		w.Frame(back, 100)
 	}
-	f.settle()
-	f.want("dl_dst=02:00:00:00:00:01", "5/500")
-	f.want("dl_dst=02:00:00:00:00:02", "0/0")
-	f.want("", "6/600")
+	f.Settle()
+	f.Want("dl_dst=02:00:00:00:00:01", "5/500")
+	f.Want("dl_dst=02:00:00:00:00:02", "0/0")
+	f.Want("", "6/600")
 	// Megaflows from before a learned flow use it too.
 	for range 3 {
 		w.Frame(there, 100)
 	}
-	f.settle()
-	f.want("dl_dst=02:00:00:00:00:02", "3/300")
+	f.Settle()
+	f.Want("dl_dst=02:00:00:00:00:02", "3/300")
 
-	if _, err := f.p.DeleteFlows("table=10", false); err != nil {
+	if _, err := f.P.DeleteFlows("table=10", false); err != nil {
 		t.Fatal(err)
 	}
 	w.Frame(there, 100)
-	f.settle()
-	waitfor.True(t, "an address is learnt again", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:01"]; return ok })
+	f.Settle()
+	waitfor.True(t, "an address is learnt again", func() bool { _, ok := f.Counts()["dl_dst=02:00:00:00:00:01"]; return ok })
 }
 
 // Changes of other tables keep a megaflow. Learned flows are not saved.
 func TestLearntFlowsAreNotSaved(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(2)
-	f.add("in_port=p1,actions=learn(table=10,eth_dst=eth_src,load:1->reg0),p2")
-	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
-	f.settle()
-	f.want("dl_dst=02:00:00:00:00:01", "0/0")
-	saved, err := f.disk.Load()
+	f.VXLANPorts(2)
+	f.Add("in_port=p1,actions=learn(table=10,eth_dst=eth_src,load:1->reg0),p2")
+	f.Worker().Frame(pipelinetest.UDPKey(1, 1, 2, 9), 100)
+	f.Settle()
+	f.Want("dl_dst=02:00:00:00:00:01", "0/0")
+	saved, err := f.Disk.Load()
 	if err != nil || len(saved.Flows) != 1 {
 		t.Errorf("%d flows saved, %v; want only the flow with the learn action", len(saved.Flows), err)
 	}
-	if _, err := f.p.ChangeFlows(api.ChangeFlows{Op: "add", Text: "table=10,in_port=p2,actions=drop"}); err != nil {
+	if _, err := f.P.ChangeFlows(api.ChangeFlows{Op: "add", Text: "table=10,in_port=p2,actions=drop"}); err != nil {
 		t.Fatal(err)
 	}
-	if n := f.p.megaflows.len(); n != 1 {
+	if n := f.P.Counts().Megaflows; n != 1 {
 		t.Errorf("%d megaflows after a change of another table, want 1", n)
 	}
 }
@@ -66,21 +68,21 @@ func TestLearntFlowsAreNotSaved(t *testing.T) {
 // Simultaneous frames do not exceed the limit of their learn action.
 func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(2)
-	f.add("in_port=p1,actions=learn(table=10,limit=2,cookie=7,eth_dst=eth_src,load:1->reg0),p2")
+	f.VXLANPorts(2)
+	f.Add("in_port=p1,actions=learn(table=10,limit=2,cookie=7,eth_dst=eth_src,load:1->reg0),p2")
 	const frames = 5
-	f.change.Lock() // nothing is learnt while this is held
+	f.Change.Lock() // nothing is learnt while this is held
 	for i := range uint32(frames) {
-		f.worker().Frame(udpKey(1, 100+i, 2, 9), 100)
+		f.Worker().Frame(pipelinetest.UDPKey(1, 100+i, 2, 9), 100)
 	}
 	waitfor.True(t, "all frames wait in the learn queue", func() (all bool) {
-		w := f.worker()
+		w := f.Worker()
 		w.On(func() { all = len(w.Frames) == frames && w.Upcalls.Done() == w.Upcalls.Publish() })
 		return all
 	})
-	f.change.Unlock()
-	f.settle()
-	if flows, err := f.p.DumpFlows("table=10", ByName); err != nil || len(flows) != 2 {
+	f.Change.Unlock()
+	f.Settle()
+	if flows, err := f.P.DumpFlows("table=10", pipeline.ByName); err != nil || len(flows) != 2 {
 		t.Errorf("%d flows learnt, %v; want 2", len(flows), err)
 	}
 }
@@ -88,57 +90,57 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 // A frame refused at a learn limit adds its flow once another has expired.
 func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(2)
-	f.add("in_port=p1,actions=learn(table=10,limit=1,cookie=7,eth_dst=eth_src,load:1->reg0),p2")
-	w := f.worker()
-	first, second := udpKey(1, 1, 2, 9), udpKey(1, 3, 2, 9)
+	f.VXLANPorts(2)
+	f.Add("in_port=p1,actions=learn(table=10,limit=1,cookie=7,eth_dst=eth_src,load:1->reg0),p2")
+	w := f.Worker()
+	first, second := pipelinetest.UDPKey(1, 1, 2, 9), pipelinetest.UDPKey(1, 3, 2, 9)
 	for _, key := range []flowtable.Key{first, second} {
 		w.Frame(key, 100)
-		f.settle()
+		f.Settle()
 	}
-	if _, learnt := f.counts()["dl_dst=02:00:00:00:00:03"]; learnt {
+	if _, learnt := f.Counts()["dl_dst=02:00:00:00:00:03"]; learnt {
 		t.Fatal("more flows are learnt than the limit allows")
 	}
-	if _, err := f.p.DeleteFlows("table=10", false); err != nil {
+	if _, err := f.P.DeleteFlows("table=10", false); err != nil {
 		t.Fatal(err)
 	}
 	w.Frame(second, 100) // hits the megaflow that was installed at the limit
-	waitfor.True(t, "the flow is learnt once the limit allows it", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:03"]; return ok })
+	waitfor.True(t, "the flow is learnt once the limit allows it", func() bool { _, ok := f.Counts()["dl_dst=02:00:00:00:00:03"]; return ok })
 }
 
 // The frame that adds a flow which it would match itself goes on by the flows that it
 // matched before, like in Open vSwitch's test "learning action - self-modifying flow".
 func TestTeachingFrameGoesOnByWhatItMatched(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(3)
-	f.add("priority=1,actions=learn(table=0,priority=9,eth_src,output:in_port),p2")
-	w := f.worker()
-	key := udpKey(1, 1, 2, 9)
+	f.VXLANPorts(3)
+	f.Add("priority=1,actions=learn(table=0,priority=9,eth_src,output:in_port),p2")
+	w := f.Worker()
+	key := pipelinetest.UDPKey(1, 1, 2, 9)
 	w.Frame(key, 100)
-	f.settle()
-	f.want("", "1/100")
-	f.want("dl_src=02:00:00:00:00:01", "0/0")
+	f.Settle()
+	f.Want("", "1/100")
+	f.Want("dl_src=02:00:00:00:00:01", "0/0")
 	w.Frame(key, 100)
-	f.settle()
-	f.want("", "1/100")
-	f.want("dl_src=02:00:00:00:00:01", "1/100")
+	f.Settle()
+	f.Want("", "1/100")
+	f.Want("dl_src=02:00:00:00:00:01", "1/100")
 }
 
 // A frame that waited while an equal frame added its flow matches this flow.
 func TestSecondWaitingFrameMatchesTheLearntFlow(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(3)
-	f.add("priority=1,actions=learn(table=0,priority=9,eth_src,output:in_port),p2")
-	w, key := f.worker(), udpKey(1, 1, 2, 9)
-	f.change.Lock() // nothing is learnt while this is held
+	f.VXLANPorts(3)
+	f.Add("priority=1,actions=learn(table=0,priority=9,eth_src,output:in_port),p2")
+	w, key := f.Worker(), pipelinetest.UDPKey(1, 1, 2, 9)
+	f.Change.Lock() // nothing is learnt while this is held
 	w.Frame(key, 100)
 	w.Frame(key, 100)
 	waitfor.True(t, "both frames wait in the learn queue", func() (all bool) {
 		w.On(func() { all = len(w.Frames) == 2 && w.Upcalls.Done() == w.Upcalls.Publish() })
 		return all
 	})
-	f.change.Unlock()
-	f.settle()
-	f.want("", "1/100")
-	f.want("dl_src=02:00:00:00:00:01", "1/100")
+	f.Change.Unlock()
+	f.Settle()
+	f.Want("", "1/100")
+	f.Want("dl_src=02:00:00:00:00:01", "1/100")
 }

@@ -8,7 +8,6 @@ import (
 	"weft/control/counters"
 	"weft/control/limits"
 	"weft/datapath"
-	"weft/internal/share"
 	"weft/openflow"
 	"weft/packet"
 )
@@ -30,15 +29,8 @@ func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 		r.Holder = limits.All()
 		emit(r)
 	}
-	used, refused := pl.recircs.Shares(shareRow(emit, "recirculation_ids"))
+	used, refused := pl.recircs.Shares(limits.ShareRow(emit, "recirculation_ids"))
 	emit(limits.Row{Name: "recirculation_ids", Unit: "entries", Holder: limits.All(), Used: uint64(used), Limit: openflow.MaxFrozen, Refused: refused})
-}
-
-func shareRow(emit func(limits.Row), name string) func(port uint32, u share.Use) {
-	return func(port uint32, u share.Use) {
-		emit(limits.Row{Name: name, Unit: "entries", Holder: limits.Port(port), Used: uint64(u.Used),
-			Guarantee: uint64(u.Guarantee), Limit: uint64(u.Limit), Refused: u.Refused})
-	}
 }
 
 // learnedLimitRows emits the rows of state that frames create.

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package pipeline_test
 
 import (
 	"errors"
 	"fmt"
 	"testing"
 
+	"weft/control/pipeline/pipelinetest"
 	"weft/control/usererr"
 )
 
 // No megaflow uses addresses after a flush.
 func TestMACs(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(2)
-	f.add("actions=normal")
-	w := f.worker()
-	a, b := udpKey(1, 1, 2, 9), udpKey(2, 2, 1, 9)
+	f.VXLANPorts(2)
+	f.Add("actions=normal")
+	w := f.Worker()
+	a, b := pipelinetest.UDPKey(1, 1, 2, 9), pipelinetest.UDPKey(2, 2, 1, 9)
 	w.Frame(b, 100)
-	f.settle()
+	f.Settle()
 	w.Frame(a, 100)
-	f.settle()
+	f.Settle()
 	text := func() (s string) {
-		for _, m := range f.p.ListMACs() {
+		for _, m := range f.P.ListMACs() {
 			s += fmt.Sprintf("%s/%d vlan %d vni %d %s; ", m.Port, m.PortNumber, m.VLAN, *m.VNI, m.MAC)
 			if m.AgeS < 0 || m.AgeS > 100 {
 				t.Errorf("%s was seen %v s ago", m.MAC, m.AgeS)
@@ -41,16 +42,16 @@ func TestMACs(t *testing.T) {
 		t.Fatal("no megaflow for a known address")
 	}
 	var input *usererr.Error
-	if _, err := f.p.FlushMACs("p9"); !errors.As(err, &input) {
+	if _, err := f.P.FlushMACs("p9"); !errors.As(err, &input) {
 		t.Errorf("flush of a port that does not exist: %v", err)
 	}
-	if n, err := f.p.FlushMACs("p2"); err != nil || n.Flushed != 1 || known() {
+	if n, err := f.P.FlushMACs("p2"); err != nil || n.Flushed != 1 || known() {
 		t.Errorf("%d addresses flushed, %v; a megaflow still uses one: %v", n.Flushed, err, known())
 	}
 	if got, want := text(), "p1/1 vlan 0 vni 1 02:00:00:00:00:01; "; got != want {
 		t.Errorf("left %q, want %q", got, want)
 	}
-	if n, err := f.p.FlushMACs(""); err != nil || n.Flushed != 1 || text() != "" {
+	if n, err := f.P.FlushMACs(""); err != nil || n.Flushed != 1 || text() != "" {
 		t.Errorf("%d flushed, %v, left %q", n.Flushed, err, text())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weft/control/counters"
+	"weft/control/megaflows"
 	"weft/internal/clock"
 	"weft/openflow"
 )
@@ -104,7 +105,7 @@ func (pl *Pipeline) saveChanges() {
 func (pl *Pipeline) refresh(changes *openflow.Changes) {
 	var tables openflow.TableSet
 	changedTables(changes, &tables)
-	pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
+	pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
 	pl.tell(changes)
 }
 
@@ -143,7 +144,7 @@ func (pl *Pipeline) ApplyBundle(items []openflow.BundleItem) (failed int, err er
 		texts, meters := pl.tableTexts()
 		err = pl.store.ChangeTables(texts, meters, nil)
 		pl.ports.UpdateLiveness()
-		pl.revalidate(func(*megaflow) bool { return true })
+		pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 	}
 	if saved := pl.finishFlows(&changes, removed, len(items)); saved != nil {
 		err = saved
@@ -294,7 +295,7 @@ func (pl *Pipeline) SendMisses(on bool) {
 	pl.mu.Lock()
 	pl.tables.SendMisses(on)
 	pl.mu.Unlock()
-	pl.revalidate(func(*megaflow) bool { return true })
+	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 }
 
 // ControllerNote returns the note with a number that a frame for the controller carries.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package pipeline_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/control/pipeline/pipelinetest"
 	"weft/datapath"
 	"weft/flowtable"
 )
@@ -17,9 +18,9 @@ const missesTogether = 16
 // BenchmarkMiss measures control's cost of a miss, with a megaflow and with full
 // caches. Each connection has its own rule.
 func BenchmarkMiss(b *testing.B) {
-	sizes := testSizes
-	defer func() { testSizes = sizes }()
-	testSizes = datapath.DefaultSizes
+	sizes := pipelinetest.Sizes
+	defer func() { pipelinetest.Sizes = sizes }()
+	pipelinetest.Sizes = datapath.DefaultSizes
 	const rules = 100_000
 	var text strings.Builder
 	for i := range rules {
@@ -31,10 +32,10 @@ func BenchmarkMiss(b *testing.B) {
 			name = "executed"
 		}
 		b.Run(name, func(b *testing.B) {
-			testSizes.Cache.Megaflows = room
+			pipelinetest.Sizes.Cache.Megaflows = room
 			f := newRig(b)
-			f.vxlanPorts(2)
-			if _, err := f.p.ChangeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true}); err != nil {
+			f.VXLANPorts(2)
+			if _, err := f.P.ChangeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true}); err != nil {
 				b.Fatal(err)
 			}
 			ups := make([]datapath.Upcall, missesTogether)
@@ -43,9 +44,9 @@ func BenchmarkMiss(b *testing.B) {
 				n := uint64(i % rules)
 				if i%rules == 0 && i > 0 {
 					b.StopTimer()
-					f.change.Lock()
-					f.p.evict(f.p.megaflows.list())
-					f.change.Unlock()
+					f.Change.Lock()
+					f.P.Evict(f.P.Index().List())
+					f.Change.Unlock()
 					b.StartTimer()
 				}
 				up := &ups[i%missesTogether]
@@ -57,11 +58,11 @@ func BenchmarkMiss(b *testing.B) {
 				k[flowtable.WIPv4] = (10<<24|n>>16<<8|n>>8&255)<<32 | 10<<24 | 1<<16 | 2
 				k[flowtable.WL4] = n&0xffff<<48 | 9<<32
 				if i%missesTogether == missesTogether-1 {
-					f.p.answer(f.p.workers, 0, ups, false)
+					f.P.Answer(f.P.Workers(), ups)
 				}
 			}
 			b.StopTimer()
-			f.end()
+			f.End()
 		})
 	}
 }

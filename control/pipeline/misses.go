@@ -3,6 +3,7 @@
 package pipeline
 
 import (
+	"weft/control/megaflows"
 	"weft/control/underlay"
 	"weft/control/workers"
 	"weft/datapath"
@@ -58,7 +59,7 @@ type answers struct {
 	env        *env
 	addresses  []openflow.AddressRef // on which the translations depend
 	installed  bool
-	spare      *megaflow // for the next translation
+	spare      *megaflows.Megaflow // for the next translation
 	executed   []executedFrame
 }
 
@@ -86,16 +87,16 @@ func (a *answers) miss(up *datapath.Upcall) {
 		return
 	}
 	if a.spare == nil {
-		a.spare = new(megaflow)
+		a.spare = new(megaflows.Megaflow)
 	}
 	m := a.spare
 	d.setMegaflow(m, &up.Key, &t, a.now)
 	var room [workers.CommandRoom]byte
 	switch d.install(m, &up.Key, &t.Mask) {
-	case refused:
+	case megaflows.Refused:
 		a.w.Queue(a.worker, datapath.AppendExecute(room[:0], held.Slot, t.Actions))
-		a.executed = append(a.executed, executedFrame{m.rules, m.groups, t.Finished, t.Learned, m.ruleRows, bytes})
-	case admitted:
+		a.executed = append(a.executed, executedFrame{m.Rules, m.Groups, t.Finished, t.Learned, m.RuleRows, bytes})
+	case megaflows.Admitted:
 		a.spare, a.installed = nil, true
 		fallthrough
 	default:

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package pipeline_test
 
 import (
 	"slices"
 	"testing"
 
+	"weft/control/pipeline/pipelinetest"
 	"weft/control/upcalls"
 	"weft/flowtable"
 )
@@ -13,22 +14,22 @@ import (
 // A port whose every frame misses delays another port by at most one batch.
 func TestPortsTakeTurns(t *testing.T) {
 	f := newRig(t)
-	f.add("udp,tp_src=0/0xffff,actions=drop")
-	w := f.worker()
+	f.Add("udp,tp_src=0/0xffff,actions=drop")
+	w := f.Worker()
 	flood := func(i int) flowtable.Key {
-		k := udpKey(1, 0, 2, 9)
+		k := pipelinetest.UDPKey(1, 0, 2, 9)
 		k[flowtable.WL4] = uint64(i+1) << 48
 		return k
 	}
-	f.p.mu.Lock() // no miss is answered while this is held
+	f.P.Mu().Lock() // no miss is answered while this is held
 	for i := range 200 {
 		w.Frame(flood(i), 100)
 	}
-	w.Frame(udpKey(2, 1, 2, 9), 100)
+	w.Frame(pipelinetest.UDPKey(2, 1, 2, 9), 100)
 	var slot uint32
 	w.On(func() { slot = w.Held })
-	f.p.mu.Unlock()
-	f.settle()
+	f.P.Mu().Unlock()
+	f.Settle()
 	w.On(func() {
 		if at := slices.Index(w.Retries, slot); at < 0 || at > 2*upcalls.Batch {
 			t.Errorf("the other port's frame is answered after %d of %d", at, len(w.Retries))

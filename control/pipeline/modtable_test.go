@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package pipeline_test
 
 import (
 	"errors"
 	"testing"
 
 	"weft/api"
+	"weft/control/pipeline"
 	"weft/control/usererr"
 	"weft/internal/waitfor"
 )
@@ -14,32 +15,32 @@ import (
 // Table settings apply, also after a restart of control.
 func TestModTable(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(1)
-	if err := f.p.ModTable(api.ModTable{Table: 3, Settings: []string{"limit:2", "evict"}}); err != nil {
+	f.VXLANPorts(1)
+	if err := f.P.ModTable(api.ModTable{Table: 3, Settings: []string{"limit:2", "evict"}}); err != nil {
 		t.Fatal(err)
 	}
-	f.end()
-	f.begin()
-	f.add("table=3,importance=1,in_port=1,actions=drop", "table=3,importance=2,in_port=2,actions=drop", "table=3,importance=3,in_port=3,actions=drop")
-	if c := f.counts(); len(c) != 2 || c["in_port=p1"] != "" {
+	f.End()
+	f.Begin()
+	f.Add("table=3,importance=1,in_port=1,actions=drop", "table=3,importance=2,in_port=2,actions=drop", "table=3,importance=3,in_port=3,actions=drop")
+	if c := f.Counts(); len(c) != 2 || c["in_port=p1"] != "" {
 		t.Errorf("flows %v, want those of importance 2 and 3", c)
 	}
-	if list := f.p.ListTables(); len(list) != 1 || list[0] != (api.Table{Table: 3, Flows: 2, Limit: 2, Evict: true}) {
+	if list := f.P.ListTables(); len(list) != 1 || list[0] != (api.Table{Table: 3, Flows: 2, Limit: 2, Evict: true}) {
 		t.Errorf("tables %+v", list)
 	}
-	saved, err := f.disk.Load()
+	saved, err := f.Disk.Load()
 	if err != nil || len(saved.Flows) != 2 {
 		t.Errorf("%d flows saved, %v", len(saved.Flows), err)
 	}
-	if err := f.p.ModTable(api.ModTable{Table: -1, Settings: []string{"noevict", "limit:1"}}); err != nil {
+	if err := f.P.ModTable(api.ModTable{Table: -1, Settings: []string{"noevict", "limit:1"}}); err != nil {
 		t.Fatal(err)
 	}
 	var input *usererr.Error
-	if _, err := f.p.ChangeFlows(api.ChangeFlows{Op: "add", Text: "table=3,importance=9,in_port=7,actions=drop"}); !errors.As(err, &input) {
+	if _, err := f.P.ChangeFlows(api.ChangeFlows{Op: "add", Text: "table=3,importance=9,in_port=7,actions=drop"}); !errors.As(err, &input) {
 		t.Errorf("beyond the limit: %v", err)
 	}
 	for _, bad := range []api.ModTable{{Table: 255}, {Table: 1, Settings: []string{"fly"}}, {Table: 1, Settings: []string{"limit:x"}}} {
-		if err := f.p.ModTable(bad); !errors.As(err, &input) {
+		if err := f.P.ModTable(bad); !errors.As(err, &input) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -48,15 +49,15 @@ func TestModTable(t *testing.T) {
 // A limit that is set later removes no flow, even after a restart of control.
 func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(1)
-	f.add("table=3,in_port=1,actions=drop", "table=3,in_port=2,actions=drop", "table=3,in_port=3,idle_timeout=1000,actions=drop")
+	f.VXLANPorts(1)
+	f.Add("table=3,in_port=1,actions=drop", "table=3,in_port=2,actions=drop", "table=3,in_port=3,idle_timeout=1000,actions=drop")
 	for _, settings := range [][]string{{"limit:1", "noevict"}, {"limit:1", "evict"}} {
-		if err := f.p.ModTable(api.ModTable{Table: 3, Settings: settings}); err != nil {
+		if err := f.P.ModTable(api.ModTable{Table: 3, Settings: settings}); err != nil {
 			t.Fatal(err)
 		}
-		f.end()
-		f.begin()
-		if c := f.counts(); len(c) != 3 {
+		f.End()
+		f.Begin()
+		if c := f.Counts(); len(c) != 3 {
 			t.Errorf("%v: flows %v after a restart, want three", settings, c)
 		}
 	}
@@ -64,7 +65,7 @@ func TestLimitBelowWhatTheTableHas(t *testing.T) {
 
 // slowStore writes table settings only after disk is closed.
 type slowStore struct {
-	Store
+	pipeline.Store
 	disk chan struct{}
 }
 
@@ -77,9 +78,9 @@ func (s slowStore) SaveTableConfigs(texts map[uint32]string) error {
 func TestModTableDoesNotWaitForTheDisk(t *testing.T) {
 	f := newRig(t)
 	disk := make(chan struct{})
-	f.change.Lock()
-	f.store = slowStore{f.store, disk}
-	f.change.Unlock()
+	f.Change.Lock()
+	f.Store = slowStore{f.Store, disk}
+	f.Change.Unlock()
 	done := make(chan error, 1)
 	defer func() {
 		close(disk)
@@ -87,13 +88,13 @@ func TestModTableDoesNotWaitForTheDisk(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	go func() { done <- f.p.ModTable(api.ModTable{Table: 3, Settings: []string{"limit:2"}}) }()
+	go func() { done <- f.P.ModTable(api.ModTable{Table: 3, Settings: []string{"limit:2"}}) }()
 	waitfor.True(t, "the setting in force, and the lock free", func() bool {
-		if !f.p.mu.TryRLock() {
+		if !f.P.Mu().TryRLock() {
 			return false
 		}
-		defer f.p.mu.RUnlock()
-		c, _ := f.p.tables.Config(3)
+		defer f.P.Mu().RUnlock()
+		c, _ := f.P.Tables().Config(3)
 		return c.Limit == 2
 	})
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package pipeline_test
 
 import (
 	"encoding/hex"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/control/pipeline"
 	"weft/control/usererr"
 	"weft/control/workers"
 	"weft/internal/waitfor"
@@ -23,10 +24,10 @@ func outText(actions string) string {
 }
 
 func (f *rig) flowsOf(match string) []api.Flow {
-	f.t.Helper()
-	flows, err := f.p.DumpFlows(match, ByName)
+	f.T.Helper()
+	flows, err := f.P.DumpFlows(match, pipeline.ByName)
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	return flows
 }
@@ -34,8 +35,8 @@ func (f *rig) flowsOf(match string) []api.Flow {
 // A packet-out to a dying engine fails with advice. Nothing is counted or learned.
 func TestPacketOutWithoutEngine(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(2)
-	f.add("table=1,actions=normal", "table=2,actions=learn(table=10,eth_dst=eth_src,output:in_port),p2")
+	f.VXLANPorts(2)
+	f.Add("table=1,actions=normal", "table=2,actions=learn(table=10,eth_dst=eth_src,output:in_port),p2")
 	refused := func(what string, err error) {
 		t.Helper()
 		if !errors.Is(err, workers.ErrGone) || !strings.Contains(err.Error(), "try again") {
@@ -46,40 +47,40 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 				t.Errorf("%s: %s", what, fl.Line)
 			}
 		}
-		if n := f.p.macs.Len(); n != 0 {
+		if n := f.P.MACs().Len(); n != 0 {
 			t.Errorf("%s: %d addresses learnt", what, n)
 		}
 	}
 
 	// the engine dies while the packet-out waits
 	present := func() *workers.Workers {
-		f.p.mu.RLock()
-		defer f.p.mu.RUnlock()
-		return f.p.workers
+		f.P.Mu().RLock()
+		defer f.P.Mu().RUnlock()
+		return f.P.Workers()
 	}
 	w := present()
-	f.worker().Stalled.Store(true)
+	f.Worker().Stalled.Store(true)
 	ended := make(chan error)
 	go func() {
-		_, err := f.p.PacketOut(outText("resubmit(,1)"))
+		_, err := f.P.PacketOut(outText("resubmit(,1)"))
 		ended <- err
 	}()
-	f.changing()
-	f.kill()
+	f.Changing()
+	f.Kill()
 	refused("the engine dies meanwhile", <-ended)
 	waitfor.True(t, "another engine", func() bool { return present() != w })
 
 	// No engine runs from the start.
-	f.withoutEngine(func() {
+	f.WithoutEngine(func() {
 		for _, table := range []string{"resubmit(,1)", "resubmit(,2)"} {
-			_, err := f.p.PacketOut(outText(table))
+			_, err := f.P.PacketOut(outText(table))
 			refused(table+" without an engine", err)
 		}
 	})
-	if _, err := f.p.PacketOut(outText("resubmit(,2)")); err != nil || len(f.flowsOf("table=10")) != 1 {
+	if _, err := f.P.PacketOut(outText("resubmit(,2)")); err != nil || len(f.flowsOf("table=10")) != 1 {
 		t.Errorf("with a new engine: %v", err)
 	}
-	if _, err := f.p.PacketOut(outText("resubmit(,1)")); err != nil || f.p.macs.Len() != 1 {
+	if _, err := f.P.PacketOut(outText("resubmit(,1)")); err != nil || f.P.MACs().Len() != 1 {
 		t.Errorf("with a new engine, normal: %v", err)
 	}
 }
@@ -87,9 +88,9 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 // A refused packet-out learns nothing.
 func TestRefusedPacketOutTeachesNothing(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(2)
-	f.add("table=9,actions=resubmit(,9)")
-	_, err := f.p.PacketOut(outText("learn(table=10,eth_dst=eth_src,output:in_port),resubmit(,9)"))
+	f.VXLANPorts(2)
+	f.Add("table=9,actions=resubmit(,9)")
+	_, err := f.P.PacketOut(outText("learn(table=10,eth_dst=eth_src,output:in_port),resubmit(,9)"))
 	var input *usererr.Error
 	if !errors.As(err, &input) || !strings.Contains(err.Error(), "actions") {
 		t.Errorf("a loop: %v", err)
@@ -102,28 +103,28 @@ func TestRefusedPacketOutTeachesNothing(t *testing.T) {
 // A learned flow's hard_timeout restarts with each learning frame or packet-out.
 func TestPacketOutRefreshesLearntFlows(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(2)
+	f.VXLANPorts(2)
 	learnt := func() *openflow.Rule {
 		t.Helper()
-		if _, err := f.p.PacketOut(outText("learn(table=10,hard_timeout=600,eth_dst=eth_src,output:in_port),p2")); err != nil {
+		if _, err := f.P.PacketOut(outText("learn(table=10,hard_timeout=600,eth_dst=eth_src,output:in_port),p2")); err != nil {
 			t.Fatal(err)
 		}
-		f.p.mu.RLock()
-		defer f.p.mu.RUnlock()
-		rules := f.p.tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: 10})
+		f.P.Mu().RLock()
+		defer f.P.Mu().RUnlock()
+		rules := f.P.Tables().Select(&openflow.FlowMod{Command: openflow.Delete, Table: 10})
 		if len(rules) != 1 {
 			t.Fatalf("%d flows learnt", len(rules))
 		}
 		return rules[0]
 	}
 	r := learnt()
-	f.p.mu.Lock()
+	f.P.Mu().Lock()
 	r.ModifiedNS -= 500e9 // makes the last modification 500 s older
 	before := r.ModifiedNS
-	f.p.mu.Unlock()
+	f.P.Mu().Unlock()
 	again := learnt()
-	f.p.mu.RLock()
-	defer f.p.mu.RUnlock()
+	f.P.Mu().RLock()
+	defer f.P.Mu().RUnlock()
 	if again != r || r.ModifiedNS < before+500e9 {
 		t.Errorf("a flow taught again after 500 s is refreshed by %d ns", r.ModifiedNS-before)
 	}

@@ -26,6 +26,7 @@ import (
 	"weft/control/addresses"
 	"weft/control/counters"
 	"weft/control/limits"
+	"weft/control/megaflows"
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/control/upcalls"
@@ -98,7 +99,7 @@ type Pipeline struct {
 	questions    *questions
 	declared     Declared // receiver of the events of declared ports; nil: none
 
-	megaflows *megaflows
+	megaflows *megaflows.Index
 	macs      *addresses.Table
 	recircs   *openflow.RecircTable
 	notes     *openflow.NoteTable
@@ -118,7 +119,7 @@ func New(s Setup) *Pipeline {
 		change: s.Change, log: s.Log, store: s.Store, monitors: s.Monitors, sizes: s.Sizes, cores: s.Cores,
 		tables:    openflow.NewPipeline(openflow.Limits{Rules: counters.MaxRules}),
 		view:      &View{},
-		megaflows: newMegaflows(s.Sizes),
+		megaflows: megaflows.New(s.Sizes),
 		macs:      addresses.New(),
 		recircs:   openflow.NewRecircTable(),
 		notes:     openflow.NewNoteTable(),
@@ -156,7 +157,7 @@ type Counts struct {
 func (pl *Pipeline) Counts() Counts {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
-	c := Counts{Flows: pl.tables.Len(), Megaflows: pl.megaflows.len(), MACs: pl.macs.Len(), TableFlows: map[uint8]int{},
+	c := Counts{Flows: pl.tables.Len(), Megaflows: pl.megaflows.Len(), MACs: pl.macs.Len(), TableFlows: map[uint8]int{},
 		Refused: pl.refusals.Load(), NotLearnt: pl.unlearnt.Load()}
 	for table := range uint8(openflow.Tables) {
 		if _, flows := pl.tables.Config(table); flows > 0 {
@@ -172,7 +173,7 @@ func (pl *Pipeline) WatchesPorts() bool { return pl.tables.WatchesPorts() }
 
 // LimitRows is a limits.Source for everything in the pipeline.
 func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
-	pl.megaflows.limitRows(emit)
+	pl.megaflows.LimitRows(emit)
 	pl.tableLimitRows(emit)
 	pl.heldLimitRows(emit)
 	pl.learnedLimitRows(emit)

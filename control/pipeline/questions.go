@@ -10,6 +10,7 @@ import (
 
 	"weft/control/limits"
 	"weft/control/loop"
+	"weft/control/megaflows"
 	"weft/control/underlay"
 	"weft/control/workers"
 	"weft/datapath"
@@ -153,11 +154,11 @@ func (pl *Pipeline) askFirst(w *workers.Workers, held underlay.HeldFrame, up *da
 	if pl.declared == nil {
 		return false
 	}
-	if !pl.questions.hold(t.Question, &waitingFrame{w, held, *up, ownerOf(&up.Key), t.MustAsk, clock.Monotonic()}) {
+	if !pl.questions.hold(t.Question, &waitingFrame{w, held, *up, megaflows.OwnerOf(&up.Key), t.MustAsk, clock.Monotonic()}) {
 		if !t.MustAsk {
 			return false
 		}
-		pl.questions.refuse(ownerOf(&up.Key))
+		pl.questions.refuse(megaflows.OwnerOf(&up.Key))
 		w.Queue(held.Worker, datapath.AppendDropHeld(nil, held.Slot, packet.DropNoAddress))
 	}
 	return true

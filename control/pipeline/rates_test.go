@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package pipeline_test
 
 import (
 	"strings"
 	"testing"
+
+	"weft/control/pipeline/pipelinetest"
 )
 
 // Only frames in the interval make a megaflow hot.
 func TestHottest(t *testing.T) {
 	f := newRig(t)
-	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop", "udp,tp_dst=3,actions=drop")
+	f.Add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop", "udp,tp_dst=3,actions=drop")
 	frames := func(port uint16, n int) {
 		for range n {
-			f.worker().Frame(udpKey(1, 1, 2, port), 100)
+			f.Worker().Frame(pipelinetest.UDPKey(1, 1, 2, port), 100)
 		}
-		f.settle()
+		f.Settle()
 	}
 	frames(1, 1) // installs the megaflow, so that later frames are not held
 	frames(1, 499)
 	frames(2, 1)
-	before := f.p.Sample()
+	before := f.P.Sample()
 	frames(1, 10)
 	frames(2, 20)
 	frames(3, 5)
-	hot := f.p.Hottest(before, f.p.Sample(), 2, 10)
+	hot := f.P.Hottest(before, f.P.Sample(), 2, 10)
 	if len(hot) != 2 || !strings.Contains(hot[0].Match, "tp_dst=2") || hot[0].PacketsPerS != 2 || hot[0].BytesPerS != 200 ||
 		!strings.Contains(hot[1].Match, "tp_dst=1") || hot[1].PacketsPerS != 1 || hot[1].Packets != 510 {
 		t.Errorf("%+v", hot)

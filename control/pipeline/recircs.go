@@ -2,16 +2,19 @@
 
 package pipeline
 
-import "weft/flowtable"
+import (
+	"weft/control/megaflows"
+	"weft/flowtable"
+)
 
 // collectRecircs frees unused recirc_ids. The caller holds Pipeline.mu.
-func (pl *Pipeline) collectRecircs(list []*megaflow) {
+func (pl *Pipeline) collectRecircs(list []*megaflows.Megaflow) {
 	needed := map[uint32]bool{}
 	for _, m := range list {
-		needed[m.key.Recirc()] = true
-		for i := range m.actions {
-			if m.actions[i].Op == flowtable.OpRecirc {
-				needed[m.actions[i].U32] = true
+		needed[m.Key.Recirc()] = true
+		for i := range m.Actions {
+			if m.Actions[i].Op == flowtable.OpRecirc {
+				needed[m.Actions[i].U32] = true
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"weft/control/counters"
+	"weft/control/megaflows"
 	"weft/datapath"
 	"weft/internal/clock"
 	"weft/openflow"
@@ -18,7 +19,7 @@ import (
 // uses the pipeline.
 func (pl *Pipeline) recoverMegaflows() {
 	used := min(pl.counters.UsedSlots(), uint32(pl.sizes.Megaflows))
-	pl.megaflows.reserve(used)
+	pl.megaflows.Reserve(used)
 	var stale []uint32
 	rules := pl.rules.byRow(pl.tables)
 	for slot := range used {
@@ -43,7 +44,7 @@ func (pl *Pipeline) recoverMegaflows() {
 		// Workers disagree about a slot if control died while sending. Such a slot is
 		// not used again.
 		if _, ok := pl.workers.Generation(slot); ok {
-			pl.megaflows.release(slot)
+			pl.megaflows.Release(slot)
 		}
 	}
 }
@@ -121,12 +122,9 @@ func (pl *Pipeline) recoverSlot(slot uint32) bool {
 	if !slices.Equal(t.Actions, actions) || !within(&t.Mask, &mask) || t.MustAsk {
 		return false
 	}
-	m := &megaflow{
-		slot: slot, key: key, actions: actions, generation: generation,
-		madeNS: clock.Monotonic(), usedNS: usedNS, owner: ownerOf(&key), asks: t.Question.Valid(), mustAsk: t.MustAsk,
-	}
-	for i := range m.key {
-		m.key[i] &= mask[i]
+	m := &megaflows.Megaflow{
+		Slot: slot, Key: key, Actions: actions, Generation: generation,
+		MadeNS: clock.Monotonic(), UsedNS: usedNS, Owner: megaflows.OwnerOf(&key), Asks: t.Question.Valid(), MustAsk: t.MustAsk,
 	}
 	if s.RuleCount > counters.SlotRules { // The region does not have all of the megaflow's rules: count for the present ones.
 		t := t
@@ -134,8 +132,8 @@ func (pl *Pipeline) recoverSlot(slot uint32) bool {
 		pl.pull(m)
 	}
 	pl.setRules(m, &t)
-	m.setUses(t.Addresses)
-	pl.counters.Assign(slot, m.ruleRows)
-	pl.megaflows.adopt(m, &mask)
+	m.SetUses(t.Addresses)
+	pl.counters.Assign(slot, m.RuleRows)
+	pl.megaflows.Adopt(m, &mask)
 	return true
 }

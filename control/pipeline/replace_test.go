@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package pipeline_test
 
 import (
 	"fmt"
@@ -10,22 +10,24 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/control/pipeline"
+	"weft/control/pipeline/pipelinetest"
 )
 
 func (f *rig) replace(flows ...string) int {
-	f.t.Helper()
-	n, err := f.p.ChangeFlows(api.ChangeFlows{Op: "replace", Text: strings.Join(flows, "\n"), File: true})
+	f.T.Helper()
+	n, err := f.P.ChangeFlows(api.ChangeFlows{Op: "replace", Text: strings.Join(flows, "\n"), File: true})
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	return n.Flows
 }
 
 func (f *rig) diff(first string, second *string) []string {
-	f.t.Helper()
-	d, err := f.p.DiffFlows(api.DiffFlows{First: first, Second: second}, ByName)
+	f.T.Helper()
+	d, err := f.P.DiffFlows(api.DiffFlows{First: first, Second: second}, pipeline.ByName)
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	return d.Lines
 }
@@ -33,11 +35,11 @@ func (f *rig) diff(first string, second *string) []string {
 // Replacing all flows keeps the counts of unchanged flows.
 func TestReplaceFlows(t *testing.T) {
 	f := newRig(t)
-	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop", "udp,tp_dst=3,actions=drop", "udp,tp_dst=4,actions=drop")
+	f.Add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop", "udp,tp_dst=3,actions=drop", "udp,tp_dst=4,actions=drop")
 	for port := range uint16(5) {
-		f.worker().Frame(udpKey(1, 1, 2, port), 100)
+		f.Worker().Frame(pipelinetest.UDPKey(1, 1, 2, port), 100)
 	}
-	f.settle()
+	f.Settle()
 	text := []string{
 		"udp,tp_dst=1,actions=drop",
 		"udp,tp_dst=2,cookie=7,actions=resubmit(,1)",
@@ -55,10 +57,10 @@ func TestReplaceFlows(t *testing.T) {
 	if n := f.replace(text...); n != 5 { // 5, because a flow with a timeout is removed and added
 		t.Errorf("%d changes", n)
 	}
-	f.want("udp,tp_dst=1", "1/100")
-	f.want("udp,tp_dst=2", "1/100") // changed in place
-	f.want("udp,tp_dst=3", "0/0")   // a new flow
-	f.want("", "0/0")
+	f.Want("udp,tp_dst=1", "1/100")
+	f.Want("udp,tp_dst=2", "1/100") // changed in place
+	f.Want("udp,tp_dst=3", "0/0")   // a new flow
+	f.Want("", "0/0")
 	if got := f.diff(strings.Join(text, "\n"), nil); len(got) != 0 {
 		t.Errorf("after replacing: %q", got)
 	}
@@ -66,7 +68,7 @@ func TestReplaceFlows(t *testing.T) {
 		t.Errorf("replacing again: %d changes, want 0", n)
 	}
 	// Replacing all flows by their own dump changes nothing.
-	flows, err := f.p.DumpFlows("", ByName)
+	flows, err := f.P.DumpFlows("", pipeline.ByName)
 	if err != nil || len(flows) != 4 {
 		t.Fatalf("%+v, %v", flows, err)
 	}
@@ -77,29 +79,29 @@ func TestReplaceFlows(t *testing.T) {
 	if n := f.replace(lines...); n != 0 {
 		t.Errorf("replacing by the dump: %d changes, want 0", n)
 	}
-	if n := f.replace(); n != 4 || f.p.tables.Len() != 0 {
-		t.Errorf("replacing by an empty file: %d changes, %d flows left", n, f.p.tables.Len())
+	if n := f.replace(); n != 4 || f.P.Tables().Len() != 0 {
+		t.Errorf("replacing by an empty file: %d changes, %d flows left", n, f.P.Tables().Len())
 	}
 }
 
 // A wrong line or a command in the file changes no flow.
 func TestReplaceIsWholeOrNothing(t *testing.T) {
 	f := newRig(t)
-	f.add("udp,actions=drop")
+	f.Add("udp,actions=drop")
 	for _, c := range []struct{ text, word string }{
 		{"ip,actions=drop\n\narp,actions=frob", "line 3"},
 		{"ip,actions=drop\ndelete udp", "udp"},
 		{"ip,actions=drop\nmodify udp,actions=drop", "without a command"},
 	} {
-		if _, err := f.p.ChangeFlows(api.ChangeFlows{Op: "replace", Text: c.text, File: true}); err == nil || !strings.Contains(err.Error(), c.word) {
+		if _, err := f.P.ChangeFlows(api.ChangeFlows{Op: "replace", Text: c.text, File: true}); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%q: %v, want %q", c.text, err, c.word)
 		}
-		if _, err := f.p.DiffFlows(api.DiffFlows{First: "", Second: &c.text}, ByName); err == nil || !strings.Contains(err.Error(), c.word) {
+		if _, err := f.P.DiffFlows(api.DiffFlows{First: "", Second: &c.text}, pipeline.ByName); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("diff with %q: %v, want %q", c.text, err, c.word)
 		}
 	}
-	f.want("udp", "0/0")
-	if n := f.p.tables.Len(); n != 1 {
+	f.Want("udp", "0/0")
+	if n := f.P.Tables().Len(); n != 1 {
 		t.Errorf("%d flows", n)
 	}
 }
@@ -132,7 +134,7 @@ func TestReplaceAgainstDiff(t *testing.T) {
 				changes = append(changes, "delete_strict "+strings.NewReplacer("hard_timeout=100", "", "cookie=0x1", "").Replace(match))
 			}
 		}
-		f.add(changes...)
+		f.Add(changes...)
 		if got := f.diff(b, nil); len(got) != 0 {
 			t.Fatalf("%q to %q by %q leaves %q", a, b, changes, got)
 		}
@@ -147,8 +149,8 @@ func TestReplaceAgainstDiff(t *testing.T) {
 // An error on line 70,000 of 100,000 changes no flow and names the line.
 func TestErrorDeepInAFile(t *testing.T) {
 	f := newRig(t)
-	f.add("priority=9,udp,actions=drop")
-	before := dumpWithout(t, f.p)
+	f.Add("priority=9,udp,actions=drop")
+	before := dumpWithout(t, f.P)
 	for _, c := range []struct{ line, word string }{
 		{"table=1,ip,actions=flyy", "line 70000: \"flyy\""},
 		{"check_overlap,table=1,priority=32768,ip,nw_dst=10.0.0.0/8,actions=drop", "line 70000: check_overlap"},
@@ -161,24 +163,24 @@ func TestErrorDeepInAFile(t *testing.T) {
 			}
 			fmt.Fprintf(&text, "table=1,ip,nw_dst=10.%d.%d.%d,actions=drop\n", i>>16, i>>8&255, i&255)
 		}
-		_, err := f.p.ChangeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true})
+		_, err := f.P.ChangeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true})
 		if err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("error %v, want %s", err, c.word)
 		}
-		if n := f.p.tables.Len(); n != 1 || dumpWithout(t, f.p) != before {
-			t.Errorf("after %q: %d flows:\n%s", c.line, n, dumpWithout(t, f.p))
+		if n := f.P.Tables().Len(); n != 1 || dumpWithout(t, f.P) != before {
+			t.Errorf("after %q: %d flows:\n%s", c.line, n, dumpWithout(t, f.P))
 		}
 	}
-	saved, err := f.disk.Load()
+	saved, err := f.Disk.Load()
 	if err != nil || len(saved.Flows) != 1 {
 		t.Errorf("%d flows saved, %v; want 1", len(saved.Flows), err)
 	}
 }
 
 // dumpWithout returns dump-flows without times.
-func dumpWithout(t *testing.T, p *Pipeline) string {
+func dumpWithout(t *testing.T, p *pipeline.Pipeline) string {
 	t.Helper()
-	flows, err := p.DumpFlows("", ByName)
+	flows, err := p.DumpFlows("", pipeline.ByName)
 	if err != nil {
 		t.Fatal(err)
 	}

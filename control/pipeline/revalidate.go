@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weft/control/loop"
+	"weft/control/megaflows"
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
@@ -18,10 +19,6 @@ const (
 	// sweepInterval is the interval of sweeps, which update statistics and apply
 	// timeouts.
 	sweepInterval = time.Second
-	// A megaflow's idle timeout is megaflowIdle while its port uses at most half of
-	// its quota, and falls to leastIdle as the quota fills (megaflows.stays).
-	megaflowIdle = 10 * time.Second
-	leastIdle    = time.Second
 	// macPause is the shortest interval of revalidations after learned addresses. It
 	// limits the work that an attacker's addresses cause.
 	macPause = 20 * time.Millisecond
@@ -55,9 +52,9 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 // revalidate translates the megaflows for which pick returns true, and removes those
 // whose result differs. After it, no worker uses removed megaflows. The caller holds
 // the lock of changes but not Pipeline.mu.
-func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
-	var stale []*megaflow
-	list := pl.megaflows.list()
+func (pl *Pipeline) revalidate(pick func(*megaflows.Megaflow) bool) {
+	var stale []*megaflows.Megaflow
+	list := pl.megaflows.List()
 	for chunk := range slices.Chunk(list, translateChunk) {
 		stale = append(stale, pl.revalidateChunk(chunk, pick)...)
 	}
@@ -69,17 +66,17 @@ func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
 func (pl *Pipeline) revalidateAddresses() {
 	changes := pl.macs.TakeChanges()
 	if changes.All() {
-		pl.revalidate(func(m *megaflow) bool { return len(m.uses) > 0 })
+		pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Addresses() })
 		return
 	}
-	var stale []*megaflow
-	for chunk := range slices.Chunk(pl.megaflows.using(&changes), translateChunk) {
-		stale = append(stale, pl.revalidateChunk(chunk, func(*megaflow) bool { return true })...)
+	var stale []*megaflows.Megaflow
+	for chunk := range slices.Chunk(pl.megaflows.Using(&changes), translateChunk) {
+		stale = append(stale, pl.revalidateChunk(chunk, func(*megaflows.Megaflow) bool { return true })...)
 	}
 	pl.evict(stale)
 }
 
-func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (stale []*megaflow) {
+func (pl *Pipeline) revalidateChunk(chunk []*megaflows.Megaflow, pick func(*megaflows.Megaflow) bool) (stale []*megaflows.Megaflow) {
 	// for writing, because it adds counts to the old rules' statistics
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -88,23 +85,23 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool
 		if !pick(m) {
 			continue
 		}
-		if m.teaches != nil && pl.macs.Moved(&m.teaches.learn) {
+		if m.Teaches != nil && pl.macs.Moved(&m.Teaches.Learn) {
 			stale = append(stale, m)
 			continue
 		}
-		t := pl.tables.Translate(&m.key, env)
-		pl.megaflows.reuse(m, t.Addresses)
-		if !slices.Equal(t.Actions, m.actions) || !within(&t.Mask, m.mask()) || t.MustAsk && !m.mustAsk {
+		t := pl.tables.Translate(&m.Key, env)
+		pl.megaflows.Reuse(m, t.Addresses)
+		if !slices.Equal(t.Actions, m.Actions) || !within(&t.Mask, m.Mask()) || t.MustAsk && !m.MustAsk {
 			stale = append(stale, m)
 			continue
 		}
-		if !slices.Equal(t.Rules, m.rules) || !slices.Equal(t.Groups, m.groups) {
+		if !slices.Equal(t.Rules, m.Rules) || !slices.Equal(t.Groups, m.Groups) {
 			pl.pull(m)
 			pl.setRules(m, &t)
-			pl.counters.Assign(m.slot, m.ruleRows)
+			pl.counters.Assign(m.Slot, m.RuleRows)
 			continue
 		}
-		m.setEffects(&t)
+		m.SetEffects(&t)
 	}
 	return stale
 }
@@ -118,29 +115,19 @@ func within(a, b *flowtable.Key) bool {
 	return true
 }
 
-// idleTime returns the idle timeout if used of limit entries are in use. It falls as
-// entries become scarce.
-func idleTime(used, limit int) time.Duration {
-	free, half := max(limit-used, 0), max(limit/2, 1)
-	if free >= half {
-		return megaflowIdle
-	}
-	return leastIdle + (megaflowIdle-leastIdle)*time.Duration(free)/time.Duration(half)
-}
-
 // sweep updates statistics, and removes expired megaflows, flows, addresses and
 // tunnel templates.
 func (pl *Pipeline) sweep() {
 	pl.change.Lock()
 	defer pl.change.Unlock()
 	now := clock.Monotonic()
-	var idle []*megaflow
+	var idle []*megaflows.Megaflow
 	pl.mu.Lock()
-	list := pl.megaflows.list()
-	stays := pl.megaflows.stays()
+	list := pl.megaflows.List()
+	stays := pl.megaflows.Stays()
 	for _, m := range list {
 		pl.pull(m)
-		if now-min(now, m.usedNS) > uint64(stays[m.owner]) || m.asks && now-min(now, m.madeNS) > uint64(askAgain) {
+		if now-min(now, m.UsedNS) > uint64(stays[m.Owner]) || m.Asks && now-min(now, m.MadeNS) > uint64(askAgain) {
 			idle = append(idle, m)
 		}
 	}
@@ -158,7 +145,7 @@ func (pl *Pipeline) sweep() {
 		}
 		var tables openflow.TableSet
 		changedTables(&openflow.Changes{Removed: expired}, &tables)
-		pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
+		pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
 		pl.tell(&openflow.Changes{Removed: expired})
 		pl.releaseRows(rows)
 	}
@@ -168,11 +155,11 @@ func (pl *Pipeline) sweep() {
 }
 
 // templatesOf returns the tunnel templates that megaflows use.
-func templatesOf(list []*megaflow) iter.Seq[uint32] {
+func templatesOf(list []*megaflows.Megaflow) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for _, m := range list {
-			for i := range m.actions {
-				if a := &m.actions[i]; a.Op == flowtable.OpTunnel && !yield(a.U32) {
+			for i := range m.Actions {
+				if a := &m.Actions[i]; a.Op == flowtable.OpTunnel && !yield(a.U32) {
 					return
 				}
 			}

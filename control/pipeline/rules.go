@@ -10,6 +10,7 @@ import (
 
 	"weft/api"
 	"weft/control/counters"
+	"weft/control/megaflows"
 	"weft/control/store"
 	"weft/control/usererr"
 	"weft/internal/clock"
@@ -244,21 +245,21 @@ func Seconds(now, then uint64) float64 { return float64(now-min(now, then)) / 1e
 func (pl *Pipeline) DumpMegaflows(words PortWords) []api.Megaflow {
 	pl.change.Lock()
 	defer pl.change.Unlock()
-	now, list := clock.Monotonic(), pl.megaflows.list()
+	now, list := clock.Monotonic(), pl.megaflows.List()
 	flows := make([]api.Megaflow, len(list))
 	pl.inTurns(len(list), func(i int) { flows[i] = pl.describeMegaflow(list[i], now, words) })
 	return flows
 }
 
 // describeMegaflow describes m with its statistics. The caller holds Pipeline.mu.
-func (pl *Pipeline) describeMegaflow(m *megaflow, now uint64, words PortWords) api.Megaflow {
+func (pl *Pipeline) describeMegaflow(m *megaflows.Megaflow, now uint64, words PortWords) api.Megaflow {
 	names := pl.names(words)
-	packets, bytes, usedNS := pl.workers.Statistics(m.slot, m.generation)
-	match := openflow.MatchOf(&m.key, m.mask())
+	packets, bytes, usedNS := pl.workers.Statistics(m.Slot, m.Generation)
+	match := openflow.MatchOf(&m.Key, m.Mask())
 	f := api.Megaflow{
-		Slot: m.slot, Packets: packets, Bytes: bytes,
+		Slot: m.Slot, Packets: packets, Bytes: bytes,
 		Match:   openflow.FormatMatch(&match, names),
-		Actions: openflow.FormatDatapathActions(m.actions, names),
+		Actions: openflow.FormatDatapathActions(m.Actions, names),
 	}
 	if usedNS != 0 {
 		used := Seconds(now, usedNS)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package pipeline_test
 
 import (
 	"testing"
@@ -11,20 +11,20 @@ import (
 // One change may replace all flows of full tables.
 func TestReplaceFlowsOfFullTables(t *testing.T) {
 	f := newRig(t)
-	f.vxlanPorts(1)
-	f.change.Lock()
+	f.VXLANPorts(1)
+	f.Change.Lock()
 	for range counters.MaxRules - 1 { // occupies all rule slots but one
-		f.p.rules.take()
+		f.P.TakeRow()
 	}
-	f.change.Unlock()
-	f.add("table=1,actions=drop")
-	f.add("table=1,actions=1")
-	f.add("table=1,actions=drop")
-	saved, err := f.disk.Load()
+	f.Change.Unlock()
+	f.Add("table=1,actions=drop")
+	f.Add("table=1,actions=1")
+	f.Add("table=1,actions=drop")
+	saved, err := f.Disk.Load()
 	if err != nil || len(saved.Flows) != 1 {
 		t.Errorf("%d flows saved, %v; want one", len(saved.Flows), err)
 	}
-	f.die()
-	f.begin()
-	f.want("", "0/0")
+	f.Die()
+	f.Begin()
+	f.Want("", "0/0")
 }

@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"weft/control/addresses"
+	"weft/control/megaflows"
 	"weft/control/underlay"
 	"weft/control/usererr"
 	"weft/flowtable"
@@ -144,12 +145,14 @@ func (pl *Pipeline) ViewNow() *View {
 // changes.
 func (pl *Pipeline) PortsChanged() {
 	_ = pl.macs.TakeChanges() // all megaflows are translated again
-	pl.revalidate(func(*megaflow) bool { return true })
+	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 }
 
 // LivenessChanged revalidates the megaflows that depend on liveness. The caller holds
 // the lock of changes.
-func (pl *Pipeline) LivenessChanged() { pl.revalidate(func(m *megaflow) bool { return m.usedPorts }) }
+func (pl *Pipeline) LivenessChanged() {
+	pl.revalidate(func(m *megaflows.Megaflow) bool { return m.UsedPorts })
+}
 
 // ForgetPort removes the addresses of a deleted port. The caller holds the lock of
 // changes.

@@ -93,7 +93,7 @@ var toolingOnly = []string{"github.com/google/gopacket", "github.com/google/go-c
 
 // tooling has directories of tests and comparisons with other switches, which the
 // product must not import.
-var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest", "central/centraltest", "openflow/ofp/ofptest"}
+var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest", "control/pipeline/pipelinetest", "central/centraltest", "openflow/ofp/ofptest"}
 
 // measuring has packages below bench that belong to the product: weft bench client,
 // server and hops, and the vhost-user front end.

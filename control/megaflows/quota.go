@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package megaflows
 
 import (
 	"time"
@@ -16,8 +16,15 @@ import (
 // A port beyond its quota of masks gets a reserved mask for its next megaflow. This
 // mask matches more bits than necessary, so the megaflow is still correct.
 
-// narrowMasks is the number of masks that narrow can return.
-const narrowMasks = 2
+const (
+	// A megaflow's idle timeout is Idle while its port uses at most half of its
+	// quota, and falls to LeastIdle as the quota fills (Stays).
+	Idle      = 10 * time.Second
+	LeastIdle = time.Second
+)
+
+// NarrowMasks is the number of masks that narrow can return.
+const NarrowMasks = 2
 
 // changing has the header bits that often differ between a connection's frames.
 var changing = flowtable.Key{
@@ -44,9 +51,9 @@ func narrow(mask *flowtable.Key) flowtable.Key {
 // because a free piece may be too small.
 func mostActions(limits flowtable.Sizes) int { return limits.Actions / 4 * 3 }
 
-// stays returns the idle timeout of megaflows by port. The scarcest of slots, masks
+// Stays returns the idle timeout of megaflows by port. The scarcest of slots, masks
 // and actions determines it.
-func (f *megaflows) stays() map[uint32]time.Duration {
+func (f *Index) Stays() map[uint32]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	stays := map[uint32]time.Duration{}
@@ -58,6 +65,16 @@ func (f *megaflows) stays() map[uint32]time.Duration {
 	return stays
 }
 
+// idleTime returns the idle timeout if used of limit entries are in use. It falls as
+// entries become scarce.
+func idleTime(used, limit int) time.Duration {
+	free, half := max(limit-used, 0), max(limit/2, 1)
+	if free >= half {
+		return Idle
+	}
+	return LeastIdle + (Idle-LeastIdle)*time.Duration(free)/time.Duration(half)
+}
+
 // idleOf returns the idle timeout of the megaflows of port owner. p is the use of one
 // resource.
 func idleOf(p *share.Ports, owner uint32) time.Duration {
@@ -66,7 +83,7 @@ func idleOf(p *share.Ports, owner uint32) time.Duration {
 
 // fit returns mask if a megaflow uses it or the port's quota has room, otherwise the
 // narrow mask. The second result is the record of the mask, or nil.
-func (f *megaflows) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskUse) {
+func (f *Index) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskUse) {
 	if use := f.masks[*mask]; use != nil || f.maskShares.MayHave(owner, 1) {
 		return mask, use
 	}
@@ -75,14 +92,15 @@ func (f *megaflows) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *mas
 	return &fits, f.masks[fits]
 }
 
-// ownerOf returns the port whose quota counts a megaflow.
-func ownerOf(key *flowtable.Key) uint32 { return uint32(key[flowtable.WPort] >> 32) }
+// OwnerOf returns the port whose quota counts a megaflow.
+func OwnerOf(key *flowtable.Key) uint32 { return uint32(key[flowtable.WPort] >> 32) }
 
-func (f *megaflows) limitRows(emit func(limits.Row)) {
+// LimitRows is a limits.Source for slots, masks and actions.
+func (f *Index) LimitRows(emit func(limits.Row)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, p := range map[string]*share.Ports{"megaflows": f.flowShares, "masks": f.maskShares, "megaflow_actions": f.actionShares} {
-		refused := p.Each(shareRow(emit, name))
+		refused := p.Each(limits.ShareRow(emit, name))
 		emit(limits.Row{Name: name, Unit: "entries", Holder: limits.All(), Used: uint64(p.Count()), Limit: uint64(p.Limit()), Refused: refused})
 	}
 }

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package megaflows
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"weft/openflow"
+)
+
+// The index of megaflows by address equals a linear search.
+func TestUsersAgainstASearch(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	f := New(sizes)
+	f.reserve(40)
+	refs := func() (list []openflow.AddressRef) {
+		for ref := range openflow.AddressRef(6) {
+			if r.IntN(3) == 0 {
+				list = append(list, ref)
+			}
+		}
+		return list
+	}
+	for step := range 5000 {
+		slot := uint32(r.IntN(40))
+		switch m := f.slots[slot]; {
+		case m == nil:
+			m = &Megaflow{Slot: slot}
+			m.SetUses(refs())
+			f.slots[slot] = m
+			f.users.add(m)
+		case r.IntN(2) == 0:
+			f.slots[slot] = nil
+			f.users.remove(m)
+		default:
+			f.Reuse(m, refs())
+		}
+		table := openflow.NewMACTable(0, 0)
+		changed := refs()
+		table.Touch(changed)
+		changes := table.TakeChanges()
+		var want []*Megaflow
+		for _, m := range f.slots {
+			if m != nil && slices.ContainsFunc(m.uses, func(use addressUse) bool { return slices.Contains(changed, use.ref) }) {
+				want = append(want, m)
+			}
+		}
+		if got := f.Using(&changes); !slices.Equal(got, want) {
+			t.Fatalf("step %d: %d megaflows use %v, want %d", step, len(got), changed, len(want))
+		}
+	}
+}

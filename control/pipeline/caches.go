@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"sync/atomic"
+
+	"weft/control/megaflows"
+	"weft/control/workers"
+	"weft/datapath"
+	"weft/flowtable"
+	"weft/openflow"
+)
+
+// setMegaflow fills m, which has no slot, from the translation of key.
+func (pl *Pipeline) setMegaflow(m *megaflows.Megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
+	m.Actions, m.MadeNS, m.UsedNS, m.Owner = t.Actions, nowNS, nowNS, megaflows.OwnerOf(key)
+	m.SetUses(t.Addresses)
+	pl.setRules(m, t)
+}
+
+// setRules makes m's frames count for the rules of t.
+func (pl *Pipeline) setRules(m *megaflows.Megaflow, t *openflow.Translation) {
+	m.Rules, m.Groups = t.Rules, t.Groups
+	m.SetEffects(t)
+	m.RuleRows = pl.rules.rowsOf(t.Rules)
+}
+
+// install queues m for every worker, if it is admitted. The caller holds Pipeline.mu, for
+// reading or writing, from the translation to the end of install, so that no change of
+// tables comes between.
+func (pl *Pipeline) install(m *megaflows.Megaflow, key, mask *flowtable.Key) megaflows.Admission {
+	return pl.megaflows.Admit(m, key, mask, pl.installSlot)
+}
+
+// installSlot queues m, which has a slot, for every worker. megaflows.Index calls it, or
+// the caller holds Pipeline.mu for writing.
+func (pl *Pipeline) installSlot(m *megaflows.Megaflow) {
+	m.Generation = atomic.LoadUint32(&pl.workers.Shared()[0].Cache.Flows[m.Slot].Generation) + 1
+	pl.counters.Begin(m.Slot, m.Generation, m.RuleRows)
+	var room [workers.CommandRoom]byte
+	pl.workers.QueueAll(datapath.AppendInstall(room[:0], m.Slot, &m.Key, m.Mask(), m.Actions))
+}
+
+// evict removes megaflows from all workers. After it, no frame hits them, and all
+// their frames are counted. The caller holds the lock of changes but not Pipeline.mu.
+func (pl *Pipeline) evict(list []*megaflows.Megaflow) {
+	if len(list) == 0 {
+		return
+	}
+	list = pl.megaflows.Forget(list, func(m *megaflows.Megaflow) {
+		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.Slot, nil))
+	})
+	_ = pl.workers.WaitApplied() // error ignored: a dead engine's counts stay readable
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	for _, m := range list {
+		pl.pull(m)
+		pl.counters.End(m.Slot)
+		pl.megaflows.Release(m.Slot)
+	}
+}
+
+// pull adds m's new counts to the statistics of its rules. The caller holds
+// Pipeline.mu for writing.
+func (pl *Pipeline) pull(m *megaflows.Megaflow) {
+	packets, bytes, usedNS := pl.workers.Statistics(m.Slot, m.Generation)
+	credited := &pl.counters.Slots[m.Slot]
+	if packets == credited.Packets && bytes == credited.Bytes {
+		return
+	}
+	packets -= credited.Packets
+	bytes -= credited.Bytes
+	pl.counters.Credit(m.Slot, m.RuleRows, packets, bytes, usedNS)
+	for _, r := range m.Rules {
+		r.Credit(packets, bytes, usedNS)
+	}
+	pl.tables.CreditGroups(m.Groups, packets, bytes)
+	m.UsedNS = max(m.UsedNS, usedNS)
+	if m.Teaches == nil {
+		return
+	}
+	pl.learnOn(m.Teaches.Learned, usedNS)
+	pl.finish(m.Teaches.Finished)
+	learn := m.Teaches.Learn
+	if _, exists := pl.view.byNo[learn.Port]; learn.Valid && exists {
+		pl.learn(learn, usedNS)
+	}
+}
+
+func (pl *Pipeline) pullAll() {
+	for _, m := range pl.megaflows.List() {
+		pl.pull(m)
+	}
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"sync"
+
+	"weft/control/addresses"
+	"weft/control/counters"
+	"weft/control/megaflows"
+	"weft/control/workers"
+	"weft/datapath"
+	"weft/openflow"
+)
+
+// Parts of a pipeline for the tests of this package.
+
+const DescribeChunk, AskAgain, MaxNotes = describeChunk, askAgain, maxNotes
+
+func (pl *Pipeline) Mu() *sync.RWMutex            { return &pl.mu }
+func (pl *Pipeline) Tables() *openflow.Pipeline   { return pl.tables }
+func (pl *Pipeline) MACs() *addresses.Table       { return pl.macs }
+func (pl *Pipeline) Index() *megaflows.Index      { return pl.megaflows }
+func (pl *Pipeline) Region() *counters.Region     { return pl.counters }
+func (pl *Pipeline) Sweep()                       { pl.sweep() }
+func (pl *Pipeline) Pull(m *megaflows.Megaflow)   { pl.pull(m) }
+func (pl *Pipeline) InTurns(n int, f func(i int)) { pl.inTurns(n, f) }
+
+func (pl *Pipeline) Evict(list []*megaflows.Megaflow) { pl.evict(list) }
+
+func (pl *Pipeline) Revalidate(pick func(*megaflows.Megaflow) bool) { pl.revalidate(pick) }
+
+func (pl *Pipeline) Answer(w *workers.Workers, misses []datapath.Upcall) {
+	pl.answer(w, 0, misses, false)
+}
+
+func (pl *Pipeline) Row(r *openflow.Rule) uint32 { return pl.rules.row(r) }
+func (pl *Pipeline) TakeRow() uint32             { return pl.rules.take() }

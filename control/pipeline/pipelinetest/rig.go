@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pipelinetest makes pipelines for tests: with one worker that the test plays,
+// ports without devices, and state on a temporary disk.
+package pipelinetest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/api"
+	"weft/control/counters"
+	"weft/control/limits"
+	"weft/control/pipeline"
+	"weft/control/store"
+	"weft/control/underlay"
+	"weft/control/workers"
+	"weft/control/workers/workertest"
+	"weft/datapath"
+	"weft/engine"
+	"weft/flowtable"
+	"weft/internal/waitfor"
+	"weft/openflow"
+)
+
+// Rig is a pipeline with one worker, played by the test, and ports without devices.
+type Rig struct {
+	T         testing.TB
+	dir       string
+	Change    sync.Mutex // the lock of changes
+	Store     pipeline.Store
+	Disk      *store.Store // of the present control process
+	kernel    *underlay.Kernel
+	P         *pipeline.Pipeline // nil: no control process
+	templates *underlay.Templates
+	region    *counters.Region
+	memory    *engine.Memory // nil: no engine
+	fake      *workertest.Worker
+	gone      chan struct{}       // closed when the engine has died
+	Infos     []openflow.PortInfo // ports; those with the number 0 do not exist
+	stop      context.CancelFunc
+	stopped   sync.WaitGroup
+	replacing sync.WaitGroup
+}
+
+// Sizes are the sizes of new engines.
+var Sizes = datapath.Sizes{
+	Cache: flowtable.Sizes{Megaflows: 1024, Exact: 1024, Masks: 16, Actions: 8192},
+	Held:  256, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: underlay.MaxTemplates,
+}
+
+// NoMonitors and noPorts ignore every call.
+type NoMonitors struct{}
+
+func (NoMonitors) Count() int                                                  { return 0 }
+func (NoMonitors) TellFlow(time.Time, string, *openflow.Rule, func() api.Flow) {}
+
+type noPorts struct{}
+
+func (noPorts) UpdateLiveness() bool { return false }
+func (noPorts) Fault(uint32, string) {}
+
+// New returns a rig whose control process and engine run.
+func New(t testing.TB) *Rig {
+	t.Helper()
+	f := &Rig{T: t, dir: t.TempDir()}
+	f.Begin()
+	t.Cleanup(f.End)
+	return f
+}
+
+// Begin starts a control process, and an engine unless one runs.
+func (f *Rig) Begin() {
+	f.T.Helper()
+	check := func(err error) {
+		f.T.Helper()
+		if err != nil {
+			f.T.Fatal(err)
+		}
+	}
+	var err error
+	f.Disk, err = store.Open(f.dir)
+	check(err)
+	f.Store = f.Disk
+	f.kernel, err = underlay.Open(slog.New(slog.DiscardHandler))
+	check(err)
+	f.P = pipeline.New(pipeline.Setup{Change: &f.Change, Store: storeOf{f}, Monitors: NoMonitors{}, Sizes: Sizes.Cache,
+		Cores: []int{0}, Log: slog.New(slog.DiscardHandler)})
+	f.templates = underlay.NewTemplates(f.kernel, slog.New(slog.DiscardHandler))
+	f.P.Attach(noPorts{}, f.templates)
+	f.Change.Lock()
+	defer f.Change.Unlock()
+	saved, err := f.Disk.Load()
+	check(err)
+	if f.memory == nil {
+		f.region, err = counters.New(Sizes.Cache.Megaflows)
+		check(err)
+		f.P.Load(&saved, f.region, false)
+		f.SetView()
+		f.startEngine()
+	} else {
+		fd, err := unix.Dup(f.region.FD())
+		check(err)
+		f.region, err = counters.Open(fd, Sizes.Cache.Megaflows)
+		check(err)
+		f.P.Load(&saved, f.region, true)
+		f.P.Inherit(workers.New(f.memory, f.gone))
+		f.SetView()
+		f.P.LoadMACs()
+		f.P.Resume()
+	}
+	check(f.P.AnswerUpcalls())
+	ctx, stop := context.WithCancel(context.Background())
+	f.stop = stop
+	f.stopped.Go(func() { f.P.Run(ctx) })
+}
+
+// startEngine gives the pipeline an engine with one worker. The caller holds the lock
+// of changes.
+func (f *Rig) startEngine() {
+	memory, err := engine.NewMemory(engine.Start{Cores: []int{0}, Sizes: Sizes}, nil)
+	if err != nil {
+		f.T.Fatal(err)
+	}
+	f.memory, f.gone = memory, make(chan struct{})
+	f.fake = workertest.New(memory.Shared[0], memory.UpcallEvent, f.gone)
+	w := workers.New(memory, f.gone)
+	if f.P.Workers() != nil {
+		f.P.EndUpcalls()
+		f.P.Replace(w)
+	}
+	f.templates.Replay(w, f.region.Tunnels)
+	f.P.Fill(w)
+}
+
+// Kill ends the engine. Another one starts in the background, once the lock of changes
+// is free.
+func (f *Rig) Kill() {
+	close(f.gone)
+	f.replacing.Go(f.replace)
+}
+
+// replace starts an engine after the end of the present one.
+func (f *Rig) replace() {
+	f.Change.Lock()
+	defer f.Change.Unlock()
+	old, fake := f.memory, f.fake
+	f.startEngine()
+	if err := f.P.AnswerUpcalls(); err != nil {
+		f.T.Error(err)
+	}
+	fake.Wait()
+	old.Close()
+}
+
+// Die ends the control process. The engine continues.
+func (f *Rig) Die() {
+	f.replacing.Wait()
+	f.stop()
+	f.stopped.Wait()
+	f.P.EndUpcalls()
+	f.kernel.Close()
+	if err := f.Disk.Close(); err != nil {
+		f.T.Fatal(err)
+	}
+	f.P = nil
+}
+
+// End ends the control process and the engine.
+func (f *Rig) End() {
+	if f.P == nil {
+		return
+	}
+	f.Die()
+	close(f.gone)
+	f.fake.Wait()
+	f.memory.Close()
+	f.memory = nil
+}
+
+// storeOf is a Store through which tests replace Rig.Store.
+type storeOf struct{ f *Rig }
+
+func (s storeOf) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
+	return s.f.Store.ChangeFlows(save, remove)
+}
+
+func (s storeOf) ChangeTables(groups, meters map[uint32]string, remove []uint32) error {
+	return s.f.Store.ChangeTables(groups, meters, remove)
+}
+
+func (s storeOf) SaveTableConfigs(texts map[uint32]string) error {
+	return s.f.Store.SaveTableConfigs(texts)
+}
+
+func (s storeOf) SaveAddresses(data []byte) error { return s.f.Store.SaveAddresses(data) }
+
+func (s storeOf) LoadAddresses() ([]byte, error) { return s.f.Store.LoadAddresses() }
+
+// VXLANPorts adds ports p1 to pn.
+func (f *Rig) VXLANPorts(n int) {
+	f.Change.Lock()
+	defer f.Change.Unlock()
+	for i := range n {
+		f.Infos = append(f.Infos, openflow.PortInfo{No: uint32(i + 1), Name: fmt.Sprintf("p%d", i+1),
+			Kind: openflow.PortTunnel, VNI: 1, Remote: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})})
+	}
+	f.SetView()
+	f.P.PortsChanged()
+}
+
+// DeletePort removes a port.
+func (f *Rig) DeletePort(number uint32) {
+	f.Change.Lock()
+	defer f.Change.Unlock()
+	f.Infos[number-1].No = 0
+	f.SetView()
+	f.P.ForgetPort(number)
+	f.P.PortsChanged()
+}
+
+// SetView makes Infos the present ports. The caller holds the lock of changes.
+func (f *Rig) SetView() {
+	var infos []openflow.PortInfo
+	udpPort := map[uint32]uint16{}
+	for _, info := range f.Infos {
+		if info.No != 0 {
+			infos, udpPort[info.No] = append(infos, info), 4789
+		}
+	}
+	f.P.SetView(pipeline.NewView(infos, udpPort))
+}
+
+// Worker returns the present engine's worker.
+func (f *Rig) Worker() *workertest.Worker { return f.fake }
+
+// Settle waits until no frame waits for control.
+func (f *Rig) Settle() {
+	f.T.Helper()
+	waitfor.True(f.T, "no frame waits", func() bool { return f.Worker().Waiting() == 0 })
+}
+
+// WithoutEngine calls do after the death of the engine, and then starts another engine.
+func (f *Rig) WithoutEngine(do func()) {
+	f.Change.Lock() // waits for an engine that is starting
+	close(f.gone)
+	f.Change.Unlock()
+	do()
+	f.replace()
+}
+
+// Changing waits until the lock of changes has been held for 20 ms.
+func (f *Rig) Changing() {
+	f.T.Helper()
+	held := 0 // in ms
+	waitfor.True(f.T, "the workers are not replaced while a change waits for them", func() bool {
+		if held++; f.Change.TryLock() {
+			f.Change.Unlock()
+			held = 0
+		}
+		return held == 20
+	})
+}
+
+// UDPKey returns the key of a datagram between the hosts src and dst.
+func UDPKey(port, src, dst uint32, tpDst uint16) flowtable.Key {
+	var k flowtable.Key
+	k[flowtable.WPort] = uint64(port) << 32
+	k[flowtable.WEthDst] = (0x020000000000|uint64(dst))<<16 | 0x0800
+	k[flowtable.WEthSrc] = (0x020000000000 | uint64(src)) << 16
+	k[flowtable.WIP] = 17<<56 | 64<<40
+	k[flowtable.WL4] = 1000<<48 | uint64(tpDst)<<32
+	k[flowtable.WIPv4] = uint64(0x0a000000|src)<<32 | uint64(0x0a000000|dst)
+	return k
+}
+
+// Add adds flows.
+func (f *Rig) Add(flows ...string) {
+	f.T.Helper()
+	if _, err := f.P.ChangeFlows(api.ChangeFlows{Op: "add", Text: strings.Join(flows, "\n"), File: true}); err != nil {
+		f.T.Fatal(err)
+	}
+}
+
+// Counts returns packets/bytes of each flow, by match.
+func (f *Rig) Counts() map[string]string {
+	f.T.Helper()
+	flows, err := f.P.DumpFlows("", pipeline.ByName)
+	if err != nil {
+		f.T.Fatal(err)
+	}
+	counts := map[string]string{}
+	for _, fl := range flows {
+		counts[fl.Match] = fmt.Sprint(fl.Packets, "/", fl.Bytes)
+	}
+	return counts
+}
+
+// Want checks the count of a flow.
+func (f *Rig) Want(match, count string) {
+	f.T.Helper()
+	if got := f.Counts()[match]; got != count {
+		f.T.Errorf("flow %q counts %s, want %s; all: %v", match, got, count, f.Counts())
+	}
+}
+
+// Used returns the used part of a limit, or 0 without a row.
+func (f *Rig) Used(name string, holder limits.Holder) (used uint64) {
+	f.P.LimitRows(func(r limits.Row) {
+		if r.Name == name && r.Holder == holder {
+			used = r.Used
+		}
+	})
+	return used
+}
