@@ -372,7 +372,7 @@ func (q *Queue) Reclaim() int {
 		if !ok {
 			return n
 		}
-		q.free = append(q.free, uint16(i))
+		q.filled(i, 0)
 	}
 }
 
@@ -396,11 +396,9 @@ func (q *Queue) Recv(dst []byte) (frame []byte, header [12]byte, ok bool) {
 	if !ok {
 		return dst, header, false
 	}
-	size := HeaderLen(q.g.Features)
-	buf := q.Slot(i)
-	copy(header[:size], buf)
-	q.free = append(q.free, uint16(i))
-	dst = append(dst, buf[size:n]...)
+	buf := q.filled(i, n)
+	size := copy(header[:HeaderLen(q.g.Features)], buf)
+	dst = append(dst, buf[size:]...)
 	more := 1
 	if q.g.Features&vhost.FeatureMergeable != 0 {
 		more = int(binary.LittleEndian.Uint16(header[10:]))
@@ -410,8 +408,22 @@ func (q *Queue) Recv(dst []byte) (frame []byte, header [12]byte, ok bool) {
 		if !ok {
 			return dst, header, false
 		}
-		q.free = append(q.free, uint16(i))
-		dst = append(dst, q.Slot(i)[:n]...)
+		dst = append(dst, q.filled(i, n)...)
 	}
 	return dst, header, true
+}
+
+// filled releases the buffer of a used element and returns the n bytes that the device
+// wrote. It returns nil if the element names no buffer, and counts a wrong length in
+// Misused: two devices on one ring write such elements.
+func (q *Queue) filled(slot, n int) []byte {
+	if slot >= q.slots {
+		return nil // counted by takeUsed
+	}
+	q.free = append(q.free, uint16(slot))
+	if n > q.g.BufLen {
+		q.Misused++
+		n = q.g.BufLen
+	}
+	return q.Slot(slot)[:n]
 }
