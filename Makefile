@@ -40,6 +40,7 @@ install: build
 	install -D -m 644 packaging/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/weft.conf
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/weft packaging/weft-alerts.yml packaging/weft-dashboard.json
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
+	for program in weft weftd weft-central; do bin/$$program man $(DESTDIR)$(PREFIX)/share/man || exit 1; done
 	bin/weft completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft
 	bin/weft completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_weft
 

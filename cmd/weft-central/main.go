@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/cmd/exit"
+	"weft/cmd/manpage"
 	"weft/internal/buildinfo"
 )
 
@@ -60,7 +61,8 @@ func rootCommand() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
 	exit.ReportFlags(root)
-	root.AddCommand(initCommand(), joinCommand(), runCommand(), restoreCommand())
+	root.AddCommand(initCommand(), joinCommand(), runCommand(), restoreCommand(),
+		manpage.Command(func() []manpage.Page { return manPages(root) }))
 	return root
 }
 

@@ -15,21 +15,25 @@ import (
 	"weft/cmd/exit"
 )
 
-const addFlowHelp = `FLOW has ovs-ofctl's syntax: settings and a match, then actions=ACTION[,ACTION...].
+const flowSyntax = `FLOW has ovs-ofctl's syntax: settings and a match, then actions=ACTION[,ACTION...].
 
-Settings: table, priority, cookie, idle_timeout, hard_timeout, importance,
-  send_flow_rem, check_overlap, reset_counts, no_packet_counts, no_byte_counts.
-Match: the fields of ovs-fields(7) except MPLS, NSH, conj_id, packet_type and a few
-  others, with its masks and prerequisites.
-Actions, as in ovs-actions(7): a port, output, all, flood, local, in_port,
-  normal, drop; set_field, load, move, the mod_ actions, push_vlan, strip_vlan,
-  dec_ttl, set_tunnel; resubmit, goto_table, clone, write_actions, clear_actions,
-  write_metadata; group, meter, ct, ct_clear, learn (with fin_idle_timeout and
-  fin_hard_timeout), controller, note; and
-  fin_timeout(idle_timeout=N,hard_timeout=N): after a FIN or RST of TCP the
-  flow's timeouts are at most N seconds.
+Settings: table, priority, cookie, idle_timeout, hard_timeout, importance, send_flow_rem,
+check_overlap, reset_counts, no_packet_counts, no_byte_counts.
 
-With - each line of standard input is a flow. If a line is wrong, no flow is added.`
+Match: the fields of ovs-fields(7) except MPLS, NSH, conj_id, packet_type and a few others,
+with its masks and prerequisites.
+
+Actions, as in ovs-actions(7): a port, output, all, flood, local, in_port, normal, drop;
+set_field, load, move, the mod_ actions, push_vlan, strip_vlan, dec_ttl, set_tunnel;
+resubmit, goto_table, clone, write_actions, clear_actions, write_metadata; group, meter, ct,
+ct_clear, learn (with fin_idle_timeout and fin_hard_timeout), controller, note; and
+fin_timeout(idle_timeout=N,hard_timeout=N): after a FIN or RST of TCP the flow's timeouts
+are at most N seconds.
+`
+
+const addFlowHelp = flowSyntax + `
+With - each line of standard input is a flow. If a line is wrong, no flow is added.
+weft-flows(7), and weft help flows, have examples, groups and meters.`
 
 func (c *command) flowVerbs() []*cobra.Command {
 	add := &cobra.Command{

@@ -33,9 +33,9 @@ var jsonLines = map[string]string{
 	"bench hops": "",
 }
 
-// notPrinting lists the verbs that need a peer or print only a log. The tests of e2e
+// notPrinting lists the help topics, and the verbs that need a peer or print only a log. The tests of e2e
 // cover the JSON of bench client.
-var notPrinting = []string{"bench server", "bench client", "help"}
+var notPrinting = []string{"bench server", "bench client", "help", "man", "ports", "flows"}
 
 // answers has the fake daemon's responses to GET requests. The daemon answers all
 // other requests with {}.

@@ -15,6 +15,7 @@ import (
 
 	"weft/api"
 	"weft/cmd/exit"
+	"weft/cmd/manpage"
 	"weft/internal/buildinfo"
 )
 
@@ -132,6 +133,8 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.toolVerbs()...)
 	root.AddCommand(c.centralVerbs()...)
 	root.AddCommand(c.showVerb(), c.shutdownVerb(), c.versionVerb())
+	root.AddCommand(topics()...)
+	root.AddCommand(manpage.Command(func() []manpage.Page { return manPages(root) }))
 	root.SetHelpCommand(helpVerb(root))
 	ofctlHabits(root)
 	c.completePorts(root)

@@ -10,7 +10,7 @@ import (
 	"weft/cmd/exit"
 )
 
-const addPortHelp = `Adds a port. Options by type:
+const portSyntax = `Options of add-port by type:
 
   type=vhost-user path=SOCKET [mode=server|client] [queues=N] [mtu=N] [offloads=on|off]
                   [socket-owner=USER] [socket-group=GROUP] [socket-mode=OCTAL]
@@ -29,6 +29,10 @@ from any other sender are dropped as spoofed, also in ARP and neighbour discover
 no other port learns these addresses. A MAC address without IP addresses may use any.
 
 id=TEXT names a vhost-user or tap port for weft-central.`
+
+const addPortHelp = portSyntax + `
+
+weft-ports(7), and weft help ports, explain each option.`
 
 func (c *command) portVerbs() []*cobra.Command {
 	return []*cobra.Command{

@@ -17,6 +17,7 @@ import (
 
 	"weft/afpacket"
 	"weft/cmd/exit"
+	"weft/cmd/manpage"
 	"weft/control"
 	"weft/control/usererr"
 	"weft/engine"
@@ -67,7 +68,7 @@ func rootCommand() *cobra.Command {
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		return runControl(func() (*settings, error) { return flags.with(file, cmd.Flags()) })
 	}
-	root.AddCommand(engineCommand())
+	root.AddCommand(engineCommand(), manpage.Command(func() []manpage.Page { return manPages(root) }))
 	return root
 }
 

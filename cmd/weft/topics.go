@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"weft/cmd/manpage"
+)
+
+// topics returns the help topics, which are also the manual pages of section 7.
+func topics() []*cobra.Command {
+	return []*cobra.Command{
+		{Use: "ports", Short: "types of ports and their options", Long: portsHelp},
+		{Use: "flows", Short: "flows, groups and meters", Long: flowsHelp},
+	}
+}
+
+const flowsHelp = flowSyntax + `
+
+Examples:
+
+  weft add-flow actions=normal
+  weft add-flow table=0,priority=100,in_port=vm1,ip,nw_dst=10.0.0.0/24,actions=output:overlay
+  weft add-flow "priority=200,tcp,tp_dst=22,ct_state=-trk,actions=ct(table=1)"
+  weft add-flow "table=1,ct_state=+trk+new,tcp,actions=ct(commit),normal"
+  weft --bundle add-flows flows.txt
+  weft replace-flows flows.txt
+
+A file has a flow a line; # begins a comment. It is applied completely or not at all. A line
+may begin with its operation: add, modify, modify_strict, delete or delete_strict.
+
+A group is group_id=N,type=TYPE,bucket=...[,bucket=...], and a flow names it as group:N. Types:
+
+  all       every bucket gets a copy of the frame
+  select    one bucket, by the hash of the connection and the buckets' weights (weight=N)
+  indirect  its only bucket
+  ff        the first bucket whose watch_port or watch_group is up
+
+A bucket has actions=..., for example
+
+  weft add-group group_id=1,type=select,bucket=weight=2,actions=vm1,bucket=actions=vm2
+
+A meter is meter=N,kbps|pktps[,burst][,stats],bands=type=drop,rate=R[,burst_size=B], and a flow
+names it as meter:N before its other actions. It drops what exceeds its rate:
+
+  weft add-meter meter=1,kbps,burst,bands=type=drop,rate=10000,burst_size=1000
+  weft add-flow in_port=vm1,actions=meter:1,normal
+
+What differs from Open vSwitch is in docs/openflow.md of the source.`
+
+const portsHelp = portSyntax + `
+
+vhost-user: a virtual machine or container, over a unix socket.
+
+  path=SOCKET       the socket
+  mode=server       the switch makes the socket (default); client: the front end makes it
+  queues=N          pairs of queues that the front end may use
+  mtu=N             the MTU that the guest is offered
+  offloads=off      no segmentation and checksum offloads are offered
+  socket-owner=USER, socket-group=GROUP, socket-mode=OCTAL
+                    owner and mode of a socket that the switch makes; libvirt needs
+                    socket-owner=libvirt-qemu or socket-group=kvm
+
+tap: a device of the kernel, for example for a container.
+
+  dev=NAME          name of the device (default: the port's name)
+  netns=NAME        network namespace, of ip netns
+  mac=MAC, mtu=N    of the device
+  queues=N          queues of the device
+  offloads=off      no segmentation and checksum offloads
+
+af_xdp: an uplink through AF_XDP. The kernel keeps the device; only datagrams of the switch's
+own tunnels are redirected.
+
+  dev=NETDEV        the device
+  queues=N          number of the device's queues that are served, from the first (default: all)
+  mode=auto         the best of zerocopy, copy and generic that the driver allows, or one of these
+  channels=N        sets the device's number of queues
+  rss=served        RSS distributes to the served queues only
+  busy_poll=US      the worker's system calls serve the device instead of interrupts
+  replace=on        detaches another program's XDP program first
+
+af_packet: an uplink through packet sockets, for devices on which AF_XDP has to copy.
+
+  dev=NETDEV, queues=N
+
+vxlan: a tunnel to one or more VTEPs through the uplinks.
+
+  vni=N|flow        the network; flow: set_tunnel of a flow sets it
+  remote=           IP addresses of VTEPs, a multicast group (with dev=), or flow: tun_dst of a
+                    flow sets it
+  local=IP          the address to send from and receive at (default: by the route)
+  dst_port=N        UDP port of the remotes (default 4789)
+  src_port=LOW-HIGH range of the hashed source port (default 49152-65535)
+  udp_csum=on|off   outer UDP checksum (default: on over IPv6, off over IPv4)
+  ttl=N|inherit     TTL or hop limit (default 64; 1 to a multicast group)
+  tos=N|inherit     DSCP and ECN (default 0)
+  df=on|off         the IPv4 bit Don't Fragment (default off)
+  learning=off      learns no addresses from the port's frames
+  answers=off       requests of ARP and neighbour discovery go to the remotes instead of being
+                    answered by the switch
+  reserved=         what happens to reserved bits of the VXLAN header: ignore (default), refuse,
+                    gbp or gpe
+
+Examples:
+
+  weft add-port vm1 type=vhost-user path=/run/vm1.sock vni=100
+  weft add-port ct1 type=tap netns=ct1 dev=eth0 mac=02:00:00:00:00:02
+  weft add-port uplink type=af_xdp dev=eth0
+  weft add-port overlay type=vxlan vni=100 remote=172.16.0.2,172.16.0.3`
+
+const weftText = `weft is the client of weftd(8) and of weft-central(8). It manages ports and flows, shows their
+statistics, traces and captures frames, and declares networks for a fleet of hosts.
+
+Tables are for people. With --json every verb prints JSON for programs. An error is one line on
+standard error.`
+
+// manPages returns the manual pages of weft.
+func manPages(root *cobra.Command) []manpage.Page {
+	pages := []manpage.Page{{
+		Name: "weft", Section: 8, Summary: root.Short, Root: root, Text: weftText,
+		Chapters: []manpage.Chapter{
+			{Title: "EXIT STATUS", Text: "  0  success\n  1  the request failed, or no daemon answers\n  2  the request is wrong, and nothing has changed"},
+			{Title: "ENVIRONMENT", Text: "  WEFT_SOCKET   as --socket\n  WEFT_CENTRAL  as --central"},
+			{Title: "FILES", Text: "  /run/weft/weft.sock  the daemon's socket"},
+			{Title: "SEE ALSO", Text: "weftd(8), weft-central(8), weft.toml(5), weft-flows(7), weft-ports(7), ovs-ofctl(8)"},
+		},
+	}}
+	for _, t := range topics() {
+		pages = append(pages, manpage.Page{Name: "weft-" + t.Name(), Section: 7, Summary: t.Short, Text: t.Long,
+			Chapters: []manpage.Chapter{{Title: "SEE ALSO", Text: "weft(8), weftd(8)"}}})
+	}
+	return pages
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"weft/openflow"
+)
+
+// exampleNames has the ports of the examples.
+type exampleNames struct{}
+
+func (exampleNames) PortByName(name string) (uint32, bool) {
+	i := slices.Index([]string{"vm1", "vm2", "overlay"}, name)
+	return uint32(i + 1), i >= 0
+}
+
+func (exampleNames) PortName(uint32) (string, bool) { return "", false }
+
+// The flows, groups and meters of the help topics are right.
+func TestExamples(t *testing.T) {
+	examples := 0
+	for line := range strings.Lines(flowsHelp) {
+		verb, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "weft "), " ")
+		text = strings.Trim(text, `"`)
+		var err error
+		switch verb {
+		case "add-flow":
+			_, err = openflow.ParseFlowMod(text, openflow.Add, exampleNames{})
+		case "add-group":
+			_, err = openflow.ParseGroupMod(text, openflow.GroupAdd, exampleNames{})
+		case "add-meter":
+			_, err = openflow.ParseMeterMod(text, openflow.MeterAdd)
+		default:
+			continue
+		}
+		examples++
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if examples < 5 {
+		t.Errorf("%d examples found", examples)
+	}
+}
+
+// weft(8) lists every verb, and help prints the topics.
+func TestManual(t *testing.T) {
+	root := (&command{}).root()
+	pages := manPages(root)
+	var text strings.Builder
+	pages[0].Write(&text)
+	for _, verb := range verbs(root) {
+		if verb != "help" && !strings.Contains(text.String(), `.SS "`+strings.ReplaceAll(verb, "-", `\-`)) {
+			t.Errorf("weft(8) lacks %s", verb)
+		}
+	}
+	for _, topic := range topics() {
+		if out, _, code := weft("", "help", topic.Name()); code != 0 || !strings.HasPrefix(out, topic.Long) {
+			t.Errorf("help %s: %d %q", topic.Name(), code, out)
+		}
+	}
+	if len(pages) != 3 || pages[1].Name != "weft-flows" && pages[2].Name != "weft-flows" {
+		t.Errorf("pages %+v", pages)
+	}
+}
