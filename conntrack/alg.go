@@ -41,11 +41,11 @@ func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir u
 	e := tr.expectationOf(&v, n, dir)
 	switch {
 	case v.flags&connTFTP != 0 && dir == 0: // TFTP request; the server answers from another port
-		e.dstPort, e.to = v.tuples[1].dstPort(), v.tuples[0].srcPort()
+		e.dstPort, e.announced = v.tuples[1].dstPort(), v.tuples[0].srcPort()
 		t.expect(&e, now)
 	case v.flags&(connFTP|connTranslated) == connFTP: // FTP without NAT; with NAT see shift.go
 		if a, ok := readOwn(payloadOf(b, f), &v, dir); ok {
-			e.dstPort, e.to = a.port, a.port
+			e.dstPort, e.announced = a.port, a.port
 			t.expect(&e, now)
 		}
 	}
@@ -55,7 +55,7 @@ func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir u
 // direction dir of connection n, whose copy is v.
 func (tr *Tracker) expectationOf(v *view, n uint32, dir uint8) expectation {
 	other := v.tuples[1-dir&1].tuple(v.addresses(1 - dir&1))
-	e := expectation{src: other.Src, dst: other.Dst, zone: other.Zone, proto: other.Proto, announcer: dir, from: tr.from,
+	e := expectation{src: other.Src, dst: other.Dst, zone: other.Zone, proto: other.Proto, announcer: dir, sender: tr.sender,
 		translated: v.flags&connTranslated != 0, parent: Ref{n, v.born}}
 	if other.IPv6 {
 		e.ipv6 = 1
@@ -107,8 +107,8 @@ func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint6
 	announcer := up.tuples[g.announcer&1].tuple(&long)
 	plain := p.words.tuple(&p.long)
 	want := plain
-	want.Src, want.Dst, want.DstPort = announcer.Dst, announcer.Src, g.to
-	tr.search.begin(tr.from.holder(p.zone()), now)
+	want.Src, want.Dst, want.DstPort = announcer.Dst, announcer.Src, g.announced
+	tr.search.begin(tr.sender.holder(p.zone()), now)
 	defer tr.search.end()
 	// If the tuple is taken, choosePort changes the source port.
 	if reply, ok = tr.choosePort(p, &NAT{Kind: NATSrc}, &plain, want, now); !ok {
@@ -119,10 +119,10 @@ func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint6
 
 // announced is an announcement of FTP: an address and a port.
 type announced struct {
-	address  netip.Addr // invalid: the connection's own address
-	port     uint16
-	from, to int  // line[from:to] holds address and port
-	between  byte // separator in EPRT and reply 229; 0: PORT or reply 227
+	address    netip.Addr // invalid: the connection's own address
+	port       uint16
+	start, end int  // line[start:end] holds address and port
+	between    byte // separator in EPRT and reply 229; 0: PORT or reply 227
 }
 
 // readFTP reads a client's PORT or EPRT command, or a server's reply 227 or 229.
@@ -133,24 +133,24 @@ func readFTP(line []byte, reply bool) (a announced, ok bool) {
 		return a, false // no end of line within maxCommand bytes
 	}
 	line = line[:end]
-	a.from, a.to = 5, end
+	a.start, a.end = 5, end
 	switch {
 	case !reply && bytes.EqualFold(line[:5], []byte("PORT ")):
 		ok = a.readSix(line)
 	case !reply && bytes.EqualFold(line[:5], []byte("EPRT ")):
 		ok = a.readExtended(line, true)
 	case reply && string(line[:4]) == "227 ":
-		a.from = 4
-		for a.from < end && digit(line[a.from]) == 10 {
-			a.from++
+		a.start = 4
+		for a.start < end && digit(line[a.start]) == 10 {
+			a.start++
 		}
-		for a.to > a.from && digit(line[a.to-1]) == 10 {
-			a.to--
+		for a.end > a.start && digit(line[a.end-1]) == 10 {
+			a.end--
 		}
 		ok = a.readSix(line)
 	case reply && string(line[:4]) == "229 ":
-		a.from = bytes.IndexByte(line, '(') + 1
-		if a.to = bytes.IndexByte(line, ')'); a.from > 0 && a.to >= a.from {
+		a.start = bytes.IndexByte(line, '(') + 1
+		if a.end = bytes.IndexByte(line, ')'); a.start > 0 && a.end >= a.start {
 			ok = a.readExtended(line, false)
 		}
 	}
@@ -160,7 +160,7 @@ func readFTP(line []byte, reply bool) (a announced, ok bool) {
 // readSix reads an address and a port in the form h1,h2,h3,h4,p1,p2 (RFC 959).
 func (a *announced) readSix(line []byte) bool {
 	var v [6]byte
-	fields := fields{line[a.from:a.to], ','}
+	fields := fields{line[a.start:a.end], ','}
 	for i := range v {
 		text, last := fields.next()
 		n, ok := decimal(text, 0xff)
@@ -176,13 +176,13 @@ func (a *announced) readSix(line []byte) bool {
 // readExtended reads an address and a port in the form |family|address|port| (RFC
 // 2428). In a reply the first two fields are empty.
 func (a *announced) readExtended(line []byte, full bool) bool {
-	if a.to-a.from < 5 {
+	if a.end-a.start < 5 {
 		return false
 	}
-	if a.between = line[a.from]; a.between < '!' || a.between > '~' {
+	if a.between = line[a.start]; a.between < '!' || a.between > '~' {
 		return false
 	}
-	fields := fields{line[a.from+1 : a.to], a.between}
+	fields := fields{line[a.start+1 : a.end], a.between}
 	family, _ := fields.next()
 	address, _ := fields.next()
 	port, last := fields.next()
@@ -207,20 +207,20 @@ type fields struct {
 
 // next returns the next field of the text. last is true if no field follows.
 func (f *fields) next() (text []byte, last bool) {
-	at := bytes.IndexByte(f.text, f.between)
-	if at < 0 {
+	end := bytes.IndexByte(f.text, f.between)
+	if end < 0 {
 		text, f.text, f.between = f.text, nil, 0
 		return text, true
 	}
-	text, f.text = f.text[:at], f.text[at+1:]
+	text, f.text = f.text[:end], f.text[end+1:]
 	return text, false
 }
 
 // digit returns the value of a decimal digit, or 10 for any other character.
 func digit(c byte) uint { return min(uint(c-'0'), 10) }
 
-// decimal reads a decimal number. It fails if the number exceeds the argument most.
-func decimal(text []byte, most uint) (n uint, ok bool) {
+// decimal reads a decimal number. It fails if the number exceeds the argument limit.
+func decimal(text []byte, limit uint) (n uint, ok bool) {
 	if len(text) == 0 || len(text) > 5 {
 		return 0, false
 	}
@@ -230,7 +230,7 @@ func decimal(text []byte, most uint) (n uint, ok bool) {
 		}
 		n = n*10 + digit(c)
 	}
-	return n, n <= most
+	return n, n <= limit
 }
 
 // readAddress reads the text of an IPv4 or IPv6 address (RFC 4291 section 2.2).

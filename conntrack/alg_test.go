@@ -89,7 +89,7 @@ func FuzzReadFTP(f *testing.F) {
 		if !ok {
 			return
 		}
-		if a.from > a.to || a.to > len(line) {
+		if a.start > a.end || a.end > len(line) {
 			t.Fatal("the announcement's bounds lie outside the line")
 		}
 		// Rewriting an FTP line with its own address and port keeps its meaning.
@@ -98,8 +98,8 @@ func FuzzReadFTP(f *testing.F) {
 		if a.address.IsValid() {
 			address = AddrWords(a.address)
 		}
-		again, ok := readFTP(slices.Concat(line[:a.from], r.text(nil, address), line[a.to:]), reply)
-		if !ok || again.address != a.address || again.port != a.port || again.between != a.between || again.from != a.from {
+		again, ok := readFTP(slices.Concat(line[:a.start], r.text(nil, address), line[a.end:]), reply)
+		if !ok || again.address != a.address || again.port != a.port || again.between != a.between || again.start != a.start {
 			t.Fatalf("%q: read as %+v, and as %+v once rewritten", line, a, again)
 		}
 	})

@@ -28,9 +28,9 @@ func TestGatewayAllocatesNothing(t *testing.T) {
 		if v.outside != "" {
 			req.NAT = natTo(NATSrc, v.outside, v.outside).NAT
 		}
-		from, to := v.client, v.server
+		sender, to := v.client, v.server
 		outside := r.control(v.client, v.server, v.server, req)
-		frame := saying(from, to, tcpAck, 101, 501, v.text)
+		frame := saying(sender, to, tcpAck, 101, 501, v.text)
 		if v.reply {
 			frame = saying(v.server, outside, tcpAck, 501, 101, v.text)
 		}

@@ -89,10 +89,10 @@ func (t *Table) join(n uint32, kind uint8) {
 	t.push(&t.holders[t.holderOf(n)].lists[kind%lists], n, inHolder)
 }
 
-func (t *Table) push(l *list, n uint32, where int) {
-	t.links[n].in[where] = link{prev: l.last}
+func (t *Table) push(l *list, n uint32, level int) {
+	t.links[n].in[level] = link{prev: l.last}
 	if l.last != 0 {
-		t.links[l.last-1].in[where].next = n + 1
+		t.links[l.last-1].in[level].next = n + 1
 	} else {
 		l.first = n + 1
 	}
@@ -112,15 +112,15 @@ func (t *Table) leave(n uint32) {
 	t.pull(&t.holders[t.holderOf(n)].lists[kind], n, inHolder)
 }
 
-func (t *Table) pull(l *list, n uint32, where int) {
-	k := t.links[n].in[where]
+func (t *Table) pull(l *list, n uint32, level int) {
+	k := t.links[n].in[level]
 	if k.prev != 0 {
-		t.links[k.prev-1].in[where].next = k.next
+		t.links[k.prev-1].in[level].next = k.next
 	} else {
 		l.first = k.next
 	}
 	if k.next != 0 {
-		t.links[k.next-1].in[where].prev = k.prev
+		t.links[k.next-1].in[level].prev = k.prev
 	} else {
 		l.last = k.prev
 	}
@@ -152,23 +152,23 @@ func (t *Table) makeRoom(zone uint16, h uint32) bool {
 	return t.head.count < uint32(t.Limit()) || t.evictFor(h)
 }
 
-func (t *Table) evictFirst(l *list, where int) {
+func (t *Table) evictFirst(l *list, level int) {
 	n := l.first - 1
 	t.holders[t.holderOf(n)].evicted++
 	t.erase(n, EndEvicted)
-	t.prefetchEviction(l.first, where)
+	t.prefetchEviction(l.first, level)
 }
 
 // prefetchEviction prefetches the index bucket of a list's first connection, and the
 // record of the second one. first is 1 + the number of the first connection, whose
 // record the previous eviction has prefetched.
-func (t *Table) prefetchEviction(first uint32, where int) {
+func (t *Table) prefetchEviction(first uint32, level int) {
 	if first == 0 {
 		return
 	}
 	one := [1]uint32{uint32(t.hashOf(first-1, 0)) & t.wrap}
 	cpu.Prefetch(&t.buckets[0], one[:])
-	if next := t.links[first-1].in[where].next; next != 0 {
+	if next := t.links[first-1].in[level].next; next != 0 {
 		one[0] = next - 1
 		cpu.Prefetch(&t.conns[0], one[:])
 		cpu.Prefetch(&t.links[0], one[:])
@@ -186,15 +186,15 @@ type newConn struct {
 	related Ref // the parent connection, which announced this one; zero: none
 	// Direction and port of the announcement.
 	announcer uint8
-	to        uint16
+	announced uint16
 	alg       ALG
-	from      sender
+	sender    sender
 }
 
 // create creates a connection for the frame of probe p, with the translation nat. It
 // returns a Ref to the connection, or the reason for refusing it. created is also
 // false if the connection already exists.
-func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, why packet.DropReason) {
+func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, reason packet.DropReason) {
 	t := tr.Table
 	t.lock()
 	defer t.unlock()
@@ -204,7 +204,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 		}
 		t.erase(n, EndExpired)
 	}
-	h := g.from.holder(p.zone())
+	h := g.sender.holder(p.zone())
 	if !t.makeRoom(p.zone(), h) {
 		return t.refuse(h)
 	}
@@ -225,9 +225,9 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 	if p.ipv6() {
 		t.setAddresses(n, flags, &p.long, &reply.long)
 	}
-	c.mark, c.flags, c.port = g.mark, flags, g.from.port
+	c.mark, c.flags, c.port = g.mark, flags, g.sender.port
 	c.list = listUnreplied // written before the connection becomes visible, because workers read it without the lock
-	if g.from.tunnel {
+	if g.sender.tunnel {
 		c.flags |= connTunnel
 	}
 	if g.marked {
@@ -300,10 +300,10 @@ func (t *Table) freeRecord(n uint32) {
 
 // erase ends live connection n and counts the reason for its end. The caller holds
 // the table's lock.
-func (t *Table) erase(n uint32, why Reason) {
+func (t *Table) erase(n uint32, reason Reason) {
 	c := &t.conns[n]
-	t.emitEvent(n, EventDestroy, why)
-	*t.head.counters.ended(why)++
+	t.emitEvent(n, EventDestroy, reason)
+	*t.head.counters.ended(reason)++
 	t.kill(c)
 	t.remove(t.hashOf(n, 0), n)
 	if c.flags&connTranslated != 0 {
@@ -321,14 +321,14 @@ func (t *Table) hashOf(n uint32, dir uint8) uint64 {
 }
 
 // end ends connection n if it still has generation g, and reports whether it did.
-func (t *Table) end(n, g uint32, why Reason) bool {
+func (t *Table) end(n, g uint32, reason Reason) bool {
 	t.lock()
 	defer t.unlock()
 	c := &t.conns[n]
 	if g&1 == 0 || c.generation() != g {
 		return false
 	}
-	t.erase(n, why)
+	t.erase(n, reason)
 	return true
 }
 

@@ -35,9 +35,8 @@ func (m *Memory) Each(now uint64, visit func(*Entry) bool) {
 	m.EachIn(0, uint32(len(m.conns)), now, visit)
 }
 
-// EachIn is Each for the records with numbers below to, beginning with from. The
-// result more reports whether records follow; it is also false once visit has
-// returned false.
+// EachIn is Each for the records with the numbers from to to-1. The result more reports
+// whether records follow; it is also false once visit has returned false.
 func (m *Memory) EachIn(from, to uint32, now uint64, visit func(*Entry) bool) bool {
 	fresh := min(m.head.fresh, uint32(len(m.conns)))
 	var e Entry

@@ -67,8 +67,8 @@ var reasonNames = [reasons]string{"", "state", "mark", "timeout", "eviction", "f
 func (r Reason) String() string { return reasonNames[r%reasons] }
 
 // ended returns the counter for connections that end for this reason.
-func (c *Counters) ended(why Reason) *uint64 {
-	switch why {
+func (c *Counters) ended(reason Reason) *uint64 {
+	switch reason {
 	case EndEvicted:
 		return &c.Evicted
 	case EndFlushed:
@@ -119,13 +119,13 @@ func (t *Table) watched(kind EventKind, zone uint16) bool {
 
 // emitUpdate reports a change of connection n, if it still has generation g. The
 // caller holds no lock.
-func (t *Table) emitUpdate(c *conn, n, g uint32, why Reason) {
+func (t *Table) emitUpdate(c *conn, n, g uint32, reason Reason) {
 	if !t.watched(EventUpdate, c.tuples[0].zone()) {
 		return
 	}
 	t.lock()
 	if c.generation() == g {
-		t.emitEvent(n, EventUpdate, why)
+		t.emitEvent(n, EventUpdate, reason)
 	}
 	t.unlock()
 }
@@ -145,7 +145,7 @@ const (
 
 // emitEvent writes an event of connection n to the ring. The caller holds the table's
 // lock.
-func (t *Table) emitEvent(n uint32, kind EventKind, why Reason) {
+func (t *Table) emitEvent(n uint32, kind EventKind, reason Reason) {
 	c := &t.conns[n]
 	if !t.watched(kind, c.tuples[0].zone()) {
 		return
@@ -168,7 +168,7 @@ func (t *Table) emitEvent(n uint32, kind EventKind, why Reason) {
 		label = t.labels[n]
 	}
 	le := binary.LittleEndian
-	msg[0], msg[1], msg[2], msg[3], msg[4], msg[5] = byte(kind), byte(why), byte(c.class), byte(peers[0].phase), byte(peers[1].phase), 0
+	msg[0], msg[1], msg[2], msg[3], msg[4], msg[5] = byte(kind), byte(reason), byte(c.class), byte(peers[0].phase), byte(peers[1].phase), 0
 	le.PutUint16(msg[6:], c.flags)
 	le.PutUint32(msg[8:], n)
 	le.PutUint32(msg[12:], c.generation())

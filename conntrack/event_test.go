@@ -10,7 +10,7 @@ import (
 	"weft/internal/shm"
 )
 
-func told(t *testing.T, ring *shm.Consumer) (list []string) {
+func events(t *testing.T, ring *shm.Consumer) (list []string) {
 	t.Helper()
 	for msg := ring.Next(); msg != nil; msg = ring.Next() {
 		e, err := ParseEvent(msg)
@@ -59,13 +59,13 @@ func TestEvents(t *testing.T) {
 	} {
 		r.tr.Watch(c.kinds, c.zone)
 		play()
-		if got := told(t, ring); !slices.Equal(got, c.want) {
+		if got := events(t, ring); !slices.Equal(got, c.want) {
 			t.Errorf("kinds %b: got events\n%s\nwant\n%s", c.kinds, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 		}
 	}
 	r.tr.Watch(1<<EventNew, nil)
 	play()
-	if n := len(told(t, ring)); n != 3 {
+	if n := len(events(t, ring)); n != 3 {
 		t.Errorf("%d events of all zones, want 3", n)
 	}
 	if n := r.tr.EventsLost(); n != 0 {
@@ -92,12 +92,12 @@ func TestEventsLost(t *testing.T) {
 	}
 	r.tr.Watch(0, nil)
 	lost := r.tr.EventsLost()
-	if got := len(told(t, ring)); lost == 0 || got+int(lost) != 2*cycles {
+	if got := len(events(t, ring)); lost == 0 || got+int(lost) != 2*cycles {
 		t.Errorf("%d events read and %d lost; want a sum of %d and some lost", got, lost, 2*cycles)
 	}
 	r.tr.Watch(AllEvents, nil)
 	cycle()
-	if got := told(t, ring); len(got) != 2 || !strings.HasPrefix(got[0], "new udp") || !strings.HasPrefix(got[1], "destroy flush udp") {
+	if got := events(t, ring); len(got) != 2 || !strings.HasPrefix(got[0], "new udp") || !strings.HasPrefix(got[1], "destroy flush udp") {
 		t.Errorf("events after reading the ring: %q; want new and destroy", got)
 	}
 	r.tr.lock()

@@ -34,8 +34,8 @@ type expectation struct {
 	// translated is set if the parent is translated.
 	translated bool
 	parent     Ref    // connection that announced the expectation
-	to         uint16 // announced port; dstPort may differ if the parent is translated
-	from       sender
+	announced  uint16 // announced port; dstPort may differ if the parent is translated
+	sender     sender
 	chain      uint32 // 1 + the number of the next record in the hash chain or free list
 	own        link   // neighbours in the quota holder's list, oldest first
 }
@@ -43,7 +43,7 @@ type expectation struct {
 // expecter lists and counts a quota holder's expectations. The table's lock guards
 // it. The control process reads the counter without the lock.
 type expecter struct {
-	all     list // oldest first
+	records list // oldest first
 	_       uint32
 	evicted uint64
 }
@@ -100,18 +100,18 @@ func (t *Table) expect(e *expectation, now uint64) {
 	if at != none {
 		t.forgetExpectation(at)
 	} else if x := &t.head.expects; t.head.expecting.Load() == MaxExpectations {
-		heavy := x.ranking.holderToEvict(t.expectRanks, e.from.holder(e.zone)) % Holders
+		heavy := x.ranking.holderToEvict(t.expectRanks, e.sender.holder(e.zone)) % Holders
 		t.expecters[heavy].evicted++
-		t.forgetExpectation(t.expecters[heavy].all.first - 1)
+		t.forgetExpectation(t.expecters[heavy].records.first - 1)
 	}
 	t.addExpectation(e, now+expectationNS)
 }
 
 // clashes reports whether an expectation of the table is valid and has another
 // announcement than e.
-func (t *Table) clashes(at uint32, e *expectation, now uint64) bool {
-	x := &t.expectations[at]
-	return (x.parent != e.parent || x.to != e.to) && t.valid(x, now)
+func (t *Table) clashes(index uint32, e *expectation, now uint64) bool {
+	x := &t.expectations[index]
+	return (x.parent != e.parent || x.announced != e.announced) && t.valid(x, now)
 }
 
 // addExpectation adds expectation e. The caller holds the table's lock. A record must
@@ -135,9 +135,9 @@ func (t *Table) addExpectation(e *expectation, expiresNS uint64) {
 // holds the table's lock.
 func (t *Table) linkExpectation(n uint32) {
 	x := &t.expectations[n]
-	first, i := t.chainOf(x), x.from.holder(x.zone)
+	first, i := t.chainOf(x), x.sender.holder(x.zone)
 	x.chain, *first = *first, n+1
-	l := &t.expecters[i].all
+	l := &t.expecters[i].records
 	x.own = link{prev: l.last}
 	if l.last != 0 {
 		t.expectations[l.last-1].own.next = n + 1
@@ -147,7 +147,7 @@ func (t *Table) linkExpectation(n uint32) {
 	l.last = n + 1
 	l.count++
 	t.head.expects.ranking.set(t.expectRanks, i, l.count)
-	if x.from.tunnel {
+	if x.sender.tunnel {
 		t.zones[x.zone].tunnelled = true
 	}
 	t.head.expecting.Add(1)
@@ -163,8 +163,8 @@ func (t *Table) forgetExpectation(n uint32) {
 		at = &t.expectations[*at-1].chain
 	}
 	*at = x.chain
-	i := x.from.holder(x.zone)
-	l := &t.expecters[i].all
+	i := x.sender.holder(x.zone)
+	l := &t.expecters[i].records
 	if x.own.prev != 0 {
 		t.expectations[x.own.prev-1].own.next = x.own.next
 	} else {
@@ -234,7 +234,7 @@ func (t *Table) sweepExpectations(now uint64) {
 // rebuildExpectations repairs the hash chains, lists and free records after a crash.
 func (t *Table) rebuildExpectations() {
 	clear(t.chains)
-	t.eachHolder(func(i uint32) { t.expectRanks[i], t.expecters[i].all = rank{}, list{} })
+	t.eachHolder(func(i uint32) { t.expectRanks[i], t.expecters[i].records = rank{}, list{} })
 	h := &t.head.expects
 	*h = expecting{fresh: min(h.fresh+1, MaxExpectations)}
 	t.head.expecting.Store(0)
@@ -251,9 +251,9 @@ func (t *Table) rebuildExpectations() {
 // expectations. Workers continue meanwhile.
 func (m *Memory) ExpectationShares(visit func(Share)) {
 	m.eachHolder(func(i uint32) {
-		if x := &m.expecters[i]; x.all.count != 0 || x.evicted != 0 {
+		if x := &m.expecters[i]; x.records.count != 0 || x.evicted != 0 {
 			s := shareOf(i)
-			s.Used, s.Limit, s.Evicted = x.all.count, MaxExpectations, x.evicted
+			s.Used, s.Limit, s.Evicted = x.records.count, MaxExpectations, x.evicted
 			s.Guaranteed = m.head.expects.ranking.fairShare(m.expectRanks, i, MaxExpectations)
 			visit(s)
 		}

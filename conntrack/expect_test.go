@@ -19,7 +19,7 @@ func checkExpectations(t *testing.T, tab *Table) {
 	for n := range tab.head.expects.fresh {
 		if x := &tab.expectations[n]; x.expiresNS != 0 {
 			used[n] = true
-			of[x.from.holder(x.zone)]++
+			of[x.sender.holder(x.zone)]++
 		}
 	}
 	for i := range tab.chains {
@@ -30,10 +30,10 @@ func checkExpectations(t *testing.T, tab *Table) {
 		}
 	}
 	for i := range tab.expecters {
-		l, count, before := &tab.expecters[i].all, uint32(0), uint32(0)
+		l, count, before := &tab.expecters[i].records, uint32(0), uint32(0)
 		for at := l.first; at != 0 && count <= l.count; at = tab.expectations[at-1].own.next {
 			x := &tab.expectations[at-1]
-			if x.own.prev != before || x.from.holder(x.zone) != uint32(i) || !used[at-1] {
+			if x.own.prev != before || x.sender.holder(x.zone) != uint32(i) || !used[at-1] {
 				t.Fatalf("the list of holder %d has expectation %d, which belongs to another holder", i, at-1)
 			}
 			before = at
@@ -61,8 +61,8 @@ func (r *rig) parent(i int) Ref {
 	return m.Ref
 }
 
-func expectationAt(parent Ref, from sender, zone, port uint16) expectation {
-	return expectation{src: [2]uint64{0, 1}, dst: [2]uint64{0, 2}, zone: zone, dstPort: port, to: port, proto: packet.ProtoTCP, parent: parent, from: from}
+func expectationAt(parent Ref, source sender, zone, port uint16) expectation {
+	return expectation{src: [2]uint64{0, 1}, dst: [2]uint64{0, 2}, zone: zone, dstPort: port, announced: port, proto: packet.ProtoTCP, parent: parent, sender: source}
 }
 
 func probeOf(t *Table, zone, port uint16) *probe {
@@ -93,8 +93,8 @@ func TestExpectationsTwin(t *testing.T) {
 					r.tr.Flush(Ref{parents[i].Number, r.tr.conns[parents[i].Number].generation()})
 				}
 			case 2, 3, 4, 5:
-				from := sender{uint16(rng.Intn(5)), rng.Intn(4) == 0}
-				e := expectationAt(parents[rng.Intn(len(parents))], from, k.zone, k.port)
+				source := sender{uint16(rng.Intn(5)), rng.Intn(4) == 0}
+				e := expectationAt(parents[rng.Intn(len(parents))], source, k.zone, k.port)
 				r.tr.expect(&e, r.now)
 				e.expiresNS = r.now + expectationNS
 				slow[k] = e
@@ -102,7 +102,7 @@ func TestExpectationsTwin(t *testing.T) {
 				if rng.Intn(50) == 0 { // a kill leaves only the records intact
 					r.tr.head.lock.Store(r.tr.epoch)
 					clear(r.tr.chains)
-					r.tr.head.expects.free, r.tr.expecters[1].all.first = 700, 900
+					r.tr.head.expects.free, r.tr.expecters[1].records.first = 700, 900
 					r.tr = NewTracker(Open(r.tr.Memory, 1), 1)
 				}
 			default:
@@ -110,7 +110,7 @@ func TestExpectationsTwin(t *testing.T) {
 				got, ok := r.tr.expected(probeOf(r.tr.Table, k.zone, k.port), r.now, take)
 				want, there := slow[k]
 				there = there && r.tr.valid(&want, r.now)
-				if ok != there || ok && (got.parent != want.parent || got.from != want.from || got.expiresNS != want.expiresNS) {
+				if ok != there || ok && (got.parent != want.parent || got.sender != want.sender || got.expiresNS != want.expiresNS) {
 					t.Fatalf("seed %d step %d: %t %+v, expected %t %+v", seed, step, ok, got, there, want)
 				}
 				if take {
@@ -137,8 +137,8 @@ func TestExpectationsTwin(t *testing.T) {
 func TestOthersTransfersStay(t *testing.T) {
 	r := newRig(t, 1024)
 	parent := r.parent(1)
-	announce := func(from sender, zone, port uint16) {
-		e := expectationAt(parent, from, zone, port)
+	announce := func(source sender, zone, port uint16) {
+		e := expectationAt(parent, source, zone, port)
 		r.tr.expect(&e, r.now)
 	}
 	quiet := 0

@@ -180,4 +180,4 @@ func (t *TupleFilter) match(u *Tuple) bool {
 	return agrees(t.SrcPort, u.SrcPort) && agrees(t.DstPort, u.DstPort) && t.ID == nil && t.Type == nil && t.Code == nil
 }
 
-func agrees[T comparable](want *T, is T) bool { return want == nil || *want == is }
+func agrees[T comparable](want *T, value T) bool { return want == nil || *want == value }

@@ -80,18 +80,18 @@ func FragmentOf(f *packet.Frame, zone uint16) (fr Fragment, ok bool) {
 	return fr, n > 0 && fr.To <= 0xffff && (!fr.More || n%8 == 0)
 }
 
-// fragmentHeader returns the offset of the IPv6 fragment header. off is the offset of
+// fragmentHeader returns the offset of the IPv6 fragment header. ip is the offset of
 // the IPv6 header.
-func fragmentHeader(h []byte, off int) (at int, ok bool) {
-	proto, at := h[off+6], off+packet.IPv6Len
-	for at+8 <= len(h) {
+func fragmentHeader(h []byte, ip int) (offset int, ok bool) {
+	proto, offset := h[ip+6], ip+packet.IPv6Len
+	for offset+8 <= len(h) {
 		switch proto {
 		case packet.ProtoFragment:
-			return at, true
+			return offset, true
 		case packet.ProtoHopByHop, packet.ProtoRouting, packet.ProtoDestOpts:
-			proto, at = h[at], at+8+int(h[at+1])*8
+			proto, offset = h[offset], offset+8+int(h[offset+1])*8
 		case packet.ProtoAH:
-			proto, at = h[at], at+(int(h[at+1])+2)*4
+			proto, offset = h[offset], offset+(int(h[offset+1])+2)*4
 		default:
 			return 0, false
 		}
@@ -120,9 +120,9 @@ type datagram struct {
 	bad      bool   // discarded: further fragments are dropped
 	complete bool   // all fragments have arrived
 	total    uint32 // payload length in bytes; 0: not known yet
-	got      uint32
+	received uint32
 	count    int
-	pieces   [MaxFragments]piece // in order of from
+	pieces   [MaxFragments]piece // in order of their first byte
 }
 
 type piece struct{ from, to, slot uint32 }
@@ -172,11 +172,11 @@ func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v Fr
 	copy(d.pieces[at+1:d.count+1], d.pieces[at:d.count])
 	d.pieces[at] = piece{fr.From, fr.To, slot}
 	d.count++
-	d.got += fr.To - fr.From
+	d.received += fr.To - fr.From
 	if !fr.More {
 		d.total = fr.To
 	}
-	if d.total != 0 && d.got == d.total {
+	if d.total != 0 && d.received == d.total {
 		d.complete = true
 		return number, FragmentCompletes
 	}
@@ -204,7 +204,7 @@ func (r *Fragments) find(fr *Fragment, now uint64) int {
 		r.free = r.records[n].next
 	}
 	d := &r.records[n]
-	d.key, d.sinceNS, d.used, d.bad, d.complete, d.total, d.got, d.count = fr.Key, now, true, false, false, 0, 0, 0
+	d.key, d.sinceNS, d.used, d.bad, d.complete, d.total, d.received, d.count = fr.Key, now, true, false, false, 0, 0, 0
 	d.sender, d.next, *first = uint16(fr.Sender%MaxSenders), *first, uint16(n+1)
 	r.Count++
 	*own++
@@ -217,12 +217,12 @@ func (r *Fragments) slot(k *FragmentKey) int {
 }
 
 // Slots appends the slots of a datagram's fragments, ordered by offset.
-func (r *Fragments) Slots(number int, to []uint32) []uint32 {
+func (r *Fragments) Slots(number int, dst []uint32) []uint32 {
 	d := &r.records[number]
 	for i := range d.pieces[:d.count] {
-		to = append(to, d.pieces[i].slot)
+		dst = append(dst, d.pieces[i].slot)
 	}
-	return to
+	return dst
 }
 
 // Total returns the payload lengths of a complete datagram and of its first fragment.

@@ -10,15 +10,15 @@ import (
 
 // slowDatagram is a reference implementation of one datagram: a map of its bytes.
 type slowDatagram struct {
-	bytes map[uint32]bool
-	seen  map[[2]uint32]bool
-	last  uint32 // 0: the last fragment is not there yet
-	n     int
-	over  bool
+	bytes     map[uint32]bool
+	seen      map[[2]uint32]bool
+	last      uint32 // 0: the last fragment is not there yet
+	n         int
+	discarded bool
 }
 
 func (d *slowDatagram) add(fr *Fragment) FragmentVerdict {
-	if d.over || d.seen[[2]uint32{fr.From, fr.To}] {
+	if d.discarded || d.seen[[2]uint32{fr.From, fr.To}] {
 		return FragmentTwice
 	}
 	bad := d.n == MaxFragments || d.last != 0 && (fr.To > d.last || !fr.More)
@@ -26,7 +26,7 @@ func (d *slowDatagram) add(fr *Fragment) FragmentVerdict {
 		bad = bad || b >= fr.From && b < fr.To || !fr.More && b >= fr.To
 	}
 	if bad {
-		d.over = true
+		d.discarded = true
 		return FragmentBad
 	}
 	for b := fr.From; b < fr.To; b++ {
@@ -38,7 +38,7 @@ func (d *slowDatagram) add(fr *Fragment) FragmentVerdict {
 		d.last = fr.To
 	}
 	if d.last != 0 && len(d.bytes) == int(d.last) {
-		d.over = true
+		d.discarded = true
 		return FragmentCompletes
 	}
 	return FragmentWaits
@@ -66,8 +66,8 @@ func tryFragments(t *testing.T, seed int64) {
 		if slow[id] == nil {
 			slow[id] = &slowDatagram{bytes: map[uint32]bool{}, seen: map[[2]uint32]bool{}}
 		}
-		from := uint32(rng.Intn(8)) * 16
-		fr := Fragment{Key: FragmentKey{ID: id, Proto: 17}, From: from, To: from + 16, More: from < 7*16}
+		sender := uint32(rng.Intn(8)) * 16
+		fr := Fragment{Key: FragmentKey{ID: id, Proto: 17}, From: sender, To: sender + 16, More: sender < 7*16}
 		switch rng.Intn(60) {
 		case 0:
 			fr.To += 8
@@ -84,7 +84,7 @@ func tryFragments(t *testing.T, seed int64) {
 				t.Fatalf("slots %v, want %d of them", slots, slow[id].n)
 			}
 		}
-		if slow[id].over && rng.Intn(3) == 0 {
+		if slow[id].discarded && rng.Intn(3) == 0 {
 			fast.Free(n)
 			delete(slow, id)
 		}

@@ -64,8 +64,8 @@ func (r *rig) put(frame []byte) {
 	f := r.arena.Add(&r.b, frame, packet.InnerHeader, 0)
 	f.InPort = r.port
 	var k flowtable.Key
-	if why := flowtable.Extract(&r.b, f, &k); why != packet.DropNone {
-		r.t.Fatalf("parsing the frame: %v", why)
+	if reason := flowtable.Extract(&r.b, f, &k); reason != packet.DropNone {
+		r.t.Fatalf("parsing the frame: %v", reason)
 	}
 	r.metas[0] = Meta{}
 }
@@ -73,11 +73,11 @@ func (r *rig) put(frame []byte) {
 func (r *rig) send(frame []byte, req Request) (Meta, []byte) {
 	r.t.Helper()
 	r.put(frame)
-	return r.again(req)
+	return r.repeat(req)
 }
 
-// again runs the last frame through another ct action.
-func (r *rig) again(req Request) (Meta, []byte) {
+// repeat runs the last frame through another ct action.
+func (r *rig) repeat(req Request) (Meta, []byte) {
 	r.tr.Forget(^uint32(0))
 	r.tr.Process(&r.b, []uint8{0}, &r.metas, &req, r.now)
 	return r.metas[0], packettest.Bytes(&r.b, &r.b.Frames[0])
@@ -122,9 +122,9 @@ func network(proto layers.IPProtocol, src, dst netip.Addr) (gopacket.Serializabl
 	return ip, ip, layers.EthernetTypeIPv6
 }
 
-func serialize(all ...gopacket.SerializableLayer) []byte {
+func serialize(layers ...gopacket.SerializableLayer) []byte {
 	buf := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, all...); err != nil {
+	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, layers...); err != nil {
 		panic(err)
 	}
 	frame := append([]byte(nil), buf.Bytes()...)

@@ -13,7 +13,7 @@ import (
 	"weft/packet"
 )
 
-func (r *rig) from(port uint32) *rig { r.port = port; return r }
+func (r *rig) fromPort(port uint32) *rig { r.port = port; return r }
 
 // begin begins connection i from 10.port.x.y in a zone, and answers it if answered is
 // set. It returns the drop reason of a refusal.
@@ -41,20 +41,20 @@ func TestOthersGetConnectionsInAFullTable(t *testing.T) {
 	for _, zone := range []uint16{0, 9} {
 		r := newRig(t, 1024)
 		for i := range 1000 {
-			r.from(1).begin(i, 0, true)
-			r.from(2).begin(i, 0, true)
+			r.fromPort(1).begin(i, 0, true)
+			r.fromPort(2).begin(i, 0, true)
 		}
 		if r.tr.Count() != 1024 {
 			t.Fatalf("%d connections, want a full table", r.tr.Count())
 		}
 		for i := range 100 {
-			if why := r.from(3).begin(i, zone, true); why != packet.DropNone {
-				t.Fatalf("zone %d: connection %d refused: %v", zone, i, why)
+			if reason := r.fromPort(3).begin(i, zone, true); reason != packet.DropNone {
+				t.Fatalf("zone %d: connection %d refused: %v", zone, i, reason)
 			}
 		}
 		for i := range 2000 {
-			r.from(uint32(1+i%2)).begin(2000+i, 0, true)
-			r.from(uint32(1+i%2)).begin(20000+i, 0, false)
+			r.fromPort(uint32(1+i%2)).begin(2000+i, 0, true)
+			r.fromPort(uint32(1+i%2)).begin(20000+i, 0, false)
 		}
 		check(t, r.tr.Table)
 		if n := r.lives(3); n != 100 {
@@ -71,11 +71,11 @@ func TestOthersGetConnectionsInAFullTable(t *testing.T) {
 func TestFloodTakesNoEstablished(t *testing.T) {
 	r := newRig(t, 1024)
 	for i := range 1024 {
-		r.from(1).begin(i, 0, true)
+		r.fromPort(1).begin(i, 0, true)
 	}
 	for i := range 5000 {
-		if why := r.from(2).begin(i, 0, false); why != packet.DropNone {
-			t.Fatalf("connection %d refused: %v", i, why)
+		if reason := r.fromPort(2).begin(i, 0, false); reason != packet.DropNone {
+			t.Fatalf("connection %d refused: %v", i, reason)
 		}
 	}
 	check(t, r.tr.Table)
@@ -83,8 +83,8 @@ func TestFloodTakesNoEstablished(t *testing.T) {
 		t.Errorf("%d of 1024 answered connections left", n)
 	}
 	// The flooding port's new connection is refused, not its established one evicted.
-	if why := r.from(1).begin(5000, 0, false); why != packet.DropConnLimit {
-		t.Errorf("drop reason %v, want the connection refused by the limit", why)
+	if reason := r.fromPort(1).begin(5000, 0, false); reason != packet.DropConnLimit {
+		t.Errorf("drop reason %v, want the connection refused by the limit", reason)
 	}
 }
 
@@ -92,10 +92,10 @@ func TestFloodTakesNoEstablished(t *testing.T) {
 func TestFloodedZoneOfAPortPays(t *testing.T) {
 	r := newRig(t, 64)
 	for i := range 5 {
-		r.from(1).begin(i, 3, false)
+		r.fromPort(1).begin(i, 3, false)
 	}
 	for i := range 200 {
-		r.from(1).begin(100+i, 4, false)
+		r.fromPort(1).begin(100+i, 4, false)
 	}
 	check(t, r.tr.Table)
 	if n := r.tr.ZoneCount(3); n != 5 {
@@ -121,8 +121,8 @@ func TestTunnelledZonesAreToldApart(t *testing.T) {
 		tunnelled(i, 5, true)
 	}
 	for i := range 50 {
-		if why := tunnelled(i, 7, true); why != packet.DropNone {
-			t.Fatalf("connection %d refused: %v", i, why)
+		if reason := tunnelled(i, 7, true); reason != packet.DropNone {
+			t.Fatalf("connection %d refused: %v", i, reason)
 		}
 	}
 	for i := range 600 {
@@ -145,7 +145,7 @@ func TestHoldersTwin(t *testing.T) {
 		r := newRig(t, 128)
 		for i := range 1500 {
 			r.now += uint64(rng.Intn(int(second)))
-			r.from(uint32(rng.Intn(9))).begin(rng.Intn(500), uint16(rng.Intn(3)), rng.Intn(3) > 0)
+			r.fromPort(uint32(rng.Intn(9))).begin(rng.Intn(500), uint16(rng.Intn(3)), rng.Intn(3) > 0)
 			if n := uint32(rng.Intn(128)); rng.Intn(5) == 0 && n < r.tr.head.fresh {
 				r.tr.end(n, r.tr.conns[n].generation(), EndFlushed)
 			}
@@ -176,9 +176,9 @@ func TestHoldersTwin(t *testing.T) {
 	}
 }
 
-func counted(all []rank) (counts []uint32) {
-	for i := range all {
-		counts = append(counts, all[i].count)
+func counted(ranks []rank) (counts []uint32) {
+	for i := range ranks {
+		counts = append(counts, ranks[i].count)
 	}
 	return counts[:16]
 }
@@ -202,17 +202,17 @@ func TestHoldersTogether(t *testing.T) {
 					return
 				default:
 				}
-				r.from(uint32(1+id)).attack(i%60000, i%3 > 0)
+				r.fromPort(uint32(1+id)).attack(i%60000, i%3 > 0)
 			}
 		}()
 	}
 	quiet := newRigOf(t, tab)
 	for tab.Count() < records {
-		quiet.from(9).attack(0, true)
+		quiet.fromPort(9).attack(0, true)
 	}
 	for i := range 100 {
-		if why := quiet.from(10).attack(i, true); why != packet.DropNone {
-			errs <- fmt.Errorf("connection %d refused: %v", i, why)
+		if reason := quiet.fromPort(10).attack(i, true); reason != packet.DropNone {
+			errs <- fmt.Errorf("connection %d refused: %v", i, reason)
 			break
 		}
 	}

@@ -32,9 +32,9 @@ func TestICMPErrors(t *testing.T) {
 		kind                  uint8
 	}{{guest, server, "10.9.9.9", 3}, {guest6, srv6, "fd99::9", 1}} {
 		r := newRig(t, 64)
-		from, router := end(v.guest).Addr(), netip.MustParseAddr(v.router)
+		sender, router := end(v.guest).Addr(), netip.MustParseAddr(v.router)
 		out := udpFrame(v.guest, v.server, 40)
-		unreachable := errorFrame(router, from, v.kind, 1, out, 8)
+		unreachable := errorFrame(router, sender, v.kind, 1, out, 8)
 		r.expect(unreachable, look, Tracked|Invalid)
 		r.expect(unreachable, commit, Tracked|Invalid)
 		req := commit
@@ -45,9 +45,9 @@ func TestICMPErrors(t *testing.T) {
 			t.Fatalf("unexpected ct_state %s, mark %d or original protocol %d", stateText(m.State), m.Mark, m.Orig.Proto)
 		}
 		r.expect(udpFrame(v.server, v.guest, 4), look, Tracked|Established|Reply)
-		r.expect(errorFrame(from, end(v.server).Addr(), v.kind, 3, udpFrame(v.server, v.guest, 4), 8), look, Tracked|Related)
+		r.expect(errorFrame(sender, end(v.server).Addr(), v.kind, 3, udpFrame(v.server, v.guest, 4), 8), look, Tracked|Related)
 		// Truncated before the ports.
-		r.expect(errorFrame(router, from, v.kind, 1, out, 7), look, Tracked|Invalid)
+		r.expect(errorFrame(router, sender, v.kind, 1, out, 7), look, Tracked|Invalid)
 		if r.tr.Count() != 1 {
 			t.Fatalf("unexpected number of connections: %d", r.tr.Count())
 		}
@@ -107,7 +107,7 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 		if m, out := r.send(frame(near[0], near[1], false), req); m.State&(SNAT|DNAT) == 0 {
 			t.Fatalf("unexpected ct_state %s or drop reason %v", stateText(m.State), m.Drop)
 		} else {
-			same(t, out, frame(far[0], far[1], false))
+			sameBytes(t, out, frame(far[0], far[1], false))
 		}
 		size := int(carried)
 		size = max(size, 8)
@@ -115,9 +115,9 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 			size = 16 // half a checksum cannot be updated
 		}
 		if !reply { // an ICMP error about the guest's datagram
-			from := netip.MustParseAddr(router)
-			got := errorFrame(from, end(far[0]).Addr(), kind, 1, frame(far[0], far[1], false), size)
-			outer := from
+			sender := netip.MustParseAddr(router)
+			got := errorFrame(sender, end(far[0]).Addr(), kind, 1, frame(far[0], far[1], false), size)
+			outer := sender
 			state := uint8(Tracked | Related | Reply | DNAT)
 			if dst {
 				outer, state = end(near[1]).Addr(), Tracked|Related|Reply|SNAT
@@ -158,7 +158,7 @@ func sameError(t *testing.T, got, want []byte) {
 			return
 		}
 	}
-	same(t, got, want)
+	sameBytes(t, got, want)
 }
 
 func TestICMPErrorNAT(t *testing.T) {

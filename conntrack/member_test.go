@@ -17,18 +17,18 @@ func TestOthersGetConnectionsInAFullZone(t *testing.T) {
 	r := newRig(t, 1024)
 	r.tr.SetZoneLimit(5, 200)
 	for i := range 50 {
-		r.from(3).begin(i, 6, true)
+		r.fromPort(3).begin(i, 6, true)
 	}
 	for i := range 300 {
-		r.from(1).begin(i, 5, true)
+		r.fromPort(1).begin(i, 5, true)
 	}
 	for i := range 87 {
-		if why := r.from(2).begin(i, 5, true); why != packet.DropNone {
-			t.Fatalf("connection %d refused: %v", i, why)
+		if reason := r.fromPort(2).begin(i, 5, true); reason != packet.DropNone {
+			t.Fatalf("connection %d refused: %v", i, reason)
 		}
 	}
 	for i := range 1000 {
-		r.from(1).begin(1000+i, 5, i%2 == 0)
+		r.fromPort(1).begin(1000+i, 5, i%2 == 0)
 	}
 	check(t, r.tr.Table)
 	if n := r.tr.ZoneCount(5); n != 200 || r.lives(2) != 87 || r.lives(3) != 50 {
@@ -46,11 +46,11 @@ func TestFloodInAFullZoneTakesNoEstablished(t *testing.T) {
 	r := newRig(t, 1024)
 	r.tr.SetDefaultZoneLimit(500)
 	for i := range 500 {
-		r.from(1).begin(i, 5, true)
+		r.fromPort(1).begin(i, 5, true)
 	}
 	for i := range 2000 {
-		if why := r.from(2).begin(i, 5, false); why != packet.DropNone {
-			t.Fatalf("connection %d refused: %v", i, why)
+		if reason := r.fromPort(2).begin(i, 5, false); reason != packet.DropNone {
+			t.Fatalf("connection %d refused: %v", i, reason)
 		}
 	}
 	check(t, r.tr.Table)
@@ -65,7 +65,7 @@ func TestMembersAreFreed(t *testing.T) {
 	r := newRig(t, 64)
 	for round := range 5 {
 		for i := range 64 {
-			r.from(uint32(i%7)).begin(i, uint16(1000*round+i), true)
+			r.fromPort(uint32(i%7)).begin(i, uint16(1000*round+i), true)
 		}
 		check(t, r.tr.Table)
 		for n := range uint32(64) {
@@ -89,7 +89,7 @@ type slowMember struct {
 
 // victims returns the connections that a zone at its limit may evict for a port, and
 // whether it may refuse the new one.
-func victims(conns []slowMember, zone uint16, port uint32) (may []slowMember, refused bool) {
+func victims(conns []slowMember, zone uint16, port uint32) (allowed []slowMember, refused bool) {
 	count, unanswered := map[uint32]uint32{}, uint32(0)
 	for _, c := range conns {
 		if c.zone == zone {
@@ -103,13 +103,13 @@ func victims(conns []slowMember, zone uint16, port uint32) (may []slowMember, re
 	for _, n := range count {
 		most = max(most, n)
 	}
-	oldest := func(of uint32, established bool) *slowMember {
+	oldest := func(member uint32, established bool) *slowMember {
 		for _, answered := range []bool{false, true} {
 			if answered && !established {
 				break
 			}
 			for i := range conns {
-				if c := &conns[i]; c.zone == zone && c.port == of && c.answered == answered {
+				if c := &conns[i]; c.zone == zone && c.port == member && c.answered == answered {
 					return c
 				}
 			}
@@ -124,12 +124,12 @@ func victims(conns []slowMember, zone uint16, port uint32) (may []slowMember, re
 			of = port
 		}
 		if c := oldest(of, of != port); c != nil {
-			may = append(may, *c)
+			allowed = append(allowed, *c)
 		} else {
 			refused = true
 		}
 	}
-	return may, refused
+	return allowed, refused
 }
 
 // A zone at its limit evicts only connections that the reference implementation
@@ -151,12 +151,12 @@ func TestZoneLimitTwin(t *testing.T) {
 					inZone++
 				}
 			}
-			why := r.from(c.port).begin(i, c.zone, c.answered)
+			reason := r.fromPort(c.port).begin(i, c.zone, c.answered)
 			full := inZone >= limits[c.zone]
 			may, mayRefuse := victims(conns, c.zone, c.port)
-			if why != packet.DropNone {
+			if reason != packet.DropNone {
 				if !full || !mayRefuse {
-					t.Fatalf("seed %d, connection %+v refused: %v; the zone has %d of %d", seed, c, why, inZone, limits[c.zone])
+					t.Fatalf("seed %d, connection %+v refused: %v; the zone has %d of %d", seed, c, reason, inZone, limits[c.zone])
 				}
 				continue
 			}

@@ -64,19 +64,19 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 			reply.words, reply.long = p.words.reversed(tr.head, &p.long)
 			reply.hash = p.hash // both directions have the same hash
 		}
-		if tr.taken(&reply, p, now) {
+		if tr.inUse(&reply, p, now) {
 			return reply, connClash
 		}
 		return reply, 0
 	}
-	tr.search.begin(tr.from.holder(p.zone()), now)
+	tr.search.begin(tr.sender.holder(p.zone()), now)
 	defer tr.search.end()
 	plain := p.words.tuple(&p.long)
 	addresses := addressesOf(nat, &plain)
 	span := addresses.count
 	first := tr.chooseAddress(nat, &plain, span)
 	for i := range min(span, maxNATAddresses) {
-		if tr.search.over() {
+		if tr.search.exhausted() {
 			break
 		}
 		at := first + i // computes (first + i) modulo span without overflow
@@ -85,9 +85,9 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 		}
 		want := plain
 		if nat.Kind == NATSrc {
-			want.Src = addresses.at(at)
+			want.Src = addresses.address(at)
 		} else {
-			want.Dst = addresses.at(at)
+			want.Dst = addresses.address(at)
 		}
 		if reply, ok := tr.choosePort(p, nat, &plain, want, now); ok {
 			return reply, flagsOf(&plain, &reply)
@@ -111,7 +111,7 @@ func (tr *Tracker) prefetchReplies(frames []uint8, nat *NAT) {
 		}
 		want := p.words.tuple(&p.long)
 		addresses := addressesOf(nat, &want)
-		at := addresses.at(tr.chooseAddress(nat, &want, addresses.count))
+		at := addresses.address(tr.chooseAddress(nat, &want, addresses.count))
 		if nat.Kind == NATSrc {
 			want.Src = at
 		} else {
@@ -150,9 +150,9 @@ func (tr *Tracker) reversed(want *Tuple) (p probe) {
 	return p
 }
 
-// taken reports whether another connection has this reply tuple. It ends an expired
+// inUse reports whether another connection has this reply tuple. It ends an expired
 // one.
-func (tr *Tracker) taken(reply, p *probe, now uint64) bool {
+func (tr *Tracker) inUse(reply, p *probe, now uint64) bool {
 	n, _ := tr.find(reply)
 	tr.search.tries++
 	if n == none {
@@ -186,7 +186,7 @@ func addressesOf(nat *NAT, plain *Tuple) natRange {
 	return r
 }
 
-func (r natRange) at(i uint64) [2]uint64 { return [2]uint64{r.lo[0], r.lo[1] + i} }
+func (r natRange) address(i uint64) [2]uint64 { return [2]uint64{r.lo[0], r.lo[1] + i} }
 
 // persistentSeeds are constants, so that a persistent choice is the same in a new
 // table.
@@ -219,7 +219,7 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 	ranged := hi != 0 && !isICMP(want.Proto)
 	inRange := !ranged || own >= lo && own <= hi
 	if inRange && !nat.Random && !nat.Hash || !hasPorts(want.Proto) {
-		if reply := tr.reversed(&want); !tr.taken(&reply, p, now) {
+		if reply := tr.reversed(&want); !tr.inUse(&reply, p, now) {
 			return reply, true
 		}
 		if !hasPorts(want.Proto) {
@@ -247,7 +247,7 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 	}
 	first, _ := bits.Mul64(choice, span)
 	for i := range min(span, maxNATPorts) {
-		if tr.search.over() {
+		if tr.search.exhausted() {
 			break
 		}
 		at := (first + i) % span
@@ -258,7 +258,7 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 			choice = (choice ^ choice>>29) * 0xbf58476d1ce4e5b9
 		}
 		*port = lo + uint16(at)
-		if reply := tr.reversed(&want); !tr.taken(&reply, p, now) {
+		if reply := tr.reversed(&want); !tr.inUse(&reply, p, now) {
 			return reply, true
 		}
 	}

@@ -22,7 +22,7 @@ func natTo(kind NATKind, lo, hi string, ports ...uint16) Request {
 
 var bare = Request{Zone: 1, NAT: NAT{Kind: NATBare}}
 
-func same(t *testing.T, got, want []byte) {
+func sameBytes(t *testing.T, got, want []byte) {
 	t.Helper()
 	if !bytes.Equal(got, want) {
 		t.Fatalf("got\n%x, want\n%x", got, want)
@@ -39,18 +39,18 @@ func TestSNAT(t *testing.T) {
 		r := newRig(t, 64)
 		req := natTo(NATSrc, v.lo, v.lo)
 		out := r.expect(udpFrame(v.guest, v.server, 33), req, Tracked|New|SNAT)
-		same(t, out, udpFrame(v.outside, v.server, 33))
+		sameBytes(t, out, udpFrame(v.outside, v.server, 33))
 		out = r.expect(udpFrame(v.server, v.outside, 21), bare, Tracked|Established|Reply|DNAT)
-		same(t, out, udpFrame(v.server, v.guest, 21))
+		sameBytes(t, out, udpFrame(v.server, v.guest, 21))
 		out = r.expect(udpFrame(v.guest, v.server, 33), req, Tracked|Established|SNAT)
-		same(t, out, udpFrame(v.outside, v.server, 33))
+		sameBytes(t, out, udpFrame(v.outside, v.server, 33))
 		// ct without nat leaves the frame unchanged.
 		out = r.expect(udpFrame(v.guest, v.server, 33), look, Tracked|Established)
-		same(t, out, udpFrame(v.guest, v.server, 33))
+		sameBytes(t, out, udpFrame(v.guest, v.server, 33))
 		// A second ct action does not translate the frame again.
 		r.send(udpFrame(v.server, v.outside, 21), bare)
-		_, out = r.again(req)
-		same(t, out, udpFrame(v.server, v.guest, 21))
+		_, out = r.repeat(req)
+		sameBytes(t, out, udpFrame(v.server, v.guest, 21))
 		check(t, r.tr.Table)
 	}
 }
@@ -64,10 +64,10 @@ func TestDNAT(t *testing.T) {
 		req := natTo(NATDst, v.lo, v.lo, 8080, 8080)
 		s := tcpSegment{flags: "S", seq: 5, window: 100, scale: -1}
 		out := r.expect(tcpFrame(v.guest, v.service, s), req, Tracked|New|DNAT)
-		same(t, out, tcpFrame(v.guest, v.server, s))
+		sameBytes(t, out, tcpFrame(v.guest, v.server, s))
 		s = tcpSegment{flags: "SA", seq: 5, ack: 6, window: 100, scale: -1}
 		out = r.expect(tcpFrame(v.server, v.guest, s), bare, Tracked|Established|Reply|SNAT)
-		same(t, out, tcpFrame(v.service, v.guest, s))
+		sameBytes(t, out, tcpFrame(v.service, v.guest, s))
 		check(t, r.tr.Table)
 	}
 }
@@ -79,29 +79,29 @@ func TestNATCollision(t *testing.T) {
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1")
 	seen := map[string]bool{}
 	for i := range 50 {
-		from := "10.0.0." + port(i+1) + ":1000"
-		out := r.expect(udpFrame(from, server, 8), req, Tracked|New|SNAT)
+		sender := "10.0.0." + port(i+1) + ":1000"
+		out := r.expect(udpFrame(sender, server, 8), req, Tracked|New|SNAT)
 		outside := "192.0.2.1:" + port(int(out[34])<<8|int(out[35]))
-		same(t, out, udpFrame(outside, server, 8))
+		sameBytes(t, out, udpFrame(outside, server, 8))
 		if seen[outside] {
 			t.Fatalf("two guests have the translation %s", outside)
 		}
 		seen[outside] = true
 		back := r.expect(udpFrame(server, outside, 8), bare, Tracked|Established|Reply|DNAT)
-		same(t, back, udpFrame(server, from, 8))
+		sameBytes(t, back, udpFrame(server, sender, 8))
 	}
 	ids := map[uint16]bool{}
 	for i := range 50 {
-		from := "10.0.0." + port(i+1)
-		out := r.expect(icmpFrame(from, "10.0.1.1", 8, 0, 77), req, Tracked|New|SNAT)
+		sender := "10.0.0." + port(i+1)
+		out := r.expect(icmpFrame(sender, "10.0.1.1", 8, 0, 77), req, Tracked|New|SNAT)
 		id := uint16(out[38])<<8 | uint16(out[39])
-		same(t, out, icmpFrame("192.0.2.1", "10.0.1.1", 8, 0, id))
+		sameBytes(t, out, icmpFrame("192.0.2.1", "10.0.1.1", 8, 0, id))
 		if ids[id] {
 			t.Fatalf("two guests have the identifier %d", id)
 		}
 		ids[id] = true
 		back := r.expect(icmpFrame("10.0.1.1", "192.0.2.1", 0, 0, id), bare, Tracked|Established|Reply|DNAT)
-		same(t, back, icmpFrame("10.0.1.1", from, 0, 0, 77))
+		sameBytes(t, back, icmpFrame("10.0.1.1", sender, 0, 0, 77))
 	}
 	check(t, r.tr.Table)
 }
@@ -111,8 +111,8 @@ func TestNATSpreads(t *testing.T) {
 	r := newRig(t, 4096)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1")
 	for i := range 3000 {
-		from := "10." + port(i/256) + ".0." + port(i%256) + ":1000"
-		r.expect(udpFrame(from, server, 8), req, Tracked|New|SNAT)
+		sender := "10." + port(i/256) + ".0." + port(i%256) + ":1000"
+		r.expect(udpFrame(sender, server, 8), req, Tracked|New|SNAT)
 	}
 	check(t, r.tr.Table)
 }
@@ -137,7 +137,7 @@ func TestNATPortRange(t *testing.T) {
 		if m.Drop != packet.DropNATExhausted {
 			t.Fatalf("drop reason %v with the range used up", m.Drop)
 		}
-		same(t, out, udpFrame("10.0.0.1:99", server, 8))
+		sameBytes(t, out, udpFrame("10.0.0.1:99", server, 8))
 		check(t, r.tr.Table)
 	}
 }
@@ -178,7 +178,7 @@ func TestNATOfCollisionAlone(t *testing.T) {
 	if p := int(out[34])<<8 | int(out[35]); p < 1024 || p == 1000 {
 		t.Fatalf("unexpected port %d", p)
 	}
-	same(t, r.expect(udpFrame("10.0.0.2:1000", server, 8), zero, Tracked|New), udpFrame("10.0.0.2:1000", server, 8))
+	sameBytes(t, r.expect(udpFrame("10.0.0.2:1000", server, 8), zero, Tracked|New), udpFrame("10.0.0.2:1000", server, 8))
 	// Without nat the connection is refused.
 	if m, _ := r.send(udpFrame("10.0.0.3:1000", server, 8), commit); m.Drop != packet.DropNone {
 		t.Fatalf("unexpected drop reason %v", m.Drop)
@@ -195,10 +195,10 @@ func TestPortsBesideABlock(t *testing.T) {
 	r := newRig(t, 1<<14)
 	req := commit
 	req.NAT = NAT{Kind: NATSrc, Lo: [2]uint64{0, 0xc0000201}, Hi: [2]uint64{0, 0xc0000201}}
-	for _, from := range []string{"10.0.0.1:", "10.0.0.2:"} {
+	for _, sender := range []string{"10.0.0.1:", "10.0.0.2:"} {
 		for i := range 2000 {
-			if m, _ := r.send(udpFrame(from+port(1024+i), server, 18), req); m.Drop != packet.DropNone || m.State&SNAT == 0 {
-				t.Fatalf("%s%d: ct_state %s, drop reason %v", from, 1024+i, stateText(m.State), m.Drop)
+			if m, _ := r.send(udpFrame(sender+port(1024+i), server, 18), req); m.Drop != packet.DropNone || m.State&SNAT == 0 {
+				t.Fatalf("%s%d: ct_state %s, drop reason %v", sender, 1024+i, stateText(m.State), m.Drop)
 			}
 		}
 	}

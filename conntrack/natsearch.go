@@ -30,14 +30,14 @@ const (
 // natSearch is the state of the current search, and the worker's debt for all
 // searches.
 type natSearch struct {
-	tries, most int    // number of tries made, and their limit
-	holder      uint32 // quota holder of the new connection
-	own         int    // number of tried translations in use by this quota holder
-	count       int    // number of used entries in holders
-	holders     [natHolders]natHolder
-	debtNS      uint64
-	paidNS      uint64 // time at which debtNS was last reduced
-	charged     uint64 // number of charged tries in total
+	tries, limit int    // number of tries made, and their limit
+	holder       uint32 // quota holder of the new connection
+	own          int    // number of tried translations in use by this quota holder
+	count        int    // number of used entries in holders
+	holders      [natHolders]natHolder
+	debtNS       uint64
+	paidNS       uint64 // time at which debtNS was last reduced
+	charged      uint64 // number of charged tries in total
 }
 
 // natHolder counts the tried translations in use by one other quota holder.
@@ -56,13 +56,13 @@ func (s *natSearch) begin(holder uint32, now uint64) {
 	s.debtNS -= min(s.debtNS, (now-min(s.paidNS, now))/natTimeShare)
 	s.paidNS, s.holder = now, holder
 	s.tries, s.own, s.count = 0, 0, 0
-	if s.most = maxNATAddresses * (maxNATPorts + 1); s.debtNS > maxNATDebtNS {
-		s.most = freeNATTries
+	if s.limit = maxNATAddresses * (maxNATPorts + 1); s.debtNS > maxNATDebtNS {
+		s.limit = freeNATTries
 	}
 }
 
-// The method over reports whether the search has reached its limit of tries.
-func (s *natSearch) over() bool { return s.tries >= s.most }
+// The method exhausted reports whether the search has reached its limit of tries.
+func (s *natSearch) exhausted() bool { return s.tries >= s.limit }
 
 // end charges the tries of the search.
 func (s *natSearch) end() {

@@ -14,7 +14,7 @@ func TestOthersGetTranslations(t *testing.T) {
 	r := newRig(t, 1024)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.2", 5000, 5049)
 	for i := range 100 {
-		out := r.from(1).expect(udpFrame("10.0.0.1:"+port(i+1), server, 8), req, Tracked|New|SNAT)
+		out := r.fromPort(1).expect(udpFrame("10.0.0.1:"+port(i+1), server, 8), req, Tracked|New|SNAT)
 		if i >= 10 {
 			outside := "192.0.2." + port(int(out[29])) + ":" + port(int(out[34])<<8|int(out[35]))
 			r.expect(udpFrame(server, outside, 8), bare, Tracked|Established|Reply|DNAT)
@@ -25,7 +25,7 @@ func TestOthersGetTranslations(t *testing.T) {
 	}
 	got := 0
 	for i := range 100 {
-		m, out := r.from(2).send(udpFrame("10.0.0.2:"+port(i+1), server, 8), req)
+		m, out := r.fromPort(2).send(udpFrame("10.0.0.2:"+port(i+1), server, 8), req)
 		if m.Drop == packet.DropNone {
 			outside := "192.0.2." + port(int(out[29])) + ":" + port(int(out[34])<<8|int(out[35]))
 			r.expect(udpFrame(server, outside, 8), bare, Tracked|Established|Reply|DNAT)
@@ -49,17 +49,17 @@ func TestNATSearchesAreBounded(t *testing.T) {
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.4", 5000, 5000+maxNATPorts-1)
 	for i := range maxNATAddresses * maxNATPorts {
 		r.now += second / 1000
-		if m, _ := r.from(1).send(udpFrame("10.0.0.1:"+port(i+1), server, 8), req); m.Drop != packet.DropNone {
+		if m, _ := r.fromPort(1).send(udpFrame("10.0.0.1:"+port(i+1), server, 8), req); m.Drop != packet.DropNone {
 			t.Fatal(m.Drop)
 		}
 	}
-	tries := func(n int) (most uint64) {
+	tries := func(n int) (largest uint64) {
 		for i := range n {
 			before := r.tr.NATTries()
-			r.from(1).send(udpFrame("10.0.0.1:"+port(30000+i), server, 8), req)
-			most = max(most, r.tr.NATTries()-before)
+			r.fromPort(1).send(udpFrame("10.0.0.1:"+port(30000+i), server, 8), req)
+			largest = max(largest, r.tr.NATTries()-before)
 		}
-		return most
+		return largest
 	}
 	r.now += second
 	if most := tries(1); most < maxNATPorts || most > maxNATAddresses*(maxNATPorts+1) {
@@ -69,7 +69,7 @@ func TestNATSearchesAreBounded(t *testing.T) {
 	if most := tries(100); most != 0 {
 		t.Errorf("%d tries of a worker that owes too much time", most)
 	}
-	if m, _ := r.from(2).send(udpFrame("10.0.0.2:1", server, 8), req); m.Drop != packet.DropNone {
+	if m, _ := r.fromPort(2).send(udpFrame("10.0.0.2:1", server, 8), req); m.Drop != packet.DropNone {
 		t.Errorf("the other port's connection was refused: %v", m.Drop)
 	}
 	r.now += natTimeShare * 2 * maxNATDebtNS

@@ -27,11 +27,11 @@ const (
 
 // pages is the state of the goroutine that populates pages.
 type pages struct {
-	event   int // eventfd that wakes the goroutine up; -1: no goroutine
-	records atomic.Uint32
-	asked   atomic.Bool
-	closing atomic.Bool
-	done    chan struct{}
+	event     int // eventfd that wakes the goroutine up; -1: no goroutine
+	records   atomic.Uint32
+	requested atomic.Bool
+	closing   atomic.Bool
+	done      chan struct{}
 }
 
 // StartPopulating starts a goroutine that populates pages until StopPopulating.
@@ -69,10 +69,10 @@ func (p *pages) wake() {
 func (t *Table) requestPages() {
 	p, fresh := &t.pages, t.head.fresh
 	if fresh+min(fresh, pagesAhead/2) <= p.records.Load() || fresh < uint32(len(t.buckets)/bucketsAPage/8) ||
-		p.records.Load() == uint32(len(t.conns)) || p.event < 0 || p.asked.Load() {
+		p.records.Load() == uint32(len(t.conns)) || p.event < 0 || p.requested.Load() {
 		return
 	}
-	p.asked.Store(true) // set before the wake-up, because populate clears it
+	p.requested.Store(true) // set before the wake-up, because populate clears it
 	p.wake()
 }
 
@@ -84,22 +84,22 @@ func (t *Table) populate() {
 		if _, err := unix.Read(p.event, buf[:]); err != nil && err != unix.EINTR || p.closing.Load() {
 			return
 		}
-		p.asked.Store(false)
+		p.requested.Store(false)
 		if !index {
 			shm.Populate(t.buckets)
 		}
-		from := p.records.Load()
+		sender := p.records.Load()
 		fresh := t.head.fresh
 		to := min(fresh+min(4*fresh, pagesAhead), uint32(len(t.conns)))
-		if from < to {
-			shm.Populate(t.conns[from:to])
-			shm.Populate(t.links[from:to])
+		if sender < to {
+			shm.Populate(t.conns[sender:to])
+			shm.Populate(t.links[sender:to])
 			last := t.conns[max(fresh, 1)-1].tuples[0]
 			if hasPeers(last.proto()) {
-				shm.Populate(t.peers[from:to])
+				shm.Populate(t.peers[sender:to])
 			}
 			if last.ipv6() {
-				shm.Populate(t.long[from:to])
+				shm.Populate(t.long[sender:to])
 			}
 			p.records.Store(to)
 		}

@@ -13,8 +13,8 @@ import (
 	"weft/internal/shm"
 )
 
-// taken returns the resident memory of a shared region in bytes.
-func taken(t *testing.T, r *shm.Region) int {
+// allocated returns the resident memory of a shared region in bytes.
+func allocated(t *testing.T, r *shm.Region) int {
 	t.Helper()
 	var st unix.Stat_t
 	if err := unix.Fstat(r.FD(), &st); err != nil {
@@ -37,7 +37,7 @@ func TestMemoryAConnection(t *testing.T) {
 		name  string
 		frame func(src string) []byte
 		req   Request
-		most  int // bytes for each connection
+		limit int // bytes for each connection
 	}{
 		{"udp", func(src string) []byte { return udpFrame("10.0.0.1:"+src, server, 4) }, commit, 116},
 		{"tcp", func(src string) []byte { return syn("10.0.0.1:"+src, server) }, commit, 148},
@@ -63,13 +63,13 @@ func TestMemoryAConnection(t *testing.T) {
 			m.Each(r.now, func(*Entry) bool { return true })
 		}
 		read()
-		before := taken(t, region)
+		before := allocated(t, region)
 		for i := range n {
 			r.send(c.frame(port(i+1)), c.req)
 		}
 		read()
-		if got := taken(t, region) - before + 64*len(m.buckets); m.Count() != n || got > n*c.most+13*4096 || got < n*(c.most-16) {
-			t.Errorf("%s: %d connections take %d bytes each, want %d", c.name, m.Count(), got/n, c.most)
+		if got := allocated(t, region) - before + 64*len(m.buckets); m.Count() != n || got > n*c.limit+13*4096 || got < n*(c.limit-16) {
+			t.Errorf("%s: %d connections take %d bytes each, want %d", c.name, m.Count(), got/n, c.limit)
 		}
 		region.Close()
 	}
@@ -86,7 +86,7 @@ func TestPagesAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer region.Close()
-	pages := func() int { return taken(t, region) / 4096 }
+	pages := func() int { return allocated(t, region) / 4096 }
 	m := CarveMemory(&shm.Layout{Mem: region.Bytes()}, s)
 	Init(m, 42)
 	r := newRigOf(t, Open(m, 1))

@@ -52,7 +52,7 @@ type Tracker struct {
 	sought
 	rng     uint64
 	missing uint32 // payload bytes in the other fragments of the datagram
-	from    sender // sender of the current frame
+	sender  sender // sender of the current frame
 	search  natSearch
 	order   [packet.BatchSize]uint8
 }
@@ -81,7 +81,7 @@ func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.Batch
 	}
 	for _, i := range frames {
 		i %= packet.BatchSize
-		tr.from = sender{uint16(b.Frames[i].InPort), req.Tunnelled>>i&1 != 0}
+		tr.sender = sender{uint16(b.Frames[i].InPort), req.Tunnelled>>i&1 != 0}
 		tr.track(b, int(i), &metas[i], req, now)
 	}
 }
@@ -194,10 +194,10 @@ func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32
 	}
 	if req.NAT.Kind != NATNone && m.State&(Invalid|SNAT|DNAT) == 0 {
 		if v.flags&(connFTP|connTranslated) == connFTP|connTranslated && p.kind == kindFlow && f.L4 != 0 {
-			if why, ok := tr.shift(b, f, n, g, &v, m.Dir, now); !ok {
+			if reason, ok := tr.shift(b, f, n, g, &v, m.Dir, now); !ok {
 				return false
-			} else if why != packet.DropNone {
-				m.Drop = why
+			} else if reason != packet.DropNone {
+				m.Drop = reason
 				return true
 			}
 		}
@@ -300,17 +300,17 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 				m.Mark = up.mark
 			}
 		}
-		g.related, g.announcer, g.to = x.parent, x.announcer, x.to
+		g.related, g.announcer, g.announced = x.parent, x.announcer, x.announced
 	}
 	if !req.Commit {
 		return true
 	}
-	g.alg, g.from = req.ALG, tr.from
+	g.alg, g.sender = req.ALG, tr.sender
 	g.mark, g.label = merge(m.Mark, [2]uint64{}, req)
 	g.marked = g.mark != 0 || g.label != [2]uint64{}
-	ref, created, why := tr.create(p, &req.NAT, &g, now)
-	if why != packet.DropNone {
-		m.Drop = why
+	ref, created, reason := tr.create(p, &req.NAT, &g, now)
+	if reason != packet.DropNone {
+		m.Drop = reason
 		return true
 	}
 	if !created {

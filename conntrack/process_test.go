@@ -213,7 +213,7 @@ func TestForce(t *testing.T) {
 	r.expect(out, look, Tracked|Established|Reply)
 	// Force also replaces the connection of a frame that was already looked up.
 	r.send(out, look)
-	if m, _ := r.again(force); m.State != Tracked|New {
+	if m, _ := r.repeat(force); m.State != Tracked|New {
 		t.Fatalf("unexpected ct_state %s", stateText(m.State))
 	}
 	check(t, r.tr.Table)
@@ -223,13 +223,13 @@ func TestForce(t *testing.T) {
 func TestTwice(t *testing.T) {
 	r := newRig(t, 64)
 	r.send(udpFrame(guest, server, 1), look)
-	if m, _ := r.again(commit); m.State != Tracked|New || r.tr.Count() != 1 {
+	if m, _ := r.repeat(commit); m.State != Tracked|New || r.tr.Count() != 1 {
 		t.Fatalf("ct_state %s, %d connections", stateText(m.State), r.tr.Count())
 	}
 	mark := commit
 	mark.Mark, mark.MarkMask = 3, 3
 	r.send(udpFrame(server, guest, 1), look)
-	if m, _ := r.again(mark); m.State != Tracked|Established|Reply || m.Mark != 3 {
+	if m, _ := r.repeat(mark); m.State != Tracked|Established|Reply || m.Mark != 3 {
 		t.Fatalf("ct_state %s, mark %d", stateText(m.State), m.Mark)
 	}
 }
@@ -246,13 +246,13 @@ func TestRewrittenInBetween(t *testing.T) {
 			r.send(udpFrame(v.guest, v.server, 1), req)
 			first := r.metas[0].Ref
 			r.b.Frames[0].SetTpDst(4000)
-			m, _ := r.again(commit)
+			m, _ := r.repeat(commit)
 			if m.State != Tracked|New || m.Ref == first || m.Orig.DstPort != 4000 || r.tr.Count() != 2 {
 				t.Fatalf("ct_state %s of %+v, %d connections; want a new one to port 4000", stateText(m.State), m.Orig, r.tr.Count())
 			}
 			// A frame with its old header again belongs to its first connection.
 			r.b.Frames[0].SetTpDst(end(v.server).Port())
-			if m, _ = r.again(look); m.Ref != first && req.NAT.Kind == NATNone {
+			if m, _ = r.repeat(look); m.Ref != first && req.NAT.Kind == NATNone {
 				t.Fatalf("the frame has connection %v, want %v", m.Ref, first)
 			}
 			check(t, r.tr.Table)

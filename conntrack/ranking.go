@@ -40,10 +40,10 @@ func tierOf(count uint32) uint32 {
 	return (e-2)*tierSteps + count>>(e-3)%tierSteps
 }
 
-// The method set sets the count of quota holder i and its tier. all has the ranks of
+// The method set sets the count of quota holder i and its tier. ranks has the ranks of
 // all quota holders.
-func (r *ranking) set(all []rank, i, count uint32) {
-	k := &all[i]
+func (r *ranking) set(ranks []rank, i, count uint32) {
+	k := &ranks[i]
 	was, is := tierOf(k.count)%tiers, tierOf(count)%tiers
 	k.count = count
 	if was == is {
@@ -52,7 +52,7 @@ func (r *ranking) set(all []rank, i, count uint32) {
 	if was == 0 {
 		r.used++
 	} else {
-		r.unlink(all, k, was)
+		r.unlink(ranks, k, was)
 	}
 	if is == 0 {
 		r.used--
@@ -60,18 +60,18 @@ func (r *ranking) set(all []rank, i, count uint32) {
 	}
 	k.prev, k.next = 0, r.first[is]
 	if k.next != 0 {
-		all[k.next-1].prev = i + 1
+		ranks[k.next-1].prev = i + 1
 	}
 	r.first[is] = i + 1
 	r.marks[is/64] |= 1 << (is % 64)
 }
 
-func (r *ranking) unlink(all []rank, k *rank, tier uint32) {
+func (r *ranking) unlink(ranks []rank, k *rank, tier uint32) {
 	if k.next != 0 {
-		all[k.next-1].prev = k.prev
+		ranks[k.next-1].prev = k.prev
 	}
 	if k.prev != 0 {
-		all[k.prev-1].next = k.next
+		ranks[k.prev-1].next = k.next
 		return
 	}
 	if r.first[tier%tiers] = k.next; k.next == 0 {
@@ -91,9 +91,9 @@ func (r *ranking) heaviest() uint32 {
 
 // holderToEvict returns the quota holder that must lose an item for quota holder i:
 // one in the highest tier, if possible i itself. It returns none if all counts are 0.
-func (r *ranking) holderToEvict(all []rank, i uint32) uint32 {
+func (r *ranking) holderToEvict(ranks []rank, i uint32) uint32 {
 	h := r.heaviest()
-	if h != none && tierOf(all[h].count) == tierOf(all[i].count) {
+	if h != none && tierOf(ranks[h].count) == tierOf(ranks[i].count) {
 		return i
 	}
 	return h
@@ -101,9 +101,9 @@ func (r *ranking) holderToEvict(all []rank, i uint32) uint32 {
 
 // fairShare returns the part of limit that quota holder i keeps if all want more: an
 // equal part, less the width of a tier.
-func (r *ranking) fairShare(all []rank, i, limit uint32) uint32 {
+func (r *ranking) fairShare(ranks []rank, i, limit uint32) uint32 {
 	used := r.used
-	if all[i].count == 0 {
+	if ranks[i].count == 0 {
 		used++
 	}
 	if used < 2 {

@@ -22,7 +22,7 @@ type conversation struct {
 	announcement []byte // the client's announcement; nil: the first frame
 }
 
-func conversations(client, server netip.Addr) (all []conversation) {
+func conversations(client, server netip.Addr) (list []conversation) {
 	family := "4"
 	echo, reply := uint8(icmpEcho), uint8(icmpEchoReply)
 	if client.Is6() {
@@ -70,7 +70,7 @@ func TestRecordTakenByAnother(t *testing.T) {
 	}
 }
 
-func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
+func tryTaken(t *testing.T, workers int, nat bool, older, newer *conversation) {
 	tab := Open(newMemory(t, 64), workers)
 	begin := func(r *rig, v *conversation) Ref {
 		req := Request{Zone: 1, Commit: true, ALG: v.alg, Mark: 1, MarkMask: 1}
@@ -91,10 +91,10 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 		return m.Ref
 	}
 	r, other := newRigOf(t, tab), newRigOf(t, tab)
-	old := begin(r, was)
-	frame := was.ask
-	if was.announcement != nil {
-		frame = was.announcement
+	old := begin(r, older)
+	frame := older.ask
+	if older.announcement != nil {
+		frame = older.announcement
 	}
 	r.put(frame)
 	r.tr.seek(&r.b, []uint8{0}, 1)
@@ -110,7 +110,7 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 	if !tab.end(old.Number, old.Generation, EndFlushed) {
 		t.Fatal("the connection had already ended")
 	}
-	if now := begin(other, is); now.Number != old.Number {
+	if now := begin(other, newer); now.Number != old.Number {
 		t.Fatalf("the new connection has record %d, want %d", now.Number, old.Number)
 	}
 	record := func() string {
@@ -146,7 +146,7 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 			t.Errorf("%s: frame is\n%x, want unchanged\n%x", name, got, frame)
 		}
 	}
-	if m, _ := r.again(look); m.State&Tracked == 0 || m.Ref == old {
+	if m, _ := r.repeat(look); m.State&Tracked == 0 || m.Ref == old {
 		t.Errorf("tracked again: ct_state %s of connection %+v", stateText(m.State), m.Ref)
 	}
 	check(t, tab)

@@ -75,13 +75,13 @@ func TestUsualWhereverFound(t *testing.T) {
 			}
 			return nil
 		},
-		"full": func(r *rig) (all []string) {
-			for p := 1; p < 1<<16 && len(all) <= slots; p++ {
+		"full": func(r *rig) (lines []string) {
+			for p := 1; p < 1<<16 && len(lines) <= slots; p++ {
 				if at(r, p).home == at(r, 1).home {
-					all = append(all, "10.0.0.1:"+port(p))
+					lines = append(lines, "10.0.0.1:"+port(p))
 				}
 			}
-			return all
+			return lines
 		},
 		"IPv6": func(*rig) []string { return []string{guest6} },
 	} {

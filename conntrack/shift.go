@@ -24,45 +24,45 @@ import (
 // shift holds the changes to one side's sequence numbers. Numbers "as sent" are the
 // sender's, numbers "as forwarded" are shifted. The connection's lock guards it.
 type shift struct {
-	pos    uint32 // sequence number of the last rewritten announcement, as sent
-	before uint32 // shift of the sequence numbers up to pos
-	next   uint32 // sequence number after all forwarded data, as sent
-	acked  uint32 // highest sequence number acknowledged, as sent
-	port   uint16 // port in the rewritten announcement
-	was    uint8  // length of the announcement as sent
-	is     uint8  // length of the announcement as forwarded; 0: none was rewritten
-	seen   uint8  // 1: next and acked are valid
-	_      [3]byte
+	pos         uint32 // sequence number of the last rewritten announcement, as sent
+	shiftBefore uint32 // shift of the sequence numbers up to pos
+	next        uint32 // sequence number after all forwarded data, as sent
+	acked       uint32 // highest sequence number acknowledged, as sent
+	port        uint16 // port in the rewritten announcement
+	oldLength   uint8  // length of the announcement as sent
+	newLength   uint8  // length of the announcement as forwarded; 0: none was rewritten
+	valid       uint8  // 1: next and acked are valid
+	_           [3]byte
 }
 
 // maxShiftAge is the largest distance from pos to next that 32-bit sequence numbers
 // can compare. No sender repeats such an old announcement.
 const maxShiftAge = 1 << 30
 
-// The method after returns the shift of the sequence numbers after the announcement.
-func (s *shift) after() uint32 { return s.before + uint32(s.is) - uint32(s.was) }
+// shiftAfter returns the shift of the sequence numbers after the announcement.
+func (s *shift) shiftAfter() uint32 { return s.shiftBefore + uint32(s.newLength) - uint32(s.oldLength) }
 
 // passed converts a sequence number as sent to one as forwarded.
 func (s *shift) passed(seq uint32) uint32 {
 	switch {
-	case s.is == 0 || !before(s.pos, seq):
-		return seq + s.before
-	case !before(seq, s.pos+uint32(s.was)):
-		return seq + s.after()
+	case s.newLength == 0 || !earlierThan(s.pos, seq):
+		return seq + s.shiftBefore
+	case !earlierThan(seq, s.pos+uint32(s.oldLength)):
+		return seq + s.shiftAfter()
 	}
 	// A probe within the announcement, which the peer must acknowledge again (RFC
 	// 9293 section 3.8.4), stays within the rewritten announcement.
-	return s.pos + s.before + min(seq-s.pos, uint32(s.is)-1)
+	return s.pos + s.shiftBefore + min(seq-s.pos, uint32(s.newLength)-1)
 }
 
 // origin converts a sequence number as forwarded to one as sent. Numbers within the
 // rewritten announcement have no counterpart and become the argument within.
 func (s *shift) origin(v, within uint32) uint32 {
-	switch sent := v - s.before; {
-	case s.is == 0 || !before(s.pos, sent):
+	switch sent := v - s.shiftBefore; {
+	case s.newLength == 0 || !earlierThan(s.pos, sent):
 		return sent
-	case !before(sent, s.pos+uint32(s.is)):
-		return v - s.after()
+	case !earlierThan(sent, s.pos+uint32(s.newLength)):
+		return v - s.shiftAfter()
 	}
 	return within
 }
@@ -78,19 +78,19 @@ func (s *shift) sacked(right bool, edge uint32) uint32 {
 	if right {
 		return s.origin(edge, s.pos)
 	}
-	return s.origin(edge, s.pos+uint32(s.was))
+	return s.origin(edge, s.pos+uint32(s.oldLength))
 }
 
 // send records that segment g is forwarded.
 func (s *shift) send(g *segment) {
 	end := g.seq + g.length
-	if s.seen == 0 || g.flags&tcpSyn != 0 && s.is == 0 {
-		s.next, s.acked, s.seen = end, g.seq, 1
+	if s.valid == 0 || g.flags&tcpSyn != 0 && s.newLength == 0 {
+		s.next, s.acked, s.valid = end, g.seq, 1
 		return
 	}
 	s.next = later(s.next, end)
-	if s.is != 0 && s.next-s.pos > maxShiftAge {
-		s.before, s.is, s.was = s.after(), 0, 0
+	if s.newLength != 0 && s.next-s.pos > maxShiftAge {
+		s.shiftBefore, s.newLength, s.oldLength = s.shiftAfter(), 0, 0
 	}
 }
 
@@ -106,7 +106,7 @@ type rewriting struct {
 // shift rewrites segment f of translated FTP control connection n in direction dir. v
 // is a copy of the connection in generation g. It returns a reason if the caller must
 // drop f. It reports false and leaves f unchanged if the connection has changed.
-func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view, dir uint8, now uint64) (why packet.DropReason, ok bool) {
+func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view, dir uint8, now uint64) (reason packet.DropReason, ok bool) {
 	t := tr.Table
 	c := &t.conns[n]
 	var sg segment
@@ -122,9 +122,9 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 	t.unlockConn(c, g)
 
 	var r rewriting
-	rewrites, why := tr.rewrites(b, f, &s, &sg, n, v, dir, payload, &r, now)
-	if why != packet.DropNone {
-		return why, true
+	rewrites, reason := tr.rewrites(b, f, &s, &sg, n, v, dir, payload, &r, now)
+	if reason != packet.DropNone {
+		return reason, true
 	}
 	var space [maxCommand]byte
 	text := space[:0]
@@ -140,21 +140,21 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 			t.unlockConn(c, g)
 			return packet.DropGateway, true
 		}
-		own.before, own.pos, own.port = own.after(), r.pos, r.port
-		own.was, own.is = uint8(r.to), uint8(r.from+len(text))
+		own.shiftBefore, own.pos, own.port = own.shiftAfter(), r.pos, r.port
+		own.oldLength, own.newLength = uint8(r.end), uint8(r.start+len(text))
 	}
 	seq, ack, back := own.passed(sg.seq), sg.ack, *other
 	own.send(&sg)
 	if sg.flags&tcpAck != 0 {
 		ack = other.acknowledged(sg.ack)
-		if other.seen != 0 {
+		if other.valid != 0 {
 			other.acked = later(other.acked, ack)
 			other.next = later(other.next, ack)
 		}
 	}
 	t.unlockConn(c, g)
 
-	if seq != sg.seq || back.before != 0 || back.is != 0 {
+	if seq != sg.seq || back.shiftBefore != 0 || back.newLength != 0 {
 		f.EditTCP(payload, func(h packet.TCP) {
 			binary.BigEndian.PutUint32(h[4:], seq)
 			if sg.flags&tcpAck != 0 {
@@ -165,7 +165,7 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 	}
 	if rewrites {
 		b.FinishChecksum(f)
-		f.ReplaceTCP(payload, r.line+r.from, r.to-r.from, text) // the text fits, because the method rewrites has checked it
+		f.ReplaceTCP(payload, r.line+r.start, r.end-r.start, text) // the text fits, because the method rewrites has checked it
 	}
 	return packet.DropNone, true
 }
@@ -181,16 +181,16 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 		return false, packet.DropNone
 	}
 	at := s.pos - g.seq
-	if s.seen != 0 && before(s.next, g.seq) {
+	if s.valid != 0 && earlierThan(s.next, g.seq) {
 		// A missing earlier segment may have an announcement.
 		return false, packet.DropGateway
 	}
-	r.repeats = s.is != 0 && at < length
-	if s.is != 0 && g.seq-s.pos-1 < uint32(s.was)-1 && length > 1 {
+	r.repeats = s.newLength != 0 && at < length
+	if s.newLength != 0 && g.seq-s.pos-1 < uint32(s.oldLength)-1 && length > 1 {
 		return false, packet.DropGateway // the segment begins in the middle of the rewritten announcement
 	}
 	if !r.repeats {
-		if at = 0; s.seen != 0 && before(g.seq, s.next) {
+		if at = 0; s.valid != 0 && earlierThan(g.seq, s.next) {
 			return false, packet.DropNone // the segment repeats text that was forwarded unchanged
 		}
 	}
@@ -204,25 +204,25 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	if fits {
 		h := f.Header()
 		r.announced, known = readOwn(h[r.line:min(r.line+maxCommand, len(h))], v, dir)
-		known = known && f.Len()-(r.to-r.from)+longest <= f.HeaderRoom()
+		known = known && f.Len()-(r.end-r.start)+longest <= f.HeaderRoom()
 	}
 	switch {
-	case r.repeats && (!known || r.to != int(s.was)):
+	case r.repeats && (!known || r.end != int(s.oldLength)):
 		return false, packet.DropGateway
 	case r.repeats:
 		return true, packet.DropNone
-	case !known || r.from+longest > maxCommand:
+	case !known || r.start+longest > maxCommand:
 		return false, packet.DropNone
-	case s.is != 0 && before(s.acked, s.pos+uint32(s.was)):
+	case s.newLength != 0 && earlierThan(s.acked, s.pos+uint32(s.oldLength)):
 		// Two announcements in flight: the sender must repeat the second one.
 		return false, packet.DropGateway
 	}
 	e := tr.expectationOf(v, n, dir)
-	e.dstPort, e.to = r.announced.port, r.announced.port
+	e.dstPort, e.announced = r.announced.port, r.announced.port
 	t.expect(&e, now)
 	r.port = e.dstPort
 	own := v.tuples[dir&1].tuple(v.addresses(dir)).Src
-	return r.port != e.to || r.address.IsValid() && e.dst != own, packet.DropNone
+	return r.port != e.announced || r.address.IsValid() && e.dst != own, packet.DropNone
 }
 
 // Greatest lengths of the rewritten text: "|1|", an address, "|", a port and "|".
@@ -232,7 +232,7 @@ const (
 )
 
 // text appends the rewritten address and port.
-func (r *rewriting) text(to []byte, address [2]uint64) []byte {
+func (r *rewriting) text(dst []byte, address [2]uint64) []byte {
 	var a netip.Addr
 	if r.address.Is6() {
 		var v [16]byte
@@ -245,20 +245,20 @@ func (r *rewriting) text(to []byte, address [2]uint64) []byte {
 	if r.between == 0 {
 		v := a.As4()
 		for _, n := range [6]byte{v[0], v[1], v[2], v[3], byte(r.port >> 8), byte(r.port)} {
-			to = append(strconv.AppendUint(to, uint64(n), 10), ',')
+			dst = append(strconv.AppendUint(dst, uint64(n), 10), ',')
 		}
-		return to[:len(to)-1]
+		return dst[:len(dst)-1]
 	}
-	to = append(to, r.between)
+	dst = append(dst, r.between)
 	switch {
 	case r.address.Is6():
-		to = a.AppendTo(append(to, '2', r.between))
+		dst = a.AppendTo(append(dst, '2', r.between))
 	case r.address.IsValid():
-		to = a.AppendTo(append(to, '1', r.between))
+		dst = a.AppendTo(append(dst, '1', r.between))
 	default:
-		to = append(to, r.between)
+		dst = append(dst, r.between)
 	}
-	return append(strconv.AppendUint(append(to, r.between), uint64(r.port), 10), r.between)
+	return append(strconv.AppendUint(append(dst, r.between), uint64(r.port), 10), r.between)
 }
 
 // appendShifts appends both directions' shifts of a connection as five words, for
@@ -268,9 +268,9 @@ func appendShifts(buf []byte, shifts *[2]shift) []byte {
 	small := uint64(0)
 	for i := range shifts {
 		s := &shifts[i]
-		buf = le.AppendUint64(buf, uint64(s.pos)<<32|uint64(s.before))
+		buf = le.AppendUint64(buf, uint64(s.pos)<<32|uint64(s.shiftBefore))
 		buf = le.AppendUint64(buf, uint64(s.next)<<32|uint64(s.acked))
-		small = small<<32 | uint64(s.port)<<16 | uint64(s.was)<<9 | uint64(s.is)<<1 | uint64(s.seen)
+		small = small<<32 | uint64(s.port)<<16 | uint64(s.oldLength)<<9 | uint64(s.newLength)<<1 | uint64(s.valid)
 	}
 	return le.AppendUint64(buf, small)
 }
@@ -279,13 +279,13 @@ func appendShifts(buf []byte, shifts *[2]shift) []byte {
 func readShifts(word func() uint64) (shifts [2]shift) {
 	for i := range shifts {
 		a, b := word(), word()
-		shifts[i] = shift{pos: uint32(a >> 32), before: uint32(a), next: uint32(b >> 32), acked: uint32(b)}
+		shifts[i] = shift{pos: uint32(a >> 32), shiftBefore: uint32(a), next: uint32(b >> 32), acked: uint32(b)}
 	}
 	small := word()
 	for i := range shifts {
 		v := uint32(small >> (32 * (1 - i)))
 		s := &shifts[i]
-		s.port, s.was, s.is, s.seen = uint16(v>>16), uint8(v>>9)&127, uint8(v>>1)&127, uint8(v)&1
+		s.port, s.oldLength, s.newLength, s.valid = uint16(v>>16), uint8(v>>9)&127, uint8(v>>1)&127, uint8(v)&1
 	}
 	return shifts
 }

@@ -91,12 +91,12 @@ func (r *rig) control(client, front, server string, req Request) (outside string
 // is translated, too.
 func TestFTPThroughNAT(t *testing.T) {
 	for _, v := range []struct {
-		client, front, server string
-		kind                  NATKind
-		to                    string
-		reply                 bool
-		text, want            string
-		from, at, as, goal    string // the data connection's source and destination before and after NAT
+		client, front, server           string
+		kind                            NATKind
+		dst                             string
+		reply                           bool
+		text, want                      string
+		src, announced, rewritten, goal string // the data connection's source and destination before and after NAT
 	}{
 		{"10.0.0.1:1000", "10.0.1.1:21", "10.0.1.1:21", NATSrc, "192.0.2.100", false,
 			"PORT 10,0,0,1,19,137\r\n", "PORT 192,0,2,100,19,137\r\n", "10.0.1.1:20", "192.0.2.100:5001", "10.0.1.1:20", "10.0.0.1:5001"},
@@ -114,7 +114,7 @@ func TestFTPThroughNAT(t *testing.T) {
 			"227 Passive (10,0,1,1,19,137).\r\n", "227 Passive (10,0,1,1,19,137).\r\n", "10.0.0.1:999", "10.0.1.1:5001", "192.0.2.100:999", "10.0.1.1:5001"},
 	} {
 		r := newRig(t, 64)
-		req := natTo(v.kind, v.to, v.to)
+		req := natTo(v.kind, v.dst, v.dst)
 		req.Zone, req.ALG = 1, ALGFTP
 		outside := r.control(v.client, v.front, v.server, req)
 		var out []byte
@@ -137,17 +137,17 @@ func TestFTPThroughNAT(t *testing.T) {
 		if _, _, _, ack, _, _ := heard(t, out); ack%100 != 1+uint32(len(v.text)) {
 			t.Errorf("%q: the announcer gets acknowledgement %d", v.text, ack)
 		}
-		if v.from == "" {
+		if v.src == "" {
 			r.expect(saying(v.server, "192.0.2.100:5001", tcpSyn, 1, 0, ""), back, Tracked|New)
 			continue
 		}
 		data := Request{Zone: 1, Commit: true, NAT: NAT{Kind: NATBare}}
-		m, out := r.send(saying(v.from, v.at, tcpSyn, 1, 0, ""), data)
-		if src, dst, _, _, _, _ := heard(t, out); m.State&^(SNAT|DNAT) != Tracked|New|Related || src != v.as || dst != v.goal {
+		m, out := r.send(saying(v.src, v.announced, tcpSyn, 1, 0, ""), data)
+		if src, dst, _, _, _, _ := heard(t, out); m.State&^(SNAT|DNAT) != Tracked|New|Related || src != v.rewritten || dst != v.goal {
 			t.Errorf("%q: data connection has ct_state %s, from %s to %s", v.text, stateText(m.State), src, dst)
 		}
-		_, out = r.send(saying(v.goal, v.as, tcpSyn|tcpAck, 9, 2, ""), back)
-		if src, dst, _, _, _, _ := heard(t, out); src != v.at || dst != v.from {
+		_, out = r.send(saying(v.goal, v.rewritten, tcpSyn|tcpAck, 9, 2, ""), back)
+		if src, dst, _, _, _, _ := heard(t, out); src != v.announced || dst != v.src {
 			t.Errorf("%q: data connection's answer goes from %s to %s", v.text, src, dst)
 		}
 		check(t, r.tr.Table)

@@ -31,10 +31,10 @@ func TestShorterThanItsChecksum(t *testing.T) {
 				ip := packet.IPv4(f.Header()[packet.EthernetLen:])
 				binary.BigEndian.PutUint16(f.Header()[l4+16:], packet.SumIPv4(ip.Src(), ip.Dst(), packet.ProtoTCP, n-l4))
 			}
-			if why := r.b.CheckOffload(f); why != packet.DropNone {
-				t.Fatal(why)
+			if reason := r.b.CheckOffload(f); reason != packet.DropNone {
+				t.Fatal(reason)
 			}
-			if m, _ := r.again(back); m.Drop != packet.DropNone {
+			if m, _ := r.repeat(back); m.Drop != packet.DropNone {
 				t.Fatal(m.Drop)
 			}
 			if f.Len() >= n {

@@ -17,9 +17,9 @@ const (
 )
 
 // Sweep ends the expired connections among the next few records. One worker calls it
-// once in each pass. more is true while the table has connections, which need further
-// calls even if the worker is idle.
-func (t *Table) Sweep(now uint64) (more bool) {
+// once in each pass. remaining is true while the table has connections, which need
+// further calls even if the worker is idle.
+func (t *Table) Sweep(now uint64) (remaining bool) {
 	h := t.head
 	if h.count == 0 {
 		h.sweptNS = now

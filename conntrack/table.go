@@ -249,10 +249,10 @@ func (m *Memory) Capacity() int { return len(m.conns) }
 // Counters returns a copy of the table's counters.
 func (m *Memory) Counters() Counters { return m.head.counters }
 
-// SetLiberal turns the check of TCP sequence windows off (true) or on (false).
-func (m *Memory) SetLiberal(on bool) {
+// SetLiberal switches the check of TCP sequence windows. It is off if liberal is true.
+func (m *Memory) SetLiberal(liberal bool) {
 	v := uint32(0)
-	if on {
+	if liberal {
 		v = 1
 	}
 	m.settings.liberal.Store(v)

@@ -156,7 +156,7 @@ func tryTable(t *testing.T, seed int64, steps int) {
 			t.Fatalf("step %d: %v > %v %+v: %s mark %#x drop %v; want %s mark %#x drop %v",
 				step, src, dst, req, stateText(m.State), m.Mark, m.Drop, stateText(state), mark, drop)
 		}
-		same(t, out, udpFrame(a.String(), b.String(), 10))
+		sameBytes(t, out, udpFrame(a.String(), b.String(), 10))
 		if step%50 == 0 {
 			check(t, r.tr.Table)
 		}

@@ -70,10 +70,10 @@ const (
 // one segment of 64 KiB.
 const minAckWindow = 66000
 
-func before(a, b uint32) bool { return int32(a-b) < 0 }
+func earlierThan(a, b uint32) bool { return int32(a-b) < 0 }
 
 func later(a, b uint32) uint32 {
-	if before(a, b) {
+	if earlierThan(a, b) {
 		return b
 	}
 	return a
@@ -164,7 +164,7 @@ func agreeOnScale(s, r *peer) {
 }
 
 func trackSYNACK(s, r *peer, g *segment) verdict {
-	if r.phase == phaseNone || before(r.end, g.ack) || r.phase == phaseSyn && !acksSYN(s, r, g.ack) {
+	if r.phase == phaseNone || earlierThan(r.end, g.ack) || r.phase == phaseSyn && !acksSYN(s, r, g.ack) {
 		return verdictInvalid
 	}
 	if s.phase == phaseNone || g.seq+g.length != s.end {
@@ -185,18 +185,18 @@ func trackSYNACK(s, r *peer, g *segment) verdict {
 // acksSYN reports whether ack acknowledges the SYN of peer r, perhaps without the
 // data in the SYN (RFC 7413 section 4.2).
 func acksSYN(s, r *peer, ack uint32) bool {
-	return ack == r.end || s.phase == phaseNone && !before(ack, r.maxEnd) && before(ack, r.end)
+	return ack == r.end || s.phase == phaseNone && !earlierThan(ack, r.maxEnd) && earlierThan(ack, r.end)
 }
 
 // inWindow reports whether segment g is within the window of its receiver r.
 func inWindow(s, r *peer, g *segment) bool {
-	return !before(s.maxEnd, g.seq) && !before(g.seq+g.length, s.end-r.maxWin)
+	return !earlierThan(s.maxEnd, g.seq) && !earlierThan(g.seq+g.length, s.end-r.maxWin)
 }
 
 // acksWhatWasSent reports whether segment g acknowledges only sent data, and is not
 // further behind than the largest window.
 func acksWhatWasSent(s, r *peer, g *segment) bool {
-	return !before(r.end, g.ack) && !before(g.ack, r.end-max(s.maxWin, minAckWindow))
+	return !earlierThan(r.end, g.ack) && !earlierThan(g.ack, r.end-max(s.maxWin, minAckWindow))
 }
 
 func trackRST(s, r *peer, g *segment, liberal bool) verdict {
@@ -230,7 +230,7 @@ func trackACK(s, r *peer, g *segment, liberal bool) verdict {
 		window <<= s.scale
 	}
 	end := g.seq + g.length
-	if before(s.maxEnd, end) {
+	if earlierThan(s.maxEnd, end) {
 		// The segment exceeds the known window: the acknowledgement that opened the
 		// window took another path.
 		r.maxWin += end - s.maxEnd
@@ -240,7 +240,7 @@ func trackACK(s, r *peer, g *segment, liberal bool) verdict {
 		s.phase = phaseFin
 	}
 	s.maxWin = max(s.maxWin, window)
-	if edge := g.ack + window; !before(edge, r.maxEnd) {
+	if edge := g.ack + window; !earlierThan(edge, r.maxEnd) {
 		r.maxEnd = edge
 		if window == 0 {
 			r.maxEnd++ // for a probe of a closed window (RFC 9293 section 3.8.6.1)

@@ -56,34 +56,34 @@ func translated(flags uint16, dir uint8) (state uint8) {
 	return state
 }
 
-func setAddresses(f *packet.Frame, to *Tuple, src, dst bool) {
+func setAddresses(f *packet.Frame, tuple *Tuple, src, dst bool) {
 	if src {
-		if to.IPv6 {
-			f.SetIPv6Src(to.Src[0], to.Src[1])
+		if tuple.IPv6 {
+			f.SetIPv6Src(tuple.Src[0], tuple.Src[1])
 		} else {
-			f.SetIPv4Src(uint32(to.Src[1]))
+			f.SetIPv4Src(uint32(tuple.Src[1]))
 		}
 	}
 	if dst {
-		if to.IPv6 {
-			f.SetIPv6Dst(to.Dst[0], to.Dst[1])
+		if tuple.IPv6 {
+			f.SetIPv6Dst(tuple.Dst[0], tuple.Dst[1])
 		} else {
-			f.SetIPv4Dst(uint32(to.Dst[1]))
+			f.SetIPv4Dst(uint32(tuple.Dst[1]))
 		}
 	}
 }
 
-func setPorts(f *packet.Frame, to *Tuple, src, dst bool) {
+func setPorts(f *packet.Frame, tuple *Tuple, src, dst bool) {
 	switch {
 	case f.L4 == 0:
-	case isICMP(to.Proto):
-		setIdentifier(f, to.SrcPort)
+	case isICMP(tuple.Proto):
+		setIdentifier(f, tuple.SrcPort)
 	default:
 		if src {
-			f.SetTpSrc(to.SrcPort)
+			f.SetTpSrc(tuple.SrcPort)
 		}
 		if dst {
-			f.SetTpDst(to.DstPort)
+			f.SetTpDst(tuple.DstPort)
 		}
 	}
 }
@@ -105,17 +105,17 @@ func setIdentifier(f *packet.Frame, id uint16) {
 // translateError rewrites the datagram that ICMP error f carries. The datagram
 // travelled in the opposite direction, so it gets the reverse of the argument outer,
 // the error's own new tuple. All checksums that the error contains are updated.
-func (t *Table) translateError(b *packet.Batch, f *packet.Frame, at int, outer *Tuple) {
-	to := outer.Reverse()
-	b.Pullup(f, min(at+innerReach, f.Len()))
+func (t *Table) translateError(b *packet.Batch, f *packet.Frame, inner int, outer *Tuple) {
+	tuple := outer.Reverse()
+	b.Pullup(f, min(inner+innerReach, f.Len()))
 	h := f.Header()
-	in := h[at:]
+	in := h[inner:]
 	was := packet.Sum(in)
 	l4, addresses := 0, [2]uint16{} // addresses: sums over the IP addresses before and after the change
-	if to.IPv6 {
+	if tuple.IPv6 {
 		_, l4, _ = walkIPv6(in, 0)
 		addresses[0] = packet.Sum(in[8:40])
-		for i, w := range [4]uint64{to.Src[0], to.Src[1], to.Dst[0], to.Dst[1]} {
+		for i, w := range [4]uint64{tuple.Src[0], tuple.Src[1], tuple.Dst[0], tuple.Dst[1]} {
 			binary.BigEndian.PutUint64(in[8+8*i:], w)
 		}
 		addresses[1] = packet.Sum(in[8:40])
@@ -123,13 +123,13 @@ func (t *Table) translateError(b *packet.Batch, f *packet.Frame, at int, outer *
 		ip := packet.IPv4(in)
 		l4 = ip.HeaderLen()
 		addresses[0] = packet.Sum(in[12:20])
-		binary.BigEndian.PutUint32(in[12:], uint32(to.Src[1]))
-		binary.BigEndian.PutUint32(in[16:], uint32(to.Dst[1]))
+		binary.BigEndian.PutUint32(in[12:], uint32(tuple.Src[1]))
+		binary.BigEndian.PutUint32(in[16:], uint32(tuple.Dst[1]))
 		addresses[1] = packet.Sum(in[12:20])
 		ip.SetChecksum(packet.MendChecksum(ip.Checksum(), addresses[0], addresses[1]))
 	}
 	if l4 < len(in) {
-		translateInner(in[l4:], &to, addresses)
+		translateInner(in[l4:], &tuple, addresses)
 	}
 	sum := h[f.L4+2:]
 	binary.BigEndian.PutUint16(sum, packet.MendChecksum(binary.BigEndian.Uint16(sum), was, packet.Sum(in)))
@@ -137,36 +137,36 @@ func (t *Table) translateError(b *packet.Batch, f *packet.Frame, at int, outer *
 
 // translateInner rewrites ports and checksum of a transport header, which may be
 // truncated.
-func translateInner(l4 []byte, to *Tuple, addresses [2]uint16) {
-	if !hasPorts(to.Proto) || len(l4) < 8 {
+func translateInner(l4 []byte, tuple *Tuple, addresses [2]uint16) {
+	if !hasPorts(tuple.Proto) || len(l4) < 8 {
 		return
 	}
-	if isICMP(to.Proto) {
+	if isICMP(tuple.Proto) {
 		was := binary.BigEndian.Uint16(l4[4:])
-		binary.BigEndian.PutUint16(l4[4:], to.SrcPort)
-		sum := packet.MendChecksum(binary.BigEndian.Uint16(l4[2:]), was, to.SrcPort)
-		if to.IPv6 { // the ICMPv6 checksum covers a pseudo header with the addresses
+		binary.BigEndian.PutUint16(l4[4:], tuple.SrcPort)
+		sum := packet.MendChecksum(binary.BigEndian.Uint16(l4[2:]), was, tuple.SrcPort)
+		if tuple.IPv6 { // the ICMPv6 checksum covers a pseudo header with the addresses
 			sum = packet.MendChecksum(sum, addresses[0], addresses[1])
 		}
 		binary.BigEndian.PutUint16(l4[2:], sum)
 		return
 	}
 	was := packet.Sum(l4[:4])
-	binary.BigEndian.PutUint16(l4, to.SrcPort)
-	binary.BigEndian.PutUint16(l4[2:], to.DstPort)
+	binary.BigEndian.PutUint16(l4, tuple.SrcPort)
+	binary.BigEndian.PutUint16(l4[2:], tuple.DstPort)
 	off := 6
-	switch to.Proto {
+	switch tuple.Proto {
 	case packet.ProtoTCP:
 		off = 16
 	case packet.ProtoSCTP:
 		return // SCTP's CRC covers bytes that the ICMP error does not carry
 	}
-	if len(l4) < off+2 || to.Proto == packet.ProtoUDP && l4[6]|l4[7] == 0 {
+	if len(l4) < off+2 || tuple.Proto == packet.ProtoUDP && l4[6]|l4[7] == 0 {
 		return
 	}
 	sum := packet.MendChecksum(binary.BigEndian.Uint16(l4[off:]), was, packet.Sum(l4[:4]))
 	sum = packet.MendChecksum(sum, addresses[0], addresses[1])
-	if sum == 0 && to.Proto == packet.ProtoUDP {
+	if sum == 0 && tuple.Proto == packet.ProtoUDP {
 		sum = 0xffff // RFC 768: 0 means no checksum
 	}
 	binary.BigEndian.PutUint16(l4[off:], sum)

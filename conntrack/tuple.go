@@ -311,28 +311,28 @@ func protoIPv6(f *packet.Frame) uint8 {
 	return proto
 }
 
-// walkIPv6 skips the extension headers of the IPv6 header at off. It returns the
-// protocol and the offset of the next header. ok is false for a later fragment and
-// for a truncated header.
-func walkIPv6(h []byte, off int) (proto uint8, at int, ok bool) {
-	proto, at = h[off+6], off+packet.IPv6Len
-	for at+8 <= len(h) {
-		n := 8 + int(h[at+1])*8
+// walkIPv6 skips extension headers. The argument ip is the offset of the IPv6 header.
+// The results are the protocol and the offset of the next header. ok is false for a
+// later fragment and for a truncated header.
+func walkIPv6(h []byte, ip int) (proto uint8, offset int, ok bool) {
+	proto, offset = h[ip+6], ip+packet.IPv6Len
+	for offset+8 <= len(h) {
+		n := 8 + int(h[offset+1])*8
 		switch proto {
 		case packet.ProtoHopByHop, packet.ProtoRouting, packet.ProtoDestOpts:
 		case packet.ProtoAH: // RFC 4302 section 2.2
-			n = (int(h[at+1]) + 2) * 4
+			n = (int(h[offset+1]) + 2) * 4
 		case packet.ProtoFragment:
-			if n = 8; binary.BigEndian.Uint16(h[at+2:])&0xfff8 != 0 {
-				return packet.ProtoFragment, at, false
+			if n = 8; binary.BigEndian.Uint16(h[offset+2:])&0xfff8 != 0 {
+				return packet.ProtoFragment, offset, false
 			}
 		default:
-			return proto, at, true
+			return proto, offset, true
 		}
-		proto = h[at]
-		at += n
+		proto = h[offset]
+		offset += n
 	}
-	return proto, at, at <= len(h)
+	return proto, offset, offset <= len(h)
 }
 
 // extractICMP reads the identifier of an ICMP query or answer, or the tuple inside an
