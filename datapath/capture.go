@@ -99,17 +99,17 @@ type sight struct {
 
 // taps is the state of a worker's taps. The worker owns it.
 type taps struct {
-	// on is true if some tap looks at every frame. controller is true if some tap is of
-	// ControllerPort, which costs frames of other flows nothing.
-	on, controller bool
-	tracing        bool // some tap is of kind TapTrace
-	wrote          bool // records were written but not published
-	count          int  // number of records in pending
-	taps           [MaxTaps]Tap
-	ring           *shm.Producer
-	pending        [maxTapped]tapped
-	at             uint64 // clock of the batch; 0: not read yet
-	marks          [Stages + 1]uint64
+	// everyFrame is true if some tap looks at every frame. controller is true if some tap
+	// is of ControllerPort, which costs frames of other flows nothing.
+	everyFrame, controller bool
+	tracing                bool // some tap is of kind TapTrace
+	wrote                  bool // records were written but not published
+	count                  int  // number of records in pending
+	taps                   [MaxTaps]Tap
+	ring                   *shm.Producer
+	pending                [maxTapped]tapped
+	clockNS                uint64 // clock of the batch; 0: not read yet
+	marks                  [Stages + 1]uint64
 }
 
 // setTap executes CmdTap.
@@ -126,11 +126,11 @@ func (w *Worker) setTap(index uint32, body []byte) bool {
 		t.Kind = TapNone
 	}
 	w.sh.Taps[index] = TapCounters{}
-	p.on, p.tracing, p.controller = false, false, false
+	p.everyFrame, p.tracing, p.controller = false, false, false
 	for i := range p.taps {
 		controller := p.taps[i].Kind == TapPort && p.taps[i].Port == ControllerPort
 		p.controller = p.controller || controller
-		p.on = p.on || p.taps[i].Kind != TapNone && !controller
+		p.everyFrame = p.everyFrame || p.taps[i].Kind != TapNone && !controller
 		p.tracing = p.tracing || p.taps[i].Kind == TapTrace
 	}
 	return true
@@ -146,7 +146,7 @@ func (w *Worker) mark(stage int) {
 
 // tapBegin records the time at which a batch begins, before Recv.
 func (w *Worker) tapBegin() {
-	w.taps.at = w.clock()
+	w.taps.clockNS = w.clock()
 	w.taps.marks = [Stages + 1]uint64{}
 	w.mark(0)
 }
@@ -239,10 +239,10 @@ func matches(k *flowtable.Key, t *Tap) bool {
 }
 
 // tapPort captures frame i, without its first skip bytes, for the taps of a port.
-func (w *Worker) tapPort(i int, no uint32, kind CaptureKind, skip int) {
+func (w *Worker) tapPort(i int, number uint32, kind CaptureKind, skip int) {
 	for at := range w.taps.taps {
-		if t := &w.taps.taps[at]; t.Kind == TapPort && t.Port == no {
-			w.tapWrite(sight{tap: at, frame: i, kind: kind, port: no, skip: skip})
+		if t := &w.taps.taps[at]; t.Kind == TapPort && t.Port == number {
+			w.tapWrite(sight{tap: at, frame: i, kind: kind, port: number, skip: skip})
 		}
 	}
 }
@@ -250,87 +250,87 @@ func (w *Worker) tapPort(i int, no uint32, kind CaptureKind, skip int) {
 // tapSend captures frames that are about to be sent to port p.
 func (w *Worker) tapSend(p *txPort, order []uint8) {
 	for _, i := range order {
-		w.tapPort(int(i), p.no, CaptureOut, 0)
+		w.tapPort(int(i), p.port, CaptureOut, 0)
 		if over := w.overlay[i]; over.port != 0 {
 			w.tapPort(int(i), uint32(over.port), CaptureOut, int(over.outer))
 		}
 	}
 }
 
-// tapSent records the result of sending frames to port p. taken is the number of
+// tapSent records the result of sending frames to port p. accepted is the number of
 // frames that the port accepted, from the start of the list order.
-func (w *Worker) tapSent(p *txPort, order []uint8, taken int) {
+func (w *Worker) tapSent(p *txPort, order []uint8, accepted int) {
 	for n, i := range order {
-		why := w.batch.Frames[i].Drop
-		if n >= taken {
-			why = packet.DropTxFull
+		reason := w.batch.Frames[i].Drop
+		if n >= accepted {
+			reason = packet.DropTxFull
 		}
-		w.tapResult(p, int(i), w.overlay[i].port, why)
+		w.tapResult(p, int(i), w.overlay[i].port, reason)
 	}
 }
 
-// tapResult records the result of sending frame i to port p: success, or a drop
-// reason. The frame's vxlan port is in over; 0: none.
-func (w *Worker) tapResult(p *txPort, i int, over uint16, why packet.DropReason) {
+// tapResult records the result of sending frame i to port p: success, or a drop reason.
+// The argument vxlan is the number of the frame's vxlan port; 0: none.
+func (w *Worker) tapResult(p *txPort, i int, vxlan uint16, reason packet.DropReason) {
 	t := &w.taps
 	for at := range t.pending[:t.count] {
 		r := &t.pending[at]
 		if int(r.frame) != i {
 			continue
 		}
-		to := p.no
+		to := p.port
 		if r.record.kind() == CaptureOut {
-			if no := r.record.port(); no != p.no && no != uint32(over) || r.record.verdict() != VerdictNone {
+			if no := r.record.port(); no != p.port && no != uint32(vxlan) || r.record.verdict() != VerdictNone {
 				continue
 			}
-		} else if over != 0 {
-			to = uint32(over)
+		} else if vxlan != 0 {
+			to = uint32(vxlan)
 		}
-		if why != packet.DropNone {
-			r.record.drop(why)
+		if reason != packet.DropNone {
+			r.record.drop(reason)
 		} else {
 			r.record.sent(to)
 		}
 	}
-	if why != packet.DropNone {
-		w.tapDropped(i, p.no, why)
+	if reason != packet.DropNone {
+		w.tapDropped(i, p.port, reason)
 	}
 }
 
 // tapDrop captures a frame that is dropped before it reaches an output, and writes
 // the drop reason into the frame's records.
-func (w *Worker) tapDrop(f *packet.Frame, why packet.DropReason) {
+func (w *Worker) tapDrop(f *packet.Frame, reason packet.DropReason) {
 	for i := range w.batch.Frames[:w.batch.N] {
 		if &w.batch.Frames[i] != f {
 			continue
 		}
 		for at := range w.taps.pending[:w.taps.count] {
 			if r := &w.taps.pending[at]; int(r.frame) == i && r.record.kind() != CaptureOut {
-				r.record.drop(why)
+				r.record.drop(reason)
 			}
 		}
-		w.tapDropped(i, f.InPort, why)
+		w.tapDropped(i, f.InPort, reason)
 		return
 	}
 }
 
 // tapDropped captures a dropped frame for the taps of kind TapDrops.
-func (w *Worker) tapDropped(i int, no uint32, why packet.DropReason) {
+func (w *Worker) tapDropped(i int, number uint32, reason packet.DropReason) {
 	for at := range w.taps.taps {
 		t := &w.taps.taps[at]
-		if t.Kind != TapDrops || t.Port != 0 && t.Port != no && t.Port != w.batch.Frames[i].InPort {
+		if t.Kind != TapDrops || t.Port != 0 && t.Port != number && t.Port != w.batch.Frames[i].InPort {
 			continue
 		}
-		r := w.tapWrite(sight{tap: at, frame: i, kind: CaptureDrop, port: no, headerOnly: why == packet.DropPortFault})
+		r := w.tapWrite(sight{tap: at, frame: i, kind: CaptureDrop, port: number, headerOnly: reason == packet.DropPortFault})
 		if r != nil {
-			r.drop(why)
+			r.drop(reason)
 		}
 	}
 }
 
 // tapHeldDrop captures a held frame that is dropped from its slot between two
 // batches.
-func (w *Worker) tapHeldDrop(slot uint32, why packet.DropReason) {
+func (w *Worker) tapHeldDrop(slot uint32, reason packet.DropReason) {
 	h := &w.sh.Held[slot]
 	for at := range w.taps.taps {
 		t := &w.taps.taps[at]
@@ -350,7 +350,7 @@ func (w *Worker) tapHeldDrop(slot uint32, why packet.DropReason) {
 		}
 		copy(room, bytes)
 		r.fill(h.InPort, h.InPort, len(bytes), w.now, h.SinceNS)
-		r.drop(why)
+		r.drop(reason)
 		w.taps.ring.Commit()
 		w.sh.Taps[at].Written++
 	}
@@ -381,14 +381,14 @@ func (w *Worker) tapWrite(s sight) captureRecord {
 		return nil
 	}
 	w.tapGather(f, room[extra:], s.skip)
-	if p.at == 0 {
-		p.at = w.clock()
+	if p.clockNS == 0 {
+		p.clockNS = w.clock()
 	}
 	held := uint64(0)
 	if f.Held != 0 {
 		held = w.sh.Held[f.Held-1].SinceNS
 	}
-	r.fill(s.port, f.InPort, f.Len()-s.skip, p.at, held)
+	r.fill(s.port, f.InPort, f.Len()-s.skip, p.clockNS, held)
 	r[6] = byte(w.batch.N)
 	if s.kind == CaptureTrace {
 		binary.LittleEndian.PutUint32(r[28:], uint32(len(actions)))
@@ -408,8 +408,8 @@ func (w *Worker) tapWrite(s sight) captureRecord {
 // tapReserve reserves ring space for a record with length bytes of the frame and
 // extra bytes before them. It returns nil if the tap has reached its limit or the
 // ring is full.
-func (w *Worker) tapReserve(at int, kind CaptureKind, length, extra int) (r captureRecord, room []byte) {
-	t, counters := &w.taps.taps[at], &w.sh.Taps[at]
+func (w *Worker) tapReserve(tap int, kind CaptureKind, length, extra int) (r captureRecord, room []byte) {
+	t, counters := &w.taps.taps[tap], &w.sh.Taps[tap]
 	if t.Limit != 0 && counters.Written >= t.Limit {
 		return nil, nil
 	}
@@ -422,7 +422,7 @@ func (w *Worker) tapReserve(at int, kind CaptureKind, length, extra int) (r capt
 		return nil, nil
 	}
 	clear(r[:captureHeader])
-	r[0], r[1] = byte(at), byte(kind)
+	r[0], r[1] = byte(tap), byte(kind)
 	return r, r[captureHeader:]
 }
 
@@ -451,7 +451,7 @@ func (w *Worker) tapFinish() {
 		}
 		p.pending[at] = tapped{}
 	}
-	p.count, p.at = 0, 0
+	p.count, p.clockNS = 0, 0
 	p.marks = [Stages + 1]uint64{}
 	if p.wrote {
 		p.wrote = false

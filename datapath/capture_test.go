@@ -21,7 +21,7 @@ func (r *rig) tap(index uint32, t Tap) {
 }
 
 // captures returns the records in the capture ring, except for voided ones.
-func (r *rig) captures() (all []Capture) {
+func (r *rig) captures() (list []Capture) {
 	r.t.Helper()
 	ring := shm.NewConsumer(r.sh.Captures)
 	for msg := ring.Next(); msg != nil; msg = ring.Next() {
@@ -30,14 +30,14 @@ func (r *rig) captures() (all []Capture) {
 			r.t.Fatal(err)
 		}
 		if c.Tap != VoidTap {
-			all = append(all, c)
+			list = append(list, c)
 		}
 		ring.Release()
 	}
-	return all
+	return list
 }
 
-type seen struct {
+type capturedFrame struct {
 	kind    CaptureKind
 	port    uint32
 	verdict CaptureVerdict
@@ -46,7 +46,7 @@ type seen struct {
 	data    []byte
 }
 
-func (r *rig) mustSee(got []Capture, want []seen) {
+func (r *rig) mustSee(got []Capture, want []capturedFrame) {
 	r.t.Helper()
 	if len(got) != len(want) {
 		r.t.Fatalf("%d captures, want %d: %+v", len(got), len(want), got)
@@ -83,7 +83,7 @@ func TestTapOfPort(t *testing.T) {
 	r.inject(3, c)
 	r.tx(2).Room.Store(1)
 	r.turn()
-	r.mustSee(r.captures(), []seen{
+	r.mustSee(r.captures(), []capturedFrame{
 		{CaptureIn, 1, VerdictSent, packet.DropNone, []uint32{2, 3}, a},
 		{CaptureIn, 1, VerdictDropped, packet.DropFlow, nil, b},
 		{CaptureIn, 1, VerdictSent, packet.DropNoPort, []uint32{3}, d},
@@ -115,7 +115,7 @@ func TestTapOfMiss(t *testing.T) {
 	r.command(AppendDropHeld(nil, r.mustUpcall(UpMiss).Arg, packet.DropHeldExpired))
 	r.turn()
 	got := r.captures()
-	r.mustSee(got, []seen{
+	r.mustSee(got, []capturedFrame{
 		{CaptureIn, 1, VerdictSent, packet.DropNone, []uint32{2}, a},
 		{CaptureIn, 1, VerdictSent, packet.DropNone, []uint32{2}, b},
 		{CaptureIn, 1, VerdictDropped, packet.DropHeldExpired, nil, c},
@@ -155,7 +155,7 @@ func TestTapOfDrops(t *testing.T) {
 			short = append(short, c)
 		}
 	}
-	r.mustSee(all, []seen{
+	r.mustSee(all, []capturedFrame{
 		{CaptureDrop, 1, VerdictDropped, packet.DropTTLExpired, nil, a},
 		{CaptureDrop, 2, VerdictDropped, packet.DropTxFull, nil, b},
 	})
@@ -218,7 +218,7 @@ func TestTapOfTunnel(t *testing.T) {
 	r.inject(1, f)
 	r.turn()
 	wire := r.tx(uplinkPort).TakeAll()[0]
-	r.mustSee(r.captures(), []seen{
+	r.mustSee(r.captures(), []capturedFrame{
 		{CaptureIn, 1, VerdictSent, packet.DropNone, []uint32{vxlanPort}, f},
 		{CaptureOut, uplinkPort, VerdictSent, packet.DropNone, []uint32{uplinkPort}, wire},
 		{CaptureOut, vxlanPort, VerdictSent, packet.DropNone, []uint32{uplinkPort}, f},
@@ -226,7 +226,7 @@ func TestTapOfTunnel(t *testing.T) {
 	other := ethernet(0xb, 60, 0)
 	r.inject(uplinkPort, wire, other)
 	r.turn()
-	r.mustSee(r.captures(), []seen{
+	r.mustSee(r.captures(), []capturedFrame{
 		{CaptureIn, uplinkPort, VerdictSent, packet.DropNone, []uint32{2}, wire},
 		{CaptureIn, uplinkPort, VerdictDropped, packet.DropNotTunnel, nil, other},
 		{CaptureIn, vxlanPort, VerdictSent, packet.DropNone, []uint32{2}, f},
@@ -240,7 +240,7 @@ func TestTapOfTunnel(t *testing.T) {
 	r.turn()
 	r.command(AppendExecute(nil, r.mustUpcall(UpMiss).Arg, []flowtable.Action{output(2)}))
 	r.turn()
-	r.mustSee(r.captures(), []seen{
+	r.mustSee(r.captures(), []capturedFrame{
 		{CaptureIn, uplinkPort, VerdictMissed, packet.DropNone, nil, missed},
 		{CaptureIn, vxlanPort, VerdictSent, packet.DropNone, []uint32{2}, inner},
 	})
@@ -254,7 +254,7 @@ func TestTapOfNeighbour(t *testing.T) {
 	f := ethernet(0xa, 300, 0)
 	r.inject(1, f)
 	r.turn()
-	r.mustSee(r.captures(), []seen{{CaptureIn, 1, VerdictNeighbour, packet.DropNone, nil, f}})
+	r.mustSee(r.captures(), []capturedFrame{{CaptureIn, 1, VerdictNeighbour, packet.DropNone, nil, f}})
 }
 
 // A full capture ring drops no frame, and the tap counts the lost records.
@@ -294,7 +294,7 @@ func TestTapOfFault(t *testing.T) {
 			r.inject(2, ethernet(0xa, 1000, i))
 		}
 		// Port 1's memory disappears right after its frames were received.
-		r.w.queues.at(0).rx = &hookedRx{Rx: r.rx(1), hook: r.rx(1).Truncate}
+		r.w.queues.queue(0).rx = &hookedRx{Rx: r.rx(1), hook: r.rx(1).Truncate}
 		for range 3 {
 			r.turn()
 		}

@@ -134,12 +134,12 @@ func (r captureRecord) port() uint32 { return binary.LittleEndian.Uint32(r[8:]) 
 func (r captureRecord) slot() uint32 { return binary.LittleEndian.Uint32(r[16:]) }
 
 // fill writes the fields of a record that are known when the frame is captured.
-func (r captureRecord) fill(no, inPort uint32, length int, at, held uint64) {
-	binary.LittleEndian.PutUint32(r[8:], no)
+func (r captureRecord) fill(number, inPort uint32, length int, clockNS, held uint64) {
+	binary.LittleEndian.PutUint32(r[8:], number)
 	binary.LittleEndian.PutUint32(r[12:], inPort)
 	binary.LittleEndian.PutUint32(r[16:], flowtable.NoSlot)
 	binary.LittleEndian.PutUint32(r[24:], uint32(length))
-	binary.LittleEndian.PutUint64(r[32:], at)
+	binary.LittleEndian.PutUint64(r[32:], clockNS)
 	binary.LittleEndian.PutUint64(r[40:], held)
 }
 
@@ -151,8 +151,8 @@ func (r captureRecord) setLookup(slot, masks uint32, c CaptureCache) {
 
 // drop writes a drop reason into the record. If the frame was sent to another port,
 // its verdict stays VerdictSent.
-func (r captureRecord) drop(why packet.DropReason) {
-	r[4] = byte(why)
+func (r captureRecord) drop(reason packet.DropReason) {
+	r[4] = byte(reason)
 	if r.verdict() != VerdictSent {
 		r.setVerdict(VerdictDropped)
 	}
@@ -160,10 +160,10 @@ func (r captureRecord) drop(why packet.DropReason) {
 
 func (r captureRecord) setNote(note uint32) { binary.LittleEndian.PutUint32(r[28:], note) }
 
-func (r captureRecord) sent(to uint32) {
+func (r captureRecord) sent(port uint32) {
 	r.setVerdict(VerdictSent)
 	if r[5] < maxCaptureOutputs {
-		binary.LittleEndian.PutUint16(r[captureOutsAt+2*int(r[5]):], uint16(to))
+		binary.LittleEndian.PutUint16(r[captureOutsAt+2*int(r[5]):], uint16(port))
 	}
 	if r[5] < 255 {
 		r[5]++

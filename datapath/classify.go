@@ -65,7 +65,7 @@ func (w *Worker) lookUp(tunneled uint32) {
 		w.setTracked()
 	}
 	w.lookups = flowtable.LookupCounts{}
-	if w.taps.on {
+	if w.taps.everyFrame {
 		w.tapLookup()
 	} else {
 		found := uint32(0)

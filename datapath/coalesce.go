@@ -43,7 +43,7 @@ func (w *Worker) commonOffloads(actions []flowtable.Action) packet.Offloads {
 			if a.U32 >= uint32(len(w.ports)) || w.ports[a.U32].tx == nil {
 				return 0
 			}
-			takes &= w.ports[a.U32].takes
+			takes &= w.ports[a.U32].offloads
 			outputs++
 		case flowtable.OpTunnel, flowtable.OpDrop, flowtable.OpRecirc:
 			return 0

@@ -180,18 +180,18 @@ func (w *Worker) performHeld(h *HeldFrame, actions []flowtable.Action) {
 	f := &w.batch.Frames[0]
 	// Actions before the hold may have changed the headers.
 	w.dirty |= 1
-	why := flowtable.Extract(&w.batch, f, &w.keys[0])
-	if why == packet.DropNone && f.Undone() {
-		why = w.batch.CheckOffload(f)
+	reason := flowtable.Extract(&w.batch, f, &w.keys[0])
+	if reason == packet.DropNone && f.Undone() {
+		reason = w.batch.CheckOffload(f)
 		w.undone = 1
 	}
-	if why != packet.DropNone {
+	if reason != packet.DropNone {
 		w.live = 0
-		w.drop(f, why)
+		w.drop(f, reason)
 	} else {
 		*w.keys[0].Tunnel() = w.words[0]
 		w.setTracked()
-		if w.taps.on {
+		if w.taps.everyFrame {
 			w.tapHeld(h, actions)
 		}
 		if done := w.trackGiven(actions); w.live != 0 {

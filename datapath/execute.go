@@ -182,8 +182,8 @@ func (w *Worker) perform(i int, actions []flowtable.Action, done, tail int) {
 			if at+1 < len(actions) {
 				lower = actions[at+1].U64
 			}
-			if why := rewrite(f, a, lower); why != packet.DropNone {
-				w.drop(f, why)
+			if reason := rewrite(f, a, lower); reason != packet.DropNone {
+				w.drop(f, reason)
 				return
 			}
 		}

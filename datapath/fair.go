@@ -59,7 +59,7 @@ const (
 type fairness struct {
 	debtors  int      // number of queues with debt
 	repaidNS uint64   // clock of the last payment of debts
-	others   presence // queues without debt
+	debtless presence // queues without debt
 	uncut    presence // queues without debt and without large frames
 	skipped  int      // number of queues skipped in this pass because of their debt
 	passNS   uint64   // clock of the last pass
@@ -100,8 +100,8 @@ func (w *Worker) noteCuts(f *packet.Frame) {
 
 // limitVisit reduces the next batch of q if its large frames delay other queues.
 func (w *Worker) limitVisit(q *rxQueue) {
-	if q.most != 0 && w.fair.uncut.waits {
-		w.batch.Reserve(packet.BatchSize - int(q.most))
+	if q.limit != 0 && w.fair.uncut.waits {
+		w.batch.Reserve(packet.BatchSize - int(q.limit))
 	}
 }
 
@@ -115,20 +115,20 @@ func mostOf(n int, cutNS uint64) uint8 {
 }
 
 // charge adds the cost of the last batch of n frames to the debt of queue q. The
-// argument before has the totals before the batch.
-func (w *Worker) charge(q *rxQueue, n int, before costs) {
+// argument totals has the totals before the batch.
+func (w *Worker) charge(q *rxQueue, n int, totals costs) {
 	c := w.costs()
-	masks, misses := c.masks-before.masks, c.misses-before.misses
+	masks, misses := c.masks-totals.masks, c.misses-totals.misses
 	free := freeMasks * uint64(n)
-	q.most = mostOf(n, c.cutNS-before.cutNS)
-	cost := missCostNS*misses + c.smallNS - before.smallNS + conntrack.NATTryNS*(c.nat-before.nat)
+	q.limit = mostOf(n, c.cutNS-totals.cutNS)
+	cost := missCostNS*misses + c.smallNS - totals.smallNS + conntrack.NATTryNS*(c.nat-totals.nat)
 	if masks > free {
 		cost += maskCostNS * (masks - free)
 	}
 	if q.debtNS == 0 {
 		if cost == 0 {
-			w.fair.others.frames += n
-			if q.most == 0 {
+			w.fair.debtless.frames += n
+			if q.limit == 0 {
 				w.fair.uncut.frames += n
 			}
 			return
@@ -140,22 +140,23 @@ func (w *Worker) charge(q *rxQueue, n int, before costs) {
 
 // skipDebtor reports whether queue q is not polled in this pass because of its debt.
 func (w *Worker) skipDebtor(q *rxQueue) bool {
-	if q.debtNS <= slackNS || !w.fair.others.waits || q.tunnel {
+	if q.debtNS <= slackNS || !w.fair.debtless.waits || q.tunnel {
 		return false
 	}
 	w.fair.skipped++
 	return true
 }
 
-// endPass updates p at the end of a pass. took is the duration of the previous pass.
-func (p *presence) endPass(took uint64) {
+// endPass updates p at the end of a pass. durationNS is the duration of the previous
+// pass.
+func (p *presence) endPass(durationNS uint64) {
 	p.waits = p.frames > 0
 	p.frames = 0
 	if p.waits {
-		p.awayNS = min(p.awayNS+took, maxAwayNS)
+		p.awayNS = min(p.awayNS+durationNS, maxAwayNS)
 		return
 	}
-	p.awayNS -= min(p.awayNS, took)
+	p.awayNS -= min(p.awayNS, durationNS)
 	p.waits = p.awayNS > 0
 }
 
@@ -165,7 +166,7 @@ func (w *Worker) payDebts() {
 	f := &w.fair
 	took := w.now - f.passNS
 	f.passNS, f.skipped = w.now, 0
-	f.others.endPass(took)
+	f.debtless.endPass(took)
 	f.uncut.endPass(took)
 	if f.debtors == 0 {
 		f.repaidNS = w.now
@@ -178,7 +179,7 @@ func (w *Worker) payDebts() {
 	f.repaidNS = w.now
 	f.debtors = 0
 	for at := 0; at < w.queues.count; at++ {
-		q := w.queues.at(at)
+		q := w.queues.queue(at)
 		q.debtNS -= min(q.debtNS, part)
 		if q.debtNS > 0 {
 			f.debtors++

@@ -59,7 +59,7 @@ func TestCostlyQueuesAreSkipped(t *testing.T) {
 	r.rx(3).Replay(1 << 50)
 	r.w.fixed = r.w.now
 	slow := r.visits(3, 3000, nil)
-	if q := r.w.queues.at(2); q.port != 3 || q.debtNS == 0 {
+	if q := r.w.queues.queue(2); q.port != 3 || q.debtNS == 0 {
 		t.Errorf("port %d has a debt of %d ns", q.port, q.debtNS)
 	}
 	// 3000 passes of 20 µs reduce the debt by 3.75 ms in total. Each poll adds about
@@ -93,11 +93,11 @@ func TestCostlyQueuesAreSkipped(t *testing.T) {
 }
 
 // visits runs passes of 20 µs and returns the number of passes in which a port's
-// frames were received. It calls the function before at the beginning of each pass.
-func (r *rig) visits(port uint32, passes int, before func(i int)) (times int) {
+// frames were received. It calls the function prepare at the beginning of each pass.
+func (r *rig) visits(port uint32, passes int, prepare func(i int)) (times int) {
 	for i := range passes {
-		if before != nil {
-			before(i)
+		if prepare != nil {
+			prepare(i)
 		}
 		was := r.sh.Ports[port].RxPackets
 		r.w.fixed += 20_000
@@ -217,7 +217,7 @@ func TestOrdinaryQueuesOweNothing(t *testing.T) {
 		r.turn()
 		r.answer()
 	}
-	if q := r.w.queues.at(0); q.debtNS != 0 {
+	if q := r.w.queues.queue(0); q.debtNS != 0 {
 		t.Errorf("a queue of known flows has a debt of %d ns, want 0", q.debtNS)
 	}
 	if n := r.sh.Ports[3].RxPackets; n != 64 {
@@ -254,7 +254,7 @@ func benchmarkUnderAttack(b *testing.B, masks int, attack string) {
 		before := threadNS(b)
 		for range 8 {
 			if attack == "unbounded" {
-				r.w.queues.at(2).debtNS = 0
+				r.w.queues.queue(2).debtNS = 0
 			}
 			r.turn()
 		}

@@ -39,25 +39,25 @@ func (w *Worker) recoverFault() {
 }
 
 // blame returns the port whose queue caused the panic (0: none), and the reason.
-func (w *Worker) blame(cause any) (no uint32, reason string) {
+func (w *Worker) blame(cause any) (number uint32, reason string) {
 	fault, isFault := cause.(addressed)
 	switch {
 	case w.txInUse != nil && w.rxInUse != nil && isFault && w.borrowed(fault.Addr()):
-		no = w.rxInUse.port
+		number = w.rxInUse.port
 	case w.txInUse != nil:
-		no = w.txInUse.no
+		number = w.txInUse.port
 	case w.rxInUse != nil:
-		no = w.rxInUse.port
+		number = w.rxInUse.port
 	default:
 		return 0, ""
 	}
 	if isFault {
-		return no, fmt.Sprintf("its memory failed at %#x", fault.Addr())
+		return number, fmt.Sprintf("its memory failed at %#x", fault.Addr())
 	}
 	// The panic is a bug of the worker, not a memory fault. It must not affect other
 	// ports.
-	fmt.Fprintf(os.Stderr, "port %d: %v\n%s", no, cause, debug.Stack())
-	return no, fmt.Sprintf("internal error: %v", cause)
+	fmt.Fprintf(os.Stderr, "port %d: %v\n%s", number, cause, debug.Stack())
+	return number, fmt.Sprintf("internal error: %v", cause)
 }
 
 // borrowed reports whether addr is in a span of the batch in hand.
@@ -75,24 +75,24 @@ func (w *Worker) borrowed(addr uintptr) bool {
 
 // abandon drops the unfinished frames of the batch after a port failed. Frames
 // pending for other ports stay, unless they are in the failed port's memory.
-func (w *Worker) abandon(no uint32) {
+func (w *Worker) abandon(number uint32) {
 	if p := w.txInUse; p != nil {
-		if p.no != no {
+		if p.port != number {
 			w.countTaken(p)
 		}
-		p.count = uint8(copy(p.pending[:], p.pending[p.done:p.count]))
-		p.done, p.sending = 0, false
+		p.count = uint8(copy(p.pending[:], p.pending[p.sent:p.count]))
+		p.sent, p.sending = 0, false
 		w.leaveTx()
 	}
 	b := &w.batch
-	lost := w.live&^(1<<w.cursor-1) | w.tracks.again | w.fused.waiting
-	w.tracks.again, w.tracks.forked, w.fused.waiting = 0, 0, 0
-	own := w.rxInUse != nil && w.rxInUse.port == no
+	lost := w.live&^(1<<w.cursor-1) | w.tracks.repeats | w.fused.waiting
+	w.tracks.repeats, w.tracks.forked, w.fused.waiting = 0, 0, 0
+	own := w.rxInUse != nil && w.rxInUse.port == number
 	pending := uint32(0)
 	for _, to := range w.touched.ports[:w.touched.count] {
 		p := &w.ports[to]
 		set := &pending
-		if own || to == uint16(no) {
+		if own || to == uint16(number) {
 			set = &lost
 		}
 		for _, i := range p.pending[:p.count] {
@@ -121,8 +121,8 @@ func (w *Worker) countTaken(p *txPort) {
 	if !ok || !p.sending {
 		return
 	}
-	taken := p.pending[p.done:min(int(p.done)+q.Taken(), int(p.count))]
-	if w.taps.on {
+	taken := p.pending[p.sent:min(int(p.sent)+q.Taken(), int(p.count))]
+	if w.taps.everyFrame {
 		w.tapSent(p, taken, len(taken))
 	}
 	for _, i := range taken {
@@ -130,17 +130,17 @@ func (w *Worker) countTaken(p *txPort) {
 		w.countSent(p, int(i), f.Drop)
 		f.Drop = packet.DropNone
 	}
-	p.done += uint8(len(taken))
+	p.sent += uint8(len(taken))
 }
 
 // failPort detaches a broken port from the worker and reports the reason to the
 // control process.
-func (w *Worker) failPort(no uint32, reason string) {
+func (w *Worker) failPort(number uint32, reason string) {
 	if reason == "" {
 		reason = "broken"
 	}
-	w.detach(no)
-	if p := &w.ports[no]; p.fault == "" {
+	w.detach(number)
+	if p := &w.ports[number]; p.fault == "" {
 		p.fault = reason
 		w.faults++
 	}
@@ -149,16 +149,16 @@ func (w *Worker) failPort(no uint32, reason string) {
 
 // detach removes all queues of a port from the worker. No frames may be pending for
 // the port.
-func (w *Worker) detach(no uint32) {
-	if q := w.rxInUse; q != nil && q.port == no {
+func (w *Worker) detach(number uint32) {
+	if q := w.rxInUse; q != nil && q.port == number {
 		w.rxInUse = nil
 	}
 	for at := w.queues.count - 1; at >= 0; at-- {
-		if q := w.queues.at(at); q.port == no {
+		if q := w.queues.queue(at); q.port == number {
 			w.waiter.forget(q)
 			w.queues.remove(at)
 		}
 	}
-	p := &w.ports[no]
+	p := &w.ports[number]
 	p.tx, p.lock = nil, nil
 }

@@ -32,11 +32,11 @@ func (r *rig) total() uint64 {
 	return n
 }
 
-func (r *rig) mustFault(no uint32, word string) {
+func (r *rig) mustFault(number uint32, word string) {
 	r.t.Helper()
 	up := r.mustUpcall(UpFault)
-	if up.Arg != no || !strings.Contains(up.Reason, word) {
-		r.t.Fatalf("fault %+v, want one of port %d with %q", up, no, word)
+	if up.Arg != number || !strings.Contains(up.Reason, word) {
+		r.t.Fatalf("fault %+v, want one of port %d with %q", up, number, word)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestFaultWhileSending(t *testing.T) {
 			r.install(2, 3, 0xb, output(1))
 			// Port 1's memory disappears between receiving and sending its frames.
 			rx := &hookedRx{Rx: r.rx(1)}
-			r.w.queues.at(0).rx = rx
+			r.w.queues.queue(0).rx = rx
 			rx.hook = func() { c.truncate(r) }
 			for i := range uint32(5) {
 				r.inject(1, ethernet(0xa+uint64(i%2), 1000, i))
@@ -130,7 +130,7 @@ func TestFaultAfterDelivery(t *testing.T) {
 	r := guardedRig(t)
 	r.install(0, 1, 0xa, output(2))
 	r.install(1, 1, 0xb, output(3))
-	long := &faultingTx{Tx: r.tx(2), at: 2, rx: r.rx(1)}
+	long := &faultingTx{Tx: r.tx(2), limit: 2, rx: r.rx(1)}
 	r.w.ports[2].tx = long
 	for i := range uint32(5) {
 		r.inject(1, ethernet(0xa, 1000, i))
@@ -148,25 +148,25 @@ func TestFaultAfterDelivery(t *testing.T) {
 }
 
 // faultingTx truncates the memory of rx's port in Send, before the frame with index
-// at.
+// limit.
 type faultingTx struct {
 	*porttest.Tx
-	at int
-	rx *porttest.Rx
+	limit int
+	rx    *porttest.Rx
 }
 
 func (q *faultingTx) Send(b *packet.Batch, order []uint8) int {
-	if len(order) <= q.at {
+	if len(order) <= q.limit {
 		return q.Tx.Send(b, order)
 	}
-	q.Tx.Send(b, order[:q.at])
+	q.Tx.Send(b, order[:q.limit])
 	q.rx.Truncate()
-	n := q.Tx.Send(b, order[q.at:])
+	n := q.Tx.Send(b, order[q.limit:])
 	panic(n) // the memory did not fault
 }
 
 // Taken counts the frames before the fault.
-func (q *faultingTx) Taken() int { return q.at + q.Tx.Taken() }
+func (q *faultingTx) Taken() int { return q.limit + q.Tx.Taken() }
 
 type hookedRx struct {
 	port.Rx
@@ -186,7 +186,7 @@ func (h *hookedRx) Recv(b *packet.Batch) int {
 func TestFaultWhileHolding(t *testing.T) {
 	r := guardedRig(t)
 	rx := &hookedRx{Rx: r.rx(1), hook: r.rx(1).Truncate}
-	r.w.queues.at(0).rx = rx
+	r.w.queues.queue(0).rx = rx
 	r.inject(1, ethernet(0xa, 1000, 0))
 	r.turn()
 	r.mustFault(1, "memory failed")
@@ -215,7 +215,7 @@ func TestFaultUnlocks(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	r := guardedRig(t)
 	rx := &hookedRx{Rx: r.rx(1), hook: func() { panic("a mistake, printed by this test on purpose") }}
-	r.w.queues.at(0).rx = rx
+	r.w.queues.queue(0).rx = rx
 	r.inject(1, ethernet(0xa, 60, 0))
 	r.turn()
 	r.mustFault(1, "a mistake")

@@ -28,22 +28,22 @@ type fragments struct {
 	sweptNS   uint64
 	assembled uint32                   // frames of the batch that belong to a complete datagram
 	uncounted uint32                   // set of assembled frames that their megaflow counted before the hold
-	of        [packet.BatchSize]uint32 // datagram number of each frame in assembled
+	datagram  [packet.BatchSize]uint32 // datagram number of each frame in assembled
 	first     [conntrack.MaxDatagrams]conntrack.Meta
 	tracked   [conntrack.MaxDatagrams]bool // whether the same element of the field first is valid
-	// Actions from the control process: in given for the current frame, in lists for
-	// held fragments (index: held slot).
-	given []flowtable.Action
-	lists map[uint32][]flowtable.Action
+	// Actions from the control process. The field current has the list of the current
+	// frame, the field lists has the lists of held fragments (index: held slot).
+	current []flowtable.Action
+	lists   map[uint32][]flowtable.Action
 }
 
 // trackFragments holds or tracks the fragments of a run and returns their set.
-func (w *Worker) trackFragments(first, end int) (all uint32) {
+func (w *Worker) trackFragments(first, end int) (set uint32) {
 	for i := first; i < end; i++ {
 		if w.live>>i&1 == 0 || w.batch.Frames[i].Flags&packet.FrameFragment == 0 {
 			continue
 		}
-		all |= 1 << i
+		set |= 1 << i
 		if w.fragments.assembled>>i&1 != 0 {
 			w.trackAssembled(i)
 		} else {
@@ -51,7 +51,7 @@ func (w *Worker) trackFragments(first, end int) (all uint32) {
 			w.collect(i)
 		}
 	}
-	return all
+	return set
 }
 
 // collect holds fragment i until its datagram is complete.
@@ -63,16 +63,16 @@ func (w *Worker) collect(i int) {
 		return
 	}
 	fr.Sender = senderOf(f.InPort, w.keys[i].Tunnel())
-	slot, why := w.hold(i, flowtable.Action{})
-	if why != packet.DropNone {
-		w.drop(f, why)
+	slot, reason := w.hold(i, flowtable.Action{})
+	if reason != packet.DropNone {
+		w.drop(f, reason)
 		return
 	}
-	if r.given != nil {
+	if r.current != nil {
 		if r.lists == nil {
 			r.lists = map[uint32][]flowtable.Action{}
 		}
-		r.lists[slot] = append([]flowtable.Action(nil), r.given...)
+		r.lists[slot] = append([]flowtable.Action(nil), r.current...)
 	}
 	number, verdict := r.Add(&fr, slot, w.now)
 	h := &w.sh.Held[slot]
@@ -97,12 +97,12 @@ func (w *Worker) collect(i int) {
 }
 
 // dropDatagram drops all held fragments of a datagram.
-func (w *Worker) dropDatagram(number int, why packet.DropReason) {
+func (w *Worker) dropDatagram(number int, reason packet.DropReason) {
 	r := &w.fragments
 	r.slots = r.Slots(number, r.slots[:0])
 	for _, slot := range r.slots {
 		if h := w.waiting(slot); h != nil && h.Track.Datagram == uint32(number)+1 {
-			w.dropHeld(slot, why)
+			w.dropHeld(slot, reason)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (w *Worker) dropDatagram(number int, why packet.DropReason) {
 // trackAssembled tracks frame i, a fragment of a complete datagram.
 func (w *Worker) trackAssembled(i int) {
 	f, r, t := &w.batch.Frames[i], &w.fragments, &w.tracks
-	n := r.of[i]
+	n := r.datagram[i]
 	m := &t.metas[i]
 	if t.tracked>>i&1 == 0 {
 		*m = conntrack.Meta{}
@@ -162,7 +162,7 @@ func (w *Worker) sendWhole() {
 			}
 			w.resume(slot, h)
 			i := w.batch.N - 1
-			r.of[i] = number
+			r.datagram[i] = number
 			r.assembled |= 1 << i
 			r.uncounted |= 1 << i
 			if h.Track.Fresh != 0 {
@@ -181,22 +181,22 @@ func (w *Worker) sendWhole() {
 // trackGiven executes a leading ct action from the control process on the only frame
 // of the batch. It returns the number of actions done, 0 for a frame that is no
 // fragment.
-func (w *Worker) trackGiven(actions []flowtable.Action) (done int) {
+func (w *Worker) trackGiven(actions []flowtable.Action) (count int) {
 	if len(actions) == 0 || actions[0].Op != flowtable.OpCT || w.batch.Frames[0].Flags&packet.FrameFragment == 0 {
 		return 0
 	}
-	done = w.readRequest(actions)
-	w.fragments.given = actions
+	count = w.readRequest(actions)
+	w.fragments.current = actions
 	w.trackFragments(0, 1)
-	w.fragments.given = nil
-	return done
+	w.fragments.current = nil
+	return count
 }
 
 // runGiven executes actions from the control process on a held fragment whose
 // datagram is complete.
 func (w *Worker) runGiven(slot uint32, h *HeldFrame, number uint32, actions []flowtable.Action) {
 	w.resume(slot, h)
-	w.fragments.of[0], w.fragments.assembled = number, 1
+	w.fragments.datagram[0], w.fragments.assembled = number, 1
 	w.performHeld(h, actions)
 }
 

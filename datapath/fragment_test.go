@@ -12,7 +12,7 @@ import (
 )
 
 // fragmentsOf cuts an IPv4 frame into fragments with n payload bytes each.
-func fragmentsOf(f []byte, n int, id uint16) (all [][]byte) {
+func fragmentsOf(f []byte, n int, id uint16) (frames [][]byte) {
 	payload := f[34:]
 	for at := 0; at < len(payload); at += n {
 		end := min(at+n, len(payload))
@@ -27,9 +27,9 @@ func fragmentsOf(f []byte, n int, id uint16) (all [][]byte) {
 		ip.SetFlagsFrag(where)
 		ip.SetChecksum(0)
 		ip.SetChecksum(packet.Checksum(ip[:20]))
-		all = append(all, g)
+		frames = append(frames, g)
 	}
-	return all
+	return frames
 }
 
 func bigUDP(src, dst uint32, sport, dport uint16, n int) []byte {
@@ -46,10 +46,10 @@ func bigUDP(src, dst uint32, sport, dport uint16, n int) []byte {
 }
 
 // reassembled returns the fragments' datagram with the headers of the first one.
-func reassembled(t *testing.T, all [][]byte) []byte {
+func reassembled(t *testing.T, frames [][]byte) []byte {
 	t.Helper()
 	var payload []byte
-	for _, f := range all {
+	for _, f := range frames {
 		at := int(packet.IPv4(f[14:]).FlagsFrag()&0x1fff) * 8
 		payload = append(payload, make([]byte, max(at+len(f)-34-len(payload), 0))...)
 		copy(payload[at:], f[34:])
@@ -57,7 +57,7 @@ func reassembled(t *testing.T, all [][]byte) []byte {
 			t.Errorf("IP checksum of %x", f[14:34])
 		}
 	}
-	return append(append([]byte(nil), all[0][:34]...), payload...)
+	return append(append([]byte(nil), frames[0][:34]...), payload...)
 }
 
 // Fragments in any order are tracked by the first one's ports, forwarded as

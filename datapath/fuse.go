@@ -33,14 +33,14 @@ import (
 
 // pair is the megaflow before tracking and the megaflow after tracking.
 type pair struct {
-	slot, generation     uint32 // megaflow before tracking
-	then, thenGeneration uint32 // megaflow after tracking; equal to slot if there is none
-	serial               uint32
-	to                   uint32 // output port if the actions after tracking are one output; else 0
-	tunnels              bool   // actions of then contain a tunnel
-	beyondAgreement      bool   // see the function beyondAgreement
-	translates           bool   // ct action of slot has nat
-	_                    [5]byte
+	slot, generation         uint32 // megaflow before tracking
+	second, secondGeneration uint32 // megaflow after tracking; equal to slot if there is none
+	serial                   uint32
+	output                   uint32 // output port if the actions after tracking are one output; else 0
+	tunnels                  bool   // actions of the second megaflow contain a tunnel
+	beyondAgreement          bool   // see the function beyondAgreement
+	translates               bool   // ct action of slot has nat
+	_                        [5]byte
 }
 
 // DefaultFused is the default number of megaflow pairs that a worker stores, a power
@@ -82,15 +82,15 @@ type fused struct {
 	recent []uint32          // serials of recent pairs, by the hash of both slots
 	last   uint32            // serial of the newest pair
 
-	waiting uint32            // set of frames to execute after the fused ones
-	wanted  uint32            // set of frames that still need a hint
-	found   uint32            // set of frames with a valid hint
-	settled conntrack.Settled // result of the last search for hints
-	agreed  agreement
-	hits    uint64                   // number of frames that were fused
-	serials [packet.BatchSize]uint32 // serial of each frame in found
-	ends    [packet.BatchSize]conntrack.Ends
-	first   [packet.BatchSize]begun // state of each frame in wanted
+	waiting  uint32            // set of frames to execute after the fused ones
+	hintless uint32            // set of frames that still need a hint
+	found    uint32            // set of frames with a valid hint
+	settled  conntrack.Settled // result of the last search for hints
+	agreed   agreement
+	hits     uint64                   // number of frames that were fused
+	serials  [packet.BatchSize]uint32 // serial of each frame in found
+	ends     [packet.BatchSize]conntrack.Ends
+	first    [packet.BatchSize]begun // state of each frame in hintless
 }
 
 // begun is the state of a frame between tracking and its second look-up.
@@ -188,7 +188,7 @@ func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	u := &w.fused
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
 	if p.serial != serial || !w.cache.Agrees(p.slot, p.generation, k, &tupleBits) ||
-		p.then != p.slot && !w.cache.Agrees(p.then, p.thenGeneration, k, &knownBits) {
+		p.second != p.slot && !w.cache.Agrees(p.second, p.secondGeneration, k, &knownBits) {
 		return false
 	}
 	u.agreed.set(p, k)
@@ -197,24 +197,24 @@ func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 
 // runFused tracks the frames of a run that have a valid hint, and returns their set.
 // The run is the live frames from index first to end-1; slot is their megaflow.
-func (w *Worker) runFused(first, end int, slot uint32) (done uint32) {
+func (w *Worker) runFused(first, end int, slot uint32) (tracked uint32) {
 	u, t := &w.fused, &w.tracks
 	run := w.live & (allOf(end) &^ allOf(first))
 	found := w.seekHints(run, t.request.Zone)
-	waiting := t.again
+	waiting := t.repeats
 	for set := run; set != 0; set &= set - 1 {
 		i := bits.TrailingZeros32(set) % packet.BatchSize
 		if found>>i&1 != 0 && w.follows(i, slot, waiting) {
-			done |= 1 << i
+			tracked |= 1 << i
 			u.hits++
 		} else {
 			waiting |= 1 << i
 		}
 	}
-	if 2*bits.OnesCount32(done) >= w.batch.N {
+	if 2*bits.OnesCount32(tracked) >= w.batch.N {
 		w.rxInUse.fuses, w.rxInUse.zone = true, t.request.Zone
 	}
-	return done
+	return tracked
 }
 
 // follows tracks frame i by its hint. It reports false if the hint cannot be used.
@@ -232,10 +232,10 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if !ok {
 		return false
 	}
-	w.slots[i] = p.then
+	w.slots[i] = p.second
 	if state != 0 {
 		t.rewritten |= 1 << i
-		if p.tunnels && p.then != slot {
+		if p.tunnels && p.second != slot {
 			// The tunnel action hashes the key, so the key must show the translated
 			// header.
 			w.extractAgain(i)
@@ -322,7 +322,7 @@ func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	for _, i := range order {
 		i %= packet.BatchSize
 		m := &t.metas[i]
-		u.wanted &^= 1 << i
+		u.hintless &^= 1 << i
 		proto := w.batch.Frames[i].Proto
 		if m.State&mask != want || m.Drop != packet.DropNone || w.batch.Frames[i].L4 == 0 || proto != packet.ProtoTCP && proto != packet.ProtoUDP {
 			continue
@@ -332,27 +332,27 @@ func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 			w.hint(int(i), slot, generation)
 			continue
 		}
-		u.wanted |= 1 << i
+		u.hintless |= 1 << i
 	}
 }
 
 // fuse stores hints for the frames in u.wanted, after their second look-up.
 func (w *Worker) fuse() {
 	u := &w.fused
-	for set := u.wanted & w.live; set != 0; set &= set - 1 {
+	for set := u.hintless & w.live; set != 0; set &= set - 1 {
 		i := bits.TrailingZeros32(set) % packet.BatchSize
 		if w.slots[i] == flowtable.NoSlot || w.tracks.rounds[i] != 1 || !untracked(w.cache.Actions(w.slots[i])) {
 			continue
 		}
 		w.hint(i, w.slots[i], w.cache.Flow(w.slots[i]).Generation)
 	}
-	u.wanted = 0
+	u.hintless = 0
 }
 
 // The method hint stores a hint for the connection and direction of frame i.
-func (w *Worker) hint(i int, then, thenGeneration uint32) {
+func (w *Worker) hint(i int, second, secondGeneration uint32) {
 	u, f := &w.fused, &w.fused.first[i%packet.BatchSize]
-	serial := w.serialOf(&pair{slot: f.slot, generation: f.generation, then: then, thenGeneration: thenGeneration})
+	serial := w.serialOf(&pair{slot: f.slot, generation: f.generation, second: second, secondGeneration: secondGeneration})
 	u.hints[f.ref.Number&uint32(len(u.hints)-1)][f.dir&1] = conntrack.Hint{Tag: serial, Generation: f.ref.Generation}
 }
 
@@ -360,26 +360,26 @@ func (w *Worker) hint(i int, then, thenGeneration uint32) {
 func (w *Worker) serialOf(p *pair) uint32 {
 	u := &w.fused
 	wrap := uint32(len(u.pairs) - 1)
-	recent := &u.recent[(p.slot*0x9e3779b1^p.then*0x85ebca77)>>7&wrap]
+	recent := &u.recent[(p.slot*0x9e3779b1^p.second*0x85ebca77)>>7&wrap]
 	if o := &u.pairs[*recent&wrap]; o.serial == *recent && o.slot == p.slot && o.generation == p.generation &&
-		o.then == p.then && o.thenGeneration == p.thenGeneration && o.serial != 0 {
+		o.second == p.second && o.secondGeneration == p.secondGeneration && o.serial != 0 {
 		return o.serial
 	}
 	if u.last++; u.last == 0 { // serials repeat after 4 billion pairs, so all hints are cleared
 		clear(u.hints)
 		u.last = 1
 	}
-	actions := w.cache.Actions(p.then)
+	actions := w.cache.Actions(p.second)
 	p.serial, p.tunnels = u.last, tunnels(actions)
 	first := w.cache.Actions(p.slot)
 	p.translates = first[0].U32&flowtable.CTNAT != 0
-	if p.then == p.slot {
+	if p.second == p.slot {
 		actions = actions[flowtable.CTRecords(first[0].U32):]
 	}
 	if len(actions) == 1 && actions[0].Op == flowtable.OpOutput {
-		p.to = actions[0].U32
+		p.output = actions[0].U32
 	}
-	p.beyondAgreement = beyondAgreement(w.cache.MaskOf(p.slot)) || beyondAgreement(w.cache.MaskOf(p.then))
+	p.beyondAgreement = beyondAgreement(w.cache.MaskOf(p.slot)) || beyondAgreement(w.cache.MaskOf(p.second))
 	u.pairs[u.last&wrap] = *p
 	*recent = u.last
 	return u.last

@@ -70,14 +70,14 @@ func newTwins(t *testing.T, seed int64) *twins {
 	return w
 }
 
-func (w *twins) each(f func(r *rig)) {
+func (w *twins) forEach(f func(r *rig)) {
 	for _, r := range w.rigs {
 		f(r)
 	}
 }
 
 func (w *twins) install(slot uint32, key, mask flowtable.Key, actions []flowtable.Action) {
-	w.each(func(r *rig) {
+	w.forEach(func(r *rig) {
 		if w.slots[slot] {
 			r.command(AppendCommand(nil, CmdRemove, slot, nil))
 		}
@@ -88,7 +88,7 @@ func (w *twins) install(slot uint32, key, mask flowtable.Key, actions []flowtabl
 
 func (w *twins) remove(slot uint32) {
 	if w.slots[slot] {
-		w.each(func(r *rig) { r.command(AppendCommand(nil, CmdRemove, slot, nil)) })
+		w.forEach(func(r *rig) { r.command(AppendCommand(nil, CmdRemove, slot, nil)) })
 		w.slots[slot] = false
 	}
 }
@@ -257,7 +257,7 @@ func tryFused(t *testing.T, seed int64, steps int) *twins {
 		inPort := uint32(w.rng.Intn(2) + 1)
 		for range w.rng.Intn(20) + 1 {
 			f := w.frame(inPort, calm)
-			w.each(func(r *rig) { r.inject(inPort, append([]byte(nil), f...)) })
+			w.forEach(func(r *rig) { r.inject(inPort, append([]byte(nil), f...)) })
 		}
 		if w.rng.Intn(10) == 0 {
 			clock += uint64(w.rng.Intn(60)) * 1_000_000_000
@@ -265,7 +265,7 @@ func tryFused(t *testing.T, seed int64, steps int) *twins {
 		clock += 300_000
 		if w.rng.Intn(40) == 0 { // ends one connection
 			n := uint32(w.rng.Intn(4))
-			w.each(func(r *rig) {
+			w.forEach(func(r *rig) {
 				r.w.tracks.tracker.Each(clock, func(e *conntrack.Entry) bool {
 					if e.Ref.Number == n {
 						r.command(AppendEndConnections(nil, []conntrack.Ref{e.Ref}))
@@ -274,7 +274,7 @@ func tryFused(t *testing.T, seed int64, steps int) *twins {
 				})
 			})
 		}
-		w.each(func(r *rig) {
+		w.forEach(func(r *rig) {
 			r.w.fixed = clock
 			r.turn()
 			for {

@@ -39,11 +39,11 @@ func (p *heldPool) init(sh *Shared) {
 	}
 }
 
-func (p *heldPool) tally(h *HeldFrame, by int) {
-	p.count += by
-	p.bySender[senderOf(h.InPort, &h.Tunnel)] += uint16(by)
+func (p *heldPool) tally(h *HeldFrame, change int) {
+	p.count += change
+	p.bySender[senderOf(h.InPort, &h.Tunnel)] += uint16(change)
 	if h.Then.Op == flowtable.OpTunnel && h.Then.U32 < uint32(len(p.byTemplate)) {
-		p.byTemplate[h.Then.U32] += uint16(by)
+		p.byTemplate[h.Then.U32] += uint16(change)
 	}
 }
 
@@ -60,14 +60,14 @@ func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 // hold copies frame i into a held slot and returns the slot. A sender may hold at
 // most as many frames as there are free slots. One sender thus gets at most half of
 // all slots, and two get at most a third each.
-func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.DropReason) {
+func (w *Worker) hold(i int, action flowtable.Action) (slot uint32, reason packet.DropReason) {
 	p, f := &w.held, &w.batch.Frames[i]
 	length := f.Len()
 	if len(p.free) == 0 || length > HeldBytes {
 		return 0, packet.DropHeldFull
 	}
 	if int(p.bySender[senderOf(f.InPort, w.keys[i].Tunnel())]) >= len(p.free) ||
-		then.Op == flowtable.OpTunnel && p.byTemplate[then.U32] >= maxHeldPerTemplate {
+		action.Op == flowtable.OpTunnel && p.byTemplate[action.U32] >= maxHeldPerTemplate {
 		return 0, packet.DropHeldShare
 	}
 	slot = p.free[len(p.free)-1]
@@ -75,7 +75,7 @@ func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.Dro
 	p.free = p.free[:len(p.free)-1]
 	h := &w.sh.Held[slot]
 	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, SinceNS: w.now,
-		Tunnel: *w.keys[i].Tunnel(), Then: then, Offload: f.Offload}
+		Tunnel: *w.keys[i].Tunnel(), Then: action, Offload: f.Offload}
 	if t := &w.tracks; t.looped>>i&1 != 0 {
 		h.Track = HeldTrack{Recirc: t.recircs[i]}
 		if t.tracked>>i&1 != 0 {
@@ -122,11 +122,11 @@ func (w *Worker) freeHeld(slot uint32) {
 	w.held.free = append(w.held.free, slot)
 }
 
-func (w *Worker) dropHeld(slot uint32, why packet.DropReason) {
-	if w.taps.on {
-		w.tapHeldDrop(slot, why)
+func (w *Worker) dropHeld(slot uint32, reason packet.DropReason) {
+	if w.taps.everyFrame {
+		w.tapHeldDrop(slot, reason)
 	}
-	w.dropFrom(w.sh.Held[slot].InPort, why)
+	w.dropFrom(w.sh.Held[slot].InPort, reason)
 	w.freeHeld(slot)
 }
 

@@ -36,8 +36,8 @@ func hugePages(t *testing.T, pages int) (empty func()) {
 	if err := os.WriteFile(hugePool, []byte(fmt.Sprint(n+pages)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	resize := func(to []byte) {
-		if err := os.WriteFile(hugePool, to, 0o644); err != nil {
+	resize := func(dst []byte) {
+		if err := os.WriteFile(hugePool, dst, 0o644); err != nil {
 			t.Error(err)
 		}
 	}
@@ -82,7 +82,7 @@ func TestFaultOfHugePages(t *testing.T) {
 			r.equal("from huge pages", r.sh.Ports[2].TxPackets, 1)
 			r.equal("to huge pages", r.sh.Ports[1].TxPackets, 1)
 			if !c.reads {
-				r.w.queues.at(0).debtNS = 1 << 40 // a queue with this debt is skipped, so that the worker writes before it reads
+				r.w.queues.queue(0).debtNS = 1 << 40 // a queue with this debt is skipped, so that the worker writes before it reads
 			}
 			if c.hole {
 				err = unix.Fallocate(g.FD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 4*vhosttest.HugePage)

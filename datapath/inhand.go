@@ -77,14 +77,14 @@ func (w *Worker) visited() {
 }
 
 // useTx locks the transmit queue of p for an operation; leaveTx unlocks it.
-func (w *Worker) useTx(p *txPort, what Sending) {
-	on := Sending(p.number)<<16 | Sending(p.no)
+func (w *Worker) useTx(p *txPort, operation Sending) {
+	on := Sending(p.number)<<16 | Sending(p.port)
 	if p.lock != nil {
 		w.sh.InHand.Sending = uint64(on | awaiting)
 		p.lock.lock()
 	}
 	w.txInUse = p // set after locking, because abandon unlocks the queue in txInUse
-	w.sh.InHand.Sending = uint64(on | what)
+	w.sh.InHand.Sending = uint64(on | operation)
 }
 
 func (w *Worker) leaveTx() {

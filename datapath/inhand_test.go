@@ -89,9 +89,9 @@ func TestInHandNamesTheQueue(t *testing.T) {
 func TestVisitsDiffer(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
-	r.w.visit(r.w.queues.at(0))
+	r.w.visit(r.w.queues.queue(0))
 	was := r.sh.InHand.Visit
-	r.w.visit(r.w.queues.at(0))
+	r.w.visit(r.w.queues.queue(0))
 	if now := r.sh.InHand.Visit; now == was || Visit(now).Port() != 1 {
 		t.Errorf("visits %#x and %#x of port 1", was, now)
 	}

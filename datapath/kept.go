@@ -103,7 +103,7 @@ func (w *Worker) releaseBetweenBatches(q *rxQueue) {
 
 func (w *Worker) releaseAllQueues() {
 	for at := range w.queues.count {
-		w.releaseKept(w.queues.at(at))
+		w.releaseKept(w.queues.queue(at))
 	}
 }
 

@@ -48,9 +48,9 @@ func (w *Worker) AddPort(q PortQueues) error {
 
 // RemovePort removes the port's queues, if any, from the worker. When it returns, the
 // worker uses no memory or descriptor of the port.
-func (w *Worker) RemovePort(no uint32) {
-	if no < port.MaxPorts {
-		w.post(&mail{remove: no})
+func (w *Worker) RemovePort(number uint32) {
+	if number < port.MaxPorts {
+		w.post(&mail{remove: number})
 	}
 }
 
@@ -98,7 +98,7 @@ func (w *Worker) addPort(q *PortQueues) error {
 		return fmt.Errorf("port %d is already attached", q.Port)
 	}
 	for at := range w.queues.count {
-		if w.queues.at(at).port == q.Port {
+		if w.queues.queue(at).port == q.Port {
 			return fmt.Errorf("port %d is already attached", q.Port)
 		}
 	}
@@ -124,15 +124,15 @@ func (w *Worker) addPort(q *PortQueues) error {
 	}
 	p.tx, p.lock, p.number = q.Tx, q.Lock, q.TxNumber
 	p.local = len(q.Rx) > 0 && q.Rx[0].Polled() && !q.Tunnel
-	if p.takes = 0; p.tx != nil {
-		p.takes = p.tx.Offloads()
+	if p.offloads = 0; p.tx != nil {
+		p.offloads = p.tx.Offloads()
 	}
 	return nil
 }
 
-func (w *Worker) forgetFault(no uint32) {
-	if w.ports[no].fault != "" {
-		w.ports[no].fault = ""
+func (w *Worker) forgetFault(number uint32) {
+	if w.ports[number].fault != "" {
+		w.ports[number].fault = ""
 		w.faults--
 	}
 }

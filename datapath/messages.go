@@ -118,8 +118,8 @@ func AppendInject(buf []byte, inPort uint32, actions []flowtable.Action, frame [
 }
 
 // AppendDropHeld encodes CmdDropHeld.
-func AppendDropHeld(buf []byte, held uint32, why packet.DropReason) []byte {
-	return binary.LittleEndian.AppendUint32(appendHeader(buf, uint32(CmdDropHeld), held), uint32(why))
+func AppendDropHeld(buf []byte, held uint32, reason packet.DropReason) []byte {
+	return binary.LittleEndian.AppendUint32(appendHeader(buf, uint32(CmdDropHeld), held), uint32(reason))
 }
 
 // AppendTemplate encodes CmdTemplate.

@@ -60,14 +60,14 @@ func twinCut(f []byte, size int) (list [][]byte) {
 	return list
 }
 
-func sameFrames(t *testing.T, what string, got, want [][]byte) {
+func sameFrames(t *testing.T, name string, got, want [][]byte) {
 	t.Helper()
 	if len(got) != len(want) {
-		t.Fatalf("%s: %d frames, want %d", what, len(got), len(want))
+		t.Fatalf("%s: %d frames, want %d", name, len(got), len(want))
 	}
 	for i := range want {
 		if !bytes.Equal(got[i], want[i]) {
-			t.Fatalf("%s: frame %d of %d differs:\n% x\n% x", what, i, len(want), got[i][:80], want[i][:80])
+			t.Fatalf("%s: frame %d of %d differs:\n% x\n% x", name, i, len(want), got[i][:80], want[i][:80])
 		}
 	}
 }

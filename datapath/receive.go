@@ -22,7 +22,7 @@ type rxQueue struct {
 	polled bool   // Recv costs a system call and is called only if the field ready is set
 	ready  bool   // frames may wait in a polled queue, see findReady
 	tunnel bool   // the port is an uplink, whose frames the worker decapsulates
-	most   uint8  // largest batch while other queues have frames; 0: no limit
+	limit  uint8  // largest batch while other queues have frames; 0: no limit
 	debtNS uint64 // unpaid cost of expensive frames, see fair.go
 	nextNS uint64 // time of the next visit, see gather.go
 	fuses  bool   // the connection table is searched before the flow cache, see fuse.go
@@ -43,7 +43,7 @@ type queueTable struct {
 	order         [maxQueues]uint16
 }
 
-func (t *queueTable) at(i int) *rxQueue { return &t.slots[t.order[i]] }
+func (t *queueTable) queue(i int) *rxQueue { return &t.slots[t.order[i]] }
 
 // add copies q into a free slot and returns the copy, or nil if all slots are in use.
 func (t *queueTable) add(q rxQueue) *rxQueue {
@@ -62,19 +62,19 @@ func (t *queueTable) add(q rxQueue) *rxQueue {
 
 // remove frees the slot of the queue at index i of the polling order.
 func (t *queueTable) remove(i int) {
-	q := t.at(i)
+	q := t.queue(i)
 	t.tally(q, -1)
 	copy(t.order[i:t.count], t.order[i+1:t.count])
 	t.count--
 	*q = rxQueue{}
 }
 
-func (t *queueTable) tally(q *rxQueue, by int) {
+func (t *queueTable) tally(q *rxQueue, change int) {
 	if q.polled {
-		t.polled += by
+		t.polled += change
 	}
 	if q.waitFD < 0 {
-		t.withoutWaitFD += by
+		t.withoutWaitFD += change
 	}
 }
 
@@ -92,7 +92,7 @@ func (w *Worker) receive(q *rxQueue) int {
 	w.cursor, w.live, w.undone = 0, 0, 0
 	w.beginTracks()
 	w.visit(q)
-	if w.taps.on {
+	if w.taps.everyFrame {
 		w.tapBegin()
 	}
 	n := q.rx.Recv(b)
@@ -112,12 +112,12 @@ func (w *Worker) receive(q *rxQueue) int {
 	}
 	w.countReceived(n)
 	w.live = allOf(n)
-	w.more = n == packet.BatchSize && q.keeper != nil && !w.taps.on // no postponed flush under a tap, because a trace measures each batch
+	w.batchFull = n == packet.BatchSize && q.keeper != nil && !w.taps.everyFrame // no postponed flush under a tap, because a trace measures each batch
 	q.lateNS = 0
-	if w.more {
+	if w.batchFull {
 		q.lateNS = w.now + streamNS
 	}
-	if w.taps.on {
+	if w.taps.everyFrame {
 		w.tapReceived()
 	}
 	tunneled := uint32(0)
@@ -147,15 +147,15 @@ func (w *Worker) countReceived(n int) {
 	p.RxBytes += bytes
 }
 
-// drop counts a frame that reached no output, under the drop reason why.
-func (w *Worker) drop(f *packet.Frame, why packet.DropReason) {
-	if w.taps.on {
-		w.tapDrop(f, why)
+// drop counts a frame that reached no output, under its drop reason.
+func (w *Worker) drop(f *packet.Frame, reason packet.DropReason) {
+	if w.taps.everyFrame {
+		w.tapDrop(f, reason)
 	}
-	w.dropFrom(f.InPort, why)
+	w.dropFrom(f.InPort, reason)
 }
 
-func (w *Worker) dropFrom(inPort uint32, why packet.DropReason) {
-	w.sh.Counters.Drops[why]++
-	w.sh.Ports[inPort%port.MaxPorts].RxDrops[why]++
+func (w *Worker) dropFrom(inPort uint32, reason packet.DropReason) {
+	w.sh.Counters.Drops[reason]++
+	w.sh.Ports[inPort%port.MaxPorts].RxDrops[reason]++
 }

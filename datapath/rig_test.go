@@ -70,23 +70,23 @@ func (r *rig) turn() {
 }
 
 // addPort adds a port with one queue in each direction. Run must not be running.
-func (r *rig) addPort(no uint32, o porttest.Options, uplink bool) *porttest.Device {
+func (r *rig) addPort(number uint32, o porttest.Options, uplink bool) *porttest.Device {
 	r.t.Helper()
 	d := porttest.New(1, o)
-	r.ports[no] = d
-	if err := r.w.addPort(&PortQueues{Port: no, Rx: d.Rx(), Tx: d.Tx()[0], Tunnel: uplink}); err != nil {
+	r.ports[number] = d
+	if err := r.w.addPort(&PortQueues{Port: number, Rx: d.Rx(), Tx: d.Tx()[0], Tunnel: uplink}); err != nil {
 		r.t.Fatal(err)
 	}
 	return d
 }
 
-func (r *rig) rx(no uint32) *porttest.Rx { return r.ports[no].RxQueues[0] }
-func (r *rig) tx(no uint32) *porttest.Tx { return r.ports[no].TxQueues[0] }
+func (r *rig) rx(number uint32) *porttest.Rx { return r.ports[number].RxQueues[0] }
+func (r *rig) tx(number uint32) *porttest.Tx { return r.ports[number].TxQueues[0] }
 
-func (r *rig) inject(no uint32, frames ...[]byte) {
+func (r *rig) inject(number uint32, frames ...[]byte) {
 	r.t.Helper()
 	for _, f := range frames {
-		if !r.rx(no).Inject(f) {
+		if !r.rx(number).Inject(f) {
 			r.t.Fatal("receive queue full")
 		}
 	}
@@ -131,21 +131,21 @@ func (r *rig) mustUpcall(op UpcallOp) Upcall {
 
 func (r *rig) drops(want map[packet.DropReason]uint64) {
 	r.t.Helper()
-	for why := range packet.DropReason(packet.DropReasons) {
-		if got := r.sh.Counters.Drops[why]; got != want[why] {
-			r.t.Errorf("%d dropped as %v, want %d", got, why, want[why])
+	for reason := range packet.DropReason(packet.DropReasons) {
+		if got := r.sh.Counters.Drops[reason]; got != want[reason] {
+			r.t.Errorf("%d dropped as %v, want %d", got, reason, want[reason])
 		}
 	}
 }
 
-func (r *rig) equal(what string, got, want uint64) {
+func (r *rig) equal(name string, got, want uint64) {
 	r.t.Helper()
 	if got != want {
-		r.t.Errorf("%s: %d, want %d", what, got, want)
+		r.t.Errorf("%s: %d, want %d", name, got, want)
 	}
 }
 
-func output(to uint32) flowtable.Action { return flowtable.Action{Op: flowtable.OpOutput, U32: to} }
+func output(port uint32) flowtable.Action { return flowtable.Action{Op: flowtable.OpOutput, U32: port} }
 
 // ethernet returns a frame of n bytes without an IP header; its payload contains
 // number.

@@ -23,11 +23,11 @@ func (r *rig) run(spinUS int) {
 	r.t.Cleanup(r.w.Stop)
 }
 
-func await(t testing.TB, what string, done func() bool) {
+func await(t testing.TB, condition string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(60 * time.Second); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for %s", what)
+			t.Fatalf("timed out waiting for %s", condition)
 		}
 	}
 }

@@ -21,11 +21,11 @@ func (w *Worker) sendUndone(p *txPort, order []uint8) {
 	first := 0 // index in the list order of the first unsent frame
 	for n, i := range order {
 		f := &w.batch.Frames[i]
-		if w.undone>>i&1 == 0 || p.takes.Takes(f) && f.SegmentLen() <= mtu {
+		if w.undone>>i&1 == 0 || p.offloads.Takes(f) && f.SegmentLen() <= mtu {
 			continue
 		}
 		if f.Offload.GSO == packet.GSONone {
-			if p.takes&packet.TakesPartial == 0 {
+			if p.offloads&packet.TakesPartial == 0 {
 				w.batch.FinishChecksum(f)
 			}
 			continue
@@ -33,10 +33,10 @@ func (w *Worker) sendUndone(p *txPort, order []uint8) {
 		if first < n {
 			w.send(p, order[first:n])
 		}
-		p.done = uint8(n)
+		p.sent = uint8(n)
 		first = n + 1
 		w.sendSegments(p, int(i), mtu)
-		p.done = uint8(first)
+		p.sent = uint8(first)
 	}
 	if first < len(order) {
 		w.send(p, order[first:])
@@ -47,36 +47,36 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 	f := &w.batch.Frames[i]
 	size := f.Offload.Size
 	if !f.LimitSegments(mtu) {
-		if w.taps.on {
+		if w.taps.everyFrame {
 			w.tapResult(p, i, w.overlay[i].port, packet.DropOversizeFrame)
 		}
 		w.countSent(p, i, packet.DropOversizeFrame)
 		return
 	}
-	over := w.overlay[i]
+	outer := w.overlay[i]
 	w.overlay[i] = overlay{}
 	full := false
 	for s := w.batch.Segments(f); !s.Done(); {
 		w.segments.Reset()
 		for s.Next(&w.segments) {
 		}
-		full = w.sendCut(p, over, full)
+		full = w.sendCut(p, outer, full)
 	}
 	f.Offload.Size = size // restored, because another output port may take longer segments
-	if w.taps.on {
-		why := packet.DropNone
+	if w.taps.everyFrame {
+		reason := packet.DropNone
 		if full {
-			why = packet.DropTxFull
+			reason = packet.DropTxFull
 		}
-		w.tapResult(p, i, over.port, why)
+		w.tapResult(p, i, outer.port, reason)
 	}
 }
 
 // sendCut sends the segments in w.segments, or only counts them as dropped if full is
 // set. It reports whether the port is full.
-func (w *Worker) sendCut(p *txPort, over overlay, full bool) bool {
+func (w *Worker) sendCut(p *txPort, outer overlay, full bool) bool {
 	b := &w.segments
-	if p.takes&packet.TakesPartial == 0 && !full {
+	if p.offloads&packet.TakesPartial == 0 && !full {
 		for i := range b.Frames[:b.N] {
 			b.FinishChecksum(&b.Frames[i])
 		}
@@ -87,11 +87,11 @@ func (w *Worker) sendCut(p *txPort, over overlay, full bool) bool {
 	}
 	for i := range b.Frames[:b.N] {
 		bytes += b.Frames[i].Len()
-		why := b.Frames[i].Drop
+		reason := b.Frames[i].Drop
 		if i >= taken {
-			why = packet.DropTxFull
+			reason = packet.DropTxFull
 		}
-		w.count(p, over, b.Frames[i].Len(), why)
+		w.count(p, outer, b.Frames[i].Len(), reason)
 	}
 	if full {
 		bytes = 0 // neither summed nor copied

@@ -13,17 +13,17 @@ import (
 // txPort is an output port. The worker owns it.
 type txPort struct {
 	tx       port.Tx // transmit queue; nil: the port has none
-	takes    packet.Offloads
+	offloads packet.Offloads
 	lock     *TxLock // lock of a shared transmit queue; nil: not shared
 	counters *PortCounters
-	no       uint32
+	port     uint32
 	number   uint16 // the queue's number among the device's transmit queues
 	count    uint8  // number of frames in pending
 	touched  bool   // the port is in Worker.touched
 	local    bool   // a local process receives the port's frames
 	owed     bool   // the port is in Worker.owed
 	sending  bool   // the transmit queue's Send is running
-	done     uint8  // number of pending frames already sent and counted
+	sent     uint8  // number of pending frames already sent and counted
 	owedIn   uint64 // pass of the oldest postponed flush; 0: none
 	fault    string
 	pending  [packet.BatchSize]uint8 // frames of the batch to send, in order
@@ -36,7 +36,7 @@ type portList struct {
 }
 
 func (l *portList) add(p *txPort) {
-	l.ports[l.count] = uint16(p.no)
+	l.ports[l.count] = uint16(p.port)
 	l.count++
 }
 
@@ -61,16 +61,16 @@ func (l *TxLock) lock() {
 
 func (l *TxLock) unlock() { l.held.Store(0) }
 
-// output sends frame i to the port with number to. If the argument last is true, no
-// further action changes the frame, so it may wait in the port's pending list until
-// the end of the batch.
-func (w *Worker) output(i int, to uint32, last bool) {
-	if to >= port.MaxPorts || w.ports[to].tx == nil {
+// output sends frame i to a port. If the argument last is true, no further action
+// changes the frame, so it may wait in the port's pending list until the end of the
+// batch.
+func (w *Worker) output(i int, number uint32, last bool) {
+	if number >= port.MaxPorts || w.ports[number].tx == nil {
 		w.overlay[i] = overlay{}
 		w.drop(&w.batch.Frames[i], packet.DropNoPort)
 		return
 	}
-	p := &w.ports[to]
+	p := &w.ports[number]
 	w.touch(p)
 	if p.count == packet.BatchSize {
 		w.sendPending(p)
@@ -93,7 +93,7 @@ func (w *Worker) touch(p *txPort) {
 // sendPending sends the pending frames of port p. It drops the frames that p refuses.
 func (w *Worker) sendPending(p *txPort) {
 	order := p.pending[:p.count]
-	if w.taps.on {
+	if w.taps.everyFrame {
 		w.tapSend(p, order)
 	}
 	w.delivered = w.delivered || p.local
@@ -104,7 +104,7 @@ func (w *Worker) sendPending(p *txPort) {
 		w.sendUndone(p, order)
 	}
 	w.leaveTx()
-	p.count, p.done = 0, 0
+	p.count, p.sent = 0, 0
 }
 
 // send sends and counts frames whose offloads port p supports.
@@ -112,18 +112,18 @@ func (w *Worker) send(p *txPort, order []uint8) {
 	p.sending = true
 	taken := p.tx.Send(&w.batch, order)
 	p.sending = false
-	if w.taps.on {
+	if w.taps.everyFrame {
 		w.tapSent(p, order, taken)
 	}
 	if w.sentAll(p, order, taken) {
 		return
 	}
 	for n, i := range order {
-		why := w.batch.Frames[i].Drop
+		reason := w.batch.Frames[i].Drop
 		if n >= taken {
-			why = packet.DropTxFull
+			reason = packet.DropTxFull
 		}
-		w.countSent(p, int(i), why)
+		w.countSent(p, int(i), reason)
 	}
 	for _, i := range order { // a separate loop, because a frame may occur twice in the list order
 		w.batch.Frames[i].Drop = packet.DropNone // another output port may accept the frame
@@ -132,8 +132,8 @@ func (w *Worker) send(p *txPort, order []uint8) {
 
 // sentAll counts the frames in the usual case: port p accepted all, and none has a
 // tunnel header. Otherwise it reports false.
-func (w *Worker) sentAll(p *txPort, order []uint8, taken int) bool {
-	if taken != len(order) || w.overlaid {
+func (w *Worker) sentAll(p *txPort, order []uint8, accepted int) bool {
+	if accepted != len(order) || w.overlaid {
 		return false
 	}
 	bytes, refused := 0, packet.DropNone
@@ -145,32 +145,32 @@ func (w *Worker) sentAll(p *txPort, order []uint8, taken int) bool {
 	if refused != packet.DropNone {
 		return false
 	}
-	p.counters.TxPackets += uint64(taken)
+	p.counters.TxPackets += uint64(accepted)
 	p.counters.TxBytes += uint64(bytes)
 	return true
 }
 
 // countSent counts frame i as sent by port p, or as dropped there for a reason.
-func (w *Worker) countSent(p *txPort, i int, why packet.DropReason) {
-	over := w.overlay[i]
+func (w *Worker) countSent(p *txPort, i int, reason packet.DropReason) {
+	outer := w.overlay[i]
 	w.overlay[i] = overlay{}
-	w.count(p, over, w.batch.Frames[i].Len(), why)
+	w.count(p, outer, w.batch.Frames[i].Len(), reason)
 }
 
-func (w *Worker) count(p *txPort, over overlay, length int, why packet.DropReason) {
-	if why != packet.DropNone {
-		w.sh.Counters.Drops[why]++
+func (w *Worker) count(p *txPort, outer overlay, length int, reason packet.DropReason) {
+	if reason != packet.DropNone {
+		w.sh.Counters.Drops[reason]++
 		p.counters.TxDrops++
-		if over.port != 0 {
-			w.sh.Ports[over.port].TxDrops++
+		if outer.port != 0 {
+			w.sh.Ports[outer.port].TxDrops++
 		}
 		return
 	}
 	p.counters.TxPackets++
 	p.counters.TxBytes += uint64(length)
-	if over.port != 0 {
-		w.sh.Ports[over.port].TxPackets++
-		w.sh.Ports[over.port].TxBytes += uint64(length - int(over.outer))
+	if outer.port != 0 {
+		w.sh.Ports[outer.port].TxPackets++
+		w.sh.Ports[outer.port].TxBytes += uint64(length - int(outer.outer))
 	}
 }
 
@@ -178,7 +178,7 @@ func (w *Worker) count(p *txPort, over overlay, length int, why packet.DropReaso
 // publishes upcalls. Then it releases the receive buffers or the held slots.
 func (w *Worker) finish() {
 	w.cursor = w.batch.N
-	if w.taps.on {
+	if w.taps.everyFrame {
 		w.mark(1 + StageExecute)
 	}
 	for at := range w.touched.ports[:w.touched.count] {
@@ -190,16 +190,16 @@ func (w *Worker) finish() {
 		if p.count > 0 {
 			w.sendPending(p)
 		}
-		w.flush(p, w.more)
+		w.flush(p, w.batchFull)
 		p.touched = false
 	}
-	w.more = false
+	w.batchFull = false
 	w.overlaid = false
 	if w.unpublished {
 		w.unpublished = false
 		w.upcalls.Publish()
 	}
-	if w.taps.on || w.taps.count > 0 {
+	if w.taps.everyFrame || w.taps.count > 0 {
 		w.tapFinish()
 	}
 	if q := w.rxInUse; q != nil {
@@ -212,17 +212,18 @@ func (w *Worker) finish() {
 	w.batch.Reset()
 }
 
-// flush flushes port p. If more frames follow soon, the port may postpone the flush.
-func (w *Worker) flush(p *txPort, more bool) {
+// flush flushes port p. The port may postpone the flush if postpone is true: more
+// frames follow soon.
+func (w *Worker) flush(p *txPort, postpone bool) {
 	w.useTx(p, flushing)
-	if more {
-		more = p.tx.Postpone()
+	if postpone {
+		postpone = p.tx.Postpone()
 	} else {
 		p.tx.Flush()
 	}
 	w.leaveTx()
 	switch {
-	case !more:
+	case !postpone:
 		p.owedIn = 0
 	case p.owedIn == 0:
 		p.owedIn = w.turn

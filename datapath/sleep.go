@@ -88,7 +88,7 @@ func (w *Worker) findReady() {
 		return
 	}
 	for at := range w.queues.count {
-		w.queues.at(at).ready = true
+		w.queues.queue(at).ready = true
 	}
 }
 
@@ -146,7 +146,7 @@ func (w *Worker) sleep() {
 		w.commands.Awake()
 	}
 	for at := range w.queues.count {
-		q := w.queues.at(at)
+		q := w.queues.queue(at)
 		w.visit(q)
 		q.rx.Disarm()
 	}
@@ -161,7 +161,7 @@ func (w *Worker) sleep() {
 // armAll requests a wake-up from every queue. It reports false if a queue has frames.
 func (w *Worker) armAll() bool {
 	for at := range w.queues.count {
-		q := w.queues.at(at)
+		q := w.queues.queue(at)
 		w.visit(q)
 		if q.rx.Arm() {
 			q.ready = true

@@ -43,7 +43,7 @@ func (w *Worker) sweep(q *rxQueue) (count int) {
 func (w *Worker) keepAgreement() {
 	u := &w.fused
 	p := &u.pairs[u.agreed.serial&uint32(len(u.pairs)-1)]
-	if p.serial != u.agreed.serial || w.cache.Flow(p.slot).Generation != p.generation || w.cache.Flow(p.then).Generation != p.thenGeneration {
+	if p.serial != u.agreed.serial || w.cache.Flow(p.slot).Generation != p.generation || w.cache.Flow(p.second).Generation != p.secondGeneration {
 		u.agreed.serial = 0
 	}
 }
@@ -74,17 +74,17 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 
 // sweepOut sends frames from the start of the list order as long as their hints allow
 // it, and returns the number of frames sent.
-func (w *Worker) sweepOut(order []uint8) (at int) {
+func (w *Worker) sweepOut(order []uint8) (sent int) {
 	u := &w.fused
-	for at < len(order) {
-		n := w.sweepRun(order[at:])
+	for sent < len(order) {
+		n := w.sweepRun(order[sent:])
 		if n == 0 {
 			break
 		}
-		at += n
+		sent += n
 	}
-	u.hits += uint64(at)
-	return at
+	u.hits += uint64(sent)
+	return sent
 }
 
 // sweepRun sends the frames at the start of the list order that have the same hint,
@@ -105,7 +105,7 @@ func (w *Worker) sweepRun(order []uint8) int {
 	}
 	run := w.live & (other&-other - 1) // live frames before the first with another hint, to keep the order
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
-	out := &w.ports[p.to%port.MaxPorts]
+	out := &w.ports[p.output%port.MaxPorts]
 	if run == 0 || p.serial != serial || out.tx == nil {
 		return 0
 	}
@@ -141,12 +141,12 @@ func (w *Worker) countPair(p *pair, packets, bytes uint64) {
 	if packets == 0 {
 		return
 	}
-	for _, slot := range [2]uint32{p.slot, p.then} {
+	for _, slot := range [2]uint32{p.slot, p.second} {
 		flow := w.cache.Flow(slot)
 		flow.Packets += packets
 		flow.Bytes += bytes
 		flow.UsedNS = w.now
-		if p.then == p.slot {
+		if p.second == p.slot {
 			return
 		}
 	}

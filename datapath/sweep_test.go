@@ -110,7 +110,7 @@ func TestSweepSendsBothFamilies(t *testing.T) {
 		for turn := range 4 {
 			before := r.w.fused.hits
 			r.inject(1, out, out, out, out)
-			r.w.receive(r.w.queues.at(0)) // a whole pass would visit another queue and clear the field found
+			r.w.receive(r.w.queues.queue(0)) // a whole pass would visit another queue and clear the field found
 			if r.w.fused.found != 0 || r.w.fused.hits-before != 4 {
 				t.Errorf("IPv6 %t, turn %d: %#x are left, %d by a hint", v6, turn, r.w.fused.found, r.w.fused.hits-before)
 			}

@@ -24,7 +24,7 @@ type tracks struct {
 
 	tracked   uint32 // set of frames with a valid entry in metas
 	rewritten uint32 // set of frames whose key is older than their header
-	again     uint32 // set of frames that need another look-up
+	repeats   uint32 // set of frames that need another look-up
 	looped    uint32 // set of frames that had another look-up
 	counted   uint32 // set of frames with a valid entry in rounds
 	forked    int    // nesting of forks; above 0, outputs send at once
@@ -47,7 +47,7 @@ type fork struct {
 	key     flowtable.Key
 	meta    conntrack.Meta
 	tracked uint32
-	others  uint32 // saved tracks.again
+	repeats uint32 // saved tracks.repeats
 	live    uint32
 }
 
@@ -63,8 +63,8 @@ type HeldTrack struct {
 
 func (w *Worker) beginTracks() {
 	t := &w.tracks
-	t.tracked, t.rewritten, t.again, t.looped, t.counted = 0, 0, 0, 0, 0
-	w.fused.wanted, w.fused.found, w.fused.agreed.serial = 0, 0, 0
+	t.tracked, t.rewritten, t.repeats, t.looped, t.counted = 0, 0, 0, 0, 0
+	w.fused.hintless, w.fused.found, w.fused.agreed.serial = 0, 0, 0
 	if t.tracker != nil {
 		t.tracker.Forget(^uint32(0))
 	}
@@ -79,7 +79,7 @@ func (w *Worker) execute() {
 
 // recirculated repeats look-ups and their actions until tracks.again is empty.
 func (w *Worker) recirculated() {
-	for w.tracks.again != 0 {
+	for w.tracks.repeats != 0 {
 		w.lookAgain()
 		w.executeFound()
 	}
@@ -87,21 +87,21 @@ func (w *Worker) recirculated() {
 
 func (w *Worker) lookAgain() {
 	t := &w.tracks
-	w.live, t.again, w.cursor = t.again, 0, 0
+	w.live, t.repeats, w.cursor = t.repeats, 0, 0
 	for live := w.live; live != 0; live &= live - 1 {
 		i := bits.TrailingZeros32(live) % packet.BatchSize
-		why := packet.DropNone
+		reason := packet.DropNone
 		if t.counted>>i&1 == 0 {
 			t.counted |= 1 << i
 			t.rounds[i] = 0
 		}
 		if t.rounds[i]++; t.rounds[i] > maxRounds {
-			why = packet.DropLoop
+			reason = packet.DropLoop
 		} else if t.rewritten>>i&1 != 0 {
-			why = w.extractAgain(i)
+			reason = w.extractAgain(i)
 		}
-		if why != packet.DropNone {
-			w.drop(&w.batch.Frames[i], why)
+		if reason != packet.DropNone {
+			w.drop(&w.batch.Frames[i], reason)
 			w.live &^= 1 << i
 		}
 	}
@@ -111,7 +111,7 @@ func (w *Worker) lookAgain() {
 	t.rewritten &^= w.live
 	t.looped |= w.live
 	w.lookUp(0)
-	if w.fused.wanted != 0 {
+	if w.fused.hintless != 0 {
 		w.fuse()
 	}
 }
@@ -121,13 +121,13 @@ func (w *Worker) lookAgain() {
 func (w *Worker) extractAgain(i int) packet.DropReason {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	tunnel := *k.Tunnel()
-	why := flowtable.Extract(&w.batch, f, k)
-	if why == packet.DropNone && f.Undone() {
-		why = w.batch.CheckOffload(f)
+	reason := flowtable.Extract(&w.batch, f, k)
+	if reason == packet.DropNone && f.Undone() {
+		reason = w.batch.CheckOffload(f)
 	}
 	*k.Tunnel() = tunnel
 	w.dirty |= 1 << i
-	return why
+	return reason
 }
 
 // setTracked writes recirc_id and the tracking results into the frames' keys.
@@ -230,7 +230,7 @@ func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Actio
 // fuses reports whether connections may be fused now. A tap prevents fusing, because
 // a trace shows every look-up.
 func (w *Worker) fuses() bool {
-	return w.tracks.tracker != nil && !w.tracks.plain && !w.taps.on && w.tracks.forked == 0 && w.tracks.looped == 0 && w.rxInUse != nil
+	return w.tracks.tracker != nil && !w.tracks.plain && !w.taps.everyFrame && w.tracks.forked == 0 && w.tracks.looped == 0 && w.rxInUse != nil
 }
 
 // track executes the ct action in tracks.request on a list of frames.
@@ -283,7 +283,7 @@ func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	t := &w.tracks
 	t.recircs[i] = id
 	if last {
-		t.again |= 1 << i
+		t.repeats |= 1 << i
 		return true
 	}
 	b := &w.batch
@@ -294,9 +294,9 @@ func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	}
 	k := &t.forks[t.forked]
 	t.forked++
-	k.key, k.meta, k.tracked, k.others, k.live = w.keys[i], t.metas[i], t.tracked, t.again, w.live
-	t.again = 1 << i
-	for t.again != 0 {
+	k.key, k.meta, k.tracked, k.repeats, k.live = w.keys[i], t.metas[i], t.tracked, t.repeats, w.live
+	t.repeats = 1 << i
+	for t.repeats != 0 {
 		w.lookAgain()
 		if w.live != 0 {
 			w.executeFrame(i)
@@ -304,7 +304,7 @@ func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	}
 	t.forked--
 	b.Join(f, &k.frame)
-	w.keys[i], t.metas[i], t.tracked, t.again, w.live = k.key, k.meta, k.tracked, k.others, k.live
+	w.keys[i], t.metas[i], t.tracked, t.repeats, w.live = k.key, k.meta, k.tracked, k.repeats, k.live
 	w.dirty |= 1 << i // the fork may have changed the key and the header
 	t.rewritten |= 1 << i
 	t.looped &^= 1 << i

@@ -22,7 +22,7 @@ type flowRx struct {
 	frame  []byte
 	flows  int // number of flows, after which the series repeats
 	step   int
-	at     int
+	index  int
 	answer bool
 	quiet  bool
 }
@@ -33,10 +33,10 @@ func flowEnds(i int) (src uint32, sport uint16) {
 	return 0x0a000001 + uint32(i>>12), 1024 + uint16(i&0xfff)
 }
 
-func newFlowRx(flows int, answer bool, to uint32) *flowRx {
+func newFlowRx(flows int, answer bool, dst uint32) *flowRx {
 	r := &flowRx{Rx: porttest.NewRx(porttest.Options{}), flows: flows, step: 7919, answer: answer}
-	if r.frame = udp(0, to, 0, 80); answer {
-		r.frame = udp(to, 0, 80, 0)
+	if r.frame = udp(0, dst, 0, 80); answer {
+		r.frame = udp(dst, 0, 80, 0)
 	}
 	binary.BigEndian.PutUint16(r.frame[40:], 0) // no checksum, so that ports may change
 	return r
@@ -47,9 +47,9 @@ func (r *flowRx) Recv(b *packet.Batch) int {
 		return 0
 	}
 	for range packet.BatchSize {
-		src, sport := flowEnds(r.at)
-		if r.at += r.step; r.at >= r.flows {
-			r.at %= r.flows
+		src, sport := flowEnds(r.index)
+		if r.index += r.step; r.index >= r.flows {
+			r.index %= r.flows
 		}
 		f, head := b.Next()
 		n := copy(head[:], r.frame)
@@ -67,18 +67,18 @@ func (r *flowRx) Recv(b *packet.Batch) int {
 
 func (r *flowRx) Release() {}
 
-// trackedRig returns a rig whose ports 1 and 2 exchange frames. The argument how
+// trackedRig returns a rig whose ports 1 and 2 exchange frames. The argument mode
 // selects what happens to a frame: "without" tracking; or tracking and a second
 // look-up, fused or not. "nat" also translates port 1's addresses to 192.0.2.1 and
 // up.
-func trackedRig(b *testing.B, how string, connections int) (r *rig, out, back *flowRx) {
+func trackedRig(b *testing.B, mode string, connections int) (r *rig, out, back *flowRx) {
 	b.Helper()
 	r = newRig(b, testSizes)
 	r.w.config.SpinUS = forever
 	if err := r.w.setConnections(ctTableOf(b, connections)); err != nil {
 		b.Fatal(err)
 	}
-	r.w.tracks.plain = how == "plain" || how == "plain-nat"
+	r.w.tracks.plain = mode == "plain" || mode == "plain-nat"
 	for no := uint32(1); no <= 2; no++ {
 		d := porttest.New(1, porttest.Options{Slots: 64})
 		r.ports[no] = d
@@ -86,13 +86,13 @@ func trackedRig(b *testing.B, how string, connections int) (r *rig, out, back *f
 	}
 	const natTo = 0xc0000201
 	out, back = newFlowRx(connections, false, 0x0a010001), newFlowRx(connections, true, 0x0a010001)
-	nat := how == "fused-nat" || how == "plain-nat"
+	nat := mode == "fused-nat" || mode == "plain-nat"
 	for no, rx := range []*flowRx{out, back} {
 		if err := r.w.addPort(&PortQueues{Port: uint32(no + 1), Rx: []port.Rx{rx}, Tx: r.ports[uint32(no+1)].Tx()[0]}); err != nil {
 			b.Fatal(err)
 		}
 	}
-	if how == "without" {
+	if mode == "without" {
 		for no := uint32(1); no <= 2; no++ {
 			r.megaflow(no, no, 0, 0, 0, output(3-no))
 		}
@@ -198,9 +198,9 @@ func answerAll(r *rig, connections int) {
 }
 
 func (r *rig) noDrops(b *testing.B) {
-	for why, n := range r.sh.Counters.Drops {
+	for reason, n := range r.sh.Counters.Drops {
 		if n != 0 {
-			b.Logf("%d dropped as %v", n, packet.DropReason(why))
+			b.Logf("%d dropped as %v", n, packet.DropReason(reason))
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestNATSearchesAreCharged(t *testing.T) {
 	c := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit | flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange,
 		Lo: [2]uint64{0, 0xc0000201}, Hi: [2]uint64{0, 0xc0000204}, PortLo: 5000, PortHi: 5099}
 	r.megaflow(0, 1, 0, 0, 0, append(c.AppendTo(nil), output(2))...)
-	q := r.w.queues.at(0)
+	q := r.w.queues.queue(0)
 	r.w.fixed = r.w.now
 	for i := range uint16(400) {
 		r.w.fixed += 1_000_000
@@ -62,7 +62,7 @@ func TestTunnelledFramesCountForTheirZone(t *testing.T) {
 	if got := w.tunnelled([]uint8{0, 1}); got != 1<<1 {
 		t.Errorf("tunnelled: %b", got)
 	}
-	w.rxInUse = w.queues.at(0)
+	w.rxInUse = w.queues.queue(0)
 	if got := w.tunnelled([]uint8{0, 1}); got != 0 {
 		t.Errorf("tunnelled of a guest's queue: %b", got)
 	}

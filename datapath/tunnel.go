@@ -44,8 +44,8 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 		w.drop(f, packet.DropTooBigForTunnel)
 		return
 	}
-	if why := t.Push(f, uint32(a.U64), hash, tunnel.InnerTOS(f)); why != packet.DropNone {
-		w.drop(f, why)
+	if reason := t.Push(f, uint32(a.U64), hash, tunnel.InnerTOS(f)); reason != packet.DropNone {
+		w.drop(f, reason)
 		return
 	}
 	w.overlaid = true

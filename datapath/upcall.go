@@ -16,9 +16,9 @@ func (w *Worker) miss(i int) {
 		w.drop(f, packet.DropMissAgain)
 		return
 	}
-	slot, why := w.hold(i, flowtable.Action{})
-	if why != packet.DropNone {
-		w.drop(f, why)
+	slot, reason := w.hold(i, flowtable.Action{})
+	if reason != packet.DropNone {
+		w.drop(f, reason)
 		return
 	}
 	body := w.beginUpcall(UpMiss, slot, 8*flowtable.KeyWords)
@@ -42,9 +42,9 @@ func (w *Worker) awaitNeighbour(i int, a *flowtable.Action) {
 		w.drop(f, packet.DropNoNeighbour) // already waited for this neighbour
 		return
 	}
-	slot, why := w.hold(i, *a)
-	if why != packet.DropNone {
-		w.drop(f, why)
+	slot, reason := w.hold(i, *a)
+	if reason != packet.DropNone {
+		w.drop(f, reason)
 		return
 	}
 	body := w.beginUpcall(UpNeighbour, slot, 4)
@@ -69,7 +69,7 @@ func (w *Worker) reportFaults() {
 			continue
 		}
 		reason := p.fault[:min(len(p.fault), maxFaultReason)]
-		body := w.beginUpcall(UpFault, p.no, len(reason))
+		body := w.beginUpcall(UpFault, p.port, len(reason))
 		if body == nil {
 			return
 		}

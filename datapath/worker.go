@@ -146,7 +146,7 @@ type Worker struct {
 
 	ports      [port.MaxPorts]txPort
 	touched    portList // output ports to flush at the end of the batch
-	more       bool     // the batch was full, so another will follow soon
+	batchFull  bool     // the batch was full, so another will follow soon
 	owed       portList // ports whose flush was postponed, see flush
 	delivered  bool     // a frame went to a local process, see fewFrames
 	queues     queueTable
@@ -199,7 +199,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	clear(sh.Meters)
 	w.held.init(sh)
 	for i := range w.ports {
-		w.ports[i].no, w.ports[i].counters = uint32(i), &sh.Ports[i]
+		w.ports[i].port, w.ports[i].counters = uint32(i), &sh.Ports[i]
 	}
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -299,7 +299,7 @@ func (w *Worker) pass() {
 	w.findReady()
 	frames, full := 0, false
 	for at := 0; at < w.queues.count && !w.holding; at++ {
-		q := w.queues.at(at)
+		q := w.queues.queue(at)
 		if w.skipDebtor(q) {
 			w.releaseKept(q)
 			continue
