@@ -40,7 +40,7 @@ const (
 	refBits = blockActions - 1
 )
 
-func (r ActionRef) at() uint32 { return uint32(r &^ refBits) }
+func (r ActionRef) index() uint32 { return uint32(r &^ refBits) }
 
 // actionStore is the action store in a worker's Memory. The worker owns it.
 type actionStore struct {
@@ -65,7 +65,7 @@ func (s *actionStore) list(r ActionRef) []Action {
 	if r == 0 {
 		return nil
 	}
-	at := r.at()
+	at := r.index()
 	n := s.blocks[at/blockActions].length
 	return s.actions[at:][:n:n]
 }
@@ -104,7 +104,7 @@ func (s *actionStore) release(r ActionRef) {
 	if r == 0 {
 		return
 	}
-	block := r.at() / blockActions
+	block := r.index() / blockActions
 	b := &s.blocks[block]
 	if b.refs--; b.refs == 0 {
 		s.index.remove(b.hash, block)

@@ -13,7 +13,7 @@ import (
 func checkActionStore(t *testing.T, m Memory, seed int64, steps int) {
 	type stored struct {
 		list []Action
-		at   ActionRef
+		ref  ActionRef
 		refs int
 	}
 	m.empty()
@@ -23,7 +23,7 @@ func checkActionStore(t *testing.T, m Memory, seed int64, steps int) {
 	for range steps {
 		if len(twin) > 0 && rng.Intn(5) < 2 {
 			i := rng.Intn(len(twin))
-			s.release(twin[i].at)
+			s.release(twin[i].ref)
 			if twin[i].refs--; twin[i].refs == 0 {
 				twin = slices.Delete(twin, i, i+1)
 			}
@@ -34,8 +34,8 @@ func checkActionStore(t *testing.T, m Memory, seed int64, steps int) {
 			i := slices.IndexFunc(twin, func(x stored) bool { return slices.Equal(x.list, list) })
 			at, ok := s.acquire(list)
 			switch {
-			case i >= 0 && (!ok || at != twin[i].at):
-				t.Fatalf("seed %d: a known list is stored at %d and %d", seed, at, twin[i].at)
+			case i >= 0 && (!ok || at != twin[i].ref):
+				t.Fatalf("seed %d: a known list is stored at %d and %d", seed, at, twin[i].ref)
 			case i >= 0:
 				twin[i].refs++
 			case ok:
@@ -43,14 +43,14 @@ func checkActionStore(t *testing.T, m Memory, seed int64, steps int) {
 			}
 		}
 		for _, x := range twin {
-			if !slices.Equal(s.list(x.at), x.list) {
-				t.Fatalf("seed %d: the list at %d changed", seed, x.at)
+			if !slices.Equal(s.list(x.ref), x.list) {
+				t.Fatalf("seed %d: the list at %d changed", seed, x.ref)
 			}
 		}
 	}
 	for _, x := range twin {
 		for range x.refs {
-			s.release(x.at)
+			s.release(x.ref)
 		}
 	}
 	// After the last release, the store consists of free blocks of the largest order.

@@ -32,17 +32,17 @@ type Cache struct {
 	store     actionStore
 
 	// The batch that is looked up.
-	digests [packet.BatchSize]digest // index: frame
-	more    [packet.BatchSize]exactMore
-	hashes  [packet.BatchSize]uint32 // hash of each frame's key under the current mask
-	frames  [packet.BatchSize]uint8  // frames that are live and no repeats
-	homes   [packet.BatchSize]uint32 // bucket or index position of each frame in the field frames
-	repeats [packet.BatchSize]repeat // frames with the same key as their predecessor
-	found   [packet.BatchSize]uint8  // frames that have an entry
-	entries [packet.BatchSize]uint32 // index as found: the entry
-	slots   [packet.BatchSize]uint32 // index as found: the entry's megaflow
-	expects [packet.BatchSize]uint32 // generation in the entry of each frame in the field found
-	missed  [packet.BatchSize]uint8  // frames without an entry
+	digests    [packet.BatchSize]digest // index: frame
+	groupWords [packet.BatchSize]exactMore
+	hashes     [packet.BatchSize]uint32 // hash of each frame's key under the current mask
+	frames     [packet.BatchSize]uint8  // frames that are live and no repeats
+	homes      [packet.BatchSize]uint32 // bucket or index position of each frame in the field frames
+	repeats    [packet.BatchSize]repeat // frames with the same key as their predecessor
+	found      [packet.BatchSize]uint8  // frames that have an entry
+	entries    [packet.BatchSize]uint32 // index as found: the entry
+	slots      [packet.BatchSize]uint32 // index as found: the entry's megaflow
+	expects    [packet.BatchSize]uint32 // generation in the entry of each frame in the field found
+	missed     [packet.BatchSize]uint8  // frames without an entry
 }
 
 // InstallResult is the outcome of an Install.
@@ -148,8 +148,8 @@ func (c *Cache) Remove(slot uint32) bool {
 }
 
 // Lookup finds the megaflow of each frame i in the set live, and writes its slot, or
-// NoSlot, to out[i]. The caller updates the statistics of the flows.
-func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.BatchSize]uint32, n *LookupCounts) {
+// NoSlot, to slots[i]. The caller updates the statistics of the flows.
+func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, slots *[packet.BatchSize]uint32, n *LookupCounts) {
 	count, repeated := uint(0), uint(0)
 	var x exactLookup
 	u := &c.union
@@ -168,21 +168,21 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.Ba
 		}
 		c.frames[count%packet.BatchSize] = uint8(i)
 		d := &c.digests[i]
-		c.digest(k, d, &c.more[i])
+		c.digest(k, d, &c.groupWords[i])
 		c.homes[count%packet.BatchSize] = uint32(d.hash) & c.bucketWrap
 		before = k
 		if count++; count%stride == 0 {
 			c.advance(&x, keys, count)
 		}
 	}
-	missed := c.endExact(&x, keys, count, out)
+	missed := c.endExact(&x, keys, count, slots)
 	n.ExactHits += uint64(count) - uint64(missed)
 	if missed != 0 {
-		c.search(keys, c.missed[:missed], out, n)
+		c.search(keys, c.missed[:missed], slots, n)
 	}
 	for _, r := range c.repeats[:repeated] {
-		slot := out[r.of%packet.BatchSize]
-		out[r.frame%packet.BatchSize] = slot
+		slot := slots[r.original%packet.BatchSize]
+		slots[r.frame%packet.BatchSize] = slot
 		if slot == NoSlot {
 			n.Misses++
 		} else {
@@ -192,7 +192,7 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.Ba
 }
 
 // repeat is a frame with the key of an earlier frame of the batch.
-type repeat struct{ frame, of uint8 }
+type repeat struct{ frame, original uint8 }
 
 // Flows returns the statistics of all slots without copying. The index is the slot.
 func (c *Cache) Flows() []Flow { return c.m.Flows }
@@ -200,7 +200,7 @@ func (c *Cache) Flows() []Flow { return c.m.Flows }
 // Only returns the action of a megaflow with exactly one action, otherwise nil. It
 // does not copy; the result is valid until the next Install or Remove.
 func (c *Cache) Only(f *Flow) *Action {
-	at := f.Actions.at()
+	at := f.Actions.index()
 	if f.Actions&refOne == 0 || at >= uint32(len(c.m.actions)) {
 		return nil
 	}

@@ -158,7 +158,7 @@ func checkCache(t *testing.T, m Memory, sizes Sizes, seed int64, steps int) {
 	checkRead(t, &m, c, twin)
 }
 
-func checkLookup(t *testing.T, c *Cache, twin *slowCache, keys *[packet.BatchSize]Key, live uint32, where string) {
+func checkLookup(t *testing.T, c *Cache, twin *slowCache, keys *[packet.BatchSize]Key, live uint32, name string) {
 	t.Helper()
 	const untouched = NoSlot - 1
 	var out [packet.BatchSize]uint32
@@ -171,7 +171,7 @@ func checkLookup(t *testing.T, c *Cache, twin *slowCache, keys *[packet.BatchSiz
 	for i, slot := range out {
 		if live>>i&1 == 0 {
 			if slot != untouched {
-				t.Fatalf("%s: frame %d is not live and got slot %d", where, i, slot)
+				t.Fatalf("%s: frame %d is not live and got slot %d", name, i, slot)
 			}
 			continue
 		}
@@ -180,11 +180,11 @@ func checkLookup(t *testing.T, c *Cache, twin *slowCache, keys *[packet.BatchSiz
 			misses++
 		}
 		if slot == NoSlot && len(want) > 0 || slot != NoSlot && !slices.Contains(want, slot) {
-			t.Fatalf("%s: frame %d: slot %d, want one of %v", where, i, int32(slot), want)
+			t.Fatalf("%s: frame %d: slot %d, want one of %v", name, i, int32(slot), want)
 		}
 	}
 	if n.Misses != misses || n.ExactHits+n.MegaflowHits+n.Misses != uint64(bits.OnesCount32(live)) {
-		t.Fatalf("%s: counts %+v for %d frames, %d of them missing", where, n, bits.OnesCount32(live), misses)
+		t.Fatalf("%s: counts %+v for %d frames, %d of them missing", name, n, bits.OnesCount32(live), misses)
 	}
 }
 

@@ -34,20 +34,20 @@ func TestEveryBitDiffers(t *testing.T) {
 // An exact-match entry matches a key only if the words of groups (exactMore) are
 // equal too.
 func TestEveryBitOfMoreDiffers(t *testing.T) {
-	c := &Cache{m: Memory{more: make([]exactMore, 1)}}
+	c := &Cache{m: Memory{groupWords: make([]exactMore, 1)}}
 	var of exactMore
 	d := digest{n: uint32(len(of))}
 	for i := range of {
 		of[i] = ^uint64(0)
 	}
-	c.m.more[0] = of
+	c.m.groupWords[0] = of
 	if c.differMore(0, &d, &of) != 0 {
 		t.Fatal("equal words differ")
 	}
 	for i := range of {
 		for bit := range 64 {
-			c.m.more[0] = of
-			c.m.more[0][i] ^= 1 << bit
+			c.m.groupWords[0] = of
+			c.m.groupWords[0][i] ^= 1 << bit
 			if c.differMore(0, &d, &of) == 0 {
 				t.Fatalf("bit %d of word %d makes no difference", bit, i)
 			}

@@ -65,14 +65,14 @@ func (d *digest) signature() uint64 { return max(d.hash>>56, 1) }
 
 // digest hashes the key under the union of all masks, and collects the words of the
 // key's groups.
-func (c *Cache) digest(k *Key, d *digest, more *exactMore) {
+func (c *Cache) digest(k *Key, d *digest, words *exactMore) {
 	u, s := &c.union, &c.seeds
 	acc := fold(k[WPort]&u[WPort]^s[0], k[WEthDst]&u[WEthDst]^s[1]) ^
 		fold(k[WEthSrc]&u[WEthSrc]^s[2], k[WIP]&u[WIP]^s[3]) ^
 		fold(k[WL4]&u[WL4]^s[4], k[WIPv4]&u[WIPv4]^s[5])
 	d.groups, d.n = 0, 0
 	if c.groups != 0 {
-		acc ^= c.digestGroups(k, d, more)
+		acc ^= c.digestGroups(k, d, words)
 	}
 	d.hash = s.finish(acc)
 }
@@ -89,47 +89,47 @@ func (c *Cache) alike(k, o *Key) bool {
 
 // digestGroups adds all non-zero word groups of the key to the digest, under the
 // union of all masks. It returns their hash.
-func (c *Cache) digestGroups(k *Key, d *digest, more *exactMore) (acc uint64) {
+func (c *Cache) digestGroups(k *Key, d *digest, words *exactMore) (acc uint64) {
 	u := &c.union
 	if c.groups&groupIPv6 != 0 {
-		acc ^= c.group4(d, more, groupIPv6, k[WIPv6Src]&u[WIPv6Src], k[WIPv6Src+1]&u[WIPv6Src+1],
+		acc ^= c.group4(d, words, groupIPv6, k[WIPv6Src]&u[WIPv6Src], k[WIPv6Src+1]&u[WIPv6Src+1],
 			k[WIPv6Dst]&u[WIPv6Dst], k[WIPv6Dst+1]&u[WIPv6Dst+1])
 	}
 	if c.groups&groupTun != 0 {
 		a, b := k[WTunID]&u[WTunID], k[WTunIPv4]&u[WTunIPv4]
 		if a|b != 0 {
 			j := d.n & 31
-			more[j], more[(j+1)&31] = a, b
+			words[j], words[(j+1)&31] = a, b
 			d.n += 2
 			d.groups |= groupTun
 			acc ^= fold(a^c.seeds[WTunID], b^c.seeds[WTunIPv4])
 		}
 	}
 	if c.groups&groupTunIPv6 != 0 {
-		acc ^= c.group4(d, more, groupTunIPv6, k[WTunIPv6Src]&u[WTunIPv6Src], k[WTunIPv6Src+1]&u[WTunIPv6Src+1],
+		acc ^= c.group4(d, words, groupTunIPv6, k[WTunIPv6Src]&u[WTunIPv6Src], k[WTunIPv6Src+1]&u[WTunIPv6Src+1],
 			k[WTunIPv6Dst]&u[WTunIPv6Dst], k[WTunIPv6Dst+1]&u[WTunIPv6Dst+1])
 	}
 	if c.groups&groupARP != 0 {
-		acc ^= c.group4(d, more, groupARP, k[WARPSha]&u[WARPSha], k[WARPTha]&u[WARPTha],
+		acc ^= c.group4(d, words, groupARP, k[WARPSha]&u[WARPSha], k[WARPTha]&u[WARPTha],
 			k[WNDTarget]&u[WNDTarget], k[WNDTarget+1]&u[WNDTarget+1])
 	}
 	if c.groups&groupCT != 0 {
-		acc ^= c.group4(d, more, groupCT, k[WCT]&u[WCT], k[WCTPorts]&u[WCTPorts], k[WCTLabel]&u[WCTLabel], k[WCTLabel+1]&u[WCTLabel+1])
+		acc ^= c.group4(d, words, groupCT, k[WCT]&u[WCT], k[WCTPorts]&u[WCTPorts], k[WCTLabel]&u[WCTLabel], k[WCTLabel+1]&u[WCTLabel+1])
 	}
 	if c.groups&groupCTAddr != 0 {
-		acc ^= c.group4(d, more, groupCTAddr, k[WCTSrc]&u[WCTSrc], k[WCTSrc+1]&u[WCTSrc+1], k[WCTDst]&u[WCTDst], k[WCTDst+1]&u[WCTDst+1])
+		acc ^= c.group4(d, words, groupCTAddr, k[WCTSrc]&u[WCTSrc], k[WCTSrc+1]&u[WCTSrc+1], k[WCTDst]&u[WCTDst], k[WCTDst+1]&u[WCTDst+1])
 	}
 	return acc
 }
 
 // group4 adds a group of four words to the digest, unless all words are 0. It returns
 // their hash.
-func (c *Cache) group4(d *digest, more *exactMore, group uint32, w0, w1, w2, w3 uint64) uint64 {
+func (c *Cache) group4(d *digest, words *exactMore, group uint32, w0, w1, w2, w3 uint64) uint64 {
 	if w0|w1|w2|w3 == 0 {
 		return 0
 	}
 	j := d.n & 31
-	more[j], more[(j+1)&31], more[(j+2)&31], more[(j+3)&31] = w0, w1, w2, w3
+	words[j], words[(j+1)&31], words[(j+2)&31], words[(j+3)&31] = w0, w1, w2, w3
 	d.n += 4
 	d.groups |= group
 	s := (*[4]uint64)(c.groupSeeds[group%uint32(len(c.groupSeeds))][:])
@@ -140,12 +140,12 @@ func (c *Cache) group4(d *digest, more *exactMore, group uint32, w0, w1, w2, w3 
 // each frame needs two cache lines from memory. The batch advances in strides, so
 // that the core works on one stride while the lines of others arrive.
 type exactLookup struct {
-	asked    uint // number of frames whose bucket was prefetched
-	chosen   uint // number of frames whose bucket was searched
-	found    uint
-	due      uint // number of entries prefetched at least one stride ago
-	compared uint // number of entries compared
-	missed   uint
+	prefetched uint // number of frames whose bucket was prefetched
+	chosen     uint // number of frames whose bucket was searched
+	found      uint
+	due        uint // number of entries prefetched at least one stride ago
+	compared   uint // number of entries compared
+	missed     uint
 }
 
 // stride is the number of frames that advance together: small enough to overlap with
@@ -155,10 +155,10 @@ const stride = 12
 
 // advance prefetches the buckets of the next frames, and advances earlier frames by
 // one step.
-func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
-	from, entries := x.asked, x.found
-	cpu.Prefetch(&c.buckets[0], c.homes[from:to])
-	x.asked = to
+func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
+	from, entries := x.prefetched, x.found
+	cpu.Prefetch(&c.buckets[0], c.homes[from:end])
+	x.prefetched = end
 	c.choose(x, from)
 	cpu.Prefetch(&c.exact[0], c.entries[entries:x.found])
 	c.compare(x, keys, x.due)
@@ -166,10 +166,10 @@ func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 }
 
 // choose searches the buckets of the prefetched frames for the frames' signatures.
-func (c *Cache) choose(x *exactLookup, to uint) {
+func (c *Cache) choose(x *exactLookup, end uint) {
 	buckets := c.buckets
 	found, missed := x.found, x.missed
-	for j := x.chosen; j < to; j++ {
+	for j := x.chosen; j < end; j++ {
 		i, number := c.frames[j%packet.BatchSize], c.homes[j%packet.BatchSize]
 		marks := buckets[number].candidates(c.digests[i%packet.BatchSize].signature())
 		if marks == 0 {
@@ -177,24 +177,24 @@ func (c *Cache) choose(x *exactLookup, to uint) {
 			missed++
 			continue
 		}
-		c.entries[found%packet.BatchSize] = number*bucketEntries + first(marks)
+		c.entries[found%packet.BatchSize] = number*bucketEntries + firstMarked(marks)
 		c.found[found%packet.BatchSize] = i
 		found++
 	}
-	x.chosen, x.found, x.missed = to, found, missed
+	x.chosen, x.found, x.missed = end, found, missed
 }
 
 // compare compares found entries with the frames' keys, and prefetches the flows of
 // equal ones. It looks up all other frames again.
-func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
+func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
 	exact, u := c.exact, &c.union
 	from := x.compared
-	for m := from; m < to; m++ {
+	for m := from; m < end; m++ {
 		i, at := c.found[m%packet.BatchSize]%packet.BatchSize, c.entries[m%packet.BatchSize]
 		d, k, e := &c.digests[i], &keys[i], &exact[at]
 		diff := lowerDiffer(&e.words, k, u) | upperDiffer(&e.words, k, u) | uint64(e.groups^d.groups)
 		if d.n != 0 {
-			diff |= c.differMore(at, d, &c.more[i])
+			diff |= c.differMore(at, d, &c.groupWords[i])
 		}
 		slot := e.slot
 		if diff != 0 {
@@ -202,15 +202,15 @@ func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 		}
 		c.slots[m%packet.BatchSize], c.expects[m%packet.BatchSize] = slot, e.generation
 	}
-	x.compared = to
-	cpu.Prefetch(&c.m.Flows[0], c.slots[from:to])
+	x.compared = end
+	cpu.Prefetch(&c.m.Flows[0], c.slots[from:end])
 }
 
-// endExact finishes the lookup of a batch of count frames and writes the found slots
-// to out. It returns the number of missed frames, which are in c.missed.
-func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint, out *[packet.BatchSize]uint32) uint {
+// endExact finishes the lookup of a batch of count frames and writes the found slots to
+// the argument slots. It returns the number of missed frames, which are in c.missed.
+func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint, slots *[packet.BatchSize]uint32) uint {
 	if count <= fewLookups {
-		return c.probeFew(keys, count, out)
+		return c.probeFew(keys, count, slots)
 	}
 	for x.compared < x.found || x.chosen < count {
 		c.advance(x, keys, count)
@@ -219,13 +219,13 @@ func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint
 	for m := range x.found {
 		i, slot := c.found[m%packet.BatchSize]%packet.BatchSize, c.slots[m%packet.BatchSize]
 		if slot >= uint32(len(flows)) || flows[slot].Generation != c.expects[m%packet.BatchSize] {
-			if slot = c.probe(&c.digests[i], &c.more[i], &keys[i]); slot == NoSlot {
+			if slot = c.probe(&c.digests[i], &c.groupWords[i], &keys[i]); slot == NoSlot {
 				c.missed[missed%packet.BatchSize] = i
 				missed++
 				continue
 			}
 		}
-		out[i] = slot
+		slots[i] = slot
 	}
 	return missed
 }
@@ -234,11 +234,11 @@ func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint
 const fewLookups = 2
 
 // probeFew looks up a few frames without prefetching.
-func (c *Cache) probeFew(keys *[packet.BatchSize]Key, count uint, out *[packet.BatchSize]uint32) (missed uint) {
+func (c *Cache) probeFew(keys *[packet.BatchSize]Key, count uint, slots *[packet.BatchSize]uint32) (missed uint) {
 	for j := range count {
 		i := c.frames[j%packet.BatchSize] % packet.BatchSize
-		if slot := c.probe(&c.digests[i], &c.more[i], &keys[i]); slot != NoSlot {
-			out[i] = slot
+		if slot := c.probe(&c.digests[i], &c.groupWords[i], &keys[i]); slot != NoSlot {
+			slots[i] = slot
 			continue
 		}
 		c.missed[missed%packet.BatchSize] = i
@@ -261,10 +261,10 @@ func upperDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
 
 // differMore returns 0 if an entry's group words equal the wanted ones, which belong
 // to digest d.
-func (c *Cache) differMore(at uint32, d *digest, wanted *exactMore) (diff uint64) {
-	more := &c.m.more[at]
-	for j := uint32(0); j < d.n && j < uint32(len(more)); j += 2 {
-		diff |= (more[j] ^ wanted[j]) | (more[j+1] ^ wanted[j+1])
+func (c *Cache) differMore(entry uint32, d *digest, group *exactMore) (diff uint64) {
+	words := &c.m.groupWords[entry]
+	for j := uint32(0); j < d.n && j < uint32(len(words)); j += 2 {
+		diff |= (words[j] ^ group[j]) | (words[j+1] ^ group[j+1])
 	}
 	return diff
 }
@@ -277,27 +277,27 @@ func (b bucket) candidates(signature uint64) (marks uint64) {
 	return (x - ones) &^ x & tops
 }
 
-// first returns the index within the bucket of the lowest marked entry.
-func first(marks uint64) uint32 { return uint32(bits.TrailingZeros64(marks)) / 8 }
+// firstMarked returns the index within the bucket of the lowest marked entry.
+func firstMarked(marks uint64) uint32 { return uint32(bits.TrailingZeros64(marks)) / 8 }
 
 // The method holds reports whether an entry has key k, whose digest is d. It does not
 // check whether the entry is stale.
-func (c *Cache) holds(at uint32, d *digest, more *exactMore, k *Key) bool {
-	e := &c.exact[at]
+func (c *Cache) holds(entry uint32, d *digest, words *exactMore, k *Key) bool {
+	e := &c.exact[entry]
 	diff := lowerDiffer(&e.words, k, &c.union) | upperDiffer(&e.words, k, &c.union) | uint64(e.groups^d.groups)
 	if d.n != 0 {
-		diff |= c.differMore(at, d, more)
+		diff |= c.differMore(entry, d, words)
 	}
 	return diff == 0
 }
 
 // probe looks up one key and returns the slot of the megaflow, or NoSlot.
-func (c *Cache) probe(d *digest, more *exactMore, k *Key) uint32 {
+func (c *Cache) probe(d *digest, words *exactMore, k *Key) uint32 {
 	number := uint32(d.hash) & c.bucketWrap
 	for marks := c.buckets[number].candidates(d.signature()); marks != 0; marks &= marks - 1 {
-		at := number*bucketEntries + first(marks)
+		at := number*bucketEntries + firstMarked(marks)
 		e := &c.exact[at]
-		if c.holds(at, d, more, k) && c.m.Flows[e.slot].Generation == e.generation {
+		if c.holds(at, d, words, k) && c.m.Flows[e.slot].Generation == e.generation {
 			return e.slot
 		}
 	}
@@ -311,19 +311,19 @@ const replaceOneIn = 4
 
 // enter adds key k with digest d and its megaflow's slot. It uses the key's old
 // entry, a free entry, or another entry of the bucket.
-func (c *Cache) enter(d *digest, more *exactMore, k *Key, slot uint32) {
+func (c *Cache) enter(d *digest, words *exactMore, k *Key, slot uint32) {
 	number := uint32(d.hash) & c.bucketWrap
 	b := &c.buckets[number]
 	way := uint32(bucketEntries)
 	for marks := b.candidates(d.signature()); marks != 0; marks &= marks - 1 {
-		if w := first(marks); c.holds(number*bucketEntries+w, d, more, k) {
+		if w := firstMarked(marks); c.holds(number*bucketEntries+w, d, words, k) {
 			way = w
 			break
 		}
 	}
 	if way == bucketEntries {
 		if free := b.candidates(0); free != 0 {
-			way = first(free)
+			way = firstMarked(free)
 		} else {
 			if c.victim++; c.victim%replaceOneIn != 0 {
 				return
@@ -339,7 +339,7 @@ func (c *Cache) enter(d *digest, more *exactMore, k *Key, slot uint32) {
 		e.words[i] = k[i] & c.union[i]
 	}
 	if d.n != 0 {
-		c.m.more[at] = *more
+		c.m.groupWords[at] = *words
 	}
 }
 

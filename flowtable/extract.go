@@ -116,9 +116,9 @@ const (
 func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	h := f.Header()
 	if len(h) < packet.EthernetLen {
-		var why packet.DropReason
-		if h, why = reach(b, f, packet.EthernetLen, packet.DropRuntFrame); why != packet.DropNone {
-			return why
+		var reason packet.DropReason
+		if h, reason = reach(b, f, packet.EthernetLen, packet.DropRuntFrame); reason != packet.DropNone {
+			return reason
 		}
 	}
 	f.L3, f.L4 = 0, 0
@@ -130,9 +130,9 @@ func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	etherType, off := uint16(src), packet.EthernetLen
 	k[WEthSrc] = src &^ 0xffff
 	if packet.IsVLAN(etherType) || etherType < minEtherType {
-		var why packet.DropReason
-		if etherType, off, why = extractTags(b, f, k, etherType); why != packet.DropNone {
-			return why
+		var reason packet.DropReason
+		if etherType, off, reason = extractTags(b, f, k, etherType); reason != packet.DropNone {
+			return reason
 		}
 	}
 	k[WEthDst] = dst | uint64(etherType)
@@ -172,9 +172,9 @@ const maxTags = 2
 func extractTags(b *packet.Batch, f *packet.Frame, k *Key, etherType uint16) (uint16, int, packet.DropReason) {
 	off := packet.EthernetLen
 	for tag := 0; tag < maxTags && packet.IsVLAN(etherType); tag++ {
-		h, why := reach(b, f, off+packet.VLANLen, packet.DropBadVLAN)
-		if why != packet.DropNone {
-			return 0, 0, why
+		h, reason := reach(b, f, off+packet.VLANLen, packet.DropBadVLAN)
+		if reason != packet.DropNone {
+			return 0, 0, reason
 		}
 		tci := uint64(binary.BigEndian.Uint16(h[off:]) | VLANPresent)
 		if tag == 0 {
@@ -188,12 +188,12 @@ func extractTags(b *packet.Batch, f *packet.Frame, k *Key, etherType uint16) (ui
 	if etherType >= minEtherType {
 		return etherType, off, packet.DropNone
 	}
-	h, why := reach(b, f, off+8, packet.DropRuntFrame)
-	if why == packet.DropDeepHeader {
-		return 0, 0, why
+	h, reason := reach(b, f, off+8, packet.DropRuntFrame)
+	if reason == packet.DropDeepHeader {
+		return 0, 0, reason
 	}
 	const snap = 0xaaaa03000000 // DSAP, SSAP, control, organisation
-	if why == packet.DropNone {
+	if reason == packet.DropNone {
 		llc := binary.BigEndian.Uint64(h[off:])
 		if t := uint16(llc); llc>>16 == snap && t >= minEtherType {
 			return t, off + 8, packet.DropNone
@@ -202,18 +202,18 @@ func extractTags(b *packet.Batch, f *packet.Frame, k *Key, etherType uint16) (ui
 	return EthTypeNone, off, packet.DropNone
 }
 
-func extractARP(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropReason {
-	h, why := reach(b, f, off+8, packet.DropBadARP)
-	if why != packet.DropNone {
-		return why
+func extractARP(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.DropReason {
+	h, reason := reach(b, f, offset+8, packet.DropBadARP)
+	if reason != packet.DropNone {
+		return reason
 	}
-	if arp := packet.ARP(h[off:]); arp.HardwareType() != 1 || arp.ProtocolType() != packet.EtherTypeIPv4 {
+	if arp := packet.ARP(h[offset:]); arp.HardwareType() != 1 || arp.ProtocolType() != packet.EtherTypeIPv4 {
 		return packet.DropNone
 	}
-	if h, why = reach(b, f, off+packet.ARPLen, packet.DropBadARP); why != packet.DropNone {
-		return why
+	if h, reason = reach(b, f, offset+packet.ARPLen, packet.DropBadARP); reason != packet.DropNone {
+		return reason
 	}
-	arp := packet.ARP(h[off : off+packet.ARPLen])
+	arp := packet.ARP(h[offset : offset+packet.ARPLen])
 	if arp.HardwareLen() != 6 || arp.ProtocolLen() != 4 {
 		return packet.DropBadARP
 	}
@@ -226,27 +226,27 @@ func extractARP(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropRe
 	return packet.DropNone
 }
 
-func extractIPv4(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropReason {
+func extractIPv4(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.DropReason {
 	h := f.Header()
-	if len(h) < off+packet.IPv4Len {
-		var why packet.DropReason
-		if h, why = reach(b, f, off+packet.IPv4Len, packet.DropBadIPv4); why != packet.DropNone {
-			return why
+	if len(h) < offset+packet.IPv4Len {
+		var reason packet.DropReason
+		if h, reason = reach(b, f, offset+packet.IPv4Len, packet.DropBadIPv4); reason != packet.DropNone {
+			return reason
 		}
 	}
-	ip := (*[packet.IPv4Len]byte)(h[off:])
+	ip := (*[packet.IPv4Len]byte)(h[offset:])
 	first := binary.BigEndian.Uint64(ip[0:8]) // first 8 bytes of IPv4: version, IHL, TOS, length, ID, fragment
 	second := binary.BigEndian.Uint32(ip[8:]) // TTL, protocol, checksum
 	headerLen := int(first>>56&15) * 4
 	totalLen := int(first >> 32 & 0xffff)
 	frameLen := f.Len()
-	if first>>60 != 4 || headerLen < packet.IPv4Len || totalLen < headerLen || off+totalLen > frameLen {
+	if first>>60 != 4 || headerLen < packet.IPv4Len || totalLen < headerLen || offset+totalLen > frameLen {
 		return packet.DropBadIPv4
 	}
-	if off+totalLen < frameLen {
-		b.Trim(f, off+totalLen)
+	if offset+totalLen < frameLen {
+		b.Trim(f, offset+totalLen)
 	}
-	f.L3 = uint16(off)
+	f.L3 = uint16(offset)
 	proto := uint8(second >> 16)
 	k[WIPv4] = binary.BigEndian.Uint64(ip[12:])
 	k[WIP] |= uint64(proto)<<56 | first>>48&0xff<<48 | uint64(second>>24)<<40
@@ -261,13 +261,13 @@ func extractIPv4(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropR
 	if proto == packet.ProtoICMPv6 {
 		return packet.DropNone
 	}
-	return extractTransport(b, f, k, off+headerLen, proto)
+	return extractTransport(b, f, k, offset+headerLen, proto)
 }
 
-// extractTransport parses the transport header at off. The frame has been trimmed to
-// the datagram or fragment. Callers pass ICMP with IPv4 only and ICMPv6 with IPv6
+// extractTransport parses the transport header at an offset. The frame has been trimmed
+// to the datagram or fragment. Callers pass ICMP with IPv4 only and ICMPv6 with IPv6
 // only.
-func extractTransport(b *packet.Batch, f *packet.Frame, k *Key, off int, proto uint8) packet.DropReason {
+func extractTransport(b *packet.Batch, f *packet.Frame, k *Key, offset int, proto uint8) packet.DropReason {
 	var need int
 	switch proto {
 	case packet.ProtoTCP:
@@ -284,26 +284,26 @@ func extractTransport(b *packet.Batch, f *packet.Frame, k *Key, off int, proto u
 		return packet.DropNone
 	}
 	h := f.Header()
-	if len(h) < off+need {
-		var why packet.DropReason
-		if h, why = reach(b, f, off+need, packet.DropBadTransport); why != packet.DropNone {
-			return why
+	if len(h) < offset+need {
+		var reason packet.DropReason
+		if h, reason = reach(b, f, offset+need, packet.DropBadTransport); reason != packet.DropNone {
+			return reason
 		}
 	}
-	l4 := h[off : off+need]
-	f.L4, f.Proto = uint16(off), proto
+	l4 := h[offset : offset+need]
+	f.L4, f.Proto = uint16(offset), proto
 	whole := f.Flags&packet.FrameFragment == 0
 	switch proto {
 	case packet.ProtoTCP:
 		flags := binary.BigEndian.Uint16(l4[12:])
 		headerLen := int(flags>>12) * 4
-		if headerLen < packet.TCPLen || whole && off+headerLen > f.Len() {
+		if headerLen < packet.TCPLen || whole && offset+headerLen > f.Len() {
 			return packet.DropBadTransport
 		}
 		k[WIP] |= uint64(flags & 0xfff)
 	case packet.ProtoUDP:
 		n := int(binary.BigEndian.Uint16(l4[4:]))
-		if n < packet.UDPLen || whole && off+n > f.Len() {
+		if n < packet.UDPLen || whole && offset+n > f.Len() {
 			return packet.DropBadTransport
 		}
 	case packet.ProtoICMP:
@@ -312,7 +312,7 @@ func extractTransport(b *packet.Batch, f *packet.Frame, k *Key, off int, proto u
 	case packet.ProtoICMPv6:
 		k[WL4] |= uint64(l4[0])<<48 | uint64(l4[1])<<32
 		if (l4[0] == ndSolicitation || l4[0] == ndAdvertisement) && l4[1] == 0 {
-			return extractND(b, f, k, off)
+			return extractND(b, f, k, offset)
 		}
 		return packet.DropNone
 	}

@@ -12,23 +12,23 @@ import (
 // more is dropped as DropBadIPv6. RFC 8200 section 4.1 allows seven.
 const maxExtensionHeaders = 8
 
-func extractIPv6(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropReason {
-	h, why := f.Header(), packet.DropNone
-	if len(h) < off+packet.IPv6Len {
-		if h, why = reach(b, f, off+packet.IPv6Len, packet.DropBadIPv6); why != packet.DropNone {
-			return why
+func extractIPv6(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.DropReason {
+	h, reason := f.Header(), packet.DropNone
+	if len(h) < offset+packet.IPv6Len {
+		if h, reason = reach(b, f, offset+packet.IPv6Len, packet.DropBadIPv6); reason != packet.DropNone {
+			return reason
 		}
 	}
-	ip := (*[packet.IPv6Len]byte)(h[off:])
+	ip := (*[packet.IPv6Len]byte)(h[offset:])
 	first := binary.BigEndian.Uint64(ip[0:8]) // first 8 bytes of IPv6: version, traffic class, flow label, payload length, next header, hop limit
-	end, frameLen := off+packet.IPv6Len+int(first>>16&0xffff), f.Len()
+	end, frameLen := offset+packet.IPv6Len+int(first>>16&0xffff), f.Len()
 	if first>>60 != 6 || end > frameLen {
 		return packet.DropBadIPv6
 	}
 	if end < frameLen {
 		b.Trim(f, end)
 	}
-	f.L3 = uint16(off)
+	f.L3 = uint16(offset)
 	k[WIPv6Src] = binary.BigEndian.Uint64(ip[8:])
 	k[WIPv6Src+1] = binary.BigEndian.Uint64(ip[16:])
 	k[WIPv6Dst] = binary.BigEndian.Uint64(ip[24:])
@@ -36,17 +36,17 @@ func extractIPv6(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropR
 	k[WL4] = first >> 32 & 0xfffff
 	proto := uint8(first >> 8)
 	k[WIP] |= first>>52&0xff<<48 | first&0xff<<40
-	off += packet.IPv6Len
+	offset += packet.IPv6Len
 	if isExtension(proto) {
-		if off, proto, why = walkExtensions(b, f, k, off, proto); why != packet.DropNone {
-			return why
+		if offset, proto, reason = walkExtensions(b, f, k, offset, proto); reason != packet.DropNone {
+			return reason
 		}
 	}
 	k[WIP] |= uint64(proto) << 56
 	if proto == packet.ProtoICMP {
 		return packet.DropNone
 	}
-	return extractTransport(b, f, k, off, proto)
+	return extractTransport(b, f, k, offset, proto)
 }
 
 func isExtension(proto uint8) bool {
@@ -59,13 +59,13 @@ func isExtension(proto uint8) bool {
 
 // walkExtensions returns offset and protocol of the header after the extension
 // headers. For a later fragment the protocol is 44, as in ovs-fields(7).
-func walkExtensions(b *packet.Batch, f *packet.Frame, k *Key, off int, proto uint8) (int, uint8, packet.DropReason) {
+func walkExtensions(b *packet.Batch, f *packet.Frame, k *Key, offset int, proto uint8) (int, uint8, packet.DropReason) {
 	for range maxExtensionHeaders {
-		h, why := reach(b, f, off+8, packet.DropBadIPv6)
-		if why != packet.DropNone {
-			return 0, 0, why
+		h, reason := reach(b, f, offset+8, packet.DropBadIPv6)
+		if reason != packet.DropNone {
+			return 0, 0, reason
 		}
-		ext := (*[8]byte)(h[off:])
+		ext := (*[8]byte)(h[offset:])
 		n := 8
 		switch proto {
 		case packet.ProtoFragment:
@@ -74,7 +74,7 @@ func walkExtensions(b *packet.Batch, f *packet.Frame, k *Key, off int, proto uin
 				k[WIP] |= FragAny << 32
 				if where&0xfff8 != 0 {
 					k[WIP] |= FragLater << 32
-					return off, packet.ProtoFragment, packet.DropNone
+					return offset, packet.ProtoFragment, packet.DropNone
 				}
 			}
 		case packet.ProtoAH: // RFC 4302 section 2.2
@@ -88,12 +88,12 @@ func walkExtensions(b *packet.Batch, f *packet.Frame, k *Key, off int, proto uin
 			n += int(ext[1]) * 8
 		}
 		proto = ext[0]
-		off += n
-		if off > f.Len() {
+		offset += n
+		if offset > f.Len() {
 			return 0, 0, packet.DropBadIPv6
 		}
 		if !isExtension(proto) {
-			return off, proto, packet.DropNone
+			return offset, proto, packet.DropNone
 		}
 	}
 	return 0, 0, packet.DropBadIPv6
@@ -112,15 +112,15 @@ const (
 // extractND parses a neighbour solicitation or advertisement with its options. A
 // message that does not fit into the private header is dropped as DropDeepHeader. If
 // options are malformed or duplicated, all its fields are 0, as in Open vSwitch.
-func extractND(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropReason {
-	if off+ndHeaderLen > f.Len() {
+func extractND(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.DropReason {
+	if offset+ndHeaderLen > f.Len() {
 		return packet.DropBadTransport
 	}
-	h, why := reach(b, f, f.Len(), packet.DropBadTransport)
-	if why != packet.DropNone {
-		return why
+	h, reason := reach(b, f, f.Len(), packet.DropBadTransport)
+	if reason != packet.DropNone {
+		return reason
 	}
-	opts := h[off+ndHeaderLen:]
+	opts := h[offset+ndHeaderLen:]
 	var sll, tll uint64
 	for len(opts) >= 8 {
 		n := int(opts[1]) * 8
@@ -139,8 +139,8 @@ func extractND(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropRea
 		}
 		opts = opts[n:]
 	}
-	k[WNDTarget] = binary.BigEndian.Uint64(h[off+8:])
-	k[WNDTarget+1] = binary.BigEndian.Uint64(h[off+16:])
+	k[WNDTarget] = binary.BigEndian.Uint64(h[offset+8:])
+	k[WNDTarget+1] = binary.BigEndian.Uint64(h[offset+16:])
 	k[WARPSha], k[WARPTha] = sll, tll
 	return packet.DropNone
 }

@@ -23,12 +23,12 @@ func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
 	b.Port = 7
 	f := a.Add(&b, data, header, 24)
 	f.Flags = packet.FrameRouted | packet.FrameFragment // left over from an earlier extraction
-	x.why = Extract(&b, f, &x.key)
+	x.reason = Extract(&b, f, &x.key)
 	x.l3, x.l4, x.length, x.flags = int(f.L3), int(f.L4), f.Len(), f.Flags
 	if f.L4 != 0 {
 		x.proto = f.Proto
 	}
-	if f.L3 != 0 && x.why == packet.DropNone && max(x.l3+20, x.l4+4) > len(f.Header()) {
+	if f.L3 != 0 && x.reason == packet.DropNone && max(x.l3+20, x.l4+4) > len(f.Header()) {
 		panic("L3 or L4 beyond the private header")
 	}
 	return x
@@ -39,8 +39,8 @@ func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
 func checkExtract(t *testing.T, a *packettest.Arena, data []byte, header int) {
 	t.Helper()
 	got, want := extractAll(a, data, header), slowExtract(data, 7)
-	if want.why != packet.DropNone {
-		got, want = extracted{why: got.why}, extracted{why: want.why}
+	if want.reason != packet.DropNone {
+		got, want = extracted{reason: got.reason}, extracted{reason: want.reason}
 	}
 	if got != want {
 		t.Fatalf("private header of %d bytes:\n%s\n%x", header,
@@ -171,8 +171,8 @@ func TestExtractWellFormed(t *testing.T) {
 	for _, c := range wellFormed(t) {
 		for _, header := range []int{0, 14, 20, 60, packet.InnerHeader} {
 			got := extractAll(a, c.data, header)
-			if got.why != packet.DropNone || c.name != "rarp" && got.key != c.want {
-				t.Errorf("%s, private header %d: %v\n%s", c.name, header, got.why, cmp.Diff(c.want, got.key))
+			if got.reason != packet.DropNone || c.name != "rarp" && got.key != c.want {
+				t.Errorf("%s, private header %d: %v\n%s", c.name, header, got.reason, cmp.Diff(c.want, got.key))
 			}
 			checkExtract(t, a, c.data, header)
 		}
@@ -203,9 +203,9 @@ func TestExtractMalformed(t *testing.T) {
 	for range 9 {
 		manyExt = append(manyExt, ext(60, 8))
 	}
-	change := func(data []byte, at int, v ...byte) []byte {
+	change := func(data []byte, offset int, v ...byte) []byte {
 		data = append([]byte(nil), data...)
-		copy(data[at:], v)
+		copy(data[offset:], v)
 		return data
 	}
 	arp := append(serialize(t, eth(0x806))[:14], []byte{0, 1, 8, 0, 6, 4, 0, 1, 27: 0}...)
@@ -238,7 +238,7 @@ func TestExtractMalformed(t *testing.T) {
 		{"nd cut off", serialize(t, eth(0x86dd), ipv6(58), gopacket.Payload{135, 22: 0}), packet.DropBadTransport},
 		{"nd of 300 bytes", serialize(t, eth(0x86dd), ipv6(58), gopacket.Payload{135, 299: 0}), packet.DropDeepHeader},
 	} {
-		if got := extractAll(a, c.data, packet.InnerHeader).why; got != c.want {
+		if got := extractAll(a, c.data, packet.InnerHeader).reason; got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 		checkExtract(t, a, c.data, packet.InnerHeader)
@@ -288,14 +288,14 @@ func TestExtractAll(t *testing.T) {
 		wide, odd = ExtractAll(&b, &keys, wide)
 		for i := range b.Frames[:b.N] {
 			f := &b.Frames[i]
-			why := want[i].why
+			reason := want[i].reason
 			if i == skip {
-				why = packet.DropFlow
+				reason = packet.DropFlow
 			}
-			if f.Drop != why || odd>>i&1 != 0 != (why != packet.DropNone) {
-				t.Fatalf("frame %d: drop %v, want %v; odd %#x", i, f.Drop, why, odd)
+			if f.Drop != reason || odd>>i&1 != 0 != (reason != packet.DropNone) {
+				t.Fatalf("frame %d: drop %v, want %v; odd %#x", i, f.Drop, reason, odd)
 			}
-			if why == packet.DropNone && keys[i] != want[i].key {
+			if reason == packet.DropNone && keys[i] != want[i].key {
 				t.Fatal(cmp.Diff(want[i].key, keys[i]))
 			}
 		}

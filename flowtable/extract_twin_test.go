@@ -10,7 +10,7 @@ import (
 
 type extracted struct {
 	key    Key
-	why    packet.DropReason
+	reason packet.DropReason
 	l3, l4 int
 	proto  uint8
 	length int // length of the frame after trimming
@@ -22,46 +22,46 @@ func slowExtract(data []byte, inPort uint32) (x extracted) {
 	p := slowParser{data: data, x: &x}
 	x.key[WPort] = uint64(inPort) << 32
 	p.ethernet()
-	x.why, x.length = p.why, len(p.data)
+	x.reason, x.length = p.reason, len(p.data)
 	return x
 }
 
 type slowParser struct {
-	data []byte
-	at   int
-	x    *extracted
-	why  packet.DropReason
+	data   []byte
+	offset int
+	x      *extracted
+	reason packet.DropReason
 
 	proto, tos, ttl, frag uint64
 	tci2, tcpFlags        uint64
 	tpSrc, tpDst, label   uint64
 }
 
-// has reports whether n more bytes exist and fit into the private header, or records
+// need reports whether n more bytes exist and fit into the private header, or records
 // the drop reason.
-func (p *slowParser) has(n int, short packet.DropReason) bool {
-	if p.at+n > len(p.data) {
-		p.why = short
-	} else if p.at+n > packet.MaxHeader {
-		p.why = packet.DropDeepHeader
+func (p *slowParser) need(n int, short packet.DropReason) bool {
+	if p.offset+n > len(p.data) {
+		p.reason = short
+	} else if p.offset+n > packet.MaxHeader {
+		p.reason = packet.DropDeepHeader
 	}
-	return p.why == packet.DropNone
+	return p.reason == packet.DropNone
 }
 
-func (p *slowParser) u8(off int) uint64  { return uint64(p.data[p.at+off]) }
-func (p *slowParser) u16(off int) uint64 { return p.u8(off)<<8 | p.u8(off+1) }
-func (p *slowParser) u32(off int) uint64 { return p.u16(off)<<16 | p.u16(off+2) }
-func (p *slowParser) u48(off int) uint64 { return p.u16(off)<<32 | p.u32(off+2) }
-func (p *slowParser) u64(off int) uint64 { return p.u32(off)<<32 | p.u32(off+4) }
+func (p *slowParser) u8(offset int) uint64  { return uint64(p.data[p.offset+offset]) }
+func (p *slowParser) u16(offset int) uint64 { return p.u8(offset)<<8 | p.u8(offset+1) }
+func (p *slowParser) u32(offset int) uint64 { return p.u16(offset)<<16 | p.u16(offset+2) }
+func (p *slowParser) u48(offset int) uint64 { return p.u16(offset)<<32 | p.u32(offset+2) }
+func (p *slowParser) u64(offset int) uint64 { return p.u32(offset)<<32 | p.u32(offset+4) }
 
 func (p *slowParser) ethernet() {
-	if !p.has(14, packet.DropRuntFrame) {
+	if !p.need(14, packet.DropRuntFrame) {
 		return
 	}
 	dst, src, etherType, tci := p.u48(0), p.u48(6), p.u16(12), uint64(0)
-	p.at = 14
+	p.offset = 14
 	for n := 0; n < 2 && (etherType == 0x8100 || etherType == 0x88a8); n++ {
-		if !p.has(4, packet.DropBadVLAN) {
+		if !p.need(4, packet.DropBadVLAN) {
 			return
 		}
 		if n == 0 {
@@ -70,17 +70,17 @@ func (p *slowParser) ethernet() {
 			p.tci2 = p.u16(0) | 0x1000
 		}
 		etherType = p.u16(2)
-		p.at += 4
+		p.offset += 4
 	}
 	if etherType < 0x600 {
 		etherType = 0x05ff
-		if p.at+8 <= len(p.data) {
-			if !p.has(8, packet.DropNone) {
+		if p.offset+8 <= len(p.data) {
+			if !p.need(8, packet.DropNone) {
 				return
 			}
 			if p.u48(0) == 0xaaaa03000000 && p.u16(6) >= 0x600 {
 				etherType = p.u16(6)
-				p.at += 8
+				p.offset += 8
 			}
 		}
 	}
@@ -100,14 +100,14 @@ func (p *slowParser) ethernet() {
 }
 
 func (p *slowParser) arp() {
-	if !p.has(8, packet.DropBadARP) || p.u32(0) != 1<<16|0x0800 {
+	if !p.need(8, packet.DropBadARP) || p.u32(0) != 1<<16|0x0800 {
 		return
 	}
-	if !p.has(28, packet.DropBadARP) {
+	if !p.need(28, packet.DropBadARP) {
 		return
 	}
 	if p.u8(4) != 6 || p.u8(5) != 4 {
-		p.why = packet.DropBadARP
+		p.reason = packet.DropBadARP
 		return
 	}
 	if p.u16(6) < 256 {
@@ -119,20 +119,20 @@ func (p *slowParser) arp() {
 }
 
 func (p *slowParser) ipv4() {
-	if !p.has(20, packet.DropBadIPv4) {
+	if !p.need(20, packet.DropBadIPv4) {
 		return
 	}
 	header, total := int(p.u8(0)%16*4), int(p.u16(2))
-	if p.u8(0)/16 != 4 || header < 20 || total < header || p.at+total > len(p.data) {
-		p.why = packet.DropBadIPv4
+	if p.u8(0)/16 != 4 || header < 20 || total < header || p.offset+total > len(p.data) {
+		p.reason = packet.DropBadIPv4
 		return
 	}
-	p.data = p.data[:p.at+total]
-	p.x.l3 = p.at
+	p.data = p.data[:p.offset+total]
+	p.x.l3 = p.offset
 	p.tos, p.ttl, p.proto = p.u8(1), p.u8(8), p.u8(9)
 	p.x.key[WIPv4] = p.u64(12)
 	more, offset := p.u16(6)&0x2000 != 0, p.u16(6)&0x1fff
-	p.at += header
+	p.offset += header
 	p.fragment(more, offset != 0)
 	if p.proto != 58 {
 		p.transport()
@@ -150,31 +150,31 @@ func (p *slowParser) fragment(more, later bool) {
 }
 
 func (p *slowParser) ipv6() {
-	if !p.has(40, packet.DropBadIPv6) {
+	if !p.need(40, packet.DropBadIPv6) {
 		return
 	}
 	total := 40 + int(p.u16(4))
-	if p.u8(0)/16 != 6 || p.at+total > len(p.data) {
-		p.why = packet.DropBadIPv6
+	if p.u8(0)/16 != 6 || p.offset+total > len(p.data) {
+		p.reason = packet.DropBadIPv6
 		return
 	}
-	p.data = p.data[:p.at+total]
-	p.x.l3 = p.at
+	p.data = p.data[:p.offset+total]
+	p.x.l3 = p.offset
 	p.tos, p.label, p.ttl, p.proto = p.u16(0)>>4&0xff, p.u32(0)&0xfffff, p.u8(7), p.u8(6)
 	for i := range 4 {
 		p.x.key[WIPv6Src+i] = p.u64(8 + 8*i)
 	}
-	p.at += 40
+	p.offset += 40
 	for n := 0; p.frag&2 == 0; n++ {
 		isExt := p.proto == 0 || p.proto == 43 || p.proto == 44 || p.proto == 51 || p.proto == 60
 		if !isExt {
 			break
 		}
 		if n == 8 {
-			p.why = packet.DropBadIPv6
+			p.reason = packet.DropBadIPv6
 			return
 		}
-		if !p.has(8, packet.DropBadIPv6) {
+		if !p.need(8, packet.DropBadIPv6) {
 			return
 		}
 		size := 8 + 8*int(p.u8(1))
@@ -195,12 +195,12 @@ func (p *slowParser) ipv6() {
 			p.proto = 44
 			return
 		}
-		if p.at+size > len(p.data) {
-			p.why = packet.DropBadIPv6
+		if p.offset+size > len(p.data) {
+			p.reason = packet.DropBadIPv6
 			return
 		}
 		p.proto = p.u8(0)
-		p.at += size
+		p.offset += size
 	}
 	if p.proto != 1 {
 		p.transport()
@@ -209,11 +209,11 @@ func (p *slowParser) ipv6() {
 
 func (p *slowParser) transport() {
 	size, known := map[uint64]int{1: 8, 6: 20, 17: 8, 58: 4, 132: 12}[p.proto]
-	if !known || p.frag&2 != 0 || !p.has(size, packet.DropBadTransport) {
+	if !known || p.frag&2 != 0 || !p.need(size, packet.DropBadTransport) {
 		return
 	}
-	p.x.l4, p.x.proto = p.at, uint8(p.proto)
-	rest := len(p.data) - p.at
+	p.x.l4, p.x.proto = p.offset, uint8(p.proto)
+	rest := len(p.data) - p.offset
 	p.tpSrc, p.tpDst = p.u16(0), p.u16(2)
 	switch p.proto {
 	case 1, 58:
@@ -224,22 +224,22 @@ func (p *slowParser) transport() {
 	case 6:
 		header := int(p.u8(12) / 16 * 4)
 		if header < 20 || p.frag == 0 && header > rest {
-			p.why = packet.DropBadTransport
+			p.reason = packet.DropBadTransport
 		}
 		p.tcpFlags = p.u16(12) & 0xfff
 	case 17:
 		if n := int(p.u16(4)); n < 8 || p.frag == 0 && n > rest {
-			p.why = packet.DropBadTransport
+			p.reason = packet.DropBadTransport
 		}
 	}
 }
 
 func (p *slowParser) nd(rest int) {
 	if rest < 24 {
-		p.why = packet.DropBadTransport
+		p.reason = packet.DropBadTransport
 		return
 	}
-	if !p.has(rest, packet.DropNone) {
+	if !p.need(rest, packet.DropNone) {
 		return
 	}
 	var addresses [3]uint64
@@ -252,7 +252,7 @@ func (p *slowParser) nd(rest int) {
 			if addresses[kind] != 0 {
 				return
 			}
-			addresses[kind] = binary.BigEndian.Uint64(p.data[p.at+at:]) << 16
+			addresses[kind] = binary.BigEndian.Uint64(p.data[p.offset+at:]) << 16
 		}
 		at += size
 	}

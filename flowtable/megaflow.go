@@ -13,14 +13,14 @@ import (
 
 // mask is a mask in use.
 type mask struct {
-	key  Key
-	refs uint32 // number of megaflows with this mask; 0: free
-	n    uint32 // number of non-zero words, rounded up to an even number
-	hits uint64 // recent hits; sortMasks halves them
-	seed uint64
-	at   [KeyWords]uint8 // indexes of these words
-	_    [4]byte
-	bits [KeyWords]uint64 // values of these words
+	key     Key
+	refs    uint32 // number of megaflows with this mask; 0: free
+	n       uint32 // number of non-zero words, rounded up to an even number
+	hits    uint64 // recent hits; sortMasks halves them
+	seed    uint64
+	indexes [KeyWords]uint8 // indexes of these words
+	_       [4]byte
+	bits    [KeyWords]uint64 // values of these words
 }
 
 // sortEvery is the number of searched frames between two sorts of the masks.
@@ -30,8 +30,8 @@ const sortEvery = 1 << 14
 func (c *Cache) hash(m *mask, k *Key) uint32 {
 	acc := m.seed
 	for j := uint32(0); j < m.n && j < KeyWords; j += 2 {
-		a := k[m.at[j]] & m.bits[j]
-		b := k[m.at[j+1]] & m.bits[j+1]
+		a := k[m.indexes[j]] & m.bits[j]
+		b := k[m.indexes[j+1]] & m.bits[j+1]
 		acc ^= fold(a^c.seeds[j], b^c.seeds[j+1])
 	}
 	return uint32(c.seeds.finish(acc))
@@ -47,7 +47,7 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	stored := &r.key
 	var diff uint64
 	for j := uint32(0); j < m.n && j < KeyWords; j++ {
-		at := m.at[j]
+		at := m.indexes[j]
 		diff |= (k[at] ^ stored[at]) & m.bits[j]
 	}
 	return diff == 0
@@ -55,7 +55,7 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 
 // search searches the megaflows for a list of frames, and enters found frames into
 // the exact-match cache. digests has the digests of these frames.
-func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.BatchSize]uint32, n *LookupCounts) {
+func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, slots *[packet.BatchSize]uint32, n *LookupCounts) {
 	c.searched += uint32(len(list))
 	index := index(c.m.index)
 	wrap := uint32(len(index) - 1)
@@ -81,15 +81,15 @@ func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.B
 				left = append(left, i)
 				continue
 			}
-			out[i] = slot
+			slots[i] = slot
 			m.hits++
 			n.MegaflowHits++
-			c.enter(&c.digests[i], &c.more[i], &keys[i], slot)
+			c.enter(&c.digests[i], &c.groupWords[i], &keys[i], slot)
 		}
 		list = left
 	}
 	for _, i := range list {
-		out[i%packet.BatchSize] = NoSlot
+		slots[i%packet.BatchSize] = NoSlot
 	}
 	n.Misses += uint64(len(list))
 	if c.searched >= sortEvery {
@@ -167,7 +167,7 @@ func (c *Cache) acquireMask(key *Key) (row uint32, ok bool) {
 	*m = mask{key: *key, refs: 1, seed: c.maskSeeds[row]}
 	for at, bits := range key {
 		if bits != 0 {
-			m.at[m.n], m.bits[m.n] = uint8(at), bits
+			m.indexes[m.n], m.bits[m.n] = uint8(at), bits
 			m.n++
 		}
 	}

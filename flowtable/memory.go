@@ -80,9 +80,9 @@ type Memory struct {
 
 	index []indexEntry // megaflows by masked key
 
-	// more[i] has the group words of exact-match entry i. Its signature is in
+	// groupWords[i] has the group words of exact-match entry i. Its signature is in
 	// Cache.buckets[i/bucketEntries].
-	more []exactMore
+	groupWords []exactMore
 
 	actions     []Action
 	blocks      []actionBlock // index: first action of the block / blockActions
@@ -105,7 +105,7 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 		rows:        shm.Carve[megaflow](l, s.Megaflows),
 		masks:       shm.Carve[mask](l, s.Masks),
 		index:       shm.Carve[indexEntry](l, 2*s.Megaflows),
-		more:        shm.Carve[exactMore](l, s.Exact),
+		groupWords:  shm.Carve[exactMore](l, s.Exact),
 		actions:     shm.Carve[Action](l, s.Actions),
 		blocks:      shm.Carve[actionBlock](l, s.Actions/blockActions),
 		actionIndex: shm.Carve[indexEntry](l, 2*s.Actions/blockActions),
@@ -131,7 +131,7 @@ func (m *Memory) Read(slot uint32) (key, mask Key, actions []Action, installed b
 		return
 	}
 	f, row := m.Flows[slot], m.rows[slot] // read once, because the worker may change them
-	at, n := uint64(f.Actions.at()), uint64(0)
+	at, n := uint64(f.Actions.index()), uint64(0)
 	if f.Actions != 0 && at/blockActions < uint64(len(m.blocks)) {
 		n = uint64(m.blocks[at/blockActions].length)
 	}

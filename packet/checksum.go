@@ -111,10 +111,10 @@ func SumIPv6(src, dst []byte, proto uint8, n int) uint16 {
 	return fold(uint64(Sum(src[:16])) + uint64(Sum(dst[:16])) + uint64(proto) + uint64(n))
 }
 
-// MendChecksum returns the updated checksum. The arguments before and after are the
+// MendChecksum returns the updated checksum. The arguments oldSum and newSum are the
 // sums over the changed bytes before and after the change (RFC 1624 equation 3).
-func MendChecksum(checksum, before, after uint16) uint16 {
-	return ^fold(uint64(^checksum) + uint64(^before) + uint64(after))
+func MendChecksum(checksum, oldSum, newSum uint16) uint16 {
+	return ^fold(uint64(^checksum) + uint64(^oldSum) + uint64(newSum))
 }
 
 func sum32(v uint32) uint16 { return fold(uint64(v)) }

@@ -100,11 +100,11 @@ func FuzzSum(f *testing.F) {
 func FuzzCRC32C(f *testing.F) {
 	f.Add([]byte("a payload of some length"), uint16(1), uint16(0x8000))
 	table := crc32.MakeTable(crc32.Castagnoli)
-	f.Fuzz(func(t *testing.T, b []byte, at, change uint16) {
+	f.Fuzz(func(t *testing.T, b []byte, offset, change uint16) {
 		if len(b) < 2 {
 			return
 		}
-		i := int(at) % (len(b) - 1)
+		i := int(offset) % (len(b) - 1)
 		before := crc32.Checksum(b, table)
 		binary.BigEndian.PutUint16(b[i:], binary.BigEndian.Uint16(b[i:])^change)
 		if got := before ^ packet.CRCDelta(change, len(b)-i-2); got != crc32.Checksum(b, table) {

@@ -16,11 +16,11 @@ import (
 // Call Begin, then Add for every frame of a run in order, then Finish. A frame that
 // Add has merged is part of an earlier frame and must not be sent.
 type Coalescer struct {
-	takes Offloads
-	count int
-	spans int // number of spans that Finish will add to the batch
-	flows [coalesceFlows]coalesceFlow
-	next  [BatchSize]uint8 // next[i] is the frame after frame i in the same large frame
+	offloads Offloads
+	count    int
+	spans    int // number of spans that Finish will add to the batch
+	flows    [coalesceFlows]coalesceFlow
+	next     [BatchSize]uint8 // next[i] is the frame after frame i in the same large frame
 }
 
 const (
@@ -52,8 +52,8 @@ type segment struct {
 	payload int
 }
 
-// Begin starts a run of frames. takes is the set of offloads that all outputs accept.
-func (c *Coalescer) Begin(takes Offloads) { c.takes, c.count, c.spans = takes, 0, 0 }
+// Begin starts a run of frames. offloads is the set of offloads that all outputs accept.
+func (c *Coalescer) Begin(offloads Offloads) { c.offloads, c.count, c.spans = offloads, 0, 0 }
 
 // Add tries to merge frame i with an earlier frame of its connection, and reports
 // whether it has merged it. Frames with different tags are never merged.
@@ -67,7 +67,7 @@ func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
 	}
 	flow := c.find(b, f)
 	s := segment{f: f, h: f.Header(), tag: tag}
-	ok := s.read(c.takes)
+	ok := s.read(c.offloads)
 	switch {
 	case flow == nil && !ok:
 		return false
@@ -80,7 +80,7 @@ func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
 	default:
 		c.finish(b, flow)
 	}
-	flow.start(uint8(i), &s, ok, c.takes)
+	flow.start(uint8(i), &s, ok, c.offloads)
 	return false
 }
 
@@ -127,7 +127,7 @@ func (c *Coalescer) make(b *Batch) *coalesceFlow {
 }
 
 // read fills s from the headers of s.f, and reports whether the frame can be merged.
-func (s *segment) read(takes Offloads) bool {
+func (s *segment) read(offloads Offloads) bool {
 	f, h := s.f, s.h
 	if f.Flags&(FrameFragment|FrameRouted) != 0 || f.Undone() {
 		return false
@@ -150,7 +150,7 @@ func (s *segment) read(takes Offloads) bool {
 	}
 	s.headers = f.headersLen()
 	s.payload = f.Len() - s.headers
-	if takes&need == 0 || takes&TakesPartial == 0 || s.headers > len(h) || s.payload < 0 {
+	if offloads&need == 0 || offloads&TakesPartial == 0 || s.headers > len(h) || s.payload < 0 {
 		return false
 	}
 	if f.Proto == ProtoUDP && (UDP(h[f.L4:]).Len() != s.payload+UDPLen || s.payload == 0) {
@@ -161,12 +161,12 @@ func (s *segment) read(takes Offloads) bool {
 
 // start makes frame i the first frame of a connection's large frame. If ok is false,
 // no frame is merged into it.
-func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, takes Offloads) {
+func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, offloads Offloads) {
 	*flow = coalesceFlow{first: i, last: i, count: 1, tag: s.tag, size: s.payload, payload: s.payload}
 	flow.open = ok && s.payload > 0
 	if s.f.Proto == ProtoTCP && flow.open {
 		flags := s.h[s.f.L4+13]
-		flow.open = flags&(tcpFIN|tcpSYN|tcpRST|tcpPSH|tcpURG) == 0 && (flags&tcpCWR == 0 || takes&TakesECN != 0)
+		flow.open = flags&(tcpFIN|tcpSYN|tcpRST|tcpPSH|tcpURG) == 0 && (flags&tcpCWR == 0 || offloads&TakesECN != 0)
 	}
 }
 

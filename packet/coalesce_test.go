@@ -23,9 +23,9 @@ type sent struct {
 func randomRun(rng *rand.Rand) (run []sent) {
 	type sender struct {
 		*stream
-		size, at, index int
-		flags           byte
-		tag             uint64
+		size, offset, index int
+		flags               byte
+		tag                 uint64
 	}
 	var senders []*sender
 	for range 1 + rng.Intn(3) {
@@ -61,7 +61,7 @@ func randomRun(rng *rand.Rand) (run []sent) {
 			case 2:
 				flags |= 1 << rng.Intn(8)
 			case 3:
-				p.at += rng.Intn(3) - 1
+				p.offset += rng.Intn(3) - 1
 			case 4:
 				p.index += rng.Intn(4) - 1
 			case 5:
@@ -83,12 +83,12 @@ func randomRun(rng *rand.Rand) (run []sent) {
 			if len(run) == packet.BatchSize {
 				break
 			}
-			data := c.frame(randomBytes(rng, n), p.index, p.at, flags, false)
+			data := c.frame(randomBytes(rng, n), p.index, p.offset, flags, false)
 			if rng.Intn(40) == 0 {
 				data[len(data)-1-rng.Intn(min(20, len(data)-c.l3()))] ^= 1
 			}
 			run = append(run, sent{&c, data, tag})
-			p.at += n
+			p.offset += n
 			p.index++
 		}
 	}
@@ -240,8 +240,8 @@ func checkCoalesce(t *testing.T, a *packettest.Arena, seed int64) (merged int) {
 			continue
 		}
 		merged += len(group) - 1
-		if why := b.CheckOffload(f); why != packet.DropNone || f.Offload.GSO == packet.GSONone {
-			t.Fatalf("seed %d: coalesced frame refused: %v", seed, why)
+		if reason := b.CheckOffload(f); reason != packet.DropNone || f.Offload.GSO == packet.GSONone {
+			t.Fatalf("seed %d: coalesced frame refused: %v", seed, reason)
 		}
 		compareFrames(t, seed, segments(b, f, false), want)
 	}

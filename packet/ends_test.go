@@ -19,8 +19,8 @@ func received(t *testing.T, frame []byte) *packet.Frame {
 	copy(h[:], frame)
 	b.Commit(f, len(frame))
 	var k flowtable.Key
-	if why := flowtable.Extract(&b, f, &k); why != packet.DropNone {
-		t.Fatal(why)
+	if reason := flowtable.Extract(&b, f, &k); reason != packet.DropNone {
+		t.Fatal(reason)
 	}
 	return f
 }

@@ -20,8 +20,8 @@ func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Poi
 
 // copy64 copies 64 bytes between separate buffers. An array assignment would call
 // memmove, which takes longer.
-func copy64(to, from unsafe.Pointer) {
-	p, q := (*[8]uint64)(to), (*[8]uint64)(from)
+func copy64(dst, src unsafe.Pointer) {
+	p, q := (*[8]uint64)(dst), (*[8]uint64)(src)
 	p[0], p[1], p[2], p[3] = q[0], q[1], q[2], q[3]
 	p[4], p[5], p[6], p[7] = q[4], q[5], q[6], q[7]
 }
@@ -58,19 +58,19 @@ func (b *Batch) Append(spans []Span) int {
 }
 
 // GatherAll copies frames of the batch to addresses in foreign memory, each with room
-// for its whole frame. The arguments are the indexes of the frames and the addresses.
-func (b *Batch) GatherAll(order []uint8, to []uintptr) {
+// for its whole frame. The argument order has the indexes of the frames.
+func (b *Batch) GatherAll(order []uint8, addresses []uintptr) {
 	for n, i := range order {
-		if n >= len(to) {
+		if n >= len(addresses) {
 			return
 		}
 		f := &b.Frames[i%BatchSize]
 		k := uint32(f.end - f.start)
 		if f.spanCount != 0 || !isWide(k) {
-			b.Gather(f, Foreign(to[n], uint32(f.Len())))
+			b.Gather(f, Foreign(addresses[n], uint32(f.Len())))
 			continue
 		}
-		from, dst := unsafe.Pointer(&f.buf[f.start]), pointer(to[n])
+		from, dst := unsafe.Pointer(&f.buf[f.start]), pointer(addresses[n])
 		copy64(dst, from)
 		if k > 64 {
 			copy64(unsafe.Add(dst, k-64), unsafe.Add(from, k-64))

@@ -234,9 +234,9 @@ func (b *Batch) FinishChecksum(f *Frame) {
 }
 
 // sumFrom returns the sum over the frame without its first bytes, which are in the
-// private header. Their number is the argument at.
-func (b *Batch) sumFrom(f *Frame, at int) uint16 {
-	h := f.Header()[at:]
+// private header. Their number is the argument length.
+func (b *Batch) sumFrom(f *Frame, length int) uint16 {
+	h := f.Header()[length:]
 	sum, odd := Sum(h), len(h)&1 != 0
 	for _, s := range b.Spans(f) {
 		part := Sum(Foreign(s.Addr, s.Len))

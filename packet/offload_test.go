@@ -44,8 +44,8 @@ func TestRewritesOfPartialChecksums(t *testing.T) {
 	}
 }
 
-func rewriteRandomly(f *packet.Frame, which int, v, w uint64) {
-	switch which {
+func rewriteRandomly(f *packet.Frame, field int, v, w uint64) {
+	switch field {
 	case 0:
 		f.SetIPv4Src(uint32(v))
 	case 1:
@@ -85,8 +85,8 @@ func TestPartialICMPv6(t *testing.T) {
 	f := a.Add(&b, data, 60, 0)
 	f.L3, f.L4, f.Proto = 14, 54, packet.ProtoICMPv6
 	f.Offload = packet.Offload{Flags: packet.OffloadPartial, CsumStart: 54, CsumOffset: 2}
-	if why := b.CheckOffload(f); why != packet.DropNone || f.Undone() {
-		t.Fatalf("CheckOffload of ICMPv6 returned %v and left %+v", why, f.Offload)
+	if reason := b.CheckOffload(f); reason != packet.DropNone || f.Undone() {
+		t.Fatalf("CheckOffload of ICMPv6 returned %v and left %+v", reason, f.Offload)
 	}
 	got := packettest.Bytes(&b, f)
 	pseudo := append(bytes.Clone(got[22:54]), 0, packet.ProtoICMPv6, 0, byte(len(got)-54))

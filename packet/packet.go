@@ -179,25 +179,25 @@ func (b *Batch) Spans(f *Frame) []Span {
 	return b.spans[f.spanFirst : f.spanFirst+f.spanCount]
 }
 
-// Fork copies the frame f to the argument was, and gives f copies of its spans, so
-// that Pullup and Trim of f do not change the saved frame. It reports false if the
-// batch has too few spans. Join restores f. Join several forks in reverse order. Do
-// not add other spans in between.
-func (b *Batch) Fork(f, was *Frame) bool {
+// Fork copies the frame f to saved, and gives f copies of its spans, so that Pullup and
+// Trim of f do not change the saved frame. It reports false if the batch has too few
+// spans. Join restores f. Join several forks in reverse order. Do not add other spans
+// in between.
+func (b *Batch) Fork(f, saved *Frame) bool {
 	if int(f.spanCount) > b.SpansLeft() {
 		return false
 	}
-	*was = *f
+	*saved = *f
 	first := b.spanUsed
 	b.spanUsed += copy(b.spans[first:], b.Spans(f))
 	f.spanFirst = uint16(first)
 	return true
 }
 
-// Join restores f as it was before Fork.
-func (b *Batch) Join(f, was *Frame) {
-	b.spanUsed -= int(was.spanCount)
-	*f = *was
+// Join restores f from saved, the copy that Fork made.
+func (b *Batch) Join(f, saved *Frame) {
+	b.spanUsed -= int(saved.spanCount)
+	*f = *saved
 }
 
 // SpanCount returns the number of the frame's spans.
@@ -249,11 +249,11 @@ func (f *Frame) Pull(n int) bool {
 	return true
 }
 
-func pulled(off uint16, n int) uint16 {
-	if int(off) < n {
+func pulled(offset uint16, n int) uint16 {
+	if int(offset) < n {
 		return 0
 	}
-	return off - uint16(n)
+	return offset - uint16(n)
 }
 
 // Pullup extends the private header to at least n bytes by moving bytes from the

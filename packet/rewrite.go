@@ -22,13 +22,13 @@ func (f *Frame) SetIPv4Src(addr uint32) { f.setIPv4Address(12, addr) }
 // byte of addr is the first byte.
 func (f *Frame) SetIPv4Dst(addr uint32) { f.setIPv4Address(16, addr) }
 
-func (f *Frame) setIPv4Address(off int, addr uint32) {
+func (f *Frame) setIPv4Address(offset int, addr uint32) {
 	ip := f.ipv4()
 	if ip == nil {
 		return
 	}
-	before, after := sum32(binary.BigEndian.Uint32(ip[off:])), sum32(addr)
-	binary.BigEndian.PutUint32(ip[off:], addr)
+	before, after := sum32(binary.BigEndian.Uint32(ip[offset:])), sum32(addr)
+	binary.BigEndian.PutUint32(ip[offset:], addr)
 	ip.SetChecksum(MendChecksum(ip.Checksum(), before, after))
 	if f.Proto == ProtoTCP || f.Proto == ProtoUDP { // ICMP has no pseudo header
 		f.mendTransport(before, after)
@@ -44,12 +44,12 @@ func (f *Frame) SetIPv6Src(hi, lo uint64) { f.setIPv6Address(8, hi, lo, true) }
 // does not cover this address.
 func (f *Frame) SetIPv6Dst(hi, lo uint64) { f.setIPv6Address(24, hi, lo, f.Flags&FrameRouted == 0) }
 
-func (f *Frame) setIPv6Address(off int, hi, lo uint64, covered bool) {
+func (f *Frame) setIPv6Address(offset int, hi, lo uint64, covered bool) {
 	ip := f.ipv6()
 	if ip == nil {
 		return
 	}
-	addr := ip[off : off+16]
+	addr := ip[offset : offset+16]
 	before := Sum(addr)
 	binary.BigEndian.PutUint64(addr, hi)
 	binary.BigEndian.PutUint64(addr[8:], lo)
@@ -104,7 +104,7 @@ func (f *Frame) SetTpSrc(port uint16) { f.setPort(0, port) }
 // SetTpDst sets the destination port of TCP, UDP or SCTP.
 func (f *Frame) SetTpDst(port uint16) { f.setPort(2, port) }
 
-func (f *Frame) setPort(off int, port uint16) {
+func (f *Frame) setPort(offset int, port uint16) {
 	if f.L4 == 0 {
 		return
 	}
@@ -112,25 +112,25 @@ func (f *Frame) setPort(off int, port uint16) {
 	l4 := h[f.L4:]
 	switch f.Proto {
 	case ProtoTCP, ProtoUDP:
-		before := binary.BigEndian.Uint16(l4[off:])
-		binary.BigEndian.PutUint16(l4[off:], port)
+		before := binary.BigEndian.Uint16(l4[offset:])
+		binary.BigEndian.PutUint16(l4[offset:], port)
 		if !f.partial() { // an unfinished checksum will cover the new port when it is finished
 			f.mendTransport(before, port)
 		}
 	case ProtoSCTP:
-		before := binary.BigEndian.Uint16(l4[off:])
-		binary.BigEndian.PutUint16(l4[off:], port)
+		before := binary.BigEndian.Uint16(l4[offset:])
+		binary.BigEndian.PutUint16(l4[offset:], port)
 		if f.Flags&FrameFragment == 0 { // a fragment lacks the number of bytes after the port, which the CRC update needs
-			rest := f.Len() - int(f.L4) - off - 2
+			rest := f.Len() - int(f.L4) - offset - 2
 			crc := binary.LittleEndian.Uint32(l4[8:]) ^ crcDelta(before^port, rest)
 			binary.LittleEndian.PutUint32(l4[8:], crc)
 		}
 	}
 }
 
-// mendTransport updates the transport checksum, if any. The arguments before and
-// after are the sums over the changed bytes before and after the change.
-func (f *Frame) mendTransport(before, after uint16) {
+// mendTransport updates the transport checksum, if any. The arguments oldSum and newSum
+// are the sums over the changed bytes before and after the change.
+func (f *Frame) mendTransport(oldSum, newSum uint16) {
 	if f.L4 == 0 {
 		return
 	}
@@ -149,11 +149,11 @@ func (f *Frame) mendTransport(before, after uint16) {
 		return
 	}
 	if f.partial() { // an unfinished checksum field holds a sum that is not inverted
-		sum := AddSums(binary.BigEndian.Uint16(l4), AddSums(^before, after))
+		sum := AddSums(binary.BigEndian.Uint16(l4), AddSums(^oldSum, newSum))
 		binary.BigEndian.PutUint16(l4, sum)
 		return
 	}
-	sum := MendChecksum(binary.BigEndian.Uint16(l4), before, after)
+	sum := MendChecksum(binary.BigEndian.Uint16(l4), oldSum, newSum)
 	if sum == 0 && f.Proto == ProtoUDP {
 		sum = 0xffff // a UDP checksum of 0 means "none" (RFC 768)
 	}

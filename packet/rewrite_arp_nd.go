@@ -46,9 +46,9 @@ func (f *Frame) SetARPSha(mac uint64) { f.setARPHardware(8, mac) }
 // SetARPTha sets the target's hardware address to the low 48 bits of mac.
 func (f *Frame) SetARPTha(mac uint64) { f.setARPHardware(18, mac) }
 
-func (f *Frame) setARPHardware(off int, mac uint64) {
+func (f *Frame) setARPHardware(offset int, mac uint64) {
 	if arp := f.arp(); arp != nil {
-		putMAC(arp[off:], mac)
+		putMAC(arp[offset:], mac)
 	}
 }
 
@@ -58,9 +58,9 @@ func (f *Frame) SetARPSpa(addr uint32) { f.setARPAddress(14, addr) }
 // SetARPTpa sets the target's IPv4 address, most significant byte first.
 func (f *Frame) SetARPTpa(addr uint32) { f.setARPAddress(24, addr) }
 
-func (f *Frame) setARPAddress(off int, addr uint32) {
+func (f *Frame) setARPAddress(offset int, addr uint32) {
 	if arp := f.arp(); arp != nil {
-		binary.BigEndian.PutUint32(arp[off:], addr)
+		binary.BigEndian.PutUint32(arp[offset:], addr)
 	}
 }
 
@@ -75,13 +75,13 @@ func (f *Frame) SetICMPType(v uint8) { f.setICMP(0, v) }
 // SetICMPCode sets the code of ICMP or ICMPv6.
 func (f *Frame) SetICMPCode(v uint8) { f.setICMP(1, v) }
 
-func (f *Frame) setICMP(off int, v uint8) {
+func (f *Frame) setICMP(offset int, v uint8) {
 	if f.L4 == 0 || f.Proto != ProtoICMP && f.Proto != ProtoICMPv6 {
 		return
 	}
 	l4 := f.Header()[f.L4:]
 	before := binary.BigEndian.Uint16(l4)
-	l4[off] = v
+	l4[offset] = v
 	after := binary.BigEndian.Uint16(l4)
 	if f.Proto == ProtoICMPv6 {
 		f.mendTransport(before, after)

@@ -94,14 +94,14 @@ func (n *arpNDFrame) checksum() {
 	binary.BigEndian.PutUint16(l4[2:], ^uint16(sum))
 }
 
-// put writes the low size bytes of v at base+off. If base is 0, the frame lacks the
-// header.
-func (n *arpNDFrame) put(base, off int, v uint64, size int) {
+// put writes the lowest bytes of v at base+offset. The argument size is their number.
+// If base is 0, the frame lacks the header.
+func (n *arpNDFrame) put(base, offset int, v uint64, size int) {
 	if base == 0 {
 		return
 	}
 	b := binary.BigEndian.AppendUint64(nil, v)
-	copy(n.bytes[base+off:], b[8-size:])
+	copy(n.bytes[base+offset:], b[8-size:])
 	n.checksum()
 }
 

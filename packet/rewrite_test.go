@@ -234,7 +234,7 @@ func (m *model) rewrite(rng *rand.Rand, f *packet.Frame) string {
 		f.SetTTL(uint8(v))
 		return "SetTTL"
 	case 8:
-		if why := f.DecTTL(); (why == packet.DropTTLExpired) != (*m.ttl() <= 1) {
+		if reason := f.DecTTL(); (reason == packet.DropTTLExpired) != (*m.ttl() <= 1) {
 			return "DecTTL with a wrong verdict"
 		}
 		if *m.ttl() > 1 {

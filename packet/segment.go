@@ -11,13 +11,13 @@ import "encoding/binary"
 //
 // The large frame must not change, nor be dropped, until its segments are sent.
 type Segmenter struct {
-	from *Batch
-	f    *Frame
+	large *Batch
+	f     *Frame
 
 	headers int // length of all headers in bytes
 	payload int // payload of the large frame in bytes
 	size    int // payload of a segment in bytes
-	at      int // payload cut so far, in bytes
+	cut     int // payload cut so far, in bytes
 	index   int // number of segments so far
 
 	span   int    // index of the span with the next payload byte
@@ -34,7 +34,7 @@ type Segmenter struct {
 // that coalescing has made. Call f.LimitSegments first if the path limits segments.
 func (b *Batch) Segments(f *Frame) Segmenter {
 	h := f.Header()
-	s := Segmenter{from: b, f: f, headers: f.headersLen(), size: int(f.Offload.Size)}
+	s := Segmenter{large: b, f: f, headers: f.headersLen(), size: int(f.Offload.Size)}
 	s.payload = f.Len() - s.headers
 	if ip := IPv4(h[f.L3:]); ip.Version() == 4 {
 		s.id = ip.ID()
@@ -62,7 +62,7 @@ func sumWithout(ip IPv4) uint32 {
 }
 
 // Done reports whether Next has returned all segments.
-func (s *Segmenter) Done() bool { return s.at >= s.payload }
+func (s *Segmenter) Done() bool { return s.cut >= s.payload }
 
 // Next appends the next segment to dst. It reports false if none is left or dst is
 // full.
@@ -71,7 +71,7 @@ func (s *Segmenter) Next(dst *Batch) bool {
 		return false
 	}
 	f := s.f
-	n := min(s.size, s.payload-s.at)
+	n := min(s.size, s.payload-s.cut)
 	seg := &dst.Frames[dst.N]
 	seg.start, seg.end = f.start, f.start+uint16(s.headers)
 	seg.spanFirst, seg.spanCount, seg.tailLen = uint16(dst.spanUsed), 0, 0
@@ -95,18 +95,18 @@ func (s *Segmenter) Next(dst *Batch) bool {
 // in dst unchanged.
 func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 	f := s.f
-	payload, skip := min(s.size, s.payload-s.at), 0
+	payload, skip := min(s.size, s.payload-s.cut), 0
 	if !outer && f.OuterL3 != 0 {
 		skip = int(f.OuterL4) + UDPLen
 	}
 	n = skip + copy(dst[skip:], f.buf[int(f.start)+skip:int(f.start)+s.headers])
 	left := payload
-	if have := int(f.end-f.start) - s.headers - s.at; have > 0 {
-		first := int(f.start) + s.headers + s.at
+	if have := int(f.end-f.start) - s.headers - s.cut; have > 0 {
+		first := int(f.start) + s.headers + s.cut
 		m := copy(dst[n:], f.buf[first:first+min(have, left)])
 		n, left = n+m, left-m
 	}
-	from := s.from.Spans(f)
+	from := s.large.Spans(f)
 	sum, odd := uint16(0), (n-int(f.L4))&1 != 0
 	at, offset := s.span, s.offset
 	for ; left > 0; count++ {
@@ -137,14 +137,14 @@ func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 // few spans.
 func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	f := s.f
-	if have := int(f.end-f.start) - s.headers - s.at; have > 0 {
+	if have := int(f.end-f.start) - s.headers - s.cut; have > 0 {
 		have = min(have, n)
-		first := int(f.start) + s.headers + s.at
+		first := int(f.start) + s.headers + s.cut
 		copy(seg.buf[seg.end:], f.buf[first:first+have])
 		seg.end += uint16(have)
 		n -= have
 	}
-	spans := s.from.Spans(f)
+	spans := s.large.Spans(f)
 	at, offset := s.span, s.offset
 	for n > 0 {
 		from := &spans[at]
@@ -173,18 +173,18 @@ func (s *Segmenter) finish(h []byte, n int, outer bool) {
 	s.finishIP(h[f.L3:], length-int(f.L3), s.sum, s.id, f.Offload.Flags&OffloadFixedID != 0)
 	l4 := h[f.L4:]
 	if f.Proto == ProtoTCP {
-		binary.BigEndian.PutUint32(l4[4:], s.seq+uint32(s.at))
+		binary.BigEndian.PutUint32(l4[4:], s.seq+uint32(s.cut))
 		if s.index > 0 {
 			l4[13] &^= tcpCWR // RFC 3168 section 6.1.2: only the first segment has CWR
 		}
-		if s.at+n < s.payload {
+		if s.cut+n < s.payload {
 			l4[13] &^= tcpFIN | tcpPSH
 		}
 	} else {
 		UDP(l4).SetLen(length - int(f.L4))
 	}
 	binary.BigEndian.PutUint16(l4[f.Offload.CsumOffset:], AddSums(s.partial, uint16(length-int(f.L4))))
-	s.at += n
+	s.cut += n
 	s.index++
 }
 

@@ -83,10 +83,9 @@ func (s *stream) tunnel(rng *rand.Rand) {
 	s.outer = append(h, 0xc0, 1, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 100, 0)
 }
 
-// frame returns frame number index of the stream. The argument at is the offset of
-// its payload in the connection's data. If partial is true, the checksum is
-// unfinished.
-func (s *stream) frame(payload []byte, index, at int, flags byte, partial bool) []byte {
+// frame returns frame number index of the stream. Its payload begins at offset in the
+// connection's data. If partial is true, the checksum is unfinished.
+func (s *stream) frame(payload []byte, index, offset int, flags byte, partial bool) []byte {
 	l4 := make([]byte, 8)
 	csum := 6
 	if s.udp {
@@ -94,7 +93,7 @@ func (s *stream) frame(payload []byte, index, at int, flags byte, partial bool) 
 		binary.BigEndian.PutUint16(l4[4:], uint16(8+len(payload)))
 	} else {
 		l4, csum = bytes.Clone(s.tcp), 16
-		binary.BigEndian.PutUint32(l4[4:], s.seq+uint32(at))
+		binary.BigEndian.PutUint32(l4[4:], s.seq+uint32(offset))
 		l4[13] = flags
 	}
 	l4[csum], l4[csum+1] = 0, 0
@@ -296,8 +295,8 @@ func checkSegments(t *testing.T, a *packettest.Arena, seed int64) {
 	f := a.Add(&b, large, header, span)
 	s.note(f, size)
 	if len(s.outer) == 0 {
-		if why := b.CheckOffload(f); why != packet.DropNone {
-			t.Fatalf("seed %d: CheckOffload: %v", seed, why)
+		if reason := b.CheckOffload(f); reason != packet.DropNone {
+			t.Fatalf("seed %d: CheckOffload: %v", seed, reason)
 		}
 	}
 	want := s.cut(payload, size, flags)
@@ -406,11 +405,11 @@ func TestCheckOffloadRefuses(t *testing.T) {
 		} else {
 			want = want || !partial
 		}
-		why := b.CheckOffload(f)
-		if deep := end > packet.MaxHeader; (why == packet.DropNone) != want && !(deep && want && why == packet.DropDeepHeader) {
-			t.Fatalf("seed %d: %+v of a frame of %d bytes, L4 %d: %v", seed, o, len(data), f.L4, why)
+		reason := b.CheckOffload(f)
+		if deep := end > packet.MaxHeader; (reason == packet.DropNone) != want && !(deep && want && reason == packet.DropDeepHeader) {
+			t.Fatalf("seed %d: %+v of a frame of %d bytes, L4 %d: %v", seed, o, len(data), f.L4, reason)
 		}
-		if why == packet.DropNone {
+		if reason == packet.DropNone {
 			if f.Offload.GSO != packet.GSONone {
 				segments(&b, f, false)
 			} else {

@@ -4,4 +4,4 @@ package packet
 
 import "golang.org/x/sys/cpu"
 
-func setSumByBlocks(on bool) { sumByBlocks = on && cpu.X86.HasAVX2 }
+func setSumByBlocks(enabled bool) { sumByBlocks = enabled && cpu.X86.HasAVX2 }

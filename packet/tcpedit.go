@@ -20,18 +20,18 @@ func (f *Frame) EditTCP(end int, edit func(TCP)) {
 // text, and updates lengths and checksums. The argument payload is the offset of the
 // TCP payload. It reports false and changes nothing if the frame has an unfinished
 // offload, or if the old or new frame does not fit into the private header.
-func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
+func (f *Frame) ReplaceTCP(payload, offset, n int, text []byte) bool {
 	h := f.Header()
 	delta := len(text) - n
-	if f.tailLen != 0 || at+n > len(h) || int(f.end)+delta > len(f.buf) || f.Undone() {
+	if f.tailLen != 0 || offset+n > len(h) || int(f.end)+delta > len(f.buf) || f.Undone() {
 		return false
 	}
 	before, length := Sum(h[payload:]), uint16(len(h)-int(f.L4))
-	rest := h[at+n:]
+	rest := h[offset+n:]
 	f.end = uint16(int(f.end) + delta)
 	h = f.Header()
-	copy(h[at+len(text):], rest)
-	copy(h[at:], text)
+	copy(h[offset+len(text):], rest)
+	copy(h[offset:], text)
 	f.origin = 0 // the foreign memory has the old bytes
 	f.mendTransport(before, Sum(h[payload:]))
 	f.mendTransport(length, length+uint16(delta)) // the length in the pseudo header

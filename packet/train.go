@@ -24,41 +24,41 @@ type trainShape struct {
 // the number of bytes taken from the train. If not even two datagrams can be merged,
 // it returns 0 and f is unchanged.
 //
-// The arguments at and left are the address and the length of the train, and size is
-// the length of its datagrams, in bytes. The header of f has n bytes: the outer
-// headers, whose length is outer and which the caller writes, and a copy of the
+// The arguments addr and length are the address and the length of the train, and
+// segment is the length of its datagrams, in bytes. The header of f has n bytes: the
+// outer headers, whose length is outer and which the caller writes, and a copy of the
 // train's first bytes. inner is the offset of the inner Ethernet header.
 //
 // JoinTrain verifies the inner checksums: a valid outer checksum says nothing about
 // the sender of the inner frame.
-func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, at, left, size uintptr) (taken uintptr) {
+func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, addr, length, segment uintptr) (taken uintptr) {
 	h := f.buf[f.start : int(f.start)+n]
-	shape, ok := readTrain(h[outer:], inner-outer, int(min(size, left)))
+	shape, ok := readTrain(h[outer:], inner-outer, int(min(segment, length)))
 	if !ok {
 		return 0
 	}
-	mss := int(size) - shape.end
-	first := Foreign(at, uint32(shape.end))
+	mss := int(segment) - shape.end
+	first := Foreign(addr, uint32(shape.end))
 	flow := coalesceFlow{count: 1, size: mss, payload: mss}
 	spans := b.spanUsed
-	for taken = size; flow.flags == 0 && taken < left; {
-		m := min(size, left-taken)
+	for taken = segment; flow.flags == 0 && taken < length; {
+		m := min(segment, length-taken)
 		if int(m) <= shape.end || shape.end-shape.l3+flow.payload+int(m) > maxIPLen || b.SpansLeft() < 2 {
 			break
 		}
-		seg := Foreign(at+taken, uint32(m))
-		if !shape.continues(&flow, first, seg) || flow.count == 1 && !shape.valid(Foreign(at, uint32(size))) || !shape.valid(seg) {
+		seg := Foreign(addr+taken, uint32(m))
+		if !shape.continues(&flow, first, seg) || flow.count == 1 && !shape.valid(Foreign(addr, uint32(segment))) || !shape.valid(seg) {
 			break
 		}
 		if flow.count == 1 {
-			b.AddSpan(f, at+uintptr(shape.end), uint32(mss))
+			b.AddSpan(f, addr+uintptr(shape.end), uint32(mss))
 		}
-		b.AddSpan(f, at+taken+uintptr(shape.end), uint32(int(m)-shape.end))
+		b.AddSpan(f, addr+taken+uintptr(shape.end), uint32(int(m)-shape.end))
 		taken += m
 		flow.count++
 		flow.payload += int(m) - shape.end
 		flow.flags |= seg[shape.l4+13] & (tcpFIN | tcpPSH)
-		if m < size {
+		if m < segment {
 			break
 		}
 	}
@@ -71,9 +71,9 @@ func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, at, left, size uintptr)
 	return taken
 }
 
-// readTrain finds the headers of the first datagram, of size bytes, whose beginning
-// is h. It reports false if nothing may be merged with the datagram.
-func readTrain(h []byte, inner, size int) (t trainShape, ok bool) {
+// readTrain finds the headers of the first datagram. Its length is segment bytes, and h
+// is its beginning. It reports false if nothing may be merged with the datagram.
+func readTrain(h []byte, inner, segment int) (t trainShape, ok bool) {
 	if len(h) < inner+EthernetLen+VLANLen {
 		return t, false
 	}
@@ -87,12 +87,12 @@ func readTrain(h []byte, inner, size int) (t trainShape, ok bool) {
 	case etherType == EtherTypeIPv4 && len(h) >= t.l3+IPv4Len:
 		t.v4, t.l4 = true, t.l3+IPv4Len
 		ip := IPv4(h[t.l3:])
-		ok = ip[0] == 0x45 && ip.Proto() == ProtoTCP && ip.FlagsFrag()&^0x4000 == 0 && ip.TotalLen() == size-t.l3
+		ok = ip[0] == 0x45 && ip.Proto() == ProtoTCP && ip.FlagsFrag()&^0x4000 == 0 && ip.TotalLen() == segment-t.l3
 		ok = ok && sumHeader((*[IPv4Len]byte)(ip)) == 0xffff
 	case etherType == EtherTypeIPv6 && len(h) >= t.l3+IPv6Len:
 		t.l4 = t.l3 + IPv6Len
 		ip := IPv6(h[t.l3:])
-		ok = ip.Version() == 6 && ip.NextHeader() == ProtoTCP && ip.PayloadLen() == size-t.l4
+		ok = ip.Version() == 6 && ip.NextHeader() == ProtoTCP && ip.PayloadLen() == segment-t.l4
 	}
 	if !ok || len(h) < t.l4+tcpMinLen {
 		return t, false
@@ -105,7 +105,7 @@ func readTrain(h []byte, inner, size int) (t trainShape, ok bool) {
 		t.partial = SumIPv6(ip[8:], ip[24:], ProtoTCP, 0)
 	}
 	const ends = tcpFIN | tcpSYN | tcpRST | tcpPSH | tcpURG
-	return t, tcp.HeaderLen() >= tcpMinLen && t.end <= len(h) && t.end < size && tcp[13]&ends == 0
+	return t, tcp.HeaderLen() >= tcpMinLen && t.end <= len(h) && t.end < segment && tcp[13]&ends == 0
 }
 
 const tcpMinLen = 20

@@ -77,8 +77,8 @@ func checkOuterChecksum(t *testing.T, a *packettest.Arena, seed int64) {
 		f.Offload = packet.Offload{Flags: packet.OffloadPartial, CsumStart: f.L4, CsumOffset: 6}
 	}
 	tmpl := build(t, p)
-	if why := tmpl.Push(f, 5, rng.Uint32(), 0); why != packet.DropNone {
-		t.Fatal(why)
+	if reason := tmpl.Push(f, 5, rng.Uint32(), 0); reason != packet.DropNone {
+		t.Fatal(reason)
 	}
 	got := make([]byte, f.Len())
 	if n := b.GatherFinished(f, got); n != len(got) {
@@ -127,8 +127,8 @@ func TestOuterChecksumOfSegments(t *testing.T) {
 	f.L3, f.L4, f.Proto = 14, 34, packet.ProtoUDP
 	f.Offload = packet.Offload{GSO: packet.GSOUDP, Size: 1000, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 6}
 	tmpl := build(t, p)
-	if why := tmpl.Push(f, 5, 0, 0); why != packet.DropNone {
-		t.Fatal(why)
+	if reason := tmpl.Push(f, 5, 0, 0); reason != packet.DropNone {
+		t.Fatal(reason)
 	}
 	s := b.Segments(f)
 	for s.Next(&cut) {

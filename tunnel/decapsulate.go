@@ -28,8 +28,8 @@ type outer struct {
 // It drops outer fragments as DropBadOuter (RFC 7348 section 4.3).
 func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flowtable.TunnelWords]uint64) packet.DropReason {
 	var o outer
-	if why := t.parseOuter(b, f, &o); why != packet.DropNone {
-		return why
+	if reason := t.parseOuter(b, f, &o); reason != packet.DropNone {
+		return reason
 	}
 	vxlan := VXLAN(f.Header()[o.vxlan : o.vxlan+VXLANLen])
 	if !vxlan.Valid() {
@@ -45,8 +45,8 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 	}
 	f.Pull(o.vxlan + VXLANLen)
 	f.L3, f.L4 = 0, 0
-	if why := mergeECN(b, f, o.tos); why != packet.DropNone {
-		return why
+	if reason := mergeECN(b, f, o.tos); reason != packet.DropNone {
+		return reason
 	}
 	f.InPort = end.Port
 	*words = [flowtable.TunnelWords]uint64{uint64(vni)}
@@ -78,17 +78,17 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 		etherType, off = binary.BigEndian.Uint16(h[16:]), off+packet.VLANLen
 	}
 	var end int
-	var why packet.DropReason
+	var reason packet.DropReason
 	switch etherType {
 	case packet.EtherTypeIPv4:
-		off, end, why = o.parseIPv4(b, f, off)
+		off, end, reason = o.parseIPv4(b, f, off)
 	case packet.EtherTypeIPv6:
-		off, end, why = o.parseIPv6(f, off)
+		off, end, reason = o.parseIPv6(f, off)
 	default:
 		return packet.DropNotTunnel
 	}
-	if why != packet.DropNone {
-		return why
+	if reason != packet.DropNone {
+		return reason
 	}
 	if off+packet.UDPLen > end {
 		return packet.DropBadOuter
@@ -100,7 +100,7 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 		}
 	}
 	udp := packet.UDP(h[off : off+packet.UDPLen])
-	if o.udpPort = udp.DstPort(); !t.takes(o.udpPort) {
+	if o.udpPort = udp.DstPort(); !t.listens(o.udpPort) {
 		return packet.DropNotTunnel
 	}
 	n := udp.Len()
@@ -117,41 +117,41 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 // mapped is the prefix of IPv4 addresses in IPv6 (RFC 4291 section 2.5.5.2).
 const mapped = 0xffff
 
-func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, off int) (udp, end int, why packet.DropReason) {
+func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, offset int) (udp, end int, reason packet.DropReason) {
 	h := f.Header()
-	if len(h) < off+packet.IPv4Len {
+	if len(h) < offset+packet.IPv4Len {
 		return 0, 0, packet.DropBadOuter
 	}
-	ip := packet.IPv4(h[off : off+packet.IPv4Len])
+	ip := packet.IPv4(h[offset : offset+packet.IPv4Len])
 	n, total := ip.HeaderLen(), ip.TotalLen()
-	if ip.Version() != 4 || n < packet.IPv4Len || total < n || off+total > f.Len() {
+	if ip.Version() != 4 || n < packet.IPv4Len || total < n || offset+total > f.Len() {
 		return 0, 0, packet.DropBadOuter
 	}
 	if ip.Proto() != packet.ProtoUDP {
 		return 0, 0, packet.DropNotTunnel
 	}
 	if n > packet.IPv4Len { // the checksum covers the options
-		if !b.Pullup(f, off+n) {
+		if !b.Pullup(f, offset+n) {
 			return 0, 0, packet.DropBadOuter
 		}
-		ip = packet.IPv4(f.Header()[off : off+n])
+		ip = packet.IPv4(f.Header()[offset : offset+n])
 	}
 	if ip.FlagsFrag()&0x3fff != 0 || packet.Sum(ip) != 0xffff {
 		return 0, 0, packet.DropBadOuter
 	}
 	o.remote[1], o.local[1] = mapped<<32|uint64(ip.Src()), mapped<<32|uint64(ip.Dst())
 	o.tos = ip.TOS()
-	return off + n, off + total, packet.DropNone
+	return offset + n, offset + total, packet.DropNone
 }
 
 // parseIPv6 accepts no extension headers, because tunnel endpoints send none.
-func (o *outer) parseIPv6(f *packet.Frame, off int) (udp, end int, why packet.DropReason) {
+func (o *outer) parseIPv6(f *packet.Frame, offset int) (udp, end int, reason packet.DropReason) {
 	h := f.Header()
-	if len(h) < off+packet.IPv6Len {
+	if len(h) < offset+packet.IPv6Len {
 		return 0, 0, packet.DropBadOuter
 	}
-	ip := packet.IPv6(h[off : off+packet.IPv6Len])
-	end = off + packet.IPv6Len + ip.PayloadLen()
+	ip := packet.IPv6(h[offset : offset+packet.IPv6Len])
+	end = offset + packet.IPv6Len + ip.PayloadLen()
 	if ip.Version() != 6 || end > f.Len() {
 		return 0, 0, packet.DropBadOuter
 	}
@@ -162,5 +162,5 @@ func (o *outer) parseIPv6(f *packet.Frame, off int) (udp, end int, why packet.Dr
 	o.local[0], o.local[1] = ip.Dst()
 	o.v6 = true
 	o.tos = ip.TrafficClass()
-	return off + packet.IPv6Len, end, packet.DropNone
+	return offset + packet.IPv6Len, end, packet.DropNone
 }

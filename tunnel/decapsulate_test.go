@@ -25,8 +25,8 @@ func datagram(t testing.TB, a *packettest.Arena, p Params, inner []byte, vni uin
 	var b packet.Batch
 	p.MTU = 65535
 	f := a.Add(&b, inner, packet.InnerHeader, 100)
-	if why := build(t, p).Push(f, vni, 99, tos); why != packet.DropNone {
-		t.Fatal(why)
+	if reason := build(t, p).Push(f, vni, 99, tos); reason != packet.DropNone {
+		t.Fatal(reason)
 	}
 	return packettest.Bytes(&b, f)
 }
@@ -52,8 +52,8 @@ func TestPushDecapsulate(t *testing.T) {
 		b.Port = 3
 		f := a.Add(&b, data, rng.Intn(packet.MaxHeader), 2+rng.Intn(200))
 		var got [flowtable.TunnelWords]uint64
-		if why := table.Decapsulate(&b, f, &got); why != packet.DropNone {
-			t.Fatalf("frame %d: %v", i, why)
+		if reason := table.Decapsulate(&b, f, &got); reason != packet.DropNone {
+			t.Fatalf("frame %d: %v", i, reason)
 		}
 		if !bytes.Equal(packettest.Bytes(&b, f), inner) || got != words || f.InPort != 42 {
 			t.Fatalf("frame %d: port %d, words %x, want %x", i, f.InPort, got, words)
@@ -67,9 +67,9 @@ func TestDecapsulateMalformed(t *testing.T) {
 	v4, v6 := datagram(t, a, params4, inner, 5, 0), datagram(t, a, params6, inner, 5, 0)
 	tagged := params4
 	tagged.VLAN = 5
-	set := func(data []byte, at int, v ...byte) []byte {
+	set := func(data []byte, offset int, v ...byte) []byte {
 		data = append([]byte(nil), data...)
-		copy(data[at:], v)
+		copy(data[offset:], v)
 		if data[12] == 8 && data[13] == 0 && len(data) >= 34 { // keep the outer checksum right
 			packet.IPv4(data[14:34]).SetChecksum(0)
 			packet.IPv4(data[14:34]).SetChecksum(packet.Checksum(data[14:34]))
@@ -151,10 +151,10 @@ func TestECN(t *testing.T) {
 		var b packet.Batch
 		var words [flowtable.TunnelWords]uint64
 		f := a.Add(&b, data, packet.MaxHeader, 0)
-		why := anyTermination().Decapsulate(&b, f, &words)
+		reason := anyTermination().Decapsulate(&b, f, &words)
 		want := figure[inner][outer]
-		if (why == packet.DropBadECN) != (want == drop) || want != drop && why != packet.DropNone {
-			t.Errorf("inner %02b, outer %02b: %v", inner, outer, why)
+		if (reason == packet.DropBadECN) != (want == drop) || want != drop && reason != packet.DropNone {
+			t.Errorf("inner %02b, outer %02b: %v", inner, outer, reason)
 		}
 		if want != drop && !bytes.Equal(packettest.Bytes(&b, f), innerFrame(t, innerV6, vlan, 0xa0|want, 30)) {
 			t.Errorf("inner %02b, outer %02b, IPv6 %v, tag %v: not the frame with %02b", inner, outer, innerV6, vlan, want)
@@ -220,7 +220,7 @@ func checkTerminations(t *testing.T, seed int64, steps int) {
 			if got != want {
 				t.Fatalf("seed %d: port %d, want %d, for %v %v %d %d", seed, got, want, remote, local, vni, udpPort)
 			}
-			if want != 0 && !table.takes(udpPort) {
+			if want != 0 && !table.listens(udpPort) {
 				t.Fatalf("seed %d: UDP port %d is not taken", seed, udpPort)
 			}
 		}
@@ -259,7 +259,7 @@ func FuzzDecapsulate(f *testing.F) {
 		var b packet.Batch
 		fr := a.Add(&b, data, int(header), 33)
 		var words [flowtable.TunnelWords]uint64
-		if why := anyTermination().Decapsulate(&b, fr, &words); why != packet.DropNone {
+		if reason := anyTermination().Decapsulate(&b, fr, &words); reason != packet.DropNone {
 			return
 		}
 		got := packettest.Bytes(&b, fr)

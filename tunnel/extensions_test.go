@@ -45,9 +45,9 @@ func TestExtensions(t *testing.T) {
 			table.Set(0, &Termination{Port: 42, VNI: 7, UDPPort: 4789, Extensions: uint8(extensions)})
 			var b packet.Batch
 			f := a.Add(&b, data, packet.MaxHeader, 10)
-			why := table.Decapsulate(&b, f, new([flowtable.TunnelWords]uint64))
-			if got := why == packet.DropNone; got != want || !got && why != packet.DropBadVXLAN {
-				t.Errorf("%s, extensions %d: %v", c.name, extensions, why)
+			reason := table.Decapsulate(&b, f, new([flowtable.TunnelWords]uint64))
+			if got := reason == packet.DropNone; got != want || !got && reason != packet.DropBadVXLAN {
+				t.Errorf("%s, extensions %d: %v", c.name, extensions, reason)
 			}
 		}
 	}
@@ -74,8 +74,8 @@ func TestInherit(t *testing.T) {
 				if tos == 255 { // treat it as ARP
 					f.L3, wantTTL, wantTOS = 0, 61, 0
 				}
-				if why := build(t, p).Push(f, 7, 1, InnerTOS(f)); why != packet.DropNone {
-					t.Fatal(why)
+				if reason := build(t, p).Push(f, 7, 1, InnerTOS(f)); reason != packet.DropNone {
+					t.Fatal(reason)
 				}
 				h := packettest.Bytes(&b, f)[14:]
 				gotTTL, gotTOS := h[8], h[1]
@@ -123,7 +123,7 @@ func TestSpread(t *testing.T) {
 		}
 	}
 	s := Spread([]uint32{1})
-	if why := s.Push(nil, 0, 0, 0); why != packet.DropNoRoute {
-		t.Errorf("a spread template pushed: %v", why)
+	if reason := s.Push(nil, 0, 0, 0); reason != packet.DropNoRoute {
+		t.Errorf("a spread template pushed: %v", reason)
 	}
 }

@@ -105,14 +105,14 @@ func InnerTOS(f *packet.Frame) uint8 {
 }
 
 // innerTTL returns the TTL or hop limit of the frame's IP header. The argument
-// without is the result for a frame without an IP header.
-func innerTTL(f *packet.Frame, without uint8) uint8 {
+// fallback is the result for a frame without an IP header.
+func innerTTL(f *packet.Frame, fallback uint8) uint8 {
 	if f.L3 == 0 {
-		return without
+		return fallback
 	}
 	ip := f.Header()[f.L3:]
 	if len(ip) < packet.IPv4Len {
-		return without
+		return fallback
 	}
 	if ip[0]>>4 == 4 {
 		return ip[8]

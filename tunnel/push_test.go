@@ -79,8 +79,8 @@ func TestPush(t *testing.T) {
 			var b packet.Batch
 			f := a.Add(&b, inner, packet.InnerHeader, 50)
 			f.L3, f.L4 = 14, 34
-			if why := build(t, p).Push(f, 0xabcdef, 0xffffffff, InnerTOS(f)); why != packet.DropNone {
-				t.Fatal(why)
+			if reason := build(t, p).Push(f, 0xabcdef, 0xffffffff, InnerTOS(f)); reason != packet.DropNone {
+				t.Fatal(reason)
 			}
 			checkOuter(t, packettest.Bytes(&b, f), inner, &p)
 			if n := len(packettest.Bytes(&b, f)) - len(inner); int(f.L3) != n+14 || int(f.L4) != n+34 {

@@ -180,7 +180,7 @@ func (t *Terminations) findTuple(q *tuple, local [2]uint64) (found *Termination)
 	return found
 }
 
-// The method takes reports whether any entry has this UDP port.
-func (t *Terminations) takes(udpPort uint16) bool {
+// The method listens reports whether any entry has this UDP port.
+func (t *Terminations) listens(udpPort uint16) bool {
 	return t.ports[udpPort/64]>>(udpPort%64)&1 != 0
 }
