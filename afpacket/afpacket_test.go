@@ -166,8 +166,8 @@ func TestTrains(t *testing.T) {
 			data := make([]byte, length)
 			rng.Read(data)
 			f := a.Add(b, data, 128, rng.Intn(2)*(50+rng.Intn(600)))
-			if why := tmpl.Push(f, 5, hash, uint8(rng.Intn(30)/29)); why != packet.DropNone {
-				t.Fatal(why)
+			if reason := tmpl.Push(f, 5, hash, uint8(rng.Intn(30)/29)); reason != packet.DropNone {
+				t.Fatal(reason)
 			}
 			want = append(want, packettest.Bytes(b, f))
 		}
@@ -187,8 +187,8 @@ func TestTrains(t *testing.T) {
 			var words [flowtable.TunnelWords]uint64
 			b.Reset()
 			a.Reset()
-			if why := ends.Decapsulate(b, a.Add(b, got[i], 192, 0), &words); why != packet.DropNone {
-				t.Fatalf("seed %d: frame %d: %v", seed, i, why)
+			if reason := ends.Decapsulate(b, a.Add(b, got[i], 192, 0), &words); reason != packet.DropNone {
+				t.Fatalf("seed %d: frame %d: %v", seed, i, reason)
 			}
 		}
 	}

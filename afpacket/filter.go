@@ -15,8 +15,8 @@ import (
 
 func statement(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
 
-func jump(code uint16, k uint32, yes, no int) unix.SockFilter {
-	return unix.SockFilter{Code: code, Jt: uint8(yes), Jf: uint8(no), K: k}
+func jump(code uint16, k uint32, yes, otherwise int) unix.SockFilter {
+	return unix.SockFilter{Code: code, Jt: uint8(yes), Jf: uint8(otherwise), K: k}
 }
 
 const (

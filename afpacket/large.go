@@ -79,7 +79,7 @@ const (
 // sendCut sends the segments of the first frame, and of following frames that fit, as
 // a train. It returns the number of frames handled, and the drop reason if they were
 // not sent. DropTxFull means that nothing was sent.
-func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, why packet.DropReason) {
+func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, reason packet.DropReason) {
 	first := &b.Frames[order[0]]
 	q.train.begin(first)
 	begun := false // some segments of these frames were sent
@@ -91,8 +91,8 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, why packet
 		count++
 		for s := b.Segments(f); !s.Done(); {
 			if q.train.full(f, len(q.Vectors)) {
-				if why = q.writeTrain(); why != packet.DropNone {
-					return count, partly(why, begun)
+				if reason = q.writeTrain(); reason != packet.DropNone {
+					return count, partly(reason, begun)
 				}
 				begun = true
 				q.train.begin(first)
@@ -117,11 +117,11 @@ func (t *txTrain) joins(first, f *packet.Frame) bool {
 // partly returns the drop reason after a failed write. If a part of the frame was
 // sent (begun), it turns DropTxFull into DropTxFailed, because the worker must not
 // send the frame again.
-func partly(why packet.DropReason, begun bool) packet.DropReason {
-	if why == packet.DropTxFull && begun {
+func partly(reason packet.DropReason, begun bool) packet.DropReason {
+	if reason == packet.DropTxFull && begun {
 		return packet.DropTxFailed
 	}
-	return why
+	return reason
 }
 
 func (t *txTrain) begin(f *packet.Frame) {

@@ -39,8 +39,8 @@ func largeFrame(b *packet.Batch, a *packettest.Arena, n, size int) *packet.Frame
 // the feeder and as a train.
 func TestLargeFrames(t *testing.T) {
 	r := newRig(t)
-	if whole, why := r.up[0].Whole(); !whole {
-		t.Fatalf("a veth has no feeder: %s", why)
+	if whole, reason := r.up[0].Whole(); !whole {
+		t.Fatalf("a veth has no feeder: %s", reason)
 	}
 	feeder := r.dev[0].Tx()[0].(*txQueue).feeder
 	a := packettest.NewArena(t, 1<<18)
@@ -55,8 +55,8 @@ func TestLargeFrames(t *testing.T) {
 			for _, n := range []int{1401, 14000, 60000, 2800} {
 				f := largeFrame(b, a, n, 1400)
 				want = append(want, packettest.Bytes(b, f))
-				if why := tmpl.Push(f, 5, 0, 0); why != packet.DropNone {
-					t.Fatal(why)
+				if reason := tmpl.Push(f, 5, 0, 0); reason != packet.DropNone {
+					t.Fatal(reason)
 				}
 			}
 			if n := q.Send(b, inOrder[:b.N]); n != b.N {

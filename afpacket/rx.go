@@ -23,11 +23,11 @@ type rxQueue struct {
 
 // train is a received train of datagrams, from which nextOfTrain makes frames.
 type train struct {
-	at, left uintptr // address and length in bytes of the remaining payload
-	size     uintptr // UDP payload of each datagram in bytes
-	outer    int     // length of the outer headers up to UDP in bytes
-	l3, l4   int     // offsets of IP and UDP in header
-	header   [maxOuter]byte
+	addr, length uintptr // address and length in bytes of the remaining payload
+	size         uintptr // UDP payload of each datagram in bytes
+	outer        int     // length of the outer headers up to UDP in bytes
+	l3, l4       int     // offsets of IP and UDP in header
+	header       [maxOuter]byte
 }
 
 // maxOuter is the largest length in bytes of the outer headers up to UDP.
@@ -57,7 +57,7 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	}
 	was, read := b.N, 0
 	for !b.Full() && b.SpansLeft() > 0 {
-		if q.train.left > 0 {
+		if q.train.length > 0 {
 			q.nextOfTrain(b)
 			continue
 		}
@@ -130,7 +130,7 @@ func (q *rxQueue) beginTrain(addr uintptr, n int) bool {
 		return false
 	}
 	t.l3, t.l4, t.outer = l3, l4, l4+packet.UDPLen
-	t.at, t.left, t.size = addr+uintptr(t.outer), uintptr(n-t.outer), uintptr(size)
+	t.addr, t.length, t.size = addr+uintptr(t.outer), uintptr(n-t.outer), uintptr(size)
 	return true
 }
 
@@ -171,23 +171,23 @@ func (t *train) setLength(n int) {
 // several datagrams, otherwise the next datagram.
 func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t := &q.train
-	n := min(t.size, t.left)
+	n := min(t.size, t.length)
 	f, header := b.Next()
-	m := copy(header[t.outer:rxHeader], packet.Foreign(t.at, uint32(n)))
-	if taken := b.JoinTrain(f, t.outer+m, t.outer, t.outer+vxlanLen, t.at, t.left, t.size); taken > 0 {
+	m := copy(header[t.outer:rxHeader], packet.Foreign(t.addr, uint32(n)))
+	if taken := b.JoinTrain(f, t.outer+m, t.outer, t.outer+vxlanLen, t.addr, t.length, t.size); taken > 0 {
 		t.setLength(f.Len() - t.outer)
 		copy(header[:], t.header[:t.outer])
-		t.at, t.left = t.at+taken, t.left-taken
+		t.addr, t.length = t.addr+taken, t.length-taken
 		return
 	}
-	f.SetOrigin(t.at - uintptr(t.outer)) // address of a frame whose UDP payload is at t.at; its headers are elsewhere
+	f.SetOrigin(t.addr - uintptr(t.outer)) // address of a frame whose UDP payload is at t.addr; its headers are elsewhere
 	t.setLength(int(n))
 	copy(header[:], t.header[:t.outer])
 	if rest := n - uintptr(m); rest > 0 {
-		b.AddSpan(f, t.at+uintptr(m), uint32(rest))
+		b.AddSpan(f, t.addr+uintptr(m), uint32(rest))
 	}
 	b.Commit(f, t.outer+m)
-	t.at, t.left = t.at+n, t.left-n
+	t.addr, t.length = t.addr+n, t.length-n
 }
 
 // vxlanLen is the length of the VXLAN header in bytes.
@@ -197,7 +197,7 @@ const vxlanLen = 8
 // unfinished train. Reads begin with the first buffer again, which is in the CPU
 // cache.
 func (q *rxQueue) Release() {
-	if q.train.left == 0 {
+	if q.train.length == 0 {
 		q.first, q.lent = 0, 0
 		return
 	}
@@ -206,4 +206,4 @@ func (q *rxQueue) Release() {
 
 // Arm needs no request: the descriptor stays readable as long as a datagram waits. It
 // returns true if an unfinished train waits, which the descriptor does not show.
-func (q *rxQueue) Arm() bool { return q.train.left > 0 }
+func (q *rxQueue) Arm() bool { return q.train.length > 0 }

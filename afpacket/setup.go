@@ -28,7 +28,7 @@ type Uplink struct {
 	spec      spec
 	ifindex   int
 	sockets   []int            // packet sockets, then the feeder if any
-	why       string           // reason why there is no feeder
+	noFeeder  string           // reason why there is no feeder
 	endpoints []netip.AddrPort // sorted
 	sinks     []int            // UDP sockets, sinks[i] for endpoints[i]
 }
@@ -58,7 +58,7 @@ func Setup(cfg Config) (*Uplink, error) {
 		}
 	}
 	if fd, err := openFeeder(cfg.Dev, a.Index); err != nil {
-		u.why = err.Error()
+		u.noFeeder = err.Error()
 	} else {
 		u.sockets, u.spec.Feeder = append(u.sockets, fd), true
 	}
@@ -122,7 +122,7 @@ func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
 // Whole reports whether the device gets large tunnelled frames unsegmented. If not,
 // they are sent as trains of datagrams, and the second result is the reason.
-func (u *Uplink) Whole() (yes bool, why string) { return u.spec.Feeder, u.why }
+func (u *Uplink) Whole() (yes bool, reason string) { return u.spec.Feeder, u.noFeeder }
 
 // FDs returns the descriptors for Open. The uplink owns them: pass duplicates to
 // Open.
@@ -202,7 +202,7 @@ type snapshot struct {
 // Snapshot returns the state and the descriptors of the uplink for Restore in another
 // process. The uplink still owns the descriptors.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
-	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.why, Index: u.ifindex, Endpoints: u.endpoints})
+	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.noFeeder, Index: u.ifindex, Endpoints: u.endpoints})
 	return blob, append(slices.Clone(u.sockets), u.sinks...), err
 }
 
@@ -219,6 +219,6 @@ func Restore(blob []byte, fds []int) (*Uplink, error) {
 		return nil, fmt.Errorf("af_packet: snapshot: %w", err)
 	}
 	n := s.Spec.fds()
-	return &Uplink{spec: s.Spec, why: s.Why, ifindex: s.Index, endpoints: s.Endpoints,
+	return &Uplink{spec: s.Spec, noFeeder: s.Why, ifindex: s.Index, endpoints: s.Endpoints,
 		sockets: slices.Clone(fds[:n]), sinks: slices.Clone(fds[n:])}, nil
 }

@@ -18,7 +18,7 @@ import (
 type txQueue struct {
 	iovec.TxQueue     // memory: vectors, virtio-net header, outer headers of a train, headers of segments
 	feeder        int // -1 without a feeder
-	taken         int // result of Taken
+	accepted      int // result of Taken
 	trains        bool
 	vnet          []byte
 	outer         []byte
@@ -46,44 +46,44 @@ func newTx(fd, feeder int, s spec) (*txQueue, error) {
 // the kernel is out of buffers. It returns the number of frames handled.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for n := 0; n < len(order); {
-		q.taken = n
+		q.accepted = n
 		f := &b.Frames[order[n]]
 		if f.SegmentLen() > q.Longest {
 			f.Drop = packet.DropOversizeFrame
 			n++
 			continue
 		}
-		count, why := 1, packet.DropNone
+		count, reason := 1, packet.DropNone
 		switch {
 		case f.Offload.GSO == packet.GSONone:
-			count, why = q.sendOrdinary(b, order[n:])
+			count, reason = q.sendOrdinary(b, order[n:])
 		case f.OuterL3 == 0:
-			why = q.write(q.FD, q.gather(b, f))
+			reason = q.write(q.FD, q.gather(b, f))
 		case q.passes(f):
-			why = q.write(q.feeder, q.gatherWhole(b, f))
+			reason = q.write(q.feeder, q.gatherWhole(b, f))
 		default:
-			count, why = q.sendCut(b, order[n:])
+			count, reason = q.sendCut(b, order[n:])
 		}
-		if why == packet.DropTxFull {
+		if reason == packet.DropTxFull {
 			return n
-		} else if why != packet.DropNone {
+		} else if reason != packet.DropNone {
 			for _, i := range order[n : n+count] {
-				b.Frames[i].Drop = why
+				b.Frames[i].Drop = reason
 			}
 		}
 		n += count
 	}
 	runtime.KeepAlive(b)
-	q.taken = len(order)
+	q.accepted = len(order)
 	return len(order)
 }
 
 // Taken implements port.TakingTx. A memory fault may interrupt a checksum in Send.
-func (q *txQueue) Taken() int { return q.taken }
+func (q *txQueue) Taken() int { return q.accepted }
 
 // sendOrdinary sends the first frame of the list order, and the following frames that
 // form a train with it, in one call. It returns the number of frames handled.
-func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, why packet.DropReason) {
+func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, reason packet.DropReason) {
 	f := &b.Frames[order[0]]
 	vectors := 0
 	if q.trains && f.OuterL4 != 0 {

@@ -110,8 +110,8 @@ func Create(cfg Config) (*Tap, error) {
 	return t, nil
 }
 
-func (c Config) fail(what string, err error) error {
-	return fmt.Errorf("tap %s: %s: %w", c.Dev, what, err)
+func (c Config) fail(step string, err error) error {
+	return fmt.Errorf("tap %s: %s: %w", c.Dev, step, err)
 }
 
 // check returns clearer errors for invalid settings than the kernel.
@@ -178,11 +178,11 @@ func enter(ns netns.NsHandle, f func() error) error {
 	return err
 }
 
-func explainPermission(what string, err error) error {
+func explainPermission(step string, err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("%s: missing privilege: CAP_NET_ADMIN (and CAP_SYS_ADMIN for another namespace) is needed", what)
+		return fmt.Errorf("%s: missing privilege: CAP_NET_ADMIN (and CAP_SYS_ADMIN for another namespace) is needed", step)
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return fmt.Errorf("%s: %w", step, err)
 }
 
 // findExisting returns the existing tap with the configured name, or nil.

@@ -17,8 +17,8 @@ type rxQueue struct {
 	lent          int     // number of buffers in use until Release
 	read          int     // number of bytes read since Release
 	vnet          *[packet.VnetLen]byte
-	before        int // length of the virtio-net header in bytes; 0: none
-	takes         packet.Offloads
+	headerLen     int // length of the virtio-net header in bytes; 0: none
+	offloads      packet.Offloads
 }
 
 // vectorBytes is the length of the memory before the buffers: vectors and virtio-net
@@ -33,7 +33,7 @@ func newRx(fd int, s spec) (*rxQueue, error) {
 	if s.Vnet {
 		length, before = largeBufferLen, packet.VnetLen
 	}
-	q := &rxQueue{length: length, before: before, takes: s.Takes}
+	q := &rxQueue{length: length, headerLen: before, offloads: s.Takes}
 	var err error
 	if q.Queue, err = iovec.OpenQueue(fd, 3, vectorBytes+buffers*length); err != nil {
 		return nil, err
@@ -63,9 +63,9 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 			}
 			break
 		}
-		if q.before > 0 {
-			got = max(got-q.before, 0)
-			f.DecodeVnet(q.vnet, q.takes, true)
+		if q.headerLen > 0 {
+			got = max(got-q.headerLen, 0)
+			f.DecodeVnet(q.vnet, q.offloads, true)
 		}
 		if got > headerLen {
 			b.AddSpan(f, buffer, uint32(got-headerLen))

@@ -17,13 +17,13 @@ const maxVectors = iovec.Max
 // txQueue writes frames to one descriptor of a tap. A worker owns it.
 type txQueue struct {
 	iovec.TxQueue
-	vnet  *[packet.VnetLen]byte // virtio-net header; nil: none
-	takes packet.Offloads
+	vnet     *[packet.VnetLen]byte // virtio-net header; nil: none
+	offloads packet.Offloads
 }
 
 func newTx(fd int, s spec) (*txQueue, error) {
 	const size = maxVectors*iovec.Size + packet.VnetLen
-	q := &txQueue{takes: s.Takes}
+	q := &txQueue{offloads: s.Takes}
 	var err error
 	if q.Queue, err = iovec.OpenQueue(fd, maxVectors, size); err != nil {
 		return nil, err
@@ -89,4 +89,4 @@ func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 
 // Offloads returns the offloads that the kernel supports; without a virtio-net header
 // none.
-func (q *txQueue) Offloads() packet.Offloads { return q.takes }
+func (q *txQueue) Offloads() packet.Offloads { return q.offloads }

@@ -26,7 +26,7 @@ func TestNoAllocation(t *testing.T) {
 			from.Tx[0].Publish()
 			b.Reset()
 			a.Rx()[0].Recv(b)
-			z.Tx()[0].Send(b, all[:b.N])
+			z.Tx()[0].Send(b, allOffloads[:b.N])
 			z.Tx()[0].Flush()
 			a.Rx()[0].Release()
 			a.Rx()[0].Arm()

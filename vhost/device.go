@@ -100,7 +100,7 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 		return nil
 	}
 	q := &tx{header: header, mergeable: s.Features&FeatureMergeable != 0, mtu: packet.MaxFrameLen,
-		takes: toGuest(s.Features)}
+		offloads: toGuest(s.Features)}
 	if s.MTU > 0 {
 		q.mtu = min(q.mtu, s.MTU+ethernetOverhead)
 	}

@@ -51,7 +51,7 @@ func random(seed uint64, n int) []byte {
 	return frame
 }
 
-var all = func() []uint8 {
+var allOffloads = func() []uint8 {
 	order := make([]uint8, packet.BatchSize)
 	for i := range order {
 		order[i] = uint8(i)
@@ -69,7 +69,7 @@ func forward(t testing.TB, b *packet.Batch, from, to *vhost.Device) int {
 	if n != b.N {
 		t.Fatalf("Recv says %d frames, the batch has %d", n, b.N)
 	}
-	if sent := to.Tx()[0].Send(b, all[:n]); sent != n {
+	if sent := to.Tx()[0].Send(b, allOffloads[:n]); sent != n {
 		t.Fatalf("sent %d of %d frames", sent, n)
 	}
 	to.Tx()[0].Flush()
@@ -213,7 +213,7 @@ func nothingBeforePublish(t *testing.T, layout uint64) {
 	}
 	from.Tx[0].Publish()
 	a.Rx()[0].Recv(b)
-	z.Tx()[0].Send(b, all[:5])
+	z.Tx()[0].Send(b, allOffloads[:5])
 	if from.Tx[0].UsedIndex() != 0 || to.Rx[0].UsedIndex() != 0 {
 		t.Fatalf("used indexes %d and %d before the pass ended", from.Tx[0].UsedIndex(), to.Rx[0].UsedIndex())
 	}
@@ -263,7 +263,7 @@ func resumes(t *testing.T, layout uint64) {
 		from.Tx[0].Publish()
 		if i%3 == 0 { // in every third round the device dies before it publishes
 			b.Reset()
-			z.Tx()[0].Send(b, all[:a.Rx()[0].Recv(b)])
+			z.Tx()[0].Send(b, allOffloads[:a.Rx()[0].Recv(b)])
 			a.Close()
 			z.Close()
 			a, z = open(t, from, resume), open(t, to, resume)
@@ -318,7 +318,7 @@ func resumesTorn(t *testing.T, inflight bool) {
 				}
 				from.Tx[0].Publish()
 				b.Reset()
-				z.Tx()[0].Send(b, all[:max(a.Rx()[0].Recv(b), 0)])
+				z.Tx()[0].Send(b, allOffloads[:max(a.Rx()[0].Recv(b), 0)])
 				n := z.TearPublish(0, round%5)
 				if round%3 == 0 { // in every third round the guest uses the ring before the next device opens
 					receive()
@@ -358,7 +358,7 @@ func TestRoom(t *testing.T) {
 	}
 	from.Tx[0].Publish()
 	a.Rx()[0].Recv(b)
-	if n := s.Tx()[0].Send(b, all[:7]); n != 6 {
+	if n := s.Tx()[0].Send(b, allOffloads[:7]); n != 6 {
 		t.Fatalf("4 buffers and 2 frames too long: %d taken", n)
 	}
 	for i := range 7 {
@@ -372,7 +372,7 @@ func TestRoom(t *testing.T) {
 		b.Frames[i].Drop = packet.DropNone
 	}
 	// The first three frames need 1, 2 and 1 of the guest's 4 buffers.
-	if n := m.Tx()[0].Send(b, all[:7]); n != 3 {
+	if n := m.Tx()[0].Send(b, allOffloads[:7]); n != 3 {
 		t.Fatalf("mergeable: %d taken", n)
 	}
 	if n := m.Tx()[0].Send(b, []uint8{3}); n != 0 {
@@ -408,7 +408,7 @@ func TestMTU(t *testing.T) {
 	from.Tx[0].Publish()
 	b := new(packet.Batch)
 	a.Rx()[0].Recv(b)
-	if n := z.Tx()[0].Send(b, all[:2]); n != 2 || b.Frames[0].Drop != 0 || b.Frames[1].Drop != packet.DropOversizeFrame {
+	if n := z.Tx()[0].Send(b, allOffloads[:2]); n != 2 || b.Frames[0].Drop != 0 || b.Frames[1].Drop != packet.DropOversizeFrame {
 		t.Fatalf("%d taken, %v, %v", n, b.Frames[0].Drop, b.Frames[1].Drop)
 	}
 }
@@ -527,7 +527,7 @@ func attacks(t *testing.T, layout uint64) {
 					good.Tx[0].Send(random(1, 100))
 					good.Tx[0].Publish()
 					z.Rx()[0].Recv(b)
-					if n := a.Tx()[0].Send(b, all[:b.N]); n != 0 {
+					if n := a.Tx()[0].Send(b, allOffloads[:b.N]); n != 0 {
 						t.Fatalf("sent %d frames into a bad ring", n)
 					}
 					a.Tx()[0].Flush()
@@ -660,7 +660,7 @@ func TestTaken(t *testing.T) {
 		t.Fatalf("received %d frames", n)
 	}
 	tx := z.Tx()[0].(port.TakingTx)
-	if n := tx.Send(b, all[:3]); n != 3 || tx.Taken() != 3 {
+	if n := tx.Send(b, allOffloads[:3]); n != 3 || tx.Taken() != 3 {
 		t.Fatalf("sent %d, taken %d, want 3", n, tx.Taken())
 	}
 	if err := bad.Truncate(4096); err != nil {
@@ -669,7 +669,7 @@ func TestTaken(t *testing.T) {
 	faulted := func() (faulted bool) {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		defer func() { faulted = recover() != nil }()
-		tx.Send(b, all[:3])
+		tx.Send(b, allOffloads[:3])
 		return false
 	}()
 	if !faulted || tx.Taken() != 0 {
@@ -697,7 +697,7 @@ func TestWake(t *testing.T) {
 	good.Tx[0].Publish()
 	b := new(packet.Batch)
 	z.Rx()[0].Recv(b)
-	a.Tx()[0].Send(b, all[:1])
+	a.Tx()[0].Send(b, allOffloads[:1])
 	if !readable(wake, 30*time.Second) {
 		t.Fatal("the worker was not woken")
 	}

@@ -64,13 +64,13 @@ func openLog(s LogSpec, mem *memory, fds []int) (*dirtyLog, error) {
 // mark sets the dirty bits of n bytes at addr, an address of this process. The caller
 // writes the bytes first: if the front end copies the page in between, mark sets the
 // bit again.
-func (l *dirtyLog) mark(at uintptr, n uint32) {
+func (l *dirtyLog) mark(addr uintptr, n uint32) {
 	if l == nil || n == 0 {
 		return
 	}
 	for i := range l.mem.regions {
 		r := &l.mem.regions[i]
-		off := uint64(at - r.base)
+		off := uint64(addr - r.base)
 		if off >= r.size {
 			continue
 		}

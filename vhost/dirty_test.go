@@ -37,12 +37,12 @@ func logFile(t *testing.T) (fd int, bitmap []byte) {
 
 // pages is a copy of guest memory before the device writes to it.
 type pages struct {
-	mem, before []byte
+	mem, earlier []byte
 }
 
 func pagesOf(g *vhosttest.Guest) pages {
 	last := g.Regions()[len(g.Regions())-1]
-	mem := must(g.Bytes(vhosttest.GuestBase, last.GuestAddr+last.Size-vhosttest.GuestBase))
+	mem := value(g.Bytes(vhosttest.GuestBase, last.GuestAddr+last.Size-vhosttest.GuestBase))
 	return pages{mem, bytes.Clone(mem)}
 }
 
@@ -51,7 +51,7 @@ func pagesOf(g *vhosttest.Guest) pages {
 func (p pages) check(t *testing.T, bitmap []byte) (changed int) {
 	t.Helper()
 	for off := 0; off < len(p.mem); off += 4096 {
-		if bytes.Equal(p.mem[off:off+4096], p.before[off:off+4096]) {
+		if bytes.Equal(p.mem[off:off+4096], p.earlier[off:off+4096]) {
 			continue
 		}
 		changed++
@@ -112,9 +112,9 @@ func TestSessionLog(t *testing.T) {
 	if b, err := f.Call(vhosttest.SetLogBase, append(vhosttest.Number(logSize), vhosttest.Number(0)...), fd); err != nil || len(b) != 0 {
 		t.Fatalf("log: %v, %x", err, b)
 	}
-	logging := func(on uint64) {
+	logging := func(protocol uint64) {
 		t.Helper()
-		if _, err := f.U64(vhosttest.SetFeatures, vhosttest.Number(g.Features|vhost.FeatureProtocolFeatures|on)); err != nil {
+		if _, err := f.U64(vhosttest.SetFeatures, vhosttest.Number(g.Features|vhost.FeatureProtocolFeatures|protocol)); err != nil {
 			t.Fatal(err)
 		}
 		r.waitRunning(t, true)

@@ -93,7 +93,7 @@ func TestHostileCallOfWorker(t *testing.T) {
 			if n := d.Rx()[0].Recv(&b); n != 1 {
 				t.Fatalf("%d frames: %s", n, d.Rx()[0].Fault())
 			}
-			if n := d.Tx()[0].Send(&b, all[:1]); n != 1 {
+			if n := d.Tx()[0].Send(&b, allOffloads[:1]); n != 1 {
 				t.Fatalf("%d frames sent", n)
 			}
 			waitfor.Return(t, "Flush", func() { relent(g.Rx[0].CallFD()) }, d.Tx()[0].Flush)
@@ -241,8 +241,8 @@ func TestCallWithManyWaiters(t *testing.T) {
 			g.Tx[0].Reclaim()
 			return false
 		})
-		if why := d.Rx()[0].Fault(); !strings.Contains(why, "too many wait for it") {
-			t.Errorf("the fault is %q", why)
+		if reason := d.Rx()[0].Fault(); !strings.Contains(reason, "too many wait for it") {
+			t.Errorf("the fault is %q", reason)
 		}
 		d.Close()
 		eventually(t, "the refusal of another", func() bool { // Open refuses once all threads wait

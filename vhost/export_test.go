@@ -17,7 +17,7 @@ func (d *Device) TearPublish(vring, written int) int {
 		if r.index != vring {
 			continue
 		}
-		n := int(r.done - r.published)
+		n := int(r.usedCount - r.published)
 		if r.flight != nil {
 			r.inflightBegin()
 		}
@@ -27,7 +27,7 @@ func (d *Device) TearPublish(vring, written int) int {
 			if n-i <= written {
 				*(*uint64)(unsafe.Add(r.packedDesc(at), 8)) = usedElement(e, at)
 			}
-			at = r.after(at, uint32(e>>16&0xffff))
+			at = r.advance(at, uint32(e>>16&0xffff))
 		}
 		return n
 	}

@@ -160,7 +160,7 @@ func TestNoMoreChainsThanDescriptors(t *testing.T) {
 					lend(t, size).Recv(b)
 					for range 3 * num {
 						to.Rx[0].OfferAgain(taken)
-						taken += z.Tx()[0].Send(b, all[:1]) * ((size + 12 + 127) / 128)
+						taken += z.Tx()[0].Send(b, allOffloads[:1]) * ((size + 12 + 127) / 128)
 					}
 					if taken > num {
 						t.Errorf("%d chains taken of %d descriptors", taken, num)

@@ -20,7 +20,7 @@ func cross(b *packet.Batch, d []*vhost.Device) int {
 		b.Reset()
 		n := d[i].Rx()[0].Recv(b)
 		if n > 0 {
-			d[i^1].Tx()[0].Send(b, all[:n])
+			d[i^1].Tx()[0].Send(b, allOffloads[:n])
 			total += n
 		}
 	}
@@ -101,8 +101,8 @@ func TestLoadRests(t *testing.T) {
 				l.Step(i % 2)
 			}
 			quiet := 0
-			totals, bad := l.Rest(func(came int) bool {
-				if quiet++; cross(b, devices)+came > 0 {
+			totals, bad := l.Rest(func(received int) bool {
+				if quiet++; cross(b, devices)+received > 0 {
 					quiet = 0
 				}
 				return quiet == 3

@@ -95,14 +95,14 @@ const maxPage = 16 << 30
 
 // find translates a guest address into an address of this process. It also returns
 // how many of the n bytes are contiguous; 0: the address is invalid. The argument
-// last caches the region of the previous call.
-func (m *memory) find(last *region, addr uint64, n uint32) (uintptr, uint32) {
-	off := addr - last.guest
-	if off >= last.size {
+// cached caches the region of the previous call.
+func (m *memory) find(cached *region, addr uint64, n uint32) (uintptr, uint32) {
+	off := addr - cached.guest
+	if off >= cached.size {
 		found := false
 		for i := range m.regions {
 			if off = addr - m.regions[i].guest; off < m.regions[i].size {
-				*last, found = m.regions[i], true
+				*cached, found = m.regions[i], true
 				break
 			}
 		}
@@ -110,10 +110,10 @@ func (m *memory) find(last *region, addr uint64, n uint32) (uintptr, uint32) {
 			return 0, 0
 		}
 	}
-	if left := last.size - off; uint64(n) > left {
+	if left := cached.size - off; uint64(n) > left {
 		n = uint32(left)
 	}
-	return last.base + uintptr(off), n
+	return cached.base + uintptr(off), n
 }
 
 // user translates a range of the front end's address space into an address of this
@@ -141,8 +141,8 @@ func foreignPointer(addr uintptr) unsafe.Pointer {
 }
 
 // readHeader copies the virtio-net header from guest memory, without num_buffers.
-func readHeader(at uintptr) (h [packet.VnetLen]byte) {
-	return *(*[packet.VnetLen]byte)(foreignPointer(at))
+func readHeader(addr uintptr) (h [packet.VnetLen]byte) {
+	return *(*[packet.VnetLen]byte)(foreignPointer(addr))
 }
 
 // cacheLine is the size of a cache line of the CPU, in bytes.
@@ -154,12 +154,12 @@ const cacheLine = 64
 // DPDK's driver puts the header at the end of a cache line and the frame into the
 // next line. Then writeHeader writes only if the values differ: an unchanged line
 // stays in the caches of both cores.
-func writeHeader(at uintptr, size uint32) {
+func writeHeader(addr uintptr, size uint32) {
 	const oneBuffer = 1 << 16 // csum_offset 0, num_buffers 1
-	p := foreignPointer(at)
+	p := foreignPointer(addr)
 	first, last := (*uint64)(p), unsafe.Add(p, 8)
 	if size == 12 {
-		if (at+12)%cacheLine != 0 || *first != 0 || *(*uint32)(last) != oneBuffer {
+		if (addr+12)%cacheLine != 0 || *first != 0 || *(*uint32)(last) != oneBuffer {
 			*first, *(*uint32)(last) = 0, oneBuffer
 		}
 		return

@@ -127,13 +127,13 @@ type wire struct {
 // errQuiet is the error of wire.next if no message begins within the time limit.
 var errQuiet = errors.New("no message")
 
-// next reads one message. It waits for the first byte for the time in quiet (0: no
-// limit), and for the rest at most for messageTimeout.
+// nextMessage reads one message. It waits for the first byte at most for the duration
+// quiet (0: no limit), and for the rest at most for messageTimeout.
 //
 // A complete message stays in the socket until the caller calls consume. If this
 // process is killed before, the next control process answers the message. A message
 // that arrives in pieces is removed from the socket piece by piece.
-func (w *wire) next(quiet time.Duration) (message, *row, error) {
+func (w *wire) nextMessage(quiet time.Duration) (message, *row, error) {
 	m, r, whole, err := w.peek(quiet)
 	if whole || err != nil {
 		return m, r, err

@@ -204,7 +204,7 @@ func TestStalled(t *testing.T) {
 		if test.close {
 			far.Close()
 		}
-		if _, _, err := w.next(w.timeout); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+		if _, _, err := w.nextMessage(w.timeout); err == nil || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%d bytes, closed %v: %v, expected %q", len(test.sent), test.close, err, test.want)
 		}
 	}

@@ -84,7 +84,7 @@ func carry(t *testing.T, from, to *vhost.Device) packet.DropReason {
 	if f.Drop == packet.DropNone {
 		f.Drop = b.CheckOffload(f)
 	}
-	if f.Drop == packet.DropNone && to.Tx()[0].Send(b, all[:1]) != 1 {
+	if f.Drop == packet.DropNone && to.Tx()[0].Send(b, allOffloads[:1]) != 1 {
 		t.Fatal("not taken")
 	}
 	to.Tx()[0].Flush()
@@ -110,8 +110,8 @@ func TestOffloadsNotNegotiated(t *testing.T) {
 		sink.Rx[0].Publish()
 		g.Tx[0].SendHeaded(vnet(1000), largeFrame(3000))
 		g.Tx[0].Publish()
-		if why := carry(t, in, out); why != c.want {
-			t.Errorf("features %#x: %v, want %v", c.features, why, c.want)
+		if reason := carry(t, in, out); reason != c.want {
+			t.Errorf("features %#x: %v, want %v", c.features, reason, c.want)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func TestOffloadsOfReceiver(t *testing.T) {
 		copy(head[:], largeFrame(60))
 		f.Offload.Flags = packet.OffloadValid
 		b.Commit(f, 114)
-		d.Tx()[0].Send(b, all[:1])
+		d.Tx()[0].Send(b, allOffloads[:1])
 		d.Tx()[0].Flush()
 		if _, h, ok := g.Rx[0].Recv(nil); !ok || (h[0] == 2) != (want != 0) {
 			t.Errorf("features %#x: header %x", features, h)

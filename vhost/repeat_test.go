@@ -68,7 +68,7 @@ func TestRepeats(t *testing.T) {
 		request uint32
 		payload func(i int) []byte
 		fds     []int
-		after   func()
+		finish  func()
 	}{
 		{"GET_FEATURES", 1, nil, nil, nil},
 		{"SET_FEATURES", 2, func(i int) []byte { return n(on | vhost.FeatureLogAll*uint64(i%2)) }, nil, nil},
@@ -118,8 +118,8 @@ func TestRepeats(t *testing.T) {
 		}
 		settle := func() { // RESET_OWNER disables the rings
 			t.Helper()
-			if step.after != nil {
-				step.after()
+			if step.finish != nil {
+				step.finish()
 			}
 			for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0], g.Rx[1], g.Tx[1]} {
 				if err := f.Enable(q, true); err != nil {

@@ -56,8 +56,8 @@ func (s *stream) take(n int) {
 	}
 }
 
-func (s *stream) late()    { s.rx.Rx()[0].(port.Keeper).ReleaseLate() }
-func (s *stream) release() { s.rx.Rx()[0].Release() }
+func (s *stream) releaseLate() { s.rx.Rx()[0].(port.Keeper).ReleaseLate() }
+func (s *stream) release()     { s.rx.Rx()[0].Release() }
 
 // shown checks that the driver sees exactly n used chains.
 func (s *stream) shown(n int) {
@@ -79,18 +79,18 @@ func TestNewestAreRetained(t *testing.T) {
 			for range 2 {
 				s.send(1)
 				s.take(1)
-				s.late()
+				s.releaseLate()
 			}
 		}
 		before := s.taken
 		for n, want := range []int{0, 0, 2, 2, 4, 4, 6} {
 			s.send(packet.BatchSize)
 			s.take(packet.BatchSize)
-			s.late()
+			s.releaseLate()
 			s.shown(before + want*packet.BatchSize)
 			s.Tx[0].Reclaim()
 			if n == 4 {
-				s.late()
+				s.releaseLate()
 				s.shown(before + want*packet.BatchSize)
 			}
 		}
@@ -122,7 +122,7 @@ func TestNothingIsRetained(t *testing.T) {
 			for range 5 {
 				s.send(packet.BatchSize)
 				s.take(packet.BatchSize)
-				s.late()
+				s.releaseLate()
 				s.Tx[0].Reclaim()
 				if free := s.Tx[0].Free(); free != s.Tx[0].Slots() {
 					t.Fatalf("%d of %d buffers came back after %d frames", free, s.Tx[0].Slots(), s.taken)
@@ -143,7 +143,7 @@ func TestRetainedAreNotReceivedAgain(t *testing.T) {
 					for range batches {
 						s.send(packet.BatchSize)
 						s.take(packet.BatchSize)
-						s.late()
+						s.releaseLate()
 					}
 					done := s.taken
 					if unreleased {
@@ -181,7 +181,7 @@ func TestRecordOfAnotherTime(t *testing.T) {
 		for range 2 {
 			s.send(packet.BatchSize)
 			s.take(packet.BatchSize)
-			s.late()
+			s.releaseLate()
 		}
 		s.rx.Close()
 		if resume {

@@ -65,12 +65,12 @@ type ring struct {
 	desc, avail, used unsafe.Pointer // addresses of the descriptors, driver area and device area in a packed ring
 	elems             unsafe.Pointer // address of the used elements that the method take writes: in the used ring, or in the record
 	mem               *memory
-	last              region // region of the last successful find
+	cached            region // region of the last successful find
 	num               uint32
 	mask              uint32 // mask of an index into elems
-	next              uint16 // number of chains taken, modulo 65536
-	seen              uint16 // number of chains known to be available (split ring: the avail index)
-	done              uint16 // number of used elements written
+	takenCount        uint16 // number of chains taken, modulo 65536
+	availCount        uint16 // number of chains known to be available (split ring: the avail index)
+	usedCount         uint16 // number of used elements written
 	published         uint16 // number of used elements visible to the driver (split ring: the used index)
 	usedFlags         uint32
 	packed            bool
@@ -97,7 +97,7 @@ type ring struct {
 // alignment in bytes, and the pointer to set.
 type part struct {
 	name  string
-	at    uint64
+	addr  uint64
 	size  uint64
 	align uintptr
 	into  *unsafe.Pointer
@@ -115,7 +115,7 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 		parts = r.packedParts(v)
 	}
 	for _, p := range parts {
-		at, err := mem.user(p.at, p.size)
+		at, err := mem.user(p.addr, p.size)
 		if err != nil {
 			return fmt.Errorf("vring %d: %s: %w", v.Index, p.name, err)
 		}
@@ -127,7 +127,7 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 	if err := r.openEvents(v, fds); err != nil {
 		return fmt.Errorf("vring %d: %w", v.Index, err)
 	}
-	r.index, r.mem, r.last, r.fault = v.Index, mem, mem.regions[0], f
+	r.index, r.mem, r.cached, r.fault = v.Index, mem, mem.regions[0], f
 	r.eventIndex = s.Features&FeatureEventIndex != 0
 	r.notifyOnEmpty = s.Features&FeatureNotifyOnEmpty != 0
 	if r.flight, err = flight.vring(v, r.packed); err != nil {
@@ -179,10 +179,10 @@ func (r *ring) begin() {
 // waiting returns the number of available chains that are not taken, at most a batch
 // in a packed ring. A negative number means that the device is broken.
 func (r *ring) waiting() int {
-	if r.seen == r.next {
+	if r.availCount == r.takenCount {
 		return r.look()
 	}
-	return int(r.seen - r.next)
+	return int(r.availCount - r.takenCount)
 }
 
 // look reads the driver's progress and returns the number of available chains that
@@ -215,28 +215,28 @@ func (r *ring) upcoming() uint16 {
 	if r.packed {
 		return r.position()
 	}
-	return r.next
+	return r.takenCount
 }
 
-// headAt reads the head of the chain at a position. after is the position of the next
-// chain. got is 1, or 0 if no chain is available, or -1 if the device is broken.
-func (r *ring) headAt(at uint16) (h head, after uint16, got int) {
+// headAt reads the head of the chain at a position. next is the position of the next
+// chain. found is 1, or 0 if no chain is available, or -1 if the device is broken.
+func (r *ring) headAt(pos uint16) (h head, next uint16, found int) {
 	if r.packed {
-		return r.headAtPacked(at)
+		return r.headAtPacked(pos)
 	}
-	return r.headAtSplit(at)
+	return r.headAtSplit(pos)
 }
 
 // take completes the next chain, into whose buffers the device wrote n bytes.
 func (r *ring) take(id, n uint32) {
-	*(*uint64)(unsafe.Add(r.elems, uintptr(uint32(r.done)&r.mask)*8)) = uint64(id) | uint64(n)<<32
-	r.done++
-	r.next++
+	*(*uint64)(unsafe.Add(r.elems, uintptr(uint32(r.usedCount)&r.mask)*8)) = uint64(id) | uint64(n)<<32
+	r.usedCount++
+	r.takenCount++
 }
 
 // takeAll completes the next chains, given their heads, with no bytes written.
 func (r *ring) takeAll(heads []head) {
-	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.done), true
+	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.usedCount), true
 	for i := range heads {
 		// If the driver uses its descriptors in a fixed order, the used element
 		// already has this value. An unchanged cache line stays in the caches of both
@@ -248,14 +248,14 @@ func (r *ring) takeAll(heads []head) {
 		at++
 	}
 	r.unchanged = unchanged
-	r.done += uint16(len(heads))
-	r.next += uint16(len(heads))
+	r.usedCount += uint16(len(heads))
+	r.takenCount += uint16(len(heads))
 }
 
 // takeSizes completes the next chains, given their heads and the number of bytes
 // written to each.
 func (r *ring) takeSizes(heads []head, sizes []uint32) {
-	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.done), true
+	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.usedCount), true
 	for i := range min(len(heads), len(sizes)) {
 		e := (*uint64)(unsafe.Add(elems, uintptr(at&mask)*8))
 		if v := uint64(heads[i].id) | uint64(sizes[i])<<32; *e != v {
@@ -264,8 +264,8 @@ func (r *ring) takeSizes(heads []head, sizes []uint32) {
 		at++
 	}
 	r.unchanged = unchanged
-	r.done += uint16(len(heads))
-	r.next += uint16(len(heads))
+	r.usedCount += uint16(len(heads))
+	r.takenCount += uint16(len(heads))
 }
 
 // prefetchElems prefetches the next n used elements for writing. If the last elements
@@ -274,7 +274,7 @@ func (r *ring) prefetchElems(n int) {
 	if r.unchanged {
 		return
 	}
-	at := uintptr(uint32(r.done)&r.mask) * 8
+	at := uintptr(uint32(r.usedCount)&r.mask) * 8
 	end := min(at+uintptr(n)*8, (uintptr(r.mask)+1)*8)
 	prefetchSpanWrite(uintptr(r.elems)+at, uintptr(r.elems)+end)
 }
@@ -282,10 +282,10 @@ func (r *ring) prefetchElems(n int) {
 // prefetchAvail prefetches the avail entries of the next batch, if a batch is
 // available.
 func (r *ring) prefetchAvail() {
-	if r.packed || r.seen-r.next < packet.BatchSize {
+	if r.packed || r.availCount-r.takenCount < packet.BatchSize {
 		return
 	}
-	at := uintptr(r.avail) + 4 + uintptr(uint32(r.next)&r.mask)*2
+	at := uintptr(r.avail) + 4 + uintptr(uint32(r.takenCount)&r.mask)*2
 	prefetchSpanRead(at, at+2*packet.BatchSize)
 }
 
@@ -295,17 +295,17 @@ func (r *ring) prefetchAvail() {
 const maxHeldBack = 2 * packet.BatchSize
 
 // publish makes completed chains visible to the driver and calls it at most once. If
-// more is true, another publish follows soon, and up to maxHeldBack used elements may
-// wait for it. owed reports whether any do.
-func (r *ring) publish(more bool) (owed bool) {
-	fresh := r.done - r.published
+// pending is true, another publish follows soon, and up to maxHeldBack used elements
+// may wait for it. The result owed reports whether any do.
+func (r *ring) publish(pending bool) (owed bool) {
+	fresh := r.usedCount - r.published
 	if fresh == 0 {
 		return false
 	}
-	if more && uint32(fresh) < min(maxHeldBack, r.num/4) && r.waiting() > 0 {
+	if pending && uint32(fresh) < min(maxHeldBack, r.num/4) && r.waiting() > 0 {
 		return true
 	}
-	r.publishUpTo(r.done)
+	r.publishUpTo(r.usedCount)
 	return false
 }
 
@@ -324,8 +324,8 @@ func (r *ring) retain() {
 		return
 	}
 	r.recordDone()
-	if fresh := r.done - r.published; fresh >= retainedChains+maxHeldBack {
-		r.publishUpTo(r.done - retainedChains)
+	if fresh := r.usedCount - r.published; fresh >= retainedChains+maxHeldBack {
+		r.publishUpTo(r.usedCount - retainedChains)
 	}
 }
 
@@ -394,11 +394,11 @@ func (r *ring) lastAvail() uint16 {
 	if r.packed {
 		return r.first
 	}
-	return r.next - (r.done - r.published)
+	return r.takenCount - (r.usedCount - r.published)
 }
 
 // broken raises a fault, which breaks the whole device, and returns -1.
-func (r *ring) broken(why faultKind, a, b uint64) int {
-	r.fault.raise(r.index, why, a, b)
+func (r *ring) broken(reason faultKind, a, b uint64) int {
+	r.fault.raise(r.index, reason, a, b)
 	return -1
 }

@@ -50,7 +50,7 @@ func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, u
 	total := uint64(0)
 	at := uint32(0)
 	for left := size; ; {
-		p, got := r.mem.find(&r.last, table+uint64(at)*descSize, descSize)
+		p, got := r.mem.find(&r.cached, table+uint64(at)*descSize, descSize)
 		if got != descSize {
 			return r.broken(faultAddress, table+uint64(at)*descSize, descSize), 0
 		}
@@ -85,7 +85,7 @@ func (r *ring) segment(addr uint64, length uint32, flags uint16, write bool, n i
 		return r.broken(faultEmpty, addr, 0)
 	}
 	for length > 0 {
-		p, got := r.mem.find(&r.last, addr, length)
+		p, got := r.mem.find(&r.cached, addr, length)
 		if got == 0 {
 			return r.broken(faultAddress, addr, uint64(length))
 		}
@@ -121,7 +121,7 @@ func (r *ring) walkPacked(h *head, write bool, n int) (int, uint64) {
 		if left--; left == 0 {
 			return n, total
 		}
-		at = r.after(at, 1)
+		at = r.advance(at, 1)
 		addr, length, _, flags = readDesc(r.packedDesc(at))
 	}
 }
@@ -134,7 +134,7 @@ func (r *ring) walkPackedTable(table uint64, length uint32, write bool, n int) (
 	}
 	total := uint64(0)
 	for at := uint32(0); at < length; at += descSize {
-		p, got := r.mem.find(&r.last, table+uint64(at), descSize)
+		p, got := r.mem.find(&r.cached, table+uint64(at), descSize)
 		if got != descSize {
 			return r.broken(faultAddress, table+uint64(at), descSize), 0
 		}

@@ -159,7 +159,7 @@ func (f *inflight) close() {
 
 // inflightRing is one ring's region of the inflight buffer. The worker owns it.
 type inflightRing struct {
-	at     unsafe.Pointer
+	base   unsafe.Pointer
 	num    int
 	marked int // number of entries marked
 }
@@ -173,13 +173,13 @@ func (f *inflight) vring(v VringSpec, packed bool) (*inflightRing, error) {
 	if v.Num > f.spec.QueueSize || (v.Index+1)*size > len(f.mapped) {
 		return nil, fmt.Errorf("inflight buffer of %d bytes for rings of %d descriptors is too small for %d", len(f.mapped), f.spec.QueueSize, v.Num)
 	}
-	return &inflightRing{at: unsafe.Pointer(&f.mapped[v.Index*size]), num: v.Num}, nil
+	return &inflightRing{base: unsafe.Pointer(&f.mapped[v.Index*size]), num: v.Num}, nil
 }
 
-func (f *inflightRing) u8(at int) *uint8   { return (*uint8)(unsafe.Add(f.at, at)) }
-func (f *inflightRing) u16(at int) *uint16 { return (*uint16)(unsafe.Add(f.at, at)) }
-func (f *inflightRing) u32(at int) *uint32 { return (*uint32)(unsafe.Add(f.at, at)) }
-func (f *inflightRing) u64(at int) *uint64 { return (*uint64)(unsafe.Add(f.at, at)) }
+func (f *inflightRing) u8(offset int) *uint8   { return (*uint8)(unsafe.Add(f.base, offset)) }
+func (f *inflightRing) u16(offset int) *uint16 { return (*uint16)(unsafe.Add(f.base, offset)) }
+func (f *inflightRing) u32(offset int) *uint32 { return (*uint32)(unsafe.Add(f.base, offset)) }
+func (f *inflightRing) u64(offset int) *uint64 { return (*uint64)(unsafe.Add(f.base, offset)) }
 
 // started reports whether a back end has already started the ring with this buffer.
 func (f *inflightRing) started() bool { return f != nil && *f.u16(flightVersion) == inflightVersion }
@@ -216,7 +216,7 @@ func (r *ring) returnMarked() {
 		r.take(m.id, 0)
 	}
 	if len(left) > 0 {
-		r.publishSplit(r.done)
+		r.publishSplit(r.usedCount)
 	}
 	f.begin()
 	*f.u16(splitUsedIdx) = r.published
@@ -246,9 +246,9 @@ func (f *inflightRing) position(idx, wrap int) uint16 {
 	return at
 }
 
-func (f *inflightRing) setPosition(idx, wrap int, at uint16) {
-	*f.u8(wrap) = uint8(at >> 15)
-	*f.u16(idx) = at &^ packedWrap
+func (f *inflightRing) setPosition(idx, wrap int, pos uint16) {
+	*f.u8(wrap) = uint8(pos >> 15)
+	*f.u16(idx) = pos &^ packedWrap
 }
 
 // startPacked clears all in-flight marks and stores a packed ring's position.
@@ -288,12 +288,12 @@ func (r *ring) resumeInflight() error {
 			return fmt.Errorf("element of %d descriptors in a ring of %d", count, r.num)
 		}
 		r.take(uint32(*f.u16(at + flightEntryID))|count<<16, *f.u32(at + flightEntryLen))
-		after = r.after(after, count)
+		after = r.advance(after, count)
 	}
-	if r.done != r.published {
+	if r.usedCount != r.published {
 		r.writeUsed()
 	}
-	r.first, r.published = after, r.done
+	r.first, r.published = after, r.usedCount
 	return nil
 }
 
@@ -304,7 +304,7 @@ func (r *ring) inflightBegin() {
 	}
 	f, at := r.flight, r.first
 	f.marked = 0
-	for i := r.published; i != r.done && f.marked < f.num; i++ { // room limits these elements to num
+	for i := r.published; i != r.usedCount && f.marked < f.num; i++ { // room limits these elements to num
 		e := r.element(i)
 		entry := flightHeader + flightEntry*f.marked
 		f.marked++
@@ -313,7 +313,7 @@ func (r *ring) inflightBegin() {
 		*f.u16(entry + flightEntryID) = uint16(e)
 		*f.u32(entry + flightEntryLen) = uint32(e >> 32)
 		*f.u8(entry) = 1
-		at = r.after(at, uint32(e>>16&0xffff))
+		at = r.advance(at, uint32(e>>16&0xffff))
 	}
 	f.setPosition(flightUsed, flightWrap, at)
 }

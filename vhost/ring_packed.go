@@ -31,8 +31,8 @@ const (
 type packedPosition struct {
 	state   *uint64 // state word in the record
 	first   uint16  // position of the oldest unpublished chain
-	at      uint16  // cached result of the method position
-	counted uint16  // value of the field done for which the field at is valid
+	pos     uint16  // cached result of the method position
+	counted uint16  // value of the field done for which the field pos is valid
 	headsAt uint16  // value of next when heads was filled
 	headEnd uint16  // position after the last chain in heads
 	private []uint64
@@ -72,8 +72,8 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	if uint32(r.first&^packedWrap) >= r.num {
 		return fmt.Errorf("vring %d: position %d of %d", r.index, r.first&^packedWrap, r.num)
 	}
-	r.at, r.counted, r.next, r.seen = r.first, r.done, r.done, r.done
-	r.headsAt, r.headEnd = r.next-1, r.first
+	r.pos, r.counted, r.takenCount, r.availCount = r.first, r.usedCount, r.usedCount, r.usedCount
+	r.headsAt, r.headEnd = r.takenCount-1, r.first
 	storeRelease64(r.state, packedRecordState(r.first, r.published, 0))
 	if r.flight != nil {
 		r.flight.startPacked(r.first)
@@ -88,28 +88,28 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 func (r *ring) finishPublish(state uint64) error {
 	var n uint16
 	r.first, r.published, n = parseRecordState(state)
-	r.done = r.published + n
+	r.usedCount = r.published + n
 	if uint32(r.first&^packedWrap) >= r.num || uint32(n) > r.mask+1 {
 		return fmt.Errorf("position %d with %d elements in a ring of %d", r.first&^packedWrap, n, r.num)
 	}
 	after := r.first
-	for i := r.published; i != r.done; i++ {
+	for i := r.published; i != r.usedCount; i++ {
 		count := r.element(i) >> 16 & 0xffff
 		if count == 0 || count > uint64(r.num) {
 			return fmt.Errorf("element of %d descriptors in a ring of %d", count, r.num)
 		}
-		after = r.after(after, uint32(count))
+		after = r.advance(after, uint32(count))
 	}
 	if n > 0 && available(atomic.LoadUint32(r.idFlags(r.first)), r.first) {
 		r.writeUsed()
 	}
-	r.first, r.published = after, r.done
+	r.first, r.published = after, r.usedCount
 	return nil
 }
 
-// The method after returns the position n descriptors after the given one.
-func (r *ring) after(at uint16, n uint32) uint16 {
-	place, wrap := uint32(at&^packedWrap)+n, at&packedWrap
+// advance returns the position n descriptors after the given one.
+func (r *ring) advance(pos uint16, n uint32) uint16 {
+	place, wrap := uint32(pos&^packedWrap)+n, pos&packedWrap
 	if place >= r.num {
 		place, wrap = place-r.num, wrap^packedWrap
 	}
@@ -118,36 +118,36 @@ func (r *ring) after(at uint16, n uint32) uint16 {
 
 // position returns the position of the next chain to take.
 func (r *ring) position() uint16 {
-	switch taken, read := r.next-r.headsAt, r.seen-r.headsAt; {
+	switch taken, read := r.takenCount-r.headsAt, r.availCount-r.headsAt; {
 	case taken == read:
-		r.at, r.counted = r.headEnd, r.done
+		r.pos, r.counted = r.headEnd, r.usedCount
 	case taken < read:
-		r.at, r.counted = r.heads[taken].next, r.done
+		r.pos, r.counted = r.heads[taken].next, r.usedCount
 	}
-	for ; r.counted != r.done; r.counted++ {
-		r.at = r.after(r.at, uint32(r.element(r.counted)>>16&0xffff))
+	for ; r.counted != r.usedCount; r.counted++ {
+		r.pos = r.advance(r.pos, uint32(r.element(r.counted)>>16&0xffff))
 	}
-	return r.at
+	return r.pos
 }
 
 func (r *ring) element(i uint16) uint64 {
 	return *(*uint64)(unsafe.Add(r.elems, uintptr(uint32(i)&r.mask)*8))
 }
 
-func (r *ring) packedDesc(at uint16) unsafe.Pointer {
-	return unsafe.Add(r.desc, uintptr(at&^packedWrap)*descSize)
+func (r *ring) packedDesc(pos uint16) unsafe.Pointer {
+	return unsafe.Add(r.desc, uintptr(pos&^packedWrap)*descSize)
 }
 
 // idFlags returns the address of the 32-bit word with a packed descriptor's id and
 // flags.
-func (r *ring) idFlags(at uint16) *uint32 { return (*uint32)(unsafe.Add(r.packedDesc(at), 12)) }
+func (r *ring) idFlags(pos uint16) *uint32 { return (*uint32)(unsafe.Add(r.packedDesc(pos), 12)) }
 
 // available reports whether the driver has made the descriptor at a position
 // available (virtio 1.2 section 2.8.1). idFlags is the descriptor's word with the
 // flags.
-func available(idFlags uint32, at uint16) bool {
+func available(idFlags uint32, pos uint16) bool {
 	flags := idFlags >> 16
-	return flags&packedAvail != 0 == (at&packedWrap != 0) && flags&packedUsed != 0 != (at&packedWrap != 0)
+	return flags&packedAvail != 0 == (pos&packedWrap != 0) && flags&packedUsed != 0 != (pos&packedWrap != 0)
 }
 
 // lookPacked reads the heads of at most a batch of available chains, and returns
@@ -157,9 +157,9 @@ func (r *ring) lookPacked() int { return r.scan(len(r.heads)) }
 // room returns how many descriptors from a position on may be available. Descriptors
 // that are taken but not published do not count, so the taken chains never exceed the
 // ring.
-func (r *ring) room(at uint16) uint32 {
-	ahead := uint32(at&^packedWrap) - uint32(r.first&^packedWrap)
-	if (at^r.first)&packedWrap != 0 {
+func (r *ring) room(pos uint16) uint32 {
+	ahead := uint32(pos&^packedWrap) - uint32(r.first&^packedWrap)
+	if (pos^r.first)&packedWrap != 0 {
 		ahead += r.num
 	}
 	return r.num - ahead
@@ -168,7 +168,7 @@ func (r *ring) room(at uint16) uint32 {
 // peekPacked is peek for a packed ring. Usually lookPacked has already read the
 // heads.
 func (r *ring) peekPacked(n int) int {
-	if r.headsAt != r.next {
+	if r.headsAt != r.takenCount {
 		return max(r.scan(n), 0)
 	}
 	return n
@@ -188,50 +188,50 @@ func (r *ring) scan(limit int) int {
 		at = after
 		room -= r.heads[n].id >> 16
 	}
-	r.headsAt, r.seen, r.headEnd = r.next, r.next+uint16(n), at
+	r.headsAt, r.availCount, r.headEnd = r.takenCount, r.takenCount+uint16(n), at
 	return n
 }
 
-func (r *ring) headAtPacked(at uint16) (h head, after uint16, got int) {
-	after, got = r.readHead(at, r.room(at), &h)
-	if got < 0 {
-		r.broken(faultLoop, uint64(at&^packedWrap), uint64(r.num))
+func (r *ring) headAtPacked(pos uint16) (h head, next uint16, found int) {
+	next, found = r.readHead(pos, r.room(pos), &h)
+	if found < 0 {
+		r.broken(faultLoop, uint64(pos&^packedWrap), uint64(r.num))
 	}
-	return h, after, got
+	return h, next, found
 }
 
 // readHead reads the first descriptor of the chain at a position, counts the chain's
 // descriptors, and reads the buffer id from the last one (virtio 1.2 section 2.8.6).
-// got is 1, or 0 if no chain is available, or -1 if the chain is longer than room.
-func (r *ring) readHead(at uint16, room uint32, h *head) (after uint16, got int) {
+// found is 1, or 0 if no chain is available, or -1 if the chain is longer than room.
+func (r *ring) readHead(pos uint16, room uint32, h *head) (next uint16, found int) {
 	// Acquire; pairs with the driver's release of the first descriptor's flags, which
 	// it writes last (virtio 1.2 section 2.8.21.1).
-	if room == 0 || !available(atomic.LoadUint32(r.idFlags(at)), at) {
-		return at, 0
+	if room == 0 || !available(atomic.LoadUint32(r.idFlags(pos)), pos) {
+		return pos, 0
 	}
 	var id uint16
-	h.addr, h.n, id, h.flags = readDesc(r.packedDesc(at))
-	h.next = at
+	h.addr, h.n, id, h.flags = readDesc(r.packedDesc(pos))
+	h.next = pos
 	count := uint32(1)
-	after = r.after(at, 1)
-	for flags := h.flags; flags&descNext != 0 && flags&descIndirect == 0; after = r.after(after, 1) {
+	next = r.advance(pos, 1)
+	for flags := h.flags; flags&descNext != 0 && flags&descIndirect == 0; next = r.advance(next, 1) {
 		if count++; count > room {
-			return at, -1
+			return pos, -1
 		}
-		word := *r.idFlags(after)
+		word := *r.idFlags(next)
 		id, flags = uint16(word), uint16(word>>16)
 	}
 	h.id = uint32(id) | count<<16
-	return after, 1
+	return next, 1
 }
 
 // publishPacked writes the used elements to the guest, and reports whether the driver
 // wants a call. The record shows the write before it begins and after it ends, so
 // that the next engine can finish it.
 func (r *ring) publishPacked() bool {
-	storeRelease64(r.state, packedRecordState(r.first, r.published, r.done-r.published))
+	storeRelease64(r.state, packedRecordState(r.first, r.published, r.usedCount-r.published))
 	old := r.first
-	r.first, r.published = r.writeUsed(), r.done
+	r.first, r.published = r.writeUsed(), r.usedCount
 	storeRelease64(r.state, packedRecordState(r.first, r.published, 0))
 	if r.call == nil {
 		return false
@@ -265,11 +265,11 @@ func (r *ring) publishPacked() bool {
 func (r *ring) writeUsed() uint16 {
 	at := r.first
 	head, headElement := at, r.element(r.published)
-	at = r.after(at, uint32(headElement>>16&0xffff))
-	for i := r.published + 1; i != r.done; i++ {
+	at = r.advance(at, uint32(headElement>>16&0xffff))
+	for i := r.published + 1; i != r.usedCount; i++ {
 		e := r.element(i)
 		*(*uint64)(unsafe.Add(r.packedDesc(at), 8)) = usedElement(e, at)
-		at = r.after(at, uint32(e>>16&0xffff))
+		at = r.advance(at, uint32(e>>16&0xffff))
 	}
 	// Release; pairs with the driver's acquire of the flags.
 	storeRelease64((*uint64)(unsafe.Add(r.packedDesc(head), 8)), usedElement(headElement, head))
@@ -278,9 +278,9 @@ func (r *ring) writeUsed() uint16 {
 
 // usedElement returns the length, buffer id and flags of a used descriptor in one
 // word.
-func usedElement(e uint64, at uint16) uint64 {
+func usedElement(e uint64, pos uint16) uint64 {
 	flags := uint64(0)
-	if at&packedWrap != 0 {
+	if pos&packedWrap != 0 {
 		flags = packedAvail | packedUsed
 	}
 	if e>>32 != 0 {

@@ -35,7 +35,7 @@ func parseRecordState(s uint64) (first, published, n uint16) {
 // splitRecordValid marks a state word as written by a split ring.
 const splitRecordValid = 1 << 17
 
-func splitRecordState(done uint16) uint64 { return splitRecordValid | uint64(done)<<32 }
+func splitRecordState(usedCount uint16) uint64 { return splitRecordValid | uint64(usedCount)<<32 }
 
 // splitRecordAhead returns the number of unpublished completed chains of a split
 // ring, or more than MaxRingSize if the state word s is invalid. published is the
@@ -92,20 +92,20 @@ func (r *record) close() {
 	}
 }
 
-// openRecordAt opens the record in fds[at], and replaces fds[at] by -1.
-func openRecordAt(at int, fds []int) (*record, error) {
-	if at < 0 || at >= len(fds) {
-		return nil, fmt.Errorf("record: descriptor %d of %d", at, len(fds))
+// openRecordAt opens the record in fds[index], and replaces fds[index] by -1.
+func openRecordAt(index int, fds []int) (*record, error) {
+	if index < 0 || index >= len(fds) {
+		return nil, fmt.Errorf("record: descriptor %d of %d", index, len(fds))
 	}
-	fd := fds[at]
-	fds[at] = -1
+	fd := fds[index]
+	fds[index] = -1
 	return openRecord(fd)
 }
 
 // resumePosition returns the position at which a ring continues after its engine has
 // died, after finishing an interrupted publish. Only the control process calls it.
 // The caller keeps the descriptors.
-func resumePosition(s DeviceSpec, fds []int, v VringSpec) (at uint16, err error) {
+func resumePosition(s DeviceSpec, fds []int, v VringSpec) (pos uint16, err error) {
 	mem, err := openMemory(s.Regions, fds)
 	if err != nil {
 		return 0, err

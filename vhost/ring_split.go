@@ -29,26 +29,26 @@ func (r *ring) splitParts(v VringSpec) []part {
 func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 	r.elems = unsafe.Add(r.used, 4)
 	r.published = uint16(atomic.LoadUint32((*uint32)(r.used)) >> 16) // used index of the previous engine
-	r.done = r.published
-	r.next = lastAvail
+	r.usedCount = r.published
+	r.takenCount = lastAvail
 	if r.flight.started() {
 		resume = true
 	}
 	if resume {
-		r.next = r.published
+		r.takenCount = r.published
 	}
 	if r.flight != nil {
 		r.returnMarked()
 	} else if rec != nil && r.index%2 == 1 {
 		r.state, _ = rec.vring(r.index)
 		if n := splitRecordAhead(atomic.LoadUint64(r.state), r.published); resume && n <= r.num {
-			r.done, r.next = r.done+uint16(n), r.next+uint16(n)
-			r.publishSplit(r.done)
+			r.usedCount, r.takenCount = r.usedCount+uint16(n), r.takenCount+uint16(n)
+			r.publishSplit(r.usedCount)
 		}
 		r.retains, r.quiet = true, r.call == nil
 		r.recordDone()
 	}
-	r.seen = r.next
+	r.availCount = r.takenCount
 	r.begin()
 }
 
@@ -56,7 +56,7 @@ func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 // engine.
 func (r *ring) recordDone() {
 	if r.retains {
-		storeRelease64(r.state, splitRecordState(r.done))
+		storeRelease64(r.state, splitRecordState(r.usedCount))
 	}
 }
 
@@ -66,10 +66,10 @@ func (r *ring) lookSplit() int {
 	// 2.7.13.3). Go has no 16-bit atomic load, so the aligned 32-bit word is read.
 	at := uintptr(r.avail) + 2
 	word := atomic.LoadUint32((*uint32)(foreignPointer(at &^ 3)))
-	r.seen = uint16(word >> (8 * (at & 2)))
-	n := r.seen - r.next
+	r.availCount = uint16(word >> (8 * (at & 2)))
+	n := r.availCount - r.takenCount
 	if uint32(n) > r.num {
-		return r.broken(faultIndexJump, uint64(r.next), uint64(r.seen))
+		return r.broken(faultIndexJump, uint64(r.takenCount), uint64(r.availCount))
 	}
 	return int(n)
 }
@@ -78,7 +78,7 @@ func (r *ring) lookSplit() int {
 // whole batch overlap.
 func (r *ring) peekSplit(n int) int {
 	avail := unsafe.Add(r.avail, 4)
-	pos := uint32(r.next)
+	pos := uint32(r.takenCount)
 	for i := range r.heads[:n] {
 		id := uint32(*(*uint16)(unsafe.Add(avail, uintptr((pos+uint32(i))&r.mask)*2)))
 		if id >= r.num {
@@ -95,7 +95,7 @@ func (r *ring) peekSplit(n int) int {
 // ascending order, the core would prefetch lines that the driver is about to write.
 func (r *ring) peekBackward(n int) int {
 	avail, desc, mask, num := unsafe.Add(r.avail, 4), r.desc, r.mask, r.num
-	pos := uint32(r.next)
+	pos := uint32(r.takenCount)
 	heads := r.heads[:n]
 	bad, badID := n, uint32(0)
 	for i := len(heads) - 1; i >= 0; i-- {
@@ -114,13 +114,13 @@ func (r *ring) peekBackward(n int) int {
 	return n
 }
 
-// stopAtBadHead returns before, the number of valid heads in front of the invalid head
-// id. If before is 0, it breaks the device.
-func (r *ring) stopAtBadHead(before int, id uint32) int {
-	if before == 0 {
+// stopAtBadHead handles an invalid head id. The argument valid is the number of valid
+// heads before it, which is also the result. If it is 0, the device breaks.
+func (r *ring) stopAtBadHead(valid int, id uint32) int {
+	if valid == 0 {
 		r.broken(faultHead, uint64(id), uint64(r.num))
 	}
-	return before
+	return valid
 }
 
 // readDesc reads each word of a descriptor once, because the guest may change it.
@@ -130,22 +130,22 @@ func readDesc(p unsafe.Pointer) (addr uint64, n uint32, flags, next uint16) {
 	return addr, uint32(w), uint16(w >> 32), uint16(w >> 48)
 }
 
-func (r *ring) headAtSplit(at uint16) (h head, after uint16, got int) {
-	if at == r.seen {
+func (r *ring) headAtSplit(pos uint16) (h head, next uint16, found int) {
+	if pos == r.availCount {
 		if r.look() < 0 {
-			return h, at, -1
+			return h, pos, -1
 		}
-		if at == r.seen {
-			return h, at, 0
+		if pos == r.availCount {
+			return h, pos, 0
 		}
 	}
-	id := uint32(*(*uint16)(unsafe.Add(r.avail, 4+uintptr(uint32(at)&r.mask)*2)))
+	id := uint32(*(*uint16)(unsafe.Add(r.avail, 4+uintptr(uint32(pos)&r.mask)*2)))
 	if id >= r.num {
-		return h, at, r.broken(faultHead, uint64(id), uint64(r.num))
+		return h, pos, r.broken(faultHead, uint64(id), uint64(r.num))
 	}
 	h.id = id
 	h.addr, h.n, h.flags, h.next = readDesc(unsafe.Add(r.desc, uintptr(id)*descSize))
-	return h, at + 1, 1
+	return h, pos + 1, 1
 }
 
 // publishSplit stores the new used index.
@@ -185,7 +185,7 @@ func (r *ring) wantsCall(old uint16) bool {
 // that already wait.
 func (r *ring) armSplit() {
 	if r.eventIndex {
-		*(*uint16)(unsafe.Add(r.used, 4+8*uintptr(r.num))) = r.next
+		*(*uint16)(unsafe.Add(r.used, 4+8*uintptr(r.num))) = r.takenCount
 	} else {
 		r.usedFlags = 0
 		storeRelease32((*uint32)(r.used), uint32(r.published)<<16)

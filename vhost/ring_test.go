@@ -273,7 +273,7 @@ func (p *ringProgram) writePacked(g *vhosttest.Guest, write bool) {
 		p.queue.SetPacked((start+i)%g.Num, d)
 	}
 	for i := range 4 {
-		table := must(g.Bytes(p.queue.TableAddr(i), 6*16))
+		table := value(g.Bytes(p.queue.TableAddr(i), 6*16))
 		for ; len(table) > 0; table = table[16:] {
 			d := p.desc(write)
 			binary.LittleEndian.PutUint64(table, d.Addr)
@@ -373,7 +373,7 @@ func FuzzSend(f *testing.F) {
 	f.Fuzz(func(t *testing.T, flags byte, data []byte) {
 		g, p := newProgram(t, flags, data, 0)
 		size := 60 + 17*int(flags)
-		twin := bytes.Clone(must(g.Bytes(p.base, p.limit-p.base)))
+		twin := bytes.Clone(value(g.Bytes(p.base, p.limit-p.base)))
 		slow := slowRing{g, g.Rx[0], func(addr, n uint64) ([]byte, bool) {
 			if _, ok := g.Bytes(addr, n); !ok || addr < p.base {
 				return g.Bytes(addr, n)
@@ -386,7 +386,7 @@ func FuzzSend(f *testing.F) {
 		var chains []slowChain
 		if packed {
 			p.writePacked(g, true)
-			copy(twin, must(g.Bytes(p.base, p.limit-p.base)))
+			copy(twin, value(g.Bytes(p.base, p.limit-p.base)))
 			chains = slow.packedChains(true)
 		} else {
 			heads = p.write(true)
@@ -406,11 +406,11 @@ func FuzzSend(f *testing.F) {
 		}
 		b := new(packet.Batch)
 		source.Rx()[0].Recv(b)
-		n := d.Tx()[0].Send(b, all[:1])
+		n := d.Tx()[0].Send(b, allOffloads[:1])
 		if (n == 1) != (taken > 0 || drop) || (b.Frames[0].Drop == packet.DropOversizeFrame) != drop {
 			t.Fatalf("sent %d, drop %v; expected %d chains, drop %v", n, b.Frames[0].Drop, taken, drop)
 		}
-		if now := must(g.Bytes(p.base, p.limit-p.base)); !bytes.Equal(now, twin) {
+		if now := value(g.Bytes(p.base, p.limit-p.base)); !bytes.Equal(now, twin) {
 			t.Fatal("guest memory differs")
 		}
 		d.Tx()[0].Flush()
@@ -423,7 +423,7 @@ func FuzzSend(f *testing.F) {
 	})
 }
 
-func must(b []byte, ok bool) []byte {
+func value(b []byte, ok bool) []byte {
 	if !ok {
 		panic("outside of guest memory")
 	}

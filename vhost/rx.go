@@ -39,7 +39,7 @@ func (q *rx) Recv(b *packet.Batch) int {
 	if q.disabled {
 		return q.discard(n)
 	}
-	prefetchRead(&q.heads[0], n, q.last.base-uintptr(q.last.guest), q.firstReadByte())
+	prefetchRead(&q.heads[0], n, q.cached.base-uintptr(q.cached.guest), q.firstReadByte())
 	for taken := 0; taken < n; {
 		if m := q.fillSpans(taken, n); m > 0 {
 			got := b.Append(q.spans[:m])
@@ -78,7 +78,7 @@ func (q *rx) firstReadByte() uintptr {
 // readable descriptor in the last used region, and returns the number of spans.
 // Nearly all chains have this form.
 func (q *rx) fillSpans(from, n int) int {
-	last, skip := q.last, q.header
+	last, skip := q.cached, q.header
 	heads := q.heads[from:n]
 	for i := range heads {
 		h := &heads[i]

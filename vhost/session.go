@@ -215,7 +215,7 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 		quiet := s.quiet()
 		var m message
 		var r *row
-		m, r, err = w.next(quiet)
+		m, r, err = w.nextMessage(quiet)
 		switch {
 		case err == errQuiet && !s.front.ready():
 			err = fmt.Errorf("the front end has sent nothing for %v", quiet)
@@ -287,10 +287,10 @@ func (s *Session) handle(w *wire, m *message, r *row) error {
 }
 
 // refuse logs a refused message unless the last log line was the same.
-func (s *Session) refuse(r *row, why refusal) {
-	if text := r.name + ": " + string(why); s.refused != text {
+func (s *Session) refuse(r *row, reason refusal) {
+	if text := r.name + ": " + string(reason); s.refused != text {
 		s.refused = text
-		s.log.Warn("vhost-user: refused", "request", r.name, "error", why)
+		s.log.Warn("vhost-user: refused", "request", r.name, "error", reason)
 	}
 }
 

@@ -111,18 +111,18 @@ func (r *rig) run(t *testing.T) {
 	})
 }
 
-func eventually(t *testing.T, what string, is func() bool) {
+func eventually(t *testing.T, name string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not within 30 s", what)
+			t.Fatalf("%s: not within 30 s", name)
 		}
 	}
 }
 
-func (r *rig) waitRunning(t *testing.T, on bool) {
+func (r *rig) waitRunning(t *testing.T, running bool) {
 	t.Helper()
-	eventually(t, "device running", func() bool { return r.Status().Running == on && (r.device() != nil) == on })
+	eventually(t, "device running", func() bool { return r.Status().Running == running && (r.device() != nil) == running })
 }
 
 func (r *rig) device() *vhost.Device {

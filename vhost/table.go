@@ -364,7 +364,7 @@ func getVringBase(s *Session, m *message) ([]byte, error) {
 
 // eventFD returns the vring of SET_VRING_KICK, _CALL or _ERR, and the index of the
 // descriptor in m.fds; -1: the message has none. The message keeps the descriptor.
-func (s *Session) eventFD(m *message) (vring, at int, err error) {
+func (s *Session) eventFD(m *message) (vring, index int, err error) {
 	v := m.u64()
 	vring, err = s.vring(int(v & 0xff))
 	if err != nil {
@@ -387,12 +387,12 @@ func (s *Session) eventFD(m *message) (vring, at int, err error) {
 	return vring, 0, nil
 }
 
-// takeEvent replaces *fd by descriptor number at of the message, or by -1 if at is
-// -1.
-func (f *frontEnd) takeEvent(fd *int, m *message, at int) {
+// takeEvent replaces *fd by the message's descriptor with this index, or by -1 if index
+// is -1.
+func (f *frontEnd) takeEvent(fd *int, m *message, index int) {
 	f.drop(fd)
-	if at >= 0 {
-		*fd = m.takeFD(at)
+	if index >= 0 {
+		*fd = m.takeFD(index)
 	}
 }
 

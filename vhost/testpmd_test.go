@@ -89,7 +89,7 @@ func (d *dpdk) forwards() bool {
 	return strings.Contains(string(text), "io packet forwarding packets/burst")
 }
 
-func (d *dpdk) check(t *testing.T, end time.Time, what string) {
+func (d *dpdk) check(t *testing.T, end time.Time, name string) {
 	t.Helper()
 	select {
 	case <-d.ended:
@@ -100,7 +100,7 @@ func (d *dpdk) check(t *testing.T, end time.Time, what string) {
 	}
 	text, _ := os.ReadFile(d.log)
 	lines := strings.Split(string(text), "\n")
-	t.Fatalf("%s; testpmd said:\n%s", what, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+	t.Fatalf("%s; testpmd said:\n%s", name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
 }
 
 func startDPDK(t *testing.T, fronts []*dpdkFront) *dpdk {
@@ -230,7 +230,7 @@ func move(b *packet.Batch, rx port.Rx, tx port.Tx, drain port.Tx) int {
 	n := rx.Recv(b)
 	if n > 0 {
 		for sent, tries := 0, 0; sent < n && tries < 10_000; tries++ {
-			sent += tx.Send(b, all[sent:n])
+			sent += tx.Send(b, allOffloads[sent:n])
 			tx.Flush()
 			if sent < n {
 				time.Sleep(time.Microsecond)

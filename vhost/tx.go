@@ -15,8 +15,8 @@ type tx struct {
 	mergeable bool
 	mtu       int
 	maxFast   int // longest frame that fillTargets sends; -1: none, because of a dirty log
-	takes     packet.Offloads
-	taken     int // number of frames that the last Send has taken
+	offloads  packet.Offloads
+	accepted  int // number of frames that the last Send accepted
 
 	targets [packet.BatchSize]uintptr // address of each frame that fillTargets prepared, after the virtio-net header
 	sizes   [packet.BatchSize]uint32  // size of each frame with its virtio-net header in bytes
@@ -26,7 +26,7 @@ type tx struct {
 // Send implements port.Tx.
 func (q *tx) Send(b *packet.Batch, order []uint8) int {
 	sent := 0
-	q.taken = 0
+	q.accepted = 0
 	for sent < len(order) {
 		n := q.waiting()
 		if n <= 0 {
@@ -47,14 +47,14 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 // of frames sent. 0 means that the first frame does not fit, or that the device is
 // broken.
 func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
-	prefetchWrite(&q.heads[0], n, q.last.base-uintptr(q.last.guest), uintptr(q.header))
+	prefetchWrite(&q.heads[0], n, q.cached.base-uintptr(q.cached.guest), uintptr(q.header))
 	used, sent := 0, 0
 	for sent < len(order) && used < n {
 		if m := q.fillTargets(b, order[sent:], used, n); m > 0 {
 			b.GatherAll(order[sent:][:m], q.targets[:m])
 			q.takeSizes(q.heads[used:][:m], q.sizes[:m])
 			sent, used = sent+m, used+m
-			q.taken += m
+			q.accepted += m
 			continue
 		}
 		got := q.scatter(b, &b.Frames[order[sent]&(packet.BatchSize-1)])
@@ -62,20 +62,20 @@ func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 			return sent
 		}
 		sent, used = sent+1, used+got
-		q.taken++
+		q.accepted++
 	}
 	return sent
 }
 
 // Taken implements port.TakingTx.
-func (q *tx) Taken() int { return q.taken }
+func (q *tx) Taken() int { return q.accepted }
 
 // fillTargets prepares frames for heads[from:n]: it sets targets and sizes, and
 // writes the virtio-net headers. It stops at a frame that is too long, or at a chain
 // that is not one writable descriptor in the last used region. It returns the number
 // of frames prepared.
 func (q *tx) fillTargets(b *packet.Batch, order []uint8, from, n int) int {
-	last, skip, maxFast, takes := q.last, q.header, q.maxFast, q.takes
+	last, skip, maxFast, takes := q.cached, q.header, q.maxFast, q.offloads
 	heads := q.heads[from:n]
 	for i := range heads {
 		if i >= len(order) {

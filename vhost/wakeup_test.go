@@ -113,7 +113,7 @@ func (s *successor) gather(n int) {
 	from.Tx[0].Publish()
 	s.b.Reset()
 	a.Rx()[0].Recv(&s.b)
-	if got := s.dev.Tx()[0].Send(&s.b, all[:n]); got != n {
+	if got := s.dev.Tx()[0].Send(&s.b, allOffloads[:n]); got != n {
 		s.Fatalf("%d of %d frames sent", got, n)
 	}
 }

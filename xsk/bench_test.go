@@ -17,7 +17,7 @@ func benchModel() *model {
 	m := newModel(&testing.T{}, 0)
 	m.kernelTake(modelRing)
 	for _, addr := range m.held {
-		*m.rxRing.at(m.rxRing.producer.Load()) = unix.XDPDesc{Addr: addr + kernelHeadroom, Len: 128}
+		*m.rxRing.slot(m.rxRing.producer.Load()) = unix.XDPDesc{Addr: addr + kernelHeadroom, Len: 128}
 		m.rxRing.producer.Add(1)
 	}
 	return m
@@ -49,7 +49,7 @@ func BenchmarkSend(b *testing.B) {
 		}
 		m.tx.Flush()
 		for i := m.txRing.consumer.Load(); i != m.txRing.producer.Load(); i++ {
-			*m.completion.at(i) = m.txRing.at(i).Addr
+			*m.completion.slot(i) = m.txRing.slot(i).Addr
 		}
 		m.completion.producer.Store(m.txRing.producer.Load())
 		m.txRing.consumer.Store(m.txRing.producer.Load())

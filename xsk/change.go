@@ -22,10 +22,10 @@ func (u *Uplink) SetMTU(mtu int) error {
 	return nil
 }
 
-func tooLarge(dev string, mtu, frame, most int) error {
+func tooLarge(dev string, mtu, frame, limit int) error {
 	what := fmt.Sprintf("one frame: MTU %d, a frame of %d bytes takes", mtu, frame)
-	if most == maxPiecesMTU {
+	if limit == maxPiecesMTU {
 		what = fmt.Sprintf("several frames: MTU %d, they take", mtu)
 	}
-	return fmt.Errorf("af_xdp on %s: MTU too large for %s up to %d (ip link set dev %s mtu %d)", dev, what, most, dev, most)
+	return fmt.Errorf("af_xdp on %s: MTU too large for %s up to %d (ip link set dev %s mtu %d)", dev, what, limit, dev, limit)
 }

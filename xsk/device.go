@@ -86,7 +86,7 @@ func (d *device) openQueue(s *spec, i int, m *queueMemory) error {
 	return nil
 }
 
-func (d *device) openTx(s *spec, fd int, off *unix.XDPMmapOffsets, m *queueMemory, umem []byte) (err error) {
+func (d *device) openTx(s *spec, fd int, offsets *unix.XDPMmapOffsets, m *queueMemory, umem []byte) (err error) {
 	tx := &txQueue{
 		fd: fd, record: m.record, marks: m.marks, umem: umem,
 		first: m.tx, bytes: m.tx - m.rx, frameSize: uint64(s.FrameSize),
@@ -98,10 +98,10 @@ func (d *device) openTx(s *spec, fd int, off *unix.XDPMmapOffsets, m *queueMemor
 		tx.large = make([]byte, tx.mtu)
 	}
 	d.AddTx(tx)
-	if tx.tx, err = mapRing[unix.XDPDesc](fd, unix.XDP_PGOFF_TX_RING, off.Tx, s.RingSize); err != nil {
+	if tx.tx, err = mapRing[unix.XDPDesc](fd, unix.XDP_PGOFF_TX_RING, offsets.Tx, s.RingSize); err != nil {
 		return err
 	}
-	if tx.completion, err = mapRing[uint64](fd, unix.XDP_UMEM_PGOFF_COMPLETION_RING, off.Cr, s.RingSize); err != nil {
+	if tx.completion, err = mapRing[uint64](fd, unix.XDP_UMEM_PGOFF_COMPLETION_RING, offsets.Cr, s.RingSize); err != nil {
 		return err
 	}
 	return tx.recoverFrames()

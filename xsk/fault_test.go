@@ -11,9 +11,9 @@ import (
 	"weft/packet"
 )
 
-// gone returns mapped memory of which only the beginning can be read (edge bytes), as
-// after a truncation.
-func gone(t *testing.T, bytes int) (addr uintptr, edge uint32) {
+// truncated returns mapped memory of which only the beginning can be read (edge bytes),
+// as after a truncation.
+func truncated(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -59,7 +59,7 @@ func TestNoFrameIsLostInAFault(t *testing.T) {
 			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // SetPanicOnFault is a setting of this goroutine; the defer restores it
 			m := newModel(t, ^uint32(0)-100)
 			m.tx.mtu, m.tx.large = mtu, make([]byte, mtu)
-			addr, edge := gone(t, 1<<16)
+			addr, edge := truncated(t, 1<<16)
 			batch := func(bad int) *packet.Batch {
 				b := new(packet.Batch)
 				for i := range 8 {

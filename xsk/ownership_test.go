@@ -101,11 +101,11 @@ func (m *model) kill() {
 	m.open()
 }
 
-func between[T unix.XDPDesc | uint64](r *ring[T]) (all []T) {
+func between[T unix.XDPDesc | uint64](r *ring[T]) (entries []T) {
 	for i := r.consumer.Load(); i != r.producer.Load(); i++ {
-		all = append(all, *r.at(i))
+		entries = append(entries, *r.slot(i))
 	}
-	return all
+	return entries
 }
 
 func frameOf(addr uint64) uint64 { return addr &^ (modelFrame - 1) }
@@ -127,7 +127,7 @@ func (m *model) check(op string) {
 		tx = append(tx, frameOf(addr))
 	}
 	for i := m.tx.published; i != m.tx.next; i++ {
-		tx = append(tx, frameOf(m.txRing.at(i).Addr))
+		tx = append(tx, frameOf(m.txRing.slot(i).Addr))
 	}
 	for _, addr := range tx {
 		if m.mem.marks[(addr-m.mem.tx)/modelFrame] != markGiven {
@@ -145,12 +145,12 @@ func (m *model) check(op string) {
 
 // whole fails the test unless the slice frames has each UMEM frame of one half
 // exactly once. first is the half's address.
-func (m *model) whole(what string, frames []uint64, first uint64) {
+func (m *model) whole(name string, frames []uint64, first uint64) {
 	m.t.Helper()
 	slices.Sort(frames)
 	for i := range max(len(frames), modelRing) {
 		if i >= len(frames) || i >= modelRing || frames[i] != first+uint64(i)*modelFrame {
-			m.t.Fatalf("%s: not every frame has exactly one owner: %d owners of %#x", what, len(frames), frames)
+			m.t.Fatalf("%s: not every frame has exactly one owner: %d owners of %#x", name, len(frames), frames)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func (m *model) kernelReceive(n int) {
 		m.held = m.held[1:]
 		length := 60 + uint32(m.received*97%1400)
 		payload(m.umem[addr:addr+uint64(length)], m.received)
-		*m.rxRing.at(m.rxRing.producer.Load()) = unix.XDPDesc{Addr: addr, Len: length}
+		*m.rxRing.slot(m.rxRing.producer.Load()) = unix.XDPDesc{Addr: addr, Len: length}
 		m.rxRing.producer.Add(1)
 	}
 }
@@ -193,7 +193,7 @@ func (m *model) kernelSend(n int) {
 func (m *model) kernelComplete(n int, pick uint64) {
 	for ; n > 0 && len(m.inFlight) > 0; n-- {
 		i := int(pick % uint64(len(m.inFlight)))
-		*m.completion.at(m.completion.producer.Load()) = m.inFlight[i] + pick%64
+		*m.completion.slot(m.completion.producer.Load()) = m.inFlight[i] + pick%64
 		m.completion.producer.Add(1)
 		m.inFlight = slices.Delete(m.inFlight, i, i+1)
 	}
@@ -378,10 +378,10 @@ func FuzzOwnership(f *testing.F) {
 
 func TestHostileRingsAreAFault(t *testing.T) {
 	for name, spoil := range map[string]func(*model){
-		"an address of another queue": func(m *model) { m.rxRing.at(0).Addr = 0 },
-		"an address of a sending one": func(m *model) { m.rxRing.at(0).Addr = m.mem.tx },
-		"an address past the end":     func(m *model) { m.rxRing.at(0).Addr = 1 << 40 },
-		"a length past the frame":     func(m *model) { m.rxRing.at(0).Len = modelFrame },
+		"an address of another queue": func(m *model) { m.rxRing.slot(0).Addr = 0 },
+		"an address of a sending one": func(m *model) { m.rxRing.slot(0).Addr = m.mem.tx },
+		"an address past the end":     func(m *model) { m.rxRing.slot(0).Addr = 1 << 40 },
+		"a length past the frame":     func(m *model) { m.rxRing.slot(0).Len = modelFrame },
 		"a producer past the ring":    func(m *model) { m.rxRing.producer.Add(modelRing) },
 	} {
 		m := newModel(t, 0)
@@ -397,7 +397,7 @@ func TestHostileRingsAreAFault(t *testing.T) {
 	m.send(4, 255)
 	m.flush()
 	for _, addr := range []uint64{0, m.mem.rx, m.mem.tx + 5*modelFrame, m.mem.tx + 6*modelFrame, 1 << 50, m.mem.tx + 5*modelFrame} {
-		*m.completion.at(m.completion.producer.Load()) = addr
+		*m.completion.slot(m.completion.producer.Load()) = addr
 		m.completion.producer.Add(1)
 	}
 	m.tx.reap()

@@ -14,8 +14,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// taken is a reference implementation of the XDP program.
-func taken(frame []byte, endpoints map[netip.AddrPort]bool) bool {
+// redirected is a reference implementation of the XDP program.
+func redirected(frame []byte, endpoints map[netip.AddrPort]bool) bool {
 	if len(frame) < 14 {
 		return false
 	}
@@ -103,14 +103,14 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 
 // datagram returns a UDP datagram to an endpoint over IPv4 or IPv6. The argument
 // options is the number of 32-bit words of IPv4 options.
-func datagram(to netip.AddrPort, options int) []byte {
+func datagram(dst netip.AddrPort, options int) []byte {
 	f := make([]byte, 14, 200)
 	copy(f, "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01")
-	if to.Addr().Is4() {
+	if dst.Addr().Is4() {
 		binary.BigEndian.PutUint16(f[12:], 0x0800)
 		ip := make([]byte, 20+4*options)
 		ip[0], ip[8], ip[9] = 0x45+byte(options), 64, 17
-		a := to.Addr().As4()
+		a := dst.Addr().As4()
 		copy(ip[12:], "\x0a\x00\x00\x02")
 		copy(ip[16:], a[:])
 		f = append(f, ip...)
@@ -118,20 +118,20 @@ func datagram(to netip.AddrPort, options int) []byte {
 		binary.BigEndian.PutUint16(f[12:], 0x86dd)
 		ip := make([]byte, 40)
 		ip[0], ip[6], ip[7] = 0x60, 17, 64
-		a := to.Addr().As16()
+		a := dst.Addr().As16()
 		copy(ip[24:], a[:])
 		f = append(f, ip...)
 	}
 	udp := make([]byte, 8)
-	binary.BigEndian.PutUint16(udp[2:], to.Port())
+	binary.BigEndian.PutUint16(udp[2:], dst.Port())
 	return append(append(f, udp...), "\x08\x00\x00\x00\x00\x00\x64\x00"...)
 }
 
 func TestProgramTakesOnlyOwnEndpoints(t *testing.T) {
 	run := verdicts(t)
 	v4, v6 := netip.MustParseAddrPort("10.0.0.1:4789"), netip.MustParseAddrPort("[fd00::1]:4789")
-	change := func(f []byte, at int, b ...byte) []byte {
-		copy(f[at:], b)
+	change := func(f []byte, offset int, b ...byte) []byte {
+		copy(f[offset:], b)
 		return f
 	}
 	for _, c := range []struct {
@@ -162,8 +162,8 @@ func TestProgramTakesOnlyOwnEndpoints(t *testing.T) {
 		{"cut in IPv6", datagram(v6, 0)[:14+39], false},
 		{"cut in UDP over IPv6", datagram(v6, 0)[:14+40+7], false},
 	} {
-		if got := run(c.frame); got != c.want || taken(c.frame, testEndpoints) != c.want {
-			t.Errorf("%s: program %v, slow implementation %v, want %v", c.name, got, taken(c.frame, testEndpoints), c.want)
+		if got := run(c.frame); got != c.want || redirected(c.frame, testEndpoints) != c.want {
+			t.Errorf("%s: program %v, slow implementation %v, want %v", c.name, got, redirected(c.frame, testEndpoints), c.want)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestProgramAgreesWithItsTwin(t *testing.T) {
 	hits := 0
 	for range 20000 {
 		f := mutated(r)
-		got, want := run(f), taken(f, testEndpoints)
+		got, want := run(f), redirected(f, testEndpoints)
 		if got != want {
 			t.Fatalf("program %v, slow implementation %v: %x", got, want, f)
 		}
@@ -214,7 +214,7 @@ func FuzzProgram(f *testing.F) {
 		if len(frame) < 14 || len(frame) > 3000 {
 			return // the kernel's test run refuses shorter frames
 		}
-		if got, want := run(frame), taken(frame, testEndpoints); got != want {
+		if got, want := run(frame), redirected(frame, testEndpoints); got != want {
 			t.Fatalf("program %v, slow implementation %v", got, want)
 		}
 	})

@@ -51,51 +51,51 @@ const (
 )
 
 // explain returns an error with the cause of a failed step and what to do about it.
-func explain(at step, mode string, n *netdev, queue int, err error) error {
+func explain(failed step, mode string, n *netdev, queue int, err error) error {
 	var words string
 	var errno unix.Errno
 	if errors.As(err, &errno) {
-		words = explainDriver(at, mode, n, errno)
+		words = explainDriver(failed, mode, n, errno)
 	}
 	switch is := func(e ...unix.Errno) bool { return isAny(err, e) }; {
 	case words != "":
-	case n.pieces() && (at == stepLoad && is(unix.EINVAL) || at == stepBind && is(unix.EINVAL, unix.EOPNOTSUPP)):
+	case n.pieces() && (failed == stepLoad && is(unix.EINVAL) || failed == stepBind && is(unix.EINVAL, unix.EOPNOTSUPP)):
 		words = fmt.Sprintf("an MTU of %d needs frames in several buffers, which the kernel (before Linux 6.6) or driver %s does not support in this mode: ip link set dev %s mtu %d",
 			n.mtu, n.driver, n.name, maxMTU(n.frame))
-	case at == stepSocket && is(unix.EPERM, unix.EACCES):
+	case failed == stepSocket && is(unix.EPERM, unix.EACCES):
 		words = "missing privilege: AF_XDP sockets need CAP_NET_RAW"
-	case at == stepSocket && is(unix.EAFNOSUPPORT):
+	case failed == stepSocket && is(unix.EAFNOSUPPORT):
 		words = "the kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS, Linux 5.10 or later)"
-	case at == stepMemory && is(unix.ENOBUFS, unix.ENOMEM, unix.EPERM):
+	case failed == stepMemory && is(unix.ENOBUFS, unix.ENOMEM, unix.EPERM):
 		words = "the UMEM could not be locked in memory: raise `ulimit -l`, give CAP_IPC_LOCK, or ask for smaller rings"
-	case at == stepRings && is(unix.EOPNOTSUPP, unix.ENOPROTOOPT, unix.EINVAL):
+	case failed == stepRings && is(unix.EOPNOTSUPP, unix.ENOPROTOOPT, unix.EINVAL):
 		words = "the kernel is too old: need_wakeup and shared UMEM need Linux 5.10 or later"
-	case at == stepLoad && is(unix.EPERM, unix.EACCES):
+	case failed == stepLoad && is(unix.EPERM, unix.EACCES):
 		words = "missing privilege: loading an XDP program needs CAP_BPF and CAP_NET_ADMIN"
-	case at == stepAttach && is(unix.EPERM, unix.EACCES):
+	case failed == stepAttach && is(unix.EPERM, unix.EACCES):
 		words = "missing privilege: attaching an XDP program needs CAP_NET_ADMIN"
-	case at == stepAttach && is(unix.EBUSY, unix.EEXIST):
+	case failed == stepAttach && is(unix.EBUSY, unix.EEXIST):
 		words = fmt.Sprintf("another XDP program is attached to %s: detach it first (ip link set dev %s xdp off)", n.name, n.name)
-	case at == stepAttach && is(unix.EOPNOTSUPP):
+	case failed == stepAttach && is(unix.EOPNOTSUPP):
 		words = fmt.Sprintf("driver %s runs no XDP programs", n.driver)
-	case at == stepAttach && is(unix.ERANGE):
+	case failed == stepAttach && is(unix.ERANGE):
 		words = fmt.Sprintf("driver %s runs no XDP program with this MTU: lower the MTU of %s, and of its peer if it is a veth", n.driver, n.name)
-	case at == stepAttach && is(unix.ENOSPC):
+	case failed == stepAttach && is(unix.ENOSPC):
 		words = fmt.Sprintf("too few queues on %s for XDP: a veth needs as many receive queues as its peer has transmit queues (ethtool -L)", n.name)
-	case at == stepAttach && is(unix.EINVAL):
+	case failed == stepAttach && is(unix.EINVAL):
 		words = fmt.Sprintf("driver %s refused the XDP program: often the MTU (%d), too few queues for the number of CPUs, or receive coalescing (ethtool -K %s lro off)", n.driver, n.mtu, n.name)
-	case at == stepBind && is(unix.EOPNOTSUPP) && mode == ModeZeroCopy:
+	case failed == stepBind && is(unix.EOPNOTSUPP) && mode == ModeZeroCopy:
 		words = fmt.Sprintf("driver %s has no AF_XDP zero-copy, or not with this configuration of %s", n.driver, n.name)
-	case at == stepBind && is(unix.EBUSY):
+	case failed == stepBind && is(unix.EBUSY):
 		words = fmt.Sprintf("queue %d of %s has an AF_XDP socket already: another process uses it", queue, n.name)
-	case at == stepBind && is(unix.EINVAL) && mode == ModeZeroCopy:
+	case failed == stepBind && is(unix.EINVAL) && mode == ModeZeroCopy:
 		words = fmt.Sprintf("driver %s refused zero-copy on queue %d: often the MTU (%d), or the frame or ring size", n.driver, queue, n.mtu)
 	case is(unix.ENODEV, unix.ENXIO):
 		words = fmt.Sprintf("device %s is gone", n.name)
 	case is(unix.ENOMEM, unix.ENOBUFS):
 		words = "out of memory"
 	default:
-		return fmt.Errorf("%s: %w", at.words(queue), err)
+		return fmt.Errorf("%s: %w", failed.words(queue), err)
 	}
 	return fmt.Errorf("%s (%w)", words, errnoOf(err))
 }

@@ -15,7 +15,7 @@ import (
 // decides.
 func TestDriversHaveWords(t *testing.T) {
 	for _, c := range []struct {
-		at     step
+		failed step
 		mode   string
 		driver string
 		errno  unix.Errno
@@ -28,9 +28,9 @@ func TestDriversHaveWords(t *testing.T) {
 		{stepBind, ModeZeroCopy, "other", unix.EOPNOTSUPP, []string{"no AF_XDP zero-copy"}},
 		{stepBind, ModeZeroCopy, "virtio_net", unix.EINVAL, []string{"VIRTIO_F_ACCESS_PLATFORM", "iommu_platform=on"}},
 	} {
-		name := fmt.Sprint(c.driver, " ", c.at.words(3), " ", c.errno)
+		name := fmt.Sprint(c.driver, " ", c.failed.words(3), " ", c.errno)
 		n := &netdev{name: "nic0", index: 1, mtu: 1500, driver: c.driver, rx: 4, tx: 4}
-		err := explain(c.at, c.mode, n, 3, fmt.Errorf("wrapped: %w", c.errno))
+		err := explain(c.failed, c.mode, n, 3, fmt.Errorf("wrapped: %w", c.errno))
 		for _, w := range append(c.words, c.errno.Error()) {
 			if !strings.Contains(err.Error(), w) {
 				t.Errorf("%s: %q does not say %q", name, err, w)

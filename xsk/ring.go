@@ -36,30 +36,30 @@ type ring[T unix.XDPDesc | uint64] struct {
 }
 
 // mapRing maps a ring of n entries of the socket. offset is the ring's mmap offset.
-func mapRing[T unix.XDPDesc | uint64](fd int, pageOffset int64, off unix.XDPRingOffset, n int) (ring[T], error) {
+func mapRing[T unix.XDPDesc | uint64](fd int, pageOffset int64, offsets unix.XDPRingOffset, n int) (ring[T], error) {
 	var t T
-	size := int(off.Desc) + n*int(unsafe.Sizeof(t))
+	size := int(offsets.Desc) + n*int(unsafe.Sizeof(t))
 	mem, err := unix.Mmap(fd, pageOffset, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return ring[T]{}, fmt.Errorf("map ring of %d entries: %w", n, err)
 	}
-	return makeRing[T](mem, off, n), nil
+	return makeRing[T](mem, offsets, n), nil
 }
 
 // makeRing returns a ring of n entries, a power of two, in the mapped memory mem.
-func makeRing[T unix.XDPDesc | uint64](mem []byte, off unix.XDPRingOffset, n int) ring[T] {
+func makeRing[T unix.XDPDesc | uint64](mem []byte, offsets unix.XDPRingOffset, n int) ring[T] {
 	return ring[T]{
-		producer: &shm.View[atomic.Uint32](mem, int(off.Producer), 1)[0],
-		consumer: &shm.View[atomic.Uint32](mem, int(off.Consumer), 1)[0],
-		flags:    &shm.View[atomic.Uint32](mem, int(off.Flags), 1)[0],
-		slots:    shm.View[T](mem, int(off.Desc), n),
+		producer: &shm.View[atomic.Uint32](mem, int(offsets.Producer), 1)[0],
+		consumer: &shm.View[atomic.Uint32](mem, int(offsets.Consumer), 1)[0],
+		flags:    &shm.View[atomic.Uint32](mem, int(offsets.Flags), 1)[0],
+		slots:    shm.View[T](mem, int(offsets.Desc), n),
 		mask:     uint32(n - 1),
 		mem:      mem,
 	}
 }
 
-// at returns the slot of index i.
-func (r *ring[T]) at(i uint32) *T { return &r.slots[i&r.mask] }
+// slot returns the slot of index i.
+func (r *ring[T]) slot(i uint32) *T { return &r.slots[i&r.mask] }
 
 // wantsWakeup reports whether the kernel needs a system call to notice new entries.
 // The caller must store the producer index first. The store and this load are

@@ -102,13 +102,13 @@ func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
 	if q.pieces { // the number of descriptors of a batch with pieces is not known in advance
 		q.record.lent.Store(q.next + 1)
 	}
-	d = *q.rx.at(q.next) // kernel memory is read once
+	d = *q.rx.slot(q.next) // kernel memory is read once
 	offset := d.Addr & (q.frameSize - 1)
 	frame := d.Addr - offset
 	if frame-q.first >= q.bytes || uint64(d.Len) > q.frameSize-offset {
 		return d, false
 	}
-	*q.fill.at(q.filled) = frame
+	*q.fill.slot(q.filled) = frame
 	q.filled++
 	q.next++
 	return d, true
@@ -154,8 +154,8 @@ func (q *rxQueue) appendFrame(b *packet.Batch, addr uint64, length uint32) {
 	b.Commit(f, int(n))
 }
 
-func (q *rxQueue) broken(why string) int {
-	q.fault = why
+func (q *rxQueue) broken(reason string) int {
+	q.fault = reason
 	return -1
 }
 
@@ -238,7 +238,7 @@ func (q *rxQueue) Close() {
 func fillAll(fill *ring[uint64], first, frameSize uint64) {
 	index := fill.producer.Load()
 	for i := range uint64(len(fill.slots)) {
-		*fill.at(index) = first + i*frameSize
+		*fill.slot(index) = first + i*frameSize
 		index++
 	}
 	fill.producer.Store(index) // pairs with the kernel's acquire of fill.producer
@@ -274,12 +274,12 @@ func (q *rxQueue) discardLent() error {
 		return fmt.Errorf("the record says that %d frames were lent, but only %d were received", lent, q.seen-q.next)
 	}
 	for range lent {
-		d := *q.rx.at(q.next)
+		d := *q.rx.slot(q.next)
 		frame := d.Addr &^ (q.frameSize - 1)
 		if frame-q.first >= q.bytes {
 			return fmt.Errorf("the rx ring has an address outside of the queue's frames")
 		}
-		*q.fill.at(q.filled) = frame
+		*q.fill.slot(q.filled) = frame
 		q.filled++
 		q.next++
 	}

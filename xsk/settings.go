@@ -134,7 +134,7 @@ func (u *Uplink) restoreSettings() {
 }
 
 // swapFile writes a number to one of the device's files and returns the old number.
-func swapFile(dev, name string, value uint32) (was uint32, err error) {
+func swapFile(dev, name string, value uint32) (old uint32, err error) {
 	path := filepath.Join("/sys/class/net", dev, name)
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -83,7 +83,7 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 		}
 		addr := q.frameFor(count)
 		b.GatherFinished(f, q.umem[addr:addr+uint64(length)])
-		*q.tx.at(q.next + uint32(count)) = unix.XDPDesc{Addr: addr, Len: uint32(length)}
+		*q.tx.slot(q.next + uint32(count)) = unix.XDPDesc{Addr: addr, Len: uint32(length)}
 		count++
 		n++
 	}
@@ -116,7 +116,7 @@ func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count i
 		if len(rest) > 0 {
 			d.Options = pieceFollows
 		}
-		*q.tx.at(q.next + uint32(i)) = d
+		*q.tx.slot(q.next + uint32(i)) = d
 	}
 	return pieces
 }
@@ -149,11 +149,11 @@ func (q *txQueue) reap() {
 	q.publishReaped(done)
 }
 
-// markDone marks the frames completed up to index done as free. It ignores frames
-// that the kernel did not have, so that no frame becomes free twice.
-func (q *txQueue) markDone(done uint32) {
-	for i := q.reaped; i != done; i++ {
-		offset := *q.completion.at(i) - q.first // kernel memory is read once
+// markDone marks the completed frames before index end as free. It ignores frames that
+// the kernel did not have, so that no frame becomes free twice.
+func (q *txQueue) markDone(end uint32) {
+	for i := q.reaped; i != end; i++ {
+		offset := *q.completion.slot(i) - q.first // kernel memory is read once
 		if offset >= q.bytes {
 			continue
 		}
@@ -167,9 +167,9 @@ func (q *txQueue) markDone(done uint32) {
 	}
 }
 
-func (q *txQueue) publishReaped(done uint32) {
-	q.reaped = done
-	q.completion.consumer.Store(done) // pairs with the kernel's acquire of completion.consumer
+func (q *txQueue) publishReaped(end uint32) {
+	q.reaped = end
+	q.completion.consumer.Store(end) // pairs with the kernel's acquire of completion.consumer
 }
 
 // Flush publishes the written frames and wakes the kernel if necessary. In copy mode
@@ -258,7 +258,7 @@ func (q *txQueue) recoverFrames() error {
 			return fmt.Errorf("the record says that %d frames were written, but the ring has only %d", pending, size)
 		}
 		for i := q.published; i != sent; i++ {
-			offset := q.tx.at(i).Addr - q.first
+			offset := q.tx.slot(i).Addr - q.first
 			if offset >= q.bytes {
 				return fmt.Errorf("the tx ring has an address outside of the queue's frames")
 			}

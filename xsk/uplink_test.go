@@ -330,7 +330,7 @@ func (r *rig) tcp() {
 	}
 }
 
-func (r *rig) outbound(payload []byte, to uint16) []byte {
+func (r *rig) outbound(payload []byte, port uint16) []byte {
 	f := append(append(append([]byte{}, r.peerMAC...), r.hostMAC...), 0x08, 0x00)
 	ip := make([]byte, 20)
 	ip[0], ip[8], ip[9] = 0x45, 64, 17
@@ -344,7 +344,7 @@ func (r *rig) outbound(payload []byte, to uint16) []byte {
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum+sum>>16))
 	udp := make([]byte, 8)
 	binary.BigEndian.PutUint16(udp, vxlanPort)
-	binary.BigEndian.PutUint16(udp[2:], to)
+	binary.BigEndian.PutUint16(udp[2:], port)
 	binary.BigEndian.PutUint16(udp[4:], uint16(8+len(payload)))
 	return append(append(append(f, ip...), udp...), payload...)
 }
@@ -569,9 +569,9 @@ func TestADeviceThatGoesIsTold(t *testing.T) {
 func TestEndpointsAreReplaced(t *testing.T) {
 	r := newRig(t, 1)
 	u := r.setup(Config{})
-	many := func(first, n int) (all []netip.AddrPort) {
+	many := func(first, n int) (list []netip.AddrPort) {
 		for i := first; i < first+n; i++ {
-			all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), 4789))
+			list = append(list, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), 4789))
 		}
 		return
 	}
@@ -691,9 +691,9 @@ func TestRefusalsAreNamed(t *testing.T) {
 	r := newRig(t, 2)
 	for _, c := range []struct {
 		cfg    Config
-		before string
+		state  string
 		want   string
-		after  string
+		effect string
 	}{
 		{cfg: Config{Dev: "nosuch"}, want: `af_xdp: no network device "nosuch"`},
 		{cfg: Config{Mode: "fast"}, want: `mode "fast": expected auto, zerocopy, copy or generic`},
@@ -703,17 +703,17 @@ func TestRefusalsAreNamed(t *testing.T) {
 		{cfg: Config{RingSize: 100}, want: "ring size 100: expected a power of two from 64 to 8192"},
 		{cfg: Config{Mode: ModeZeroCopy}, want: "zerocopy: driver veth has no AF_XDP zero-copy"},
 		{
-			cfg: Config{}, before: "ip link set up0 mtu 9300", after: "ip link set up0 mtu 1500",
+			cfg: Config{}, state: "ip link set up0 mtu 9300", effect: "ip link set up0 mtu 1500",
 			want: "MTU too large for several frames: MTU 9300, they take up to 9216 (ip link set dev up0 mtu 9216)",
 		},
 		{cfg: Config{Channels: 3}, want: "channels=3: the device has at most 2 queues"},
 		{cfg: Config{Channels: 65}, want: "65 channels: expected 1 to 64"},
 		{cfg: Config{Queues: 1, Steer: true}, want: "rss=served: driver veth cannot steer traffic to queues (operation not supported): serve all 2 queues, or set channels=1"},
-		{cfg: Config{Mode: ModeCopy, Queues: 1}, before: "ethtool -L up0 rx 1 tx 1", after: "ethtool -L up0 rx 2 tx 2",
+		{cfg: Config{Mode: ModeCopy, Queues: 1}, state: "ethtool -L up0 rx 1 tx 1", effect: "ethtool -L up0 rx 2 tx 2",
 			want: "too few queues on up0 for XDP: a veth needs as many receive queues as its peer has transmit queues"},
 	} {
-		if c.before != "" {
-			r.host.Exec(strings.Fields(c.before)...)
+		if c.state != "" {
+			r.host.Exec(strings.Fields(c.state)...)
 		}
 		before := descriptors(t)
 		u, err := r.trySetup(c.cfg)
@@ -726,8 +726,8 @@ func TestRefusalsAreNamed(t *testing.T) {
 		if after := descriptors(t); after > before {
 			t.Errorf("%+v: %d descriptors before, %d after", c.cfg, before, after)
 		}
-		if c.after != "" {
-			r.host.Exec(strings.Fields(c.after)...)
+		if c.effect != "" {
+			r.host.Exec(strings.Fields(c.effect)...)
 		}
 	}
 	// Setup leaves another process's XDP program alone, even a copy of Weft's.
@@ -756,10 +756,10 @@ func TestRefusalsAreNamed(t *testing.T) {
 func TestErrnosHaveWords(t *testing.T) {
 	dev := &netdev{name: "eth0", driver: "ice", mtu: 3000, frame: 4096}
 	for _, c := range []struct {
-		at    step
-		mode  string
-		errno unix.Errno
-		want  string
+		failed step
+		mode   string
+		errno  unix.Errno
+		want   string
 	}{
 		{stepSocket, ModeCopy, unix.EPERM, "CAP_NET_RAW"},
 		{stepSocket, ModeCopy, unix.EAFNOSUPPORT, "CONFIG_XDP_SOCKETS"},
@@ -776,19 +776,19 @@ func TestErrnosHaveWords(t *testing.T) {
 		{stepBind, ModeCopy, unix.EINVAL, "bind to queue 1: deep: invalid argument"},
 		{stepMap, ModeCopy, unix.ENOMEM, "out of memory"},
 	} {
-		got := explain(c.at, c.mode, dev, 1, fmt.Errorf("deep: %w", c.errno))
+		got := explain(c.failed, c.mode, dev, 1, fmt.Errorf("deep: %w", c.errno))
 		if !strings.Contains(got.Error(), c.want) || !errors.Is(got, c.errno) {
-			t.Errorf("step %d, %v: %q, want %q", c.at, c.errno, got, c.want)
+			t.Errorf("step %d, %v: %q, want %q", c.failed, c.errno, got, c.want)
 		}
 	}
 	jumbo := &netdev{name: "eth0", driver: "ice", mtu: 9000, frame: 4096}
 	for _, c := range []struct {
-		at    step
-		errno unix.Errno
+		failed step
+		errno  unix.Errno
 	}{{stepLoad, unix.EINVAL}, {stepBind, unix.EINVAL}, {stepBind, unix.EOPNOTSUPP}} {
 		const want = "an MTU of 9000 needs frames in several buffers, which the kernel (before Linux 6.6) or driver ice does not support in this mode: ip link set dev eth0 mtu 3822"
-		if got := explain(c.at, ModeZeroCopy, jumbo, 1, c.errno); !strings.Contains(got.Error(), want) {
-			t.Errorf("step %d, %v: %q, want %q", c.at, c.errno, got, want)
+		if got := explain(c.failed, ModeZeroCopy, jumbo, 1, c.errno); !strings.Contains(got.Error(), want) {
+			t.Errorf("step %d, %v: %q, want %q", c.failed, c.errno, got, want)
 		}
 	}
 	joined := &RefusedError{Dev: "eth0", Refusals: []Refusal{{ModeZeroCopy, "a"}, {ModeCopy, "a"}, {ModeGeneric, "b"}}}

@@ -47,11 +47,11 @@ func (o Options) withDefaults() Options {
 // them.
 type Rx struct {
 	memory
-	o     Options
-	lens  []uint32
-	left  []packet.Offload
-	wait  int
-	armed atomic.Bool
+	o        Options
+	lens     []uint32
+	offloads []packet.Offload
+	wait     int
+	armed    atomic.Bool
 
 	injected atomic.Uint64 // number of frames injected by the test; pairs with Recv
 	released atomic.Uint64 // number of frames released by the worker; pairs with Inject
@@ -75,7 +75,7 @@ func NewRx(o Options) *Rx {
 	if err != nil {
 		panic(err)
 	}
-	return &Rx{memory: newMemory(o.Slots * o.SlotBytes), o: o, lens: make([]uint32, o.Slots), left: make([]packet.Offload, o.Slots), wait: wait}
+	return &Rx{memory: newMemory(o.Slots * o.SlotBytes), o: o, lens: make([]uint32, o.Slots), offloads: make([]packet.Offload, o.Slots), wait: wait}
 }
 
 // Inject adds a copy of frame to the queue. It returns false if the queue is full.
@@ -89,7 +89,7 @@ func (r *Rx) InjectUndone(frame []byte, o packet.Offload) bool {
 	}
 	slot := int(at % uint64(r.o.Slots))
 	copy(r.bytes[slot*r.o.SlotBytes:], frame)
-	r.lens[slot], r.left[slot] = uint32(len(frame)), o
+	r.lens[slot], r.offloads[slot] = uint32(len(frame)), o
 	r.injected.Store(at + 1)
 	if r.armed.Load() || r.o.Polled {
 		shm.SignalOwn(r.wait)
@@ -131,14 +131,14 @@ func (r *Rx) Recv(b *packet.Batch) int {
 	return n
 }
 
-func (r *Rx) replay(b *packet.Batch, left int64) int {
+func (r *Rx) replay(b *packet.Batch, offloads int64) int {
 	n := 0
 	slots := min(r.injected.Load(), uint64(r.o.Slots))
-	for int64(n) < left && b.Room() > 0 && r.take(b, int(r.received%slots)) {
+	for int64(n) < offloads && b.Room() > 0 && r.take(b, int(r.received%slots)) {
 		r.received++
 		n++
 	}
-	r.replays.Store(left - int64(n))
+	r.replays.Store(offloads - int64(n))
 	return n
 }
 
@@ -147,7 +147,7 @@ func (r *Rx) take(b *packet.Batch, slot int) bool {
 	length := int(r.lens[slot])
 	frame := r.bytes[slot*r.o.SlotBytes:][:length]
 	headerLen := copy(head[:min(r.o.Header, packet.MaxHeader)], frame)
-	f.Offload = r.left[slot]
+	f.Offload = r.offloads[slot]
 	f.SetOrigin(address(frame))
 	for at := headerLen; at < length; at += r.o.Span {
 		if !b.AddSpan(f, address(frame[at:]), uint32(min(r.o.Span, length-at))) {

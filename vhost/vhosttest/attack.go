@@ -46,8 +46,8 @@ func (q *Queue) drop() {
 }
 
 // jump returns an attack that sets the avail index to the used index plus a number.
-func jump(by uint16) func(*Queue) {
-	return func(q *Queue) { q.SetAvailIndex(q.UsedIndex() + by) }
+func jump(distance uint16) func(*Queue) {
+	return func(q *Queue) { q.SetAvailIndex(q.UsedIndex() + distance) }
 }
 
 // Attacks lists the attacks that break receive rings as well as transmit rings.

@@ -245,9 +245,9 @@ func (f *FrontEnd) event(request uint32, index, fd int) error {
 }
 
 // Enable enables or disables a ring.
-func (f *FrontEnd) Enable(q *Queue, on bool) error {
+func (f *FrontEnd) Enable(q *Queue, enabled bool) error {
 	v := uint32(0)
-	if on {
+	if enabled {
 		v = 1
 	}
 	return f.do(SetVringEnable, Pair(q.index, v))

@@ -81,7 +81,7 @@ type end struct {
 	stamp     uint64 // stamp of the next frame, under Check
 	stamps    stamps // stamps of the frames received
 	repeated  uint64
-	late      uint64
+	overtaken uint64
 	strangers uint64
 	flow      uint32
 	unread    int    // number of frames until SampleOne selects one
@@ -277,7 +277,7 @@ func (l *Load) good(e *end, buffer, n int) bool {
 		e.repeated++
 	}
 	if late {
-		e.late++
+		e.overtaken++
 	}
 	return l.config.Repeats || !again && !late
 }
@@ -366,7 +366,7 @@ func (e *end) stranger(buffer, n int) bool {
 // the round; true ends the pause. Rest returns the totals and the number of bad
 // frames. The number of lost frames is exact only here: under load, a switch may
 // release a buffer before the receiver sees its frame.
-func (l *Load) Rest(enough func(came int) bool) (totals LoadTotals, bad int) {
+func (l *Load) Rest(enough func(received int) bool) (totals LoadTotals, bad int) {
 	held := make([][]int, len(l.ends))
 	for came := -1; came < 0 || !enough(came); {
 		came = 0
@@ -489,7 +489,7 @@ func (l *Load) Totals() LoadTotals {
 	for _, e := range l.ends {
 		t.Received += e.received
 		t.Repeated += e.repeated
-		t.Late += e.late
+		t.Late += e.overtaken
 		t.Strangers += e.strangers
 		t.Misused += e.rx.Misused + e.tx.Misused
 	}

@@ -221,10 +221,10 @@ func (g *Guest) Regions() []vhost.RegionSpec {
 	return regions
 }
 
-func (g *Guest) userAddr(off int) uint64 {
+func (g *Guest) userAddr(offset int) uint64 {
 	for i := range g.borders[:len(g.borders)-1] {
-		if off < g.borders[i+1] {
-			return UserBase + uint64(i)<<36 + uint64(off)
+		if offset < g.borders[i+1] {
+			return UserBase + uint64(i)<<36 + uint64(offset)
 		}
 	}
 	return UserBase

@@ -44,7 +44,7 @@ type packed struct {
 	heads  []packedHead // chains offered but not published
 }
 
-type packedHead struct{ at, id, flags uint16 }
+type packedHead struct{ pos, id, flags uint16 }
 
 func (q *Queue) newPacked(n int) {
 	p := &packed{
@@ -60,17 +60,17 @@ func (q *Queue) newPacked(n int) {
 	q.packed, q.Descs, q.tables = p, make([]Desc, n), make([]Desc, maxPieces*n)
 }
 
-func (p *packed) after(at, n uint16) uint16 {
-	place := int(at&^packedWrap) + int(n)
+func (p *packed) advance(pos, n uint16) uint16 {
+	place := int(pos&^packedWrap) + int(n)
 	if place >= len(p.ring) {
-		return uint16(place-len(p.ring)) | ^at&packedWrap
+		return uint16(place-len(p.ring)) | ^pos&packedWrap
 	}
-	return uint16(place) | at&packedWrap
+	return uint16(place) | pos&packedWrap
 }
 
 // lap returns the flags of an available descriptor at a position.
-func lap(at uint16) uint16 {
-	if at&packedWrap != 0 {
+func lap(pos uint16) uint16 {
+	if pos&packedWrap != 0 {
 		return packedAvail
 	}
 	return packedUsed
@@ -91,7 +91,7 @@ func (p *packed) offer(q *Queue, head uint16) {
 			e.idFlags = uint32(head) | uint32(flags)<<16
 		}
 		more, at = d.Flags&Next != 0, d.Next
-		p.next = p.after(p.next, 1)
+		p.next = p.advance(p.next, 1)
 	}
 	if q.Descs[head].Flags&Indirect != 0 {
 		i := int(head) / q.perSlot
@@ -108,7 +108,7 @@ func (p *packed) publish(q *Queue) {
 	for i := len(p.heads) - 1; i >= 0; i-- {
 		h := p.heads[i]
 		word := uint32(h.id) | uint32(h.flags)<<16
-		at := &p.ring[h.at&^packedWrap].idFlags
+		at := &p.ring[h.pos&^packedWrap].idFlags
 		if i > 0 {
 			*at = word
 		} else {
@@ -133,7 +133,7 @@ func (p *packed) wantsKick(old uint16, features uint64) bool {
 	if word>>16 != 2 || features&vhost.FeatureEventIndex == 0 {
 		return word>>16 == 0
 	}
-	for at := old; at != p.shown; at = p.after(at, 1) {
+	for at := old; at != p.shown; at = p.advance(at, 1) {
 		if at == uint16(word) {
 			return true
 		}
@@ -141,12 +141,12 @@ func (p *packed) wantsKick(old uint16, features uint64) bool {
 	return false
 }
 
-func (p *packed) wantCalls(on bool, features uint64) {
+func (p *packed) wantCalls(enabled bool, features uint64) {
 	word := uint32(eventsOff)
 	switch {
-	case on && features&vhost.FeatureEventIndex != 0:
+	case enabled && features&vhost.FeatureEventIndex != 0:
 		word = eventsAt | uint32(p.used)
-	case on:
+	case enabled:
 		word = 0
 	}
 	atomic.StoreUint32(&p.driver[0], word)
@@ -154,14 +154,14 @@ func (p *packed) wantCalls(on bool, features uint64) {
 
 // usedAt returns the used element at a position. Pairs with the device's release of
 // the flags.
-func (p *packed) usedAt(at uint16) (id uint16, n uint32, ok bool) {
-	d := &p.ring[at&^packedWrap]
+func (p *packed) usedAt(pos uint16) (id uint16, n uint32, ok bool) {
+	d := &p.ring[pos&^packedWrap]
 	word := atomic.LoadUint32(&d.idFlags)
 	want := uint32(0)
-	if at&packedWrap != 0 {
+	if pos&packedWrap != 0 {
 		want = packedAvail | packedUsed
 	}
-	if word>>16&(packedAvail|packedUsed) != want || at == p.shown {
+	if word>>16&(packedAvail|packedUsed) != want || pos == p.shown {
 		return 0, 0, false
 	}
 	return uint16(word), d.n, true
@@ -169,20 +169,20 @@ func (p *packed) usedAt(at uint16) (id uint16, n uint32, ok bool) {
 
 func (p *packed) takeUsed() (id uint16, n uint32, ok bool) {
 	if id, n, ok = p.usedAt(p.used); ok {
-		p.used = p.after(p.used, p.counts[id])
+		p.used = p.advance(p.used, p.counts[id])
 	}
 	return id, n, ok
 }
 
 // ahead returns the position after the used elements that are not taken yet, and the
 // number of these elements.
-func (p *packed) ahead() (at, n uint16) {
-	for at = p.used; ; n++ {
-		id, _, ok := p.usedAt(at)
+func (p *packed) ahead() (pos, n uint16) {
+	for pos = p.used; ; n++ {
+		id, _, ok := p.usedAt(pos)
 		if !ok {
-			return at, n
+			return pos, n
 		}
-		at = p.after(at, p.counts[id])
+		pos = p.advance(pos, p.counts[id])
 	}
 }
 
@@ -197,7 +197,7 @@ func (p *packed) withdraw() {
 	p.heads = p.heads[:0]
 	end := p.next
 	p.next, p.shown = at, at
-	for ; at != end; at = p.after(at, 1) {
+	for ; at != end; at = p.advance(at, 1) {
 		if at&packedWrap != 0 {
 			p.ring[at&^packedWrap].idFlags = 0
 		} else {

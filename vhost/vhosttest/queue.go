@@ -269,20 +269,20 @@ func (q *Queue) wantsKick(old uint16) bool {
 }
 
 // WantCalls sets whether the driver requests calls for used buffers.
-func (q *Queue) WantCalls(on bool) {
+func (q *Queue) WantCalls(enabled bool) {
 	if q.packed != nil {
-		q.packed.wantCalls(on, q.g.Features)
+		q.packed.wantCalls(enabled, q.g.Features)
 		return
 	}
 	if q.g.Features&vhost.FeatureEventIndex != 0 {
-		if on {
+		if enabled {
 			q.ring[q.g.Num] = q.seen
 		} else {
 			q.ring[q.g.Num] = q.seen - 1
 		}
 	} else {
 		q.flags = 1
-		if on {
+		if enabled {
 			q.flags = 0
 		}
 	}

@@ -7,25 +7,25 @@ const stampWindow = 1 << 16
 
 // stamps remembers which frames of a sequence the guest has received.
 type stamps struct {
-	next uint64 // one above the largest received stamp
-	came [stampWindow / 64]uint64
+	next     uint64 // one above the largest received stamp
+	arrivals [stampWindow / 64]uint64
 }
 
 // note records the stamp of a received frame. It reports whether an earlier frame had
-// the same stamp (again), and whether a later frame has overtaken this one (late).
-func (s *stamps) note(stamp uint64) (again, late bool) {
+// the same stamp, and whether a later frame has overtaken this one.
+func (s *stamps) note(stamp uint64) (repeated, overtaken bool) {
 	if stamp >= s.next {
 		for from := max(s.next, stamp-min(stamp, stampWindow-1)); from < stamp; from++ {
-			s.came[from/64%uint64(len(s.came))] &^= 1 << (from % 64)
+			s.arrivals[from/64%uint64(len(s.arrivals))] &^= 1 << (from % 64)
 		}
 		s.next = stamp + 1
 	} else if s.next-stamp > stampWindow {
 		return true, false
 	} else {
-		late = true
+		overtaken = true
 	}
-	word, bit := &s.came[stamp/64%uint64(len(s.came))], uint64(1)<<(stamp%64)
-	again = late && *word&bit != 0
+	word, bit := &s.arrivals[stamp/64%uint64(len(s.arrivals))], uint64(1)<<(stamp%64)
+	repeated = overtaken && *word&bit != 0
 	*word |= bit
-	return again, late && !again
+	return repeated, overtaken && !repeated
 }
