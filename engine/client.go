@@ -101,10 +101,10 @@ func Spawn(exe, stateDir string) (*Client, error) {
 // with its control process, unless its workers have started. Only one goroutine at a
 // time may call Engage and Close.
 type Spare struct {
-	cmd    *exec.Cmd
-	client *Client
-	exited chan struct{} // exited is closed after the process has ended. The field why is valid then.
-	why    error
+	cmd     *exec.Cmd
+	client  *Client
+	exited  chan struct{} // exited is closed after the process has ended. The field failure is valid then.
+	failure error
 }
 
 // Prepare starts a spare for the engine of stateDir, like Spawn. workers is the
@@ -144,7 +144,7 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 	}
 	s := &Spare{cmd: cmd, client: newClient(ours, cmd.Process.Pid, pidfd), exited: make(chan struct{})}
 	go func() { // reaps the process whenever it ends
-		s.why = cmd.Wait()
+		s.failure = cmd.Wait()
 		close(s.exited)
 	}()
 	return s, nil
@@ -185,7 +185,7 @@ func (s *Spare) Engage() (*Client, error) {
 		return s.client, nil
 	case <-s.client.gone:
 		s.Close()
-		return nil, fmt.Errorf("engine: ended at its start: %v", s.why)
+		return nil, fmt.Errorf("engine: ended at its start: %v", s.failure)
 	case <-timeout.C:
 		s.Close()
 		return nil, fmt.Errorf("engine: did not answer within %v", spawnTimeout)

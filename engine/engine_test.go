@@ -117,11 +117,11 @@ func socketPair(t *testing.T) (ours, theirs int) {
 	return fds[0], fds[1]
 }
 
-func attachSocket(t *testing.T, c *Client, no uint32, spec string) (ours int) {
+func attachSocket(t *testing.T, c *Client, number uint32, spec string) (ours int) {
 	t.Helper()
 	ours, theirs := socketPair(t)
 	defer unix.Close(theirs)
-	if err := c.Attach(Attach{Port: no, Name: fmt.Sprint("s", no), Kind: "socket", Spec: json.RawMessage(spec)}, []int{theirs}); err != nil {
+	if err := c.Attach(Attach{Port: number, Name: fmt.Sprint("s", number), Kind: "socket", Spec: json.RawMessage(spec)}, []int{theirs}); err != nil {
 		t.Fatal(err)
 	}
 	return ours
@@ -141,11 +141,11 @@ func install(t *testing.T, m *Memory, slot, from, to uint32) {
 	}
 }
 
-func await(t *testing.T, what string, done func() bool) {
+func await(t *testing.T, condition string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for %s", what)
+			t.Fatalf("timed out waiting for %s", condition)
 		}
 	}
 }

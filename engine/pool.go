@@ -76,8 +76,8 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 }
 
 // add gives a device's queues to the workers.
-func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
-	all := assign(no, len(p.workers), d.Rx(), d.Tx())
+func (p *pool) add(number uint32, d port.Device, tunnel bool) error {
+	all := assign(number, len(p.workers), d.Rx(), d.Tx())
 	for i := range all { // before any worker uses a queue
 		all[i].Tunnel = tunnel
 		place(i, p.memory.CommandEvents[i], &all[i])
@@ -103,22 +103,22 @@ func place(worker, wake int, q *datapath.PortQueues) {
 	}
 }
 
-// assign divides the queues of a port among the workers. Worker (no+i) modulo the
-// number of workers gets receive queue i of port number no, so that ports with one
-// queue are spread, too.
+// assign divides the queues of a port among the workers. Worker (number+i) modulo the
+// number of workers gets receive queue i of the port, so that ports with one queue are
+// spread, too.
 //
 // Every worker can send to every port; if necessary, workers share transmit queues
 // under a lock. The worker of receive queue i also sends on transmit queue i. A tap
 // or a guest sends a connection's frames on the queue on which it last received, so
 // any other assignment could move a connection between two workers and reorder its
 // frames.
-func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQueues {
+func assign(number uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQueues {
 	all := make([]datapath.PortQueues, workers)
 	for i := range all {
-		all[i].Port = no
+		all[i].Port = number
 	}
 	for i := range rx {
-		q := &all[(int(no)+i)%workers]
+		q := &all[(int(number)+i)%workers]
 		q.Rx, q.RxNumbers = append(q.Rx, rx[i]), append(q.RxNumbers, uint16(i))
 	}
 	for i := range tx {
@@ -127,17 +127,17 @@ func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQ
 			lock = new(datapath.TxLock)
 		}
 		for k := i; k < workers; k += len(tx) {
-			q := &all[(int(no)+k)%workers]
+			q := &all[(int(number)+k)%workers]
 			q.Tx, q.Lock, q.TxNumber = tx[i], lock, uint16(i)
 		}
 	}
 	return all
 }
 
-// remove takes a port from every worker. Then no worker uses the port.
-func (p *pool) remove(no uint32) {
+// remove takes a port from every worker. No worker uses the port after the call.
+func (p *pool) remove(number uint32) {
 	for _, w := range p.workers {
-		w.RemovePort(no)
+		w.RemovePort(number)
 	}
 }
 

@@ -383,22 +383,22 @@ func (s *server) attach(req *Request, fds []int) error {
 	return nil
 }
 
-func (s *server) detach(no uint32) (json.RawMessage, error) {
-	state, was := s.remove(no)
+func (s *server) detach(number uint32) (json.RawMessage, error) {
+	state, was := s.remove(number)
 	if !was {
-		return nil, fmt.Errorf("detach: port %d is not attached", no)
+		return nil, fmt.Errorf("detach: port %d is not attached", number)
 	}
 	return state, nil
 }
 
 // remove takes a port from the workers, closes its device and returns the device's
 // State. The second result is false if the port was not attached.
-func (s *server) remove(no uint32) (state json.RawMessage, was bool) {
+func (s *server) remove(number uint32) (state json.RawMessage, attached bool) {
 	for i, p := range s.ports {
-		if p.Request.Attach.Port != no {
+		if p.Request.Attach.Port != number {
 			continue
 		}
-		s.workers.remove(no)
+		s.workers.remove(number)
 		state = p.device.State()
 		p.device.Close()
 		p.CloseFDs()

@@ -170,7 +170,7 @@ func listenSocket(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-func shortPath(path string) (short string, done func(), err error) {
+func shortPath(path string) (short string, release func(), err error) {
 	if len(path) <= maxPath {
 		return path, func() {}, nil
 	}

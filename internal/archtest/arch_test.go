@@ -301,12 +301,12 @@ func TestRowsMatch(t *testing.T) {
 	}
 }
 
-func staleRows(all []file) (stale []string) {
+func staleRows(sources []file) (stale []string) {
 	folder := func(dir string) bool {
-		return slices.ContainsFunc(all, func(f file) bool { return within(f.dir, []string{dir}) })
+		return slices.ContainsFunc(sources, func(f file) bool { return within(f.dir, []string{dir}) })
 	}
 	imports := func(dir, target string) bool {
-		return slices.ContainsFunc(all, func(f file) bool {
+		return slices.ContainsFunc(sources, func(f file) bool {
 			return !f.test && within(f.dir, []string{dir}) && slices.ContainsFunc(f.imports, func(path string) bool {
 				own, ok := strings.CutPrefix(path, module)
 				return ok && within(own, []string{target})
@@ -331,7 +331,7 @@ func staleRows(all []file) (stale []string) {
 		}
 	}
 	for _, pattern := range mayUseUnsafe {
-		if !slices.ContainsFunc(all, func(f file) bool {
+		if !slices.ContainsFunc(sources, func(f file) bool {
 			ok, _ := filepath.Match(pattern, f.path)
 			return ok && !f.test && slices.Contains(f.imports, "unsafe")
 		}) {
@@ -339,7 +339,7 @@ func staleRows(all []file) (stale []string) {
 		}
 	}
 	for _, m := range toolingOnly {
-		if !slices.ContainsFunc(all, func(f file) bool {
+		if !slices.ContainsFunc(sources, func(f file) bool {
 			return slices.ContainsFunc(f.imports, func(path string) bool { return path == m || strings.HasPrefix(path, m+"/") })
 		}) {
 			stale = append(stale, "nothing imports "+m)

@@ -10,10 +10,10 @@ import (
 
 // links returns the packages that a program links: of this module (own), and those
 // that these import from other modules (foreign).
-func links(all []file, dir string) (own, foreign []string) {
+func links(sources []file, dir string) (own, foreign []string) {
 	own = []string{dir}
 	for i := 0; i < len(own); i++ {
-		for _, f := range all {
+		for _, f := range sources {
 			if f.test || f.dir != own[i] {
 				continue
 			}

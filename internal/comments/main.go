@@ -68,15 +68,15 @@ func run(seed uint64, n int) error {
 }
 
 // draw returns n random comments. The same seed gives the same sample.
-func draw(all []comment, seed uint64, n int) []comment {
-	sample := slices.Clone(all)
+func draw(list []comment, seed uint64, n int) []comment {
+	sample := slices.Clone(list)
 	r := rand.New(rand.NewPCG(seed, 0))
 	r.Shuffle(len(sample), func(i, j int) { sample[i], sample[j] = sample[j], sample[i] })
 	return sample[:min(n, len(sample))]
 }
 
 // collect returns the comments of all Go files below root, sorted by place.
-func collect(root string) (all []comment, err error) {
+func collect(root string) (list []comment, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -96,18 +96,18 @@ func collect(root string) (all []comment, err error) {
 			return nil
 		}
 		for _, group := range file.Comments {
-			all = appendComment(all, fset, group)
+			list = appendComment(list, fset, group)
 		}
 		return nil
 	})
-	return all, err
+	return list, err
 }
 
-func appendComment(all []comment, fset *token.FileSet, group *ast.CommentGroup) []comment {
+func appendComment(list []comment, fset *token.FileSet, group *ast.CommentGroup) []comment {
 	text := group.Text() // without directives and markers
 	if len(text) < shortest || strings.HasPrefix(text, "SPDX-") {
-		return all
+		return list
 	}
 	at := fset.Position(group.Pos())
-	return append(all, comment{fmt.Sprintf("%s:%d", at.Filename, at.Line), text})
+	return append(list, comment{fmt.Sprintf("%s:%d", at.Filename, at.Line), text})
 }

@@ -84,16 +84,16 @@ func Pin(core int) error {
 }
 
 // Confine restricts all threads of this process, and later threads, to the allowed
-// cores that are not in taken. If no core is left, it changes nothing. Workers must
-// be pinned afterwards.
-func Confine(taken []int) error {
+// cores that are not reserved. If no core is left, it changes nothing. Workers must be
+// pinned afterwards.
+func Confine(reserved []int) error {
 	allowed, err := Allowed()
 	if err != nil {
 		return err
 	}
 	var set unix.CPUSet
 	for _, c := range allowed {
-		if !slices.Contains(taken, c) {
+		if !slices.Contains(reserved, c) {
 			set.Set(c)
 		}
 	}

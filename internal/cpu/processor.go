@@ -74,7 +74,7 @@ func (s *Processor) Keep() {
 	}
 }
 
-func word(at uintptr) uintptr { return *(*uintptr)(pointer(at)) }
+func word(addr uintptr) uintptr { return *(*uintptr)(pointer(addr)) }
 
 // pointer converts an address in memory that the Go runtime never frees.
-func pointer(at uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&at)) }
+func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }

@@ -21,12 +21,12 @@ func TestProcessor(t *testing.T) {
 		defer runtime.UnlockOSThread()
 		done <- keeping()
 	}()
-	if why := <-done; why != "" {
-		t.Fatal(why)
+	if reason := <-done; reason != "" {
+		t.Fatal(reason)
 	}
 }
 
-func keeping() (why string) {
+func keeping() (reason string) {
 	s := OwnProcessor()
 	if s.processor == nil {
 		return "the runtime is not laid out as expected"
@@ -46,7 +46,7 @@ func keeping() (why string) {
 	recovered := func() (recovered bool) {
 		defer func() { recovered = recover() != nil }()
 		var table []int
-		return table[len(why)] == 0
+		return table[len(reason)] == 0
 	}()
 	if !recovered {
 		return "no panic"

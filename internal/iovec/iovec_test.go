@@ -49,11 +49,11 @@ func TestReadvWritev(t *testing.T) {
 		t.Fatalf("%d bytes read, %v", n, errno)
 	}
 	for _, c := range []struct {
-		at   int
-		want string
+		offset int
+		want   string
 	}{{100, "h"}, {200, "eadtailpay"}, {300, "load"}} {
-		if got := data[c.at : c.at+len(c.want)]; !bytes.Equal(got, []byte(c.want)) {
-			t.Errorf("at %d: %q, want %q", c.at, got, c.want)
+		if got := data[c.offset : c.offset+len(c.want)]; !bytes.Equal(got, []byte(c.want)) {
+			t.Errorf("at %d: %q, want %q", c.offset, got, c.want)
 		}
 	}
 	vectors[0].Base = 1 // an address that is not mapped

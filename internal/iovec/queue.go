@@ -10,7 +10,7 @@ type Queue struct {
 	FD      int    // the device owns and closes it
 	Mem     []byte // memory outside of the Go heap; nil after Close
 	Vectors []Vector
-	at      uintptr // address of Vectors
+	addr    uintptr // address of Vectors
 }
 
 // OpenQueue returns a queue with n bytes of mapped memory, including the vectors.
@@ -19,16 +19,16 @@ func OpenQueue(fd, vectors, n int) (Queue, error) {
 	if err != nil {
 		return Queue{}, err
 	}
-	return Queue{FD: fd, Mem: mem, Vectors: View(mem, vectors), at: Address(mem)}, nil
+	return Queue{FD: fd, Mem: mem, Vectors: View(mem, vectors), addr: Address(mem)}, nil
 }
 
 // Read reads a frame from the queue's file descriptor into the first n vectors.
-func (q *Queue) Read(n int) (int, unix.Errno) { return Readv(q.FD, q.at, n) }
+func (q *Queue) Read(n int) (int, unix.Errno) { return Readv(q.FD, q.addr, n) }
 
 // WriteTo writes the first n vectors to the file descriptor fd, which may belong to
 // another queue.
 func (q *Queue) WriteTo(fd, n int) unix.Errno {
-	_, errno := Writev(fd, q.at, n)
+	_, errno := Writev(fd, q.addr, n)
 	return errno
 }
 

@@ -12,7 +12,7 @@ import (
 
 const someone = 12345 // neither root nor the test's user
 
-func as(t *testing.T) string {
+func failure(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: gives files away")
@@ -20,7 +20,7 @@ func as(t *testing.T) string {
 	return t.TempDir()
 }
 
-func must(t *testing.T, err error) {
+func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -29,9 +29,9 @@ func must(t *testing.T, err error) {
 
 // Only symbolic links of root and the test's user are followed.
 func TestLinks(t *testing.T) {
-	top := as(t)
+	top := failure(t)
 	real := filepath.Join(top, "real")
-	must(t, os.Mkdir(real, 0o755))
+	check(t, os.Mkdir(real, 0o755))
 	for _, c := range []struct {
 		name   string
 		mode   os.FileMode
@@ -47,13 +47,13 @@ func TestLinks(t *testing.T) {
 		{"trap", 0o777 | os.ModeSticky, 0, someone, false},
 	} {
 		dir := filepath.Join(top, c.name)
-		must(t, os.Mkdir(dir, 0o755))
+		check(t, os.Mkdir(dir, 0o755))
 		for target, link := range map[string]string{real: "abs", "../real": "rel"} {
-			must(t, os.Symlink(target, filepath.Join(dir, link)))
-			must(t, os.Lchown(filepath.Join(dir, link), c.linker, -1))
+			check(t, os.Symlink(target, filepath.Join(dir, link)))
+			check(t, os.Lchown(filepath.Join(dir, link), c.linker, -1))
 		}
-		must(t, os.Chown(dir, c.owner, someone))
-		must(t, os.Chmod(dir, c.mode))
+		check(t, os.Chown(dir, c.owner, someone))
+		check(t, os.Chmod(dir, c.mode))
 		for _, link := range []string{"abs", "rel"} {
 			path := filepath.Join(dir, link)
 			f, err := Dir(filepath.Join(path, "made"), 0o700)
@@ -82,16 +82,16 @@ func TestLinks(t *testing.T) {
 
 // OpenFile does not follow another user's symbolic link.
 func TestFileThroughLink(t *testing.T) {
-	top := as(t)
+	top := failure(t)
 	target := filepath.Join(top, "target")
-	must(t, os.WriteFile(target, []byte("precious"), 0o600))
+	check(t, os.WriteFile(target, []byte("precious"), 0o600))
 	dir := filepath.Join(top, "theirs")
-	must(t, os.Mkdir(dir, 0o755))
-	must(t, os.Symlink(target, filepath.Join(dir, "out.pcapng")))
+	check(t, os.Mkdir(dir, 0o755))
+	check(t, os.Symlink(target, filepath.Join(dir, "out.pcapng")))
 	f, err := OpenFile(filepath.Join(dir, "out.pcapng"), os.O_CREATE|os.O_WRONLY, 0o600)
-	must(t, err)
+	check(t, err)
 	f.Close()
-	must(t, os.Chown(dir, someone, -1))
+	check(t, os.Chown(dir, someone, -1))
 	if f, err := OpenFile(filepath.Join(dir, "out.pcapng"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600); err == nil {
 		f.Close()
 		t.Error("a link in another user's directory is followed")
@@ -111,10 +111,10 @@ func TestFileThroughLink(t *testing.T) {
 
 // Private creates the directory with mode 0700, missing parents with 0755.
 func TestPrivate(t *testing.T) {
-	top := as(t)
+	top := failure(t)
 	path := filepath.Join(top, "a", "b", "state")
 	f, err := Private(path)
-	must(t, err)
+	check(t, err)
 	f.Close()
 	for dir, want := range map[string]os.FileMode{"a": 0o755, "a/b": 0o755, "a/b/state": 0o700} {
 		if info, err := os.Stat(filepath.Join(top, dir)); err != nil || info.Mode().Perm() != want {
@@ -125,17 +125,17 @@ func TestPrivate(t *testing.T) {
 		func() error { return errors.Join(os.Chmod(path, 0o770), os.Chown(path, 0, someone)) },
 		func() error { return errors.Join(os.Chmod(path, 0o700), os.Chown(path, someone, -1)) },
 	} {
-		must(t, spoil())
+		check(t, spoil())
 		if f, err := Private(path); err == nil || !strings.Contains(err.Error(), "others may change it") {
 			f.Close()
 			t.Errorf("opened: %v", err)
 		}
 	}
-	must(t, os.WriteFile(filepath.Join(top, "file"), nil, 0o600))
+	check(t, os.WriteFile(filepath.Join(top, "file"), nil, 0o600))
 	if _, err := Private(filepath.Join(top, "file")); err == nil {
 		t.Error("a file is no directory")
 	}
-	must(t, os.Symlink("loop", filepath.Join(top, "loop")))
+	check(t, os.Symlink("loop", filepath.Join(top, "loop")))
 	if _, err := Private(filepath.Join(top, "loop")); err == nil {
 		t.Error("a loop of links ends nowhere")
 	}

@@ -34,22 +34,22 @@ var allowed = []string{
 func conditional() []seccomp.NameWithConditions {
 	self := uint64(os.Getpid())
 	calls := []seccomp.NameWithConditions{
-		when("mmap", argument(2, seccomp.BitsNotSet, unix.PROT_EXEC)),
+		provided("mmap", argument(2, seccomp.BitsNotSet, unix.PROT_EXEC)),
 		// Threads, but no processes.
-		when("clone", argument(0, seccomp.Equal, goThread)),
-		when("clone", argument(0, seccomp.Equal, goThread|unix.CLONE_SETTLS)), // amd64
+		provided("clone", argument(0, seccomp.Equal, goThread)),
+		provided("clone", argument(0, seccomp.Equal, goThread|unix.CLONE_SETTLS)), // amd64
 		// Own threads only: the kernel allows the calls for any process of the same user.
-		when("tgkill", argument(0, seccomp.Equal, self)),
-		when("kill", argument(0, seccomp.Equal, self)),
-		when("sched_setaffinity", argument(0, seccomp.Equal, 0)),
-		when("sched_setattr", argument(0, seccomp.Equal, 0)),
+		provided("tgkill", argument(0, seccomp.Equal, self)),
+		provided("kill", argument(0, seccomp.Equal, self)),
+		provided("sched_setaffinity", argument(0, seccomp.Equal, 0)),
+		provided("sched_setattr", argument(0, seccomp.Equal, 0)),
 		// The runtime names its mappings.
-		when("prctl", argument(0, seccomp.Equal, unix.PR_SET_VMA)),
+		provided("prctl", argument(0, seccomp.Equal, unix.PR_SET_VMA)),
 	}
 	// F_SETOWN and F_SETSIG are not in the list: they send signals to other processes.
 	for _, command := range []uint64{unix.F_DUPFD_CLOEXEC, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL,
 		unix.F_GET_SEALS, unix.F_ADD_SEALS} {
-		calls = append(calls, when("fcntl", argument(1, seccomp.Equal, command)))
+		calls = append(calls, provided("fcntl", argument(1, seccomp.Equal, command)))
 	}
 	return append(calls, libcConditional...)
 }
@@ -61,7 +61,7 @@ const goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_S
 // absent makes a system call return ENOSYS.
 const absent = seccomp.ActionErrno | seccomp.Action(unix.ENOSYS)
 
-func when(name string, conditions ...seccomp.Condition) seccomp.NameWithConditions {
+func provided(name string, conditions ...seccomp.Condition) seccomp.NameWithConditions {
 	return seccomp.NameWithConditions{Name: name, Conditions: conditions}
 }
 

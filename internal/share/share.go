@@ -42,13 +42,13 @@ func (p *Ports) MayHave(port uint32, n int) bool {
 	if has+n <= p.floor {
 		return p.count+n <= p.limit
 	}
-	return has+n <= p.limit-p.count-p.kept(has)
+	return has+n <= p.limit-p.count-p.reserved(has)
 }
 
-// kept returns the number of free units that are reserved for other ports. The
-// argument has is the number of units of the requesting port.
-func (p *Ports) kept(has int) int {
-	return max(p.floor*(Holders-1)-p.secured+min(has, p.floor), 0)
+// reserved returns the number of free units that are reserved for other ports. The
+// argument used is the number of units of the requesting port.
+func (p *Ports) reserved(used int) int {
+	return max(p.floor*(Holders-1)-p.secured+min(used, p.floor), 0)
 }
 
 // Refuse counts a refused request of a port.
@@ -82,7 +82,7 @@ type Use struct {
 func (p *Ports) Each(visit func(port uint32, u Use)) (refused uint64) {
 	use := func(port uint32) {
 		has := p.own[port]
-		most := has + max((p.limit-p.count-p.kept(has)-has+1)/2, 0)
+		most := has + max((p.limit-p.count-p.reserved(has)-has+1)/2, 0)
 		visit(port, Use{has, p.floor, max(most, min(p.floor, has+p.limit-p.count)), p.refused[port]})
 	}
 	for port := range p.own {

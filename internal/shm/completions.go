@@ -104,7 +104,7 @@ func (c *completions) submit(list *[1]*request) bool {
 // because io_destroy waits for a grace period of the kernel.
 var contexts struct {
 	sync.Mutex
-	all  []*completions
+	list []*completions
 	null int // descriptor of /dev/null, which the requests read
 }
 
@@ -119,7 +119,7 @@ func Prepare() error {
 
 func prepare() error {
 	want := min(runtime.NumCPU(), maxContexts)
-	if len(contexts.all) == want {
+	if len(contexts.list) == want {
 		return nil
 	}
 	if contexts.null == 0 {
@@ -129,7 +129,7 @@ func prepare() error {
 		}
 		contexts.null = fd
 	}
-	for len(contexts.all) < want {
+	for len(contexts.list) < want {
 		c, err := newCompletions()
 		switch {
 		case errors.Is(err, unix.EAGAIN):
@@ -137,7 +137,7 @@ func prepare() error {
 		case err != nil:
 			return fmt.Errorf("events of front ends: asynchronous I/O: %w", err)
 		}
-		contexts.all = append(contexts.all, c)
+		contexts.list = append(contexts.list, c)
 	}
 	return nil
 }
@@ -147,8 +147,8 @@ func contextOf(worker int) (*completions, int) {
 	contexts.Lock()
 	defer contexts.Unlock()
 	_ = prepare() // Prepare has returned the error at the start
-	if len(contexts.all) == 0 {
+	if len(contexts.list) == 0 {
 		return nil, 0
 	}
-	return contexts.all[worker%len(contexts.all)], contexts.null
+	return contexts.list[worker%len(contexts.list)], contexts.null
 }

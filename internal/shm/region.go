@@ -70,19 +70,19 @@ func (r *Region) Close() error {
 	return err
 }
 
-// View returns n values of type T at offset off of mem, without a copy. T must not
-// contain pointers, and off must be aligned for T. View panics if the values exceed
-// mem, which can only be a bug.
-func View[T any](mem []byte, off, n int) []T {
+// View returns n values of type T of mem, without a copy. T must not contain pointers,
+// and the offset must be aligned for T. View panics if the values exceed mem, which can
+// only be a bug.
+func View[T any](mem []byte, offset, n int) []T {
 	var t T
 	size := int(unsafe.Sizeof(t))
-	if off < 0 || n < 0 || off%int(unsafe.Alignof(t)) != 0 || off+n*size > len(mem) {
-		panic(fmt.Sprintf("shm: view of %d times %d bytes at %d in %d", n, size, off, len(mem)))
+	if offset < 0 || n < 0 || offset%int(unsafe.Alignof(t)) != 0 || offset+n*size > len(mem) {
+		panic(fmt.Sprintf("shm: view of %d times %d bytes at %d in %d", n, size, offset, len(mem)))
 	}
 	if n == 0 {
 		return nil
 	}
-	return unsafe.Slice((*T)(unsafe.Pointer(&mem[off])), n)
+	return unsafe.Slice((*T)(unsafe.Pointer(&mem[offset])), n)
 }
 
 // Layout divides the memory of a region into aligned pieces. Both processes make the

@@ -17,13 +17,13 @@ import (
 // the length wrapMark, and the message begins at the start of the ring. Head and tail
 // count bytes and only grow.
 type ringHeader struct {
-	head     atomic.Uint64 // number of published bytes; only the producer writes it
-	messages atomic.Uint64 // number of published messages; only the producer writes it
-	_        [48]byte
-	tail     atomic.Uint64 // number of released bytes; only the consumer writes it
-	done     atomic.Uint64 // number of released messages; only the consumer writes it
-	sleeping atomic.Uint32 // 1: the consumer sleeps or is about to; the consumer writes it
-	_        [44]byte
+	head          atomic.Uint64 // number of published bytes; only the producer writes it
+	messages      atomic.Uint64 // number of published messages; only the producer writes it
+	_             [48]byte
+	tail          atomic.Uint64 // number of released bytes; only the consumer writes it
+	releasedCount atomic.Uint64 // number of released messages; only the consumer writes it
+	sleeping      atomic.Uint32 // 1: the consumer sleeps or is about to; the consumer writes it
+	_             [44]byte
 }
 
 const (
@@ -123,7 +123,7 @@ func (p *Producer) Push(msg []byte) bool {
 }
 
 // Done returns the total number of messages released by the consumer.
-func (p *Producer) Done() uint64 { return p.hdr.done.Load() }
+func (p *Producer) Done() uint64 { return p.hdr.releasedCount.Load() }
 
 // Consumer is the reading end of a ring. One goroutine owns it.
 type Consumer struct {
@@ -136,7 +136,7 @@ type Consumer struct {
 // NewConsumer opens the reading end of a ring, at the first unreleased message.
 func NewConsumer(m RingMem) *Consumer {
 	tail := m.hdr.tail.Load()
-	return &Consumer{RingMem: m, tail: tail, head: tail, count: m.hdr.done.Load()}
+	return &Consumer{RingMem: m, tail: tail, head: tail, count: m.hdr.releasedCount.Load()}
 }
 
 // Next returns the next message without a copy, or nil if there is none. The message
@@ -178,7 +178,7 @@ func (c *Consumer) Mark() Mark { return Mark{c.tail, c.count} }
 // order.
 func (c *Consumer) ReleaseTo(m Mark) {
 	if c.hdr.tail.Load() != m.tail {
-		c.hdr.done.Store(m.count)
+		c.hdr.releasedCount.Store(m.count)
 		c.hdr.tail.Store(m.tail) // pairs with Reserve
 	}
 }

@@ -12,19 +12,19 @@ import (
 const patience = 30 * time.Second
 
 // True waits until the function ok returns true. If this takes too long, the test
-// fails, and the argument what is its message.
-func True(t testing.TB, what string, ok func() bool) {
+// fails. The argument condition describes what is waited for.
+func True(t testing.TB, condition string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("did not happen in time: %s", what)
+			t.Fatalf("did not happen in time: %s", condition)
 		}
 	}
 }
 
 // Return calls the function call, and fails the test if it does not return in time.
 // It then calls the function release to unblock it.
-func Return(t testing.TB, what string, release, call func()) {
+func Return(t testing.TB, condition string, release, call func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -34,7 +34,7 @@ func Return(t testing.TB, what string, release, call func()) {
 	select {
 	case <-done:
 	case <-time.After(5 * time.Second):
-		t.Errorf("%s blocks", what)
+		t.Errorf("%s blocks", condition)
 		release()
 		<-done
 	}
