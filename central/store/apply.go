@@ -38,10 +38,15 @@ func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, 
 	if err != nil {
 		return 0, err
 	}
-	a := &applying{store: s, id: id, all: all, expected: request.GetExpected()}
+	a := &applying{store: s, id: id, all: all, expected: request.GetExpected(), local: s.local}
 	for n := 0; ; n++ {
+		local := a.local
 		revision, err := a.try(ctx)
+		a.local = false
+		var refused *Refused
 		switch {
+		case local && (errors.Is(err, errConflict) || errors.As(err, &refused)):
+			// what was read may have been old
 		case err == nil:
 			s.unbindDeleted(ctx, all)
 			return revision, nil
@@ -59,6 +64,7 @@ type applying struct {
 	id       string
 	all      []*wanted
 	expected int64
+	local    bool // see Store.local
 }
 
 // prepare reads the request's keys and computes its changes. done is its revision if
@@ -75,7 +81,7 @@ func (a *applying) prepare(ctx context.Context, locked bool) (v *view, done int6
 // store applies a large request, it waits and returns errConflict. locked means that
 // this store holds the key "writer".
 func (a *applying) readState(ctx context.Context, locked bool) (v *view, done int64, err error) {
-	v = a.store.newView()
+	v = a.store.newView(a.local)
 	keys := []string{requestKey(a.id)}
 	if !locked {
 		keys = append(keys, writerKey)

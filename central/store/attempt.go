@@ -72,7 +72,7 @@ func (s *Store) commit(ctx context.Context, timeout time.Duration, ifs []clientv
 	member := s.members.use()
 	attempt, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	r, err := s.client.Txn(attempt).If(ifs...).Then(then...).Commit()
+	r, err := s.kv.Txn(attempt).If(ifs...).Then(then...).Commit()
 	if err != nil && ctx.Err() == nil && temporary(err) {
 		s.members.leave(member)
 	}

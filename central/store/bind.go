@@ -50,9 +50,13 @@ func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 // cannot delay all others.
 func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results []BindResult, group []int) {
 	for n := 0; ; n++ {
-		err := s.bindOnce(ctx, requests, results, &group)
+		local := s.local && n == 0
+		err := s.bindOnce(ctx, requests, results, &group, local)
 		if len(group) == 0 {
 			return
+		}
+		if local && (err == nil || err == errConflict) {
+			continue // what was read may have been old
 		}
 		if err != errConflict && !temporary(err) || pause(ctx, n) != nil {
 			for _, i := range group {
@@ -69,8 +73,9 @@ func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results [
 }
 
 // bindOnce executes a group in one transaction, and leaves the requests without a
-// result in the group.
-func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []BindResult, group *[]int) error {
+// result in the group. If local is set, only bindings that it writes have a result: for
+// any other the store may have been read too early.
+func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []BindResult, group *[]int, local bool) error {
 	keys := make([]string, 0, bindOps*len(*group))
 	for _, i := range *group {
 		r := &requests[i]
@@ -78,18 +83,22 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	}
 	keys = append(keys, writerKey)
 	slices.Sort(keys)
-	v := s.newView()
+	v := s.newView(local)
 	if err := v.load(ctx, slices.Compact(keys)); err != nil {
 		return err
 	}
 	var ifs []clientv3.Cmp
 	var then []clientv3.Op
-	var writing []int
+	var writing, unsure []int
 	hosts := map[string]bool{}
 	moves := 0
 	for _, i := range *group {
 		r := &requests[i]
 		value, generation, err := v.checkBind(r)
+		if local && value == nil {
+			unsure = append(unsure, i)
+			continue
+		}
 		if err != nil || value == nil {
 			results[i] = BindResult{generation, err}
 			continue
@@ -107,7 +116,7 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 		}
 		then = append(then, value...)
 	}
-	*group = writing
+	*group = append(writing[:len(writing):len(writing)], unsure...)
 	if len(writing) == 0 {
 		return nil
 	}
@@ -131,7 +140,7 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	for _, i := range writing {
 		results[i] = BindResult{Generation: r.Header.Revision}
 	}
-	*group = nil
+	*group = unsure
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
 )
 
@@ -83,6 +84,7 @@ type EmbedConfig struct {
 type Embedded struct {
 	etcd   *embed.Etcd
 	client *clientv3.Client
+	direct *clientv3.Client // calls the member without a connection
 }
 
 // Embed starts a member, and returns when it answers requests.
@@ -120,6 +122,7 @@ func Embed(ctx context.Context, c EmbedConfig) (*Embedded, error) {
 		e.client, err = c.dial()
 	}
 	if err == nil {
+		e.direct = v3client.New(started.Server)
 		err = e.serve(ctx, ready)
 	}
 	if err != nil {
@@ -217,9 +220,12 @@ func Dial(endpoints []string, config *tls.Config) (*clientv3.Client, error) {
 	})
 }
 
-// Store returns a Store on this member.
+// Store returns a Store on this member. Its transactions and watches are calls in this
+// process: gRPC would cost more CPU time than etcd itself.
 func (e *Embedded) Store() *Store {
-	return New(e.client, WithLimits(EmbeddedOps, EmbeddedBytes))
+	s := New(e.client, WithLimits(EmbeddedOps, EmbeddedBytes))
+	s.kv, s.watcher, s.local = e.direct, e.direct, true
+	return s
 }
 
 // Client returns this member's client, which Close closes.
@@ -234,8 +240,10 @@ func (e *Embedded) Leader() bool { return e.etcd.Server.Leader() == e.etcd.Serve
 // Close stops the member. etcd's Close without Stop leaks goroutines
 // (etcd-io/etcd#9533).
 func (e *Embedded) Close() {
-	if e.client != nil {
-		_ = e.client.Close()
+	for _, c := range []*clientv3.Client{e.client, e.direct} {
+		if c != nil {
+			_ = c.Close()
+		}
 	}
 	e.etcd.Server.Stop()
 	e.etcd.Close()

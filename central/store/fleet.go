@@ -105,7 +105,7 @@ func (s *Store) OfNet(ctx context.Context, id string) (revision int64, all []Obj
 	if revision, err = s.settled(ctx); err != nil {
 		return 0, nil, err
 	}
-	v := s.newView()
+	v := s.newView(false)
 	v.revision = revision
 	var ports []string
 	if err := s.list(ctx, macGuards(id), &revision, func(kv *mvccpb.KeyValue) { ports = append(ports, string(kv.Value)) }); err != nil {

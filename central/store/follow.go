@@ -145,7 +145,7 @@ func (s *Store) Undecodable() uint64 { return s.undecodable.Load() }
 func (f *follower) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	watch := f.store.client.Watch(ctx, Prefix, clientv3.WithPrefix(), clientv3.WithRev(f.revision+1),
+	watch := f.store.watcher.Watch(ctx, Prefix, clientv3.WithPrefix(), clientv3.WithRev(f.revision+1),
 		clientv3.WithFragment(), clientv3.WithProgressNotify())
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
@@ -159,7 +159,7 @@ func (f *follower) watch(ctx context.Context) error {
 				return fmt.Errorf("%w: nothing heard for %s", errWatchEnded, silentMost)
 			}
 			ask, done := context.WithTimeout(ctx, progressEvery)
-			_ = f.store.client.RequestProgress(ask) // error ignored: heard shows whether etcd answers
+			_ = f.store.watcher.RequestProgress(ask) // error ignored: heard shows whether etcd answers
 			done()
 		case r, ok := <-watch:
 			if !ok {

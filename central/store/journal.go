@@ -157,6 +157,7 @@ func (s *Store) cut(changes []change) [][]change {
 // The method large applies a request through the journal.
 func (a *applying) large(ctx context.Context) (int64, error) {
 	s := a.store
+	a.local = false // the chunks compare nothing
 	w, err := a.lock(ctx)
 	if errors.Is(err, errLost) { // another store applies a large request, or this request has already taken effect
 		_, done, err := a.readState(ctx, false)

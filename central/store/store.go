@@ -50,9 +50,17 @@ const attemptTimeout = time.Second
 // methods.
 type Store struct {
 	client *clientv3.Client
-	ops    int // limit of operations in one transaction
-	bytes  int // limit of the size of one transaction
-	lease  requestLease
+	// kv and watcher execute transactions and watches: the client's, or calls of a
+	// member in this process.
+	kv      clientv3.KV
+	watcher clientv3.Watcher
+	// local means that the member is in this process. The first attempt of a change
+	// then reads what the member has, without asking the other members. It may be
+	// old, which the comparisons of the transaction detect.
+	local bool
+	ops   int // limit of operations in one transaction
+	bytes int // limit of the size of one transaction
+	lease requestLease
 
 	members *members
 	// waiting says since when a large request of another store makes no progress.
@@ -71,7 +79,7 @@ func WithLimits(ops, bytes int) Option { return func(s *Store) { s.ops, s.bytes 
 // New returns a Store that uses the client, and chooses the endpoint that the client
 // uses. The caller closes the client after the last call of the Store.
 func New(client *clientv3.Client, options ...Option) *Store {
-	s := &Store{client: client, ops: DefaultOps, bytes: DefaultBytes, members: newMembers(client)}
+	s := &Store{client: client, kv: client, watcher: client, ops: DefaultOps, bytes: DefaultBytes, members: newMembers(client)}
 	for _, o := range options {
 		o(s)
 	}

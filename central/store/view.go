@@ -31,14 +31,18 @@ type record struct {
 // view has the keys of a request, read at one revision, and its changes for the
 // transaction.
 type view struct {
-	store    *Store
+	store *Store
+	// local: the reads may be older than the last write of another member.
+	local    bool
 	revision int64 // revision of all reads; 0 before the first read
 	records  map[string]*record
 	// prefixes that loadPrefix has read; a new key of another store is a conflict.
 	prefixes []string
 }
 
-func (s *Store) newView() *view { return &view{store: s, records: map[string]*record{}} }
+func (s *Store) newView(local bool) *view {
+	return &view{store: s, local: local, records: map[string]*record{}}
+}
 
 func (v *view) load(ctx context.Context, keys []string) error {
 	missing := make([]string, 0, len(keys))
@@ -51,7 +55,11 @@ func (v *view) load(ctx context.Context, keys []string) error {
 	for batch := range slices.Chunk(missing, v.store.ops) {
 		ops := make([]clientv3.Op, len(batch))
 		for i, k := range batch {
-			ops[i] = clientv3.OpGet(k, clientv3.WithRev(v.revision))
+			options := []clientv3.OpOption{clientv3.WithRev(v.revision)}
+			if v.local {
+				options = append(options, clientv3.WithSerializable())
+			}
+			ops[i] = clientv3.OpGet(k, options...)
 		}
 		r, err := v.store.read(ctx, ops)
 		if err != nil {
