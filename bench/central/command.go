@@ -32,6 +32,9 @@ func Command(args []string) error {
 	if socket := os.Getenv(hubVariable); socket != "" {
 		return serveMillion(socket)
 	}
+	if os.Getenv(guestsVariable) != "" {
+		return serveGuests()
+	}
 	if !IsApart() {
 		return Apart()
 	}

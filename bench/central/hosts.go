@@ -21,11 +21,6 @@ import (
 	"weft/control/agent"
 )
 
-// clockStart is the zero of all measured times.
-var clockStart = time.Now()
-
-func clock() time.Duration { return time.Since(clockStart) }
-
 // fleet has all simulated hosts and the expected state.
 type fleet struct {
 	ca       *authority

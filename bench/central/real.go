@@ -35,16 +35,22 @@ func (c *churn) realPort(number int) {
 	peer := s.peerOf(t, k, number)
 	f.mu.Lock()
 	p := f.model.port(s.nets[k], t.host.n)
-	t.declare(p)
+	err := t.declare(p)
 	f.model.add(p)
 	f.mu.Unlock()
+	if err != nil {
+		c.mu.Lock()
+		c.failed = append(c.failed, err)
+		c.mu.Unlock()
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.life)
 	defer cancel()
 	began := clock()
 	pinged := make(chan struct{})
 	go func() {
 		defer close(pinged)
-		at, ok := firstAnswer(ctx, peer, p, pingInterval)
+		at, ok := peer.firstAnswer(ctx, p, pingInterval)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if ok {
@@ -64,6 +70,9 @@ func (c *churn) realPort(number int) {
 
 // moves is the number of guests that the scenario move moves.
 const moves = 20
+
+// moveLimit is how long a moved guest may be out of reach.
+const moveLimit = 10 * time.Second
 
 // errUnreached means that no ping to a guest was answered in time.
 var errUnreached = errors.New("no answered ping")
@@ -116,37 +125,39 @@ func (r *run) moveOne(ctx context.Context, n int) (took time.Duration, lost int,
 	}
 	f.mu.Lock()
 	p := f.model.port(s.nets[k], from.n)
-	old.declare(p)
-	moved.declare(p)
+	err = errors.Join(old.declare(p), moved.declare(p), moved.call("Silence", moved.ref(), &struct{}{}))
 	p.Host = f.model.hosts[from.n].Id
 	f.model.add(p)
 	f.mu.Unlock()
-	moved.setSilent(true)
+	if err != nil {
+		return 0, 0, err
+	}
 	if err := r.setAndSync(ctx, p.Port); err != nil {
 		return 0, 0, err
 	}
-	limit, cancel := context.WithTimeout(ctx, 10*time.Second)
+	limit, cancel := context.WithTimeout(ctx, moveLimit)
 	defer cancel()
-	if _, ok := firstAnswer(limit, third.steady[k], p, pingInterval); !ok {
+	if _, ok := third.steady[k].firstAnswer(limit, p, pingInterval); !ok {
 		return 0, 0, fmt.Errorf("%w from the old host", errUnreached)
 	}
 	p.MoveTo = f.model.hosts[to.n].Id
 	if err := r.setAndSync(ctx, p.Port); err != nil {
 		return 0, 0, err
 	}
-	running := startPings(third.steady[k], p, pingInterval)
+	id, err := third.steady[k].startPings(p, pingInterval)
+	if err != nil {
+		return 0, 0, err
+	}
 	time.Sleep(100 * time.Millisecond)
-	arrived := moved.awaken(old)
-	began := clock()
-	_, _ = moved.file.Write(rarp(moved.mac)) // the answers show whether the switch took it
-	select {
-	case at := <-arrived:
-		took = at - began
-	case <-limit.Done():
+	if err = moved.call("Move", MoveArgs{old.ref(), moved.ref(), moveLimit}, &took); err == nil && took == 0 {
 		err = fmt.Errorf("%w from the new host", errUnreached)
 	}
 	time.Sleep(300 * time.Millisecond)
-	_, lost = running.end(lastAnswers / 2)
+	var tallies []Tally
+	err = errors.Join(err, moved.call("End", EndArgs{[]uint16{id}, lastAnswers / 6}, &tallies))
+	for _, t := range tallies {
+		lost = t.Lost
+	}
 	f.mu.Lock()
 	f.model.remove(p)
 	p.host, p.Host, p.MoveTo = to.n, f.model.hosts[to.n].Id, ""

@@ -16,6 +16,7 @@ package central
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -111,34 +112,21 @@ func (r *run) play(scenario string) error {
 	r.Log("%s", scenario)
 	r.now = scenario
 	defer r.profile(scenario)()
-	var steady []*pings
+	var steady []series
+	var err error
 	if scenario != "load" {
-		steady = r.fleet.site.steady()
+		if steady, err = r.fleet.site.steady(); err != nil {
+			return err
+		}
 	}
 	before := r.fleet.site.drops()
-	err := map[string]func() error{"load": r.load, "sync": r.sync, "churn": r.churn, "move": r.move, "leader": r.leader,
+	err = map[string]func() error{"load": r.load, "sync": r.sync, "churn": r.churn, "move": r.move, "leader": r.leader,
 		"restart": r.restart, "off": r.off}[scenario]()
-	sent, lost := 0, 0
-	for _, p := range steady {
-		p.stop()
-	}
-	for i, p := range steady {
-		wait := time.Duration(0)
-		if i == 0 {
-			wait = lastAnswers
-		}
-		s, l := p.end(wait)
-		if l > 0 {
-			r.Log("  %d of %d pings of %s to %s lost: %s", l, s, p.from.name, p.to.Name, p.gaps())
-		}
-		sent, lost = sent+s, lost+l
-	}
+	err = errors.Join(err, r.endSteady(steady))
 	if len(steady) > 0 {
-		r.add("pings between real guests", float64(sent), "pings")
-		r.add("lost pings", float64(lost), "pings")
 		for reason, n := range r.fleet.site.drops() {
 			if n > before[reason] {
-				r.add("frames that real hosts dropped: "+reason, float64(n-before[reason]), "frames")
+				r.add("dropped frames: "+reason, float64(n-before[reason]), "frames")
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"net/rpc"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,13 +29,13 @@ import (
 //	                                           ── u0 of host h1, ...
 //	host h0: weftd --central, taps in the namespace of its guests
 //
-// A guest is the driver's packet socket on a tap. It sends pings and answers them. So
-// one process has the clock of both ends.
+// A guest is a packet socket on a tap, in a process of its own (see the type guests).
 type site struct {
 	lab   *lab.Lab
 	dir   string
 	nets  []*wire.Net // networks in which every real host has a port
 	hosts []*realHost
+	calls *rpc.Client // of the guests' process
 	alone *lab.Daemon // a weftd without --central, to compare its memory
 
 	mu     sync.Mutex // guards spares
@@ -46,7 +47,8 @@ type realHost struct {
 	n      int // index in the model
 	daemon *lab.Daemon
 	api    *api.Client
-	guests *lab.Host // namespace of the host's taps
+	calls  *rpc.Client // of the guests' process
+	guests *lab.Host   // namespace of the host's taps
 	taps   int
 	steady []*tap // guests that stay, one for each network of the site
 }
@@ -85,12 +87,15 @@ func newSite(o *Options, m *model, c *cluster) (s *site, err error) {
 	defer lab.Caught(&err)
 	lab.Binaries = o.Bin
 	s = &site{lab: lab.New(lab.Program{}), dir: o.Dir, nets: m.nets[:min(siteNets, len(m.nets))]}
+	if s.calls, err = startGuests(); err != nil {
+		return s, err
+	}
 	var centrals []string
 	for i := range c.nodes {
 		centrals = append(centrals, c.nodes[i].address)
 	}
 	for n := m.simulated; n < len(m.hosts); n++ {
-		h := &realHost{n: n, guests: s.lab.Host(fmt.Sprint("g", n))}
+		h := &realHost{n: n, calls: s.calls, guests: s.lab.Host(fmt.Sprint("g", n))}
 		certs := filepath.Join(o.Dir, hostName(n))
 		if err := c.ca.save(certs, hostName(n), pki.Host); err != nil {
 			return s, err
@@ -145,7 +150,9 @@ func (h *realHost) addTaps(s *site, m *model) (err error) {
 	defer s.mu.Unlock()
 	for k, net := range s.nets {
 		t := added[k]
-		t.declare(m.port(net, h.n))
+		if err := t.declare(m.port(net, h.n)); err != nil {
+			return err
+		}
 		m.add(t.port)
 		h.steady = append(h.steady, t)
 	}
@@ -178,9 +185,13 @@ func (s *site) ports() (list []*placed) {
 
 // end stops the real hosts and removes their namespaces.
 func (s *site) end() {
-	if s != nil {
-		s.lab.Close()
+	if s == nil {
+		return
 	}
+	if s.calls != nil {
+		_ = s.calls.Close()
+	}
+	s.lab.Close()
 }
 
 // connected returns the number of real hosts that have a session with a hub.
@@ -301,28 +312,6 @@ func (s *site) restartControl(ctx context.Context) (err error) {
 		}
 	}
 	return nil
-}
-
-// drops returns how many frames the real switches have dropped, by reason. Frames that
-// a port could not take have the reason "tx".
-func (s *site) drops() map[string]uint64 {
-	sum := map[string]uint64{}
-	if s == nil {
-		return sum
-	}
-	for _, h := range s.hosts {
-		ports, err := h.api.Ports("")
-		if err != nil {
-			continue // the host's control process is off
-		}
-		for _, p := range ports {
-			sum["tx"] += p.Stats.TxDrops
-			for reason, n := range p.Stats.RxDrops {
-				sum[reason] += n
-			}
-		}
-	}
-	return sum
 }
 
 // addressOf returns the IPv4 address of a port.

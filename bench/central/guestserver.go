@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package central
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/bench"
+)
+
+// The driver calls the process of the guests by net/rpc over its standard input and
+// output.
+
+// guestsVariable is set in the environment of a process of Command that has the guests.
+const guestsVariable = "WEFT_BENCH_CENTRAL_GUESTS"
+
+// guestsNice is the priority of the guests' process. A guest of a real host would have
+// its own CPU, so it does not wait for simulated hosts.
+const guestsNice = "-15"
+
+// GuestService has the methods that the driver calls.
+type GuestService struct{ guests *guests }
+
+// TapRef names a guest.
+type TapRef struct{ Tap, NS string }
+
+// serveGuests serves the driver until it closes the standard input.
+func serveGuests() error {
+	s := rpc.NewServer()
+	if err := s.Register(&GuestService{&guests{byTap: map[string]*guest{}, series: map[uint16]*pings{}, next: 1}}); err != nil {
+		return err
+	}
+	s.ServeConn(stdio{os.Stdin, os.Stdout})
+	return nil
+}
+
+type stdio struct {
+	io.Reader
+	io.WriteCloser
+}
+
+// startGuests starts the process of the guests.
+func startGuests() (*rpc.Client, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("nice", append([]string{"-n", guestsNice, self}, os.Args[1:]...)...)
+	cmd.Env = append(os.Environ(), guestsVariable+"=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := bench.StartWithParent(cmd); err != nil {
+		return nil, err
+	}
+	return rpc.NewClient(stdio{out, in}), nil
+}
+
+func (s *GuestService) guest(r TapRef) (*guest, error) {
+	s.guests.mu.Lock()
+	defer s.guests.mu.Unlock()
+	g := s.guests.byTap[r.Tap+"@"+r.NS]
+	if g == nil {
+		return nil, fmt.Errorf("there is no guest at %s in %s", r.Tap, r.NS)
+	}
+	return g, nil
+}
+
+// OpenArgs are the arguments of Open: a tap's name, device and namespace.
+type OpenArgs struct {
+	TapRef
+	Dev string
+}
+
+// Open opens the socket of a guest.
+func (s *GuestService) Open(a OpenArgs, _ *struct{}) error {
+	return s.guests.open(a.Tap, a.Dev, a.NS)
+}
+
+// DeclareArgs are the arguments of Declare.
+type DeclareArgs struct {
+	TapRef
+	Peer
+}
+
+// Declare sets a guest's addresses.
+func (s *GuestService) Declare(a DeclareArgs, _ *struct{}) error {
+	g, err := s.guest(a.TapRef)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mac, g.ip = a.MAC, a.IP
+	return nil
+}
+
+// PingArgs are the arguments of Start and FirstAnswer.
+type PingArgs struct {
+	From     TapRef
+	To       Peer
+	Interval time.Duration
+	Until    time.Duration // for FirstAnswer: it gives up at this time of the clock
+}
+
+// Start starts a series of pings and returns its identifier.
+func (s *GuestService) Start(a PingArgs, id *uint16) error {
+	g, err := s.guest(a.From)
+	if err == nil {
+		*id = s.guests.start(g, a.To, a.Interval, false).id
+	}
+	return err
+}
+
+// EndArgs are the arguments of End: identifiers of series, and how long their last
+// pings may take.
+type EndArgs struct {
+	IDs  []uint16
+	Wait time.Duration
+}
+
+// End stops series of pings and counts them.
+func (s *GuestService) End(a EndArgs, list *[]Tally) error {
+	var all []*pings
+	for _, id := range a.IDs {
+		s.guests.mu.Lock()
+		p := s.guests.series[id]
+		s.guests.mu.Unlock()
+		if p == nil {
+			return fmt.Errorf("there is no series of pings %d", id)
+		}
+		p.stop()
+		all = append(all, p)
+	}
+	time.Sleep(a.Wait)
+	for _, p := range all {
+		*list = append(*list, p.end(0))
+	}
+	return nil
+}
+
+// FirstAnswer pings until the first answer, and returns the time of the answer, or 0 if
+// there is none.
+func (s *GuestService) FirstAnswer(a PingArgs, at *time.Duration) error {
+	g, err := s.guest(a.From)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), a.Until-clock())
+	defer cancel()
+	*at, _ = s.guests.firstAnswer(ctx, g, a.To, a.Interval)
+	return nil
+}
+
+// MoveArgs are the arguments of Silence and Move.
+type MoveArgs struct {
+	Old, New TapRef
+	Limit    time.Duration
+}
+
+// Silence pauses a guest: it answers nothing.
+func (s *GuestService) Silence(r TapRef, _ *struct{}) error {
+	g, err := s.guest(r)
+	if err == nil {
+		g.setSilent(true)
+	}
+	return err
+}
+
+// Move stops the guest on the old tap. On the new tap, the guest announces itself at
+// once. Move returns the time from this announcement to the next ping that arrives
+// there, or 0 if none arrives within the limit.
+func (s *GuestService) Move(a MoveArgs, took *time.Duration) error {
+	old, err := s.guest(a.Old)
+	if err != nil {
+		return err
+	}
+	moved, err := s.guest(a.New)
+	if err != nil {
+		return err
+	}
+	arrived := moved.awaken(old)
+	began := clock()
+	_, _ = moved.file.Write(rarp(moved.mac)) // the answers show whether the switch took it
+	select {
+	case at := <-arrived:
+		*took = at - began
+	case <-time.After(a.Limit):
+	}
+	return nil
+}
+
+// Drops returns how many frames the kernel dropped because a guest's socket was full.
+func (s *GuestService) Drops(_ struct{}, n *uint64) error {
+	s.guests.mu.Lock()
+	defer s.guests.mu.Unlock()
+	for _, g := range s.guests.byTap {
+		*n += g.dropped()
+	}
+	return nil
+}
+
+// clock returns the time since the machine's start, which is the same in all processes.
+func clock() time.Duration {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // this clock exists on every Linux
+	return time.Duration(now.Nano())
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package central
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"weft/e2e/lab"
+)
+
+// tap is a port of a real switch, whose guest is in the process of the guests.
+type tap struct {
+	name, dev string
+	host      *realHost
+	port      *placed // nil: the port is not declared
+}
+
+func (t *tap) ref() TapRef { return TapRef{t.name, t.host.guests.NS} }
+
+func (t *tap) call(method string, args, reply any) error {
+	return t.host.calls.Call("GuestService."+method, args, reply)
+}
+
+func (t *tap) open() error {
+	t.host.guests.Run("ip", "link", "set", t.dev, "up")
+	return t.call("Open", OpenArgs{t.ref(), t.dev}, &struct{}{})
+}
+
+// declare gives a guest the addresses of a port, and the port the name of the tap.
+func (t *tap) declare(p *placed) error {
+	p.Name = t.name
+	t.port = p
+	return t.call("Declare", DeclareArgs{t.ref(), p.peer()}, &struct{}{})
+}
+
+func (p *placed) peer() Peer { return Peer{[6]byte(p.Mac), addressOf(p)} }
+
+// firstAnswer sends pings until one is answered, and returns the time of the answer.
+func (t *tap) firstAnswer(ctx context.Context, to *placed, interval time.Duration) (at time.Duration, ok bool) {
+	until, limited := ctx.Deadline()
+	if !limited {
+		return 0, false
+	}
+	err := t.call("FirstAnswer", PingArgs{t.ref(), to.peer(), interval, clock() + time.Until(until)}, &at)
+	return at, err == nil && at != 0
+}
+
+// startPings starts a series of pings and returns its identifier.
+func (t *tap) startPings(to *placed, interval time.Duration) (id uint16, err error) {
+	err = t.call("Start", PingArgs{From: t.ref(), To: to.peer(), Interval: interval}, &id)
+	return id, err
+}
+
+// steadyInterval is the interval of the pings between the guests that stay.
+const steadyInterval = 20 * time.Millisecond
+
+// series is a series of pings between two guests that stay.
+type series struct {
+	id       uint16
+	from, to string
+}
+
+// steady starts pings from one guest of each real host to a guest of the next host.
+func (s *site) steady() (list []series, err error) {
+	if s == nil {
+		return nil, nil
+	}
+	for i, h := range s.hosts {
+		k := i % len(s.nets)
+		to := s.hosts[(i+1)%len(s.hosts)].steady[k]
+		id, err := h.steady[k].startPings(to.port, steadyInterval)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, series{id, h.steady[k].name, to.name})
+	}
+	return list, nil
+}
+
+// endSteady stops series of pings and adds their counts to the run's rows.
+func (r *run) endSteady(list []series) error {
+	if len(list) == 0 {
+		return nil
+	}
+	args := EndArgs{Wait: lastAnswers}
+	for _, s := range list {
+		args.IDs = append(args.IDs, s.id)
+	}
+	var tallies []Tally
+	if err := r.fleet.site.calls.Call("GuestService.End", args, &tallies); err != nil {
+		return err
+	}
+	var sum Tally
+	for i, t := range tallies {
+		if t.Lost > 0 {
+			r.Log("  %d of %d pings of %s to %s lost, %d before they arrived: %s", t.Lost, t.Sent, list[i].from, list[i].to, t.Unarrived, t.Gaps)
+		}
+		sum.Sent, sum.Lost, sum.Late, sum.Longest = sum.Sent+t.Sent, sum.Lost+t.Lost, sum.Late+t.Late, max(sum.Longest, t.Longest)
+	}
+	r.add("pings between real guests", float64(sum.Sent), "pings")
+	r.add("lost pings", float64(sum.Lost), "pings")
+	r.add("pings answered after more than 1 s", float64(sum.Late), "pings")
+	r.seconds("longest round-trip time", sum.Longest)
+	return nil
+}
+
+// drops returns how many frames the real switches and the kernel have dropped, by
+// reason. Frames that a port could not take have the reason "tx".
+func (s *site) drops() map[string]uint64 {
+	sum := map[string]uint64{}
+	if s == nil {
+		return sum
+	}
+	for _, h := range s.hosts {
+		for _, ns := range []*lab.Host{h.daemon.Host, h.guests} {
+			_ = ns.Do(func() error { return addKernelDrops(sum) }) // error ignored: the rows are then missing
+		}
+		ports, err := h.api.Ports("")
+		if err != nil {
+			continue // the host's control process is off
+		}
+		for _, p := range ports {
+			sum["tx"] += p.Stats.TxDrops
+			for reason, n := range p.Stats.RxDrops {
+				sum[reason] += n
+			}
+		}
+	}
+	var full uint64
+	if s.calls.Call("GuestService.Drops", struct{}{}, &full) == nil {
+		sum["socket of a guest (kernel)"] = full
+	}
+	_ = addKernelDrops(sum) // error ignored: the rows are then missing
+	return sum
+}
+
+var errFormat = errors.New("/proc/net/dev has an unknown format")
+
+// addKernelDrops adds the frames that the kernel has dropped at the devices of this
+// thread's network namespace, by kind of device.
+func addKernelDrops(sum map[string]uint64) error {
+	data, err := os.ReadFile("/proc/thread-self/net/dev")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(data)) {
+		name, counters, ok := strings.Cut(line, ":")
+		if !ok {
+			continue
+		}
+		f := strings.Fields(counters)
+		if len(f) < 12 {
+			return errFormat
+		}
+		kind := strings.TrimRight(strings.TrimSpace(name), "0123456789")
+		for at, what := range map[int]string{3: "received", 11: "sent"} {
+			n, err := strconv.ParseUint(f[at], 10, 64)
+			if err != nil {
+				return fmt.Errorf("%w: %w", errFormat, err)
+			}
+			sum[fmt.Sprintf("%s by a device %s (kernel)", what, kind)] += n
+		}
+	}
+	return nil
+}
