@@ -50,17 +50,18 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdRemove:
 		return w.cache.Remove(arg)
 	case CmdExecute:
-		h := w.waiting(arg)
+		slot, h := w.answered(arg)
 		if h == nil || len(body) > flowtable.MaxActions*actionBytes {
 			return false
 		}
-		w.runHeld(arg, h, readActions(body, w.scratch[:0]))
+		w.runHeld(slot, h, readActions(body, w.scratch[:0]))
 		return true
 	case CmdDropHeld:
-		if w.waiting(arg) == nil || len(body) != 4 {
+		slot, h := w.answered(arg)
+		if h == nil || len(body) != 4 {
 			return false
 		}
-		w.dropHeld(arg, dropReason(binary.LittleEndian.Uint32(body)))
+		w.dropHeld(slot, dropReason(binary.LittleEndian.Uint32(body)))
 		return true
 	case CmdTemplate:
 		return arg < uint32(len(w.sh.Templates)) && w.sh.Templates[arg].Parse(body)
@@ -104,10 +105,10 @@ func (w *Worker) install(slot uint32, body []byte) bool {
 	return true
 }
 
-// retry prepares the frame held in slot for another look-up. A frame that waits for a
+// retry prepares a held frame for another look-up. A frame that waits for a
 // neighbour needs no look-up; its tunnel action is executed at once.
-func (w *Worker) retry(slot uint32) bool {
-	h := w.waiting(slot)
+func (w *Worker) retry(ref uint32) bool {
+	slot, h := w.answered(ref)
 	if h == nil || w.resumes(slot) {
 		return false
 	}

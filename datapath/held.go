@@ -74,7 +74,7 @@ func (w *Worker) hold(i int, action flowtable.Action) (slot uint32, reason packe
 	w.batch.Gather(f, w.heldBytes(slot)) // the copy may fault, so the slot stays free until it is complete
 	p.free = p.free[:len(p.free)-1]
 	h := &w.sh.Held[slot]
-	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, SinceNS: w.now,
+	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, Number: h.Number, SinceNS: w.now,
 		Tunnel: *w.keys[i].Tunnel(), Then: action, Offload: f.Offload}
 	if t := &w.tracks; t.looped>>i&1 != 0 {
 		h.Track = HeldTrack{Recirc: t.recircs[i]}
@@ -97,7 +97,7 @@ func (w *Worker) holdOwn(inPort uint32, frame []byte) (slot uint32, ok bool) {
 	p.free = p.free[:len(p.free)-1]
 	copy(w.heldBytes(slot), frame)
 	h := &w.sh.Held[slot]
-	*h = HeldFrame{Len: uint32(len(frame)), State: HeldWaiting, InPort: inPort, SinceNS: w.now}
+	*h = HeldFrame{Len: uint32(len(frame)), State: HeldWaiting, InPort: inPort, Number: h.Number, SinceNS: w.now}
 	p.tally(h, 1)
 	return slot, true
 }
@@ -114,9 +114,30 @@ func (w *Worker) waiting(slot uint32) *HeldFrame {
 	return &w.sh.Held[slot]
 }
 
+// A reference names a held frame in its upcall and in the commands that answer it. The
+// low heldSlotBits are the slot, the others the low bits of HeldFrame.Number. An answer
+// that comes after the frame has expired thus does not reach the next frame in the slot.
+const heldSlotBits = 16
+
+func (w *Worker) refOf(slot uint32) uint32 { return w.sh.Held[slot].Number<<heldSlotBits | slot }
+
+// SlotOf returns the slot of a reference. Shared.Held has the slots.
+func SlotOf(ref uint32) uint32 { return ref & (1<<heldSlotBits - 1) }
+
+// answered returns the slot of a reference and its frame. The frame is nil if it does
+// not wait any more.
+func (w *Worker) answered(ref uint32) (slot uint32, h *HeldFrame) {
+	slot = SlotOf(ref)
+	if h = w.waiting(slot); h != nil && w.refOf(slot) != ref {
+		h = nil
+	}
+	return slot, h
+}
+
 func (w *Worker) freeHeld(slot uint32) {
 	h := &w.sh.Held[slot]
 	h.State = HeldFree
+	h.Number++
 	delete(w.fragments.lists, slot)
 	w.held.tally(h, -1)
 	w.held.free = append(w.held.free, slot)

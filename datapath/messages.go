@@ -31,12 +31,12 @@ const (
 	// CmdRemove removes the megaflow in slot Arg. The megaflow's statistics stay
 	// readable until the slot is used again.
 	CmdRemove
-	// CmdRetry looks up the frame held in slot Arg again and executes its actions.
+	// CmdRetry looks up the held frame with reference Arg again and executes its actions.
 	CmdRetry
-	// CmdExecute executes the actions in the body on the frame held in slot Arg,
+	// CmdExecute executes the actions in the body on the held frame with reference Arg,
 	// without a look-up. The frame does not count in the statistics of any flow.
 	CmdExecute
-	// CmdDropHeld drops the frame held in slot Arg. The body is a 32-bit
+	// CmdDropHeld drops the held frame with reference Arg. The body is a 32-bit
 	// packet.DropReason.
 	CmdDropHeld
 	// CmdTemplate replaces tunnel template Arg by the template in the body.
@@ -68,10 +68,10 @@ type UpcallOp uint32
 
 // Operations of upcalls.
 const (
-	// UpMiss reports that the frame held in slot Arg matched no megaflow. The body is
-	// the frame's key.
+	// UpMiss reports that the held frame with reference Arg matched no megaflow. The
+	// body is the frame's key.
 	UpMiss UpcallOp = iota + 1
-	// UpNeighbour reports that the frame held in slot Arg waits until a tunnel
+	// UpNeighbour reports that the held frame with reference Arg waits until a tunnel
 	// template is resolved. The body is the 32-bit index of the template. The control
 	// process answers with CmdTemplate and CmdRetry, or with CmdDropHeld.
 	UpNeighbour

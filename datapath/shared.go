@@ -17,8 +17,8 @@ import (
 // layout of the memory from them.
 type Sizes struct {
 	Cache flowtable.Sizes `json:"cache"`
-	// Held is the number of slots for held frames. If all are in use, frames that
-	// need one are dropped as DropHeldFull.
+	// Held is the number of slots for held frames, at most 65,536. If all are in use,
+	// frames that need one are dropped as DropHeldFull.
 	Held int `json:"held"`
 	// CommandRing and UpcallRing are the sizes of the rings in bytes, powers of two.
 	// If the upcall ring is full, frames that need an upcall are dropped as
@@ -161,7 +161,7 @@ type HeldFrame struct {
 	Len     uint32
 	State   uint32 // HeldFree or HeldWaiting
 	InPort  uint32
-	_       uint32
+	Number  uint32 // number of frames that the slot has held before
 	SinceNS uint64 // time when the frame was held: CLOCK_MONOTONIC in nanoseconds
 	// Tunnel holds the tunnel fields of the frame's key; 0: no tunnel.
 	Tunnel [flowtable.TunnelWords]uint64

@@ -21,7 +21,7 @@ func (w *Worker) miss(i int) {
 		w.drop(f, reason)
 		return
 	}
-	body := w.beginUpcall(UpMiss, slot, 8*flowtable.KeyWords)
+	body := w.beginUpcall(UpMiss, w.refOf(slot), 8*flowtable.KeyWords)
 	if body == nil {
 		w.freeHeld(slot)
 		w.drop(f, packet.DropMissRingFull)
@@ -47,7 +47,7 @@ func (w *Worker) awaitNeighbour(i int, a *flowtable.Action) {
 		w.drop(f, reason)
 		return
 	}
-	body := w.beginUpcall(UpNeighbour, slot, 4)
+	body := w.beginUpcall(UpNeighbour, w.refOf(slot), 4)
 	if body == nil {
 		w.freeHeld(slot)
 		w.drop(f, packet.DropMissRingFull)

@@ -89,6 +89,32 @@ func TestMissAgain(t *testing.T) {
 	r.equal("sent", r.sh.Ports[2].TxPackets, 0)
 }
 
+// A late answer for a frame that has expired does not reach the next frame in its slot.
+func TestLateAnswerAfterExpiry(t *testing.T) {
+	r := twoPorts(t)
+	r.inject(1, ethernet(0xa, 60, 0))
+	r.turn()
+	expired := r.mustUpcall(UpMiss)
+	r.command(AppendDropHeld(nil, expired.Arg, packet.DropHeldExpired))
+	r.turn()
+	r.inject(1, ethernet(0xb, 60, 1))
+	r.turn()
+	up := r.mustUpcall(UpMiss)
+	if SlotOf(up.Arg) != SlotOf(expired.Arg) {
+		t.Fatalf("slots %d and %d: the test needs a slot that is used again", SlotOf(expired.Arg), SlotOf(up.Arg))
+	}
+	r.command(AppendCommand(nil, CmdRetry, expired.Arg, nil))
+	r.command(AppendExecute(nil, expired.Arg, []flowtable.Action{output(2)}))
+	r.command(AppendDropHeld(nil, expired.Arg, packet.DropFlow))
+	r.turn()
+	r.drops(map[packet.DropReason]uint64{packet.DropHeldExpired: 1})
+	r.equal("refused", r.sh.Counters.CommandsRefused, 3)
+	r.equal("sent", r.sh.Ports[2].TxPackets, 0)
+	r.command(AppendExecute(nil, up.Arg, []flowtable.Action{output(2)}))
+	r.turn()
+	r.equal("sent after its own answer", r.sh.Ports[2].TxPackets, 1)
+}
+
 func TestExecuteAndDropHeld(t *testing.T) {
 	r := twoPorts(t)
 	r.inject(1, ethernet(0xa, 60, 0), ethernet(0xb, 60, 1), ethernet(0xc, 60, 2), ethernet(0xd, 60, 3))

@@ -94,7 +94,7 @@ func (pl *Pipeline) AnswerUpcalls() (err error) {
 		Other: func(worker int, up datapath.Upcall) {
 			switch up.Op {
 			case datapath.UpNeighbour:
-				pl.templates.Wait(up.Template, underlay.HeldFrame{Worker: worker, Slot: up.Arg})
+				pl.templates.Wait(up.Template, underlay.HeldFrame{Worker: worker, Ref: up.Arg})
 			case datapath.UpFault:
 				go pl.ports.Fault(up.Arg, up.Reason) // in its own goroutine, because Fault waits for the engine
 			}

@@ -208,10 +208,10 @@ func (pl *Pipeline) forward(frames []taughtFrame, now uint64) {
 			pl.setMegaflow(m, key, &t, now)
 			pl.install(m, key, &t.Mask)
 		}
-		f.executed.bytes = w.HeldBytes(held.Worker, held.Slot)
+		f.executed.bytes = w.HeldBytes(held.Worker, held.Ref)
 		executed = append(executed, f.executed)
 		var room [workers.CommandRoom]byte
-		w.Queue(held.Worker, datapath.AppendExecute(room[:0], held.Slot, f.Actions))
+		w.Queue(held.Worker, datapath.AppendExecute(room[:0], held.Ref, f.Actions))
 		if f.Learn.Valid {
 			pl.learn(f.Learn, now)
 		}

@@ -74,8 +74,8 @@ type executedFrame struct {
 }
 
 func (a *answers) miss(up *datapath.Upcall) {
-	d, held := a.d, underlay.HeldFrame{Worker: a.worker, Slot: up.Arg}
-	bytes := a.w.HeldBytes(held.Worker, held.Slot)
+	d, held := a.d, underlay.HeldFrame{Worker: a.worker, Ref: up.Arg}
+	bytes := a.w.HeldBytes(held.Worker, held.Ref)
 	if a.env.view.anyCentral {
 		d.noteSeen(uint32(up.Key[flowtable.WPort] >> 32))
 	}
@@ -94,13 +94,13 @@ func (a *answers) miss(up *datapath.Upcall) {
 	var room [workers.CommandRoom]byte
 	switch d.install(m, &up.Key, &t.Mask) {
 	case megaflows.Refused:
-		a.w.Queue(a.worker, datapath.AppendExecute(room[:0], held.Slot, t.Actions))
+		a.w.Queue(a.worker, datapath.AppendExecute(room[:0], held.Ref, t.Actions))
 		a.executed = append(a.executed, executedFrame{m.Rules, m.Groups, t.Finished, t.Learned, m.RuleRows, bytes})
 	case megaflows.Admitted:
 		a.spare, a.installed = nil, true
 		fallthrough
 	default:
-		a.w.Queue(a.worker, datapath.AppendCommand(room[:0], datapath.CmdRetry, held.Slot, nil))
+		a.w.Queue(a.worker, datapath.AppendCommand(room[:0], datapath.CmdRetry, held.Ref, nil))
 	}
 	if t.Learn.Valid {
 		d.learn(t.Learn, a.now)

@@ -159,7 +159,7 @@ func (pl *Pipeline) askFirst(w *workers.Workers, held underlay.HeldFrame, up *da
 			return false
 		}
 		pl.questions.refuse(megaflows.OwnerOf(&up.Key))
-		w.Queue(held.Worker, datapath.AppendDropHeld(nil, held.Slot, packet.DropNoAddress))
+		w.Queue(held.Worker, datapath.AppendDropHeld(nil, held.Ref, packet.DropNoAddress))
 	}
 	return true
 }
@@ -231,7 +231,7 @@ func (pl *Pipeline) answerAbsent(frames []waitingFrame) {
 func drop(frames []waitingFrame) {
 	for i := range frames {
 		f := &frames[i]
-		f.workers.Push(f.held.Worker, datapath.AppendDropHeld(nil, f.held.Slot, packet.DropNoAddress))
+		f.workers.Push(f.held.Worker, datapath.AppendDropHeld(nil, f.held.Ref, packet.DropNoAddress))
 	}
 }
 

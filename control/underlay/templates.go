@@ -43,7 +43,7 @@ type Tunnel struct {
 // HeldFrame is a frame that a worker holds for control.
 type HeldFrame struct {
 	Worker int
-	Slot   uint32
+	Ref    uint32 // see datapath.UpMiss
 }
 
 // Record is the tunnel of a template index, in memory that outlives control.
@@ -186,7 +186,7 @@ func (t *Templates) releaseWaiting(e *entry) {
 		return
 	}
 	for _, held := range e.waiting {
-		t.rings.Push(held.Worker, e.verdict(held.Slot))
+		t.rings.Push(held.Worker, e.verdict(held.Ref))
 	}
 	e.waiting = e.waiting[:0]
 }
@@ -206,17 +206,17 @@ func (t *Templates) Wait(index uint32, held HeldFrame) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if int(index) >= len(t.byIndex) || t.byIndex[index] == nil {
-		t.rings.Push(held.Worker, datapath.AppendDropHeld(nil, held.Slot, packet.DropNoRoute))
+		t.rings.Push(held.Worker, datapath.AppendDropHeld(nil, held.Ref, packet.DropNoRoute))
 		return
 	}
 	e := t.byIndex[index]
 	e.usedAt = time.Now()
 	if e.template.State != tunnel.TemplatePending {
-		t.rings.Push(held.Worker, e.verdict(held.Slot))
+		t.rings.Push(held.Worker, e.verdict(held.Ref))
 		return
 	}
 	if len(e.waiting) >= maxWaiting {
-		t.rings.Push(held.Worker, datapath.AppendDropHeld(nil, held.Slot, packet.DropNoNeighbour))
+		t.rings.Push(held.Worker, datapath.AppendDropHeld(nil, held.Ref, packet.DropNoNeighbour))
 		return
 	}
 	e.waiting = append(e.waiting, held)

@@ -4,6 +4,8 @@ package workers
 
 import (
 	"sync/atomic"
+
+	"weft/datapath"
 )
 
 // Statistics sums the workers' counts of a megaflow, identified by slot and
@@ -32,8 +34,9 @@ func (w *Workers) Generation(slot uint32) (generation uint32, same bool) {
 	return first, true
 }
 
-// HeldBytes returns the length of a frame that a worker holds for control.
-func (w *Workers) HeldBytes(worker int, slot uint32) uint64 {
+// HeldBytes returns the length of a frame that a worker holds for control. ref is the argument of
+// the frame's upcall.
+func (w *Workers) HeldBytes(worker int, ref uint32) uint64 {
 	held := w.shared[worker].Held
-	return uint64(atomic.LoadUint32(&held[slot%uint32(len(held))].Len))
+	return uint64(atomic.LoadUint32(&held[datapath.SlotOf(ref)%uint32(len(held))].Len))
 }
