@@ -13,6 +13,7 @@ import (
 //	GET    /v1/conntrack[?arg=ARG...][&more=true][&statistics=true][&json=true]
 //	       one line for each connection, in the format of ovs-dpctl dump-conntrack;
 //	       with json=true, each line is a Connection in JSON
+//	GET    /v1/conntrack/expectations[?zone=N]   []Expectation
 //	DELETE /v1/conntrack[?arg=ARG...]        -> ConnectionsChanged
 //	GET    /v1/conntrack/settings            Conntrack
 //	POST   /v1/conntrack/settings            ChangeConntrack
@@ -44,6 +45,18 @@ type Tuple struct {
 	DstPort uint16 `json:"dst_port"`
 }
 
+// Expectation is a connection that FTP or TFTP has announced on the connection Parent
+// and that has not begun.
+type Expectation struct {
+	Protocol string `json:"protocol"`
+	Tuple    Tuple  `json:"tuple"` // SrcPort 0: any port
+	Parent   Tuple  `json:"parent"`
+	Zone     uint16 `json:"zone"`
+	TimeoutS uint32 `json:"timeout_s"`
+	// Line is the expectation in the format of ovs-dpctl dump-conntrack-exp.
+	Line string `json:"line"`
+}
+
 // ConnectionsChanged has the number of deleted connections.
 type ConnectionsChanged struct {
 	Connections int `json:"connections"`
@@ -69,11 +82,11 @@ type Conntrack struct {
 type Zone struct {
 	Zone        uint16            `json:"zone"`
 	Connections int               `json:"connections"`
-	Limit       *uint32           `json:"limit,omitempty"`      // the zone's own limit; 0: unlimited
+	Limit       *uint32           `json:"limit,omitempty"`      // the zone's own limit; 0: no new connections
 	Timeouts    map[string]uint32 `json:"timeouts_s,omitempty"` // the zone's own timeouts
 }
 
-// ZoneLimit limits a zone to Limit connections; 0 means no limit.
+// ZoneLimit limits a zone to Limit connections; 0 refuses every new one.
 type ZoneLimit struct {
 	Zone  uint16 `json:"zone"`
 	Limit uint32 `json:"limit"`
@@ -86,6 +99,8 @@ type ChangeConntrack struct {
 	DefaultLimit   *uint32     `json:"default_limit,omitempty"`
 	Limits         []ZoneLimit `json:"limits,omitempty"`
 	ClearLimits    []uint16    `json:"clear_limits,omitempty"`
+	// ClearDefaultLimit removes the limit of the zones without their own.
+	ClearDefaultLimit bool `json:"clear_default_limit,omitempty"`
 	// Timeouts has timeouts in seconds, by name. They apply to TimeoutZone, or to all
 	// zones without their own timeouts. If Timeouts is empty, ClearTimeouts restores
 	// the defaults.
@@ -132,6 +147,17 @@ func (c *Client) Connections(w io.Writer, d DumpConntrack) error {
 func (c *Client) FlushConnections(args []string) (ConnectionsChanged, error) {
 	var n ConnectionsChanged
 	return n, c.Do(http.MethodDelete, "/v1/conntrack", url.Values{"arg": args}, nil, &n)
+}
+
+// Expectations returns the announced connections of a zone, or of all zones if zone is
+// empty.
+func (c *Client) Expectations(zone string) ([]Expectation, error) {
+	query := url.Values{}
+	if zone != "" {
+		query.Set("zone", zone)
+	}
+	var list []Expectation
+	return list, c.Do(http.MethodGet, "/v1/conntrack/expectations", query, nil, &list)
 }
 
 // Conntrack returns settings and counters of the connection table.

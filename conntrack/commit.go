@@ -38,8 +38,8 @@ type zone struct {
 // last.
 type list struct{ first, last, count uint32 }
 
-// SetZoneLimit limits a zone to n connections; 0: no limit. Existing connections
-// stay.
+// SetZoneLimit limits a zone to n connections; 0: no new connection. Existing
+// connections stay.
 func (m *Memory) SetZoneLimit(zone uint16, n uint32) {
 	m.zones[zone].limit.Store(min(n, 1<<32-2) + 1)
 }
@@ -53,8 +53,7 @@ func (m *Memory) SetDefaultZoneLimit(n uint32) { m.settings.zoneDefault.Store(n)
 // DefaultZoneLimit returns the limit of all zones without their own; 0: no limit.
 func (m *Memory) DefaultZoneLimit() uint32 { return m.settings.zoneDefault.Load() }
 
-// ZoneLimit returns the zone's own limit; 0: no limit. set is false if the default
-// limit applies.
+// ZoneLimit returns the zone's own limit. set is false if the default limit applies.
 func (m *Memory) ZoneLimit(zone uint16) (n uint32, set bool) {
 	v := m.zones[zone].limit.Load()
 	return max(v, 1) - 1, v != 0
@@ -69,11 +68,14 @@ func (m *Memory) ZoneLosses(zone uint16) (evicted, refused uint64) {
 	return m.zones[zone].evicted, m.zones[zone].refused
 }
 
-func (m *Memory) zoneLimit(z *zone) uint32 {
+// zoneLimit returns the limit of a zone; limited is false if there is none. Only a
+// zone's own limit may be 0.
+func (m *Memory) zoneLimit(z *zone) (n uint32, limited bool) {
 	if v := z.limit.Load(); v != 0 {
-		return v - 1
+		return v - 1, true
 	}
-	return m.settings.zoneDefault.Load()
+	n = m.settings.zoneDefault.Load()
+	return n, n != 0
 }
 
 // join adds connection n to the lists of this kind of its quota holder and its
@@ -142,8 +144,8 @@ func (t *Table) relist(n, g uint32, kind uint8) {
 // quota holder.
 func (t *Table) makeRoom(zone uint16, h uint32) bool {
 	z := &t.zones[zone]
-	if limit := t.zoneLimit(z); limit != 0 && z.count >= limit {
-		if !t.evictInZone(zone, h, limit) {
+	if limit, limited := t.zoneLimit(z); limited && z.count >= limit {
+		if limit == 0 || !t.evictInZone(zone, h, limit) {
 			z.refused++
 			return false
 		}

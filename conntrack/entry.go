@@ -15,6 +15,7 @@ type Entry struct {
 	Replied  bool
 	SNAT     bool
 	DNAT     bool
+	ALG      ALG
 	// Class is the class of the current timeout.
 	Class Class
 	// State is the TCP state; 0 for other protocols.
@@ -67,6 +68,12 @@ func (m *Memory) entry(n uint32, now uint64, e *Entry) bool {
 			SNAT:     c.flags&connSNAT != 0,
 			DNAT:     c.flags&connDNAT != 0,
 			Class:    c.class,
+		}
+		switch {
+		case c.flags&connFTP != 0:
+			e.ALG = ALGFTP
+		case c.flags&connTFTP != 0:
+			e.ALG = ALGTFTP
 		}
 		if c.flags&connLabelled != 0 {
 			e.Mark, e.Label = c.mark, m.labels[n]

@@ -96,9 +96,6 @@ func (e *Entry) AppendTo(buf []byte, o FormatOptions) []byte {
 	buf = append(buf, "),reply=("...)
 	buf = appendTuple(buf, &e.Reply)
 	buf = append(buf, ')')
-	if o.Statistics {
-		buf = fmt.Appendf(buf, ",timeout=%d", e.TimeoutS)
-	}
 	if o.More {
 		buf = fmt.Appendf(buf, ",id=%d", e.Ref.Number+1)
 	}
@@ -108,19 +105,42 @@ func (e *Entry) AppendTo(buf []byte, o FormatOptions) []byte {
 	if o.More {
 		buf = e.appendStatus(buf)
 	}
-	if e.Mark != 0 {
-		buf = fmt.Appendf(buf, ",mark=%d", e.Mark)
+	if o.Statistics {
+		buf = fmt.Appendf(buf, ",timeout=%d", e.TimeoutS)
 	}
-	if e.Label[0] != 0 {
-		buf = fmt.Appendf(buf, ",labels=0x%x%016x", e.Label[0], e.Label[1])
-	} else if e.Label[1] != 0 {
-		buf = fmt.Appendf(buf, ",labels=0x%x", e.Label[1])
-	}
+	buf = appendMarkAndLabel(buf, e.Mark, e.Label)
 	switch e.Orig.Proto {
 	case packet.ProtoTCP:
 		buf = fmt.Appendf(buf, ",protoinfo=(state=%v)", e.State)
 	case packet.ProtoSCTP:
 		buf = fmt.Appendf(buf, ",protoinfo=(state=%s,vtag_orig=%d,vtag_reply=%d)", sctpStateName(e.Class), e.Tags[0], e.Tags[1])
+	}
+	if e.ALG != ALGNone {
+		buf = append(append(buf, ",helper="...), e.ALG.String()...)
+	}
+	return buf
+}
+
+// String returns the gateway's name in ct(alg=) and in the output of ovs-dpctl.
+func (a ALG) String() string {
+	switch a {
+	case ALGFTP:
+		return "ftp"
+	case ALGTFTP:
+		return "tftp"
+	}
+	return ""
+}
+
+func appendMarkAndLabel(buf []byte, mark uint32, label [2]uint64) []byte {
+	if mark != 0 {
+		buf = fmt.Appendf(buf, ",mark=%d", mark)
+	}
+	switch {
+	case label[0] != 0:
+		return fmt.Appendf(buf, ",labels=0x%x%016x", label[0], label[1])
+	case label[1] != 0:
+		return fmt.Appendf(buf, ",labels=0x%x", label[1])
 	}
 	return buf
 }

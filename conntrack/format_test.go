@@ -36,7 +36,7 @@ icmp,orig=(src=10.0.0.1,dst=10.0.1.1,id=7,type=8,code=0),reply=(src=10.0.1.1,dst
 		t.Fatalf("got\n%sexpected\n%s", got, want)
 	}
 	if got := dump(r, FormatOptions{More: true, Statistics: true}); !strings.Contains(got,
-		"dst=192.0.2.1,id=7,type=0,code=0),timeout=30,id=3,zone=1,status=SEEN_REPLY|CONFIRMED|SRC_NAT\n") {
+		"dst=192.0.2.1,id=7,type=0,code=0),id=3,zone=1,status=SEEN_REPLY|CONFIRMED|SRC_NAT,timeout=30\n") {
 		t.Fatal(got)
 	}
 }
@@ -99,5 +99,35 @@ func TestFilter(t *testing.T) {
 	r.tr.Each(r.now, func(e *Entry) bool { first = e.Ref; return false })
 	if !r.tr.Flush(first) || r.tr.Flush(first) || r.tr.Count() != 3 {
 		t.Fatal("the connection survived the flush")
+	}
+}
+
+// A connection with a gateway shows it, and the announced connection is listed until it
+// begins or expires.
+func TestFormatOfGateways(t *testing.T) {
+	r := newRig(t, 64)
+	req := commit
+	req.ALG, req.Mark, req.MarkMask = ALGTFTP, 5, 5
+	r.expect(udpFrame("10.0.0.1:3000", "10.0.1.1:69", 20), req, Tracked|New)
+	want := "udp,orig=(src=10.0.0.1,dst=10.0.1.1,sport=3000,dport=69),reply=(src=10.0.1.1,dst=10.0.0.1,sport=69,dport=3000),zone=1,mark=5,helper=tftp\n"
+	if got := dump(r, FormatOptions{}); got != want {
+		t.Errorf("got\n%sexpected\n%s", got, want)
+	}
+	expected := func() (lines []string) {
+		r.tr.EachExpected(r.now, func(e *Expected) { lines = append(lines, string(e.AppendTo(nil))) })
+		return lines
+	}
+	want = "udp,orig=(src=10.0.1.1,dst=10.0.0.1,sport=0,dport=3000),zone=1,mark=5,parent=(src=10.0.0.1,dst=10.0.1.1,sport=3000,dport=69)"
+	if got := expected(); len(got) != 1 || got[0] != want {
+		t.Errorf("expectations %q, want %q", got, want)
+	}
+	r.expect(udpFrame("10.0.1.1:4444", "10.0.0.1:3000", 20), commit, Tracked|New|Related)
+	if got := expected(); len(got) != 0 {
+		t.Errorf("expectations after the announced connection has begun: %q", got)
+	}
+	r.expect(udpFrame("10.0.0.1:3001", "10.0.1.1:69", 20), req, Tracked|New)
+	r.now += 200 * second
+	if got := expected(); len(got) != 0 {
+		t.Errorf("expectations after their expiry: %q", got)
 	}
 }

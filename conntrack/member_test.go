@@ -141,7 +141,7 @@ func TestZoneLimitTwin(t *testing.T) {
 		limits := map[uint16]int{0: 1 + rng.Intn(40), 1: 100, 2: 1024}
 		r.tr.SetZoneLimit(0, uint32(limits[0]))
 		r.tr.SetDefaultZoneLimit(100)
-		r.tr.SetZoneLimit(2, 0)
+		r.tr.SetZoneLimit(2, 1<<31)
 		var conns []slowMember
 		for i := range 1500 {
 			c := slowMember{port: min(uint32(rng.Intn(12)), 5), zone: uint16(rng.Intn(3)), i: i, answered: rng.Intn(1+int(seed%4)) > 0}

@@ -218,7 +218,8 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 	own, lo, hi := *port, nat.PortLo, nat.PortHi
 	ranged := hi != 0 && !isICMP(want.Proto)
 	inRange := !ranged || own >= lo && own <= hi
-	if inRange && !nat.Random && !nat.Hash || !hasPorts(want.Proto) {
+	// random and hash choose ports; an ICMP identifier stays if it is free.
+	if inRange && !nat.Random && !nat.Hash || !hasPorts(want.Proto) || isICMP(want.Proto) {
 		if reply := tr.reversed(&want); !tr.inUse(&reply, p, now) {
 			return reply, true
 		}

@@ -204,3 +204,15 @@ func TestPortsBesideABlock(t *testing.T) {
 	}
 	check(t, r.tr.Table)
 }
+
+// random and hash choose ports: a free ICMP identifier stays, as in Open vSwitch.
+func TestICMPIdentifierStays(t *testing.T) {
+	for _, nat := range []NAT{{Random: true}, {Hash: true}, {}} {
+		r := newRig(t, 64)
+		nat.Kind, nat.Lo = NATSrc, [2]uint64{0, 0xc0000201}
+		req := commit
+		req.NAT = nat
+		r.expect(icmpFrame("10.0.0.1", "10.0.1.1", 8, 0, 7), req, Tracked|New|SNAT)
+		r.expect(icmpFrame("10.0.1.1", "192.0.2.1", 0, 0, 7), look, Tracked|Established|Reply)
+	}
+}

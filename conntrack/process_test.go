@@ -340,6 +340,23 @@ func TestZoneLimit(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
+// A zone whose own limit is 0 takes no new connection, and keeps its old ones.
+func TestZoneLimitOfZero(t *testing.T) {
+	r := newRig(t, 1024)
+	r.expect(udpFrame("10.0.0.1:1", server, 1), Request{Zone: 7, Commit: true}, Tracked|New)
+	r.tr.SetZoneLimit(7, 0)
+	if m, _ := r.send(udpFrame("10.0.0.1:2", server, 1), Request{Zone: 7, Commit: true}); m.Drop != packet.DropConnLimit {
+		t.Fatalf("drop reason %v, want %v", m.Drop, packet.DropConnLimit)
+	}
+	r.expect(udpFrame("10.0.0.1:2", server, 1), Request{Zone: 8, Commit: true}, Tracked|New)
+	if _, refused := r.tr.ZoneLosses(7); r.tr.ZoneCount(7) != 1 || refused != 1 {
+		t.Fatalf("zone 7 has %d connections and refused %d", r.tr.ZoneCount(7), refused)
+	}
+	r.tr.ClearZoneLimit(7)
+	r.expect(udpFrame("10.0.0.1:2", server, 1), Request{Zone: 7, Commit: true}, Tracked|New)
+	check(t, r.tr.Table)
+}
+
 // Process allocates no memory, whatever frames the batch has.
 func TestProcessAllocatesNothing(t *testing.T) {
 	r := newRig(t, 1024)

@@ -25,7 +25,7 @@
 //	recover.go    repairs a table that a killed process left
 //	event.go      reports changes of connections to the control process
 //	save.go       saves and loads a table between two daemons
-//	entry.go, format.go, filter.go   connections as the control process lists and flushes them
+//	entry.go, expected.go, format.go, filter.go   connections as the control process lists and flushes them
 //
 // Invariants:
 //   - The table has no pointers. It is in memory that all workers of the engine share

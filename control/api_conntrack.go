@@ -27,6 +27,19 @@ func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, ans
 		}
 		return api.ConnectionsChanged{Connections: n}, nil
 	})
+	route("GET /v1/conntrack/expectations", func(r *http.Request) (any, error) {
+		var args []string
+		if zone := r.URL.Query().Get("zone"); zone != "" {
+			args = []string{"zone=" + zone}
+		}
+		filter, err := conntrack.ParseFilter(args)
+		if err != nil {
+			return nil, usererr.Mark(err)
+		}
+		list := []api.Expectation{}
+		d.tracking.EachExpected(filter.Zone, func(e *conntrack.Expected) { list = append(list, observe.Expectation(e)) })
+		return list, nil
+	})
 	route("GET /v1/conntrack/settings", func(*http.Request) (any, error) { return d.tracking.Settings() })
 	route("POST /v1/conntrack/settings", func(r *http.Request) (any, error) {
 		var c api.ChangeConntrack

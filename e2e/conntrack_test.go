@@ -490,6 +490,10 @@ func TestConntrackSettings(t *testing.T) {
 		}
 		return nil
 	})
+	s.weft.Weft("ct-del-limits", "default", "zone=5")
+	if out := s.weft.Weft("ct-get-limits", "zone=5"); out != "default limit=0\nzone=5,limit=0,count=2\n" {
+		t.Errorf("ct-get-limits after ct-del-limits:\n%s", out)
+	}
 	s.weft.Weft("ct-timeout", "zone=5", "udp_first=3", "udp_single=3")
 	if out := s.weft.Weft("ct-timeout", "zone=5"); !strings.Contains(out, "udp_first=3\n") || strings.Contains(s.weft.Weft("ct-timeout"), "udp_first=3\n") {
 		t.Errorf("ct-timeout:\n%s", out)

@@ -38,6 +38,7 @@ func (c *command) conntrackVerbs() []*cobra.Command {
 	timeout.RunE = func(_ *cobra.Command, args []string) error { return c.ctTimeout(args, *reset) }
 	return []*cobra.Command{
 		dump, stats, timeout,
+		{Use: "dump-conntrack-exp [zone=N]", Short: "print the connections that FTP and TFTP have announced, as ovs-dpctl does", Args: words(0, 2), RunE: c.dumpExpectations},
 		{Use: "flush-conntrack [zone=N] [mark=N[/MASK]] [labels=N[/MASK]] [TUPLE [TUPLE]]", Short: "delete all connections, or those of a zone, mark, labels, original and reply tuple", Args: words(0, 6), RunE: c.flushConntrack},
 		{Use: "ct-get-nconns", Short: "print the number of connections", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.Connections) })},
 		{Use: "ct-get-maxconns", Short: "print the largest number of connections", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.MaxConnections) })},
@@ -47,8 +48,8 @@ func (c *command) conntrackVerbs() []*cobra.Command {
 		})},
 		{Use: "ct-enable-tcp-seq-chk", Short: "check TCP sequence numbers", Args: words(0, 1), RunE: c.ctCheck(true)},
 		{Use: "ct-disable-tcp-seq-chk", Short: "do not check TCP sequence numbers", Args: words(0, 1), RunE: c.ctCheck(false)},
-		{Use: "ct-set-limits [default=N] [zone=N,limit=N...]", Short: "limit the connections of zones, shared fairly by their ports; 0: no limit", Args: words(1, -1), RunE: c.ctSetLimits},
-		{Use: "ct-del-limits zone=N[,N...]", Short: "remove the limits of zones; the default limit applies", Args: words(1, 2), RunE: c.ctDelLimits},
+		{Use: "ct-set-limits [default=N] [zone=N,limit=N...]", Short: "limit the connections of zones, shared fairly by their ports; default=0: no limit; limit=0: no new connections", Args: words(1, -1), RunE: c.ctSetLimits},
+		{Use: "ct-del-limits [default] [zone=N[,N...]]", Short: "remove the default limit, and the limits of zones; the default limit then applies to these", Args: words(1, 3), RunE: c.ctDelLimits},
 		{Use: "ct-get-limits [zone=N[,N...]]", Short: "print the limits and connection counts of zones", Args: words(0, 2), RunE: c.ctGetLimits},
 	}
 }
@@ -60,6 +61,35 @@ func noDatapath(args []string) []string {
 		return args[1:]
 	}
 	return args
+}
+
+func (c *command) dumpExpectations(_ *cobra.Command, args []string) error {
+	zones, err := zoneList(args)
+	if err != nil {
+		return err
+	}
+	zone := ""
+	switch {
+	case len(zones) > 1:
+		return exit.Usagef("dump-conntrack-exp: expected one zone")
+	case len(zones) == 1:
+		zone = strconv.Itoa(int(zones[0]))
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	list, err := client.Expectations(zone)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(list)
+	}
+	for i := range list {
+		fmt.Fprintln(c.out, list[i].Line)
+	}
+	return nil
 }
 
 func (c *command) flushConntrack(_ *cobra.Command, args []string) error {
@@ -193,11 +223,16 @@ func zoneList(args []string) ([]uint16, error) {
 }
 
 func (c *command) ctDelLimits(_ *cobra.Command, args []string) error {
+	args = noDatapath(args)
+	byDefault := len(args) > 0 && args[0] == "default"
+	if byDefault {
+		args = args[1:]
+	}
 	zones, err := zoneList(args)
 	if err != nil {
 		return err
 	}
-	return c.changeConntrack(api.ChangeConntrack{ClearLimits: zones}, "")
+	return c.changeConntrack(api.ChangeConntrack{ClearDefaultLimit: byDefault, ClearLimits: zones}, "")
 }
 
 func (c *command) ctGetLimits(_ *cobra.Command, args []string) error {

@@ -26,7 +26,7 @@ var jsonLines = map[string]string{
 	"add-group": "group_id=1", "add-groups": "-", "mod-group": "group_id=1", "del-groups": "", "dump-groups": "", "dump-group-stats": "",
 	"add-meter": "meter=1", "mod-meter": "meter=1", "del-meters": "", "dump-meters": "", "meter-stats": "",
 	"mod-table": "all evict", "dump-tables": "", "fdb-show": "", "fdb-flush": "",
-	"dump-conntrack": "", "flush-conntrack": "", "ct-stats-show": "", "ct-timeout": "", "ct-get-nconns": "", "ct-get-maxconns": "",
+	"dump-conntrack": "", "dump-conntrack-exp": "zone=1", "flush-conntrack": "", "ct-stats-show": "", "ct-timeout": "", "ct-get-nconns": "", "ct-get-maxconns": "",
 	"ct-set-maxconns": "5", "ct-get-tcp-seq-chk": "", "ct-enable-tcp-seq-chk": "", "ct-disable-tcp-seq-chk": "",
 	"ct-set-limits": "default=5", "ct-del-limits": "zone=1", "ct-get-limits": "",
 	"trace": "in_port=1", "trace --live": "-c 1", "capture": "p -c 1", "monitor": "", "top": "--once --interval 10ms",
@@ -43,9 +43,10 @@ var answers = map[string]string{
 	"/v1/ports": `[{"name":"p","number":1}]`, "/v1/flows": `[{"line":" table=0 actions=drop"}]`,
 	"/v1/megaflows": `[{"actions":"drop"}]`, "/v1/groups": `[{"group_id":1}]`, "/v1/meters": `[{"meter":1}]`,
 	"/v1/tables": `[{"table":1}]`, "/v1/macs": `[{"port":"p"}]`, "/v1/conntrack": `{"protocol":"tcp","line":"tcp,x"}`, "/v1/hottest": `[]`,
-	"/v1/limits":             `[{"name":"masks","holder_kind":"port","holder":"p","used":3,"limit":9}]`,
-	"/v1/conntrack/settings": `{"timeouts_s":{"tcp_established":5}}`,
-	"/v1/trace/live":         `{"kind":"trace","time":"2020-01-01T00:00:00Z"}`, "/v1/capture": `{"kind":"in","data":"AQID","time":"2020-01-01T00:00:00Z"}`,
+	"/v1/limits":                 `[{"name":"masks","holder_kind":"port","holder":"p","used":3,"limit":9}]`,
+	"/v1/conntrack/expectations": `[{"protocol":"tcp","line":"tcp,x"}]`,
+	"/v1/conntrack/settings":     `{"timeouts_s":{"tcp_established":5}}`,
+	"/v1/trace/live":             `{"kind":"trace","time":"2020-01-01T00:00:00Z"}`, "/v1/capture": `{"kind":"in","data":"AQID","time":"2020-01-01T00:00:00Z"}`,
 	"/v1/monitor": `{"kind":"lost","lost":5,"time":"2020-01-01T00:00:00Z"}`,
 }
 

@@ -57,6 +57,8 @@ func TestWrongOptions(t *testing.T) {
 		{"ct-set-limits zone=1", "zone=1: expected zone=N,limit=N"},
 		{"ct-set-limits zone=x,limit=1", "zone x: expected a number from 0 to 65535"},
 		{"ct-del-limits 7", "7: expected zone=N[,N...]"},
+		{"ct-del-limits default 7", "7: expected zone=N[,N...]"},
+		{"dump-conntrack-exp zone=1,2", "expected one zone"},
 		{"ct-del-limits zone=70000", "70000: expected a number from 0 to 65535"},
 		{"ct-get-limits 7", "7: expected zone=N[,N...]"},
 		{"ct-timeout zone=x", "x: expected"},

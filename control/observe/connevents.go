@@ -194,10 +194,17 @@ func Connection(e *conntrack.Entry, line string) api.Connection {
 		Protocol: conntrack.ProtoName(e.Orig.Proto), Zone: e.Orig.Zone, Mark: e.Mark, TimeoutS: e.TimeoutS,
 		Replied: e.Replied, Timer: e.Class.String(), Line: line,
 	}
-	side := func(t *conntrack.Tuple) api.Tuple {
-		src, dst := t.Addrs()
-		return api.Tuple{Src: src.String(), Dst: dst.String(), SrcPort: t.SrcPort, DstPort: t.DstPort}
-	}
-	c.Orig, c.Reply = side(&e.Orig), side(&e.Reply)
+	c.Orig, c.Reply = tuple(&e.Orig), tuple(&e.Reply)
 	return c
+}
+
+func tuple(t *conntrack.Tuple) api.Tuple {
+	src, dst := t.Addrs()
+	return api.Tuple{Src: src.String(), Dst: dst.String(), SrcPort: t.SrcPort, DstPort: t.DstPort}
+}
+
+// Expectation describes an announced connection for the API.
+func Expectation(e *conntrack.Expected) api.Expectation {
+	return api.Expectation{Protocol: conntrack.ProtoName(e.Tuple.Proto), Tuple: tuple(&e.Tuple), Parent: tuple(&e.Parent),
+		Zone: e.Tuple.Zone, TimeoutS: e.TimeoutS, Line: string(e.AppendTo(nil))}
 }

@@ -22,7 +22,7 @@ func limitRows(m *conntrack.Memory, emit func(limits.Row)) {
 	})
 	emit(all)
 	for zone := range conntrack.Zones {
-		if n, set := m.ZoneLimit(uint16(zone)); set && n != 0 {
+		if n, set := m.ZoneLimit(uint16(zone)); set {
 			evicted, refused := m.ZoneLosses(uint16(zone))
 			emit(limits.Row{Name: "zone_connections", Unit: "entries", Holder: limits.Zone(uint16(zone)),
 				Used: uint64(m.ZoneCount(uint16(zone))), Limit: uint64(n), Evicted: evicted, Refused: refused})

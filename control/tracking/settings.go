@@ -86,6 +86,9 @@ func apply(m *conntrack.Memory, c *api.ChangeConntrack) error {
 	for _, l := range c.Limits {
 		m.SetZoneLimit(l.Zone, l.Limit)
 	}
+	if c.ClearDefaultLimit {
+		m.SetDefaultZoneLimit(0)
+	}
 	for _, zone := range c.ClearLimits {
 		m.ClearZoneLimit(zone)
 	}

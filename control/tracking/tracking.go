@@ -69,6 +69,18 @@ func (c *Connections) Each(filter *conntrack.Filter, visit func(*conntrack.Entry
 	}
 }
 
+// EachExpected calls visit for each announced connection of a zone, or of all zones if
+// zone is nil.
+func (c *Connections) EachExpected(zone *uint16, visit func(*conntrack.Expected)) {
+	c.Read(func(m *conntrack.Memory) {
+		m.EachExpected(clock.Monotonic(), func(e *conntrack.Expected) {
+			if zone == nil || *zone == e.Tuple.Zone {
+				visit(e)
+			}
+		})
+	})
+}
+
 // Flush ends the selected connections and returns their number. After
 // workers.ErrGone, some may have ended.
 func (c *Connections) Flush(filter *conntrack.Filter) (n int, err error) {

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conntrack
+
+import "fmt"
+
+// Expected is an announced connection as the control process lists it. Its source
+// port, 0, is any port.
+type Expected struct {
+	Tuple  Tuple
+	Parent Tuple // original direction of the connection that announced it
+	// Mark and Label are those of the parent.
+	Mark  uint32
+	Label [2]uint64
+	// TimeoutS is the number of seconds until the announcement expires.
+	TimeoutS uint32
+}
+
+// EachExpected calls visit for every announced connection that has not begun. Workers
+// continue meanwhile: an announcement that changes during the call is left out.
+func (m *Memory) EachExpected(now uint64, visit func(*Expected)) {
+	for n := range min(m.head.expects.fresh, MaxExpectations) {
+		var e Expected
+		if m.expectedEntry(n, now, &e) {
+			visit(&e)
+		}
+	}
+}
+
+func (m *Memory) expectedEntry(n uint32, now uint64, e *Expected) bool {
+	x := m.expectations[n]
+	if x.expiresNS < now || x.parent.Number >= uint32(len(m.conns)) {
+		return false
+	}
+	c := &m.conns[x.parent.Number]
+	before := c.meta.Load()
+	if before&1 == 0 || c.born != x.parent.Generation {
+		return false
+	}
+	long := m.addresses(x.parent.Number)
+	*e = Expected{
+		Tuple:    Tuple{Src: x.src, Dst: x.dst, DstPort: x.dstPort, Zone: x.zone, Proto: x.proto, IPv6: x.ipv6 != 0},
+		Parent:   c.tuples[0].tuple((*[4]uint64)(long[:4])),
+		TimeoutS: uint32((x.expiresNS - now) / 1_000_000_000),
+	}
+	if c.flags&connLabelled != 0 {
+		e.Mark, e.Label = c.mark, m.labels[x.parent.Number]
+	}
+	return c.meta.Load() == before && m.expectations[n] == x
+}
+
+// AppendTo appends the line of ovs-dpctl dump-conntrack-exp, without a newline.
+func (e *Expected) AppendTo(buf []byte) []byte {
+	buf = append(buf, ProtoName(e.Tuple.Proto)...)
+	buf = append(buf, ",orig=("...)
+	buf = append(appendTuple(buf, &e.Tuple), ')')
+	if e.Tuple.Zone != 0 {
+		buf = fmt.Appendf(buf, ",zone=%d", e.Tuple.Zone)
+	}
+	buf = appendMarkAndLabel(buf, e.Mark, e.Label)
+	buf = append(buf, ",parent=("...)
+	return append(appendTuple(buf, &e.Parent), ')')
+}
