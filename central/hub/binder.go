@@ -13,7 +13,7 @@ import (
 )
 
 // binder writes bindings into the store. Requests during a transaction share the next
-// one.
+// one. Releases wait for releasePause.
 type binder struct {
 	store  Store
 	refuse func(s *session, port, why string)
@@ -29,6 +29,7 @@ type binder struct {
 type job struct {
 	session *session
 	request store.BindRequest
+	due     time.Time // earliest time of the transaction
 }
 
 const (
@@ -38,6 +39,9 @@ const (
 	// failure. It doubles up to bindAgainMost with each failure, because a full store
 	// may stay full for long.
 	bindAgain, bindAgainMost = 100 * time.Millisecond, 2 * time.Second
+	// releasePause is the delay of a release. Others share its transaction, and it is
+	// not needed if the port is deleted meanwhile, as is usual when a machine ends.
+	releasePause = 50 * time.Millisecond
 )
 
 func newBinder(s Store, refuse func(s *session, port, why string), log *slog.Logger) *binder {
@@ -55,6 +59,12 @@ func releaseOf(p *port) store.BindRequest {
 func (b *binder) add(j job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if j.request.Release {
+		j.due = time.Now().Add(releasePause)
+		if old, queued := b.jobs[j.request.Port]; queued && old.request.Release {
+			j.due = old.due
+		}
+	}
 	b.jobs[j.request.Port] = j
 	select {
 	case b.wake <- struct{}{}:
@@ -62,15 +72,28 @@ func (b *binder) add(j job) {
 	}
 }
 
+// drop forgets the release of a port's binding if it has not been written yet.
+func (b *binder) drop(port string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.jobs[port].request.Release {
+		delete(b.jobs, port)
+	}
+}
+
 func (b *binder) run(ctx context.Context) {
+	due := time.NewTimer(time.Hour)
+	defer due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.wake:
+		case <-due.C:
 		}
 		pause := bindAgain
-		for batch := b.take(); len(batch) > 0; batch = b.take() {
+		batch, wait := b.take(time.Now())
+		for ; len(batch) > 0; batch, wait = b.take(time.Now()) {
 			if !b.write(ctx, batch) {
 				pause = bindAgain
 				continue
@@ -82,20 +105,28 @@ func (b *binder) run(ctx context.Context) {
 			}
 			pause = min(2*pause, bindAgainMost)
 		}
+		due.Reset(wait)
 	}
 }
 
-func (b *binder) take() (batch []job) {
+// take returns jobs for a transaction. If there are none now, wait is the time until
+// there may be some.
+func (b *binder) take(now time.Time) (batch []job, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	wait = time.Hour
 	for port, j := range b.jobs {
 		if len(batch) == bindBatch {
 			break
 		}
+		if d := j.due.Sub(now); d > 0 {
+			wait = min(wait, d)
+			continue
+		}
 		batch = append(batch, j)
 		delete(b.jobs, port)
 	}
-	return batch
+	return batch, wait
 }
 
 // write writes a batch. It returns true if it has queued some jobs again after a

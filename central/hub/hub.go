@@ -54,7 +54,8 @@ type Hub struct {
 	stats    Stats
 	ended    endOfRevision
 	pacer    pacer
-	stalled  bool // only in tests: all sessions wait for their turn
+	queued   []*session // for which messages were queued since the last round
+	stalled  bool       // only in tests: all sessions wait for their turn
 	fences   []fenced
 	opened   int // sessions opened so far
 
@@ -81,7 +82,7 @@ type Stats struct {
 	Questions, QuestionsRefused, Interests uint64
 	SlowSessions, Refused, Rounds          uint64
 	// Lag is the number of revisions by which the slowest connected host is behind the
-	// hub. Hosts report what they have applied about once a second.
+	// hub. Hosts report what they have applied every few seconds.
 	Lag int64
 }
 

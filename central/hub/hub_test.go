@@ -80,8 +80,11 @@ func (r *rig) start() {
 	}
 	server := grpc.NewServer(hub.ServerOptions()...)
 	wire.RegisterHubServer(server, r.hub)
-	go server.Serve(l)
-	ended := make(chan struct{})
+	ended, served := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(served)
+		server.Serve(l)
+	}()
 	go func() {
 		defer close(ended)
 		r.hub.Run(ctx)
@@ -90,6 +93,7 @@ func (r *rig) start() {
 		cancel()
 		<-ended
 		server.Stop()
+		<-served // the listener is closed, so that the next hub can listen
 	}
 }
 

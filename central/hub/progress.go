@@ -13,7 +13,10 @@ import (
 const (
 	// reportEvery is the interval at which the hub asks hosts which revision they
 	// have applied.
-	reportEvery = time.Second
+	reportEvery = 3 * time.Second
+	// endMovesEvery is the interval at which the hub looks for moved ports whose
+	// MoveGrace is over.
+	endMovesEvery = time.Second
 	// storeEvery is the time between two writes of the hosts' status to the store.
 	storeEvery = 10 * time.Second
 )
@@ -38,7 +41,7 @@ func (h *Hub) endRevision(s *session, report bool) {
 		*e = endOfRevision{h.revision, report, h.encode(&wire.ToHost{Message: &wire.ToHost_Revision{
 			Revision: &wire.Revision{Revision: h.revision, Report: report}}})}
 	}
-	s.queue(h.ended.raw)
+	s.put(h.ended.raw)
 	s.behind, s.urgent = false, false
 	s.flush()
 }
@@ -128,10 +131,10 @@ func (h *Hub) allApplied(revision int64) bool {
 // report regularly asks the sessions which revision they have applied, and saves the
 // answers in the store.
 func (h *Hub) report(ctx context.Context) {
-	tick := time.NewTicker(reportEvery)
+	tick := time.NewTicker(endMovesEvery)
 	defer tick.Stop()
 	stored := map[string]int64{}
-	last := time.Now()
+	last, asked := time.Now(), time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -139,7 +142,10 @@ func (h *Hub) report(ctx context.Context) {
 		case <-tick.C:
 		}
 		h.endMoves()
-		h.askReports()
+		if time.Since(asked) >= reportEvery {
+			asked = time.Now()
+			h.askReports()
+		}
 		if time.Since(last) < storeEvery {
 			continue
 		}

@@ -61,9 +61,7 @@ func (n *network) portAt(a address) *port {
 }
 
 func (h *Hub) answer(s *session, number uint64, place *wire.Place) {
-	behind := s.behind
-	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Answer{Answer: &wire.Answer{Number: number, Place: place}}}))
-	s.behind = behind
+	s.put(h.encode(&wire.ToHost{Message: &wire.ToHost_Answer{Answer: &wire.Answer{Number: number, Place: place}}}))
 	s.flush()
 }
 

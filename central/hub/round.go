@@ -30,16 +30,34 @@ func (h *Hub) round() {
 		h.releaseAbsent(p)
 	}
 	f.forget()
-	for _, s := range h.sessions {
+	if len(h.waiting) > 0 { // nobody waits for his turn
+		for _, s := range h.sessions {
+			if s.behind {
+				h.endRevision(s, true)
+			}
+		}
+	}
+	for _, s := range h.queued {
+		s.listed = false
 		switch {
 		case !s.behind:
-		case s.urgent || len(h.waiting) > 0:
-			h.endRevision(s, len(h.waiting) > 0)
+		case s.urgent:
+			h.endRevision(s, false)
 		default:
 			h.pacer.join(s)
 		}
 	}
+	clear(h.queued)
+	h.queued = h.queued[:0]
 	h.checkWaiting()
+}
+
+// list makes the next round look at a session.
+func (h *Hub) list(s *session) {
+	if !s.listed {
+		s.listed = true
+		h.queued = append(h.queued, s)
+	}
 }
 
 func (o *host) gone() bool { return o == nil || o.declared == nil }
@@ -239,6 +257,7 @@ func (h *Hub) having(p *port) map[*session]struct{} {
 // the deletion of the host and that of the host's bindings.
 func (h *Hub) releaseAbsent(p *port) {
 	if p.bind == nil || p.declared == nil {
+		h.binder.drop(p.id) // the binding is gone already
 		return
 	}
 	if h.fleet.hosts[p.bind.GetHost()].gone() {
@@ -279,6 +298,9 @@ func (h *Hub) updateOwn(s *session, p *port) {
 		{Port: p.declared, Bound: here, Generation: p.generation}}}}}))
 	if here && p.net.asked && p.place != nil {
 		h.sendOwnPlace(s, p)
+	}
+	if here {
+		h.binder.drop(p.id) // the host has the port again
 	}
 	if !p.bindable(s.host) || here && slices.Equal(p.bind.GetEndpoint(), h.endpointOf(s)) {
 		return

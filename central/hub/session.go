@@ -53,15 +53,16 @@ type session struct {
 	moved     map[*port]time.Time // ports that have moved to another host and that this host still forwards to; value: end of MoveGrace
 	applied   int64
 	trouble   string
-	reported  int64  // newest revision for which the hub has asked for a report
-	sent      int64  // revision of the last Revision
-	ask       bool   // true if the next Revision asks for a report
-	behind    bool   // true if messages were queued after the last Revision
-	urgent    bool   // true if these messages do not wait in the pacer's line
-	inLine    bool   // true if the session is in the pacer's line
-	slot      int    // number of the session's group for beats
-	fed       bool   // true if messages were sent since the last look at the group
-	stats     *Stats // counters of the hub, guarded by Hub.mu
+	reported  int64 // newest revision for which the hub has asked for a report
+	sent      int64 // revision of the last Revision
+	ask       bool  // true if the next Revision asks for a report
+	behind    bool  // true if messages were queued after the last Revision
+	urgent    bool  // true if these messages do not wait in the pacer's line
+	inLine    bool  // true if the session is in the pacer's line
+	slot      int   // number of the session's group for beats
+	fed       bool  // true if messages were sent since the last look at the group
+	listed    bool  // true if the session is in Hub.queued
+	hub       *Hub
 
 	mu     sync.Mutex // mutex of the queue, which consists of the fields below; may be taken while holding Hub.mu
 	queued rawBatch
@@ -129,7 +130,7 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	}
 	s := &session{host: known.declared.GetId(), name: name, version: hello.GetVersion(), keys: map[string]bool{},
 		own: map[*port]*network{}, nets: map[*network]int{}, known: map[string]uint64{}, interests: map[*port]struct{}{},
-		wants: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1), stats: &h.stats,
+		wants: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1), hub: h,
 		slot: h.opened % beatSlots}
 	h.opened++
 	if old := h.sessions[s.host]; old != nil {
@@ -352,10 +353,17 @@ func (h *Hub) sayRefused(s *session, p *port) {
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Refused{Refused: &wire.Refused{Port: p.id, Why: why}}}))
 }
 
-// queue adds a message, which is sent after the next call of flush: the messages of
-// one round are then sent together, in few packets. The caller holds Hub.mu.
+// queue adds a message that a Revision follows: at once in the next round, or when it
+// is the session's turn. The caller holds Hub.mu.
 func (s *session) queue(m rawMessage) {
 	s.behind = true
+	s.hub.list(s)
+	s.put(m)
+}
+
+// put adds a message, which is sent after the next call of flush: the messages of one
+// round are then sent together, in few packets. The caller holds Hub.mu.
+func (s *session) put(m rawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
@@ -364,18 +372,18 @@ func (s *session) queue(m rawMessage) {
 	s.queued = append(s.queued, m)
 	if s.bytes += len(m); s.bytes > maxQueue {
 		s.err, s.queued = errSlow, nil
-		s.stats.SlowSessions++
+		s.hub.stats.SlowSessions++
 		s.notify()
 		return
 	}
-	s.stats.Delivered++
-	s.stats.DeliveredBytes += uint64(len(m))
+	s.hub.stats.Delivered++
+	s.hub.stats.DeliveredBytes += uint64(len(m))
 }
 
 // flush makes write send what is queued, in one batch. The caller holds Hub.mu.
 func (s *session) flush() {
 	s.fed = true
-	s.stats.Batches++
+	s.hub.stats.Batches++
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.notify()
