@@ -142,14 +142,14 @@ func (d *Daemon) handler() *access.Mux {
 		return struct{}{}, d.ports.Delete(r.PathValue("name"))
 	})
 	route("GET /v1/flows", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
-		return d.pipeline.DumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
+		return d.tables.DumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
 	}))
 	route("POST /v1/flows", func(r *http.Request) (any, error) {
 		change, err := changeOf(r)
 		if err != nil {
 			return nil, err
 		}
-		return d.pipeline.ChangeFlows(change)
+		return d.tables.ChangeFlows(change)
 	})
 	route("DELETE /v1/flows", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
@@ -157,7 +157,7 @@ func (d *Daemon) handler() *access.Mux {
 		if err != nil {
 			return nil, err
 		}
-		return d.pipeline.DeleteFlows(q.Get("match"), strict)
+		return d.tables.DeleteFlows(q.Get("match"), strict)
 	})
 	d.tableRoutes(route)
 	d.modTableRoutes(route)
@@ -165,7 +165,7 @@ func (d *Daemon) handler() *access.Mux {
 	d.packetOutRoutes(route)
 	d.limitRoutes(route)
 	route("GET /v1/megaflows", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
-		return d.pipeline.DumpMegaflows(words), nil
+		return d.tables.DumpMegaflows(words), nil
 	}))
 	mux.HandleFunc("POST /v1/shutdown", d.answerShutdown)
 	d.toolRoutes(mux, route)

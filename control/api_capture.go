@@ -145,7 +145,7 @@ func (d *Daemon) captured(f *datapath.Capture, lost uint64, wall time.Time) *api
 	c := observe.Captured(f, d.pipeline.View(), wall)
 	c.Lost = lost
 	if c.Trace != nil {
-		c.Trace.Megaflow = d.pipeline.HitMegaflow(f)
+		c.Trace.Megaflow = d.tables.HitMegaflow(f)
 	}
 	return c
 }

@@ -15,9 +15,9 @@ func (d *Daemon) modTableRoutes(route func(pattern string, answer func(r *http.R
 		if err := body(r, &mod); err != nil {
 			return nil, err
 		}
-		return struct{}{}, d.pipeline.ModTable(mod)
+		return struct{}{}, d.tables.ModTable(mod)
 	})
-	route("GET /v1/tables", func(*http.Request) (any, error) { return d.pipeline.ListTables(), nil })
+	route("GET /v1/tables", func(*http.Request) (any, error) { return d.tables.ListTables(), nil })
 }
 
 func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
@@ -30,12 +30,12 @@ func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Requ
 			return do(c)
 		})
 	}
-	change("POST /v1/groups", d.pipeline.ChangeGroups)
-	change("POST /v1/meters", d.pipeline.ChangeMeters)
+	change("POST /v1/groups", d.tables.ChangeGroups)
+	change("POST /v1/meters", d.tables.ChangeMeters)
 	route("GET /v1/groups", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
-		return d.pipeline.ListGroups(r.URL.Query().Get("select"), words)
+		return d.tables.ListGroups(r.URL.Query().Get("select"), words)
 	}))
-	route("GET /v1/meters", func(r *http.Request) (any, error) { return d.pipeline.ListMeters(r.URL.Query().Get("select")) })
+	route("GET /v1/meters", func(r *http.Request) (any, error) { return d.tables.ListMeters(r.URL.Query().Get("select")) })
 }
 
 func (d *Daemon) packetOutRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
@@ -44,7 +44,7 @@ func (d *Daemon) packetOutRoutes(route func(pattern string, answer func(r *http.
 		if err := body(r, &out); err != nil {
 			return nil, err
 		}
-		return d.pipeline.PacketOut(out.Text)
+		return d.tables.PacketOut(out.Text)
 	})
 }
 

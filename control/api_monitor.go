@@ -135,7 +135,7 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	if !want.Initial {
 		return nil
 	}
-	return d.pipeline.FlowsOf(&want.filter, nil, pipeline.ByName)
+	return d.tables.FlowsOf(&want.filter, nil, pipeline.ByName)
 }
 
 // sendPorts sends the ports whose state has changed since the last call. If initial

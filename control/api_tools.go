@@ -22,7 +22,7 @@ func (d *Daemon) toolRoutes(mux *access.Mux, route func(pattern string, answer f
 		if err := body(r, &c); err != nil {
 			return nil, err
 		}
-		return d.pipeline.DiffFlows(c, words)
+		return d.tables.DiffFlows(c, words)
 	}))
 	route("GET /v1/trace", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
 		var out api.Trace

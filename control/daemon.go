@@ -60,10 +60,12 @@ import (
 	"weft/control/limits"
 	"weft/control/observe"
 	"weft/control/ofconn"
+	"weft/control/ofswitch"
 	"weft/control/patience"
 	"weft/control/pipeline"
 	"weft/control/ports"
 	"weft/control/store"
+	"weft/control/tables"
 	"weft/control/tracking"
 	"weft/control/underlay"
 	"weft/engine"
@@ -82,6 +84,7 @@ type Daemon struct {
 	central   *central.Central // nil: the switch does not follow weft-central
 	ports     *ports.Ports
 	pipeline  *pipeline.Pipeline
+	tables    *tables.Tables
 	tracking  *tracking.Connections
 	templates *underlay.Templates
 	kernel    *underlay.Kernel
@@ -93,7 +96,7 @@ type Daemon struct {
 	flowMonitors flowMonitors
 	wire         *ofconn.Service // OpenFlow connections
 	// controllerFrames passes frames from the workers to wire.
-	controllerFrames controllerFrames
+	controllerFrames *ofswitch.Frames
 	connections      *observe.ConnectionEvents
 
 	servers  *access.Servers
@@ -184,6 +187,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	}
 	d.pipeline = pipeline.New(pipeline.Setup{Change: &d.change, Store: d.store, Monitors: &d.flowMonitors,
 		Sizes: config.sizes.Cache, Cores: config.Cores, Log: d.log})
+	d.tables = tables.New(&d.change, d.pipeline)
 	d.tracking = tracking.New(&d.change, d.pipeline)
 	if d.kernel, err = underlay.Open(d.log); err != nil {
 		d.store.Close()
@@ -209,6 +213,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	}
 	d.captures = observe.NewCaptures(presentEngine{d.pipeline}, d.log)
 	d.connections = observe.NewConnectionEvents(presentEngine{d.pipeline})
+	d.controllerFrames = ofswitch.NewFrames(&d.change, d.pipeline, d.captures, d.log)
 	d.registerLimits()
 	if err = d.listen(); err != nil {
 		d.kernel.Close()
@@ -277,7 +282,7 @@ func (d *Daemon) finish(last func()) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	d.pipeline.EndUpcalls()
-	d.pipeline.SaveUnderLock()
+	d.pipeline.Save()
 	d.saveMACs()
 	last()
 	d.kernel.Close()

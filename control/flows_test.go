@@ -27,14 +27,14 @@ func udpKey(port, src, dst uint32, tpDst uint16) flowtable.Key {
 
 func (f *fakes) add(flows ...string) {
 	f.t.Helper()
-	if _, err := f.d.pipeline.ChangeFlows(api.ChangeFlows{Op: "add", Text: strings.Join(flows, "\n"), File: true}); err != nil {
+	if _, err := f.d.tables.ChangeFlows(api.ChangeFlows{Op: "add", Text: strings.Join(flows, "\n"), File: true}); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
 func (f *fakes) counts() map[string]string {
 	f.t.Helper()
-	flows, err := f.d.pipeline.DumpFlows("", pipeline.ByName)
+	flows, err := f.d.tables.DumpFlows("", pipeline.ByName)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestRestart(t *testing.T) {
 // dumpWithout returns dump-flows without times.
 func dumpWithout(t *testing.T, d *Daemon) string {
 	t.Helper()
-	flows, err := d.pipeline.DumpFlows("", pipeline.ByName)
+	flows, err := d.tables.DumpFlows("", pipeline.ByName)
 	if err != nil {
 		t.Fatal(err)
 	}

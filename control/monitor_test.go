@@ -77,7 +77,7 @@ func TestMonitorFlows(t *testing.T) {
 		f.worker().Frame(udpKey(1, 1, 2, 1), 100)
 	}
 	f.settle()
-	if _, err := f.d.pipeline.DeleteFlows("", false); err != nil {
+	if _, err := f.d.tables.DeleteFlows("", false); err != nil {
 		t.Fatal(err)
 	}
 	f.mustTell(some, "flow deleted delete udp,tp_dst=1 resubmit(,1) 4")

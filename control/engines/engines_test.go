@@ -8,20 +8,20 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
-	"time"
 
 	"weft/api"
 	"weft/control/engines/enginetest"
 	"weft/control/pipeline"
+	"weft/control/pipeline/pipelinetest"
 	"weft/control/ports"
 	"weft/control/store"
+	"weft/control/tables"
 	"weft/control/underlay"
 	"weft/control/workers/workertest"
 	"weft/datapath"
 	"weft/engine"
 	"weft/flowtable"
 	"weft/internal/waitfor"
-	"weft/openflow"
 )
 
 type launcher struct {
@@ -59,11 +59,6 @@ func (l *launcher) last() *enginetest.Engine {
 	}
 	return l.started[len(l.started)-1]
 }
-
-type noMonitors struct{}
-
-func (noMonitors) Count() int                                                  { return 0 }
-func (noMonitors) TellFlow(time.Time, string, *openflow.Rule, func() api.Flow) {}
 
 // rig has engines, a store, a kernel, a pipeline and ports, without a daemon.
 type rig struct {
@@ -120,7 +115,7 @@ func (r *rig) begin() {
 	r.kernel, err = underlay.Open(log)
 	check(err)
 	templates := underlay.NewTemplates(r.kernel, log)
-	r.pipeline = pipeline.New(pipeline.Setup{Change: &r.change, Store: r.disk, Monitors: noMonitors{},
+	r.pipeline = pipeline.New(pipeline.Setup{Change: &r.change, Store: r.disk, Monitors: pipelinetest.NoMonitors{},
 		Sizes: sizes.Cache, Cores: []int{0}, Log: log})
 	r.engines = New(Setup{Change: &r.change, Launcher: &r.launcher, Exe: "none", Dir: r.dir,
 		Start: engine.Start{Cores: []int{0}, Sizes: sizes}, Store: r.disk, Pipeline: r.pipeline, Templates: templates, Log: log})
@@ -153,7 +148,7 @@ func (r *rig) worker() *workertest.Worker { return r.launcher.last().Workers[0] 
 
 func (r *rig) frame() flowtable.Key {
 	r.t.Helper()
-	if _, err := r.pipeline.ChangeFlows(api.ChangeFlows{Op: "add", Text: "actions=drop"}); err != nil {
+	if _, err := tables.New(&r.change, r.pipeline).ChangeFlows(api.ChangeFlows{Op: "add", Text: "actions=drop"}); err != nil {
 		r.t.Fatal(err)
 	}
 	var key flowtable.Key
@@ -187,7 +182,7 @@ func TestDeadEngineIsReplaced(t *testing.T) {
 	if why := r.engines.Troubled(); why != "" {
 		t.Errorf("Troubled after the replacement: %s", why)
 	}
-	flows, err := r.pipeline.DumpFlows("", pipeline.ByName)
+	flows, err := tables.New(&r.change, r.pipeline).DumpFlows("", pipeline.ByName)
 	if err != nil || len(flows) != 1 || flows[0].Packets != 1 {
 		t.Errorf("flows %+v, %v; want one with one packet", flows, err)
 	}
@@ -209,7 +204,7 @@ func TestLivingEngineIsTakenOver(t *testing.T) {
 		}
 	})
 	r.worker().Frame(key, 100)
-	flows, err := r.pipeline.DumpFlows("", pipeline.ByName)
+	flows, err := tables.New(&r.change, r.pipeline).DumpFlows("", pipeline.ByName)
 	if err != nil || len(flows) != 1 || flows[0].Packets != 2 {
 		t.Errorf("flows %+v, %v; want one with two packets", flows, err)
 	}

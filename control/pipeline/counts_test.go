@@ -7,12 +7,12 @@ import (
 	"runtime"
 	"testing"
 
-	"weft/api"
 	"weft/control/limits"
 	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
 	"weft/flowtable"
 	"weft/internal/waitfor"
+	"weft/openflow"
 )
 
 // Every frame counts once, with misses and changes of the tables.
@@ -43,9 +43,7 @@ func TestCountsAreExact(t *testing.T) {
 	f.Settle()
 	f.Want("udp,tp_dst=1", "160/16000")
 	f.Want("udp,nw_src=10.0.0.3,tp_dst=1", "10/1000")
-	if _, err := f.P.DeleteFlows("udp,nw_src=10.0.0.3", false); err != nil {
-		t.Fatal(err)
-	}
+	f.Apply(openflow.Delete, "udp,nw_src=10.0.0.3")
 	for range 10 {
 		w.Frame(pipelinetest.UDPKey(1, 3, 2, 1), 100)
 	}
@@ -66,9 +64,7 @@ func TestChangeRevalidatesTheAffectedOnly(t *testing.T) {
 	var kept uint32
 	w.On(func() { kept, _ = w.Lookup(&two) })
 
-	if _, err := f.P.ChangeFlows(api.ChangeFlows{Op: "modify", Text: "in_port=p1,actions=p3"}); err != nil {
-		t.Fatal(err)
-	}
+	f.Apply(openflow.Modify, "in_port=p1,actions=p3")
 	w.On(func() {
 		if slot, ok := w.Lookup(&one); ok {
 			t.Errorf("megaflow %d still has the actions of the old rule", slot)
@@ -95,10 +91,8 @@ func TestChangeWaitsForWorkers(t *testing.T) {
 	w.Stalled.Store(true)
 	done := make(chan struct{})
 	go func() {
-		if _, err := f.P.DeleteFlows("", false); err != nil {
-			t.Error(err)
-		}
-		close(done)
+		defer close(done)
+		f.Apply(openflow.Delete, "table=255")
 	}()
 	waitfor.True(t, "the megaflow is being removed", func() bool { return f.P.Counts().Megaflows == 0 })
 	select {
@@ -137,11 +131,7 @@ func TestMaskLimit(t *testing.T) {
 		t.Errorf("%d masks, at most %d fit", n, pipelinetest.Sizes.Cache.Masks)
 	}
 	packets, _ := uint64(0), 0
-	all, err := f.P.DumpFlows("", pipeline.ByName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, fl := range all {
+	for _, fl := range f.Rules("") {
 		packets += fl.Packets
 	}
 	w.On(func() {
@@ -187,7 +177,7 @@ func TestDescribingLetsOthersIn(t *testing.T) {
 	defer f.Change.Unlock()
 	got := make(chan struct{})
 	seen := 0
-	f.P.InTurns(2*pipeline.DescribeChunk, func(i int) {
+	f.P.InTurns(2*pipeline.ReadChunk, func(i int) {
 		if i != seen {
 			t.Fatalf("flow %d comes after %d flows", i, seen)
 		}
@@ -203,7 +193,7 @@ func TestDescribingLetsOthersIn(t *testing.T) {
 				f.P.Mu().RUnlock()
 				runtime.Gosched()
 			}
-		case pipeline.DescribeChunk:
+		case pipeline.ReadChunk:
 			select {
 			case <-got:
 			default:
@@ -211,7 +201,7 @@ func TestDescribingLetsOthersIn(t *testing.T) {
 			}
 		}
 	})
-	if seen != 2*pipeline.DescribeChunk {
+	if seen != 2*pipeline.ReadChunk {
 		t.Errorf("%d flows described", seen)
 	}
 }

@@ -15,16 +15,15 @@ import (
 
 // Parts of a pipeline for the tests of this package.
 
-const DescribeChunk, AskAgain, MaxNotes = describeChunk, askAgain, maxNotes
+const ReadChunk, AskAgain = readChunk, askAgain
 
-func (pl *Pipeline) Mu() *sync.RWMutex            { return &pl.mu }
-func (pl *Pipeline) Tables() *openflow.Pipeline   { return pl.tables }
-func (pl *Pipeline) MACs() *addresses.Table       { return pl.macs }
-func (pl *Pipeline) Index() *megaflows.Index      { return pl.megaflows }
-func (pl *Pipeline) Region() *counters.Region     { return pl.counters }
-func (pl *Pipeline) Sweep()                       { pl.sweep() }
-func (pl *Pipeline) Pull(m *megaflows.Megaflow)   { pl.pull(m) }
-func (pl *Pipeline) InTurns(n int, f func(i int)) { pl.inTurns(n, f) }
+func (pl *Pipeline) Mu() *sync.RWMutex          { return &pl.mu }
+func (pl *Pipeline) Tables() *openflow.Pipeline { return pl.tables }
+func (pl *Pipeline) MACs() *addresses.Table     { return pl.macs }
+func (pl *Pipeline) Index() *megaflows.Index    { return pl.megaflows }
+func (pl *Pipeline) Region() *counters.Region   { return pl.counters }
+func (pl *Pipeline) Sweep()                     { pl.sweep() }
+func (pl *Pipeline) Pull(m *megaflows.Megaflow) { pl.pull(m) }
 
 func (pl *Pipeline) Evict(list []*megaflows.Megaflow) { pl.evict(list) }
 

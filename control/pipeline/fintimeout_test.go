@@ -5,7 +5,6 @@ package pipeline_test
 import (
 	"testing"
 
-	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
 	"weft/flowtable"
 	"weft/openflow"
@@ -22,9 +21,9 @@ func TestFinTimeout(t *testing.T) {
 		return k
 	}
 	timeouts := func() (idle, hard uint16) {
-		flows, err := f.P.DumpFlows("", pipeline.ByName)
-		if err != nil || len(flows) != 1 {
-			t.Fatalf("%d flows, %v", len(flows), err)
+		flows := f.Rules("")
+		if len(flows) != 1 {
+			t.Fatalf("%d flows", len(flows))
 		}
 		return flows[0].IdleTimeout, flows[0].HardTimeout
 	}

@@ -220,13 +220,3 @@ func (pl *Pipeline) forward(frames []taughtFrame, now uint64) {
 	pl.mu.RUnlock()
 	pl.creditExecuted(executed, now)
 }
-
-// changedTables adds the tables of changed rules to set. Megaflows without these
-// tables stay valid.
-func changedTables(c *openflow.Changes, set *openflow.TableSet) {
-	for _, list := range [][]*openflow.Rule{c.Added, c.Modified, c.Removed} {
-		for _, r := range list {
-			set.Add(r.Table)
-		}
-	}
-}

@@ -5,11 +5,10 @@ package pipeline_test
 import (
 	"testing"
 
-	"weft/api"
-	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
 	"weft/flowtable"
 	"weft/internal/waitfor"
+	"weft/openflow"
 )
 
 // Learn actions add flows before the first frame is forwarded. Later frames refresh
@@ -37,9 +36,7 @@ func TestLearning(t *testing.T) {
 	f.Settle()
 	f.Want("dl_dst=02:00:00:00:00:02", "3/300")
 
-	if _, err := f.P.DeleteFlows("table=10", false); err != nil {
-		t.Fatal(err)
-	}
+	f.Apply(openflow.Delete, "table=10")
 	w.Frame(there, 100)
 	f.Settle()
 	waitfor.True(t, "an address is learnt again", func() bool { _, ok := f.Counts()["dl_dst=02:00:00:00:00:01"]; return ok })
@@ -57,9 +54,7 @@ func TestLearntFlowsAreNotSaved(t *testing.T) {
 	if err != nil || len(saved.Flows) != 1 {
 		t.Errorf("%d flows saved, %v; want only the flow with the learn action", len(saved.Flows), err)
 	}
-	if _, err := f.P.ChangeFlows(api.ChangeFlows{Op: "add", Text: "table=10,in_port=p2,actions=drop"}); err != nil {
-		t.Fatal(err)
-	}
+	f.Add("table=10,in_port=p2,actions=drop")
 	if n := f.P.Counts().Megaflows; n != 1 {
 		t.Errorf("%d megaflows after a change of another table, want 1", n)
 	}
@@ -82,8 +77,8 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	})
 	f.Change.Unlock()
 	f.Settle()
-	if flows, err := f.P.DumpFlows("table=10", pipeline.ByName); err != nil || len(flows) != 2 {
-		t.Errorf("%d flows learnt, %v; want 2", len(flows), err)
+	if flows := f.Rules("table=10"); len(flows) != 2 {
+		t.Errorf("%d flows learnt, want 2", len(flows))
 	}
 }
 
@@ -101,9 +96,7 @@ func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 	if _, learnt := f.Counts()["dl_dst=02:00:00:00:00:03"]; learnt {
 		t.Fatal("more flows are learnt than the limit allows")
 	}
-	if _, err := f.P.DeleteFlows("table=10", false); err != nil {
-		t.Fatal(err)
-	}
+	f.Apply(openflow.Delete, "table=10")
 	w.Frame(second, 100) // hits the megaflow that was installed at the limit
 	waitfor.True(t, "the flow is learnt once the limit allows it", func() bool { _, ok := f.Counts()["dl_dst=02:00:00:00:00:03"]; return ok })
 }

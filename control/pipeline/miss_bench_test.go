@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"weft/api"
 	"weft/control/pipeline/pipelinetest"
 	"weft/datapath"
 	"weft/flowtable"
@@ -35,9 +34,7 @@ func BenchmarkMiss(b *testing.B) {
 			pipelinetest.Sizes.Cache.Megaflows = room
 			f := newRig(b)
 			f.VXLANPorts(2)
-			if _, err := f.P.ChangeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true}); err != nil {
-				b.Fatal(err)
-			}
+			f.Add(text.String())
 			ups := make([]datapath.Upcall, missesTogether)
 			b.ResetTimer()
 			for i := range b.N {

@@ -3,9 +3,6 @@
 package pipeline
 
 import (
-	"errors"
-
-	"weft/api"
 	"weft/control/usererr"
 	"weft/control/workers"
 	"weft/datapath"
@@ -16,32 +13,14 @@ import (
 	"weft/port"
 )
 
-// PacketOut sends an operator's frame. It returns after a worker has executed the
-// actions.
-func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
-	pl.mu.RLock()
-	view := pl.view
-	pl.mu.RUnlock()
-	out, err := openflow.ParsePacketOut(text, view)
-	if err != nil {
-		return api.PacketSent{}, usererr.Mark(err)
+// Send executes the actions of a packet-out on its frame, after the flows of their learn
+// actions are in force. It returns after a worker has executed them, with the
+// translation of the actions. An error has no effect. Send takes the lock of changes.
+func (pl *Pipeline) Send(out *openflow.PacketOut) (openflow.Translation, error) {
+	if err := fillFlow(out); err != nil {
+		return openflow.Translation{}, &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
 	}
-	if err := fillFlow(&out); err != nil {
-		return api.PacketSent{}, err
-	}
-	t, err := pl.inject(&out)
-	var input *openflow.CodedError
-	if errors.As(err, &input) {
-		err = usererr.Mark(err)
-	}
-	if err != nil {
-		return api.PacketSent{}, err
-	}
-	sent := api.PacketSent{Actions: openflow.FormatDatapathActions(t.Actions, view)}
-	if t.Drop != packet.DropNone {
-		sent.Drop = t.Drop.String()
-	}
-	return sent, nil
+	return pl.inject(out)
 }
 
 func fillFlow(out *openflow.PacketOut) error {
@@ -62,8 +41,6 @@ func fillFlow(out *openflow.PacketOut) error {
 	return nil
 }
 
-// inject makes the first worker execute a packet-out. The flows of its learn actions
-// are in force before. An error has no effect.
 func (pl *Pipeline) inject(out *openflow.PacketOut) (t openflow.Translation, err error) {
 	pl.change.Lock() // keeps the workers from being replaced
 	defer pl.change.Unlock()
@@ -73,7 +50,7 @@ func (pl *Pipeline) inject(out *openflow.PacketOut) (t openflow.Translation, err
 	rows, teaches := pl.rules.rowsOf(t.Rules), pl.teaches(&t)
 	pl.mu.RUnlock()
 	switch {
-	case err != nil: // PacketOut turns the error into one for the operator
+	case err != nil: // has a code
 	case t.Drop == packet.DropLoop:
 		err = usererr.Errorf("actions: the frame would pass more tables, or nest deeper, than the limits allow; expected actions without a loop")
 	case w.Gone():

@@ -20,9 +20,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"weft/api"
 	"weft/control/addresses"
 	"weft/control/counters"
 	"weft/control/limits"
@@ -45,13 +43,6 @@ type Store interface {
 	// boot, or nil.
 	SaveAddresses(data []byte) error
 	LoadAddresses() ([]byte, error)
-}
-
-// Monitors receive an event for each changed flow.
-type Monitors interface {
-	// Count returns the number of monitors. 0 means that no events are needed.
-	Count() int
-	TellFlow(now time.Time, event string, r *openflow.Rule, describe func() api.Flow)
 }
 
 // Ports has the methods of package ports that the pipeline calls. The ports

@@ -53,6 +53,22 @@ func (v *View) PortName(no uint32) (string, bool) {
 	return info.Name, ok
 }
 
+// PortWords selects how ports are shown in matches and actions.
+type PortWords uint8
+
+const (
+	ByName PortWords = iota // by name if they have one
+	ByNumber
+)
+
+// Names returns the port names, or nil for numbers.
+func (v *View) Names(words PortWords) openflow.Names {
+	if words == ByNumber {
+		return nil
+	}
+	return v
+}
+
 // env is an openflow.Env: the switch's state for one translation.
 type env struct {
 	view    *View
@@ -118,7 +134,7 @@ func (t *Tracer) Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openf
 func (pl *Pipeline) Tracing(words PortWords, do func(t *Tracer, view *View, names openflow.Names)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
-	do(&Tracer{pl.tables, pl.env()}, pl.view, pl.names(words))
+	do(&Tracer{pl.tables, pl.env()}, pl.view, pl.view.Names(words))
 }
 
 // SetView makes v the present view. PortsChanged then revalidates. The caller holds

@@ -8,11 +8,10 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
-	"time"
 
-	"weft/api"
 	"weft/control/counters"
 	"weft/control/pipeline"
+	"weft/control/pipeline/pipelinetest"
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/control/workers"
@@ -20,7 +19,6 @@ import (
 	"weft/datapath"
 	"weft/engine"
 	"weft/flowtable"
-	"weft/openflow"
 )
 
 // noEngine is an engine that ignores every call.
@@ -31,12 +29,6 @@ func (noEngine) Attach(engine.Attach, []int) error         { return nil }
 func (noEngine) Detach(uint32) (json.RawMessage, error)    { return nil, nil }
 func (noEngine) Keep(string, json.RawMessage, []int) error { return nil }
 func (noEngine) Forget(string) error                       { return nil }
-
-// noMonitors drops every event.
-type noMonitors struct{}
-
-func (noMonitors) Count() int                                                  { return 0 }
-func (noMonitors) TellFlow(time.Time, string, *openflow.Rule, func() api.Flow) {}
 
 // newTestPorts makes ports with a pipeline and one worker, and returns the lock of
 // changes too.
@@ -65,7 +57,7 @@ func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
 	gone := make(chan struct{})
 	worker := workertest.New(memory.Shared[0], memory.UpcallEvent, gone)
 	t.Cleanup(func() { close(gone); worker.Wait() })
-	p := pipeline.New(pipeline.Setup{Change: change, Store: disk, Monitors: noMonitors{}, Sizes: sizes.Cache, Cores: []int{0}, Log: log})
+	p := pipeline.New(pipeline.Setup{Change: change, Store: disk, Monitors: pipelinetest.NoMonitors{}, Sizes: sizes.Cache, Cores: []int{0}, Log: log})
 	templates := underlay.NewTemplates(kernel, log)
 	ports := New(Setup{Change: change, Store: disk, Engine: noEngine{}, Pipeline: p, Templates: templates, Kernel: kernel, Log: log})
 	p.Attach(ports, templates)

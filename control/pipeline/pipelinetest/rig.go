@@ -17,7 +17,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"weft/api"
 	"weft/control/counters"
 	"weft/control/limits"
 	"weft/control/pipeline"
@@ -61,8 +60,8 @@ var Sizes = datapath.Sizes{
 // NoMonitors and noPorts ignore every call.
 type NoMonitors struct{}
 
-func (NoMonitors) Count() int                                                  { return 0 }
-func (NoMonitors) TellFlow(time.Time, string, *openflow.Rule, func() api.Flow) {}
+func (NoMonitors) Count() int                                                         { return 0 }
+func (NoMonitors) TellFlow(time.Time, pipeline.Event, *openflow.Rule, openflow.Names) {}
 
 type noPorts struct{}
 
@@ -286,21 +285,47 @@ func UDPKey(port, src, dst uint32, tpDst uint16) flowtable.Key {
 // Add adds flows.
 func (f *Rig) Add(flows ...string) {
 	f.T.Helper()
-	if _, err := f.P.ChangeFlows(api.ChangeFlows{Op: "add", Text: strings.Join(flows, "\n"), File: true}); err != nil {
+	f.Apply(openflow.Add, flows...)
+}
+
+// Apply applies changes of flows.
+func (f *Rig) Apply(command openflow.Command, flows ...string) {
+	f.T.Helper()
+	f.Change.Lock()
+	defer f.Change.Unlock()
+	mods, err := openflow.ParseFlowMods(strings.Join(flows, "\n"), command, f.P.View())
+	if err == nil {
+		_, err = f.P.Apply(mods)
+	}
+	if err != nil {
 		f.T.Fatal(err)
 	}
+}
+
+// Rules returns copies of the selected rules with present statistics.
+func (f *Rig) Rules(match string) (rules []openflow.Rule) {
+	f.T.Helper()
+	f.Change.Lock()
+	defer f.Change.Unlock()
+	filter, err := openflow.ParseFilter(match, f.P.View())
+	if err != nil {
+		f.T.Fatal(err)
+	}
+	f.P.PullCounts()
+	f.P.Read(func(tables *openflow.Pipeline) {
+		for _, r := range tables.Select(&filter) {
+			rules = append(rules, *r)
+		}
+	})
+	return rules
 }
 
 // Counts returns packets/bytes of each flow, by match.
 func (f *Rig) Counts() map[string]string {
 	f.T.Helper()
-	flows, err := f.P.DumpFlows("", pipeline.ByName)
-	if err != nil {
-		f.T.Fatal(err)
-	}
 	counts := map[string]string{}
-	for _, fl := range flows {
-		counts[fl.Match] = fmt.Sprint(fl.Packets, "/", fl.Bytes)
+	for _, r := range f.Rules("") {
+		counts[r.Match.Format(f.P.View())] = fmt.Sprint(r.Packets, "/", r.Bytes)
 	}
 	return counts
 }

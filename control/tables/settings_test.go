@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline_test
+package tables
 
 import (
 	"errors"
@@ -10,13 +10,14 @@ import (
 	"weft/control/pipeline"
 	"weft/control/usererr"
 	"weft/internal/waitfor"
+	"weft/openflow"
 )
 
 // Table settings apply, also after a restart of control.
 func TestModTable(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(1)
-	if err := f.P.ModTable(api.ModTable{Table: 3, Settings: []string{"limit:2", "evict"}}); err != nil {
+	if err := f.tables().ModTable(api.ModTable{Table: 3, Settings: []string{"limit:2", "evict"}}); err != nil {
 		t.Fatal(err)
 	}
 	f.End()
@@ -25,22 +26,22 @@ func TestModTable(t *testing.T) {
 	if c := f.Counts(); len(c) != 2 || c["in_port=p1"] != "" {
 		t.Errorf("flows %v, want those of importance 2 and 3", c)
 	}
-	if list := f.P.ListTables(); len(list) != 1 || list[0] != (api.Table{Table: 3, Flows: 2, Limit: 2, Evict: true}) {
+	if list := f.tables().ListTables(); len(list) != 1 || list[0] != (api.Table{Table: 3, Flows: 2, Limit: 2, Evict: true}) {
 		t.Errorf("tables %+v", list)
 	}
 	saved, err := f.Disk.Load()
 	if err != nil || len(saved.Flows) != 2 {
 		t.Errorf("%d flows saved, %v", len(saved.Flows), err)
 	}
-	if err := f.P.ModTable(api.ModTable{Table: -1, Settings: []string{"noevict", "limit:1"}}); err != nil {
+	if err := f.tables().ModTable(api.ModTable{Table: -1, Settings: []string{"noevict", "limit:1"}}); err != nil {
 		t.Fatal(err)
 	}
 	var input *usererr.Error
-	if _, err := f.P.ChangeFlows(api.ChangeFlows{Op: "add", Text: "table=3,importance=9,in_port=7,actions=drop"}); !errors.As(err, &input) {
+	if _, err := f.tables().ChangeFlows(api.ChangeFlows{Op: "add", Text: "table=3,importance=9,in_port=7,actions=drop"}); !errors.As(err, &input) {
 		t.Errorf("beyond the limit: %v", err)
 	}
 	for _, bad := range []api.ModTable{{Table: 255}, {Table: 1, Settings: []string{"fly"}}, {Table: 1, Settings: []string{"limit:x"}}} {
-		if err := f.P.ModTable(bad); !errors.As(err, &input) {
+		if err := f.tables().ModTable(bad); !errors.As(err, &input) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -52,7 +53,7 @@ func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	f.VXLANPorts(1)
 	f.Add("table=3,in_port=1,actions=drop", "table=3,in_port=2,actions=drop", "table=3,in_port=3,idle_timeout=1000,actions=drop")
 	for _, settings := range [][]string{{"limit:1", "noevict"}, {"limit:1", "evict"}} {
-		if err := f.P.ModTable(api.ModTable{Table: 3, Settings: settings}); err != nil {
+		if err := f.tables().ModTable(api.ModTable{Table: 3, Settings: settings}); err != nil {
 			t.Fatal(err)
 		}
 		f.End()
@@ -88,13 +89,13 @@ func TestModTableDoesNotWaitForTheDisk(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	go func() { done <- f.P.ModTable(api.ModTable{Table: 3, Settings: []string{"limit:2"}}) }()
+	go func() { done <- f.tables().ModTable(api.ModTable{Table: 3, Settings: []string{"limit:2"}}) }()
 	waitfor.True(t, "the setting in force, and the lock free", func() bool {
-		if !f.P.Mu().TryRLock() {
+		if f.P.ViewNow() == nil {
 			return false
 		}
-		defer f.P.Mu().RUnlock()
-		c, _ := f.P.Tables().Config(3)
+		var c openflow.TableConfig
+		f.P.Read(func(tables *openflow.Pipeline) { c, _ = tables.Config(3) })
 		return c.Limit == 2
 	})
 }

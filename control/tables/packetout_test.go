@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline_test
+package tables
 
 import (
 	"encoding/hex"
@@ -25,7 +25,7 @@ func outText(actions string) string {
 
 func (f *rig) flowsOf(match string) []api.Flow {
 	f.T.Helper()
-	flows, err := f.P.DumpFlows(match, pipeline.ByName)
+	flows, err := f.tables().DumpFlows(match, pipeline.ByName)
 	if err != nil {
 		f.T.Fatal(err)
 	}
@@ -47,22 +47,18 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 				t.Errorf("%s: %s", what, fl.Line)
 			}
 		}
-		if n := f.P.MACs().Len(); n != 0 {
+		if n := f.P.Counts().MACs; n != 0 {
 			t.Errorf("%s: %d addresses learnt", what, n)
 		}
 	}
 
 	// the engine dies while the packet-out waits
-	present := func() *workers.Workers {
-		f.P.Mu().RLock()
-		defer f.P.Mu().RUnlock()
-		return f.P.Workers()
-	}
+	present := f.P.Workers
 	w := present()
 	f.Worker().Stalled.Store(true)
 	ended := make(chan error)
 	go func() {
-		_, err := f.P.PacketOut(outText("resubmit(,1)"))
+		_, err := f.tables().PacketOut(outText("resubmit(,1)"))
 		ended <- err
 	}()
 	f.Changing()
@@ -73,14 +69,14 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 	// No engine runs from the start.
 	f.WithoutEngine(func() {
 		for _, table := range []string{"resubmit(,1)", "resubmit(,2)"} {
-			_, err := f.P.PacketOut(outText(table))
+			_, err := f.tables().PacketOut(outText(table))
 			refused(table+" without an engine", err)
 		}
 	})
-	if _, err := f.P.PacketOut(outText("resubmit(,2)")); err != nil || len(f.flowsOf("table=10")) != 1 {
+	if _, err := f.tables().PacketOut(outText("resubmit(,2)")); err != nil || len(f.flowsOf("table=10")) != 1 {
 		t.Errorf("with a new engine: %v", err)
 	}
-	if _, err := f.P.PacketOut(outText("resubmit(,1)")); err != nil || f.P.MACs().Len() != 1 {
+	if _, err := f.tables().PacketOut(outText("resubmit(,1)")); err != nil || f.P.Counts().MACs != 1 {
 		t.Errorf("with a new engine, normal: %v", err)
 	}
 }
@@ -90,7 +86,7 @@ func TestRefusedPacketOutTeachesNothing(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
 	f.Add("table=9,actions=resubmit(,9)")
-	_, err := f.P.PacketOut(outText("learn(table=10,eth_dst=eth_src,output:in_port),resubmit(,9)"))
+	_, err := f.tables().PacketOut(outText("learn(table=10,eth_dst=eth_src,output:in_port),resubmit(,9)"))
 	var input *usererr.Error
 	if !errors.As(err, &input) || !strings.Contains(err.Error(), "actions") {
 		t.Errorf("a loop: %v", err)
@@ -106,26 +102,26 @@ func TestPacketOutRefreshesLearntFlows(t *testing.T) {
 	f.VXLANPorts(2)
 	learnt := func() *openflow.Rule {
 		t.Helper()
-		if _, err := f.P.PacketOut(outText("learn(table=10,hard_timeout=600,eth_dst=eth_src,output:in_port),p2")); err != nil {
+		if _, err := f.tables().PacketOut(outText("learn(table=10,hard_timeout=600,eth_dst=eth_src,output:in_port),p2")); err != nil {
 			t.Fatal(err)
 		}
-		f.P.Mu().RLock()
-		defer f.P.Mu().RUnlock()
-		rules := f.P.Tables().Select(&openflow.FlowMod{Command: openflow.Delete, Table: 10})
+		f.Change.Lock()
+		defer f.Change.Unlock()
+		rules := f.P.Select(&openflow.FlowMod{Command: openflow.Delete, Table: 10})
 		if len(rules) != 1 {
 			t.Fatalf("%d flows learnt", len(rules))
 		}
 		return rules[0]
 	}
-	r := learnt()
-	f.P.Mu().Lock()
-	r.ModifiedNS -= 500e9 // makes the last modification 500 s older
-	before := r.ModifiedNS
-	f.P.Mu().Unlock()
+	r, before := learnt(), uint64(0)
+	f.P.Read(func(*openflow.Pipeline) {
+		r.ModifiedNS -= 500e9 // makes the last modification 500 s older
+		before = r.ModifiedNS
+	})
 	again := learnt()
-	f.P.Mu().RLock()
-	defer f.P.Mu().RUnlock()
-	if again != r || r.ModifiedNS < before+500e9 {
-		t.Errorf("a flow taught again after 500 s is refreshed by %d ns", r.ModifiedNS-before)
-	}
+	f.P.Read(func(*openflow.Pipeline) {
+		if again != r || r.ModifiedNS < before+500e9 {
+			t.Errorf("a flow taught again after 500 s is refreshed by %d ns", r.ModifiedNS-before)
+		}
+	})
 }

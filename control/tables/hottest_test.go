@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline_test
+package tables
 
 import (
 	"strings"
@@ -22,11 +22,11 @@ func TestHottest(t *testing.T) {
 	frames(1, 1) // installs the megaflow, so that later frames are not held
 	frames(1, 499)
 	frames(2, 1)
-	before := f.P.Sample()
+	before := f.tables().Sample()
 	frames(1, 10)
 	frames(2, 20)
 	frames(3, 5)
-	hot := f.P.Hottest(before, f.P.Sample(), 2, 10)
+	hot := f.tables().Hottest(before, f.tables().Sample(), 2, 10)
 	if len(hot) != 2 || !strings.Contains(hot[0].Match, "tp_dst=2") || hot[0].PacketsPerS != 2 || hot[0].BytesPerS != 200 ||
 		!strings.Contains(hot[1].Match, "tp_dst=1") || hot[1].PacketsPerS != 1 || hot[1].Packets != 510 {
 		t.Errorf("%+v", hot)

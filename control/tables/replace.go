@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline
+package tables
 
 import (
 	"cmp"
 	"slices"
 
 	"weft/api"
+	"weft/control/pipeline"
 	"weft/control/usererr"
 	"weft/openflow"
 )
@@ -23,15 +24,15 @@ type flowSet map[ruleID]openflow.FlowMod
 
 // flowSetOf parses the flows of a file, which may only be added. notes names ignored
 // parts of flows.
-func (pl *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err error) {
-	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, pl.view)
+func (ts *Tables) flowSetOf(text string) (set flowSet, notes []string, err error) {
+	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, ts.pipeline.View())
 	if err != nil {
 		return nil, nil, err
 	}
 	notes, set = notesOf(mods), flowSet{}
 	for _, m := range mods {
 		if m.Command != openflow.Add {
-			return nil, nil, usererr.Errorf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, pl.view))
+			return nil, nil, usererr.Errorf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, ts.pipeline.View()))
 		}
 		m.Flags &^= openflow.CheckOverlap | openflow.ResetCounts // flags of the request, not of the flow
 		m.ModifyCookie, m.Notes = true, nil
@@ -42,29 +43,30 @@ func (pl *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err err
 
 // tableFlows returns all flows except weft-central's. The caller holds the lock of
 // changes.
-func (pl *Pipeline) tableFlows() flowSet {
-	pl.mu.RLock()
-	defer pl.mu.RUnlock()
+func (ts *Tables) tableFlows() flowSet {
 	set := flowSet{}
-	for _, r := range pl.tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
-		if r.Table != openflow.CentralTable {
-			set[ruleID{r.Table, r.Priority, r.Match}] = r.FlowMod()
+	rules := ts.pipeline.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})
+	ts.pipeline.Read(func(*openflow.Pipeline) {
+		for _, r := range rules {
+			if r.Table != openflow.CentralTable {
+				set[ruleID{r.Table, r.Priority, r.Match}] = r.FlowMod()
+			}
 		}
-	}
+	})
 	return set
 }
 
 // replaceFlows replaces all flows with those of a file, or changes nothing on an
 // error. A flow keeps its statistics if at most its actions or its cookie change.
-func (pl *Pipeline) replaceFlows(text string) (changed api.FlowsChanged, err error) {
-	pl.change.Lock()
-	defer pl.change.Unlock()
-	want, notes, err := pl.flowSetOf(text)
+func (ts *Tables) replaceFlows(text string) (changed api.FlowsChanged, err error) {
+	ts.change.Lock()
+	defer ts.change.Unlock()
+	want, notes, err := ts.flowSetOf(text)
 	if err != nil {
 		return changed, err
 	}
 	changed.Notes = notes
-	have := pl.tableFlows()
+	have := ts.tableFlows()
 	var mods []openflow.FlowMod
 	for id, old := range have {
 		if _, stays := want[id]; !stays {
@@ -86,7 +88,8 @@ func (pl *Pipeline) replaceFlows(text string) (changed api.FlowsChanged, err err
 		return changed, nil
 	}
 	slices.SortStableFunc(mods, compareMods)
-	changed.Flows, err = pl.apply(mods)
+	applied, err := ts.apply(mods)
+	changed.Flows = applied.Flows
 	return changed, err
 }
 
@@ -116,17 +119,17 @@ func sameBut(a, b *openflow.FlowMod) bool {
 
 // DiffFlows compares two files of flows, or the tables with First if Second is nil.
 // It returns lines for display.
-func (pl *Pipeline) DiffFlows(c api.DiffFlows, words PortWords) (api.FlowsDiffer, error) {
-	pl.change.Lock()
-	defer pl.change.Unlock()
-	from, _, err := pl.flowSetOf(c.First)
+func (ts *Tables) DiffFlows(c api.DiffFlows, words pipeline.PortWords) (api.FlowsDiffer, error) {
+	ts.change.Lock()
+	defer ts.change.Unlock()
+	from, _, err := ts.flowSetOf(c.First)
 	if err != nil {
 		return api.FlowsDiffer{}, err
 	}
 	to := from
 	if c.Second == nil {
-		from = pl.tableFlows()
-	} else if to, _, err = pl.flowSetOf(*c.Second); err != nil {
+		from = ts.tableFlows()
+	} else if to, _, err = ts.flowSetOf(*c.Second); err != nil {
 		return api.FlowsDiffer{}, usererr.Errorf("second file: %v", err)
 	}
 	ids := make([]ruleID, 0, len(from))
@@ -138,15 +141,15 @@ func (pl *Pipeline) DiffFlows(c api.DiffFlows, words PortWords) (api.FlowsDiffer
 			ids = append(ids, id)
 		}
 	}
-	return api.FlowsDiffer{Lines: pl.diffLines(ids, from, to, words)}, nil
+	return api.FlowsDiffer{Lines: ts.diffLines(ids, from, to, words)}, nil
 }
 
-func (pl *Pipeline) diffLines(ids []ruleID, from, to flowSet, words PortWords) []string {
+func (ts *Tables) diffLines(ids []ruleID, from, to flowSet, words pipeline.PortWords) []string {
 	slices.SortFunc(ids, func(a, b ruleID) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(b.priority, a.priority),
 			a.match.Compare(b.match))
 	})
-	lines, names := []string{}, pl.names(words)
+	lines, names := []string{}, ts.pipeline.View().Names(words)
 	for _, id := range ids {
 		old, was := from[id]
 		m, is := to[id]

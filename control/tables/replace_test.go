@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline_test
+package tables
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 
 func (f *rig) replace(flows ...string) int {
 	f.T.Helper()
-	n, err := f.P.ChangeFlows(api.ChangeFlows{Op: "replace", Text: strings.Join(flows, "\n"), File: true})
+	n, err := f.tables().ChangeFlows(api.ChangeFlows{Op: "replace", Text: strings.Join(flows, "\n"), File: true})
 	if err != nil {
 		f.T.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func (f *rig) replace(flows ...string) int {
 
 func (f *rig) diff(first string, second *string) []string {
 	f.T.Helper()
-	d, err := f.P.DiffFlows(api.DiffFlows{First: first, Second: second}, pipeline.ByName)
+	d, err := f.tables().DiffFlows(api.DiffFlows{First: first, Second: second}, pipeline.ByName)
 	if err != nil {
 		f.T.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestReplaceFlows(t *testing.T) {
 		t.Errorf("replacing again: %d changes, want 0", n)
 	}
 	// Replacing all flows by their own dump changes nothing.
-	flows, err := f.P.DumpFlows("", pipeline.ByName)
+	flows, err := f.tables().DumpFlows("", pipeline.ByName)
 	if err != nil || len(flows) != 4 {
 		t.Fatalf("%+v, %v", flows, err)
 	}
@@ -79,8 +79,8 @@ func TestReplaceFlows(t *testing.T) {
 	if n := f.replace(lines...); n != 0 {
 		t.Errorf("replacing by the dump: %d changes, want 0", n)
 	}
-	if n := f.replace(); n != 4 || f.P.Tables().Len() != 0 {
-		t.Errorf("replacing by an empty file: %d changes, %d flows left", n, f.P.Tables().Len())
+	if n := f.replace(); n != 4 || f.P.Counts().Flows != 0 {
+		t.Errorf("replacing by an empty file: %d changes, %d flows left", n, f.P.Counts().Flows)
 	}
 }
 
@@ -93,15 +93,15 @@ func TestReplaceIsWholeOrNothing(t *testing.T) {
 		{"ip,actions=drop\ndelete udp", "udp"},
 		{"ip,actions=drop\nmodify udp,actions=drop", "without a command"},
 	} {
-		if _, err := f.P.ChangeFlows(api.ChangeFlows{Op: "replace", Text: c.text, File: true}); err == nil || !strings.Contains(err.Error(), c.word) {
+		if _, err := f.tables().ChangeFlows(api.ChangeFlows{Op: "replace", Text: c.text, File: true}); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%q: %v, want %q", c.text, err, c.word)
 		}
-		if _, err := f.P.DiffFlows(api.DiffFlows{First: "", Second: &c.text}, pipeline.ByName); err == nil || !strings.Contains(err.Error(), c.word) {
+		if _, err := f.tables().DiffFlows(api.DiffFlows{First: "", Second: &c.text}, pipeline.ByName); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("diff with %q: %v, want %q", c.text, err, c.word)
 		}
 	}
 	f.Want("udp", "0/0")
-	if n := f.P.Tables().Len(); n != 1 {
+	if n := f.P.Counts().Flows; n != 1 {
 		t.Errorf("%d flows", n)
 	}
 }
@@ -150,7 +150,7 @@ func TestReplaceAgainstDiff(t *testing.T) {
 func TestErrorDeepInAFile(t *testing.T) {
 	f := newRig(t)
 	f.Add("priority=9,udp,actions=drop")
-	before := dumpWithout(t, f.P)
+	before := dumpWithout(t, f.tables())
 	for _, c := range []struct{ line, word string }{
 		{"table=1,ip,actions=flyy", "line 70000: \"flyy\""},
 		{"check_overlap,table=1,priority=32768,ip,nw_dst=10.0.0.0/8,actions=drop", "line 70000: check_overlap"},
@@ -163,12 +163,12 @@ func TestErrorDeepInAFile(t *testing.T) {
 			}
 			fmt.Fprintf(&text, "table=1,ip,nw_dst=10.%d.%d.%d,actions=drop\n", i>>16, i>>8&255, i&255)
 		}
-		_, err := f.P.ChangeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true})
+		_, err := f.tables().ChangeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true})
 		if err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("error %v, want %s", err, c.word)
 		}
-		if n := f.P.Tables().Len(); n != 1 || dumpWithout(t, f.P) != before {
-			t.Errorf("after %q: %d flows:\n%s", c.line, n, dumpWithout(t, f.P))
+		if n := f.P.Counts().Flows; n != 1 || dumpWithout(t, f.tables()) != before {
+			t.Errorf("after %q: %d flows:\n%s", c.line, n, dumpWithout(t, f.tables()))
 		}
 	}
 	saved, err := f.Disk.Load()
@@ -178,9 +178,9 @@ func TestErrorDeepInAFile(t *testing.T) {
 }
 
 // dumpWithout returns dump-flows without times.
-func dumpWithout(t *testing.T, p *pipeline.Pipeline) string {
+func dumpWithout(t *testing.T, ts *Tables) string {
 	t.Helper()
-	flows, err := p.DumpFlows("", pipeline.ByName)
+	flows, err := ts.DumpFlows("", pipeline.ByName)
 	if err != nil {
 		t.Fatal(err)
 	}

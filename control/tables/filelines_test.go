@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline_test
+package tables
 
 import (
 	"strings"
@@ -14,7 +14,7 @@ import (
 func TestErrorsNameTheirLine(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(1)
-	if err := f.P.ModTable(api.ModTable{Table: 3, Settings: []string{"limit:1"}}); err != nil {
+	if err := f.tables().ModTable(api.ModTable{Table: 3, Settings: []string{"limit:1"}}); err != nil {
 		t.Fatal(err)
 	}
 	const good = "# comment\ntable=3,ip,actions=drop\n\n" // three lines
@@ -33,16 +33,16 @@ func TestErrorsNameTheirLine(t *testing.T) {
 		{"replace", "delete ip", "line 4: "},
 		{"add", strings.Repeat("x", 1<<20+1), `line 4: "line": expected at most`},
 	} {
-		_, err := f.P.ChangeFlows(api.ChangeFlows{Op: c.op, Text: good + c.line + "\n", File: true})
+		_, err := f.tables().ChangeFlows(api.ChangeFlows{Op: c.op, Text: good + c.line + "\n", File: true})
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s %.60s: %v, want %s...", c.op, c.line, err, c.want)
 		}
-		if n := f.P.Tables().Len(); n != 0 {
+		if n := f.P.Counts().Flows; n != 0 {
 			t.Fatalf("%s %.60s: %d flows", c.op, c.line, n)
 		}
 	}
 	second := good + "flyy\n"
-	if _, err := f.P.DiffFlows(api.DiffFlows{First: good, Second: &second}, pipeline.ByName); err == nil || !strings.HasPrefix(err.Error(), `second file: line 4: "flyy"`) {
+	if _, err := f.tables().DiffFlows(api.DiffFlows{First: good, Second: &second}, pipeline.ByName); err == nil || !strings.HasPrefix(err.Error(), `second file: line 4: "flyy"`) {
 		t.Errorf("diff-flows: %v", err)
 	}
 	groups := "group_id=1,type=all,bucket=1\n\n"
@@ -53,7 +53,7 @@ func TestErrorsNameTheirLine(t *testing.T) {
 		"group_id=2,type=all,bucket=output:eth9": `line 3: "eth9"`,
 		strings.Repeat("x", 1<<20+1):             `line 3: "line": expected at most`,
 	} {
-		_, err := f.P.ChangeGroups(api.ChangeTable{Op: "add", Text: groups + line + "\n", File: true})
+		_, err := f.tables().ChangeGroups(api.ChangeTable{Op: "add", Text: groups + line + "\n", File: true})
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("group %.60s: %v, want %s...", line, err, want)
 		}
@@ -64,12 +64,12 @@ func TestErrorsNameTheirLine(t *testing.T) {
 		"meter=2,bands=type=drop,rate=1":       `line 2: "meter": expected either kbps or pktps`,
 		"meter=2,kbps,bands=type=drop,rate=x":  `line 2: "rate=x"`,
 	} {
-		_, err := f.P.ChangeMeters(api.ChangeTable{Op: "add", Text: meters + line + "\n", File: true})
+		_, err := f.tables().ChangeMeters(api.ChangeTable{Op: "add", Text: meters + line + "\n", File: true})
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("meter %s: %v, want %s...", line, err, want)
 		}
 	}
-	if g, _ := f.P.ListGroups("", pipeline.ByName); len(g) != 0 {
+	if g, _ := f.tables().ListGroups("", pipeline.ByName); len(g) != 0 {
 		t.Errorf("groups of refused files: %+v", g)
 	}
 }
@@ -88,14 +88,14 @@ func TestNotesOfFieldsLeftOut(t *testing.T) {
 		{api.ChangeFlows{Op: "add", Text: "ip,actions=drop\nnw_dst=10.0.0.1,actions=drop\n", File: true}, 1, "line 2: " + note},
 		{api.ChangeFlows{Op: "replace", Text: "ip,actions=drop\nnw_dst=10.0.0.1,actions=drop\n", File: true}, 1, "line 2: " + note},
 		{api.ChangeFlows{Op: "modify", Text: "nw_dst=10.0.0.1,actions=drop"}, 1, note},
-		{api.ChangeFlows{Op: "add", Text: strings.Repeat("nw_dst=10.0.0.1,actions=drop\n", 50), File: true}, pipeline.MaxNotes, "line 1: " + note},
+		{api.ChangeFlows{Op: "add", Text: strings.Repeat("nw_dst=10.0.0.1,actions=drop\n", 50), File: true}, maxNotes, "line 1: " + note},
 	} {
-		changed, err := f.P.ChangeFlows(c.change)
+		changed, err := f.tables().ChangeFlows(c.change)
 		if err != nil || len(changed.Notes) != c.notes || c.notes > 0 && !strings.HasPrefix(changed.Notes[0], c.first) {
 			t.Errorf("%s %.50q: %v %q, want %d, %s...", c.change.Op, c.change.Text, err, changed.Notes, c.notes, c.first)
 		}
 	}
-	if changed, err := f.P.DeleteFlows("nw_dst=10.0.0.1", false); err != nil || len(changed.Notes) != 1 {
+	if changed, err := f.tables().DeleteFlows("nw_dst=10.0.0.1", false); err != nil || len(changed.Notes) != 1 {
 		t.Errorf("delete: %v %q", err, changed.Notes)
 	}
 }

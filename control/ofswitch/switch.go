@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ofswitch is the switch as OpenFlow connections see it: their requests become
+// changes and reads of the pipeline, the ports and the tracked connections, and frames
+// for the controller become packet-ins.
+//
+// Switch has no state and no lock of its own; the handlers of all connections call it at
+// once. Its methods take the lock of changes, and the locks of the packages that they
+// call. Frames has one state: the tap that shows the workers' frames. Its owner is the
+// goroutine of control/ofconn that calls Set.
+package ofswitch
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/fnv"
+	"log/slog"
+	"sync"
+	"time"
+
+	"weft/conntrack"
+	"weft/control/ofconn"
+	"weft/control/pipeline"
+	"weft/control/ports"
+	"weft/control/tracking"
+	"weft/openflow"
+	"weft/openflow/ofp"
+)
+
+// Switch is an ofconn.Switch.
+type Switch struct {
+	change   sync.Locker
+	pipeline *pipeline.Pipeline
+	ports    *ports.Ports
+	tracking *tracking.Connections
+	log      *slog.Logger
+}
+
+// New returns a switch. change is the lock of changes.
+func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports, connections *tracking.Connections, log *slog.Logger) *Switch {
+	return &Switch{change: change, pipeline: pl, ports: ps, tracking: connections, log: log}
+}
+
+// inForce returns the error of a change that was refused. It logs the error of a change
+// that is in force and could not be saved, because OpenFlow has no answer for it.
+func (s *Switch) inForce(what string, err error) error {
+	var unsaved *pipeline.UnsavedError
+	if errors.As(err, &unsaved) {
+		s.log.Error(what, "error", err)
+		return nil
+	}
+	return err
+}
+
+// ApplyEach applies changes of flows in order, each on its own.
+func (s *Switch) ApplyEach(mods []openflow.FlowMod) []error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	return s.pipeline.ApplyEach(mods)
+}
+
+// ApplyBundle applies all changes or none, and returns the index of the refused one.
+func (s *Switch) ApplyBundle(items []openflow.BundleItem) (int, error) {
+	s.change.Lock()
+	defer s.change.Unlock()
+	failed, err := s.pipeline.ApplyBundle(items)
+	return failed, s.inForce("bundle", err)
+}
+
+// PullCounts updates the statistics of rules.
+func (s *Switch) PullCounts() {
+	s.change.Lock()
+	defer s.change.Unlock()
+	s.pipeline.PullCounts()
+}
+
+// scanMost limits the rules of one call of ScanRules.
+const scanMost = 256
+
+// ScanRules appends copies of selected rules from slot from on. It returns the next
+// slot, and false at the end.
+func (s *Switch) ScanRules(filter *openflow.FlowMod, from uint32, rules []openflow.Rule) (_ []openflow.Rule, next uint32, more bool) {
+	s.pipeline.Read(func(tables *openflow.Pipeline) {
+		next, more = tables.Scan(filter, from, scanMost, func(r *openflow.Rule) { rules = append(rules, *r) })
+	})
+	return rules, next, more
+}
+
+// ApplyGroups applies changes of groups, all of them or none.
+func (s *Switch) ApplyGroups(mods []openflow.GroupMod) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	_, err := s.pipeline.ApplyGroups(mods)
+	return s.inForce("groups", err)
+}
+
+// Groups returns a group, or all groups for openflow.GroupAny.
+func (s *Switch) Groups(id uint32) []ofconn.Group {
+	s.change.Lock()
+	defer s.change.Unlock()
+	var list []ofconn.Group
+	for _, g := range s.pipeline.Groups(id) {
+		list = append(list, ofconn.Group{Group: g.Group, Stats: g.Stats, Flows: g.Flows})
+	}
+	return list
+}
+
+// ApplyMeters applies changes of meters, all of them or none.
+func (s *Switch) ApplyMeters(mods []openflow.MeterMod) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	_, err := s.pipeline.ApplyMeters(mods)
+	return s.inForce("meters", err)
+}
+
+// Meters returns a meter, or all meters for openflow.MeterAll.
+func (s *Switch) Meters(id uint32) []ofconn.Meter {
+	s.change.Lock()
+	defer s.change.Unlock()
+	var list []ofconn.Meter
+	for _, m := range s.pipeline.Meters(id) {
+		list = append(list, ofconn.Meter{Meter: m.Meter, Counters: ofp.MeterCounters{ID: m.ID, Flows: uint32(m.Flows),
+			Packets: m.Packets, Bytes: m.Bytes, DurationNS: m.AgeNS, Bands: m.Dropped}})
+	}
+	return list
+}
+
+// Tables describes all tables.
+func (s *Switch) Tables() []ofp.TableState {
+	var list []ofp.TableState
+	s.pipeline.Read(func(tables *openflow.Pipeline) {
+		for t := range openflow.Tables - 1 {
+			config, flows := tables.Config(uint8(t))
+			limit := uint32(config.Limit)
+			if limit == 0 {
+				limit = pipeline.MaxFlows
+			}
+			list = append(list, ofp.TableState{ID: uint8(t), Flows: uint32(flows), MaxEntries: limit, Evict: config.Evict})
+		}
+	})
+	return list
+}
+
+// SetEviction sets whether tables evict flows; openflow.TableAll means all tables.
+func (s *Switch) SetEviction(table uint8, evict bool) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	number := int(table)
+	if table == openflow.TableAll {
+		number = -1
+	}
+	return s.pipeline.Configure(number, func(c *openflow.TableConfig) error {
+		c.Evict = evict
+		return nil
+	})
+}
+
+// unknownNS is the duration in messages if the real one is unknown.
+const unknownNS = 0xffffffff * uint64(time.Second)
+
+// Ports describes all ports.
+func (s *Switch) Ports() []ofconn.Port {
+	list, _ := s.ports.List("") // fails for an unknown name only
+	var all []ofconn.Port
+	for _, p := range list {
+		var dropped uint64
+		for _, n := range p.Stats.RxDrops {
+			dropped += n
+		}
+		port := ofconn.Port{Port: ofp.Port{No: p.Number, Name: p.Name, MAC: portMAC(p.Name)},
+			Counters: ofp.PortCounters{No: p.Number, RxPackets: p.Stats.RxPackets, TxPackets: p.Stats.TxPackets, RxBytes: p.Stats.RxBytes,
+				TxBytes: p.Stats.TxBytes, RxDropped: dropped, TxDropped: p.Stats.TxDrops, DurationNS: unknownNS}}
+		if port.State = ofp.StateDown; p.State == ports.StateUp {
+			port.State = ofp.StateLive
+		}
+		all = append(all, port)
+	}
+	return all
+}
+
+// Send executes the actions of a packet-out on its frame.
+func (s *Switch) Send(out *openflow.PacketOut) error {
+	_, err := s.pipeline.Send(out)
+	return err
+}
+
+// FlushConnections removes the tracked connections that m selects.
+func (s *Switch) FlushConnections(m *ofp.CTMatch) error {
+	tuple := func(t *ofp.CTTuple) conntrack.TupleFilter {
+		f := conntrack.TupleFilter{Src: t.Src, Dst: t.Dst, SrcPort: t.SrcPort, DstPort: t.DstPort, ID: t.ID, Type: t.Type, Code: t.Code}
+		if *t != (ofp.CTTuple{}) && m.Proto != 0 {
+			f.Proto = &m.Proto
+		}
+		return f
+	}
+	f := conntrack.Filter{Zone: m.Zone, Mark: m.Mark, MarkMask: m.MarkMask, Label: m.Label, LabelMask: m.LabelMask,
+		Orig: tuple(&m.Orig), Reply: tuple(&m.Reply)}
+	if m.Proto != 0 && f.Orig.Proto == nil && f.Reply.Proto == nil {
+		f.Orig.Proto = &m.Proto
+	}
+	_, err := s.tracking.Flush(&f)
+	return err
+}
+
+// portMAC returns a locally administered address made from the port's name, because
+// Weft's ports have none.
+func portMAC(name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	b := h.Sum(nil)
+	return binary.BigEndian.Uint64(b)>>24&0xffffffffff | 0x02<<40
+}

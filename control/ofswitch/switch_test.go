@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ofswitch
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"weft/control/pipeline"
+	"weft/control/pipeline/pipelinetest"
+	"weft/openflow"
+)
+
+func newSwitch(t *testing.T) (*Switch, *pipelinetest.Rig, *bytes.Buffer) {
+	f, log := pipelinetest.New(t), new(bytes.Buffer)
+	f.VXLANPorts(1)
+	return New(&f.Change, f.P, nil, nil, slog.New(slog.NewTextHandler(log, nil))), f, log
+}
+
+func group(t *testing.T, text string) openflow.GroupMod {
+	t.Helper()
+	mod, err := openflow.ParseGroupMod(text, openflow.GroupAdd, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mod
+}
+
+// A refused bundle names its change, and changes neither flows nor groups.
+func TestRefusedBundle(t *testing.T) {
+	s, f, _ := newSwitch(t)
+	mod := group(t, "group_id=1,type=all,bucket=output:1")
+	flow, err := openflow.ParseFlowMod("actions=group:2", openflow.Add, f.P.View())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if failed, err := s.ApplyBundle([]openflow.BundleItem{{Group: &mod}, {Flow: &flow}}); failed != 1 || err == nil {
+		t.Errorf("failed %d, %v; want change 1", failed, err)
+	}
+	if groups, flows := s.Groups(openflow.GroupAny), f.Rules(""); len(groups)+len(flows) != 0 {
+		t.Errorf("%d groups, %d flows", len(groups), len(flows))
+	}
+}
+
+// brokenStore saves no groups.
+type brokenStore struct{ pipeline.Store }
+
+func (brokenStore) ChangeTables(_, _ map[uint32]string, _ []uint32) error {
+	return errors.New("no space")
+}
+
+// A change that is in force but cannot be saved is logged. The peer gets no error.
+func TestUnsavedChangeIsInForce(t *testing.T) {
+	s, f, log := newSwitch(t)
+	f.Change.Lock()
+	f.Store = brokenStore{f.Store}
+	f.Change.Unlock()
+	mods := []openflow.GroupMod{group(t, "group_id=1,type=all,bucket=output:1")}
+	if err := s.ApplyGroups(mods); err != nil || !strings.Contains(log.String(), "no space") {
+		t.Errorf("%v, log %q", err, log)
+	}
+	if groups := s.Groups(openflow.GroupAny); len(groups) != 1 || groups[0].ID != 1 {
+		t.Errorf("groups %+v", groups)
+	}
+	var coded *openflow.CodedError
+	if err := s.ApplyGroups(mods); !errors.As(err, &coded) {
+		t.Errorf("the same group again: %v", err)
+	}
+}
+
+// Eviction of all tables leaves out weft-central's table.
+func TestEvictionOfAllTables(t *testing.T) {
+	s, _, _ := newSwitch(t)
+	if err := s.SetEviction(openflow.TableAll, true); err != nil {
+		t.Fatal(err)
+	}
+	list := s.Tables()
+	for _, table := range list {
+		if table.Evict != (table.ID != openflow.CentralTable) || table.MaxEntries != pipeline.MaxFlows {
+			t.Errorf("%+v", table)
+		}
+	}
+	if len(list) != openflow.Tables-1 {
+		t.Errorf("%d tables", len(list))
+	}
+	if err := s.SetEviction(openflow.CentralTable, true); err == nil {
+		t.Error("weft-central's table evicts flows")
+	}
+}

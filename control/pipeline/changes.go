@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"errors"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"weft/control/counters"
+	"weft/control/megaflows"
+	"weft/control/usererr"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+// Changes of the tables. When a method returns, no frame uses the old rules, groups and
+// meters. An *UnsavedError reports a change in force. Other errors have an OpenFlow code
+// (*openflow.CodedError), and nothing has changed. The caller holds the lock of changes.
+
+// MaxFlows is the limit of flows in all tables.
+const MaxFlows = counters.MaxRules
+
+// UnsavedError reports a change that is in force and is lost at a restart of control.
+type UnsavedError struct{ cause error }
+
+func (e *UnsavedError) Error() string {
+	return "the change is in force but could not be saved: " + e.cause.Error()
+}
+
+// Unwrap returns the error of the store.
+func (e *UnsavedError) Unwrap() error { return e.cause }
+
+// unsavedError returns an UnsavedError, or nil if saving succeeded.
+func unsavedError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &UnsavedError{err}
+}
+
+const (
+	// Changes by ApplyEach are on the disk after saveDelay. A client that sends a
+	// barrier after each flow_mod would otherwise wait for the disk every time. A crash
+	// of control within saveDelay loses these changes.
+	saveDelay = 100 * time.Millisecond
+	// ApplyEach saves at once at maxUnsaved unsaved changes, because rows of removed
+	// rules are free only after the save.
+	maxUnsaved = 1 << 16
+	// After a change of largeChange flows, control returns memory to the system.
+	// Parsing takes several times the memory that stays in use.
+	largeChange = 10_000
+	// pause before memory is returned, so that the request has ended
+	largeChangePause = time.Second
+)
+
+// unsaved has the changes that wait for saveDelay. The lock of changes guards it.
+type unsaved struct {
+	rules map[*openflow.Rule]struct{} // added and modified rules
+	rows  []uint32                    // rows of removed rules
+	armed bool
+}
+
+// Apply applies changes of flows, all of them or none.
+func (pl *Pipeline) Apply(mods []openflow.FlowMod) (openflow.Changes, error) {
+	pl.Save()
+	changes, removed, err := pl.alter(func(now uint64) (openflow.Changes, error) { return pl.tables.Apply(mods, now) })
+	if err != nil {
+		return changes, err
+	}
+	return changes, pl.finishFlows(&changes, removed, len(mods))
+}
+
+// ApplyEach applies changes of flows in order. errs has the error of each change, or
+// nil. The changes are saved within saveDelay.
+func (pl *Pipeline) ApplyEach(mods []openflow.FlowMod) (errs []error) {
+	changes, removed, _ := pl.alter(func(now uint64) (changes openflow.Changes, _ error) {
+		changes, errs = pl.tables.ApplyEach(mods, now)
+		return changes, nil
+	})
+	pl.refresh(&changes)
+	u := &pl.unsaved
+	if u.rules == nil {
+		u.rules = map[*openflow.Rule]struct{}{}
+	}
+	for _, list := range [][]*openflow.Rule{changes.Added, changes.Modified} {
+		for _, r := range list {
+			u.rules[r] = struct{}{}
+		}
+	}
+	u.rows = append(u.rows, removed...)
+	switch {
+	case len(u.rules)+len(u.rows) > maxUnsaved:
+		pl.Save()
+	case !u.armed && len(u.rules)+len(u.rows) > 0:
+		u.armed = true
+		time.AfterFunc(saveDelay, func() {
+			pl.change.Lock()
+			defer pl.change.Unlock()
+			pl.Save()
+		})
+	}
+	return errs
+}
+
+// Save saves the changes of ApplyEach now.
+func (pl *Pipeline) Save() {
+	u := pl.unsaved
+	pl.unsaved = unsaved{}
+	if len(u.rules)+len(u.rows) == 0 {
+		return
+	}
+	rules := make([]*openflow.Rule, 0, len(u.rules))
+	for r := range u.rules {
+		if !r.Removed {
+			rules = append(rules, r)
+		}
+	}
+	if err := unsavedError(pl.store.ChangeFlows(pl.rules.saved(rules), u.rows)); err != nil {
+		pl.log.Error("flows", "error", err)
+	}
+	pl.releaseRows(u.rows)
+}
+
+// ApplyBundle applies all changes or none. failed is the index of the refused change.
+func (pl *Pipeline) ApplyBundle(items []openflow.BundleItem) (failed int, err error) {
+	pl.Save() // a large bundle may need the rows of removed rules
+	changes, removed, err := pl.alter(func(now uint64) (openflow.Changes, error) { return pl.tables.ApplyBundle(items, now) })
+	if err != nil {
+		var at *openflow.ApplyError
+		if errors.As(err, &at) {
+			failed = at.Index
+		}
+		return failed, err
+	}
+	if slices.ContainsFunc(items, func(i openflow.BundleItem) bool { return i.Group != nil }) {
+		groups, meters := pl.tableTexts()
+		err = unsavedError(pl.store.ChangeTables(groups, meters, nil))
+		pl.ports.UpdateLiveness()
+		pl.revalidate(func(*megaflows.Megaflow) bool { return true })
+	}
+	if flowsErr := pl.finishFlows(&changes, removed, len(items)); flowsErr != nil {
+		err = flowsErr
+	}
+	return 0, err
+}
+
+// ApplyGroups applies changes of groups, all of them or none.
+func (pl *Pipeline) ApplyGroups(mods []openflow.GroupMod) (openflow.Changes, error) {
+	return pl.applyTable(func(now uint64) (openflow.Changes, error) { return pl.tables.ApplyGroups(mods, now) })
+}
+
+// ApplyMeters applies changes of meters, all of them or none.
+func (pl *Pipeline) ApplyMeters(mods []openflow.MeterMod) (openflow.Changes, error) {
+	return pl.applyTable(func(now uint64) (openflow.Changes, error) {
+		changes, changed, err := pl.tables.ApplyMeters(mods, now)
+		for _, m := range changed {
+			sendMeter(pl.workers, m)
+		}
+		return changes, err
+	})
+}
+
+// applyTable applies and saves a change of groups or meters, and of the flows that name
+// them.
+func (pl *Pipeline) applyTable(apply func(now uint64) (openflow.Changes, error)) (openflow.Changes, error) {
+	changes, removed, err := pl.alter(apply)
+	if err != nil {
+		return changes, err
+	}
+	groups, meters := pl.tableTexts()
+	err = pl.store.ChangeTables(groups, meters, removed)
+	pl.ports.UpdateLiveness()
+	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
+	pl.tell(&changes)
+	pl.releaseRows(removed)
+	return changes, unsavedError(err)
+}
+
+// Configure calls set for the settings of a table, or of all tables but weft-central's if
+// table is -1. It applies and saves the settings unless set returns an error. It removes
+// no flow.
+func (pl *Pipeline) Configure(table int, set func(*openflow.TableConfig) error) error {
+	if table < -1 || table >= openflow.Tables {
+		return usererr.Errorf("table %d: expected a table from 0 to %d, or all", table, openflow.Tables-1)
+	}
+	if table == openflow.CentralTable {
+		return usererr.Errorf("table %d: belongs to weft-central; expected another table", table)
+	}
+	var configs [openflow.Tables]openflow.TableConfig
+	for t := range configs {
+		configs[t], _ = pl.tables.Config(uint8(t)) // changes only under the lock of changes
+		if table == t || table == -1 && t != openflow.CentralTable {
+			if err := set(&configs[t]); err != nil {
+				return err
+			}
+		}
+	}
+	pl.mu.Lock()
+	for t := range configs {
+		pl.tables.Configure(uint8(t), configs[t])
+	}
+	pl.mu.Unlock()
+	return unsavedError(pl.store.SaveTableConfigs(tableConfigTexts(&configs)))
+}
+
+// SendMisses makes frames that match no flow go to the controller, or drops them.
+func (pl *Pipeline) SendMisses(on bool) {
+	pl.mu.Lock()
+	pl.tables.SendMisses(on)
+	pl.mu.Unlock()
+	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
+}
+
+// alter changes the tables by apply, and gives rows to added rules. The caller releases
+// the rows of removed rules after revalidation.
+func (pl *Pipeline) alter(apply func(now uint64) (openflow.Changes, error)) (changes openflow.Changes, removed []uint32, err error) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.pullAll() // earlier counts belong to the old rules
+	if changes, err = apply(clock.Monotonic()); err != nil {
+		return changes, nil, err
+	}
+	return changes, pl.rules.enter(&changes), nil
+}
+
+// finishFlows saves changed flows and calls refresh. n is the number of requested
+// changes.
+func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n int) error {
+	err := pl.store.ChangeFlows(pl.rules.saved(slices.Concat(changes.Added, changes.Modified)), removed)
+	pl.refresh(changes)
+	pl.releaseRows(removed)
+	if n >= largeChange {
+		time.AfterFunc(largeChangePause, returnMemory)
+	}
+	return unsavedError(err)
+}
+
+// refresh updates megaflows and monitors after a change of flows.
+func (pl *Pipeline) refresh(changes *openflow.Changes) {
+	var tables openflow.TableSet
+	changedTables(changes, &tables)
+	pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
+	pl.tell(changes)
+}
+
+// releaseRows frees the rows of removed rules after revalidation.
+func (pl *Pipeline) releaseRows(rows []uint32) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.rules.release(rows)
+}
+
+// changedTables adds the tables of changed rules to set. Megaflows without these
+// tables stay valid.
+func changedTables(c *openflow.Changes, set *openflow.TableSet) {
+	for _, list := range [][]*openflow.Rule{c.Added, c.Modified, c.Removed} {
+		for _, r := range list {
+			set.Add(r.Table)
+		}
+	}
+}
+
+// The second garbage collection empties the pools.
+func returnMemory() {
+	runtime.GC()
+	debug.FreeOSMemory()
+}

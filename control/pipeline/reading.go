@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"weft/control/megaflows"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+// Read calls do with the tables for reading. They do not change during the call, but
+// statistics may be older than PullCounts.
+func (pl *Pipeline) Read(do func(tables *openflow.Pipeline)) {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	do(pl.tables)
+}
+
+// Select returns the rules that filter selects. The caller holds the lock of changes, so
+// that they stay, and Pipeline.mu to read their statistics (Read, InTurns).
+func (pl *Pipeline) Select(filter *openflow.FlowMod) []*openflow.Rule {
+	return pl.tables.Select(filter)
+}
+
+// readChunk is the number of items before Pipeline.mu is released for a moment.
+const readChunk = 256
+
+// InTurns calls f(0) to f(n-1) under Pipeline.mu, which it releases every readChunk
+// calls. The caller holds the lock of changes, so that rules, groups and megaflows stay
+// the same in between. f reads their statistics.
+func (pl *Pipeline) InTurns(n int, f func(i int)) {
+	for from := 0; from < n; from += readChunk {
+		pl.mu.RLock()
+		for i := from; i < min(from+readChunk, n); i++ {
+			f(i)
+		}
+		pl.mu.RUnlock()
+	}
+}
+
+// PullCounts updates the statistics of rules and groups from all workers. The caller
+// holds the lock of changes.
+func (pl *Pipeline) PullCounts() {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.pullAll()
+}
+
+// Megaflows returns the megaflows in the workers' caches.
+func (pl *Pipeline) Megaflows() *megaflows.Index { return pl.megaflows }
+
+// GroupState is a group with its statistics. Flows is the number of flows that name it.
+type GroupState struct {
+	*openflow.Group
+	Stats openflow.GroupStats
+	Flows int
+}
+
+// Groups returns a group, or all groups for openflow.GroupAny, with present statistics.
+// The caller holds the lock of changes.
+func (pl *Pipeline) Groups(id uint32) []GroupState {
+	pl.PullCounts()
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	var list []GroupState
+	flows := pl.tables.GroupFlows()
+	for _, g := range pl.tables.Groups(id) {
+		s := pl.tables.GroupStats(g)
+		s.Buckets = slices.Clone(s.Buckets)
+		list = append(list, GroupState{Group: g, Stats: s, Flows: flows[g.ID]})
+	}
+	return list
+}
+
+// MeterState is a meter with its statistics.
+type MeterState struct {
+	*openflow.Meter
+	Flows          int
+	Packets, Bytes uint64                 // frames that came to the meter
+	AgeNS          uint64                 // since the meter was added
+	Dropped        []openflow.BucketStats // frames that each band has dropped
+}
+
+// Meters returns a meter, or all meters for openflow.MeterAll, with present statistics.
+// The caller holds the lock of changes.
+func (pl *Pipeline) Meters(id uint32) []MeterState {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	var list []MeterState
+	flows, now := pl.tables.MeterFlows(), clock.Monotonic()
+	for _, m := range pl.tables.Meters(id) {
+		s := MeterState{Meter: m, AgeNS: now - min(now, m.CreatedNS), Flows: flows[m.ID], Dropped: make([]openflow.BucketStats, len(m.Bands))}
+		for i := range m.Bands {
+			for _, sh := range pl.workers.Shared() {
+				c := &sh.Meters[m.Bands[i].Slot]
+				if i == 0 { // frames that a band drops do not reach the next band
+					s.Packets += atomic.LoadUint64(&c.Packets)
+					s.Bytes += atomic.LoadUint64(&c.Bytes)
+				}
+				s.Dropped[i].Packets += atomic.LoadUint64(&c.DroppedPackets)
+				s.Dropped[i].Bytes += atomic.LoadUint64(&c.DroppedBytes)
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// ControllerNote returns the note with a number that a frame for the controller carries.
+func (pl *Pipeline) ControllerNote(id uint32) (openflow.ControllerNote, bool) {
+	return pl.notes.Note(id)
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tables
+
+import (
+	"fmt"
+
+	"weft/api"
+	"weft/control/pipeline"
+	"weft/control/usererr"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+var commands = map[string]openflow.Command{
+	"add": openflow.Add, "modify": openflow.Modify, "modify-strict": openflow.ModifyStrict,
+	"delete": openflow.Delete, "delete-strict": openflow.DeleteStrict,
+}
+
+// ChangeFlows applies a change of the flow tables, or nothing on an error. After it,
+// no frame uses the old rules.
+func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
+	if c.Op == "replace" {
+		return ts.replaceFlows(c.Text)
+	}
+	command, ok := commands[c.Op]
+	if !ok {
+		return api.FlowsChanged{}, usererr.Errorf("op %q: expected add, modify, modify-strict, delete, delete-strict or replace", c.Op)
+	}
+	// The lock of changes is not held during parsing, because an engine's replacement
+	// needs it. If ports have changed, the text is parsed again.
+	view := ts.pipeline.View()
+	mods, err := parseFlows(c, command, view)
+	ts.change.Lock()
+	defer ts.change.Unlock()
+	if view != ts.pipeline.View() {
+		mods, err = parseFlows(c, command, ts.pipeline.View())
+	}
+	if err != nil {
+		return api.FlowsChanged{}, err
+	}
+	return ts.apply(mods)
+}
+
+// maxNotes limits the notes in an answer. Further notes are left out.
+const maxNotes = 10
+
+// notesOf returns notes about ignored parts of flows.
+func notesOf(mods []openflow.FlowMod) []string {
+	var notes []string
+	for i := range mods {
+		for _, note := range mods[i].Notes {
+			if len(notes) == maxNotes {
+				return notes
+			}
+			if mods[i].Line > 0 {
+				note = fmt.Sprintf("line %d: %s", mods[i].Line, note)
+			}
+			notes = append(notes, note)
+		}
+	}
+	return notes
+}
+
+func parseFlows(c api.ChangeFlows, command openflow.Command, names openflow.Names) ([]openflow.FlowMod, error) {
+	var mods []openflow.FlowMod
+	var err error
+	if c.File {
+		mods, err = openflow.ParseFlowMods(c.Text, command, names)
+	} else {
+		mods = make([]openflow.FlowMod, 1)
+		mods[0], err = openflow.ParseFlowMod(c.Text, command, names)
+	}
+	if err != nil {
+		return nil, usererr.Mark(err)
+	}
+	return mods, nil
+}
+
+// DeleteFlows deletes the flows that match selects.
+func (ts *Tables) DeleteFlows(match string, strict bool) (api.FlowsChanged, error) {
+	ts.change.Lock()
+	defer ts.change.Unlock()
+	var mod openflow.FlowMod
+	var err error
+	if strict {
+		mod, err = openflow.ParseFlowMod(match, openflow.DeleteStrict, ts.pipeline.View())
+	} else {
+		mod, err = openflow.ParseFilter(match, ts.pipeline.View())
+		mod.Command = openflow.Delete
+	}
+	if err != nil {
+		return api.FlowsChanged{}, usererr.Mark(err)
+	}
+	return ts.apply([]openflow.FlowMod{mod})
+}
+
+// apply applies changes of flows. The caller holds the lock of changes.
+func (ts *Tables) apply(mods []openflow.FlowMod) (api.FlowsChanged, error) {
+	changes, err := ts.pipeline.Apply(mods)
+	if err != nil {
+		return api.FlowsChanged{}, marked(err)
+	}
+	return api.FlowsChanged{Flows: len(changes.Added) + len(changes.Modified) + len(changes.Removed), Notes: notesOf(mods)}, nil
+}
+
+// DumpFlows returns the selected flows with exact statistics, sorted by
+// openflow.SortKeys if given.
+func (ts *Tables) DumpFlows(match string, words pipeline.PortWords, sort ...string) ([]api.Flow, error) {
+	var keys []openflow.SortKey
+	for _, text := range sort {
+		key, err := openflow.ParseSortKey(text)
+		if err != nil {
+			return nil, usererr.Mark(err)
+		}
+		keys = append(keys, key)
+	}
+	ts.change.Lock()
+	defer ts.change.Unlock()
+	filter, err := openflow.ParseFilter(match, ts.pipeline.View())
+	if err != nil {
+		return nil, usererr.Mark(err)
+	}
+	return ts.FlowsOf(&filter, keys, words), nil
+}
+
+// FlowsOf describes the flows that filter selects. The caller holds the lock of
+// changes.
+func (ts *Tables) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, words pipeline.PortWords) []api.Flow {
+	ts.pipeline.PullCounts()
+	rules := ts.pipeline.Select(filter)
+	if len(keys) > 0 {
+		ts.pipeline.Read(func(*openflow.Pipeline) { openflow.SortRules(rules, keys) })
+	}
+	now, names := clock.Monotonic(), ts.pipeline.View().Names(words)
+	flows := make([]api.Flow, len(rules))
+	ts.pipeline.InTurns(len(rules), func(i int) { flows[i] = DescribeFlow(rules[i], now, names) })
+	return flows
+}
+
+// DescribeFlow describes a rule, at the time now. The caller holds Pipeline.mu.
+func DescribeFlow(r *openflow.Rule, now uint64, names openflow.Names) api.Flow {
+	return api.Flow{
+		Table: r.Table, Priority: int(r.Priority), Cookie: r.Cookie,
+		Match:     r.Match.Format(names),
+		Actions:   openflow.FormatActions(r.Actions, names),
+		DurationS: seconds(now, r.CreatedNS), IdleAgeS: seconds(now, max(r.UsedNS, r.CreatedNS)),
+		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
+		Packets: r.Packets, Bytes: r.Bytes,
+		Line: openflow.FormatRule(r, now, names),
+	}
+}
+
+func seconds(now, then uint64) float64 { return float64(now-min(now, then)) / 1e9 }

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tables
+
+import (
+	"weft/api"
+	"weft/control/usererr"
+	"weft/openflow"
+)
+
+// ModTable changes all given settings of flow tables, or none on an error: the limit of
+// flows, and eviction at the limit. It removes no flow.
+func (ts *Tables) ModTable(mod api.ModTable) error {
+	ts.change.Lock()
+	defer ts.change.Unlock()
+	return ts.pipeline.Configure(mod.Table, func(c *openflow.TableConfig) error {
+		if err := c.SetWords(mod.Settings); err != nil {
+			return usererr.Mark(err)
+		}
+		return nil
+	})
+}
+
+// ListTables returns the tables with flows or settings.
+func (ts *Tables) ListTables() []api.Table {
+	list := []api.Table{}
+	ts.pipeline.Read(func(tables *openflow.Pipeline) {
+		for t := range openflow.Tables {
+			c, n := tables.Config(uint8(t))
+			if n > 0 || c != (openflow.TableConfig{}) {
+				list = append(list, api.Table{Table: t, Flows: n, Limit: c.Limit, Evict: c.Evict})
+			}
+		}
+	})
+	return list
+}

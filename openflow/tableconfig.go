@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// SetWords changes the settings that words name: evict, noevict and limit:NUMBER. Other
+// words are an error.
+func (c *TableConfig) SetWords(words []string) error {
+	for _, word := range words {
+		limit, isLimit := strings.CutPrefix(word, "limit:")
+		switch {
+		case word == "evict":
+			c.Evict = true
+		case word == "noevict":
+			c.Evict = false
+		case isLimit:
+			n, err := strconv.ParseUint(limit, 10, 31)
+			if err != nil {
+				return fmt.Errorf("%s: expected limit:NUMBER", word)
+			}
+			c.Limit = int(n)
+		default:
+			return fmt.Errorf("%s: expected evict, noevict or limit:NUMBER", word)
+		}
+	}
+	return nil
+}
+
+// Words returns all settings for SetWords.
+func (c TableConfig) Words() []string {
+	words := []string{"limit:" + strconv.Itoa(c.Limit)}
+	if c.Evict {
+		words = append(words, "evict")
+	}
+	return words
+}
