@@ -125,9 +125,9 @@ func (x *xlate) output(no uint32) {
 	case PortNORMAL:
 		x.normal()
 	case PortFlood:
-		x.flood(true)
+		x.flood(true, nil)
 	case PortAll:
-		x.flood(false)
+		x.flood(false, nil)
 	case PortTable: // in a packet-out, or read from a field
 		x.intoTables()
 	case PortController, PortNone:

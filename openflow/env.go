@@ -37,6 +37,8 @@ type PortInfo struct {
 	NoAnswers bool
 	// the PortNormal belongs to the virtual network in the field VNI, see Segment
 	InVNI bool
+	// VLANs are the port's VLANs in the action normal; nil: all, with unchanged tags.
+	VLANs *PortVLANs
 	// Binding restricts the sender addresses of a PortNormal; nil: no restriction.
 	Binding *Binding
 	// Central is true for ports that weft-central has declared, and for the tunnel of

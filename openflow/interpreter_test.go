@@ -440,19 +440,83 @@ func (in *interpreter) output(no uint32) {
 		if p, ok := in.env.Port(from); !ok || p.Kind == PortUplink || dst>>4 == 0x0180c2000000>>4 || in.f[flowtable.WEthSrc]>>56&1 != 0 {
 			return
 		}
-		to, known := in.env.MAC(in.segment(from), uint16(in.f[flowtable.WEthSrc]&vlanVID), dst)
-		if p, ok := in.env.Port(to); known && dst>>40&1 == 0 && ok && in.takes(from, &p) {
+		vid, tags, ok := in.enterVLAN(from)
+		if !ok {
+			return
+		}
+		to, known := in.env.MAC(in.segment(from), vid, dst)
+		if p, ok := in.env.Port(to); known && dst>>40&1 == 0 && ok && in.takes(from, &p) && (to == from || carriesVLAN(p.VLANs, vid, tags)) {
 			if to != from {
-				in.sendIn(to, in.segment(from))
+				in.sendTagged(&p, in.segment(from), vid, tags)
 			}
 			return
 		}
-		in.flood(from, true)
+		ingress, _ := in.env.Port(from)
+		for _, p := range in.env.ports {
+			tunnels := ingress.Kind == PortTunnel && p.Kind == PortTunnel
+			if p.No != from && in.takes(from, &p) && !p.NoFlood && !tunnels && carriesVLAN(p.VLANs, vid, tags) {
+				in.sendTagged(&p, in.segment(from), vid, tags)
+			}
+		}
 	default:
 		if no != from {
 			in.send(no)
 		}
 	}
+}
+
+// enterVLAN returns the VLAN of the frame from this port and its tags within the switch,
+// as xlate_normal of Open vSwitch does. ok is false if the port does not carry it.
+func (in *interpreter) enterVLAN(from uint32) (vid uint16, tags []slowTag, ok bool) {
+	port, _ := in.env.Port(from)
+	tags = slices.Clone(in.tags)
+	if len(tags) > 0 {
+		vid = tags[0].tci & vlanVID
+	}
+	p := port.VLANs
+	switch {
+	case p == nil:
+		return vid, tags, true
+	case p.Mode == VLANTunnel:
+		return p.VID, append([]slowTag{{p.VID | vlanCFI, p.TPID}}, tags...), p.CVLANs.Has(vid)
+	case vid != 0:
+		return vid, tags, p.Mode != VLANAccess && p.Trunks.Has(vid)
+	case p.Mode == VLANTrunk:
+		return 0, tags, p.Trunks.Has(0)
+	case len(tags) == 0:
+		return p.VID, []slowTag{{p.VID | vlanCFI, tpid8021Q}}, true
+	}
+	tags[0].tci |= p.VID
+	return p.VID, tags, true
+}
+
+// carriesVLAN is xbundle_includes_vlan of Open vSwitch.
+func carriesVLAN(p *PortVLANs, vid uint16, tags []slowTag) bool {
+	inner := uint16(0)
+	if len(tags) > 1 {
+		inner = tags[1].tci & vlanVID
+	}
+	switch {
+	case p == nil:
+		return true
+	case p.Mode == VLANAccess:
+		return vid == p.VID && inner == 0
+	case p.Mode == VLANTunnel:
+		return vid == p.VID && p.CVLANs.Has(inner)
+	}
+	return p.Trunks.Has(vid)
+}
+
+// sendTagged sends to a port with the tags of its mode.
+func (in *interpreter) sendTagged(p *PortInfo, s Segment, vid uint16, tags []slowTag) {
+	pops := p.VLANs != nil && (p.VLANs.Mode == VLANAccess || p.VLANs.Mode == VLANTunnel || p.VLANs.Mode == VLANNativeUntagged && p.VLANs.VID == vid)
+	if pops && len(tags) > 0 {
+		tags = tags[1:]
+	}
+	own := in.tags
+	in.tags = tags
+	in.sendIn(p.No, s)
+	in.tags = own
 }
 
 // segment returns 1 + the VNI of frames from this port; 0: no VNI.

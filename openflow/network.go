@@ -45,7 +45,7 @@ func (x *xlate) declaredSource(from *PortInfo, s Segment, src uint64) bool {
 // sendToPlace sends to the declared location of an address. A frame from the tunnel
 // never returns to it, because two hosts that disagree would send it to each other
 // forever.
-func (x *xlate) sendToPlace(in uint32, s Segment, place *Place) {
+func (x *xlate) sendToPlace(in uint32, s Segment, f *vlanFrame, place *Place) {
 	x.usedPorts = true
 	var port PortInfo
 	ok := false
@@ -67,15 +67,18 @@ func (x *xlate) sendToPlace(in uint32, s Segment, place *Place) {
 		x.note("declared by central, but its port is not on this host now")
 	case port.No == in:
 		x.note("the destination is behind the input port")
+	case !x.carries(&port, f):
+		x.because(packet.DropWrongVLAN)
+		x.note("declared by central, but its port does not carry the VLAN")
 	case place.Remote.IsValid():
-		x.sendWithin(port.towards(place.Remote), s)
+		x.inVLAN(&port, f, func() { x.sendWithin(port.towards(place.Remote), s) })
 	default:
-		x.sendTo(&port)
+		x.inVLAN(&port, f, func() { x.sendTo(&port) })
 	}
 }
 
 // toMembers sends a copy of the frame to each other host of the declared network.
-func (x *xlate) toMembers(s Segment, network *Network) {
+func (x *xlate) toMembers(s Segment, network *Network, f *vlanFrame) {
 	port, ok := x.env.CentralTunnel()
 	if !ok {
 		return
@@ -84,6 +87,6 @@ func (x *xlate) toMembers(s Segment, network *Network) {
 		if x.halted {
 			return
 		}
-		x.sendWithin(port.towards(member), s)
+		x.inVLAN(&port, f, func() { x.sendWithin(port.towards(member), s) })
 	}
 }

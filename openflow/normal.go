@@ -2,10 +2,7 @@
 
 package openflow
 
-import (
-	"weft/flowtable"
-	"weft/packet"
-)
+import "weft/packet"
 
 const (
 	multicastBit = 1 << 40
@@ -17,8 +14,9 @@ const (
 )
 
 // flood sends to all ports of the frame's segment except its input port and uplinks.
-// The argument withFlags applies NoFlood and split horizon.
-func (x *xlate) flood(withFlags bool) {
+// The argument withFlags applies NoFlood and split horizon. With f it sends within the
+// frame's VLAN.
+func (x *xlate) flood(withFlags bool, f *vlanFrame) {
 	x.usedPorts = true
 	in := x.inPort()
 	fromTunnel, segment := false, Segment(0)
@@ -38,10 +36,13 @@ func (x *xlate) flood(withFlags bool) {
 		if withFlags && (p.NoFlood || fromTunnel && p.Kind == PortTunnel && !p.NoSplitHorizon) {
 			continue
 		}
-		x.sendWithin(p, segment)
+		if f != nil && !x.carries(p, f) {
+			continue
+		}
+		x.inVLAN(p, f, func() { x.sendWithin(p, segment) })
 	}
 	if network != nil && network.Flood && !fromTunnel {
-		x.toMembers(segment, network)
+		x.toMembers(segment, network, f)
 	}
 }
 
@@ -71,8 +72,10 @@ func (x *xlate) normal() {
 		x.note("a frame from a group address is not forwarded")
 		return
 	}
-	x.look(flowtable.WEthSrc, vlanVID)
-	vlan := uint16(x.flow[flowtable.WEthSrc] & vlanVID)
+	f, ok := x.enterVLAN(&from)
+	if !ok {
+		return
+	}
 	segment := x.segment(&from)
 	network := x.network(segment)
 	if from.Central && network == nil {
@@ -82,35 +85,35 @@ func (x *xlate) normal() {
 	}
 	if !from.NoLearning && !(network != nil && x.declaredSource(&from, segment, src)) {
 		x.depends(refOfMAC(src)) // control learns a move from the next frame at once
-		x.learn = Learn{Valid: true, Segment: segment, VLAN: vlan, Port: in, MAC: src,
+		x.learn = Learn{Valid: true, Segment: segment, VLAN: f.vid, Port: in, MAC: src,
 			Tunnel: from.Kind == PortTunnel, Remote: x.origin(&from), IP: x.announcement(src)}
 	}
 	if dst&multicastBit != 0 {
-		if !x.answer(&from, segment, vlan, src) {
+		if !x.answer(&from, segment, f.vid, src) {
 			x.learn.Announced = x.learn.Valid
-			x.flood(true)
+			x.flood(true, &f)
 		}
 		return
 	}
-	x.normalTo(in, segment, vlan, dst)
+	x.normalTo(in, segment, &f, dst)
 }
 
 // normalTo sends to the learnt port of the unicast address dst, or floods.
-func (x *xlate) normalTo(in uint32, segment Segment, vlan uint16, dst uint64) {
+func (x *xlate) normalTo(in uint32, segment Segment, f *vlanFrame, dst uint64) {
 	x.depends(refOfMAC(dst))
 	network := x.network(segment)
 	if network != nil {
 		if place, ok := x.env.Place(segment, dst); ok {
-			x.sendToPlace(in, segment, &place)
+			x.sendToPlace(in, segment, f, &place)
 			return
 		}
 	}
-	no, known := x.env.MAC(segment, vlan, dst)
+	no, known := x.env.MAC(segment, f.vid, dst)
 	if network != nil && (network.Asked || !known) {
 		x.ask(network, Question{Segment: segment, MAC: dst})
 	}
 	if !known {
-		x.flood(true)
+		x.flood(true, f)
 		return
 	}
 	if no == in {
@@ -118,11 +121,13 @@ func (x *xlate) normalTo(in uint32, segment Segment, vlan uint16, dst uint64) {
 		return
 	}
 	x.usedPorts = true
-	if port, ok := x.env.Port(no); ok && port.Kind != PortUplink && (port.reaches(segment, network) || network != nil && port.isCentralTunnel()) {
-		x.sendLearnt(&port, segment, vlan, dst)
+	port, ok := x.env.Port(no)
+	reaches := ok && port.Kind != PortUplink && (port.reaches(segment, network) || network != nil && port.isCentralTunnel())
+	if reaches && x.carries(&port, f) {
+		x.inVLAN(&port, f, func() { x.sendLearnt(&port, segment, f.vid, dst) })
 		return
 	}
-	x.flood(true)
+	x.flood(true, f)
 }
 
 // ofNoPort reports whether in_port says that the frame came from a controller.
@@ -132,10 +137,10 @@ func ofNoPort(in uint32) bool { return in == PortNone || in == PortController }
 // any source and destination. Open vSwitch does the same (xlate_normal).
 func (x *xlate) normalOfNoPort() {
 	dst := x.read(whole(FEthDst))[1]
-	x.look(flowtable.WEthSrc, vlanVID)
+	f := vlanFrame{vid: x.tagVID(0)}
 	if dst&multicastBit != 0 {
-		x.flood(true)
+		x.flood(true, &f)
 		return
 	}
-	x.normalTo(x.inPort(), 0, uint16(x.flow[flowtable.WEthSrc]&vlanVID), dst)
+	x.normalTo(x.inPort(), 0, &f, dst)
 }

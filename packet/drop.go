@@ -112,6 +112,9 @@ const (
 	DropNoAddress
 	// DropHeldLost: the engine ended while it held the frame.
 	DropHeldLost
+	// DropWrongVLAN: the frame's input port, or the declared port of its destination,
+	// does not carry the frame's VLAN, in the action normal.
+	DropWrongVLAN
 
 	dropReasonCount
 )
@@ -127,7 +130,7 @@ var dropNames = [DropReasons]string{
 	"loop", "port-fault", "bad-ecn", "deep-header",
 	"bad-offload",
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
-	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost",
+	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
 }
 
 // String returns the reason's name in counters and output.

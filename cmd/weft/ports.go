@@ -28,7 +28,12 @@ addresses="MAC [IP|PREFIX]..."[,...], and for vhost-user also mac=MAC[,MAC...]. 
 from any other sender are dropped as spoofed, also in ARP and neighbour discovery, and
 no other port learns these addresses. A MAC address without IP addresses may use any.
 
-id=TEXT names a vhost-user or tap port for weft-central.`
+id=TEXT names a vhost-user or tap port for weft-central.
+
+All types except af_xdp and af_packet may have VLANs, for actions=normal:
+
+  [tag=N] [trunks=N[-N][,...]] [cvlans=N[-N][,...]] [qinq-ethtype=802.1ad|802.1q]
+  [vlan_mode=trunk|access|native-tagged|native-untagged|dot1q-tunnel]`
 
 const addPortHelp = portSyntax + `
 

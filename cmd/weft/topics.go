@@ -103,9 +103,24 @@ vxlan: a tunnel to one or more VTEPs through the uplinks.
   reserved=         what happens to reserved bits of the VXLAN header: ignore (default), refuse,
                     gbp or gpe
 
+VLANs of a port under actions=normal, as in ovs-vswitchd.conf.db(5):
+
+  tag=N             VLAN of an access, native or dot1q-tunnel port
+  trunks=N[-N][,...]
+                    VLANs of a trunk or native port (default: all)
+  vlan_mode=        access (default with tag=): frames without a tag, which are in VLAN tag=
+                    trunk (default): frames with the tags of trunks=
+                    native-tagged, native-untagged: as trunk, but frames without a tag are in
+                    VLAN tag=, and are sent with or without its tag
+                    dot1q-tunnel: every frame gets a second tag, of VLAN tag=
+  cvlans=N[-N][,...]
+                    customer VLANs of a dot1q-tunnel port (default: all)
+  qinq-ethtype=     the second tag is of 802.1ad (default) or 802.1q
+
 Examples:
 
   weft add-port vm1 type=vhost-user path=/run/vm1.sock vni=100
+  weft add-port rack type=tap tag=5
   weft add-port ct1 type=tap netns=ct1 dev=eth0 mac=02:00:00:00:00:02
   weft add-port uplink type=af_xdp dev=eth0
   weft add-port overlay type=vxlan vni=100 remote=172.16.0.2,172.16.0.3`

@@ -68,7 +68,7 @@ func parseOptions(words []string) (kind string, values, given map[string]string,
 	if !ok {
 		return "", nil, nil, usererr.Errorf("type=%s: expected one of %s", kind, strings.Join(kindNames(), ", "))
 	}
-	values, err = k.options.check(kind, words)
+	values, err = k.allOptions().check(kind, words)
 	return kind, values, given, err
 }
 

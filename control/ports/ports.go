@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sort"
@@ -65,6 +66,17 @@ type portKind struct {
 // portKinds has the kinds of ports by the value of type=. Each kind's file adds an
 // entry.
 var portKinds = map[string]portKind{}
+
+// allOptions returns the options of the kind with those of all ports that take part in
+// the action normal.
+func (k *portKind) allOptions() optionTable {
+	if k.kind == openflow.PortUplink {
+		return k.options
+	}
+	all := maps.Clone(k.options)
+	maps.Copy(all, vlanOptions)
+	return all
+}
 
 func kindNames() []string {
 	var names []string
@@ -168,6 +180,9 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 		if err := fillBinding(&p.info, kind, values); err != nil {
 			return nil, err
 		}
+	}
+	if err := fillVLANs(&p.info, values); err != nil {
+		return nil, err
 	}
 	p.driver = portKinds[kind].make(portContext{
 		number: saved.Number, name: saved.Name, kind: kind, values: values,

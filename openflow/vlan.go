@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"fmt"
+
+	"weft/packet"
+)
+
+// VLANs of ports in the action normal, as in ovs-vswitchd.conf.db(5), table Port. Other
+// outputs leave a frame's tags unchanged. Package openflow sees two tags of a frame, as
+// Open vSwitch does with vlan-limit=2.
+
+// VLANMode decides which VLANs a port carries, and with which tags.
+type VLANMode uint8
+
+// Modes of a port. A VLAN is a VID; frames without a tag, and with a tag of VID 0, are in
+// VLAN 0.
+const (
+	// VLANTrunk: frames of the VLANs in Trunks, with their tags.
+	VLANTrunk VLANMode = iota
+	// VLANAccess: frames of VLAN VID, without a tag.
+	VLANAccess
+	// VLANNativeTagged: as VLANTrunk, but frames without a VLAN belong to VLAN VID. The
+	// port sends frames of VLAN VID with a tag.
+	VLANNativeTagged
+	// VLANNativeUntagged: as VLANNativeTagged, but the port sends frames of VLAN VID
+	// without a tag.
+	VLANNativeUntagged
+	// VLANTunnel: frames of any kind get a second tag of VLAN VID (IEEE 802.1Q, "QinQ").
+	VLANTunnel
+)
+
+// PortVLANs are the VLANs of a port. They are immutable.
+type PortVLANs struct {
+	Mode VLANMode
+	VID  uint16
+	// Trunks has the VLANs of a trunk or native port; nil: all. On a native port it
+	// contains VID.
+	Trunks *VLANSet
+	// CVLANs has the customers' VLANs of a VLANTunnel; nil: all.
+	CVLANs *VLANSet
+	// TPID is the TPID of the tag that a VLANTunnel pushes.
+	TPID uint16
+}
+
+// VLANSet is a set of VLANs.
+type VLANSet [64]uint64
+
+// Add adds a VLAN to the set.
+func (s *VLANSet) Add(vid uint16) { s[vid>>6&63] |= 1 << (vid & 63) }
+
+// Remove removes a VLAN from the set.
+func (s *VLANSet) Remove(vid uint16) { s[vid>>6&63] &^= 1 << (vid & 63) }
+
+// Has reports whether the set contains the VLAN. A nil set contains all.
+func (s *VLANSet) Has(vid uint16) bool { return s == nil || s[vid>>6&63]>>(vid&63)&1 != 0 }
+
+// vlanFrame is a frame with its VLAN, while normal forwards it.
+type vlanFrame struct {
+	vid uint16
+	// native: the frame arrived without a VLAN, and its port decided vid.
+	native bool
+	// tunnel has the port of mode VLANTunnel on which the frame arrived; nil: none.
+	tunnel *PortVLANs
+}
+
+// enterVLAN returns the VLAN of the frame, which arrived on port. If the port does not
+// carry it, ok is false and the frame is dropped.
+func (x *xlate) enterVLAN(port *PortInfo) (f vlanFrame, ok bool) {
+	p := port.VLANs
+	if p != nil && p.Mode == VLANTunnel {
+		f = vlanFrame{vid: p.VID, tunnel: p}
+		if p.CVLANs == nil || p.CVLANs.Has(x.tagVID(0)) {
+			return f, true
+		}
+		return f, x.wrongVLAN(x.tagVID(0))
+	}
+	f.vid = x.tagVID(0)
+	switch {
+	case p == nil:
+	case p.Mode != VLANTrunk && f.vid == 0:
+		f.vid, f.native = p.VID, true
+	case p.Mode == VLANAccess || !p.Trunks.Has(f.vid):
+		return f, x.wrongVLAN(f.vid)
+	}
+	return f, true
+}
+
+// wrongVLAN drops the frame. It returns false.
+func (x *xlate) wrongVLAN(vid uint16) bool {
+	x.because(packet.DropWrongVLAN)
+	if x.hook != nil {
+		x.note(fmt.Sprintf("the input port does not carry VLAN %d", vid))
+	}
+	return false
+}
+
+// tagVID returns the VID of the frame's tag i, counted from the outermost; 0: no tag.
+func (x *xlate) tagVID(i int) uint16 {
+	t := x.tags.at(i)
+	x.lookTag(t, vlanVID)
+	return t.tci & vlanVID
+}
+
+// inner returns the VID of the tag behind that of the frame's VLAN; 0: no tag.
+func (x *xlate) inner(f *vlanFrame) uint16 {
+	if f.tunnel != nil {
+		return x.tagVID(0)
+	}
+	return x.tagVID(1)
+}
+
+// carries reports whether the port is in the frame's VLAN.
+func (x *xlate) carries(port *PortInfo, f *vlanFrame) bool {
+	p := port.VLANs
+	switch {
+	case p == nil:
+		return true
+	case p.Mode == VLANAccess:
+		return p.VID == f.vid && x.inner(f) == 0
+	case p.Mode == VLANTunnel:
+		return p.VID == f.vid && (p.CVLANs == nil || p.CVLANs.Has(x.inner(f)))
+	}
+	return p.Trunks.Has(f.vid)
+}
+
+// outTags returns the tags with which the port sends the frame. ok is false if the frame
+// would have too many tags.
+func (x *xlate) outTags(port *PortInfo, f *vlanFrame) (tags tagStack, ok bool) {
+	tags, p := x.tags, port.VLANs
+	untagged := p != nil && (p.Mode == VLANAccess || p.Mode == VLANTunnel || p.Mode == VLANNativeUntagged && p.VID == f.vid)
+	switch {
+	case f.tunnel != nil && untagged:
+		return tags, true
+	case f.tunnel != nil:
+		return tags, tags.push(tag{tpid: f.tunnel.TPID, tci: f.vid | vlanCFI})
+	case !untagged && !f.native:
+		return tags, true
+	}
+	switch tagged := x.tagged(); {
+	case untagged && tagged:
+		tags.pop()
+	case untagged:
+	case tagged:
+		t := &tags.t[0]
+		t.tci, t.keep = t.tci&^vlanVID|f.vid, t.keep&^vlanVID
+	default:
+		return tags, tags.push(tag{tpid: tpid8021Q, tci: f.vid | vlanCFI})
+	}
+	return tags, true
+}
+
+// inVLAN calls send with the tags that the port puts on the frame. f may be nil: the
+// tags stay unchanged.
+func (x *xlate) inVLAN(port *PortInfo, f *vlanFrame, send func()) {
+	if f == nil {
+		send()
+		return
+	}
+	tags, ok := x.outTags(port, f)
+	if !ok {
+		x.halt(packet.DropNoHeadroom)
+		return
+	}
+	if tags == x.tags {
+		send()
+		return
+	}
+	arrived := x.tags
+	x.tags = tags
+	x.syncTags()
+	send()
+	x.tags = arrived
+	x.syncTags()
+}
