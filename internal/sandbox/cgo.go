@@ -17,6 +17,6 @@ var libcCalls = []string{"brk", "mremap", "rseq", "set_robust_list", "sched_gets
 
 // libcConditional are system calls of the C library with some arguments only.
 var libcConditional = []seccomp.NameWithConditions{
-	when("mprotect", argument(2, seccomp.BitsNotSet, unix.PROT_EXEC)),
-	when("clone", argument(0, seccomp.Equal, goThread|unix.CLONE_SETTLS|unix.CLONE_PARENT_SETTID|unix.CLONE_CHILD_CLEARTID)),
+	provided("mprotect", argument(2, seccomp.BitsNotSet, unix.PROT_EXEC)),
+	provided("clone", argument(0, seccomp.Equal, goThread|unix.CLONE_SETTLS|unix.CLONE_PARENT_SETTID|unix.CLONE_CHILD_CLEARTID)),
 }
