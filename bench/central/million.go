@@ -114,7 +114,7 @@ func (m *million) dial(socket string) (*grpc.ClientConn, error) {
 func (m *million) start(ctx context.Context) error {
 	socket := filepath.Join(m.Dir, "hub.sock")
 	m.hub = exec.Command("/proc/self/exe", os.Args[1:]...)
-	m.hub.Env = append(os.Environ(), hubVariable+"="+socket)
+	m.hub.Env = append(os.Environ(), hubVariable+"="+socket, hubProfileVariable+"="+m.Profile)
 	m.hub.Stderr = os.Stderr
 	if err := bench.StartWithParent(m.hub); err != nil {
 		return err

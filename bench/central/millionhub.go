@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime/debug"
+	"runtime/pprof"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -23,6 +25,10 @@ import (
 // process of Command serves a hub whose store is in memory.
 const hubVariable = "WEFT_BENCH_MILLION_HUB"
 
+// hubProfileVariable is an environment variable with the directory for profiles of that
+// process; if empty, it writes none.
+const hubProfileVariable = "WEFT_BENCH_MILLION_PROFILE"
+
 // hostHeader is the header with which a simulated host of the million says its name. It
 // takes the place of a certificate, so that many hosts share a connection.
 const hostHeader = "weft-host"
@@ -33,7 +39,10 @@ const maxMillionStreams = 200
 // serveMillion serves a hub until the process is killed. The store is in memory: it
 // checks nothing and has no guards.
 func serveMillion(socket string) error {
-	m := &millionHub{store: centraltest.NewMemory()}
+	m := &millionHub{store: centraltest.NewMemory(), profile: os.Getenv(hubProfileVariable)}
+	if err := m.startProfile(); err != nil {
+		return err
+	}
 	m.hub = hub.New(m.store, hostInHeader, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -59,8 +68,37 @@ func hostInHeader(ctx context.Context) (string, error) {
 // millionHub implements the methods of wire.Admin that the driver calls.
 type millionHub struct {
 	wire.UnimplementedAdminServer
-	store *centraltest.Memory
-	hub   *hub.Hub
+	store   *centraltest.Memory
+	hub     *hub.Hub
+	profile string // directory of profiles; if empty, none
+}
+
+func (m *millionHub) startProfile() error {
+	if m.profile == "" {
+		return nil
+	}
+	if err := os.MkdirAll(m.profile, 0o700); err != nil {
+		return err
+	}
+	file, err := os.Create(filepath.Join(m.profile, "million.cpu"))
+	if err != nil {
+		return err
+	}
+	return pprof.StartCPUProfile(file)
+}
+
+// endProfile writes the CPU profile, and a heap profile.
+func (m *millionHub) endProfile() error {
+	if m.profile == "" {
+		return nil
+	}
+	pprof.StopCPUProfile()
+	file, err := os.Create(filepath.Join(m.profile, "million.heap"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return pprof.WriteHeapProfile(file)
 }
 
 func (m *millionHub) Apply(_ context.Context, r *wire.ChangeRequest) (*wire.ChangeReply, error) {
@@ -84,8 +122,8 @@ func (m *millionHub) Status(context.Context, *wire.StatusRequest) (*wire.StatusR
 	return &wire.StatusReply{Revision: s.Revision, Ports: uint32(s.Ports), Bound: uint32(s.Bound), Hosts: uint32(s.Hosts), Connected: uint32(s.Sessions)}, nil
 }
 
-// Save frees unused memory. It returns no backup.
+// Save frees unused memory, and writes profiles. It returns no backup.
 func (m *millionHub) Save(*wire.SaveRequest, grpc.ServerStreamingServer[wire.SaveChunk]) error {
 	debug.FreeOSMemory()
-	return nil
+	return m.endProfile()
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 )
 
+// profileLength is the length of the CPU profile of a central, except during churn.
 const profileLength = 10 * time.Second
 
 // profile starts CPU profiles of all processes. The function stop ends them and
@@ -22,9 +23,13 @@ func (r *run) profile(scenario string) (stop func()) {
 		return func() {}
 	}
 	_ = os.MkdirAll(r.Profile, 0o700)
+	length := profileLength
+	if scenario == "churn" {
+		length = r.Length
+	}
 	var done sync.WaitGroup
 	for i := range r.cluster.nodes {
-		done.Go(func() { r.fetch(scenario, i, fmt.Sprintf("profile?seconds=%d", int(profileLength.Seconds())), "cpu") })
+		done.Go(func() { r.fetch(scenario, i, fmt.Sprintf("profile?seconds=%d", int(length.Seconds())), "cpu") })
 	}
 	own, err := os.Create(filepath.Join(r.Profile, scenario+".driver.cpu"))
 	if err != nil || pprof.StartCPUProfile(own) != nil {

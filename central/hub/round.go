@@ -270,9 +270,9 @@ func (h *Hub) releaseAbsent(p *port) {
 }
 
 // updateOwn sends a session the declaration of its host's port, and binds the port if
-// allowed.
+// allowed. The declaration of a port that nobody has bound yet waits for the binding,
+// which follows in some milliseconds, or for the session's turn.
 func (h *Hub) updateOwn(s *session, p *port) {
-	s.urgent = true
 	if !s.has(p) || p.net == nil || p.net.declared == nil || !p.bindable(s.host) && !h.movedAway(s, p) {
 		if _, had := p.owners[s]; had {
 			delete(p.owners, s)
@@ -283,6 +283,7 @@ func (h *Hub) updateOwn(s *session, p *port) {
 		if s.has(p) && p.declared != nil {
 			h.sayRefused(s, p)
 		}
+		s.urgent = true
 		return
 	}
 	if old, had := s.own[p]; !had || old != p.net {
@@ -302,6 +303,7 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	if here {
 		h.binder.drop(p.id) // the host has the port again
 	}
+	s.urgent = s.urgent || p.bind != nil
 	if !p.bindable(s.host) || here && slices.Equal(p.bind.GetEndpoint(), h.endpointOf(s)) {
 		return
 	}
