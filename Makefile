@@ -14,14 +14,16 @@ endif
 UNIT := $$(go list ./... | grep -v '/e2e\|/bench/attack$$')
 FUZZTIME ?= 20s
 
-.PHONY: build install demo demo-central test lint unit race e2e nic test-nic attack bench benchstat fuzz setup clean
+.PHONY: build install deb demo demo-central test lint unit race e2e nic test-nic attack bench benchstat fuzz setup clean
 
 # Where git refuses, or the source is no clone, COMMIT names the commit.
 COMMIT ?= $(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)
 LDFLAGS ?= -X weft/internal/buildinfo.commit=$(COMMIT)
 
+BIN ?= bin
+
 build:
-	go build -ldflags "$(LDFLAGS)" -o bin/ ./cmd/weftd ./cmd/weft ./cmd/weft-central
+	go build -ldflags "$(LDFLAGS)" -o $(BIN)/ ./cmd/weftd ./cmd/weft ./cmd/weft-central
 
 # Where install puts its files. DESTDIR is the root of a package.
 PREFIX ?= /usr/local
@@ -32,17 +34,24 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 # An existing configuration stays.
 install: build
 	install -d $(DESTDIR)$(SYSCONFDIR)/weft
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/weft
-	install -D -m 755 -t $(DESTDIR)$(SBINDIR) bin/weftd bin/weft-central
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/weft
+	install -D -m 755 -t $(DESTDIR)$(SBINDIR) $(BIN)/weftd $(BIN)/weft-central
 	[ -e $(DESTDIR)$(SYSCONFDIR)/weft/weft.toml ] || install -m 644 -t $(DESTDIR)$(SYSCONFDIR)/weft packaging/weft.toml
 	install -d $(DESTDIR)$(UNITDIR)
-	sed 's|@SBINDIR@|$(SBINDIR)|' packaging/weftd.service >$(DESTDIR)$(UNITDIR)/weftd.service
+	for unit in weftd weft-central; do \
+		sed 's|@SBINDIR@|$(SBINDIR)|' packaging/$$unit.service >$(DESTDIR)$(UNITDIR)/$$unit.service || exit 1; \
+	done
 	install -D -m 644 packaging/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/weft.conf
+	install -D -m 644 packaging/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/weft.conf
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/weft packaging/weft-alerts.yml packaging/weft-dashboard.json
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
-	for program in weft weftd weft-central; do bin/$$program man $(DESTDIR)$(PREFIX)/share/man || exit 1; done
-	bin/weft completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft
-	bin/weft completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_weft
+	for program in weft weftd weft-central; do $(BIN)/$$program man $(DESTDIR)$(PREFIX)/share/man || exit 1; done
+	$(BIN)/weft completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft
+	$(BIN)/weft completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_weft
+
+# bin/weft_VERSION_ARCH.deb
+deb:
+	@packaging/deb
 
 setup:
 	@scripts/setup

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package install tests the Debian package on a machine of namespaces that systemd boots.
+package install
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/api"
+)
+
+// patience is the time after which a waiting test fails.
+const patience = 2 * time.Minute
+
+// machine is a copy of this machine's root file system under systemd.
+type machine struct {
+	t   *testing.T
+	pid string // of its process 1
+}
+
+// boot starts a machine that sees the directory deb as /deb.
+func boot(t *testing.T, deb string) *machine {
+	t.Helper()
+	script, err := filepath.Abs("machine.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// systemd needs a cgroup of its own. Its children inherit the one of the shell.
+	const enter = `group=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)/$1 && mkdir "$group" &&
+		echo $$ >"$group/cgroup.procs" && shift && exec unshare -m -n -u -i -C -p -f --kill-child "$@"`
+	name := fmt.Sprint("weft-install-", os.Getpid())
+	cmd := exec.Command("sh", "-c", enter, "sh", name, "sh", script, t.TempDir(), deb)
+	var log strings.Builder
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // ends the machine, too: --kill-child
+		_ = cmd.Wait()
+		removeGroup(t, name)
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	m := &machine{t: t}
+	m.eventually("systemd runs", func() bool {
+		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", cmd.Process.Pid, cmd.Process.Pid))
+		m.pid = strings.TrimSpace(string(children))
+		state, _ := m.try("systemctl", "is-system-running")
+		return m.pid != "" && (strings.HasPrefix(state, "running") || strings.HasPrefix(state, "degraded"))
+	})
+	return m
+}
+
+// removeGroup removes the cgroups that the ended machine has left.
+func removeGroup(t *testing.T, name string) {
+	const remove = `find "$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)/$1" -depth -type d -exec rmdir {} +`
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		out, err := exec.Command("sh", "-c", remove, "sh", name).CombinedOutput()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("cgroup %s: %s", name, out)
+			return
+		}
+	}
+}
+
+func (m *machine) eventually(what string, ok func() bool) {
+	m.t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			m.t.Fatalf("does not come: %s", what)
+		}
+	}
+}
+
+func (m *machine) command(args ...string) *exec.Cmd {
+	cmd := exec.Command("nsenter", append([]string{"-t", m.pid, "-a", "--"}, args...)...)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8"}
+	return cmd
+}
+
+func (m *machine) try(args ...string) (string, error) {
+	out, err := m.command(args...).CombinedOutput()
+	return string(out), err
+}
+
+func (m *machine) run(args ...string) string {
+	m.t.Helper()
+	out, err := m.try(args...)
+	if err != nil {
+		log, _ := m.try("journalctl", "--no-pager", "-n", "30", "-u", "weftd")
+		m.t.Fatalf("%v: %v\n%s\n%s", args, err, out, log)
+	}
+	return out
+}
+
+func (m *machine) show() (s api.Show) {
+	m.t.Helper()
+	if err := json.Unmarshal([]byte(m.run("weft", "show", "--json")), &s); err != nil {
+		m.t.Fatal(err)
+	}
+	return s
+}
+
+// changed lists the files that the machine has made or changed, without the records of
+// dpkg, systemd and logs.
+func (m *machine) changed() []string {
+	var kept []string
+	for _, path := range strings.Fields(m.run("find", "/changed", "-mindepth", "1", "-printf", "/%P\n")) {
+		known := func(prefix string) bool { return strings.HasPrefix(path, prefix) }
+		if !slices.ContainsFunc([]string{"/var/lib/dpkg", "/var/lib/systemd", "/var/log", "/var/cache", "/var/tmp", "/etc/group", "/etc/gshadow", "/etc/.pwd.lock"}, known) {
+			kept = append(kept, path)
+		}
+	}
+	return kept
+}
+
+// build makes a package whose programs name the commit.
+func build(t *testing.T, dir, version, commit string) {
+	t.Helper()
+	cmd := exec.Command("../../packaging/deb")
+	cmd.Env = append(os.Environ(), "OUT="+dir, "COMPRESS=none", "VERSION="+version, "COMMIT="+commit)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// A package, with which lintian is content, is installed, upgraded under a train of pings
+// without a lost one, restarted, and purged without a trace.
+func TestPackage(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: boots a machine of namespaces")
+	}
+	dir := t.TempDir()
+	build(t, dir, "1.0", "first")
+	build(t, dir, "1.1", "second")
+	m := boot(t, dir)
+	before := m.changed()
+	arch := strings.TrimSpace(m.run("dpkg", "--print-architecture"))
+	defer lintian(t, dir+"/weft_1.1-1_"+arch+".deb")()
+	first, second := "/deb/weft_1.0-1_"+arch+".deb", "/deb/weft_1.1-1_"+arch+".deb"
+
+	m.run("dpkg", "-i", first)
+	m.run("systemctl", "is-active", "weftd")
+	m.run("systemd-analyze", "verify", "weftd.service", "weft-central.service")
+	if s := m.show(); s.Commit != "first" || s.EngineCommit != "first" {
+		t.Errorf("installed: %+v", s)
+	}
+	m.run("man", "-w", "weft", "weftd", "weft-central", "weft.toml", "weft-flows", "weft-ports")
+	for n, name := range []string{"a", "b"} {
+		m.run("ip", "netns", "add", name)
+		m.run("weft", "add-port", name, "type=tap", "netns="+name)
+		m.run("ip", "-n", name, "addr", "add", fmt.Sprintf("10.0.0.%d/24", n+1), "dev", name)
+	}
+	m.run("weft", "add-flow", "actions=normal")
+	m.eventually("a ping passes", func() bool {
+		_, err := m.try("ip", "netns", "exec", "a", "ping", "-c", "1", "-W", "1", "10.0.0.2")
+		return err == nil
+	})
+
+	// Each ping waits for its last answers, which an interrupted one would count as lost.
+	ping := m.command("ip", "netns", "exec", "a", "sh", "-c", "until [ -e /tmp/done ]; do ping -q -i 0.01 -c 100 10.0.0.2; done")
+	var said strings.Builder
+	ping.Stdout = &said
+	if err := ping.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m.run("dpkg", "-i", second)
+	if s := m.show(); s.Commit != "second" || s.EngineCommit != "second" || len(s.Ports) != 2 || s.Flows != 1 {
+		t.Errorf("upgraded: %+v", s)
+	}
+	engine := m.show().EnginePID
+	m.run("systemctl", "restart", "weftd")
+	if pid := m.show().EnginePID; pid != engine {
+		t.Errorf("engine %d after a restart, was %d", pid, engine)
+	}
+	m.run("touch", "/tmp/done")
+	if err := ping.Wait(); err != nil {
+		t.Error(err)
+	}
+	trains := strings.Count(said.String(), " packets transmitted, ")
+	if trains == 0 || strings.Count(said.String(), " 0% packet loss") != trains {
+		t.Errorf("pings over an upgrade and a restart:\n%s", said.String())
+	}
+
+	m.run("dpkg", "--purge", "weft")
+	if out, err := m.try("ip", "-n", "a", "link", "show", "a"); err == nil {
+		t.Errorf("the tap is still there: %s", out)
+	}
+	if out, err := m.try("pgrep", "-a", "weftd"); err == nil {
+		t.Errorf("after the purge runs %s", out)
+	}
+	if out, err := m.try("grep", "weft", "/etc/group", "/etc/gshadow"); err == nil {
+		t.Errorf("groups after the purge: %s", out)
+	}
+	for _, path := range m.changed() {
+		// The overlay lists a directory of this machine once a file in it has changed.
+		if there, err := os.Lstat(path); !slices.Contains(before, path) && (err != nil || !there.IsDir()) {
+			t.Errorf("left by the purge: %s", path)
+		}
+	}
+}
+
+// lintian starts to check a package. The result ends the check: it reports what the
+// overrides do not explain.
+func lintian(t *testing.T, deb string) (end func()) {
+	t.Helper()
+	cmd := exec.Command("lintian", "--allow-root", "--fail-on", "error,warning", "--suppress-tags",
+		"uses-no-compression-for-control-tarball,uses-no-compression-for-data-tarball", deb)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("lintian: %v:\n%s", err, out.String())
+		}
+	}
+}
