@@ -31,6 +31,7 @@ type fleet struct {
 	ca     *pki.CA
 	store  *store.Store
 	listen *bufconn.Listener
+	gate   *Gate
 }
 
 func startFleet(t *testing.T) *fleet {
@@ -49,10 +50,13 @@ func startFleet(t *testing.T) *fleet {
 	f := &fleet{t: t, ca: ca, store: e.Store(), listen: bufconn.Listen(1 << 20)}
 	log := slog.New(slog.DiscardHandler)
 	h := hub.New(f.store, IdentifyHost, log)
+	gate := NewGate()
+	f.gate = gate
+	h.OnRevocations = gate.Revocations
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- h.Run(ctx) }()
-	server := grpc.NewServer(append(Authorize(), grpc.Creds(credentials.NewTLS(f.keys("a", pki.Central).Server())), grpc.ForceServerCodecV2(hub.Codec()))...)
+	server := grpc.NewServer(append(gate.Authorize(), grpc.Creds(credentials.NewTLS(f.keys("a", pki.Central).Server())), grpc.ForceServerCodecV2(hub.Codec()))...)
 	wire.RegisterHubServer(server, h)
 	New(Config{Name: "a", Store: f.store, Hub: h, CA: ca, Members: true, Log: log,
 		Save: func(ctx context.Context) (io.ReadCloser, error) { return store.Snapshot(ctx, e.Client()) }}).Register(server)

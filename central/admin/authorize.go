@@ -8,7 +8,6 @@ import (
 	"errors"
 	"slices"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -24,18 +23,20 @@ const anybody pki.Role = ""
 // mayCall has, for each method, the roles that may call it. Nobody may call a method
 // that is not in the map.
 var mayCall = map[string][]pki.Role{
-	wire.Hub_Follow_FullMethodName:      {pki.Host},
-	wire.Peer_Sync_FullMethodName:       {pki.Central},
-	wire.Peer_Sessions_FullMethodName:   {pki.Central},
-	wire.Admin_Apply_FullMethodName:     {pki.Admin},
-	wire.Admin_List_FullMethodName:      {pki.Admin, pki.Reader},
-	wire.Admin_Sync_FullMethodName:      {pki.Admin, pki.Reader},
-	wire.Admin_Why_FullMethodName:       {pki.Admin, pki.Reader},
-	wire.Admin_Status_FullMethodName:    {pki.Admin, pki.Reader},
-	wire.Admin_Save_FullMethodName:      {pki.Admin},
-	wire.Admin_Invite_FullMethodName:    {pki.Admin},
-	wire.Enrolment_Enrol_FullMethodName: {anybody, pki.Host, pki.Central, pki.Admin, pki.Reader},
-	wire.Enrolment_Renew_FullMethodName: {pki.Host, pki.Central, pki.Admin, pki.Reader},
+	wire.Hub_Follow_FullMethodName:        {pki.Host},
+	wire.Peer_Sync_FullMethodName:         {pki.Central},
+	wire.Peer_Sessions_FullMethodName:     {pki.Central},
+	wire.Admin_Apply_FullMethodName:       {pki.Admin},
+	wire.Admin_List_FullMethodName:        {pki.Admin, pki.Reader},
+	wire.Admin_Sync_FullMethodName:        {pki.Admin, pki.Reader},
+	wire.Admin_Why_FullMethodName:         {pki.Admin, pki.Reader},
+	wire.Admin_Status_FullMethodName:      {pki.Admin, pki.Reader},
+	wire.Admin_Save_FullMethodName:        {pki.Admin},
+	wire.Admin_Invite_FullMethodName:      {pki.Admin},
+	wire.Admin_Revoke_FullMethodName:      {pki.Admin},
+	wire.Admin_Revocations_FullMethodName: {pki.Admin, pki.Reader},
+	wire.Enrolment_Enrol_FullMethodName:   {anybody, pki.Host, pki.Central, pki.Admin, pki.Reader},
+	wire.Enrolment_Renew_FullMethodName:   {pki.Host, pki.Central, pki.Admin, pki.Reader},
 }
 
 // certificate returns the certificate of the caller, which TLS has verified, or nil.
@@ -99,23 +100,4 @@ func authorize(ctx context.Context, method string) error {
 		return status.Errorf(codes.Unauthenticated, "%s needs a certificate; enrol with a token first", method)
 	}
 	return status.Errorf(codes.PermissionDenied, "%s may not be called by %s, whose role is %s; expected one of %v", method, name, role, mayCall[method])
-}
-
-// Authorize returns server options that refuse a call unless mayCall allows it for
-// the caller's role.
-func Authorize() []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if err := authorize(ctx, info.FullMethod); err != nil {
-				return nil, err
-			}
-			return next(ctx, r)
-		}),
-		grpc.ChainStreamInterceptor(func(s any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			if err := authorize(stream.Context(), info.FullMethod); err != nil {
-				return err
-			}
-			return next(s, stream)
-		}),
-	}
 }

@@ -4,6 +4,7 @@ package admin
 
 import (
 	"context"
+	"crypto/x509"
 	"net/url"
 	"time"
 
@@ -71,8 +72,17 @@ func (e *enrolment) Enrol(ctx context.Context, r *wire.EnrolRequest) (*wire.Enro
 			return nil, failure(err)
 		}
 	}
-	s.Log.Info("enrolled", "role", role, "name", name)
+	s.Log.Info("enrolled", "role", role, "name", name, "serial", serialOf(reply.Certificate))
 	return reply, nil
+}
+
+// serialOf returns the serial number of a certificate as Revoke takes it.
+func serialOf(der []byte) string {
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return ""
+	}
+	return cert.SerialNumber.Text(16)
 }
 
 // addCentral completes the reply to a new central. It adds the CA's key and, if etcd
@@ -108,6 +118,6 @@ func (e *enrolment) Renew(ctx context.Context, r *wire.EnrolRequest) (*wire.Enro
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	s.Log.Info("renewed a certificate", "role", role, "name", name)
+	s.Log.Info("renewed a certificate", "role", role, "name", name, "serial", serialOf(cert))
 	return &wire.Enrolled{Certificate: cert, Ca: s.CA.DER(), Name: name}, nil
 }

@@ -26,6 +26,26 @@ func (c *Client) Invite(ctx context.Context, role, name string, valid time.Durat
 	return token, err
 }
 
+// Revoke revokes certificates by serial number, or by role and name.
+func (c *Client) Revoke(ctx context.Context, r *wire.RevokeRequest) (revoked *wire.Revocation, err error) {
+	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
+		reply, err := a.Revoke(ctx, r)
+		revoked = reply.GetRevocation()
+		return err
+	})
+	return revoked, err
+}
+
+// Revocations returns all revocations.
+func (c *Client) Revocations(ctx context.Context) (list []*wire.Revocation, err error) {
+	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
+		reply, err := a.Revocations(ctx, &wire.RevocationsRequest{})
+		list = reply.GetRevocations()
+		return err
+	})
+	return list, err
+}
+
 // Enrol exchanges a token for a certificate, and saves it with its key and the CA's
 // certificate. It returns the name in the certificate. A token works only once, even
 // if the answer is lost.

@@ -67,6 +67,9 @@ type Hub struct {
 	// old host forwards the frames that still arrive there. The caller sets it before
 	// Run.
 	MoveGrace time.Duration
+	// OnRevocations, if set, is called with changed revocations, or with all of them if
+	// all is true. The caller sets it before Run.
+	OnRevocations func(all bool, changed []store.Object)
 }
 
 // DefaultMoveGrace is the default of Hub.MoveGrace.
@@ -151,6 +154,7 @@ type sink Hub
 // a full list after a gap in its watch.
 func (s *sink) Reset(revision int64, objects []store.Object) {
 	h := (*Hub)(s)
+	h.noteRevocations(true, objects)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.take(revision, append(h.fleet.missing(objects), objects...))
@@ -159,9 +163,25 @@ func (s *sink) Reset(revision int64, objects []store.Object) {
 	}
 }
 
+func (h *Hub) noteRevocations(all bool, objects []store.Object) {
+	if h.OnRevocations == nil {
+		return
+	}
+	var list []store.Object
+	for _, o := range objects {
+		if o.Kind == store.KindRevocation {
+			list = append(list, o)
+		}
+	}
+	if all || len(list) > 0 {
+		h.OnRevocations(all, list)
+	}
+}
+
 // Change implements store.Sink.
 func (s *sink) Change(revision int64, objects []store.Object) {
 	h := (*Hub)(s)
+	h.noteRevocations(false, objects)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.take(revision, objects)

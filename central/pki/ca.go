@@ -157,6 +157,16 @@ func (ca *CA) Renew(csr []byte, old *x509.Certificate, life time.Duration) ([]by
 	return ca.sign(csr, name, role, since, life)
 }
 
+// RevokedBefore returns the time such that a certificate whose validity begins earlier
+// was issued until now. The validity of a certificate that Sign has issued begins
+// earlier than the certificate itself; own says that Sign issues the fleet's.
+func RevokedBefore(now time.Time, own bool) time.Time {
+	if own {
+		now = now.Add(-backdate)
+	}
+	return now.Truncate(time.Second).Add(time.Second) // certificates have whole seconds
+}
+
 func (ca *CA) sign(csr []byte, name string, role Role, since time.Time, life time.Duration) ([]byte, error) {
 	if len(csr) > MaxCSR {
 		return nil, fmt.Errorf("the request for a certificate has %d bytes; expected at most %d", len(csr), MaxCSR)

@@ -18,6 +18,7 @@ const Prefix = "/weft/v1/"
 // Keys under Prefix. Objects:
 //
 //	net/<id>  port/<id>  host/<id>  bind/<port id>  status/<host id>
+//	revoked/serial/<serial>  revoked/name/<role>/<name>
 //
 // Guards, keys that make a value unique. The value of a guard is the id of the object
 // that has the name, number or address:
@@ -39,6 +40,7 @@ const (
 	hostPrefix    = Prefix + "host/"
 	bindPrefix    = Prefix + "bind/"
 	statusPrefix  = Prefix + "status/"
+	revokedPrefix = Prefix + "revoked/"
 	guardPrefix   = Prefix + "guard/"
 	requestPrefix = Prefix + "request/"
 	journalPrefix = Prefix + "journal/"
@@ -81,6 +83,7 @@ var kinds = []kindRow{
 	{KindPort, portPrefix, func() proto.Message { return &wire.Port{} }, func(m proto.Message) string { return m.(*wire.Port).GetId() }},
 	{KindBind, bindPrefix, func() proto.Message { return &wire.Bind{} }, func(m proto.Message) string { return m.(*wire.Bind).GetPort() }},
 	{KindStatus, statusPrefix, func() proto.Message { return &wire.HostStatus{} }, func(m proto.Message) string { return m.(*wire.HostStatus).GetHost() }},
+	{KindRevocation, revokedPrefix, func() proto.Message { return &wire.Revocation{} }, func(m proto.Message) string { return revocationID(m.(*wire.Revocation)) }},
 }
 
 // decode decodes a stored object. object is false for other keys. A deleted object

@@ -120,11 +120,12 @@ type Kind uint8
 
 // Kinds of objects. Each comment names the type of Object.Message.
 const (
-	KindNet    Kind = iota + 1 // *wire.Net
-	KindPort                   // *wire.Port
-	KindHost                   // *wire.Host
-	KindBind                   // *wire.Bind; ID is the port's
-	KindStatus                 // *wire.HostStatus; ID is the host's
+	KindNet        Kind = iota + 1 // *wire.Net
+	KindPort                       // *wire.Port
+	KindHost                       // *wire.Host
+	KindBind                       // *wire.Bind; ID is the port's
+	KindStatus                     // *wire.HostStatus; ID is the host's
+	KindRevocation                 // *wire.Revocation
 )
 
 // Object is one stored object.
@@ -144,7 +145,7 @@ type Object struct {
 // lower revision.
 type Sink interface {
 	// Reset passes the full list of objects, which replaces all earlier objects.
-	// Networks come first, followed by hosts, ports, bindings and status.
+	// Networks come first, followed by hosts, ports, bindings, status and revocations.
 	Reset(revision int64, objects []Object)
 	// Change passes the objects that have changed since the last call, each once and
 	// in any order. Normally these are the changes of one revision, but they may also

@@ -400,6 +400,94 @@ func (x *HostStatus) GetTrouble() string {
 	return ""
 }
 
+// Revocation refuses certificates: the one with a serial number, or all of a role and a
+// name. Stored under revoked/serial/<serial> or revoked/name/<role>/<name>.
+type Revocation struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Serial string                 `protobuf:"bytes,1,opt,name=serial,proto3" json:"serial,omitempty"` // lower-case hexadecimal digits without leading zeros; "": by role and name
+	Role   string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	Name   string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Certificates of the role and name whose validity begins before this time are
+	// refused, in seconds since 1970. A later enrolment gives a certificate that is not.
+	ValidSinceS   int64  `protobuf:"varint,4,opt,name=valid_since_s,json=validSinceS,proto3" json:"valid_since_s,omitempty"`
+	RevokedS      int64  `protobuf:"varint,5,opt,name=revoked_s,json=revokedS,proto3" json:"revoked_s,omitempty"` // time of the revocation, in seconds since 1970
+	By            string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`                              // role and name of the administrator
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Revocation) Reset() {
+	*x = Revocation{}
+	mi := &file_central_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Revocation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Revocation) ProtoMessage() {}
+
+func (x *Revocation) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Revocation.ProtoReflect.Descriptor instead.
+func (*Revocation) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Revocation) GetSerial() string {
+	if x != nil {
+		return x.Serial
+	}
+	return ""
+}
+
+func (x *Revocation) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Revocation) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Revocation) GetValidSinceS() int64 {
+	if x != nil {
+		return x.ValidSinceS
+	}
+	return 0
+}
+
+func (x *Revocation) GetRevokedS() int64 {
+	if x != nil {
+		return x.RevokedS
+	}
+	return 0
+}
+
+func (x *Revocation) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 // NetView is one network as a host sees it.
 type NetView struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -412,7 +500,7 @@ type NetView struct {
 
 func (x *NetView) Reset() {
 	*x = NetView{}
-	mi := &file_central_proto_msgTypes[5]
+	mi := &file_central_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -424,7 +512,7 @@ func (x *NetView) String() string {
 func (*NetView) ProtoMessage() {}
 
 func (x *NetView) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[5]
+	mi := &file_central_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -437,7 +525,7 @@ func (x *NetView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetView.ProtoReflect.Descriptor instead.
 func (*NetView) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{5}
+	return file_central_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NetView) GetNet() *Net {
@@ -470,7 +558,7 @@ type Place struct {
 
 func (x *Place) Reset() {
 	*x = Place{}
-	mi := &file_central_proto_msgTypes[6]
+	mi := &file_central_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +570,7 @@ func (x *Place) String() string {
 func (*Place) ProtoMessage() {}
 
 func (x *Place) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[6]
+	mi := &file_central_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +583,7 @@ func (x *Place) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Place.ProtoReflect.Descriptor instead.
 func (*Place) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{6}
+	return file_central_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Place) GetPort() string {
@@ -559,7 +647,7 @@ type LocalPort struct {
 
 func (x *LocalPort) Reset() {
 	*x = LocalPort{}
-	mi := &file_central_proto_msgTypes[7]
+	mi := &file_central_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -571,7 +659,7 @@ func (x *LocalPort) String() string {
 func (*LocalPort) ProtoMessage() {}
 
 func (x *LocalPort) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[7]
+	mi := &file_central_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -584,7 +672,7 @@ func (x *LocalPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocalPort.ProtoReflect.Descriptor instead.
 func (*LocalPort) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{7}
+	return file_central_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LocalPort) GetPort() *Port {
@@ -626,7 +714,7 @@ type FromHost struct {
 
 func (x *FromHost) Reset() {
 	*x = FromHost{}
-	mi := &file_central_proto_msgTypes[8]
+	mi := &file_central_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +726,7 @@ func (x *FromHost) String() string {
 func (*FromHost) ProtoMessage() {}
 
 func (x *FromHost) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[8]
+	mi := &file_central_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +739,7 @@ func (x *FromHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromHost.ProtoReflect.Descriptor instead.
 func (*FromHost) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{8}
+	return file_central_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FromHost) GetMessage() isFromHost_Message {
@@ -769,7 +857,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_central_proto_msgTypes[9]
+	mi := &file_central_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -781,7 +869,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[9]
+	mi := &file_central_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -794,7 +882,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{9}
+	return file_central_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Hello) GetVersion() string {
@@ -828,7 +916,7 @@ type NetDigest struct {
 
 func (x *NetDigest) Reset() {
 	*x = NetDigest{}
-	mi := &file_central_proto_msgTypes[10]
+	mi := &file_central_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +928,7 @@ func (x *NetDigest) String() string {
 func (*NetDigest) ProtoMessage() {}
 
 func (x *NetDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[10]
+	mi := &file_central_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +941,7 @@ func (x *NetDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetDigest.ProtoReflect.Descriptor instead.
 func (*NetDigest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{10}
+	return file_central_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NetDigest) GetNet() string {
@@ -882,7 +970,7 @@ type Attach struct {
 
 func (x *Attach) Reset() {
 	*x = Attach{}
-	mi := &file_central_proto_msgTypes[11]
+	mi := &file_central_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -894,7 +982,7 @@ func (x *Attach) String() string {
 func (*Attach) ProtoMessage() {}
 
 func (x *Attach) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[11]
+	mi := &file_central_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -907,7 +995,7 @@ func (x *Attach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attach.ProtoReflect.Descriptor instead.
 func (*Attach) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{11}
+	return file_central_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Attach) GetPort() string {
@@ -935,7 +1023,7 @@ type Detach struct {
 
 func (x *Detach) Reset() {
 	*x = Detach{}
-	mi := &file_central_proto_msgTypes[12]
+	mi := &file_central_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1035,7 @@ func (x *Detach) String() string {
 func (*Detach) ProtoMessage() {}
 
 func (x *Detach) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[12]
+	mi := &file_central_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1048,7 @@ func (x *Detach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detach.ProtoReflect.Descriptor instead.
 func (*Detach) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{12}
+	return file_central_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Detach) GetPort() string {
@@ -981,7 +1069,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_central_proto_msgTypes[13]
+	mi := &file_central_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1081,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[13]
+	mi := &file_central_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1094,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{13}
+	return file_central_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Applied) GetRevision() int64 {
@@ -1039,7 +1127,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_central_proto_msgTypes[14]
+	mi := &file_central_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1139,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[14]
+	mi := &file_central_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1152,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{14}
+	return file_central_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Question) GetNumber() uint64 {
@@ -1136,7 +1224,7 @@ type Pull struct {
 
 func (x *Pull) Reset() {
 	*x = Pull{}
-	mi := &file_central_proto_msgTypes[15]
+	mi := &file_central_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1236,7 @@ func (x *Pull) String() string {
 func (*Pull) ProtoMessage() {}
 
 func (x *Pull) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[15]
+	mi := &file_central_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1249,7 @@ func (x *Pull) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pull.ProtoReflect.Descriptor instead.
 func (*Pull) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{15}
+	return file_central_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Pull) GetNumber() uint64 {
@@ -1199,7 +1287,7 @@ type ToHost struct {
 
 func (x *ToHost) Reset() {
 	*x = ToHost{}
-	mi := &file_central_proto_msgTypes[16]
+	mi := &file_central_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1299,7 @@ func (x *ToHost) String() string {
 func (*ToHost) ProtoMessage() {}
 
 func (x *ToHost) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[16]
+	mi := &file_central_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1312,7 @@ func (x *ToHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToHost.ProtoReflect.Descriptor instead.
 func (*ToHost) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{16}
+	return file_central_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ToHost) GetMessage() isToHost_Message {
@@ -1369,7 +1457,7 @@ type Batch struct {
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_central_proto_msgTypes[17]
+	mi := &file_central_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1469,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[17]
+	mi := &file_central_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1482,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{17}
+	return file_central_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Batch) GetMessages() []*ToHost {
@@ -1416,7 +1504,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_central_proto_msgTypes[18]
+	mi := &file_central_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1516,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[18]
+	mi := &file_central_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1529,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{18}
+	return file_central_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Welcome) GetHost() string {
@@ -1478,7 +1566,7 @@ type NetReset struct {
 
 func (x *NetReset) Reset() {
 	*x = NetReset{}
-	mi := &file_central_proto_msgTypes[19]
+	mi := &file_central_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1578,7 @@ func (x *NetReset) String() string {
 func (*NetReset) ProtoMessage() {}
 
 func (x *NetReset) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[19]
+	mi := &file_central_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1591,7 @@ func (x *NetReset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetReset.ProtoReflect.Descriptor instead.
 func (*NetReset) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{19}
+	return file_central_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NetReset) GetView() *NetView {
@@ -1543,7 +1631,7 @@ type NetUpdate struct {
 
 func (x *NetUpdate) Reset() {
 	*x = NetUpdate{}
-	mi := &file_central_proto_msgTypes[20]
+	mi := &file_central_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1643,7 @@ func (x *NetUpdate) String() string {
 func (*NetUpdate) ProtoMessage() {}
 
 func (x *NetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[20]
+	mi := &file_central_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1656,7 @@ func (x *NetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetUpdate.ProtoReflect.Descriptor instead.
 func (*NetUpdate) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{20}
+	return file_central_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NetUpdate) GetNet() string {
@@ -1631,7 +1719,7 @@ type PortUpdate struct {
 
 func (x *PortUpdate) Reset() {
 	*x = PortUpdate{}
-	mi := &file_central_proto_msgTypes[21]
+	mi := &file_central_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +1731,7 @@ func (x *PortUpdate) String() string {
 func (*PortUpdate) ProtoMessage() {}
 
 func (x *PortUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[21]
+	mi := &file_central_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +1744,7 @@ func (x *PortUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortUpdate.ProtoReflect.Descriptor instead.
 func (*PortUpdate) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{21}
+	return file_central_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PortUpdate) GetPorts() []*LocalPort {
@@ -1685,7 +1773,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_central_proto_msgTypes[22]
+	mi := &file_central_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1785,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[22]
+	mi := &file_central_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1798,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{22}
+	return file_central_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Answer) GetNumber() uint64 {
@@ -1739,7 +1827,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_central_proto_msgTypes[23]
+	mi := &file_central_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1839,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[23]
+	mi := &file_central_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1852,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{23}
+	return file_central_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Revision) GetRevision() int64 {
@@ -1792,7 +1880,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_central_proto_msgTypes[24]
+	mi := &file_central_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +1892,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[24]
+	mi := &file_central_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +1905,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{24}
+	return file_central_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Refused) GetPort() string {
@@ -1847,7 +1935,7 @@ type HostState struct {
 
 func (x *HostState) Reset() {
 	*x = HostState{}
-	mi := &file_central_proto_msgTypes[25]
+	mi := &file_central_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +1947,7 @@ func (x *HostState) String() string {
 func (*HostState) ProtoMessage() {}
 
 func (x *HostState) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[25]
+	mi := &file_central_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +1960,7 @@ func (x *HostState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostState.ProtoReflect.Descriptor instead.
 func (*HostState) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{25}
+	return file_central_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HostState) GetRevision() int64 {
@@ -1911,7 +1999,7 @@ type SessionsRequest struct {
 
 func (x *SessionsRequest) Reset() {
 	*x = SessionsRequest{}
-	mi := &file_central_proto_msgTypes[26]
+	mi := &file_central_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2011,7 @@ func (x *SessionsRequest) String() string {
 func (*SessionsRequest) ProtoMessage() {}
 
 func (x *SessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[26]
+	mi := &file_central_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2024,7 @@ func (x *SessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionsRequest.ProtoReflect.Descriptor instead.
 func (*SessionsRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{26}
+	return file_central_proto_rawDescGZIP(), []int{27}
 }
 
 type SessionsReply struct {
@@ -1948,7 +2036,7 @@ type SessionsReply struct {
 
 func (x *SessionsReply) Reset() {
 	*x = SessionsReply{}
-	mi := &file_central_proto_msgTypes[27]
+	mi := &file_central_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2048,7 @@ func (x *SessionsReply) String() string {
 func (*SessionsReply) ProtoMessage() {}
 
 func (x *SessionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[27]
+	mi := &file_central_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2061,7 @@ func (x *SessionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionsReply.ProtoReflect.Descriptor instead.
 func (*SessionsReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{27}
+	return file_central_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SessionsReply) GetSessions() []*SessionInfo {
@@ -1995,7 +2083,7 @@ type SessionInfo struct {
 
 func (x *SessionInfo) Reset() {
 	*x = SessionInfo{}
-	mi := &file_central_proto_msgTypes[28]
+	mi := &file_central_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2095,7 @@ func (x *SessionInfo) String() string {
 func (*SessionInfo) ProtoMessage() {}
 
 func (x *SessionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[28]
+	mi := &file_central_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2108,7 @@ func (x *SessionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionInfo.ProtoReflect.Descriptor instead.
 func (*SessionInfo) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{28}
+	return file_central_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SessionInfo) GetHost() string {
@@ -2069,7 +2157,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_central_proto_msgTypes[29]
+	mi := &file_central_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2169,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[29]
+	mi := &file_central_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2182,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{29}
+	return file_central_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Change) GetChange() isChange_Change {
@@ -2211,7 +2299,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_central_proto_msgTypes[30]
+	mi := &file_central_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2223,7 +2311,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[30]
+	mi := &file_central_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2236,7 +2324,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{30}
+	return file_central_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ChangeRequest) GetId() string {
@@ -2269,7 +2357,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_central_proto_msgTypes[31]
+	mi := &file_central_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2369,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[31]
+	mi := &file_central_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2382,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{31}
+	return file_central_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ChangeReply) GetRevision() int64 {
@@ -2319,7 +2407,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_central_proto_msgTypes[32]
+	mi := &file_central_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2419,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[32]
+	mi := &file_central_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2432,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{32}
+	return file_central_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListRequest) GetNets() bool {
@@ -2403,7 +2491,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_central_proto_msgTypes[33]
+	mi := &file_central_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2415,7 +2503,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[33]
+	mi := &file_central_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2428,7 +2516,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{33}
+	return file_central_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListReply) GetRevision() int64 {
@@ -2483,7 +2571,7 @@ type BoundPort struct {
 
 func (x *BoundPort) Reset() {
 	*x = BoundPort{}
-	mi := &file_central_proto_msgTypes[34]
+	mi := &file_central_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +2583,7 @@ func (x *BoundPort) String() string {
 func (*BoundPort) ProtoMessage() {}
 
 func (x *BoundPort) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[34]
+	mi := &file_central_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +2596,7 @@ func (x *BoundPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoundPort.ProtoReflect.Descriptor instead.
 func (*BoundPort) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{34}
+	return file_central_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BoundPort) GetBind() *Bind {
@@ -2536,7 +2624,7 @@ type HostReport struct {
 
 func (x *HostReport) Reset() {
 	*x = HostReport{}
-	mi := &file_central_proto_msgTypes[35]
+	mi := &file_central_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2636,7 @@ func (x *HostReport) String() string {
 func (*HostReport) ProtoMessage() {}
 
 func (x *HostReport) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[35]
+	mi := &file_central_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2649,7 @@ func (x *HostReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostReport.ProtoReflect.Descriptor instead.
 func (*HostReport) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{35}
+	return file_central_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HostReport) GetStatus() *HostStatus {
@@ -2595,7 +2683,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_central_proto_msgTypes[36]
+	mi := &file_central_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2607,7 +2695,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[36]
+	mi := &file_central_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2620,7 +2708,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{36}
+	return file_central_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SyncRequest) GetRevision() int64 {
@@ -2648,7 +2736,7 @@ type SyncReply struct {
 
 func (x *SyncReply) Reset() {
 	*x = SyncReply{}
-	mi := &file_central_proto_msgTypes[37]
+	mi := &file_central_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2660,7 +2748,7 @@ func (x *SyncReply) String() string {
 func (*SyncReply) ProtoMessage() {}
 
 func (x *SyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[37]
+	mi := &file_central_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2673,7 +2761,7 @@ func (x *SyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
 func (*SyncReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{37}
+	return file_central_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SyncReply) GetRevision() int64 {
@@ -2706,7 +2794,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_central_proto_msgTypes[38]
+	mi := &file_central_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2718,7 +2806,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[38]
+	mi := &file_central_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2731,7 +2819,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{38}
+	return file_central_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WhyRequest) GetPort() string {
@@ -2756,7 +2844,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_central_proto_msgTypes[39]
+	mi := &file_central_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +2856,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[39]
+	mi := &file_central_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +2869,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{39}
+	return file_central_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WhyReply) GetPort() *Port {
@@ -2844,7 +2932,7 @@ type HostRevision struct {
 
 func (x *HostRevision) Reset() {
 	*x = HostRevision{}
-	mi := &file_central_proto_msgTypes[40]
+	mi := &file_central_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +2944,7 @@ func (x *HostRevision) String() string {
 func (*HostRevision) ProtoMessage() {}
 
 func (x *HostRevision) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[40]
+	mi := &file_central_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +2957,7 @@ func (x *HostRevision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRevision.ProtoReflect.Descriptor instead.
 func (*HostRevision) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{40}
+	return file_central_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HostRevision) GetHost() string {
@@ -2901,7 +2989,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_central_proto_msgTypes[41]
+	mi := &file_central_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3001,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[41]
+	mi := &file_central_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3014,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{41}
+	return file_central_proto_rawDescGZIP(), []int{42}
 }
 
 type StatusReply struct {
@@ -2946,7 +3034,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_central_proto_msgTypes[42]
+	mi := &file_central_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3046,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[42]
+	mi := &file_central_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3059,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{42}
+	return file_central_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StatusReply) GetCentrals() []*Central {
@@ -3051,7 +3139,7 @@ type Central struct {
 
 func (x *Central) Reset() {
 	*x = Central{}
-	mi := &file_central_proto_msgTypes[43]
+	mi := &file_central_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3063,7 +3151,7 @@ func (x *Central) String() string {
 func (*Central) ProtoMessage() {}
 
 func (x *Central) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[43]
+	mi := &file_central_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3076,7 +3164,7 @@ func (x *Central) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Central.ProtoReflect.Descriptor instead.
 func (*Central) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{43}
+	return file_central_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Central) GetName() string {
@@ -3129,7 +3217,7 @@ type SaveRequest struct {
 
 func (x *SaveRequest) Reset() {
 	*x = SaveRequest{}
-	mi := &file_central_proto_msgTypes[44]
+	mi := &file_central_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3141,7 +3229,7 @@ func (x *SaveRequest) String() string {
 func (*SaveRequest) ProtoMessage() {}
 
 func (x *SaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[44]
+	mi := &file_central_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3154,7 +3242,7 @@ func (x *SaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveRequest.ProtoReflect.Descriptor instead.
 func (*SaveRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{44}
+	return file_central_proto_rawDescGZIP(), []int{45}
 }
 
 type SaveChunk struct {
@@ -3166,7 +3254,7 @@ type SaveChunk struct {
 
 func (x *SaveChunk) Reset() {
 	*x = SaveChunk{}
-	mi := &file_central_proto_msgTypes[45]
+	mi := &file_central_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3266,7 @@ func (x *SaveChunk) String() string {
 func (*SaveChunk) ProtoMessage() {}
 
 func (x *SaveChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[45]
+	mi := &file_central_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,12 +3279,206 @@ func (x *SaveChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveChunk.ProtoReflect.Descriptor instead.
 func (*SaveChunk) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{45}
+	return file_central_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SaveChunk) GetData() []byte {
 	if x != nil {
 		return x.Data
+	}
+	return nil
+}
+
+// RevokeRequest revokes certificates by serial number or by role and name. undo deletes
+// such a revocation.
+type RevokeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Serial        string                 `protobuf:"bytes,1,opt,name=serial,proto3" json:"serial,omitempty"`
+	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Undo          bool                   `protobuf:"varint,4,opt,name=undo,proto3" json:"undo,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeRequest) Reset() {
+	*x = RevokeRequest{}
+	mi := &file_central_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeRequest) ProtoMessage() {}
+
+func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
+func (*RevokeRequest) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *RevokeRequest) GetSerial() string {
+	if x != nil {
+		return x.Serial
+	}
+	return ""
+}
+
+func (x *RevokeRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *RevokeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RevokeRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+type RevokeReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revocation    *Revocation            `protobuf:"bytes,1,opt,name=revocation,proto3" json:"revocation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeReply) Reset() {
+	*x = RevokeReply{}
+	mi := &file_central_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeReply) ProtoMessage() {}
+
+func (x *RevokeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeReply.ProtoReflect.Descriptor instead.
+func (*RevokeReply) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *RevokeReply) GetRevocation() *Revocation {
+	if x != nil {
+		return x.Revocation
+	}
+	return nil
+}
+
+type RevocationsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevocationsRequest) Reset() {
+	*x = RevocationsRequest{}
+	mi := &file_central_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevocationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevocationsRequest) ProtoMessage() {}
+
+func (x *RevocationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevocationsRequest.ProtoReflect.Descriptor instead.
+func (*RevocationsRequest) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{49}
+}
+
+type RevocationsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revocations   []*Revocation          `protobuf:"bytes,1,rep,name=revocations,proto3" json:"revocations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevocationsReply) Reset() {
+	*x = RevocationsReply{}
+	mi := &file_central_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevocationsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevocationsReply) ProtoMessage() {}
+
+func (x *RevocationsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevocationsReply.ProtoReflect.Descriptor instead.
+func (*RevocationsReply) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *RevocationsReply) GetRevocations() []*Revocation {
+	if x != nil {
+		return x.Revocations
 	}
 	return nil
 }
@@ -3212,7 +3494,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_central_proto_msgTypes[46]
+	mi := &file_central_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3224,7 +3506,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[46]
+	mi := &file_central_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3237,7 +3519,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{46}
+	return file_central_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *InviteRequest) GetRole() string {
@@ -3270,7 +3552,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_central_proto_msgTypes[47]
+	mi := &file_central_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3564,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[47]
+	mi := &file_central_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3577,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{47}
+	return file_central_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Invitation) GetToken() string {
@@ -3316,7 +3598,7 @@ type EnrolRequest struct {
 
 func (x *EnrolRequest) Reset() {
 	*x = EnrolRequest{}
-	mi := &file_central_proto_msgTypes[48]
+	mi := &file_central_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3610,7 @@ func (x *EnrolRequest) String() string {
 func (*EnrolRequest) ProtoMessage() {}
 
 func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[48]
+	mi := &file_central_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3623,7 @@ func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnrolRequest.ProtoReflect.Descriptor instead.
 func (*EnrolRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{48}
+	return file_central_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *EnrolRequest) GetToken() string {
@@ -3379,7 +3661,7 @@ type Enrolled struct {
 
 func (x *Enrolled) Reset() {
 	*x = Enrolled{}
-	mi := &file_central_proto_msgTypes[49]
+	mi := &file_central_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3391,7 +3673,7 @@ func (x *Enrolled) String() string {
 func (*Enrolled) ProtoMessage() {}
 
 func (x *Enrolled) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[49]
+	mi := &file_central_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3404,7 +3686,7 @@ func (x *Enrolled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Enrolled.ProtoReflect.Descriptor instead.
 func (*Enrolled) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{49}
+	return file_central_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Enrolled) GetCertificate() []byte {
@@ -3475,7 +3757,15 @@ const file_central_proto_rawDesc = "" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\aapplied\x18\x02 \x01(\x03R\aapplied\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x18\n" +
-	"\atrouble\x18\x04 \x01(\tR\atrouble\"G\n" +
+	"\atrouble\x18\x04 \x01(\tR\atrouble\"\x9d\x01\n" +
+	"\n" +
+	"Revocation\x12\x16\n" +
+	"\x06serial\x18\x01 \x01(\tR\x06serial\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\"\n" +
+	"\rvalid_since_s\x18\x04 \x01(\x03R\vvalidSinceS\x12\x1b\n" +
+	"\trevoked_s\x18\x05 \x01(\x03R\brevokedS\x12\x0e\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\"G\n" +
 	"\aNetView\x12&\n" +
 	"\x03net\x18\x01 \x01(\v2\x14.weft.central.v1.NetR\x03net\x12\x14\n" +
 	"\x05asked\x18\x02 \x01(\bR\x05asked\"\xad\x01\n" +
@@ -3669,7 +3959,19 @@ const file_central_proto_rawDesc = "" +
 	"\bsessions\x18\x06 \x01(\rR\bsessions\"\r\n" +
 	"\vSaveRequest\"\x1f\n" +
 	"\tSaveChunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"P\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"c\n" +
+	"\rRevokeRequest\x12\x16\n" +
+	"\x06serial\x18\x01 \x01(\tR\x06serial\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
+	"\x04undo\x18\x04 \x01(\bR\x04undo\"J\n" +
+	"\vRevokeReply\x12;\n" +
+	"\n" +
+	"revocation\x18\x01 \x01(\v2\x1b.weft.central.v1.RevocationR\n" +
+	"revocation\"\x14\n" +
+	"\x12RevocationsRequest\"Q\n" +
+	"\x10RevocationsReply\x12=\n" +
+	"\vrevocations\x18\x01 \x03(\v2\x1b.weft.central.v1.RevocationR\vrevocations\"P\n" +
 	"\rInviteRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +
@@ -3691,7 +3993,7 @@ const file_central_proto_rawDesc = "" +
 	"\x06Follow\x12\x19.weft.central.v1.FromHost\x1a\x17.weft.central.v1.ToHost(\x010\x012\x96\x01\n" +
 	"\x04Peer\x12@\n" +
 	"\x04Sync\x12\x1c.weft.central.v1.SyncRequest\x1a\x1a.weft.central.v1.SyncReply\x12L\n" +
-	"\bSessions\x12 .weft.central.v1.SessionsRequest\x1a\x1e.weft.central.v1.SessionsReply2\xe6\x03\n" +
+	"\bSessions\x12 .weft.central.v1.SessionsRequest\x1a\x1e.weft.central.v1.SessionsReply2\x85\x05\n" +
 	"\x05Admin\x12E\n" +
 	"\x05Apply\x12\x1e.weft.central.v1.ChangeRequest\x1a\x1c.weft.central.v1.ChangeReply\x12B\n" +
 	"\x04List\x12\x1c.weft.central.v1.ListRequest\x1a\x1a.weft.central.v1.ListReply0\x01\x12@\n" +
@@ -3699,7 +4001,9 @@ const file_central_proto_rawDesc = "" +
 	"\x03Why\x12\x1b.weft.central.v1.WhyRequest\x1a\x19.weft.central.v1.WhyReply\x12F\n" +
 	"\x06Status\x12\x1e.weft.central.v1.StatusRequest\x1a\x1c.weft.central.v1.StatusReply\x12B\n" +
 	"\x04Save\x12\x1c.weft.central.v1.SaveRequest\x1a\x1a.weft.central.v1.SaveChunk0\x01\x12E\n" +
-	"\x06Invite\x12\x1e.weft.central.v1.InviteRequest\x1a\x1b.weft.central.v1.Invitation2\x91\x01\n" +
+	"\x06Invite\x12\x1e.weft.central.v1.InviteRequest\x1a\x1b.weft.central.v1.Invitation\x12F\n" +
+	"\x06Revoke\x12\x1e.weft.central.v1.RevokeRequest\x1a\x1c.weft.central.v1.RevokeReply\x12U\n" +
+	"\vRevocations\x12#.weft.central.v1.RevocationsRequest\x1a!.weft.central.v1.RevocationsReply2\x91\x01\n" +
 	"\tEnrolment\x12A\n" +
 	"\x05Enrol\x12\x1d.weft.central.v1.EnrolRequest\x1a\x19.weft.central.v1.Enrolled\x12A\n" +
 	"\x05Renew\x12\x1d.weft.central.v1.EnrolRequest\x1a\x19.weft.central.v1.EnrolledB\x13Z\x11weft/central/wireb\x06proto3"
@@ -3716,134 +4020,145 @@ func file_central_proto_rawDescGZIP() []byte {
 	return file_central_proto_rawDescData
 }
 
-var file_central_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_central_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_central_proto_goTypes = []any{
-	(*Net)(nil),             // 0: weft.central.v1.Net
-	(*Port)(nil),            // 1: weft.central.v1.Port
-	(*Host)(nil),            // 2: weft.central.v1.Host
-	(*Bind)(nil),            // 3: weft.central.v1.Bind
-	(*HostStatus)(nil),      // 4: weft.central.v1.HostStatus
-	(*NetView)(nil),         // 5: weft.central.v1.NetView
-	(*Place)(nil),           // 6: weft.central.v1.Place
-	(*LocalPort)(nil),       // 7: weft.central.v1.LocalPort
-	(*FromHost)(nil),        // 8: weft.central.v1.FromHost
-	(*Hello)(nil),           // 9: weft.central.v1.Hello
-	(*NetDigest)(nil),       // 10: weft.central.v1.NetDigest
-	(*Attach)(nil),          // 11: weft.central.v1.Attach
-	(*Detach)(nil),          // 12: weft.central.v1.Detach
-	(*Applied)(nil),         // 13: weft.central.v1.Applied
-	(*Question)(nil),        // 14: weft.central.v1.Question
-	(*Pull)(nil),            // 15: weft.central.v1.Pull
-	(*ToHost)(nil),          // 16: weft.central.v1.ToHost
-	(*Batch)(nil),           // 17: weft.central.v1.Batch
-	(*Welcome)(nil),         // 18: weft.central.v1.Welcome
-	(*NetReset)(nil),        // 19: weft.central.v1.NetReset
-	(*NetUpdate)(nil),       // 20: weft.central.v1.NetUpdate
-	(*PortUpdate)(nil),      // 21: weft.central.v1.PortUpdate
-	(*Answer)(nil),          // 22: weft.central.v1.Answer
-	(*Revision)(nil),        // 23: weft.central.v1.Revision
-	(*Refused)(nil),         // 24: weft.central.v1.Refused
-	(*HostState)(nil),       // 25: weft.central.v1.HostState
-	(*SessionsRequest)(nil), // 26: weft.central.v1.SessionsRequest
-	(*SessionsReply)(nil),   // 27: weft.central.v1.SessionsReply
-	(*SessionInfo)(nil),     // 28: weft.central.v1.SessionInfo
-	(*Change)(nil),          // 29: weft.central.v1.Change
-	(*ChangeRequest)(nil),   // 30: weft.central.v1.ChangeRequest
-	(*ChangeReply)(nil),     // 31: weft.central.v1.ChangeReply
-	(*ListRequest)(nil),     // 32: weft.central.v1.ListRequest
-	(*ListReply)(nil),       // 33: weft.central.v1.ListReply
-	(*BoundPort)(nil),       // 34: weft.central.v1.BoundPort
-	(*HostReport)(nil),      // 35: weft.central.v1.HostReport
-	(*SyncRequest)(nil),     // 36: weft.central.v1.SyncRequest
-	(*SyncReply)(nil),       // 37: weft.central.v1.SyncReply
-	(*WhyRequest)(nil),      // 38: weft.central.v1.WhyRequest
-	(*WhyReply)(nil),        // 39: weft.central.v1.WhyReply
-	(*HostRevision)(nil),    // 40: weft.central.v1.HostRevision
-	(*StatusRequest)(nil),   // 41: weft.central.v1.StatusRequest
-	(*StatusReply)(nil),     // 42: weft.central.v1.StatusReply
-	(*Central)(nil),         // 43: weft.central.v1.Central
-	(*SaveRequest)(nil),     // 44: weft.central.v1.SaveRequest
-	(*SaveChunk)(nil),       // 45: weft.central.v1.SaveChunk
-	(*InviteRequest)(nil),   // 46: weft.central.v1.InviteRequest
-	(*Invitation)(nil),      // 47: weft.central.v1.Invitation
-	(*EnrolRequest)(nil),    // 48: weft.central.v1.EnrolRequest
-	(*Enrolled)(nil),        // 49: weft.central.v1.Enrolled
+	(*Net)(nil),                // 0: weft.central.v1.Net
+	(*Port)(nil),               // 1: weft.central.v1.Port
+	(*Host)(nil),               // 2: weft.central.v1.Host
+	(*Bind)(nil),               // 3: weft.central.v1.Bind
+	(*HostStatus)(nil),         // 4: weft.central.v1.HostStatus
+	(*Revocation)(nil),         // 5: weft.central.v1.Revocation
+	(*NetView)(nil),            // 6: weft.central.v1.NetView
+	(*Place)(nil),              // 7: weft.central.v1.Place
+	(*LocalPort)(nil),          // 8: weft.central.v1.LocalPort
+	(*FromHost)(nil),           // 9: weft.central.v1.FromHost
+	(*Hello)(nil),              // 10: weft.central.v1.Hello
+	(*NetDigest)(nil),          // 11: weft.central.v1.NetDigest
+	(*Attach)(nil),             // 12: weft.central.v1.Attach
+	(*Detach)(nil),             // 13: weft.central.v1.Detach
+	(*Applied)(nil),            // 14: weft.central.v1.Applied
+	(*Question)(nil),           // 15: weft.central.v1.Question
+	(*Pull)(nil),               // 16: weft.central.v1.Pull
+	(*ToHost)(nil),             // 17: weft.central.v1.ToHost
+	(*Batch)(nil),              // 18: weft.central.v1.Batch
+	(*Welcome)(nil),            // 19: weft.central.v1.Welcome
+	(*NetReset)(nil),           // 20: weft.central.v1.NetReset
+	(*NetUpdate)(nil),          // 21: weft.central.v1.NetUpdate
+	(*PortUpdate)(nil),         // 22: weft.central.v1.PortUpdate
+	(*Answer)(nil),             // 23: weft.central.v1.Answer
+	(*Revision)(nil),           // 24: weft.central.v1.Revision
+	(*Refused)(nil),            // 25: weft.central.v1.Refused
+	(*HostState)(nil),          // 26: weft.central.v1.HostState
+	(*SessionsRequest)(nil),    // 27: weft.central.v1.SessionsRequest
+	(*SessionsReply)(nil),      // 28: weft.central.v1.SessionsReply
+	(*SessionInfo)(nil),        // 29: weft.central.v1.SessionInfo
+	(*Change)(nil),             // 30: weft.central.v1.Change
+	(*ChangeRequest)(nil),      // 31: weft.central.v1.ChangeRequest
+	(*ChangeReply)(nil),        // 32: weft.central.v1.ChangeReply
+	(*ListRequest)(nil),        // 33: weft.central.v1.ListRequest
+	(*ListReply)(nil),          // 34: weft.central.v1.ListReply
+	(*BoundPort)(nil),          // 35: weft.central.v1.BoundPort
+	(*HostReport)(nil),         // 36: weft.central.v1.HostReport
+	(*SyncRequest)(nil),        // 37: weft.central.v1.SyncRequest
+	(*SyncReply)(nil),          // 38: weft.central.v1.SyncReply
+	(*WhyRequest)(nil),         // 39: weft.central.v1.WhyRequest
+	(*WhyReply)(nil),           // 40: weft.central.v1.WhyReply
+	(*HostRevision)(nil),       // 41: weft.central.v1.HostRevision
+	(*StatusRequest)(nil),      // 42: weft.central.v1.StatusRequest
+	(*StatusReply)(nil),        // 43: weft.central.v1.StatusReply
+	(*Central)(nil),            // 44: weft.central.v1.Central
+	(*SaveRequest)(nil),        // 45: weft.central.v1.SaveRequest
+	(*SaveChunk)(nil),          // 46: weft.central.v1.SaveChunk
+	(*RevokeRequest)(nil),      // 47: weft.central.v1.RevokeRequest
+	(*RevokeReply)(nil),        // 48: weft.central.v1.RevokeReply
+	(*RevocationsRequest)(nil), // 49: weft.central.v1.RevocationsRequest
+	(*RevocationsReply)(nil),   // 50: weft.central.v1.RevocationsReply
+	(*InviteRequest)(nil),      // 51: weft.central.v1.InviteRequest
+	(*Invitation)(nil),         // 52: weft.central.v1.Invitation
+	(*EnrolRequest)(nil),       // 53: weft.central.v1.EnrolRequest
+	(*Enrolled)(nil),           // 54: weft.central.v1.Enrolled
 }
 var file_central_proto_depIdxs = []int32{
 	0,  // 0: weft.central.v1.NetView.net:type_name -> weft.central.v1.Net
 	1,  // 1: weft.central.v1.LocalPort.port:type_name -> weft.central.v1.Port
-	9,  // 2: weft.central.v1.FromHost.hello:type_name -> weft.central.v1.Hello
-	11, // 3: weft.central.v1.FromHost.attach:type_name -> weft.central.v1.Attach
-	12, // 4: weft.central.v1.FromHost.detach:type_name -> weft.central.v1.Detach
-	13, // 5: weft.central.v1.FromHost.applied:type_name -> weft.central.v1.Applied
-	14, // 6: weft.central.v1.FromHost.question:type_name -> weft.central.v1.Question
-	15, // 7: weft.central.v1.FromHost.pull:type_name -> weft.central.v1.Pull
-	10, // 8: weft.central.v1.Hello.known:type_name -> weft.central.v1.NetDigest
-	14, // 9: weft.central.v1.Pull.questions:type_name -> weft.central.v1.Question
-	19, // 10: weft.central.v1.ToHost.reset:type_name -> weft.central.v1.NetReset
-	20, // 11: weft.central.v1.ToHost.update:type_name -> weft.central.v1.NetUpdate
-	21, // 12: weft.central.v1.ToHost.port:type_name -> weft.central.v1.PortUpdate
-	22, // 13: weft.central.v1.ToHost.answer:type_name -> weft.central.v1.Answer
-	23, // 14: weft.central.v1.ToHost.revision:type_name -> weft.central.v1.Revision
-	24, // 15: weft.central.v1.ToHost.refused:type_name -> weft.central.v1.Refused
-	18, // 16: weft.central.v1.ToHost.welcome:type_name -> weft.central.v1.Welcome
-	17, // 17: weft.central.v1.ToHost.batch:type_name -> weft.central.v1.Batch
-	16, // 18: weft.central.v1.Batch.messages:type_name -> weft.central.v1.ToHost
-	5,  // 19: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
-	6,  // 20: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
-	5,  // 21: weft.central.v1.NetUpdate.view:type_name -> weft.central.v1.NetView
-	6,  // 22: weft.central.v1.NetUpdate.places:type_name -> weft.central.v1.Place
-	7,  // 23: weft.central.v1.PortUpdate.ports:type_name -> weft.central.v1.LocalPort
-	6,  // 24: weft.central.v1.Answer.place:type_name -> weft.central.v1.Place
-	18, // 25: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
-	19, // 26: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
-	7,  // 27: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
-	28, // 28: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
+	10, // 2: weft.central.v1.FromHost.hello:type_name -> weft.central.v1.Hello
+	12, // 3: weft.central.v1.FromHost.attach:type_name -> weft.central.v1.Attach
+	13, // 4: weft.central.v1.FromHost.detach:type_name -> weft.central.v1.Detach
+	14, // 5: weft.central.v1.FromHost.applied:type_name -> weft.central.v1.Applied
+	15, // 6: weft.central.v1.FromHost.question:type_name -> weft.central.v1.Question
+	16, // 7: weft.central.v1.FromHost.pull:type_name -> weft.central.v1.Pull
+	11, // 8: weft.central.v1.Hello.known:type_name -> weft.central.v1.NetDigest
+	15, // 9: weft.central.v1.Pull.questions:type_name -> weft.central.v1.Question
+	20, // 10: weft.central.v1.ToHost.reset:type_name -> weft.central.v1.NetReset
+	21, // 11: weft.central.v1.ToHost.update:type_name -> weft.central.v1.NetUpdate
+	22, // 12: weft.central.v1.ToHost.port:type_name -> weft.central.v1.PortUpdate
+	23, // 13: weft.central.v1.ToHost.answer:type_name -> weft.central.v1.Answer
+	24, // 14: weft.central.v1.ToHost.revision:type_name -> weft.central.v1.Revision
+	25, // 15: weft.central.v1.ToHost.refused:type_name -> weft.central.v1.Refused
+	19, // 16: weft.central.v1.ToHost.welcome:type_name -> weft.central.v1.Welcome
+	18, // 17: weft.central.v1.ToHost.batch:type_name -> weft.central.v1.Batch
+	17, // 18: weft.central.v1.Batch.messages:type_name -> weft.central.v1.ToHost
+	6,  // 19: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
+	7,  // 20: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
+	6,  // 21: weft.central.v1.NetUpdate.view:type_name -> weft.central.v1.NetView
+	7,  // 22: weft.central.v1.NetUpdate.places:type_name -> weft.central.v1.Place
+	8,  // 23: weft.central.v1.PortUpdate.ports:type_name -> weft.central.v1.LocalPort
+	7,  // 24: weft.central.v1.Answer.place:type_name -> weft.central.v1.Place
+	19, // 25: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
+	20, // 26: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
+	8,  // 27: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
+	29, // 28: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
 	0,  // 29: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
 	1,  // 30: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
 	2,  // 31: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
-	29, // 32: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
+	30, // 32: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
 	0,  // 33: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
 	1,  // 34: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
 	2,  // 35: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
-	34, // 36: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
-	35, // 37: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
+	35, // 36: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
+	36, // 37: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
 	3,  // 38: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
 	4,  // 39: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
 	1,  // 40: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
 	0,  // 41: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
-	34, // 42: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
-	40, // 43: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
-	43, // 44: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
-	8,  // 45: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
-	36, // 46: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
-	26, // 47: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
-	30, // 48: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
-	32, // 49: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
-	36, // 50: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
-	38, // 51: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
-	41, // 52: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
-	44, // 53: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
-	46, // 54: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
-	48, // 55: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
-	48, // 56: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
-	16, // 57: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
-	37, // 58: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
-	27, // 59: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
-	31, // 60: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
-	33, // 61: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
-	37, // 62: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
-	39, // 63: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
-	42, // 64: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
-	45, // 65: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
-	47, // 66: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
-	49, // 67: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
-	49, // 68: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
-	57, // [57:69] is the sub-list for method output_type
-	45, // [45:57] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	35, // 42: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
+	41, // 43: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
+	44, // 44: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
+	5,  // 45: weft.central.v1.RevokeReply.revocation:type_name -> weft.central.v1.Revocation
+	5,  // 46: weft.central.v1.RevocationsReply.revocations:type_name -> weft.central.v1.Revocation
+	9,  // 47: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
+	37, // 48: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
+	27, // 49: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
+	31, // 50: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
+	33, // 51: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
+	37, // 52: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
+	39, // 53: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
+	42, // 54: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
+	45, // 55: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
+	51, // 56: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
+	47, // 57: weft.central.v1.Admin.Revoke:input_type -> weft.central.v1.RevokeRequest
+	49, // 58: weft.central.v1.Admin.Revocations:input_type -> weft.central.v1.RevocationsRequest
+	53, // 59: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
+	53, // 60: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
+	17, // 61: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
+	38, // 62: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
+	28, // 63: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
+	32, // 64: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
+	34, // 65: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
+	38, // 66: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
+	40, // 67: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
+	43, // 68: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
+	46, // 69: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
+	52, // 70: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
+	48, // 71: weft.central.v1.Admin.Revoke:output_type -> weft.central.v1.RevokeReply
+	50, // 72: weft.central.v1.Admin.Revocations:output_type -> weft.central.v1.RevocationsReply
+	54, // 73: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
+	54, // 74: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
+	61, // [61:75] is the sub-list for method output_type
+	47, // [47:61] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_central_proto_init() }
@@ -3851,7 +4166,7 @@ func file_central_proto_init() {
 	if File_central_proto != nil {
 		return
 	}
-	file_central_proto_msgTypes[8].OneofWrappers = []any{
+	file_central_proto_msgTypes[9].OneofWrappers = []any{
 		(*FromHost_Hello)(nil),
 		(*FromHost_Attach)(nil),
 		(*FromHost_Detach)(nil),
@@ -3859,11 +4174,11 @@ func file_central_proto_init() {
 		(*FromHost_Question)(nil),
 		(*FromHost_Pull)(nil),
 	}
-	file_central_proto_msgTypes[14].OneofWrappers = []any{
+	file_central_proto_msgTypes[15].OneofWrappers = []any{
 		(*Question_Mac)(nil),
 		(*Question_Address)(nil),
 	}
-	file_central_proto_msgTypes[16].OneofWrappers = []any{
+	file_central_proto_msgTypes[17].OneofWrappers = []any{
 		(*ToHost_Reset_)(nil),
 		(*ToHost_Update)(nil),
 		(*ToHost_Port)(nil),
@@ -3873,7 +4188,7 @@ func file_central_proto_init() {
 		(*ToHost_Welcome)(nil),
 		(*ToHost_Batch)(nil),
 	}
-	file_central_proto_msgTypes[29].OneofWrappers = []any{
+	file_central_proto_msgTypes[30].OneofWrappers = []any{
 		(*Change_SetNet)(nil),
 		(*Change_SetPort)(nil),
 		(*Change_SetHost)(nil),
@@ -3887,7 +4202,7 @@ func file_central_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_central_proto_rawDesc), len(file_central_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   50,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -273,13 +273,15 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Admin_Apply_FullMethodName  = "/weft.central.v1.Admin/Apply"
-	Admin_List_FullMethodName   = "/weft.central.v1.Admin/List"
-	Admin_Sync_FullMethodName   = "/weft.central.v1.Admin/Sync"
-	Admin_Why_FullMethodName    = "/weft.central.v1.Admin/Why"
-	Admin_Status_FullMethodName = "/weft.central.v1.Admin/Status"
-	Admin_Save_FullMethodName   = "/weft.central.v1.Admin/Save"
-	Admin_Invite_FullMethodName = "/weft.central.v1.Admin/Invite"
+	Admin_Apply_FullMethodName       = "/weft.central.v1.Admin/Apply"
+	Admin_List_FullMethodName        = "/weft.central.v1.Admin/List"
+	Admin_Sync_FullMethodName        = "/weft.central.v1.Admin/Sync"
+	Admin_Why_FullMethodName         = "/weft.central.v1.Admin/Why"
+	Admin_Status_FullMethodName      = "/weft.central.v1.Admin/Status"
+	Admin_Save_FullMethodName        = "/weft.central.v1.Admin/Save"
+	Admin_Invite_FullMethodName      = "/weft.central.v1.Admin/Invite"
+	Admin_Revoke_FullMethodName      = "/weft.central.v1.Admin/Revoke"
+	Admin_Revocations_FullMethodName = "/weft.central.v1.Admin/Revocations"
 )
 
 // AdminClient is the client API for Admin service.
@@ -295,6 +297,8 @@ type AdminClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
 	Save(ctx context.Context, in *SaveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveChunk], error)
 	Invite(ctx context.Context, in *InviteRequest, opts ...grpc.CallOption) (*Invitation, error)
+	Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeReply, error)
+	Revocations(ctx context.Context, in *RevocationsRequest, opts ...grpc.CallOption) (*RevocationsReply, error)
 }
 
 type adminClient struct {
@@ -393,6 +397,26 @@ func (c *adminClient) Invite(ctx context.Context, in *InviteRequest, opts ...grp
 	return out, nil
 }
 
+func (c *adminClient) Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeReply)
+	err := c.cc.Invoke(ctx, Admin_Revoke_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminClient) Revocations(ctx context.Context, in *RevocationsRequest, opts ...grpc.CallOption) (*RevocationsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevocationsReply)
+	err := c.cc.Invoke(ctx, Admin_Revocations_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
@@ -406,6 +430,8 @@ type AdminServer interface {
 	Status(context.Context, *StatusRequest) (*StatusReply, error)
 	Save(*SaveRequest, grpc.ServerStreamingServer[SaveChunk]) error
 	Invite(context.Context, *InviteRequest) (*Invitation, error)
+	Revoke(context.Context, *RevokeRequest) (*RevokeReply, error)
+	Revocations(context.Context, *RevocationsRequest) (*RevocationsReply, error)
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -436,6 +462,12 @@ func (UnimplementedAdminServer) Save(*SaveRequest, grpc.ServerStreamingServer[Sa
 }
 func (UnimplementedAdminServer) Invite(context.Context, *InviteRequest) (*Invitation, error) {
 	return nil, status.Error(codes.Unimplemented, "method Invite not implemented")
+}
+func (UnimplementedAdminServer) Revoke(context.Context, *RevokeRequest) (*RevokeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Revoke not implemented")
+}
+func (UnimplementedAdminServer) Revocations(context.Context, *RevocationsRequest) (*RevocationsReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Revocations not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -570,6 +602,42 @@ func _Admin_Invite_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_Revoke_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).Revoke(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_Revoke_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).Revoke(ctx, req.(*RevokeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Admin_Revocations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevocationsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).Revocations(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_Revocations_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).Revocations(ctx, req.(*RevocationsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -596,6 +664,14 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Invite",
 			Handler:    _Admin_Invite_Handler,
+		},
+		{
+			MethodName: "Revoke",
+			Handler:    _Admin_Revoke_Handler,
+		},
+		{
+			MethodName: "Revocations",
+			Handler:    _Admin_Revocations_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"weft/central/admin"
 	"weft/central/hub"
 )
 
@@ -88,6 +89,16 @@ func (c *central) collectors() []prometheus.Collector {
 			list = append(list, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weft_central_" + r.name, Help: r.help}, value))
 		}
 	}
+	revocations := func(value func(admin.GateStats) float64) func() float64 {
+		return func() float64 { return value(c.gate.Stats()) }
+	}
+	list = append(list,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weft_central_revocations", Help: "revocations of certificates"},
+			revocations(func(s admin.GateStats) float64 { return float64(s.Revocations) })),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "weft_central_revoked_refused_total", Help: "calls refused because the certificate was revoked"},
+			revocations(func(s admin.GateStats) float64 { return float64(s.Refused) })),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "weft_central_revoked_ended_total", Help: "running calls ended because the certificate was revoked"},
+			revocations(func(s admin.GateStats) float64 { return float64(s.Ended) })))
 	return append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weft_central_undecodable_total", Help: "stored values skipped because they are no valid objects",
 	}, func() float64 { return float64(c.store.Undecodable()) }))

@@ -89,6 +89,7 @@ type central struct {
 	ca    *pki.CA // nil: the site's, without its key
 	store *store.Store
 	hub   *hub.Hub
+	gate  *admin.Gate
 
 	mu    sync.Mutex // guards conns
 	conns map[string]*grpc.ClientConn
@@ -111,7 +112,8 @@ func (c *central) run(ctx context.Context) error {
 	if err := c.store.RenewGenerations(ctx); err != nil && !errors.Is(err, store.ErrFull) {
 		return err
 	}
-	c.hub = hub.New(c.store, admin.IdentifyHost, c.log)
+	c.hub, c.gate = hub.New(c.store, admin.IdentifyHost, c.log), admin.NewGate()
+	c.hub.OnRevocations = c.gate.Revocations
 	server := c.server(client)
 	failed := make(chan error, 4)
 	var running sync.WaitGroup
@@ -206,7 +208,7 @@ func (c *central) openStore(ctx context.Context) (client *clientv3.Client, ended
 }
 
 func (c *central) server(client *clientv3.Client) *grpc.Server {
-	options := append(append(admin.Authorize(), hub.ServerOptions()...),
+	options := append(append(c.gate.Authorize(), hub.ServerOptions()...),
 		grpc.Creds(credentials.NewTLS(c.keys.Server())),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),

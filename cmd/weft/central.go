@@ -75,7 +75,7 @@ func (c *command) centralVerbs() []*cobra.Command {
 	return append([]*cobra.Command{
 		c.netVerb(), c.hostVerb(), c.portVerb(), c.applyVerb(), c.exportVerb(), c.syncVerb(),
 		group("central", "show the state of weft-central, save it, and get certificates", "", c.centralStatusVerb(), c.centralSaveVerb(),
-			c.inviteVerb(), c.enrolVerb()),
+			c.inviteVerb(), c.enrolVerb(), c.revokeVerb(), c.revocationsVerb()),
 	}, c.ovnVerbs()...)
 }
 

@@ -43,10 +43,12 @@ func startRealCentral(t *testing.T) *fleetShell {
 	}
 	log := slog.New(slog.DiscardHandler)
 	h := hub.New(e.Store(), admin.IdentifyHost, log)
+	gate := admin.NewGate()
+	h.OnRevocations = gate.Revocations
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- h.Run(ctx) }()
-	server := grpc.NewServer(append(admin.Authorize(), grpc.ForceServerCodecV2(hub.Codec()),
+	server := grpc.NewServer(append(gate.Authorize(), grpc.ForceServerCodecV2(hub.Codec()),
 		grpc.Creds(credentials.NewTLS(certificate(t, ca, filepath.Join(dir, "central"), pki.Central).Server())))...)
 	wire.RegisterHubServer(server, h)
 	admin.New(admin.Config{Name: "a", Store: e.Store(), Hub: h, CA: ca, Log: log,
@@ -88,6 +90,44 @@ func (s *fleetShell) host(name string, ports ...agent.LocalPort) *centraltest.Re
 		<-done
 	})
 	return r
+}
+
+// A revoked administrator is refused, and the list has the revocation until it is undone.
+func TestRevoke(t *testing.T) {
+	s := startRealCentral(t)
+	other := filepath.Join(t.TempDir(), "other")
+	token := s.ok("central invite --role admin --name other")
+	if out, errs, code := weft(token, "central", "enrol", "--token", "-", "--central-certs", other); code != 0 {
+		t.Fatal(out, errs)
+	}
+	try := func() (string, int) {
+		out, errs, code := weft("", "net", "list", "--central-certs", other)
+		return out + errs, code
+	}
+	if out, code := try(); code != 0 {
+		t.Fatal(out)
+	}
+	const words = "--role admin --name other"
+	s.ok("central revoke " + words)
+	waitfor.True(t, "the revoked certificate is refused", func() bool {
+		out, code := try()
+		return code != 0 && strings.Contains(out, "was revoked at") && strings.Contains(out, "enrol again")
+	})
+	if list := s.ok("central revocations"); !strings.Contains(list, "admin  other") {
+		t.Errorf("list:\n%s", list)
+	}
+	for _, line := range []string{"central revocations --json", "central revoke --json " + words} {
+		if n, err := values(s.ok(line)); n != 1 || err != nil {
+			t.Errorf("%s: %d values, %v", line, n, err)
+		}
+	}
+	s.ok("central revoke --undo " + words)
+	waitfor.True(t, "the revocation is undone", func() bool { _, code := try(); return code == 0 })
+	for _, line := range []string{"central revoke", "central revoke --role admin", "central revoke --serial 12 " + words, "central revoke --role central --name a", "central revoke --serial xy", "central revoke --undo --serial 77"} {
+		if out, _, code := weft("", append(strings.Fields(line), "--central-certs", s.certs)...); code == 0 {
+			t.Errorf("%s: %s", line, out)
+		}
+	}
 }
 
 // Two hosts receive declared objects. "sync" waits for the hosts, and "why" lists

@@ -500,7 +500,7 @@ var centralLines = []string{
 }
 
 func centralJSON(verb string) bool {
-	return verb == "central invite" || verb == "central enrol" || slices.ContainsFunc(centralLines, func(line string) bool { return strings.HasPrefix(line+" ", verb+" ") })
+	return slices.Contains([]string{"central invite", "central enrol", "central revoke", "central revocations"}, verb) || slices.ContainsFunc(centralLines, func(line string) bool { return strings.HasPrefix(line+" ", verb+" ") })
 }
 
 // Every central verb prints one JSON value with --json.

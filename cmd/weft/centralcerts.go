@@ -12,6 +12,7 @@ import (
 
 	"weft/central/client"
 	"weft/central/pki"
+	"weft/central/wire"
 	"weft/cmd/exit"
 )
 
@@ -53,6 +54,90 @@ func (c *command) inviteVerb() *cobra.Command {
 	verb.Flags().StringVar(&name, "name", "", "name of the certificate")
 	verb.Flags().DurationVar(&valid, "valid", time.Hour, "life of the token")
 	return verb
+}
+
+const revokeHelp = `Refuses certificates: all of a role and a name that were issued until now, or the one with a
+serial number, which centrals log and openssl x509 -noout -serial -in cert.pem prints. Running
+sessions end at once on all centrals that reach the store. After a revocation by name, enrol
+with a new token. A revoked host forwards with what it knows: to take its ports elsewhere, see
+weft port set. The certificates of centrals cannot be revoked.`
+
+func (c *command) revokeVerb() *cobra.Command {
+	var r wire.RevokeRequest
+	verb := &cobra.Command{
+		Use: "revoke --role ROLE --name NAME|--serial HEX", Short: "refuse certificates", Long: revokeHelp, Args: words(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			if byName := r.Role != "" || r.Name != ""; byName == (r.Serial != "") || byName && (r.Role == "" || r.Name == "") {
+				return exit.Usagef("expected --role and --name, or --serial")
+			}
+			return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
+				revoked, err := centrals.Revoke(ctx, &r)
+				if err != nil {
+					return err
+				}
+				if c.json {
+					return c.printJSON(revocationOf(revoked))
+				}
+				verb := "revoked"
+				if r.Undo {
+					verb = "no longer revoked"
+				}
+				_, err = fmt.Fprintf(c.out, "%s: %s\n", verb, revocationOf(revoked).what())
+				return err
+			})
+		},
+	}
+	verb.Flags().StringVar(&r.Role, "role", "", "host, admin or reader")
+	verb.Flags().StringVar(&r.Name, "name", "", "name in the certificates")
+	verb.Flags().StringVar(&r.Serial, "serial", "", "serial number of a certificate")
+	verb.Flags().BoolVar(&r.Undo, "undo", false, "delete the revocation")
+	return verb
+}
+
+// revocation is a revocation in the output of --json.
+type revocation struct {
+	Serial  string    `json:"serial,omitempty"`
+	Role    string    `json:"role,omitempty"`
+	Name    string    `json:"name,omitempty"`
+	Revoked time.Time `json:"revoked"`
+	By      string    `json:"by"`
+}
+
+func revocationOf(r *wire.Revocation) revocation {
+	return revocation{r.GetSerial(), r.GetRole(), r.GetName(), time.Unix(r.GetRevokedS(), 0).UTC(), r.GetBy()}
+}
+
+func (r revocation) what() string {
+	if r.Serial != "" {
+		return "serial number " + r.Serial
+	}
+	return "certificates of " + r.Role + " " + r.Name
+}
+
+func (c *command) revocationsVerb() *cobra.Command {
+	return &cobra.Command{
+		Use: "revocations", Short: "list the revoked certificates", Args: words(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
+				all, err := centrals.Revocations(ctx)
+				if err != nil {
+					return err
+				}
+				list := make([]revocation, len(all))
+				for i, r := range all {
+					list[i] = revocationOf(r)
+				}
+				if c.json {
+					return c.printJSON(list)
+				}
+				w := c.table("ROLE\tNAME\tSERIAL\tREVOKED\tBY")
+				for _, r := range list {
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", dash(r.Role), dash(r.Name), dash(r.Serial), r.Revoked.Format(time.RFC3339), r.By)
+				}
+				return w.Flush()
+			})
+		},
+	}
 }
 
 const enrolHelp = `Turns a token into a certificate and saves it, its key and the CA's certificate in
