@@ -5,6 +5,10 @@
 // all a veth, and devices that segment UDP. Control sets the uplink up (Setup); the
 // engine opens its queues (Open).
 //
+// The kernel copies received frames into a mapped ring, from which the engine takes
+// them without a system call (ring.go). Frames that are longer than a slot of the ring
+// are read from the socket, one call each.
+//
 // # Trains of datagrams
 //
 // In copy mode AF_XDP handles every datagram as a frame of its own. On a veth each
@@ -56,9 +60,14 @@ const (
 // spec is the specification of an uplink in JSON, from control to the engine. The
 // sockets' descriptors come with it.
 type spec struct {
-	Dev    string `json:"dev"`
-	Queues int    `json:"queues"`
-	MTU    int    `json:"mtu"` // MTU of the device in bytes
+	Dev string `json:"dev"`
+	// Rings is the number of sockets with a ring of Slots slots. They come first.
+	// Queues is the number of the other sockets. An engine of a version without rings
+	// refuses an uplink whose sockets have rings.
+	Rings  int `json:"rings,omitempty"`
+	Slots  int `json:"slots,omitempty"`
+	Queues int `json:"queues"`
+	MTU    int `json:"mtu"` // MTU of the device in bytes
 	// Trains: the kernel accepts a train from a packet socket as one large datagram
 	// (Linux 6.2 and later).
 	Trains bool `json:"trains"`
@@ -67,12 +76,15 @@ type spec struct {
 	Feeder bool `json:"feeder,omitempty"`
 }
 
+// sockets returns the number of packet sockets.
+func (s spec) sockets() int { return s.Rings + s.Queues }
+
 // fds returns the number of descriptors that belong to the specification.
 func (s spec) fds() int {
 	if s.Feeder {
-		return s.Queues + 1
+		return s.sockets() + 1
 	}
-	return s.Queues
+	return s.sockets()
 }
 
 func parseSpec(text []byte, fds []int) (spec, error) {
@@ -80,8 +92,8 @@ func parseSpec(text []byte, fds []int) (spec, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return s, fmt.Errorf("af_packet: specification: %w", err)
 	}
-	if s.Queues < 1 || s.Queues > MaxQueues || len(fds) < s.fds() {
-		return s, fmt.Errorf("af_packet on %s: %d descriptors for %d queues", s.Dev, len(fds), s.Queues)
+	if min(s.Rings, s.Queues) < 0 || s.sockets() < 1 || s.sockets() > MaxQueues || len(fds) < s.fds() {
+		return s, fmt.Errorf("af_packet on %s: %d descriptors for %d queues", s.Dev, len(fds), s.sockets())
 	}
 	if s.MTU < 68 || s.MTU > 65535 {
 		return s, fmt.Errorf("af_packet on %s: MTU %d", s.Dev, s.MTU)

@@ -34,7 +34,10 @@ type rig struct {
 	addr [2][2]netip.Addr // addresses of each host: IPv4, IPv6
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T) *rig { return newRigOf(t, Config{Dev: "u0"}) }
+
+// newRigOf returns a rig whose uplinks have the configuration cfg.
+func newRigOf(t *testing.T, cfg Config) *rig {
 	t.Helper()
 	r := &rig{t: t, ns: [2]*testnet.Namespace{testnet.New(t), testnet.New(t)}}
 	testnet.Join(r.ns[0], "u0", r.ns[1], "u0")
@@ -51,7 +54,7 @@ func newRig(t *testing.T) *rig {
 				t.Fatal(err)
 			}
 			copy(r.mac[i][:], ifi.HardwareAddr)
-			if r.up[i], err = Setup(Config{Dev: "u0"}); err != nil {
+			if r.up[i], err = Setup(cfg); err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(r.up[i].Close)
@@ -93,7 +96,7 @@ func (r *rig) template(v6 bool) tunnel.Template {
 	if v6 {
 		at = 1
 	}
-	tmpl, err := tunnel.Build(tunnel.Params{Port: 1, MTU: 1614, SrcMAC: r.mac[0], DstMAC: r.mac[1],
+	tmpl, err := tunnel.Build(tunnel.Params{Port: 1, MTU: 4014, SrcMAC: r.mac[0], DstMAC: r.mac[1],
 		Local: r.addr[0][at], Remote: r.addr[1][at], UDPPort: 4789})
 	if err != nil {
 		r.t.Fatal(err)
@@ -144,9 +147,19 @@ func comparable(f []byte) []byte {
 // Frames of any length arrive unchanged and in order, one by one or several in one
 // call.
 func TestTrains(t *testing.T) {
-	r := newRig(t)
+	t.Run("ring", func(t *testing.T) { testTrains(t, newRig(t), 60) })
+	t.Run("no ring", func(t *testing.T) {
+		r := newRigOf(t, Config{Dev: "u0", Slots: 1})
+		if yes, why := r.up[1].Ring(); yes || why == "" {
+			t.Fatalf("Ring returned %v, %q for a ring that the kernel refuses", yes, why)
+		}
+		testTrains(t, r, 20)
+	})
+}
+
+func testTrains(t *testing.T, r *rig, seeds int64) {
 	a := packettest.NewArena(t, 1<<18)
-	for seed := range int64(60) {
+	for seed := range seeds {
 		rng := rand.New(rand.NewSource(seed))
 		tmpl := r.template(seed%2 == 1)
 		b := new(packet.Batch)
@@ -208,7 +221,7 @@ func TestTrainIsOneCall(t *testing.T) {
 	if n := r.dev[0].Tx()[0].Send(b, inOrder[:]); n != packet.BatchSize {
 		t.Fatalf("Send took %d frames", n)
 	}
-	rx := r.dev[1].Rx()[0].(*rxQueue)
+	rx := r.dev[1].Rx()[0].(*ringQueue)
 	got := new(packet.Batch)
 	got.N = 10 // ten frames of another queue
 	for end := time.Now().Add(30 * time.Second); got.N == 10 && time.Now().Before(end); {

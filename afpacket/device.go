@@ -20,10 +20,10 @@ func Open(text []byte, fds []int) (port.Device, error) {
 	}
 	feeder := -1
 	if s.Feeder {
-		feeder = fds[s.Queues]
+		feeder = fds[s.sockets()]
 	}
-	for _, fd := range fds[:s.Queues] {
-		rx, err := newRx(fd)
+	for i, fd := range fds[:s.sockets()] {
+		rx, err := openRx(fd, i, s)
 		if err != nil {
 			d.Close()
 			return nil, fmt.Errorf("af_packet on %s: %w", s.Dev, err)
@@ -37,4 +37,12 @@ func Open(text []byte, fds []int) (port.Device, error) {
 		d.AddTx(tx)
 	}
 	return d, nil
+}
+
+// openRx opens receive queue i on its socket.
+func openRx(fd, i int, s spec) (port.Rx, error) {
+	if i < s.Rings {
+		return newRingRx(fd, s.Slots)
+	}
+	return newRx(fd)
 }

@@ -40,14 +40,20 @@ const (
 
 func newRx(fd int) (*rxQueue, error) {
 	q := &rxQueue{}
-	var err error
+	return q, q.init(fd)
+}
+
+func (q *rxQueue) init(fd int) (err error) {
 	if q.Queue, err = iovec.OpenQueue(fd, 2, vectorBytes+buffers*bufferLen); err != nil {
-		return nil, err
+		return err
 	}
 	q.vnet, q.buffers = (*[packet.VnetLen]byte)(q.Mem[vnetAt:]), iovec.Address(q.Mem)+vectorBytes
 	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet[:]), Len: packet.VnetLen}
-	return q, nil
+	return nil
 }
+
+// buffer returns the address of the next free buffer.
+func (q *rxQueue) buffer() uintptr { return q.buffers + uintptr((q.first+q.lent)%buffers)*bufferLen }
 
 // Recv reads datagrams or trains, one per system call, until none waits or the batch
 // is full. The spans refer to the queue's buffers and are valid until Release.
@@ -64,9 +70,13 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		if q.lent == buffers || read >= iovec.BatchBytes {
 			break
 		}
-		at := q.buffers + uintptr((q.first+q.lent)%buffers)*bufferLen
+		at := q.buffer()
 		q.Vectors[1] = iovec.Vector{Base: at, Len: bufferLen}
 		got, errno := q.Read(2)
+		if errno == unix.EINVAL {
+			q.unknown(b)
+			continue
+		}
 		if errno != 0 {
 			if !q.goesOn(errno) && b.N == was {
 				return -1
@@ -75,7 +85,7 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		}
 		q.lent++
 		read += got
-		q.note(b, at, max(got-packet.VnetLen, 0))
+		q.note(b, q.vnet, at, max(got-packet.VnetLen, 0))
 	}
 	return b.N - was
 }
@@ -96,16 +106,24 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	return false
 }
 
-// note turns the n bytes read at addr into a frame of the batch, or into the queue's
-// train.
-func (q *rxQueue) note(b *packet.Batch, addr uintptr, n int) {
-	if q.vnet[1] == vnetUDP && q.beginTrain(addr, n) {
+// unknown counts a frame whose kind of segmentation has no virtio-net header as dropped.
+// The kernel has removed the frame from the socket's queue.
+func (q *rxQueue) unknown(b *packet.Batch) {
+	f, _ := b.Next()
+	f.Drop = packet.DropBadOffload
+	b.Commit(f, 0)
+}
+
+// note turns the n bytes received at addr, with their virtio-net header, into a frame
+// of the batch, or into the queue's train.
+func (q *rxQueue) note(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr, n int) {
+	if vnet[1] == vnetUDP && q.beginTrain(vnet, addr, n) {
 		return
 	}
 	f, header := b.Next()
 	f.SetOrigin(addr)
 	k := copy(header[:rxHeader], packet.Foreign(addr, uint32(n)))
-	f.DecodeVnet(q.vnet, packet.TakesAll, false) // the claim of a valid checksum is not trusted, because it covers only the outer checksum
+	f.DecodeVnet(vnet, packet.TakesAll, false) // the claim of a valid checksum is not trusted, because it covers only the outer checksum
 	if n > k {
 		b.AddSpan(f, addr+uintptr(k), uint32(n-k))
 	}
@@ -121,12 +139,12 @@ const vnetUDP = 5
 // beginTrain reports whether the n bytes at addr are a train, and stores it. A large
 // UDP datagram inside a tunnel has the same gso_type, but its unfinished checksum is
 // the inner one.
-func (q *rxQueue) beginTrain(addr uintptr, n int) bool {
+func (q *rxQueue) beginTrain(vnet *[packet.VnetLen]byte, addr uintptr, n int) bool {
 	t := &q.train
 	h := t.header[:copy(t.header[:], packet.Foreign(addr, uint32(min(n, maxOuter))))]
 	l3, l4 := outerOffsets(h)
-	size := binary.LittleEndian.Uint16(q.vnet[4:])
-	if l4 == 0 || int(binary.LittleEndian.Uint16(q.vnet[6:])) != l4 || size == 0 || n <= l4+packet.UDPLen {
+	size := binary.LittleEndian.Uint16(vnet[4:])
+	if l4 == 0 || int(binary.LittleEndian.Uint16(vnet[6:])) != l4 || size == 0 || n <= l4+packet.UDPLen {
 		return false
 	}
 	t.l3, t.l4, t.outer = l3, l4, l4+packet.UDPLen
@@ -197,7 +215,7 @@ const vxlanLen = 8
 // unfinished train. Reads begin with the first buffer again, which is in the CPU
 // cache.
 func (q *rxQueue) Release() {
-	if q.train.length == 0 {
+	if q.train.length == 0 || q.lent == 0 {
 		q.first, q.lent = 0, 0
 		return
 	}

@@ -20,6 +20,11 @@ type Config struct {
 	// Queues is the number of packet sockets; 0 means 1. The kernel distributes flows
 	// over them.
 	Queues int
+	// Slots is the number of slots of each socket's ring, a power of two; 0 means the
+	// default.
+	Slots int
+	// NoRing is a reason to set up sockets without rings, or "".
+	NoRing string
 }
 
 // Uplink is control's handle of an uplink. Control owns it. Only one goroutine may
@@ -29,8 +34,11 @@ type Uplink struct {
 	ifindex   int
 	sockets   []int            // packet sockets, then the feeder if any
 	noFeeder  string           // reason why there is no feeder
+	noRing    string           // reason why a socket has no ring
 	endpoints []netip.AddrPort // sorted
 	sinks     []int            // UDP sockets, sinks[i] for endpoints[i]
+	counts    [MaxQueues]counts
+	checked   [MaxQueues]counts // counts at the last Check
 }
 
 // Setup makes an uplink of a network device. The uplink receives nothing until
@@ -49,10 +57,13 @@ func Setup(cfg Config) (*Uplink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("af_packet on %s: %w", cfg.Dev, err)
 	}
+	if cfg.Slots == 0 {
+		cfg.Slots = ringSlots
+	}
 	a := link.Attrs()
-	u := &Uplink{ifindex: a.Index, spec: spec{Dev: cfg.Dev, Queues: cfg.Queues, MTU: a.MTU, Trains: takesTrains()}}
+	u := &Uplink{ifindex: a.Index, noRing: cfg.NoRing, spec: spec{Dev: cfg.Dev, MTU: a.MTU, Trains: takesTrains()}}
 	for range cfg.Queues {
-		if err := u.open(); err != nil {
+		if err := u.open(&cfg); err != nil {
 			u.Close()
 			return nil, fmt.Errorf("af_packet on %s: %w", cfg.Dev, err)
 		}
@@ -79,8 +90,9 @@ func takesTrains() bool {
 	return major > 6 || major == 6 && minor >= 2
 }
 
-// open adds a packet socket, with a filter that drops everything.
-func (u *Uplink) open() error {
+// open adds a packet socket, with a filter that drops everything. The socket gets a
+// ring, if the kernel agreed to all rings so far.
+func (u *Uplink) open(cfg *Config) error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) {
 		return errors.New("packet socket: missing privilege: CAP_NET_RAW is needed")
@@ -104,11 +116,21 @@ func (u *Uplink) open() error {
 			return fmt.Errorf("socket option %d: %w", o.name, err)
 		}
 	}
+	if u.noRing == "" {
+		if err := addRing(fd, cfg.Slots); err != nil {
+			u.noRing = err.Error()
+		}
+	}
+	if u.noRing == "" {
+		u.spec.Rings, u.spec.Slots = u.spec.Rings+1, cfg.Slots
+	} else {
+		u.spec.Queues++
+	}
 	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all & 0xffff, Ifindex: u.ifindex}); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
-	if u.spec.Queues > 1 {
+	if cfg.Queues > 1 {
 		group := u.ifindex&0xffff | unix.PACKET_FANOUT_HASH<<16
 		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT, group); err != nil {
 			return fmt.Errorf("fanout: %w", err)
@@ -123,6 +145,10 @@ func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 // Whole reports whether the device gets large tunnelled frames unsegmented. If not,
 // they are sent as trains of datagrams, and the second result is the reason.
 func (u *Uplink) Whole() (yes bool, reason string) { return u.spec.Feeder, u.noFeeder }
+
+// Ring reports whether all sockets have rings. If not, frames are read from some
+// sockets with a system call each, and the second result is the reason.
+func (u *Uplink) Ring() (yes bool, why string) { return u.spec.Queues == 0, u.noRing }
 
 // FDs returns the descriptors for Open. The uplink owns them: pass duplicates to
 // Open.
@@ -162,7 +188,7 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 		sinks, fresh = append(sinks, fd), append(fresh, fd)
 	}
 	filter := takeEndpoints(list)
-	for _, fd := range u.sockets[:u.spec.Queues] {
+	for _, fd := range u.sockets[:u.spec.sockets()] {
 		if err := setFilter(fd, filter); err != nil {
 			closeAll(fresh)
 			return fmt.Errorf("af_packet on %s: filter: %w", u.spec.Dev, err)
@@ -195,6 +221,7 @@ func closeAll(fds []int) {
 type snapshot struct {
 	Spec      spec             `json:"spec"`
 	Why       string           `json:"why,omitempty"`
+	NoRing    string           `json:"no_ring,omitempty"`
 	Index     int              `json:"ifindex"`
 	Endpoints []netip.AddrPort `json:"endpoints"`
 }
@@ -202,7 +229,7 @@ type snapshot struct {
 // Snapshot returns the state and the descriptors of the uplink for Restore in another
 // process. The uplink still owns the descriptors.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
-	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.noFeeder, Index: u.ifindex, Endpoints: u.endpoints})
+	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.noFeeder, NoRing: u.noRing, Index: u.ifindex, Endpoints: u.endpoints})
 	return blob, append(slices.Clone(u.sockets), u.sinks...), err
 }
 
@@ -211,14 +238,14 @@ func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 func Restore(blob []byte, fds []int) (*Uplink, error) {
 	var s snapshot
 	err := json.Unmarshal(blob, &s)
-	if err == nil && (s.Spec.Queues < 1 || len(fds) != s.Spec.fds()+len(s.Endpoints)) {
-		err = fmt.Errorf("%d descriptors for %d queues and %d endpoints", len(fds), s.Spec.Queues, len(s.Endpoints))
+	if err == nil && (s.Spec.sockets() < 1 || len(fds) != s.Spec.fds()+len(s.Endpoints)) {
+		err = fmt.Errorf("%d descriptors for %d queues and %d endpoints", len(fds), s.Spec.sockets(), len(s.Endpoints))
 	}
 	if err != nil {
 		closeAll(fds)
 		return nil, fmt.Errorf("af_packet: snapshot: %w", err)
 	}
 	n := s.Spec.fds()
-	return &Uplink{spec: s.Spec, noFeeder: s.Why, ifindex: s.Index, endpoints: s.Endpoints,
+	return &Uplink{spec: s.Spec, noFeeder: s.Why, noRing: s.NoRing, ifindex: s.Index, endpoints: s.Endpoints,
 		sockets: slices.Clone(fds[:n]), sinks: slices.Clone(fds[n:])}, nil
 }

@@ -115,6 +115,9 @@ const (
 	// DropWrongVLAN: the frame's input port, or the declared port of its destination,
 	// does not carry the frame's VLAN, in the action normal.
 	DropWrongVLAN
+	// DropRxFull: the queue of an uplink's packet socket was full, so the kernel gave
+	// only the start of a frame that is longer than a slot.
+	DropRxFull
 
 	dropReasonCount
 )
@@ -131,6 +134,7 @@ var dropNames = [DropReasons]string{
 	"bad-offload",
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
+	"rx-full",
 }
 
 // String returns the reason's name in counters and output.

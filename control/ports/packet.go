@@ -3,6 +3,7 @@
 package ports
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -36,6 +37,7 @@ type packetPort struct {
 	endpoints []netip.AddrPort
 	down      string // why the device does not forward; "": it does
 	problem   string // why the tunnel endpoints are not set; "": they are
+	noRing    string // why the sockets must not have rings; "": they may
 }
 
 func (p *packetPort) open(kept *engine.Kept) error {
@@ -49,7 +51,7 @@ func (p *packetPort) open(kept *engine.Kept) error {
 		p.log.Warn("cannot take over the uplink of an earlier process, setting it up again", "error", err)
 	}
 	queues, _ := strconv.Atoi(p.values["queues"]) // valid: the option table has checked it
-	if p.uplink, err = afpacket.Setup(afpacket.Config{Dev: p.values["dev"], Queues: queues}); err != nil {
+	if p.uplink, err = afpacket.Setup(afpacket.Config{Dev: p.values["dev"], Queues: queues, NoRing: p.noRing}); err != nil {
 		p.uplink = nil
 		return err
 	}
@@ -84,6 +86,18 @@ func (p *packetPort) keepUplink() error {
 }
 
 func (p *packetPort) fault(string) bool { return false }
+
+// check implements deviceChecker. After the kernel has stopped a ring, the port's
+// sockets have no rings, because the sender of the frame could stop the next ring too.
+func (p *packetPort) check() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.uplink.Check()
+	if err != nil {
+		p.noRing = err.Error()
+	}
+	return err
+}
 
 // follow implements deviceFollower. A device that is down keeps its sockets.
 func (p *packetPort) follow(u *underlay.Kernel) error {
@@ -135,10 +149,20 @@ func (p *packetPort) status() portStatus {
 		return portStatus{state: stateDown, detail: p.down}
 	}
 	reason := "asked for"
+	if ring, why := p.uplink.Ring(); !ring {
+		if why == "" {
+			why = "set up by an earlier version"
+		}
+		reason += "; no mapped ring, each frame is read with a system call: " + why
+	}
 	if whole, why := p.uplink.Whole(); !whole {
 		reason += "; large frames in tunnels go as trains: " + why
 	}
-	return portStatus{state: StateUp, mode: "packet", reason: reason}
+	st := portStatus{state: StateUp, mode: "packet", reason: reason}
+	if n := p.uplink.Dropped(); n > 0 {
+		st.detail = fmt.Sprintf("the kernel dropped %d frames, because a ring or a queue was full", n)
+	}
+	return st
 }
 
 func (p *packetPort) close() {

@@ -452,6 +452,7 @@ func (ps *Ports) retryPorts(ctx context.Context) {
 	ps.change.Unlock()
 	for pause := firstRetry; loop.Sleep(ctx, pause); pause = min(2*pause, retryInterval) {
 		ps.change.Lock()
+		ps.checkDevices()
 		for _, p := range ps.all {
 			if pause == retryInterval || atStart[p] {
 				ps.retryPort(p)

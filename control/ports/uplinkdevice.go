@@ -22,6 +22,27 @@ type deviceFollower interface {
 	present(u *underlay.Kernel) bool
 }
 
+// deviceChecker is a driver whose device may stop without an event.
+type deviceChecker interface {
+	// check returns the reason to set the port up again, or nil.
+	check() error
+}
+
+// checkDevices calls check for each port. The caller holds the lock of changes.
+func (ps *Ports) checkDevices() {
+	for _, p := range ps.all {
+		c, ok := p.driver.(deviceChecker)
+		if !ok || !p.opened || p.problem.Load() != nil {
+			continue
+		}
+		if err := c.check(); err != nil {
+			ps.log.Error("port has stopped and is set up again", "port", p.saved.Name, "why", err)
+			ps.failPort(p, err)
+			ps.retryPort(p)
+		}
+	}
+}
+
 // followDevices calls follow for each port, and sets up a port whose device is back.
 // The caller holds the lock of changes.
 func (ps *Ports) followDevices() {

@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"vhost":                {"packet", "port", "internal/shm", "internal/safepath"},
 	"vhost/vhosttest":      {"port", "vhost", "internal/shm", "internal/cpu"},
 	"tap":                  {"packet", "port", "internal/iovec"},
-	"afpacket":             {"packet", "port", "internal/iovec"},
+	"afpacket":             {"packet", "port", "internal/iovec", "internal/shm"},
 	"internal/iovec":       {"internal/shm"},
 	"xsk":                  {"packet", "port", "internal/shm"},
 	"openflow":             {"packet", "flowtable", "internal/share"},

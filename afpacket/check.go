@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package afpacket
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/shm"
+)
+
+// Some kernels stop a ring for good after one frame whose kind of segmentation has no
+// virtio-net header, for example a large SCTP frame of a container behind Linux's vxlan
+// device: tpacket_rcv then leaves the slot's bit in rx_owner_map (seen on Linux 6.18). A
+// peer can send such a frame. Control therefore looks for stopped rings from time to
+// time, and sets up the uplink without rings.
+
+// ErrStopped means that the kernel has stopped a ring for good.
+var ErrStopped = errors.New("the kernel has stopped the ring of a packet socket")
+
+// counts has the kernel's counters of a packet socket since Setup or Restore.
+type counts struct {
+	seen, dropped uint64 // frames that passed the filter, dropped ones included
+}
+
+// count adds the kernel's counters, which a read resets, to u.counts.
+func (u *Uplink) count() {
+	for i := range u.spec.sockets() {
+		s, err := unix.GetsockoptTpacketStats(u.sockets[i], unix.SOL_PACKET, unix.PACKET_STATISTICS)
+		if err == nil {
+			u.counts[i].seen += uint64(s.Packets)
+			u.counts[i].dropped += uint64(s.Drops)
+		}
+	}
+}
+
+// Dropped returns the number of frames that the kernel dropped since Setup or Restore,
+// because a ring or a socket's queue was full.
+func (u *Uplink) Dropped() (n uint64) {
+	u.count()
+	for i := range u.spec.sockets() {
+		n += u.counts[i].dropped
+	}
+	return n
+}
+
+// Check returns ErrStopped if a ring has dropped all frames since the last Check
+// although no frame waits in it.
+func (u *Uplink) Check() error {
+	last := u.checked
+	u.count()
+	u.checked = u.counts
+	for i := range u.spec.Rings {
+		seen, dropped := u.counts[i].seen-last[i].seen, u.counts[i].dropped-last[i].dropped
+		if dropped > 0 && dropped == seen && u.ringIsEmpty(i) {
+			return ErrStopped
+		}
+	}
+	return nil
+}
+
+// ringIsEmpty reports whether no slot of socket i has a frame that the engine has not
+// received. The ring of an engine that stands still is full.
+func (u *Uplink) ringIsEmpty(i int) bool {
+	mem, err := unix.Mmap(u.sockets[i], 0, u.spec.Slots*slotBytes, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Munmap(mem) }()
+	slots := shm.View[slot](mem, 0, u.spec.Slots)
+	for i := range slots {
+		if atomic.LoadUint32(&slots[i].Status)&unix.TP_STATUS_USER != 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package afpacket
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/shm"
+	"weft/packet"
+)
+
+// A ring is memory of a socket that the kernel shares with the engine (PACKET_RX_RING,
+// TPACKET_V2, Documentation/networking/packet_mmap.rst). The kernel copies each frame
+// into the next slot and sets the slot's status. A frame that is longer than a slot is
+// cut off there and queued in the socket, too (PACKET_COPY_THRESH); the order of slots
+// and the order of the socket's queue are the same.
+//
+// The ring belongs to the socket, which control holds, so it outlives the engine. The
+// next engine must continue at the right slot, but the kernel does not tell its own
+// position. So the engine keeps two facts in the ring: received slots have the status
+// slotTaken, and the record has the position after the last batch.
+
+const (
+	// ringSlots is the number of slots of a ring. If no slot is free, the kernel drops
+	// the frame and counts it.
+	ringSlots = 4096
+	// slotBytes is the length of a slot in bytes. A frame for an MTU of up to 1,900
+	// bytes fits. blockBytes is the unit in which the kernel allocates the ring.
+	slotBytes  = 2048
+	blockBytes = 64 << 10
+	// slotReserve is a number of bytes between a slot's header and its frame that the
+	// kernel leaves alone (PACKET_RESERVE). In the first slot, they contain the record
+	// at recordAt. They follow sockaddr_ll, which ends at byte 52.
+	slotReserve = 16
+	recordAt    = 64
+	// slotTaken is the status of a received slot until its release. The kernel neither
+	// sets this value nor writes to a slot that has it.
+	slotTaken = 1 << 16
+)
+
+// slot is a slot of a ring. The kernel writes the virtio-net header and the frame at
+// the header's field Mac (include/uapi/linux/if_packet.h).
+type slot struct {
+	unix.Tpacket2Hdr
+	rest [slotBytes - unix.SizeofTpacket2Hdr]byte
+}
+
+// addRing gives the socket fd a ring. It must have the virtio-net header already, and
+// must not be bound yet.
+func addRing(fd, slots int) error {
+	for _, o := range []struct{ name, value int }{
+		{unix.PACKET_VERSION, unix.TPACKET_V2},
+		{unix.PACKET_RESERVE, slotReserve},
+		{unix.PACKET_COPY_THRESH, 1},
+	} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, o.name, o.value); err != nil {
+			return fmt.Errorf("socket option %d: %w", o.name, err)
+		}
+	}
+	err := unix.SetsockoptTpacketReq(fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &unix.TpacketReq{
+		Block_size: blockBytes, Block_nr: uint32(slots * slotBytes / blockBytes),
+		Frame_size: slotBytes, Frame_nr: uint32(slots),
+	})
+	if err != nil {
+		return fmt.Errorf("%d slots of %d bytes: %w", slots, slotBytes, err)
+	}
+	return nil
+}
+
+// ring is the engine's view of a socket's ring. A worker owns it. Positions count
+// slots and wrap at 32 bits.
+type ring struct {
+	mem    []byte
+	slots  []slot
+	mask   uint32
+	next   uint32         // position of the next slot to receive
+	taken  uint32         // position of the first unreleased slot
+	record *atomic.Uint32 // next after the last batch, for the next engine
+}
+
+// openRing maps the ring of the socket fd and releases the slots that the last engine
+// had received.
+func openRing(fd, slots int) (ring, error) {
+	if slots <= 0 || slots&(slots-1) != 0 {
+		return ring{}, fmt.Errorf("%d slots: expected a power of two", slots)
+	}
+	mem, err := unix.Mmap(fd, 0, slots*slotBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return ring{}, fmt.Errorf("map the ring: %w", err)
+	}
+	r := ring{mem: mem, slots: shm.View[slot](mem, 0, slots), mask: uint32(slots - 1),
+		record: &shm.View[atomic.Uint32](mem, recordAt, 1)[0]}
+	r.resume(fd)
+	return r, nil
+}
+
+// resume continues where the last engine stopped. An engine marks a slot as taken
+// before it reads the frame, and stores the record after the batch. So the position is
+// the first slot from the record on that is not taken, and the unreleased slots are
+// the taken ones before it. Their frames are lost with the engine that had them, as a
+// frame may have killed it; some may be sent already.
+func (r *ring) resume(fd int) {
+	r.next = r.record.Load()
+	for range r.slots {
+		if r.at(r.next).Status != slotTaken {
+			break
+		}
+		r.next++
+	}
+	if r.readAlready(fd) {
+		r.take()
+	}
+	r.taken = r.next
+	for range r.slots {
+		if r.at(r.taken-1).Status != slotTaken {
+			break
+		}
+		r.taken--
+	}
+	r.publish()
+	r.release(r.next)
+}
+
+// readAlready reports whether the last engine was killed between the read of a long
+// frame and the mark of its slot. The first frame in the queue of the socket fd is then
+// not that of the next slot.
+func (r *ring) readAlready(fd int) bool {
+	s := r.at(r.next)
+	if s.Status&unix.TP_STATUS_USER == 0 || s.Status&unix.TP_STATUS_COPY == 0 {
+		return false
+	}
+	at, n, err := s.frame()
+	if err != nil {
+		return false // Recv reports it
+	}
+	first := make([]byte, packet.VnetLen+n)
+	for range 2 { // the first call may report an error of the device
+		if got, _, err := unix.Recvfrom(fd, first, unix.MSG_PEEK|unix.MSG_DONTWAIT); err == nil {
+			return !bytes.Equal(first[min(packet.VnetLen, got):got], s.rest[at:at+n])
+		}
+	}
+	return true
+}
+
+// at returns the slot at a position.
+func (r *ring) at(position uint32) *slot { return &r.slots[position&r.mask] }
+
+// waits reports whether the next slot has a frame.
+func (r *ring) waits() bool {
+	// Pairs with the kernel's barrier between the frame and the status (tpacket_rcv).
+	return atomic.LoadUint32(&r.at(r.next).Status)&unix.TP_STATUS_USER != 0
+}
+
+// take marks the next slot as taken. A plain store is enough: a killed process leaves
+// its stores in the order of the program.
+func (r *ring) take() {
+	r.at(r.next).Status = slotTaken
+	r.next++
+}
+
+// publish stores the position for the next engine.
+func (r *ring) publish() { r.record.Store(r.next) }
+
+// release returns the slots before the position end to the kernel.
+func (r *ring) release(end uint32) {
+	for ; r.taken != end; r.taken++ {
+		// The reads of the frame precede this store. It pairs with the kernel's
+		// barrier before it reads the status (__packet_get_status).
+		atomic.StoreUint32(&r.at(r.taken).Status, unix.TP_STATUS_KERNEL)
+	}
+}
+
+func (r *ring) unmap() {
+	if r.mem != nil {
+		_ = unix.Munmap(r.mem)
+		r.mem, r.slots = nil, nil
+	}
+}
+
+var errSlot = errors.New("the ring has a frame outside of its slot")
+
+// frame returns the offset and the length of the frame's bytes in slot s, from the
+// start of rest. A virtio-net header precedes them.
+func (s *slot) frame() (from, n int, err error) {
+	const header = unix.SizeofTpacket2Hdr
+	from, n = int(s.Mac)-header, int(s.Snaplen) // the kernel's memory is read once
+	if from < unix.SizeofSockaddrLinklayer || n > len(s.rest)-from {
+		return 0, 0, errSlot
+	}
+	return from, n, nil
+}
