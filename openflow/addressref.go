@@ -58,15 +58,15 @@ func (x *xlate) depends(ref AddressRef) {
 
 // AddressChanges are the changed addresses of a table; zero: none.
 type AddressChanges struct {
-	refs map[AddressRef]struct{}
-	all  bool
+	refs       map[AddressRef]struct{}
+	everything bool
 }
 
 // Empty reports whether no address has changed.
-func (c *AddressChanges) Empty() bool { return len(c.refs) == 0 && !c.all }
+func (c *AddressChanges) Empty() bool { return len(c.refs) == 0 && !c.everything }
 
 // All reports whether any address may have changed.
-func (c *AddressChanges) All() bool { return c.all }
+func (c *AddressChanges) All() bool { return c.everything }
 
 // Each calls visit with the AddressRef of each changed address. A translation that
 // depends on one of them is stale. If All reports true, every translation may be
@@ -83,14 +83,14 @@ func (c *AddressChanges) Each(visit func(AddressRef)) {
 
 // add notes a change.
 func (c *AddressChanges) add(ref AddressRef) {
-	if c.all {
+	if c.everything {
 		return
 	}
 	if _, noted := c.refs[ref]; noted {
 		return
 	}
 	if len(c.refs) == maxAddressChanges || ref == anyAddress {
-		c.refs, c.all = nil, true
+		c.refs, c.everything = nil, true
 		return
 	}
 	if c.refs == nil {

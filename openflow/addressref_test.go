@@ -15,7 +15,7 @@ import (
 
 // meets reports whether a translation depends on one of the changes.
 func (c *AddressChanges) meets(t *Translation) bool {
-	if c.all {
+	if c.everything {
 		return len(t.Addresses) > 0
 	}
 	found := false

@@ -28,13 +28,13 @@ const (
 // or an invalid address.
 func (x *xlate) announcement(src uint64) netip.Addr {
 	switch {
-	case x.has(FARPSpa):
+	case x.hasField(FARPSpa):
 		op := x.read(whole(FARPOp))[1]
 		if op != arpRequest && op != arpReply || x.read(whole(FARPSha))[1] != src {
 			return netip.Addr{}
 		}
 		return asAddress(x.read(whole(FARPSpa)), 32)
-	case !x.has(FNDTarget):
+	case !x.hasField(FNDTarget):
 		return netip.Addr{}
 	case x.read(whole(FICMPv6Type))[1] == ndAdvert:
 		if x.read(whole(FNDTll))[1] != src {
@@ -52,14 +52,14 @@ func (x *xlate) announcement(src uint64) netip.Addr {
 // is invalid for link-local IPv6 addresses, because a router's answer needs the
 // router flag.
 func (x *xlate) question() netip.Addr {
-	if x.has(FARPSpa) {
+	if x.hasField(FARPSpa) {
 		asker, asked := x.read(whole(FARPSpa)), x.read(whole(FARPTpa))
 		if x.read(whole(FARPOp))[1] != arpRequest || asker.isZero() || asker == asked {
 			return netip.Addr{}
 		}
 		return asAddress(asked, 32)
 	}
-	if !x.has(FNDTarget) || x.read(whole(FICMPv6Type))[1] != ndSolicit || x.read(whole(FIPv6Src)).isZero() {
+	if !x.hasField(FNDTarget) || x.read(whole(FICMPv6Type))[1] != ndSolicit || x.read(whole(FIPv6Src)).isZero() {
 		return netip.Addr{}
 	}
 	if asked := asAddress(x.read(whole(FNDTarget)), 128); !asked.IsLinkLocalUnicast() {
@@ -90,8 +90,8 @@ func (x *xlate) dependsOnIP(s Segment, ip netip.Addr) {
 // answer answers a guest's question for an address behind a tunnel. It reports false
 // if the frame must be forwarded. It only answers frames that no action has changed
 // or sent.
-func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool {
-	if from.Kind != PortNormal || x.dirty || len(x.actions) > 0 {
+func (x *xlate) answer(inPort *PortInfo, s Segment, vlan uint16, src uint64) bool {
+	if inPort.Kind != PortNormal || x.dirty || len(x.actions) > 0 {
 		return false
 	}
 	asked := x.question()
@@ -106,7 +106,7 @@ func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool 
 		x.ask(network, Question{Segment: s, IP: asked})
 	}
 	x.depends(refOfMAC(src))
-	if !x.env.Announced(s, vlan, src, from.No) {
+	if !x.env.Announced(s, vlan, src, inPort.No) {
 		return false
 	}
 	mac, known := x.env.Neighbour(s, vlan, asked)
@@ -120,7 +120,7 @@ func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool 
 	}
 	x.usedPorts = true
 	behind, ok := x.env.Port(no)
-	if !ok || behind.Kind != PortTunnel || behind.NoAnswers || behind.Central || !behind.takes(s) {
+	if !ok || behind.Kind != PortTunnel || behind.NoAnswers || behind.Central || !behind.accepts(s) {
 		return false
 	}
 	x.emitAnswer(mac, "answered locally: the address is known")

@@ -208,7 +208,7 @@ func (c *bindingCheck) spoofed() string {
 	case ethType == ethARP || ethType == ethRARP:
 		return c.arp(ethType == ethRARP)
 	case ethType == ethIPv4:
-		if !c.has(host, FIPSrc) && !c.asksDHCP() {
+		if !c.mayUse(host, FIPSrc) && !c.asksDHCP() {
 			return c.show(FIPSrc)
 		}
 	case ethType == ethIPv6:
@@ -228,11 +228,11 @@ func (c *bindingCheck) arp(reverse bool) string {
 		return c.show(FARPSha)
 	}
 	switch {
-	case c.has(host, FARPSpa):
+	case c.mayUse(host, FARPSpa):
 		return ""
 	case !c.x.among(FARPSpa, ipv4Any):
 		return c.show(FARPSpa)
-	case !reverse && !c.has(host, FARPTpa):
+	case !reverse && !c.mayUse(host, FARPTpa):
 		return "a probe for " + c.show(FARPTpa)
 	}
 	return ""
@@ -241,20 +241,20 @@ func (c *bindingCheck) arp(reverse bool) string {
 // asksDHCP reports whether the frame is from a DHCP client without an address.
 func (c *bindingCheck) asksDHCP() bool {
 	x := c.x
-	return x.among(FIPSrc, ipv4Any) && x.has(FUDPSrc) &&
+	return x.among(FIPSrc, ipv4Any) && x.hasField(FUDPSrc) &&
 		x.read(whole(FUDPSrc))[1] == dhcpClient && x.read(whole(FUDPDst))[1] == dhcpServer
 }
 
 func (c *bindingCheck) ipv6(host *BoundHost) string {
 	x := c.x
 	unspecified := false
-	if !c.has(host, FIPv6Src) {
+	if !c.mayUse(host, FIPv6Src) {
 		if !x.read(whole(FIPv6Src)).isZero() {
 			return c.show(FIPv6Src)
 		}
 		unspecified = true
 	}
-	if !x.has(FICMPv6Type) {
+	if !x.hasField(FICMPv6Type) {
 		if unspecified {
 			return c.show(FIPv6Src)
 		}
@@ -291,7 +291,7 @@ func (c *bindingCheck) neighbour() string {
 	if host == nil {
 		return c.show(link)
 	}
-	if own && !c.has(host, FNDTarget) {
+	if own && !c.mayUse(host, FNDTarget) {
 		return c.show(FNDTarget)
 	}
 	return ""
@@ -323,9 +323,8 @@ func (c *bindingCheck) mac(id FieldID) *BoundHost {
 	return nil
 }
 
-// The method has reports whether the host may use the IP address in a field of the
-// frame.
-func (c *bindingCheck) has(host *BoundHost, id FieldID) bool {
+// mayUse reports whether the host may use the IP address in a field of the frame.
+func (c *bindingCheck) mayUse(host *BoundHost, id FieldID) bool {
 	if len(host.Prefixes) == 0 {
 		return true
 	}

@@ -227,7 +227,7 @@ func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
 		if !found.done {
 			*found = l.c.tries[p.field].lookup(prefixFields[p.field].value(l.f))
 		}
-		if looked := prefixFields[p.field].round(found.looked); !found.has(p.length) && (best < 0 || looked < bits) {
+		if looked := prefixFields[p.field].round(found.looked); !found.contains(p.length) && (best < 0 || looked < bits) {
 			best, bits = int(p.field), looked
 		}
 	}

@@ -24,9 +24,9 @@ func (x *xlate) emit(a flowtable.Action) {
 // prerequisite it meets. Neighbour discovery precedes the ICMP type, which could
 // change the kind of message.
 var setOps = []struct {
-	field FieldID
-	op    flowtable.Op
-	needs prereq
+	field        FieldID
+	op           flowtable.Op
+	prerequisite prereq
 }{
 	{FEthDst, flowtable.OpSetEthDst, needNothing}, {FEthSrc, flowtable.OpSetEthSrc, needNothing},
 	{FIPSrc, flowtable.OpSetIPv4Src, needIPv4}, {FIPDst, flowtable.OpSetIPv4Dst, needIPv4},
@@ -47,21 +47,21 @@ func (x *xlate) commit() {
 		return
 	}
 	for i := range setOps {
-		x.commitField(setOps[i].field, setOps[i].op, setOps[i].needs)
+		x.commitField(setOps[i].field, setOps[i].op, setOps[i].prerequisite)
 	}
 	x.commitTTL()
 	x.commitTags()
 	x.dirty = false
 }
 
-func (x *xlate) commitField(id FieldID, op flowtable.Op, needs prereq) {
+func (x *xlate) commitField(id FieldID, op flowtable.Op, prerequisite prereq) {
 	s := whole(id)
 	word, hi, lo := s.mask()
 	differs := x.differs(word, hi)
 	if lo != 0 {
 		differs = x.differs(word+1, lo) || differs
 	}
-	if !differs || !needs.met(x) {
+	if !differs || !prerequisite.met(x) {
 		return
 	}
 	v := x.read(s) // the datapath sets the whole field
@@ -118,8 +118,8 @@ func (x *xlate) commitTTL() {
 }
 
 // output executes the action output to an ordinary or reserved port.
-func (x *xlate) output(no uint32) {
-	switch no {
+func (x *xlate) output(number uint32) {
+	switch number {
 	case PortInPort:
 		x.send(x.inPort())
 	case PortNORMAL:
@@ -132,17 +132,17 @@ func (x *xlate) output(no uint32) {
 		x.intoTables()
 	case PortController, PortNone:
 	default:
-		if no == x.inPort() {
+		if number == x.inPort() {
 			x.note("not sent back to its input port")
 			return
 		}
-		x.send(no)
+		x.send(number)
 	}
 }
 
 // send emits the pending changes of the frame and an output to a port.
-func (x *xlate) send(no uint32) {
-	port, ok := x.env.Port(no)
+func (x *xlate) send(number uint32) {
+	port, ok := x.env.Port(number)
 	if !ok || port.Kind == PortUplink {
 		x.usedPorts = true
 		x.because(packet.DropNoPort)
@@ -162,10 +162,10 @@ func (x *xlate) sendTo(port *PortInfo) {
 	}
 	out := flowtable.Action{Op: flowtable.OpOutput, U32: port.No}
 	if port.Kind == PortTunnel {
-		var why packet.DropReason
-		if out, why = x.tunnel(port); why != packet.DropNone {
-			x.because(why)
-			x.note("the tunnel cannot be used: " + why.String())
+		var reason packet.DropReason
+		if out, reason = x.tunnel(port); reason != packet.DropNone {
+			x.because(reason)
+			x.note("the tunnel cannot be used: " + reason.String())
 			return
 		}
 	}
@@ -191,8 +191,8 @@ func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	if port.FlowLocal {
 		local = x.tunnelAddr(FTunSrc, FTunIPv6Src, remote.Is4(), remote.Is6())
 	}
-	index, why := x.env.Tunnel(port.No, vni, local, remote)
-	return flowtable.Action{Op: flowtable.OpTunnel, U16: uint16(port.No), U32: index, U64: uint64(vni)}, why
+	index, reason := x.env.Tunnel(port.No, vni, local, remote)
+	return flowtable.Action{Op: flowtable.OpTunnel, U16: uint16(port.No), U32: index, U64: uint64(vni)}, reason
 }
 
 // tunnelAddr returns the flow's tunnel address in the field v4 or v6, if want4 or

@@ -90,8 +90,8 @@ func (c *Controller) format() string {
 		return fmt.Sprintf("CONTROLLER:%d", c.MaxLen)
 	}
 	var words []string
-	add := func(is bool, format string, arg any) {
-		if is {
+	add := func(set bool, format string, arg any) {
+		if set {
 			words = append(words, fmt.Sprintf(format, arg))
 		}
 	}

@@ -135,8 +135,8 @@ func (t *NoteTable) NoteUse() (used int, evicted uint64) {
 
 // SendMisses makes frames that match no flow go to the controller, as OpenFlow 1.0 says,
 // or drops them, as later versions do.
-func (p *Pipeline) SendMisses(on bool) {
-	p.missToController = on
+func (p *Pipeline) SendMisses(enabled bool) {
+	p.missToController = enabled
 	p.generation++
 }
 

@@ -33,13 +33,13 @@ func addCTFields() {
 	row(FCTZone, field{name: "ct_zone", oxm: []string{"NXM_NX_CT_ZONE"}, word: flowtable.WCT, bits: 16, bytes: 2, format: asDecimal, readOnly: true})
 	row(FCTMark, field{name: "ct_mark", oxm: []string{"NXM_NX_CT_MARK"}, word: flowtable.WCT, shift: ctMarkAt, bits: 32, bytes: 4, format: asHex, maskable: true})
 	row(FCTLabel, field{name: "ct_label", oxm: []string{"NXM_NX_CT_LABEL"}, word: flowtable.WCTLabel, bits: 128, bytes: 16, format: asHex, maskable: true})
-	row(FCTNwSrc, field{name: "ct_nw_src", oxm: []string{"NXM_NX_CT_NW_SRC"}, word: flowtable.WCTSrc + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, needs: needCTIPv4})
-	row(FCTNwDst, field{name: "ct_nw_dst", oxm: []string{"NXM_NX_CT_NW_DST"}, word: flowtable.WCTDst + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, needs: needCTIPv4})
-	row(FCTIPv6Src, field{name: "ct_ipv6_src", oxm: []string{"NXM_NX_CT_IPV6_SRC"}, word: flowtable.WCTSrc, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, needs: needCTIPv6})
-	row(FCTIPv6Dst, field{name: "ct_ipv6_dst", oxm: []string{"NXM_NX_CT_IPV6_DST"}, word: flowtable.WCTDst, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, needs: needCTIPv6})
-	row(FCTNwProto, field{name: "ct_nw_proto", oxm: []string{"NXM_NX_CT_NW_PROTO"}, word: flowtable.WCT, shift: ctProtoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, needs: needCT})
-	row(FCTTpSrc, field{name: "ct_tp_src", oxm: []string{"NXM_NX_CT_TP_SRC"}, word: flowtable.WCTPorts, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, needs: needCT})
-	row(FCTTpDst, field{name: "ct_tp_dst", oxm: []string{"NXM_NX_CT_TP_DST"}, word: flowtable.WCTPorts, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, needs: needCT})
+	row(FCTNwSrc, field{name: "ct_nw_src", oxm: []string{"NXM_NX_CT_NW_SRC"}, word: flowtable.WCTSrc + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, prerequisite: needCTIPv4})
+	row(FCTNwDst, field{name: "ct_nw_dst", oxm: []string{"NXM_NX_CT_NW_DST"}, word: flowtable.WCTDst + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, prerequisite: needCTIPv4})
+	row(FCTIPv6Src, field{name: "ct_ipv6_src", oxm: []string{"NXM_NX_CT_IPV6_SRC"}, word: flowtable.WCTSrc, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, prerequisite: needCTIPv6})
+	row(FCTIPv6Dst, field{name: "ct_ipv6_dst", oxm: []string{"NXM_NX_CT_IPV6_DST"}, word: flowtable.WCTDst, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, prerequisite: needCTIPv6})
+	row(FCTNwProto, field{name: "ct_nw_proto", oxm: []string{"NXM_NX_CT_NW_PROTO"}, word: flowtable.WCT, shift: ctProtoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needCT})
+	row(FCTTpSrc, field{name: "ct_tp_src", oxm: []string{"NXM_NX_CT_TP_SRC"}, word: flowtable.WCTPorts, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: needCT})
+	row(FCTTpDst, field{name: "ct_tp_dst", oxm: []string{"NXM_NX_CT_TP_DST"}, word: flowtable.WCTPorts, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: needCT})
 }
 
 // ctMet checks needCT: ct_state must have one of new, est, rel, rpl, snat and dnat,
@@ -58,10 +58,10 @@ func ctMet(q prober) bool {
 func checkCT(m *Match) error {
 	v4 := needCTIPv4.met(m)
 	for _, l := range []struct {
-		field FieldID
-		word  int
-		mask  uint64
-		needs prereq
+		field        FieldID
+		word         int
+		mask         uint64
+		prerequisite prereq
 	}{
 		{FCTNwProto, flowtable.WCT, 0xff << ctProtoAt, needCT},
 		{FCTTpSrc, flowtable.WCTPorts, 0xffff << tpSrc, needCT}, {FCTTpDst, flowtable.WCTPorts, 0xffff << tpDst, needCT},
@@ -72,11 +72,11 @@ func checkCT(m *Match) error {
 		// ct_nw_src uses the low 32 bits of ct_ipv6_src. A match on only these bits is
 		// taken for an IPv4 address.
 		alias := l.word >= flowtable.WCTSrc && bits != 0 && (bits&^0xffffffff != 0 || m.Mask[l.word-1] != 0) == v4
-		if l.needs == needCTIPv6 {
+		if l.prerequisite == needCTIPv6 {
 			alias = v4 && bits != 0
 		}
-		if bits != 0 && (!l.needs.met(m) || alias) {
-			return wrong(fields[l.field].name, "a match on %s beside it", prereqTexts[l.needs])
+		if bits != 0 && (!l.prerequisite.met(m) || alias) {
+			return wrong(fields[l.field].name, "a match on %s beside it", prereqTexts[l.prerequisite])
 		}
 	}
 	return nil

@@ -65,15 +65,15 @@ type PortInfo struct {
 // Names resolves port names in flow text; nil: no names.
 type Names interface {
 	// PortByName returns the number of the port with a name.
-	PortByName(name string) (no uint32, ok bool)
-	// PortName returns the name of port no.
-	PortName(no uint32) (name string, ok bool)
+	PortByName(name string) (number uint32, ok bool)
+	// PortName returns the name of a port.
+	PortName(number uint32) (name string, ok bool)
 }
 
 // Env is the rest of the switch for translations, which may call it concurrently.
 // Control implements it.
 type Env interface {
-	Port(no uint32) (PortInfo, bool)
+	Port(number uint32) (PortInfo, bool)
 	// Ports returns all ports in a stable order. The caller must not change the list.
 	Ports() []PortInfo
 	// Bound reports whether at least one port has a Binding.
@@ -81,7 +81,7 @@ type Env interface {
 	// Tunnel returns the index of the tunnel template for a vxlan port and these
 	// addresses, or the drop reason. If local is invalid, Tunnel chooses the source
 	// address.
-	Tunnel(no uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
+	Tunnel(number uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
 	// MAC returns the port behind which normal has learnt a MAC address. vlan is 0 to
 	// 4095, mac has 48 bits.
 	MAC(s Segment, vlan uint16, mac uint64) (port uint32, ok bool)

@@ -12,7 +12,7 @@ import (
 func TestEviction(t *testing.T) {
 	tests := []struct {
 		name, flows, add string
-		gone             string // in_port in the match of the evicted rule; "" if the add must fail
+		evicted          string // in_port in the match of the evicted rule; "" if the add must fail
 	}{
 		{"least important first", "importance=3,in_port=1|importance=1,in_port=2|importance=2,in_port=3", "importance=5,in_port=9", "2"},
 		{"timed first", "importance=1,in_port=1|importance=1,idle_timeout=9,in_port=2|importance=1,in_port=3", "importance=5,in_port=9", "2"},
@@ -28,7 +28,7 @@ func TestEviction(t *testing.T) {
 			apply(t, p, 1, Add, f+",actions=drop")
 		}
 		c, err := p.Apply([]FlowMod{mustMod(t, Add, tt.add+",actions=drop")}, 2)
-		if tt.gone == "" {
+		if tt.evicted == "" {
 			if err == nil || !strings.Contains(err.Error(), "at most 3 flows") || p.Len() != 3 {
 				t.Errorf("%s: %v and %d rules, want a refusal", tt.name, err, p.Len())
 			}
@@ -42,8 +42,8 @@ func TestEviction(t *testing.T) {
 		if tt.name == "replaced instead" {
 			want = WhyDeleted
 		}
-		if got := c.Removed[0].Match.Format(nil); got != "in_port="+tt.gone || c.Removed[0].Why != want {
-			t.Errorf("%s: evicted %s (%v), want in_port=%s (%v)", tt.name, got, c.Removed[0].Why, tt.gone, want)
+		if got := c.Removed[0].Match.Format(nil); got != "in_port="+tt.evicted || c.Removed[0].Why != want {
+			t.Errorf("%s: evicted %s (%v), want in_port=%s (%v)", tt.name, got, c.Removed[0].Why, tt.evicted, want)
 		}
 	}
 }

@@ -100,15 +100,15 @@ type field struct {
 	// The field has bits shift to shift+bits-1 of Flow[word]. A 128-bit field takes
 	// Flow[word] (upper half) and Flow[word+1].
 	word, shift, bits uint8
-	// kept is the number of low bits that Flow stores, if the text format has more
-	// bits; the other bits must be 0. kept 0: Flow stores all bits.
-	kept uint8
+	// stored is the number of low bits that Flow stores, if the text format has more bits;
+	// the other bits must be 0. If stored is 0, Flow stores all bits.
+	stored uint8
 	// bytes is the largest size of a value in flow text, in bytes.
-	bytes    uint8
-	format   format
-	maskable bool
-	readOnly bool
-	needs    prereq
+	bytes        uint8
+	format       format
+	maskable     bool
+	readOnly     bool
+	prerequisite prereq
 }
 
 const (
@@ -145,38 +145,38 @@ var fields = [fieldCount]field{
 	FVLANTCI:    {name: "vlan_tci", oxm: []string{"NXM_OF_VLAN_TCI"}, word: flowtable.WEthSrc, bits: 16, bytes: 2, format: asHex4, maskable: true},
 	FDLVLAN:     {name: "dl_vlan", word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal},
 	FDLVLANPCP:  {name: "dl_vlan_pcp", word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal},
-	FVLANVID:    {name: "vlan_vid", oxm: []string{"OXM_OF_VLAN_VID"}, word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal, maskable: true, needs: needVLAN},
-	FVLANPCP:    {name: "vlan_pcp", oxm: []string{"OXM_OF_VLAN_PCP"}, word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal, needs: needVLAN},
-	FIPSrc:      {name: "ip_src", alias: "nw_src", oxm: []string{"NXM_OF_IP_SRC", "OXM_OF_IPV4_SRC"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, needs: needIPv4},
-	FIPDst:      {name: "ip_dst", alias: "nw_dst", oxm: []string{"NXM_OF_IP_DST", "OXM_OF_IPV4_DST"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, needs: needIPv4},
-	FIPv6Src:    {name: "ipv6_src", oxm: []string{"NXM_NX_IPV6_SRC", "OXM_OF_IPV6_SRC"}, word: flowtable.WIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true, needs: needIPv6},
-	FIPv6Dst:    {name: "ipv6_dst", oxm: []string{"NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"}, word: flowtable.WIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true, needs: needIPv6},
-	FIPv6Label:  {name: "ipv6_label", oxm: []string{"NXM_NX_IPV6_LABEL", "OXM_OF_IPV6_FLABEL"}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, needs: needIPv6},
-	FIPProto:    {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: wIP, shift: protoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, needs: needIP},
-	FNwTOS:      {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: wIP, shift: tosAt, bits: 8, bytes: 1, format: asDecimal, needs: needIP},
-	FIPDSCP:     {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: wIP, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, needs: needIP},
-	FIPECN:      {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: wIP, shift: tosAt, bits: ecnBits, bytes: 1, format: asDecimal, needs: needIP},
-	FIPTTL:      {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: wIP, shift: ttlAt, bits: 8, bytes: 1, format: asDecimal, needs: needIP},
-	FIPFrag:     {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: wIP, shift: fragAt, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, needs: needIP},
-	FARPOp:      {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: wIP, shift: protoAt, bits: 16, kept: 8, bytes: 2, format: asDecimal, needs: needARP},
-	FARPSpa:     {name: "arp_spa", oxm: []string{"NXM_OF_ARP_SPA", "OXM_OF_ARP_SPA"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, needs: needARP},
-	FARPTpa:     {name: "arp_tpa", oxm: []string{"NXM_OF_ARP_TPA", "OXM_OF_ARP_TPA"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, needs: needARP},
-	FARPSha:     {name: "arp_sha", oxm: []string{"NXM_NX_ARP_SHA", "OXM_OF_ARP_SHA"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needARP},
-	FARPTha:     {name: "arp_tha", oxm: []string{"NXM_NX_ARP_THA", "OXM_OF_ARP_THA"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needARP},
-	FTCPSrc:     {name: "tcp_src", alias: "tp_src", oxm: []string{"NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needTCP},
-	FTCPDst:     {name: "tcp_dst", alias: "tp_dst", oxm: []string{"NXM_OF_TCP_DST", "OXM_OF_TCP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needTCP},
-	FTCPFlags:   {name: "tcp_flags", oxm: []string{"NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"}, word: wIP, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, needs: needTCP},
-	FUDPSrc:     {name: "udp_src", oxm: []string{"NXM_OF_UDP_SRC", "OXM_OF_UDP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needUDP},
-	FUDPDst:     {name: "udp_dst", oxm: []string{"NXM_OF_UDP_DST", "OXM_OF_UDP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needUDP},
-	FSCTPSrc:    {name: "sctp_src", oxm: []string{"OXM_OF_SCTP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needSCTP},
-	FSCTPDst:    {name: "sctp_dst", oxm: []string{"OXM_OF_SCTP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needSCTP},
-	FICMPType:   {name: "icmp_type", oxm: []string{"NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, needs: needICMP},
-	FICMPCode:   {name: "icmp_code", oxm: []string{"NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, needs: needICMP},
-	FICMPv6Type: {name: "icmpv6_type", oxm: []string{"NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, needs: needICMPv6},
-	FICMPv6Code: {name: "icmpv6_code", oxm: []string{"NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, needs: needICMPv6},
-	FNDTarget:   {name: "nd_target", oxm: []string{"NXM_NX_ND_TARGET", "OXM_OF_IPV6_ND_TARGET"}, word: flowtable.WNDTarget, bits: 128, bytes: 16, format: asIPv6, maskable: true, needs: needND},
-	FNDSll:      {name: "nd_sll", oxm: []string{"NXM_NX_ND_SLL", "OXM_OF_IPV6_ND_SLL"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needNDSolicit},
-	FNDTll:      {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needNDAdvert},
+	FVLANVID:    {name: "vlan_vid", oxm: []string{"OXM_OF_VLAN_VID"}, word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal, maskable: true, prerequisite: needVLAN},
+	FVLANPCP:    {name: "vlan_pcp", oxm: []string{"OXM_OF_VLAN_PCP"}, word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal, prerequisite: needVLAN},
+	FIPSrc:      {name: "ip_src", alias: "nw_src", oxm: []string{"NXM_OF_IP_SRC", "OXM_OF_IPV4_SRC"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needIPv4},
+	FIPDst:      {name: "ip_dst", alias: "nw_dst", oxm: []string{"NXM_OF_IP_DST", "OXM_OF_IPV4_DST"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needIPv4},
+	FIPv6Src:    {name: "ipv6_src", oxm: []string{"NXM_NX_IPV6_SRC", "OXM_OF_IPV6_SRC"}, word: flowtable.WIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needIPv6},
+	FIPv6Dst:    {name: "ipv6_dst", oxm: []string{"NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"}, word: flowtable.WIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needIPv6},
+	FIPv6Label:  {name: "ipv6_label", oxm: []string{"NXM_NX_IPV6_LABEL", "OXM_OF_IPV6_FLABEL"}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, prerequisite: needIPv6},
+	FIPProto:    {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: wIP, shift: protoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: needIP},
+	FNwTOS:      {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: wIP, shift: tosAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needIP},
+	FIPDSCP:     {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: wIP, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, prerequisite: needIP},
+	FIPECN:      {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: wIP, shift: tosAt, bits: ecnBits, bytes: 1, format: asDecimal, prerequisite: needIP},
+	FIPTTL:      {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: wIP, shift: ttlAt, bits: 8, bytes: 1, format: asDecimal, prerequisite: needIP},
+	FIPFrag:     {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: wIP, shift: fragAt, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, prerequisite: needIP},
+	FARPOp:      {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: wIP, shift: protoAt, bits: 16, stored: 8, bytes: 2, format: asDecimal, prerequisite: needARP},
+	FARPSpa:     {name: "arp_spa", oxm: []string{"NXM_OF_ARP_SPA", "OXM_OF_ARP_SPA"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needARP},
+	FARPTpa:     {name: "arp_tpa", oxm: []string{"NXM_OF_ARP_TPA", "OXM_OF_ARP_TPA"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, prerequisite: needARP},
+	FARPSha:     {name: "arp_sha", oxm: []string{"NXM_NX_ARP_SHA", "OXM_OF_ARP_SHA"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needARP},
+	FARPTha:     {name: "arp_tha", oxm: []string{"NXM_NX_ARP_THA", "OXM_OF_ARP_THA"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needARP},
+	FTCPSrc:     {name: "tcp_src", alias: "tp_src", oxm: []string{"NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needTCP},
+	FTCPDst:     {name: "tcp_dst", alias: "tp_dst", oxm: []string{"NXM_OF_TCP_DST", "OXM_OF_TCP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needTCP},
+	FTCPFlags:   {name: "tcp_flags", oxm: []string{"NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"}, word: wIP, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, prerequisite: needTCP},
+	FUDPSrc:     {name: "udp_src", oxm: []string{"NXM_OF_UDP_SRC", "OXM_OF_UDP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needUDP},
+	FUDPDst:     {name: "udp_dst", oxm: []string{"NXM_OF_UDP_DST", "OXM_OF_UDP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needUDP},
+	FSCTPSrc:    {name: "sctp_src", oxm: []string{"OXM_OF_SCTP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needSCTP},
+	FSCTPDst:    {name: "sctp_dst", oxm: []string{"OXM_OF_SCTP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, prerequisite: needSCTP},
+	FICMPType:   {name: "icmp_type", oxm: []string{"NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMP},
+	FICMPCode:   {name: "icmp_code", oxm: []string{"NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMP},
+	FICMPv6Type: {name: "icmpv6_type", oxm: []string{"NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMPv6},
+	FICMPv6Code: {name: "icmpv6_code", oxm: []string{"NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, prerequisite: needICMPv6},
+	FNDTarget:   {name: "nd_target", oxm: []string{"NXM_NX_ND_TARGET", "OXM_OF_IPV6_ND_TARGET"}, word: flowtable.WNDTarget, bits: 128, bytes: 16, format: asIPv6, maskable: true, prerequisite: needND},
+	FNDSll:      {name: "nd_sll", oxm: []string{"NXM_NX_ND_SLL", "OXM_OF_IPV6_ND_SLL"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needNDSolicit},
+	FNDTll:      {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, prerequisite: needNDAdvert},
 }
 
 // fieldNames maps names and aliases to fields, oxmNames NXM and OXM names.
@@ -227,10 +227,10 @@ type Subfield struct {
 	Bits   uint8
 }
 
-// keeps returns the number of bits of the field that Flow stores.
-func (f *field) keeps() uint8 {
-	if f.kept != 0 {
-		return f.kept
+// storedBits returns the number of bits of the field that Flow stores.
+func (f *field) storedBits() uint8 {
+	if f.stored != 0 {
+		return f.stored
 	}
 	return f.bits
 }

@@ -34,7 +34,7 @@ var finFlag, rstFlag = Subfield{FTCPFlags, 0, 1}, Subfield{FTCPFlags, 2, 1}
 // finTimeout records the current flow in the field finished if the frame is a TCP FIN
 // or RST. The megaflow matches both flags.
 func (x *xlate) finTimeout(a *Action) {
-	if x.rule == nil || !x.has(FTCPFlags) {
+	if x.rule == nil || !x.hasField(FTCPFlags) {
 		return
 	}
 	fin, rst := x.read(finFlag), x.read(rstFlag)

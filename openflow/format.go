@@ -112,8 +112,8 @@ func FormatFlowMod(m *FlowMod, names Names) string {
 // leading + or -.
 func FormatDiff(m *FlowMod, names Names) string {
 	var b strings.Builder
-	add := func(is bool, format string, arg any) {
-		if is {
+	add := func(set bool, format string, arg any) {
+		if set {
 			fmt.Fprintf(&b, format, arg)
 		}
 	}
@@ -132,15 +132,15 @@ func FormatDiff(m *FlowMod, names Names) string {
 // matchWriter builds the text of a match.
 type matchWriter struct {
 	strings.Builder
-	names Names
-	left  Flow // bits of the mask that are not written yet
-	m     *Match
+	names     Names
+	remaining Flow // bits of the mask that are not written yet
+	m         *Match
 }
 
 // FormatMatch returns the text of a match in the order and words of ovs-ofctl; "":
 // every frame. It can also write masks of megaflows that flow text cannot express.
 func FormatMatch(m *Match, names Names) string {
-	w := &matchWriter{names: names, left: m.Mask, m: m}
+	w := &matchWriter{names: names, remaining: m.Mask, m: m}
 	w.Grow(128)
 	w.ct()
 	w.shorthand()
@@ -171,7 +171,7 @@ func (w *matchWriter) exact(word int, mask uint64) (uint64, bool) {
 
 func (w *matchWriter) add(format string, args ...any) { fmt.Fprintf(w, format+",", args...) }
 
-func (w *matchWriter) is(name, value string) {
+func (w *matchWriter) equals(name, value string) {
 	w.WriteString(name)
 	w.WriteByte('=')
 	w.WriteString(value)
@@ -197,9 +197,9 @@ func (w *matchWriter) shorthand() {
 	}
 	w.WriteString(shorthands[best].name)
 	w.WriteByte(',')
-	w.left[flowtable.WEthDst] &^= 0xffff
+	w.remaining[flowtable.WEthDst] &^= 0xffff
 	if shorthands[best].proto != 0 {
-		w.left[wIP] &^= 0xff << protoAt
+		w.remaining[wIP] &^= 0xff << protoAt
 	}
 }
 
@@ -207,23 +207,23 @@ func (w *matchWriter) shorthand() {
 func (w *matchWriter) field(id FieldID) { w.fieldAs(id, fields[id].name) }
 
 func (w *matchWriter) fieldAs(id FieldID, name string) {
-	if f := &fields[id]; w.left[f.word] == 0 && (f.bits <= 64 || w.left[f.word+1] == 0) {
+	if f := &fields[id]; w.remaining[f.word] == 0 && (f.bits <= 64 || w.remaining[f.word+1] == 0) {
 		return
 	}
 	s := whole(id)
-	mask := s.get(&w.left)
+	mask := s.get(&w.remaining)
 	if mask.isZero() {
 		return
 	}
 	word, hi, lo := s.mask()
-	w.left[word] &^= hi
+	w.remaining[word] &^= hi
 	if fields[id].bits > 64 {
-		w.left[word+1] &^= lo
+		w.remaining[word+1] &^= lo
 	}
 	if fields[id].alias != "" && shownByAlias[id] {
 		name = fields[id].alias
 	}
-	w.is(name, formatField(id, s.get(&w.m.Value), mask, w.names))
+	w.equals(name, formatField(id, s.get(&w.m.Value), mask, w.names))
 }
 
 // shownByAlias are the fields that dump-flows shows by OpenFlow 1.0 names, such as
@@ -232,11 +232,11 @@ var shownByAlias = [fieldCount]bool{FEthSrc: true, FEthDst: true, FEthType: true
 	FIPFrag: true, FTCPSrc: true, FTCPDst: true}
 
 func (w *matchWriter) raw(name string, word, shift int, n uint) {
-	mask := w.left[word] >> shift & ones64(n)
+	mask := w.remaining[word] >> shift & ones64(n)
 	if mask == 0 {
 		return
 	}
-	w.left[word] &^= ones64(n) << shift
+	w.remaining[word] &^= ones64(n) << shift
 	v := w.m.Value[word] >> shift & ones64(n)
 	if mask == ones64(n) {
 		w.add("%s=0x%x", name, v)
@@ -251,15 +251,15 @@ func (w *matchWriter) inPort() {
 		w.raw("in_port", flowtable.WPort, 32, 32)
 		return
 	}
-	w.left[flowtable.WPort] &^= 0xffffffff << 32
-	w.is("in_port", formatPort(uint32(v>>32), w.names))
+	w.remaining[flowtable.WPort] &^= 0xffffffff << 32
+	w.equals("in_port", formatPort(uint32(v>>32), w.names))
 }
 
 // vlan writes the outer VLAN tag as dl_vlan and dl_vlan_pcp, if its mask allows this.
 func (w *matchWriter) vlan() {
 	const word = flowtable.WEthSrc
 	v, mask := w.m.Value[word]&allVLAN, w.m.Mask[word]&allVLAN
-	w.left[word] &^= allVLAN
+	w.remaining[word] &^= allVLAN
 	vid, pcp := mask&vlanVID == vlanVID, mask&vlanPCP == vlanPCP
 	switch {
 	case mask == 0:
@@ -289,9 +289,9 @@ func (w *matchWriter) network() {
 	for _, id := range []FieldID{FIPSrc, FIPDst, FIPv6Src, FIPv6Dst, FIPv6Label, FIPProto} {
 		w.field(id)
 	}
-	tos := w.left[wIP] >> tosAt & tosDSCP
+	tos := w.remaining[wIP] >> tosAt & tosDSCP
 	if tos == tosDSCP {
-		w.left[wIP] &^= tosDSCP << tosAt
+		w.remaining[wIP] &^= tosDSCP << tosAt
 		w.add("nw_tos=%d", w.m.Value[wIP]>>tosAt&tosDSCP)
 	}
 	w.field(FIPECN)
@@ -302,11 +302,11 @@ func (w *matchWriter) network() {
 
 func (w *matchWriter) frag() {
 	s := whole(FIPFrag)
-	v, mask := s.get(&w.m.Value)[1], s.get(&w.left)[1]
+	v, mask := s.get(&w.m.Value)[1], s.get(&w.remaining)[1]
 	for _, word := range fragWords {
 		if mask != 0 && word.v == v && word.mask == mask {
 			_, bits, _ := s.mask()
-			w.left[wIP] &^= bits
+			w.remaining[wIP] &^= bits
 			w.add("nw_frag=%s", word.word)
 			return
 		}
@@ -336,7 +336,7 @@ func (w *matchWriter) transport() {
 // formatField returns value[/mask] in the text format of the field.
 func formatField(id FieldID, v, mask Value128, names Names) string {
 	f := &fields[id]
-	width := ones(uint(f.keeps()))
+	width := ones(uint(f.storedBits()))
 	mask = mask.and(width)
 	exact := mask == width
 	switch f.format {
@@ -396,17 +396,17 @@ func FormatEthernet(v uint64) string {
 
 // formatFlags returns the text of named bits: a|b if the mask has all bits, otherwise
 // +a-b.
-func formatFlags(names []string, all, v, mask uint64) string {
+func formatFlags(names []string, allBits, v, mask uint64) string {
 	var b strings.Builder
 	for i, name := range names {
 		bit := uint64(1) << i
 		switch {
-		case mask == all && v&bit != 0:
+		case mask == allBits && v&bit != 0:
 			if b.Len() > 0 {
 				b.WriteByte('|')
 			}
 			b.WriteString(name)
-		case mask != all && mask&bit != 0:
+		case mask != allBits && mask&bit != 0:
 			sign := "-"
 			if v&bit != 0 {
 				sign = "+"
@@ -421,8 +421,8 @@ func formatFlags(names []string, all, v, mask uint64) string {
 }
 
 // formatPort returns the word of a reserved port, the port's name, or its number.
-func formatPort(no uint32, names Names) string {
-	switch no {
+func formatPort(number uint32, names Names) string {
+	switch number {
 	case PortInPort:
 		return "IN_PORT"
 	case PortTable:
@@ -441,11 +441,11 @@ func formatPort(no uint32, names Names) string {
 		return "ANY"
 	}
 	if names != nil {
-		if name, ok := names.PortName(no); ok {
+		if name, ok := names.PortName(number); ok {
 			return quoteName(name)
 		}
 	}
-	return strconv.FormatUint(uint64(no), 10)
+	return strconv.FormatUint(uint64(number), 10)
 }
 
 // quoteName quotes a port's name if flow text could take it for something else.

@@ -58,7 +58,7 @@ func TestFieldTable(t *testing.T) {
 			t.Errorf("the name %[2]q of field %[1]d finds field %[3]d", id, f.name, fieldNames[f.name])
 		case f.bits == 0 || f.bytes == 0 || f.bits > 8*f.bytes:
 			t.Errorf("%s has %d bits, which do not fit into its %d bytes", f.name, f.bits, f.bytes)
-		case f.bits <= 64 && int(f.shift)+int(f.keeps()) > 64, f.bits > 64 && (f.shift != 0 || f.bits != 128):
+		case f.bits <= 64 && int(f.shift)+int(f.storedBits()) > 64, f.bits > 64 && (f.shift != 0 || f.bits != 128):
 			t.Errorf("%s: %d bits from bit %d cross the end of the word", f.name, f.bits, f.shift)
 		}
 		for _, n := range f.oxm {

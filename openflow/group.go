@@ -118,7 +118,7 @@ func (b *bundle) applyGroups(mods []GroupMod) error {
 		return nil
 	}
 	for _, r := range p.rules {
-		if r != nil && uses(r.Actions, ActGroup, func(id uint32) bool { return gone[id] && groups[id] == nil }) {
+		if r != nil && refersTo(r.Actions, ActGroup, func(id uint32) bool { return gone[id] && groups[id] == nil }) {
 			b.remove(r, WhyGroup)
 		}
 	}
@@ -126,18 +126,18 @@ func (b *bundle) applyGroups(mods []GroupMod) error {
 	return nil
 }
 
-func applyGroup(groups map[uint32]*Group, gone map[uint32]bool, m *GroupMod) error {
+func applyGroup(groups map[uint32]*Group, removed map[uint32]bool, m *GroupMod) error {
 	g := m.Group
 	old := groups[g.ID]
 	switch {
 	case m.Command == GroupDelete && g.ID == GroupAny:
 		for id := range groups {
-			gone[id] = true
+			removed[id] = true
 		}
 		clear(groups)
 		return nil
 	case m.Command == GroupDelete:
-		gone[g.ID] = true
+		removed[g.ID] = true
 		delete(groups, g.ID)
 		return nil
 	case m.Command == GroupAdd && old != nil:
@@ -151,12 +151,12 @@ func applyGroup(groups map[uint32]*Group, gone map[uint32]bool, m *GroupMod) err
 	return nil
 }
 
-// uses reports whether a list of actions names a group (ActGroup) or meter (ActMeter)
-// that is wanted.
-func uses(actions []Action, kind ActionKind, wanted func(id uint32) bool) bool {
+// refersTo reports whether a list of actions names a selected group (ActGroup) or meter
+// (ActMeter).
+func refersTo(actions []Action, kind ActionKind, selected func(id uint32) bool) bool {
 	for i := range actions {
 		a := &actions[i]
-		if a.Kind == kind && wanted(uint32(a.Value[1])) || uses(a.Sub, kind, wanted) {
+		if a.Kind == kind && selected(uint32(a.Value[1])) || refersTo(a.Sub, kind, selected) {
 			return true
 		}
 	}
@@ -166,10 +166,10 @@ func uses(actions []Action, kind ActionKind, wanted func(id uint32) bool) bool {
 // checkReferences returns an error if actions name a missing group or meter.
 func (p *Pipeline) checkReferences(actions []Action) error {
 	var missing uint32
-	if uses(actions, ActGroup, func(id uint32) bool { missing = id; return p.groups[id] == nil }) {
+	if refersTo(actions, ActGroup, func(id uint32) bool { missing = id; return p.groups[id] == nil }) {
 		return codedf(ErrActionBadOutGroup, "group:%d: expected the number of a group", missing)
 	}
-	if uses(actions, ActMeter, func(id uint32) bool { missing = id; return p.meters[id] == nil }) {
+	if refersTo(actions, ActMeter, func(id uint32) bool { missing = id; return p.meters[id] == nil }) {
 		return codedf(ErrMeterInvalid, "meter:%d: expected the number of a meter", missing)
 	}
 	return nil
@@ -237,9 +237,9 @@ func (x *xlate) bucket(g *Group, i int) {
 // live reports whether a bucket is live.
 func (x *xlate) live(b *Bucket) bool { return x.liveBeyond(b, nil) }
 
-// liveBeyond reports whether a bucket is live. It ignores the groups in seen, because
-// groups may watch each other in a circle.
-func (x *xlate) liveBeyond(b *Bucket, seen map[uint32]bool) bool {
+// liveBeyond reports whether a bucket is live. It ignores the groups in visited,
+// because groups may watch each other in a circle.
+func (x *xlate) liveBeyond(b *Bucket, visited map[uint32]bool) bool {
 	if b.WatchPort == PortNone && b.WatchGroup == GroupAny {
 		return true
 	}
@@ -250,15 +250,15 @@ func (x *xlate) liveBeyond(b *Bucket, seen map[uint32]bool) bool {
 		}
 	}
 	g := x.p.groups[b.WatchGroup]
-	if g == nil || seen[g.ID] {
+	if g == nil || visited[g.ID] {
 		return false
 	}
-	if seen == nil {
-		seen = make(map[uint32]bool)
+	if visited == nil {
+		visited = make(map[uint32]bool)
 	}
-	seen[g.ID] = true
+	visited[g.ID] = true
 	for i := range g.Buckets {
-		if x.liveBeyond(&g.Buckets[i], seen) {
+		if x.liveBeyond(&g.Buckets[i], visited) {
 			return true
 		}
 	}
@@ -293,7 +293,7 @@ func (x *xlate) hashed(g *Group) (h uint64) {
 		return x.connection()
 	}
 	for _, id := range g.hashed {
-		if x.has(id) {
+		if x.hasField(id) {
 			v := x.read(whole(id))
 			h = mix64(h + mix64(v[0]+uint64(id)) + v[1])
 		}

@@ -258,9 +258,9 @@ func TestMeters(t *testing.T) {
 // Groups may watch each other in a circle. A bucket is live if one of them watches a
 // live port.
 func TestGroupsThatWatchEachOther(t *testing.T) {
-	watches := func(id int, ports string, on ...int) string {
+	watches := func(id int, ports string, watchers ...int) string {
 		text := fmt.Sprintf("group_id=%d,type=ff", id)
-		for _, to := range on {
+		for _, to := range watchers {
 			text += fmt.Sprintf(",bucket=watch_group:%d,actions=1,bucket=watch_group:%d,actions=1", to, to)
 		}
 		return text + ports

@@ -61,7 +61,7 @@ func (p *Pipeline) flowsNaming(kind ActionKind) map[uint32]int {
 			continue
 		}
 		named = named[:0]
-		uses(r.Actions, kind, func(id uint32) bool { named = append(named, id); return false })
+		refersTo(r.Actions, kind, func(id uint32) bool { named = append(named, id); return false })
 		slices.Sort(named)
 		for _, id := range slices.Compact(named) {
 			flows[id]++
@@ -71,11 +71,11 @@ func (p *Pipeline) flowsNaming(kind ActionKind) map[uint32]int {
 }
 
 // startGroupStats clears the counters of new and changed groups.
-func (p *Pipeline) startGroupStats(before map[uint32]*Group, nowNS uint64) {
+func (p *Pipeline) startGroupStats(oldGroups map[uint32]*Group, nowNS uint64) {
 	stats := make(map[uint32]*GroupStats, len(p.groups))
 	for id, g := range p.groups {
 		old := p.groupStats[id]
-		if old != nil && before[id] == g {
+		if old != nil && oldGroups[id] == g {
 			stats[id] = old
 			continue
 		}

@@ -398,7 +398,7 @@ func (in *interpreter) change(a *Action) {
 	case ActSetTunnel:
 		in.set(whole(FTunID), a.Value, ones(64))
 	case ActMove:
-		if fields[a.Src.Field].needs.met(in) {
+		if fields[a.Src.Field].prerequisite.met(in) {
 			in.set(a.Dst, a.Src.get(&in.f), a.Dst.ones())
 		}
 	}
@@ -406,7 +406,7 @@ func (in *interpreter) change(a *Action) {
 }
 
 func (in *interpreter) set(dst Subfield, v, mask Value128) {
-	needs := fields[dst.Field].needs
+	needs := fields[dst.Field].prerequisite
 	if dst.Field == FTCPSrc || dst.Field == FTCPDst {
 		needs = needPorts
 	}
@@ -428,14 +428,14 @@ func (in *interpreter) set(dst Subfield, v, mask Value128) {
 	}
 }
 
-func (in *interpreter) output(no uint32) {
+func (in *interpreter) output(number uint32) {
 	from := uint32(in.f[flowtable.WPort] >> 32)
 	dst := whole(FEthDst).get(&in.f)[1]
-	switch no {
+	switch number {
 	case PortInPort:
 		in.send(from)
 	case PortAll, PortFlood:
-		in.flood(from, no == PortFlood)
+		in.flood(from, number == PortFlood)
 	case PortNORMAL:
 		if p, ok := in.env.Port(from); !ok || p.Kind == PortUplink || dst>>4 == 0x0180c2000000>>4 || in.f[flowtable.WEthSrc]>>56&1 != 0 {
 			return
@@ -445,7 +445,7 @@ func (in *interpreter) output(no uint32) {
 			return
 		}
 		to, known := in.env.MAC(in.segment(from), vid, dst)
-		if p, ok := in.env.Port(to); known && dst>>40&1 == 0 && ok && in.takes(from, &p) && (to == from || carriesVLAN(p.VLANs, vid, tags)) {
+		if p, ok := in.env.Port(to); known && dst>>40&1 == 0 && ok && in.accepts(from, &p) && (to == from || carriesVLAN(p.VLANs, vid, tags)) {
 			if to != from {
 				in.sendTagged(&p, in.segment(from), vid, tags)
 			}
@@ -454,21 +454,21 @@ func (in *interpreter) output(no uint32) {
 		ingress, _ := in.env.Port(from)
 		for _, p := range in.env.ports {
 			tunnels := ingress.Kind == PortTunnel && p.Kind == PortTunnel
-			if p.No != from && in.takes(from, &p) && !p.NoFlood && !tunnels && carriesVLAN(p.VLANs, vid, tags) {
+			if p.No != from && in.accepts(from, &p) && !p.NoFlood && !tunnels && carriesVLAN(p.VLANs, vid, tags) {
 				in.sendTagged(&p, in.segment(from), vid, tags)
 			}
 		}
 	default:
-		if no != from {
-			in.send(no)
+		if number != from {
+			in.send(number)
 		}
 	}
 }
 
 // enterVLAN returns the VLAN of the frame from this port and its tags within the switch,
 // as xlate_normal of Open vSwitch does. ok is false if the port does not carry it.
-func (in *interpreter) enterVLAN(from uint32) (vid uint16, tags []slowTag, ok bool) {
-	port, _ := in.env.Port(from)
+func (in *interpreter) enterVLAN(inPort uint32) (vid uint16, tags []slowTag, ok bool) {
+	port, _ := in.env.Port(inPort)
 	tags = slices.Clone(in.tags)
 	if len(tags) > 0 {
 		vid = tags[0].tci & vlanVID
@@ -520,8 +520,8 @@ func (in *interpreter) sendTagged(p *PortInfo, s Segment, vid uint16, tags []slo
 }
 
 // segment returns 1 + the VNI of frames from this port; 0: no VNI.
-func (in *interpreter) segment(from uint32) Segment {
-	switch p, _ := in.env.Port(from); {
+func (in *interpreter) segment(inPort uint32) Segment {
+	switch p, _ := in.env.Port(inPort); {
 	case p.Kind == PortTunnel && p.FlowVNI:
 		return Segment(in.f[flowtable.WTunID]&0xffffff) + 1
 	case p.Kind == PortTunnel, p.InVNI:
@@ -530,35 +530,35 @@ func (in *interpreter) segment(from uint32) Segment {
 	return 0
 }
 
-func (in *interpreter) takes(from uint32, p *PortInfo) bool {
-	s := in.segment(from)
+func (in *interpreter) accepts(inPort uint32, p *PortInfo) bool {
+	s := in.segment(inPort)
 	bound := p.Kind == PortTunnel && !p.FlowVNI || p.Kind == PortNormal && p.InVNI
 	return s == 0 || !bound || s == Segment(p.VNI)+1
 }
 
-func (in *interpreter) flood(from uint32, flags bool) {
-	ingress, _ := in.env.Port(from)
+func (in *interpreter) flood(inPort uint32, flags bool) {
+	ingress, _ := in.env.Port(inPort)
 	for _, p := range in.env.ports {
 		tunnels := ingress.Kind == PortTunnel && p.Kind == PortTunnel
-		if p.No != from && in.takes(from, &p) && !(flags && (p.NoFlood || tunnels)) {
-			in.sendIn(p.No, in.segment(from))
+		if p.No != inPort && in.accepts(inPort, &p) && !(flags && (p.NoFlood || tunnels)) {
+			in.sendIn(p.No, in.segment(inPort))
 		}
 	}
 }
 
-func (in *interpreter) send(no uint32) { in.sendIn(no, 0) }
+func (in *interpreter) send(number uint32) { in.sendIn(number, 0) }
 
 // sendIn sends to a port in segment s.
-func (in *interpreter) sendIn(no uint32, s Segment) {
+func (in *interpreter) sendIn(number uint32, s Segment) {
 	k := key(&in.f)
 	f := frameOf(&k)
 	f.tags = in.tags
-	p, ok := in.env.Port(no)
+	p, ok := in.env.Port(number)
 	if !ok || p.Kind == PortUplink {
 		return
 	}
 	if p.Kind == PortNormal {
-		in.sent = append(in.sent, fmt.Sprintf("port %d %s", no, f.shown()))
+		in.sent = append(in.sent, fmt.Sprintf("port %d %s", number, f.shown()))
 		return
 	}
 	vni, remote, local := p.VNI, p.Remote, p.Local
@@ -576,7 +576,7 @@ func (in *interpreter) sendIn(no uint32, s Segment) {
 			local = valueAddr(src, 32)
 		}
 	}
-	index, _ := in.env.Tunnel(no, vni, local, remote)
+	index, _ := in.env.Tunnel(number, vni, local, remote)
 	in.sent = append(in.sent, fmt.Sprintf("tunnel %d %d %s", index, vni, f.shown()))
 }
 
@@ -639,24 +639,24 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 }
 
 // changeTables deletes a random rule, or adds a rule that it deleted earlier.
-func changeTables(t *testing.T, r *rand.Rand, p *Pipeline, gone []FlowMod) []FlowMod {
+func changeTables(t *testing.T, r *rand.Rand, p *Pipeline, removed []FlowMod) []FlowMod {
 	t.Helper()
 	var mod FlowMod
-	if rules := p.Select(&FlowMod{Command: Delete, Table: TableAll}); len(rules) > 0 && r.IntN(1+len(gone)) == 0 {
+	if rules := p.Select(&FlowMod{Command: Delete, Table: TableAll}); len(rules) > 0 && r.IntN(1+len(removed)) == 0 {
 		mod = pick(r, rules...).FlowMod()
-		gone = append(gone, mod)
+		removed = append(removed, mod)
 		mod.Command = DeleteStrict
-	} else if len(gone) > 0 {
-		i := r.IntN(len(gone))
-		mod = gone[i]
-		gone = append(gone[:i], gone[i+1:]...)
+	} else if len(removed) > 0 {
+		i := r.IntN(len(removed))
+		mod = removed[i]
+		removed = append(removed[:i], removed[i+1:]...)
 	} else {
-		return gone
+		return removed
 	}
 	if _, err := p.Apply([]FlowMod{mod}, 0); err != nil {
 		t.Fatal(err)
 	}
-	return gone
+	return removed
 }
 
 // realFrame reports whether a real frame can have this key.

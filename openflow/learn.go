@@ -97,12 +97,12 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 
 // learnsOutput reports whether a learnt flow gets an output to the port with this
 // number. Like Open vSwitch, output:FIELD skips normal and invalid ports.
-func learnsOutput(no uint64) bool {
-	switch no {
+func learnsOutput(number uint64) bool {
+	switch number {
 	case uint64(PortInPort), uint64(PortFlood), uint64(PortAll), uint64(PortLocal):
 		return true
 	}
-	return no < uint64(PortMax)
+	return number < uint64(PortMax)
 }
 
 // setSubfield makes match m require value v in a sub-field.

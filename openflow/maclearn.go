@@ -127,8 +127,8 @@ func (t *MACTable) exact(s Segment, key macKey) *macEntry {
 
 func (l *Learn) place() macPlace { return macPlace{l.Port, l.Remote} }
 
-// The method at reports whether entry e has the segment, port and remote of l.
-func (e *macEntry) at(l *Learn) bool { return e.segment == l.Segment && e.macPlace == l.place() }
+// hasPlace reports whether entry e has the segment, port and remote of l.
+func (e *macEntry) hasPlace(l *Learn) bool { return e.segment == l.Segment && e.macPlace == l.place() }
 
 // Moved reports whether the table has l.MAC behind another port or remote, so that
 // control must learn from the next frame at once.
@@ -140,7 +140,7 @@ func (t *MACTable) Moved(l *Learn) bool {
 		return false
 	}
 	e := t.find(l.Segment, l.VLAN, l.MAC)
-	return e != nil && !e.at(l)
+	return e != nil && !e.hasPlace(l)
 }
 
 // Announced implements Env.Announced.
@@ -171,7 +171,7 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 		}
 		return false
 	}
-	if e := t.find(l.Segment, l.VLAN, l.MAC); e != nil && nowNS < e.seenNS && !e.at(&l) {
+	if e := t.find(l.Segment, l.VLAN, l.MAC); e != nil && nowNS < e.seenNS && !e.hasPlace(&l) {
 		return false
 	}
 	p := t.portOf(l.Port)
@@ -180,8 +180,8 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	if e == nil {
 		e = t.displaced(l.Segment, key)
 	}
-	if why := t.refuses(p, e, &l, nowNS); why != nil {
-		*why++
+	if reason := t.refuses(p, e, &l, nowNS); reason != nil {
+		*reason++
 		return false
 	}
 	changed = t.enterSegment(e, &l)
@@ -194,7 +194,7 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 		t.tagged += taggedKey(key)
 		t.segments[e.segment]++
 		changed = true
-	case e.at(&l):
+	case e.hasPlace(&l):
 		t.unlink(e)
 	default:
 		t.unlink(e)
@@ -232,7 +232,7 @@ func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uin
 		if !p.holder(l.Remote).learns(p, nowNS) {
 			return &p.refused.Rate
 		}
-	case !e.at(l):
+	case !e.hasPlace(l):
 		return p.refusesMove(e, l, nowNS)
 	}
 	return nil
@@ -353,9 +353,9 @@ func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64,
 	if mac, ok = t.neighbours.find(key); t.neighbours.entries[key] != nil && !ok {
 		return 0, false
 	}
-	agrees := func(other Segment) bool {
-		key := neighbourKey{other, vlan, ip}
-		if other == s || !t.overlap(other, s) || t.neighbours.entries[key] == nil {
+	agrees := func(otherSegment Segment) bool {
+		key := neighbourKey{otherSegment, vlan, ip}
+		if otherSegment == s || !t.overlap(otherSegment, s) || t.neighbours.entries[key] == nil {
 			return true
 		}
 		one, sure := t.neighbours.find(key)

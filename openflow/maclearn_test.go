@@ -63,7 +63,7 @@ func TestMACTableMakesRoom(t *testing.T) {
 func TestMACTableAgainstAMap(t *testing.T) {
 	type seen struct {
 		port uint32
-		at   uint64
+		atNS uint64
 	}
 	r := rand.New(rand.NewPCG(1, 1))
 	const limit, step, age = 20, uint64(moveQuiet), 50 * uint64(moveQuiet)
@@ -79,8 +79,8 @@ func TestMACTableAgainstAMap(t *testing.T) {
 	removeOldest := func(port uint32) {
 		oldest, at := uint64(0), ^uint64(0)
 		for m, s := range slow {
-			if s.port == port && s.at < at {
-				oldest, at = m, s.at
+			if s.port == port && s.atNS < at {
+				oldest, at = m, s.atNS
 			}
 		}
 		delete(slow, oldest)
@@ -91,7 +91,7 @@ func TestMACTableAgainstAMap(t *testing.T) {
 		case 0:
 			tab.Expire(now)
 			for m, s := range slow {
-				if now-s.at >= age {
+				if now-s.atNS >= age {
 					delete(slow, m)
 				}
 			}

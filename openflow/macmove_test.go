@@ -224,19 +224,19 @@ func TestContestedIPIsNotAnswered(t *testing.T) {
 	tab := NewMACTable(0, time.Minute)
 	ip := netip.MustParseAddr("10.0.0.1")
 	now := uint64(1e12)
-	announce := func(port uint32, mac uint64, after time.Duration) {
-		now += uint64(after)
+	announce := func(port uint32, mac uint64, delay time.Duration) {
+		now += uint64(delay)
 		tab.Expire(now)
 		tab.Learn(Learn{Valid: true, Segment: 5, Port: port, MAC: mac, IP: ip}, now)
 	}
-	expect := func(what string, want uint64) {
+	expect := func(name string, want uint64) {
 		t.Helper()
 		mac, ok := tab.Neighbour(5, 0, ip)
 		if !ok {
 			mac = 0
 		}
 		if mac != want {
-			t.Errorf("%s: Weft answers with %d, want %d (0: not at all)", what, mac, want)
+			t.Errorf("%s: Weft answers with %d, want %d (0: not at all)", name, mac, want)
 		}
 	}
 	announce(1, 1, 0)

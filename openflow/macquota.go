@@ -34,7 +34,7 @@ const (
 
 // macPort is the state of one port in the MAC table.
 type macPort struct {
-	no      uint32
+	number  uint32
 	count   int // number of addresses of all holders
 	holders map[netip.Addr]*macHolder
 	rate    bucket // rate limit of new addresses
@@ -84,13 +84,13 @@ func (t *MACTable) Shares() []MACShare {
 	return list
 }
 
-func (t *MACTable) portOf(no uint32) *macPort {
-	p := t.ports[no]
+func (t *MACTable) portOf(number uint32) *macPort {
+	p := t.ports[number]
 	if p == nil {
-		p = &macPort{no: no, holders: map[netip.Addr]*macHolder{},
+		p = &macPort{number: number, holders: map[netip.Addr]*macHolder{},
 			rate:  bucket{perSecond: learnRate * remotesRate, burst: learnBurst * remotesRate},
 			moves: bucket{perSecond: movesRate, burst: movesBurst}}
-		t.ports[no] = p
+		t.ports[number] = p
 	}
 	return p
 }
@@ -123,13 +123,13 @@ func (h *macHolder) learns(p *macPort, nowNS uint64) bool {
 }
 
 // heaviest returns the longest address list. Of several, the lowest remote wins.
-func (p *macPort) heaviest() (most *macHolder) {
+func (p *macPort) heaviest() (largest *macHolder) {
 	for _, h := range p.holders {
-		if most == nil || h.count > most.count || h.count == most.count && h.remote.Less(most.remote) {
-			most = h
+		if largest == nil || h.count > largest.count || h.count == largest.count && h.remote.Less(largest.remote) {
+			largest = h
 		}
 	}
-	return most
+	return largest
 }
 
 // makeRoom evicts one address if the table is full or the port is at its quota.
@@ -143,7 +143,7 @@ func (t *MACTable) makeRoom(own *macPort) {
 	}
 	most := own
 	for _, p := range t.ports {
-		if p.count > most.count || p.count == most.count && most != own && p.no < most.no {
+		if p.count > most.count || p.count == most.count && most != own && p.number < most.number {
 			most = p
 		}
 	}

@@ -27,12 +27,12 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 		learn(1, "", i)
 		learn(8, "192.0.2.1", 100+i)
 	}
-	present := func(when string) {
+	present := func(moment string) {
 		t.Helper()
 		for i := range uint64(victims) {
 			for _, mac := range []uint64{i, 100 + i} {
 				if _, ok := tab.Lookup(5, 0, mac); !ok {
-					t.Fatalf("%s: address %d was displaced", when, mac)
+					t.Fatalf("%s: address %d was displaced", moment, mac)
 				}
 			}
 		}

@@ -63,13 +63,13 @@ func DecodeMatch10(b []byte) Match {
 		setBits(m, wIP, uint64(b[25])<<protoAt, 0xff<<protoAt)
 	}
 	for _, a := range []struct {
-		at    int
-		shift uint
-		id    FieldID
+		offset int
+		shift  uint
+		id     FieldID
 	}{{28, wild10NWSrc, FIPSrc}, {32, wild10NWDst, FIPDst}} {
 		n := uint(wild >> a.shift & 0x3f)
 		mask := ones(32).andNot(ones(min(n, 32)))
-		setField(m, a.id, value64(uint64(be.Uint32(b[a.at:]))).and(mask), mask)
+		setField(m, a.id, value64(uint64(be.Uint32(b[a.offset:]))).and(mask), mask)
 	}
 	if has(wild10TPSrc) {
 		setBits(m, flowtable.WL4, uint64(be.Uint16(b[36:]))<<tpSrc, 0xffff<<tpSrc)
@@ -96,7 +96,7 @@ func AppendMatch10(b []byte, m *Match) []byte {
 	b = appendZeros(b, Match10Len)
 	o, wild := b[start:], uint32(wild10All)&^(0x3f<<wild10NWSrc)&^(0x3f<<wild10NWDst)
 	get := func(id FieldID) uint64 { return whole(id).get(&m.Value)[1] }
-	all := func(id FieldID) bool { return whole(id).get(&m.Mask) == ones(uint(fields[id].keeps())) }
+	all := func(id FieldID) bool { return whole(id).get(&m.Mask) == ones(uint(fields[id].storedBits())) }
 	if m.Mask[flowtable.WPort]>>32 != 0 {
 		wild &^= wild10InPort
 		be.PutUint16(o[4:], uint16(get(FInPort)))
@@ -123,13 +123,13 @@ func AppendMatch10(b []byte, m *Match) []byte {
 		o[25] = uint8(get(FIPProto))
 	}
 	for _, a := range []struct {
-		at    int
-		shift uint
-		id    FieldID
+		offset int
+		shift  uint
+		id     FieldID
 	}{{28, wild10NWSrc, FIPSrc}, {32, wild10NWDst, FIPDst}} {
 		n := max(whole(a.id).get(&m.Mask).prefixLen(32), 0)
 		wild |= uint32(32-n) << a.shift
-		be.PutUint32(o[a.at:], uint32(get(a.id)))
+		be.PutUint32(o[a.offset:], uint32(get(a.id)))
 	}
 	icmp := needICMP.met(m)
 	if all(FTCPSrc) || icmp && all(FICMPType) {

@@ -107,7 +107,7 @@ func (p *Pipeline) ApplyMeters(mods []MeterMod, nowNS uint64) (c Changes, change
 	b := bundle{p: p, nowNS: nowNS}
 	if len(gone) > 0 {
 		for _, r := range p.rules {
-			if r != nil && uses(r.Actions, ActMeter, func(id uint32) bool { return gone[id] && t.meters[id] == nil }) {
+			if r != nil && refersTo(r.Actions, ActMeter, func(id uint32) bool { return gone[id] && t.meters[id] == nil }) {
 				b.remove(r, WhyMeter)
 			}
 		}
@@ -117,19 +117,19 @@ func (p *Pipeline) ApplyMeters(mods []MeterMod, nowNS uint64) (c Changes, change
 	return b.changes, changed, nil
 }
 
-func (t *meterTable) apply(m *MeterMod, gone map[uint32]bool) (*Meter, error) {
+func (t *meterTable) apply(m *MeterMod, removed map[uint32]bool) (*Meter, error) {
 	id := m.Meter.ID
 	old := t.meters[id]
 	switch {
 	case m.Command == MeterDelete && id == MeterAll:
 		for id, old := range t.meters {
-			gone[id] = true
+			removed[id] = true
 			t.release(old)
 		}
 		clear(t.meters)
 		return nil, nil
 	case m.Command == MeterDelete:
-		gone[id] = true
+		removed[id] = true
 		if old != nil {
 			t.release(old)
 			delete(t.meters, id)
@@ -314,8 +314,8 @@ func ParseMeterMods(r io.Reader, command MeterCommand) ([]MeterMod, error) {
 func FormatMeter(m *Meter) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "meter=%d", m.ID)
-	word := func(is bool, text string) {
-		if is {
+	word := func(set bool, text string) {
+		if set {
 			b.WriteString(" " + text)
 		}
 	}

@@ -133,17 +133,17 @@ func (n *neighbours) makeRoom(port uint32) {
 }
 
 // expire removes the IP addresses not announced for ageNS, and returns their number.
-func (n *neighbours) expire(nowNS, ageNS uint64) (gone int) {
+func (n *neighbours) expire(nowNS, ageNS uint64) (count int) {
 	for _, l := range n.ages {
 		for e := l.Front(); e != nil; e = l.Front() {
 			if seen := e.Value.(*neighbour).seenNS; nowNS-min(nowNS, seen) < ageNS {
 				break
 			}
 			n.remove(e)
-			gone++
+			count++
 		}
 	}
-	return gone
+	return count
 }
 
 func (n *neighbours) removeIf(unwanted func(*neighbour) bool) {

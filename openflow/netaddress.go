@@ -143,7 +143,7 @@ func (t *MACTable) RefusedNetAddresses() uint64 { return t.netRefused }
 // the argument list, whose IPs slices it keeps. It ignores entries older than the
 // current declaration, and segments without a declared network. It returns the number
 // of addresses refused at the limit.
-func (t *MACTable) SetNetAddresses(list []NetAddress, removed []RemovedNetAddress) (left int) {
+func (t *MACTable) SetNetAddresses(list []NetAddress, removed []RemovedNetAddress) (refused int) {
 	t.generation++
 	for i := range removed {
 		r := &removed[i]
@@ -153,12 +153,12 @@ func (t *MACTable) SetNetAddresses(list []NetAddress, removed []RemovedNetAddres
 	}
 	for i := range list {
 		if !t.setNetAddress(&list[i]) {
-			left++
+			refused++
 		}
 	}
 	t.forgetDeclared(list)
-	t.netRefused += uint64(left)
-	return left
+	t.netRefused += uint64(refused)
+	return refused
 }
 
 // setNetAddress sets one address of a declared network. It returns false at the

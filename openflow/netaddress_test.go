@@ -13,31 +13,31 @@ import (
 
 // slowNets is a reference implementation of declared networks: a list.
 type slowNets struct {
-	nets  []Segment
-	list  []NetAddress
-	limit int
-	left  int
+	nets    []Segment
+	list    []NetAddress
+	limit   int
+	refused int
 }
 
-func (n *slowNets) at(s Segment, mac uint64) int {
+func (n *slowNets) indexOf(s Segment, mac uint64) int {
 	return slices.IndexFunc(n.list, func(a NetAddress) bool { return a.Segment == s && a.MAC == mac })
 }
 
 func (n *slowNets) set(list []NetAddress, removed []RemovedNetAddress) {
 	for _, r := range removed {
-		if i := n.at(r.Segment, r.MAC); i >= 0 && n.list[i].Generation <= r.Generation {
+		if i := n.indexOf(r.Segment, r.MAC); i >= 0 && n.list[i].Generation <= r.Generation {
 			n.list = slices.Delete(n.list, i, i+1)
 		}
 	}
 	for _, a := range list {
-		i := n.at(a.Segment, a.MAC)
+		i := n.indexOf(a.Segment, a.MAC)
 		switch {
 		case !slices.Contains(n.nets, a.Segment):
 		case i >= 0 && a.Generation < n.list[i].Generation:
 		case i >= 0:
 			n.list[i] = a
 		case len(n.list) == n.limit:
-			n.left++
+			n.refused++
 		default:
 			n.list = append(n.list, a)
 		}
@@ -116,36 +116,36 @@ func TestNetAddressesAgainstAList(t *testing.T) {
 	}
 }
 
-func compareNets(t *testing.T, tab *MACTable, slow *slowNets, when string) {
+func compareNets(t *testing.T, tab *MACTable, slow *slowNets, moment string) {
 	t.Helper()
-	if tab.NetAddresses() != len(slow.list) || tab.RefusedNetAddresses() != uint64(slow.left) {
-		t.Errorf("%s: %d addresses, %d left out; want %d, %d", when, tab.NetAddresses(), tab.RefusedNetAddresses(), len(slow.list), slow.left)
+	if tab.NetAddresses() != len(slow.list) || tab.RefusedNetAddresses() != uint64(slow.refused) {
+		t.Errorf("%s: %d addresses, %d left out; want %d, %d", moment, tab.NetAddresses(), tab.RefusedNetAddresses(), len(slow.list), slow.refused)
 	}
 	for s := Segment(1); s < 4; s++ {
 		if got := tab.Network(s) != nil; got != slices.Contains(slow.nets, s) {
-			t.Errorf("%s: segment %d is a network: %v", when, s, got)
+			t.Errorf("%s: segment %d is a network: %v", moment, s, got)
 		}
 		for mac := range uint64(8) {
 			place, ok := tab.Place(s, mac)
-			if i := slow.at(s, mac); ok != (i >= 0) || ok && place != slow.list[i].Place {
-				t.Errorf("%s: segment %d, MAC %d is at %v, %v; the list has %d", when, s, mac, place, ok, i)
+			if i := slow.indexOf(s, mac); ok != (i >= 0) || ok && place != slow.list[i].Place {
+				t.Errorf("%s: segment %d, MAC %d is at %v, %v; the list has %d", moment, s, mac, place, ok, i)
 			}
 		}
 		for i := range 6 {
 			mac, ok := tab.HostOf(s, testIP(i))
 			if want, known := slow.hostOf(s, testIP(i)); ok != known || mac != want {
-				t.Errorf("%s: segment %d, %v belongs to %d, %v; want %d, %v", when, s, testIP(i), mac, ok, want, known)
+				t.Errorf("%s: segment %d, %v belongs to %d, %v; want %d, %v", moment, s, testIP(i), mac, ok, want, known)
 			}
 		}
 	}
 	for _, e := range tab.Entries() {
-		if !e.Declared && slow.at(e.Segment, e.MAC) >= 0 {
-			t.Errorf("%s: the declared address %+v is learnt", when, e)
+		if !e.Declared && slow.indexOf(e.Segment, e.MAC) >= 0 {
+			t.Errorf("%s: the declared address %+v is learnt", moment, e)
 		}
 	}
 	for key := range tab.neighbours.entries {
 		if _, declared := slow.hostOf(key.segment, key.ip); declared {
-			t.Errorf("%s: the declared %v is learnt", when, key)
+			t.Errorf("%s: the declared %v is learnt", moment, key)
 		}
 	}
 }

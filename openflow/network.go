@@ -22,7 +22,7 @@ func (p *PortInfo) reaches(s Segment, network *Network) bool {
 	if network != nil {
 		return p.Kind == PortNormal && p.InVNI && segmentOf(p.VNI) == s
 	}
-	return !p.Central && p.takes(s)
+	return !p.Central && p.accepts(s)
 }
 
 func (p *PortInfo) isCentralTunnel() bool { return p.Central && p.Kind == PortTunnel }
@@ -30,22 +30,22 @@ func (p *PortInfo) isCentralTunnel() bool { return p.Central && p.Kind == PortTu
 // declaredSource reports whether src is declared behind the frame's input port, so
 // that normal does not learn it. Hosts behind the tunnel are not told apart, so that
 // they share megaflows.
-func (x *xlate) declaredSource(from *PortInfo, s Segment, src uint64) bool {
+func (x *xlate) declaredSource(inPort *PortInfo, s Segment, src uint64) bool {
 	x.depends(refOfMAC(src))
 	place, ok := x.env.Place(s, src)
 	switch {
 	case !ok:
 		return false
 	case place.Remote.IsValid():
-		return from.isCentralTunnel()
+		return inPort.isCentralTunnel()
 	}
-	return place.Port == from.No
+	return place.Port == inPort.No
 }
 
 // sendToPlace sends to the declared location of an address. A frame from the tunnel
 // never returns to it, because two hosts that disagree would send it to each other
 // forever.
-func (x *xlate) sendToPlace(in uint32, s Segment, f *vlanFrame, place *Place) {
+func (x *xlate) sendToPlace(inPort uint32, s Segment, f *vlanFrame, place *Place) {
 	x.usedPorts = true
 	var port PortInfo
 	ok := false
@@ -65,7 +65,7 @@ func (x *xlate) sendToPlace(in uint32, s Segment, f *vlanFrame, place *Place) {
 	case !ok:
 		x.because(packet.DropNoPort)
 		x.note("declared by central, but its port is not on this host now")
-	case port.No == in:
+	case port.No == inPort:
 		x.note("the destination is behind the input port")
 	case !x.carries(&port, f):
 		x.because(packet.DropWrongVLAN)

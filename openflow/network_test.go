@@ -76,11 +76,11 @@ func toEndpoint(env *fakeEnv, vni uint32, endpoint netip.Addr) string {
 }
 
 // slowNetworkDestinations returns the expected destinations in networkEnv.
-func slowNetworkDestinations(env *fakeEnv, from, vni uint32, dst uint64) []string {
+func slowNetworkDestinations(env *fakeEnv, inPort, vni uint32, dst uint64) []string {
 	list := []string{}
 	local := func(mac bool) {
 		for _, p := range env.ports {
-			if p.Kind == PortNormal && p.InVNI && p.VNI == vni && p.No != from {
+			if p.Kind == PortNormal && p.InVNI && p.VNI == vni && p.No != inPort {
 				list = append(list, fmt.Sprint(p.No))
 			}
 		}
@@ -93,14 +93,14 @@ func slowNetworkDestinations(env *fakeEnv, from, vni uint32, dst uint64) []strin
 	switch {
 	case !declared:
 		local(true)
-		if network.Flood && from != 9 {
+		if network.Flood && inPort != 9 {
 			for _, m := range network.Members {
 				list = append(list, toEndpoint(env, vni, m))
 			}
 		}
-	case place.Remote.IsValid() && from != 9:
+	case place.Remote.IsValid() && inPort != 9:
 		list = append(list, toEndpoint(env, vni, place.Remote))
-	case !place.Remote.IsValid() && place.Port != from:
+	case !place.Remote.IsValid() && place.Port != inPort:
 		if p, ok := env.Port(place.Port); ok && p.VNI == vni {
 			list = append(list, fmt.Sprint(place.Port))
 		}
@@ -147,11 +147,11 @@ func TestNetworksAreClosed(t *testing.T) {
 
 func TestQuestionsInNetworks(t *testing.T) {
 	p, env := centralPipeline(t), networkEnv(false)
-	arp := func(in, src, spa, tpa string) string {
-		return fmt.Sprintf("in_port=%s,dl_src=%s,dl_dst=ff:ff:ff:ff:ff:ff,arp,arp_op=1,arp_sha=%s,arp_spa=%s,arp_tpa=%s", in, src, src, spa, tpa)
+	arp := func(inPort, src, spa, tpa string) string {
+		return fmt.Sprintf("in_port=%s,dl_src=%s,dl_dst=ff:ff:ff:ff:ff:ff,arp,arp_op=1,arp_sha=%s,arp_spa=%s,arp_tpa=%s", inPort, src, src, spa, tpa)
 	}
 	const one, local = "00:00:00:00:00:01", "2 4"
-	for _, c := range []struct{ what, frame, want string }{
+	for _, c := range []struct{ name, frame, want string }{
 		{"the first frame asks for a host behind another", arp("1", one, "10.0.0.1", "10.0.0.3"), "answer 3"},
 		{"a host here", arp("1", one, "10.0.0.1", "10.0.0.2"), "answer 2"},
 		{"not declared", arp("1", one, "10.0.0.1", "10.0.0.9"), local},
@@ -164,7 +164,7 @@ func TestQuestionsInNetworks(t *testing.T) {
 		k := keyOfText(t, c.frame)
 		tr := p.Translate(&k, env)
 		if got := strings.Join(destinations(&tr), " "); got != c.want {
-			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }

@@ -99,12 +99,12 @@ func (x *xlate) normal() {
 }
 
 // normalTo sends to the learnt port of the unicast address dst, or floods.
-func (x *xlate) normalTo(in uint32, segment Segment, f *vlanFrame, dst uint64) {
+func (x *xlate) normalTo(inPort uint32, segment Segment, f *vlanFrame, dst uint64) {
 	x.depends(refOfMAC(dst))
 	network := x.network(segment)
 	if network != nil {
 		if place, ok := x.env.Place(segment, dst); ok {
-			x.sendToPlace(in, segment, f, &place)
+			x.sendToPlace(inPort, segment, f, &place)
 			return
 		}
 	}
@@ -116,7 +116,7 @@ func (x *xlate) normalTo(in uint32, segment Segment, f *vlanFrame, dst uint64) {
 		x.flood(true, f)
 		return
 	}
-	if no == in {
+	if no == inPort {
 		x.note("the destination is behind the input port")
 		return
 	}
@@ -131,7 +131,7 @@ func (x *xlate) normalTo(in uint32, segment Segment, f *vlanFrame, dst uint64) {
 }
 
 // ofNoPort reports whether in_port says that the frame came from a controller.
-func ofNoPort(in uint32) bool { return in == PortNone || in == PortController }
+func ofNoPort(inPort uint32) bool { return inPort == PortNone || inPort == PortController }
 
 // normalOfNoPort is normal for a frame from a controller, without learning and with
 // any source and destination. Open vSwitch does the same (xlate_normal).

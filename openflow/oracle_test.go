@@ -21,7 +21,7 @@ var strictAbout = regexp.MustCompile(`decode error: (OFPBAC_MATCH_INCONSISTENT|O
 
 // oracle runs ovs-ofctl parse-flows on the lines, and returns its output and whether
 // it accepts all. A message that ovs-ofctl cannot decode itself counts as refused.
-func oracle(t *testing.T, lines ...string) (ok bool, out string) {
+func oracle(t *testing.T, lines ...string) (ok bool, answer string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "flows")
 	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
@@ -34,22 +34,22 @@ func oracle(t *testing.T, lines ...string) (ok bool, out string) {
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		err := cmd.Run()
-		out += stdout.String() + stderr.String()
+		answer += stdout.String() + stderr.String()
 		undecoded := strings.Contains(stdout.String(), "decode error")
 		switch {
 		case sets && i == 0 && err == nil && undecoded:
-			return false, out
+			return false, answer
 		case sets && i == 0 && err == nil: // OpenFlow 1.0 ignores action sets
 		case err == nil && (!undecoded || sets && strictAbout.MatchString(stdout.String())):
-			return true, out
+			return true, answer
 		case err != nil && !strings.Contains(stderr.String(), "no usable protocol"):
-			return false, out
+			return false, answer
 		case i == 1 && !sets: // OpenFlow 1.1 alone has VLAN IDs without OFPVID_PRESENT in action sets
-			return false, out
+			return false, answer
 		}
 		// No single OpenFlow version can carry every valid flow.
 	}
-	return false, out
+	return false, answer
 }
 
 func needOracle(t *testing.T) {

@@ -22,11 +22,10 @@ func overlayEnv() *fakeEnv {
 	return env
 }
 
-// tunnelsOf returns the templates in a translation's tunnel actions for vxlan port
-// no.
-func tunnelsOf(t *Translation, no uint32) (templates []uint32) {
+// tunnelsOf returns the templates in a translation's tunnel actions for a vxlan port.
+func tunnelsOf(t *Translation, number uint32) (templates []uint32) {
 	for _, a := range t.Actions {
-		if a.Op == flowtable.OpTunnel && uint32(a.U16) == no && a.U64 == 88 {
+		if a.Op == flowtable.OpTunnel && uint32(a.U16) == number && a.U64 == 88 {
 			templates = append(templates, a.U32)
 		}
 	}

@@ -76,7 +76,7 @@ type oxmHeaders struct{ nxm, oxm oxmHeader }
 
 var headersOf, fieldOfHeader = indexHeaders()
 
-func indexHeaders() (of [fieldCount]oxmHeaders, back map[oxmHeader]FieldID) {
+func indexHeaders() (headers [fieldCount]oxmHeaders, back map[oxmHeader]FieldID) {
 	if len(fieldNames) == 0 {
 		panic("the table of fields is not complete")
 	}
@@ -86,14 +86,14 @@ func indexHeaders() (of [fieldCount]oxmHeaders, back map[oxmHeader]FieldID) {
 			h := headerOf(id, name)
 			back[h] = id
 			if i == 0 {
-				of[id].nxm = h
+				headers[id].nxm = h
 			}
-			of[id].oxm = h
+			headers[id].oxm = h
 		}
 	}
-	of[FDLVLAN], of[FDLVLANPCP] = of[FVLANVID], of[FVLANPCP] // aliases without a name of their own
+	headers[FDLVLAN], headers[FDLVLANPCP] = headers[FVLANVID], headers[FVLANPCP] // aliases without a name of their own
 	back[oxmHeader{classExperimenter, onfTCPFlags, 2, onfVendor}] = FTCPFlags
-	return of, back
+	return headers, back
 }
 
 func headerOf(id FieldID, name string) oxmHeader {

@@ -40,29 +40,30 @@ func AppendMatch(b []byte, m *Match, v Version) []byte {
 	return b
 }
 
-func appendInPort(b []byte, no uint32, v Version) []byte {
+func appendInPort(b []byte, number uint32, v Version) []byte {
 	if v == Version10 {
-		return appendValue(FInPort.header(v).append(b, false), value64(uint64(no)), 2)
+		return appendValue(FInPort.header(v).append(b, false), value64(uint64(number)), 2)
 	}
-	return appendValue(FInPortOXM.header(v).append(b, false), value64(uint64(WirePort(no))), 4)
+	return appendValue(FInPortOXM.header(v).append(b, false), value64(uint64(WirePort(number))), 4)
 }
 
-// appendField appends a field if left has bits of it, and removes these bits from left.
-func appendField(b []byte, m *Match, left *Flow, id FieldID, v Version) []byte {
+// appendField appends a field if unwritten has bits of it, and clears these bits in
+// unwritten.
+func appendField(b []byte, m *Match, unwritten *Flow, id FieldID, v Version) []byte {
 	f, s := &fields[id], whole(id)
-	if left[f.word] == 0 && (f.bits <= 64 || left[f.word+1] == 0) {
+	if unwritten[f.word] == 0 && (f.bits <= 64 || unwritten[f.word+1] == 0) {
 		return b
 	}
-	mask := s.get(left)
-	if mask.isZero() || !f.needs.met(m) {
+	mask := s.get(unwritten)
+	if mask.isZero() || !f.prerequisite.met(m) {
 		return b
 	}
 	word, hi, lo := s.mask()
-	left[word] &^= hi
+	unwritten[word] &^= hi
 	if f.bits > 64 {
-		left[word+1] &^= lo
+		unwritten[word+1] &^= lo
 	}
-	width := ones(uint(f.keeps()))
+	width := ones(uint(f.storedBits()))
 	value := s.get(&m.Value).and(mask)
 	h := id.header(v)
 	masked := mask.and(width) != width
@@ -80,10 +81,10 @@ func appendVLAN(b []byte, m *Match, v Version) []byte {
 	if mask == 0 {
 		return b
 	}
-	put := func(id FieldID, v, mask, all uint64) {
+	put := func(id FieldID, v, mask, full uint64) {
 		h := headersOf[id].nxm
-		b = appendValue(h.append(b, mask != all), value64(v), h.length)
-		if mask != all {
+		b = appendValue(h.append(b, mask != full), value64(v), h.length)
+		if mask != full {
 			b = appendValue(b, value64(mask), h.length)
 		}
 	}
@@ -145,19 +146,19 @@ func decodeMatch(b []byte, metadata bool) (m Match, err error) {
 
 // check returns an error if the field is unknown, is in the match twice, lacks its
 // prerequisite or has a wrong value or mask.
-func (e *oxmEntry) check(m *Match, seen *[fieldCount]bool) error {
+func (e *oxmEntry) check(m *Match, present *[fieldCount]bool) error {
 	f := &fields[e.id]
-	fail := func(code ErrorCode, what string) error {
-		return coded(code, fmt.Sprintf("field %#04x:%d %s: %s", e.header.class, e.header.number, f.name, what))
+	fail := func(code ErrorCode, problem string) error {
+		return coded(code, fmt.Sprintf("field %#04x:%d %s: %s", e.header.class, e.header.number, f.name, problem))
 	}
 	switch {
 	case e.badLen:
 		return fail(ErrMatchBadLen, "a wrong length")
 	case e.id == FNone:
 		return fail(ErrMatchBadField, "expected a field that weft supports")
-	case !f.needs.met(m) && e.id != FVLANVID: // in a match, vlan_vid says whether there is a tag
-		return fail(ErrMatchBadPrereq, "expected "+prereqTexts[f.needs]+" before it")
-	case seen[e.id]:
+	case !f.prerequisite.met(m) && e.id != FVLANVID: // in a match, vlan_vid says whether there is a tag
+		return fail(ErrMatchBadPrereq, "expected "+prereqTexts[f.prerequisite]+" before it")
+	case present[e.id]:
 		return fail(ErrMatchDupField, "expected it once")
 	case !e.v.andNot(e.mask).isZero():
 		return fail(ErrMatchBadWildcards, "a value with bits that its mask does not have")
@@ -166,7 +167,7 @@ func (e *oxmEntry) check(m *Match, seen *[fieldCount]bool) error {
 	case !e.v.andNot(ones(e.validBits())).isZero() || e.id == FNwTOS && e.v[1]&^tosDSCP != 0:
 		return fail(ErrMatchBadValue, "a value out of range")
 	}
-	seen[e.id] = true
+	present[e.id] = true
 	return nil
 }
 
@@ -178,7 +179,7 @@ func (e *oxmEntry) validBits() uint {
 	case FInPortOXM:
 		return 32
 	}
-	return uint(fields[e.id].keeps())
+	return uint(fields[e.id].storedBits())
 }
 
 // set adds the field to the match m.
@@ -196,7 +197,7 @@ func (e *oxmEntry) set(m *Match) {
 	case FCTState:
 		mask = mask.and(ones(8))
 	default:
-		mask = mask.and(ones(uint(fields[e.id].keeps())))
+		mask = mask.and(ones(uint(fields[e.id].storedBits())))
 	}
 	setField(m, e.id, v, mask)
 }
@@ -211,4 +212,4 @@ func InPortOf(m *Match) uint32 {
 }
 
 // SetInPort makes the match m require an in_port.
-func SetInPort(m *Match, no uint32) { setField(m, FInPort, value64(uint64(no)), ones(32)) }
+func SetInPort(m *Match, number uint32) { setField(m, FInPort, value64(uint64(number)), ones(32)) }

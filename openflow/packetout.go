@@ -124,7 +124,7 @@ func (p *Pipeline) Execute(actions []Action, flow *Flow, env Env) (Translation, 
 	x.base, x.baseKeep = x.flow, x.keep
 	x.list(actions)
 	x.runSet()
-	return x.done(), nil
+	return x.finish(), nil
 }
 
 // intoTables runs the current frame through the tables from table 0 on.

@@ -118,30 +118,30 @@ func keyEnd(s string) int {
 }
 
 // valueEnd returns the position of the first byte of delims outside of quotes and
-// parentheses. The search in s begins at the position in the argument at.
-func valueEnd(s string, at int, delims string) int {
+// parentheses. The search in s begins at position pos.
+func valueEnd(s string, pos int, delims string) int {
 	depth := 0
-	for at < len(s) {
-		switch c := s[at]; {
+	for pos < len(s) {
+		switch c := s[pos]; {
 		case c == '"':
-			at = quotedEnd(s, at)
+			pos = quotedEnd(s, pos)
 			continue
 		case depth == 0 && (isSeparator(c) && delims == separators || c == ')' && delims == ")"):
-			return at
+			return pos
 		case c == '(':
 			depth++
 		case c == ')' && depth > 0:
 			depth--
 		}
-		at++
+		pos++
 	}
-	return at
+	return pos
 }
 
-// quotedEnd returns the position after a quoted string. The argument at is the
+// quotedEnd returns the position after a quoted string. The argument pos is the
 // position of the opening quote.
-func quotedEnd(s string, at int) int {
-	for i := at + 1; i < len(s); i++ {
+func quotedEnd(s string, pos int) int {
+	for i := pos + 1; i < len(s); i++ {
 		switch s[i] {
 		case '\\':
 			i++
@@ -452,12 +452,12 @@ func (p *flowParser) outGroup(t token) error {
 	return nil
 }
 
-func parseUint16(t token, to *uint16) error {
+func parseUint16(t token, dst *uint16) error {
 	v, ok := parseSigned(t.value) // -0 is 0
 	if !ok || v > 0xffff || strings.HasSuffix(t.value, "x") {
 		return wrong(t.value, "a number from 0 to 65535 for %s", t.key)
 	}
-	*to = uint16(v)
+	*dst = uint16(v)
 	return nil
 }
 

@@ -31,12 +31,12 @@ func (p *actionParser) whole(text string) ([]Action, error) {
 
 // lenient: the list has an action of OpenFlow 1.0, such as mod_nw_src, whose field
 // some frames may lack. They stay unchanged.
-func (p *actionParser) lenient(t token, needs prereq) {
+func (p *actionParser) lenient(t token, prerequisite prereq) {
 	if p.inSet {
 		return // an action set is executed later, for any match
 	}
-	if p.checked && p.loose == "" && !needs.met(&p.match) {
-		p.loose, p.looseNeeds = t.text, needs
+	if p.checked && p.loose == "" && !prerequisite.met(&p.match) {
+		p.loose, p.looseNeeds = t.text, prerequisite
 	}
 }
 
@@ -185,16 +185,16 @@ func (p *actionParser) one(t token) (Action, error) {
 	return p.outputTo(no, t)
 }
 
-func (p *actionParser) outputTo(no uint32, t token) (Action, error) {
+func (p *actionParser) outputTo(number uint32, t token) (Action, error) {
 	switch {
-	case no == PortController:
+	case number == PortController:
 		return Action{Kind: ActController, Controller: &Controller{MaxLen: wholeFrame}}, nil
-	case no == PortTable && !p.toTables:
+	case number == PortTable && !p.toTables:
 		return Action{}, wrong(t.text, "an output that weft supports")
-	case no == PortNone || no >= PortMax && no < PortInPort:
+	case number == PortNone || number >= PortMax && number < PortInPort:
 		return Action{}, wrong(t.text, "a port that frames can be sent to")
 	}
-	return Action{Kind: ActOutput, Port: no}, nil
+	return Action{Kind: ActOutput, Port: number}, nil
 }
 
 func (p *actionParser) output(t token) (Action, error) {
@@ -266,7 +266,7 @@ func (p *actionParser) readable(t token, s Subfield) error {
 		}
 		return wrong(t.text, "a field with an NXM or OXM name: %s has none", f.name)
 	}
-	needs := f.needs
+	needs := f.prerequisite
 	if s.Field == FVLANVID {
 		return nil // an untagged frame has vlan_vid 0
 	}
@@ -326,7 +326,7 @@ func (p *actionParser) setField(t token) (Action, error) {
 		return Action{}, err
 	}
 	f := &fields[id]
-	width := ones(uint(f.keeps()))
+	width := ones(uint(f.storedBits()))
 	masked := mask != ones(8*uint(f.bytes))
 	switch {
 	case masked && !f.maskable:
@@ -338,7 +338,7 @@ func (p *actionParser) setField(t token) (Action, error) {
 		return Action{}, wrong(value, "a multiple of 4 from 0 to 252 for nw_tos")
 	}
 	if !v.andNot(width).isZero() {
-		return Action{}, wrong(value, "a number of at most %d bits for %s", f.keeps(), f.name)
+		return Action{}, wrong(value, "a number of at most %d bits for %s", f.storedBits(), f.name)
 	}
 	mask = mask.and(width)
 	if id == FNwTOS {
@@ -497,7 +497,7 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 		case FTCPSrc, FTCPDst:
 			p.lenient(t, needPorts)
 		default:
-			p.lenient(t, f.needs)
+			p.lenient(t, f.prerequisite)
 		}
 		mask := ones(uint(f.bits))
 		if id == FNwTOS {

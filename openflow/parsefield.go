@@ -107,7 +107,7 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	if !f.maskable && f.format != asPort && mask != full && !mask.isZero() {
 		return wrong(t.value, "a value without a mask for %s", t.key)
 	}
-	if n := f.keeps(); v.bitLen() > int(n) && (id == FIPv6Label || id == FARPOp) {
+	if n := f.storedBits(); v.bitLen() > int(n) && (id == FIPv6Label || id == FARPOp) {
 		return wrong(t.value, "a number below 0x%x for %s", 1<<n, t.key)
 	}
 	setField(m, id, v.and(mask), mask)

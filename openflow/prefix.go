@@ -107,7 +107,7 @@ type prefixFound struct {
 	done   bool
 }
 
-func (f *prefixFound) has(length uint8) bool { return f.lengths[length/64]>>(length%64)&1 != 0 }
+func (f *prefixFound) contains(length uint8) bool { return f.lengths[length/64]>>(length%64)&1 != 0 }
 
 // lookup finds the stored prefixes of v. All values with the same first found.looked
 // bits have the same result.
@@ -180,11 +180,11 @@ func (t *prefixTrie) add(v Value128, length uint8) {
 	}
 }
 
-// split inserts a parent with a prefix of length bits above a node. The argument at
+// split inserts a parent with a prefix of length bits above a node. The argument index
 // is the node's index.
-func (t *prefixTrie) split(at uint32, length uint8) {
-	child := t.node(t.nodes[at])
-	n := &t.nodes[at]
+func (t *prefixTrie) split(index uint32, length uint8) {
+	child := t.node(t.nodes[index])
+	n := &t.nodes[index]
 	*n = prefixNode{value: n.value.and(prefixMask(length)), length: length}
 	n.children[bitAt(t.nodes[child].value, length)] = child
 }
@@ -224,8 +224,8 @@ func (t *prefixTrie) remove(v Value128, length uint8) {
 }
 
 // tidy replaces a node without rules and with only one child by the child.
-func (t *prefixTrie) tidy(at uint32) {
-	n := &t.nodes[at]
+func (t *prefixTrie) tidy(index uint32) {
+	n := &t.nodes[index]
 	if n.rules != 0 || (n.children[0] == 0) == (n.children[1] == 0) {
 		return
 	}

@@ -24,9 +24,9 @@ func (x *xlate) ask(network *Network, q Question) {
 	if from, ok := x.env.Port(x.inPort()); !ok || from.isCentralTunnel() {
 		return
 	}
-	if x.asks.Valid() {
+	if x.toAsk.Valid() {
 		return
 	}
-	x.asks, x.mustAsk = q, network.Asked
+	x.toAsk, x.mustAsk = q, network.Asked
 	x.note("asks weft-central for the address; this is what happens if there is none")
 }

@@ -32,9 +32,9 @@ func newEnv() *fakeEnv {
 	}
 }
 
-func (e *fakeEnv) Port(no uint32) (PortInfo, bool) {
+func (e *fakeEnv) Port(number uint32) (PortInfo, bool) {
 	for _, p := range e.ports {
-		if p.No == no {
+		if p.No == number {
 			return p, true
 		}
 	}
@@ -73,8 +73,8 @@ func (e *fakeEnv) Neighbour(s Segment, vlan uint16, ip netip.Addr) (uint64, bool
 	return e.macs.Neighbour(s, vlan, ip)
 }
 
-func (e *fakeEnv) Tunnel(no, vni uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
-	h := no*31 + vni
+func (e *fakeEnv) Tunnel(number, vni uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
+	h := number*31 + vni
 	for _, b := range remote.AsSlice() {
 		h = h*31 + uint32(b)
 	}
@@ -91,8 +91,8 @@ func (e *fakeEnv) PortByName(name string) (uint32, bool) {
 	}
 	return 0, false
 }
-func (e *fakeEnv) PortName(no uint32) (string, bool) {
-	p, ok := e.Port(no)
+func (e *fakeEnv) PortName(number uint32) (string, bool) {
+	p, ok := e.Port(number)
 	return p.Name, ok
 }
 

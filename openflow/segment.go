@@ -26,9 +26,9 @@ func (x *xlate) segment(port *PortInfo) Segment {
 	return 0
 }
 
-// The method takes reports whether normal, flood and all may send frames of segment
-// s, which is no declared network, to the port.
-func (p *PortInfo) takes(s Segment) bool {
+// accepts reports whether the actions normal, flood and all may send frames of a
+// segment to the port. The segment is no declared network.
+func (p *PortInfo) accepts(s Segment) bool {
 	if s == 0 || p.Kind == PortTunnel && p.FlowVNI || p.Kind != PortTunnel && !p.InVNI {
 		return true
 	}

@@ -17,9 +17,9 @@ import (
 //
 //	11, 12: VNI 1    21, 22: VNI 2    31: none    41: VNI 1's tunnel    42: VNI 2's
 func segmentEnv() *fakeEnv {
-	guest := func(no, vni uint32) PortInfo { return PortInfo{No: no, InVNI: vni != 0, VNI: vni} }
-	tunnel := func(no, vni uint32, remote string) PortInfo {
-		return PortInfo{No: no, Kind: PortTunnel, VNI: vni, Remotes: []netip.Addr{netip.MustParseAddr(remote), netip.MustParseAddr("192.0.2.99")}}
+	guest := func(number, vni uint32) PortInfo { return PortInfo{No: number, InVNI: vni != 0, VNI: vni} }
+	tunnel := func(number, vni uint32, remote string) PortInfo {
+		return PortInfo{No: number, Kind: PortTunnel, VNI: vni, Remotes: []netip.Addr{netip.MustParseAddr(remote), netip.MustParseAddr("192.0.2.99")}}
 	}
 	return &fakeEnv{macs: NewMACTable(0, 0), ports: []PortInfo{
 		guest(11, 1), guest(12, 1), guest(21, 2), guest(22, 2), guest(31, 0), tunnel(41, 1, "192.0.2.1"), tunnel(42, 2, "192.0.2.2"),
@@ -66,8 +66,8 @@ func TestSegmentsDoNotMeet(t *testing.T) {
 // one.
 func TestAddressesAreLearntBySegment(t *testing.T) {
 	env, p := segmentEnv(), pipelineOf(t, "actions=normal")
-	send := func(from, src, dst string) []uint32 {
-		k := keyOfText(t, fmt.Sprintf("in_port=%s,dl_src=00:00:00:00:00:0%s,dl_dst=00:00:00:00:00:0%s", from, src, dst))
+	send := func(inPort, src, dst string) []uint32 {
+		k := keyOfText(t, fmt.Sprintf("in_port=%s,dl_src=00:00:00:00:00:0%s,dl_dst=00:00:00:00:00:0%s", inPort, src, dst))
 		tr := p.Translate(&k, env)
 		env.macs.Learn(tr.Learn, 1)
 		return reached(&tr)
@@ -200,8 +200,8 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	arp := func(port, src, op, spa, tpa string) string {
 		return fmt.Sprintf("in_port=%s,dl_src=%s,%s,arp,arp_op=%s,arp_spa=%s,arp_tpa=%s,arp_sha=%s", port, src, all, op, spa, tpa, src)
 	}
-	nd := func(port, src, from, target string) string {
-		return fmt.Sprintf("in_port=%s,dl_src=%s,dl_dst=33:33:00:00:00:01,icmp6,icmp_type=135,ipv6_src=%s,nd_target=%s,nd_sll=%s", port, src, from, target, src)
+	nd := func(port, src, inPort, target string) string {
+		return fmt.Sprintf("in_port=%s,dl_src=%s,dl_dst=33:33:00:00:00:01,icmp6,icmp_type=135,ipv6_src=%s,nd_target=%s,nd_sll=%s", port, src, inPort, target, src)
 	}
 	const a, b, c, d, e = "00:00:00:00:00:0a", "00:00:00:00:00:0b", "00:00:00:00:00:0c", "00:00:00:00:00:0d", "00:00:00:00:00:0e"
 	env, p := segmentEnv(), pipelineOf(t, "actions=normal")
@@ -212,10 +212,10 @@ func TestQuestionsAreAnswered(t *testing.T) {
 		return tr, reached(&tr)
 	}
 	flooded := []uint32{12, 31, 41}
-	check := func(what, frame string, want []uint32) {
+	check := func(name, frame string, want []uint32) {
 		t.Helper()
 		if _, got := run(frame); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", what, got, want)
+			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
 	check("not known", arp("11", a, "1", "10.0.0.1", "10.0.0.2"), flooded)

@@ -54,8 +54,8 @@ func (k SortKey) compare(a, b *Rule) int {
 	return order
 }
 
-func missing(has bool) int {
-	if has {
+func missing(present bool) int {
+	if present {
 		return 0
 	}
 	return 1
@@ -66,5 +66,5 @@ func (k SortKey) value(r *Rule) (Value128, bool) {
 	m := r.Match.Unpack()
 	s := whole(k.field)
 	mask := s.get(&m.Mask)
-	return s.get(&m.Value).and(mask), !mask.isZero() && fields[k.field].needs.met(&m)
+	return s.get(&m.Value).and(mask), !mask.isZero() && fields[k.field].prerequisite.met(&m)
 }

@@ -377,8 +377,8 @@ func (p *Pipeline) setActions(r *Rule, actions []Action, cookie uint64) {
 	p.noteLearners(old, -1)
 }
 
-func (b *bundle) remove(r *Rule, why Why) {
-	b.p.detach(r, why)
+func (b *bundle) remove(r *Rule, reason Why) {
+	b.p.detach(r, reason)
 	b.p.leaving = append(b.p.leaving, r.Slot)
 	b.changes.Removed = append(b.changes.Removed, r)
 	b.undo = append(b.undo, func() { b.p.insert(r, r.Slot) })
@@ -404,8 +404,8 @@ func (p *Pipeline) insert(r *Rule, slot uint32) {
 	p.noteLearners(r.Actions, 1)
 }
 
-func (p *Pipeline) detach(r *Rule, why Why) {
-	r.Removed, r.Why = true, why
+func (p *Pipeline) detach(r *Rule, reason Why) {
+	r.Removed, r.Why = true, reason
 	p.rules[r.Slot] = nil
 	p.tables[r.Table].remove(r)
 	p.count--
@@ -421,8 +421,8 @@ func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 	const second = 1_000_000_000
 	var gone []*Rule
 	p.releaseSlots()
-	take := func(r *Rule, why Why) {
-		p.detach(r, why)
+	take := func(r *Rule, reason Why) {
+		p.detach(r, reason)
 		p.leaving = append(p.leaving, r.Slot)
 		gone = append(gone, r)
 	}
@@ -432,16 +432,16 @@ func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 		}
 		idle := max(r.UsedNS, r.ModifiedNS) + uint64(r.IdleTimeout)*second
 		hard := r.ModifiedNS + uint64(r.HardTimeout)*second
-		why := NotRemoved
+		reason := NotRemoved
 		switch {
 		case r.HardTimeout != 0 && nowNS >= hard:
-			why = WhyHard
+			reason = WhyHard
 		case r.IdleTimeout != 0 && nowNS >= idle:
-			why = WhyIdle
+			reason = WhyIdle
 		default:
 			continue
 		}
-		take(r, why)
+		take(r, reason)
 	}
 	p.takeOrphans(func(r *Rule) { take(r, WhyDeleted) })
 	if len(gone) > 0 {

@@ -79,9 +79,9 @@ func TestDeletes(t *testing.T) {
 	flows := []string{"cookie=1,ip,nw_src=10.0.0.0/8,actions=1", "cookie=2,ip,nw_src=10.1.0.0/16,actions=2",
 		"cookie=3,table=4,tcp,nw_src=10.1.0.0/16,actions=clone(2)", "arp,actions=normal"}
 	tests := []struct {
-		command Command
-		text    string
-		left    int
+		command   Command
+		text      string
+		remaining int
 	}{
 		{Delete, "", 0}, {Delete, "ip", 1}, {Delete, "ip,nw_src=10.1.0.0/16", 2}, {Delete, "tcp", 3},
 		{Delete, "table=4", 3}, {Delete, "cookie=2/-1", 3}, {Delete, "cookie=2/2", 2}, {Delete, "out_port=2", 2},
@@ -93,8 +93,8 @@ func TestDeletes(t *testing.T) {
 		p := NewPipeline(Limits{})
 		apply(t, p, 1, Add, flows...)
 		c := apply(t, p, 2, tt.command, tt.text)
-		if p.Len() != tt.left || len(c.Removed) != len(flows)-tt.left {
-			t.Errorf("delete %d %q leaves %d, removed %d; want %d left", tt.command, tt.text, p.Len(), len(c.Removed), tt.left)
+		if p.Len() != tt.remaining || len(c.Removed) != len(flows)-tt.remaining {
+			t.Errorf("delete %d %q leaves %d, removed %d; want %d left", tt.command, tt.text, p.Len(), len(c.Removed), tt.remaining)
 		}
 	}
 }
@@ -132,9 +132,9 @@ func TestBundleIsAllOrNothing(t *testing.T) {
 	}
 }
 
-func asApplyError(err error, to **ApplyError) bool {
+func asApplyError(err error, target **ApplyError) bool {
 	ae, ok := err.(*ApplyError)
-	*to = ae
+	*target = ae
 	return ok
 }
 
@@ -163,9 +163,9 @@ func TestTimeouts(t *testing.T) {
 	p := NewPipeline(Limits{})
 	apply(t, p, 0, Add, "idle_timeout=5,in_port=1,actions=2", "hard_timeout=8,in_port=2,actions=2", "in_port=3,actions=2")
 	p.Rule(0).Credit(1, 60, 3*second)
-	steps := []struct{ at, left uint64 }{{5, 3}, {7, 3}, {8, 1}}
+	steps := []struct{ atNS, remaining uint64 }{{5, 3}, {7, 3}, {8, 1}}
 	for _, s := range steps {
-		if s.at == 8 {
+		if s.atNS == 8 {
 			generation := p.Generation()
 			defer func() {
 				if p.Generation() == generation {
@@ -173,9 +173,9 @@ func TestTimeouts(t *testing.T) {
 				}
 			}()
 		}
-		p.Expire(s.at * second)
-		if p.Len() != int(s.left) {
-			t.Errorf("%d s: %d rules, want %d", s.at, p.Len(), s.left)
+		p.Expire(s.atNS * second)
+		if p.Len() != int(s.remaining) {
+			t.Errorf("%d s: %d rules, want %d", s.atNS, p.Len(), s.remaining)
 		}
 	}
 }

@@ -34,8 +34,8 @@ func frameTags(key *flowtable.Key) tagStack {
 
 var noTag tag
 
-// The method at returns tag i, or a missing tag beyond the end.
-func (s *tagStack) at(i int) *tag {
+// tag returns tag i, or a missing tag beyond the end.
+func (s *tagStack) tag(i int) *tag {
 	if i < s.n {
 		return &s.t[i]
 	}
@@ -84,15 +84,15 @@ func (x *xlate) lookTag(t *tag, bits uint16) {
 
 // tagged reports whether the frame has a VLAN tag.
 func (x *xlate) tagged() bool {
-	t := x.tags.at(0)
+	t := x.tags.tag(0)
 	x.lookTag(t, vlanCFI)
 	return t.tci&vlanCFI != 0
 }
 
 // syncTags copies the two outermost tags to the flow.
 func (x *xlate) syncTags() {
-	x.flow[flowtable.WEthSrc] = x.flow[flowtable.WEthSrc]&^allVLAN | uint64(x.tags.at(0).tci)
-	x.flow[wIP] = x.flow[wIP]&^(allVLAN<<innerTCI) | uint64(x.tags.at(1).tci)<<innerTCI
+	x.flow[flowtable.WEthSrc] = x.flow[flowtable.WEthSrc]&^allVLAN | uint64(x.tags.tag(0).tci)
+	x.flow[wIP] = x.flow[wIP]&^(allVLAN<<innerTCI) | uint64(x.tags.tag(1).tci)<<innerTCI
 	x.dirty = true
 }
 

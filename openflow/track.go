@@ -86,7 +86,7 @@ func (x *xlate) ctExec(list []Action, r *flowtable.CTRequest) {
 		case ActLoad:
 			mask = a.Dst.ones()
 		case ActMove:
-			if !x.has(a.Src.Field) {
+			if !x.hasField(a.Src.Field) {
 				continue
 			}
 			v, mask = x.read(a.Src), a.Dst.ones()

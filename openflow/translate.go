@@ -113,11 +113,11 @@ func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Tran
 		x.pipeline(table, true)
 		x.runSet()
 	}
-	return x.done()
+	return x.finish()
 }
 
-// done returns the result and releases x for reuse.
-func (x *xlate) done() Translation {
+// finish returns the result and releases x for reuse.
+func (x *xlate) finish() Translation {
 	t := x.result()
 	x.p, x.env, x.hook, x.rule = nil, nil, nil, nil
 	clear(x.rules)
@@ -166,7 +166,7 @@ type xlate struct {
 	tracks    bool              // the datapath may have tracked the frame
 	drop      packet.DropReason // first reason noted
 	learn     Learn
-	asks      Question
+	toAsk     Question
 	mustAsk   bool
 	learned   []FlowMod
 	finished  []Finished
@@ -191,7 +191,7 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 
 // result builds the Translation.
 func (x *xlate) result() Translation {
-	t := Translation{Learn: x.learn, Question: x.asks, MustAsk: x.mustAsk, Learned: x.learned, Finished: x.finished, Tables: x.tables,
+	t := Translation{Learn: x.learn, Question: x.toAsk, MustAsk: x.mustAsk, Learned: x.learned, Finished: x.finished, Tables: x.tables,
 		UsedPorts: x.usedPorts}
 	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
 	switch {
@@ -233,17 +233,17 @@ func sends(op flowtable.Op) bool {
 }
 
 // The method because records the drop reason of the translation, if it is the first.
-func (x *xlate) because(why packet.DropReason) {
+func (x *xlate) because(reason packet.DropReason) {
 	if x.drop == packet.DropNone {
-		x.drop = why
+		x.drop = reason
 	}
 }
 
 // halt ends the translation at a limit.
-func (x *xlate) halt(why packet.DropReason) {
+func (x *xlate) halt(reason packet.DropReason) {
 	if !x.halted {
-		x.halted, x.drop = true, why
-		x.note("the translation ends: " + why.String())
+		x.halted, x.drop = true, reason
+		x.note("the translation ends: " + reason.String())
 	}
 }
 
@@ -264,11 +264,11 @@ func (x *xlate) look(word int, mask uint64) {
 	switch word {
 	case flowtable.WEthSrc:
 		if tci := mask & allVLAN; tci != 0 {
-			x.lookTag(x.tags.at(0), uint16(tci))
+			x.lookTag(x.tags.tag(0), uint16(tci))
 		}
 	case wIP:
 		if tci := mask >> innerTCI & allVLAN; tci != 0 {
-			x.lookTag(x.tags.at(1), uint16(tci))
+			x.lookTag(x.tags.tag(1), uint16(tci))
 		}
 		if mask&ttlBits != 0 && x.decs > 0 {
 			mask |= ttlBits // after dec_ttl each bit depends on all lower bits
@@ -489,7 +489,7 @@ func (x *xlate) change(a *Action) {
 	case ActLoad:
 		x.set(a.Dst, a.Value, a.Dst.ones())
 	case ActMove:
-		if x.has(a.Src.Field) && x.has(a.Dst.Field) {
+		if x.hasField(a.Src.Field) && x.hasField(a.Dst.Field) {
 			x.set(a.Dst, x.read(a.Src), a.Dst.ones())
 		}
 	case ActWriteMetadata:
@@ -510,9 +510,9 @@ func (x *xlate) change(a *Action) {
 	}
 }
 
-// The method has reports whether the frame has the field, according to the field's
+// hasField reports whether the frame has the field, according to the field's
 // prerequisites.
-func (x *xlate) has(id FieldID) bool { return fields[id].needs.met(x) }
+func (x *xlate) hasField(id FieldID) bool { return fields[id].prerequisite.met(x) }
 
 // set writes the bits of mask of a field if the frame has the field. FTCPSrc and
 // FTCPDst also stand for the ports of UDP and SCTP, for mod_tp_src and mod_tp_dst.
@@ -536,7 +536,7 @@ func (x *xlate) set(dst Subfield, v, mask Value128) {
 			return
 		}
 	default:
-		if !x.has(dst.Field) {
+		if !x.hasField(dst.Field) {
 			return
 		}
 	}

@@ -99,7 +99,7 @@ func (x *xlate) wrongVLAN(vid uint16) bool {
 
 // tagVID returns the VID of the frame's tag i, counted from the outermost; 0: no tag.
 func (x *xlate) tagVID(i int) uint16 {
-	t := x.tags.at(i)
+	t := x.tags.tag(i)
 	x.lookTag(t, vlanVID)
 	return t.tci & vlanVID
 }

@@ -196,10 +196,10 @@ func decodeNAT(body []byte) (*NATSpec, error) {
 	for _, a := range []struct {
 		flag uint16
 		size int
-		to   *netip.Addr
+		dst  *netip.Addr
 	}{{natHasIPv4Min, 4, &n.Lo}, {natHasIPv4Max, 4, &n.Hi}, {natHasIPv6Min, 16, &n.Lo}, {natHasIPv6Max, 16, &n.Hi}} {
 		if v := take(a.flag, a.size); v != nil {
-			*a.to, _ = netip.AddrFromSlice(v)
+			*a.dst, _ = netip.AddrFromSlice(v)
 		}
 	}
 	if v := take(natHasPortMin, 2); v != nil {

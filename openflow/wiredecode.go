@@ -178,8 +178,8 @@ func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
 	if len(a) != size {
 		return Action{}, errActionLen
 	}
-	mod := func(id FieldID, v uint64, needs prereq) (Action, error) {
-		p.lenient(word("mod_"+fields[id].name), needs)
+	mod := func(id FieldID, v uint64, prerequisite prereq) (Action, error) {
+		p.lenient(word("mod_"+fields[id].name), prerequisite)
 		mask := ones(uint(fields[id].bits))
 		if id == FNwTOS {
 			mask, v = value64(tosDSCP), v&tosDSCP
@@ -283,7 +283,7 @@ func (d *actionDecoder) codeOf(s Subfield, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case d.check.checked && !f.needs.met(&d.check.match) && s.Field != FDLVLAN:
+	case d.check.checked && !f.prerequisite.met(&d.check.match) && s.Field != FDLVLAN:
 		return coded(ErrActionMatchInconsistent, err.Error())
 	}
 	return coded(ErrActionBadSetArgument, err.Error())
@@ -300,7 +300,7 @@ func (d *actionDecoder) setField(e *oxmEntry) (Action, error) {
 	if err := d.settable(dst); err != nil {
 		return Action{}, err
 	}
-	width := ones(uint(f.keeps()))
+	width := ones(uint(f.storedBits()))
 	v, mask := e.v, e.mask
 	switch e.id {
 	case FVLANVID:

@@ -266,7 +266,7 @@ func (e *actionEncoder) move(b []byte, a *Action) []byte {
 // no action that can set the bits.
 func (e *actionEncoder) setField(b []byte, a *Action) []byte {
 	f := &fields[a.Dst.Field]
-	width := ones(uint(f.keeps()))
+	width := ones(uint(f.storedBits()))
 	whole := a.Mask.and(width) == width || a.Dst.Field == FNwTOS
 	start := len(b)
 	switch {

@@ -18,21 +18,21 @@ const (
 const portOffset = 0xffff0000
 
 // WirePort returns a port number as OpenFlow 1.1 and later write it.
-func WirePort(no uint32) uint32 {
-	if no >= PortMax && no <= PortNone {
-		return no + portOffset
+func WirePort(number uint32) uint32 {
+	if number >= PortMax && number <= PortNone {
+		return number + portOffset
 	}
-	return no
+	return number
 }
 
-// PortFromWire returns the port number that OpenFlow 1.1 and later write as no. ok is
-// false if Weft has no such number.
-func PortFromWire(no uint32) (port uint32, ok bool) {
+// PortFromWire returns the port number for a number of OpenFlow 1.1 or later. The
+// result ok is false if Weft has no such port.
+func PortFromWire(number uint32) (port uint32, ok bool) {
 	switch {
-	case no < PortMax:
-		return no, true
-	case no >= portOffset+PortMax:
-		return no - portOffset, true
+	case number < PortMax:
+		return number, true
+	case number >= portOffset+PortMax:
+		return number - portOffset, true
 	}
 	return 0, false
 }

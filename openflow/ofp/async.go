@@ -30,9 +30,9 @@ func (c *AsyncConfig) properties() []*uint32 {
 	return []*uint32{&c.PacketIn[1], &c.PacketIn[0], &c.PortStatus[1], &c.PortStatus[0], &c.FlowRemoved[1], &c.FlowRemoved[0]}
 }
 
-// DecodeSetAsync decodes a request for events. was is the present configuration: the
-// form with properties changes only what it names.
-func DecodeSetAsync(r *Request, was AsyncConfig) (c AsyncConfig, err error) {
+// DecodeSetAsync decodes a request for events. The argument old is the present
+// configuration, because the form with properties changes only the named properties.
+func DecodeSetAsync(r *Request, old AsyncConfig) (c AsyncConfig, err error) {
 	b := reader{b: r.Body}
 	if r.Kind == NXSetAsync || r.Kind == SetAsync && r.Version == v13 {
 		for _, masks := range []*[2]uint32{&c.PacketIn, &c.PortStatus, &c.FlowRemoved} {
@@ -40,7 +40,7 @@ func DecodeSetAsync(r *Request, was AsyncConfig) (c AsyncConfig, err error) {
 		}
 		return c, b.err("set_async")
 	}
-	c = was
+	c = old
 	for len(b.b) > 0 {
 		kind, body, rest, err := of.CutProperty(b.b)
 		if err != nil {

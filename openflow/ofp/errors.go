@@ -10,9 +10,9 @@ import (
 // is OpenFlow itself. The versions of Nicira's errors of OpenFlow 1.0 have a type and a
 // code; all other experimenters' errors have a type alone.
 type errorNumber struct {
-	from, to   Version
-	vendor     uint32
-	kind, code uint16
+	first, last Version
+	vendor      uint32
+	kind, code  uint16
 }
 
 const (
@@ -22,9 +22,9 @@ const (
 	v15 = of.Version15
 )
 
-// all is an error with the same number in all versions, later one that OpenFlow 1.0
-// lacks.
-func all(kind, code uint16) []errorNumber { return []errorNumber{{v10, v15, 0, kind, code}} }
+// inAllVersions returns the numbers of an error that has the same number in every
+// version. The function later is for an error that OpenFlow 1.0 lacks.
+func inAllVersions(kind, code uint16) []errorNumber { return []errorNumber{{v10, v15, 0, kind, code}} }
 
 func later(kind, code uint16) []errorNumber { return []errorNumber{{v13, v15, 0, kind, code}} }
 
@@ -46,14 +46,14 @@ func nxProp(nxKind, nxCode, kind13, code13, code uint16) []errorNumber {
 // errorNumbers has the numbers of each error (OpenFlow 1.5, 7.5.4; Open vSwitch's
 // extensions).
 var errorNumbers = [of.ErrorCodes][]errorNumber{
-	of.ErrHelloIncompatible: all(0, 0), of.ErrBadVersion: all(1, 0), of.ErrBadType: all(1, 1), of.ErrBadMultipart: all(1, 2),
-	of.ErrBadExperimenter: all(1, 3), of.ErrBadExpType: all(1, 4), of.ErrRequestEPERM: all(1, 5), of.ErrBadRequestLen: all(1, 6),
-	of.ErrBufferUnknown: all(1, 8), of.ErrBadTableID: nxLater(1, 512, 1, 9), of.ErrIsSlave: {{v10, v10, 0, 1, 5}, {v13, v15, 0, 1, 10}},
+	of.ErrHelloIncompatible: inAllVersions(0, 0), of.ErrBadVersion: inAllVersions(1, 0), of.ErrBadType: inAllVersions(1, 1), of.ErrBadMultipart: inAllVersions(1, 2),
+	of.ErrBadExperimenter: inAllVersions(1, 3), of.ErrBadExpType: inAllVersions(1, 4), of.ErrRequestEPERM: inAllVersions(1, 5), of.ErrBadRequestLen: inAllVersions(1, 6),
+	of.ErrBufferUnknown: inAllVersions(1, 8), of.ErrBadTableID: nxLater(1, 512, 1, 9), of.ErrIsSlave: {{v10, v10, 0, 1, 5}, {v13, v15, 0, 1, 10}},
 	of.ErrBadPort: nxLater(1, 514, 1, 11), of.ErrBadPacket: later(1, 12), of.ErrMultipartOverflow: later(1, 13),
 	of.ErrMustBeZero: {{v10, v10, nicira, 1, 515}, {v13, v15, nicira, 4, 0}},
 
-	of.ErrActionBadType: all(2, 0), of.ErrActionBadLen: all(2, 1), of.ErrActionBadExperimenter: all(2, 2), of.ErrActionBadExpType: all(2, 3),
-	of.ErrActionBadOutPort: all(2, 4), of.ErrActionBadArgument: all(2, 5), of.ErrActionTooMany: all(2, 7), of.ErrActionBadQueue: all(2, 8),
+	of.ErrActionBadType: inAllVersions(2, 0), of.ErrActionBadLen: inAllVersions(2, 1), of.ErrActionBadExperimenter: inAllVersions(2, 2), of.ErrActionBadExpType: inAllVersions(2, 3),
+	of.ErrActionBadOutPort: inAllVersions(2, 4), of.ErrActionBadArgument: inAllVersions(2, 5), of.ErrActionTooMany: inAllVersions(2, 7), of.ErrActionBadQueue: inAllVersions(2, 8),
 	of.ErrActionBadOutGroup: later(2, 9), of.ErrActionMatchInconsistent: nxLater(1, 522, 2, 10), of.ErrActionUnsupportedOrder: later(2, 11),
 	of.ErrActionBadSetType: nxLater(1, 523, 2, 13), of.ErrActionBadSetLen: nxLater(1, 524, 2, 14), of.ErrActionBadSetArgument: nxLater(1, 525, 2, 15),
 	of.ErrActionBadSetMask: {{v13, v14, onf, 4250, 0}, {v15, v15, 0, 2, 16}}, of.ErrActionMustBeZero: {{v10, v10, nicira, 2, 256}, {v13, v15, nicira, 11, 0}},
@@ -108,7 +108,7 @@ var unencodable = []errorNumber{{v10, v10, nicira, 1, 521}, {v13, v15, nicira, 1
 func errorNumberOf(code of.ErrorCode, v Version) errorNumber {
 	for _, rows := range [][]errorNumber{errorNumbers[code], unencodable} {
 		for _, n := range rows {
-			if v >= n.from && v <= n.to {
+			if v >= n.first && v <= n.last {
 				return n
 			}
 		}

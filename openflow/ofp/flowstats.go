@@ -60,8 +60,8 @@ func appendDuration(b []byte, ns uint64) []byte {
 	return be.AppendUint32(be.AppendUint32(b, uint32(ns/second)), uint32(ns%second))
 }
 
-// age returns the time since then in nanoseconds.
-func age(now, then uint64) uint64 { return now - min(now, then) }
+// age returns the time since startNS in nanoseconds.
+func age(now, startNS uint64) uint64 { return now - min(now, startNS) }
 
 // AppendFlowStats appends the entry of a rule to the reply to a request for flow
 // statistics. now is CLOCK_MONOTONIC in nanoseconds.
@@ -109,7 +109,7 @@ func AppendFlowStats(b []byte, r *Request, rule *of.Rule, now uint64) []byte {
 }
 
 // wireAge returns an age in seconds plus 1, as Nicira's statistics state it.
-func wireAge(now, then uint64) uint16 { return uint16(min(age(now, then)/second+1, 0xffff)) }
+func wireAge(now, startNS uint64) uint16 { return uint16(min(age(now, startNS)/second+1, 0xffff)) }
 
 func appendTimes(b []byte, rule *of.Rule) []byte {
 	return be.AppendUint16(be.AppendUint16(be.AppendUint16(b, rule.Priority), rule.IdleTimeout), rule.HardTimeout)
@@ -165,8 +165,8 @@ var reasons = map[of.Why]uint8{of.WhyIdle: 0, of.WhyHard: 1, of.WhyDeleted: 2, o
 
 // RemovedReason returns the number of the reason why a rule left its table. A version
 // that lacks the reason has "delete" in its place.
-func RemovedReason(v Version, why of.Why) uint8 {
-	n := reasons[why]
+func RemovedReason(v Version, reason of.Why) uint8 {
+	n := reasons[reason]
 	if v < v14 && n > 3 || v == v10 && n > 2 {
 		return reasons[of.WhyDeleted]
 	}

@@ -114,9 +114,9 @@ func (r *reader) padded(n int) []byte {
 }
 
 // err returns an error if the body was too short.
-func (r *reader) err(what string) error {
+func (r *reader) err(body string) error {
 	if r.short {
-		return coded(of.ErrBadRequestLen, "%s: a message is too short", what)
+		return coded(of.ErrBadRequestLen, "%s: a message is too short", body)
 	}
 	return nil
 }

@@ -107,11 +107,11 @@ const (
 
 // message is a row of the table of messages.
 type message struct {
-	kind     Kind
-	from, to Version
-	class    messageClass
-	vendor   uint32
-	number   uint32
+	kind        Kind
+	first, last Version
+	class       messageClass
+	vendor      uint32
+	number      uint32
 }
 
 const newest = of.Version15
@@ -168,7 +168,7 @@ type messageKey struct {
 var kindOf = func() map[messageKey]Kind {
 	index := map[messageKey]Kind{}
 	for _, m := range messages {
-		for v := max(m.from, of.Version10); v <= min(m.to, newest); v++ {
+		for v := max(m.first, of.Version10); v <= min(m.last, newest); v++ {
 			index[messageKey{v, m.class, m.vendor, m.number}] = m.kind
 		}
 	}

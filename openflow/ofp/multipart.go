@@ -67,8 +67,8 @@ func (r *Reply) Add(entry func(b []byte) []byte) {
 	r.b = append(r.b, one...)
 }
 
-func (r *Reply) flush(more bool) {
-	if more {
+func (r *Reply) flush(continued bool) {
+	if continued {
 		r.b[HeaderLen+3] |= flagMore
 	}
 	r.messages = append(r.messages, End(r.b, 0))

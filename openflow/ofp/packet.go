@@ -15,7 +15,7 @@ type PacketOutRequest struct {
 }
 
 // DecodePacketOut decodes a frame that a controller sends.
-func DecodePacketOut(r *Request) (out PacketOutRequest, err error) {
+func DecodePacketOut(r *Request) (request PacketOutRequest, err error) {
 	b := reader{b: r.Body}
 	buffer, inPort, n := b.u32(), uint32(0), 0
 	switch {
@@ -25,7 +25,7 @@ func DecodePacketOut(r *Request) (out PacketOutRequest, err error) {
 		wire := b.u32()
 		var ok bool
 		if inPort, ok = of.PortFromWire(wire); !ok {
-			return out, coded(of.ErrBadPort, "packet_out: in_port %d: expected a port", wire)
+			return request, coded(of.ErrBadPort, "packet_out: in_port %d: expected a port", wire)
 		}
 		n = int(b.u16())
 		b.skip(6)
@@ -35,25 +35,25 @@ func DecodePacketOut(r *Request) (out PacketOutRequest, err error) {
 		if b.short {
 			break
 		}
-		if out.Match, err = b.matchAs(of.DecodeMetadata); err != nil {
-			return out, err
+		if request.Match, err = b.matchAs(of.DecodeMetadata); err != nil {
+			return request, err
 		}
-		inPort = of.InPortOf(&out.Match)
+		inPort = of.InPortOf(&request.Match)
 	}
 	actions := b.take(n)
 	if err := b.err("packet_out"); err != nil {
-		return out, err
+		return request, err
 	}
 	if buffer != noBuffer {
-		return out, coded(of.ErrBufferUnknown, "packet_out: weft buffers no frames")
+		return request, coded(of.ErrBufferUnknown, "packet_out: weft buffers no frames")
 	}
 	if inPort >= of.PortMax && inPort != of.PortLocal && inPort != of.PortNone && inPort != of.PortController {
-		return out, coded(of.ErrBadPort, "packet_out: in_port %d: expected a port that frames come from", inPort)
+		return request, coded(of.ErrBadPort, "packet_out: in_port %d: expected a port that frames come from", inPort)
 	}
-	of.SetInPort(&out.Match, inPort)
-	out.Actions, err = of.DecodeActions(actions, of.ActionContext{Version: r.Version, Table: of.TableAll, PacketOut: true})
-	out.Frame = b.b
-	return out, err
+	of.SetInPort(&request.Match, inPort)
+	request.Actions, err = of.DecodeActions(actions, of.ActionContext{Version: r.Version, Table: of.TableAll, PacketOut: true})
+	request.Frame = b.b
+	return request, err
 }
 
 // PacketIn is a frame for the controller.

@@ -85,25 +85,26 @@ type PortCounters struct {
 
 const unknownCounter = ^uint64(0)
 
-// DecodePortSelection decodes a request about one port, or all ports if any is true.
-func DecodePortSelection(r *Request) (no uint32, any bool, err error) {
+// DecodePortSelection decodes a request about one port, or about all ports if allPorts
+// is true.
+func DecodePortSelection(r *Request) (port uint32, allPorts bool, err error) {
 	b := reader{b: r.Body}
 	if len(b.b) == 0 && r.Kind == PortDesc {
 		return 0, true, nil
 	}
 	if r.Version == v10 {
-		no = uint32(b.u16())
-		return no, no == of.PortNone, b.err("port statistics")
+		port = uint32(b.u16())
+		return port, port == of.PortNone, b.err("port statistics")
 	}
 	wire := b.u32()
 	if wire == anyPort {
 		return 0, true, b.err("port statistics")
 	}
-	no, ok := of.PortFromWire(wire)
+	port, ok := of.PortFromWire(wire)
 	if !ok {
 		return 0, false, coded(of.ErrBadPort, "port %d: expected a port", wire)
 	}
-	return no, false, b.err("port statistics")
+	return port, false, b.err("port statistics")
 }
 
 // AppendPortStats appends the statistics of a port.
