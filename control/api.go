@@ -30,10 +30,10 @@ func (d *Daemon) listen() error {
 	policy := access.Policy{UID: os.Geteuid(), WriteGroup: access.NoGroup, ReadGroup: access.NoGroup, CIDs: access.DefaultCIDs()}
 	maps.Copy(policy.CIDs, d.config.VsockAllow)
 	for _, g := range []struct {
-		name string
-		to   *int
+		name   string
+		number *int
 	}{{d.config.SocketGroup, &policy.WriteGroup}, {d.config.SocketReadGroup, &policy.ReadGroup}} {
-		if err := lookupGroup(g.name, g.to); err != nil {
+		if err := lookupGroup(g.name, g.number); err != nil {
 			return err
 		}
 	}
@@ -50,8 +50,8 @@ func (d *Daemon) listen() error {
 	return err
 }
 
-// lookupGroup sets *to to the number of a group. An empty name does nothing.
-func lookupGroup(name string, to *int) error {
+// lookupGroup sets *number to the number of a group. An empty name does nothing.
+func lookupGroup(name string, number *int) error {
 	if name == "" {
 		return nil
 	}
@@ -59,7 +59,7 @@ func lookupGroup(name string, to *int) error {
 	if err != nil {
 		return usererr.Errorf("socket group %s: no such group", name)
 	}
-	*to, err = strconv.Atoi(g.Gid)
+	*number, err = strconv.Atoi(g.Gid)
 	return err
 }
 
@@ -112,8 +112,8 @@ func endWithPanic(request string) {
 }
 
 // a new goroutine, where nothing recovers the panic; tests replace it
-var endProcess = func(why string) {
-	go panic(why)
+var endProcess = func(reason string) {
+	go panic(reason)
 	select {}
 }
 

@@ -26,8 +26,8 @@ func (d *Daemon) answerHealthy(w http.ResponseWriter, _ *http.Request) {
 // answerReady says whether frames are forwarded and changes succeed; otherwise it says why
 // not, with status 503.
 func (d *Daemon) answerReady(w http.ResponseWriter, _ *http.Request) {
-	if why := d.notReady(); why != "" {
-		http.Error(w, why, http.StatusServiceUnavailable)
+	if reason := d.notReady(); reason != "" {
+		http.Error(w, reason, http.StatusServiceUnavailable)
 		return
 	}
 	_, _ = w.Write([]byte("ready\n")) // error ignored: the client has closed the connection
@@ -41,11 +41,11 @@ func (d *Daemon) notReady() string {
 	default:
 		return errStarting.Error()
 	}
-	if why := d.engines.Troubled(); why != "" {
-		return why
+	if reason := d.engines.Troubled(); reason != "" {
+		return reason
 	}
-	if why := d.engines.Unanswered(patience.Explain); why != "" {
-		return why
+	if reason := d.engines.Unanswered(patience.Explain); reason != "" {
+		return reason
 	}
 	if d.engines.PID() == 0 {
 		return "no engine runs; weftd is starting one"

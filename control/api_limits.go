@@ -41,5 +41,5 @@ func (d *Daemon) listLimits(port string) ([]api.Limit, error) {
 
 func (d *Daemon) limitList(rows []limits.Row) []api.Limit {
 	view := d.pipeline.View()
-	return limits.JSON(rows, func(no uint32) string { return observe.PortWord(view, no) })
+	return limits.JSON(rows, func(number uint32) string { return observe.PortWord(view, number) })
 }

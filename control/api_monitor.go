@@ -22,7 +22,7 @@ const portInterval = 200 * time.Millisecond
 type monitoring struct {
 	api.MonitorRequest
 	filter      openflow.FlowMod
-	to          *observe.Monitor
+	monitor     *observe.Monitor
 	connections *observe.ConnectionFollower // nil: no connections
 }
 
@@ -41,14 +41,14 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 	if want.filter, err = openflow.ParseFilter(q.Get("match"), view); err != nil {
 		return nil, usererr.Mark(err)
 	}
-	want.to = observe.NewMonitor(want.filter)
+	want.monitor = observe.NewMonitor(want.filter)
 	for _, name := range []string{"zone", "events"} {
 		if q.Get(name) != "" && !want.Connections {
 			return nil, usererr.Errorf("%s=%s: expected connections=true as well, because it selects events of connections", name, q.Get(name))
 		}
 	}
 	if want.Connections {
-		if want.connections, err = observe.FollowConnections(want.to, q.Get("zone"), q.Get("events")); err != nil {
+		if want.connections, err = observe.FollowConnections(want.monitor, q.Get("zone"), q.Get("events")); err != nil {
 			return nil, err
 		}
 	}
@@ -80,7 +80,7 @@ func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
 	}
 	out := newStream(w)
 	if want.Flows {
-		defer d.monitors.Remove(want.to)
+		defer d.monitors.Remove(want.monitor)
 	}
 	if err := d.beginMonitor(w, r, want); err != nil {
 		return
@@ -131,7 +131,7 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	}
 	d.change.Lock()
 	defer d.change.Unlock()
-	d.monitors.Add(want.to)
+	d.monitors.Add(want.monitor)
 	if !want.Initial {
 		return nil
 	}
@@ -148,12 +148,12 @@ func (d *Daemon) sendPorts(ports *observe.PortStates, initial bool, send func(*a
 	return ports.Update(list, initial, send)
 }
 
-func (d *Daemon) passOn(r *http.Request, want *monitoring, out *stream, ports *observe.PortStates) {
+func (d *Daemon) passOn(r *http.Request, want *monitoring, dst *stream, ports *observe.PortStates) {
 	tick := time.NewTicker(portInterval)
 	defer tick.Stop()
-	events := want.to.Events()
+	events := want.monitor.Events()
 	for {
-		if out.flush() != nil {
+		if dst.flush() != nil {
 			return
 		}
 		var err error
@@ -161,17 +161,17 @@ func (d *Daemon) passOn(r *http.Request, want *monitoring, out *stream, ports *o
 		case <-r.Context().Done():
 			return
 		case e := <-events:
-			err = out.send(e)
+			err = dst.send(e)
 			for more := len(events); more > 0 && err == nil; more-- {
-				err = out.send(<-events)
+				err = dst.send(<-events)
 			}
 		case <-tick.C:
 			if want.Ports {
-				err = d.sendPorts(ports, false, out.sendEvent)
+				err = d.sendPorts(ports, false, dst.sendEvent)
 			}
 		}
-		if lost := want.to.TakeLost(); lost > 0 && err == nil {
-			err = out.send(&api.Event{Time: time.Now(), Kind: api.EventLost, Lost: lost})
+		if lost := want.monitor.TakeLost(); lost > 0 && err == nil {
+			err = dst.send(&api.Event{Time: time.Now(), Kind: api.EventLost, Lost: lost})
 		}
 		if err != nil {
 			return

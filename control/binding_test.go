@@ -51,21 +51,21 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 		}
 		return drop
 	}
-	check := func(when string) {
+	check := func(moment string) {
 		t.Helper()
 		for src, want := range map[uint32]packet.DropReason{1: 0, 2: 0, 3: packet.DropSpoofed} {
 			if got := verdict(src); got != want {
-				t.Errorf("%s, host %d: %v, want %v", when, src, got, want)
+				t.Errorf("%s, host %d: %v, want %v", moment, src, got, want)
 			}
 		}
 		tr, err := f.trace("in_port=g,udp,dl_src=02:00:00:00:00:01,nw_src=10.0.0.7", "")
 		if err != nil || tr.Drop != "spoofed" || len(tr.Steps) != 1 || tr.Steps[0].Kind != api.StepNote ||
 			!strings.Contains(tr.Steps[0].Note, "nw_src=10.0.0.7, which g may not send") {
-			t.Errorf("%s: trace %+v, %v", when, tr, err)
+			t.Errorf("%s: trace %+v, %v", moment, tr, err)
 		}
 		ports, err := f.d.ports.List("g")
 		if err != nil || "addresses="+ports[0].Options["addresses"] != addresses {
-			t.Errorf("%s: %+v, %v", when, ports, err)
+			t.Errorf("%s: %+v, %v", moment, ports, err)
 		}
 	}
 	check("at first")

@@ -18,7 +18,7 @@ import (
 	"weft/control/access"
 )
 
-func by(role access.Role, method, target string) *http.Request {
+func requestBy(role access.Role, method, target string) *http.Request {
 	r := httptest.NewRequest(method, target, http.NoBody)
 	return r.WithContext(access.WithConn(r.Context(), &access.Conn{Peer: access.Peer{Role: role, Share: "uid 1000", Name: "uid 1000 pid 5"}}))
 }
@@ -41,7 +41,7 @@ func TestReaderLooksOnly(t *testing.T) {
 	} {
 		for _, role := range []access.Role{access.Read, access.None} {
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, by(role, c.method, c.target))
+			h.ServeHTTP(w, requestBy(role, c.method, c.target))
 			want := c.status
 			if role == access.None {
 				want = http.StatusForbidden
@@ -90,8 +90,8 @@ func TestChangesAreLogged(t *testing.T) {
 	f.end()
 	f.config.Log = slog.New(slog.NewTextHandler(&log, nil))
 	f.begin()
-	f.d.handler().ServeHTTP(httptest.NewRecorder(), by(access.Write, "DELETE", "/v1/flows?match=tcp"))
-	f.d.handler().ServeHTTP(httptest.NewRecorder(), by(access.Read, "DELETE", "/v1/flows?match=udp"))
+	f.d.handler().ServeHTTP(httptest.NewRecorder(), requestBy(access.Write, "DELETE", "/v1/flows?match=tcp"))
+	f.d.handler().ServeHTTP(httptest.NewRecorder(), requestBy(access.Read, "DELETE", "/v1/flows?match=udp"))
 	f.end() // the daemon has ended, so nothing writes to the log any more
 	for _, words := range []string{
 		`who="uid 1000 pid 5" method=DELETE path=/v1/flows query="match=tcp" status=200`,

@@ -274,8 +274,8 @@ func (d *Daemon) end() {
 // end of the process closes its descriptors of ports; the engine has duplicates.
 func (d *Daemon) handOver() { d.finish(func() {}) }
 
-// finish ends the goroutines of this process, calls last, and closes the state.
-func (d *Daemon) finish(last func()) {
+// finish ends the goroutines of this process, calls handOver, and closes the state.
+func (d *Daemon) finish(handOver func()) {
 	d.servers.Close()
 	d.wire.Close()
 	d.done.Wait()
@@ -284,7 +284,7 @@ func (d *Daemon) finish(last func()) {
 	d.pipeline.EndUpcalls()
 	d.pipeline.Save()
 	d.saveMACs()
-	last()
+	handOver()
 	d.kernel.Close()
 	if err := d.store.Close(); err != nil {
 		d.log.Error("state", "error", err)

@@ -49,12 +49,12 @@ func (h *fleetHost) apply(c agent.Changes) {
 	}
 }
 
-func (h *fleetHost) address(n uint32, at *fleetHost, generation int64) agent.Address {
+func (h *fleetHost) address(n uint32, host *fleetHost, generation int64) agent.Address {
 	a := agent.Address{VNI: 7, MAC: guestMAC(n), IPs: []netip.Addr{guestIP(n)}, Generation: generation}
-	if at == h {
+	if host == h {
 		a.Port = "vm"
 	} else {
-		a.Remote = at.endpoint()
+		a.Remote = host.endpoint()
 	}
 	return a
 }
@@ -89,8 +89,8 @@ func newFleet(t *testing.T, n int, flood bool) []*fleetHost {
 }
 
 // fromTunnel adds the tunnel fields of a frame from an endpoint to a key.
-func fromTunnel(key flowtable.Key, vni uint32, from netip.Addr) flowtable.Key {
-	a := from.As4()
+func fromTunnel(key flowtable.Key, vni uint32, remote netip.Addr) flowtable.Key {
+	a := remote.As4()
 	key[flowtable.WPort] = uint64(port.MaxPorts-1) << 32
 	key[flowtable.WTunID] = uint64(vni)
 	key[flowtable.WTunID+1] = uint64(a[0])<<56 | uint64(a[1])<<48 | uint64(a[2])<<40 | uint64(a[3])<<32
@@ -394,27 +394,27 @@ func TestFleetSeesFirstFrames(t *testing.T) {
 // asker records the switch's questions. If refuses is set, Ask returns false.
 type asker struct {
 	recorder
-	refuses atomic.Bool
-	asked   chan string
+	refuses  atomic.Bool
+	requests chan string
 }
 
 func (a *asker) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
-	a.asked <- fmt.Sprint(port, " ", vni, " ", mac&0xff, " ", ip)
+	a.requests <- fmt.Sprint(port, " ", vni, " ", mac&0xff, " ", ip)
 	return !a.refuses.Load()
 }
 
-// newAsked returns a host and its agent. If asked is true, its network has addresses
-// that the switch gets only for questions.
-func newAsked(t *testing.T, asked bool) (*fleetHost, *asker) {
+// newAsked returns a host and its agent. If onDemand is true, the switch gets addresses
+// of the network only when it asks for them.
+func newAsked(t *testing.T, onDemand bool) (*fleetHost, *asker) {
 	t.Helper()
 	h := &fleetHost{newFakes(t), 1}
 	h.addGuest("vm")
 	h.addGuest("vm2")
 	p := declaredVM(1)
 	p.Name, p.Unchecked = "vm2", true
-	h.apply(agent.Changes{Endpoint: h.endpoint(), Nets: []agent.Net{{VNI: 7, Asked: asked}}, Ports: []agent.Port{declaredVM(1), p},
+	h.apply(agent.Changes{Endpoint: h.endpoint(), Nets: []agent.Net{{VNI: 7, Asked: onDemand}}, Ports: []agent.Port{declaredVM(1), p},
 		Addresses: []agent.Address{h.address(1, h, 1)}})
-	a := &asker{recorder: recorder{make(chan string, 1000), make(chan string, 1000)}, asked: make(chan string, 1000)}
+	a := &asker{recorder: recorder{make(chan string, 1000), make(chan string, 1000)}, requests: make(chan string, 1000)}
 	h.d.fleet.SetEvents(a)
 	return h, a
 }
@@ -426,11 +426,11 @@ func TestFleetAsks(t *testing.T) {
 	key := udpKey(vm, 1, 2, 9)
 	h.worker().Frame(key, 100)
 	h.worker().Frame(udpKey(vm, 1, 2, 10), 100)
-	if got := <-a.asked; got != "vm 7 2 invalid IP" {
+	if got := <-a.requests; got != "vm 7 2 invalid IP" {
 		t.Error(got)
 	}
-	if h.worker().Waiting() != 2 || len(a.asked) != 0 {
-		t.Errorf("%d frames wait, %d more questions", h.worker().Waiting(), len(a.asked))
+	if h.worker().Waiting() != 2 || len(a.requests) != 0 {
+		t.Errorf("%d frames wait, %d more questions", h.worker().Waiting(), len(a.requests))
 	}
 	h.apply(agent.Changes{Addresses: []agent.Address{h.address(2, &fleetHost{n: 2}, 1)}})
 	h.settle()
@@ -439,7 +439,7 @@ func TestFleetAsks(t *testing.T) {
 	}
 	key = udpKey(vm, 1, 3, 9)
 	h.worker().Frame(key, 100)
-	if got := <-a.asked; got != "vm 7 3 invalid IP" {
+	if got := <-a.requests; got != "vm 7 3 invalid IP" {
 		t.Error(got)
 	}
 	h.apply(agent.Changes{Unknown: []agent.UnknownAddress{{VNI: 7, MAC: guestMAC(3)}}})
@@ -452,8 +452,8 @@ func TestFleetAsks(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 	// Frames from other hosts cause no questions.
-	if got := h.run(fromTunnel(udpKey(0, 9, 4, 9), 7, netip.MustParseAddr("192.0.2.9"))); len(got) == 0 || len(a.asked) != 0 {
-		t.Errorf("from the tunnel: %+v, %d questions", got, len(a.asked))
+	if got := h.run(fromTunnel(udpKey(0, 9, 4, 9), 7, netip.MustParseAddr("192.0.2.9"))); len(got) == 0 || len(a.requests) != 0 {
+		t.Errorf("from the tunnel: %+v, %d questions", got, len(a.requests))
 	}
 }
 
@@ -480,7 +480,7 @@ func TestFleetQuestionsAreBounded(t *testing.T) {
 		return 0, 0
 	}
 	for asked := ""; asked != "vm2 7 7 invalid IP"; {
-		asked = <-a.asked
+		asked = <-a.requests
 	}
 	waitfor.True(t, "frames above the limit are dropped", func() bool {
 		_, refused := row("vm")
@@ -508,14 +508,14 @@ func TestFleetForwardsWithoutAnswer(t *testing.T) {
 	const limit = 64
 	h, a := newAsked(t, false)
 	vm, other := h.port("vm").Number, h.port("vm2").Number
-	flooded := func(what string, key flowtable.Key) {
+	flooded := func(name string, key flowtable.Key) {
 		t.Helper()
 		if got := h.actionsOf(&key); len(got) != 1 || got[0].Op != flowtable.OpOutput || got[0].U32 != other {
-			t.Errorf("%s: %+v", what, got)
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 	h.worker().Frame(udpKey(vm, 1, 2, 9), 100)
-	<-a.asked
+	<-a.requests
 	if n := h.worker().Waiting(); n != 1 {
 		t.Errorf("%d frames wait for an answer", n)
 	}
@@ -548,14 +548,14 @@ func TestFleetForwardsWithoutAnswer(t *testing.T) {
 
 // slowFleet is a simple model of a Fleet.
 type slowFleet struct {
-	nets  map[uint32]bool
-	ports map[string]agent.Port
-	list  []agent.Address
-	there map[string]bool // ports that exist
+	nets     map[uint32]bool
+	ports    map[string]agent.Port
+	list     []agent.Address
+	declared map[string]bool // ports that exist
 }
 
-func (f *slowFleet) forget(gone func(*agent.Address) bool) {
-	f.list = slices.DeleteFunc(f.list, func(a agent.Address) bool { return gone(&a) })
+func (f *slowFleet) forget(removed func(*agent.Address) bool) {
+	f.list = slices.DeleteFunc(f.list, func(a agent.Address) bool { return removed(&a) })
 }
 
 func (f *slowFleet) apply(c *agent.Changes) {
@@ -583,7 +583,7 @@ func (f *slowFleet) apply(c *agent.Changes) {
 	}
 }
 
-func (f *slowFleet) goes(port string, to uint32) string {
+func (f *slowFleet) destination(port string, number uint32) string {
 	p, declared := f.ports[port]
 	switch {
 	case !declared:
@@ -592,13 +592,13 @@ func (f *slowFleet) goes(port string, to uint32) string {
 		return "no-port"
 	}
 	for _, a := range f.list {
-		if a.VNI != p.VNI || a.MAC != guestMAC(to) {
+		if a.VNI != p.VNI || a.MAC != guestMAC(number) {
 			continue
 		}
 		if a.Remote.IsValid() {
 			return "declared by central: behind " + a.Remote.String()
 		}
-		if o, member := f.ports[a.Port]; member && o.VNI == p.VNI && f.there[a.Port] {
+		if o, member := f.ports[a.Port]; member && o.VNI == p.VNI && f.declared[a.Port] {
 			return "declared by central: at port " + a.Port
 		}
 		return "declared by central, but its port is not on this host now"
@@ -611,7 +611,7 @@ func (f *slowFleet) goes(port string, to uint32) string {
 func TestFleetAgainstASlowOne(t *testing.T) {
 	h := &fleetHost{newFakes(t), 1}
 	r := rand.New(rand.NewPCG(7, 7))
-	slow := &slowFleet{nets: map[uint32]bool{}, ports: map[string]agent.Port{}, there: map[string]bool{}}
+	slow := &slowFleet{nets: map[uint32]bool{}, ports: map[string]agent.Port{}, declared: map[string]bool{}}
 	names := []string{"a", "b", "c"}
 	h.apply(agent.Changes{Endpoint: h.endpoint()})
 	for step := range 150 {
@@ -623,18 +623,18 @@ func TestFleetAgainstASlowOne(t *testing.T) {
 				t.Fatalf("step %d: %v", step, err)
 			}
 			slow.apply(&c)
-		case slow.there[name]:
+		case slow.declared[name]:
 			if err := h.d.ports.Delete(name); err != nil {
 				t.Fatal(err)
 			}
-			slow.there[name] = false
+			slow.declared[name] = false
 		default:
 			h.addGuest(name)
-			slow.there[name] = true
+			slow.declared[name] = true
 		}
 		for _, name := range names {
 			for to := range uint32(4) {
-				if slow.there[name] {
+				if slow.declared[name] {
 					h.compare(slow, name, to, step)
 				}
 			}
@@ -668,13 +668,13 @@ func randomChanges(r *rand.Rand, names []string, now int64, nets map[uint32]bool
 	return c
 }
 
-func (h *fleetHost) compare(slow *slowFleet, name string, to uint32, step int) {
+func (h *fleetHost) compare(slow *slowFleet, name string, number uint32, step int) {
 	h.t.Helper()
-	tr, err := h.trace(fmt.Sprintf("in_port=%s,udp,dl_src=02:00:00:00:00:09,dl_dst=02:00:00:00:00:%02x,nw_src=10.0.0.9,nw_dst=10.0.0.%d,nw_ttl=64,tp_src=1000,tp_dst=9", name, to, to), "")
+	tr, err := h.trace(fmt.Sprintf("in_port=%s,udp,dl_src=02:00:00:00:00:09,dl_dst=02:00:00:00:00:%02x,nw_src=10.0.0.9,nw_dst=10.0.0.%d,nw_ttl=64,tp_src=1000,tp_dst=9", name, number, number), "")
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	want, got := slow.goes(name, to), "unknown"
+	want, got := slow.destination(name, number), "unknown"
 	for _, s := range tr.Steps {
 		if strings.HasPrefix(s.Note, "declared by central") {
 			got = s.Note
@@ -684,12 +684,12 @@ func (h *fleetHost) compare(slow *slowFleet, name string, to uint32, step int) {
 		got = tr.Drop
 	}
 	if got != want {
-		h.t.Errorf("step %d, from %s to %d: %q, want %q", step, name, to, got, want)
+		h.t.Errorf("step %d, from %s to %d: %q, want %q", step, name, number, got, want)
 	}
-	key := udpKey(h.port(name).Number, 9, to, 9)
+	key := udpKey(h.port(name).Number, 9, number, 9)
 	if left := h.actionsOf(&key); left != nil {
 		if now := openflow.FormatDatapathActions(left, h.d.pipeline.View()); now != tr.Actions {
-			h.t.Errorf("step %d, from %s to %d: a megaflow does %s, a frame now %s", step, name, to, now, tr.Actions)
+			h.t.Errorf("step %d, from %s to %d: a megaflow does %s, a frame now %s", step, name, number, now, tr.Actions)
 		}
 	}
 	h.run(key)

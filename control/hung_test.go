@@ -135,9 +135,9 @@ func TestRequestsDuringReplacement(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = client.Show()
-	for what, err := range map[string]error{"show": err, "del-port": client.DelPort("p2")} {
+	for name, err := range map[string]error{"show": err, "del-port": client.DelPort("p2")} {
 		if err == nil || !strings.Contains(err.Error(), "weftd is replacing the engine") {
-			t.Errorf("%s: error %v", what, err)
+			t.Errorf("%s: error %v", name, err)
 		}
 	}
 	f.d.change.Unlock()

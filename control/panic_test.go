@@ -11,14 +11,14 @@ import (
 
 // A panic in a request ends the process. The error text names the request.
 func TestPanicEndsTheProcess(t *testing.T) {
-	old, why := endProcess, ""
+	old, reason := endProcess, ""
 	defer func() { endProcess = old }()
-	endProcess = func(text string) { why = text }
+	endProcess = func(text string) { reason = text }
 	h := endOnPanic(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("half done") }))
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/flows", nil))
 	for _, word := range []string{"POST /v1/flows: half done\n", "panic_test.go"} {
-		if !strings.Contains(why, word) {
-			t.Errorf("%q lacks %q", why, word)
+		if !strings.Contains(reason, word) {
+			t.Errorf("%q lacks %q", reason, word)
 		}
 	}
 }

@@ -18,12 +18,12 @@ import (
 // silent is a fake engine that answers no Recall before answer is closed.
 type silent struct {
 	*enginetest.Engine
-	asked, answer chan struct{}
-	pending       atomic.Pointer[engine.Pending]
+	requests, answer chan struct{}
+	pending          atomic.Pointer[engine.Pending]
 }
 
 func (s *silent) Recall() ([]engine.Kept, error) {
-	close(s.asked)
+	close(s.requests)
 	select {
 	case <-s.Gone():
 		return nil, engine.ErrGone
@@ -37,7 +37,7 @@ func (s *silent) Pending() engine.Pending { return *s.pending.Load() }
 // restartOver restarts control over a silent engine. begun is closed after the start.
 func (f *fakes) restartOver(pending engine.Pending) (s *silent, begun chan struct{}) {
 	f.die()
-	s = &silent{Engine: f.last(), asked: make(chan struct{}), answer: make(chan struct{})}
+	s = &silent{Engine: f.last(), requests: make(chan struct{}), answer: make(chan struct{})}
 	s.pending.Store(&pending)
 	f.launcher.connect = func() (engines.Client, error) { return s, nil }
 	begun = make(chan struct{})
@@ -45,7 +45,7 @@ func (f *fakes) restartOver(pending engine.Pending) (s *silent, begun chan struc
 		defer close(begun)
 		f.begin()
 	}()
-	<-s.asked
+	<-s.requests
 	return s, begun
 }
 
@@ -75,8 +75,8 @@ func TestHungEngineAtStart(t *testing.T) {
 	if f.last() == s.Engine || !s.HasEnded() {
 		t.Error("the hung engine was not replaced")
 	}
-	if why := f.d.engines.Troubled(); why != "" {
-		t.Errorf("trouble that is over: %s", why)
+	if reason := f.d.engines.Troubled(); reason != "" {
+		t.Errorf("trouble that is over: %s", reason)
 	}
 }
 

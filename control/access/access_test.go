@@ -51,7 +51,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
 func (p *pipes) Addr() net.Addr { return p.addr }
 
-func (p *pipes) from(t *testing.T, addr net.Addr) net.Conn {
+func (p *pipes) pipeFrom(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
 	server, client := socketPair(t)
 	select {
@@ -126,7 +126,7 @@ func testServers(t *testing.T, allow map[uint32]Role, handle func(m *Mux)) (*Ser
 	return s, fake
 }
 
-func over(dial func() (net.Conn, error)) *http.Client {
+func clientOver(dial func() (net.Conn, error)) *http.Client {
 	return &http.Client{Timeout: testPatience, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return dial() }}}
 }
@@ -157,14 +157,14 @@ func TestVsockRoles(t *testing.T) {
 		cid  uint32
 		role Role
 	}{{vsock.Host, Write}, {vsock.Local, None}, {vsock.Hypervisor, None}, {3, None}, {5, Read}, {7, Write}, {8, None}, {1 << 31, None}} {
-		client := over(func() (net.Conn, error) { return fake.from(t, &vsock.Addr{ContextID: c.cid, Port: 1}), nil })
+		client := clientOver(func() (net.Conn, error) { return fake.pipeFrom(t, &vsock.Addr{ContextID: c.cid, Port: 1}), nil })
 		for _, r := range []struct {
 			method, path string
-			needs        Role
+			required     Role
 		}{{"GET", "/look", Read}, {"POST", "/change", Write}} {
 			status, text := ask(t, client, r.method, r.path, "")
 			want := http.StatusOK
-			if c.role < r.needs {
+			if c.role < r.required {
 				want = http.StatusForbidden
 			}
 			if status != want {
@@ -203,7 +203,7 @@ func TestRouteWithoutRowIsRefused(t *testing.T) {
 	s, _ := testServers(t, nil, func(m *Mux) {
 		m.HandleFunc("GET /forgotten", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "secret") })
 	})
-	client := over(func() (net.Conn, error) { return net.Dial("unix", s.api[0].Addr().String()) })
+	client := clientOver(func() (net.Conn, error) { return net.Dial("unix", s.api[0].Addr().String()) })
 	if status, text := ask(t, client, "GET", "/forgotten", ""); status != http.StatusForbidden || strings.Contains(text, "secret") {
 		t.Errorf("%d %s", status, text)
 	}
@@ -214,13 +214,13 @@ func TestRefusalsHaveFewLines(t *testing.T) {
 	var l refusalLog
 	now, lines, unlogged := time.Now(), 0, 0
 	for i := range 1000 {
-		n, ok := l.next(now.Add(time.Duration(i) * time.Millisecond))
+		n, ok := l.due(now.Add(time.Duration(i) * time.Millisecond))
 		if ok {
 			lines++
 		}
 		unlogged += n
 	}
-	n, ok := l.next(now.Add(2 * time.Second))
+	n, ok := l.due(now.Add(2 * time.Second))
 	if lines != maxRefusalLines || !ok || unlogged+n != 1000-maxRefusalLines {
 		t.Errorf("%d lines, %d counted", lines, unlogged+n)
 	}

@@ -81,7 +81,7 @@ func (e *LimitError) Error() string { return e.Message }
 // body enforces the limits while the handler reads a request's body.
 type body struct {
 	io.ReadCloser
-	from    *Bodies
+	owner   *Bodies
 	share   string
 	limit   int64
 	read    int64
@@ -89,17 +89,17 @@ type body struct {
 	control *http.ResponseController // nil: the request has no body
 
 	// mu guards the fields below: an abandoned handler may still read the body.
-	mu     sync.Mutex
-	waits  bool  // a Read waits for the client
-	held   int64 // bytes taken from the quota
-	over   bool
-	failed error
+	mu       sync.Mutex
+	waits    bool  // a Read waits for the client
+	held     int64 // bytes taken from the quota
+	exceeded bool
+	failed   error
 }
 
 // limit replaces r.Body with a body that enforces size limit, memory quota and read
 // deadline. The caller calls release at the end of the request.
 func (b *Bodies) limit(w http.ResponseWriter, r *http.Request, peer Peer) *body {
-	limited := &body{ReadCloser: r.Body, from: b, share: peer.Share, limit: SmallBody, began: time.Now()}
+	limited := &body{ReadCloser: r.Body, owner: b, share: peer.Share, limit: SmallBody, began: time.Now()}
 	if r.Body == nil || r.Body == http.NoBody {
 		return limited
 	}
@@ -112,8 +112,8 @@ func (b *Bodies) limit(w http.ResponseWriter, r *http.Request, peer Peer) *body 
 func (b *body) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.from.give(b.share, b.held)
-	b.held, b.over = 0, true
+	b.owner.give(b.share, b.held)
+	b.held, b.exceeded = 0, true
 }
 
 func (b *body) take() bool {
@@ -124,7 +124,7 @@ func (b *body) take() bool {
 		return true
 	}
 	more := counts - b.held + freeBody // in steps, not at each read
-	if b.over || !b.from.take(b.share, more) {
+	if b.exceeded || !b.owner.take(b.share, more) {
 		return false
 	}
 	b.held += more

@@ -57,11 +57,11 @@ type Conn struct {
 	// Refusal is the response to every request; "" means that requests are served.
 	Refusal string
 
-	gate  *Gate
-	order uint64
-	busy  atomic.Bool // a request is in progress
-	once  sync.Once
-	after func() // function that Close calls once, or nil
+	gate    *Gate
+	order   uint64
+	busy    atomic.Bool // a request is in progress
+	once    sync.Once
+	onClose func() // function that Close calls once, or nil
 }
 
 // Close closes the connection and releases its quota.
@@ -69,8 +69,8 @@ func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
 		c.gate.leave(c)
-		if c.after != nil {
-			c.after()
+		if c.onClose != nil {
+			c.onClose()
 		}
 	})
 	return err
@@ -231,7 +231,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			}
 			continue
 		}
-		conn.after = after
+		conn.onClose = after
 		return conn, nil
 	}
 }

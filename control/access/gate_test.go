@@ -19,11 +19,11 @@ import (
 	"weft/control/limits"
 )
 
-func waitFor(t *testing.T, what string, ok func() bool) {
+func waitFor(t *testing.T, condition string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(testPatience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within the test's patience: %s", what)
+			t.Fatalf("not within the test's patience: %s", condition)
 		}
 	}
 }
@@ -60,14 +60,14 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	if r := rowOf(t, s.LimitRows, "metrics_connections", limits.All()); r.Used > MaxMetricsConnections {
 		t.Errorf("%d connections are open, the limit is %d", r.Used, MaxMetricsConnections)
 	}
-	scraper := over(func() (net.Conn, error) { return net.Dial("tcp", address) })
+	scraper := clientOver(func() (net.Conn, error) { return net.Dial("tcp", address) })
 	if status, _ := ask(t, scraper, "GET", "/metrics", ""); status != http.StatusOK {
 		t.Errorf("metrics: %d", status)
 	}
 	if status, text := ask(t, scraper, "GET", "/look", ""); status != http.StatusNotFound {
 		t.Errorf("the metrics listener answers requests of the API: %d %s", status, text)
 	}
-	operator := over(func() (net.Conn, error) { return net.Dial("unix", s.api[0].Addr().String()) })
+	operator := clientOver(func() (net.Conn, error) { return net.Dial("unix", s.api[0].Addr().String()) })
 	if status, _ := ask(t, operator, "POST", "/change", ""); status != http.StatusOK {
 		t.Errorf("API: %d", status)
 	}
@@ -87,7 +87,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 	defer close(release)
 	gate := s.api[1].Gate
 	for range MaxVsockConnections {
-		c := fake.from(t, &vsock.Addr{ContextID: 5, Port: 1})
+		c := fake.pipeFrom(t, &vsock.Addr{ContextID: 5, Port: 1})
 		if _, err := io.WriteString(c, "GET /look HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 		t.Errorf("%d connections of one peer", row.Used)
 	}
 	dial := func(cid uint32) *http.Client {
-		return over(func() (net.Conn, error) { return fake.from(t, &vsock.Addr{ContextID: cid, Port: 1}), nil })
+		return clientOver(func() (net.Conn, error) { return fake.pipeFrom(t, &vsock.Addr{ContextID: cid, Port: 1}), nil })
 	}
 	if status, text := ask(t, dial(6), "GET", "/look", ""); status != http.StatusOK {
 		t.Errorf("another peer: %d %s", status, text)
@@ -181,7 +181,7 @@ func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
 	}()
 	emfile := &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", unix.EMFILE)}
 	fake.errs <- emfile
-	fake.from(t, &vsock.Addr{ContextID: 5})
+	fake.pipeFrom(t, &vsock.Addr{ContextID: 5})
 	first := <-accepted
 	if len(reserve.held) != 0 {
 		t.Error("the reserve was not used")
@@ -189,7 +189,7 @@ func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
 	for range 3 {
 		fake.errs <- emfile
 	}
-	fake.from(t, &vsock.Addr{ContextID: 5})
+	fake.pipeFrom(t, &vsock.Addr{ContextID: 5})
 	second := <-accepted
 	first.Close()
 	if len(reserve.held) != 1 {
@@ -212,7 +212,7 @@ func TestBodies(t *testing.T) {
 			read <- err
 		})
 	})
-	client := over(func() (net.Conn, error) { return net.Dial("unix", s.api[0].Addr().String()) })
+	client := clientOver(func() (net.Conn, error) { return net.Dial("unix", s.api[0].Addr().String()) })
 	for _, c := range []struct {
 		bytes int
 		want  string
@@ -288,8 +288,8 @@ func TestExpensiveRequestsTakeTurns(t *testing.T) {
 	if most > maxWork/2 || other == 0 {
 		t.Errorf("%d requests of one peer at once, %d of another peer meanwhile", most, other)
 	}
-	if len(w.shares.all) != 0 || len(w.slots[Read]) != 0 {
-		t.Errorf("left: %v", w.shares.all)
+	if len(w.shares.holders) != 0 || len(w.slots[Read]) != 0 {
+		t.Errorf("left: %v", w.shares.holders)
 	}
 }
 

@@ -66,7 +66,7 @@ func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 		case !known:
 			refuse(w, http.StatusForbidden, fmt.Sprintf("%s %s: the table of roles has no row for this route, so every request is refused", r.Method, r.URL.Path))
 		case peer.Role < route.Role:
-			if unlogged, ok := m.refuse.next(time.Now()); ok {
+			if unlogged, ok := m.refuse.due(time.Now()); ok {
 				m.log.Warn("request refused", "who", peer.Name, "role", peer.Role, "method", r.Method,
 					"path", shortened(r.URL.Path), "refused_unlogged", unlogged)
 			}
@@ -129,8 +129,8 @@ type refusalLog struct {
 	unlogged int // refusals since the last line
 }
 
-// next reports whether to log a refusal. unlogged is the number of omitted refusals.
-func (l *refusalLog) next(now time.Time) (unlogged int, ok bool) {
+// due reports whether to log a refusal. unlogged is the number of omitted refusals.
+func (l *refusalLog) due(now time.Time) (unlogged int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Sub(l.since) >= time.Second {

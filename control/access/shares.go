@@ -9,8 +9,8 @@ import "sync"
 type shares struct {
 	limit int
 
-	mu  sync.Mutex
-	all map[string]*share
+	mu      sync.Mutex
+	holders map[string]*share
 }
 
 type share struct {
@@ -22,13 +22,13 @@ type share struct {
 func (s *shares) semaphore(peer string) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all == nil {
-		s.all = map[string]*share{}
+	if s.holders == nil {
+		s.holders = map[string]*share{}
 	}
-	one := s.all[peer]
+	one := s.holders[peer]
 	if one == nil {
 		one = &share{slots: make(chan struct{}, s.limit)}
-		s.all[peer] = one
+		s.holders[peer] = one
 	}
 	one.users++
 	return one.slots
@@ -37,9 +37,9 @@ func (s *shares) semaphore(peer string) chan struct{} {
 func (s *shares) leave(peer string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one := s.all[peer]; one != nil {
+	if one := s.holders[peer]; one != nil {
 		if one.users--; one.users == 0 {
-			delete(s.all, peer)
+			delete(s.holders, peer)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (s *Streams) LimitRows(emit func(limits.Row)) {
 	}
 }
 
-func (s *Streams) begin(peer Peer, pattern string, route *Route) (done func(), err error) {
+func (s *Streams) begin(peer Peer, pattern string, route *Route) (release func(), err error) {
 	limit, reader := MaxStreams, 0
 	if peer.Role < Write {
 		limit, reader = limit-writersReserve, 1

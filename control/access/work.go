@@ -48,7 +48,7 @@ func (w *Work) LimitRows(emit func(limits.Row)) {
 
 var errBusy = errors.New("busy")
 
-func (w *Work) begin(ctx context.Context, peer Peer) (done func(), err error) {
+func (w *Work) begin(ctx context.Context, peer Peer) (release func(), err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, workPatience, errBusy)
 	defer stop()
 	own := w.shares.semaphore(peer.Share)
@@ -74,38 +74,38 @@ func (w *Work) begin(ctx context.Context, peer Peer) (done func(), err error) {
 
 type workKey struct{}
 
-// Expensive waits for a turn, which lasts until done is called. A stream needs a turn
-// only for its dump. An error is one line for the client.
-func Expensive(r *http.Request) (done func(), err error) {
+// Expensive waits for a turn, which lasts until release is called. A stream needs a
+// turn only for its dump. An error is one line for the client.
+func Expensive(r *http.Request) (release func(), err error) {
 	w, ok := r.Context().Value(workKey{}).(*Work)
 	if !ok {
 		return func() {}, nil // the handler was not called by a Mux
 	}
-	done, err = w.begin(r.Context(), PeerOf(r.Context()))
+	release, err = w.begin(r.Context(), PeerOf(r.Context()))
 	if err != nil {
 		return nil, &LimitError{Status: http.StatusServiceUnavailable, Message: err.Error()}
 	}
-	return done, nil
+	return release, nil
 }
 
 // guard returns a handler that gives each request of h a turn. It buffers the
 // response, so that slow readers delay nobody. Responses must be small.
 func (w *Work) guard(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 		peer := PeerOf(r.Context())
 		peer.Role = Read
 		done, err := w.begin(r.Context(), peer)
 		if err != nil {
-			refuse(out, http.StatusServiceUnavailable, err.Error())
+			refuse(response, http.StatusServiceUnavailable, err.Error())
 			return
 		}
-		answer := &madeAnswer{header: out.Header(), status: http.StatusOK}
+		answer := &madeAnswer{header: response.Header(), status: http.StatusOK}
 		func() {
 			defer done()
 			h.ServeHTTP(answer, r)
 		}()
-		out.WriteHeader(answer.status)
-		_, _ = out.Write(answer.body.Bytes()) // error ignored: the client has closed the connection
+		response.WriteHeader(answer.status)
+		_, _ = response.Write(answer.body.Bytes()) // error ignored: the client has closed the connection
 	})
 }
 

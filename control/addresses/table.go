@@ -38,7 +38,7 @@ type Change struct {
 
 // Change changes the declared networks. It returns the number of addresses beyond
 // openflow.MaxNetAddresses, which it leaves out.
-func (t *Table) Change(c *Change) (left int) {
+func (t *Table) Change(c *Change) (refused int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for s, network := range c.Networks {

@@ -38,12 +38,12 @@ type Agent struct {
 	state     *state
 	pending   *batch          // changes for the switch, collected until a revision is complete
 	attached  map[string]bool // ports reported to the hub in this session, by name or id
-	seen      map[string]bool // names of the ports that have sent a frame
+	heard     map[string]bool // names of the ports that have sent a frame
 	questions questions
 	pulls     pulls
 	decoder   decoder
-	first     bool                // true until the session's first Revision
-	out       chan *wire.FromHost // queue of messages to the hub; nil: no session
+	opening   bool                // true until the session's first Revision
+	outbox    chan *wire.FromHost // queue of messages to the hub; nil: no session
 	stats     Stats
 
 	portsChanged chan struct{}
@@ -79,7 +79,7 @@ const (
 
 // New returns an agent of the switch sw.
 func New(config Config, sw Switch) *Agent {
-	return &Agent{config: config, sw: sw, state: newState(), pending: newBatch(), attached: map[string]bool{}, seen: map[string]bool{},
+	return &Agent{config: config, sw: sw, state: newState(), pending: newBatch(), attached: map[string]bool{}, heard: map[string]bool{},
 		questions: newQuestions(), patience: 1,
 		portsChanged: make(chan struct{}, 1), save: make(chan struct{}, 1)}
 }
@@ -189,7 +189,7 @@ func (a *Agent) PortsChanged() { loop.Notify(a.portsChanged) }
 func (a *Agent) Seen(port string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.seen[port] = true
+	a.heard[port] = true
 	for _, l := range a.state.ports {
 		if l.name == port && !l.declared.GetBound() {
 			a.send(attachOf(l.declared.GetPort().GetId(), true))
@@ -197,8 +197,8 @@ func (a *Agent) Seen(port string) {
 	}
 }
 
-func attachOf(port string, seen bool) *wire.FromHost {
-	return &wire.FromHost{Message: &wire.FromHost_Attach{Attach: &wire.Attach{Port: port, Seen: seen}}}
+func attachOf(port string, heard bool) *wire.FromHost {
+	return &wire.FromHost{Message: &wire.FromHost_Attach{Attach: &wire.Attach{Port: port, Seen: heard}}}
 }
 
 // Ask implements Events.
@@ -240,7 +240,7 @@ func (a *Agent) updatePorts() {
 			local = present[p.GetName()]
 		}
 		if local.Name != l.name || local.Added != l.added {
-			delete(a.seen, l.name)
+			delete(a.heard, l.name)
 			if l.name != "" {
 				a.state.release(id, l, c)
 				// the switch may still have the declaration
@@ -257,15 +257,15 @@ func (a *Agent) updatePorts() {
 // send queues a message to the hub. It returns false without a session or with a full
 // queue. The caller holds mu.
 func (a *Agent) send(m *wire.FromHost) bool {
-	if a.out == nil {
+	if a.outbox == nil {
 		return false
 	}
 	select {
-	case a.out <- m:
+	case a.outbox <- m:
 		return true
 	default:
-		close(a.out) // the sending goroutine then ends the session
-		a.out = nil
+		close(a.outbox) // the sending goroutine then ends the session
+		a.outbox = nil
 		return false
 	}
 }

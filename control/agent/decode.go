@@ -70,7 +70,7 @@ func (f *fields) next() bool {
 	return true
 }
 
-func (f *fields) is(number protowire.Number) bool {
+func (f *fields) isBytes(number protowire.Number) bool {
 	return f.number == number && f.kind == protowire.BytesType
 }
 
@@ -101,12 +101,12 @@ type netReset struct {
 
 // netUpdate is a wire.NetUpdate.
 type netUpdate struct {
-	net          string
-	gone         bool
-	view         *wire.NetView // nil: as before
-	places       []portPlace
-	removed      []string
-	joined, left []netip.Addr
+	net              string
+	deleted          bool
+	view             *wire.NetView // nil: as before
+	places           []portPlace
+	removed          []string
+	joined, departed []netip.Addr
 }
 
 // decoder decodes messages of one hub.
@@ -125,11 +125,11 @@ func (d *decoder) reset(data []byte) (r netReset, err error) {
 	f := fields{rest: data}
 	for f.next() {
 		switch {
-		case f.is(1):
+		case f.isBytes(1):
 			err = errors.Join(err, proto.UnmarshalOptions{Merge: true}.Unmarshal(f.bytes, r.view))
-		case f.is(2):
+		case f.isBytes(2):
 			r.places = d.appendPlace(r.places, f.bytes, &f)
-		case f.is(3):
+		case f.isBytes(3):
 			r.members = append(r.members, addrOf(f.bytes))
 		}
 	}
@@ -140,23 +140,23 @@ func (d *decoder) update(data []byte) (u netUpdate, err error) {
 	f := fields{rest: data}
 	for f.next() {
 		switch {
-		case f.is(1):
+		case f.isBytes(1):
 			u.net = f.text()
 		case f.number == 2 && f.kind == protowire.VarintType:
-			u.gone = f.value != 0
-		case f.is(3):
+			u.deleted = f.value != 0
+		case f.isBytes(3):
 			if u.view == nil {
 				u.view = new(wire.NetView)
 			}
 			err = errors.Join(err, proto.UnmarshalOptions{Merge: true}.Unmarshal(f.bytes, u.view))
-		case f.is(4):
+		case f.isBytes(4):
 			u.places = d.appendPlace(u.places, f.bytes, &f)
-		case f.is(5):
+		case f.isBytes(5):
 			u.removed = append(u.removed, f.text())
-		case f.is(6):
+		case f.isBytes(6):
 			u.joined = append(u.joined, addrOf(f.bytes))
-		case f.is(7):
-			u.left = append(u.left, addrOf(f.bytes))
+		case f.isBytes(7):
+			u.departed = append(u.departed, addrOf(f.bytes))
 		}
 	}
 	return u, errors.Join(err, f.err())
@@ -170,17 +170,17 @@ func (d *decoder) appendPlace(list []portPlace, data []byte, outer *fields) []po
 	f := fields{rest: data}
 	for f.next() {
 		switch {
-		case f.is(1):
+		case f.isBytes(1):
 			port = f.bytes
-		case f.is(2):
+		case f.isBytes(2):
 			f.failed = f.failed || !utf8.Valid(f.bytes)
-		case f.is(3):
+		case f.isBytes(3):
 			mac = f.bytes
-		case f.is(4):
+		case f.isBytes(4):
 			d.addresses = append(d.addresses, f.bytes)
-		case f.is(5):
+		case f.isBytes(5):
 			host = f.bytes
-		case f.is(6):
+		case f.isBytes(6):
 			endpoint = f.bytes
 		case f.number == 7 && f.kind == protowire.VarintType:
 			generation = int64(f.value)
@@ -209,7 +209,7 @@ func (d *decoder) host(id []byte) string {
 
 func count(data []byte, number protowire.Number) (n int) {
 	for f := (fields{rest: data}); f.next(); {
-		if f.is(number) {
+		if f.isBytes(number) {
 			n++
 		}
 	}

@@ -70,9 +70,9 @@ func FuzzDecodeUpdate(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got.net != want.Net || got.gone != want.Gone || (got.view == nil) != (want.View == nil) ||
+		if got.net != want.Net || got.deleted != want.Gone || (got.view == nil) != (want.View == nil) ||
 			want.View != nil && !proto.Equal(got.view, want.View) || !samePlaces(got.places, want.Places) ||
-			len(got.removed) != len(want.Removed) || len(got.joined) != len(want.Joined) || len(got.left) != len(want.Left) {
+			len(got.removed) != len(want.Removed) || len(got.joined) != len(want.Joined) || len(got.departed) != len(want.Left) {
 			t.Errorf("got %+v, expected %v", got, want)
 		}
 	})

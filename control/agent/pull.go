@@ -42,7 +42,7 @@ type pull struct {
 
 func newPull() *pull { return &pull{questions: map[question]struct{}{}} }
 
-func (p *pull) has(q question) bool {
+func (p *pull) contains(q question) bool {
 	if p == nil {
 		return false
 	}
@@ -69,7 +69,7 @@ func (a *Agent) pull(q question, now time.Time) bool {
 		ps.sent, ps.next = nil, nil // the switch does not wait any longer either
 	}
 	switch {
-	case ps.sent.has(q) || ps.next.has(q):
+	case ps.sent.contains(q) || ps.next.contains(q):
 		return true
 	case ps.sent == nil:
 		p := newPull()
@@ -129,7 +129,7 @@ func (a *Agent) pulled(number uint64, b *batch) bool {
 func (a *Agent) absent(p *pull, now time.Time, b *batch) {
 	for q := range p.questions {
 		n := a.state.nets[q.net]
-		if n == nil || n.has(q.mac, q.ip) {
+		if n == nil || n.contains(q.mac, q.ip) {
 			continue
 		}
 		a.questions.none(q, now)
@@ -137,7 +137,7 @@ func (a *Agent) absent(p *pull, now time.Time, b *batch) {
 	}
 }
 
-func (n *network) has(mac uint64, ip netip.Addr) bool {
+func (n *network) contains(mac uint64, ip netip.Addr) bool {
 	for _, p := range n.places {
 		if !ip.IsValid() {
 			if p.mac == mac {

@@ -13,15 +13,15 @@ import (
 // 0x020000000001.
 func pullingAgent() *Agent {
 	a := New(Config{}, nil)
-	a.out = make(chan *wire.FromHost, outbox)
+	a.outbox = make(chan *wire.FromHost, outbox)
 	a.state.reset(netResetOf(&wire.NetReset{View: &wire.NetView{Net: &wire.Net{Id: "n", Vni: 7}}, Places: somePlaces()}), a.pending)
 	a.pending = newBatch()
 	return a
 }
 
 func sentPulls(a *Agent) (numbers []uint64) {
-	for len(a.out) > 0 {
-		numbers = append(numbers, (<-a.out).GetPull().GetNumber())
+	for len(a.outbox) > 0 {
+		numbers = append(numbers, (<-a.outbox).GetPull().GetNumber())
 	}
 	return numbers
 }

@@ -83,12 +83,12 @@ func (a *Agent) begin(address string) chan *wire.FromHost {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := make(chan *wire.FromHost, outbox)
-	a.out = out
+	a.outbox = out
 	a.stats.Central = address
 	clear(a.attached)
 	a.questions, a.pulls = newQuestions(), pulls{}
 	a.state.newSession()
-	a.first = true
+	a.opening = true
 	keys := a.keys()
 	for _, key := range keys {
 		a.attached[key] = true
@@ -100,7 +100,7 @@ func (a *Agent) begin(address string) chan *wire.FromHost {
 		switch {
 		case !a.attached[id] && !a.attached[p.GetName()]:
 			a.send(&wire.FromHost{Message: &wire.FromHost_Detach{Detach: &wire.Detach{Port: id}}})
-		case !l.declared.GetBound() && a.seen[l.name]:
+		case !l.declared.GetBound() && a.heard[l.name]:
 			a.send(attachOf(id, true))
 		}
 	}
@@ -108,21 +108,21 @@ func (a *Agent) begin(address string) chan *wire.FromHost {
 	return out
 }
 
-func (a *Agent) end(out chan *wire.FromHost) {
+func (a *Agent) end(outbox chan *wire.FromHost) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.out == out {
-		a.out = nil
+	if a.outbox == outbox {
+		a.outbox = nil
 	}
 }
 
-func write(ctx context.Context, stop context.CancelFunc, stream wire.Hub_FollowClient, out <-chan *wire.FromHost) {
+func write(ctx context.Context, stop context.CancelFunc, stream wire.Hub_FollowClient, outbox <-chan *wire.FromHost) {
 	defer stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case m, ok := <-out:
+		case m, ok := <-outbox:
 			if !ok {
 				return // the queue was full
 			}
@@ -141,10 +141,10 @@ func (a *Agent) receive(data rawMessage) (beat time.Duration, err error) {
 	a.stats.Received += uint64(len(data))
 	f := fields{rest: data}
 	for f.next() {
-		if f.is(fieldBatch) {
+		if f.isBytes(fieldBatch) {
 			messages := fields{rest: f.bytes}
 			for messages.next() {
-				if messages.is(fieldMessages) && err == nil {
+				if messages.isBytes(fieldMessages) && err == nil {
 					err = a.take(messages.bytes, &beat)
 				}
 			}
@@ -172,13 +172,13 @@ func (a *Agent) take(data []byte, beat *time.Duration) error {
 	switch {
 	case f.failed:
 		return errDecode
-	case f.is(fieldReset):
+	case f.isBytes(fieldReset):
 		r, err := a.decoder.reset(f.bytes)
 		if err == nil {
 			a.state.reset(r, a.pending)
 		}
 		return err
-	case f.is(fieldUpdate):
+	case f.isBytes(fieldUpdate):
 		u, err := a.decoder.update(f.bytes)
 		if err == nil {
 			a.state.update(&u, a.pending)
@@ -220,8 +220,8 @@ func (a *Agent) takeOther(message *wire.ToHost, beat *time.Duration) {
 }
 
 func (a *Agent) complete(r *wire.Revision) {
-	if a.first { // the hub has now spoken of everything
-		a.first = false
+	if a.opening { // the hub has now spoken of everything
+		a.opening = false
 		a.state.removeUnconfirmed(a.pending)
 	}
 	trouble := a.apply()

@@ -18,12 +18,12 @@ type silence struct {
 	stop     func()
 	patience int
 
-	mu    sync.Mutex // guards the fields below
-	limit time.Duration
-	busy  bool // a message is being applied: the following ones wait in the kernel
-	last  time.Time
-	timer *time.Timer
-	over  bool
+	mu      sync.Mutex // guards the fields below
+	limit   time.Duration
+	busy    bool // a message is being applied: the following ones wait in the kernel
+	last    time.Time
+	timer   *time.Timer
+	expired bool
 }
 
 const (
@@ -62,7 +62,7 @@ func (w *silence) look() {
 	case rest > 0:
 		w.timer.Reset(rest)
 	default:
-		w.over = true
+		w.expired = true
 		w.stop()
 	}
 }
@@ -70,7 +70,7 @@ func (w *silence) look() {
 func (w *silence) silent() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.over
+	return w.expired
 }
 
 func (w *silence) end() {

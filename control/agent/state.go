@@ -112,7 +112,7 @@ func (s *state) update(u *netUpdate, b *batch) {
 	switch {
 	case n == nil:
 		return
-	case u.gone:
+	case u.deleted:
 		s.forget(n, b)
 		return
 	case u.view != nil && u.view.GetNet().GetVni() != n.vni():
@@ -124,7 +124,7 @@ func (s *state) update(u *netUpdate, b *batch) {
 	for i := range u.places {
 		s.setPlace(n, &u.places[i], b)
 	}
-	for _, m := range u.left {
+	for _, m := range u.departed {
 		n.leave(m)
 	}
 	for _, m := range u.joined {
@@ -134,7 +134,7 @@ func (s *state) update(u *netUpdate, b *batch) {
 		n.setView(u.view)
 		s.updatePorts(n, b)
 	}
-	if u.view != nil || len(u.left)+len(u.joined) > 0 {
+	if u.view != nil || len(u.departed)+len(u.joined) > 0 {
 		b.nets = append(b.nets, s.switchNet(n))
 	}
 }

@@ -15,13 +15,13 @@ import (
 
 // AddPort adds the second port's counters to the first's, or subtracts them if sign
 // is -1.
-func AddPort(to *datapath.PortCounters, from *datapath.PortCounters, sign int64) {
-	Add(shm.Words(to), shm.Words(from), sign)
+func AddPort(sum *datapath.PortCounters, added *datapath.PortCounters, sign int64) {
+	Add(shm.Words(sum), shm.Words(added), sign)
 }
 
-func Add(to, from []uint64, sign int64) {
-	for i := range to {
-		to[i] += uint64(sign) * atomic.LoadUint64(&from[i])
+func Add(sum, added []uint64, sign int64) {
+	for i := range sum {
+		sum[i] += uint64(sign) * atomic.LoadUint64(&added[i])
 	}
 }
 

@@ -179,8 +179,8 @@ func TestDeadEngineIsReplaced(t *testing.T) {
 	if n := r.engines.Replaced(); n.All != 1 || n.Died != 1 || n.WorkerHung != 0 {
 		t.Errorf("replaced %+v", n)
 	}
-	if why := r.engines.Troubled(); why != "" {
-		t.Errorf("Troubled after the replacement: %s", why)
+	if reason := r.engines.Troubled(); reason != "" {
+		t.Errorf("Troubled after the replacement: %s", reason)
 	}
 	flows, err := tables.New(&r.change, r.pipeline).DumpFlows("", pipeline.ByName)
 	if err != nil || len(flows) != 1 || flows[0].Packets != 1 {

@@ -84,26 +84,26 @@ func (es *Engines) answered(client Client, request func() error) error {
 
 // SetTrouble sets the reason why API requests must wait, until the engine is
 // replaced.
-func (es *Engines) SetTrouble(why string) { es.trouble.Store(&why) }
+func (es *Engines) SetTrouble(reason string) { es.trouble.Store(&reason) }
 
 // Troubled returns the reason of SetTrouble, or "".
 func (es *Engines) Troubled() string {
-	if why := es.trouble.Load(); why != nil {
-		return *why
+	if reason := es.trouble.Load(); reason != nil {
+		return *reason
 	}
 	return ""
 }
 
 // Unanswered describes a request that the engine has not answered for the given time,
 // or returns "". It does not block.
-func (es *Engines) Unanswered(after time.Duration) string {
+func (es *Engines) Unanswered(limit time.Duration) string {
 	c := es.Current()
 	if c == nil {
 		return ""
 	}
 	r := c.Pending()
 	waited := time.Since(r.Since)
-	if r.Number == 0 || waited < after {
+	if r.Number == 0 || waited < limit {
 		return ""
 	}
 	text := fmt.Sprintf("the engine has not answered the request %q for %.1f s", r.Op, waited.Seconds())

@@ -11,7 +11,7 @@ const ownImage = "/proc/self/exe"
 // because they share memory. An upgrade replaces the file while control still runs.
 type image struct {
 	file string
-	was  os.FileInfo // file at the start of control; nil: unknown
+	info os.FileInfo // file at the start of control; nil: unknown
 }
 
 func newImage(file string) image {
@@ -23,11 +23,11 @@ func newImage(file string) image {
 // file of this process.
 func (m image) path() string {
 	now, err := os.Stat(m.file)
-	if m.was == nil || err == nil && os.SameFile(m.was, now) {
+	if m.info == nil || err == nil && os.SameFile(m.info, now) {
 		return m.file
 	}
 	own, err := os.Stat(ownImage)
-	if err != nil || !os.SameFile(m.was, own) {
+	if err != nil || !os.SameFile(m.info, own) {
 		return m.file
 	}
 	return ownImage

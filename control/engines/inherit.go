@@ -23,12 +23,12 @@ const keepCounters = "counters"
 
 // inheritance is the state that an engine has kept for the next control process.
 type inheritance struct {
-	client   Client // nil: no living engine
-	memory   *engine.Memory
-	counters *counters.Region
-	ports    map[uint32]*engine.Kept // devices by port number
-	attached map[uint32]bool         // ports for which the engine forwards
-	same     bool                    // the engine has the settings of this process
+	client    Client // nil: no living engine
+	memory    *engine.Memory
+	counters  *counters.Region
+	ports     map[uint32]*engine.Kept // devices by port number
+	attached  map[uint32]bool         // ports for which the engine forwards
+	unchanged bool                    // the engine has the settings of this process
 }
 
 // keptCounters describes the kept counter region in JSON.
@@ -77,7 +77,7 @@ func (es *Engines) inherit() (*inheritance, error) {
 	return in, nil
 }
 
-func (es *Engines) inheritCounters(in *inheritance, k *engine.Kept) (build string) {
+func (es *Engines) inheritCounters(inherited *inheritance, k *engine.Kept) (build string) {
 	var about keptCounters
 	if json.Unmarshal(k.Request.Blob, &about) != nil || len(k.FDs) != 1 {
 		k.CloseFDs()
@@ -88,26 +88,26 @@ func (es *Engines) inheritCounters(in *inheritance, k *engine.Kept) (build strin
 		es.log.Warn("cannot use the counter region, statistics start at 0", "error", err)
 		return ""
 	}
-	in.counters = c
+	inherited.counters = c
 	return about.Build
 }
 
-func (es *Engines) inheritPort(in *inheritance, k *engine.Kept) {
+func (es *Engines) inheritPort(inherited *inheritance, k *engine.Kept) {
 	number, isPort := strings.CutPrefix(k.Request.Key, "port/")
 	n, err := strconv.ParseUint(number, 10, 32)
 	if !isPort || err != nil {
 		k.CloseFDs()
 		return
 	}
-	in.ports[uint32(n)] = k
+	inherited.ports[uint32(n)] = k
 }
 
-func (es *Engines) inheritMemory(in *inheritance, start *engine.Kept, build string) {
+func (es *Engines) inheritMemory(inherited *inheritance, start *engine.Kept, build string) {
 	if start == nil {
 		return
 	}
 	s := start.Request.Start
-	if in.counters == nil || build != buildID() || !reflect.DeepEqual(s.Sizes, es.start.Sizes) {
+	if inherited.counters == nil || build != buildID() || !reflect.DeepEqual(s.Sizes, es.start.Sizes) {
 		start.CloseFDs()
 		return
 	}
@@ -116,8 +116,8 @@ func (es *Engines) inheritMemory(in *inheritance, start *engine.Kept, build stri
 		es.log.Warn("cannot use the running engine's memory, replacing it", "error", err)
 		return
 	}
-	in.memory = m
-	in.same = reflect.DeepEqual(*s, es.start)
+	inherited.memory = m
+	inherited.unchanged = reflect.DeepEqual(*s, es.start)
 }
 
 // buildID identifies this binary, or is "".

@@ -45,52 +45,52 @@ func (es *Engines) Start(saved store.State) error {
 			_ = in.client.Forget(k.Request.Key)
 		}
 	}
-	if in.same {
+	if in.unchanged {
 		return es.takeOver(in)
 	}
 	return es.replaceDifferent(in)
 }
 
-func (es *Engines) takeOver(in *inheritance) error {
+func (es *Engines) takeOver(inherited *inheritance) error {
 	w := es.pipeline.Workers()
 	es.ports.SetTunnels()
 	observe.Disarm(w)
 	w.Connections().Watch(0, nil)
 	es.pipeline.Resume()
-	es.ports.TakeOver(w, in.attached)
+	es.ports.TakeOver(w, inherited.attached)
 	es.receive(w)
 	if err := es.pipeline.AnswerUpcalls(); err != nil {
 		return err
 	}
-	es.log.Info("took over the running engine", "pid", in.client.PID(), "megaflows", es.pipeline.Counts().Megaflows)
+	es.log.Info("took over the running engine", "pid", inherited.client.PID(), "megaflows", es.pipeline.Counts().Megaflows)
 	return nil
 }
 
 // replaceDifferent starts a new engine in place of one with other settings. Kept
 // devices continue where they stopped.
-func (es *Engines) replaceDifferent(in *inheritance) error {
-	if in.client != nil {
-		if err := es.endOld(in.client); err != nil {
+func (es *Engines) replaceDifferent(inherited *inheritance) error {
+	if inherited.client != nil {
+		if err := es.endOld(inherited.client); err != nil {
 			return err
 		}
-		in.client.Close()
+		inherited.client.Close()
 	}
-	if in.memory != nil { // credits the counts of the old engine
+	if inherited.memory != nil { // credits the counts of the old engine
 		es.pipeline.Workers().MarkGone()
 		<-es.guard.done
 		es.pipeline.Abandon()
 	}
-	if in.counters != nil {
+	if inherited.counters != nil {
 		es.pipeline.ForgetSlots()
 	}
-	client, w, err := es.spawn(in.memory)
-	if in.memory != nil {
-		in.memory.Close()
+	client, w, err := es.spawn(inherited.memory)
+	if inherited.memory != nil {
+		inherited.memory.Close()
 	}
 	if err != nil {
 		return err
 	}
-	es.adoptEngine(client, w, in.client != nil)
+	es.adoptEngine(client, w, inherited.client != nil)
 	es.log.Info("engine started", "pid", client.PID(), "cores", es.start.Cores)
 	return nil
 }

@@ -183,7 +183,7 @@ type batch struct {
 	change   addresses.Change
 	newNets  bool // the set of reachable ports has changed
 	problems []string
-	more     int
+	omitted  int
 }
 
 // maxProblems limits the problems in one error of Apply.
@@ -191,7 +191,7 @@ const maxProblems = 3
 
 func (b *batch) fail(format string, args ...any) {
 	if len(b.problems) == maxProblems {
-		b.more++
+		b.omitted++
 		return
 	}
 	b.problems = append(b.problems, fmt.Sprintf(format, args...))
@@ -202,15 +202,15 @@ func (b *batch) err() error {
 		return nil
 	}
 	text := strings.Join(b.problems, "; ")
-	if b.more > 0 {
-		text += fmt.Sprintf("; and %d more", b.more)
+	if b.omitted > 0 {
+		text += fmt.Sprintf("; and %d more", b.omitted)
 	}
 	return usererr.Errorf("%s", text)
 }
 
-func (b *batch) validVNI(what string, vni uint32) bool {
+func (b *batch) validVNI(name string, vni uint32) bool {
 	if vni > maxVNI {
-		b.fail("%s: vni %d: expected a number from 0 to %d", what, vni, maxVNI)
+		b.fail("%s: vni %d: expected a number from 0 to %d", name, vni, maxVNI)
 	}
 	return vni <= maxVNI
 }
@@ -259,10 +259,10 @@ func (b *batch) ports(list []agent.Port) map[string]*ports.Declaration {
 	return declared
 }
 
-func (b *batch) validMAC(what string, mac uint64) bool {
+func (b *batch) validMAC(name string, mac uint64) bool {
 	valid := mac != 0 && mac>>40&1 == 0 && mac>>48 == 0
 	if !valid {
-		b.fail("%s: MAC address %012x: expected a unicast one", what, mac)
+		b.fail("%s: MAC address %012x: expected a unicast one", name, mac)
 	}
 	return valid
 }

@@ -19,17 +19,17 @@ var (
 )
 
 // Collect converts rows to metrics. Rows without a limit have no weft_limit_max.
-func Collect(rows []api.Limit, out chan<- prometheus.Metric) {
+func Collect(rows []api.Limit, metrics chan<- prometheus.Metric) {
 	for _, r := range rows {
 		words := []string{r.Name, r.Unit, r.HolderKind, r.Holder}
-		out <- prometheus.MustNewConstMetric(metricUsed, prometheus.GaugeValue, float64(r.Used), words...)
-		out <- prometheus.MustNewConstMetric(metricRefused, prometheus.CounterValue, float64(r.Refused), words...)
-		out <- prometheus.MustNewConstMetric(metricEvicted, prometheus.CounterValue, float64(r.Evicted), words...)
+		metrics <- prometheus.MustNewConstMetric(metricUsed, prometheus.GaugeValue, float64(r.Used), words...)
+		metrics <- prometheus.MustNewConstMetric(metricRefused, prometheus.CounterValue, float64(r.Refused), words...)
+		metrics <- prometheus.MustNewConstMetric(metricEvicted, prometheus.CounterValue, float64(r.Evicted), words...)
 		if r.Guarantee != 0 {
-			out <- prometheus.MustNewConstMetric(metricGuarantee, prometheus.GaugeValue, float64(r.Guarantee), words...)
+			metrics <- prometheus.MustNewConstMetric(metricGuarantee, prometheus.GaugeValue, float64(r.Guarantee), words...)
 		}
 		if r.Limit != 0 {
-			out <- prometheus.MustNewConstMetric(metricLimit, prometheus.GaugeValue, float64(r.Limit), words...)
+			metrics <- prometheus.MustNewConstMetric(metricLimit, prometheus.GaugeValue, float64(r.Limit), words...)
 		}
 	}
 }

@@ -16,52 +16,52 @@ type addressUsers map[openflow.AddressRef]*addressUse
 // addressUse is a list element: one megaflow that depends on an address.
 type addressUse struct {
 	ref          openflow.AddressRef
-	by           *Megaflow
+	megaflow     *Megaflow
 	older, newer *addressUse
 }
 
 // SetUses sets the addresses on which a megaflow depends. It is not in the index.
 func (m *Megaflow) SetUses(refs []openflow.AddressRef) {
-	m.uses = make([]addressUse, len(refs))
+	m.addresses = make([]addressUse, len(refs))
 	for i, ref := range refs {
-		m.uses[i] = addressUse{ref: ref, by: m}
+		m.addresses[i] = addressUse{ref: ref, megaflow: m}
 	}
 }
 
 // Addresses reports whether a megaflow depends on addresses.
-func (m *Megaflow) Addresses() bool { return len(m.uses) > 0 }
+func (m *Megaflow) Addresses() bool { return len(m.addresses) > 0 }
 
 func (u addressUsers) add(m *Megaflow) {
-	for i := range m.uses {
-		use := &m.uses[i]
-		if use.older = u[use.ref]; use.older != nil {
-			use.older.newer = use
+	for i := range m.addresses {
+		record := &m.addresses[i]
+		if record.older = u[record.ref]; record.older != nil {
+			record.older.newer = record
 		}
-		u[use.ref] = use
+		u[record.ref] = record
 	}
 }
 
 func (u addressUsers) remove(m *Megaflow) {
-	for i := range m.uses {
-		use := &m.uses[i]
-		if use.older != nil {
-			use.older.newer = use.newer
+	for i := range m.addresses {
+		record := &m.addresses[i]
+		if record.older != nil {
+			record.older.newer = record.newer
 		}
 		switch {
-		case use.newer != nil:
-			use.newer.older = use.older
-		case use.older != nil:
-			u[use.ref] = use.older
+		case record.newer != nil:
+			record.newer.older = record.older
+		case record.older != nil:
+			u[record.ref] = record.older
 		default:
-			delete(u, use.ref)
+			delete(u, record.ref)
 		}
-		use.older, use.newer = nil, nil
+		record.older, record.newer = nil, nil
 	}
 }
 
 // Reuse changes the addresses on which a megaflow of the index depends.
 func (f *Index) Reuse(m *Megaflow, refs []openflow.AddressRef) {
-	if slices.EqualFunc(m.uses, refs, func(use addressUse, ref openflow.AddressRef) bool { return use.ref == ref }) {
+	if slices.EqualFunc(m.addresses, refs, func(user addressUse, ref openflow.AddressRef) bool { return user.ref == ref }) {
 		return
 	}
 	f.mu.Lock()
@@ -80,8 +80,8 @@ func (f *Index) Using(changes *openflow.AddressChanges) []*Megaflow {
 	defer f.mu.Unlock()
 	var list []*Megaflow
 	changes.Each(func(ref openflow.AddressRef) {
-		for use := f.users[ref]; use != nil; use = use.older {
-			list = append(list, use.by)
+		for record := f.users[ref]; record != nil; record = record.older {
+			list = append(list, record.megaflow)
 		}
 	})
 	slices.SortFunc(list, func(a, b *Megaflow) int { return cmp.Compare(a.Slot, b.Slot) })

@@ -43,7 +43,7 @@ func TestUsersAgainstASearch(t *testing.T) {
 		changes := table.TakeChanges()
 		var want []*Megaflow
 		for _, m := range f.slots {
-			if m != nil && slices.ContainsFunc(m.uses, func(use addressUse) bool { return slices.Contains(changed, use.ref) }) {
+			if m != nil && slices.ContainsFunc(m.addresses, func(user addressUse) bool { return slices.Contains(changed, user.ref) }) {
 				want = append(want, m)
 			}
 		}

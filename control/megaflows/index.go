@@ -26,7 +26,7 @@ type Megaflow struct {
 	Slot    uint32
 	Owner   uint32 // port whose quota it uses
 	Key     flowtable.Key
-	use     *maskUse // mask of Key; Admit sets it
+	record  *maskRecord // mask of Key; Admit sets it
 	Actions []flowtable.Action
 	MadeNS  uint64
 	next    *Megaflow // next megaflow with the same hash in Index.index
@@ -39,7 +39,7 @@ type Megaflow struct {
 	Teaches   *Teaching        // nil: its frames teach nothing
 	Groups    []openflow.GroupHit
 	Tables    openflow.TableSet // tables looked up
-	uses      []addressUse      // addresses on which the translation depends
+	addresses []addressUse      // addresses on which the translation depends
 	UsedPorts bool
 	Asks      bool   // nobody answered a question of the translation
 	MustAsk   bool   // Translation.MustAsk
@@ -54,7 +54,7 @@ type Teaching struct {
 }
 
 // Mask returns the mask of a megaflow in the index.
-func (m *Megaflow) Mask() *flowtable.Key { return &m.use.mask }
+func (m *Megaflow) Mask() *flowtable.Key { return &m.record.mask }
 
 // SetEffects copies everything but rules and groups from t to m.
 func (m *Megaflow) SetEffects(t *openflow.Translation) {
@@ -75,13 +75,13 @@ type Index struct {
 	seed  maphash.Seed
 	users addressUsers
 	// A megaflow is refused if the workers have no room for its mask.
-	masks    map[flowtable.Key]*maskUse
+	masks    map[flowtable.Key]*maskRecord
 	nextMask uint32
 	// quotas by port; the masks reserved for narrow do not count
 	flowShares, maskShares, actionShares *share.Ports
 }
 
-type maskUse struct {
+type maskRecord struct {
 	mask      flowtable.Key
 	id, flows uint32
 	owner     uint32 // port of its first megaflow
@@ -89,7 +89,7 @@ type maskUse struct {
 
 // New returns an empty index for caches of the given sizes.
 func New(limits flowtable.Sizes) *Index {
-	return &Index{limits: limits, index: map[uint64]*Megaflow{}, seed: maphash.MakeSeed(), masks: map[flowtable.Key]*maskUse{}, users: addressUsers{},
+	return &Index{limits: limits, index: map[uint64]*Megaflow{}, seed: maphash.MakeSeed(), masks: map[flowtable.Key]*maskRecord{}, users: addressUsers{},
 		flowShares: share.New(limits.Megaflows), maskShares: share.New(limits.Masks - NarrowMasks), actionShares: share.New(mostActions(limits))}
 }
 
@@ -108,14 +108,15 @@ type flowID struct {
 	mask uint32
 }
 
-func (f *Index) hash(m *Megaflow, use *maskUse) uint64 {
-	return maphash.Comparable(f.seed, flowID{m.Key, use.id})
+func (f *Index) hash(m *Megaflow, record *maskRecord) uint64 {
+	return maphash.Comparable(f.seed, flowID{m.Key, record.id})
 }
 
-// find returns the megaflow with m's match, or nil. use is the record of its mask.
-func (f *Index) find(hash uint64, m *Megaflow, use *maskUse) *Megaflow {
+// find returns the megaflow with m's match, or nil. The argument record is the record
+// of its mask.
+func (f *Index) find(hash uint64, m *Megaflow, record *maskRecord) *Megaflow {
 	there := f.index[hash]
-	for there != nil && (there.use != use || there.Key != m.Key) {
+	for there != nil && (there.record != record || there.Key != m.Key) {
 		there = there.next
 	}
 	return there
@@ -135,15 +136,15 @@ func (f *Index) Admit(m *Megaflow, key, mask *flowtable.Key, install func(*Megaf
 }
 
 func (f *Index) admit(m *Megaflow, key, mask *flowtable.Key) Admission {
-	mask, use := f.fit(m.Owner, mask)
+	mask, record := f.fit(m.Owner, mask)
 	for i := range key {
 		m.Key[i] = key[i] & mask[i]
 	}
-	if use != nil && f.find(f.hash(m, use), m, use) != nil {
+	if record != nil && f.find(f.hash(m, record), m, record) != nil {
 		return Present
 	}
 	switch {
-	case use == nil && len(f.masks) >= f.limits.Masks:
+	case record == nil && len(f.masks) >= f.limits.Masks:
 		f.maskShares.Refuse(m.Owner)
 		return Refused
 	case !f.flowShares.MayHave(m.Owner, 1):
@@ -156,7 +157,7 @@ func (f *Index) admit(m *Megaflow, key, mask *flowtable.Key) Admission {
 		f.flowShares.Refuse(m.Owner)
 		return Refused
 	}
-	f.enter(m, mask, use)
+	f.enter(m, mask, record)
 	return Admitted
 }
 
@@ -173,16 +174,16 @@ func (f *Index) allocate(m *Megaflow) bool {
 	return true
 }
 
-func (f *Index) enter(m *Megaflow, mask *flowtable.Key, use *maskUse) {
-	if use == nil {
+func (f *Index) enter(m *Megaflow, mask *flowtable.Key, record *maskRecord) {
+	if record == nil {
 		f.nextMask++
-		use = &maskUse{mask: *mask, id: f.nextMask, owner: m.Owner}
-		f.masks[*mask] = use
+		record = &maskRecord{mask: *mask, id: f.nextMask, owner: m.Owner}
+		f.masks[*mask] = record
 		f.maskShares.Add(m.Owner, 1)
 	}
-	use.flows++
-	m.use = use
-	hash := f.hash(m, use)
+	record.flows++
+	m.record = record
+	hash := f.hash(m, record)
 	m.next = f.index[hash]
 	f.index[hash] = m
 	f.slots[m.Slot] = m
@@ -231,11 +232,11 @@ func (f *Index) forget(m *Megaflow) bool {
 	if f.slots[m.Slot] != m {
 		return false
 	}
-	use := m.use
+	record := m.record
 	f.unindex(m)
-	if use.flows--; use.flows == 0 {
-		delete(f.masks, use.mask)
-		f.maskShares.Add(use.owner, -1)
+	if record.flows--; record.flows == 0 {
+		delete(f.masks, record.mask)
+		f.maskShares.Add(record.owner, -1)
 	}
 	f.slots[m.Slot] = nil
 	f.users.remove(m)
@@ -245,7 +246,7 @@ func (f *Index) forget(m *Megaflow) bool {
 }
 
 func (f *Index) unindex(m *Megaflow) {
-	hash := f.hash(m, m.use)
+	hash := f.hash(m, m.record)
 	switch first := f.index[hash]; {
 	case first != m:
 		before := first

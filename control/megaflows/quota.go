@@ -83,9 +83,9 @@ func idleOf(p *share.Ports, owner uint32) time.Duration {
 
 // fit returns mask if a megaflow uses it or the port's quota has room, otherwise the
 // narrow mask. The second result is the record of the mask, or nil.
-func (f *Index) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskUse) {
-	if use := f.masks[*mask]; use != nil || f.maskShares.MayHave(owner, 1) {
-		return mask, use
+func (f *Index) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskRecord) {
+	if record := f.masks[*mask]; record != nil || f.maskShares.MayHave(owner, 1) {
+		return mask, record
 	}
 	f.maskShares.Refuse(owner)
 	fits := narrow(mask)

@@ -88,7 +88,7 @@ func TestIdleTimeFollowsTheLoad(t *testing.T) {
 // theirs.
 func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
 	for _, c := range []struct {
-		what    string
+		name    string
 		masks   int // number of different masks; 0: one
 		actions int // number of actions of each megaflow
 	}{
@@ -108,7 +108,7 @@ func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
 		}
 		admit(2, 0)
 		if d := f.Stays()[2]; d != Idle {
-			t.Errorf("%s: %v with one megaflow", c.what, d)
+			t.Errorf("%s: %v with one megaflow", c.name, d)
 		}
 		n := 1
 		for n < sizes.Megaflows && admit(1, n) == Admitted && (c.masks == 0 || n < c.masks) {
@@ -117,7 +117,7 @@ func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
 		stays := f.Stays()
 		least := func(d time.Duration) bool { return d < LeastIdle+LeastIdle/5 }
 		if !least(stays[1]) || least(stays[2]) {
-			t.Errorf("%s: with %d megaflows the first port's stay for %v, the second's for %v", c.what, n, stays[1], stays[2])
+			t.Errorf("%s: with %d megaflows the first port's stay for %v, the second's for %v", c.name, n, stays[1], stays[2])
 		}
 	}
 }

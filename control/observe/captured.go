@@ -61,14 +61,14 @@ func Captured(f *datapath.Capture, names openflow.Names, wall time.Time) *api.Ca
 }
 
 // PortWord returns a port's name, or its number if the port is gone.
-func PortWord(names openflow.Names, no uint32) string {
-	if name, ok := names.PortName(no); ok {
+func PortWord(names openflow.Names, number uint32) string {
+	if name, ok := names.PortName(number); ok {
 		return name
 	}
-	if no == datapath.ControllerPort {
+	if number == datapath.ControllerPort {
 		return "controller"
 	}
-	return strconv.FormatUint(uint64(no), 10)
+	return strconv.FormatUint(uint64(number), 10)
 }
 
 // masks of fields in the 64-bit words of a flow key (package flowtable)
@@ -90,8 +90,8 @@ func FrameMatch(k *flowtable.Key) *openflow.Match {
 			mask[i] = ^uint64(0)
 		}
 	}
-	unless := func(is bool, word int, bits uint64) {
-		if !is {
+	unless := func(set bool, word int, bits uint64) {
+		if !set {
 			mask[word] &^= bits
 		}
 	}

@@ -137,9 +137,9 @@ func (c *Captures) read() {
 	}
 }
 
-// turn reads a chunk from each ring. again is false if no session is left. more is
-// true if a ring may have more frames.
-func (c *Captures) turn() (again, more bool) {
+// turn reads a chunk from each ring. The result active is false if no session is left.
+// The result pending is true if a ring may have more frames.
+func (c *Captures) turn() (active, pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.active == 0 {
@@ -150,9 +150,9 @@ func (c *Captures) turn() (again, more bool) {
 	defer release()
 	c.follow(w)
 	for i := range c.rings {
-		more = c.drain(i) || more
+		pending = c.drain(i) || pending
 	}
-	return true, more
+	return true, pending
 }
 
 // follow moves to a new engine's workers and sends them all taps. The caller holds

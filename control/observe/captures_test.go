@@ -108,7 +108,7 @@ func TestOneReader(t *testing.T) {
 	c, e, _ := newTestCaptures(t)
 	events := NewConnectionEvents(e)
 	var s *Session
-	who := &ConnectionFollower{to: NewMonitor(openflow.FlowMod{}), kinds: conntrack.AllEvents}
+	who := &ConnectionFollower{monitor: NewMonitor(openflow.FlowMod{}), kinds: conntrack.AllEvents}
 	for i := range 20 {
 		if i > 0 {
 			c.End(s)

@@ -26,33 +26,33 @@ const (
 type ConnectionEvents struct {
 	engine Engine
 
-	mu      sync.Mutex
-	all     map[*ConnectionFollower]struct{}
-	reading bool
-	workers Workers // workers whose ring is read
-	ring    *shm.Consumer
-	lost    uint64 // number of lost events at the last read
+	mu        sync.Mutex
+	followers map[*ConnectionFollower]struct{}
+	reading   bool
+	workers   Workers // workers whose ring is read
+	ring      *shm.Consumer
+	lost      uint64 // number of lost events at the last read
 }
 
 func NewConnectionEvents(engine Engine) *ConnectionEvents {
-	return &ConnectionEvents{engine: engine, all: map[*ConnectionFollower]struct{}{}}
+	return &ConnectionEvents{engine: engine, followers: map[*ConnectionFollower]struct{}{}}
 }
 
 // ConnectionFollower is a monitor that follows connections.
 type ConnectionFollower struct {
-	to    *Monitor
-	kinds uint8   // kinds of events (conntrack.Memory.Watch)
-	zone  *uint16 // nil: all zones
+	monitor *Monitor
+	kinds   uint8   // kinds of events (conntrack.Memory.Watch)
+	zone    *uint16 // nil: all zones
 }
 
 func (c *ConnectionEvents) Begin(f *ConnectionFollower) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all[f] = struct{}{}
+	c.followers[f] = struct{}{}
 	w, release := c.engine.Hold()
 	defer release()
 	c.follow(w)
-	if len(c.all) == 1 { // skips an earlier reader's events
+	if len(c.followers) == 1 { // skips an earlier reader's events
 		for c.ring != nil && c.ring.Next() != nil {
 		}
 		c.release()
@@ -67,7 +67,7 @@ func (c *ConnectionEvents) Begin(f *ConnectionFollower) {
 func (c *ConnectionEvents) End(f *ConnectionFollower) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.all, f)
+	delete(c.followers, f)
 	w, release := c.engine.Hold()
 	defer release()
 	c.follow(w)
@@ -91,7 +91,7 @@ func (c *ConnectionEvents) follow(w Workers) {
 // and Engine.Hold.
 func (c *ConnectionEvents) watch() {
 	kinds, zone, first := uint8(0), (*uint16)(nil), true
-	for f := range c.all {
+	for f := range c.followers {
 		kinds |= f.kinds
 		if first {
 			zone, first = f.zone, false
@@ -117,10 +117,10 @@ func (c *ConnectionEvents) read() {
 	}
 }
 
-func (c *ConnectionEvents) turn() (again bool) {
+func (c *ConnectionEvents) turn() (active bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.all) == 0 {
+	if len(c.followers) == 0 {
 		c.reading = false
 		return false
 	}
@@ -140,15 +140,15 @@ func (c *ConnectionEvents) turn() (again bool) {
 	}
 	was := c.lost
 	c.release()
-	for f := range c.all {
-		f.to.lost.Add(c.lost - was)
+	for f := range c.followers {
+		f.monitor.lost.Add(c.lost - was)
 	}
 	return true
 }
 
 func (c *ConnectionEvents) pass(e *conntrack.Event) {
 	var out *api.Event // made when the first follower wants it
-	for f := range c.all {
+	for f := range c.followers {
 		if f.kinds>>e.Kind&1 == 0 || f.zone != nil && *f.zone != e.Entry.Orig.Zone {
 			continue
 		}
@@ -157,17 +157,17 @@ func (c *ConnectionEvents) pass(e *conntrack.Event) {
 			out = &api.Event{Time: time.Now(), Kind: api.EventConnection, Event: e.Kind.String(), Reason: e.Reason.String(), Connection: &conn}
 		}
 		select {
-		case f.to.events <- out:
+		case f.monitor.events <- out:
 		default:
-			f.to.lost.Add(1)
+			f.monitor.lost.Add(1)
 		}
 	}
 }
 
 // FollowConnections follows connections. zone "" means all zones. kinds is a list
 // with commas; "" means all kinds.
-func FollowConnections(to *Monitor, zone, kinds string) (*ConnectionFollower, error) {
-	f := &ConnectionFollower{to: to, kinds: conntrack.AllEvents}
+func FollowConnections(monitor *Monitor, zone, kinds string) (*ConnectionFollower, error) {
+	f := &ConnectionFollower{monitor: monitor, kinds: conntrack.AllEvents}
 	if zone != "" {
 		filter, err := conntrack.ParseFilter([]string{"zone=" + zone})
 		if err != nil {

@@ -94,54 +94,54 @@ var (
 // Describe sends nothing, because labels come and go.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
-func (c *collector) Collect(out chan<- prometheus.Metric) {
+func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	n := c.numbers()
 	s := &n.Show
 	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 	}
 	gauge(metricUp, oneIf(s.EnginePID != 0))
 	gauge(metricFlows, float64(s.Flows))
 	gauge(metricMegaflows, float64(s.Megaflows))
 	gauge(metricMACs, float64(s.MACs))
-	counter(out, metricRestarts, float64(s.Restarts))
-	counter(out, metricReplaced, float64(n.Died), "died")
-	counter(out, metricReplaced, float64(n.WorkerHung), "worker_hung")
-	counter(out, metricReplaced, float64(n.ServerHung), "server_hung")
-	counter(out, metricGivenUp, float64(n.RequestsGivenUp))
-	counter(out, metricRefused, float64(n.Refused))
-	counter(out, metricUnlearnt, float64(n.NotLearnt))
+	counter(metrics, metricRestarts, float64(s.Restarts))
+	counter(metrics, metricReplaced, float64(n.Died), "died")
+	counter(metrics, metricReplaced, float64(n.WorkerHung), "worker_hung")
+	counter(metrics, metricReplaced, float64(n.ServerHung), "server_hung")
+	counter(metrics, metricGivenUp, float64(n.RequestsGivenUp))
+	counter(metrics, metricRefused, float64(n.Refused))
+	counter(metrics, metricUnlearnt, float64(n.NotLearnt))
 	gauge(metricBuild, 1, s.Version, s.Commit, s.EngineVersion, s.EngineCommit)
 	gauge(metricUptime, s.UptimeS)
 	gauge(metricTaps, float64(n.Captures))
-	counter(out, metricTapsLost, float64(n.CapturesLost))
+	counter(metrics, metricTapsLost, float64(n.CapturesLost))
 	gauge(metricMonitors, float64(n.Monitors))
-	collectConnections(n.Connections, out)
-	collectCentral(s.Central, out)
+	collectConnections(n.Connections, metrics)
+	collectCentral(s.Central, metrics)
 	for table, flows := range n.TableFlows {
 		gauge(metricTable, float64(flows), strconv.Itoa(int(table)))
 	}
-	limits.Collect(n.Limits, out)
+	limits.Collect(n.Limits, metrics)
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		gauge(metricPortInfo, 1, p.Name, p.Type, strconv.FormatUint(uint64(p.Number), 10), p.State, p.Mode)
 		gauge(metricPortUp, oneIf(p.State == stateUp), p.Name, p.Type)
-		collectPort(out, p)
-		counter(out, metricHangs, float64(n.Hangs[p.Number]), p.Name, p.Type)
+		collectPort(metrics, p)
+		counter(metrics, metricHangs, float64(n.Hangs[p.Number]), p.Name, p.Type)
 	}
 	now := clock.Monotonic()
 	for i := range s.Workers {
 		w := &s.Workers[i]
 		gauge(metricWorkerBeat, float64(now-min(now, w.HeartbeatNS))/1e9, strconv.Itoa(i), strconv.Itoa(w.Core))
-		collectWorker(out, strconv.Itoa(i), &s.Workers[i])
+		collectWorker(metrics, strconv.Itoa(i), &s.Workers[i])
 	}
 }
 
 // stateUp is the state of a port that forwards.
 const stateUp = "up"
 
-func counter(out chan<- prometheus.Metric, desc *prometheus.Desc, v float64, labels ...string) {
-	out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, v, labels...)
+func counter(metrics chan<- prometheus.Metric, desc *prometheus.Desc, v float64, labels ...string) {
+	metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, v, labels...)
 }
 
 func oneIf(b bool) float64 {
@@ -151,35 +151,35 @@ func oneIf(b bool) float64 {
 	return 0
 }
 
-func collectPort(out chan<- prometheus.Metric, p *api.Port) {
-	counter(out, metricPortPackets, float64(p.Stats.RxPackets), p.Name, p.Type, "rx")
-	counter(out, metricPortPackets, float64(p.Stats.TxPackets), p.Name, p.Type, "tx")
-	counter(out, metricPortBytes, float64(p.Stats.RxBytes), p.Name, p.Type, "rx")
-	counter(out, metricPortBytes, float64(p.Stats.TxBytes), p.Name, p.Type, "tx")
+func collectPort(metrics chan<- prometheus.Metric, p *api.Port) {
+	counter(metrics, metricPortPackets, float64(p.Stats.RxPackets), p.Name, p.Type, "rx")
+	counter(metrics, metricPortPackets, float64(p.Stats.TxPackets), p.Name, p.Type, "tx")
+	counter(metrics, metricPortBytes, float64(p.Stats.RxBytes), p.Name, p.Type, "rx")
+	counter(metrics, metricPortBytes, float64(p.Stats.TxBytes), p.Name, p.Type, "tx")
 	for reason, n := range p.Stats.RxDrops {
-		counter(out, metricPortDrops, float64(n), p.Name, p.Type, "rx", reason)
+		counter(metrics, metricPortDrops, float64(n), p.Name, p.Type, "rx", reason)
 	}
-	counter(out, metricPortDrops, float64(p.Stats.TxDrops), p.Name, p.Type, "tx", "any")
+	counter(metrics, metricPortDrops, float64(p.Stats.TxDrops), p.Name, p.Type, "tx", "any")
 }
 
-func collectWorker(out chan<- prometheus.Metric, i string, w *api.Worker) {
+func collectWorker(metrics chan<- prometheus.Metric, i string, w *api.Worker) {
 	core := strconv.Itoa(w.Core)
-	counter(out, metricWorkerBusy, float64(w.BusyNS)/1e9, i, core)
-	counter(out, metricWorkerPasses, float64(w.Passes), i, core, "frames")
-	counter(out, metricWorkerPasses, float64(w.IdlePasses), i, core, "nothing")
-	counter(out, metricWorkerSleeps, float64(w.Sleeps), i, core)
-	counter(out, metricWorkerFrames, float64(w.Frames), i, core)
-	counter(out, metricWorkerBatches, float64(w.Batches), i, core)
-	counter(out, metricWorkerOrders, float64(w.Commands-min(w.CommandsRefused, w.Commands)), i, core, "done")
-	counter(out, metricWorkerOrders, float64(w.CommandsRefused), i, core, "refused")
-	counter(out, metricWorkerNoRoom, float64(w.InstallsRefused), i, core)
-	counter(out, metricWorkerLookups, float64(w.ExactHits), i, core, "exact")
-	counter(out, metricWorkerLookups, float64(w.MegaflowHits), i, core, "megaflow")
-	counter(out, metricWorkerLookups, float64(w.Misses), i, core, "miss")
-	counter(out, metricWorkerMasks, float64(w.MasksSearched), i, core)
-	counter(out, metricWorkerCalls, float64(w.Syscalls), i, core)
+	counter(metrics, metricWorkerBusy, float64(w.BusyNS)/1e9, i, core)
+	counter(metrics, metricWorkerPasses, float64(w.Passes), i, core, "frames")
+	counter(metrics, metricWorkerPasses, float64(w.IdlePasses), i, core, "nothing")
+	counter(metrics, metricWorkerSleeps, float64(w.Sleeps), i, core)
+	counter(metrics, metricWorkerFrames, float64(w.Frames), i, core)
+	counter(metrics, metricWorkerBatches, float64(w.Batches), i, core)
+	counter(metrics, metricWorkerOrders, float64(w.Commands-min(w.CommandsRefused, w.Commands)), i, core, "done")
+	counter(metrics, metricWorkerOrders, float64(w.CommandsRefused), i, core, "refused")
+	counter(metrics, metricWorkerNoRoom, float64(w.InstallsRefused), i, core)
+	counter(metrics, metricWorkerLookups, float64(w.ExactHits), i, core, "exact")
+	counter(metrics, metricWorkerLookups, float64(w.MegaflowHits), i, core, "megaflow")
+	counter(metrics, metricWorkerLookups, float64(w.Misses), i, core, "miss")
+	counter(metrics, metricWorkerMasks, float64(w.MasksSearched), i, core)
+	counter(metrics, metricWorkerCalls, float64(w.Syscalls), i, core)
 	for reason, n := range w.Drops {
-		counter(out, metricWorkerDrops, float64(n), i, core, reason)
+		counter(metrics, metricWorkerDrops, float64(n), i, core, reason)
 	}
 }
 
@@ -192,19 +192,19 @@ var (
 )
 
 // collectConnections emits nothing if c is nil.
-func collectConnections(c *ConnectionNumbers, out chan<- prometheus.Metric) {
+func collectConnections(c *ConnectionNumbers, metrics chan<- prometheus.Metric) {
 	if c == nil {
 		return
 	}
-	out <- prometheus.MustNewConstMetric(metricConnections, prometheus.GaugeValue, float64(c.Now))
-	counter(out, metricConnectionsCreated, float64(c.Created))
-	counter(out, metricConnectionsEnded, float64(c.Expired), "timeout")
-	counter(out, metricConnectionsEnded, float64(c.Evicted), "eviction")
-	counter(out, metricConnectionsEnded, float64(c.Flushed), "flush")
-	counter(out, metricConnectionsEnded, float64(c.Replaced), "successor")
-	counter(out, metricConnectionsRefused, float64(c.RefusedLimit), "room")
-	counter(out, metricConnectionsRefused, float64(c.RefusedNAT), "translation")
-	counter(out, metricConnectionsLost, float64(c.EventsLost))
+	metrics <- prometheus.MustNewConstMetric(metricConnections, prometheus.GaugeValue, float64(c.Now))
+	counter(metrics, metricConnectionsCreated, float64(c.Created))
+	counter(metrics, metricConnectionsEnded, float64(c.Expired), "timeout")
+	counter(metrics, metricConnectionsEnded, float64(c.Evicted), "eviction")
+	counter(metrics, metricConnectionsEnded, float64(c.Flushed), "flush")
+	counter(metrics, metricConnectionsEnded, float64(c.Replaced), "successor")
+	counter(metrics, metricConnectionsRefused, float64(c.RefusedLimit), "room")
+	counter(metrics, metricConnectionsRefused, float64(c.RefusedNAT), "translation")
+	counter(metrics, metricConnectionsLost, float64(c.EventsLost))
 }
 
 var (

@@ -19,19 +19,19 @@ var (
 )
 
 // c is nil if the switch does not follow weft-central
-func collectCentral(c *api.Central, out chan<- prometheus.Metric) {
+func collectCentral(c *api.Central, metrics chan<- prometheus.Metric) {
 	if c == nil {
 		return
 	}
 	gauge := func(desc *prometheus.Desc, v float64) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v)
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v)
 	}
 	gauge(metricCentralUp, oneIf(c.Connected))
 	gauge(metricCentralTrouble, oneIf(c.Trouble != ""))
 	gauge(metricCentralRevision, float64(c.Revision))
 	gauge(metricCentralNets, float64(c.Nets))
 	gauge(metricCentralAddresses, float64(c.Addresses))
-	counter(out, metricCentralQuestions, float64(c.Asked), "asked")
-	counter(out, metricCentralQuestions, float64(c.Refused), "refused")
-	counter(out, metricCentralReceived, float64(c.ReceivedBytes))
+	counter(metrics, metricCentralQuestions, float64(c.Asked), "asked")
+	counter(metrics, metricCentralQuestions, float64(c.Refused), "refused")
+	counter(metrics, metricCentralReceived, float64(c.ReceivedBytes))
 }

@@ -17,9 +17,9 @@ const monitorBacklog = 1 << 16
 
 // Monitors has the clients that follow flows. No lock is taken under Monitors.mu.
 type Monitors struct {
-	count atomic.Int32 // 0: changes of flows cost nothing extra
-	mu    sync.Mutex
-	all   map[*Monitor]struct{}
+	count    atomic.Int32 // 0: changes of flows cost nothing extra
+	mu       sync.Mutex
+	monitors map[*Monitor]struct{}
 }
 
 // Monitor is a client that follows flows, ports or connections.
@@ -40,21 +40,21 @@ func (m *Monitor) Events() <-chan *api.Event { return m.events }
 // TakeLost returns the number of events lost since the last call.
 func (m *Monitor) TakeLost() uint64 { return m.lost.Swap(0) }
 
-func (m *Monitors) Add(who *Monitor) {
+func (m *Monitors) Add(monitor *Monitor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.all == nil {
-		m.all = map[*Monitor]struct{}{}
+	if m.monitors == nil {
+		m.monitors = map[*Monitor]struct{}{}
 	}
-	m.all[who] = struct{}{}
-	m.count.Store(int32(len(m.all)))
+	m.monitors[monitor] = struct{}{}
+	m.count.Store(int32(len(m.monitors)))
 }
 
-func (m *Monitors) Remove(who *Monitor) {
+func (m *Monitors) Remove(monitor *Monitor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.all, who)
-	m.count.Store(int32(len(m.all)))
+	delete(m.monitors, monitor)
+	m.count.Store(int32(len(m.monitors)))
 }
 
 // Count returns the number of monitors.
@@ -66,8 +66,8 @@ func (m *Monitors) TellFlow(now time.Time, event string, r *openflow.Rule, descr
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var e *api.Event // made when the first monitor wants it
-	for to := range m.all {
-		if !to.wants(r) {
+	for to := range m.monitors {
+		if !to.selects(r) {
 			continue
 		}
 		if e == nil {
@@ -82,7 +82,7 @@ func (m *Monitors) TellFlow(now time.Time, event string, r *openflow.Rule, descr
 	}
 }
 
-func (m *Monitor) wants(r *openflow.Rule) bool {
+func (m *Monitor) selects(r *openflow.Rule) bool {
 	f, within := &m.filter, m.filter.Match.Unpack()
 	return (f.Table == openflow.TableAll || f.Table == r.Table) && (r.Cookie^f.Cookie)&f.CookieMask == 0 && r.Match.Within(&within)
 }

@@ -22,7 +22,7 @@ import (
 type Conn struct {
 	service    *Service
 	net        net.Conn
-	in         *bufio.Reader
+	reader     *bufio.Reader
 	name, peer string
 	role       Role
 	controller *controller // nil: the peer has connected to the switch
@@ -62,7 +62,7 @@ func newConn(s *Service, nc net.Conn, peer string, role Role) *Conn {
 	if a := nc.RemoteAddr(); a != nil && a.String() != "" && a.String() != "@" {
 		name = a.Network() + ":" + a.String()
 	}
-	return &Conn{service: s, net: nc, peer: peer, name: name, role: role, in: bufio.NewReaderSize(nc, readBuffer),
+	return &Conn{service: s, net: nc, peer: peer, name: name, role: role, reader: bufio.NewReaderSize(nc, readBuffer),
 		wake: make(chan struct{}, 1), master: ofp.RoleEqual, monitors: map[uint32]*ofp.Monitor{}, bundles: map[uint32]*bundle{}}
 }
 
@@ -113,7 +113,7 @@ func (c *Conn) negotiate() error {
 		return err
 	}
 	_ = c.net.SetReadDeadline(time.Now().Add(helloTimeout))
-	hello, err := ofp.ReadMessage(c.in, nil)
+	hello, err := ofp.ReadMessage(c.reader, nil)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (c *Conn) begin(v ofp.Version) {
 func (c *Conn) read() error {
 	var buf []byte
 	for {
-		m, err := ofp.ReadMessage(c.in, buf)
+		m, err := ofp.ReadMessage(c.reader, buf)
 		if err != nil {
 			return err
 		}

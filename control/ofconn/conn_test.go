@@ -202,11 +202,11 @@ func TestController(t *testing.T) {
 func TestStandalone(t *testing.T) {
 	r := newRig(t)
 	for _, step := range []struct {
-		on    bool
-		flows int
+		enabled bool
+		flows   int
 	}{{true, 1}, {true, 1}, {false, 0}, {false, 0}} {
-		if r.service.setStandalone(step.on); r.sw.flows() != step.flows {
-			t.Errorf("standalone %t: %d flows, want %d", step.on, r.sw.flows(), step.flows)
+		if r.service.setStandalone(step.enabled); r.sw.flows() != step.flows {
+			t.Errorf("standalone %t: %d flows, want %d", step.enabled, r.sw.flows(), step.flows)
 		}
 	}
 }

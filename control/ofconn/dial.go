@@ -237,10 +237,10 @@ func (s *Service) standAlone(ctx context.Context) {
 	}
 }
 
-func (s *Service) setStandalone(on bool) {
+func (s *Service) setStandalone(enabled bool) {
 	mod := openflow.FlowMod{Command: openflow.Add, Priority: 0xffff, NewCookie: standaloneCookie, ModifyCookie: true,
 		Actions: []openflow.Action{{Kind: openflow.ActOutput, Port: openflow.PortNORMAL}}}
-	if !on {
+	if !enabled {
 		mod = openflow.FlowMod{Command: openflow.DeleteStrict, Priority: 0xffff, Cookie: standaloneCookie, CookieMask: ^uint64(0)}
 	}
 	for _, err := range s.setup.Switch.ApplyEach([]openflow.FlowMod{mod}) {
@@ -248,5 +248,5 @@ func (s *Service) setStandalone(on bool) {
 			s.log.Error("standalone switch", "error", err)
 		}
 	}
-	s.log.Info("standalone switch", "forwards by itself", on)
+	s.log.Info("standalone switch", "forwards by itself", enabled)
 }

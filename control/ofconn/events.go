@@ -74,10 +74,10 @@ func (c *Conn) sendEvents() {
 }
 
 // The caller holds c.mu.
-func (c *Conn) setWatching(on bool) {
-	if on != c.watching {
-		c.watching = on
-		if on {
+func (c *Conn) setWatching(enabled bool) {
+	if enabled != c.watching {
+		c.watching = enabled
+		if enabled {
 			c.service.watchers.Add(1)
 		} else {
 			c.service.watchers.Add(-1)
@@ -94,7 +94,7 @@ func (c *Conn) updateWatching() { c.setWatching(!c.ended && (len(c.monitors) > 0
 func (c *Conn) wantsEvents() bool { return c.controller != nil || c.missLen != 0 }
 
 // The caller holds c.mu.
-func (c *Conn) wants(masks [2]uint32, reason uint8) bool {
+func (c *Conn) accepts(masks [2]uint32, reason uint8) bool {
 	index := 0
 	if c.master == ofp.RoleSlave {
 		index = 1
@@ -108,7 +108,7 @@ func (s *Service) Count() int { return int(s.watchers.Load()) }
 
 // TellFlow reports a change of a rule. The caller holds the rule's locks.
 func (s *Service) TellFlow(event ofp.FlowEvent, r *openflow.Rule) {
-	for _, c := range s.all() {
+	for _, c := range s.connections() {
 		c.tellFlow(event, r)
 	}
 }
@@ -119,8 +119,8 @@ func (c *Conn) tellFlow(event ofp.FlowEvent, r *openflow.Rule) {
 	if !c.watching {
 		return
 	}
-	if event == ofp.FlowDeleted && r.Flags&openflow.SendFlowRem != 0 && c.wants(c.async.FlowRemoved, ofp.RemovedReason(c.version, r.Why)) {
-		c.post(ofp.AppendFlowRemoved(nil, c.version, c.nxm, r, now()), false)
+	if event == ofp.FlowDeleted && r.Flags&openflow.SendFlowRem != 0 && c.accepts(c.async.FlowRemoved, ofp.RemovedReason(c.version, r.Why)) {
+		c.post(ofp.AppendFlowRemoved(nil, c.version, c.nxm, r, nowNS()), false)
 	}
 	bit := map[ofp.FlowEvent]uint16{ofp.FlowAdded: ofp.MonitorAdd, ofp.FlowDeleted: ofp.MonitorDelete, ofp.FlowModified: ofp.MonitorModify}[event]
 	for _, m := range c.monitors {
@@ -227,7 +227,7 @@ func (c *Conn) roleRequest(r *ofp.Request) error {
 	}
 	s.mu.Unlock()
 	if role == ofp.RoleMaster {
-		for _, other := range s.all() {
+		for _, other := range s.connections() {
 			if other != c {
 				other.demote(generation)
 			}
@@ -285,9 +285,9 @@ func (s *Service) watchPorts(ctx context.Context) {
 	}
 }
 
-func (s *Service) tellPorts(was, is map[uint32]ofp.Port) {
-	for no, p := range is {
-		old, existed := was[no]
+func (s *Service) tellPorts(old, new map[uint32]ofp.Port) {
+	for no, p := range new {
+		old, existed := old[no]
 		switch {
 		case !existed:
 			s.tellPort(ofp.PortAdded, p)
@@ -298,17 +298,17 @@ func (s *Service) tellPorts(was, is map[uint32]ofp.Port) {
 			s.tellPort(ofp.PortModified, p)
 		}
 	}
-	for no, old := range was {
-		if _, exists := is[no]; !exists {
+	for no, old := range old {
+		if _, exists := new[no]; !exists {
 			s.tellPort(ofp.PortDeleted, old)
 		}
 	}
 }
 
 func (s *Service) tellPort(reason uint8, p ofp.Port) {
-	for _, c := range s.all() {
+	for _, c := range s.connections() {
 		c.mu.Lock()
-		if c.wants(c.async.PortStatus, reason) {
+		if c.accepts(c.async.PortStatus, reason) {
 			c.post(ofp.AppendPortStatus(nil, c.version, reason, &p), false)
 		}
 		c.mu.Unlock()

@@ -41,7 +41,7 @@ func (c *Conn) flowMod(r *ofp.Request) error {
 		if err, failed = bad, m; bad != nil {
 			failed = append([]byte(nil), m...)
 		}
-		if _, discard := c.in.Discard(len(m)); discard != nil {
+		if _, discard := c.reader.Discard(len(m)); discard != nil {
 			return discard
 		}
 		c.service.counts.Messages.Add(1)
@@ -65,18 +65,18 @@ func (c *Conn) flowMod(r *ofp.Request) error {
 // in the read buffer.
 func (c *Conn) nextFlowMod() (m []byte, ok bool) {
 	const flowModType = 14
-	if c.in.Buffered() < ofp.HeaderLen {
+	if c.reader.Buffered() < ofp.HeaderLen {
 		return nil, false
 	}
-	head, err := c.in.Peek(ofp.HeaderLen)
+	head, err := c.reader.Peek(ofp.HeaderLen)
 	if err != nil || ofp.Version(head[0]) != c.version {
 		return nil, false
 	}
 	n := int(binary.BigEndian.Uint16(head[2:]))
-	if n < ofp.HeaderLen || c.in.Buffered() < n {
+	if n < ofp.HeaderLen || c.reader.Buffered() < n {
 		return nil, false
 	}
-	m, err = c.in.Peek(n)
+	m, err = c.reader.Peek(n)
 	nx := head[1] == ofp.TypeExperimenter && n >= 16 && binary.BigEndian.Uint64(m[8:]) == openflow.NiciraVendor<<32|13
 	return m, err == nil && (head[1] == flowModType || nx)
 }
@@ -94,7 +94,7 @@ func (c *Conn) flowStats(r *ofp.Request) error {
 	for from, more := uint32(0), true; more; {
 		rules, from, more = s.ScanRules(&filter, from, rules[:0])
 		for i := range rules {
-			reply.Add(func(b []byte) []byte { return ofp.AppendFlowStats(b, r, &rules[i], now()) })
+			reply.Add(func(b []byte) []byte { return ofp.AppendFlowStats(b, r, &rules[i], nowNS()) })
 		}
 		for _, m := range reply.Take() {
 			if err := c.write(m); err != nil {

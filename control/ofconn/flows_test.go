@@ -128,12 +128,12 @@ func TestBuckets(t *testing.T) {
 		b[1] = 8
 		return append(b, byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
 	}
-	change := func(command uint16, at uint32, ids ...uint32) []byte {
+	change := func(command uint16, index uint32, ids ...uint32) []byte {
 		var buckets []byte
 		for _, id := range ids {
 			buckets = append(buckets, bucket(id)...)
 		}
-		return ofptest.Message(p.v, 15, 4, command, uint8(0), uint8(0), uint32(1), uint16(len(buckets)), uint16(0), at, buckets)
+		return ofptest.Message(p.v, 15, 4, command, uint8(0), uint8(0), uint32(1), uint16(len(buckets)), uint16(0), index, buckets)
 	}
 	const first, last, all = ofp.BucketFirst, ofp.BucketLast, ofp.BucketAll
 	for _, c := range []struct {

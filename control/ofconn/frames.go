@@ -40,7 +40,7 @@ func (s *Service) followFrames() {
 	s.framing.Lock()
 	defer s.framing.Unlock()
 	wanted, misses := false, false
-	for _, c := range s.all() {
+	for _, c := range s.connections() {
 		if frames, old := c.wantsFrames(); frames {
 			wanted, misses = true, misses || old
 		}
@@ -53,7 +53,7 @@ func (s *Service) followFrames() {
 
 // wantsFrames reports whether the peer gets frames. They show payloads, which a peer that
 // may only read does not get. old is true for a connection of OpenFlow 1.0.
-func (c *Conn) wantsFrames() (wants, old bool) {
+func (c *Conn) wantsFrames() (wanted, old bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ready && !c.ended && c.role == Write && c.wantsEvents() && (c.async.PacketIn[0]|c.async.PacketIn[1]) != 0,
@@ -63,11 +63,11 @@ func (c *Conn) wantsFrames() (wants, old bool) {
 // SendPacketIn sends a frame to the connections that want it. id is the number of the
 // controller that the flow names; 0 is the default.
 func (s *Service) SendPacketIn(p *ofp.PacketIn, id uint16) {
-	if !s.rate.take(now()) {
+	if !s.rate.take(nowNS()) {
 		s.counts.Dropped.Add(1)
 		return
 	}
-	for _, c := range s.all() {
+	for _, c := range s.connections() {
 		c.packetIn(p, id)
 	}
 }
@@ -75,7 +75,7 @@ func (s *Service) SendPacketIn(p *ofp.PacketIn, id uint16) {
 func (c *Conn) packetIn(p *ofp.PacketIn, id uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.role < Write || c.id != id || !c.wants(c.async.PacketIn, ofp.PacketInReason(c.version, p.Reason)) {
+	if c.role < Write || c.id != id || !c.accepts(c.async.PacketIn, ofp.PacketInReason(c.version, p.Reason)) {
 		return
 	}
 	if p.Cookie == ^uint64(0) && p.Reason == ofp.ReasonNoMatch { // no flow has sent it

@@ -235,4 +235,4 @@ func (c *Conn) packetOut(r *ofp.Request) error {
 
 func (c *Conn) noQueues(r *ofp.Request) error { return c.writeAll(ofp.NewReply(r)) }
 
-func now() uint64 { return clock.Monotonic() }
+func nowNS() uint64 { return clock.Monotonic() }

@@ -31,14 +31,14 @@ func (f *fakeSwitch) ApplyEach(mods []openflow.FlowMod) []error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.batches = append(f.batches, len(mods))
-	_, errs := f.tables.ApplyEach(mods, now())
+	_, errs := f.tables.ApplyEach(mods, nowNS())
 	return errs
 }
 
 func (f *fakeSwitch) ApplyBundle(items []openflow.BundleItem) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_, err := f.tables.ApplyBundle(items, now())
+	_, err := f.tables.ApplyBundle(items, nowNS())
 	var at *openflow.ApplyError
 	if errors.As(err, &at) {
 		return at.Index, err
@@ -48,17 +48,17 @@ func (f *fakeSwitch) ApplyBundle(items []openflow.BundleItem) (int, error) {
 
 func (f *fakeSwitch) PullCounts() {}
 
-func (f *fakeSwitch) ScanRules(filter *openflow.FlowMod, from uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool) {
+func (f *fakeSwitch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	next, more := f.tables.Scan(filter, from, 16, func(r *openflow.Rule) { rules = append(rules, *r) })
+	next, more := f.tables.Scan(filter, slot, 16, func(r *openflow.Rule) { rules = append(rules, *r) })
 	return rules, next, more
 }
 
 func (f *fakeSwitch) ApplyGroups(mods []openflow.GroupMod) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_, err := f.tables.ApplyGroups(mods, now())
+	_, err := f.tables.ApplyGroups(mods, nowNS())
 	return err
 }
 

@@ -65,7 +65,7 @@ type Switch interface {
 	// PullCounts updates the statistics of rules.
 	PullCounts()
 	// ScanRules appends copies of selected rules, from a slot on.
-	ScanRules(filter *openflow.FlowMod, from uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool)
+	ScanRules(filter *openflow.FlowMod, slot uint32, rules []openflow.Rule) ([]openflow.Rule, uint32, bool)
 	ApplyGroups(mods []openflow.GroupMod) error
 	Groups(id uint32) []Group
 	ApplyMeters(mods []openflow.MeterMod) error
@@ -74,7 +74,7 @@ type Switch interface {
 	// SetEviction sets whether tables evict flows; openflow.TableAll means all tables.
 	SetEviction(table uint8, evict bool) error
 	Ports() []Port
-	Send(out *openflow.PacketOut) error
+	Send(request *openflow.PacketOut) error
 	// FlushConnections removes the tracked connections that m selects.
 	FlushConnections(m *ofp.CTMatch) error
 }
@@ -111,7 +111,7 @@ type Setup struct {
 	TLS         *tls.Config
 	// Frames starts or stops the frames for controllers, which come to SendPacketIn. misses
 	// is true if a connection of OpenFlow 1.0 wants frames that match no flow.
-	Frames     func(on, misses bool)
+	Frames     func(enabled, misses bool)
 	Standalone bool // without a controller, the switch acts as a learning switch
 	Log        *slog.Logger
 }
@@ -255,8 +255,8 @@ func (s *Service) leave(c *Conn, accepted bool) {
 	}
 }
 
-// all returns the present connections.
-func (s *Service) all() []*Conn {
+// connections returns the present connections.
+func (s *Service) connections() []*Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := make([]*Conn, 0, len(s.conns))

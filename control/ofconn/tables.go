@@ -31,15 +31,15 @@ func (c *Conn) groupMod(r *ofp.Request) error {
 }
 
 // changeBuckets makes an insert or removal of buckets a change of the whole group.
-func changeBuckets(change *ofp.GroupChange, was *openflow.Group) error {
-	buckets, fresh := slices.Clone(was.Buckets), change.Group.Buckets
+func changeBuckets(change *ofp.GroupChange, old *openflow.Group) error {
+	buckets, fresh := slices.Clone(old.Buckets), change.Group.Buckets
 	at := slices.IndexFunc(buckets, func(b openflow.Bucket) bool { return b.ID == change.Bucket })
 	if change.Insert {
 		for i := range fresh {
 			if slices.ContainsFunc(buckets, func(b openflow.Bucket) bool { return b.ID == fresh[i].ID }) {
 				return refused(openflow.ErrGroupBucketExists, fmt.Sprintf("group_mod: bucket %d exists", fresh[i].ID))
 			}
-			if was.Type != openflow.GroupSelect {
+			if old.Type != openflow.GroupSelect {
 				fresh[i].Weight = 0
 			} else if fresh[i].Weight == 0 {
 				fresh[i].Weight = 1
@@ -70,9 +70,9 @@ func changeBuckets(change *ofp.GroupChange, was *openflow.Group) error {
 			buckets = slices.Delete(buckets, at, at+1)
 		}
 	}
-	next := *was
+	next := *old
 	next.Buckets = buckets
-	g, err := openflow.NewGroup(next, was.HashedFields())
+	g, err := openflow.NewGroup(next, old.HashedFields())
 	change.Group = g
 	return err
 }
@@ -84,7 +84,7 @@ func (c *Conn) groupStats(r *ofp.Request) error {
 	}
 	reply := ofp.NewReply(r)
 	for _, g := range c.service.setup.Switch.Groups(id) {
-		reply.Add(func(b []byte) []byte { return ofp.AppendGroupStats(b, g.ID, uint32(g.Flows), &g.Stats, now()) })
+		reply.Add(func(b []byte) []byte { return ofp.AppendGroupStats(b, g.ID, uint32(g.Flows), &g.Stats, nowNS()) })
 	}
 	return c.writeAll(reply)
 }

@@ -41,14 +41,14 @@ func (f *Frames) Attach(service *ofconn.Service) { f.service = service }
 const framesPatience = time.Second
 
 // Set starts or stops the frames. ofconn calls it from one goroutine at a time.
-func (f *Frames) Set(on, misses bool) {
+func (f *Frames) Set(enabled, misses bool) {
 	if misses != f.misses {
 		f.misses = misses
 		f.change.Lock()
 		f.pipeline.SendMisses(misses)
 		f.change.Unlock()
 	}
-	if on == (f.stop != nil) {
+	if enabled == (f.stop != nil) {
 		return
 	}
 	if f.stop != nil {

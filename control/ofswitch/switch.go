@@ -43,10 +43,10 @@ func New(change sync.Locker, pl *pipeline.Pipeline, ps *ports.Ports, connections
 
 // inForce returns the error of a change that was refused. It logs the error of a change
 // that is in force and could not be saved, because OpenFlow has no answer for it.
-func (s *Switch) inForce(what string, err error) error {
+func (s *Switch) inForce(subject string, err error) error {
 	var unsaved *pipeline.UnsavedError
 	if errors.As(err, &unsaved) {
-		s.log.Error(what, "error", err)
+		s.log.Error(subject, "error", err)
 		return nil
 	}
 	return err
@@ -77,13 +77,13 @@ func (s *Switch) PullCounts() {
 // scanMost limits the rules of one call of ScanRules.
 const scanMost = 256
 
-// ScanRules appends copies of selected rules from slot from on. It returns the next
+// ScanRules appends copies of selected rules, starting with a slot. It returns the next
 // slot, and false at the end.
-func (s *Switch) ScanRules(filter *openflow.FlowMod, from uint32, rules []openflow.Rule) (_ []openflow.Rule, next uint32, more bool) {
+func (s *Switch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []openflow.Rule) (_ []openflow.Rule, next uint32, remaining bool) {
 	s.pipeline.Read(func(tables *openflow.Pipeline) {
-		next, more = tables.Scan(filter, from, scanMost, func(r *openflow.Rule) { rules = append(rules, *r) })
+		next, remaining = tables.Scan(filter, slot, scanMost, func(r *openflow.Rule) { rules = append(rules, *r) })
 	})
-	return rules, next, more
+	return rules, next, remaining
 }
 
 // ApplyGroups applies changes of groups, all of them or none.
@@ -179,8 +179,8 @@ func (s *Switch) Ports() []ofconn.Port {
 }
 
 // Send executes the actions of a packet-out on its frame.
-func (s *Switch) Send(out *openflow.PacketOut) error {
-	_, err := s.pipeline.Send(out)
+func (s *Switch) Send(request *openflow.PacketOut) error {
+	_, err := s.pipeline.Send(request)
 	return err
 }
 

@@ -92,7 +92,7 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 			return a.value, a.err
 		case <-timer.C:
 		}
-		why, over := r.over(long, time.Since(began))
+		reason, over := r.expired(long, time.Since(began))
 		if !over {
 			timer.Reset(look)
 			continue
@@ -104,32 +104,32 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 			return a.value, a.err
 		}
 		r.givenUp.Add(1)
-		if why == "" {
-			why = r.cause(name, number)
+		if reason == "" {
+			reason = r.cause(name, number)
 		}
 		if changes {
-			why += "; the change may still take effect"
+			reason += "; the change may still take effect"
 		}
-		return nil, &TooLong{fmt.Sprintf("not done within %.1f s: %s", time.Since(began).Seconds(), why)}
+		return nil, &TooLong{fmt.Sprintf("not done within %.1f s: %s", time.Since(began).Seconds(), reason)}
 	}
 }
 
-// over reports whether to abandon a request after the given time, and the cause if
-// known.
-func (r *Requests) over(long bool, after time.Duration) (why string, over bool) {
-	if why := r.wrong(); why != "" {
-		return why, true
+// expired reports whether to abandon a request that has waited this long, and the cause
+// if known.
+func (r *Requests) expired(long bool, waited time.Duration) (reason string, expired bool) {
+	if reason := r.wrong(); reason != "" {
+		return reason, true
 	}
 	if !long {
-		if why := r.slow(); why != "" {
-			return why, true
+		if reason := r.slow(); reason != "" {
+			return reason, true
 		}
 	}
 	limit := Short
 	if long || r.anyLong() {
 		limit = Long
 	}
-	return "", after >= limit
+	return "", waited >= limit
 }
 
 func (r *Requests) enter(name string, long bool) (number uint64) {

@@ -54,10 +54,10 @@ func TestOver(t *testing.T) {
 		}
 		return ""
 	}, nothingWrong)
-	want := func(long bool, after time.Duration, want bool) {
+	want := func(long bool, waited time.Duration, want bool) {
 		t.Helper()
-		if _, over := r.over(long, after); over != want {
-			t.Errorf("long %v, after %v: given up %v, want %v", long, after, over, want)
+		if _, over := r.expired(long, waited); over != want {
+			t.Errorf("long %v, after %v: given up %v, want %v", long, waited, over, want)
 		}
 	}
 	want(false, Short-1, false)
@@ -98,10 +98,10 @@ func TestMaxAbandoned(t *testing.T) {
 // A probable cause ends only short requests.
 func TestSlowEndsShortRequestsOnly(t *testing.T) {
 	r := NewRequests(nothingWrong, func() string { return "the engine has not answered" })
-	if why, over := r.over(false, Explain); why != "the engine has not answered" || !over {
-		t.Errorf("short request: %q, %v", why, over)
+	if reason, over := r.expired(false, Explain); reason != "the engine has not answered" || !over {
+		t.Errorf("short request: %q, %v", reason, over)
 	}
-	if why, over := r.over(true, Explain); why != "" || over {
-		t.Errorf("long request: %q, %v", why, over)
+	if reason, over := r.expired(true, Explain); reason != "" || over {
+		t.Errorf("long request: %q, %v", reason, over)
 	}
 }

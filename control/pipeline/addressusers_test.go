@@ -72,11 +72,11 @@ func TestOneAddressChanges(t *testing.T) {
 }
 
 // noAgent answers no question.
-type noAgent struct{ asked chan uint64 }
+type noAgent struct{ requests chan uint64 }
 
 func (a noAgent) Seen(string) {}
 func (a noAgent) Ask(_ string, _ uint32, mac uint64, _ netip.Addr) bool {
-	a.asked <- mac
+	a.requests <- mac
 	return true
 }
 
@@ -94,7 +94,7 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 	}
 	nobody := func() {
 		f.Worker().Frame(key, 100)
-		mac := <-agent.asked
+		mac := <-agent.requests
 		f.Change.Lock()
 		f.P.AnswerQuestions([]openflow.Question{{Segment: openflow.SegmentOf(1), MAC: mac}})
 		f.Change.Unlock()

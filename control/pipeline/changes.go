@@ -207,9 +207,9 @@ func (pl *Pipeline) Configure(table int, set func(*openflow.TableConfig) error) 
 }
 
 // SendMisses makes frames that match no flow go to the controller, or drops them.
-func (pl *Pipeline) SendMisses(on bool) {
+func (pl *Pipeline) SendMisses(enabled bool) {
 	pl.mu.Lock()
-	pl.tables.SendMisses(on)
+	pl.tables.SendMisses(enabled)
 	pl.mu.Unlock()
 	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 }

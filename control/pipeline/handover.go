@@ -17,10 +17,10 @@ import (
 
 // Load fills the tables from the state file and a kept counter region. No other
 // goroutine uses the pipeline yet.
-func (pl *Pipeline) Load(saved *store.State, region *counters.Region, kept bool) {
+func (pl *Pipeline) Load(saved *store.State, region *counters.Region, resumed bool) {
 	pl.counters, pl.rules.region = region, region
 	pl.loadTables(saved.Groups, saved.Meters)
-	pl.loadFlows(saved.Flows, kept)
+	pl.loadFlows(saved.Flows, resumed)
 	pl.loadTableConfigs(saved.Tables) // last, because saved tables may exceed their limits
 }
 

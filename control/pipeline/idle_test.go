@@ -27,12 +27,12 @@ func TestIdleMegaflowsExpire(t *testing.T) {
 	frame(1, 0x020000000001)
 	frame(1, 0x020000000002)
 	// age makes all last hits older.
-	age := func(by time.Duration) {
+	age := func(duration time.Duration) {
 		f.P.Mu().Lock()
 		defer f.P.Mu().Unlock()
 		for _, m := range f.P.Index().List() {
 			f.P.Pull(m)
-			m.UsedNS -= min(m.UsedNS, uint64(by))
+			m.UsedNS -= min(m.UsedNS, uint64(duration))
 		}
 	}
 	age(megaflows.Idle * 6 / 10)

@@ -136,12 +136,12 @@ type taughtFrame struct {
 	executed executedFrame
 }
 
-// teach adds the flows of lessons in order. Like in Open vSwitch, a frame goes on by the
-// rules that it matched before it added flows, and counts for them. Before it goes on, no
-// megaflow uses the old flows. The frames in again must be translated again: earlier
-// lessons have added their flows, or their translations ask for addresses. The caller
-// holds the lock of changes.
-func (pl *Pipeline) teach(batch []lesson) (again []lesson) {
+// teach adds the flows of lessons in order. Like in Open vSwitch, a frame goes on by
+// the rules that it matched before it added flows, and counts for them. Before it goes
+// on, no megaflow uses the old flows. The frames in repeats must be translated again:
+// earlier lessons have added their flows, or their translations ask for addresses. The
+// caller holds the lock of changes.
+func (pl *Pipeline) teach(batch []lesson) (repeats []lesson) {
 	var frames []taughtFrame
 	var changes []openflow.Changes
 	var tables openflow.TableSet
@@ -159,7 +159,7 @@ func (pl *Pipeline) teach(batch []lesson) (again []lesson) {
 				frames = append(frames, taughtFrame{l, t, executedFrame{rules: t.Rules, groups: t.Groups, finished: t.Finished,
 					learned: t.Learned, ruleRows: pl.rules.rowsOf(t.Rules)}})
 			} else {
-				again = append(again, *l)
+				repeats = append(repeats, *l)
 			}
 		}
 		c, refused := pl.tables.ApplyLearned(flows, now)
@@ -182,7 +182,7 @@ func (pl *Pipeline) teach(batch []lesson) (again []lesson) {
 		pl.tell(&changes[i])
 	}
 	pl.releaseRows(removed)
-	return again
+	return repeats
 }
 
 // forward makes the workers execute the translations of held frames, unless the engine

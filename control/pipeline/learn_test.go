@@ -70,10 +70,10 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	for i := range uint32(frames) {
 		f.Worker().Frame(pipelinetest.UDPKey(1, 100+i, 2, 9), 100)
 	}
-	waitfor.True(t, "all frames wait in the learn queue", func() (all bool) {
+	waitfor.True(t, "all frames wait in the learn queue", func() (complete bool) {
 		w := f.Worker()
-		w.On(func() { all = len(w.Frames) == frames && w.Upcalls.Done() == w.Upcalls.Publish() })
-		return all
+		w.On(func() { complete = len(w.Frames) == frames && w.Upcalls.Done() == w.Upcalls.Publish() })
+		return complete
 	})
 	f.Change.Unlock()
 	f.Settle()
@@ -128,9 +128,9 @@ func TestSecondWaitingFrameMatchesTheLearntFlow(t *testing.T) {
 	f.Change.Lock() // nothing is learnt while this is held
 	w.Frame(key, 100)
 	w.Frame(key, 100)
-	waitfor.True(t, "both frames wait in the learn queue", func() (all bool) {
-		w.On(func() { all = len(w.Frames) == 2 && w.Upcalls.Done() == w.Upcalls.Publish() })
-		return all
+	waitfor.True(t, "both frames wait in the learn queue", func() (complete bool) {
+		w.On(func() { complete = len(w.Frames) == 2 && w.Upcalls.Done() == w.Upcalls.Publish() })
+		return complete
 	})
 	f.Change.Unlock()
 	f.Settle()

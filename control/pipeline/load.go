@@ -15,7 +15,7 @@ import (
 
 // loadFlows fills the tables from the state file, with the statistics of a kept
 // counter region. No other goroutine uses the pipeline yet.
-func (pl *Pipeline) loadFlows(flows []store.Flow, kept bool) {
+func (pl *Pipeline) loadFlows(flows []store.Flow, resumed bool) {
 	now := clock.Monotonic()
 	for _, f := range flows {
 		mod, err := openflow.ParseFlowMod(f.Text, openflow.Add, nil)
@@ -30,7 +30,7 @@ func (pl *Pipeline) loadFlows(flows []store.Flow, kept bool) {
 		}
 		r := changes.Added[0]
 		pl.rules.restore(r, f.Slot, f.Age)
-		if kept {
+		if resumed {
 			pl.rules.read(r)
 		} else {
 			pl.rules.write(r)

@@ -20,10 +20,10 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 		return
 	}
 	a := answers{d: pl, w: w, worker: worker, learnt: learnt}
-	a.all(misses)
+	a.answerAll(misses)
 }
 
-func (a *answers) all(misses []datapath.Upcall) {
+func (a *answers) answerAll(misses []datapath.Upcall) {
 	pl, w, worker := a.d, a.w, a.worker
 	pl.mu.RLock()
 	if pl.workers != w { // the engine has been replaced meanwhile
@@ -53,7 +53,7 @@ type answers struct {
 	w          *workers.Workers
 	worker     int
 	learnt     bool
-	asked      bool // nobody can answer the frames' questions
+	question   bool // nobody can answer the frames' questions
 	generation uint64
 	now        uint64
 	env        *env
@@ -83,7 +83,7 @@ func (a *answers) miss(up *datapath.Upcall) {
 	if !a.learnt && d.learnFirst(a.w, held, up, &t) {
 		return
 	}
-	if !a.asked && t.Question.Valid() && d.askFirst(a.w, held, up, &t) {
+	if !a.question && t.Question.Valid() && d.askFirst(a.w, held, up, &t) {
 		return
 	}
 	if a.spare == nil {

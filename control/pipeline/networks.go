@@ -20,7 +20,7 @@ import (
 // RevalidateNetworks or PortsChanged. It returns the number of addresses beyond
 // openflow.MaxNetAddresses, which it leaves out. The caller holds the lock of
 // changes.
-func (pl *Pipeline) ChangeNetworks(c *addresses.Change) (left int) {
+func (pl *Pipeline) ChangeNetworks(c *addresses.Change) (refused int) {
 	return pl.macs.Change(c)
 }
 

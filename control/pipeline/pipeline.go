@@ -51,9 +51,9 @@ type Ports interface {
 	// UpdateLiveness sets a View with the present liveness, if a group watches ports.
 	// It reports whether liveness has changed. The caller holds the lock of changes.
 	UpdateLiveness() (changed bool)
-	// Fault reports why the workers have stopped using a port. It takes the lock of
-	// changes.
-	Fault(number uint32, why string)
+	// Fault reports that the workers have stopped using a port, and the reason. It takes
+	// the lock of changes.
+	Fault(number uint32, reason string)
 }
 
 // Setup has the dependencies and settings of a Pipeline.

@@ -48,12 +48,12 @@ type questions struct {
 }
 
 type waitingFrame struct {
-	workers *workers.Workers
-	held    underlay.HeldFrame
-	miss    datapath.Upcall
-	port    uint32
-	must    bool // without an answer the frame is dropped
-	sinceNS uint64
+	workers  *workers.Workers
+	held     underlay.HeldFrame
+	miss     datapath.Upcall
+	port     uint32
+	required bool // without an answer the frame is dropped
+	sinceNS  uint64
 }
 
 // portQuestions counts a port's waiting and dropped frames.
@@ -214,7 +214,7 @@ func (pl *Pipeline) askNext() {
 // giveUp ends the wait of the frames that pick selects, whose questions get no answer.
 func (pl *Pipeline) giveUp(pick func(q openflow.Question, oldest *waitingFrame) bool) {
 	drop(pl.questions.take(true, func(q openflow.Question, oldest *waitingFrame) bool {
-		return oldest.must && pick(q, oldest)
+		return oldest.required && pick(q, oldest)
 	}))
 	pl.answerAbsent(pl.questions.take(false, pick))
 }
@@ -223,8 +223,8 @@ func (pl *Pipeline) giveUp(pick func(q openflow.Question, oldest *waitingFrame) 
 func (pl *Pipeline) answerAbsent(frames []waitingFrame) {
 	for i := range frames {
 		f := &frames[i]
-		a := answers{d: pl, w: f.workers, worker: f.held.Worker, asked: true}
-		a.all([]datapath.Upcall{f.miss})
+		a := answers{d: pl, w: f.workers, worker: f.held.Worker, question: true}
+		a.answerAll([]datapath.Upcall{f.miss})
 	}
 }
 

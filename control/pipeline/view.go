@@ -48,8 +48,8 @@ func (v *View) PortByName(name string) (uint32, bool) {
 	return no, ok
 }
 
-func (v *View) PortName(no uint32) (string, bool) {
-	info, ok := v.byNo[no]
+func (v *View) PortName(number uint32) (string, bool) {
+	info, ok := v.byNo[number]
 	return info.Name, ok
 }
 
@@ -83,8 +83,8 @@ func (pl *Pipeline) env() *env {
 	return &env{view: pl.view, tunnels: pl.templates, Table: pl.macs, RecircTable: pl.recircs, NoteTable: pl.notes}
 }
 
-func (e *env) Port(no uint32) (openflow.PortInfo, bool) {
-	info, ok := e.view.byNo[no]
+func (e *env) Port(number uint32) (openflow.PortInfo, bool) {
+	info, ok := e.view.byNo[number]
 	return info, ok
 }
 
@@ -92,8 +92,8 @@ func (e *env) Ports() []openflow.PortInfo { return e.view.infos }
 
 func (e *env) Bound() bool { return e.view.bound }
 
-func (e *env) Tunnel(no, _ uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
-	return e.tunnels.Template(underlay.Tunnel{Port: no, Local: local, Remote: remote}, e.view.udpPort[no])
+func (e *env) Tunnel(number, _ uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
+	return e.tunnels.Template(underlay.Tunnel{Port: number, Local: local, Remote: remote}, e.view.udpPort[number])
 }
 
 // NoPort is the error for a name without a port.

@@ -121,7 +121,7 @@ func (ps *Ports) setTunnel() (changed bool, err error) {
 		changed = true
 	}
 	number := uint32(centralNumber)
-	if ps.all[number] != nil {
+	if ps.byNumber[number] != nil {
 		if number, err = ps.freeNumber(CentralPort); err != nil {
 			return changed, err
 		}
@@ -139,14 +139,14 @@ func (ps *Ports) setTunnel() (changed bool, err error) {
 		return changed, err
 	}
 	p.opened = true
-	ps.all[number], c.tunnel = p, p
+	ps.byNumber[number], c.tunnel = p, p
 	return true, nil
 }
 
 // Numbers returns port numbers by name. The caller holds the lock of changes.
 func (ps *Ports) Numbers() map[string]uint32 {
-	numbers := make(map[string]uint32, len(ps.all))
-	for no, p := range ps.all {
+	numbers := make(map[string]uint32, len(ps.byNumber))
+	for no, p := range ps.byNumber {
 		numbers[p.saved.Name] = no
 	}
 	return numbers
@@ -165,7 +165,7 @@ func (ps *Ports) Guests() []Guest {
 	ps.change.Lock()
 	defer ps.change.Unlock()
 	byName := map[string]Guest{}
-	for _, p := range ps.all {
+	for _, p := range ps.byNumber {
 		if p.info.Kind != openflow.PortNormal {
 			continue
 		}

@@ -11,8 +11,8 @@ import (
 
 var encapOptions = optionTable{
 	"udp_csum": {check: oneOf("on", "off")},
-	"ttl":      {check: either("inherit", numberIn(1, 255))},
-	"tos":      {check: either("inherit", trafficClass)},
+	"ttl":      {check: wordOr("inherit", numberIn(1, 255))},
+	"tos":      {check: wordOr("inherit", trafficClass)},
 	"df":       {check: oneOf("on", "off")},
 	"src_port": {check: portRange},
 }
@@ -58,7 +58,7 @@ func parseEncap(values map[string]string) underlay.Encap {
 // changes.
 func (ps *Ports) encaps() map[uint32]underlay.Encap {
 	m := map[uint32]underlay.Encap{}
-	for no, p := range ps.all {
+	for no, p := range ps.byNumber {
 		if p.kind == kindVXLAN {
 			m[no] = parseEncap(p.values)
 		}

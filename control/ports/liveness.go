@@ -38,7 +38,7 @@ func (ps *Ports) UpdateLiveness() (changed bool) {
 		return false
 	}
 	loop.Notify(ps.watched)
-	for _, p := range ps.all {
+	for _, p := range ps.byNumber {
 		down := p.problem.Load() != nil || p.driver.status().state != StateUp
 		if down != p.info.Down {
 			p.info.Down, changed = down, true

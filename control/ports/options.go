@@ -46,21 +46,21 @@ func checkPortName(name string) error {
 	return nil
 }
 
-// parseOptions checks words KEY=VALUE against the options of the kind that type=
-// names. values includes the defaults, given does not.
-func parseOptions(words []string) (kind string, values, given map[string]string, err error) {
-	given = map[string]string{}
+// parseOptions checks words KEY=VALUE against the options of the kind that type= names.
+// The map values includes the defaults, the map explicit does not.
+func parseOptions(words []string) (kind string, values, explicit map[string]string, err error) {
+	explicit = map[string]string{}
 	for _, word := range words {
 		key, value, ok := strings.Cut(word, "=")
 		if !ok || key == "" {
 			return "", nil, nil, usererr.Errorf("%s: expected KEY=VALUE, as in type=tap", word)
 		}
-		if _, twice := given[key]; twice {
+		if _, twice := explicit[key]; twice {
 			return "", nil, nil, usererr.Errorf("%s: option %s is given twice", word, key)
 		}
-		given[key] = value
+		explicit[key] = value
 	}
-	kind, ok := given["type"]
+	kind, ok := explicit["type"]
 	if !ok {
 		return "", nil, nil, usererr.Errorf("type= is missing; expected type=%s", strings.Join(kindNames(), "|"))
 	}
@@ -69,7 +69,7 @@ func parseOptions(words []string) (kind string, values, given map[string]string,
 		return "", nil, nil, usererr.Errorf("type=%s: expected one of %s", kind, strings.Join(kindNames(), ", "))
 	}
 	values, err = k.allOptions().check(kind, words)
-	return kind, values, given, err
+	return kind, values, explicit, err
 }
 
 // in the given order, so that the error names the first wrong word
@@ -133,16 +133,16 @@ func oneOf(choices ...string) func(string) string {
 	}
 }
 
-func numberIn(least, most int) func(string) string {
+func numberIn(lo, hi int) func(string) string {
 	return func(value string) string {
-		if n, err := strconv.Atoi(value); err != nil || n < least || n > most {
-			return fmt.Sprintf("a number from %d to %d", least, most)
+		if n, err := strconv.Atoi(value); err != nil || n < lo || n > hi {
+			return fmt.Sprintf("a number from %d to %d", lo, hi)
 		}
 		return ""
 	}
 }
 
-func either(word string, check func(string) string) func(string) string {
+func wordOr(word string, check func(string) string) func(string) string {
 	return func(value string) string {
 		if value == word {
 			return ""

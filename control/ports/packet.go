@@ -40,12 +40,12 @@ type packetPort struct {
 	noRing    string // why the sockets must not have rings; "": they may
 }
 
-func (p *packetPort) open(kept *engine.Kept) error {
+func (p *packetPort) open(device *engine.Kept) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var err error
-	if kept != nil {
-		if p.uplink, err = afpacket.Restore(kept.Request.Blob, kept.FDs); err == nil {
+	if device != nil {
+		if p.uplink, err = afpacket.Restore(device.Request.Blob, device.FDs); err == nil {
 			return nil
 		}
 		p.log.Warn("cannot take over the uplink of an earlier process, setting it up again", "error", err)

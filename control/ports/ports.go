@@ -29,15 +29,15 @@ import (
 // portDriver controls a port's device under its own lock. The methods fault, network
 // and status may be called at any time, the others under the lock of changes.
 type portDriver interface {
-	// open makes the device. If kept is not nil, open takes over the device of an
+	// open makes the device. If device is not nil, open takes over this device of an
 	// earlier control process and owns its descriptors.
-	open(kept *engine.Kept) error
+	open(device *engine.Kept) error
 	// attach passes a ready device to the engine. resume means that a killed engine
 	// had the device.
 	attach(resume bool) error
-	// fault reports why the workers have stopped using the device. If it returns
-	// false, the caller opens the device again.
-	fault(why string) (mended bool)
+	// fault handles a device that the workers have stopped using, and gets the reason. If
+	// it returns false, the caller opens the device again.
+	fault(reason string) (mended bool)
 	// network reports that links, addresses or endpoints have changed.
 	network(endpoints []netip.AddrPort)
 	status() portStatus
@@ -141,17 +141,17 @@ func (c *portContext) forget() {
 // switchPort is a port of the switch, guarded by the lock of changes. The driver has
 // its own lock.
 type switchPort struct {
-	saved   store.Port
-	kind    string
-	given   map[string]string
-	values  map[string]string
-	info    openflow.PortInfo
-	udpPort uint16 // outer destination port of a vxlan port
-	driver  portDriver
-	problem atomic.Pointer[string] // why the device is not open or attached; nil: it is
-	opened  bool
-	lost    bool   // the port's device has disappeared; guarded by the lock of changes
-	added   uint64 // see Guest.Added; guarded by the lock of changes
+	saved    store.Port
+	kind     string
+	explicit map[string]string
+	values   map[string]string
+	info     openflow.PortInfo
+	udpPort  uint16 // outer destination port of a vxlan port
+	driver   portDriver
+	problem  atomic.Pointer[string] // why the device is not open or attached; nil: it is
+	opened   bool
+	lost     bool   // the port's device has disappeared; guarded by the lock of changes
+	added    uint64 // see Guest.Added; guarded by the lock of changes
 }
 
 func (p *switchPort) fail(err error) {
@@ -171,7 +171,7 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	if err := checkSocketAccess(values); err != nil {
 		return nil, err
 	}
-	p := &switchPort{saved: saved, kind: kind, given: given, values: values}
+	p := &switchPort{saved: saved, kind: kind, explicit: given, values: values}
 	p.info = openflow.PortInfo{No: saved.Number, Name: saved.Name, Kind: portKinds[kind].kind}
 	if kind == kindVXLAN {
 		p.udpPort = fillVXLAN(&p.info, values)
@@ -228,7 +228,7 @@ func (ps *Ports) Add(name string, options []string) (api.Port, error) {
 }
 
 func (ps *Ports) conflict(p *switchPort) error {
-	for _, o := range ps.all {
+	for _, o := range ps.byNumber {
 		if o.saved.Name == p.saved.Name {
 			return usererr.Errorf("port name %s: there is a port of that name; expected another, or del-port first", p.saved.Name)
 		}
@@ -260,7 +260,7 @@ var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindX
 func (ps *Ports) freeNumber(name string) (uint32, error) {
 	fresh, free := uint32(0), uint32(0)
 	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
-		if ps.all[n] != nil {
+		if ps.byNumber[n] != nil {
 			continue
 		}
 		free = n
@@ -284,14 +284,14 @@ func (ps *Ports) freeNumber(name string) (uint32, error) {
 func (ps *Ports) enterPort(p *switchPort) {
 	ps.additions++
 	p.added = ps.additions
-	ps.all[p.saved.Number] = p
+	ps.byNumber[p.saved.Number] = p
 	ps.pipeline.ResetPort(p.saved.Number)
 	ps.portsChanged()
 }
 
 // leavePort hides a port from flows. After it, no worker sends to the port.
 func (ps *Ports) leavePort(p *switchPort) {
-	delete(ps.all, p.saved.Number)
+	delete(ps.byNumber, p.saved.Number)
 	ps.updateView() // no address is learned on the port any more
 	ps.pipeline.ForgetPort(p.saved.Number)
 	ps.portsChanged()
@@ -311,7 +311,7 @@ func (ps *Ports) portsChanged() {
 func (ps *Ports) updateView() {
 	var infos []openflow.PortInfo
 	udpPort := map[uint32]uint16{}
-	for no, p := range ps.all {
+	for no, p := range ps.byNumber {
 		infos = append(infos, ps.declaredInfo(p))
 		if p.kind == kindVXLAN {
 			udpPort[no] = p.udpPort
@@ -346,7 +346,7 @@ func (ps *Ports) Delete(name string) error {
 }
 
 func (ps *Ports) portByName(name string) *switchPort {
-	for _, p := range ps.all {
+	for _, p := range ps.byNumber {
 		if p.saved.Name == name {
 			return p
 		}
@@ -359,7 +359,7 @@ func (ps *Ports) List(name string) ([]api.Port, error) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
 	list := []api.Port{}
-	for _, p := range ps.all {
+	for _, p := range ps.byNumber {
 		if name == "" || p.saved.Name == name {
 			list = append(list, ps.describe(p))
 		}
@@ -379,37 +379,37 @@ func (ps *Ports) describe(p *switchPort) api.Port {
 		s = p.driver.status()
 	}
 	return api.Port{
-		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Options: p.given,
+		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Options: p.explicit,
 		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: ps.pipeline.PortStats(p.saved.Number),
 	}
 }
 
 // Fault implements pipeline.Ports for the port's driver.
-func (ps *Ports) Fault(number uint32, why string) {
+func (ps *Ports) Fault(number uint32, reason string) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
-	if p := ps.all[number]; p != nil {
-		ps.log.Error("port is broken", "port", p.saved.Name, "why", why)
-		if p.driver.fault(why) {
+	if p := ps.byNumber[number]; p != nil {
+		ps.log.Error("port is broken", "port", p.saved.Name, "why", reason)
+		if p.driver.fault(reason) {
 			return
 		}
-		ps.failPort(p, errors.New(why))
+		ps.failPort(p, errors.New(reason))
 	}
 }
 
 // loadPort makes a saved port, with its kept device if there is one. A failed port is
 // retried later.
-func (ps *Ports) loadPort(saved store.Port, kept *engine.Kept) {
+func (ps *Ports) loadPort(saved store.Port, device *engine.Kept) {
 	p, err := ps.newPort(saved)
 	if err != nil {
 		ps.log.Error("cannot make a saved port, leaving it out", "port", saved.Name, "error", err)
-		if kept != nil {
-			kept.CloseFDs()
+		if device != nil {
+			device.CloseFDs()
 		}
 		return
 	}
-	ps.all[saved.Number] = p
-	if err := p.driver.open(kept); err != nil {
+	ps.byNumber[saved.Number] = p
+	if err := p.driver.open(device); err != nil {
 		ps.log.Error("port cannot be set up, trying again later", "port", saved.Name, "error", err)
 		p.fail(err)
 		return
@@ -446,14 +446,14 @@ const (
 func (ps *Ports) retryPorts(ctx context.Context) {
 	atStart := map[*switchPort]bool{}
 	ps.change.Lock()
-	for _, p := range ps.all {
+	for _, p := range ps.byNumber {
 		atStart[p] = p.problem.Load() != nil
 	}
 	ps.change.Unlock()
 	for pause := firstRetry; loop.Sleep(ctx, pause); pause = min(2*pause, retryInterval) {
 		ps.change.Lock()
 		ps.checkDevices()
-		for _, p := range ps.all {
+		for _, p := range ps.byNumber {
 			if pause == retryInterval || atStart[p] {
 				ps.retryPort(p)
 			}

@@ -31,7 +31,7 @@ func TestRetryResumesAnOpenDevice(t *testing.T) {
 	ports.vxlanPorts(t, 1)
 	change.Lock()
 	defer change.Unlock()
-	p := ports.all[1]
+	p := ports.byNumber[1]
 	r := &retried{portDriver: p.driver}
 	p.driver = r
 	p.fail(errors.New("its engine hung"))

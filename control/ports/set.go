@@ -74,7 +74,7 @@ type Ports struct {
 	sessions  *sessions
 	suspects  *watchdog.Suspects
 
-	all       map[uint32]*switchPort // ports by number; guarded by the lock of changes
+	byNumber  map[uint32]*switchPort // ports by number; guarded by the lock of changes
 	additions uint64                 // number of ports added so far; guarded by the lock of changes
 	numbers   map[uint32]string      // last port name of each number; guarded by the lock of changes
 	// terminated has the workers' termination tables, by index. The lock of changes
@@ -93,7 +93,7 @@ func New(s Setup) *Ports {
 		change: s.Change, log: s.Log, store: s.Store, engine: s.Engine, pipeline: s.Pipeline,
 		templates: s.Templates, kernel: s.Kernel, guests: vhost.NewMemoryPool(guestMemoryLimits(s.GuestMemoryGiB)), suspects: watchdog.NewSuspects(),
 		sessions: newSessions(),
-		all:      map[uint32]*switchPort{}, terminated: map[uint32]tunnel.Termination{},
+		byNumber: map[uint32]*switchPort{}, terminated: map[uint32]tunnel.Termination{},
 		watched: make(chan struct{}, 1),
 	}
 }
@@ -125,13 +125,14 @@ func (ps *Ports) followAddresses(ctx context.Context) {
 // Steps of control's start and of an engine's replacement. The caller holds the lock
 // of changes.
 
-// Load makes the saved ports. names has the last port name of each number. kept has
-// the devices kept by an engine, by port number; Load removes the used ones.
-func (ps *Ports) Load(saved []store.Port, names map[uint32]string, kept map[uint32]*engine.Kept) {
+// Load makes the saved ports. The map names has the last port name of each number. The
+// map devices has the devices that an engine keeps, by port number. Load removes the
+// used ones.
+func (ps *Ports) Load(saved []store.Port, names map[uint32]string, devices map[uint32]*engine.Kept) {
 	ps.numbers = names
 	for _, p := range saved {
-		ps.loadPort(p, kept[p.Number])
-		delete(kept, p.Number)
+		ps.loadPort(p, devices[p.Number])
+		delete(devices, p.Number)
 	}
 	ps.central.loaded = true
 	if _, err := ps.setTunnel(); err != nil {
@@ -152,7 +153,7 @@ func (ps *Ports) TakeOver(w *workers.Workers, attached map[uint32]bool) {
 	}
 	ps.sendTerminations(w)
 	ps.updateEndpointsLocked()
-	for number, p := range ps.all {
+	for number, p := range ps.byNumber {
 		if !attached[number] {
 			ps.attachPort(p, true)
 		}
@@ -170,14 +171,14 @@ func (ps *Ports) Terminate(w *workers.Workers) {
 func (ps *Ports) AttachAll(resume bool) {
 	ps.SetTunnels()
 	ps.updateEndpointsLocked()
-	for _, p := range ps.all {
+	for _, p := range ps.byNumber {
 		ps.attachPort(p, resume)
 	}
 }
 
 // Close closes all devices.
 func (ps *Ports) Close() {
-	for _, p := range ps.all {
+	for _, p := range ps.byNumber {
 		p.driver.close()
 	}
 }
@@ -187,8 +188,8 @@ func (ps *Ports) Hangs(number uint32) uint64 { return ps.suspects.Hangs(number) 
 
 // Fail closes a port's device and stores the reason. Control opens it again later.
 // The caller holds the lock of changes.
-func (ps *Ports) Fail(number uint32, why error) {
-	if p := ps.all[number]; p != nil {
-		ps.failPort(p, why)
+func (ps *Ports) Fail(number uint32, reason error) {
+	if p := ps.byNumber[number]; p != nil {
+		ps.failPort(p, reason)
 	}
 }

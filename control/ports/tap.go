@@ -46,12 +46,12 @@ type tapPort struct {
 	tap *tap.Tap // nil: not open
 }
 
-func (p *tapPort) open(kept *engine.Kept) error {
+func (p *tapPort) open(device *engine.Kept) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var err error
-	if kept != nil {
-		if p.tap, err = tap.Restore(kept.Request.Blob, kept.FDs); err == nil {
+	if device != nil {
+		if p.tap, err = tap.Restore(device.Request.Blob, device.FDs); err == nil {
 			return nil
 		}
 		p.log.Warn("cannot take over the tap of an earlier process, making it again", "error", err)

@@ -30,7 +30,7 @@ type deviceChecker interface {
 
 // checkDevices calls check for each port. The caller holds the lock of changes.
 func (ps *Ports) checkDevices() {
-	for _, p := range ps.all {
+	for _, p := range ps.byNumber {
 		c, ok := p.driver.(deviceChecker)
 		if !ok || !p.opened || p.problem.Load() != nil {
 			continue
@@ -46,7 +46,7 @@ func (ps *Ports) checkDevices() {
 // followDevices calls follow for each port, and sets up a port whose device is back.
 // The caller holds the lock of changes.
 func (ps *Ports) followDevices() {
-	for _, p := range ps.all {
+	for _, p := range ps.byNumber {
 		f, ok := p.driver.(deviceFollower)
 		if !ok {
 			continue
@@ -69,29 +69,29 @@ func (ps *Ports) followDevices() {
 
 // failPort closes a port's device for retryPorts. The caller holds the lock of
 // changes.
-func (ps *Ports) failPort(p *switchPort, why error) {
+func (ps *Ports) failPort(p *switchPort, reason error) {
 	p.driver.close()
 	p.opened = false
-	p.fail(why)
+	p.fail(reason)
 	ps.SetTunnels()
 }
 
 // device returns the kernel's state of the port's device. It returns an error if the
-// device is missing or has another index than at set-up. told is false if the kernel
+// device is missing or has another index than at set-up. answered is false if the kernel
 // did not answer.
-func (c *portContext) device(u *underlay.Kernel, index int) (now underlay.DeviceState, told bool, err error) {
+func (c *portContext) device(u *underlay.Kernel, index int) (state underlay.DeviceState, answered bool, err error) {
 	dev := c.values["dev"]
-	now, there, err := u.Device(dev)
+	state, there, err := u.Device(dev)
 	switch {
 	case err != nil:
 		c.log.Warn("cannot query the state of a device", "dev", dev, "error", err)
-		return now, false, nil
+		return state, false, nil
 	case !there:
-		return now, true, fmt.Errorf("device %s is gone", dev)
-	case now.Index != index:
-		return now, true, fmt.Errorf("device %s has been replaced, its index is %d instead of %d", dev, now.Index, index)
+		return state, true, fmt.Errorf("device %s is gone", dev)
+	case state.Index != index:
+		return state, true, fmt.Errorf("device %s has been replaced, its index is %d instead of %d", dev, state.Index, index)
 	}
-	return now, true, nil
+	return state, true, nil
 }
 
 func (c *portContext) present(u *underlay.Kernel) bool {

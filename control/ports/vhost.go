@@ -55,7 +55,7 @@ type vhostPort struct {
 	forgotten bool // the session has ended, and no further snapshot is stored; guarded by keeping
 }
 
-func (p *vhostPort) open(kept *engine.Kept) error {
+func (p *vhostPort) open(device *engine.Kept) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	queues, _ := strconv.Atoi(p.values["queues"]) // valid: the option table has checked it
@@ -66,13 +66,13 @@ func (p *vhostPort) open(kept *engine.Kept) error {
 	access, unknown := socketAccess(p.values)
 	cfg.Access = access
 	var err error
-	if kept != nil {
+	if device != nil {
 		cfg.Memory = p.guests.Guest(p.number)
-		if p.session, err = vhost.Restore(cfg, backend, kept.Request.Blob, kept.FDs); err != nil {
+		if p.session, err = vhost.Restore(cfg, backend, device.Request.Blob, device.FDs); err != nil {
 			p.log.Warn("cannot take over the session of an earlier process, waiting for the guest again", "error", err)
 		}
 	}
-	if kept == nil || err != nil {
+	if device == nil || err != nil {
 		if unknown != nil { // a session that is taken over has its socket
 			return unknown
 		}
@@ -139,12 +139,12 @@ func closeFDs(fds []int) {
 }
 
 // fault ends the session. The session logs the fault.
-func (p *vhostPort) fault(why string) bool {
+func (p *vhostPort) fault(reason string) bool {
 	p.mu.Lock()
 	s := p.session
 	p.mu.Unlock()
 	if s != nil {
-		s.Break(why)
+		s.Break(reason)
 	}
 	return true
 }

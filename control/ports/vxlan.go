@@ -27,8 +27,8 @@ const maxVNI = 1<<24 - 1
 
 func init() {
 	options := optionTable{
-		"vni":      {required: true, check: either("flow", numberIn(0, maxVNI))},
-		"remote":   {required: true, check: either("flow", remotes)},
+		"vni":      {required: true, check: wordOr("flow", numberIn(0, maxVNI))},
+		"remote":   {required: true, check: wordOr("flow", remotes)},
 		"dev":      {check: deviceName},
 		"learning": {check: oneOf("on", "off")},
 		"answers":  {check: oneOf("on", "off")},
@@ -56,7 +56,7 @@ type vxlanPort struct {
 	membership underlay.Membership
 }
 
-func (p *vxlanPort) open(kept *engine.Kept) error {
+func (p *vxlanPort) open(device *engine.Kept) error {
 	local, remote := p.values["local"], p.values["remote"]
 	group := groupOf(p.values)
 	switch {
@@ -162,7 +162,7 @@ var _ = [tunnel.MaxTerminations - port.MaxPorts + 1]struct{}{}
 // changes.
 func (ps *Ports) sendTerminations(w *workers.Workers) {
 	for no := range uint32(port.MaxPorts) {
-		p := ps.all[no]
+		p := ps.byNumber[no]
 		switch {
 		case p != nil && p.kind == kindVXLAN:
 			t := p.termination()
@@ -182,7 +182,7 @@ func (ps *Ports) sendTerminations(w *workers.Workers) {
 // changes.
 func (ps *Ports) uplinks() map[string]uint32 {
 	devices := map[string]uint32{}
-	for no, p := range ps.all {
+	for no, p := range ps.byNumber {
 		if p.info.Kind == openflow.PortUplink && p.opened {
 			devices[p.values["dev"]] = no
 		}
@@ -200,7 +200,7 @@ func (ps *Ports) updateEndpoints() {
 
 func (ps *Ports) updateEndpointsLocked() {
 	endpoints := ps.endpoints()
-	for _, p := range ps.all {
+	for _, p := range ps.byNumber {
 		if p.opened {
 			p.driver.network(endpoints)
 		}
@@ -215,7 +215,7 @@ func (ps *Ports) endpoints() []netip.AddrPort {
 		local = append(local, ps.kernel.AddressesOf(device)...)
 	}
 	set := map[netip.AddrPort]bool{}
-	for _, p := range ps.all {
+	for _, p := range ps.byNumber {
 		if p.kind != kindVXLAN {
 			continue
 		}

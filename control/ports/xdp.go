@@ -46,12 +46,12 @@ type xdpPort struct {
 	linkDowns   int
 }
 
-func (p *xdpPort) open(kept *engine.Kept) error {
+func (p *xdpPort) open(device *engine.Kept) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var err error
-	if kept != nil {
-		if p.uplink, err = xsk.Restore(kept.Request.Blob, kept.FDs); err == nil {
+	if device != nil {
+		if p.uplink, err = xsk.Restore(device.Request.Blob, device.FDs); err == nil {
 			return nil
 		}
 		p.log.Warn("cannot take over the uplink of an earlier process, setting it up again", "error", err)

@@ -187,8 +187,8 @@ func (s *Store) SavePort(p Port) error {
 	})
 }
 
-func (s *Store) DeletePort(no uint32) error {
-	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketPorts).Delete(number(no)) })
+func (s *Store) DeletePort(port uint32) error {
+	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketPorts).Delete(number(port)) })
 }
 
 // ChangeFlows saves and deletes flows in one transaction. Ascending slots avoid

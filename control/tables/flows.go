@@ -151,4 +151,4 @@ func DescribeFlow(r *openflow.Rule, now uint64, names openflow.Names) api.Flow {
 	}
 }
 
-func seconds(now, then uint64) float64 { return float64(now-min(now, then)) / 1e9 }
+func seconds(now, sinceNS uint64) float64 { return float64(now-min(now, sinceNS)) / 1e9 }

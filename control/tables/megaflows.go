@@ -61,14 +61,14 @@ func (ts *Tables) Sample() Sample {
 
 // Hottest describes the n megaflows with the most packets between two samples, which were
 // taken seconds apart.
-func (ts *Tables) Hottest(before, after Sample, n int, seconds float64) []api.Hot {
+func (ts *Tables) Hottest(old, new Sample, n int, seconds float64) []api.Hot {
 	type row struct {
 		m *megaflows.Megaflow
 		hotCount
 	}
 	var rows []row
-	for m, c := range after {
-		was := before[m] // 0 for a megaflow that is new
+	for m, c := range new {
+		was := old[m] // 0 for a megaflow that is new
 		if c.packets > was.packets {
 			rows = append(rows, row{m, hotCount{c.packets - was.packets, c.bytes - min(was.bytes, c.bytes)}})
 		}

@@ -37,18 +37,18 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
 	f.Add("table=1,actions=normal", "table=2,actions=learn(table=10,eth_dst=eth_src,output:in_port),p2")
-	refused := func(what string, err error) {
+	refused := func(request string, err error) {
 		t.Helper()
 		if !errors.Is(err, workers.ErrGone) || !strings.Contains(err.Error(), "try again") {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", request, err)
 		}
 		for _, fl := range f.flowsOf("") {
 			if fl.Packets != 0 || fl.Table == 10 {
-				t.Errorf("%s: %s", what, fl.Line)
+				t.Errorf("%s: %s", request, fl.Line)
 			}
 		}
 		if n := f.P.Counts().MACs; n != 0 {
-			t.Errorf("%s: %d addresses learnt", what, n)
+			t.Errorf("%s: %d addresses learnt", request, n)
 		}
 	}
 

@@ -144,15 +144,15 @@ func (ts *Tables) DiffFlows(c api.DiffFlows, words pipeline.PortWords) (api.Flow
 	return api.FlowsDiffer{Lines: ts.diffLines(ids, from, to, words)}, nil
 }
 
-func (ts *Tables) diffLines(ids []ruleID, from, to flowSet, words pipeline.PortWords) []string {
+func (ts *Tables) diffLines(ids []ruleID, old, new flowSet, words pipeline.PortWords) []string {
 	slices.SortFunc(ids, func(a, b ruleID) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(b.priority, a.priority),
 			a.match.Compare(b.match))
 	})
 	lines, names := []string{}, ts.pipeline.View().Names(words)
 	for _, id := range ids {
-		old, was := from[id]
-		m, is := to[id]
+		old, was := old[id]
+		m, is := new[id]
 		if was && is && sameFlow(&old, &m) {
 			continue
 		}

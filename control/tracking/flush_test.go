@@ -18,10 +18,10 @@ func TestFlushWithoutEngine(t *testing.T) {
 	const connections = 100 // more than one command ends
 	r := newRig(t)
 	workertest.Connect(t, r.table(), connections)
-	refused := func(what string, n int, err error) {
+	refused := func(request string, n int, err error) {
 		t.Helper()
 		if !errors.Is(err, workers.ErrGone) || !strings.Contains(err.Error(), "try again") || n != 0 {
-			t.Errorf("%s: %d connections, %v", what, n, err)
+			t.Errorf("%s: %d connections, %v", request, n, err)
 		}
 	}
 	flush := func() (int, error) { return r.Flush(&conntrack.Filter{}) }

@@ -23,7 +23,7 @@ type rig struct {
 	w      *workers.Workers
 	memory *engine.Memory
 	worker *workertest.Worker
-	gone   chan struct{} // closed when the engine has died
+	ended  chan struct{} // closed when the engine has died
 }
 
 // Hold implements Engine.
@@ -34,7 +34,7 @@ func (r *rig) Hold() (*workers.Workers, func()) {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{gone: make(chan struct{})}
+	r := &rig{ended: make(chan struct{})}
 	r.Connections = New(&r.change, r)
 	sizes := datapath.Sizes{Cache: flowtable.Sizes{Megaflows: 16, Exact: 16, Masks: 16, Actions: 256}, Held: 16,
 		CommandRing: 1 << 16, UpcallRing: 1 << 16, Templates: 16}
@@ -42,8 +42,8 @@ func newRig(t *testing.T) *rig {
 	if r.memory, err = engine.NewMemory(engine.Start{Cores: []int{0}, Sizes: sizes}, nil); err != nil {
 		t.Fatal(err)
 	}
-	r.worker = workertest.New(r.memory.Shared[0], r.memory.UpcallEvent, r.gone)
-	r.w = workers.New(r.memory, r.gone)
+	r.worker = workertest.New(r.memory.Shared[0], r.memory.UpcallEvent, r.ended)
+	r.w = workers.New(r.memory, r.ended)
 	t.Cleanup(func() {
 		r.kill()
 		r.memory.Close()
@@ -55,9 +55,9 @@ func (r *rig) table() *conntrack.Memory { return r.w.Connections() }
 
 func (r *rig) kill() {
 	select {
-	case <-r.gone:
+	case <-r.ended:
 	default:
-		close(r.gone)
+		close(r.ended)
 	}
 	r.worker.Wait()
 }

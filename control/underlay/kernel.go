@@ -334,7 +334,7 @@ type hop struct {
 	mtu, routeMTU  int // largest IP packet in bytes; MTU of the route, or 0
 	index          int
 	state          hopState
-	why            string // why state is not hopReady
+	reason         string // reason of a state other than hopReady
 }
 
 type hopState uint8
@@ -356,7 +356,7 @@ func (k *Kernel) resolve(local, remote netip.Addr, device string) hop {
 	}
 	routes, err := k.handle.RouteGetWithOptions(remote.AsSlice(), options)
 	if err != nil || len(routes) == 0 {
-		return hop{why: fmt.Sprintf("no route to %s: %v", remote, err)}
+		return hop{reason: fmt.Sprintf("no route to %s: %v", remote, err)}
 	}
 	r := routes[0]
 	h := hop{index: r.LinkIndex, local: local, next: remote}
@@ -365,9 +365,9 @@ func (k *Kernel) resolve(local, remote netip.Addr, device string) hop {
 	}
 	switch {
 	case r.Type == unix.RTN_LOCAL:
-		return hop{why: fmt.Sprintf("%s is an address of this host", remote)}
+		return hop{reason: fmt.Sprintf("%s is an address of this host", remote)}
 	case r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_UNSPEC:
-		return hop{why: fmt.Sprintf("the route to %s is of type %d, expected unicast", remote, r.Type)}
+		return hop{reason: fmt.Sprintf("the route to %s is of type %d, expected unicast", remote, r.Type)}
 	}
 	if gw, ok := netip.AddrFromSlice(r.Gw); ok {
 		h.next = gw.Unmap()
@@ -380,7 +380,7 @@ func (k *Kernel) resolve(local, remote netip.Addr, device string) hop {
 		h.local = src.Unmap()
 	}
 	if !h.local.IsValid() {
-		return hop{why: fmt.Sprintf("no source address for %s", remote)}
+		return hop{reason: fmt.Sprintf("no source address for %s", remote)}
 	}
 	return k.neighbourOf(h, r.MTU)
 }
@@ -390,7 +390,7 @@ func (k *Kernel) neighbourOf(h hop, routeMTU int) hop {
 	defer k.mu.Unlock()
 	l, known := k.links[h.index]
 	if !known {
-		h.why = fmt.Sprintf("the route leaves through device %d, which is gone", h.index)
+		h.reason = fmt.Sprintf("the route leaves through device %d, which is gone", h.index)
 		return h
 	}
 	h.device, h.srcMAC, h.mtu, h.routeMTU = l.name, l.mac, l.mtu, routeMTU
@@ -398,7 +398,7 @@ func (k *Kernel) neighbourOf(h hop, routeMTU int) hop {
 		h.mtu = min(h.mtu, routeMTU)
 	}
 	if !l.up {
-		h.why = fmt.Sprintf("device %s is down", l.name)
+		h.reason = fmt.Sprintf("device %s is down", l.name)
 		return h
 	}
 	n := k.neighbours[neighbourKey{h.index, h.next}]
@@ -406,9 +406,9 @@ func (k *Kernel) neighbourOf(h hop, routeMTU int) hop {
 	h.state = n.hopState()
 	switch h.state {
 	case hopPending:
-		h.why = fmt.Sprintf("waiting for %s on %s", h.next, l.name)
+		h.reason = fmt.Sprintf("waiting for %s on %s", h.next, l.name)
 	case hopFailed:
-		h.why = fmt.Sprintf("%s does not answer on %s", h.next, l.name)
+		h.reason = fmt.Sprintf("%s does not answer on %s", h.next, l.name)
 	}
 	return h
 }

@@ -69,18 +69,18 @@ func (k *Kernel) multicastHop(h hop, r *netlink.Route) hop {
 		h.local = src.Unmap()
 	}
 	if !h.local.IsValid() {
-		return hop{why: fmt.Sprintf("no source address for %s", h.next)}
+		return hop{reason: fmt.Sprintf("no source address for %s", h.next)}
 	}
 	group := h.next
 	if h = k.neighbourOf(h, r.MTU); h.state != hopNoRoute {
-		h.state, h.why, h.dstMAC = hopReady, "", multicastMAC(group)
+		h.state, h.reason, h.dstMAC = hopReady, "", multicastMAC(group)
 	}
 	return h
 }
 
 // followNextHops updates the members of e to the present next hops. The caller frees
 // the returned members once the workers have the new template, and holds t.mu.
-func (t *Templates) followNextHops(e *entry) (gone []*entry) {
+func (t *Templates) followNextHops(e *entry) (removed []*entry) {
 	if routes := t.kernel.routeEvents.Load(); e.routeEvents != routes+1 {
 		e.routeEvents, e.nextHops = routes+1, nil
 		if !e.Remote.IsMulticast() && e.hop.state != hopNoRoute {
@@ -102,11 +102,11 @@ func (t *Templates) followNextHops(e *entry) (gone []*entry) {
 	}
 	for _, m := range e.members {
 		if !slices.Contains(members, m) {
-			gone = append(gone, m)
+			removed = append(removed, m)
 		}
 	}
 	e.members = members
-	return gone
+	return removed
 }
 
 // spreadTemplate builds the templates of e and its members. One ready member makes e
@@ -131,12 +131,12 @@ func (t *Templates) spreadTemplate(e *entry, now time.Time) tunnel.Template {
 	}
 	switch {
 	case len(shares) > 0:
-		if e.hop.state, e.hop.why = hopReady, ""; unsettled {
+		if e.hop.state, e.hop.reason = hopReady, ""; unsettled {
 			e.hop.state = hopStale
 		}
 		return tunnel.Spread(shares)
 	case failed:
-		e.hop.state, e.hop.why = hopFailed, "no next hop to "+e.Remote.String()+" answers"
+		e.hop.state, e.hop.reason = hopFailed, "no next hop to "+e.Remote.String()+" answers"
 		return tunnel.Template{State: tunnel.TemplateNoNeighbour}
 	}
 	e.hop.state = hopPending

@@ -66,27 +66,27 @@ func (t *Templates) awaitsNeighbour() bool {
 	return false
 }
 
-// refresh asks the kernel again about all templates, or only about those without a
-// confirmed neighbour, and sends the changed ones.
-func (t *Templates) refresh(all bool) {
+// refresh asks the kernel again about templates and sends the changed ones. If
+// everything is false, it only asks about templates without a confirmed neighbour.
+func (t *Templates) refresh(everything bool) {
 	for from, more := 0, true; more; from += refreshChunk {
-		more = t.refreshSome(from, all)
+		more = t.refreshSome(from, everything)
 	}
 }
 
-// refreshSome refreshes up to refreshChunk templates from index from. It reports
-// whether more are left.
-func (t *Templates) refreshSome(from int, all bool) (more bool) {
+// refreshSome refreshes up to refreshChunk templates, starting at an index. It reports
+// whether templates remain.
+func (t *Templates) refreshSome(start int, everything bool) (remaining bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	for i := from; i < min(from+refreshChunk, len(t.byIndex)); i++ {
+	for i := start; i < min(start+refreshChunk, len(t.byIndex)); i++ {
 		e := t.byIndex[i]
-		if e != nil && e.parent == nil && (all || e.hop.state != hopReady && e.hop.state != hopNoRoute) {
+		if e != nil && e.parent == nil && (everything || e.hop.state != hopReady && e.hop.state != hopNoRoute) {
 			t.refreshEntry(e, now)
 		}
 	}
-	return from+refreshChunk < len(t.byIndex)
+	return start+refreshChunk < len(t.byIndex)
 }
 
 func (t *Templates) refreshEntry(e *entry, now time.Time) {
@@ -112,7 +112,7 @@ func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	uplink, isUplink := t.uplinks[e.hop.device]
 	if !isUplink && e.hop.state != hopNoRoute {
 		e.hop.state = hopNoRoute
-		e.hop.why = "the route to " + e.Remote.String() + " leaves through " + e.hop.device + ", which is no af_xdp port"
+		e.hop.reason = "the route to " + e.Remote.String() + " leaves through " + e.hop.device + ", which is no af_xdp port"
 	}
 	t.pursueNeighbour(e, now)
 	return e.build(uplink, t.encaps[e.Port])
@@ -122,7 +122,7 @@ func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 	if next != e.template {
 		if next.State == tunnel.TemplateNoRoute || next.State == tunnel.TemplateNoNeighbour {
-			t.log.Warn("tunnel is down", "remote", e.Remote, "why", e.hop.why)
+			t.log.Warn("tunnel is down", "remote", e.Remote, "why", e.hop.reason)
 		}
 		e.template = next
 		t.rings.Broadcast(datapath.AppendTemplate(nil, e.index, &next))
@@ -150,7 +150,7 @@ func (t *Templates) pursueNeighbour(e *entry, now time.Time) {
 	}
 	if !e.askedAt.IsZero() && now.Sub(e.askedAt) >= neighbourTimeout {
 		e.failed = true
-		e.hop.why = e.hop.next.String() + " does not answer on " + e.hop.device
+		e.hop.reason = e.hop.next.String() + " does not answer on " + e.hop.device
 	}
 	if now.Sub(e.probedAt) < reprobe || now.Sub(e.usedAt) > templateIdle {
 		return
@@ -177,7 +177,7 @@ func (e *entry) build(uplink uint32, set Encap) tunnel.Template {
 	p.Local, p.Remote = e.hop.local, e.Remote
 	built, err := tunnel.Build(p)
 	if err != nil {
-		e.hop.why = err.Error()
+		e.hop.reason = err.Error()
 		return tunnel.Template{State: tunnel.TemplateNoRoute}
 	}
 	return built

@@ -256,12 +256,12 @@ func (t *Templates) free(e *entry) {
 	t.records[e.index] = Record{}
 }
 
-// DropPort frees all templates of vxlan port no. No megaflow uses them any more.
-func (t *Templates) DropPort(no uint32) {
+// DropPort frees all templates of a vxlan port. No megaflow uses them any more.
+func (t *Templates) DropPort(number uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, e := range t.byIndex {
-		if e != nil && e.parent == nil && e.Port == no {
+		if e != nil && e.parent == nil && e.Port == number {
 			t.free(e)
 		}
 	}

@@ -26,8 +26,8 @@ func BenchmarkRefresh(b *testing.B) {
 			began := time.Now()
 			for i := range remotes {
 				key := Tunnel{Port: 1, Remote: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)})}
-				if _, why := tab.Template(key, 4789); why != packet.DropNone {
-					b.Fatal(why)
+				if _, reason := tab.Template(key, 4789); reason != packet.DropNone {
+					b.Fatal(reason)
 				}
 			}
 			made := time.Since(began)

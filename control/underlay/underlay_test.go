@@ -97,7 +97,7 @@ func testNeighbourIsAskedFor(t *testing.T, l *tunnelLab) {
 
 func TestRoutesAreFollowed(t *testing.T) {
 	l := newTunnelLab(t)
-	if h := l.resolve("", "10.2.3.4"); h.state != hopNoRoute || !strings.Contains(h.why, "10.2.3.4") {
+	if h := l.resolve("", "10.2.3.4"); h.state != hopNoRoute || !strings.Contains(h.reason, "10.2.3.4") {
 		t.Errorf("without a route: %+v", h)
 	}
 	l.host.Exec("ip", "neigh", "replace", "10.1.0.2", "lladdr", "02:00:00:00:00:02", "dev", "u0", "nud", "permanent")
@@ -110,7 +110,7 @@ func TestRoutesAreFollowed(t *testing.T) {
 	if h := l.resolve("10.1.0.9", "10.2.3.4"); h.local.String() != "10.1.0.9" {
 		t.Errorf("from a given local address: %+v", h)
 	}
-	if h := l.resolve("", "10.1.0.1"); h.state != hopNoRoute || !strings.Contains(h.why, "this host") {
+	if h := l.resolve("", "10.1.0.1"); h.state != hopNoRoute || !strings.Contains(h.reason, "this host") {
 		t.Errorf("to the host itself: %+v", h)
 	}
 	waitfor.True(t, "the new address of the device is used", func() bool {
@@ -155,7 +155,7 @@ func TestRefreshInParts(t *testing.T) {
 	tab.Restore(ts, records)
 	asked := func() (n int) {
 		for _, e := range tab.byIndex {
-			if e.hop.why != "" { // there is no route to any
+			if e.hop.reason != "" { // there is no route to any
 				n++
 			}
 		}
@@ -238,9 +238,9 @@ func TestTemplatesFollowTheKernel(t *testing.T) {
 		}
 	}
 	key := Tunnel{Port: 3, Remote: netip.MustParseAddr("10.1.0.2")}
-	good, why := tu.Template(key, 4789)
-	if why != packet.DropNone {
-		t.Fatal(why)
+	good, reason := tu.Template(key, 4789)
+	if reason != packet.DropNone {
+		t.Fatal(reason)
 	}
 	waitfor.True(t, "no uplink, no route", state(good, tunnel.TemplateNoRoute))
 	tu.SetPorts(map[string]uint32{"u0": 7}, nil)
@@ -296,8 +296,8 @@ func TestTemplateRefusals(t *testing.T) {
 		{Port: 1, Remote: netip.MustParseAddr("224.0.0.1")},
 		{Port: 1, Remote: netip.MustParseAddr("10.0.0.1"), Local: netip.MustParseAddr("fd00::1")},
 	} {
-		if _, why := tu.Template(key, 4789); why != packet.DropNoRoute {
-			t.Errorf("%+v: %v", key, why)
+		if _, reason := tu.Template(key, 4789); reason != packet.DropNoRoute {
+			t.Errorf("%+v: %v", key, reason)
 		}
 	}
 	// A restored table has the same indexes.
@@ -338,9 +338,9 @@ func TestWaysOfARoute(t *testing.T) {
 		tab.refresh(true)
 	}
 	route("10.1.0.2*1")
-	index, why := tab.Template(Tunnel{Port: 1, Remote: netip.MustParseAddr("10.2.0.7")}, 4789)
-	if why != packet.DropNone {
-		t.Fatal(why)
+	index, reason := tab.Template(Tunnel{Port: 1, Remote: netip.MustParseAddr("10.2.0.7")}, 4789)
+	if reason != packet.DropNone {
+		t.Fatal(reason)
 	}
 	shares := func() map[byte]int {
 		count := map[byte]int{}

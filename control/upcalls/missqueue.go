@@ -15,12 +15,12 @@ import (
 // answered misses for the next control process. The quota of held frames limits the
 // misses of a sender (datapath's DropHeldShare).
 type missQueue struct {
-	ring    *shm.Consumer
-	taken   fifo[takenUpcall] // in the ring's order
-	first   uint64            // number of the first message in taken
-	senders map[uint32]*senderMisses
-	turns   fifo[*senderMisses] // senders with misses
-	batch   []uint64            // numbers of the misses that next has returned, in ring order
+	ring     *shm.Consumer
+	received fifo[takenUpcall] // in the ring's order
+	first    uint64            // number of the first message in received
+	senders  map[uint32]*senderMisses
+	turns    fifo[*senderMisses] // senders with misses
+	batch    []uint64            // numbers of the misses that pop has returned, in ring order
 }
 
 // takenUpcall is a message from the ring. msg is nil once it is answered.
@@ -36,16 +36,17 @@ func newMissQueue(ring *shm.Consumer) *missQueue {
 	return &missQueue{ring: ring, senders: map[uint32]*senderMisses{}}
 }
 
-// take reads the ring. It queues misses, and passes other messages to other.
-func (q *missQueue) take(other func(msg []byte)) {
+// take reads the ring. It queues misses, and passes other messages to the function
+// handle.
+func (q *missQueue) take(handle func(msg []byte)) {
 	for msg := q.ring.Next(); msg != nil; msg = q.ring.Next() {
-		number := q.first + uint64(q.taken.len())
+		number := q.first + uint64(q.received.len())
 		sender, missed := datapath.MissedBy(msg)
 		if !missed {
-			other(msg)
+			handle(msg)
 			msg = nil
 		}
-		q.taken.push(takenUpcall{msg, q.ring.Mark()})
+		q.received.push(takenUpcall{msg, q.ring.Mark()})
 		if !missed {
 			continue
 		}
@@ -60,15 +61,15 @@ func (q *missQueue) take(other func(msg []byte)) {
 	}
 }
 
-// next appends up to n queued misses, one from each sender in turn.
-func (q *missQueue) next(misses []datapath.Upcall, n int) []datapath.Upcall {
+// pop appends up to n queued misses, one from each sender in turn.
+func (q *missQueue) pop(misses []datapath.Upcall, n int) []datapath.Upcall {
 	for len(misses) < n && q.turns.len() > 0 {
 		p := q.turns.pop()
 		number := p.pop()
 		if p.len() > 0 {
 			q.turns.push(p)
 		}
-		up, _ := datapath.ParseUpcall(q.taken.at(int(number - q.first)).msg) // MissedBy has looked at it
+		up, _ := datapath.ParseUpcall(q.received.item(int(number - q.first)).msg) // MissedBy has looked at it
 		misses, q.batch = append(misses, up), append(q.batch, number)
 	}
 	return misses
@@ -76,15 +77,15 @@ func (q *missQueue) next(misses []datapath.Upcall, n int) []datapath.Upcall {
 
 func (q *missQueue) answered() {
 	for _, number := range q.batch {
-		t := q.taken.at(int(number - q.first))
+		t := q.received.item(int(number - q.first))
 		datapath.Answered(t.msg)
 		t.msg = nil
 	}
 	q.batch = q.batch[:0]
 	first := q.first
 	var behind shm.Mark
-	for q.taken.len() > 0 && q.taken.at(0).msg == nil {
-		behind = q.taken.pop().behind
+	for q.received.len() > 0 && q.received.item(0).msg == nil {
+		behind = q.received.pop().behind
 		q.first++
 	}
 	if q.first != first {
@@ -100,8 +101,8 @@ type fifo[T any] struct {
 	head  int
 }
 
-func (f *fifo[T]) len() int    { return len(f.items) - f.head }
-func (f *fifo[T]) at(i int) *T { return &f.items[f.head+i] }
+func (f *fifo[T]) len() int      { return len(f.items) - f.head }
+func (f *fifo[T]) item(i int) *T { return &f.items[f.head+i] }
 
 func (f *fifo[T]) push(item T) {
 	if f.head > 0 && f.head >= len(f.items)/2 && len(f.items) == cap(f.items) || f.len() == 0 {

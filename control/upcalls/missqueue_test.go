@@ -60,11 +60,11 @@ func TestMissQueue(t *testing.T) {
 	none := func([]byte) { t.Error("a message that is not a miss") }
 	q := newMissQueue(shm.NewConsumer(m))
 	q.take(none)
-	if got, want := heldSlots(q.next(nil, 4)), []uint32{0, 20, 30, 1}; !slices.Equal(got, want) {
+	if got, want := heldSlots(q.pop(nil, 4)), []uint32{0, 20, 30, 1}; !slices.Equal(got, want) {
 		t.Errorf("first %v, want %v", got, want)
 	}
 	q.answered()
-	if got, want := heldSlots(q.next(nil, 2)), []uint32{21, 2}; !slices.Equal(got, want) {
+	if got, want := heldSlots(q.pop(nil, 2)), []uint32{21, 2}; !slices.Equal(got, want) {
 		t.Errorf("then %v, want %v", got, want)
 	}
 	// control dies before it answers the last misses
@@ -76,7 +76,7 @@ func TestMissQueue(t *testing.T) {
 		}
 		answered++
 	})
-	if got, want := heldSlots(q.next(nil, 9)), []uint32{2, 21, 3, 4, 5}; !slices.Equal(got, want) || answered != 2 {
+	if got, want := heldSlots(q.pop(nil, 9)), []uint32{2, 21, 3, 4, 5}; !slices.Equal(got, want) || answered != 2 {
 		t.Errorf("the next process finds %v and %d answered, want %v and 2", got, answered, want)
 	}
 	if q.answered(); q.waiting() || shm.NewConsumer(m).Next() != nil {
@@ -94,7 +94,7 @@ func TestVNIsTakeTurns(t *testing.T) {
 	miss(1, 10)
 	q := newMissQueue(shm.NewConsumer(m))
 	q.take(func([]byte) { t.Error("a message that is not a miss") })
-	if got, want := heldSlots(q.next(nil, 4)), []uint32{0, 70, 10, 1}; !slices.Equal(got, want) {
+	if got, want := heldSlots(q.pop(nil, 4)), []uint32{0, 70, 10, 1}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
@@ -108,7 +108,7 @@ func TestMissQueueAgainstSlices(t *testing.T) {
 	var turns []int
 	for held := uint32(0); held < 20_000; {
 		for range r.IntN(40) {
-			if q.taken.len() > 300 {
+			if q.received.len() > 300 {
 				break // keeps the ring from becoming full
 			}
 			port := r.IntN(1 + r.IntN(len(ports)))
@@ -128,7 +128,7 @@ func TestMissQueueAgainstSlices(t *testing.T) {
 				turns = append(turns, port)
 			}
 		}
-		if got := heldSlots(q.next(nil, n)); !slices.Equal(got, want) {
+		if got := heldSlots(q.pop(nil, n)); !slices.Equal(got, want) {
 			t.Fatalf("%v, want %v", got, want)
 		}
 		q.answered()

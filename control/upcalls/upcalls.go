@@ -92,7 +92,7 @@ func (u *Upcalls) serve(i int) {
 	misses := make([]datapath.Upcall, 0, Batch)
 	for {
 		q.take(func(msg []byte) { u.take(i, msg) })
-		misses = q.next(misses[:0], Batch)
+		misses = q.pop(misses[:0], Batch)
 		u.setup.Miss(i, misses)
 		q.answered()
 		select {

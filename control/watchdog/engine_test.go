@@ -152,9 +152,9 @@ func (h *hanging) watch() (found Hang, ok bool) {
 	return found, false
 }
 
-func (h *hanging) tell(how string) {
+func (h *hanging) tell(mode string) {
 	h.t.Helper()
-	if _, err := unix.Write(h.hang, []byte(how)); err != nil {
+	if _, err := unix.Write(h.hang, []byte(mode)); err != nil {
 		h.t.Fatal(err)
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {

@@ -7,7 +7,7 @@ package watchdog
 // not hang.
 type standstill struct {
 	progress progress
-	seen     bool   // progress has a value
+	valid    bool   // progress has a value
 	seenNS   uint64 // time of the first look that saw progress, on the caller's clock
 	began    bool   // the fields sinceNS, first and ns belong to the present standstill
 	sinceNS  uint64 // begin, on the caller's clock
@@ -21,8 +21,8 @@ type progress [2]uint64
 // sleeps reports whether a sleeping thread's progress has stood still for less than
 // limitNS. After that, the caller calls observe.
 func (s *standstill) sleeps(p progress, atNS, limitNS uint64) bool {
-	if !s.seen || p != s.progress {
-		*s = standstill{progress: p, seen: true, seenNS: atNS}
+	if !s.valid || p != s.progress {
+		*s = standstill{progress: p, valid: true, seenNS: atNS}
 	}
 	return atNS-s.seenNS < limitNS
 }
@@ -30,8 +30,8 @@ func (s *standstill) sleeps(p progress, atNS, limitNS uint64) bool {
 // observe returns for how long p has not changed, in nanoseconds. It calls ask, which
 // reads the thread's accounting, only if p is unchanged.
 func (s *standstill) observe(p progress, atNS uint64, ask func() (thread, error)) (ns uint64, t thread) {
-	if !s.seen || p != s.progress {
-		*s = standstill{progress: p, seen: true, seenNS: atNS}
+	if !s.valid || p != s.progress {
+		*s = standstill{progress: p, valid: true, seenNS: atNS}
 		return 0, t
 	}
 	t, err := ask()
@@ -43,14 +43,14 @@ func (s *standstill) observe(p progress, atNS uint64, ask func() (thread, error)
 		s.began, s.sinceNS, s.first = true, atNS, t
 		return 0, t
 	}
-	s.ns = max(s.ns, less(t.runNS, s.first.runNS))
+	s.ns = max(s.ns, difference(t.runNS, s.first.runNS))
 	if !t.runnable() { // not waiting for a core, so waitNS is complete
-		s.ns = max(s.ns, less(atNS-s.sinceNS, less(t.waitNS, s.first.waitNS)))
+		s.ns = max(s.ns, difference(atNS-s.sinceNS, difference(t.waitNS, s.first.waitNS)))
 	}
 	return s.ns, t
 }
 
-func less(a, b uint64) uint64 {
+func difference(a, b uint64) uint64 {
 	if a < b {
 		return 0
 	}

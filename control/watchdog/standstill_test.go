@@ -12,10 +12,10 @@ import (
 func TestStandstill(t *testing.T) {
 	const ms = uint64(time.Millisecond)
 	type look struct {
-		at, progress uint64
-		state        byte
-		run, wait    uint64
-		want         uint64
+		atNS, progress uint64
+		state          byte
+		run, wait      uint64
+		want           uint64
 	}
 	for name, looks := range map[string][]look{
 		"works":            {{0, 1, 'R', 0, 0, 0}, {200, 2, 'R', 200, 0, 0}, {400, 3, 'R', 400, 0, 0}},
@@ -29,7 +29,7 @@ func TestStandstill(t *testing.T) {
 	} {
 		var s standstill
 		for i, l := range looks {
-			got, _ := s.observe(progress{l.progress}, l.at*ms, func() (thread, error) {
+			got, _ := s.observe(progress{l.progress}, l.atNS*ms, func() (thread, error) {
 				return thread{state: l.state, runNS: l.run * ms, waitNS: l.wait * ms}, nil
 			})
 			if got != l.want*ms {

@@ -35,7 +35,7 @@ type record struct {
 }
 
 type pastHang struct {
-	at      time.Time
+	time    time.Time
 	partner uint32 // other port in use at the hang; 0: none
 }
 
@@ -58,7 +58,7 @@ func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, 
 	}
 	var ports []uint32
 	for i, suspect := range list {
-		past := pastHang{at: now}
+		past := pastHang{time: now}
 		if len(list) == 2 {
 			past.partner = list[1-i].Port
 		}
@@ -76,7 +76,7 @@ func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, 
 func (r *record) note(past pastHang, text string) {
 	recent := r.hangs[:0]
 	for _, h := range r.hangs {
-		if past.at.Sub(h.at) < forgetAfter {
+		if past.time.Sub(h.time) < forgetAfter {
 			recent = append(recent, h)
 		}
 	}
@@ -87,7 +87,7 @@ func (r *record) note(past pastHang, text string) {
 	if n := len(r.hangs); n <= 6 { // the doubled time would exceed mostHold
 		hold = min(firstHold<<(n-1), mostHold)
 	}
-	r.until = past.at.Add(hold)
+	r.until = past.time.Add(hold)
 	r.forGood = r.forGood || r.guilty() >= HangsForGood
 }
 

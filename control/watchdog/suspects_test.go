@@ -13,7 +13,7 @@ import (
 // The ports in datapath.InHand are the suspects of a hang.
 func TestInHandNamesSuspects(t *testing.T) {
 	visit := func(port, queue uint64) uint64 { return 99<<32 | port<<16 | queue }
-	sending := func(port, queue, what uint64) uint64 { return what<<32 | queue<<16 | port }
+	sending := func(port, queue, sending uint64) uint64 { return sending<<32 | queue<<16 | port }
 	for name, c := range map[string]struct {
 		visit, sending uint64
 		want           []Suspect

@@ -15,15 +15,15 @@ import (
 // ordinary read, the runtime's monitor thread wakes up too, several times. Ten ticks a
 // second cost 0.03 % of a core, with a timer of the runtime 0.08 %.
 type ticker struct {
-	file  *os.File // timerfd; nil: this process has no descriptor left, and the ticker sleeps
-	gone  <-chan struct{}
-	every time.Duration
+	file   *os.File // timerfd; nil: this process has no descriptor left, and the ticker sleeps
+	stop   <-chan struct{}
+	period time.Duration
 }
 
-// newTicker returns a ticker that ends when gone is closed. The caller calls set before
+// newTicker returns a ticker that ends when stop is closed. The caller calls set before
 // the first wait, and closes unused when it needs no further tick.
-func newTicker(gone, unused <-chan struct{}) *ticker {
-	t := &ticker{gone: gone}
+func newTicker(stop, unused <-chan struct{}) *ticker {
+	t := &ticker{stop: stop}
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
 		return t
@@ -31,7 +31,7 @@ func newTicker(gone, unused <-chan struct{}) *ticker {
 	t.file = os.NewFile(uintptr(fd), "watchdog")
 	go func() {
 		select {
-		case <-gone:
+		case <-stop:
 		case <-unused:
 		}
 		t.file.Close() // ends a read in progress
@@ -40,11 +40,11 @@ func newTicker(gone, unused <-chan struct{}) *ticker {
 }
 
 // set changes the interval. It makes no system call if the interval stays the same.
-func (t *ticker) set(every time.Duration) {
-	if t.every == every {
+func (t *ticker) set(period time.Duration) {
+	if t.period == period {
 		return
 	}
-	t.every = every
+	t.period = period
 	if t.file == nil {
 		return
 	}
@@ -52,7 +52,7 @@ func (t *ticker) set(every time.Duration) {
 	if err != nil {
 		return
 	}
-	interval := unix.NsecToTimespec(int64(every))
+	interval := unix.NsecToTimespec(int64(period))
 	_ = conn.Control(func(fd uintptr) { // error ignored: the engine has ended, and the next wait reports it
 		_ = unix.TimerfdSettime(int(fd), 0, &unix.ItimerSpec{Interval: interval, Value: interval}, nil)
 	})
@@ -62,9 +62,9 @@ func (t *ticker) set(every time.Duration) {
 func (t *ticker) wait() bool {
 	if t.file == nil {
 		select {
-		case <-t.gone:
+		case <-t.stop:
 			return false
-		case <-time.After(t.every):
+		case <-time.After(t.period):
 			return true
 		}
 	}

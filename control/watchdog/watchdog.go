@@ -32,8 +32,8 @@ const (
 	// WorkerLimit, because a large guest's memory takes time.
 	ServerLimit = 2 * time.Second
 	// intervals of checks: normally, and while all workers sleep without a request
-	every     = 20 * time.Millisecond
-	idleEvery = 100 * time.Millisecond
+	interval     = 20 * time.Millisecond
+	idleInterval = 100 * time.Millisecond
 )
 
 // Engine is an engine to watch.
@@ -52,16 +52,16 @@ func Watch(e Engine) (h Hang, ok bool) {
 	ended := make(chan struct{})
 	defer close(ended)
 	tick := newTicker(e.Gone, ended)
-	tick.set(every)
+	tick.set(interval)
 	for tick.wait() {
 		h, hung, idle := w.look(uint64(time.Since(w.began)))
 		if hung {
 			return h, true
 		}
 		if idle {
-			tick.set(idleEvery)
+			tick.set(idleInterval)
 		} else {
-			tick.set(every)
+			tick.set(interval)
 		}
 	}
 	return Hang{}, false
@@ -69,15 +69,15 @@ func Watch(e Engine) (h Hang, ok bool) {
 
 type watch struct {
 	Engine
-	began   time.Time
-	workers []standstill // index: worker
-	server  standstill
-	thread  func(pid int, tid uint64) (thread, error)
-	others  func(pid int, skip func(uint64) bool) (thread, error)
+	began       time.Time
+	workers     []standstill // index: worker
+	server      standstill
+	thread      func(pid int, tid uint64) (thread, error)
+	otherThread func(pid int, skip func(uint64) bool) (thread, error)
 }
 
 func newWatch(e Engine) *watch {
-	return &watch{Engine: e, began: time.Now(), workers: make([]standstill, len(e.Workers)), thread: readThread, others: readOthers}
+	return &watch{Engine: e, began: time.Now(), workers: make([]standstill, len(e.Workers)), thread: readThread, otherThread: readOthers}
 }
 
 func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
@@ -115,7 +115,7 @@ func (w *watch) lookAtServer(atNS uint64, idle *bool) (h Hang, hung bool) {
 		return h, false
 	}
 	*idle = false
-	ns, t := w.server.observe(progress{r.Number}, atNS, func() (thread, error) { return w.others(w.PID, w.isWorker) })
+	ns, t := w.server.observe(progress{r.Number}, atNS, func() (thread, error) { return w.otherThread(w.PID, w.isWorker) })
 	if ns < uint64(ServerLimit) {
 		return h, false
 	}
@@ -145,9 +145,9 @@ func read(hand *datapath.InHand) datapath.InHand {
 
 // inHand returns the ports that a worker may be using. Sending also reads the memory
 // of the receiving port.
-func inHand(at datapath.InHand) []Suspect {
+func inHand(marks datapath.InHand) []Suspect {
 	var list []Suspect
-	to, from := datapath.Sending(at.Sending), datapath.Visit(at.Visit)
+	to, from := datapath.Sending(marks.Sending), datapath.Visit(marks.Visit)
 	if to.Port() != 0 {
 		list = append(list, Suspect{Port: to.Port(), Queue: to.Queue(), Sending: true})
 	}

@@ -13,17 +13,17 @@ import (
 // fakeWatch watches one worker whose shared memory and whose accounting the test writes.
 type fakeWatch struct {
 	*watch
-	sh     *datapath.Shared
-	asked  int // number of readings of the thread's accounting
-	thread thread
-	atNS   uint64
+	sh       *datapath.Shared
+	requests int // number of readings of the thread's accounting
+	thread   thread
+	atNS     uint64
 }
 
 func newFakeWatch() *fakeWatch {
 	f := &fakeWatch{sh: &datapath.Shared{InHand: &datapath.InHand{Thread: 7}, Counters: &datapath.Counters{HeartbeatNS: 1}}}
 	f.watch = newWatch(Engine{Workers: []*datapath.Shared{f.sh}, Pending: func() engine.Pending { return engine.Pending{} }})
 	f.watch.thread = func(int, uint64) (thread, error) {
-		f.asked++
+		f.requests++
 		return f.thread, nil
 	}
 	return f
@@ -39,9 +39,9 @@ func (f *fakeWatch) hangs(limit time.Duration) time.Duration {
 			return time.Duration(f.atNS - began)
 		}
 		if idle {
-			f.atNS += uint64(idleEvery)
+			f.atNS += uint64(idleInterval)
 		} else {
-			f.atNS += uint64(every)
+			f.atNS += uint64(interval)
 		}
 	}
 	return 0
@@ -60,8 +60,8 @@ func TestSleepingWorkerCostsNoSystemCall(t *testing.T) {
 		f.sh.InHand.Visit++
 		f.sh.Counters.HeartbeatNS++
 	}
-	if _, _, idle := f.look(f.atNS); f.asked != 0 || !idle {
-		t.Errorf("%d readings of the accounting, idle %v; want 0, and true", f.asked, idle)
+	if _, _, idle := f.look(f.atNS); f.requests != 0 || !idle {
+		t.Errorf("%d readings of the accounting, idle %v; want 0, and true", f.requests, idle)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestWorkerThatPretendsToSleep(t *testing.T) {
 			}
 			return read(pid, tid)
 		}
-		most := datapath.MaxSleepNS + WorkerLimit + idleEvery + every
+		most := datapath.MaxSleepNS + WorkerLimit + idleInterval + interval
 		if after := f.hangs(2 * most); after < datapath.MaxSleepNS+WorkerLimit || after > most {
 			t.Errorf("state %c: found after %v, want at most %v", state, after, most)
 		}
@@ -93,7 +93,7 @@ func TestWorkerHangsAfterSleep(t *testing.T) {
 	f.sh.InHand.Asleep = 1
 	f.hangs(300 * time.Millisecond)
 	f.sh.InHand.Asleep = 0
-	most := WorkerLimit + idleEvery + 2*every
+	most := WorkerLimit + idleInterval + 2*interval
 	if after := f.hangs(time.Second); after < WorkerLimit || after > most {
 		t.Errorf("found after %v, want at most %v", after, most)
 	}

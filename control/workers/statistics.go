@@ -23,8 +23,9 @@ func (w *Workers) Statistics(slot, generation uint32) (packets, bytes, usedNS ui
 	return packets, bytes, usedNS
 }
 
-// Generation returns the generation of a slot. same is false if the workers disagree.
-func (w *Workers) Generation(slot uint32) (generation uint32, same bool) {
+// Generation returns the generation of a slot. The result agreed is false if the
+// workers disagree.
+func (w *Workers) Generation(slot uint32) (generation uint32, agreed bool) {
 	first := atomic.LoadUint32(&w.shared[0].Cache.Flows[slot].Generation)
 	for _, sh := range w.shared[1:] {
 		if atomic.LoadUint32(&sh.Cache.Flows[slot].Generation) != first {

@@ -27,24 +27,24 @@ var ErrGone = errors.New("the engine has died, another is being started: try aga
 type Workers struct {
 	mem    *engine.Memory
 	shared []*datapath.Shared // index: worker
-	gone   atomic.Bool        // the engine has died, and new commands are discarded
+	ended  atomic.Bool        // the engine has died, and new commands are discarded
 
 	// mu guards commands.
 	mu       sync.Mutex
 	commands []*shm.Producer // index: worker
 }
 
-// New returns the workers of an engine on mem. Closing the channel gone marks them as
+// New returns the workers of an engine on mem. Closing the channel ended marks them as
 // gone at once, because goroutines may wait for them with a lock that the engine's
 // replacement needs.
-func New(mem *engine.Memory, gone <-chan struct{}) *Workers {
+func New(mem *engine.Memory, ended <-chan struct{}) *Workers {
 	w := &Workers{mem: mem, shared: mem.Shared}
 	for i, sh := range mem.Shared {
 		w.commands = append(w.commands, shm.NewProducer(sh.Commands, mem.CommandEvents[i]))
 	}
 	go func() {
-		<-gone
-		w.gone.Store(true)
+		<-ended
+		w.ended.Store(true)
 	}()
 	return w
 }
@@ -70,7 +70,7 @@ func (w *Workers) Queue(i int, msg []byte) {
 }
 
 func (w *Workers) queueLocked(i int, msg []byte) bool {
-	for wait := time.Microsecond; !w.gone.Load(); wait = min(2*wait, time.Millisecond) {
+	for wait := time.Microsecond; !w.ended.Load(); wait = min(2*wait, time.Millisecond) {
 		if room := w.commands[i].Reserve(len(msg)); room != nil {
 			copy(room, msg)
 			w.commands[i].Commit()
@@ -126,7 +126,7 @@ func (w *Workers) WaitApplied() error {
 	wait := time.Microsecond
 	for i, p := range w.commands {
 		for p.Done() < targets[i] {
-			if w.gone.Load() {
+			if w.ended.Load() {
 				return ErrGone
 			}
 			time.Sleep(wait)
@@ -146,7 +146,7 @@ func (w *Workers) Connections() *conntrack.Memory { return &w.mem.Connections }
 func (w *Workers) Memory() *engine.Memory { return w.mem }
 
 // Gone reports whether the engine has died.
-func (w *Workers) Gone() bool { return w.gone.Load() }
+func (w *Workers) Gone() bool { return w.ended.Load() }
 
 // MarkGone marks the engine as dead.
-func (w *Workers) MarkGone() { w.gone.Store(true) }
+func (w *Workers) MarkGone() { w.ended.Store(true) }

@@ -23,22 +23,22 @@ type Engine struct {
 	start    *engine.Kept
 	attached map[uint32]engine.Kept
 	kept     map[string]engine.Kept
-	gone     chan struct{}
+	ended    chan struct{}
 	dead     bool
 	stuck    bool // Kill does not end it
 }
 
 func New() *Engine {
-	return &Engine{gone: make(chan struct{}), attached: map[uint32]engine.Kept{}, kept: map[string]engine.Kept{}}
+	return &Engine{ended: make(chan struct{}), attached: map[uint32]engine.Kept{}, kept: map[string]engine.Kept{}}
 }
 
 func (e *Engine) PID() int { return os.Getpid() }
 
 func (e *Engine) Build() buildinfo.Build { return buildinfo.Build{Version: "fake", Commit: "abc"} }
 
-func (e *Engine) Gone() <-chan struct{} { return e.gone }
+func (e *Engine) Gone() <-chan struct{} { return e.ended }
 
-func (e *Engine) Wait() { <-e.gone }
+func (e *Engine) Wait() { <-e.ended }
 
 func (e *Engine) Start(s engine.Start, m *engine.Memory) error {
 	e.start = &engine.Kept{Request: engine.Request{Op: engine.OpStart, Start: &s}, FDs: duplicates(m.FDs())}
@@ -47,7 +47,7 @@ func (e *Engine) Start(s engine.Start, m *engine.Memory) error {
 		return err
 	}
 	for i := range own.Shared {
-		w := workertest.New(own.Shared[i], own.UpcallEvent, e.gone)
+		w := workertest.New(own.Shared[i], own.UpcallEvent, e.ended)
 		e.Workers = append(e.Workers, w)
 	}
 	return nil
@@ -125,7 +125,7 @@ func (e *Engine) Kill() error {
 	defer e.mu.Unlock()
 	if !e.dead {
 		e.dead = true
-		close(e.gone)
+		close(e.ended)
 	}
 	if e.stuck {
 		return engine.ErrStuck

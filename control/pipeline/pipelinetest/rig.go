@@ -44,7 +44,7 @@ type Rig struct {
 	region    *counters.Region
 	memory    *engine.Memory // nil: no engine
 	fake      *workertest.Worker
-	gone      chan struct{}       // closed when the engine has died
+	ended     chan struct{}       // closed when the engine has died
 	Infos     []openflow.PortInfo // ports; those with the number 0 do not exist
 	stop      context.CancelFunc
 	stopped   sync.WaitGroup
@@ -112,7 +112,7 @@ func (f *Rig) Begin() {
 		f.region, err = counters.Open(fd, Sizes.Cache.Megaflows)
 		check(err)
 		f.P.Load(&saved, f.region, true)
-		f.P.Inherit(workers.New(f.memory, f.gone))
+		f.P.Inherit(workers.New(f.memory, f.ended))
 		f.SetView()
 		f.P.LoadMACs()
 		f.P.Resume()
@@ -130,9 +130,9 @@ func (f *Rig) startEngine() {
 	if err != nil {
 		f.T.Fatal(err)
 	}
-	f.memory, f.gone = memory, make(chan struct{})
-	f.fake = workertest.New(memory.Shared[0], memory.UpcallEvent, f.gone)
-	w := workers.New(memory, f.gone)
+	f.memory, f.ended = memory, make(chan struct{})
+	f.fake = workertest.New(memory.Shared[0], memory.UpcallEvent, f.ended)
+	w := workers.New(memory, f.ended)
 	if f.P.Workers() != nil {
 		f.P.EndUpcalls()
 		f.P.Replace(w)
@@ -144,7 +144,7 @@ func (f *Rig) startEngine() {
 // Kill ends the engine. Another one starts in the background, once the lock of changes
 // is free.
 func (f *Rig) Kill() {
-	close(f.gone)
+	close(f.ended)
 	f.replacing.Go(f.replace)
 }
 
@@ -180,7 +180,7 @@ func (f *Rig) End() {
 		return
 	}
 	f.Die()
-	close(f.gone)
+	close(f.ended)
 	f.fake.Wait()
 	f.memory.Close()
 	f.memory = nil
@@ -251,7 +251,7 @@ func (f *Rig) Settle() {
 // WithoutEngine calls do after the death of the engine, and then starts another engine.
 func (f *Rig) WithoutEngine(do func()) {
 	f.Change.Lock() // waits for an engine that is starting
-	close(f.gone)
+	close(f.ended)
 	f.Change.Unlock()
 	do()
 	f.replace()

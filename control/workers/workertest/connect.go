@@ -24,8 +24,8 @@ func Connect(t testing.TB, table *conntrack.Memory, n int) {
 			0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
 			byte(i >> 8), byte(i), 0, 9, 0, 8, 0, 0})
 		b.Commit(frame, size)
-		if why := flowtable.Extract(&b, frame, &key); why != packet.DropNone {
-			t.Fatal(why)
+		if reason := flowtable.Extract(&b, frame, &key); reason != packet.DropNone {
+			t.Fatal(reason)
 		}
 		tracker.Forget(^uint32(0))
 		tracker.Process(&b, []uint8{0}, &metas, &conntrack.Request{Commit: true}, clock.Monotonic())
