@@ -138,11 +138,11 @@ func (s *Service) List(r *wire.ListRequest, stream grpc.ServerStreamingServer[wi
 	return nil
 }
 
-// read reads the objects of the wanted kinds at one revision. If the argument net is
+// read reads the objects of the selected kinds at one revision. If the argument net is
 // the name or id of a network, it reads only ports and bindings of this network.
-func (s *Service) read(ctx context.Context, wanted map[store.Kind]bool, net string) (revision int64, all []store.Object, err error) {
+func (s *Service) read(ctx context.Context, selected map[store.Kind]bool, net string) (revision int64, objects []store.Object, err error) {
 	var kinds []store.Kind
-	for k, want := range wanted {
+	for k, want := range selected {
 		if want && (net == "" || k == store.KindHost || k == store.KindStatus) {
 			kinds = append(kinds, k)
 		}
@@ -157,12 +157,12 @@ func (s *Service) read(ctx context.Context, wanted map[store.Kind]bool, net stri
 	if err != nil {
 		return 0, nil, err
 	}
-	revision, all, err = s.Store.OfNet(ctx, id)
+	revision, objects, err = s.Store.OfNet(ctx, id)
 	if err != nil || len(kinds) == 0 {
-		return revision, all, err
+		return revision, objects, err
 	}
 	_, others, err := s.Store.Objects(ctx, kinds...)
-	return revision, append(all, others...), err
+	return revision, append(objects, others...), err
 }
 
 func reply(revision int64, page []store.Object, connected map[string]string) *wire.ListReply {

@@ -106,7 +106,7 @@ func (f *fleet) dial(c credentials.TransportCredentials) *grpc.ClientConn {
 	return conn
 }
 
-func (f *fleet) as(name string, role pki.Role) *grpc.ClientConn {
+func (f *fleet) dialAs(name string, role pki.Role) *grpc.ClientConn {
 	return f.dial(credentials.NewTLS(f.keys(name, role).Client()))
 }
 
@@ -116,7 +116,7 @@ func TestRoles(t *testing.T) {
 	stranger := f.dial(credentials.NewTLS(pki.NewToken(f.ca.Digest()).Enrol()))
 	conns := map[pki.Role]*grpc.ClientConn{anybody: stranger}
 	for _, role := range []pki.Role{pki.Central, pki.Host, pki.Admin, pki.Reader} {
-		conns[role] = f.as("x", role)
+		conns[role] = f.dialAs("x", role)
 	}
 	methods := 0
 	for _, service := range []grpc.ServiceDesc{wire.Hub_ServiceDesc, wire.Peer_ServiceDesc, wire.Admin_ServiceDesc, wire.Enrolment_ServiceDesc} {
@@ -170,7 +170,7 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string) error {
 // A token gives one certificate, with the invitation's name and role.
 func TestEnrol(t *testing.T) {
 	f := startFleet(t)
-	people := wire.NewAdminClient(f.as("root", pki.Admin))
+	people := wire.NewAdminClient(f.dialAs("root", pki.Admin))
 	invited, err := people.Invite(t.Context(), &wire.InviteRequest{Role: "host", Name: "h1"})
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +217,7 @@ func TestEnrol(t *testing.T) {
 func TestListStatusWhySave(t *testing.T) {
 	f := startFleet(t)
 	ctx := t.Context()
-	people := wire.NewAdminClient(f.as("root", pki.Admin))
+	people := wire.NewAdminClient(f.dialAs("root", pki.Admin))
 	set := func(c *wire.Change) *wire.ChangeReply {
 		r, err := people.Apply(ctx, &wire.ChangeRequest{Changes: []*wire.Change{c}})
 		if err != nil {
@@ -264,21 +264,21 @@ func TestListStatusWhySave(t *testing.T) {
 	if r := list(&wire.ListRequest{Ports: true, Net: "red"}); len(r.Ports) != 0 {
 		t.Errorf("ports of red: %v", r)
 	}
-	why := func() *wire.WhyReply {
+	reason := func() *wire.WhyReply {
 		r, err := people.Why(ctx, &wire.WhyRequest{Port: "web"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	if r := why(); len(r.Missing) != 1 || !strings.Contains(r.Missing[0], "add a port named web") {
+	if r := reason(); len(r.Missing) != 1 || !strings.Contains(r.Missing[0], "add a port named web") {
 		t.Errorf("unbound: %v", r)
 	}
 	bound := f.store.Bind(ctx, []store.BindRequest{{Port: "p1", Host: "h1", Endpoint: []byte{192, 0, 2, 1}}})[0]
 	if bound.Err != nil {
 		t.Fatal(bound.Err)
 	}
-	if r := why(); r.BoundOn != "alpha" || r.Alive || len(r.Missing) != 1 || !strings.Contains(r.Missing[0], "connected to no central") {
+	if r := reason(); r.BoundOn != "alpha" || r.Alive || len(r.Missing) != 1 || !strings.Contains(r.Missing[0], "connected to no central") {
 		t.Errorf("bound on a dead host: %v", r)
 	}
 	if r, err := people.Sync(ctx, &wire.SyncRequest{WaitHosts: true}); err != nil || r.Revision < bound.Generation || !slices.Equal(r.Missing, []string{"alpha"}) {

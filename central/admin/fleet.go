@@ -27,10 +27,9 @@ func (p *peers) Sessions(context.Context, *wire.SessionsRequest) (*wire.Sessions
 	return &wire.SessionsReply{Sessions: p.s.Hub.Sessions()}, nil
 }
 
-// ask calls own for this central and other for each of the other centrals,
-// concurrently. It returns results and errors by the central's name, and the
-// centrals.
-func ask[T any](ctx context.Context, s *Service, own func() (T, error), other func(wire.PeerClient) (T, error)) (map[string]T, map[string]error, []*wire.Central, error) {
+// ask calls local for this central and remote for each of the other centrals,
+// concurrently. It returns results and errors by the central's name, and the centrals.
+func ask[T any](ctx context.Context, s *Service, local func() (T, error), remote func(wire.PeerClient) (T, error)) (map[string]T, map[string]error, []*wire.Central, error) {
 	centrals, err := s.Store.Centrals(ctx)
 	if err != nil {
 		return nil, nil, nil, err
@@ -46,11 +45,11 @@ func ask[T any](ctx context.Context, s *Service, own func() (T, error), other fu
 			var result T
 			var err error
 			if c.Name == s.Name {
-				result, err = own()
+				result, err = local()
 			} else {
 				conn, dialErr := s.dial(c.Address)
 				if err = dialErr; err == nil {
-					result, err = other(wire.NewPeerClient(conn))
+					result, err = remote(wire.NewPeerClient(conn))
 				}
 			}
 			mu.Lock()

@@ -76,10 +76,10 @@ func (g *Gate) Revocations(all bool, changed []store.Object) {
 		}
 	}
 	for c := range g.calls {
-		if why := g.check(c.cert); why != nil {
+		if reason := g.check(c.cert); reason != nil {
 			g.ended++
 			delete(g.calls, c)
-			c.end(why)
+			c.end(reason)
 		}
 	}
 	select {

@@ -20,7 +20,7 @@ import (
 // cannot renew the certificate. Another certificate of the same name works.
 func TestRevokedHost(t *testing.T) {
 	f := startFleet(t)
-	people := wire.NewAdminClient(f.as("root", pki.Admin))
+	people := wire.NewAdminClient(f.dialAs("root", pki.Admin))
 	set := &wire.Change{Change: &wire.Change_SetHost{SetHost: &wire.Host{Id: "h1", Name: "h1", Endpoint: []byte{192, 0, 2, 1}}}}
 	if _, err := people.Apply(t.Context(), &wire.ChangeRequest{Changes: []*wire.Change{set}}); err != nil {
 		t.Fatal(err)

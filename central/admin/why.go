@@ -23,7 +23,7 @@ func (s *Service) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, 
 	if err != nil {
 		return nil, failure(err)
 	}
-	w := &why{service: s, ctx: ctx}
+	w := &investigation{service: s, ctx: ctx}
 	if id != "" {
 		w.read(store.KindPort, id, &w.port)
 	}
@@ -39,9 +39,9 @@ func (s *Service) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, 
 	return &w.reply, failure(w.err)
 }
 
-// The type why finds out whether a port is reachable, and what is missing if it is
+// An investigation finds out whether a port is reachable, and what is missing if it is
 // not.
-type why struct {
+type investigation struct {
 	service   *Service
 	ctx       context.Context
 	port      wire.Port
@@ -53,20 +53,20 @@ type why struct {
 
 // read reads an object from the store. If there is none, the message stays empty. It
 // returns the object's revision. After an error, it does nothing.
-func (w *why) read(kind store.Kind, id string, to proto.Message) (revision int64) {
+func (w *investigation) read(kind store.Kind, id string, message proto.Message) (revision int64) {
 	if w.err != nil {
 		return 0
 	}
 	var o []store.Object
 	if o, w.err = w.service.Store.Get(w.ctx, kind, id); len(o) > 0 {
-		proto.Merge(to, o[0].Message)
+		proto.Merge(message, o[0].Message)
 		return o[0].Revision
 	}
 	return 0
 }
 
 // host returns the declared host with this id, or nil.
-func (w *why) host(id string) *wire.Host {
+func (w *investigation) host(id string) *wire.Host {
 	h := &wire.Host{}
 	if id == "" || w.read(store.KindHost, id, h) == 0 {
 		return nil
@@ -74,7 +74,7 @@ func (w *why) host(id string) *wire.Host {
 	return h
 }
 
-func (w *why) explain() {
+func (w *investigation) explain() {
 	p := w.reply.Port
 	w.reply.Net = &wire.Net{}
 	w.read(store.KindNet, p.Net, w.reply.Net)

@@ -60,9 +60,9 @@ type AddressKey struct {
 }
 
 // Expect returns the expected state of a host's switch. local has the switch's ports.
-// asked reports whether the hub does not push a network. Expect shares no code with
+// onDemand reports whether the hub does not push a network. Expect shares no code with
 // hubs and agents.
-func (d *Declaration) Expect(host string, local []agent.LocalPort, asked func(net string) bool) *Expected {
+func (d *Declaration) Expect(host string, local []agent.LocalPort, onDemand func(net string) bool) *Expected {
 	e := &Expected{map[uint32]agent.Net{}, map[string]agent.Port{}, map[AddressKey]agent.Address{}}
 	names := map[string]string{} // port names by declared port id
 	for id, p := range d.Ports {
@@ -104,7 +104,7 @@ func (d *Declaration) Expect(host string, local []agent.LocalPort, asked func(ne
 		e.Addresses[AddressKey{n.Vni, mac}] = a
 	}
 	for id := range nets {
-		e.Nets[d.Nets[id].Vni] = d.expectNet(id, host, asked(id))
+		e.Nets[d.Nets[id].Vni] = d.expectNet(id, host, onDemand(id))
 	}
 	return e
 }
@@ -118,8 +118,8 @@ func (d *Declaration) endpoint(b Bound) netip.Addr {
 	return addr
 }
 
-func (d *Declaration) expectNet(id, host string, asked bool) agent.Net {
-	n := agent.Net{VNI: d.Nets[id].Vni, Flood: d.Nets[id].Flood, Asked: asked}
+func (d *Declaration) expectNet(id, host string, onDemand bool) agent.Net {
+	n := agent.Net{VNI: d.Nets[id].Vni, Flood: d.Nets[id].Flood, Asked: onDemand}
 	if !n.Flood {
 		return n
 	}

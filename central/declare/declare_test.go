@@ -59,7 +59,7 @@ func diff(t *testing.T, f *Fleet, text string, prune bool) *Diff {
 	return d
 }
 
-func (f *Fleet) with(changes []*wire.Change) *Fleet {
+func (f *Fleet) applied(changes []*wire.Change) *Fleet {
 	nets, hosts, ports := map[string]*wire.Net{}, map[string]*wire.Host{}, map[string]*wire.Port{}
 	for _, n := range f.Nets.All {
 		nets[n.Id] = n
@@ -112,7 +112,7 @@ func TestApplyIsIdempotent(t *testing.T) {
 	if first.Text() != want || len(first.Changes) != 5 {
 		t.Errorf("%d changes:\n%s", len(first.Changes), first.Text())
 	}
-	fleet := empty.with(first.Changes)
+	fleet := empty.applied(first.Changes)
 	if again := diff(t, fleet, example, true); len(again.Changes) != 0 {
 		t.Errorf("the second time:\n%s", again.Text())
 	}
@@ -132,7 +132,7 @@ func TestApplyIsIdempotent(t *testing.T) {
 // object.
 func TestDiff(t *testing.T) {
 	fleet := NewFleet(nil)
-	fleet = fleet.with(diff(t, fleet, example, false).Changes)
+	fleet = fleet.applied(diff(t, fleet, example, false).Changes)
 	exported, _ := fleet.File().Format()
 	edit := func(pairs ...string) string { return strings.NewReplacer(pairs...).Replace(example) }
 	rename := strings.ReplaceAll(string(exported), "'blue'", "'green'")
@@ -151,7 +151,7 @@ func TestDiff(t *testing.T) {
 	} {
 		if d := diff(t, fleet, c.file, c.prune); d.Text() != c.want {
 			t.Errorf("%s: got\n%swant\n%s", name, d.Text(), c.want)
-		} else if after := fleet.with(d.Changes); len(diff(t, after, c.file, c.prune).Changes) != 0 {
+		} else if after := fleet.applied(d.Changes); len(diff(t, after, c.file, c.prune).Changes) != 0 {
 			t.Errorf("%s: is not idempotent", name)
 		}
 	}
@@ -160,7 +160,7 @@ func TestDiff(t *testing.T) {
 // Ports are equal despite unknown fields or another order of addresses.
 func TestDiffIgnoresOrderAndUnknownFields(t *testing.T) {
 	fleet := NewFleet(nil)
-	fleet = fleet.with(diff(t, fleet, example, false).Changes)
+	fleet = fleet.applied(diff(t, fleet, example, false).Changes)
 	web1, _ := fleet.Ports.Lookup("web1")
 	web1.Addresses[0], web1.Addresses[1] = web1.Addresses[1], web1.Addresses[0]
 	web1.ProtoReflect().SetUnknown([]byte{0xf8, 0x07, 1})
@@ -176,7 +176,7 @@ func TestDiffIgnoresOrderAndUnknownFields(t *testing.T) {
 // The error names the line of the file or the object.
 func TestWrongFiles(t *testing.T) {
 	fleet := NewFleet(nil)
-	fleet = fleet.with(diff(t, fleet, example, false).Changes)
+	fleet = fleet.applied(diff(t, fleet, example, false).Changes)
 	port := "[[port]]\nname = \"p\"\nnet = \"blue\"\n"
 	mac := "mac = \"02:00:00:00:00:09\"\n"
 	for text, want := range map[string]string{
@@ -223,7 +223,7 @@ func TestWrongFiles(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	fleet := NewFleet(nil)
-	fleet = fleet.with(diff(t, fleet, example, false).Changes)
+	fleet = fleet.applied(diff(t, fleet, example, false).Changes)
 	p := &wire.Port{Id: "i", Name: "p"}
 	err := fleet.SetPort(p, true, strings.Fields("net=blue mac=02:00:00:00:00:09 addresses=fd00::9,10.0.0.9 host=h1 spoof-check=off"))
 	if err != nil {
@@ -309,7 +309,7 @@ func FuzzFile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		fleet := empty.with(d.Changes)
+		fleet := empty.applied(d.Changes)
 		exported, err := fleet.File().Format()
 		if err != nil {
 			t.Fatal(err)

@@ -105,7 +105,7 @@ func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
 	w := &wire.Port{Id: id, Name: p.Name, Net: n.GetId(), Mac: p.MAC[:], Unchecked: !p.Checked()}
 	for _, h := range []struct {
 		name string
-		to   *string
+		dst  *string
 	}{{p.Host, &w.Host}, {p.MoveTo, &w.MoveTo}} {
 		if h.name == "" {
 			continue
@@ -114,7 +114,7 @@ func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
 		if err != nil {
 			return nil, errorf("port %s: host %v", p.Name, err)
 		}
-		*h.to = host.GetId()
+		*h.dst = host.GetId()
 	}
 	w.Addresses, err = addressBytes(p.Addresses)
 	return w, err
@@ -122,8 +122,8 @@ func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
 
 // change has an object before and after the change, or nil.
 type change[T Object] struct {
-	old, new T
-	has, get bool // has: old exists; get: new exists
+	old, new       T
+	hasOld, hasNew bool // hasOld: old exists; hasNew: new exists
 }
 
 type merged[T Object] struct {
@@ -131,21 +131,21 @@ type merged[T Object] struct {
 	changes []change[T]
 }
 
-// merge computes the changes of one kind of objects. naming returns an entry's id and
-// name. made converts an entry to an object.
-func merge[T Object, E any](now Kind[T], entries []E, prune bool, naming func(*E) (id, name string), made func(*E, string) (T, error)) (*merged[T], error) {
+// merge computes the changes of one kind of objects. The function naming returns an
+// entry's id and name. The function build converts an entry to an object.
+func merge[T Object, E any](stored Kind[T], entries []E, prune bool, naming func(*E) (id, name string), build func(*E, string) (T, error)) (*merged[T], error) {
 	m := &merged[T]{}
 	claimed := map[string]string{} // name of the entry for each id
 	for i := range entries {
 		e := &entries[i]
 		id, name := naming(e)
-		old, has := now.byID[id]
-		if other, ok := now.byName[name]; ok && !has {
+		old, has := stored.byID[id]
+		if other, ok := stored.byName[name]; ok && !has {
 			switch {
 			case id == "":
 				old, has = other, true
 			case !prune:
-				return nil, errorf("%s %s: id %s: the present %s of this name has the id %s; leave the id out, or delete that one first", now.noun, name, id, now.noun, other.GetId())
+				return nil, errorf("%s %s: id %s: the present %s of this name has the id %s; leave the id out, or delete that one first", stored.noun, name, id, stored.noun, other.GetId())
 			}
 		}
 		switch {
@@ -155,24 +155,24 @@ func merge[T Object, E any](now Kind[T], entries []E, prune bool, naming func(*E
 			id = NewID()
 		}
 		if first, ok := claimed[id]; ok {
-			return nil, errorf("%s %s and %s are the same, of id %s; expected once", now.noun, first, name, id)
+			return nil, errorf("%s %s and %s are the same, of id %s; expected once", stored.noun, first, name, id)
 		}
 		claimed[id] = name
-		o, err := made(e, id)
+		o, err := build(e, id)
 		if err != nil {
 			return nil, err
 		}
 		m.result = append(m.result, o)
-		if !has || !same(old, o) {
-			m.changes = append(m.changes, change[T]{old: old, new: o, has: has, get: true})
+		if !has || !equivalent(old, o) {
+			m.changes = append(m.changes, change[T]{old: old, new: o, hasOld: has, hasNew: true})
 		}
 	}
-	for _, o := range now.All {
+	for _, o := range stored.All {
 		if _, ok := claimed[o.GetId()]; ok {
 			continue
 		}
 		if prune {
-			m.changes = append(m.changes, change[T]{old: o, has: true})
+			m.changes = append(m.changes, change[T]{old: o, hasOld: true})
 		} else {
 			m.result = append(m.result, o)
 		}
@@ -180,8 +180,9 @@ func merge[T Object, E any](now Kind[T], entries []E, prune bool, naming func(*E
 	return m, nil
 }
 
-// same ignores unknown fields and the order of addresses.
-func same(a, b proto.Message) bool {
+// equivalent compares two objects. It ignores unknown fields and the order of
+// addresses.
+func equivalent(a, b proto.Message) bool {
 	plain := func(m proto.Message) proto.Message {
 		c := proto.Clone(m)
 		c.ProtoReflect().SetUnknown(nil)
@@ -195,7 +196,7 @@ func same(a, b proto.Message) bool {
 
 func (m *merged[T]) pairs(kind string, words func(o T, old bool) []word) ([]*wire.Change, []Entry) {
 	name := func(c *change[T]) string {
-		if c.get {
+		if c.hasNew {
 			return c.new.GetName()
 		}
 		return c.old.GetName()
@@ -207,23 +208,23 @@ func (m *merged[T]) pairs(kind string, words func(o T, old bool) []word) ([]*wir
 		c := &m.changes[i]
 		e := Entry{Op: "set", Kind: kind, Name: name(c)}
 		var from, to []word
-		if c.has {
+		if c.hasOld {
 			from, e.ID = words(c.old, true), c.old.GetId()
 		}
-		if c.get {
+		if c.hasNew {
 			to, e.ID = words(c.new, false), c.new.GetId()
 		}
 		switch {
-		case !c.has:
+		case !c.hasOld:
 			e.Op = "add"
-		case !c.get:
+		case !c.hasNew:
 			e.Op = "delete"
 		case c.old.GetName() != c.new.GetName():
 			e.Fields = append(e.Fields, FieldSet{"name", c.old.GetName(), c.new.GetName()})
 		}
 		e.Fields = append(e.Fields, differing(from, to)...)
 		entries = append(entries, e)
-		if c.get {
+		if c.hasNew {
 			changes = append(changes, Set(c.new))
 		} else {
 			changes = append(changes, Delete(c.old))
@@ -232,7 +233,7 @@ func (m *merged[T]) pairs(kind string, words func(o T, old bool) []word) ([]*wir
 	return changes, entries
 }
 
-func differing(from, to []word) (list []FieldSet) {
+func differing(old, new []word) (list []FieldSet) {
 	value := func(words []word, key string) string {
 		for _, w := range words {
 			if w.key == key {
@@ -241,13 +242,13 @@ func differing(from, to []word) (list []FieldSet) {
 		}
 		return ""
 	}
-	for _, w := range to {
-		if old := value(from, w.key); old != w.value {
+	for _, w := range new {
+		if old := value(old, w.key); old != w.value {
 			list = append(list, FieldSet{w.key, old, w.value})
 		}
 	}
-	for _, w := range from {
-		if value(to, w.key) == "" {
+	for _, w := range old {
+		if value(new, w.key) == "" {
 			list = append(list, FieldSet{w.key, w.value, ""})
 		}
 	}
@@ -298,10 +299,10 @@ func Delete(o Object) *wire.Change {
 // Unlike a central's error, this one has names instead of ids.
 func (f *Fleet) checkUnique() error {
 	owner := map[string]string{}
-	claim := func(kind, what, key, name string) error {
-		key = kind + " " + what + " " + key
+	claim := func(kind, subject, key, name string) error {
+		key = kind + " " + subject + " " + key
 		if first, ok := owner[key]; ok {
-			return errorf("%s %s: %s belongs to %s %s too; choose another", kind, name, what, kind, first)
+			return errorf("%s %s: %s belongs to %s %s too; choose another", kind, name, subject, kind, first)
 		}
 		owner[key] = name
 		return nil

@@ -38,8 +38,8 @@ type Kind[T Object] struct {
 	byName map[string]T
 }
 
-func kindOf[T Object](noun string, all []T) Kind[T] {
-	k := Kind[T]{All: slices.Clone(all), noun: noun, byID: make(map[string]T, len(all)), byName: make(map[string]T, len(all))}
+func kindOf[T Object](noun string, objects []T) Kind[T] {
+	k := Kind[T]{All: slices.Clone(objects), noun: noun, byID: make(map[string]T, len(objects)), byName: make(map[string]T, len(objects))}
 	slices.SortFunc(k.All, func(a, b T) int { return strings.Compare(a.GetName(), b.GetName()) })
 	for _, o := range k.All {
 		k.byID[o.GetId()], k.byName[o.GetName()] = o, o
@@ -133,13 +133,13 @@ func (f *Fleet) FreeVNI() uint32 {
 // ub-common-name).
 const maxName = 64
 
-// CheckName checks a name or an id. what is "name" or "id" for the error.
-func CheckName(what, name string) error {
+// CheckName checks a name or an id. subject is "name" or "id" for the error.
+func CheckName(subject, name string) error {
 	wrong := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._:@+-", r))
 	}
 	if name == "" || len(name) > maxName || strings.ContainsFunc(name, wrong) {
-		return errorf("%s %s: expected 1 to %d letters, digits or any of . _ : @ + -", what, quoted(name), maxName)
+		return errorf("%s %s: expected 1 to %d letters, digits or any of . _ : @ + -", subject, quoted(name), maxName)
 	}
 	return nil
 }

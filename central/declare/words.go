@@ -77,13 +77,13 @@ func (f *Fleet) SetHost(h *wire.Host, created bool, words []string) error {
 
 // SetPort applies words KEY=VALUE to a port. Networks and hosts are names or ids.
 func (f *Fleet) SetPort(p *wire.Port, created bool, words []string) error {
-	host := func(key string, to *string) setting {
+	host := func(key string, dst *string) setting {
 		return setting{key, func(v string) error {
-			if *to = ""; v == "" {
+			if *dst = ""; v == "" {
 				return nil
 			}
 			h, err := f.Hosts.Find(v)
-			*to = h.GetId()
+			*dst = h.GetId()
 			return err
 		}}
 	}
@@ -119,10 +119,10 @@ func naming(id, name *string, created bool) []setting {
 	return []setting{{"name", func(v string) error { *name = v; return CheckName("name", v) }}}
 }
 
-func number(key, text string, least, most uint32) (uint32, error) {
+func number(key, text string, lo, hi uint32) (uint32, error) {
 	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil || uint32(n) < least || uint32(n) > most {
-		return 0, errorf("%s=%s: expected a number from %d to %d", key, quoted(text), least, most)
+	if err != nil || uint32(n) < lo || uint32(n) > hi {
+		return 0, errorf("%s=%s: expected a number from %d to %d", key, quoted(text), lo, hi)
 	}
 	return uint32(n), nil
 }

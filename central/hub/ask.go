@@ -14,7 +14,7 @@ func (h *Hub) HostsOf(net string) map[string]string {
 	}
 	for p := range n.ports {
 		if id := p.bind.GetHost(); id != "" {
-			if at := h.fleet.hosts[id]; !at.gone() {
+			if at := h.fleet.hosts[id]; !at.deleted() {
 				names[id] = at.declared.GetName()
 			}
 		}

@@ -16,7 +16,7 @@ import (
 // one. Releases wait for releasePause.
 type binder struct {
 	store  Store
-	refuse func(s *session, port, why string)
+	refuse func(s *session, port, reason string)
 	log    *slog.Logger
 
 	mu   sync.Mutex
@@ -44,7 +44,7 @@ const (
 	releasePause = 50 * time.Millisecond
 )
 
-func newBinder(s Store, refuse func(s *session, port, why string), log *slog.Logger) *binder {
+func newBinder(s Store, refuse func(s *session, port, reason string), log *slog.Logger) *binder {
 	return &binder{store: s, refuse: refuse, log: log, jobs: map[string]job{}, wake: make(chan struct{}, 1)}
 }
 
@@ -129,9 +129,9 @@ func (b *binder) take(now time.Time) (batch []job, wait time.Duration) {
 	return batch, wait
 }
 
-// write writes a batch. It returns true if it has queued some jobs again after a
+// write writes a batch. It reports whether it has queued some jobs again after a
 // temporary failure.
-func (b *binder) write(ctx context.Context, batch []job) (again bool) {
+func (b *binder) write(ctx context.Context, batch []job) (requeued bool) {
 	requests := make([]store.BindRequest, len(batch))
 	for i := range batch {
 		requests[i] = batch[i].request
@@ -145,14 +145,14 @@ func (b *binder) write(ctx context.Context, batch []job) (again bool) {
 				b.refuse(s, batch[i].request.Port, refused.Why)
 			}
 		default:
-			if !again { // one line for the batch, which may have hundreds of ports
+			if !requeued { // one line for the batch, which may have hundreds of ports
 				b.log.Warn("bindings are tried again", "port", batch[i].request.Port, "error", r.Err)
 			}
-			again = true
+			requeued = true
 			b.retry(batch[i])
 		}
 	}
-	return again
+	return requeued
 }
 
 // retry queues a job again, unless a newer job for the same port is queued.

@@ -48,7 +48,7 @@ type network struct {
 	declared *wire.Net          // nil: not declared, or no more
 	ports    map[*port]struct{} // declared ports
 	bound    int                // number of ports with a place
-	asked    bool               // hosts ask for addresses
+	onDemand bool               // hosts ask for addresses
 	members  map[string]int     // number of bound ports by endpoint
 	// digests of places and of members, see package wire
 	placesDigest, membersDigest uint64
@@ -57,8 +57,8 @@ type network struct {
 
 	subscribers map[*session]struct{}
 	// sessions by the unknown address that they have asked for
-	wanted map[address]map[*session]struct{}
-	reset  rawMessage // encoded NetReset; nil: not encoded yet
+	waiting map[address]map[*session]struct{}
+	reset   rawMessage // encoded NetReset; nil: not encoded yet
 
 	changes netChanges
 }
@@ -104,7 +104,7 @@ func (f *fleet) apply(o *store.Object) {
 	}
 }
 
-func (f *fleet) missing(list []store.Object) (gone []store.Object) {
+func (f *fleet) missing(list []store.Object) (missing []store.Object) {
 	type key struct {
 		kind store.Kind
 		id   string
@@ -115,7 +115,7 @@ func (f *fleet) missing(list []store.Object) (gone []store.Object) {
 	}
 	add := func(kind store.Kind, id string) {
 		if _, ok := there[key{kind, id}]; !ok {
-			gone = append(gone, store.Object{Kind: kind, ID: id})
+			missing = append(missing, store.Object{Kind: kind, ID: id})
 		}
 	}
 	for id, p := range f.ports {
@@ -134,14 +134,14 @@ func (f *fleet) missing(list []store.Object) (gone []store.Object) {
 	for id := range f.hosts {
 		add(store.KindHost, id)
 	}
-	return gone
+	return missing
 }
 
 func (f *fleet) network(id string) *network {
 	n := f.nets[id]
 	if n == nil {
 		n = &network{id: id, ports: map[*port]struct{}{}, members: map[string]int{}, byMAC: map[uint64]*port{},
-			byIP: map[netip.Addr]*port{}, subscribers: map[*session]struct{}{}, wanted: map[address]map[*session]struct{}{},
+			byIP: map[netip.Addr]*port{}, subscribers: map[*session]struct{}{}, waiting: map[address]map[*session]struct{}{},
 			changes: newChanges()}
 		f.nets[id] = n
 	}
@@ -171,7 +171,7 @@ func (n *network) digest() uint64 {
 	return d
 }
 
-func (n *network) view() *wire.NetView { return &wire.NetView{Net: n.declared, Asked: n.asked} }
+func (n *network) view() *wire.NetView { return &wire.NetView{Net: n.declared, Asked: n.onDemand} }
 
 func (f *fleet) touch(n *network) *netChanges {
 	f.dirty[n] = struct{}{}
@@ -241,11 +241,11 @@ func (f *fleet) setPort(id string, declared *wire.Port) {
 }
 
 func (f *fleet) size(n *network) {
-	asked := len(n.ports) > askedAbove || n.asked && len(n.ports) >= pushedBelow
-	if asked == n.asked {
+	asked := len(n.ports) > askedAbove || n.onDemand && len(n.ports) >= pushedBelow
+	if asked == n.onDemand {
 		return
 	}
-	n.asked = asked
+	n.onDemand = asked
 	f.touch(n).remake = true
 }
 

@@ -145,7 +145,7 @@ func portObject(n int, net, host string) store.Object {
 		Mac: mac[2:], Addresses: [][]byte{{192, 168, byte(n >> 8), byte(n)}}}}
 }
 
-func asked(d *centraltest.Declaration) func(string) bool {
+func onDemand(d *centraltest.Declaration) func(string) bool {
 	count := map[string]int{}
 	for _, p := range d.Ports {
 		count[p.Net]++
@@ -171,7 +171,7 @@ func (r *rig) settled() {
 func (r *rig) difference() string {
 	d := r.memory.Declaration()
 	for id, h := range r.hosts {
-		if difference := d.Expect(id, h.local, asked(d)).Difference(h.recorder); difference != "" {
+		if difference := d.Expect(id, h.local, onDemand(d)).Difference(h.recorder); difference != "" {
 			return id + ": " + difference
 		}
 	}

@@ -52,8 +52,8 @@ func (p *pacer) join(s *session) {
 	}
 }
 
-// next returns the session whose turn it is, or nil if there is none now.
-func (p *pacer) next(now time.Time) *session {
+// nextSession returns the session whose turn it is, or nil if there is none now.
+func (p *pacer) nextSession(now time.Time) *session {
 	p.tokens = min(p.tokens+now.Sub(p.filled).Seconds()*p.rate, p.burst)
 	p.filled = now
 	for len(p.line) > 0 {
@@ -80,7 +80,7 @@ func (h *Hub) pace(now time.Time) (waiting bool) {
 		sessions := float64(len(h.sessions))
 		h.pacer.rate, h.pacer.burst = max(batchRate, sessions), sessions
 	}
-	for s := h.pacer.next(now); s != nil; s = h.pacer.next(now) {
+	for s := h.pacer.nextSession(now); s != nil; s = h.pacer.nextSession(now) {
 		h.endRevision(s, false)
 	}
 	return len(h.pacer.line) > 0
@@ -140,24 +140,24 @@ func (h *Hub) unknown(s *session, questions []*wire.Question) (list []want) {
 // remember notes that the host waits for an address of a pushed network. The hub sends
 // the address without delay as soon as a port has it.
 func (h *Hub) remember(s *session, w want) {
-	if _, known := s.wants[w]; known {
+	if _, known := s.interest[w]; known {
 		return
 	}
 	h.want(s, w)
-	s.late = append(s.late, w)
-	if len(s.late) > maxLate {
-		h.unwant(s, s.late[0])
-		s.late = s.late[1:]
+	s.overdue = append(s.overdue, w)
+	if len(s.overdue) > maxLate {
+		h.unwant(s, s.overdue[0])
+		s.overdue = s.overdue[1:]
 	}
 }
 
 // endWanting lets the sessions that wait for an address of p get it without delay.
 func (h *Hub) endWanting(n *network, p *port) {
-	if len(n.wanted) == 0 {
+	if len(n.waiting) == 0 {
 		return
 	}
 	for _, a := range addressesOf(p.place) {
-		for s := range n.wanted[a] {
+		for s := range n.waiting[a] {
 			s.urgent = true
 			h.unwant(s, want{n, a})
 		}

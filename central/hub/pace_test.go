@@ -23,7 +23,7 @@ func TestPacerServesInOrder(t *testing.T) {
 	sessions[1].behind = false
 	var served []int
 	for _, after := range []time.Duration{0, 50 * time.Millisecond, 100 * time.Millisecond, 350 * time.Millisecond} {
-		for s := p.next(start.Add(after)); s != nil; s = p.next(start.Add(after)) {
+		for s := p.nextSession(start.Add(after)); s != nil; s = p.nextSession(start.Add(after)) {
 			s.behind = false
 			served = append(served, slices.Index(sessions, s))
 		}

@@ -26,7 +26,7 @@ func (h *Hub) answerQuestion(s *session, q *wire.Question, final bool) {
 	}
 	a := addressOf(q)
 	p := n.portAt(a)
-	if len(s.interests)+len(s.wants) >= maxInterests {
+	if len(s.interests)+len(s.interest) >= maxInterests {
 		h.stats.QuestionsRefused++
 		h.answer(s, q.GetNumber(), nil)
 		return
@@ -82,20 +82,20 @@ func (h *Hub) dropInterest(s *session, p *port) {
 }
 
 func (h *Hub) want(s *session, w want) {
-	set := w.net.wanted[w.address]
+	set := w.net.waiting[w.address]
 	if set == nil {
 		set = map[*session]struct{}{}
-		w.net.wanted[w.address] = set
+		w.net.waiting[w.address] = set
 	}
 	set[s] = struct{}{}
-	s.wants[w] = struct{}{}
+	s.interest[w] = struct{}{}
 }
 
 func (h *Hub) unwant(s *session, w want) {
-	delete(s.wants, w)
-	delete(w.net.wanted[w.address], s)
-	if len(w.net.wanted[w.address]) == 0 {
-		delete(w.net.wanted, w.address)
+	delete(s.interest, w)
+	delete(w.net.waiting[w.address], s)
+	if len(w.net.waiting[w.address]) == 0 {
+		delete(w.net.waiting, w.address)
 	}
 }
 
@@ -107,7 +107,7 @@ func (h *Hub) forgetQuestions(s *session, n *network) {
 			h.dropInterest(s, p)
 		}
 	}
-	for w := range s.wants {
+	for w := range s.interest {
 		if w.net == n {
 			h.unwant(s, w)
 		}

@@ -16,7 +16,7 @@ func (h *Hub) round() {
 	h.stats.Rounds++
 	f := h.fleet
 	for _, id := range f.removedHosts {
-		if s := h.sessions[id]; s != nil && f.hosts[id].gone() {
+		if s := h.sessions[id]; s != nil && f.hosts[id].deleted() {
 			s.close(errNoHost)
 		}
 	}
@@ -60,7 +60,7 @@ func (h *Hub) list(s *session) {
 	}
 }
 
-func (o *host) gone() bool { return o == nil || o.declared == nil }
+func (o *host) deleted() bool { return o == nil || o.declared == nil }
 
 // updateNetwork sends a network's changes to its subscribers.
 func (h *Hub) updateNetwork(n *network) {
@@ -71,7 +71,7 @@ func (h *Hub) updateNetwork(n *network) {
 		h.sendGone(n)
 	case c.remake:
 		h.remake(n)
-	case n.asked:
+	case n.onDemand:
 		h.updateAsked(n, &c)
 	default:
 		h.updatePushed(n, &c)
@@ -85,7 +85,7 @@ func (h *Hub) remake(n *network) {
 		h.forgetQuestions(s, n)
 		s.queue(h.resetOf(n))
 		for p, net := range s.own {
-			if n.asked && net == n && p.place != nil && p.bind.GetHost() == s.host {
+			if n.onDemand && net == n && p.place != nil && p.bind.GetHost() == s.host {
 				h.sendOwnPlace(s, p)
 			}
 		}
@@ -149,10 +149,10 @@ func (h *Hub) updateAsked(n *network, c *netChanges) {
 	for p := range c.ports {
 		if p.place != nil && p.net == n {
 			for _, a := range addressesOf(p.place) {
-				for s := range n.wanted[a] {
+				for s := range n.waiting[a] {
 					h.addInterest(s, p)
 				}
-				delete(n.wanted, a)
+				delete(n.waiting, a)
 			}
 		}
 		if len(p.interested) == 0 {
@@ -205,7 +205,7 @@ func (h *Hub) resetOf(n *network) rawMessage {
 		return n.reset
 	}
 	r := &wire.NetReset{View: n.view()}
-	if !n.asked {
+	if !n.onDemand {
 		for p := range n.ports {
 			if p.place != nil {
 				r.Places = append(r.Places, p.place)
@@ -260,11 +260,11 @@ func (h *Hub) releaseAbsent(p *port) {
 		h.binder.drop(p.id) // the binding is gone already
 		return
 	}
-	if h.fleet.hosts[p.bind.GetHost()].gone() {
+	if h.fleet.hosts[p.bind.GetHost()].deleted() {
 		h.binder.add(job{request: releaseOf(p)})
 		return
 	}
-	if s := h.sessions[p.bind.GetHost()]; s != nil && !s.has(p) {
+	if s := h.sessions[p.bind.GetHost()]; s != nil && !s.attached(p) {
 		h.binder.add(job{session: s, request: releaseOf(p)})
 	}
 }
@@ -273,14 +273,14 @@ func (h *Hub) releaseAbsent(p *port) {
 // allowed. The declaration of a port that nobody has bound yet waits for the binding,
 // which follows in some milliseconds, or for the session's turn.
 func (h *Hub) updateOwn(s *session, p *port) {
-	if !s.has(p) || p.net == nil || p.net.declared == nil || !p.bindable(s.host) && !h.movedAway(s, p) {
+	if !s.attached(p) || p.net == nil || p.net.declared == nil || !p.bindable(s.host) && !h.movedAway(s, p) {
 		if _, had := p.owners[s]; had {
 			delete(p.owners, s)
 			s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Port{Port: &wire.PortUpdate{Removed: []string{p.id}}}}))
 			h.leave(s, s.own[p])
 			delete(s.own, p)
 		}
-		if s.has(p) && p.declared != nil {
+		if s.attached(p) && p.declared != nil {
 			h.sayRefused(s, p)
 		}
 		s.urgent = true
@@ -297,7 +297,7 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	here := p.bind != nil && p.bind.GetHost() == s.host
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Port{Port: &wire.PortUpdate{Ports: []*wire.LocalPort{
 		{Port: p.declared, Bound: here, Generation: p.generation}}}}}))
-	if here && p.net.asked && p.place != nil {
+	if here && p.net.onDemand && p.place != nil {
 		h.sendOwnPlace(s, p)
 	}
 	if here {
@@ -310,7 +310,7 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	// A port is bound at once if no host has it, if its declaration names this host,
 	// or if the host's endpoint has changed. A moving port is bound after its first
 	// frame.
-	if p.bind == nil || here || p.declared.GetHost() == s.host || s.seen(p) {
+	if p.bind == nil || here || p.declared.GetHost() == s.host || s.heard(p) {
 		h.bind(s, p)
 	}
 }

@@ -48,8 +48,8 @@ type session struct {
 	nets      map[*network]int  // number of own ports in it
 	known     map[string]uint64 // digests of Hello
 	interests map[*port]struct{}
-	wants     map[want]struct{}
-	late      []want              // wants of pushed networks, the oldest first; some may have been met
+	interest  map[want]struct{}
+	overdue   []want              // interest of pushed networks, the oldest first; some may have been met
 	moved     map[*port]time.Time // ports that have moved to another host and that this host still forwards to; value: end of MoveGrace
 	applied   int64
 	trouble   string
@@ -130,7 +130,7 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	}
 	s := &session{host: known.declared.GetId(), name: name, version: hello.GetVersion(), keys: map[string]bool{},
 		own: map[*port]*network{}, nets: map[*network]int{}, known: map[string]uint64{}, interests: map[*port]struct{}{},
-		wants: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1), hub: h,
+		interest: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1), hub: h,
 		slot: h.opened % beatSlots}
 	h.opened++
 	if old := h.sessions[s.host]; old != nil {
@@ -190,10 +190,10 @@ func (h *Hub) detachAll(s *session) {
 	for p := range s.interests {
 		delete(p.interested, s)
 	}
-	for w := range s.wants {
+	for w := range s.interest {
 		h.unwant(s, w)
 	}
-	s.keys, s.own, s.nets, s.interests, s.wants = map[string]bool{}, map[*port]*network{}, map[*network]int{}, map[*port]struct{}{}, map[want]struct{}{}
+	s.keys, s.own, s.nets, s.interests, s.interest = map[string]bool{}, map[*port]*network{}, map[*network]int{}, map[*port]struct{}{}, map[want]struct{}{}
 }
 
 func (h *Hub) unindex(s *session, key string) {
@@ -238,8 +238,8 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 }
 
 // attach records that the host has a port with the name or id in the argument key.
-func (h *Hub) attach(s *session, key string, seen bool) {
-	s.keys[key] = s.keys[key] || seen
+func (h *Hub) attach(s *session, key string, heard bool) {
+	s.keys[key] = s.keys[key] || heard
 	set := h.attached[key]
 	if set == nil {
 		set = map[*session]struct{}{}
@@ -258,7 +258,7 @@ func (h *Hub) detach(s *session, key string) {
 	if p == nil {
 		return
 	}
-	if !s.has(p) {
+	if !s.attached(p) {
 		h.updateOwn(s, p)
 		h.releaseAbsent(p)
 	}
@@ -275,8 +275,8 @@ func (h *Hub) portBy(key string) *port {
 	return nil
 }
 
-// has reports whether the host has the port now.
-func (s *session) has(p *port) bool {
+// attached reports whether the host has the port now.
+func (s *session) attached(p *port) bool {
 	if _, ok := s.keys[p.id]; ok {
 		return true
 	}
@@ -284,8 +284,8 @@ func (s *session) has(p *port) bool {
 	return ok && p.declared != nil
 }
 
-// seen reports whether the host has seen a frame of the port.
-func (s *session) seen(p *port) bool { return s.keys[p.id] || s.keys[p.declared.GetName()] }
+// heard reports whether the host has seen a frame of the port.
+func (s *session) heard(p *port) bool { return s.keys[p.id] || s.keys[p.declared.GetName()] }
 
 // join counts one more port of a session in a network. The first one subscribes the
 // session to the network, and the host is sent the whole network unless its saved
@@ -300,7 +300,7 @@ func (h *Hub) join(s *session, n *network) {
 		h.updateNetwork(n)
 	}
 	n.subscribers[s] = struct{}{}
-	if kept, ok := s.known[n.id]; ok && !n.asked && kept == n.digest() {
+	if kept, ok := s.known[n.id]; ok && !n.onDemand && kept == n.digest() {
 		return
 	}
 	s.queue(h.resetOf(n))
@@ -327,30 +327,30 @@ func (h *Hub) bind(s *session, p *port) {
 
 // refuse tells a session's host that the store has refused to bind one of the host's
 // ports.
-func (h *Hub) refuse(s *session, port string, why string) {
+func (h *Hub) refuse(s *session, port string, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stats.Refused++
-	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Refused{Refused: &wire.Refused{Port: port, Why: why}}}))
+	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Refused{Refused: &wire.Refused{Port: port, Why: reason}}}))
 	s.flush()
 }
 
 // sayRefused tells a session's host why a port that the host has cannot be bound to
 // the host.
 func (h *Hub) sayRefused(s *session, p *port) {
-	why := fmt.Sprintf("port %s: its network is not declared", p.declared.GetName())
+	reason := fmt.Sprintf("port %s: its network is not declared", p.declared.GetName())
 	if !p.bindable(s.host) {
 		where := p.declared.GetHost()
 		if where == "" {
 			where = p.bind.GetHost()
 		}
-		if at := h.fleet.hosts[where]; !at.gone() {
+		if at := h.fleet.hosts[where]; !at.deleted() {
 			where = at.declared.GetName()
 		}
-		why = fmt.Sprintf("port %s belongs to host %s: weft port set %s move-to=%s allows it here", p.declared.GetName(), where, p.declared.GetName(), s.name)
+		reason = fmt.Sprintf("port %s belongs to host %s: weft port set %s move-to=%s allows it here", p.declared.GetName(), where, p.declared.GetName(), s.name)
 	}
 	h.stats.Refused++
-	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Refused{Refused: &wire.Refused{Port: p.id, Why: why}}}))
+	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Refused{Refused: &wire.Refused{Port: p.id, Why: reason}}}))
 }
 
 // queue adds a message that a Revision follows: at once in the next round, or when it

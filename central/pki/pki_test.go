@@ -47,7 +47,7 @@ func holder(t *testing.T, ca *CA, name string, role Role) *Keys {
 
 // shake performs a TLS handshake. It returns the name of the client that the server has
 // verified, and the error of each end.
-func shake(server, client *tls.Config) (seen string, serverErr, clientErr error) {
+func shake(server, client *tls.Config) (peer string, serverErr, clientErr error) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
@@ -75,9 +75,9 @@ func shake(server, client *tls.Config) (seen string, serverErr, clientErr error)
 	}
 	serverErr = <-done
 	if peers := s.ConnectionState().PeerCertificates; len(peers) > 0 {
-		seen, _, _ = Identity(peers[0])
+		peer, _, _ = Identity(peers[0])
 	}
-	return seen, serverErr, clientErr
+	return peer, serverErr, clientErr
 }
 
 func TestHandshake(t *testing.T) {
@@ -120,7 +120,7 @@ func TestKeysReload(t *testing.T) {
 		if _, s, c := shake(server, client); s != nil || c != nil {
 			t.Fatal(s, c)
 		}
-		cert, _ := central.now()
+		cert, _ := central.current()
 		return cert.Leaf.SerialNumber.String()
 	}
 	first := serialOf()

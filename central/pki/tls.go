@@ -89,7 +89,7 @@ func (k *Keys) reload() error {
 	return nil
 }
 
-func (k *Keys) now() (*tls.Certificate, *x509.CertPool) {
+func (k *Keys) current() (*tls.Certificate, *x509.CertPool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if time.Since(k.checked) > recheck {
@@ -101,13 +101,13 @@ func (k *Keys) now() (*tls.Certificate, *x509.CertPool) {
 
 // Identity returns the name and the role in the holder's certificate.
 func (k *Keys) Identity() (name string, role Role, err error) {
-	cert, _ := k.now()
+	cert, _ := k.current()
 	return Identity(cert.Leaf)
 }
 
 // Certificate returns the holder's certificate.
 func (k *Keys) Certificate() *x509.Certificate {
-	cert, _ := k.now()
+	cert, _ := k.current()
 	return cert.Leaf
 }
 
@@ -147,7 +147,7 @@ func (k *Keys) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			cert, ca := k.now()
+			cert, ca := k.current()
 			return &tls.Config{
 				MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
 				Certificates: []tls.Certificate{*cert}, ClientCAs: ca, ClientAuth: tls.VerifyClientCertIfGiven,
@@ -161,7 +161,7 @@ func (k *Keys) Client() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			cert, _ := k.now()
+			cert, _ := k.current()
 			return cert, nil
 		},
 		// Go's own verification is off, because it uses a fixed CA. The function
@@ -169,7 +169,7 @@ func (k *Keys) Client() *tls.Config {
 		// files contain now.
 		InsecureSkipVerify: true, //nolint:gosec
 		VerifyConnection: func(s tls.ConnectionState) error {
-			_, ca := k.now()
+			_, ca := k.current()
 			return verifyServer(s, ca)
 		},
 	}

@@ -34,11 +34,11 @@ func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, 
 	} else if err := checkWord("the id of the request", id); err != nil {
 		return 0, err
 	}
-	all, err := collect(request.GetChanges())
+	objects, err := collect(request.GetChanges())
 	if err != nil {
 		return 0, err
 	}
-	a := &applying{store: s, id: id, all: all, expected: request.GetExpected(), local: s.local}
+	a := &applying{store: s, id: id, objects: objects, expected: request.GetExpected(), local: s.local}
 	for n := 0; ; n++ {
 		local := a.local
 		revision, err := a.try(ctx)
@@ -48,7 +48,7 @@ func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, 
 		case local && (errors.Is(err, errConflict) || errors.As(err, &refused)):
 			// what was read may have been old
 		case err == nil:
-			s.unbindDeleted(ctx, all)
+			s.unbindDeleted(ctx, objects)
 			return revision, nil
 		case !errors.Is(err, errConflict) && !temporary(err):
 			return 0, explain(err)
@@ -62,25 +62,25 @@ func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, 
 type applying struct {
 	store    *Store
 	id       string
-	all      []*wanted
+	objects  []*target
 	expected int64
 	local    bool // see Store.local
 }
 
-// prepare reads the request's keys and computes its changes. done is its revision if
+// prepare reads the request's keys and computes its changes. applied is its revision if
 // it has already taken effect.
-func (a *applying) prepare(ctx context.Context, locked bool) (v *view, done int64, err error) {
-	v, done, err = a.readState(ctx, locked)
-	if err != nil || done != 0 {
-		return nil, done, err
+func (a *applying) prepare(ctx context.Context, locked bool) (v *view, applied int64, err error) {
+	v, applied, err = a.readState(ctx, locked)
+	if err != nil || applied != 0 {
+		return nil, applied, err
 	}
-	return v, 0, v.plan(ctx, a.all)
+	return v, 0, v.plan(ctx, a.objects)
 }
 
 // readState refuses a request if the declaration is newer than expected. If another
 // store applies a large request, it waits and returns errConflict. locked means that
 // this store holds the key "writer".
-func (a *applying) readState(ctx context.Context, locked bool) (v *view, done int64, err error) {
+func (a *applying) readState(ctx context.Context, locked bool) (v *view, applied int64, err error) {
 	v = a.store.newView(a.local)
 	keys := []string{requestKey(a.id)}
 	if !locked {
@@ -92,10 +92,10 @@ func (a *applying) readState(ctx context.Context, locked bool) (v *view, done in
 	if err := v.load(ctx, keys); err != nil {
 		return nil, 0, err
 	}
-	if r := v.records[requestKey(a.id)]; r.there {
+	if r := v.records[requestKey(a.id)]; r.exists {
 		return nil, r.mod, nil
 	}
-	if r := v.records[writerKey]; r != nil && r.there {
+	if r := v.records[writerKey]; r != nil && r.exists {
 		if err := a.store.awaitWriter(ctx); err != nil {
 			return nil, 0, err
 		}
@@ -111,7 +111,7 @@ func (a *applying) readState(ctx context.Context, locked bool) (v *view, done in
 
 func (a *applying) try(ctx context.Context) (int64, error) {
 	s := a.store
-	if len(a.all) > s.ops { // each change has a comparison
+	if len(a.objects) > s.ops { // each change has a comparison
 		return a.large(ctx)
 	}
 	v, done, err := a.prepare(ctx, false)
@@ -130,19 +130,19 @@ func (a *applying) try(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	then := make([]clientv3.Op, 0, len(changes)+2)
+	ops := make([]clientv3.Op, 0, len(changes)+2)
 	for _, c := range changes {
-		then = append(then, c.op())
+		ops = append(ops, c.op())
 	}
 	if len(changes) > 0 {
-		then = append(then, clientv3.OpPut(intentKey, a.id))
+		ops = append(ops, clientv3.OpPut(intentKey, a.id))
 	}
-	then = append(then, clientv3.OpPut(requestKey(a.id), "", clientv3.WithLease(lease)))
+	ops = append(ops, clientv3.OpPut(requestKey(a.id), "", clientv3.WithLease(lease)))
 	timeout := attemptTimeout
 	if size > largeBytes {
 		timeout = largeTimeout
 	}
-	r, err := s.commit(ctx, timeout, ifs, then)
+	r, err := s.commit(ctx, timeout, ifs, ops)
 	switch {
 	case errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound):
 		s.forgetLease(lease)
@@ -157,9 +157,9 @@ func (a *applying) try(ctx context.Context) (int64, error) {
 
 // unbindDeleted removes the bindings to deleted hosts. A crash may leave some, which
 // readers ignore.
-func (s *Store) unbindDeleted(ctx context.Context, all []*wanted) {
+func (s *Store) unbindDeleted(ctx context.Context, objects []*target) {
 	deleted := map[string]bool{}
-	for _, w := range all {
+	for _, w := range objects {
 		if w.kind == "host" && w.message == nil {
 			deleted[w.id] = true
 		}

@@ -68,11 +68,11 @@ func pause(ctx context.Context, n int) error {
 	}
 }
 
-func (s *Store) commit(ctx context.Context, timeout time.Duration, ifs []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
-	member := s.members.use()
+func (s *Store) commit(ctx context.Context, timeout time.Duration, ifs []clientv3.Cmp, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
+	member := s.members.current()
 	attempt, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	r, err := s.kv.Txn(attempt).If(ifs...).Then(then...).Commit()
+	r, err := s.kv.Txn(attempt).If(ifs...).Then(ops...).Commit()
 	if err != nil && ctx.Err() == nil && temporary(err) {
 		s.members.leave(member)
 	}
@@ -84,27 +84,27 @@ func (s *Store) commit(ctx context.Context, timeout time.Duration, ifs []clientv
 // all members in turn: while one hangs, every third request then lasts attemptTimeout,
 // and a change needs several requests.
 type members struct {
-	client *clientv3.Client
-	all    []string // endpoints of all members
+	client    *clientv3.Client
+	endpoints []string // endpoints of all members
 
-	mu  sync.Mutex
-	now int // index in all of the present member, counted on for ever
+	mu     sync.Mutex
+	number int // number of the present member; its index in endpoints is the remainder
 }
 
 func newMembers(client *clientv3.Client) *members {
-	m := &members{client: client, all: client.Endpoints()}
-	if len(m.all) > 1 {
-		m.now = rand.IntN(len(m.all)) // so that several centrals use different members
-		m.client.SetEndpoints(m.all[m.now])
+	m := &members{client: client, endpoints: client.Endpoints()}
+	if len(m.endpoints) > 1 {
+		m.number = rand.IntN(len(m.endpoints)) // so that several centrals use different members
+		m.client.SetEndpoints(m.endpoints[m.number])
 	}
 	return m
 }
 
-// use returns a number for the present member.
-func (m *members) use() int {
+// current returns a number for the present member.
+func (m *members) current() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.now
+	return m.number
 }
 
 // leave changes to the next member, unless another request that failed at this member
@@ -112,11 +112,11 @@ func (m *members) use() int {
 func (m *members) leave(member int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.all) < 2 || m.now != member {
+	if len(m.endpoints) < 2 || m.number != member {
 		return
 	}
-	m.now++
-	m.client.SetEndpoints(m.all[m.now%len(m.all)])
+	m.number++
+	m.client.SetEndpoints(m.endpoints[m.number%len(m.endpoints)])
 }
 
 // read repeats a transaction of reads and harmless puts until it succeeds.
@@ -159,7 +159,7 @@ func (s *Store) requestLease(ctx context.Context) (clientv3.LeaseID, error) {
 		return l.id, nil
 	}
 	for n := 0; ; n++ {
-		member := s.members.use()
+		member := s.members.current()
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		start := time.Now()
 		r, err := s.client.Grant(attempt, int64((requestTTL+leaseShared)/time.Second))

@@ -88,7 +88,7 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 		return err
 	}
 	var ifs []clientv3.Cmp
-	var then []clientv3.Op
+	var ops []clientv3.Op
 	var writing, unsure []int
 	hosts := map[string]bool{}
 	moves := 0
@@ -114,23 +114,23 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 			hosts[r.Host] = true
 			ifs = append(ifs, clientv3.Compare(clientv3.CreateRevision(hostKey(r.Host)), ">", 0))
 		}
-		then = append(then, value...)
+		ops = append(ops, value...)
 	}
 	*group = append(writing[:len(writing):len(writing)], unsure...)
 	if len(writing) == 0 {
 		return nil
 	}
 	if moves > 0 { // a completed move changes the declaration
-		if v.records[writerKey].there {
+		if v.records[writerKey].exists {
 			if err := s.awaitWriter(ctx); err != nil {
 				return err
 			}
 			return errConflict
 		}
 		ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(writerKey), "=", 0))
-		then = append(then, clientv3.OpPut(intentKey, "move"))
+		ops = append(ops, clientv3.OpPut(intentKey, "move"))
 	}
-	r, err := s.commit(ctx, attemptTimeout, ifs, then)
+	r, err := s.commit(ctx, attemptTimeout, ifs, ops)
 	if err != nil {
 		return err // the next attempt reads the outcome
 	}
@@ -146,12 +146,12 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 
 // checkBind returns the operations that bind a port, or the generation of an equal
 // binding.
-func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, err error) {
+func (v *view) checkBind(r *BindRequest) (ops []clientv3.Op, generation int64, err error) {
 	if r.Release {
 		return v.checkRelease(r)
 	}
-	if why := wrongAddress(r.Endpoint); why != "" {
-		return nil, 0, refusedf("port %s: endpoint: %s", r.Port, why)
+	if reason := wrongAddress(r.Endpoint); reason != "" {
+		return nil, 0, refusedf("port %s: endpoint: %s", r.Port, reason)
 	}
 	stored, there := v.get(portKey(r.Port))
 	if !there {
@@ -187,22 +187,22 @@ func (v *view) checkBind(r *BindRequest) (then []clientv3.Op, generation int64, 
 	if err != nil {
 		return nil, 0, err
 	}
-	then = append(then, clientv3.OpPut(key, string(value)))
+	ops = append(ops, clientv3.OpPut(key, string(value)))
 	if r.Host == port.MoveTo {
 		if port.Host != r.Host {
-			then = append(then, clientv3.OpDelete(pinGuard(port.Host, r.Port)))
+			ops = append(ops, clientv3.OpDelete(pinGuard(port.Host, r.Port)))
 		}
 		port.Host, port.MoveTo = r.Host, ""
 		if value, err = encode(&port); err != nil {
 			return nil, 0, err
 		}
-		then = append(then, clientv3.OpPut(portKey(r.Port), string(value)))
+		ops = append(ops, clientv3.OpPut(portKey(r.Port), string(value)))
 	}
-	return then, 0, nil
+	return ops, 0, nil
 }
 
 // checkRelease returns the operation that removes a binding, if the host has it.
-func (v *view) checkRelease(r *BindRequest) (then []clientv3.Op, generation int64, err error) {
+func (v *view) checkRelease(r *BindRequest) (ops []clientv3.Op, generation int64, err error) {
 	key := bindKey(r.Port)
 	stored, there := v.get(key)
 	if !there {

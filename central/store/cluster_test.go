@@ -102,9 +102,9 @@ func (c *cluster) start(i int) {
 	})
 }
 
-// all returns a client that knows all members, so that requests succeed although one
+// client returns a client that knows all members, so that requests succeed although one
 // member is dead.
-func (c *cluster) all() *clientv3.Client {
+func (c *cluster) client() *clientv3.Client {
 	c.t.Helper()
 	client, err := Dial([]string{"unix://client:1", "unix://client:2", "unix://client:3"}, nil)
 	if err != nil {
@@ -286,7 +286,7 @@ func (h *history) check(s *Store) {
 // A follower ends with the contents of the store.
 func TestHistoryWithFaults(t *testing.T) {
 	c := startCluster(t)
-	s := New(c.all(), WithLimits(EmbeddedOps, EmbeddedBytes))
+	s := New(c.client(), WithLimits(EmbeddedOps, EmbeddedBytes))
 	changes := manyPorts(sharedSize)
 	for i := range workers {
 		changes = append(changes, setHost(fmt.Sprint("h", i), byte(i+1)))
@@ -301,7 +301,7 @@ func TestHistoryWithFaults(t *testing.T) {
 		// A small limit of operations makes some requests larger than a transaction,
 		// so that they use the journal.
 		limits := []Option{WithLimits(EmbeddedOps, EmbeddedBytes), WithLimits(7, EmbeddedBytes)}[i%2]
-		done.Go(func() { h.work(New(c.all(), limits), i, seed) })
+		done.Go(func() { h.work(New(c.client(), limits), i, seed) })
 	}
 	rounds := 4
 	if testing.Short() {
@@ -344,31 +344,31 @@ func TestHistoryWithFaults(t *testing.T) {
 // the first request waits for the hanging member.
 func TestMemberHangs(t *testing.T) {
 	c := startCluster(t)
-	s := New(c.all())
+	s := New(c.client())
 	apply(t, s, setHost("h1", 1))
 	for round := range 2 {
-		member := s.members.use()
+		member := s.members.current()
 		hung := member % len(c.members)
 		if round == 1 {
 			s.members.leave(member) // stop the leader, which may be another member
 			hung = c.leader()
-			for s.members.use()%len(c.members) != hung {
-				s.members.leave(s.members.use())
+			for s.members.current()%len(c.members) != hung {
+				s.members.leave(s.members.current())
 			}
-			member = s.members.use()
+			member = s.members.current()
 		}
 		c.signal(hung, syscall.SIGSTOP)
 		start := time.Now()
 		apply(t, s, setHost("h1", byte(round+2)))
 		t.Logf("SIGSTOP of the member in use (round 1: the leader): the next write took %s", time.Since(start).Round(time.Millisecond))
-		now := s.members.use()
+		now := s.members.current()
 		if now == member || now%len(c.members) == hung {
 			t.Errorf("the store still uses member %d", hung)
 		}
 		for range 5 {
 			apply(t, s, setHost("h1", byte(round+2)))
 		}
-		if s.members.use() != now {
+		if s.members.current() != now {
 			t.Error("the store has changed its member again")
 		}
 		c.signal(hung, syscall.SIGCONT)
@@ -381,7 +381,7 @@ func TestJournalAfterCrash(t *testing.T) {
 	e := testMember(t)
 	s := New(e.Client(), WithLimits(16, DefaultBytes))
 	for _, committed := range []bool{true, false} {
-		a := &applying{store: s, id: fmt.Sprint("crash-", committed), all: mustCollect(t, manyPorts(30))}
+		a := &applying{store: s, id: fmt.Sprint("crash-", committed), objects: mustCollect(t, manyPorts(30))}
 		w, err := a.lock(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -432,7 +432,7 @@ func TestJournalAfterCrash(t *testing.T) {
 // the clients of all later requests give up sooner than the store would.
 func TestGivenUpForImpatientClients(t *testing.T) {
 	s := testMember(t).Store()
-	dead := &applying{store: s, id: "dead", all: mustCollect(t, manyPorts(3))}
+	dead := &applying{store: s, id: "dead", objects: mustCollect(t, manyPorts(3))}
 	if _, err := dead.lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -474,13 +474,13 @@ func TestPreparingShowsLife(t *testing.T) {
 	}
 }
 
-func mustCollect(t *testing.T, changes []*wire.Change) []*wanted {
+func mustCollect(t *testing.T, changes []*wire.Change) []*target {
 	t.Helper()
-	all, err := collect(changes)
+	objects, err := collect(changes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return objects
 }
 
 // Values in etcd may come from other versions of Weft or from other programs. The

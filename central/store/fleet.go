@@ -32,24 +32,24 @@ const centralTTL = 5 * time.Second
 
 // Objects returns all objects of some kinds at one revision. It waits for the end of
 // a large request.
-func (s *Store) Objects(ctx context.Context, wanted ...Kind) (revision int64, all []Object, err error) {
+func (s *Store) Objects(ctx context.Context, selected ...Kind) (revision int64, objects []Object, err error) {
 	if revision, err = s.settled(ctx); err != nil {
 		return 0, nil, err
 	}
 	for i := range kinds {
-		if !slices.Contains(wanted, kinds[i].kind) {
+		if !slices.Contains(selected, kinds[i].kind) {
 			continue
 		}
 		err := s.list(ctx, kinds[i].prefix, &revision, func(kv *mvccpb.KeyValue) {
 			if o, ok := s.decodeOrCount(kv, false); ok {
-				all = append(all, o)
+				objects = append(objects, o)
 			}
 		})
 		if err != nil {
 			return 0, nil, err
 		}
 	}
-	return revision, all, nil
+	return revision, objects, nil
 }
 
 // Find returns the id of the object of a kind that has this name or, if there is none,
@@ -75,7 +75,7 @@ func (s *Store) Find(ctx context.Context, kind Kind, word string) (id string, er
 }
 
 // Get returns those objects of a kind that have the given ids and exist.
-func (s *Store) Get(ctx context.Context, kind Kind, ids ...string) (all []Object, err error) {
+func (s *Store) Get(ctx context.Context, kind Kind, ids ...string) (objects []Object, err error) {
 	row := &kinds[slices.IndexFunc(kinds, func(k kindRow) bool { return k.kind == kind })]
 	revision := int64(0)
 	for batch := range slices.Chunk(ids, s.ops) {
@@ -91,17 +91,17 @@ func (s *Store) Get(ctx context.Context, kind Kind, ids ...string) (all []Object
 		for _, one := range r.Responses {
 			for _, kv := range one.GetResponseRange().Kvs {
 				if o, ok := s.decodeOrCount(kv, false); ok {
-					all = append(all, o)
+					objects = append(objects, o)
 				}
 			}
 		}
 	}
-	return all, nil
+	return objects, nil
 }
 
 // OfNet returns the network with this id, its ports and their bindings, all at one
 // revision, without reading other networks' objects.
-func (s *Store) OfNet(ctx context.Context, id string) (revision int64, all []Object, err error) {
+func (s *Store) OfNet(ctx context.Context, id string) (revision int64, objects []Object, err error) {
 	if revision, err = s.settled(ctx); err != nil {
 		return 0, nil, err
 	}
@@ -119,13 +119,13 @@ func (s *Store) OfNet(ctx context.Context, id string) (revision int64, all []Obj
 		return 0, nil, err
 	}
 	for _, k := range keys {
-		if rec := v.records[k]; rec.there {
+		if rec := v.records[k]; rec.exists {
 			if o, ok := s.decodeOrCount(&mvccpb.KeyValue{Key: []byte(k), Value: rec.value, ModRevision: rec.mod}, false); ok {
-				all = append(all, o)
+				objects = append(objects, o)
 			}
 		}
 	}
-	return revision, all, nil
+	return revision, objects, nil
 }
 
 // Revision returns the current revision of the store. If a large request is taking
@@ -241,15 +241,15 @@ func (s *Store) keepRegistered(ctx context.Context, key, value string) error {
 
 // Centrals returns the running centrals by name.
 func (s *Store) Centrals(ctx context.Context) ([]*wire.Central, error) {
-	var all []*wire.Central
+	var objects []*wire.Central
 	var revision int64
 	err := s.list(ctx, centralPrefix, &revision, func(kv *mvccpb.KeyValue) {
 		c := &wire.Central{}
 		if proto.Unmarshal(kv.Value, c) == nil {
-			all = append(all, c)
+			objects = append(objects, c)
 		}
 	})
-	return all, err
+	return objects, err
 }
 
 // The following methods manage the members of the embedded etcd.
@@ -269,17 +269,17 @@ func (s *Store) AddMember(ctx context.Context, name, peerURL string) (cluster st
 	if err != nil {
 		return "", fmt.Errorf("etcd takes no member at %s: %w", peerURL, err)
 	}
-	var all []string
+	var objects []string
 	for _, m := range added.Members {
 		n := m.Name
 		if m.ID == added.Member.ID {
 			n = name
 		}
 		for _, u := range m.PeerURLs {
-			all = append(all, n+"="+u)
+			objects = append(objects, n+"="+u)
 		}
 	}
-	return strings.Join(all, ","), nil
+	return strings.Join(objects, ","), nil
 }
 
 // PromoteMembers gives a vote to each new member with the leader's data.

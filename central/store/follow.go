@@ -96,11 +96,11 @@ func (f *follower) list(ctx context.Context, reset bool) error {
 	if err != nil {
 		return err
 	}
-	var all []Object
+	var objects []Object
 	for i := range kinds {
 		err := s.list(ctx, kinds[i].prefix, &revision, func(kv *mvccpb.KeyValue) {
 			if o, ok := s.decodeOrCount(kv, false); ok {
-				all = append(all, o)
+				objects = append(objects, o)
 			}
 		})
 		if err != nil {
@@ -109,17 +109,17 @@ func (f *follower) list(ctx context.Context, reset bool) error {
 	}
 	f.holding, f.held = false, nil
 	f.revision = revision
-	known := make(map[objectKey]int64, len(all))
-	for _, o := range all {
+	known := make(map[objectKey]int64, len(objects))
+	for _, o := range objects {
 		known[objectKey{o.Kind, o.ID}] = o.Revision
 	}
 	before := f.known
 	f.known = known
 	if reset {
-		f.sink.Reset(revision, all)
+		f.sink.Reset(revision, objects)
 		return nil
 	}
-	changed := slices.DeleteFunc(all, func(o Object) bool { return before[objectKey{o.Kind, o.ID}] == o.Revision })
+	changed := slices.DeleteFunc(objects, func(o Object) bool { return before[objectKey{o.Kind, o.ID}] == o.Revision })
 	for k := range before {
 		if _, there := known[k]; !there {
 			changed = append(changed, Object{Kind: k.kind, ID: k.id, Revision: revision})

@@ -28,9 +28,9 @@ type copySink struct {
 	wrong    []string
 }
 
-func (c *copySink) to(what string, revision int64) {
+func (c *copySink) caughtUp(name string, revision int64) {
 	if revision <= c.revision {
-		c.wrong = append(c.wrong, fmt.Sprintf("%s %d after revision %d", what, revision, c.revision))
+		c.wrong = append(c.wrong, fmt.Sprintf("%s %d after revision %d", name, revision, c.revision))
 	}
 	c.revision = revision
 }
@@ -38,7 +38,7 @@ func (c *copySink) to(what string, revision int64) {
 func (c *copySink) Reset(revision int64, objects []Object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.to("Reset", revision)
+	c.caughtUp("Reset", revision)
 	c.resets++
 	c.objects = map[objectKey]Object{}
 	c.take(objects)
@@ -47,7 +47,7 @@ func (c *copySink) Reset(revision int64, objects []Object) {
 func (c *copySink) Change(revision int64, objects []Object) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.to("Change", revision)
+	c.caughtUp("Change", revision)
 	seen := map[objectKey]bool{}
 	for _, o := range objects {
 		if k := (objectKey{o.Kind, o.ID}); seen[k] {
@@ -85,7 +85,7 @@ func (c *copySink) take(objects []Object) {
 func (c *copySink) Progress(revision int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.to("Progress", revision)
+	c.caughtUp("Progress", revision)
 }
 
 func (c *copySink) wait(t testing.TB, ok func(map[objectKey]Object) bool) map[objectKey]Object {

@@ -283,17 +283,17 @@ func lostIsConflict(err error) error {
 // errLost means that another store has changed or deleted the key "writer".
 var errLost = errors.New("another store has the writer")
 
-// step replaces the value w of the key "writer" by the value next, in one transaction
-// with further operations. The transaction takes effect exactly once: if its result
-// is not known, step reads the key to find out. On success, step sets *w to next. If
-// w was never stored, step creates the key.
-func (s *Store) step(ctx context.Context, w, next *writer, ifs []clientv3.Cmp, ops []clientv3.Op) error {
+// step replaces the value w of the key "writer" by the value update, in one transaction
+// with further operations. The transaction takes effect exactly once: if its result is
+// not known, step reads the key to find out. On success, step sets *w to update. If w
+// was never stored, step creates the key.
+func (s *Store) step(ctx context.Context, w, update *writer, ifs []clientv3.Cmp, ops []clientv3.Op) error {
 	ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(writerKey), "=", w.mod))
-	then := append(slices.Clip(ops), clientv3.OpPut(writerKey, next.encode()))
+	then := append(slices.Clip(ops), clientv3.OpPut(writerKey, update.encode()))
 	for n := 0; ; n++ {
 		r, err := s.commit(ctx, largeTimeout, ifs, then)
 		if err == nil && r.Succeeded {
-			*w = *next
+			*w = *update
 			w.mod = r.Header.Revision
 			return nil
 		}
@@ -305,7 +305,7 @@ func (s *Store) step(ctx context.Context, w, next *writer, ifs []clientv3.Cmp, o
 			switch {
 			case readErr != nil:
 				return readErr
-			case now != nil && now.Token == next.Token && now.Step == next.Step:
+			case now != nil && now.Token == update.Token && now.Step == update.Step:
 				*w = *now
 				return nil
 			case err == nil:

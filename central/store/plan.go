@@ -14,24 +14,24 @@ import (
 	"weft/central/wire"
 )
 
-// wanted is the final state of one object of a request. The order of changes does not
+// target is the final state of one object of a request. The order of changes does not
 // matter: two ports may exchange addresses.
-type wanted struct {
+type target struct {
 	kind    string // kind as in the object's key: net, port or host
 	id      string
 	message proto.Message // nil: deleted
 }
 
-func (w *wanted) key() string { return Prefix + w.kind + "/" + w.id }
+func (w *target) key() string { return Prefix + w.kind + "/" + w.id }
 
 // collect checks each change by itself. Of two changes of an object, the later one
 // counts.
-func collect(changes []*wire.Change) ([]*wanted, error) {
+func collect(changes []*wire.Change) ([]*target, error) {
 	if len(changes) > MaxChanges {
 		return nil, refusedf("the request has %d changes; send at most %d in one", len(changes), MaxChanges)
 	}
-	var all []*wanted
-	known := make(map[string]*wanted, len(changes))
+	var objects []*target
+	known := make(map[string]*target, len(changes))
 	for i, c := range changes {
 		w, err := checkChange(c)
 		if err != nil {
@@ -45,25 +45,25 @@ func collect(changes []*wire.Change) ([]*wanted, error) {
 			continue
 		}
 		known[w.key()] = w
-		all = append(all, w)
+		objects = append(objects, w)
 	}
-	return all, nil
+	return objects, nil
 }
 
-func checkChange(c *wire.Change) (*wanted, error) {
+func checkChange(c *wire.Change) (*target, error) {
 	switch c := c.GetChange().(type) {
 	case *wire.Change_SetNet:
-		return &wanted{"net", c.SetNet.GetId(), c.SetNet}, checkNet(c.SetNet)
+		return &target{"net", c.SetNet.GetId(), c.SetNet}, checkNet(c.SetNet)
 	case *wire.Change_SetPort:
-		return &wanted{"port", c.SetPort.GetId(), c.SetPort}, checkPort(c.SetPort)
+		return &target{"port", c.SetPort.GetId(), c.SetPort}, checkPort(c.SetPort)
 	case *wire.Change_SetHost:
-		return &wanted{"host", c.SetHost.GetId(), c.SetHost}, checkHost(c.SetHost)
+		return &target{"host", c.SetHost.GetId(), c.SetHost}, checkHost(c.SetHost)
 	case *wire.Change_DeleteNet:
-		return &wanted{"net", c.DeleteNet, nil}, checkWord("the id of the network to delete", c.DeleteNet)
+		return &target{"net", c.DeleteNet, nil}, checkWord("the id of the network to delete", c.DeleteNet)
 	case *wire.Change_DeletePort:
-		return &wanted{"port", c.DeletePort, nil}, checkWord("the id of the port to delete", c.DeletePort)
+		return &target{"port", c.DeletePort, nil}, checkWord("the id of the port to delete", c.DeletePort)
 	case *wire.Change_DeleteHost:
-		return &wanted{"host", c.DeleteHost, nil}, checkWord("the id of the host to delete", c.DeleteHost)
+		return &target{"host", c.DeleteHost, nil}, checkWord("the id of the host to delete", c.DeleteHost)
 	}
 	return nil, nil
 }
@@ -105,13 +105,13 @@ func references(m proto.Message) []string {
 
 // plan reads the changes' keys and enters the changes into the view, or returns a
 // *Refused.
-func (v *view) plan(ctx context.Context, all []*wanted) error {
-	stored, err := v.loadStored(ctx, all)
+func (v *view) plan(ctx context.Context, objects []*target) error {
+	stored, err := v.loadStored(ctx, objects)
 	if err != nil {
 		return err
 	}
 	var keys []string
-	for _, w := range all {
+	for _, w := range objects {
 		if w.message != nil {
 			keys = append(append(keys, guards(w.message)...), references(w.message)...)
 		}
@@ -119,7 +119,7 @@ func (v *view) plan(ctx context.Context, all []*wanted) error {
 	if err := v.load(ctx, keys); err != nil {
 		return err
 	}
-	for _, w := range all {
+	for _, w := range objects {
 		switch old := stored[w.key()]; {
 		case old != nil:
 			for _, g := range guards(old) {
@@ -129,18 +129,18 @@ func (v *view) plan(ctx context.Context, all []*wanted) error {
 			return refuse(NotFound, "there is no %s of id %s to delete; list them", noun[w.kind], w.id)
 		}
 	}
-	if err := v.write(all, stored); err != nil {
+	if err := v.write(objects, stored); err != nil {
 		return err
 	}
-	return v.checkReferences(ctx, all)
+	return v.checkReferences(ctx, objects)
 }
 
 var noun = map[string]string{"net": "network", "port": "port", "host": "host"}
 
 // loadStored returns the stored versions of changed objects.
-func (v *view) loadStored(ctx context.Context, all []*wanted) (map[string]proto.Message, error) {
-	keys := make([]string, len(all))
-	for i, w := range all {
+func (v *view) loadStored(ctx context.Context, objects []*target) (map[string]proto.Message, error) {
+	keys := make([]string, len(objects))
+	for i, w := range objects {
 		keys[i] = w.key()
 	}
 	if err := v.load(ctx, keys); err != nil {
@@ -161,8 +161,8 @@ func (v *view) loadStored(ctx context.Context, all []*wanted) (map[string]proto.
 	return stored, nil
 }
 
-func (v *view) write(all []*wanted, stored map[string]proto.Message) error {
-	for _, w := range all {
+func (v *view) write(objects []*target, stored map[string]proto.Message) error {
+	for _, w := range objects {
 		if w.message == nil {
 			v.del(w.key())
 			switch w.kind {
@@ -188,7 +188,7 @@ func (v *view) write(all []*wanted, stored map[string]proto.Message) error {
 	return nil
 }
 
-func duplicate(w *wanted, guard, owner string) error {
+func duplicate(w *target, guard, owner string) error {
 	rest := strings.TrimPrefix(guard, guardPrefix)
 	switch m := w.message.(type) {
 	case *wire.Net:
@@ -219,9 +219,9 @@ func duplicate(w *wanted, guard, owner string) error {
 
 // checkReferences returns an error if a port would name an undeclared network or
 // host.
-func (v *view) checkReferences(ctx context.Context, all []*wanted) error {
-	inUse := map[string]*wanted{} // deleted networks and hosts, by the prefix of their ports' guards
-	for _, w := range all {
+func (v *view) checkReferences(ctx context.Context, objects []*target) error {
+	inUse := map[string]*target{} // deleted networks and hosts, by the prefix of their ports' guards
+	for _, w := range objects {
 		if p, ok := w.message.(*wire.Port); ok {
 			for _, k := range references(p) {
 				if _, there := v.get(k); !there {
@@ -246,7 +246,7 @@ func (v *view) checkReferences(ctx context.Context, all []*wanted) error {
 		return nil
 	}
 	for k, r := range v.records {
-		if !r.there || !strings.HasPrefix(k, guardPrefix) {
+		if !r.exists || !strings.HasPrefix(k, guardPrefix) {
 			continue
 		}
 		if w := inUse[k[:strings.LastIndexByte(k, '/')+1]]; w != nil {

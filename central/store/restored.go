@@ -54,12 +54,12 @@ func (s *Store) RenewGenerations(ctx context.Context) error {
 // rewriteBindings writes each binding again, except those that another store writes
 // meanwhile and that are new therefore.
 func (s *Store) rewriteBindings(ctx context.Context) error {
-	var all []*mvccpb.KeyValue
+	var objects []*mvccpb.KeyValue
 	var revision int64
-	if err := s.list(ctx, bindPrefix, &revision, func(kv *mvccpb.KeyValue) { all = append(all, kv) }); err != nil {
+	if err := s.list(ctx, bindPrefix, &revision, func(kv *mvccpb.KeyValue) { objects = append(objects, kv) }); err != nil {
 		return err
 	}
-	for batch := range slices.Chunk(all, max(1, s.ops/2)) {
+	for batch := range slices.Chunk(objects, max(1, s.ops/2)) {
 		if err := s.rewrite(ctx, batch); err != nil {
 			return err
 		}
@@ -71,12 +71,12 @@ func (s *Store) rewriteBindings(ctx context.Context) error {
 // it divides them.
 func (s *Store) rewrite(ctx context.Context, batch []*mvccpb.KeyValue) error {
 	var ifs []clientv3.Cmp
-	var then []clientv3.Op
+	var ops []clientv3.Op
 	for _, kv := range batch {
 		ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision))
-		then = append(then, clientv3.OpPut(string(kv.Key), string(kv.Value)))
+		ops = append(ops, clientv3.OpPut(string(kv.Key), string(kv.Value)))
 	}
-	r, err := s.commit(ctx, largeTimeout, ifs, then)
+	r, err := s.commit(ctx, largeTimeout, ifs, ops)
 	if err != nil || r.Succeeded || len(batch) == 1 {
 		return err
 	}

@@ -75,7 +75,7 @@ const (
 // to do. It returns an error if the present revision alone is too large.
 //
 // Only the embedded etcd is reclaimed. The operator of a separate etcd does this.
-func (s *Store) Reclaim(ctx context.Context) (done bool, err error) {
+func (s *Store) Reclaim(ctx context.Context) (complete bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reclaimTimeout)
 	defer cancel()
 	before, err := s.status(ctx)

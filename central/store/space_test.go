@@ -56,8 +56,8 @@ func TestFullStore(t *testing.T) {
 	}
 	fill(t, s, func(int) string { return "/junk" })
 	wantFull(t, s)
-	if _, all, err := s.Objects(t.Context(), KindPort, KindBind); err != nil || len(all) != 3 {
-		t.Errorf("the full store has %d objects, %v", len(all), err)
+	if _, objects, err := s.Objects(t.Context(), KindPort, KindBind); err != nil || len(objects) != 3 {
+		t.Errorf("the full store has %d objects, %v", len(objects), err)
 	}
 	if h, err := s.Health(t.Context()); err != nil || !h.Full || h.Leader != "a" || h.Limit != 8<<20 || h.Bytes < h.Limit/2 {
 		t.Errorf("%+v, %v", h, err)

@@ -92,13 +92,13 @@ func dump(t testing.TB, s *Store) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]string{}
+	objects := map[string]string{}
 	for _, kv := range r.Kvs {
 		if k := string(kv.Key); !strings.HasPrefix(k, requestPrefix) && k != intentKey {
-			all[k] = string(kv.Value)
+			objects[k] = string(kv.Value)
 		}
 	}
-	return all
+	return objects
 }
 
 // wantGuards checks that guards and objects agree.
@@ -216,8 +216,8 @@ func TestApplyIsOfTheWholeRequest(t *testing.T) {
 	apply(t, s, deleteNet("blue"), deletePort("p2"), deletePort("p4"))
 	wantGuards(t, s)
 	apply(t, s, deletePort("p1"), deletePort("p3"), deleteNet("red"), deleteNet("green"))
-	if all := dump(t, s); len(all) != 0 {
-		t.Errorf("left: %q", all)
+	if objects := dump(t, s); len(objects) != 0 {
+		t.Errorf("left: %q", objects)
 	}
 }
 
@@ -233,8 +233,8 @@ func TestApplyTwiceIsOnce(t *testing.T) {
 	if err != nil || again != first {
 		t.Errorf("the retry returns %d, %v; expected %d", again, err, first)
 	}
-	if all := dump(t, s); len(all) != 0 {
-		t.Errorf("the retry wrote %q", all)
+	if objects := dump(t, s); len(objects) != 0 {
+		t.Errorf("the retry wrote %q", objects)
 	}
 	r, err := s.client.Get(t.Context(), requestKey("r1"))
 	if err != nil || len(r.Kvs) != 1 {
@@ -325,9 +325,9 @@ func TestApplyLarge(t *testing.T) {
 		}
 		t.Logf("%s: %d ports in %s", name, n, time.Since(start).Round(time.Millisecond))
 		wantGuards(t, s)
-		all := dump(t, s)
+		objects := dump(t, s)
 		ports := 0
-		for k := range all {
+		for k := range objects {
 			if strings.HasPrefix(k, portPrefix) {
 				ports++
 			}
@@ -350,8 +350,8 @@ func TestApplyLarge(t *testing.T) {
 			}
 		}
 		apply(t, s, gone...)
-		if all := dump(t, s); len(all) != 0 {
-			t.Errorf("%s: %d keys left", name, len(all))
+		if objects := dump(t, s); len(objects) != 0 {
+			t.Errorf("%s: %d keys left", name, len(objects))
 		}
 	}
 }

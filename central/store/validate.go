@@ -26,27 +26,27 @@ const (
 )
 
 // checkWord checks an id or a name.
-func checkWord(what, word string) error {
+func checkWord(subject, word string) error {
 	if word == "" {
-		return refusedf("%s is empty; give 1 to %d letters, digits or any of . _ : @ + -", what, MaxName)
+		return refusedf("%s is empty; give 1 to %d letters, digits or any of . _ : @ + -", subject, MaxName)
 	}
 	if len(word) > MaxName {
-		return refusedf("%s %.16q... has %d characters; expected at most %d", what, word, len(word), MaxName)
+		return refusedf("%s %.16q... has %d characters; expected at most %d", subject, word, len(word), MaxName)
 	}
 	for _, c := range []byte(word) {
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 			c == '.' || c == '_' || c == ':' || c == '@' || c == '+' || c == '-') {
-			return refusedf("%s %q has the character %q; expected letters, digits or any of . _ : @ + -", what, word, c)
+			return refusedf("%s %q has the character %q; expected letters, digits or any of . _ : @ + -", subject, word, c)
 		}
 	}
 	return nil
 }
 
-func checkNames(what, id, name string) error {
-	if err := checkWord("the id of "+what, id); err != nil {
+func checkNames(subject, id, name string) error {
+	if err := checkWord("the id of "+subject, id); err != nil {
 		return err
 	}
-	return checkWord(fmt.Sprintf("the name of %s %s", what, id), name)
+	return checkWord(fmt.Sprintf("the name of %s %s", subject, id), name)
 }
 
 func checkNet(n *wire.Net) error {
@@ -66,8 +66,8 @@ func checkHost(h *wire.Host) error {
 	if err := checkNames("host", h.Id, h.Name); err != nil {
 		return err
 	}
-	if why := wrongAddress(h.Endpoint); why != "" {
-		return refusedf("host %s: endpoint: %s", h.Name, why)
+	if reason := wrongAddress(h.Endpoint); reason != "" {
+		return refusedf("host %s: endpoint: %s", h.Name, reason)
 	}
 	return nil
 }
@@ -79,15 +79,15 @@ func checkPort(p *wire.Port) error {
 	if err := checkWord(fmt.Sprintf("port %s: the id of its network", p.Name), p.Net); err != nil {
 		return err
 	}
-	if why := wrongMAC(p.Mac); why != "" {
-		return refusedf("port %s: mac: %s", p.Name, why)
+	if reason := wrongMAC(p.Mac); reason != "" {
+		return refusedf("port %s: mac: %s", p.Name, reason)
 	}
 	if len(p.Addresses) > MaxAddresses {
 		return refusedf("port %s has %d addresses; expected at most %d", p.Name, len(p.Addresses), MaxAddresses)
 	}
 	for i, a := range p.Addresses {
-		if why := wrongAddress(a); why != "" {
-			return refusedf("port %s: address: %s", p.Name, why)
+		if reason := wrongAddress(a); reason != "" {
+			return refusedf("port %s: address: %s", p.Name, reason)
 		}
 		for _, b := range p.Addresses[:i] {
 			if string(a) == string(b) {

@@ -17,8 +17,8 @@ const listPage = 2000
 
 // record is the state of one key in a view.
 type record struct {
-	value []byte // value after the changes so far
-	there bool
+	value  []byte // value after the changes so far
+	exists bool
 	// read means that the key was read from etcd: stored and mod are its value and
 	// revision. mod is 0 if the key is absent.
 	read   bool
@@ -71,7 +71,7 @@ func (v *view) load(ctx context.Context, keys []string) error {
 		for i, k := range batch {
 			for _, kv := range r.Responses[i].GetResponseRange().Kvs {
 				rec := v.records[k]
-				rec.value, rec.there = kv.Value, true
+				rec.value, rec.exists = kv.Value, true
 				rec.stored, rec.mod = kv.Value, kv.ModRevision
 			}
 		}
@@ -111,15 +111,15 @@ func (v *view) loadPrefix(ctx context.Context, prefix string) error {
 	return v.store.list(ctx, prefix, &v.revision, func(kv *mvccpb.KeyValue) {
 		if _, ok := v.records[string(kv.Key)]; !ok {
 			v.records[string(kv.Key)] = &record{
-				value: kv.Value, there: true, read: true, stored: kv.Value, mod: kv.ModRevision, ranged: true,
+				value: kv.Value, exists: true, read: true, stored: kv.Value, mod: kv.ModRevision, ranged: true,
 			}
 		}
 	})
 }
 
-func (v *view) get(key string) (value []byte, there bool) {
+func (v *view) get(key string) (value []byte, exists bool) {
 	if r := v.records[key]; r != nil {
-		return r.value, r.there
+		return r.value, r.exists
 	}
 	return nil, false
 }
@@ -135,12 +135,12 @@ func (v *view) record(key string) *record {
 
 func (v *view) put(key string, value []byte) {
 	r := v.record(key)
-	r.value, r.there = value, true
+	r.value, r.exists = value, true
 }
 
 func (v *view) del(key string) {
 	r := v.record(key)
-	r.value, r.there = nil, false
+	r.value, r.exists = nil, false
 }
 
 type change struct {
@@ -161,17 +161,17 @@ func (c change) size() int { return len(c.key) + len(c.value) + 16 }
 // changes returns the operations in order. Bindings come last, when deleted ports
 // cannot be bound again.
 func (v *view) changes() []change {
-	var all []change
+	var objects []change
 	for k, r := range v.records {
 		switch {
-		case r.read && r.there == (r.mod != 0) && bytes.Equal(r.value, r.stored):
-		case r.there:
-			all = append(all, change{key: k, value: r.value})
+		case r.read && r.exists == (r.mod != 0) && bytes.Equal(r.value, r.stored):
+		case r.exists:
+			objects = append(objects, change{key: k, value: r.value})
 		default:
-			all = append(all, change{key: k, delete: true})
+			objects = append(objects, change{key: k, delete: true})
 		}
 	}
-	slices.SortFunc(all, func(a, b change) int {
+	slices.SortFunc(objects, func(a, b change) int {
 		if x, y := strings.HasPrefix(a.key, bindPrefix), strings.HasPrefix(b.key, bindPrefix); x != y {
 			if x {
 				return 1
@@ -180,7 +180,7 @@ func (v *view) changes() []change {
 		}
 		return strings.Compare(a.key, b.key)
 	})
-	return all
+	return objects
 }
 
 // unchanged returns comparisons that fail if any key of the view has changed.

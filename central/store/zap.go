@@ -11,8 +11,8 @@ import (
 
 // slogCore passes etcd's warnings and errors to the daemon's log.
 type slogCore struct {
-	log  *slog.Logger
-	with []zapcore.Field
+	log    *slog.Logger
+	fields []zapcore.Field
 }
 
 var levels = map[zapcore.Level]slog.Level{zapcore.WarnLevel: slog.LevelDebug, zapcore.ErrorLevel: slog.LevelWarn}
@@ -29,23 +29,23 @@ func level(l zapcore.Level) slog.Level {
 }
 
 func (c *slogCore) With(fields []zapcore.Field) zapcore.Core {
-	return &slogCore{c.log, append(c.with[:len(c.with):len(c.with)], fields...)}
+	return &slogCore{c.log, append(c.fields[:len(c.fields):len(c.fields)], fields...)}
 }
 
-func (c *slogCore) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (c *slogCore) Check(e zapcore.Entry, entry *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.Enabled(e.Level) {
-		return to.AddCore(e, c)
+		return entry.AddCore(e, c)
 	}
-	return to
+	return entry
 }
 
 func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	all := zapcore.NewMapObjectEncoder()
-	for _, f := range append(c.with[:len(c.with):len(c.with)], fields...) {
-		f.AddTo(all)
+	objects := zapcore.NewMapObjectEncoder()
+	for _, f := range append(c.fields[:len(c.fields):len(c.fields)], fields...) {
+		f.AddTo(objects)
 	}
 	attrs := []any{}
-	for k, v := range all.Fields {
+	for k, v := range objects.Fields {
 		attrs = append(attrs, k, v)
 	}
 	c.log.Log(context.Background(), level(e.Level), "etcd: "+e.Message, attrs...)
