@@ -68,15 +68,15 @@ func parseVsock(text string) (cid, port uint32, err error) {
 	return uint32(c64), uint32(p64), nil
 }
 
-// Do sends a request with in as its JSON body (nil: no body) and decodes the response
-// into out (nil: the response is ignored). An error is one line. It is a *Refused if
-// the daemon responded with an error.
-func (c *Client) Do(method, path string, query url.Values, in, out any) error {
-	body, err := c.roundTrip(method, path, query, in)
-	if err != nil || out == nil {
+// Do sends a request and decodes the response. The argument request is the JSON body
+// (nil: no body), and reply gets the response (nil: the response is ignored). An error
+// is one line. It is a *Refused if the daemon responded with an error.
+func (c *Client) Do(method, path string, query url.Values, request, reply any) error {
+	body, err := c.roundTrip(method, path, query, request)
+	if err != nil || reply == nil {
 		return err
 	}
-	if err := json.Unmarshal(body, out); err != nil {
+	if err := json.Unmarshal(body, reply); err != nil {
 		return fmt.Errorf("the daemon's answer to %s %s is malformed: %w", method, path, err)
 	}
 	return nil
@@ -85,13 +85,13 @@ func (c *Client) Do(method, path string, query url.Values, in, out any) error {
 // plainText is a request body that is sent as text, not as JSON.
 type plainText string
 
-func (c *Client) roundTrip(method, path string, query url.Values, in any) ([]byte, error) {
+func (c *Client) roundTrip(method, path string, query url.Values, request any) ([]byte, error) {
 	var body io.Reader
-	text, plain := in.(plainText)
+	text, plain := request.(plainText)
 	if plain {
 		body = strings.NewReader(string(text))
-	} else if in != nil {
-		text, err := json.Marshal(in)
+	} else if request != nil {
+		text, err := json.Marshal(request)
 		if err != nil {
 			return nil, err
 		}

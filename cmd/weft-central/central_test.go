@@ -61,7 +61,7 @@ func (s *site) do(args ...string) (string, error) {
 	return string(out), err
 }
 
-func (s *site) must(args ...string) {
+func (s *site) mustRun(args ...string) {
 	s.t.Helper()
 	if out, err := s.do(args...); err != nil {
 		s.t.Fatalf("%v: %v: %s", args, err, out)
@@ -158,7 +158,7 @@ func (s *site) join(name string, port int) {
 		return err
 	})
 	args := []string{"join", "--token", token, "--address", fmt.Sprint("127.0.0.1:", port), "--data", name, "127.0.0.1:7700"}
-	s.must(args...)
+	s.mustRun(args...)
 	args[6] = name + "-again"
 	if out, err := s.do(args...); err == nil || !strings.Contains(out, "token is not known") || strings.Contains(out, token) {
 		s.t.Errorf("the token works twice, or is shown: %s", out)
@@ -169,7 +169,7 @@ func (s *site) join(name string, port int) {
 // is killed. A backup of the store can be restored.
 func TestThreeCentrals(t *testing.T) {
 	s := &site{t: t, dir: t.TempDir(), ns: testnet.New(t), runs: map[string]*exec.Cmd{}}
-	s.must("init", "--name", "a", "--address", "127.0.0.1:7700", "--data", "a")
+	s.mustRun("init", "--name", "a", "--address", "127.0.0.1:7700", "--data", "a")
 	s.run("a")
 	s.setNet(7700, "first", 1)
 	for name, port := range map[string]int{"b": 7710, "c": 7720} {
@@ -200,7 +200,7 @@ func TestThreeCentrals(t *testing.T) {
 			t.Errorf("%s ends with %v", name, err)
 		}
 	}
-	s.must("restore", "--data", "a", backup)
+	s.mustRun("restore", "--data", "a", backup)
 	s.run("a")
 	if got := s.nets(7700); got != "first" {
 		t.Errorf("the restored store has %q", got)

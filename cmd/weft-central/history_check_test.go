@@ -65,7 +65,7 @@ func (s *historySite) difference(near *store.Store) string {
 func (s *historySite) wrongHost(id string, p *wire.Port, bound string) string {
 	var have, may []string
 	for _, h := range s.hosts {
-		if !h.has(id, p) {
+		if !h.hasPort(id, p) {
 			continue
 		}
 		have = append(have, h.name)
@@ -82,8 +82,8 @@ func (s *historySite) wrongHost(id string, p *wire.Port, bound string) string {
 	return ""
 }
 
-// has reports whether the host has a port of the declared name or id.
-func (h *historyHost) has(id string, p *wire.Port) bool {
+// hasPort reports whether the host has a port of the declared name or id.
+func (h *historyHost) hasPort(id string, p *wire.Port) bool {
 	for _, l := range h.local {
 		if l.Name == id || l.Name == p.Name {
 			return true
@@ -110,7 +110,7 @@ func (h *historyHost) has(id string, p *wire.Port) bool {
 func (s *historySite) check() {
 	s.t.Helper()
 	r := newReplay(s)
-	r.all(s.centrals[1].etcd())
+	r.readAll(s.centrals[1].etcd())
 	r.checkAcks()
 	r.checkPlaces()
 	writes, refused := 0, 0
@@ -154,8 +154,8 @@ func newReplay(s *historySite) *replay {
 	return r
 }
 
-// all reads the history up to the present revision.
-func (r *replay) all(client *clientv3.Client) {
+// readAll reads the history up to the present revision.
+func (r *replay) readAll(client *clientv3.Client) {
 	t := r.s.t
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -326,12 +326,12 @@ func (r *replay) checkSettled() {
 
 // checkLists compares the lists with revisions below the given one with the present
 // state.
-func (r *replay) checkLists(before int64) {
-	for len(r.lists) > 0 && r.lists[0].revision < before {
+func (r *replay) checkLists(revision int64) {
+	for len(r.lists) > 0 && r.lists[0].revision < revision {
 		l := r.lists[0]
 		r.lists = r.lists[1:]
-		if l.revision < l.least {
-			r.s.t.Errorf("a list of revision %d was asked for after revision %d was acknowledged", l.revision, l.least)
+		if l.revision < l.oldest {
+			r.s.t.Errorf("a list of revision %d was asked for after revision %d was acknowledged", l.revision, l.oldest)
 		}
 		if got := equalPorts(l.ports, r.ports); got != "" {
 			r.s.t.Errorf("the list of revision %d: %s", l.revision, got)

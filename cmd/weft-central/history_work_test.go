@@ -344,7 +344,7 @@ type observations struct {
 }
 
 type listing struct {
-	least    int64 // newest revision that was acknowledged before the list was asked for
+	oldest   int64 // newest revision that was acknowledged before the list was asked for
 	revision int64
 	ports    map[string]*wire.Port
 }
@@ -366,10 +366,10 @@ func (o *observations) acknowledged() int64 {
 	return o.newest
 }
 
-func (o *observations) listed(least, revision int64, ports map[string]*wire.Port) {
+func (o *observations) listed(oldest, revision int64, ports map[string]*wire.Port) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.lists = append(o.lists, listing{least, revision, ports})
+	o.lists = append(o.lists, listing{oldest, revision, ports})
 }
 
 // applied records what an agent programs.

@@ -61,7 +61,7 @@ func freeAddress(t *testing.T) string {
 func newLone(t *testing.T, args ...string) *lone {
 	t.Helper()
 	l := &lone{t: t, dir: t.TempDir(), address: freeAddress(t), hosts: map[string]*loneHost{}}
-	l.must(append([]string{"init", "--name", "a", "--address", l.address, "--peer", freeAddress(t), "--data", l.dir}, args...)...)
+	l.mustRun(append([]string{"init", "--name", "a", "--address", l.address, "--peer", freeAddress(t), "--data", l.dir}, args...)...)
 	var err error
 	if l.ca, err = pki.LoadCA(filepath.Join(l.dir, "ca.pem"), filepath.Join(l.dir, "ca-key.pem")); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func (l *lone) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-func (l *lone) must(args ...string) {
+func (l *lone) mustRun(args ...string) {
 	l.t.Helper()
 	if out, err := l.command(args...).CombinedOutput(); err != nil {
 		l.t.Fatalf("%v: %v: %s", args, err, out)
@@ -192,8 +192,8 @@ func (h *loneHost) plug(names ...string) {
 }
 
 // settle waits until all hosts have what the store demands, and each port is bound to
-// the host in the map where.
-func (l *lone) settle(where map[string]string) {
+// its host in the map hosts.
+func (l *lone) settle(hosts map[string]string) {
 	l.t.Helper()
 	client, err := store.Dial([]string{"unix://" + filepath.Join(l.dir, "etcd.sock")}, nil)
 	if err != nil {
@@ -209,18 +209,18 @@ func (l *lone) settle(where map[string]string) {
 			last = err.Error()
 			continue
 		}
-		if last = l.difference(centraltest.DeclarationOf(slices.Values(objects)), where); last == "" {
+		if last = l.difference(centraltest.DeclarationOf(slices.Values(objects)), hosts); last == "" {
 			return
 		}
 	}
 	l.t.Errorf("not as expected: %s", last)
 }
 
-func (l *lone) difference(d *centraltest.Declaration, where map[string]string) string {
-	if len(d.Ports) != len(where) {
-		return fmt.Sprintf("%d ports, expected %d", len(d.Ports), len(where))
+func (l *lone) difference(d *centraltest.Declaration, hosts map[string]string) string {
+	if len(d.Ports) != len(hosts) {
+		return fmt.Sprintf("%d ports, expected %d", len(d.Ports), len(hosts))
 	}
-	for port, host := range where {
+	for port, host := range hosts {
 		if got := d.Binds[port].GetHost(); got != host {
 			return fmt.Sprintf("port %s is bound to %q, expected %q", port, got, host)
 		}
@@ -265,7 +265,7 @@ func TestRestoreBehindHosts(t *testing.T) {
 
 	l.kill()
 	h1.plug("stays", "changes", "deleted", "pinned")
-	l.must("restore", "--data", l.dir, backup)
+	l.mustRun("restore", "--data", l.dir, backup)
 	l.run()
 	l.settle(map[string]string{"stays": "h1", "goes": "h2", "changes": "h1", "deleted": "h1", "pinned": "h1"})
 }

@@ -82,11 +82,11 @@ func (s *settings) check() error {
 	return nil
 }
 
-func checkAddress(what, address string) error {
+func checkAddress(name, address string) error {
 	host, port, err := net.SplitHostPort(address)
 	n, portErr := strconv.ParseUint(port, 10, 16)
 	if err != nil || host == "" || portErr != nil || n == 0 {
-		return exit.Usagef("%s %q: expected HOST:PORT that the others reach, as in 10.0.0.1:7700", what, address)
+		return exit.Usagef("%s %q: expected HOST:PORT that the others reach, as in 10.0.0.1:7700", name, address)
 	}
 	return nil
 }

@@ -25,9 +25,9 @@ var capturedFrames = []api.Captured{
 	{Time: time.Unix(1700000002, 5), Kind: "drop", Port: "vm1", InPort: "vm1", Verdict: "dropped", Reason: "table-miss", HeldUS: 12, Data: []byte{}, Lost: 3},
 }
 
-func streaming[T any](t *testing.T, asked *string, values []T) string {
+func streaming[T any](t *testing.T, query *string, values []T) string {
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
-		*asked = r.URL.RequestURI()
+		*query = r.URL.RequestURI()
 		for _, v := range values {
 			_ = json.NewEncoder(w).Encode(v)
 		}

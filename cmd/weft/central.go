@@ -57,9 +57,9 @@ func (c *command) waits(verb *cobra.Command) *cobra.Command {
 	return verb
 }
 
-func group(use, short, long string, verbs ...*cobra.Command) *cobra.Command {
+func group(usage, short, long string, verbs ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{
-		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
+		Use: usage, Short: short, Long: long, Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return noSuchVerb(cmd, args[0])
@@ -215,11 +215,11 @@ func applyDiff(ctx context.Context, centrals *client.Client, file *declare.File,
 		}
 		return readAll(ctx, centrals)
 	}
-	return centrals.Change(ctx, read, func(now *declare.Fleet) ([]*wire.Change, bool, error) {
-		if now == fleet {
+	return centrals.Change(ctx, read, func(stored *declare.Fleet) ([]*wire.Change, bool, error) {
+		if stored == fleet {
 			return diff.Changes, true, nil
 		}
-		again, err := now.Diff(file, prune)
+		again, err := stored.Diff(file, prune)
 		if err == nil && again.Text() != diff.Text() {
 			err = errors.New("somebody else changed the declaration, and the differences are others now; nothing is applied, run apply again")
 		}
@@ -247,7 +247,7 @@ func (c *command) printApplied(result *applied, dry bool) error {
 }
 
 func (c *command) readDeclaration(name string) (*declare.File, error) {
-	from := c.in
+	from := c.stdin
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {

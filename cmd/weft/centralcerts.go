@@ -155,7 +155,7 @@ func (c *command) enrolVerb() *cobra.Command {
 
 func (c *command) enrol(token string) error {
 	if token == "-" {
-		if _, err := fmt.Fscan(c.in, &token); err != nil {
+		if _, err := fmt.Fscan(c.stdin, &token); err != nil {
 			return exit.Usagef("--token -: no token on standard input")
 		}
 	}

@@ -94,14 +94,14 @@ func (c *command) netVerb() *cobra.Command {
 		c.waits(present(add, &may, "may-exist", mayExist)), c.waits(set), c.waits(present(del, &gone, "if-exists", ifExists)), show, list)
 }
 
-func (c *command) addNet(name string, words []string, may bool) error {
+func (c *command) addNet(name string, words []string, mayExist bool) error {
 	if err := declare.CheckName("name", name); err != nil {
 		return err
 	}
 	n := &wire.Net{}
 	given := true
 	err := c.change(&wire.ListRequest{Nets: true}, func(f *declare.Fleet) ([]*wire.Change, bool, error) {
-		if old, ok := f.Nets.Lookup(name); ok && may {
+		if old, ok := f.Nets.Lookup(name); ok && mayExist {
 			n = old
 			return nil, false, nil
 		}
@@ -147,13 +147,13 @@ func (c *command) setNet(name string, words []string) error {
 	}, "net", func(*declare.Fleet) any { return declare.NetOf(n) })
 }
 
-func (c *command) delNet(name string, ports, gone bool) error {
+func (c *command) delNet(name string, ports, ifExists bool) error {
 	var n *wire.Net
 	deleted := 0
 	return c.change(&wire.ListRequest{Nets: true, Ports: ports}, func(f *declare.Fleet) ([]*wire.Change, bool, error) {
 		var err error
 		if n, err = f.Nets.Find(name); err != nil {
-			if gone {
+			if ifExists {
 				return nil, false, nil
 			}
 			return nil, false, err
@@ -250,13 +250,13 @@ func (c *command) hostVerb() *cobra.Command {
 		c.waits(present(add, &may, "may-exist", mayExist)), c.waits(set), c.waits(present(del, &gone, "if-exists", ifExists)), show, list)
 }
 
-func (c *command) addHost(name string, words []string, may bool) error {
+func (c *command) addHost(name string, words []string, mayExist bool) error {
 	if err := declare.CheckName("name", name); err != nil {
 		return err
 	}
 	var h *wire.Host
 	return c.change(&wire.ListRequest{Hosts: true}, func(f *declare.Fleet) ([]*wire.Change, bool, error) {
-		if old, ok := f.Hosts.Lookup(name); ok && may {
+		if old, ok := f.Hosts.Lookup(name); ok && mayExist {
 			h = old
 			return nil, false, nil
 		}
@@ -283,12 +283,12 @@ func (c *command) setHost(name string, words []string) error {
 	}, "host", func(*declare.Fleet) any { return declare.HostOf(h) })
 }
 
-func (c *command) delHost(name string, gone bool) error {
+func (c *command) delHost(name string, ifExists bool) error {
 	deleted := 0
 	return c.change(&wire.ListRequest{Hosts: true}, func(f *declare.Fleet) ([]*wire.Change, bool, error) {
 		h, err := f.Hosts.Find(name)
 		if err != nil {
-			if gone {
+			if ifExists {
 				err = nil
 			}
 			return nil, false, err

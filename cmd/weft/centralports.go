@@ -46,12 +46,12 @@ func (c *command) portVerb() *cobra.Command {
 }
 
 // addDeclared declares a port. The central itself refuses a duplicate name.
-func (c *command) addDeclared(name string, words []string, may bool) error {
+func (c *command) addDeclared(name string, words []string, mayExist bool) error {
 	if err := declare.CheckName("name", name); err != nil {
 		return err
 	}
 	return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
-		if may {
+		if mayExist {
 			old, err := findPort(ctx, centrals, name)
 			if err == nil && old.GetName() == name && c.json {
 				return c.showPort(ctx, centrals, old)
@@ -128,7 +128,7 @@ func (c *command) setDeclared(name string, words []string) error {
 	})
 }
 
-func (c *command) delDeclared(name string, gone bool) error {
+func (c *command) delDeclared(name string, ifExists bool) error {
 	return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
 		why, err := centrals.Why(ctx, name)
 		deleted, revision := 0, int64(0)
@@ -137,7 +137,7 @@ func (c *command) delDeclared(name string, gone bool) error {
 			revision, err = centrals.Apply(ctx, []*wire.Change{declare.Delete(why.GetPort())}, 0)
 		}
 		switch {
-		case isGone(err) && gone:
+		case isGone(err) && ifExists:
 			deleted = 0
 		case err != nil:
 			return err

@@ -129,18 +129,18 @@ func (c *command) conntrack() (api.Conntrack, error) {
 	return client.Conntrack()
 }
 
-func (c *command) changeConntrack(change api.ChangeConntrack, done string) error {
+func (c *command) changeConntrack(change api.ChangeConntrack, report string) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	if err := client.ChangeConntrack(change); err != nil || done == "" {
+	if err := client.ChangeConntrack(change); err != nil || report == "" {
 		return err
 	}
 	if c.json {
-		return c.printJSON(map[string]string{"done": done})
+		return c.printJSON(map[string]string{"done": report})
 	}
-	fmt.Fprintln(c.out, done)
+	fmt.Fprintln(c.out, report)
 	return nil
 }
 
@@ -156,10 +156,10 @@ func (c *command) ctSetMaxConns(_ *cobra.Command, args []string) error {
 	return c.changeConntrack(api.ChangeConntrack{MaxConnections: &n}, "setting maxconns successful")
 }
 
-func (c *command) ctCheck(on bool) func(*cobra.Command, []string) error {
+func (c *command) ctCheck(strict bool) func(*cobra.Command, []string) error {
 	return func(*cobra.Command, []string) error {
-		word := map[bool]string{true: "Enabled", false: "Disabled"}[on]
-		return c.changeConntrack(api.ChangeConntrack{SequenceChecks: &on}, word+" TCP sequence checking successful")
+		word := map[bool]string{true: "Enabled", false: "Disabled"}[strict]
+		return c.changeConntrack(api.ChangeConntrack{SequenceChecks: &strict}, word+" TCP sequence checking successful")
 	}
 }
 

@@ -148,7 +148,7 @@ func (c *command) printChanged(n api.FlowsChanged) error {
 
 func (c *command) readFile(name string) (string, error) {
 	if name == "-" {
-		text, err := io.ReadAll(c.in)
+		text, err := io.ReadAll(c.stdin)
 		return string(text), err
 	}
 	text, err := os.ReadFile(name)

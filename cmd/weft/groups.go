@@ -21,13 +21,13 @@ func (c *command) tableVerbs() []*cobra.Command {
 		return client.ChangeMeters(change)
 	}
 	type changer = func(*api.Client, api.ChangeTable) (api.TableChanged, error)
-	verb := func(use, op, short string, least int, do changer) *cobra.Command {
-		return &cobra.Command{Use: use, Short: short, Args: words(least, 1), RunE: func(_ *cobra.Command, args []string) error {
+	verb := func(usage, op, short string, minArgs int, do changer) *cobra.Command {
+		return &cobra.Command{Use: usage, Short: short, Args: words(minArgs, 1), RunE: func(_ *cobra.Command, args []string) error {
 			return c.changeTable(do, api.ChangeTable{Op: op, Text: optional(args)})
 		}}
 	}
-	file := func(use, short string, do changer) *cobra.Command {
-		return &cobra.Command{Use: use, Short: short, Args: words(1, 1), RunE: func(_ *cobra.Command, args []string) error {
+	file := func(usage, short string, do changer) *cobra.Command {
+		return &cobra.Command{Use: usage, Short: short, Args: words(1, 1), RunE: func(_ *cobra.Command, args []string) error {
 			text, err := c.readFile(args[0])
 			if err != nil {
 				return err

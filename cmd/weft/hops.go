@@ -21,9 +21,9 @@ shows built-in recordings of the kernel path that Weft replaces.
 below these functions into RECORDING, with the kernel's function_graph tracer.`
 
 type hopsOptions struct {
-	record []string
-	top    int
-	each   bool
+	record    []string
+	top       int
+	everyCall bool
 }
 
 func (c *command) benchHopsCommand() *cobra.Command {
@@ -33,7 +33,7 @@ func (c *command) benchHopsCommand() *cobra.Command {
 	}
 	verb.Flags().StringSliceVar(&o.record, "record", nil, "first record the calls below these functions")
 	verb.Flags().IntVar(&o.top, "top", 0, "number of functions to print for each hop")
-	verb.Flags().BoolVar(&o.each, "each", false, "print a bar for each outermost call")
+	verb.Flags().BoolVar(&o.everyCall, "each", false, "print a bar for each outermost call")
 	verb.RunE = func(cmd *cobra.Command, args []string) error {
 		files, run := args, []string(nil)
 		if at := cmd.ArgsLenAtDash(); at >= 0 {
@@ -70,7 +70,7 @@ func (c *command) hops(files []string, o *hopsOptions) error {
 		if err != nil {
 			return &exit.Usage{Message: err.Error()}
 		}
-		ledgers = append(ledgers, table.Ledgers(r, o.each)...)
+		ledgers = append(ledgers, table.Ledgers(r, o.everyCall)...)
 	}
 	if c.json {
 		return c.printJSON(ledgers)

@@ -24,9 +24,9 @@ func main() {
 }
 
 // run runs the command with the given arguments and files, and returns the exit code.
-func run(args []string, in io.Reader, out, errs io.Writer) int {
+func run(args []string, stdin io.Reader, out, errs io.Writer) int {
 	results := &output{Writer: out}
-	c := &command{in: in, out: results, errs: errs}
+	c := &command{stdin: stdin, out: results, errs: errs}
 	root := c.root()
 	root.SetArgs(args)
 	root.SetOut(out)
@@ -60,7 +60,7 @@ func exitCode(err error) int {
 
 // command has the state that all verbs share.
 type command struct {
-	in     io.Reader
+	stdin  io.Reader
 	out    io.Writer
 	errs   io.Writer
 	socket string
@@ -141,17 +141,17 @@ func (c *command) root() *cobra.Command {
 	return root
 }
 
-func words(least, most int) cobra.PositionalArgs {
+func words(lo, hi int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		_, usage, _ := strings.Cut(cmd.Use, " ")
 		if usage == "" {
 			usage = "no further word"
 		}
 		switch {
-		case len(args) < least:
+		case len(args) < lo:
 			return exit.Usagef("%s: a word is missing; expected %s", cmd.Name(), usage)
-		case most >= 0 && len(args) > most:
-			return exit.Usagef("%s: %s is one word too many; expected %s (quote what has blanks)%s", cmd.Name(), args[most], usage, bridgeHint(cmd, args))
+		case hi >= 0 && len(args) > hi:
+			return exit.Usagef("%s: %s is one word too many; expected %s (quote what has blanks)%s", cmd.Name(), args[hi], usage, bridgeHint(cmd, args))
 		}
 		return nil
 	}

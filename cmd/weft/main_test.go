@@ -30,9 +30,9 @@ func serve(t *testing.T, answer http.HandlerFunc) (socket string) {
 	return socket
 }
 
-func weft(in string, args ...string) (out, errs string, code int) {
+func weft(stdin string, args ...string) (stdout, errs string, code int) {
 	var o, e strings.Builder
-	code = run(args, strings.NewReader(in), &o, &e)
+	code = run(args, strings.NewReader(stdin), &o, &e)
 	return o.String(), e.String(), code
 }
 

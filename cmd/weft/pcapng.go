@@ -19,7 +19,7 @@ type pcapng struct {
 	w          io.Writer
 	interfaces map[string]uint32 // interface number of each port
 	lost       uint64
-	last       time.Time
+	latest     time.Time
 	buf        []byte
 }
 
@@ -116,7 +116,7 @@ func (p *pcapng) frame(f *api.Captured) error {
 	if err != nil {
 		return err
 	}
-	p.lost, p.last = f.Lost, f.Time
+	p.lost, p.latest = f.Lost, f.Time
 	p.begin(blockPacket)
 	p.u32(no)
 	p.time(f.Time)
@@ -137,7 +137,7 @@ func (p *pcapng) close() error {
 	for no := range uint32(len(p.interfaces)) {
 		p.begin(blockStatistics)
 		p.u32(no)
-		p.time(p.last)
+		p.time(p.latest)
 		p.option(optIfDrop, binary.LittleEndian.AppendUint64(nil, p.lost))
 		if err := p.end(); err != nil {
 			return err

@@ -43,7 +43,7 @@ func (c *command) topVerb() *cobra.Command {
 	return verb
 }
 
-func (c *command) top(interval time.Duration, once bool) error {
+func (c *command) top(interval time.Duration, single bool) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (c *command) top(interval time.Duration, once bool) error {
 	ctx, stop := untilSignal()
 	defer stop()
 	began := time.Now()
-	live := !once && !c.json && isTerminal(c.out)
+	live := !single && !c.json && isTerminal(c.out)
 	if live {
 		fmt.Fprint(c.out, "\x1b[?25l\x1b[2J") // hide the cursor and clear the screen
 		defer fmt.Fprint(c.out, "\x1b[?25h\n")
@@ -72,7 +72,7 @@ func (c *command) top(interval time.Duration, once bool) error {
 		now := time.Now()
 		view := topOf(&before, &after, hot, now.Sub(began).Seconds())
 		before, began = after, now
-		if err := c.printTop(view, live, once); err != nil || once {
+		if err := c.printTop(view, live, single); err != nil || single {
 			return err
 		}
 	}
@@ -96,9 +96,9 @@ func watch(ctx context.Context, client *api.Client, interval time.Duration) ([]a
 	}
 }
 
-func (c *command) printTop(view *topView, live, once bool) error {
+func (c *command) printTop(view *topView, live, single bool) error {
 	switch {
-	case c.json && once:
+	case c.json && single:
 		return c.printJSON(view)
 	case c.json:
 		return c.printLine(view)
@@ -106,7 +106,7 @@ func (c *command) printTop(view *topView, live, once bool) error {
 	width, height := terminalSize(c.out)
 	lines := view.lines(width, height)
 	if !live {
-		if !once {
+		if !single {
 			lines = append(lines, "")
 		}
 		_, err := fmt.Fprintln(c.out, strings.Join(lines, "\n"))

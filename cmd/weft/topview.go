@@ -61,11 +61,11 @@ type topDrop struct {
 	Total  uint64  `json:"total"`
 }
 
-func grown(before, after uint64) float64 {
-	if after < before {
-		return float64(after)
+func grown(old, new uint64) float64 {
+	if new < old {
+		return float64(new)
 	}
-	return float64(after - before)
+	return float64(new - old)
 }
 
 func ratio(a, b float64) float64 {
@@ -75,18 +75,18 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-func topOf(before, after *api.Show, hot []api.Hot, seconds float64) *topView {
+func topOf(earlier, later *api.Show, hot []api.Hot, seconds float64) *topView {
 	v := &topView{
-		IntervalS: seconds, Version: after.Version, EnginePID: after.EnginePID, Restarts: after.Restarts, UptimeS: after.UptimeS,
-		Flows: after.Flows, Megaflows: after.Megaflows, MACs: after.MACs, Hottest: hot,
+		IntervalS: seconds, Version: later.Version, EnginePID: later.EnginePID, Restarts: later.Restarts, UptimeS: later.UptimeS,
+		Flows: later.Flows, Megaflows: later.Megaflows, MACs: later.MACs, Hottest: hot,
 		Workers: []topWorker{}, Ports: []topPort{}, Drops: []topDrop{},
 	}
 	drops, totals := map[string]float64{}, map[string]uint64{}
-	for i := range after.Workers {
-		now := &after.Workers[i]
+	for i := range later.Workers {
+		now := &later.Workers[i]
 		was := &api.Worker{}
-		if i < len(before.Workers) {
-			was = &before.Workers[i]
+		if i < len(earlier.Workers) {
+			was = &earlier.Workers[i]
 		}
 		w := workerOf(was, now, seconds)
 		for reason, n := range now.Drops {
@@ -104,36 +104,36 @@ func topOf(before, after *api.Show, hot []api.Hot, seconds float64) *topView {
 		return cmp.Or(cmp.Compare(b.PerS, a.PerS), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Reason, b.Reason))
 	})
 	old := map[uint32]*api.Port{}
-	for i := range before.Ports {
-		old[before.Ports[i].Number] = &before.Ports[i]
+	for i := range earlier.Ports {
+		old[earlier.Ports[i].Number] = &earlier.Ports[i]
 	}
-	for i := range after.Ports {
-		v.Ports = append(v.Ports, portOf(old[after.Ports[i].Number], &after.Ports[i], seconds))
+	for i := range later.Ports {
+		v.Ports = append(v.Ports, portOf(old[later.Ports[i].Number], &later.Ports[i], seconds))
 	}
 	slices.SortStableFunc(v.Ports, func(a, b topPort) int { return cmp.Compare(b.RxPerS+b.TxPerS, a.RxPerS+a.TxPerS) })
 	return v
 }
 
-func workerOf(was, now *api.Worker, seconds float64) topWorker {
-	frames := grown(was.Frames, now.Frames)
-	exact, megaflow, miss := grown(was.ExactHits, now.ExactHits), grown(was.MegaflowHits, now.MegaflowHits), grown(was.Misses, now.Misses)
-	busy := grown(was.BusyNS, now.BusyNS)
+func workerOf(old, new *api.Worker, seconds float64) topWorker {
+	frames := grown(old.Frames, new.Frames)
+	exact, megaflow, miss := grown(old.ExactHits, new.ExactHits), grown(old.MegaflowHits, new.MegaflowHits), grown(old.Misses, new.Misses)
+	busy := grown(old.BusyNS, new.BusyNS)
 	return topWorker{
-		Core: now.Core, Busy: min(busy/1e9/seconds, 1), FramesPerS: frames / seconds,
-		NSPerFrame: ratio(busy, frames), PerBatch: ratio(frames, grown(was.Batches, now.Batches)),
+		Core: new.Core, Busy: min(busy/1e9/seconds, 1), FramesPerS: frames / seconds,
+		NSPerFrame: ratio(busy, frames), PerBatch: ratio(frames, grown(old.Batches, new.Batches)),
 		Exact: ratio(exact, exact+megaflow+miss), Megaflow: ratio(megaflow, exact+megaflow+miss), Miss: ratio(miss, exact+megaflow+miss),
-		Masks:      ratio(grown(was.MasksSearched, now.MasksSearched), megaflow+miss),
-		SleepsPerS: grown(was.Sleeps, now.Sleeps) / seconds, SyscallsPer: grown(was.Syscalls, now.Syscalls) / seconds,
+		Masks:      ratio(grown(old.MasksSearched, new.MasksSearched), megaflow+miss),
+		SleepsPerS: grown(old.Sleeps, new.Sleeps) / seconds, SyscallsPer: grown(old.Syscalls, new.Syscalls) / seconds,
 	}
 }
 
-func portOf(was, now *api.Port, seconds float64) topPort {
-	if was == nil || was.Name != now.Name {
-		was = &api.Port{}
+func portOf(old, new *api.Port, seconds float64) topPort {
+	if old == nil || old.Name != new.Name {
+		old = &api.Port{}
 	}
-	a, b := &was.Stats, &now.Stats
+	a, b := &old.Stats, &new.Stats
 	return topPort{
-		Name: now.Name, Type: now.Type, State: now.State,
+		Name: new.Name, Type: new.Type, State: new.State,
 		RxPerS: grown(a.RxPackets, b.RxPackets) / seconds, RxBits: 8 * grown(a.RxBytes, b.RxBytes) / seconds,
 		TxPerS: grown(a.TxPackets, b.TxPackets) / seconds, TxBits: 8 * grown(a.TxBytes, b.TxBytes) / seconds,
 		DropsPerS: (grown(total(a.RxDrops), total(b.RxDrops)) + grown(a.TxDrops, b.TxDrops)) / seconds,

@@ -81,16 +81,16 @@ func (r *running) start() {
 	r.eventually("the daemon answers", func() bool { _, err := r.client.Show(); return err == nil })
 }
 
-func (r *running) eventually(what string, ok func() bool) {
+func (r *running) eventually(name string, ok func() bool) {
 	r.t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("does not come: %s\n%s", what, r.said())
+			r.t.Fatalf("does not come: %s\n%s", name, r.output())
 		}
 	}
 }
 
-func (r *running) said() string {
+func (r *running) output() string {
 	text, _ := os.ReadFile(r.log)
 	return string(text)
 }
@@ -111,37 +111,37 @@ func (r *running) ended() {
 	late := time.AfterFunc(patience, func() { _ = r.cmd.Process.Signal(unix.SIGQUIT) }) // SIGQUIT prints all stacks
 	defer late.Stop()
 	if werr := r.cmd.Wait(); werr != nil {
-		r.t.Errorf("the daemon ended badly: %v\n%s", werr, r.said())
+		r.t.Errorf("the daemon ended badly: %v\n%s", werr, r.output())
 	}
 	if _, serr := os.Stat(r.socket); serr == nil {
 		r.t.Error("the socket is still there")
 	}
 }
 
-func (r *running) must(err error) {
+func (r *running) check(err error) {
 	r.t.Helper()
 	if err != nil {
-		r.t.Fatalf("%v\n%s", err, r.said())
+		r.t.Fatalf("%v\n%s", err, r.output())
 	}
 }
 
 func (r *running) show() api.Show {
 	r.t.Helper()
 	s, err := r.client.Show()
-	r.must(err)
+	r.check(err)
 	return s
 }
 
 func (r *running) addFlow(text string) {
 	r.t.Helper()
 	_, err := r.client.ChangeFlows(api.ChangeFlows{Op: "add", Text: text})
-	r.must(err)
+	r.check(err)
 }
 
 func (r *running) count(match string) uint64 {
 	r.t.Helper()
 	flows, err := r.client.Flows(match)
-	r.must(err)
+	r.check(err)
 	if len(flows) != 1 {
 		r.t.Fatalf("%d flows of %s", len(flows), match)
 	}
@@ -159,14 +159,14 @@ func (r *running) guests() (a, b *guest) {
 	make := func(name string, n int) *guest {
 		g := &guest{ns: testnet.New(r.t)}
 		_, err := r.client.AddPort(name, []string{"type=tap", "netns=" + g.ns.Name, fmt.Sprint("mac=02:00:00:00:00:0", n)})
-		r.must(err)
+		r.check(err)
 		g.ns.Exec("ip", "addr", "add", fmt.Sprintf("10.0.0.%d/24", n), "dev", name)
 		g.ns.Do(func() {
 			dev, err := net.InterfaceByName(name)
-			r.must(err)
+			r.check(err)
 			g.sock, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-			r.must(err)
-			r.must(unix.Bind(g.sock, &unix.SockaddrLinklayer{Ifindex: dev.Index}))
+			r.check(err)
+			r.check(unix.Bind(g.sock, &unix.SockaddrLinklayer{Ifindex: dev.Index}))
 		})
 		r.t.Cleanup(func() { unix.Close(g.sock) })
 		return g
@@ -208,8 +208,8 @@ func TestTapsThroughKills(t *testing.T) {
 
 	before := r.show()
 	steady, out := ping(a, 40)
-	r.must(steady.Start())
-	r.must(r.cmd.Process.Kill())
+	r.check(steady.Start())
+	r.check(r.cmd.Process.Kill())
 	_ = r.cmd.Wait()
 	a.send(t, 250) // control is dead
 	r.start()
@@ -220,12 +220,12 @@ func TestTapsThroughKills(t *testing.T) {
 	if n := r.count("dl_type=0x88b5"); n != 750 {
 		r.eventually("750 frames are counted", func() bool { return r.count("dl_type=0x88b5") == 750 })
 	}
-	r.must(steady.Wait())
+	r.check(steady.Wait())
 	if !strings.Contains(out.String(), " 0% packet loss") {
 		t.Errorf("ping over the death of control:\n%s", out)
 	}
 
-	r.must(unix.Kill(after.EnginePID, unix.SIGKILL))
+	r.check(unix.Kill(after.EnginePID, unix.SIGKILL))
 	r.eventually("another engine", func() bool {
 		s := r.show()
 		return s.EnginePID != 0 && s.EnginePID != after.EnginePID && s.Restarts == 1
@@ -275,9 +275,9 @@ func TestStopIsNoOutage(t *testing.T) {
 		t.Errorf("builds of control and engine: %+v", before)
 	}
 	steady, out := ping(a, 60)
-	r.must(steady.Start())
+	r.check(steady.Start())
 	for n := uint64(200); n <= 300; n += 100 {
-		r.must(r.cmd.Process.Signal(unix.SIGTERM))
+		r.check(r.cmd.Process.Signal(unix.SIGTERM))
 		r.ended()
 		a.send(t, 100) // no control process runs
 		r.start()
@@ -287,14 +287,14 @@ func TestStopIsNoOutage(t *testing.T) {
 		}
 		r.eventually("the frames are counted", func() bool { return r.count("dl_type=0x88b5") == n })
 	}
-	r.must(steady.Wait())
+	r.check(steady.Wait())
 	if !strings.Contains(out.String(), " 0% packet loss") {
 		t.Errorf("ping over two restarts:\\n%s", out)
 	}
 
 	engine := r.show().EnginePID
 	ending, err := r.client.ShutDown()
-	r.must(err)
+	r.check(err)
 	if ending.PID != r.cmd.Process.Pid || ending.EnginePID != engine {
 		t.Errorf("shutdown of %+v, want %d and the engine %d", ending, r.cmd.Process.Pid, engine)
 	}
@@ -317,23 +317,23 @@ func TestReplacedFile(t *testing.T) {
 	a, _ := r.guests()
 	r.addFlow("actions=normal")
 	next := r.binary + ".new"
-	r.must(os.WriteFile(next, []byte("#!/bin/false\n"), 0o755))
+	r.check(os.WriteFile(next, []byte("#!/bin/false\n"), 0o755))
 	kept := r.binary + ".kept"
-	r.must(os.Link(r.binary, kept))
-	r.must(os.Rename(next, r.binary))
+	r.check(os.Link(r.binary, kept))
+	r.check(os.Rename(next, r.binary))
 	for n := uint64(1); n <= 3; n++ { // the first spare is older than the upgrade
 		engine := r.show().EnginePID
-		r.must(unix.Kill(engine, unix.SIGKILL))
+		r.check(unix.Kill(engine, unix.SIGKILL))
 		r.eventually("another engine", func() bool {
 			s := r.show()
 			return s.EnginePID != 0 && s.EnginePID != engine && s.Restarts == n
 		})
 	}
 	r.eventually("a ping passes", func() bool { cmd, _ := ping(a, 1); return cmd.Run() == nil })
-	if strings.Contains(r.said(), "spare") {
-		t.Errorf("log:\n%s", r.said())
+	if strings.Contains(r.output(), "spare") {
+		t.Errorf("log:\n%s", r.output())
 	}
-	r.must(os.Rename(kept, r.binary))
+	r.check(os.Rename(kept, r.binary))
 }
 
 // Ports and flows survive an orderly restart of the daemon. The devices of deleted
@@ -352,7 +352,7 @@ func TestRestartAndDelete(t *testing.T) {
 	a.ns.Exec("ip", "addr", "add", "10.0.0.1/24", "dev", "a")
 	b.ns.Exec("ip", "addr", "add", "10.0.0.2/24", "dev", "b")
 	r.eventually("a ping passes", func() bool { cmd, _ := ping(a, 1); return cmd.Run() == nil })
-	r.must(r.client.DelPort("a"))
+	r.check(r.client.DelPort("a"))
 	if out, err := a.ns.Command("ip", "link", "show", "a").CombinedOutput(); err == nil {
 		t.Errorf("the tap of a deleted port is still there: %s", out)
 	}

@@ -66,7 +66,7 @@ func rootCommand() *cobra.Command {
 	flags.register(root.Flags())
 	root.Flags().StringVar(&file, "config", "", "configuration file, TOML; flags override it")
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
-		return runControl(func() (*settings, error) { return flags.with(file, cmd.Flags()) })
+		return runControl(func() (*settings, error) { return flags.merge(file, cmd.Flags()) })
 	}
 	root.AddCommand(engineCommand(), manpage.Command(func() []manpage.Page { return manPages(root) }))
 	return root

@@ -130,9 +130,9 @@ func (s *settings) fillFrom(file *settings, flags *pflag.FlagSet) {
 	}
 }
 
-// with returns these settings, which are those of the flags, with the configuration file's
-// for what no flag sets. An empty name means no file.
-func (s *settings) with(file string, flags *pflag.FlagSet) (*settings, error) {
+// merge returns the settings of the flags and, where no flag is set, of the
+// configuration file. An empty name means no file.
+func (s *settings) merge(file string, flags *pflag.FlagSet) (*settings, error) {
 	all := *s
 	if file == "" {
 		return &all, nil

@@ -150,15 +150,15 @@ func TestReload(t *testing.T) {
 	if err := f.Parse([]string{"--workers", "1"}); err != nil {
 		t.Fatal(err)
 	}
-	r := &reloader{read: func() (*settings, error) { return flags.with(path, f) }, level: new(slog.LevelVar)}
+	r := &reloader{read: func() (*settings, error) { return flags.merge(path, f) }, level: new(slog.LevelVar)}
 	r.log = slog.New(slog.NewTextHandler(&log, nil))
 	var err error
 	if r.running, err = r.read(); err != nil || r.running.Workers != 1 {
 		t.Fatalf("%+v, %v", r.running, err)
 	}
 	for _, c := range []struct {
-		text, said string
-		level      slog.Level
+		text, report string
+		level        slog.Level
 	}{
 		{"log-level = \"debug\"\nspin-us = 9\nworkers = 2\n", "at_next_start=[spin-us]", slog.LevelDebug},
 		{"log-level = \"loud\"\n", "expected debug, info", slog.LevelDebug},
@@ -170,8 +170,8 @@ func TestReload(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.reload()
-		if r.level.Level() != c.level || !strings.Contains(log.String(), c.said) {
-			t.Errorf("%q: level %v, want %v, and %q in:\n%s", c.text, r.level.Level(), c.level, c.said, &log)
+		if r.level.Level() != c.level || !strings.Contains(log.String(), c.report) {
+			t.Errorf("%q: level %v, want %v, and %q in:\n%s", c.text, r.level.Level(), c.level, c.report, &log)
 		}
 	}
 }
