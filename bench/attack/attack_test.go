@@ -42,7 +42,7 @@ func TestAttacks(t *testing.T) {
 // diverts to the attacker.
 func TestHeardFramesAreNotUncounted(t *testing.T) {
 	testnet.NeedsRoot(t, "makes network namespaces")
-	theft := &attack{name: "theft", mayLose: "what the thief hears", hears: true, setup: member(), once: stealOnce}
+	theft := &attack{name: "theft", mayLose: "what the thief hears", hears: true, setup: member(), play: stealOnce}
 	rows, err := playAll([]*attack{theft}, runConfig{seconds: testSeconds, limits: safetyNet, seed: 1}, 1, func(s *site, r *row) {
 		if len(r.Faults) > 0 {
 			t.Errorf("%s\n%s", r.verdict(), s.log())
@@ -129,7 +129,7 @@ func (s *site) portOf(mac [6]byte) (string, error) {
 func TestAttacksSayWhatTheyDo(t *testing.T) {
 	seen := map[string]bool{}
 	for _, a := range attacks {
-		if a.name == "" || seen[a.name] || a.from == "" || a.does == "" || a.once == nil {
+		if a.name == "" || seen[a.name] || a.attacker == "" || a.summary == "" || a.play == nil {
 			t.Errorf("attack %+v", a)
 		}
 		seen[a.name] = true
@@ -141,7 +141,7 @@ func TestJudge(t *testing.T) {
 	good := row{Repeats: 1000, Answers: 10, PauseMS: 40, MachineMS: 1, APIMS: 5}
 	c := runConfig{repeats: 1000, limits: promised}
 	for _, b := range []struct {
-		what   string
+		name   string
 		change func(r *row)
 		faults int
 	}{
@@ -165,7 +165,7 @@ func TestJudge(t *testing.T) {
 		b.change(&r)
 		r.judge(&attack{message: true}, c)
 		if len(r.Faults) != b.faults {
-			t.Errorf("%s: %q, expected %d", b.what, r.Faults, b.faults)
+			t.Errorf("%s: %q, expected %d", b.name, r.Faults, b.faults)
 		}
 	}
 }

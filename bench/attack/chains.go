@@ -15,14 +15,14 @@ import (
 
 func chainAttacks() []*attack {
 	return []*attack{
-		{name: "long-chains", from: "front end", does: "frames of 1,000 descriptors of a byte each, as many as a chain may have almost",
-			setup: echoPort(), once: attached(vhosttest.Options{Num: 32768, BufLen: 64}, longChains)},
-		{name: "long-receive-chains", from: "front end", does: "receive buffers of descriptors of a byte",
-			setup: echoPort(), once: attached(vhosttest.Options{Num: 32768, BufLen: 64}, longReceiveChains)},
-		{name: "call-storm", from: "guest", does: "wants a call for every frame and never looks at them",
-			setup: sender(echoes, vhosttest.Options{Num: 1024, Interrupts: true}), once: flood(func(p *play, f []byte) []byte { return f[:64] })},
-		{name: "call-waiters", from: "front end", does: "has 4,000 epolls wait for its call eventfd",
-			setup: waitersSetup, once: flood(func(p *play, f []byte) []byte { return f[:64] })},
+		{name: "long-chains", attacker: "front end", summary: "frames of 1,000 descriptors of a byte each, as many as a chain may have almost",
+			setup: echoPort(), play: attached(vhosttest.Options{Num: 32768, BufLen: 64}, longChains)},
+		{name: "long-receive-chains", attacker: "front end", summary: "receive buffers of descriptors of a byte",
+			setup: echoPort(), play: attached(vhosttest.Options{Num: 32768, BufLen: 64}, longReceiveChains)},
+		{name: "call-storm", attacker: "guest", summary: "wants a call for every frame and never looks at them",
+			setup: sender(echoes, vhosttest.Options{Num: 1024, Interrupts: true}), play: flood(func(p *play, f []byte) []byte { return f[:64] })},
+		{name: "call-waiters", attacker: "front end", summary: "has 4,000 epolls wait for its call eventfd",
+			setup: waitersSetup, play: flood(func(p *play, f []byte) []byte { return f[:64] })},
 	}
 }
 
@@ -57,14 +57,14 @@ func (g *guest) offerAll(q *vhosttest.Queue, d vhosttest.Desc) {
 		q.Descs[i] = d
 	}
 	batch := 64
-	for n := 0; !g.play.over(); {
+	for n := 0; !g.play.expired(); {
 		for range batch {
 			q.Offer(uint16(n % g.Num))
 			n++
 		}
 		q.Publish()
 		g.drain()
-		for used := 0; used < batch && !g.play.over(); {
+		for used := 0; used < batch && !g.play.expired(); {
 			used += q.Reclaim()
 			g.drain()
 			time.Sleep(20 * time.Microsecond)
@@ -90,7 +90,7 @@ func longReceiveChains(g *guest) error {
 		g.Rx[0].Offer(uint16(i))
 	}
 	g.Rx[0].Publish()
-	for !g.play.over() {
+	for !g.play.expired() {
 		for range 64 {
 			g.Tx[0].Send(make([]byte, 50))
 		}

@@ -22,22 +22,22 @@ import (
 
 func clientAttacks() []*attack {
 	return []*attack{
-		{name: "idle-connections", from: "client", does: "300 connections to the metrics and 300 to the API that say nothing",
-			setup: idleConnections, once: pause},
-		{name: "slow-headers", from: "client", does: "100 requests whose headers come a byte at a time",
-			setup: slowHeaders, once: pause},
-		{name: "slow-bodies", from: "client", does: "50 requests whose bodies do not come",
-			setup: slowBodies, once: pause},
-		{name: "huge-requests", from: "client", does: "bodies of 64 MiB, paths of a megabyte, deep JSON", memory: 512 << 20,
-			once: hugeRequests},
-		{name: "wrong-requests", from: "client", does: "requests that make no sense", message: true,
-			once: wrongRequests},
-		{name: "stopped-readers", from: "client", does: "monitors and captures that are stopped, with frames to see",
-			setup: stoppedReaders, once: flood(func(p *play, f []byte) []byte { return f[:64] })},
-		{name: "dump-storm", from: "client", does: "16 clients that ask for everything all the time",
-			once: dumpStorm},
-		{name: "ports-come-and-go", from: "client", does: "adds and deletes a port", message: true,
-			once: func(p *play) error {
+		{name: "idle-connections", attacker: "client", summary: "300 connections to the metrics and 300 to the API that say nothing",
+			setup: idleConnections, play: pause},
+		{name: "slow-headers", attacker: "client", summary: "100 requests whose headers come a byte at a time",
+			setup: slowHeaders, play: pause},
+		{name: "slow-bodies", attacker: "client", summary: "50 requests whose bodies do not come",
+			setup: slowBodies, play: pause},
+		{name: "huge-requests", attacker: "client", summary: "bodies of 64 MiB, paths of a megabyte, deep JSON", memory: 512 << 20,
+			play: hugeRequests},
+		{name: "wrong-requests", attacker: "client", summary: "requests that make no sense", message: true,
+			play: wrongRequests},
+		{name: "stopped-readers", attacker: "client", summary: "monitors and captures that are stopped, with frames to see",
+			setup: stoppedReaders, play: flood(func(p *play, f []byte) []byte { return f[:64] })},
+		{name: "dump-storm", attacker: "client", summary: "16 clients that ask for everything all the time",
+			play: dumpStorm},
+		{name: "ports-come-and-go", attacker: "client", summary: "adds and deletes a port", message: true,
+			play: func(p *play) error {
 				name := p.name + "-p"
 				_, err := p.site.client.AddPort(name, []string{"type=vhost-user", "path=" + p.site.socket(name)})
 				p.site.delPort(name)

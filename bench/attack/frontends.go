@@ -24,9 +24,9 @@ import (
 
 const echoes = "actions=in_port"
 
-// gone returns nil if err means that the switch has closed the connection, which is a
-// valid answer to an attack. It returns any other error unchanged.
-func gone(err error) error {
+// ignoreClosed returns nil if err means that the switch has closed the connection,
+// which is a valid answer to an attack. It returns any other error unchanged.
+func ignoreClosed(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -69,7 +69,7 @@ func attached(o vhosttest.Options, f func(g *guest) error) func(p *play) error {
 			return err
 		}
 		defer g.close()
-		return gone(f(g))
+		return ignoreClosed(f(g))
 	}
 }
 
@@ -79,43 +79,43 @@ func (g *guest) message(request uint32, payload []byte, fds ...int) error {
 
 func frontEndAttacks() []*attack {
 	return append([]*attack{
-		{name: "call-eventfd", from: "front end", does: "makes its call eventfd blocking and fills it, again while the device runs",
-			setup: echoPort(), once: attached(vhosttest.Options{Interrupts: true}, blockCalls)},
-		{name: "call-eventfd-before", from: "front end", does: "the same before the device starts",
-			setup: echoPort(), once: blockCallsBefore},
-		{name: "kick-eventfd", from: "front end", does: "makes its kick eventfd blocking and empties it when the switch is about to",
-			setup: echoPort(), once: attached(vhosttest.Options{}, blockKicks)},
-		{name: "kick-storm", from: "front end", does: "keeps its kick readable all the time",
-			setup: echoPort(), once: attached(vhosttest.Options{}, stormKicks)},
-		{name: "unserved-memory", from: "front end", does: "gives memory of a file on FUSE whose pages are never served",
-			setup: unservedSetup, once: unservedMemory},
-		{name: "dirty-log-chains", from: "front end", does: "LOG_ALL, and receive chains of 1,000 descriptors of 4 GiB over a sparse file",
-			setup: echoPort(), once: dirtyChains},
-		{name: "giant-memory", from: "front end", does: "regions of terabytes in all of sparse files", message: true,
-			setup: echoPort(), once: giantMemory},
-		{name: "memory-truncated", from: "front end", does: "truncates its memory while frames are copied out of it", message: true,
-			setup: echoPort(), once: attached(vhosttest.Options{}, truncateWhileSending)},
-		{name: "memory-punched", from: "front end", does: "punches holes into its memory without end while frames pass",
-			setup: echoPort(), once: attached(vhosttest.Options{}, punchMemory)},
-		{name: "memory-punched-whole", alone: true, kills: true, pause: hungPause, from: "front end",
-			does:  "punches all of a memory file of gigabytes at once: whoever touches it meanwhile waits in the kernel",
-			setup: echoPort(), once: punchWhole, check: hangsEnd},
-		{name: "umem-faults", from: "front end", does: "truncates its memory while frames are gathered into the uplink's UMEM", message: true,
-			setup: ports("actions=output:overlay"), once: attached(vhosttest.Options{}, truncateIntoUplink), check: uplinkSends},
-		{name: "packet-socket-faults", from: "front end", does: "the same with an uplink of packet sockets", uplink: "af_packet", message: true,
-			setup: ports("actions=output:overlay"), once: attached(vhosttest.Options{}, truncateIntoUplink), check: uplinkSends},
-		{name: "lingering-descriptors", from: "front end", does: "hands over TCP sockets that linger on close, as SET_BACKEND_REQ_FD", message: true,
-			setup: echoPort(), once: lingering},
-		{name: "owner-flood", from: "front end", does: "SET_OWNER without end",
-			setup: echoPort(), once: ownerFlood},
-		{name: "feature-flood", from: "front end", does: "asks for features without reading the answers",
-			setup: echoPort(), once: featureFlood},
-		{name: "slow-messages", from: "front end", does: "30 front ends stop in the middle of a message",
-			setup: slowSetup, once: slowMessages},
-		{name: "attach-detach", from: "front end", does: "attaches and goes away", message: true,
-			setup: echoPort(), once: attached(vhosttest.Options{}, func(*guest) error { return nil })},
-		{name: "attach-frames-detach", from: "front end", does: "attaches, echoes and goes away with frames in flight", message: true,
-			setup: echoPort(), once: attached(vhosttest.Options{}, func(g *guest) error {
+		{name: "call-eventfd", attacker: "front end", summary: "makes its call eventfd blocking and fills it, again while the device runs",
+			setup: echoPort(), play: attached(vhosttest.Options{Interrupts: true}, blockCalls)},
+		{name: "call-eventfd-before", attacker: "front end", summary: "the same before the device starts",
+			setup: echoPort(), play: blockCallsBefore},
+		{name: "kick-eventfd", attacker: "front end", summary: "makes its kick eventfd blocking and empties it when the switch is about to",
+			setup: echoPort(), play: attached(vhosttest.Options{}, blockKicks)},
+		{name: "kick-storm", attacker: "front end", summary: "keeps its kick readable all the time",
+			setup: echoPort(), play: attached(vhosttest.Options{}, stormKicks)},
+		{name: "unserved-memory", attacker: "front end", summary: "gives memory of a file on FUSE whose pages are never served",
+			setup: unservedSetup, play: unservedMemory},
+		{name: "dirty-log-chains", attacker: "front end", summary: "LOG_ALL, and receive chains of 1,000 descriptors of 4 GiB over a sparse file",
+			setup: echoPort(), play: dirtyChains},
+		{name: "giant-memory", attacker: "front end", summary: "regions of terabytes in all of sparse files", message: true,
+			setup: echoPort(), play: giantMemory},
+		{name: "memory-truncated", attacker: "front end", summary: "truncates its memory while frames are copied out of it", message: true,
+			setup: echoPort(), play: attached(vhosttest.Options{}, truncateWhileSending)},
+		{name: "memory-punched", attacker: "front end", summary: "punches holes into its memory without end while frames pass",
+			setup: echoPort(), play: attached(vhosttest.Options{}, punchMemory)},
+		{name: "memory-punched-whole", exclusive: true, kills: true, pause: hungPause, attacker: "front end",
+			summary: "punches all of a memory file of gigabytes at once: whoever touches it meanwhile waits in the kernel",
+			setup:   echoPort(), play: punchWhole, check: hangsEnd},
+		{name: "umem-faults", attacker: "front end", summary: "truncates its memory while frames are gathered into the uplink's UMEM", message: true,
+			setup: ports("actions=output:overlay"), play: attached(vhosttest.Options{}, truncateIntoUplink), check: uplinkSends},
+		{name: "packet-socket-faults", attacker: "front end", summary: "the same with an uplink of packet sockets", uplink: "af_packet", message: true,
+			setup: ports("actions=output:overlay"), play: attached(vhosttest.Options{}, truncateIntoUplink), check: uplinkSends},
+		{name: "lingering-descriptors", attacker: "front end", summary: "hands over TCP sockets that linger on close, as SET_BACKEND_REQ_FD", message: true,
+			setup: echoPort(), play: lingering},
+		{name: "owner-flood", attacker: "front end", summary: "SET_OWNER without end",
+			setup: echoPort(), play: ownerFlood},
+		{name: "feature-flood", attacker: "front end", summary: "asks for features without reading the answers",
+			setup: echoPort(), play: featureFlood},
+		{name: "slow-messages", attacker: "front end", summary: "30 front ends stop in the middle of a message",
+			setup: slowSetup, play: slowMessages},
+		{name: "attach-detach", attacker: "front end", summary: "attaches and goes away", message: true,
+			setup: echoPort(), play: attached(vhosttest.Options{}, func(*guest) error { return nil })},
+		{name: "attach-frames-detach", attacker: "front end", summary: "attaches, echoes and goes away with frames in flight", message: true,
+			setup: echoPort(), play: attached(vhosttest.Options{}, func(g *guest) error {
 				err := g.echo()
 				for range 32 {
 					g.Tx[0].Send(make([]byte, 64))
@@ -123,30 +123,30 @@ func frontEndAttacks() []*attack {
 				g.Tx[0].Publish()
 				return err
 			})},
-		{name: "ring-restarts", from: "front end", does: "stops and starts its rings", message: true,
-			setup: echoPort(), once: restartRings},
-		{name: "resets", from: "front end", does: "RESET_DEVICE and a new set-up, again and again", message: true,
-			setup: echoPort(), once: resets},
-		{name: "log-toggling", from: "front end", does: "turns LOG_ALL on and off while frames pass", message: true,
-			setup: echoPort(), once: toggleLog},
-		{name: "memory-table-changes", from: "front end", does: "sends its memory table anew while frames pass", message: true,
-			setup: echoPort(), once: memoryTables},
-		{name: "announcements", from: "front end", does: "SEND_RARP of addresses that it makes up", message: true,
-			setup: echoPort(), once: announcements},
-		{name: "descriptor-flood", from: "front end", does: "messages with more descriptors than they may have", message: true,
-			setup: echoPort(), once: attached(vhosttest.Options{}, func(g *guest) error {
+		{name: "ring-restarts", attacker: "front end", summary: "stops and starts its rings", message: true,
+			setup: echoPort(), play: restartRings},
+		{name: "resets", attacker: "front end", summary: "RESET_DEVICE and a new set-up, again and again", message: true,
+			setup: echoPort(), play: resets},
+		{name: "log-toggling", attacker: "front end", summary: "turns LOG_ALL on and off while frames pass", message: true,
+			setup: echoPort(), play: toggleLog},
+		{name: "memory-table-changes", attacker: "front end", summary: "sends its memory table anew while frames pass", message: true,
+			setup: echoPort(), play: memoryTables},
+		{name: "announcements", attacker: "front end", summary: "SEND_RARP of addresses that it makes up", message: true,
+			setup: echoPort(), play: announcements},
+		{name: "descriptor-flood", attacker: "front end", summary: "messages with more descriptors than they may have", message: true,
+			setup: echoPort(), play: attached(vhosttest.Options{}, func(g *guest) error {
 				fds := make([]int, 200)
 				for i := range fds {
 					fds[i] = g.FD()
 				}
 				return g.message(vhosttest.SetMemTable, table(g.Regions()[0]), fds...)
 			})},
-		{name: "broken-rings", from: "front end", does: "everything that no driver does to a ring, index running wild among it", message: true,
-			setup: echoPort(), once: brokenRings},
-		{name: "inflight-large", from: "front end", does: "inflight buffers of 16 queue pairs with every descriptor marked", message: true,
-			setup: echoPort("queues=16"), once: inflightLarge},
-		{name: "symlinked-socket", from: "client", does: "socket paths that are links to others' sockets and files",
-			once: symlinks},
+		{name: "broken-rings", attacker: "front end", summary: "everything that no driver does to a ring, index running wild among it", message: true,
+			setup: echoPort(), play: brokenRings},
+		{name: "inflight-large", attacker: "front end", summary: "inflight buffers of 16 queue pairs with every descriptor marked", message: true,
+			setup: echoPort("queues=16"), play: inflightLarge},
+		{name: "symlinked-socket", attacker: "client", summary: "socket paths that are links to others' sockets and files",
+			play: symlinks},
 	}, hugeAttacks()...)
 }
 
@@ -188,7 +188,7 @@ func blockCalls(g *guest) error {
 	for _, fd := range fds {
 		defer relent(fd)
 	}
-	for !g.play.over() {
+	for !g.play.expired() {
 		for _, fd := range fds {
 			fill(fd)
 		}
@@ -232,9 +232,9 @@ func blockCallsBefore(p *play) error {
 	}
 	defer f.Close()
 	if err := f.Attach(g); err != nil {
-		return gone(err)
+		return ignoreClosed(err)
 	}
-	for !p.over() {
+	for !p.expired() {
 		g.Tx[0].Send(make([]byte, 64))
 		g.Tx[0].Publish()
 		time.Sleep(5 * time.Millisecond)
@@ -259,7 +259,7 @@ func blockKicks(g *guest) error {
 			}
 		}
 	}()
-	for !g.play.over() {
+	for !g.play.expired() {
 		_ = setBlocking(fd)
 		shm.SignalOwn(fd)
 		time.Sleep(time.Duration(g.play.rng.IntN(20)) * time.Millisecond)
@@ -277,7 +277,7 @@ func blockKicks(g *guest) error {
 }
 
 func stormKicks(g *guest) error {
-	for !g.play.over() {
+	for !g.play.expired() {
 		for range 1000 {
 			shm.SignalOwn(g.Tx[0].KickFD())
 			shm.SignalOwn(g.Rx[0].KickFD())
@@ -323,22 +323,22 @@ func dirtyChains(p *play) error {
 		g.Rx[0].Descs[i].Addr = vhosttest.GuestBase + 1<<30
 	}
 	if err := f.Negotiate(g); err != nil {
-		return gone(err)
+		return ignoreClosed(err)
 	}
 	region := g.Regions()[0]
 	region.Size = giant
 	if err := ask(f, vhosttest.SetMemTable, table(region), g.FD()); err != nil {
-		return gone(err)
+		return ignoreClosed(err)
 	}
 	if _, err := logBase(f, logSize, bitmap); err != nil {
-		return gone(err)
+		return ignoreClosed(err)
 	}
 	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
 		if err := f.SetVring(q, q.Start()); err != nil {
-			return gone(err)
+			return ignoreClosed(err)
 		}
 		if err := f.Enable(q, true); err != nil {
-			return gone(err)
+			return ignoreClosed(err)
 		}
 	}
 	g.Rx[0].Offer(0)
@@ -381,7 +381,7 @@ func giantMemory(p *play) error {
 	}
 	defer f.Close()
 	if err := f.Negotiate(g); err != nil {
-		return gone(err)
+		return ignoreClosed(err)
 	}
 	regions, fds := []vhost.RegionSpec{g.Regions()[0]}, []int{g.FD()}
 	for i := range uint64(first + 1) {
@@ -393,7 +393,7 @@ func giantMemory(p *play) error {
 		fds = append(fds, fd)
 	}
 	if err := f.Send(vhosttest.SetMemTable, vhosttest.Version, table(regions...), fds...); err != nil {
-		return gone(err)
+		return ignoreClosed(err)
 	}
 	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
 		if err := f.SetVring(q, q.Start()); err != nil {
@@ -433,7 +433,7 @@ func truncateIntoUplink(g *guest) error {
 		tx.Offer(uint16(2 * i))
 	}
 	tx.Publish()
-	g.gone(100 * time.Millisecond)
+	g.disconnected(100 * time.Millisecond)
 	return nil
 }
 
@@ -462,7 +462,7 @@ func punchMemory(g *guest) error {
 	from := int64(g.Tx[0].SlotAddr(0)-vhosttest.GuestBase) &^ 4095
 	size := int64(g.BufLen * g.Tx[0].Slots())
 	frame := make([]byte, 1400)
-	for !g.play.over() {
+	for !g.play.expired() {
 		for range 16 {
 			g.Tx[0].Send(frame)
 		}
@@ -553,7 +553,7 @@ func lingering(p *play) error {
 	}
 	defer f.Close()
 	if err := f.Negotiate(g); err != nil {
-		return gone(err)
+		return ignoreClosed(err)
 	}
 	for range 2 {
 		fd, err := lingerer(p)
@@ -563,7 +563,7 @@ func lingering(p *play) error {
 		err = f.Send(vhosttest.SetBackendReqFD, vhosttest.Version, nil, fd)
 		go unix.Close(fd) // close blocks if the switch has already closed its copy of the descriptor
 		if err != nil {
-			return gone(err)
+			return ignoreClosed(err)
 		}
 	}
 	return nil
@@ -625,7 +625,7 @@ func ownerFlood(p *play) error {
 	}
 	defer f.Close()
 	_ = f.Conn.SetWriteDeadline(p.until)
-	for !p.over() {
+	for !p.expired() {
 		if err := f.Send(vhosttest.SetOwner, vhosttest.Version, nil); err != nil {
 			return nil
 		}
@@ -642,7 +642,7 @@ func featureFlood(p *play) error {
 	}
 	defer f.Close()
 	_ = f.Conn.SetWriteDeadline(p.until)
-	for !p.over() {
+	for !p.expired() {
 		if err := f.Send(vhosttest.GetFeatures, vhosttest.Version, nil); err != nil {
 			return nil
 		}
@@ -676,7 +676,7 @@ func slowMessages(p *play) error {
 		fronts = append(fronts, f)
 	}
 	whole := append([]byte{5, 0, 0, 0, 1, 0, 0, 0, 40, 0, 0, 0}, make([]byte, 40)...)
-	for i := 0; i < len(whole)-1 && !p.over(); i++ { // send the message one byte at a time
+	for i := 0; i < len(whole)-1 && !p.expired(); i++ { // send the message one byte at a time
 		for _, f := range fronts {
 			_, _ = f.Conn.Write(whole[i : i+1])
 		}
@@ -795,7 +795,7 @@ func brokenRings(p *play) error {
 		if i < len(vhosttest.Attacks) {
 			list[i].Do(g.Rx[0])
 		}
-		g.gone(time.Second)
+		g.disconnected(time.Second)
 		return nil
 	})(p)
 }
@@ -824,7 +824,7 @@ func inflightLarge(p *play) error {
 	defer f.Close()
 	f.KeepInflight = true
 	if err := f.Attach(g); err != nil {
-		return gone(err)
+		return ignoreClosed(err)
 	}
 	time.Sleep(5 * time.Millisecond)
 	return nil

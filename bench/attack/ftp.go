@@ -16,8 +16,8 @@ import (
 
 func ftpAttacks() []*attack {
 	return []*attack{
-		{name: "ftp-flood", from: "guest", does: "announces data connections of FTP without end",
-			setup: ftpSetup, once: ftpFlood, check: ftpVictim},
+		{name: "ftp-flood", attacker: "guest", summary: "announces data connections of FTP without end",
+			setup: ftpSetup, play: ftpFlood, check: ftpVictim},
 	}
 }
 
@@ -97,9 +97,9 @@ const (
 
 // ftpPair adds two switch ports with guests and opens an FTP control connection
 // between the guests.
-func (p *play) ftpPair(as string, zone int, ips [2]uint32) (*ftpControl, error) {
+func (p *play) ftpPair(name string, zone int, ips [2]uint32) (*ftpControl, error) {
 	c := &ftpControl{ips: ips}
-	names := [2]string{p.name + as + "c", p.name + as + "s"}
+	names := [2]string{p.name + name + "c", p.name + name + "s"}
 	for i, g := range []**guest{&c.client, &c.server} {
 		socket, err := p.port(names[i][len(p.name):], "")
 		if err != nil {

@@ -19,33 +19,33 @@ import (
 
 func guestAttacks() []*attack {
 	return []*attack{
-		{name: "frame-flood", from: "guest", does: "sends as much as it can, to itself",
-			setup: sender(echoes, vhosttest.Options{Num: 1024}), once: flood(func(p *play, f []byte) []byte { return f[:64] })},
-		{name: "miss-flood", from: "guest", does: "frames of which every one misses, under masks of many kinds",
-			setup: missSetup, once: flood(anyFlow)},
-		{name: "mac-flood", memory: 512 << 20, from: "guest", does: "invents source addresses without end",
-			setup: member(fmt.Sprint("vni=", memberVNI)), once: flood(inventedSource)},
-		{name: "mac-of-another-vni", alone: true, from: "guest", does: "sends as a bystander of another VNI",
-			setup: member("vni=5"), once: flood(bystandersSource)},
-		{name: "ct-flood", from: "guest", does: "two guests fill the table of connections with answered ones",
-			setup: ctTableSetup, once: ctFlood, check: newConnections},
-		{name: "ct-zone-flood", from: "guest", does: "two guests fill a zone that has its own limit with answered connections",
-			setup: ctZoneSetup, once: ctFlood, check: newConnections},
-		{name: "fragment-flood", from: "guest", does: "first, middle and overlapping fragments of datagrams that never end",
-			setup: sender("ip,actions=ct(commit,zone=3),in_port", vhosttest.Options{Num: 1024}), once: flood(fragment)},
-		{name: "malformed-frames", from: "guest", does: "headers that contradict themselves and the frame",
+		{name: "frame-flood", attacker: "guest", summary: "sends as much as it can, to itself",
+			setup: sender(echoes, vhosttest.Options{Num: 1024}), play: flood(func(p *play, f []byte) []byte { return f[:64] })},
+		{name: "miss-flood", attacker: "guest", summary: "frames of which every one misses, under masks of many kinds",
+			setup: missSetup, play: flood(anyFlow)},
+		{name: "mac-flood", memory: 512 << 20, attacker: "guest", summary: "invents source addresses without end",
+			setup: member(fmt.Sprint("vni=", memberVNI)), play: flood(inventedSource)},
+		{name: "mac-of-another-vni", exclusive: true, attacker: "guest", summary: "sends as a bystander of another VNI",
+			setup: member("vni=5"), play: flood(bystandersSource)},
+		{name: "ct-flood", attacker: "guest", summary: "two guests fill the table of connections with answered ones",
+			setup: ctTableSetup, play: ctFlood, check: newConnections},
+		{name: "ct-zone-flood", attacker: "guest", summary: "two guests fill a zone that has its own limit with answered connections",
+			setup: ctZoneSetup, play: ctFlood, check: newConnections},
+		{name: "fragment-flood", attacker: "guest", summary: "first, middle and overlapping fragments of datagrams that never end",
+			setup: sender("ip,actions=ct(commit,zone=3),in_port", vhosttest.Options{Num: 1024}), play: flood(fragment)},
+		{name: "malformed-frames", attacker: "guest", summary: "headers that contradict themselves and the frame",
 			setup: func(p *play) error {
 				if err := sender(echoes, vhosttest.Options{Num: 1024})(p); err != nil {
 					return err
 				}
 				return p.flow("priority=60,in_port=" + p.name + ",ip,actions=ct(zone=3),in_port")
-			}, once: flood(malformed)},
-		{name: "hostile-offloads", from: "guest", does: "virtio-net headers that lie, through dec_ttl and push_vlan into VXLAN",
-			setup: offloadSetup, once: hostileOffloads},
-		{name: "no-neighbour", from: "guest", does: "frames into a tunnel whose next hop does not answer",
-			setup: neighbourSetup, once: flood(func(p *play, f []byte) []byte { return f[:64] })},
-		{name: "large-frames", from: "guest", does: "frames of 64 KiB that are cut for the uplink",
-			setup: offloadSetup, once: largeFrames},
+			}, play: flood(malformed)},
+		{name: "hostile-offloads", attacker: "guest", summary: "virtio-net headers that lie, through dec_ttl and push_vlan into VXLAN",
+			setup: offloadSetup, play: hostileOffloads},
+		{name: "no-neighbour", attacker: "guest", summary: "frames into a tunnel whose next hop does not answer",
+			setup: neighbourSetup, play: flood(func(p *play, f []byte) []byte { return f[:64] })},
+		{name: "large-frames", attacker: "guest", summary: "frames of 64 KiB that are cut for the uplink",
+			setup: offloadSetup, play: largeFrames},
 	}
 }
 
@@ -60,12 +60,12 @@ func sender(flow string, o vhosttest.Options, options ...string) func(p *play) e
 	}
 }
 
-func (p *play) attach(as, socket string, o vhosttest.Options) error {
+func (p *play) attach(name, socket string, o vhosttest.Options) error {
 	g, err := p.guest(socket, o)
 	if err != nil {
 		return err
 	}
-	p.vars[as] = g
+	p.vars[name] = g
 	p.later(g.close)
 	return p.up(p.name)
 }
@@ -102,7 +102,7 @@ func (p *play) up(name string) error {
 	}
 }
 
-func (p *play) own(as string) *guest { return p.vars[as].(*guest) }
+func (p *play) own(name string) *guest { return p.vars[name].(*guest) }
 
 func flood(frame func(p *play, f []byte) []byte) func(p *play) error {
 	return func(p *play) error {
@@ -235,11 +235,11 @@ func ctZoneSetup(p *play) error {
 	return ctSetup(p, zone, zone)
 }
 
-// ctSetup attaches two guests of the flood, and a third guest whose zone is other.
-func ctSetup(p *play, zone, other int) error {
+// ctSetup attaches two guests of the flood, and a third guest with a zone of its own.
+func ctSetup(p *play, zone, thirdZone int) error {
 	p.later(func() {
 		p.site.daemon.TryWeft("flush-conntrack", fmt.Sprint("zone=", zone))
-		p.site.daemon.TryWeft("flush-conntrack", fmt.Sprint("zone=", other))
+		p.site.daemon.TryWeft("flush-conntrack", fmt.Sprint("zone=", thirdZone))
 	})
 	for _, side := range []string{"-0", "-1"} {
 		socket, err := p.port(side, "")
@@ -261,7 +261,7 @@ func ctSetup(p *play, zone, other int) error {
 			return err
 		}
 	}
-	socket, err := p.port("-2", fmt.Sprintf("udp,actions=ct(commit,zone=%d),in_port", other))
+	socket, err := p.port("-2", fmt.Sprintf("udp,actions=ct(commit,zone=%d),in_port", thirdZone))
 	if err != nil {
 		return err
 	}

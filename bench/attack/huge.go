@@ -19,8 +19,8 @@ import (
 
 func hugeAttacks() []*attack {
 	return []*attack{
-		{name: "hugetlb-punched", from: "front end", does: "punches its huge pages away while frames pass",
-			setup: hugeSetup, once: punchHuge},
+		{name: "hugetlb-punched", attacker: "front end", summary: "punches its huge pages away while frames pass",
+			setup: hugeSetup, play: punchHuge},
 	}
 }
 
@@ -70,23 +70,23 @@ func punchHuge(p *play) error {
 	}
 	defer f.Close()
 	if err := f.Negotiate(g); err != nil {
-		return gone(err)
+		return ignoreClosed(err)
 	}
 	huge := vhost.RegionSpec{GuestAddr: base, UserAddr: base, Size: hugePages * hugeSize}
 	if err := ask(f, vhosttest.SetMemTable, table(g.Regions()[0], huge), g.FD(), fd); err != nil {
-		return gone(err)
+		return ignoreClosed(err)
 	}
 	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
 		if err := f.SetVring(q, q.Start()); err != nil {
-			return gone(err)
+			return ignoreClosed(err)
 		}
 		if err := f.Enable(q, true); err != nil {
-			return gone(err)
+			return ignoreClosed(err)
 		}
 	}
 	tx := g.Tx[0]
 	held := &guest{Guest: g, front: f, play: p}
-	for n := 0; !p.over(); n++ {
+	for n := 0; !p.expired(); n++ {
 		for i := range 8 {
 			slot := (8*n + i) % 64
 			tx.Descs[slot] = vhosttest.Desc{Addr: base + uint64((8*n+i)%hugePages)*hugeSize + 64, Len: 1400}
@@ -100,7 +100,7 @@ func punchHuge(p *play) error {
 			return err
 		}
 		if n%512 == 511 && p.rng.IntN(4) == 0 { // truncates the file, so that no huge page is left
-			return gone(unix.Ftruncate(fd, 0))
+			return ignoreClosed(unix.Ftruncate(fd, 0))
 		}
 	}
 	return nil

@@ -30,24 +30,24 @@ import (
 )
 
 var (
-	seconds = flag.Float64("seconds", 60, "how long each attack is played")
-	repeats = flag.Int("repeats", leastRepeats, "how often at least, of attacks that are shaped like a message")
-	only    = flag.String("only", "", "names of attacks, separated by commas; empty: all")
-	asJSON  = flag.Bool("json", false, "print JSON")
-	asPage  = flag.Bool("markdown", false, "print the table of SECURITY.md")
-	list    = flag.Bool("list", false, "print the names and what each does")
-	workers = flag.Int("workers", 1, "workers of the switch")
-	bin     = flag.String("bin", "", "folder of weftd and weft; built from the tree if empty")
-	storm   = flag.Duration("storm", 0, "play all attacks at random, together, for so long, with kills and changes of flows")
-	seed    = flag.Uint64("seed", 1, "of all that is random")
-	verbose = flag.Bool("v", false, "print what the switch has logged at the end of a row that does not hold")
+	seconds   = flag.Float64("seconds", 60, "how long each attack is played")
+	repeats   = flag.Int("repeats", leastRepeats, "how often at least, of attacks that are shaped like a message")
+	selection = flag.String("only", "", "names of attacks, separated by commas; empty: all")
+	asJSON    = flag.Bool("json", false, "print JSON")
+	asPage    = flag.Bool("markdown", false, "print the table of SECURITY.md")
+	list      = flag.Bool("list", false, "print the names and what each does")
+	workers   = flag.Int("workers", 1, "workers of the switch")
+	bin       = flag.String("bin", "", "folder of weftd and weft; built from the tree if empty")
+	storm     = flag.Duration("storm", 0, "play all attacks at random, together, for so long, with kills and changes of flows")
+	seed      = flag.Uint64("seed", 1, "of all that is random")
+	verbose   = flag.Bool("v", false, "print what the switch has logged at the end of a row that does not hold")
 )
 
 func main() {
 	flag.Parse()
 	if *list {
 		for _, a := range attacks {
-			fmt.Printf("%-28s %-10s %s\n", a.name, a.from, a.does)
+			fmt.Printf("%-28s %-10s %s\n", a.name, a.attacker, a.summary)
 		}
 		return
 	}
@@ -59,7 +59,7 @@ func main() {
 		lab.CloseAll()
 		os.Exit(130)
 	}()
-	ok, err := perform(chosen(*only))
+	ok, err := perform(chosen(*selection))
 	lab.CloseAll()
 	if err != nil {
 		log.Fatal(err)
@@ -118,7 +118,7 @@ func perform(list []*attack) (ok bool, err error) {
 
 // playAll plays the attacks one after the other. After an attack with a fault,
 // playAll replaces the switch by a new one.
-func playAll(list []*attack, c runConfig, workers int, each func(*site, *row)) (rows []row, err error) {
+func playAll(list []*attack, c runConfig, workers int, visit func(*site, *row)) (rows []row, err error) {
 	defer lab.Caught(&err)
 	sites := map[string]*site{}
 	var labs []*lab.Lab
@@ -144,7 +144,7 @@ func playAll(list []*attack, c runConfig, workers int, each func(*site, *row)) (
 			r.fault("%v", err)
 		}
 		rows = append(rows, r)
-		each(s, &r)
+		visit(s, &r)
 		if len(r.Faults) > 0 {
 			s.close()
 			s.lab.Close()

@@ -17,16 +17,16 @@ import (
 
 func peerAttacks() []*attack {
 	return []*attack{
-		{name: "vxlan-malformed", from: "peer", does: "datagrams to the tunnel's port whose headers lie",
-			setup: peerSocket, once: datagrams(malformedVXLAN)},
-		{name: "vxlan-foreign-vni", from: "peer", does: "frames of VNIs that the switch does not have",
-			setup: peerSocket, once: datagrams(foreignVNI)},
-		{name: "vxlan-mac-flood", from: "peer", does: "invents source addresses in its VNI",
-			setup: peerSocket, once: datagrams(inventedInner)},
-		{name: "vxlan-mac-of-a-guest", alone: true, from: "peer", does: "sends as a bystander of another VNI",
-			setup: peerSocket, once: datagrams(bystandersInner)},
-		{name: "vxlan-malformed-packets", from: "peer", does: "the first two at once, to an uplink of packet sockets", uplink: "af_packet",
-			setup: peerSocket, once: datagrams(func(p *play, b []byte) int {
+		{name: "vxlan-malformed", attacker: "peer", summary: "datagrams to the tunnel's port whose headers lie",
+			setup: peerSocket, play: datagrams(malformedVXLAN)},
+		{name: "vxlan-foreign-vni", attacker: "peer", summary: "frames of VNIs that the switch does not have",
+			setup: peerSocket, play: datagrams(foreignVNI)},
+		{name: "vxlan-mac-flood", attacker: "peer", summary: "invents source addresses in its VNI",
+			setup: peerSocket, play: datagrams(inventedInner)},
+		{name: "vxlan-mac-of-a-guest", exclusive: true, attacker: "peer", summary: "sends as a bystander of another VNI",
+			setup: peerSocket, play: datagrams(bystandersInner)},
+		{name: "vxlan-malformed-packets", attacker: "peer", summary: "the first two at once, to an uplink of packet sockets", uplink: "af_packet",
+			setup: peerSocket, play: datagrams(func(p *play, b []byte) int {
 				if p.rng.IntN(2) == 0 {
 					return malformedVXLAN(p, b)
 				}

@@ -20,9 +20,9 @@ import (
 // attack describes one attack. During it, two bystanders exchange frames through the
 // switch.
 type attack struct {
-	name string
-	from string // kind of attacker: "front end", "guest", "peer" or "client"
-	does string
+	name     string
+	attacker string // kind of attacker: "front end", "guest", "peer" or "client"
+	summary  string
 	// mayLose names the bystanders' frames whose loss is no fault; "" means none.
 	mayLose string
 	// hears permits the attacker to receive the frames that mayLose names.
@@ -35,11 +35,11 @@ type attack struct {
 	message bool
 	// uplink is the type of uplink port that the attack needs; "" means af_xdp.
 	uplink string
-	// alone excludes the attack from storms. A storm kills control, which forgets the
+	// exclusive excludes the attack from storms. A storm kills control, which forgets the
 	// addresses that some attacks forge. Others would replace engines all the time, or
 	// fill the bystanders' rings, so that the drops of the bystanders' frames are not
 	// known.
-	alone bool
+	exclusive bool
 	// kills is set if the attack may end the engine process.
 	kills bool
 	// pause is the longest pause of the bystanders that is no fault, for an attack that
@@ -48,8 +48,8 @@ type attack struct {
 	pause time.Duration
 	// setup prepares the attack. It runs before the measurement begins.
 	setup func(p *play) error
-	// once plays the attack once.
-	once func(p *play) error
+	// play plays the attack once.
+	play func(p *play) error
 	// check runs after the attack. It returns an error for harm that the bystanders'
 	// traffic does not show.
 	check func(p *play) error
@@ -94,7 +94,7 @@ func (p *play) teardown() {
 	}
 }
 
-func (p *play) over() bool { return !time.Now().Before(p.until) }
+func (p *play) expired() bool { return !time.Now().Before(p.until) }
 
 // port adds a vhost-user port with an optional flow, and returns its socket path.
 // teardown deletes both.
@@ -137,8 +137,8 @@ func (s *site) delPort(name string) {
 func (p *play) flow(text string) error {
 	cookie := p.cookie()
 	if _, _, code := p.site.daemon.TryWeft("add-flow", "cookie="+cookie+","+text); code != 0 {
-		_, why, _ := p.site.daemon.TryWeft("add-flow", "cookie="+cookie+","+text)
-		return fmt.Errorf("add-flow %s: %s", text, why)
+		_, reason, _ := p.site.daemon.TryWeft("add-flow", "cookie="+cookie+","+text)
+		return fmt.Errorf("add-flow %s: %s", text, reason)
 	}
 	p.mu.Lock()
 	first := p.vars["flows"] == nil
@@ -277,7 +277,7 @@ func (g *guest) echo() error {
 	return nil
 }
 
-func (g *guest) gone(limit time.Duration) bool {
+func (g *guest) disconnected(limit time.Duration) bool {
 	_ = g.front.Conn.SetReadDeadline(time.Now().Add(limit))
 	var b [64]byte
 	for {

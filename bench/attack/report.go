@@ -28,7 +28,7 @@ func printMarkdown(w io.Writer, rows []row) {
 	fmt.Fprintln(w, "|---|---|---|---:|---:|---:|---:|---:|---:|---|")
 	does := map[string]string{}
 	for _, a := range attacks {
-		does[a.name] = a.does
+		does[a.name] = a.summary
 	}
 	for i := range rows {
 		r := &rows[i]

@@ -72,7 +72,7 @@ type runConfig struct {
 // run plays an attack and returns its row. An error means that this program failed,
 // not the switch.
 func (s *site) run(a *attack, c runConfig) (r row, err error) {
-	r = row{Name: a.name, From: a.from, MayLose: a.mayLose}
+	r = row{Name: a.name, From: a.attacker, MayLose: a.mayLose}
 	p := newPlay(s, a, c.seed)
 	defer p.teardown()
 	if a.setup != nil {
@@ -81,7 +81,7 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 		}
 	}
 	p.until = time.Now().Add(time.Second)
-	if err := p.bounded(func() error { return a.once(p) }); err != nil {
+	if err := p.bounded(func() error { return a.play(p) }); err != nil {
 		r.fault("first go: %v", err)
 		return r, nil
 	}
@@ -121,8 +121,8 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 
 func (p *play) repeat(c runConfig) error {
 	end := time.Now().Add(c.longest)
-	for !p.over() || p.message && p.repeats < c.repeats && time.Now().Before(end) {
-		if err := p.once(p); err != nil {
+	for !p.expired() || p.message && p.repeats < c.repeats && time.Now().Before(end) {
+		if err := p.play(p); err != nil {
 			return fmt.Errorf("go %d: %w", p.repeats, err)
 		}
 		p.repeats++
@@ -153,7 +153,7 @@ func (p *play) bounded(f func() error) error {
 
 // settle waits up to five seconds until the switch has freed the attacker's
 // resources, and completes the row.
-func (s *site) settle(r *row, p *play, before api.Show) error {
+func (s *site) settle(r *row, p *play, old api.Show) error {
 	if err := s.circulates(); err != nil {
 		r.PauseMS = ms(s.stream.Longest())
 		return err
@@ -168,7 +168,7 @@ func (s *site) settle(r *row, p *play, before api.Show) error {
 		if after, err = s.client.Show(); err != nil {
 			return err
 		}
-		r.countDrops(&before, &after)
+		r.countDrops(&old, &after)
 		r.Control[1], r.Engine[1] = usageOf(after.PID), usageOf(after.EnginePID)
 		if !r.leaks(p.memory) || time.Now().After(end) {
 			break
@@ -180,8 +180,8 @@ func (s *site) settle(r *row, p *play, before api.Show) error {
 		}
 	}
 	r.Notes = p.notes
-	r.Engines = after.Restarts - before.Restarts
-	if after.PID != before.PID {
+	r.Engines = after.Restarts - old.Restarts
+	if after.PID != old.PID {
 		r.fault("control ended")
 	}
 	if r.Engines > 0 && !p.kills {
@@ -191,10 +191,10 @@ func (s *site) settle(r *row, p *play, before api.Show) error {
 }
 
 // countDrops adds the drops of bystanders' frames between two states to the row.
-func (r *row) countDrops(before, after *api.Show) {
+func (r *row) countDrops(old, new *api.Show) {
 	r.Drops, r.Counted = map[string]uint64{}, 0
-	was := dropped(before)
-	for reason, n := range dropped(after) {
+	was := dropped(old)
+	for reason, n := range dropped(new) {
 		if n > was[reason] {
 			r.Drops[reason], r.Counted = n-was[reason], r.Counted+n-was[reason]
 		}
@@ -213,11 +213,11 @@ func (r *row) fault(format string, args ...any) {
 // program's own API connections.
 const spareDescriptors = 4
 
-// leaks reports whether a process exceeds its allowance. more is additional memory in
+// leaks reports whether a process exceeds its allowance. extra is additional memory in
 // bytes.
-func (r *row) leaks(more int64) bool {
+func (r *row) leaks(extra int64) bool {
 	for _, u := range [][2]usage{r.Control, r.Engine} {
-		if u[1].Descriptors > u[0].Descriptors+spareDescriptors || u[1].Mappings > u[0].Mappings || u[1].Bytes > 2*u[0].Bytes+leastMemory+more {
+		if u[1].Descriptors > u[0].Descriptors+spareDescriptors || u[1].Mappings > u[0].Mappings || u[1].Bytes > 2*u[0].Bytes+leastMemory+extra {
 			return true
 		}
 	}

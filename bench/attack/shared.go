@@ -15,12 +15,12 @@ import (
 
 func sharedAttacks() []*attack {
 	return []*attack{
-		{name: "shared-rings", from: "front end", does: "attaches one memory with the same rings to two ports",
-			setup: twoPorts, once: shareRings},
-		{name: "one-eventfd", from: "front end", does: "gives one eventfd as kick, call and error event of the rings of two ports",
-			setup: twoPorts, once: shareEvents},
-		{name: "broadcast-flood", alone: true, from: "guest", does: "sends broadcasts and frames to unknown addresses without end",
-			mayLose: "what their rings have no room for beside the flood", setup: member(), once: flood(forEverybody)},
+		{name: "shared-rings", attacker: "front end", summary: "attaches one memory with the same rings to two ports",
+			setup: twoPorts, play: shareRings},
+		{name: "one-eventfd", attacker: "front end", summary: "gives one eventfd as kick, call and error event of the rings of two ports",
+			setup: twoPorts, play: shareEvents},
+		{name: "broadcast-flood", exclusive: true, attacker: "guest", summary: "sends broadcasts and frames to unknown addresses without end",
+			mayLose: "what their rings have no room for beside the flood", setup: member(), play: flood(forEverybody)},
 	}
 }
 
@@ -47,7 +47,7 @@ func shareRings(p *play) error {
 	}
 	defer f.Close()
 	if err := f.Attach(g.Guest); err != nil {
-		return gone(err)
+		return ignoreClosed(err)
 	}
 	g.chatter()
 	return nil
@@ -72,7 +72,7 @@ func shareEvents(p *play) error {
 		for ring := range uint64(2) {
 			for _, request := range []uint32{vhosttest.SetVringCall, vhosttest.SetVringErr, vhosttest.SetVringKick} {
 				if err := g.message(request, vhosttest.Number(ring), event); err != nil {
-					return gone(err)
+					return ignoreClosed(err)
 				}
 			}
 		}

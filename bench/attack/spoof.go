@@ -15,15 +15,15 @@ import (
 
 func spoofAttacks() []*attack {
 	return []*attack{
-		{name: "declared-mac-theft", alone: true, from: "guest", does: "sends as a bystander of its own VNI whose address is declared (mac=)",
-			setup: member(fmt.Sprint("vni=", memberVNI)), once: flood(asBystander(1))},
-		{name: "mac-theft", alone: true, from: "guest", does: "sends as a bystander whose address nobody has declared",
+		{name: "declared-mac-theft", exclusive: true, attacker: "guest", summary: "sends as a bystander of its own VNI whose address is declared (mac=)",
+			setup: member(fmt.Sprint("vni=", memberVNI)), play: flood(asBystander(1))},
+		{name: "mac-theft", exclusive: true, attacker: "guest", summary: "sends as a bystander whose address nobody has declared",
 			mayLose: "what the thief hears until the address has come back twice: frames of two intervals", hears: true,
-			setup: member(), once: flood(asBystander(0))},
-		{name: "spoofed-addresses", from: "guest", does: "ARP, ND, IPv4 and IPv6 with others' addresses, tagged too, from a port with addresses=",
-			setup: spoofSetup, once: spoof, check: honestPasses},
-		{name: "reserved-addresses", from: "guest", does: "frames to 01:80:c2:00:00:00 to 0f under normal",
-			setup: member(), once: flood(reserved)},
+			setup: member(), play: flood(asBystander(0))},
+		{name: "spoofed-addresses", attacker: "guest", summary: "ARP, ND, IPv4 and IPv6 with others' addresses, tagged too, from a port with addresses=",
+			setup: spoofSetup, play: spoof, check: honestPasses},
+		{name: "reserved-addresses", attacker: "guest", summary: "frames to 01:80:c2:00:00:00 to 0f under normal",
+			setup: member(), play: flood(reserved)},
 	}
 }
 

@@ -92,7 +92,7 @@ func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormR
 	w := newStorm(l, workers, seed)
 	defer w.close()
 	for _, a := range list {
-		if a.uplink == "" && !a.alone {
+		if a.uplink == "" && !a.exclusive {
 			w.list = append(w.list, a)
 		}
 	}
@@ -209,10 +209,10 @@ func (w *storming) changeFlow() {
 
 // kill kills the engine, the control process or both, and waits until the bystanders
 // receive frames again.
-func (w *storming) kill(who string) error {
-	w.r.Kills[who]++
+func (w *storming) kill(processes string) error {
+	w.r.Kills[processes]++
 	var err error
-	switch who {
+	switch processes {
 	case "engine":
 		if w.daemon.EnginePID() != 0 {
 			w.daemon.KillEngine()
@@ -239,7 +239,7 @@ func (w *storming) kill(who string) error {
 			return w.attachBystanders((*vhosttest.FrontEnd).AttachAgain)
 		})
 		if errors.Is(err, stream.ErrBusy) { // an engine is being replaced, and holds frames
-			w.r.Kills[who]--
+			w.r.Kills[processes]--
 			err = nil
 		}
 	}
@@ -249,7 +249,7 @@ func (w *storming) kill(who string) error {
 	w.r.KilledMS = max(w.r.KilledMS, ms(w.stream.Longest()))
 	w.stream.Watch()
 	if err != nil {
-		return fmt.Errorf("kill of %s: %w", who, err)
+		return fmt.Errorf("kill of %s: %w", processes, err)
 	}
 	return nil
 }
@@ -348,8 +348,8 @@ func (w *storming) play(a *attack, d time.Duration, seed uint64) {
 	broken := 0
 	p.until = time.Now().Add(d)
 	if a.setup == nil || a.setup(p) == nil {
-		for !p.over() && broken < 3 {
-			if p.once(p) != nil {
+		for !p.expired() && broken < 3 {
+			if p.play(p) != nil {
 				broken++
 			}
 			p.repeats++

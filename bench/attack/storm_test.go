@@ -62,9 +62,9 @@ func inStorm(t *testing.T, f func(w *storming)) {
 
 // holdAll makes the engine hold all frames of the bystanders. It removes the megaflows
 // of the bystanders' frames and stops control, which answers the frames' misses. It
-// calls then before the bystanders send further frames. The caller lets control
+// calls whileHeld before the bystanders send further frames. The caller lets control
 // continue.
-func (w *storming) holdAll(then func()) {
+func (w *storming) holdAll(whileHeld func()) {
 	_ = w.stream.Do(func() error {
 		for _, way := range []string{"in_port=a,actions=output:b", "in_port=b,actions=output:a"} {
 			w.weft("del-flows", way[:len("in_port=a")])
@@ -78,7 +78,7 @@ func (w *storming) holdAll(then func()) {
 				}
 			}
 		}
-		then()
+		whileHeld()
 		return nil
 	})
 }

@@ -8,9 +8,9 @@ var guestOptions = vhosttest.Options{Num: 1024}
 
 // attacks has all attacks that the program can play.
 var attacks = func() []*attack {
-	var all []*attack
+	var attacks []*attack
 	for _, list := range [][]*attack{frontEndAttacks(), chainAttacks(), sharedAttacks(), guestAttacks(), spoofAttacks(), ftpAttacks(), peerAttacks(), clientAttacks()} {
-		all = append(all, list...)
+		attacks = append(attacks, list...)
 	}
-	return all
+	return attacks
 }()

@@ -206,7 +206,7 @@ func unservedMemory(p *play) error {
 	}
 	defer f.Close()
 	if err := f.Negotiate(g); err != nil {
-		return gone(err)
+		return ignoreClosed(err)
 	}
 	switch p.repeats % 3 {
 	case 1:
@@ -218,7 +218,7 @@ func unservedMemory(p *play) error {
 		return nil
 	}
 	if err := f.Send(vhosttest.SetMemTable, vhosttest.Version, table(g.Regions()[0]), fd); err != nil {
-		return gone(err)
+		return ignoreClosed(err)
 	}
 	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
 		if err := f.SetVring(q, q.Start()); err != nil {
@@ -229,7 +229,7 @@ func unservedMemory(p *play) error {
 		}
 	}
 	held := &guest{Guest: g, front: f, play: p}
-	for !p.over() && !held.gone(50*1e6) {
+	for !p.expired() && !held.disconnected(50*1e6) {
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (c *churn) port(p, peer *placed) {
 	if f.model.inNet[p.Net][p.host] == 1 {
 		f.watcher.joins(p.Net, h)
 	}
-	if !f.model.asked(p.Net) {
+	if !f.model.onDemand(p.Net) {
 		f.watcher.expect(p, f.model.inNet[p.Net], f.model.simulated)
 	}
 	f.mu.Unlock()

@@ -122,7 +122,7 @@ func startCluster(ctx context.Context, o *Options, ca *authority) (*cluster, err
 
 // prepareMember writes the configuration of a central that this program runs (see
 // Serve).
-func (c *cluster) prepareMember(n *node, peer, all string) (err error) {
+func (c *cluster) prepareMember(n *node, peer, dir string) (err error) {
 	n.config = n.data + ".json"
 	m := memberConfig{Listen: n.address, Profile: n.profile}
 	for i := range c.nodes {
@@ -131,7 +131,7 @@ func (c *cluster) prepareMember(n *node, peer, all string) (err error) {
 		}
 	}
 	m.Etcd = store.EmbedConfig{Name: n.name, Dir: filepath.Join(n.data, "etcd"), PeerURL: "https://" + peer, ClientURL: n.etcd,
-		Cluster: all, Token: "bench"}
+		Cluster: dir, Token: "bench"}
 	if m.Etcd.TLS, err = c.ca.saveCentral(n.data, n.name, c.ip); err != nil {
 		return err
 	}
@@ -144,11 +144,11 @@ func (c *cluster) prepareMember(n *node, peer, all string) (err error) {
 
 // prepareProgram writes the settings of a central that is a process of weft-central.
 // All members of etcd are known from the beginning, so no central needs to join.
-func (c *cluster) prepareProgram(n *node, peer, all string) error {
+func (c *cluster) prepareProgram(n *node, peer, dir string) error {
 	if _, err := c.ca.saveCentral(n.data, n.name, c.ip); err != nil {
 		return err
 	}
-	settings := fmt.Sprintf("name = %q\naddress = %q\npeer = %q\ncluster = %q\nmetrics = %q\n", n.name, n.address, peer, all, n.profile)
+	settings := fmt.Sprintf("name = %q\naddress = %q\npeer = %q\ncluster = %q\nmetrics = %q\n", n.name, n.address, peer, dir, n.profile)
 	return os.WriteFile(filepath.Join(n.data, "central.toml"), []byte(settings), 0o600)
 }
 
@@ -362,7 +362,7 @@ func CPUOf(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-func MemoryOf(pid int) (now, most int64) {
+func MemoryOf(pid int) (current, peak int64) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, 0
@@ -375,10 +375,10 @@ func MemoryOf(pid int) (now, most int64) {
 		kib, _ := strconv.ParseInt(f[1], 10, 64)
 		switch f[0] {
 		case "VmRSS:":
-			now = kib << 10
+			current = kib << 10
 		case "VmHWM:":
-			most = kib << 10
+			peak = kib << 10
 		}
 	}
-	return now, most
+	return current, peak
 }

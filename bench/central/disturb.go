@@ -54,11 +54,11 @@ func (r *run) latencies(c *churn) {
 	r.seconds("first simulated ping, median", Quantile(seen.pings, 0.5))
 	r.seconds("first simulated ping, 99 %", Quantile(seen.pings, 0.99))
 	r.add("ports without a simulated ping", float64(seen.silent), "ports")
-	if len(seen.all) > 0 {
-		r.seconds("all hosts know a port, median", Quantile(seen.all, 0.5))
-		r.seconds("all hosts know a port, 99 %", Quantile(seen.all, 0.99))
+	if len(seen.complete) > 0 {
+		r.seconds("all hosts know a port, median", Quantile(seen.complete, 0.5))
+		r.seconds("all hosts know a port, 99 %", Quantile(seen.complete, 0.99))
 	}
-	r.add("ports not known everywhere before they went", float64(seen.late), "ports")
+	r.add("ports not known everywhere before they went", float64(seen.unfinished), "ports")
 }
 
 func (r *run) settle(c *churn) error {
@@ -97,9 +97,9 @@ func (r *run) leader() error {
 	r.seconds("writes back after SIGSTOP", first)
 	r.seconds("longest write", longest)
 	seen := r.fleet.watcher.take()
-	r.seconds("all hosts know a new port, 99 %", Quantile(seen.all, 0.99))
-	r.seconds("all hosts know a new port, longest", Quantile(seen.all, 1))
-	r.add("ports not known everywhere before they went", float64(seen.late), "ports")
+	r.seconds("all hosts know a new port, 99 %", Quantile(seen.complete, 0.99))
+	r.seconds("all hosts know a new port, longest", Quantile(seen.complete, 1))
+	r.add("ports not known everywhere before they went", float64(seen.unfinished), "ports")
 	began := clock()
 	if err := r.settle(c); err != nil {
 		return err

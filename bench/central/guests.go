@@ -19,9 +19,9 @@ import (
 // guest is a packet socket on a tap of a real switch. It sends ICMP echo requests and
 // answers them.
 type guest struct {
-	all  *guests
-	file *os.File
-	fd   int // of file
+	group *guests
+	file  *os.File
+	fd    int // of file
 
 	mu      sync.Mutex // guards the fields below
 	mac     [6]byte
@@ -48,7 +48,7 @@ const guestBuffer = 8 << 20
 
 // open opens the socket of the tap dev in the network namespace ns.
 func (gs *guests) open(tap, dev, ns string) error {
-	g := &guest{all: gs}
+	g := &guest{group: gs}
 	err := inNamespace(ns, func() error {
 		nic, err := net.InterfaceByName(dev)
 		if err != nil {
@@ -117,9 +117,9 @@ func (g *guest) handle(f []byte) {
 	if !own {
 		return
 	}
-	g.all.mu.Lock()
-	p := g.all.series[id]
-	g.all.mu.Unlock()
+	g.group.mu.Lock()
+	p := g.group.series[id]
+	g.group.mu.Unlock()
 	switch f[icmpStart] {
 	case icmpRequest:
 		answer := ping(g.mac, [6]byte(f[6:12]), g.ip, netip.AddrFrom4([4]byte(f[ipStart+12:])), icmpReply, id, sequence)

@@ -155,14 +155,14 @@ func (s *GuestService) End(a EndArgs, list *[]Tally) error {
 
 // FirstAnswer pings until the first answer, and returns the time of the answer, or 0 if
 // there is none.
-func (s *GuestService) FirstAnswer(a PingArgs, at *time.Duration) error {
+func (s *GuestService) FirstAnswer(a PingArgs, answered *time.Duration) error {
 	g, err := s.guest(a.From)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), a.Until-clock())
 	defer cancel()
-	*at, _ = s.guests.firstAnswer(ctx, g, a.To, a.Interval)
+	*answered, _ = s.guests.firstAnswer(ctx, g, a.To, a.Interval)
 	return nil
 }
 
@@ -184,7 +184,7 @@ func (s *GuestService) Silence(r TapRef, _ *struct{}) error {
 // Move stops the guest on the old tap. On the new tap, the guest announces itself at
 // once. Move returns the time from this announcement to the next ping that arrives
 // there, or 0 if none arrives within the limit.
-func (s *GuestService) Move(a MoveArgs, took *time.Duration) error {
+func (s *GuestService) Move(a MoveArgs, arrival *time.Duration) error {
 	old, err := s.guest(a.Old)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (s *GuestService) Move(a MoveArgs, took *time.Duration) error {
 	_, _ = moved.file.Write(rarp(moved.mac)) // the answers show whether the switch took it
 	select {
 	case at := <-arrived:
-		*took = at - began
+		*arrival = at - began
 	case <-time.After(a.Limit):
 	}
 	return nil

@@ -47,8 +47,8 @@ type host struct {
 	config agent.Config
 	run    atomic.Pointer[hostRun]
 	stop   func()
-	// last is the time at which the agent last changed the recorder.
-	last atomic.Int64
+	// lastChange is the time at which the agent last changed the recorder.
+	lastChange atomic.Int64
 
 	mu    sync.Mutex // guards the fields below
 	added uint64
@@ -113,9 +113,9 @@ func rotated(list []string, n int) []string {
 
 func (h *host) start() error {
 	r := &hostRun{recorder: centraltest.NewRecorder(h.local...), unknown: map[centraltest.AddressKey]int{}}
-	h.last.Store(int64(clock()))
+	h.lastChange.Store(int64(clock()))
 	r.recorder.OnApply(func(c *agent.Changes) {
-		h.last.Store(int64(clock()))
+		h.lastChange.Store(int64(clock()))
 		h.fleet.watcher.applied(h, c)
 		if len(c.Unknown) > 0 {
 			r.mu.Lock()
@@ -182,10 +182,10 @@ func (f *fleet) connected() (n int) {
 	return n + f.site.connected()
 }
 
-func await(ctx context.Context, what string, check func() bool) (time.Duration, error) {
+func await(ctx context.Context, name string, check func() bool) (time.Duration, error) {
 	for !check() {
 		if ctx.Err() != nil {
-			return 0, fmt.Errorf("%s: %w", what, context.Cause(ctx))
+			return 0, fmt.Errorf("%s: %w", name, context.Cause(ctx))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -198,19 +198,19 @@ const comparePause = 200 * time.Millisecond
 
 // asExpected waits until every switch has the expected state, and returns the time of
 // the last change. The model must not change meanwhile.
-func (f *fleet) asExpected(ctx context.Context) (last time.Duration, err error) {
+func (f *fleet) asExpected(ctx context.Context) (latest time.Duration, err error) {
 	if _, err := await(ctx, "hosts get their addresses", f.counted); err != nil {
 		return 0, err
 	}
 	f.countedCentrals, f.countedDriver = f.cluster.cpu(), CPUOf(os.Getpid())
-	compared := make([]int64, len(f.hosts)) // by host: value of host.last at the comparison that found no difference, or -1
+	compared := make([]int64, len(f.hosts)) // by host: value of host.latest at the comparison that found no difference, or -1
 	for n := range compared {
 		compared[n] = -1
 	}
 	for {
 		different, example := 0, ""
 		for n, h := range f.hosts {
-			at := h.last.Load()
+			at := h.lastChange.Load()
 			if at == compared[n] {
 				continue
 			}
@@ -226,7 +226,7 @@ func (f *fleet) asExpected(ctx context.Context) (last time.Duration, err error) 
 				different, example = different+1, difference
 			}
 		}
-		if different == 0 && !slices.ContainsFunc(f.hosts, func(h *host) bool { return h.last.Load() != compared[h.n] }) {
+		if different == 0 && !slices.ContainsFunc(f.hosts, func(h *host) bool { return h.lastChange.Load() != compared[h.n] }) {
 			return time.Duration(slices.Max(compared)), nil
 		}
 		if ctx.Err() != nil {

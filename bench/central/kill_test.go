@@ -95,10 +95,10 @@ func (r *run) misplaced(t *testing.T) {
 }
 
 func (r *run) harm(ctx context.Context, t *testing.T, random *rand.Rand) {
-	pause := func(most time.Duration) {
+	pause := func(limit time.Duration) {
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Duration(random.Int64N(int64(most)))):
+		case <-time.After(time.Duration(random.Int64N(int64(limit)))):
 		}
 	}
 	for ctx.Err() == nil {

@@ -31,14 +31,14 @@ func (r *run) load() error {
 	}
 	r.seconds("networks and hosts written", clock()-began)
 	ports := append(f.model.fill(r.Ports, r.random), f.site.ports()...)
-	r.before, _ = MemoryOf(os.Getpid())
+	r.oldMemory, _ = MemoryOf(os.Getpid())
 	began = clock()
 	if err := f.start(); err != nil {
 		return err
 	}
-	at, err := await(ctx, "agents connect", func() bool { return f.connected() == r.all() })
+	at, err := await(ctx, "agents connect", func() bool { return f.connected() == r.hostCount() })
 	if err != nil {
-		return fmt.Errorf("%w (%d of %d)", err, f.connected(), r.all())
+		return fmt.Errorf("%w (%d of %d)", err, f.connected(), r.hostCount())
 	}
 	r.seconds("all hosts connected", at-began)
 	cpu, driver := r.cluster.cpu(), CPUOf(os.Getpid())
@@ -83,7 +83,7 @@ func (r *run) memory() {
 	}
 	r.add("highest resident memory of a central", float64(largest), "B")
 	now, _ := MemoryOf(os.Getpid())
-	r.add("resident memory of a simulated host", float64(now-r.before)/float64(r.Hosts), "B")
+	r.add("resident memory of a simulated host", float64(now-r.oldMemory)/float64(r.Hosts), "B")
 	if r.fleet.site != nil {
 		r.add("agent's share of weftd", r.fleet.site.memory(), "B")
 	}
@@ -150,8 +150,8 @@ func (r *run) sync() error {
 			}
 			began := clock()
 			hosts, err := r.cluster.sync(ctx, revision)
-			if err != nil || hosts != r.all() {
-				return fmt.Errorf("sync has %d of %d hosts: %w", hosts, r.all(), err)
+			if err != nil || hosts != r.hostCount() {
+				return fmt.Errorf("sync has %d of %d hosts: %w", hosts, r.hostCount(), err)
 			}
 			times = append(times, clock()-began)
 			r.revision = revision

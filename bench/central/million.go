@@ -51,9 +51,9 @@ type million struct {
 	bound    atomic.Int64 // own ports that the hosts know to be bound
 	answered atomic.Int64
 
-	mu      sync.Mutex // guards the fields below
-	changed map[string]time.Duration
-	took    []time.Duration
+	mu        sync.Mutex // guards the fields below
+	changed   map[string]time.Duration
+	durations []time.Duration
 }
 
 // millionHost is a simulated host.
@@ -254,19 +254,19 @@ func (m *million) change(ctx context.Context) error {
 	if err := failed.Load(); err != nil {
 		return *err
 	}
-	count := func() int { m.mu.Lock(); defer m.mu.Unlock(); return len(m.took) }
+	count := func() int { m.mu.Lock(); defer m.mu.Unlock(); return len(m.durations) }
 	if _, err := await(ctx, "hosts receive changes", func() bool { return count() >= want }); err != nil {
 		return fmt.Errorf("%w: %d of %d", err, count(), want)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.took) != want {
-		return fmt.Errorf("%d changes arrived, expected %d", len(m.took), want)
+	if len(m.durations) != want {
+		return fmt.Errorf("%d changes arrived, expected %d", len(m.durations), want)
 	}
-	slices.Sort(m.took)
-	m.add("change to interested hosts, median", Quantile(m.took, 0.5).Seconds(), "s")
-	m.add("change to interested hosts, 99 %", Quantile(m.took, 0.99).Seconds(), "s")
-	m.add("change to interested hosts, longest", Quantile(m.took, 1).Seconds(), "s")
+	slices.Sort(m.durations)
+	m.add("change to interested hosts, median", Quantile(m.durations, 0.5).Seconds(), "s")
+	m.add("change to interested hosts, 99 %", Quantile(m.durations, 0.99).Seconds(), "s")
+	m.add("change to interested hosts, longest", Quantile(m.durations, 1).Seconds(), "s")
 	m.add("changes that hosts received", float64(want), "changes")
 	return nil
 }
@@ -318,5 +318,5 @@ func (h *millionHost) changed(port string) {
 		return // the hub sends a host its own port's place twice
 	}
 	h.own[port+" changed"] = true
-	h.m.took = append(h.m.took, clock()-h.m.changed[port])
+	h.m.durations = append(h.m.durations, clock()-h.m.changed[port])
 }

@@ -69,14 +69,14 @@ func endpointOf(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 100 + byte(n>>16), byte(n >> 8), byte(n)})
 }
 
-func (m *model) fill(ports int, random *rand.Rand) (all []*placed) {
+func (m *model) fill(ports int, random *rand.Rand) (list []*placed) {
 	where := random.Perm(ports)
 	for i := range ports {
 		p := m.port(m.nets[i*len(m.nets)/ports], where[i]%m.simulated)
 		m.add(p)
-		all = append(all, p)
+		list = append(list, p)
 	}
-	return all
+	return list
 }
 
 func (m *model) port(net *wire.Net, host int) *placed {
@@ -95,7 +95,7 @@ func (m *model) add(p *placed) {
 	m.inNet[p.Net][p.host]++
 }
 
-func (m *model) remove(p *placed) (left bool) {
+func (m *model) remove(p *placed) (leftNet bool) {
 	delete(m.ports, p.Id)
 	delete(m.byNet[p.Net], p.Id)
 	delete(m.onHost[p.host], p.Id)
@@ -113,8 +113,8 @@ func (m *model) local(host int) (list []agent.LocalPort) {
 	return list
 }
 
-// asked reports whether hosts must ask the hub for the addresses of a large network.
-func (m *model) asked(net string) bool { return len(m.byNet[net]) > 1000 }
+// onDemand reports whether hosts must ask the hub for the addresses of a large network.
+func (m *model) onDemand(net string) bool { return len(m.byNet[net]) > 1000 }
 
 // expect returns the expected state of a host's switch. It skips networks without a
 // port of the host.
@@ -136,7 +136,7 @@ func (m *model) expect(host int) *centraltest.Expected {
 			d.Binds[id] = centraltest.Bound{Bind: &wire.Bind{Port: id, Host: h.Id, Endpoint: h.Endpoint}}
 		}
 	}
-	return d.Expect(m.hosts[host].Id, m.local(host), m.asked)
+	return d.Expect(m.hosts[host].Id, m.local(host), m.onDemand)
 }
 
 func (m *model) addresses(host int) (n int, exact bool) {
@@ -144,7 +144,7 @@ func (m *model) addresses(host int) (n int, exact bool) {
 	nets := map[string]bool{}
 	for _, p := range m.onHost[host] {
 		switch {
-		case m.asked(p.Net):
+		case m.onDemand(p.Net):
 			exact = false
 		case !nets[p.Net]:
 			nets[p.Net] = true

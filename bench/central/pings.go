@@ -145,7 +145,7 @@ func (p *pings) end(wait time.Duration) (t Tally) {
 	p.stop()
 	<-p.done
 	time.Sleep(wait)
-	gs := p.from.all
+	gs := p.from.group
 	gs.mu.Lock()
 	delete(gs.series, p.id)
 	gs.mu.Unlock()
@@ -186,7 +186,7 @@ func (p *pings) gaps() string {
 }
 
 // firstAnswer sends pings until one is answered, and returns the time of the answer.
-func (gs *guests) firstAnswer(ctx context.Context, from *guest, to Peer, interval time.Duration) (at time.Duration, ok bool) {
+func (gs *guests) firstAnswer(ctx context.Context, from *guest, to Peer, interval time.Duration) (answered time.Duration, ok bool) {
 	p := gs.start(from, to, interval, true)
 	defer p.end(0)
 	select {
@@ -194,11 +194,11 @@ func (gs *guests) firstAnswer(ctx context.Context, from *guest, to Peer, interva
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for i := range p.sent {
-			if t := p.sent[i].answered; t != 0 && (at == 0 || t < at) {
-				at = t
+			if t := p.sent[i].answered; t != 0 && (answered == 0 || t < answered) {
+				answered = t
 			}
 		}
-		return at, true
+		return answered, true
 	case <-ctx.Done():
 		return 0, false
 	}

@@ -47,8 +47,8 @@ func (r *run) profile(scenario string) (stop func()) {
 	}
 }
 
-func (r *run) fetch(scenario string, i int, what, suffix string) {
-	reply, err := http.Get("http://" + r.cluster.nodes[i].profile + "/debug/pprof/" + what)
+func (r *run) fetch(scenario string, i int, name, suffix string) {
+	reply, err := http.Get("http://" + r.cluster.nodes[i].profile + "/debug/pprof/" + name)
 	if err != nil {
 		r.Log("no profile of central %d: %v", i, err)
 		return

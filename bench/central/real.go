@@ -109,7 +109,7 @@ func (r *run) move() error {
 	return r.consistent(ctx)
 }
 
-func (r *run) moveOne(ctx context.Context, n int) (took time.Duration, lost int, err error) {
+func (r *run) moveOne(ctx context.Context, n int) (duration time.Duration, lost int, err error) {
 	defer lab.Caught(&err)
 	f, s := r.fleet, r.fleet.site
 	from, to := s.hosts[n%len(s.hosts)], s.hosts[(n+1)%len(s.hosts)]
@@ -149,7 +149,7 @@ func (r *run) moveOne(ctx context.Context, n int) (took time.Duration, lost int,
 		return 0, 0, err
 	}
 	time.Sleep(100 * time.Millisecond)
-	if err = moved.call("Move", MoveArgs{old.ref(), moved.ref(), moveLimit}, &took); err == nil && took == 0 {
+	if err = moved.call("Move", MoveArgs{old.ref(), moved.ref(), moveLimit}, &duration); err == nil && duration == 0 {
 		err = fmt.Errorf("%w from the new host", errUnreached)
 	}
 	time.Sleep(300 * time.Millisecond)
@@ -163,7 +163,7 @@ func (r *run) moveOne(ctx context.Context, n int) (took time.Duration, lost int,
 	p.host, p.Host, p.MoveTo = to.n, f.model.hosts[to.n].Id, ""
 	f.model.add(p)
 	f.mu.Unlock()
-	return took, lost, errors.Join(err, from.api.DelPort(name))
+	return duration, lost, errors.Join(err, from.api.DelPort(name))
 }
 
 // setAndSync declares a port and waits until all hosts have applied it.
@@ -179,10 +179,10 @@ func (r *run) setAndSync(ctx context.Context, p *wire.Port) (err error) {
 // that the restarts of the hosts' control processes take.
 const offLength = 10 * time.Second
 
-// off kills all centrals. Meanwhile it kills the control process of each real host and
-// starts it again. Function play counts the lost pings. In the end the centrals run
-// again, and all hosts have the expected state.
-func (r *run) off() error {
+// withoutCentrals kills all centrals. Meanwhile it kills the control process of each
+// real host and starts it again. Function play counts the lost pings. In the end the
+// centrals run again, and all hosts have the expected state.
+func (r *run) withoutCentrals() error {
 	ctx, cancel := r.step()
 	defer cancel()
 	if r.fleet.site == nil {

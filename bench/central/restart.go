@@ -32,7 +32,7 @@ func (r *run) restart() error {
 // central that answers asks the other centrals for all their sessions.
 const statusPause = 50 * time.Millisecond
 
-func (r *run) comeBack(how string, start func() error) error {
+func (r *run) comeBack(mode string, start func() error) error {
 	ctx, cancel := r.step()
 	defer cancel()
 	cpu, driver := r.cluster.cpu(), CPUOf(os.Getpid())
@@ -54,9 +54,9 @@ func (r *run) comeBack(how string, start func() error) error {
 	if err != nil {
 		return err
 	}
-	r.seconds("all hosts are back, "+how, max(at, last)-began)
-	r.seconds("CPU time of the centrals, "+how, r.fleet.countedCentrals-cpu)
-	r.seconds("CPU time of the simulated hosts, "+how, r.fleet.countedDriver-driver)
+	r.seconds("all hosts are back, "+mode, max(at, last)-began)
+	r.seconds("CPU time of the centrals, "+mode, r.fleet.countedCentrals-cpu)
+	r.seconds("CPU time of the simulated hosts, "+mode, r.fleet.countedDriver-driver)
 	return r.consistent(ctx)
 }
 
@@ -66,10 +66,10 @@ func (r *run) awaitHosts(ctx context.Context) (time.Duration, error) {
 	at, err := await(ctx, "hosts come back", func() bool {
 		time.Sleep(statusPause)
 		n = r.cluster.connected(ctx)
-		return n == r.all()
+		return n == r.hostCount()
 	})
 	if err != nil {
-		return 0, fmt.Errorf("%w: %d of %d", err, n, r.all())
+		return 0, fmt.Errorf("%w: %d of %d", err, n, r.hostCount())
 	}
 	return at, nil
 }

@@ -69,10 +69,10 @@ type run struct {
 	fleet   *fleet
 	random  *rand.Rand
 	rows    []Row
-	now     string // scenario that runs
+	phase   string // scenario that runs
 	// revision is the revision of the last acknowledged write.
-	revision int64
-	before   int64 // resident memory of the driver without agents, in bytes
+	revision  int64
+	oldMemory int64 // resident memory of the driver without agents, in bytes
 }
 
 // Run runs the scenarios and returns the measured values. If a scenario fails, Run
@@ -110,7 +110,7 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 // while the fleet is loaded.
 func (r *run) play(scenario string) error {
 	r.Log("%s", scenario)
-	r.now = scenario
+	r.phase = scenario
 	defer r.profile(scenario)()
 	var steady []series
 	var err error
@@ -121,7 +121,7 @@ func (r *run) play(scenario string) error {
 	}
 	before := r.fleet.site.drops()
 	err = map[string]func() error{"load": r.load, "sync": r.sync, "churn": r.churn, "move": r.move, "leader": r.leader,
-		"restart": r.restart, "off": r.off}[scenario]()
+		"restart": r.restart, "off": r.withoutCentrals}[scenario]()
 	err = errors.Join(err, r.endSteady(steady))
 	if len(steady) > 0 {
 		for reason, n := range r.fleet.site.drops() {
@@ -168,15 +168,15 @@ func (r *run) end() {
 	r.cluster.kill()
 }
 
-// all returns the number of all hosts.
-func (r *run) all() int { return r.Hosts + r.Real }
+// hostCount returns the number of all hosts.
+func (r *run) hostCount() int { return r.Hosts + r.Real }
 
 func (r *run) step() (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(r.ctx, r.Limit, errTime)
 }
 
 func (r *run) add(name string, value float64, unit string) {
-	r.rows = append(r.rows, Row{r.now, name, value, unit})
+	r.rows = append(r.rows, Row{r.phase, name, value, unit})
 	r.Log("  %-58s %12.3f %s", name, value, unit)
 }
 

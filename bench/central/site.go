@@ -31,12 +31,12 @@ import (
 //
 // A guest is a packet socket on a tap, in a process of its own (see the type guests).
 type site struct {
-	lab   *lab.Lab
-	dir   string
-	nets  []*wire.Net // networks in which every real host has a port
-	hosts []*realHost
-	calls *rpc.Client // of the guests' process
-	alone *lab.Daemon // a weftd without --central, to compare its memory
+	lab        *lab.Lab
+	dir        string
+	nets       []*wire.Net // networks in which every real host has a port
+	hosts      []*realHost
+	calls      *rpc.Client // of the guests' process
+	standalone *lab.Daemon // a weftd without --central, to compare its memory
 
 	mu     sync.Mutex // guards spares
 	spares []*tap     // taps whose port is not declared
@@ -108,7 +108,7 @@ func newSite(o *Options, m *model, c *cluster) (s *site, err error) {
 		}
 		s.hosts = append(s.hosts, h)
 	}
-	s.alone = s.lab.Host("alone").Weftd()
+	s.standalone = s.lab.Host("alone").Weftd()
 	var adding errgroup.Group
 	for _, h := range s.hosts {
 		adding.Go(func() error { return h.addTaps(s, m) })
@@ -226,7 +226,7 @@ func (h *realHost) difference(f *fleet) string {
 	if err != nil {
 		return err.Error()
 	}
-	type entry struct{ mac, where string }
+	type entry struct{ mac, place string }
 	got := map[entry]bool{}
 	for _, m := range list {
 		if m.Declared {
@@ -237,19 +237,19 @@ func (h *realHost) difference(f *fleet) string {
 	expected := f.model.expect(h.n)
 	asked := false
 	for _, p := range f.model.onHost[h.n] {
-		asked = asked || f.model.asked(p.Net)
+		asked = asked || f.model.onDemand(p.Net)
 	}
 	f.mu.Unlock()
 	count := len(got)
 	for k, a := range expected.Addresses {
 		e := entry{macText(k.MAC), a.Port}
 		if a.Port == "" {
-			e.where = a.Remote.String()
+			e.place = a.Remote.String()
 		}
 		if got[e] {
 			count--
 		} else if !asked || a.Port != "" {
-			return fmt.Sprintf("%s is not at %s", e.mac, e.where)
+			return fmt.Sprintf("%s is not at %s", e.mac, e.place)
 		}
 	}
 	if count > 0 {
@@ -296,7 +296,7 @@ func (s *site) peerOf(t *tap, k, number int) *tap {
 // less that of a weftd without --central.
 func (s *site) memory() float64 {
 	now, _ := MemoryOf(s.hosts[0].daemon.Control().PID())
-	alone, _ := MemoryOf(s.alone.Control().PID())
+	alone, _ := MemoryOf(s.standalone.Control().PID())
 	return float64(now - alone)
 }
 

@@ -42,13 +42,13 @@ func (t *tap) declare(p *placed) error {
 func (p *placed) peer() Peer { return Peer{[6]byte(p.Mac), addressOf(p)} }
 
 // firstAnswer sends pings until one is answered, and returns the time of the answer.
-func (t *tap) firstAnswer(ctx context.Context, to *placed, interval time.Duration) (at time.Duration, ok bool) {
+func (t *tap) firstAnswer(ctx context.Context, to *placed, interval time.Duration) (answered time.Duration, ok bool) {
 	until, limited := ctx.Deadline()
 	if !limited {
 		return 0, false
 	}
-	err := t.call("FirstAnswer", PingArgs{t.ref(), to.peer(), interval, clock() + time.Until(until)}, &at)
-	return at, err == nil && at != 0
+	err := t.call("FirstAnswer", PingArgs{t.ref(), to.peer(), interval, clock() + time.Until(until)}, &answered)
+	return answered, err == nil && answered != 0
 }
 
 // startPings starts a series of pings and returns its identifier.

@@ -23,12 +23,12 @@ type watcher struct {
 	pending map[centraltest.AddressKey]*awaited
 	owners  map[generationKey]int // index of the host that had the port under this generation
 	wrong   []string              // descriptions of generations that two hosts had
-	// pings and all have times since a port's declaration. A time in pings ends when
-	// a peer in the network has answered the port's first ping. A time in all ends
-	// when all hosts of the network know the port.
-	pings, all []time.Duration
-	silent     int // number of ports whose ping was never answered
-	late       int // number of ports that were deleted before all hosts knew them
+	// The lists pings and complete have times since a port's declaration. A time in pings
+	// ends when a peer in the network has answered the port's first ping. A time in
+	// complete ends when every host of the network knows the port.
+	pings, complete []time.Duration
+	silent          int // number of ports whose ping was never answered
+	unfinished      int // number of ports that were deleted before all hosts knew them
 }
 
 type generationKey struct {
@@ -85,7 +85,7 @@ func (w *watcher) withdraw(p *placed) {
 	defer w.mu.Unlock()
 	if _, waiting := w.pending[p.key]; waiting {
 		delete(w.pending, p.key)
-		w.late++
+		w.unfinished++
 		w.count.Store(int32(len(w.pending)))
 	}
 }
@@ -119,7 +119,7 @@ func (w *watcher) applied(h *host, c *agent.Changes) {
 // settle records the time of a port if all hosts know it now. The caller holds mu.
 func (w *watcher) settle(k centraltest.AddressKey, p *awaited) {
 	if len(p.hosts) == 0 {
-		w.all = append(w.all, clock()-p.declared)
+		w.complete = append(w.complete, clock()-p.declared)
 		delete(w.pending, k)
 		w.count.Store(int32(len(w.pending)))
 	}
@@ -154,22 +154,22 @@ func (w *watcher) note(answered, began time.Duration) {
 func (w *watcher) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pings, w.all, w.late, w.silent = nil, nil, 0, 0
+	w.pings, w.complete, w.unfinished, w.silent = nil, nil, 0, 0
 }
 
 // figures are what the watcher has measured. The times are in ascending order.
 type figures struct {
-	pings, all []time.Duration
-	silent     int // ports whose first ping was not answered
-	late       int // ports that were deleted before all hosts knew them, or that some host does not know yet
+	pings, complete []time.Duration
+	silent          int // ports whose first ping was not answered
+	unfinished      int // ports that were deleted before all hosts knew them, or that some host does not know yet
 }
 
 func (w *watcher) take() figures {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f := figures{slices.Clone(w.pings), slices.Clone(w.all), w.silent, w.late + len(w.pending)}
+	f := figures{slices.Clone(w.pings), slices.Clone(w.complete), w.silent, w.unfinished + len(w.pending)}
 	slices.Sort(f.pings)
-	slices.Sort(f.all)
+	slices.Sort(f.complete)
 	return f
 }
 

@@ -87,25 +87,25 @@ func (d *drawing) bar(x scale, y float64, b Bar, series, class, unit string) {
 		return
 	}
 	title := fmt.Sprintf("%s: %s %s (%s to %s)", series, Number(b.Median), unit, Number(b.Min), Number(b.Max))
-	d.rect(x.from, y+1, x.at(b.Median)-x.from, barHigh-2, class, title)
+	d.rect(x.from, y+1, x.position(b.Median)-x.from, barHigh-2, class, title)
 	middle := y + barHigh/2.0
 	if b.Max > b.Min {
-		d.line(x.at(b.Min), middle, x.at(b.Max), middle, "w")
-		d.line(x.at(b.Min), middle-3, x.at(b.Min), middle+3, "w")
-		d.line(x.at(b.Max), middle-3, x.at(b.Max), middle+3, "w")
+		d.line(x.position(b.Min), middle, x.position(b.Max), middle, "w")
+		d.line(x.position(b.Min), middle-3, x.position(b.Min), middle+3, "w")
+		d.line(x.position(b.Max), middle-3, x.position(b.Max), middle+3, "w")
 	}
 	text := Number(b.Median)
 	if b.Note != "" {
 		text += "  " + b.Note
 	}
-	d.text(max(x.at(b.Max), x.at(b.Median))+6, y+barHigh-4, "start", "n", text)
+	d.text(max(x.position(b.Max), x.position(b.Median))+6, y+barHigh-4, "start", "n", text)
 }
 
 // axis draws a horizontal axis at height y. Its grid lines go up to top.
 func (d *drawing) axis(x scale, top, y float64, unit string) {
 	for _, t := range x.ticks {
-		d.line(x.at(t), top, x.at(t), y, "g")
-		d.text(x.at(t), y+14, "middle", "n", tick(t))
+		d.line(x.position(t), top, x.position(t), y, "g")
+		d.text(x.position(t), y+14, "middle", "n", tick(t))
 	}
 	d.text((x.from+x.to)/2, y+30, "middle", "n", unit)
 }

@@ -51,7 +51,7 @@ func TestPictures(t *testing.T) {
 // The width of a part in a stacked bar is proportional to the part's value.
 func TestStackIsInProportion(t *testing.T) {
 	x := newScale(0, 8, 0, 800, false)
-	if a, b := x.at(3)-x.at(0), x.at(8)-x.at(3); math.Abs(a/b-3.0/5) > 1e-9 {
+	if a, b := x.position(3)-x.position(0), x.position(8)-x.position(3); math.Abs(a/b-3.0/5) > 1e-9 {
 		t.Errorf("3 and 5 are %v and %v pixels wide", a, b)
 	}
 }
@@ -68,7 +68,7 @@ func TestScale(t *testing.T) {
 		if len(s.ticks) < 2 || len(s.ticks) > 12 {
 			t.Errorf("%v: ticks %v", c, s.ticks)
 		}
-		if at := s.at(s.high); math.Abs(at-100) > 1e-6 {
+		if at := s.position(s.high); math.Abs(at-100) > 1e-6 {
 			t.Errorf("%v: the greatest is at %v", c, at)
 		}
 	}

@@ -50,8 +50,8 @@ func (c *Lines) SVG() string {
 	sx := newScale(lowX, highX, margin+64, width-margin-20, c.XLog && lowX > 0)
 	sy := newScale(lowY, highY, y+high, y, c.YLog && lowY > 0)
 	for _, t := range sy.ticks {
-		d.line(sx.from, sy.at(t), sx.to, sy.at(t), "g")
-		d.text(sx.from-8, sy.at(t)+4, "end", "n", tick(t))
+		d.line(sx.from, sy.position(t), sx.to, sy.position(t), "g")
+		d.text(sx.from-8, sy.position(t)+4, "end", "n", tick(t))
 	}
 	d.text(margin, y-10, "start", "n", c.YUnit)
 	d.axis(sx, y, y+high, c.XUnit)
@@ -72,15 +72,15 @@ func (c *Lines) colour(i int) int {
 func (d *drawing) curve(sx, sy scale, l Line, colour int, unit string) {
 	var path strings.Builder
 	for i, p := range l.Points {
-		fmt.Fprintf(&path, "%s%s,%s", []string{"", " "}[min(i, 1)], px(sx.at(p.X)), px(sy.at(p.Y)))
+		fmt.Fprintf(&path, "%s%s,%s", []string{"", " "}[min(i, 1)], px(sx.position(p.X)), px(sy.position(p.Y)))
 	}
 	fmt.Fprintf(d, `<polyline points="%s" class="c l%d"/>`+"\n", path.String(), colour)
 	for _, p := range l.Points {
-		x, y := sx.at(p.X), sy.at(p.Y)
+		x, y := sx.position(p.X), sy.position(p.Y)
 		if p.Max > p.Min {
-			d.line(x, sy.at(p.Min), x, sy.at(p.Max), fmt.Sprintf("l%d", colour))
-			d.line(x-3, sy.at(p.Min), x+3, sy.at(p.Min), fmt.Sprintf("l%d", colour))
-			d.line(x-3, sy.at(p.Max), x+3, sy.at(p.Max), fmt.Sprintf("l%d", colour))
+			d.line(x, sy.position(p.Min), x, sy.position(p.Max), fmt.Sprintf("l%d", colour))
+			d.line(x-3, sy.position(p.Min), x+3, sy.position(p.Min), fmt.Sprintf("l%d", colour))
+			d.line(x-3, sy.position(p.Max), x+3, sy.position(p.Max), fmt.Sprintf("l%d", colour))
 		}
 		fmt.Fprintf(d, `<circle cx="%s" cy="%s" r="3.5" class="f%d"><title>%s</title></circle>`+"\n", px(x), px(y), colour,
 			escape(fmt.Sprintf("%s: %s %s (%s to %s)", l.Name, Number(p.Y), unit, Number(p.Min), Number(p.Max))))

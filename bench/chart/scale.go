@@ -51,7 +51,7 @@ func newScale(low, high, from, to float64, log bool) scale {
 	return s
 }
 
-func (s scale) at(v float64) float64 {
+func (s scale) position(v float64) float64 {
 	if s.log {
 		v = math.Max(v, s.low)
 		return s.from + (s.to-s.from)*math.Log(v/s.low)/math.Log(s.high/s.low)

@@ -59,7 +59,7 @@ func (c *Stack) SVG() string {
 				continue
 			}
 			colour := c.Colours[max(0, slices.Index(c.Names, p.Name))]
-			from, to := x.at(at), x.at(at+p.Value)
+			from, to := x.position(at), x.position(at+p.Value)
 			d.rect(from, y, to-from, high, fmt.Sprintf("f%d s", colour),
 				fmt.Sprintf("%s: %s %s, %.1f %%", p.Name, Number(p.Value), c.Unit, 100*p.Value/b.total()))
 			if smallWide*float64(len([]rune(p.Name))) < to-from-2 {
@@ -67,7 +67,7 @@ func (c *Stack) SVG() string {
 			}
 			at += p.Value
 		}
-		d.text(x.at(at)+6, y+high/2+4, "start", "", Number(b.total())+" "+c.Unit)
+		d.text(x.position(at)+6, y+high/2+4, "start", "", Number(b.total())+" "+c.Unit)
 		y += high + below
 	}
 	d.height = y + 40

@@ -78,7 +78,7 @@ func (d *drawing) finish(title string) string {
 		fmt.Fprintf(&b, "text{fill:%s}.g{stroke:%s}.w{stroke:%s}.b{fill:%s}.s{stroke:%s;stroke-width:1}\n",
 			colours[0], colours[1], colours[0], colours[2], colours[2])
 		for i, c := range palette {
-			fmt.Fprintf(&b, ".f%d{fill:%s}.l%d{stroke:%s}.t%d{fill:%s}\n", i, c[mode], i, c[mode], i, on(c[mode]))
+			fmt.Fprintf(&b, ".f%d{fill:%s}.l%d{stroke:%s}.t%d{fill:%s}\n", i, c[mode], i, c[mode], i, textColour(c[mode]))
 		}
 		if mode == 1 {
 			b.WriteString("}\n")
@@ -91,7 +91,7 @@ func (d *drawing) finish(title string) string {
 }
 
 // The luma weights are those of ITU-R BT.709.
-func on(colour string) string {
+func textColour(colour string) string {
 	rgb, _ := strconv.ParseUint(colour[1:], 16, 32) // parsing cannot fail: all palette colours are valid
 	luma := 0.2126*float64(rgb>>16) + 0.7152*float64(rgb>>8&0xff) + 0.0722*float64(rgb&0xff)
 	if luma > 140 {

@@ -96,10 +96,10 @@ func (l *Ledger) Entry(hop string) Entry {
 	return Entry{}
 }
 
-// Ledgers returns one ledger of the whole recording. If each is true, it returns one
-// ledger for each outermost call.
-func (t *Table) Ledgers(r *Recording, each bool) (list []*Ledger) {
-	if !each {
+// Ledgers returns one ledger of the whole recording. If everyCall is true, it returns
+// one ledger for each outermost call.
+func (t *Table) Ledgers(r *Recording, everyCall bool) (list []*Ledger) {
+	if !everyCall {
 		return []*Ledger{t.Book(r.Name, r.Unit, r.Calls)}
 	}
 	for i, c := range r.Calls {

@@ -30,7 +30,7 @@ func ledger(t *testing.T, file string) *Ledger {
 	return table(t).Book(r.Name, r.Unit, r.Calls)
 }
 
-func near(a, b, by float64) bool { return math.Abs(a-b) <= by }
+func near(a, b, tolerance float64) bool { return math.Abs(a-b) <= tolerance }
 
 // The times of all hops add up to the trace's total. The netfilter hops add up to
 // netfilter's entry points.

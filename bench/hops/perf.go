@@ -85,7 +85,7 @@ type reported struct {
 	function Function
 	share    float64
 	open     []*chain
-	all      []*chain
+	chains   []*chain
 }
 
 func (e *reported) step(line string, m []int) {
@@ -115,7 +115,7 @@ func (e *reported) step(line string, m []int) {
 		from.share -= branch.share
 	}
 	branch.path = append(branch.path, Function{Name: name})
-	e.open, e.all = append(e.open, branch), append(e.all, branch)
+	e.open, e.chains = append(e.open, branch), append(e.chains, branch)
 }
 
 // rounding is the largest rounding error, in percent, of the difference of two
@@ -127,7 +127,7 @@ const rounding = 0.0101
 func (e *reported) own() (list []Own) {
 	rest := e.share
 	largest := 0
-	for _, c := range e.all {
+	for _, c := range e.chains {
 		path := c.path
 		if len(path) == 0 || path[0].Name != e.function.Name {
 			path = append([]Function{e.function}, path...)

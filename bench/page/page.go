@@ -28,7 +28,7 @@ func write(rows []*row) (page string, pictures map[string]string, err error) {
 	for _, f := range familiesOf(rows) {
 		var own []*row
 		for _, r := range rows {
-			if f.has(r) {
+			if f.contains(r) {
 				own = append(own, r)
 			}
 		}
@@ -86,7 +86,7 @@ func sources(rows []*row) string {
 	return b.String()
 }
 
-func (f *family) has(r *row) bool {
+func (f *family) contains(r *row) bool {
 	return r.family() == f.name || strings.HasPrefix(r.family(), f.name+"-")
 }
 
@@ -103,12 +103,12 @@ func (f *family) label(r *row) string {
 // familiesOf returns the predefined families that have rows, then the others.
 func familiesOf(rows []*row) (list []family) {
 	for _, f := range families {
-		if slices.ContainsFunc(rows, f.has) {
+		if slices.ContainsFunc(rows, f.contains) {
 			list = append(list, f)
 		}
 	}
 	for _, r := range rows {
-		if !slices.ContainsFunc(list, func(f family) bool { return f.has(r) }) {
+		if !slices.ContainsFunc(list, func(f family) bool { return f.contains(r) }) {
 			list = append(list, family{name: r.family(), title: r.family()})
 		}
 	}
@@ -137,7 +137,7 @@ func (f *family) table(b *strings.Builder, rows []*row) {
 					better = fmt.Sprintf("%.2f× (%.2f to %.2f)", q.Median(), q.Min(), q.Max())
 				}
 				fmt.Fprintf(b, "| %s | %s | %s | %s to %s | %d | %s | %s | %s |\n", label, peer, bench.Figure(s.Median(), r.Unit),
-					bench.Figure(s.Min(), r.Unit), bench.Figure(s.Max(), r.Unit), len(s), r.Regimes(peer), better, cell(also(r, peer)))
+					bench.Figure(s.Min(), r.Unit), bench.Figure(s.Max(), r.Unit), len(s), r.Regimes(peer), better, cell(secondary(r, peer)))
 			}
 			label = ""
 		}
@@ -146,7 +146,7 @@ func (f *family) table(b *strings.Builder, rows []*row) {
 }
 
 // The last column has secondary results and failures. Histograms are drawn instead.
-func also(r *row, peer string) string {
+func secondary(r *row, peer string) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(r.Also[peer])) {
 		if bench.Gaps.MatchString(name) {

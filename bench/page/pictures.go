@@ -133,15 +133,15 @@ func missing(r *row, peer string) string {
 	if len(r.Samples[peer]) > 0 {
 		return ""
 	}
-	why := r.Failures[peer]
-	if why == "" {
-		why = "not run"
+	reason := r.Failures[peer]
+	if reason == "" {
+		reason = "not run"
 	}
 	const most = 60
-	if text := []rune(why); len(text) > most {
-		why = string(text[:most]) + "…"
+	if text := []rune(reason); len(text) > most {
+		reason = string(text[:most]) + "…"
 	}
-	return why
+	return reason
 }
 
 // peersOf returns all peers of the rows, in the order of their first row.

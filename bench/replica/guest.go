@@ -15,12 +15,12 @@ import (
 // Ethernet itself. Its MAC address follows from its IP address, so it sends no ARP
 // requests.
 type guest struct {
-	port    *traffic.Port
-	own     netip.Addr
-	heads   [][headers]byte // frame headers to each member
-	out     [][]byte
-	pending int
-	in      [][]byte
+	port      *traffic.Port
+	own       netip.Addr
+	heads     [][headers]byte // frame headers to each member
+	envelopes [][]byte
+	pending   int
+	in        [][]byte
 }
 
 const headers = 14 + 20 + 8
@@ -37,7 +37,7 @@ func openGuest(path string, own int, addresses []netip.Addr) (*guest, error) {
 		g.heads = append(g.heads, head(g.own, a))
 	}
 	for range batch {
-		g.out = append(g.out, make([]byte, 0, headers+MessageSize))
+		g.envelopes = append(g.envelopes, make([]byte, 0, headers+MessageSize))
 	}
 	var err error
 	g.port, err = traffic.OpenPort(path, 1514)
@@ -98,7 +98,7 @@ func (g *guest) answerARP(ask []byte) {
 }
 
 func (g *guest) send(to int, datagram []byte) error {
-	f := append(g.out[g.pending][:0], g.heads[to][:]...)
+	f := append(g.envelopes[g.pending][:0], g.heads[to][:]...)
 	f = append(f, datagram...)
 	binary.BigEndian.PutUint16(f[16:], uint16(len(f)-14))
 	binary.BigEndian.PutUint16(f[38:], uint16(len(f)-34))
@@ -108,7 +108,7 @@ func (g *guest) send(to int, datagram []byte) error {
 	}
 	sum = sum&0xffff + sum>>16
 	binary.BigEndian.PutUint16(f[24:], ^uint16(sum+sum>>16))
-	g.out[g.pending] = f
+	g.envelopes[g.pending] = f
 	if g.pending++; g.pending == batch {
 		g.flush()
 	}
@@ -117,7 +117,7 @@ func (g *guest) send(to int, datagram []byte) error {
 
 func (g *guest) flush() {
 	if g.pending > 0 {
-		g.port.Send(g.out[:g.pending])
+		g.port.Send(g.envelopes[:g.pending])
 		g.pending = 0
 	}
 }

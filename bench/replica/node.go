@@ -15,9 +15,9 @@ const againAfter = 20 * time.Millisecond
 
 type entry struct {
 	request uint64
-	there   bool
+	valid   bool
 	acks    byte // bitmap of acknowledgements at the leader
-	at      time.Duration
+	sentAt  time.Duration
 }
 
 // Node is a replica. Number 0 leads.
@@ -25,7 +25,7 @@ type Node struct {
 	id  int
 	log []entry
 	// Only the leader uses these fields.
-	where      []uint32 // by request number: log index plus one; 0: no entry
+	position   []uint32 // by request number: log index plus one; 0: no entry
 	committed  uint64   // a majority has all entries below this index
 	everywhere uint64   // every replica has all entries below this index
 }
@@ -33,26 +33,26 @@ type Node struct {
 func newNode(id int) *Node {
 	n := &Node{id: id}
 	if id == 0 {
-		n.where = make([]uint32, MaxRequests)
+		n.position = make([]uint32, MaxRequests)
 	}
 	return n
 }
 
-// receive handles a message and appends its answers to out.
-func (n *Node) receive(m *Message, at time.Duration, out []envelope) []envelope {
+// receive handles a message and appends its answers to envelopes.
+func (n *Node) receive(m *Message, now time.Duration, envelopes []envelope) []envelope {
 	switch {
 	case m.Kind == propose && n.id == 0:
-		return n.propose(m.Request, at, out)
+		return n.propose(m.Request, now, envelopes)
 	case m.Kind == ack && n.id == 0 && m.From < Replicas:
-		return n.acked(int(m.From), m.Index, out)
+		return n.acked(int(m.From), m.Index, envelopes)
 	case m.Kind == appendE && n.id != 0:
 		for uint64(len(n.log)) <= m.Index {
 			n.log = append(n.log, entry{})
 		}
-		n.log[m.Index] = entry{request: m.Request, there: true}
-		return append(out, n.envelope(0, Message{Kind: ack, Index: m.Index}))
+		n.log[m.Index] = entry{request: m.Request, valid: true}
+		return append(envelopes, n.envelope(0, Message{Kind: ack, Index: m.Index}))
 	}
-	return out
+	return envelopes
 }
 
 func (n *Node) envelope(to int, m Message) envelope {
@@ -62,44 +62,44 @@ func (n *Node) envelope(to int, m Message) envelope {
 
 // propose appends a new request to the leader's log. A committed request only gets
 // its reply again.
-func (n *Node) propose(request uint64, at time.Duration, out []envelope) []envelope {
-	if place := n.where[request]; place != 0 {
+func (n *Node) propose(request uint64, now time.Duration, envelopes []envelope) []envelope {
+	if place := n.position[request]; place != 0 {
 		if index := uint64(place - 1); index < n.committed { // the client repeats the request because the reply was lost
-			out = append(out, n.envelope(Client, Message{Kind: reply, Index: index, Request: request}))
+			envelopes = append(envelopes, n.envelope(Client, Message{Kind: reply, Index: index, Request: request}))
 		}
-		return out
+		return envelopes
 	}
 	index := uint64(len(n.log))
-	n.log = append(n.log, entry{request: request, there: true, acks: 1, at: at})
-	n.where[request] = uint32(index) + 1
-	return n.spread(index, out)
+	n.log = append(n.log, entry{request: request, valid: true, acks: 1, sentAt: now})
+	n.position[request] = uint32(index) + 1
+	return n.spread(index, envelopes)
 }
 
-func (n *Node) spread(index uint64, out []envelope) []envelope {
+func (n *Node) spread(index uint64, envelopes []envelope) []envelope {
 	e := &n.log[index]
 	for to := 1; to < Replicas; to++ {
 		if e.acks>>to&1 == 0 {
-			out = append(out, n.envelope(to, Message{Kind: appendE, Index: index, Request: e.request}))
+			envelopes = append(envelopes, n.envelope(to, Message{Kind: appendE, Index: index, Request: e.request}))
 		}
 	}
-	return out
+	return envelopes
 }
 
 // acked records an acknowledgement. All entries with a majority are committed in
 // order.
-func (n *Node) acked(from int, index uint64, out []envelope) []envelope {
+func (n *Node) acked(from int, index uint64, envelopes []envelope) []envelope {
 	if index >= uint64(len(n.log)) {
-		return out
+		return envelopes
 	}
 	n.log[index].acks |= 1 << from
 	for n.committed < uint64(len(n.log)) && n.log[n.committed].votes() >= majority {
-		out = append(out, n.envelope(Client, Message{Kind: reply, Index: n.committed, Request: n.log[n.committed].request}))
+		envelopes = append(envelopes, n.envelope(Client, Message{Kind: reply, Index: n.committed, Request: n.log[n.committed].request}))
 		n.committed++
 	}
 	for n.everywhere < n.committed && n.log[n.everywhere].votes() == Replicas {
 		n.everywhere++
 	}
-	return out
+	return envelopes
 }
 
 func (e *entry) votes() (n int) {
@@ -109,17 +109,17 @@ func (e *entry) votes() (n int) {
 	return n
 }
 
-func (n *Node) tick(at time.Duration, out []envelope) []envelope {
+func (n *Node) tick(now time.Duration, envelopes []envelope) []envelope {
 	if n.id != 0 {
-		return out
+		return envelopes
 	}
 	for i := n.everywhere; i < uint64(len(n.log)); i++ {
-		if e := &n.log[i]; e.votes() < Replicas && at-e.at >= againAfter {
-			e.at = at
-			out = n.spread(i, out)
+		if e := &n.log[i]; e.votes() < Replicas && now-e.sentAt >= againAfter {
+			e.sentAt = now
+			envelopes = n.spread(i, envelopes)
 		}
 	}
-	return out
+	return envelopes
 }
 
 // state returns the number of entries before the first missing one, and their FNV-1a
@@ -127,7 +127,7 @@ func (n *Node) tick(at time.Duration, out []envelope) []envelope {
 func (n *Node) state() (entries, digest uint64) {
 	digest = 0xcbf29ce484222325
 	for i := range n.log {
-		if !n.log[i].there {
+		if !n.log[i].valid {
 			break
 		}
 		for shift := 0; shift < 64; shift += 8 {

@@ -21,7 +21,7 @@ type network struct {
 	queue  []envelope
 	nodes  [Replicas]*Node
 	client *asker
-	at     time.Duration
+	now    time.Duration
 }
 
 func newNetwork(seed uint64, loss, requests, window int) *network {
@@ -32,8 +32,8 @@ func newNetwork(seed uint64, loss, requests, window int) *network {
 	return w
 }
 
-func (w *network) post(out []envelope) {
-	for _, e := range out {
+func (w *network) post(envelopes []envelope) {
+	for _, e := range envelopes {
 		if w.random.IntN(100) < w.loss {
 			continue
 		}
@@ -45,8 +45,8 @@ func (w *network) post(out []envelope) {
 }
 
 func (w *network) step(t *testing.T) {
-	w.at += time.Millisecond
-	w.post(w.client.ask(w.at, nil))
+	w.now += time.Millisecond
+	w.post(w.client.ask(w.now, nil))
 	if len(w.queue) > 0 {
 		i := w.random.IntN(len(w.queue))
 		e := w.queue[i]
@@ -58,13 +58,13 @@ func (w *network) step(t *testing.T) {
 			t.Fatalf("%+v became %+v: %v", e.m, m, err)
 		}
 		if e.to == Client {
-			w.client.receive(&m, w.at)
+			w.client.receive(&m, w.now)
 		} else {
-			w.post(w.nodes[e.to].receive(&m, w.at, nil))
+			w.post(w.nodes[e.to].receive(&m, w.now, nil))
 		}
 	}
-	w.post(w.client.tick(w.at, nil))
-	w.post(w.nodes[0].tick(w.at, nil))
+	w.post(w.client.tick(w.now, nil))
+	w.post(w.nodes[0].tick(w.now, nil))
 }
 
 // Each log contains each request once. A majority has every answered request. All
@@ -77,7 +77,7 @@ func checkAgreement(t *testing.T, seed uint64, loss, requests, window int) {
 		if w.step(t); steps > 1_000_000 {
 			t.Fatalf("no agreement: %d of %d requests have a reply, all replicas have %d entries", w.client.replied, all, w.nodes[0].everywhere)
 		}
-		for r, done := range w.client.done {
+		for r, done := range w.client.completed {
 			if done && w.holders(uint64(r)) < majority {
 				t.Fatalf("request %d has a reply, but only %d replicas have it", r, w.holders(uint64(r)))
 			}
@@ -104,7 +104,7 @@ func checkAgreement(t *testing.T, seed uint64, loss, requests, window int) {
 func (w *network) holders(request uint64) (n int) {
 	for _, node := range w.nodes {
 		for _, e := range node.log {
-			if e.there && e.request == request {
+			if e.valid && e.request == request {
 				n++
 			}
 		}
@@ -178,11 +178,11 @@ func TestOverSockets(t *testing.T) {
 // The library gopacket decodes a guest's frame as UDP, with a valid IPv4 checksum.
 func TestGuestFrames(t *testing.T) {
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
-	g := &guest{own: a, heads: [][headers]byte{head(a, b)}, out: make([][]byte, batch)}
+	g := &guest{own: a, heads: [][headers]byte{head(a, b)}, envelopes: make([][]byte, batch)}
 	if err := g.send(0, []byte("hello, replica")); err != nil {
 		t.Fatal(err)
 	}
-	p := gopacket.NewPacket(g.out[0], layers.LayerTypeEthernet, gopacket.Default)
+	p := gopacket.NewPacket(g.envelopes[0], layers.LayerTypeEthernet, gopacket.Default)
 	udp, _ := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
 	ip, _ := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
 	if udp == nil || ip.DstIP.String() != b.String() || string(udp.Payload) != "hello, replica" || udp.DstPort != UDPPort {
@@ -190,16 +190,16 @@ func TestGuestFrames(t *testing.T) {
 	}
 	sum := uint32(0)
 	for i := 14; i < 34; i += 2 {
-		sum += uint32(g.out[0][i])<<8 + uint32(g.out[0][i+1])
+		sum += uint32(g.envelopes[0][i])<<8 + uint32(g.envelopes[0][i+1])
 	}
 	if sum = sum&0xffff + sum>>16; sum != 0xffff {
 		t.Errorf("checksum %x", sum)
 	}
 	to := &guest{own: b}
-	if got := to.accept(append(g.out[0], make([]byte, 4)...)); string(got) != "hello, replica" { // frame with padding behind the datagram
+	if got := to.accept(append(g.envelopes[0], make([]byte, 4)...)); string(got) != "hello, replica" { // frame with padding behind the datagram
 		t.Errorf("%q", got)
 	}
-	if other := (&guest{own: a}).accept(g.out[0]); other != nil {
+	if other := (&guest{own: a}).accept(g.envelopes[0]); other != nil {
 		t.Errorf("accepted what is for %s", b)
 	}
 }

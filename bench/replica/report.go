@@ -29,15 +29,15 @@ type CPU struct {
 	System float64 `json:"system_seconds"`
 }
 
-func newReport(c *Config, a *asker, all [Replicas]Message) *Report {
+func newReport(c *Config, a *asker, messages [Replicas]Message) *Report {
 	us := func(p float64) float64 { return float64(a.times.ValueAtPercentile(p)) / 1e3 }
 	r := &Report{Requests: int(c.Requests), Window: c.Window, Seconds: (a.end - a.begin).Seconds(),
 		P50: us(50), P90: us(90), P99: us(99), P999: us(99.9), Max: float64(a.times.Max()) / 1e3}
 	if r.Seconds > 0 {
 		r.Rate = float64(c.Requests) / r.Seconds
 	}
-	for i := range all {
-		r.Members[i] = CPU{User: time.Duration(all[i].User).Seconds(), System: time.Duration(all[i].System).Seconds()}
+	for i := range messages {
+		r.Members[i] = CPU{User: time.Duration(messages[i].User).Seconds(), System: time.Duration(messages[i].System).Seconds()}
 	}
 	return r
 }

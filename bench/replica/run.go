@@ -76,12 +76,12 @@ const silence = 10 * time.Second
 
 // member is a running replica or client.
 type member struct {
-	carrier carrier
-	start   time.Time
-	wait    time.Duration // longest wait in carrier.receive
-	out     []envelope
-	buf     [MessageSize]byte
-	next    time.Duration // time of the next tick
+	carrier   carrier
+	start     time.Time
+	wait      time.Duration // longest wait in carrier.receive
+	envelopes []envelope
+	buf       [MessageSize]byte
+	next      time.Duration // time of the next tick
 }
 
 func newMember(c *Config, carrier carrier) *member {
@@ -92,15 +92,15 @@ func newMember(c *Config, carrier carrier) *member {
 	return m
 }
 
-func (m *member) now() time.Duration { return time.Since(m.start) }
+func (m *member) clock() time.Duration { return time.Since(m.start) }
 
 func (m *member) post() error {
-	for i := range m.out {
-		if err := m.carrier.send(m.out[i].to, m.buf[:m.out[i].m.encode(m.buf[:])]); err != nil {
+	for i := range m.envelopes {
+		if err := m.carrier.send(m.envelopes[i].to, m.buf[:m.envelopes[i].m.encode(m.buf[:])]); err != nil {
 			return err
 		}
 	}
-	m.out = m.out[:0]
+	m.envelopes = m.envelopes[:0]
 	m.carrier.flush()
 	return nil
 }
@@ -110,7 +110,7 @@ func (m *member) turn(handle func(*Message, time.Duration), tick func(time.Durat
 	if err != nil {
 		return err
 	}
-	at := m.now()
+	at := m.clock()
 	for _, d := range datagrams {
 		if msg, err := decode(d); err == nil { // ignores datagrams that are not messages
 			handle(&msg, at)
@@ -134,12 +134,12 @@ func RunReplica(ctx context.Context, c *Config) error {
 	m := newMember(c, carrier)
 	var user, system time.Duration
 	began, stopped := false, false
-	handle := func(msg *Message, at time.Duration) {
+	handle := func(msg *Message, now time.Duration) {
 		switch msg.Kind {
 		case query:
 			u, s := usage()
 			entries, digest := n.state()
-			m.out = append(m.out, n.envelope(Client, Message{Kind: status, Index: entries, Digest: digest,
+			m.envelopes = append(m.envelopes, n.envelope(Client, Message{Kind: status, Index: entries, Digest: digest,
 				User: (u - user).Nanoseconds(), System: (s - system).Nanoseconds()}))
 		case stop:
 			stopped = true
@@ -148,11 +148,11 @@ func RunReplica(ctx context.Context, c *Config) error {
 				began = true
 				user, system = usage()
 			}
-			m.out = n.receive(msg, at, m.out)
+			m.envelopes = n.receive(msg, now, m.envelopes)
 		}
 	}
 	for !stopped && ctx.Err() == nil {
-		if err := m.turn(handle, func(at time.Duration) { m.out = n.tick(at, m.out) }); err != nil {
+		if err := m.turn(handle, func(now time.Duration) { m.envelopes = n.tick(now, m.envelopes) }); err != nil {
 			return err
 		}
 	}
@@ -178,22 +178,22 @@ func RunClient(ctx context.Context, c *Config) (*Report, error) {
 		}
 	}
 	user, system := usage()
-	seen, since := uint64(0), m.now()
+	seen, since := uint64(0), m.clock()
 	for !a.finished() {
-		m.out = a.ask(m.now(), m.out)
+		m.envelopes = a.ask(m.clock(), m.envelopes)
 		if err := m.post(); err != nil {
 			return nil, err
 		}
-		err := m.turn(a.receive, func(at time.Duration) { m.out = a.tick(at, m.out) })
+		err := m.turn(a.receive, func(now time.Duration) { m.envelopes = a.tick(now, m.envelopes) })
 		if a.replied > seen {
-			seen, since = a.replied, m.now()
+			seen, since = a.replied, m.clock()
 		}
 		switch {
 		case err != nil:
 			return nil, err
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case m.now()-since > silence:
+		case m.clock()-since > silence:
 			return nil, fmt.Errorf("%d of %d requests have a reply, and no further one for %s", a.replied, a.requests, silence)
 		}
 	}
@@ -223,42 +223,42 @@ func (m *member) ask(ctx context.Context, entries uint64) ([Replicas]Message, er
 		if all[i].Digest != all[0].Digest {
 			return all, fmt.Errorf("the logs of replicas 0 and %d differ", i)
 		}
-		m.out = append(m.out, envelope{i, Message{Kind: stop, From: Client}})
+		m.envelopes = append(m.envelopes, envelope{i, Message{Kind: stop, From: Client}})
 	}
 	return all, m.post()
 }
 
-func (m *member) poll(ctx context.Context, wanted func(*Message) bool) (all [Replicas]Message, err error) {
+func (m *member) poll(ctx context.Context, selects func(*Message) bool) (messages [Replicas]Message, err error) {
 	var have [Replicas]bool
 	missing := Replicas
 	m.next = 0
-	for start := m.now(); missing > 0; {
+	for start := m.clock(); missing > 0; {
 		err := m.turn(func(msg *Message, _ time.Duration) {
-			if from := int(msg.From); msg.Kind == status && from < Replicas && !have[from] && wanted(msg) {
-				all[from], have[from] = *msg, true
+			if from := int(msg.From); msg.Kind == status && from < Replicas && !have[from] && selects(msg) {
+				messages[from], have[from] = *msg, true
 				missing--
 			}
 		}, func(time.Duration) {
 			for i := range have {
 				if !have[i] {
-					m.out = append(m.out, envelope{i, Message{Kind: query, From: Client}})
+					m.envelopes = append(m.envelopes, envelope{i, Message{Kind: query, From: Client}})
 				}
 			}
 		})
 		switch {
 		case err != nil:
-			return all, err
+			return messages, err
 		case ctx.Err() != nil:
-			return all, ctx.Err()
-		case m.now()-start > silence:
+			return messages, ctx.Err()
+		case m.clock()-start > silence:
 			for i := range have {
 				if !have[i] {
-					return all, fmt.Errorf("replica %d does not answer, or not with all entries, for %s", i, silence)
+					return messages, fmt.Errorf("replica %d does not answer, or not with all entries, for %s", i, silence)
 				}
 			}
 		}
 	}
-	return all, nil
+	return messages, nil
 }
 
 func usage() (user, system time.Duration) {

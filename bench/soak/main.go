@@ -35,7 +35,7 @@ import (
 var (
 	kills   = flag.Int("kills", 100, "how often to kill")
 	victim  = flag.String("victim", "engine", "engine, control, both, or any: one of them at random")
-	least   = flag.Duration("least", 220*time.Millisecond, "least time from the end of a pause to the next kill: control lets the successor of an engine that dies young wait")
+	minimum = flag.Duration("least", 220*time.Millisecond, "least time from the end of a pause to the next kill: control lets the successor of an engine that dies young wait")
 	spread  = flag.Duration("spread", 100*time.Millisecond, "random time on top of it")
 	packed  = flag.Bool("packed", false, "packed rings")
 	flows   = flag.Int("flows", 16, "flows of the load")
@@ -205,7 +205,7 @@ func (c *connection) close() {
 	c.fronts = nil
 }
 
-func (c *connection) again(g *stream.Stream) error {
+func (c *connection) reconnect(g *stream.Stream) error {
 	return g.Do(func() error {
 		c.close()
 		return c.open((*vhosttest.FrontEnd).AttachAgain)
@@ -229,7 +229,7 @@ func soak(ctx context.Context, s *weft, g *stream.Stream, c *connection) (map[st
 			break
 		}
 		who := victims[rand.IntN(len(victims))]
-		p, err := once(s, g, c, who)
+		p, err := measureOnce(s, g, c, who)
 		if err != nil {
 			return pauses, fmt.Errorf("kill %d, of %s: %w", n+1, who, err)
 		}
@@ -241,7 +241,7 @@ func soak(ctx context.Context, s *weft, g *stream.Stream, c *connection) (map[st
 	return pauses, nil
 }
 
-func once(s *weft, g *stream.Stream, c *connection, who string) (pause, error) {
+func measureOnce(s *weft, g *stream.Stream, c *connection, processes string) (pause, error) {
 	if err := s.refresh(); err != nil {
 		return pause{}, err
 	}
@@ -250,24 +250,24 @@ func once(s *weft, g *stream.Stream, c *connection, who string) (pause, error) {
 	waited := waits(control)
 	g.Watch()
 	killed := time.Now()
-	if err := s.kill(who); err != nil {
+	if err := s.kill(processes); err != nil {
 		return pause{}, err
 	}
-	if who == "both" {
-		if err := c.again(g); err != nil {
+	if processes == "both" {
+		if err := c.reconnect(g); err != nil {
 			return pause{}, err
 		}
 	}
 	p := pause{}
 	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
-		if _, _, _, arrived := g.Pause(killed); arrived.Sub(killed) > dies || who == "control" {
+		if _, _, _, arrived := g.Pause(killed); arrived.Sub(killed) > dies || processes == "control" {
 			break
 		}
 		if time.Now().After(end) {
 			return pause{}, fmt.Errorf("no frame has come for %v", patience)
 		}
 	}
-	if who == "engine" {
+	if processes == "engine" {
 		p.control = longestWait(waited, waits(control))
 	}
 	if err := s.refresh(); err != nil {
@@ -276,16 +276,16 @@ func once(s *weft, g *stream.Stream, c *connection, who string) (pause, error) {
 	if s.engine != old {
 		p.worker = workerWait(s.engine, s.worker)
 	}
-	time.Sleep(*least + rand.N(*spread))
+	time.Sleep(*minimum + rand.N(*spread))
 	if err := s.refresh(); err != nil {
 		return pause{}, err
 	}
 	p.Duration, p.later, p.own, _ = g.Pause(killed.Add(dies))
 	p.stall = stall(before, s.gaps)
 	t := g.Now()
-	p.again = t.Repeated - base.Repeated
-	p.lost = t.Lost - base.Lost + int64(p.again)
-	if who == "engine" {
+	p.repeated = t.Repeated - base.Repeated
+	p.lost = t.Lost - base.Lost + int64(p.repeated)
+	if processes == "engine" {
 		p.replaced, p.workers = s.replaced()
 	}
 	return p, nil

@@ -21,12 +21,12 @@ type pause struct {
 	worker   time.Duration // time in which the new worker waited for a core
 	control  time.Duration // time in which a thread of control waited for a core
 	lost     int64         // number of lost frames, the dropped ones included
-	again    uint64        // number of frames that arrived twice
+	repeated uint64        // number of frames that arrived twice
 }
 
 func (p *pause) String() string {
 	return fmt.Sprintf("%6.2f ms: engine replaced in %.0f, its workers in %.0f of them; waited for a core: the new worker %.2f, control %.2f; the load did not run for up to %.2f; longest gap later %.2f, between two passes less than %.2f; %d frames lost, %d again",
-		ms(p.Duration), ms(p.replaced), ms(p.workers), ms(p.worker), ms(p.control), ms(p.own), ms(p.later), ms(p.stall), p.lost, p.again)
+		ms(p.Duration), ms(p.replaced), ms(p.workers), ms(p.worker), ms(p.control), ms(p.own), ms(p.later), ms(p.stall), p.lost, p.repeated)
 }
 
 // report prints the pauses and counters. It returns true if the pauses are within the
@@ -65,11 +65,11 @@ func report(t stream.Counted, pauses map[string][]pause, drops map[string]uint64
 	return ok
 }
 
-func table(who string, p []pause) {
-	fmt.Printf("%-8s %5d kills, ms %28s %9s %9s %9s\n", who, len(p), "median", "90%", "99%", "longest")
+func table(processes string, p []pause) {
+	fmt.Printf("%-8s %5d kills, ms %28s %9s %9s %9s\n", processes, len(p), "median", "90%", "99%", "longest")
 	for _, row := range []struct {
-		what string
-		of   func(pause) time.Duration
+		name  string
+		value func(pause) time.Duration
 	}{
 		{"pause", func(p pause) time.Duration { return p.Duration }},
 		{"new worker waited for its core", func(p pause) time.Duration { return p.worker }},
@@ -78,10 +78,10 @@ func table(who string, p []pause) {
 		{"gap later on", func(p pause) time.Duration { return p.later }},
 	} {
 		sorted := slices.Clone(p)
-		slices.SortFunc(sorted, func(a, b pause) int { return int(row.of(a) - row.of(b)) })
-		fmt.Printf("  %-40s", row.what)
+		slices.SortFunc(sorted, func(a, b pause) int { return int(row.value(a) - row.value(b)) })
+		fmt.Printf("  %-40s", row.name)
 		for _, q := range []float64{0.5, 0.9, 0.99, 1} {
-			fmt.Printf(" %9.2f", ms(row.of(sorted[index(len(p), q)])))
+			fmt.Printf(" %9.2f", ms(row.value(sorted[index(len(p), q)])))
 		}
 		fmt.Println()
 	}
@@ -89,7 +89,7 @@ func table(who string, p []pause) {
 
 func index(n int, share float64) int { return min(int(share*float64(n)), n-1) }
 
-func share(p []pause, of float64) time.Duration { return p[index(len(p), of)].Duration }
+func share(p []pause, fraction float64) time.Duration { return p[index(len(p), fraction)].Duration }
 
 func explain(pauses []pause) {
 	for i, p := range pauses {

@@ -103,30 +103,30 @@ func (s *weft) refresh() error {
 	return nil
 }
 
-func (s *weft) kill(who string) error {
-	if who != "control" {
+func (s *weft) kill(processes string) error {
+	if processes != "control" {
 		if err := unix.Kill(s.engine, unix.SIGKILL); err != nil {
 			return fmt.Errorf("kill the engine, %d: %w", s.engine, err)
 		}
 	}
-	if who == "engine" {
+	if processes == "engine" {
 		return nil
 	}
 	if err := s.control.Process.Kill(); err != nil {
 		return err
 	}
 	_ = s.control.Wait()
-	if who == "both" { // the drop counters die with both processes
+	if processes == "both" { // the drop counters die with both processes
 		clear(s.seen)
 	}
 	return s.start()
 }
 
-// stall returns an upper bound of the longest time between two polls. The arguments
-// are histograms of the worker; before is empty for a new engine.
-func stall(before, now []uint64) time.Duration {
-	for i := len(now) - 1; i >= 0; i-- {
-		if i >= len(before) && now[i] > 0 || i < len(before) && now[i] != before[i] {
+// stall returns an upper bound of the longest time between two polls. The arguments are
+// histograms of the worker. The old one is empty for a new engine.
+func stall(old, new []uint64) time.Duration {
+	for i := len(new) - 1; i >= 0; i-- {
+		if i >= len(old) && new[i] > 0 || i < len(old) && new[i] != old[i] {
 			return time.Duration(datapath.GapLimit(i))
 		}
 	}
@@ -139,7 +139,7 @@ func (s *weft) stop() {
 	s.log.Close()
 }
 
-func (s *weft) replaced() (all, workers time.Duration) {
+func (s *weft) replaced() (duration, workers time.Duration) {
 	text := s.output()
 	at := strings.LastIndex(text, `msg="engine replaced"`)
 	if at < 0 {

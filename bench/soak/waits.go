@@ -45,12 +45,12 @@ func workerWait(pid, core int) time.Duration {
 	return longest
 }
 
-// longestWait returns the longest wait of one thread for a core. before and after are
+// longestWait returns the longest wait of one thread for a core. Both arguments are
 // results of the function waits.
-func longestWait(before, after map[int]time.Duration) time.Duration {
+func longestWait(old, new map[int]time.Duration) time.Duration {
 	longest := time.Duration(0)
-	for tid, d := range after {
-		longest = max(longest, d-before[tid])
+	for tid, d := range new {
+		longest = max(longest, d-old[tid])
 	}
 	return longest
 }

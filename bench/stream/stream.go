@@ -42,15 +42,15 @@ type Stream struct {
 	stop   chan struct{}
 	ended  chan struct{}
 
-	mu      sync.Mutex
-	load    *vhosttest.Load
-	gaps    []gap                // gaps since the last call of Watch
-	own     time.Duration        // longest round of the loop since Watch
-	ownGap  time.Duration        // time in which the loop did not run since the last frame
-	last    time.Time            // time of the last arrival of a frame
-	bad     int                  // number of bad frames since the start
-	base    vhosttest.LoadTotals // totals of the load at the last call of Begin
-	baseBad int                  // number of bad frames at the last call of Begin
+	mu          sync.Mutex
+	load        *vhosttest.Load
+	gaps        []gap                // gaps since the last call of Watch
+	own         time.Duration        // longest round of the loop since Watch
+	ownGap      time.Duration        // time in which the loop did not run since the last frame
+	lastArrival time.Time            // time of the last arrival of a frame
+	bad         int                  // number of bad frames since the start
+	base        vhosttest.LoadTotals // totals of the load at the last call of Begin
+	baseBad     int                  // number of bad frames at the last call of Begin
 }
 
 // Start starts a goroutine that runs the load until End is called.
@@ -58,7 +58,7 @@ func Start(l *vhosttest.Load, c Config) *Stream {
 	if c.Rounds == 0 {
 		c.Rounds = 64
 	}
-	s := &Stream{config: c, load: l, stop: make(chan struct{}), ended: make(chan struct{}), last: time.Now()}
+	s := &Stream{config: c, load: l, stop: make(chan struct{}), ended: make(chan struct{}), lastArrival: time.Now()}
 	go func() {
 		defer close(s.ended)
 		if c.Core >= 0 {
@@ -105,10 +105,10 @@ func (s *Stream) run() {
 	}
 }
 
-// note records one round of the loop, which began at before and ended at now. arrived
-// reports whether a frame arrived. The caller holds the lock.
-func (s *Stream) note(arrived bool, before, now time.Time) {
-	stood := now.Sub(before)
+// note records one round of the loop: its begin and its end. arrived reports whether a
+// frame arrived. The caller holds the lock.
+func (s *Stream) note(arrived bool, begun, now time.Time) {
+	stood := now.Sub(begun)
 	s.own = max(s.own, stood)
 	if stood > leastGap {
 		s.ownGap += stood - leastGap
@@ -116,10 +116,10 @@ func (s *Stream) note(arrived bool, before, now time.Time) {
 	if !arrived {
 		return
 	}
-	if now.Sub(s.last) >= leastGap {
-		s.gaps = append(s.gaps, gap{s.last, now, s.ownGap})
+	if now.Sub(s.lastArrival) >= leastGap {
+		s.gaps = append(s.gaps, gap{s.lastArrival, now, s.ownGap})
 	}
-	s.last, s.ownGap = now, 0
+	s.lastArrival, s.ownGap = now, 0
 }
 
 // Watch deletes the recorded gaps.
@@ -129,20 +129,20 @@ func (s *Stream) Watch() {
 	s.gaps, s.own = s.gaps[:0], 0
 }
 
-// Pause divides the gaps since Watch at a time. first is the longest gap before it,
+// Pause divides the gaps since Watch at a time. earlier is the longest gap before it,
 // later the longest one after it. own is the longest round of the loop, and arrived
 // the time of the last frame.
-func (s *Stream) Pause(by time.Time) (first, later, own time.Duration, arrived time.Time) {
+func (s *Stream) Pause(moment time.Time) (earlier, later, own time.Duration, arrived time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range append(s.gaps[:len(s.gaps):len(s.gaps)], gap{s.last, time.Now(), 0}) {
-		if p.from.Before(by) {
-			first = max(first, p.to.Sub(p.from))
+	for _, p := range append(s.gaps[:len(s.gaps):len(s.gaps)], gap{s.lastArrival, time.Now(), 0}) {
+		if p.from.Before(moment) {
+			earlier = max(earlier, p.to.Sub(p.from))
 		} else {
 			later = max(later, p.to.Sub(p.from))
 		}
 	}
-	return first, later, s.own, s.last
+	return earlier, later, s.own, s.lastArrival
 }
 
 // Longest returns the longest gap since Watch, without the time in which the loop did
@@ -151,7 +151,7 @@ func (s *Stream) Longest() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	longest := time.Duration(0)
-	for _, p := range append(s.gaps[:len(s.gaps):len(s.gaps)], gap{s.last, time.Now(), s.ownGap}) {
+	for _, p := range append(s.gaps[:len(s.gaps):len(s.gaps)], gap{s.lastArrival, time.Now(), s.ownGap}) {
 		longest = max(longest, p.to.Sub(p.from)-p.own)
 	}
 	return longest
@@ -197,7 +197,7 @@ func (s *Stream) BeginStill(countHeld func() int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.base, s.gaps, s.own = s.rest(countHeld), nil, 0
-	s.baseBad, s.last, s.ownGap = s.bad, time.Now(), 0
+	s.baseBad, s.lastArrival, s.ownGap = s.bad, time.Now(), 0
 }
 
 // Counted has the numbers of frames since Begin.
@@ -251,8 +251,8 @@ func (s *Stream) rest(countHeld func() int) vhosttest.LoadTotals {
 // if frames are still in flight.
 func (s *Stream) restThen(countHeld func() int, f func(calm bool)) vhosttest.LoadTotals {
 	last := time.Now()
-	t, bad := s.load.Rest(func(came int) bool {
-		if came > 0 {
+	t, bad := s.load.Rest(func(received int) bool {
+		if received > 0 {
 			last = time.Now()
 		}
 		still := time.Since(last)

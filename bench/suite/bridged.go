@@ -17,7 +17,7 @@ const bridgedMost = 10_000
 
 // measureBridged returns the frames per second of a kernel bridge with n established
 // connections.
-func measureBridged(r *run, how trackHow, n int) (float64, error) {
+func measureBridged(r *run, mode trackHow, n int) (float64, error) {
 	a, bridge, b := "weftbench-ka"+r.id, "weftbench-kb"+r.id, "weftbench-kc"+r.id
 	if err := r.namespaces(a, bridge, b); err != nil {
 		return 0, err
@@ -30,7 +30,7 @@ func measureBridged(r *run, how trackHow, n int) (float64, error) {
 			[]string{"ip", "-n", guest, "link", "set", "v", "up"})
 	}
 	commands = append(commands, netnsCommand(bridge, "sh", "-c", fmt.Sprintf("echo %x > /sys/class/net/p0/queues/rx-0/rps_cpus", 1<<switchCore)))
-	if how == tracked {
+	if mode == tracked {
 		commands = append(commands, linuxRules(bridge)...)
 	}
 	if err := runCommands(nil, commands); err != nil {

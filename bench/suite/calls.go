@@ -27,7 +27,7 @@ func callExperiments() []*experiment {
 		{"guest to tunnel", callsToTunnel},
 		{"guest to guest of another host", callsAcross},
 	} {
-		list = append(list, &experiment{name: "replica/system calls, " + e.variant, unit: "calls/frame", less: true, peers: []string{weftPeer},
+		list = append(list, &experiment{name: "replica/system calls, " + e.variant, unit: "calls/frame", smallerIsBetter: true, peers: []string{weftPeer},
 			do: func(r *run, _ string) (float64, error) { return e.do(r) }})
 	}
 	return list

@@ -119,7 +119,7 @@ func centralFamily() []*experiment {
 			if slices.Contains(f.played, row.scenario) && !row.weftOnly() {
 				peers = append(peers, ovnPeer)
 			}
-			e := &experiment{name: "central/" + f.name + ": " + row.name, unit: row.unit, less: true, peers: peers, note: row.note,
+			e := &experiment{name: "central/" + f.name + ": " + row.name, unit: row.unit, smallerIsBetter: true, peers: peers, note: row.note,
 				limit: f.limit, session: s, scenario: row.scenario, do: s.play}
 			e.pick = func(t *turn) (float64, map[string]extra, error) { return t.pick(row) }
 			list = append(list, e)
@@ -144,13 +144,14 @@ type turnKey struct {
 
 // turn has the results of one run of a fleet with one peer.
 type turn struct {
-	result        central.Result
-	err           error
-	before, after time.Duration // cache regime
+	result                    central.Result
+	err                       error
+	regimeBefore, regimeAfter time.Duration // cache regime
 }
 
-// kept returns the turn of a peer that another row of the session has needed, or nil.
-func (e *experiment) kept(peer string, run int) *turn {
+// sharedTurn returns the turn of a peer that another row of the session has needed, or
+// nil.
+func (e *experiment) sharedTurn(peer string, run int) *turn {
 	if e.session == nil {
 		return nil
 	}
@@ -158,11 +159,11 @@ func (e *experiment) kept(peer string, run int) *turn {
 }
 
 // keep keeps a turn for the other rows of the session, and returns the row's result.
-func (e *experiment) keep(peer string, run int, t *turn, before, after time.Duration, err error) (float64, map[string]extra, error) {
+func (e *experiment) keep(peer string, run int, t *turn, regimeBefore, regimeAfter time.Duration, err error) (float64, map[string]extra, error) {
 	if t == nil {
 		t = &turn{err: err}
 	}
-	t.before, t.after = before, after
+	t.regimeBefore, t.regimeAfter = regimeBefore, regimeAfter
 	e.session.turns[turnKey{peer, run}] = t
 	return e.pick(t)
 }
@@ -206,23 +207,23 @@ func (s *session) play(r *run, peer string) (float64, error) {
 }
 
 // pick returns the value of a row, and the other values of its scenario.
-func (t *turn) pick(row fleetRow) (figure float64, also map[string]extra, err error) {
+func (t *turn) pick(row fleetRow) (figure float64, extras map[string]extra, err error) {
 	if t.err != nil {
 		return 0, nil, t.err
 	}
-	also, found := map[string]extra{}, false
+	extras, found := map[string]extra{}, false
 	for _, v := range t.result.Rows {
 		switch {
 		case v.Scenario != row.scenario:
 		case v.Name == row.value:
 			figure, found = v.Value, true
 		default:
-			also[v.Name] = extra{v.Unit, v.Value}
+			extras[v.Name] = extra{v.Unit, v.Value}
 		}
 	}
 	switch {
 	case found:
-		return figure, also, nil
+		return figure, extras, nil
 	case t.result.Error != "":
 		return 0, nil, fmt.Errorf("%s", t.result.Error)
 	}

@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// choose returns the selected experiments and peers. only is "" for the headline,
+// choose returns the selected experiments and peers. selection is "" for the headline,
 // "all", or a list of names or parts of names. peers is a list of names, or "" for
 // all. A name without a match is an error.
-func choose(all []*experiment, only, peers string) ([]*experiment, error) {
+func choose(experiments []*experiment, selection, peers string) ([]*experiment, error) {
 	var chosen []*experiment
-	for _, e := range all {
-		if selected(all, e, only) {
+	for _, e := range experiments {
+		if selected(experiments, e, selection) {
 			chosen = append(chosen, e)
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("-scenario: no experiment's name contains %q; -list prints them", only)
+		return nil, fmt.Errorf("-scenario: no experiment's name contains %q; -list prints them", selection)
 	}
 	if peers == "" {
 		return chosen, nil
 	}
 	wanted := strings.Split(peers, ",")
 	for _, p := range wanted {
-		if !slices.ContainsFunc(all, func(e *experiment) bool { return slices.Contains(e.peers, p) }) {
+		if !slices.ContainsFunc(experiments, func(e *experiment) bool { return slices.Contains(e.peers, p) }) {
 			return nil, fmt.Errorf("-peers: no experiment knows %q; -list prints them", p)
 		}
 	}
@@ -35,20 +35,20 @@ func choose(all []*experiment, only, peers string) ([]*experiment, error) {
 	}
 	chosen = slices.DeleteFunc(chosen, func(e *experiment) bool { return len(e.peers) == 0 })
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("-scenario %q -peers %q: no experiment is left; -list prints them", only, peers)
+		return nil, fmt.Errorf("-scenario %q -peers %q: no experiment is left; -list prints them", selection, peers)
 	}
 	return chosen, nil
 }
 
-func selected(all []*experiment, e *experiment, only string) bool {
-	switch only {
+func selected(experiments []*experiment, e *experiment, selection string) bool {
+	switch selection {
 	case "":
 		return slices.Contains(headline, e.name)
 	case "all":
 		return true
 	}
-	words := only
-	longestFirst := slices.SortedStableFunc(slices.Values(all), func(a, b *experiment) int { return len(b.name) - len(a.name) })
+	words := selection
+	longestFirst := slices.SortedStableFunc(slices.Values(experiments), func(a, b *experiment) int { return len(b.name) - len(a.name) })
 	for _, other := range longestFirst { // longest names first, because a name may contain a comma
 		if strings.Contains(","+words+",", ","+other.name+",") {
 			if e == other {

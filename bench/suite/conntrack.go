@@ -31,8 +31,8 @@ func conntrackFamily() []*experiment {
 	for _, how := range []trackHow{tracked, translated} {
 		add(fmt.Sprintf("new-%s/1200000", how), "connections/s", func(r *run, peer string) (float64, error) { return measureBegun(r, peer, how) })
 	}
-	add("memory/1000000", "B", func(r *run, peer string) (float64, error) { return measureConnectionMemory(r, peer, "ip") }).less = true
-	add("memory-ipv6/1000000", "B", func(r *run, peer string) (float64, error) { return measureConnectionMemory(r, peer, "ipv6") }).less = true
+	add("memory/1000000", "B", func(r *run, peer string) (float64, error) { return measureConnectionMemory(r, peer, "ip") }).smallerIsBetter = true
+	add("memory-ipv6/1000000", "B", func(r *run, peer string) (float64, error) { return measureConnectionMemory(r, peer, "ipv6") }).smallerIsBetter = true
 	add("flood/500000", "part left", measureFlood)
 	return list
 }
@@ -48,14 +48,14 @@ const (
 
 // trackFlows returns flows for connections from guest 0 to guest 1. If fresh is set,
 // answers are not tracked.
-func trackFlows(how trackHow, fresh bool) func(guest func(int) string, _ string) []string {
+func trackFlows(mode trackHow, fresh bool) func(guest func(int) string, _ string) []string {
 	return func(guest func(int) string, _ string) []string {
 		a, b := guest(0), guest(1)
-		if how == untracked {
+		if mode == untracked {
 			return []string{"ip,in_port=" + a + ",actions=output:" + b, "ip,in_port=" + b + ",actions=output:" + a}
 		}
 		nat, source := "", ""
-		if how == translated {
+		if mode == translated {
 			nat, source = ",nat", ",nat(src=192.0.2.1-192.0.2.254)"
 		}
 		flows := []string{
@@ -72,8 +72,8 @@ func trackFlows(how trackHow, fresh bool) func(guest func(int) string, _ string)
 }
 
 // trackGuestsDo runs the guests on a new switch. The function meanwhile, if any, runs
-// while all connections have traffic. before is the memory without guests.
-func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string, string) []string, spec trackSpec, meanwhile func(sw vswitch, before memory) error) (trackReport, error) {
+// while all connections have traffic. The argument empty is the memory without guests.
+func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string, string) []string, spec trackSpec, meanwhile func(sw vswitch, empty memory) error) (trackReport, error) {
 	var result trackReport
 	sw := newSwitch(peer)
 	if err := sw.up(r, setup{guests: guests, flows: flows}); err != nil {
@@ -104,12 +104,12 @@ func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string,
 
 // measureTracked returns the frames per second on n established connections, the sum
 // of both directions.
-func measureTracked(r *run, peer string, how trackHow, n int) (float64, error) {
+func measureTracked(r *run, peer string, mode trackHow, n int) (float64, error) {
 	if peer == linuxPeer {
-		return measureBridged(r, how, n)
+		return measureBridged(r, mode, n)
 	}
 	spec := trackSpec{Connections: n, Warm: warmTime, Length: r.length + warmTime}
-	result, err := trackGuestsDo(r, peer, 2, trackFlows(how, false), spec, func(sw vswitch, _ memory) error {
+	result, err := trackGuestsDo(r, peer, 2, trackFlows(mode, false), spec, func(sw vswitch, _ memory) error {
 		cost, err := costOf(sw, r.length)
 		r.note("cost", "s/frame", cost)
 		return err
@@ -119,27 +119,27 @@ func measureTracked(r *run, peer string, how trackHow, n int) (float64, error) {
 
 // measureBegun returns the number of new connections per second, up to a million
 // connections.
-func measureBegun(r *run, peer string, how trackHow) (float64, error) {
-	result, err := trackGuestsDo(r, peer, 2, trackFlows(how, true), trackSpec{Connections: 1_200_000, Fresh: true, Length: 10 * time.Second}, nil)
+func measureBegun(r *run, peer string, mode trackHow) (float64, error) {
+	result, err := trackGuestsDo(r, peer, 2, trackFlows(mode, true), trackSpec{Connections: 1_200_000, Fresh: true, Length: 10 * time.Second}, nil)
 	r.note("begun", "connections", result.Count)
 	r.note("longest stall", "s", result.Stall)
 	return result.Begun, err
 }
 
-// measureConnectionMemory returns the bytes that 1,000,000 connections take. over is
+// measureConnectionMemory returns the bytes that 1,000,000 connections take. protocol is
 // "ip" or "ipv6".
-func measureConnectionMemory(r *run, peer, over string) (float64, error) {
+func measureConnectionMemory(r *run, peer, protocol string) (float64, error) {
 	var grown float64
-	spec := trackSpec{Connections: 1_000_000, IPv6: over == "ipv6", Warm: warmTime, Length: 2 * time.Second}
+	spec := trackSpec{Connections: 1_000_000, IPv6: protocol == "ipv6", Warm: warmTime, Length: 2 * time.Second}
 	flows := func(guest func(int) string, tunnel string) (list []string) {
 		for _, f := range trackFlows(tracked, false)(guest, tunnel) {
-			list = append(list, strings.Replace(f, ",ip,", ","+over+",", 1))
+			list = append(list, strings.Replace(f, ",ip,", ","+protocol+",", 1))
 		}
 		return list
 	}
-	_, err := trackGuestsDo(r, peer, 2, flows, spec, func(sw vswitch, before memory) error {
+	_, err := trackGuestsDo(r, peer, 2, flows, spec, func(sw vswitch, empty memory) error {
 		after, err := sw.(resident).resident()
-		grown = after.resident - before.resident + after.huge - before.huge
+		grown = after.resident - empty.resident + after.huge - empty.huge
 		return err
 	})
 	return grown, err

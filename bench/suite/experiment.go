@@ -6,10 +6,10 @@ import "time"
 
 // experiment is one row of the report, measured for each peer.
 type experiment struct {
-	name  string   // unique name family/variant
-	unit  string   // unit of the result without an SI prefix
-	less  bool     // a smaller result is better
-	peers []string // the first peer is Weft
+	name            string   // unique name family/variant
+	unit            string   // unit of the result without an SI prefix
+	smallerIsBetter bool     // a smaller result is better
+	peers           []string // the first peer is Weft
 
 	// do measures one peer once. It ends what it starts, at the latest through
 	// run.atEnd.

@@ -35,7 +35,7 @@ func flowsFamily() []*experiment {
 	add("misses/100000", "misses/s", measureMisses)
 	for _, bundle := range []bool{true, false} {
 		name := map[bool]string{true: "bundle", false: "plain"}[bundle]
-		add("install-"+name+"/100000", "s", func(r *run, peer string) (float64, error) { return measureInstall(r, peer, bundle) }).less = true
+		add("install-"+name+"/100000", "s", func(r *run, peer string) (float64, error) { return measureInstall(r, peer, bundle) }).smallerIsBetter = true
 	}
 	for _, perSecond := range []int{1_000, 20_000, 100_000} {
 		add(fmt.Sprintf("attack/%d", perSecond), "part left", func(r *run, peer string) (float64, error) { return measureAttack(r, peer, perSecond) })

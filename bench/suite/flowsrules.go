@@ -226,9 +226,9 @@ func attackRules() *rules {
 // differs from the access list, in each of four fields, determines the mask.
 func attackTuples() []tuple {
 	random := rand.New(rand.NewPCG(11, 1))
-	differ := func(value uint32, width, at int) uint32 {
-		rest := uint32(uint64(1)<<(width-1-at) - 1)
-		return (value^1<<(width-1-at))&^rest | random.Uint32()&rest
+	differ := func(value uint32, width, offset int) uint32 {
+		rest := uint32(uint64(1)<<(width-1-offset) - 1)
+		return (value^1<<(width-1-offset))&^rest | random.Uint32()&rest
 	}
 	var list []tuple
 	for range 4 {

@@ -33,7 +33,7 @@ func hopsFamily() []*experiment {
 		{hopsLater, []string{weftPeer, linuxPeer}},
 		{hopsVhost, []string{weftPeer}},
 	} {
-		list = append(list, &experiment{name: "hops/" + e.variant, unit: "s", less: true, peers: e.peers,
+		list = append(list, &experiment{name: "hops/" + e.variant, unit: "s", smallerIsBetter: true, peers: e.peers,
 			do: func(r *run, peer string) (float64, error) {
 				switch {
 				case peer == linuxPeer:
@@ -147,12 +147,12 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 			return 0, err
 		}
 	}
-	work := func(again int) error {
+	work := func(attempt int) error {
 		switch variant {
 		case hopsAlone:
 			return send("-count", fmt.Sprint(hopsSingles), "-pause", "2ms")
 		case hopsNew:
-			return send("-count", fmt.Sprint(hopsNewFlows), "-new", "-port", fmt.Sprint(11_000+again*hopsNewFlows))
+			return send("-count", fmt.Sprint(hopsNewFlows), "-new", "-port", fmt.Sprint(11_000+attempt*hopsNewFlows))
 		case hopsLater:
 			return send("-count", fmt.Sprint(10*hopsNewFlows))
 		}

@@ -55,7 +55,7 @@ func (r *run) noteParts(parts map[string]float64, total float64) float64 {
 func addStages(trace string) (map[string]float64, error) {
 	type batch struct {
 		worker int
-		at     time.Time
+		time   time.Time
 	}
 	seen, sums, flows, frames := map[batch]bool{}, map[string]float64{}, map[string]bool{}, 0
 	scan := bufio.NewScanner(strings.NewReader(trace))

@@ -43,10 +43,10 @@ var verbs = map[string]func(args []string) error{
 }
 
 type options struct {
-	only, peers, bin, out string
-	runs                  int
-	length                time.Duration
-	list, keep            bool
+	selection, peers, bin, out string
+	runs                       int
+	length                     time.Duration
+	list, keep                 bool
 }
 
 func main() {
@@ -56,7 +56,7 @@ func main() {
 		}
 	}
 	var o options
-	flag.StringVar(&o.only, "scenario", "", "run the experiments of these names, or whose names contain these words, separated by commas; all: every one; without it, a row or two of each family")
+	flag.StringVar(&o.selection, "scenario", "", "run the experiments of these names, or whose names contain these words, separated by commas; all: every one; without it, a row or two of each family")
 	flag.StringVar(&o.peers, "peers", "", "only these peers, separated by commas")
 	flag.IntVar(&o.runs, "runs", 5, "alternating runs of each peer")
 	flag.DurationVar(&o.length, "length", time.Second, "of each measurement")
@@ -91,10 +91,10 @@ func exit(err error) {
 }
 
 func runSuite(o options) error {
-	if o.list && o.only == "" {
-		o.only = "all"
+	if o.list && o.selection == "" {
+		o.selection = "all"
 	}
-	chosen, err := choose(experiments(), o.only, o.peers)
+	chosen, err := choose(experiments(), o.selection, o.peers)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func runSuite(o options) error {
 		if err := measure(ctx, o, e, i, report); err != nil {
 			return err
 		}
-		progress.done += o.runs * len(e.peers)
+		progress.finished += o.runs * len(e.peers)
 		if err := report.keep(o); err != nil {
 			return err
 		}
@@ -148,14 +148,14 @@ func measure(ctx context.Context, o options, e *experiment, index int, report *r
 	}
 	for i := range o.runs {
 		for _, peer := range e.peers {
-			if t := e.kept(peer, i); t != nil {
+			if t := e.sharedTurn(peer, i); t != nil {
 				figure, also, turnErr := e.pick(t)
-				row.add(peer, figure, also, t.before, t.after, turnErr)
+				row.add(peer, figure, also, t.regimeBefore, t.regimeAfter, turnErr)
 				fmt.Fprintf(os.Stderr, "  run %d/%d  %-10s %s\n", i+1, o.runs, peer, outcome(e, figure, turnErr))
 				continue
 			}
-			r := &run{id: fmt.Sprintf("%d-%d", os.Getpid()%10000, index), bin: o.bin, length: o.length, also: map[string]extra{}}
-			figure, turnErr := once(ctx, r, e, peer, o.keep)
+			r := &run{id: fmt.Sprintf("%d-%d", os.Getpid()%10000, index), bin: o.bin, length: o.length, extras: map[string]extra{}}
+			figure, turnErr := measureOnce(ctx, r, e, peer, o.keep)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -164,9 +164,9 @@ func measure(ctx context.Context, o options, e *experiment, index int, report *r
 				return err
 			}
 			if e.session != nil {
-				figure, r.also, turnErr = e.keep(peer, i, r.turn, before, after, turnErr)
+				figure, r.extras, turnErr = e.keep(peer, i, r.turn, before, after, turnErr)
 			}
-			row.add(peer, figure, r.also, before, after, turnErr)
+			row.add(peer, figure, r.extras, before, after, turnErr)
 			fmt.Fprintf(os.Stderr, "  run %d/%d  %-10s %s  (%s)\n", i+1, o.runs, peer, outcome(e, figure, turnErr), regimes(before, after))
 			before = after
 		}
@@ -174,7 +174,7 @@ func measure(ctx context.Context, o options, e *experiment, index int, report *r
 	return nil
 }
 
-func once(ctx context.Context, r *run, e *experiment, peer string, keep bool) (figure float64, err error) {
+func measureOnce(ctx context.Context, r *run, e *experiment, peer string, keep bool) (figure float64, err error) {
 	if r.dir, err = os.MkdirTemp("", "weftbench"); err != nil {
 		return 0, err
 	}
@@ -195,8 +195,8 @@ func outcome(e *experiment, figure float64, err error) string {
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-func regimes(before, after time.Duration) string {
-	from, to := bench.RegimeName(before), bench.RegimeName(after)
+func regimes(regimeBefore, regimeAfter time.Duration) string {
+	from, to := bench.RegimeName(regimeBefore), bench.RegimeName(regimeAfter)
 	if from == to {
 		return from
 	}

@@ -189,7 +189,7 @@ func (c *cluster) sample() (func(int) error, error) {
 			return err
 		}
 		for name, s := range bookSamples(text, names) {
-			if all := s.all(); all >= leastSamples {
+			if all := s.sum(); all >= leastSamples {
 				share := func(n int) float64 { return 100 * float64(n) / float64(all) }
 				c.note("in the kernel, "+name, "%", share(s.entry+s.waiting+s.kernel))
 				c.note("entering, leaving and waiting, "+name, "%", share(s.entry+s.waiting))
@@ -204,7 +204,7 @@ const leastSamples = 50
 
 type samples struct{ user, entry, waiting, kernel int }
 
-func (s *samples) all() int { return s.user + s.entry + s.waiting + s.kernel }
+func (s *samples) sum() int { return s.user + s.entry + s.waiting + s.kernel }
 
 // bookSamples counts the samples of each component in the output of perf script.
 func bookSamples(text string, names map[int]string) map[string]*samples {

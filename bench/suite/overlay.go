@@ -58,7 +58,7 @@ func latencyFamily() []*experiment {
 	for _, idle := range []string{"spin", "sleep"} {
 		for _, size := range []int{64, 1024} {
 			shape := overlayShape{spin: idle == "spin"}
-			list = append(list, &experiment{name: fmt.Sprintf("latency/%s-%d", idle, size), unit: "s", less: true, peers: []string{weftPeer, linuxPeer, ovsXDPPeer},
+			list = append(list, &experiment{name: fmt.Sprintf("latency/%s-%d", idle, size), unit: "s", smallerIsBetter: true, peers: []string{weftPeer, linuxPeer, ovsXDPPeer},
 				do: func(r *run, peer string) (float64, error) {
 					o, err := newOverlay(r, peer, shape)
 					if err != nil {

@@ -20,7 +20,7 @@ func pausesFamily() []*experiment {
 		if changing {
 			name += ", flows changing"
 		}
-		list = append(list, &experiment{name: name, unit: "s", less: true, peers: []string{weftPeer, machinePeer},
+		list = append(list, &experiment{name: name, unit: "s", smallerIsBetter: true, peers: []string{weftPeer, machinePeer},
 			do: func(r *run, peer string) (float64, error) {
 				if peer == machinePeer {
 					return measureMachine(r, changing)

@@ -21,12 +21,12 @@ import (
 // process is a program that the suite started. Error messages quote the end of its
 // log file.
 type process struct {
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	log  string
-	done chan struct{} // closed at the program's end; err is then valid
-	err  error
-	quit syscall.Signal // signal that ends the program and its children; 0: SIGTERM
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	log   string
+	done  chan struct{} // closed at the program's end; err is then valid
+	err   error
+	quit  syscall.Signal // signal that ends the program and its children; 0: SIGTERM
 }
 
 func start(dir, name, program string, args ...string) (*process, error) {
@@ -47,7 +47,7 @@ func start(dir, name, program string, args ...string) (*process, error) {
 	if err := bench.StartWithParent(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
-	p := &process{cmd: cmd, in: in, log: log, done: make(chan struct{})}
+	p := &process{cmd: cmd, stdin: in, log: log, done: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
@@ -55,7 +55,7 @@ func start(dir, name, program string, args ...string) (*process, error) {
 	return p, nil
 }
 
-func (p *process) say(line string) { fmt.Fprintln(p.in, line) }
+func (p *process) say(line string) { fmt.Fprintln(p.stdin, line) }
 
 func (p *process) wait(limit time.Duration) {
 	select {

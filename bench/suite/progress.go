@@ -11,7 +11,7 @@ import (
 // progress estimates the suite's remaining time. A turn is one run of one peer.
 type progress struct {
 	rows, turns int // numbers of experiments and turns of the whole suite
-	done        int // number of finished turns
+	finished    int // number of finished turns
 	began       time.Time
 }
 
@@ -37,10 +37,10 @@ func (p *progress) row(i int, name string) string {
 
 func (p *progress) remaining(elapsed time.Duration) time.Duration {
 	each := turnTime
-	if p.done > 0 {
-		each = elapsed / time.Duration(p.done)
+	if p.finished > 0 {
+		each = elapsed / time.Duration(p.finished)
 	}
-	return each * time.Duration(p.turns-p.done)
+	return each * time.Duration(p.turns-p.finished)
 }
 
 func minutes(d time.Duration) string {

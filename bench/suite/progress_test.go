@@ -16,7 +16,7 @@ func TestProgress(t *testing.T) {
 	if line := p.size(); line != "2 rows, 15 turns, about 2 minutes" {
 		t.Error(line)
 	}
-	p.done = 10
+	p.finished = 10
 	if left := p.remaining(100 * time.Second); left != 50*time.Second {
 		t.Errorf("%s left", left)
 	}

@@ -81,7 +81,7 @@ func measureReplicas(r *run, peer string, options []string, observe bool) (float
 }
 
 // observer starts to observe a run. The returned function ends the observation.
-type observer func() (done func(requests int) error, err error)
+type observer func() (finish func(requests int) error, err error)
 
 func (c *cluster) agree(observe observer) (*replica.Report, error) {
 	c.members = map[string]*process{}

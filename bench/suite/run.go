@@ -19,7 +19,7 @@ type run struct {
 	dir    string        // scratch directory, deleted at the end of the turn
 	bin    string        // directory of the programs weftd and weft
 	length time.Duration // length of one measurement
-	also   map[string]extra
+	extras map[string]extra
 	turn   *turn // result of a turn of a session
 
 	mu    sync.Mutex
@@ -137,6 +137,6 @@ type extra struct {
 	value float64
 }
 
-func (r *run) note(name, unit string, value float64) { r.also[name] = extra{unit, value} }
+func (r *run) note(name, unit string, value float64) { r.extras[name] = extra{unit, value} }
 
 func (r *run) socket(i int) string { return filepath.Join(r.dir, guestName(i)+".sock") }

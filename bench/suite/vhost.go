@@ -43,7 +43,7 @@ func vhostFamily() []*experiment {
 		})
 	}
 	add("testpmd/64", "frames/s", three, func(r *run, peer string) (float64, error) { return measureGuests(r, peer, 64) })
-	add("wake/64", "s", two, measureWake).less = true
+	add("wake/64", "s", two, measureWake).smallerIsBetter = true
 	return list
 }
 

@@ -44,10 +44,10 @@ type wakeTimes struct {
 	InTime                    float64 // share of frames within wakeBar
 }
 
-func newWakeTimes(all []time.Duration) wakeTimes {
-	slices.Sort(all)
-	late, _ := slices.BinarySearch(all, wakeBar+1)
-	return wakeTimes{all[len(all)/2].Seconds(), all[len(all)*99/100].Seconds(), all[len(all)-1].Seconds(), float64(late) / float64(len(all))}
+func newWakeTimes(times []time.Duration) wakeTimes {
+	slices.Sort(times)
+	late, _ := slices.BinarySearch(times, wakeBar+1)
+	return wakeTimes{times[len(times)/2].Seconds(), times[len(times)*99/100].Seconds(), times[len(times)-1].Seconds(), float64(late) / float64(len(times))}
 }
 
 func (t *wakeTimes) note(r *run, whose string) {
@@ -116,10 +116,10 @@ func wakeSwitch(from, to *vhosttest.Queue, frame []byte) (time.Duration, error) 
 // sleeper is a thread on the switch's core that sleeps in epoll and counts its
 // wake-ups.
 type sleeper struct {
-	_     [64]byte // padding: seen has a cache line of its own, because another thread polls it
-	seen  atomic.Uint64
-	_     [64]byte
-	event int
+	_       [64]byte // padding: counter has a cache line of its own, because another thread polls it
+	counter atomic.Uint64
+	_       [64]byte
+	event   int
 }
 
 func newSleeper() (*sleeper, error) {
@@ -141,7 +141,7 @@ func newSleeper() (*sleeper, error) {
 		pinned <- cpu.Pin(switchCore)
 		for events := make([]unix.EpollEvent, 1); ; {
 			if n, _ := unix.EpollWait(set, events, -1); n > 0 {
-				s.seen.Add(1)
+				s.counter.Add(1)
 				shm.DrainOwn(s.event)
 			}
 		}
@@ -151,9 +151,9 @@ func newSleeper() (*sleeper, error) {
 
 func (s *sleeper) wake() time.Duration {
 	time.Sleep(idleLeast + rand.N(idleSpread))
-	seen, begin := s.seen.Load(), time.Now()
+	seen, begin := s.counter.Load(), time.Now()
 	shm.SignalOwn(s.event)
-	for s.seen.Load() == seen {
+	for s.counter.Load() == seen {
 	}
 	return time.Since(begin)
 }

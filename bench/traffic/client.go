@@ -53,7 +53,7 @@ func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	}
 	s := &session{spec: &spec, ctl: newControl(conn)}
 	defer s.ctl.close()
-	s.progress = progress{tell: tell, every: c.Every, count: &s.live}
+	s.progress = progress{tell: tell, interval: c.Every, count: &s.live}
 	defer s.closeData()
 	r, err := c.measure(ctx, s)
 	s.end()
@@ -100,7 +100,7 @@ func (c *Client) measure(ctx context.Context, s *session) (*Result, error) {
 		if remote.Is6() {
 			headers += 20
 		}
-		s.spec.Sizes = s.spec.FrameSizes.less(headers)
+		s.spec.Sizes = s.spec.FrameSizes.shorter(headers)
 		if err := s.spec.Sizes.within(s.spec.bounds()); err != nil {
 			return nil, fmt.Errorf("frames %s leave too little for a payload behind %d bytes of headers: %w", s.spec.FrameSizes, headers, err)
 		}
@@ -177,7 +177,7 @@ func (s *session) agree(ctx context.Context, hello greeting) (*offer, error) {
 	}
 	const probes = 16
 	for i := range probes {
-		before := now()
+		before := nowNS()
 		if err := s.ctl.send(message{Probe: &before}); err != nil {
 			return nil, err
 		}
@@ -185,7 +185,7 @@ func (s *session) agree(ctx context.Context, hello greeting) (*offer, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.clock.better(i == 0, before, *answer.Probe, now())
+		s.clock.better(i == 0, before, *answer.Probe, nowNS())
 	}
 	return m.Offer, nil
 }

@@ -35,7 +35,7 @@ func monotonic() int64 {
 	return start
 }
 
-func now() int64 { return clockStart + time.Since(clockBase).Nanoseconds() }
+func nowNS() int64 { return clockStart + time.Since(clockBase).Nanoseconds() }
 
 // clockName names this process's clock. Processes with equal names read the same
 // clock.
@@ -51,11 +51,11 @@ func clockName() string {
 // offset is how far the other end's clock is ahead, with the possible error.
 type offset struct{ ahead, within time.Duration }
 
-// better updates the offset by a probe with the smallest error so far. before and
-// after are readings of this end's clock, there of the other end's.
-func (o *offset) better(first bool, before, there, after int64) {
-	within := time.Duration(after-before) / 2
+// better updates the offset by a probe with the smallest error so far. startNS and
+// endNS are readings of this end's clock, remoteNS is a reading of the other end's.
+func (o *offset) better(first bool, startNS, remoteNS, endNS int64) {
+	within := time.Duration(endNS-startNS) / 2
 	if first || within < o.within {
-		*o = offset{ahead: time.Duration(there - (before + within.Nanoseconds())), within: within}
+		*o = offset{ahead: time.Duration(remoteNS - (startNS + within.Nanoseconds())), within: within}
 	}
 }

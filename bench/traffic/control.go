@@ -96,22 +96,22 @@ var (
 
 // control is one end of the connection for messages.
 type control struct {
-	conn net.Conn
-	in   chan message
-	err  error // why the connection ended; valid after the channel in is closed
+	conn     net.Conn
+	messages chan message
+	err      error // why the connection ended; valid after the channel messages is closed
 }
 
 func newControl(conn net.Conn) *control {
-	c := &control{conn: conn, in: make(chan message, 16)}
+	c := &control{conn: conn, messages: make(chan message, 16)}
 	go func() {
-		defer close(c.in)
+		defer close(c.messages)
 		d := json.NewDecoder(conn)
 		for {
 			var m message
 			if c.err = d.Decode(&m); c.err != nil {
 				return
 			}
-			c.in <- m
+			c.messages <- m
 		}
 	}()
 	return c
@@ -119,7 +119,7 @@ func newControl(conn net.Conn) *control {
 
 func (c *control) close() {
 	c.conn.Close()
-	for range c.in { // until the reading goroutine ends
+	for range c.messages { // until the reading goroutine ends
 	}
 }
 
@@ -146,7 +146,7 @@ func (c *control) next(ctx context.Context, limit time.Duration) (message, error
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case m, ok := <-c.in:
+	case m, ok := <-c.messages:
 		switch {
 		case !ok:
 			return m, named(c.err)

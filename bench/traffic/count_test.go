@@ -50,7 +50,7 @@ func checkSchedule(t *testing.T, s *Spec, looks []time.Duration) {
 	round := s.Sizes.round()
 	frames, bytes := uint64(0), uint64(0)
 	for _, at := range looks {
-		for plan.due() <= at && !plan.done() {
+		for plan.due() <= at && !plan.finished() {
 			plan.sent()
 		}
 		for { // slow reference: one frame at a time
@@ -115,26 +115,26 @@ func FuzzSchedule(f *testing.F) {
 // slowTally remembers every sequence number.
 type slowTally struct {
 	tally
-	all map[uint64]bool
+	stamps map[uint64]bool
 }
 
 func (t *slowTally) add(seq uint64, size int) {
 	highest := uint64(0)
-	for n := range t.all {
+	for n := range t.stamps {
 		highest = max(highest, n+1)
 	}
 	switch {
 	case seq < highest && highest-seq > window:
-		t.late++
+		t.overtaken++
 		return
-	case t.all[seq]:
+	case t.stamps[seq]:
 		t.duplicates++
 		return
 	case seq < highest:
 		t.reordered++
 		t.distance = max(t.distance, highest-1-seq)
 	}
-	t.all[seq] = true
+	t.stamps[seq] = true
 	t.received++
 	t.bytes += uint64(size)
 }
@@ -142,7 +142,7 @@ func (t *slowTally) add(seq uint64, size int) {
 func FuzzTally(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 0, 3, 0, 2, 0, 2, 255, 0, 0, 5})
 	f.Fuzz(func(t *testing.T, steps []byte) {
-		fast, slow := newTally(), &slowTally{all: map[uint64]bool{}}
+		fast, slow := newTally(), &slowTally{stamps: map[uint64]bool{}}
 		at := int64(0)
 		for i := 0; i+1 < min(len(steps), 200); i += 2 {
 			// steps in both directions: mostly small, sometimes half a window
@@ -154,9 +154,9 @@ func FuzzTally(f *testing.F) {
 			slow.add(seq, int(steps[i]))
 		}
 		if fast.received != slow.received || fast.bytes != slow.bytes || fast.duplicates != slow.duplicates || fast.reordered != slow.reordered ||
-			fast.distance != slow.distance || fast.late != slow.late {
+			fast.distance != slow.distance || fast.overtaken != slow.overtaken {
 			t.Errorf("%d received, %d bytes, %d twice, %d out of order, by %d, %d late; expected %+v", fast.received, fast.bytes, fast.duplicates,
-				fast.reordered, fast.distance, fast.late, slow.tally)
+				fast.reordered, fast.distance, fast.overtaken, slow.tally)
 		}
 	})
 }
@@ -229,16 +229,16 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// late is a lane that accepts no frame before the end of the measurement.
-type late struct {
+// blockedLane is a lane that accepts no frame before the end of the measurement.
+type blockedLane struct {
 	nowhere
-	after time.Duration
+	delay time.Duration
 	sizes []int
 }
 
-func (l *late) send(frames [][]byte) (int, error) {
-	time.Sleep(l.after)
-	l.after = 0
+func (l *blockedLane) send(frames [][]byte) (int, error) {
+	time.Sleep(l.delay)
+	l.delay = 0
 	for _, f := range frames {
 		l.sizes = append(l.sizes, len(f))
 	}
@@ -256,7 +256,7 @@ func TestLateSendersCatchUp(t *testing.T) {
 		if err := s.Check(); err != nil {
 			t.Fatal(err)
 		}
-		l := &late{nowhere: nowhere{framer: *newFramer(make([]byte, 6), make([]byte, 6), false, 1)}, after: length}
+		l := &blockedLane{nowhere: nowhere{framer: *newFramer(make([]byte, 6), make([]byte, 6), false, 1)}, delay: length}
 		sender := newLaneSender(s, l, 7, []int{0}, &live{})
 		if err := sender.phase(t.Context(), true, length); err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ type Port struct {
 	guest    *vhosttest.Guest
 	front    *vhosttest.FrontEnd
 	path     string
-	made     bool // true: this process created the socket and removes it
+	created  bool // true: this process created the socket and removes it
 	received [][]byte
 	bufs     [][]byte
 	// Waits is the number of times that Recv has slept.
@@ -75,7 +75,7 @@ func (p *Port) connect() error {
 		return err
 	}
 	defer l.Close()
-	p.made = true
+	p.created = true
 	if p.front, err = vhosttest.Accept(l); err != nil {
 		return fmt.Errorf("no switch connects: %w", err)
 	}
@@ -88,7 +88,7 @@ func (p *Port) Close() {
 		p.front.Close()
 	}
 	p.guest.Close()
-	if p.made {
+	if p.created {
 		os.Remove(p.path)
 	}
 }

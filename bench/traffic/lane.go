@@ -124,7 +124,7 @@ func (ls *laneSender) limited() bool {
 // collect adds the due frames of all streams, in turn, to frames. next is the time of
 // the next frame; a negative time means that all streams are done.
 func (ls *laneSender) collect(frames [][]byte, kind byte, elapsed time.Duration) (_ [][]byte, next time.Duration) {
-	at := now()
+	at := nowNS()
 	next = -1
 	for idle := 0; len(frames) < batch && idle < len(ls.plans); {
 		i, p := ls.turn, ls.plans[ls.turn]
@@ -133,7 +133,7 @@ func (ls *laneSender) collect(frames [][]byte, kind byte, elapsed time.Duration)
 		}
 		due := p.due()
 		switch {
-		case kind == kindData && p.done():
+		case kind == kindData && p.finished():
 			idle++
 		case due > elapsed:
 			if idle++; next < 0 || due < next {
@@ -241,7 +241,7 @@ func (lr *laneReceiver) run(ctx context.Context) error {
 }
 
 func (lr *laneReceiver) count(frames [][]byte) {
-	at := now()
+	at := nowNS()
 	counted, bytes := uint64(0), 0
 	for _, f := range frames {
 		s, ok := stampOf(f, lr.lane.headers(), lr.test)
@@ -294,7 +294,7 @@ func hello(ctx context.Context, l lane, test uint32, streams []int) error {
 	for n := uint64(0); ctx.Err() == nil; n++ {
 		for _, s := range streams {
 			l.dress(f, n)
-			stamp(f[l.headers():]).set(test, s, kindHello, n, now())
+			stamp(f[l.headers():]).set(test, s, kindHello, n, nowNS())
 			if _, err := l.send([][]byte{f}); err != nil {
 				return err
 			}

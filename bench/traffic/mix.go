@@ -85,10 +85,10 @@ func (m Mix) round() []int {
 	return sizes
 }
 
-func (m Mix) within(least, most int) error {
+func (m Mix) within(lo, hi int) error {
 	for _, s := range m {
-		if s.Size < least || s.Size > most || s.Count < 1 || s.Count > maxRound {
-			return fmt.Errorf("size %d; expected %d to %d bytes", s.Size, least, most)
+		if s.Size < lo || s.Size > hi || s.Count < 1 || s.Count > maxRound {
+			return fmt.Errorf("size %d; expected %d to %d bytes", s.Size, lo, hi)
 		}
 	}
 	return nil
@@ -102,7 +102,7 @@ func (m Mix) largest() int {
 	return n
 }
 
-func (m Mix) less(n int) Mix {
+func (m Mix) shorter(n int) Mix {
 	short := make(Mix, len(m))
 	for i, s := range m {
 		short[i] = Share{Size: s.Size - n, Count: s.Count}

@@ -9,9 +9,9 @@ import (
 
 // progress reports intervals of a measurement. The zero value reports nothing.
 type progress struct {
-	tell  func(Interval, bool)
-	every time.Duration
-	count *live
+	tell     func(Interval, bool)
+	interval time.Duration
+	count    *live
 
 	mu       sync.Mutex
 	start    time.Time // start of the current phase
@@ -26,7 +26,7 @@ func (p *progress) begin(measured bool, warmup float64) {
 	if p.tell == nil {
 		return
 	}
-	p.flush(p.every / 20)
+	p.flush(p.interval / 20)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.start, p.measured, p.shift = time.Now(), measured, 0-warmup
@@ -39,26 +39,26 @@ func (p *progress) begin(measured bool, warmup float64) {
 
 func (p *progress) run(stop, done chan struct{}) {
 	defer close(done)
-	t := time.NewTicker(p.every)
+	t := time.NewTicker(p.interval)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			p.flush(p.every / 20)
+			p.flush(p.interval / 20)
 		case <-stop:
 			return
 		}
 	}
 }
 
-func (p *progress) flush(least time.Duration) {
+func (p *progress) flush(minimum time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.start.IsZero() {
 		return
 	}
 	at := Interval{To: p.shift + time.Since(p.start).Seconds(), Frames: p.count.frames.Load(), Bytes: p.count.bytes.Load()}
-	if at.To-p.from.To < least.Seconds() {
+	if at.To-p.from.To < minimum.Seconds() {
 		return
 	}
 	p.tell(Interval{From: p.from.To, To: at.To, Frames: at.Frames - p.from.Frames, Bytes: at.Bytes - p.from.Bytes}, p.measured)

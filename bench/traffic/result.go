@@ -104,20 +104,20 @@ func combine(s *Spec, sender, receiver *report) *Result {
 	if s.Mode == Stream {
 		span = max(span, receiver.Seconds)
 	}
-	rate := func(n uint64, over float64) float64 {
-		if over <= 0 {
+	rate := func(n uint64, divisor float64) float64 {
+		if divisor <= 0 {
 			return 0
 		}
-		return float64(n) / over
+		return float64(n) / divisor
 	}
 	r.SentBitsPerSecond, r.SentFramesPerSecond = rate(8*r.Sent.Bytes, r.Seconds), rate(r.Sent.Frames, r.Seconds)
 	r.ReceivedBitsPerSecond, r.ReceivedFramesPerSecond = rate(8*r.Received.Bytes, span), rate(r.Received.Frames, span)
 	return r
 }
 
-func (t *Totals) add(more Totals) {
-	t.Frames += more.Frames
-	t.Bytes += more.Bytes
+func (t *Totals) add(t2 Totals) {
+	t.Frames += t2.Frames
+	t.Bytes += t2.Bytes
 }
 
 // stopwatch measures processor time.

@@ -14,7 +14,7 @@ import (
 type laneAsker struct {
 	lane  lane
 	test  uint32
-	plans map[int]*asked
+	plans map[int]*requester
 	order []int // numbers of the streams, in order
 	live  *live
 	times *hdrhistogram.Histogram
@@ -23,22 +23,22 @@ type laneAsker struct {
 	rated bool
 }
 
-type asked struct {
+type requester struct {
 	*schedule
 	answers Totals
 	lost    uint64
 	strays  uint64 // number of responses that arrived too late or twice
 	waiting bool
 	seq     uint64
-	at      int64     // time in the request's stamp
+	sentNS  int64     // time in the request's stamp
 	until   time.Time // time at which the request counts as lost
 }
 
 func newLaneAsker(s *Spec, l lane, test uint32, streams []int, counters *live) *laneAsker {
-	la := &laneAsker{lane: l, test: test, order: streams, live: counters, times: newHistogram(), plans: map[int]*asked{},
+	la := &laneAsker{lane: l, test: test, order: streams, live: counters, times: newHistogram(), plans: map[int]*requester{},
 		buf: make([]byte, s.Sizes.largest()), rated: s.PerSecond > 0}
 	for _, i := range streams {
-		la.plans[i] = &asked{schedule: newSchedule(s)}
+		la.plans[i] = &requester{schedule: newSchedule(s)}
 	}
 	return la
 }
@@ -52,7 +52,7 @@ func (la *laneAsker) phase(ctx context.Context, measured bool, limit time.Durati
 	for _, p := range la.plans {
 		p.restart()
 	}
-	start, begun := time.Now(), now()
+	start, begun := time.Now(), nowNS()
 	for ctx.Err() == nil {
 		elapsed := time.Since(start)
 		next, open, err := la.ask(kind, elapsed, limit, begun)
@@ -87,14 +87,14 @@ func (la *laneAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (
 		switch {
 		case p.waiting:
 			open = true
-		case elapsed >= limit || kind == kindRequest && p.done():
+		case elapsed >= limit || kind == kindRequest && p.finished():
 		case due > elapsed:
 			open, next = true, min(next, due)
 		default:
 			open = true
-			p.at = now()
+			p.sentNS = nowNS()
 			if la.rated {
-				p.at = begun + due.Nanoseconds()
+				p.sentNS = begun + due.Nanoseconds()
 			}
 			if err := la.send(i, p, kind); err != nil {
 				return 0, false, err
@@ -104,11 +104,11 @@ func (la *laneAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (
 	return next, open, nil
 }
 
-func (la *laneAsker) send(stream int, p *asked, kind byte) error {
+func (la *laneAsker) send(stream int, p *requester, kind byte) error {
 	f := la.buf[:p.next()]
 	la.lane.dress(f, la.built)
 	la.built++
-	stamp(f[la.lane.headers():]).set(la.test, stream, kind, p.frames, p.at)
+	stamp(f[la.lane.headers():]).set(la.test, stream, kind, p.frames, p.sentNS)
 	p.seq, p.waiting, p.until = p.frames, true, time.Now().Add(lostAfter)
 	p.sent()
 	la.live.frames.Add(1)
@@ -126,7 +126,7 @@ func (la *laneAsker) send(stream int, p *asked, kind byte) error {
 }
 
 func (la *laneAsker) take(frames [][]byte, kind byte) {
-	at := now()
+	at := nowNS()
 	for _, f := range frames {
 		s, ok := stampOf(f, la.lane.headers(), la.test)
 		if !ok || s.kind() != kindResponse {
@@ -136,7 +136,7 @@ func (la *laneAsker) take(frames [][]byte, kind byte) {
 		if p == nil {
 			continue
 		}
-		if !p.waiting || p.seq != s.seq() || p.at != s.time() {
+		if !p.waiting || p.seq != s.seq() || p.sentNS != s.time() {
 			p.strays++
 			continue
 		}

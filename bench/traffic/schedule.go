@@ -36,7 +36,7 @@ func (s *schedule) due() time.Duration {
 	return time.Duration(math.Ceil(at * 1e9))
 }
 
-func (s *schedule) done() bool { return s.limit != 0 && s.frames >= s.limit }
+func (s *schedule) finished() bool { return s.limit != 0 && s.frames >= s.limit }
 
 func (s *schedule) sent() {
 	s.bytes += uint64(s.next())

@@ -78,7 +78,7 @@ func (v *Server) obey(ctx context.Context, ctl *control, o *Order) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() { // stops if the ordering program disconnects
-		for range ctl.in {
+		for range ctl.messages {
 		}
 		cancel()
 	}()
@@ -236,14 +236,14 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 			if err != nil {
 				return err
 			}
-		case m, ok := <-s.ctl.in:
+		case m, ok := <-s.ctl.messages:
 			switch {
 			case !ok:
 				return errGone
 			case m.Error != "":
 				return errors.New(m.Error)
 			case m.Probe != nil:
-				at := now()
+				at := nowNS()
 				if err := s.ctl.send(message{Probe: &at}); err != nil {
 					return err
 				}

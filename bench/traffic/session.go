@@ -87,7 +87,7 @@ func (s *session) sendWatched(ctx context.Context) (*report, error) {
 	go func() {
 		defer close(stopped)
 		select {
-		case m, ok := <-s.ctl.in:
+		case m, ok := <-s.ctl.messages:
 			switch {
 			case !ok:
 				cancel(errGone)
@@ -318,7 +318,7 @@ func (s *session) addReceived(r *report, tcp []*tcpReceiver, lanes []*laneReceiv
 	for _, l := range lanes {
 		for stream, t := range l.tally {
 			r.Streams[stream] = StreamResult{Received: Totals{t.received, t.bytes}, Duplicates: t.duplicates, Reordered: t.reordered,
-				Distance: t.distance, Late: t.late, JitterUS: l.jitter[stream].value / 1e3}
+				Distance: t.distance, Late: t.overtaken, JitterUS: l.jitter[stream].value / 1e3}
 		}
 		if delay == nil {
 			delay = l.delay

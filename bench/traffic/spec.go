@@ -161,7 +161,7 @@ func (s *Spec) defaults() {
 	}
 }
 
-func (s *Spec) bounds() (least, most int) {
+func (s *Spec) bounds() (lo, hi int) {
 	switch s.Protocol {
 	case UDP:
 		return stampLen, MaxDatagram

@@ -33,9 +33,9 @@ func (s stamp) seq() uint64    { return binary.BigEndian.Uint64(s[6:]) }
 func (s stamp) time() int64    { return int64(binary.BigEndian.Uint64(s[14:])) }
 func (s stamp) setKind(k byte) { s[5] = k }
 
-func (s stamp) set(test uint32, stream int, kind byte, seq uint64, at int64) {
+func (s stamp) set(test uint32, stream int, kind byte, seq uint64, ns int64) {
 	binary.BigEndian.PutUint32(s, test)
 	s[4], s[5] = byte(stream), kind
 	binary.BigEndian.PutUint64(s[6:], seq)
-	binary.BigEndian.PutUint64(s[14:], uint64(at))
+	binary.BigEndian.PutUint64(s[14:], uint64(ns))
 }

@@ -14,7 +14,7 @@ type tally struct {
 	duplicates uint64
 	reordered  uint64 // number of frames after a higher sequence number (RFC 4737 section 3.3)
 	distance   uint64 // largest distance behind the highest sequence number
-	late       uint64 // frames that arrived behind the window
+	overtaken  uint64 // frames that arrived behind the window
 	next       uint64 // highest received sequence number plus one
 	seen       []uint64
 }
@@ -27,9 +27,9 @@ func (t *tally) add(seq uint64, size int) {
 		t.skip(seq)
 		t.next = seq + 1
 	case t.next-seq > window:
-		t.late++
+		t.overtaken++
 		return
-	case t.has(seq):
+	case t.contains(seq):
 		t.duplicates++
 		return
 	default:
@@ -41,7 +41,7 @@ func (t *tally) add(seq uint64, size int) {
 	t.bytes += uint64(size)
 }
 
-func (t *tally) has(seq uint64) bool { return t.seen[seq%window/64]>>(seq%64)&1 != 0 }
+func (t *tally) contains(seq uint64) bool { return t.seen[seq%window/64]>>(seq%64)&1 != 0 }
 
 func (t *tally) skip(seq uint64) {
 	if seq-t.next >= window {
@@ -58,16 +58,16 @@ func (t *tally) skip(seq uint64) {
 type jitter struct {
 	value   float64
 	transit int64
-	any     bool
+	valid   bool
 }
 
 func (j *jitter) add(transit int64) {
-	if j.any {
+	if j.valid {
 		d := transit - j.transit
 		if d < 0 {
 			d = -d
 		}
 		j.value += (float64(d) - j.value) / 16
 	}
-	j.transit, j.any = transit, true
+	j.transit, j.valid = transit, true
 }

@@ -110,7 +110,7 @@ func (t *tcpSender) phase(ctx context.Context, measured bool, limit time.Duratio
 	}
 	for ctx.Err() == nil {
 		elapsed := time.Since(start)
-		if elapsed >= limit || measured && t.plan.done() {
+		if elapsed >= limit || measured && t.plan.finished() {
 			return nil
 		}
 		if due := t.plan.due(); due > elapsed {
@@ -172,21 +172,21 @@ func retransmits(c *net.TCPConn) uint64 {
 
 // tcpAsker sends requests on one connection, or on a new one each.
 type tcpAsker struct {
-	spec    *Spec
-	remote  netip.AddrPort
-	head    []byte
-	conn    *net.TCPConn // nil: new connection for each request
-	plan    *schedule
-	live    *live
-	times   *hdrhistogram.Histogram
-	answers Totals
-	out, in []byte
+	spec           *Spec
+	remote         netip.AddrPort
+	head           []byte
+	conn           *net.TCPConn // nil: new connection for each request
+	plan           *schedule
+	live           *live
+	times          *hdrhistogram.Histogram
+	answers        Totals
+	request, reply []byte
 }
 
 func newTCPAsker(s *Spec, c *net.TCPConn, remote netip.AddrPort, test uint32, stream int, counters *live) *tcpAsker {
 	largest := s.Sizes.largest()
 	return &tcpAsker{spec: s, remote: remote, head: preamble(test, stream), conn: c, plan: newSchedule(s), live: counters,
-		times: newHistogram(), out: make([]byte, largest), in: make([]byte, max(largest, s.Response))}
+		times: newHistogram(), request: make([]byte, largest), reply: make([]byte, max(largest, s.Response))}
 }
 
 // phase sends requests for the time limit. With a rate, a request's time starts when
@@ -197,7 +197,7 @@ func (t *tcpAsker) phase(ctx context.Context, measured bool, limit time.Duration
 	start := time.Now()
 	for ctx.Err() == nil {
 		elapsed := time.Since(start)
-		if elapsed >= limit || measured && t.plan.done() {
+		if elapsed >= limit || measured && t.plan.finished() {
 			return nil
 		}
 		due := t.plan.due()
@@ -230,7 +230,7 @@ func (t *tcpAsker) ask(ctx context.Context, size int) (int, error) {
 	if t.spec.Response > 0 {
 		back = t.spec.Response
 	}
-	request := append(binary.BigEndian.AppendUint32(nil, uint32(size)), t.out[:size]...)
+	request := append(binary.BigEndian.AppendUint32(nil, uint32(size)), t.request[:size]...)
 	if t.conn != nil {
 		return back, t.exchange(t.conn, request, back)
 	}
@@ -243,7 +243,7 @@ func (t *tcpAsker) ask(ctx context.Context, size int) (int, error) {
 		return 0, err
 	}
 	// The server closes first, so that TIME_WAIT does not occupy ports of the client.
-	if _, err := c.Read(t.in[:1]); err != io.EOF {
+	if _, err := c.Read(t.reply[:1]); err != io.EOF {
 		return 0, fmt.Errorf("after the response came %v, expected the end", err)
 	}
 	return back, nil
@@ -253,15 +253,15 @@ func (t *tcpAsker) exchange(c *net.TCPConn, request []byte, back int) error {
 	if _, err := c.Write(request); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(c, t.in[:back]); err != nil {
+	if _, err := io.ReadFull(c, t.reply[:back]); err != nil {
 		return fmt.Errorf("response: %w", err)
 	}
 	return nil
 }
 
-// serveTCP answers requests on a connection, only one if once is set. A request
+// serveTCP answers requests on a connection, only one if single is set. A request
 // begins with its length.
-func serveTCP(c *net.TCPConn, response int, once bool, counters *live) error {
+func serveTCP(c *net.TCPConn, response int, single bool, counters *live) error {
 	buf := make([]byte, max(4, response))
 	for {
 		if _, err := io.ReadFull(c, buf[:4]); err == io.EOF {
@@ -289,7 +289,7 @@ func serveTCP(c *net.TCPConn, response int, once bool, counters *live) error {
 		if _, err := c.Write(buf[:back]); err != nil {
 			return err
 		}
-		if once {
+		if single {
 			return nil
 		}
 	}

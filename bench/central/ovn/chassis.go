@@ -29,7 +29,7 @@ type chassis struct {
 	nbCfg     float64          // newest configuration number
 	reported  float64          // configuration number that it has reported
 	changed   bool             // the monitors' conditions do not name the present ports
-	asked     int              // number of datapaths that the monitors' conditions name
+	requests  int              // number of datapaths that the monitors' conditions name
 	connected bool             // its monitors have answered
 	failures  int              // number of ended connections
 	last      error
@@ -86,7 +86,7 @@ func (h *chassis) run(ctx context.Context) {
 
 func (h *chassis) session(ctx context.Context, address string) error {
 	h.mu.Lock()
-	h.bindings, h.datapaths, h.asked = map[string]*port{}, map[string]bool{}, 0
+	h.bindings, h.datapaths, h.requests = map[string]*port{}, map[string]bool{}, 0
 	h.mu.Unlock()
 	c, err := dial(address, h.update)
 	if err != nil {
@@ -124,7 +124,7 @@ func (h *chassis) session(ctx context.Context, address string) error {
 
 // register finds or inserts the chassis' rows.
 func (h *chassis) register(c *client) error {
-	found, err := c.transact(h.limit, southbound, map[string]any{"op": "select", "table": "Chassis", "where": where("name", h.name), "columns": []string{"_uuid"}})
+	found, err := c.transact(h.limit, southbound, map[string]any{"op": "select", "table": "Chassis", "where": condition("name", h.name), "columns": []string{"_uuid"}})
 	if err != nil {
 		return err
 	}
@@ -193,12 +193,12 @@ func (h *chassis) update(_ string, changed tables) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, row := range changed["SB_Global"] {
-		if n, ok := row.now()["nb_cfg"].(float64); ok {
+		if n, ok := row.columns()["nb_cfg"].(float64); ok {
 			h.nbCfg = n
 		}
 	}
 	for id, row := range changed["Port_Binding"] {
-		now := row.now()
+		now := row.columns()
 		if now == nil {
 			delete(h.bindings, id)
 			continue
@@ -230,8 +230,8 @@ func (h *chassis) update(_ string, changed tables) {
 func (h *chassis) step(c *client) error {
 	h.mu.Lock()
 	ports, datapaths := h.portClauses(), []any{}
-	morePorts, moreDatapaths := h.changed, h.asked != len(h.datapaths)
-	h.changed, h.asked = false, len(h.datapaths)
+	morePorts, moreDatapaths := h.changed, h.requests != len(h.datapaths)
+	h.changed, h.requests = false, len(h.datapaths)
 	for _, d := range slices.Sorted(maps.Keys(h.datapaths)) {
 		datapaths = append(datapaths, d)
 	}
@@ -248,11 +248,11 @@ func (h *chassis) step(c *client) error {
 		default:
 			continue
 		}
-		operations = append(operations, map[string]any{"op": "update", "table": "Port_Binding", "where": where("_uuid", uuid(id)), "row": row})
+		operations = append(operations, map[string]any{"op": "update", "table": "Port_Binding", "where": condition("_uuid", uuid(id)), "row": row})
 	}
 	if h.nbCfg != h.reported {
 		h.reported = h.nbCfg
-		operations = append(operations, map[string]any{"op": "update", "table": "Chassis_Private", "where": where("name", h.name), "row": map[string]any{"nb_cfg": h.nbCfg}})
+		operations = append(operations, map[string]any{"op": "update", "table": "Chassis_Private", "where": condition("name", h.name), "row": map[string]any{"nb_cfg": h.nbCfg}})
 	}
 	h.mu.Unlock()
 	if morePorts {

@@ -58,14 +58,14 @@ func (r *run) comeAndGo(name string, life time.Duration) (a arrival) {
 	delete(r.home, name)
 	r.mu.Unlock()
 	h.remove(name)
-	found, err := r.north.transact(r.Limit, northbound, map[string]any{"op": "select", "table": "Logical_Switch_Port", "where": where("name", name), "columns": []string{"_uuid"}})
+	found, err := r.north.transact(r.Limit, northbound, map[string]any{"op": "select", "table": "Logical_Switch_Port", "where": condition("name", name), "columns": []string{"_uuid"}})
 	if err != nil {
 		a.err = err
 		return a
 	}
 	if rows, _ := found[0]["rows"].([]any); len(rows) > 0 {
 		row, _ := rows[0].(map[string]any)
-		_, err = r.north.transact(r.Limit, northbound, map[string]any{"op": "mutate", "table": "Logical_Switch", "where": where("name", fmt.Sprint("sw", sw)),
+		_, err = r.north.transact(r.Limit, northbound, map[string]any{"op": "mutate", "table": "Logical_Switch", "where": condition("name", fmt.Sprint("sw", sw)),
 			"mutations": []any{[]any{"ports", "delete", set([]any{row["_uuid"]})}}})
 		if err != nil {
 			a.err = err

@@ -49,8 +49,8 @@ type rowChange struct {
 	Delete                  any
 }
 
-// now returns the columns of a new or changed row.
-func (c *rowChange) now() map[string]any {
+// columns returns the columns of a new or changed row.
+func (c *rowChange) columns() map[string]any {
 	for _, row := range []map[string]any{c.Initial, c.Insert, c.Modify} {
 		if row != nil {
 			return row
@@ -291,9 +291,9 @@ func (c *client) monitor(limit time.Duration, database, name string, requests ma
 }
 
 // change replaces the conditions of a monitor.
-func (c *client) change(limit time.Duration, name string, where map[string][]any) error {
+func (c *client) change(limit time.Duration, name string, conditions map[string][]any) error {
 	requests := map[string]any{}
-	for table, clauses := range where {
+	for table, clauses := range conditions {
 		requests[table] = []any{map[string]any{"where": clauses}}
 	}
 	_, err := c.do(limit, true, "monitor_cond_change", name, name, requests)
@@ -302,8 +302,8 @@ func (c *client) change(limit time.Duration, name string, where map[string][]any
 
 // columns returns a monitor's request for a table: some columns of the rows for which
 // one of the clauses holds.
-func columns(where []any, names ...string) []any {
-	return []any{map[string]any{"columns": names, "where": where}}
+func columns(conditions []any, names ...string) []any {
+	return []any{map[string]any{"columns": names, "where": conditions}}
 }
 
 func uuid(id string) []any { return []any{"uuid", id} }
@@ -312,7 +312,7 @@ func named(id string) []any { return []any{"named-uuid", id} }
 
 func set(elements []any) []any { return []any{"set", elements} }
 
-func where(column string, value any) []any { return []any{[]any{column, "==", value}} }
+func condition(column string, value any) []any { return []any{[]any{column, "==", value}} }
 
 // uuidIn returns the UUID in a column, or "" if the column is empty.
 func uuidIn(value any) string {

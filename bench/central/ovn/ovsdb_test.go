@@ -80,7 +80,7 @@ func TestClient(t *testing.T) {
 	changes := make(chan map[string]any, 4)
 	c, err := dial(address, func(_ string, changed tables) {
 		for _, row := range changed["Port_Binding"] {
-			changes <- row.now()
+			changes <- row.columns()
 		}
 		if changed["Logical_Flow"] != nil {
 			t.Error("rows that nobody reads are decoded")

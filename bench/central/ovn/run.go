@@ -51,7 +51,7 @@ type run struct {
 	chassis    []*chassis
 	home       map[string]int // index of the chassis of each port
 	switches   int
-	next       int // number of the port that was made last
+	ports      int // number of ports made so far, the deleted ones included
 	stop       context.CancelFunc
 	running    sync.WaitGroup
 	rows       []central.Row
@@ -134,12 +134,12 @@ func (r *run) update(_ string, changed tables) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, row := range changed["NB_Global"] {
-		if n, ok := row.now()["hv_cfg"].(float64); ok {
+		if n, ok := row.columns()["hv_cfg"].(float64); ok {
 			r.hvCfg = n
 		}
 	}
 	for id, row := range changed["Logical_Switch_Port"] {
-		now := row.now()
+		now := row.columns()
 		name, _ := now["name"].(string)
 		if name != "" {
 			names[id] = name
@@ -189,8 +189,8 @@ func (r *run) seconds(name string, d time.Duration) { r.add(name, d.Seconds(), "
 
 // newPort returns the name of a new port, and gives it to a chassis.
 func (r *run) newPort(sw, host int) string {
-	r.next++
-	name := fmt.Sprint("p", r.next)
+	r.ports++
+	name := fmt.Sprint("p", r.ports)
 	r.home[name], r.switchOf[name] = host, sw
 	r.chassis[host].add(name)
 	return name
@@ -209,7 +209,7 @@ func (r *run) declare(limit time.Duration, sw int, ports []string) error {
 		operations = append(operations, map[string]any{"op": "insert", "table": "Logical_Switch_Port", "uuid-name": row,
 			"row": map[string]any{"name": name, "addresses": address}})
 	}
-	operations = append(operations, map[string]any{"op": "mutate", "table": "Logical_Switch", "where": where("name", fmt.Sprint("sw", sw)),
+	operations = append(operations, map[string]any{"op": "mutate", "table": "Logical_Switch", "where": condition("name", fmt.Sprint("sw", sw)),
 		"mutations": []any{[]any{"ports", "insert", set(ids)}}})
 	_, err := r.north.transact(limit, northbound, operations...)
 	return err
