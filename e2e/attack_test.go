@@ -158,9 +158,9 @@ func (h *hostile) send() {
 	h.Tx[0].Publish()
 }
 
-// closed waits until the switch closes the guest's connection. If again is not nil,
+// closed waits until the switch closes the guest's connection. If repeat is not nil,
 // closed calls it repeatedly.
-func (h *hostile) closed(t *testing.T, what string, again func()) {
+func (h *hostile) closed(t *testing.T, name string, repeat func()) {
 	t.Helper()
 	for end := time.Now().Add(settle); ; {
 		_ = h.front.Conn.SetReadDeadline(time.Now().Add(time.Millisecond))
@@ -169,10 +169,10 @@ func (h *hostile) closed(t *testing.T, what string, again func()) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%s: the guest is still attached: %v", what, err)
+			t.Fatalf("%s: the guest is still attached: %v", name, err)
 		}
-		if again != nil {
-			again()
+		if repeat != nil {
+			repeat()
 		}
 	}
 }

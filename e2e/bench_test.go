@@ -22,11 +22,11 @@ type traffic struct {
 	}
 }
 
-func measured(t *testing.T, where lab.Guest, weft string, args ...string) traffic {
+func measured(t *testing.T, guest lab.Guest, weft string, args ...string) traffic {
 	t.Helper()
 	var got traffic
 	eventually(t, func() error {
-		out, err := where.Try(append([]string{weft, "bench", "client", "--json"}, args...)...)
+		out, err := guest.Try(append([]string{weft, "bench", "client", "--json"}, args...)...)
 		if err == nil {
 			err = json.Unmarshal([]byte(out), &got)
 		}

@@ -154,7 +154,7 @@ table=5,cookie=0x52,tcp,ct_state=-inv,actions=drop
 	s.counts("cookie=0x52", 2)
 	s.sends(segment(false, layers.TCP{Seq: 101, Ack: 501, ACK: true}))
 	s.counts("cookie=0x52", 3)
-	far := func(off uint32) []byte { return segment(true, layers.TCP{Seq: 500 + off, Ack: 101, ACK: true}) }
+	far := func(offset uint32) []byte { return segment(true, layers.TCP{Seq: 500 + offset, Ack: 101, ACK: true}) }
 	s.sends(far(1 << 30))
 	s.counts("cookie=0x51", 1)
 	s.weft.Weft("ct-disable-tcp-seq-chk")

@@ -118,13 +118,13 @@ table=0,in_port=1,udp,tp_dst=2048/0xfff0,actions=ct(commit,nat(src=192.0.2.10-19
 	}
 	ports := regexp.MustCompile(`^192\.0\.2\.1 2\d{4}$`)
 	for _, c := range []struct {
-		how   string
-		dport int
-		same  bool
+		method string
+		dport  int
+		equal  bool
 	}{{"random", 1001, false}, {"hash", 1002, true}} {
 		one, two, three := chosen(c.dport, 1)[0], chosen(c.dport, 1)[0], chosen(c.dport, 1)[0]
-		if !ports.MatchString(one) || (one == two && two == three) != c.same {
-			t.Errorf("%s: %s, then %s, then %s", c.how, one, two, three)
+		if !ports.MatchString(one) || (one == two && two == three) != c.equal {
+			t.Errorf("%s: %s, then %s, then %s", c.method, one, two, three)
 		}
 	}
 	all := chosen(2048, 16)

@@ -28,13 +28,13 @@ func TestCountsAreExact(t *testing.T) {
 	const count = 1000
 	sizes := map[int]int{1001: 100, 1002: 64, 1003: 1514} // frame size in bytes by UDP port
 	sent := 0
-	counted := func(more int) {
+	counted := func(added int) {
 		t.Helper()
 		for port, size := range sizes {
-			send(t, tap, udpFrame(t, port, size), more)
+			send(t, tap, udpFrame(t, port, size), added)
 		}
-		send(t, remote, udpFrame(t, 1004, 333), more)
-		sent += more
+		send(t, remote, udpFrame(t, 1004, 333), added)
+		sent += added
 		for _, c := range []struct {
 			flow string
 			size int
@@ -214,7 +214,7 @@ func TestActionsOnTheWire(t *testing.T) {
 	plain := udpFrame(t, 3000, 200)
 	for _, c := range []struct {
 		name, actions string
-		in, want      []byte
+		frame, want   []byte
 	}{
 		{"output", "output:overlay", plain, plain},
 		{"push_vlan", "push_vlan:0x8100,set_field:4101->vlan_tci,output:overlay", plain, tagged(plain, 5)},
@@ -225,7 +225,7 @@ func TestActionsOnTheWire(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s.weft.Weft("add-flow", "table=3,actions=output:overlay")
 			s.weft.Weft("add-flow", "in_port=guest,actions="+c.actions)
-			if err := tap.Send(c.in); err != nil {
+			if err := tap.Send(c.frame); err != nil {
 				t.Fatal(err)
 			}
 			got, err := remote.Match(settle, func(f []byte) bool { return bytes.HasSuffix(f, plain[14:]) })

@@ -64,8 +64,8 @@ func (m *mesh) vtep(i int) string    { return fmt.Sprint("172.16.0.", i+1) }
 func (m *mesh) address(i int) string { return fmt.Sprint("10.0.0.", i+1) }
 func (m *mesh) mac(i int) string     { return fmt.Sprintf("02:00:00:00:00:%02x", i+1) }
 
-func (m *mesh) attach(v, i, at int) {
-	m.weft[at].Tap(m.guests[v][i], m.mac(i), m.address(i)+"/24", guestMTU, fmt.Sprint("vni=", 100+v))
+func (m *mesh) attach(v, i, host int) {
+	m.weft[host].Tap(m.guests[v][i], m.mac(i), m.address(i)+"/24", guestMTU, fmt.Sprint("vni=", 100+v))
 }
 
 // announce sends a gratuitous ARP (RFC 5227 section 3), as hypervisors do after a

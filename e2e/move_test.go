@@ -39,8 +39,8 @@ func TestMove(t *testing.T) {
 		daemon[h] = d
 	}
 	daemon[a].Tap(guest, guestMAC, guestIP+"/24", guestMTU)
-	accel, why := l.Accelerator()
-	t.Logf("virtual machine under %s: %s", accel, why)
+	accel, reason := l.Accelerator()
+	t.Logf("virtual machine under %s: %s", accel, reason)
 	vm := a.VM(lab.VMConfig{Name: "before", MAC: vmMAC, Vhost: socket[a]})
 	vm.Address(vmIP+"/24", guestMTU)
 	reach(t, guest, vmIP)

@@ -51,7 +51,7 @@ func newFabric(t *testing.T) *fabric {
 		}
 		d := f.hosts[i-1].Weftd()
 		d.Weft("add-port", "uplink", "type=af_xdp", "dev=u0")
-		d.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+strings.Join(f.others(i), ","))
+		d.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+strings.Join(f.peers(i), ","))
 		d.Weft("add-flow", "actions=normal")
 		f.weft = append(f.weft, d)
 		f.attach(i, i)
@@ -62,7 +62,7 @@ func newFabric(t *testing.T) *fabric {
 func (f *fabric) vtep(i int) string    { return fmt.Sprint("172.16.0.", i) }
 func (f *fabric) address(i int) string { return fmt.Sprint("10.0.0.", i) }
 
-func (f *fabric) others(i int) (list []string) {
+func (f *fabric) peers(i int) (list []string) {
 	for j := 1; j <= fabricHosts; j++ {
 		if j != i {
 			list = append(list, f.vtep(j))
@@ -73,8 +73,8 @@ func (f *fabric) others(i int) (list []string) {
 
 func (f *fabric) linux(i int) {
 	h, vx := f.hosts[i-1], fmt.Sprint("vx", siteVNI)
-	h.LinuxVTEP(f.guests[i-1], f.address(i)+"/24", siteVNI, guestMTU, "u0", f.vtep(i), f.others(i)[0])
-	for _, r := range f.others(i)[1:] {
+	h.LinuxVTEP(f.guests[i-1], f.address(i)+"/24", siteVNI, guestMTU, "u0", f.vtep(i), f.peers(i)[0])
+	for _, r := range f.peers(i)[1:] {
 		h.Run("bridge", "fdb", "append", "00:00:00:00:00:00", "dev", vx, "dst", r)
 	}
 }
@@ -149,7 +149,7 @@ func TestOverlaysAreIsolated(t *testing.T) {
 	strangers := []*lab.Host{f.lab.Host("x1"), f.lab.Host("x2")}
 	for i, x := range strangers {
 		d := f.weft[i]
-		d.Weft("add-port", "other", "type=vxlan", fmt.Sprint("vni=", other), "remote="+strings.Join(f.others(i+1), ","))
+		d.Weft("add-port", "other", "type=vxlan", fmt.Sprint("vni=", other), "remote="+strings.Join(f.peers(i+1), ","))
 		d.Tap(x, fmt.Sprintf("02:00:00:00:01:%02x", i+1), fmt.Sprintf("10.0.0.%d/24", 101+i), guestMTU)
 		d.Weft("del-flows")
 		d.Weft("add-flow", fmt.Sprintf("in_port=%s,actions=output:other", x.Name))

@@ -171,12 +171,12 @@ var (
 	header  = regexp.MustCompile(`^(NXST_|OFPST_|OFPT_)\w+ reply( \(\w+\.\w+\))? \(xid=\w+\):`)
 )
 
-func normalized(out string, failed bool) []string {
+func normalized(text string, failed bool) []string {
 	if failed {
 		return []string{"refused"}
 	}
 	lines := []string{}
-	for _, line := range strings.Split(out, "\n") {
+	for _, line := range strings.Split(text, "\n") {
 		line = header.ReplaceAllString(line, "")
 		if line = strings.TrimSpace(passing.ReplaceAllString(line, "")); line != "" {
 			lines = append(lines, line)
@@ -189,8 +189,8 @@ func normalized(out string, failed bool) []string {
 // Both traces must send the frame to the same ports in order. Megaflows have the same
 // fields, unless a comment "# megaflow" gives a reason.
 
-func traced(out string) (lines []string) {
-	for _, line := range strings.Split(out, "\n") {
+func traced(text string) (lines []string) {
+	for _, line := range strings.Split(text, "\n") {
 		if strings.HasPrefix(line, "Megaflow:") || strings.HasPrefix(line, "Datapath actions:") {
 			lines = append(lines, line)
 		}
@@ -232,7 +232,7 @@ func lookedAt(lines []string) (fields []string) {
 	return fields
 }
 
-func (s *playStep) says(word string) bool {
+func (s *playStep) hasComment(word string) bool {
 	return slices.ContainsFunc(s.comments, func(c string) bool { return strings.HasPrefix(c, word) })
 }
 
@@ -242,13 +242,13 @@ func (s *playStep) compareTraces(t *testing.T, got []string) {
 		t.Fatalf("weft %s: %q beside %q", s.command, got, s.answer)
 	}
 	ours, theirs := sentTo(got), sentTo(s.answer)
-	if s.says("# order") { // flooded ports have no defined order
+	if s.hasComment("# order") { // flooded ports have no defined order
 		slices.Sort(theirs)
 	}
 	if !slices.Equal(ours, theirs) {
 		t.Errorf("weft %s sends to %v, want %v", s.command, ours, theirs)
 	}
-	explained := s.says("# megaflow")
+	explained := s.hasComment("# megaflow")
 	if ours, theirs := lookedAt(got), lookedAt(s.answer); slices.Equal(ours, theirs) == explained {
 		t.Errorf("weft %s: megaflow of %v beside %v, explained: %t", s.command, ours, theirs, explained)
 	}

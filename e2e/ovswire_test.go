@@ -64,7 +64,7 @@ func (p *play) replay(t *testing.T, target string, s *playStep) bool {
 		err = nil
 	}
 	got, want := strings.Join(normalized(out, err != nil), "\n"), strings.Join(s.answer, "\n")
-	if s.says("# differs: check_overlap") {
+	if s.hasComment("# differs: check_overlap") {
 		want = strings.ReplaceAll(want, "check_overlap ", "")
 	}
 	if got != want {
@@ -132,10 +132,10 @@ func (w *watcher) Write(b []byte) (int, error) {
 }
 
 // watch starts ovs-ofctl monitor and waits until the switch has answered it.
-func watch(t *testing.T, version, target, what string) *watcher {
+func watch(t *testing.T, version, target, name string) *watcher {
 	t.Helper()
 	w := &watcher{}
-	cmd := exec.Command("ovs-ofctl", "-O", version, "-vvconn:console:dbg", "monitor", target, what)
+	cmd := exec.Command("ovs-ofctl", "-O", version, "-vvconn:console:dbg", "monitor", target, name)
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+t.TempDir())
 	cmd.Stdout, cmd.Stderr = w, w
 	if err := cmd.Start(); err != nil {
@@ -147,7 +147,7 @@ func watch(t *testing.T, version, target, what string) *watcher {
 	})
 	// ovs-ofctl sends its settings one after another, each with a barrier.
 	ready := "FLOW_MONITOR reply"
-	if !strings.HasPrefix(what, "watch:") {
+	if !strings.HasPrefix(name, "watch:") {
 		ready = "SET_PACKET_IN_FORMAT"
 	}
 	w.expect(t, ready)
@@ -204,15 +204,15 @@ func TestOfctlFlushesConnections(t *testing.T) {
 	}
 	const tuple = "ct_nw_src=10.0.0.1,ct_nw_dst=10.0.0.2,ct_nw_proto=17,ct_tp_src=1000,ct_tp_dst="
 	for _, step := range []struct {
-		words []string
-		left  string
+		words     []string
+		remaining string
 	}{
 		{[]string{"ct-flush", "zone=5", tuple + "54"}, "567"}, {[]string{"ct-flush", "zone=5", tuple + "53"}, "67"},
 		{[]string{"ct-flush-zone", "9"}, "67"}, {[]string{"ct-flush-zone", "6"}, "7"}, {[]string{"ct-flush"}, ""},
 	} {
 		ofctl(step.words...)
-		if got := zones(); got != step.left {
-			t.Errorf("after ovs-ofctl %v connections are in the zones %q, want %q", step.words, got, step.left)
+		if got := zones(); got != step.remaining {
+			t.Errorf("after ovs-ofctl %v connections are in the zones %q, want %q", step.words, got, step.remaining)
 		}
 	}
 }

@@ -17,14 +17,14 @@ import (
 func TestPacketOut(t *testing.T) {
 	s := newSite(t)
 	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")
-	arrives := func(what string, match func([]byte) bool) {
+	arrives := func(name string, match func([]byte) bool) {
 		t.Helper()
 		r := remote
-		if strings.HasPrefix(what, "guest") {
+		if strings.HasPrefix(name, "guest") {
 			r = tap
 		}
 		if _, err := r.Match(settle, match); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	is := func(want []byte) func([]byte) bool { return func(f []byte) bool { return bytes.Equal(f, want) } }

@@ -49,23 +49,23 @@ type forwarding struct {
 	port            int
 }
 
-// others are remotes that do not exist. Neighbour entries let frames to them appear
-// on the wire.
-var others = []string{"172.16.0.3", "172.16.0.4"}
+// silentRemotes are remotes that do not exist. Neighbour entries let frames to them
+// appear on the wire.
+var silentRemotes = []string{"172.16.0.3", "172.16.0.4"}
 
 func (c *forwarding) overlay(options ...string) {
 	c.t.Helper()
 	c.weft.TryWeft("del-port", "overlay")
 	c.weft.Weft("del-flows")
 	c.weft.Weft("add-flow", "actions=normal")
-	for _, o := range others {
+	for _, o := range silentRemotes {
 		c.host.Run("ip", "neighbour", "replace", o, "lladdr", "02:00:00:00:0f:"+o[len(o)-1:]+"0", "dev", "u0", "nud", "permanent")
 	}
 	c.weft.Weft(append([]string{"add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), fmt.Sprint("dst_port=", c.port),
-		"remote=" + strings.Join(append([]string{peerIP}, others...), ",")}, options...)...)
+		"remote=" + strings.Join(append([]string{peerIP}, silentRemotes...), ",")}, options...)...)
 }
 
-func (c *forwarding) to(t *testing.T, limit time.Duration, remote string, match func(inner []byte) bool) ([]byte, bool) {
+func (c *forwarding) frameTo(t *testing.T, limit time.Duration, remote string, match func(inner []byte) bool) ([]byte, bool) {
 	ip := net.ParseIP(remote).To4()
 	f, err := c.wire.Match(limit, func(f []byte) bool {
 		return len(f) >= 64 && f[12] == 8 && f[13] == 0 && f[23] == 17 && string(f[30:34]) == string(ip) &&
@@ -98,8 +98,8 @@ func (c *forwarding) flood(t *testing.T) {
 		if err := c.guestWire.Send(frame); err != nil {
 			t.Fatal(err)
 		}
-		for _, remote := range append([]string{peerIP}, others...) {
-			if _, ok := c.to(t, settle, remote, same); !ok {
+		for _, remote := range append([]string{peerIP}, silentRemotes...) {
+			if _, ok := c.frameTo(t, settle, remote, same); !ok {
 				t.Errorf("%s did not go to %s", mac, remote)
 			}
 		}
@@ -112,10 +112,10 @@ func (c *forwarding) unicast(t *testing.T) {
 	if err := c.guestWire.Send(frame); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := c.to(t, settle, peerIP, same); !ok {
+	if _, ok := c.frameTo(t, settle, peerIP, same); !ok {
 		t.Error("it did not go to its VTEP")
 	}
-	if _, ok := c.to(t, silence, others[0], same); ok {
+	if _, ok := c.frameTo(t, silence, silentRemotes[0], same); ok {
 		t.Error("it went to another VTEP")
 	}
 }
@@ -132,7 +132,7 @@ func (c *forwarding) outerOf(t *testing.T, args ...string) []byte {
 	was := c.wire
 	c.wire = wire
 	defer func() { c.wire = was }()
-	h, ok := c.to(t, settle, peerIP, icmp)
+	h, ok := c.frameTo(t, settle, peerIP, icmp)
 	if !ok {
 		t.Fatal("no datagram on the underlay")
 	}
@@ -285,8 +285,8 @@ func (c *forwarding) learning(t *testing.T) {
 	if err := c.guestWire.Send(frame); err != nil {
 		t.Fatal(err)
 	}
-	for _, remote := range append([]string{peerIP}, others...) {
-		if _, ok := c.to(t, settle, remote, same); !ok {
+	for _, remote := range append([]string{peerIP}, silentRemotes...) {
+		if _, ok := c.frameTo(t, settle, remote, same); !ok {
 			t.Errorf("the frame did not go to %s", remote)
 		}
 	}
@@ -311,17 +311,17 @@ func (c *forwarding) multicast(t *testing.T) {
 	if err := c.guestWire.Send(frame); err != nil {
 		t.Fatal(err)
 	}
-	if h, ok := c.to(t, settle, group, same); !ok || h[8] != 1 {
+	if h, ok := c.frameTo(t, settle, group, same); !ok || h[8] != 1 {
 		t.Errorf("a broadcast to the group: %v, TTL %d", ok, h[8])
 	}
-	if _, ok := c.to(t, silence, group, same); ok {
+	if _, ok := c.frameTo(t, silence, group, same); ok {
 		t.Error("a broadcast went to the group twice")
 	}
 	frame, same = own(t, c.remoteMAC(), 7601)
 	if err := c.guestWire.Send(frame); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := c.to(t, settle, peerIP, same); !ok {
+	if _, ok := c.frameTo(t, settle, peerIP, same); !ok {
 		t.Error("what is known did not go to its VTEP")
 	}
 	for _, wrong := range []string{"remote=239.1.1.1", "remote=239.1.1.1,172.16.0.2", "remote=172.16.0.2 dev=u0"} {

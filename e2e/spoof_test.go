@@ -40,14 +40,14 @@ func TestBoundGuest(t *testing.T) {
 	}
 	other.Run("ip", "neighbour", "flush", "dev", "eth0")
 	refused := uint64(0)
-	silent := func(what, to string, args ...string) {
+	silent := func(name, to string, args ...string) {
 		t.Helper()
 		p, err := lab.Ping(good, to, 2, args...)
 		if err != nil || p.Received != 0 {
-			t.Errorf("%s: %+v, %v", what, p, err)
+			t.Errorf("%s: %+v, %v", name, p, err)
 		}
 		if n := spoofed(t, d, "good"); n <= refused {
-			t.Errorf("%s: %d frames counted, %d before", what, n, refused)
+			t.Errorf("%s: %d frames counted, %d before", name, n, refused)
 		} else {
 			refused = n
 		}

@@ -47,13 +47,13 @@ func TestKernelTrafficOnUplink(t *testing.T) {
 	kernelTraffic(t, s, "the switch is there again")
 }
 
-func kernelTraffic(t *testing.T, s *site, when string) {
+func kernelTraffic(t *testing.T, s *site, moment string) {
 	t.Helper()
 	lab.MustPing(t, s.peer, hostIP, 5)
 	lab.MustPing(t, s.host, peerIP, 5, "-s", "1572", "-M", "do")
 	f, err := lab.Iperf(s.peer, s.host, hostIP, 1)
 	if err != nil || f.BitsPerSecond < 1e6 {
-		t.Errorf("TCP to the host while %s: %v, %v", when, f, err)
+		t.Errorf("TCP to the host while %s: %v, %v", moment, f, err)
 	}
 	// the kernel also handles ARP
 	s.peer.Run("ip", "neighbour", "flush", "dev", "u0")

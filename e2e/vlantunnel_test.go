@@ -54,8 +54,8 @@ func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
 		}
 		// neighbour discovery needs the hop limit 255
 		for _, words := range []string{"arp", "icmp6,icmp_type=135", "icmp6,icmp_type=136"} {
-			d.Weft("add-flow", "priority=20,in_port="+name+","+words+",actions="+without(c.push, "dec_ttl")+",output:overlay")
-			d.Weft("add-flow", "priority=20,in_port=overlay,"+c.match+","+words+",actions="+without(c.pop, "dec_ttl")+",output:"+name)
+			d.Weft("add-flow", "priority=20,in_port="+name+","+words+",actions="+removeAction(c.push, "dec_ttl")+",output:overlay")
+			d.Weft("add-flow", "priority=20,in_port=overlay,"+c.match+","+words+",actions="+removeAction(c.pop, "dec_ttl")+",output:"+name)
 		}
 	}
 	wrong := 0
@@ -91,6 +91,6 @@ func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
 	}
 }
 
-func without(actions, action string) string {
+func removeAction(actions, action string) string {
 	return strings.Trim(strings.ReplaceAll(","+actions+",", ","+action+",", ","), ",")
 }

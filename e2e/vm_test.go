@@ -24,8 +24,8 @@ func newVM(t *testing.T, s *site, serve bool) (*lab.VM, func() *lab.VM) {
 	if !lab.Have("qemu-system-x86_64") {
 		t.Skip("QEMU is not installed; run scripts/setup")
 	}
-	accel, why := s.lab.Accelerator()
-	t.Logf("virtual machine under %s: %s", accel, why)
+	accel, reason := s.lab.Accelerator()
+	t.Logf("virtual machine under %s: %s", accel, reason)
 	socket := filepath.Join(s.lab.Dir, "vm.sock")
 	mode := "server"
 	if serve {
@@ -99,8 +99,8 @@ func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	t.Helper()
 	const pings = 100
 	type result struct {
-		out string
-		err error
+		output string
+		err    error
 	}
 	done := make(chan result, 1)
 	tcpPort := strconv.Itoa(5300 + int(time.Now().UnixNano()%100))
@@ -113,7 +113,7 @@ func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	time.Sleep(1500 * time.Millisecond)
 	happens()
 	r := <-done
-	outage := steadyPings(t, r.out, pings)
+	outage := steadyPings(t, r.output, pings)
 	eventually(t, func() error {
 		out, err := vm.Try("busybox", "grep", "iperf Done", "/tmp/tcp.log")
 		if err != nil {

@@ -196,7 +196,7 @@ func checkOuter(t *testing.T, f []byte, innerLen int) {
 	}
 	h, u, vxlan := f[eth:], f[eth+ip:], f[eth+ip+udp:]
 	for _, c := range []struct {
-		what      string
+		name      string
 		got, want uint32
 	}{
 		{"EtherType", uint32(binary.BigEndian.Uint16(f[12:])), 0x0800},
@@ -210,7 +210,7 @@ func checkOuter(t *testing.T, f []byte, innerLen int) {
 		{"VNI and reserved byte", binary.BigEndian.Uint32(vxlan[4:]), siteVNI << 8},
 	} {
 		if c.got != c.want {
-			t.Errorf("outer %s: %#x, want %#x", c.what, c.got, c.want)
+			t.Errorf("outer %s: %#x, want %#x", c.name, c.got, c.want)
 		}
 	}
 	if src := binary.BigEndian.Uint16(u); src < 49152 {

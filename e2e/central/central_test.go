@@ -89,7 +89,7 @@ func (s *site) guest(net string, i, instance int) *lab.FleetGuest {
 
 func (s *site) host(i int) *lab.Daemon { return s.Hosts[i-1] }
 
-func (s *site) eventually(what string, do func() error) {
+func (s *site) eventually(name string, do func() error) {
 	s.t.Helper()
 	var err error
 	for end := time.Now().Add(settle); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -97,10 +97,10 @@ func (s *site) eventually(what string, do func() error) {
 			return
 		}
 	}
-	s.t.Fatalf("%s: after %v: %v", what, settle, err)
+	s.t.Fatalf("%s: after %v: %v", name, settle, err)
 }
 
-func (s *site) says(args string, texts ...string) {
+func (s *site) expects(args string, texts ...string) {
 	s.t.Helper()
 	s.eventually("weft "+args, func() error {
 		out, err := s.Try(strings.Fields(args)...)
@@ -136,7 +136,7 @@ func (s *site) reachAll(list ...*lab.FleetGuest) {
 	running.Wait()
 }
 
-func (s *site) all() (list []*lab.FleetGuest) {
+func (s *site) allGuests() (list []*lab.FleetGuest) {
 	for _, g := range s.guests {
 		list = append(list, g)
 	}
@@ -189,10 +189,10 @@ func (s *site) logs(t *testing.T) {
 }
 
 func (s *site) declared() {
-	s.says("port why b1", "on h1, generation", "on 4 of 4 hosts", "missing: nothing")
-	s.says("host list", "h1", "h4")
-	s.says("sync --wait=hosts", "4 hosts have applied it")
-	s.reachAll(s.all()...)
+	s.expects("port why b1", "on h1, generation", "on 4 of 4 hosts", "missing: nothing")
+	s.expects("host list", "h1", "h4")
+	s.expects("sync --wait=hosts", "4 hosts have applied it")
+	s.reachAll(s.allGuests()...)
 	for i := range hosts {
 		var show api.Show
 		s.Hosts[i].WeftJSON(&show, "show")
@@ -204,8 +204,8 @@ func (s *site) declared() {
 
 func (s *site) apart() {
 	var running sync.WaitGroup
-	for _, from := range s.all() {
-		for _, to := range s.all() {
+	for _, from := range s.allGuests() {
+		for _, to := range s.allGuests() {
 			if from.Net != to.Net {
 				running.Go(func() { s.silent(from, to.IP) })
 			}
@@ -258,7 +258,7 @@ func (s *site) leaderDies() {
 		s.reach(s.guests[name], b5)
 	}
 	steady()
-	s.says("central status", "down")
+	s.expects("central status", "down")
 	leader.Run()
 	s.eventually("three centrals", func() error {
 		_, sessions, err := s.Members()
@@ -267,8 +267,8 @@ func (s *site) leaderDies() {
 		}
 		return err
 	})
-	s.says("sync --wait=hosts", "4 hosts have applied it")
-	s.says("port why b5", "on h2", "missing: nothing")
+	s.expects("sync --wait=hosts", "4 hosts have applied it")
+	s.expects("port why b5", "on h2", "missing: nothing")
 }
 
 func (s *site) steady(from, to string, count int) (wait func()) {
@@ -287,13 +287,13 @@ func (s *site) moves() {
 	s.Weft("port", "set", "r2", "host=h2")
 	moved := s.guest("r", 2, 1)
 	s.host(3).Weft("add-port", "r2", "type=tap", "dev=eth0", "netns="+moved.NS, "mac="+moved.MAC, fmt.Sprint("mtu=", guestMTU))
-	s.says("port why r2", "on h2, generation")
+	s.expects("port why r2", "on h2, generation")
 	s.Weft("port", "set", "r2", "host=h2", "move-to=h3", "--wait=hosts")
 	s.reach(r1, old)
-	s.says("port why r2", "on h2, generation")
+	s.expects("port why r2", "on h2, generation")
 	moved.Address("eth0", moved.IP+"/16")
 	s.reach(moved, r1)
-	s.says("port why r2", "on h3, generation", "host=h3", "missing: nothing")
+	s.expects("port why r2", "on h3, generation", "host=h3", "missing: nothing")
 	if out := s.Weft("port", "why", "r2"); strings.Contains(out, "move-to") {
 		s.t.Errorf("after the move:\n%s", out)
 	}
@@ -364,28 +364,28 @@ func (s *site) centralsOff() {
 		}
 		return nil
 	})
-	s.reachAll(s.all()...)
+	s.reachAll(s.allGuests()...)
 
 	killed := s.steady("b1", "b3", 60)
 	s.host(1).Control().Kill()
 	time.Sleep(300 * time.Millisecond)
 	s.host(1).Start()
 	killed()
-	s.reachAll(s.all()...)
+	s.reachAll(s.allGuests()...)
 
 	s.host(3).Stop()
 	s.host(3).Start()
 	s.readdress(s.host(3))
-	s.reachAll(s.all()...)
+	s.reachAll(s.allGuests()...)
 
 	s.host(1).Control().Kill()
 	s.host(1).KillEngine()
 	s.host(1).Start()
 	s.readdress(s.host(1))
-	s.reachAll(s.all()...)
+	s.reachAll(s.allGuests()...)
 
 	s.host(4).KillEngine()
-	s.reachAll(s.all()...)
+	s.reachAll(s.allGuests()...)
 
 	// a guest's port gets another name; a new port is bound once a central runs
 	b2, b6 := s.guests["b2"], s.guest("b", 6, 0)
@@ -399,9 +399,9 @@ func (s *site) centralsOff() {
 	for _, c := range s.Centrals {
 		c.Run()
 	}
-	s.says("sync --wait=hosts", "4 hosts have applied it")
-	s.says("port why b1", "on h1, generation", "missing: nothing")
-	s.reachAll(s.all()...)
+	s.expects("sync --wait=hosts", "4 hosts have applied it")
+	s.expects("port why b1", "on h1, generation", "missing: nothing")
+	s.reachAll(s.allGuests()...)
 }
 
 // hostDies kills host h4. Its ports stay bound to it until they are declared
@@ -410,7 +410,7 @@ func (s *site) hostDies() {
 	r1, old := s.guests["r1"], s.guests["r4"]
 	s.host(4).Control().Kill()
 	s.host(4).KillEngine()
-	s.says("port why r4", "on h4", "not connected", "missing: host h4")
+	s.expects("port why r4", "on h4", "not connected", "missing: host h4")
 	s.Weft("port", "set", "r4", "host=h2")
 	again := s.guest("r", 4, 1)
 	s.host(2).Weft("add-port", "r4", "type=tap", "dev=eth0", "netns="+again.NS, "mac="+again.MAC, fmt.Sprint("mtu=", guestMTU))
@@ -422,12 +422,12 @@ func (s *site) hostDies() {
 
 	s.host(4).Start()
 	s.readdress(s.host(4))
-	s.says("sync --wait=hosts", "4 hosts have applied it")
-	s.says("port why r4", "on h2, generation", "missing: nothing")
+	s.expects("sync --wait=hosts", "4 hosts have applied it")
+	s.expects("port why r4", "on h2, generation", "missing: nothing")
 	s.eventually("the old tap", func() error { _, err := old.Try("ip", "link", "show", "eth0"); return err })
 	old.Address("eth0", old.IP+"/16")
 	s.silent(old, r1.IP)
-	s.reachAll(s.all()...)
+	s.reachAll(s.allGuests()...)
 }
 
 func (s *site) readdress(d *lab.Daemon) {
@@ -443,7 +443,7 @@ func (s *site) readdress(d *lab.Daemon) {
 func (s *site) deleted() {
 	b1, b4 := s.guests["b1"], s.guests["b4"]
 	s.host(4).Weft("del-port", "b4")
-	s.says("port why b4", "bound: nowhere", "missing: no host has the port")
+	s.expects("port why b4", "bound: nowhere", "missing: no host has the port")
 	s.silent(b1, b4.IP)
 	s.Weft("port", "del", "b4", "--wait=hosts")
 	s.Weft("port", "del", "b3", "--wait=hosts")

@@ -71,17 +71,17 @@ type result struct {
 
 type demo struct {
 	lab.Program
-	lab     *lab.Lab
-	accel   string
-	a, b    *lab.Daemon
-	all     []guest
-	results []result
+	lab       *lab.Lab
+	accel     string
+	a, b      *lab.Daemon
+	guestList []guest
+	results   []result
 }
 
 func (d *demo) accelerator() {
-	accel, why := d.lab.Accelerator()
+	accel, reason := d.lab.Accelerator()
 	d.accel = map[string]string{"kvm": "KVM", "tcg": "software emulation (TCG)"}[accel]
-	d.Logf("virtual machine under %s: %s", d.accel, why)
+	d.Logf("virtual machine under %s: %s", d.accel, reason)
 }
 
 func (d *demo) hosts() {
@@ -120,7 +120,7 @@ func (d *demo) guests() {
 	vm := d.a.Host.VM(lab.VMConfig{Name: "vm", MAC: "02:00:00:00:00:11", Vhost: socket})
 	vm.Address("10.0.0.11/24", guestMTU)
 	d.Logf("the virtual machine runs %s", strings.TrimSpace(vm.Run("busybox", "uname", "-sr")))
-	d.all = []guest{
+	d.guestList = []guest{
 		{vm, "10.0.0.11", "host-a", "vhost-user"},
 		{guestA, "10.0.0.12", "host-a", "tap"},
 		{guestB, "10.0.0.21", "host-b", "tap"},
@@ -128,9 +128,9 @@ func (d *demo) guests() {
 }
 
 func (d *demo) measure() {
-	vm, guestA, guestB := d.all[0], d.all[1], d.all[2]
-	for _, from := range d.all {
-		for _, to := range d.all {
+	vm, guestA, guestB := d.guestList[0], d.guestList[1], d.guestList[2]
+	for _, from := range d.guestList {
+		for _, to := range d.guestList {
 			if from != to {
 				d.results = append(d.results, d.ping(from, to))
 			}

@@ -53,7 +53,7 @@ func run() (err error) {
 	d.pings()
 	d.leaderDies()
 	d.move()
-	d.off()
+	d.stopCentrals()
 	d.report()
 	c.Logf("cleaning up")
 	l.Close()
@@ -61,7 +61,7 @@ func run() (err error) {
 }
 
 // row is a line of the printed table.
-type row struct{ what, measured string }
+type row struct{ name, measured string }
 
 type demo struct {
 	lab.Program
@@ -71,10 +71,10 @@ type demo struct {
 	rows   []row
 }
 
-func (d *demo) measured(what, format string, args ...any) {
-	r := row{what, fmt.Sprintf(format, args...)}
+func (d *demo) measured(name, format string, args ...any) {
+	r := row{name, fmt.Sprintf(format, args...)}
 	d.rows = append(d.rows, r)
-	d.Logf("%s: %s", r.what, r.measured)
+	d.Logf("%s: %s", r.name, r.measured)
 }
 
 func (d *demo) guest(net string, i int) *lab.FleetGuest {
@@ -191,14 +191,14 @@ func (d *demo) leaderDies() {
 	d.fleet.Weft("sync", "--wait=hosts")
 }
 
-func (d *demo) lost(what string, pings *lab.Pinging) {
+func (d *demo) lost(name string, pings *lab.Pinging) {
 	p, err := pings.Wait(wait)
 	if err != nil {
 		d.Fatalf("%v", err)
 	}
-	d.measured(what, "%d of %d", p.Sent-p.Received, p.Sent)
+	d.measured(name, "%d of %d", p.Sent-p.Received, p.Sent)
 	if p.Received < p.Sent {
-		d.Fatalf("%s: %d of %d", what, p.Sent-p.Received, p.Sent)
+		d.Fatalf("%s: %d of %d", name, p.Sent-p.Received, p.Sent)
 	}
 }
 
@@ -226,7 +226,7 @@ func (d *demo) move() {
 	fmt.Print(indent(d.fleet.Weft("port", "why", "r2")))
 }
 
-func (d *demo) off() {
+func (d *demo) stopCentrals() {
 	d.Logf("all centrals off; then control of h1 is killed and starts again")
 	pings := d.guests["b1"].StartPings(d.guests["b4"].IP, 200, gap)
 	for _, c := range d.fleet.Centrals {
@@ -259,7 +259,7 @@ func (d *demo) report() {
 	fmt.Printf("\nMeasured (all processes on this machine; a ping each %v)\n\n", time.Duration(gap*float64(time.Second)))
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	for _, r := range d.rows {
-		fmt.Fprintf(w, "%s\t%s\n", r.what, r.measured)
+		fmt.Fprintf(w, "%s\t%s\n", r.name, r.measured)
 	}
 	w.Flush()
 	fmt.Println()

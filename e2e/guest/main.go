@@ -102,14 +102,14 @@ func answer(req agent.Request) agent.Reply {
 }
 
 func mount() error {
-	for _, m := range []struct{ fstype, at string }{
+	for _, m := range []struct{ fstype, path string }{
 		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"},
 	} {
-		if err := os.MkdirAll(m.at, 0o755); err != nil {
+		if err := os.MkdirAll(m.path, 0o755); err != nil {
 			return err
 		}
-		if err := unix.Mount(m.fstype, m.at, m.fstype, 0, ""); err != nil && err != unix.EBUSY {
-			return fmt.Errorf("mount %s: %w", m.at, err)
+		if err := unix.Mount(m.fstype, m.path, m.fstype, 0, ""); err != nil && err != unix.EBUSY {
+			return fmt.Errorf("mount %s: %w", m.path, err)
 		}
 	}
 	return nil
@@ -178,8 +178,8 @@ func anyNetwork(classes []string) bool {
 	return false
 }
 
-func halt(how int) {
+func halt(command int) {
 	unix.Sync()
-	unix.Reboot(how)
+	unix.Reboot(command)
 	select {} // the kernel panics if init returns
 }

@@ -76,11 +76,11 @@ func removeGroup(t *testing.T, name string) {
 	}
 }
 
-func (m *machine) eventually(what string, ok func() bool) {
+func (m *machine) eventually(name string, ok func() bool) {
 	m.t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			m.t.Fatalf("does not come: %s", what)
+			m.t.Fatalf("does not come: %s", name)
 		}
 	}
 }

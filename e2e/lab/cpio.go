@@ -14,11 +14,11 @@ import (
 // (Documentation/driver-api/early-userspace/buffer-format.rst). Close returns the
 // first error.
 type cpioWriter struct {
-	w    io.Writer
-	off  int
-	ino  int
-	err  error
-	dirs map[string]bool
+	w      io.Writer
+	offset int
+	ino    int
+	err    error
+	dirs   map[string]bool
 }
 
 const (
@@ -77,7 +77,7 @@ func (c *cpioWriter) write(data []byte) {
 	if c.err == nil {
 		_, c.err = c.w.Write(data)
 	}
-	c.off += len(data)
+	c.offset += len(data)
 }
 
-func (c *cpioWriter) pad() { c.write(make([]byte, -c.off&3)) }
+func (c *cpioWriter) pad() { c.write(make([]byte, -c.offset&3)) }

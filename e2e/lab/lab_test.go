@@ -75,8 +75,8 @@ func TestVM(t *testing.T) {
 		t.Skip("QEMU is not installed; run scripts/setup")
 	}
 	h := l.Host("h")
-	accel, why := l.Accelerator()
-	t.Logf("accelerator %s: %s", accel, why)
+	accel, reason := l.Accelerator()
+	t.Logf("accelerator %s: %s", accel, reason)
 	vm := h.VM(VMConfig{Name: "vm"})
 	for range 2 {
 		if out := vm.Run("busybox", "uname", "-r"); !strings.Contains(out, "cloud") {

@@ -158,10 +158,10 @@ func (m *Machine) Booted(limit time.Duration) error {
 }
 
 // Plug plugs or unplugs the cable.
-func (m *Machine) Plug(in bool) {
+func (m *Machine) Plug(plugged bool) {
 	m.host.lab.T.Helper()
 	state := "off"
-	if in {
+	if plugged {
 		state = "on"
 	}
 	conn, err := net.Dial("unix", m.monitor)

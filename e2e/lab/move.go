@@ -77,8 +77,8 @@ func (vm *VM) migrate(path string) error {
 
 // qmpClient is a client of QEMU's machine protocol (QMP).
 type qmpClient struct {
-	out *json.Encoder
-	in  *json.Decoder
+	encoder *json.Encoder
+	decoder *json.Decoder
 }
 
 func (q qmpClient) call(command string, arguments map[string]any) (json.RawMessage, error) {
@@ -86,7 +86,7 @@ func (q qmpClient) call(command string, arguments map[string]any) (json.RawMessa
 	if arguments != nil {
 		request["arguments"] = arguments
 	}
-	if err := q.out.Encode(request); err != nil {
+	if err := q.encoder.Encode(request); err != nil {
 		return nil, err
 	}
 	for { // skips QEMU's greeting and events
@@ -94,7 +94,7 @@ func (q qmpClient) call(command string, arguments map[string]any) (json.RawMessa
 			Return json.RawMessage
 			Error  json.RawMessage
 		}
-		if err := q.in.Decode(&answer); err != nil {
+		if err := q.decoder.Decode(&answer); err != nil {
 			return nil, fmt.Errorf("%s: %w", command, err)
 		}
 		if answer.Error != nil {

@@ -20,16 +20,16 @@ func MustPing(t testing.TB, from Guest, to string, count int, args ...string) {
 	}
 }
 
-// MustFlood runs iperf3 between two guests for a second. It fails the test if fewer than
-// least bit/s arrive.
-func MustFlood(t testing.TB, least float64, from, to Guest, addr string, args ...string) {
+// MustFlood runs iperf3 between two guests for a second. It fails the test if the rate
+// is below minRate, in bit/s.
+func MustFlood(t testing.TB, minRate float64, from, to Guest, addr string, args ...string) {
 	t.Helper()
 	f, err := Iperf(from, to, addr, 1, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("iperf3 %s to %s %s: %v", from, to, strings.Join(args, " "), f)
-	if f.BitsPerSecond < least {
+	if f.BitsPerSecond < minRate {
 		t.Errorf("iperf3 %s to %s: next to nothing arrives", from, to)
 	}
 }

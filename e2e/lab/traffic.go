@@ -34,14 +34,14 @@ func Ping(from Guest, dst string, count int, args ...string) (Pings, error) {
 	return p, nil
 }
 
-func parsePing(out string) (p Pings, ok bool) {
-	m := pingCounts.FindStringSubmatch(out)
+func parsePing(text string) (p Pings, ok bool) {
+	m := pingCounts.FindStringSubmatch(text)
 	if m == nil {
 		return p, false
 	}
 	p.Sent, _ = strconv.Atoi(m[1])
 	p.Received, _ = strconv.Atoi(m[2])
-	if m := pingTimes.FindStringSubmatch(out); m != nil {
+	if m := pingTimes.FindStringSubmatch(text); m != nil {
 		p.AvgMS, _ = strconv.ParseFloat(m[1], 64)
 	}
 	return p, true

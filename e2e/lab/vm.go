@@ -82,7 +82,7 @@ var image = sync.OnceValues(func() (files struct{ Kernel, Initramfs string }, er
 
 // Accelerator returns "kvm", or "tcg" for QEMU's emulation, and the reason. It boots
 // a machine once in each process.
-func (l *Lab) Accelerator() (accel, why string) {
+func (l *Lab) Accelerator() (accel, reason string) {
 	l.T.Helper()
 	accelOnce.Do(func() { accelName, accelWhy = l.probe() })
 	return accelName, accelWhy
@@ -93,7 +93,7 @@ var (
 	accelName, accelWhy string
 )
 
-func (l *Lab) probe() (accel, why string) {
+func (l *Lab) probe() (accel, reason string) {
 	l.T.Helper()
 	if f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err != nil {
 		return "tcg", fmt.Sprintf("no KVM: %v", err)

@@ -52,8 +52,8 @@ func pair(t *testing.T, card, options string) (left, right *host) {
 	}
 	l := lab.New(t)
 	t.Cleanup(l.Close)
-	accel, why := l.Accelerator()
-	t.Logf("virtual machines under %s: %s", accel, why)
+	accel, reason := l.Accelerator()
+	t.Logf("virtual machines under %s: %s", accel, reason)
 	outside := l.Host("outside")
 	began := time.Now()
 	var hosts []*host

@@ -74,7 +74,7 @@ func (h *host) send(to string) []string {
 }
 
 // trace records the kernel's calls with weft bench hops while a command runs.
-func (h *host) trace(command []string, below ...string) string {
+func (h *host) trace(command []string, names ...string) string {
 	h.t.Helper()
 	const dir = "/sys/kernel/tracing"
 	if _, err := h.Try("cat", dir+"/current_tracer"); err != nil {
@@ -83,7 +83,7 @@ func (h *host) trace(command []string, below ...string) string {
 	// Missing functions are left out. Full paths avoid the built-in commands of
 	// busybox's shell.
 	const recording = "/tmp/recording.txt"
-	script := "known=; for f in " + strings.Join(below, " ") + "; do\n" +
+	script := "known=; for f in " + strings.Join(names, " ") + "; do\n" +
 		"grep -q \"^$f\\( \\|$\\)\" " + dir + "/available_filter_functions && known=$known,$f; done\n" +
 		"weft bench hops --record ${known#,} " + recording + " -- sh -c '/bin/" + strings.Join(command, " ") + "; true'\n"
 	ledger, err := h.Try("sh", "-c", script)
@@ -94,7 +94,7 @@ func (h *host) trace(command []string, below ...string) string {
 	out := h.Run("cat", recording)
 	if to := os.Getenv("WEFT_TRACES"); to != "" {
 		name := "linux"
-		if len(below) > 1 {
+		if len(names) > 1 {
 			name = "weft"
 		}
 		if err := os.WriteFile(filepath.Join(to, "udp_sendmsg-"+name+"-igb.funcgraph.txt"), []byte(out), 0o644); err != nil {
@@ -126,8 +126,8 @@ func count(list []string, name string) (n int) {
 
 // hops maps patterns of function names to stages. The first match applies.
 var hops = []struct {
-	name string
-	is   *regexp.Regexp
+	name    string
+	pattern *regexp.Regexp
 }{
 	{"netfilter", regexp.MustCompile(`^(nf_|ipt_|nft_|xt_)`)},
 	{"tunnel", regexp.MustCompile(`vxlan|udp_tunnel|iptunnel`)},
@@ -144,7 +144,7 @@ func byHop(list []string) string {
 	for _, f := range list {
 		name := "other"
 		for _, h := range hops {
-			if h.is.MatchString(f) {
+			if h.pattern.MatchString(f) {
 				name = h.name
 				break
 			}

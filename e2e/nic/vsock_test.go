@@ -44,12 +44,12 @@ func TestVsockRoles(t *testing.T) {
 		}
 		h.start(options...)
 		for _, c := range []struct {
-			args []string
-			may  bool
+			args    []string
+			allowed bool
 		}{{[]string{"show"}, role.reads}, {[]string{"add-flow", "priority=7,actions=drop"}, role.writes}} {
 			out, err := over(c.args...)
-			if (err == nil) != c.may {
-				t.Errorf("%s with %q: %v %s; want success: %v\n%s", c.args[0], role.allow, err, out, c.may, h.log())
+			if (err == nil) != c.allowed {
+				t.Errorf("%s with %q: %v %s; want success: %v\n%s", c.args[0], role.allow, err, out, c.allowed, h.log())
 			}
 			if err != nil && !strings.Contains(err.Error(), "cid 1 has the role") {
 				t.Errorf("%s with %q: the refusal does not name the peer: %v", c.args[0], role.allow, err)
