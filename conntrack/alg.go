@@ -162,7 +162,7 @@ func (a *announced) readSix(line []byte) bool {
 	var v [6]byte
 	fields := fields{line[a.start:a.end], ','}
 	for i := range v {
-		text, last := fields.next()
+		text, last := fields.nextField()
 		n, ok := decimal(text, 0xff)
 		if !ok || last != (i == len(v)-1) {
 			return false
@@ -183,11 +183,11 @@ func (a *announced) readExtended(line []byte, full bool) bool {
 		return false
 	}
 	fields := fields{line[a.start+1 : a.end], a.between}
-	family, _ := fields.next()
-	address, _ := fields.next()
-	port, last := fields.next()
+	family, _ := fields.nextField()
+	address, _ := fields.nextField()
+	port, last := fields.nextField()
 	n, ok := decimal(port, 0xffff)
-	if rest, _ := fields.next(); !ok || last || len(rest) != 0 || fields.between != 0 {
+	if rest, _ := fields.nextField(); !ok || last || len(rest) != 0 || fields.between != 0 {
 		return false
 	}
 	a.port = uint16(n)
@@ -205,8 +205,8 @@ type fields struct {
 	between byte
 }
 
-// next returns the next field of the text. last is true if no field follows.
-func (f *fields) next() (text []byte, last bool) {
+// nextField returns the next field of the text. last is true if no field follows.
+func (f *fields) nextField() (text []byte, last bool) {
 	end := bytes.IndexByte(f.text, f.between)
 	if end < 0 {
 		text, f.text, f.between = f.text, nil, 0
@@ -239,7 +239,7 @@ func readAddress(text []byte) (netip.Addr, bool) {
 		var v [4]byte
 		fields := fields{text, '.'}
 		for i := range v {
-			text, last := fields.next()
+			text, last := fields.nextField()
 			n, ok := decimal(text, 0xff)
 			if !ok || last != (i == len(v)-1) || len(text) > 1 && text[0] == '0' {
 				return netip.Addr{}, false

@@ -36,17 +36,17 @@ func (m *Memory) Each(now uint64, visit func(*Entry) bool) {
 	m.EachIn(0, uint32(len(m.conns)), now, visit)
 }
 
-// EachIn is Each for the records with the numbers from to to-1. The result more reports
-// whether records follow; it is also false once visit has returned false.
-func (m *Memory) EachIn(from, to uint32, now uint64, visit func(*Entry) bool) bool {
+// EachIn is Each for the records with numbers in [start, end). It reports whether
+// records follow. The result is also false once visit has returned false.
+func (m *Memory) EachIn(start, end uint32, now uint64, visit func(*Entry) bool) bool {
 	fresh := min(m.head.fresh, uint32(len(m.conns)))
 	var e Entry
-	for n := from; n < min(to, fresh); n++ {
+	for n := start; n < min(end, fresh); n++ {
 		if m.entry(n, now, &e) && !visit(&e) {
 			return false
 		}
 	}
-	return to < fresh
+	return end < fresh
 }
 
 // entry copies connection n to e. It reports false if n has ended or kept changing.

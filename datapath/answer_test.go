@@ -16,9 +16,9 @@ import (
 )
 
 var (
-	asker  = net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	asked  = net.HardwareAddr{2, 0, 0, 0, 0, 9}
-	askedU = uint64(0x020000000009)
+	asker     = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	targetMAC = net.HardwareAddr{2, 0, 0, 0, 0, 9}
+	askedU    = uint64(0x020000000009)
 )
 
 func frameOf(t testing.TB, l ...gopacket.SerializableLayer) []byte {
@@ -70,12 +70,12 @@ func TestNeighboursAreAnswered(t *testing.T) {
 		for _, f := range got {
 			p := gopacket.NewPacket(f, layers.LayerTypeEthernet, gopacket.Default)
 			eth := p.Layer(layers.LayerTypeEthernet).(*layers.Ethernet)
-			if !bytes.Equal(eth.SrcMAC, asked) || !bytes.Equal(eth.DstMAC, asker) || (p.Layer(layers.LayerTypeDot1Q) != nil) != tag {
+			if !bytes.Equal(eth.SrcMAC, targetMAC) || !bytes.Equal(eth.DstMAC, asker) || (p.Layer(layers.LayerTypeDot1Q) != nil) != tag {
 				t.Errorf("% x", f)
 			}
 		}
 		reply := gopacket.NewPacket(got[0], layers.LayerTypeEthernet, gopacket.Default).Layer(layers.LayerTypeARP).(*layers.ARP)
-		if reply.Operation != 2 || !bytes.Equal(reply.SourceHwAddress, asked) || !bytes.Equal(reply.DstHwAddress, asker) ||
+		if reply.Operation != 2 || !bytes.Equal(reply.SourceHwAddress, targetMAC) || !bytes.Equal(reply.DstHwAddress, asker) ||
 			!bytes.Equal(reply.SourceProtAddress, []byte{10, 0, 0, 9}) || !bytes.Equal(reply.DstProtAddress, []byte{10, 0, 0, 1}) ||
 			reply.AddrType != 1 || reply.Protocol != 0x800 || reply.HwAddressSize != 6 || reply.ProtAddressSize != 4 {
 			t.Errorf("%+v", reply)
@@ -95,7 +95,7 @@ func checkAdvert(t *testing.T, f []byte, target, to net.IP) {
 	}
 	if !ip.SrcIP.Equal(target) || !ip.DstIP.Equal(to) || ip.HopLimit != 255 || !nd.TargetAddress.Equal(target) ||
 		!nd.Solicited() || !nd.Override() || nd.Router() || len(nd.Options) != 1 ||
-		nd.Options[0].Type != layers.ICMPv6OptTargetAddress || !bytes.Equal(nd.Options[0].Data, asked) {
+		nd.Options[0].Type != layers.ICMPv6OptTargetAddress || !bytes.Equal(nd.Options[0].Data, targetMAC) {
 		t.Errorf("%+v %+v", ip, nd)
 	}
 	icmp.SetNetworkLayerForChecksum(ip)

@@ -136,12 +136,12 @@ func tailOf(actions []flowtable.Action) int {
 	return tail
 }
 
-// perform executes an action list on frame i, beginning at index done. tail is the
+// perform executes an action list on frame i, beginning at index start. tail is the
 // result of tailOf for the list.
-func (w *Worker) perform(i int, actions []flowtable.Action, done, tail int) {
+func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 	f := &w.batch.Frames[i]
 	sent := false
-	for at := done; at < len(actions); at++ {
+	for at := start; at < len(actions); at++ {
 		a := &actions[at]
 		switch a.Op {
 		case flowtable.OpOutput:

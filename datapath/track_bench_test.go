@@ -71,7 +71,7 @@ func (r *flowRx) Release() {}
 // selects what happens to a frame: "without" tracking; or tracking and a second
 // look-up, fused or not. "nat" also translates port 1's addresses to 192.0.2.1 and
 // up.
-func trackedRig(b *testing.B, mode string, connections int) (r *rig, out, back *flowRx) {
+func trackedRig(b *testing.B, mode string, connections int) (r *rig, forward, back *flowRx) {
 	b.Helper()
 	r = newRig(b, testSizes)
 	r.w.config.SpinUS = forever
@@ -85,9 +85,9 @@ func trackedRig(b *testing.B, mode string, connections int) (r *rig, out, back *
 		d.TxQueues[0].Discard.Store(true)
 	}
 	const natTo = 0xc0000201
-	out, back = newFlowRx(connections, false, 0x0a010001), newFlowRx(connections, true, 0x0a010001)
+	forward, back = newFlowRx(connections, false, 0x0a010001), newFlowRx(connections, true, 0x0a010001)
 	nat := mode == "fused-nat" || mode == "plain-nat"
-	for no, rx := range []*flowRx{out, back} {
+	for no, rx := range []*flowRx{forward, back} {
 		if err := r.w.addPort(&PortQueues{Port: uint32(no + 1), Rx: []port.Rx{rx}, Tx: r.ports[uint32(no+1)].Tx()[0]}); err != nil {
 			b.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func trackedRig(b *testing.B, mode string, connections int) (r *rig, out, back *
 		for no := uint32(1); no <= 2; no++ {
 			r.megaflow(no, no, 0, 0, 0, output(3-no))
 		}
-		return r, out, back
+		return r, forward, back
 	}
 	track := flowtable.CTRequest{Zone: 5}
 	commit := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit}
@@ -111,7 +111,7 @@ func trackedRig(b *testing.B, mode string, connections int) (r *rig, out, back *
 		r.megaflow(10+no, no, 9, mask, conntrack.New, append(commit.AppendTo(nil), output(3-no))...)
 		r.megaflow(20+no, no, 9, mask, conntrack.Established, output(3-no))
 	}
-	return r, out, back
+	return r, forward, back
 }
 
 func ctTableOf(b *testing.B, n int) *conntrack.Table {

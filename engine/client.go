@@ -57,7 +57,7 @@ type Client struct {
 	mu      sync.Mutex // mu serializes requests, each with its reply
 	number  uint64     // number of the last request
 	replies chan received
-	gone    chan struct{}
+	ended   chan struct{}
 	close   sync.Once
 
 	pending   atomic.Pointer[Pending] // request under way; nil: none
@@ -183,7 +183,7 @@ func (s *Spare) Engage() (*Client, error) {
 	case r := <-s.client.replies: // the engine's greeting
 		closeAll(r.fds)
 		return s.client, nil
-	case <-s.client.gone:
+	case <-s.client.ended:
 		s.Close()
 		return nil, fmt.Errorf("engine: ended at its start: %v", s.failure)
 	case <-timeout.C:
@@ -252,7 +252,7 @@ func locked(stateDir string) bool {
 }
 
 func newClient(conn *net.UnixConn, pid, pidfd int) *Client {
-	c := &Client{conn: conn, pid: pid, pidfd: pidfd, replies: make(chan received, 1), gone: make(chan struct{})}
+	c := &Client{conn: conn, pid: pid, pidfd: pidfd, replies: make(chan received, 1), ended: make(chan struct{})}
 	go c.read()
 	return c
 }
@@ -260,7 +260,7 @@ func newClient(conn *net.UnixConn, pid, pidfd int) *Client {
 // read passes replies to the waiting request until the engine dies, which closes the
 // connection.
 func (c *Client) read() {
-	defer close(c.gone)
+	defer close(c.ended)
 	for {
 		r, err := receive(c.conn)
 		if err != nil {
@@ -292,7 +292,7 @@ func (c *Client) Build() buildinfo.Build {
 
 // Gone returns a channel that is closed when the engine has died or has accepted
 // another control process.
-func (c *Client) Gone() <-chan struct{} { return c.gone }
+func (c *Client) Gone() <-chan struct{} { return c.ended }
 
 // Pending returns the request in progress, or a zero Pending if there is none.
 func (c *Client) Pending() Pending {
@@ -320,7 +320,7 @@ func Disown(stateDir string) error { return os.Remove(filepath.Join(stateDir, Lo
 func (c *Client) Wait() {
 	fd, err := unix.FcntlInt(uintptr(c.pidfd), unix.F_DUPFD_CLOEXEC, 0) // Close may close pidfd during the wait
 	if err != nil {
-		<-c.gone
+		<-c.ended
 		return
 	}
 	defer unix.Close(fd)
@@ -462,7 +462,7 @@ func (c *Client) Close() error {
 	var err error
 	c.close.Do(func() {
 		err = c.conn.Close()
-		<-c.gone
+		<-c.ended
 		unix.Close(c.pidfd)
 	})
 	return err
@@ -502,7 +502,7 @@ func (c *Client) await() (received, error) {
 	select {
 	case r := <-c.replies:
 		return r, nil
-	case <-c.gone:
+	case <-c.ended:
 		select {
 		case r := <-c.replies: // the engine answered before it ended
 			return r, nil

@@ -139,8 +139,8 @@ func (p *slowParser) ipv4() {
 	}
 }
 
-func (p *slowParser) fragment(more, later bool) {
-	if more || later {
+func (p *slowParser) fragment(continued, later bool) {
+	if continued || later {
 		p.frag = 1
 		p.x.flags = packet.FrameFragment
 	}

@@ -20,9 +20,9 @@ type trainShape struct {
 }
 
 // JoinTrain merges as many datagrams as possible from the start of a train into the
-// large frame f, and commits f. The caller has begun f with Next. JoinTrain returns
-// the number of bytes taken from the train. If not even two datagrams can be merged,
-// it returns 0 and f is unchanged.
+// large frame f, and commits f. The caller has begun f with Next. JoinTrain returns the
+// number of merged bytes. If not even two datagrams can be merged, it returns 0 and f
+// is unchanged.
 //
 // The arguments addr and length are the address and the length of the train, and
 // segment is the length of its datagrams, in bytes. The header of f has n bytes: the
@@ -31,7 +31,7 @@ type trainShape struct {
 //
 // JoinTrain verifies the inner checksums: a valid outer checksum says nothing about
 // the sender of the inner frame.
-func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, addr, length, segment uintptr) (taken uintptr) {
+func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, addr, length, segment uintptr) (merged uintptr) {
 	h := f.buf[f.start : int(f.start)+n]
 	shape, ok := readTrain(h[outer:], inner-outer, int(min(segment, length)))
 	if !ok {
@@ -41,20 +41,20 @@ func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, addr, length, segment u
 	first := Foreign(addr, uint32(shape.end))
 	flow := coalesceFlow{count: 1, size: mss, payload: mss}
 	spans := b.spanUsed
-	for taken = segment; flow.flags == 0 && taken < length; {
-		m := min(segment, length-taken)
+	for merged = segment; flow.flags == 0 && merged < length; {
+		m := min(segment, length-merged)
 		if int(m) <= shape.end || shape.end-shape.l3+flow.payload+int(m) > maxIPLen || b.SpansLeft() < 2 {
 			break
 		}
-		seg := Foreign(addr+taken, uint32(m))
+		seg := Foreign(addr+merged, uint32(m))
 		if !shape.continues(&flow, first, seg) || flow.count == 1 && !shape.valid(Foreign(addr, uint32(segment))) || !shape.valid(seg) {
 			break
 		}
 		if flow.count == 1 {
 			b.AddSpan(f, addr+uintptr(shape.end), uint32(mss))
 		}
-		b.AddSpan(f, addr+taken+uintptr(shape.end), uint32(int(m)-shape.end))
-		taken += m
+		b.AddSpan(f, addr+merged+uintptr(shape.end), uint32(int(m)-shape.end))
+		merged += m
 		flow.count++
 		flow.payload += int(m) - shape.end
 		flow.flags |= seg[shape.l4+13] & (tcpFIN | tcpPSH)
@@ -68,7 +68,7 @@ func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, addr, length, segment u
 	}
 	shape.finish(f, h[outer:outer+shape.end], outer, &flow)
 	b.Commit(f, outer+shape.end)
-	return taken
+	return merged
 }
 
 // readTrain finds the headers of the first datagram. Its length is segment bytes, and h

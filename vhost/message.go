@@ -53,7 +53,7 @@ type message struct {
 	flags   uint32
 	payload []byte
 	fds     []int
-	unread  int // number of bytes still in the socket, see wire.next
+	unread  int // number of bytes still in the socket, see wire.nextMessage
 	send    int // descriptor to send with the reply and then close; 0: none
 }
 
@@ -124,7 +124,7 @@ type wire struct {
 	waste []int
 }
 
-// errQuiet is the error of wire.next if no message begins within the time limit.
+// errQuiet is the error of wire.nextMessage if no message begins within the time limit.
 var errQuiet = errors.New("no message")
 
 // nextMessage reads one message. It waits for the first byte at most for the duration

@@ -32,7 +32,7 @@ type packedPosition struct {
 	state   *uint64 // state word in the record
 	first   uint16  // position of the oldest unpublished chain
 	pos     uint16  // cached result of the method position
-	counted uint16  // value of the field done for which the field pos is valid
+	counted uint16  // value of the field usedCount for which the field pos is valid
 	headsAt uint16  // value of next when heads was filled
 	headEnd uint16  // position after the last chain in heads
 	private []uint64

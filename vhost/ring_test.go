@@ -171,27 +171,28 @@ func received(chains []slowChain, header int) (frames [][]byte, broken bool) {
 }
 
 // slowSend writes a frame into the available chains and returns the number of chains
-// used. If the number is 0, the frame was not taken, or was dropped if drop is true.
-func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (taken int, drop, broken bool) {
+// used. If the number is 0, the device did not accept the frame, or dropped it if drop
+// is true.
+func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (accepted int, drop, broken bool) {
 	var room [][]byte
 	size := 0
 	for _, c := range chains {
 		if !c.ok {
 			return 0, false, true
 		}
-		taken++
+		accepted++
 		for _, p := range c.pieces {
 			room, size = append(room, p), size+len(p)
 		}
 		if size >= header+len(frame) {
 			all := append(make([]byte, header), frame...)
 			if header == 12 {
-				binary.LittleEndian.PutUint16(all[10:], uint16(taken))
+				binary.LittleEndian.PutUint16(all[10:], uint16(accepted))
 			}
 			for _, p := range room {
 				all = all[copy(p, all):]
 			}
-			return taken, false, false
+			return accepted, false, false
 		}
 		if !mergeable {
 			return 0, true, false

@@ -56,7 +56,7 @@ func OwnProcessor() (s Processor) {
 }
 
 // isProcessor reports whether p points to the running P of the thread.
-func isProcessor(p, thread uintptr) (is bool) {
+func isProcessor(p, thread uintptr) (ok bool) {
 	defer func() { _ = recover() }() // p may not be a pointer, and reading it may fault
 	return p >= 1<<16 && p%8 == 0 && word(p+threadOfP) == thread && *(*uint32)(pointer(p + statusOfP)) == statusRunning
 }

@@ -68,9 +68,9 @@ type world struct {
 // attempt is one thing that a taken-over engine tries. It succeeds for root.
 type attempt struct {
 	name string
-	// only is true if the filter of system calls alone refuses the attempt.
-	only bool
-	try  func(w *world) error
+	// byFilter is true if the filter of system calls alone refuses the attempt.
+	byFilter bool
+	try      func(w *world) error
 }
 
 func call(trap uintptr, args ...uintptr) error {
@@ -119,8 +119,8 @@ var attempts = []attempt{
 	}},
 	{"trace a process", false, func(w *world) error { return call(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(w.victim), 0, 0) }},
 	{"read a process's memory", true, func(w *world) error {
-		var here, there [1]unix.Iovec // of no bytes, for which the kernel needs no permission
-		_, _, errno := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(w.victim), uintptr(unsafe.Pointer(&here)), 1, uintptr(unsafe.Pointer(&there)), 1, 0)
+		var local, foreign [1]unix.Iovec // of no bytes, for which the kernel needs no permission
+		_, _, errno := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(w.victim), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&foreign)), 1, 0)
 		if errno != 0 {
 			return errno
 		}
@@ -237,8 +237,8 @@ func TestTakenOverWithoutFilter(t *testing.T) {
 	}
 	got := outcomes(t, "no filter")
 	for _, a := range attempts {
-		if errno, tried := got[a.name]; !tried || (errno == unix.EPERM || errno == unix.EACCES) == a.only {
-			t.Errorf("%s: %v, refused by the filter alone: %v", a.name, errno, a.only)
+		if errno, tried := got[a.name]; !tried || (errno == unix.EPERM || errno == unix.EACCES) == a.byFilter {
+			t.Errorf("%s: %v, refused by the filter alone: %v", a.name, errno, a.byFilter)
 		}
 	}
 }
