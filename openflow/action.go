@@ -35,6 +35,7 @@ const (
 	ActCT                       // see CT
 	ActCTClear                  // makes the frame untracked
 	ActFinTimeout               // fin_timeout: Value has the idle and hard timeout after a TCP FIN or RST
+	ActConjunction              // conjunction, see Conjunction
 	actionKinds                 // number of kinds
 )
 

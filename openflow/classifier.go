@@ -243,8 +243,21 @@ func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
 	return true
 }
 
-// lookup returns the matching rule of highest priority for the flow f, or nil.
-func (c *classifier) lookup(f *Flow, v visitor) *Rule {
+// lookup returns the matching rule of highest priority for the flow f, or nil. conj is
+// the number of the conjunction through which it matches; 0: none.
+func (c *classifier) lookup(f *Flow, v visitor) (r *Rule, conj uint32) {
+	var soft []*Rule
+	r = c.search(f, v, &soft)
+	if len(soft) == 0 {
+		return r, 0
+	}
+	return c.conjunctive(f, v, r, soft)
+}
+
+// search returns the rule of highest priority that matches alone. It appends matching
+// rules with conjunctions of a higher priority, and perhaps others, to soft (nil:
+// they are ignored).
+func (c *classifier) search(f *Flow, v visitor, soft *[]*Rule) *Rule {
 	var best *Rule
 	l := prefixLookup{c: c, f: f}
 	for _, s := range c.subtables {
@@ -255,9 +268,15 @@ func (c *classifier) lookup(f *Flow, v visitor) *Rule {
 			if best != nil && r.Priority <= best.Priority {
 				break
 			}
-			if s.matches(r, f) {
+			if !s.matches(r, f) {
+				continue
+			}
+			if !r.conjunctive {
 				best = r
 				break
+			}
+			if soft != nil {
+				*soft = append(*soft, r)
 			}
 		}
 	}

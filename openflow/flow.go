@@ -14,13 +14,15 @@ const FlowWords = wFlowEnd
 //	0..27      flowtable.Key
 //	WMetadata  metadata 64
 //	WReg       reg0 32 | reg1 32, and so on to reg15 (8 words: xreg0 to xreg7)
+//	WConj      conj_id 32 | 0 32; not 0 only in a look-up through a conjunction
 type Flow [FlowWords]uint64
 
 // Indexes of the words after the flowtable.Key.
 const (
 	WMetadata = flowtable.KeyWords + iota
 	WReg
-	wFlowEnd = WReg + 8
+	WConj    = WReg + 8
+	wFlowEnd = WConj + 1
 )
 
 // Match is the set of flows that agree with Value on the bits of Mask. Value has no

@@ -60,6 +60,9 @@ func formatAction(a *Action, names Names) string {
 		return "mod_vlan_pcp:" + a.Value.decimal()
 	case ActDecTTL:
 		return "dec_ttl"
+	case ActConjunction:
+		c := a.conjunction()
+		return fmt.Sprintf("conjunction(%d,%d/%d)", c.ID, c.Part, c.Parts)
 	case ActGotoTable:
 		return fmt.Sprintf("goto_table:%d", a.Table)
 	case ActResubmit:

@@ -16,13 +16,63 @@ import (
 // without megaflows, and an interpreter of datapath actions.
 
 func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
-	var best *Rule
+	alone := func(f *Flow) (best *Rule) {
+		for _, r := range p.rules {
+			if r != nil && r.Table == table && !isConjunctive(r.Actions) && r.Match.Covers(f) && (best == nil || r.Priority > best.Priority) {
+				best = r
+			}
+		}
+		return best
+	}
+	best := alone(f)
+	var priorities []uint16
 	for _, r := range p.rules {
-		if r != nil && r.Table == table && r.Match.Covers(f) && (best == nil || r.Priority > best.Priority) {
-			best = r
+		if r != nil && isConjunctive(r.Actions) && (best == nil || r.Priority > best.Priority) {
+			priorities = append(priorities, r.Priority)
+		}
+	}
+	slices.Sort(priorities)
+	for _, priority := range slices.Backward(priorities) {
+		if r := slowConjunction(p, table, f, priority, alone); r != nil {
+			return r
 		}
 	}
 	return best
+}
+
+// slowConjunction returns the rule of the first conjunction whose parts, rules of this
+// priority, all match.
+func slowConjunction(p *Pipeline, table uint8, f *Flow, priority uint16, alone func(*Flow) *Rule) *Rule {
+	parts := map[Conjunction]bool{}
+	for _, r := range p.rules {
+		if r == nil || r.Table != table || r.Priority != priority || !r.Match.Covers(f) {
+			continue
+		}
+		for i := range r.Actions {
+			if a := &r.Actions[i]; a.Kind == ActConjunction {
+				parts[a.conjunction()] = true
+			}
+		}
+	}
+	var ids []uint32
+	for c := range parts {
+		all := true
+		for k := range c.Parts {
+			all = all && parts[Conjunction{c.ID, k + 1, c.Parts}]
+		}
+		if all {
+			ids = append(ids, c.ID)
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		g := *f
+		whole(FConjID).put(&g, value64(uint64(id)), ones(32))
+		if r := alone(&g); r != nil {
+			return r
+		}
+	}
+	return nil
 }
 
 // slowTag is a VLAN tag. tci includes vlanCFI. tpid 0 is the arriving frame's.

@@ -23,6 +23,9 @@ func ParseActions(text string, names Names) ([]Action, error) {
 // whole parses all actions of a flow.
 func (p *actionParser) whole(text string) ([]Action, error) {
 	list, err := p.parse(text)
+	if other := checkConjunctions(list); err == nil && other != "" {
+		return nil, wrong(other, "no action but note beside conjunction")
+	}
 	if err == nil && p.loose != "" && p.strict {
 		return nil, wrong(p.loose, "a flow that matches %s, as push_vlan is among its actions", prereqTexts[p.looseNeeds])
 	}
@@ -80,14 +83,14 @@ func init() {
 		"write_metadata": (*actionParser).writeMetadata, "set_tunnel": (*actionParser).setTunnel,
 		"set_tunnel64": (*actionParser).setTunnel, "clone": (*actionParser).clone, "note": (*actionParser).note,
 		"write_actions": (*actionParser).writeActions, "clear_actions": (*actionParser).clearActions,
-		"fin_timeout": (*actionParser).finTimeout,
-		"learn":       (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller, "meter": (*actionParser).meter,
+		"fin_timeout": (*actionParser).finTimeout, "conjunction": (*actionParser).conjunction,
+		"learn": (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller, "meter": (*actionParser).meter,
 	}
 }
 
 // actionsNotYet are the actions of ovs-actions(7) that Weft does not support.
 const actionsNotYet = " enqueue set_queue pop_queue bundle bundle_load multipath nat " +
-	"push pop exit sample conjunction push_mpls pop_mpls set_mpls_label set_mpls_tc " +
+	"push pop exit sample push_mpls pop_mpls set_mpls_label set_mpls_tc " +
 	"set_mpls_ttl dec_mpls_ttl encap decap dec_nsh_ttl check_pkt_larger delete_field "
 
 func (p *actionParser) parse(text string) ([]Action, error) {
@@ -152,7 +155,7 @@ func (p *actionParser) order(t token, kind ActionKind) error {
 		rank = orderGoto
 	}
 	switch {
-	case rank != orderActions && p.nested:
+	case (rank != orderActions || kind == ActConjunction) && p.nested:
 		return withinAnother(t)
 	case p.inSet && setRank(kind) == rankNone && kind != ActController:
 		return wrong(t.text, "an action that an action set can have")

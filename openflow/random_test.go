@@ -194,6 +194,7 @@ func randomMatchText(r *rand.Rand) string {
 			w = append(w, fmt.Sprintf(format, args...))
 		}
 	}
+	add(12, "conj_id=%d", 1+r.IntN(4))
 	add(3, "%s=%d", pick(r, "in_port", "in_port", "in_port_oxm"), 1+r.IntN(6))
 	add(40, "in_port=%s", "LOCAL")
 	add(6, "dl_src=00:00:00:00:00:0%d", r.IntN(4))
@@ -291,7 +292,18 @@ var randomActions = []string{
 	"set_field:fe80::1->ipv6_dst", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst", "fin_timeout(idle_timeout=2,hard_timeout=3)", "fin_timeout(idle_timeout=1)",
 }
 
+func randomConjunctions(r *rand.Rand) string {
+	w := []string{fmt.Sprintf("conjunction(%d,%d/2)", 1+r.IntN(3), 1+r.IntN(2))}
+	if r.IntN(3) == 0 {
+		w = append(w, fmt.Sprintf("conjunction(4,%d/3)", 1+r.IntN(3)))
+	}
+	return strings.Join(w, ",")
+}
+
 func randomActionsText(r *rand.Rand, table, depth int) string {
+	if depth == 0 && r.IntN(6) == 0 {
+		return randomConjunctions(r)
+	}
 	var w []string
 	for range r.IntN(4) {
 		switch r.IntN(6) {
@@ -391,7 +403,7 @@ func TestRandomTablesHaveEverything(t *testing.T) {
 			note(actions[i].Sub)
 		}
 	}
-	for range 3000 {
+	for range 5000 {
 		text := randomMatchText(r)
 		for _, word := range strings.Split(text, ",") {
 			name, _, _ := strings.Cut(word, "=")

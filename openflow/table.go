@@ -95,9 +95,11 @@ type Rule struct {
 	// Removed is true once the rule has left its table.
 	Removed bool
 	Why     Why // reason of its removal
-	Cookie  uint64
-	Match   PackedMatch
-	Actions []Action
+	// conjunctive is true if Actions has conjunctions.
+	conjunctive bool
+	Cookie      uint64
+	Match       PackedMatch
+	Actions     []Action
 	// CreatedNS and ModifiedNS are the times of the add and the last change,
 	// CLOCK_MONOTONIC.
 	CreatedNS, ModifiedNS uint64
@@ -371,7 +373,7 @@ func (b *bundle) modify(r *Rule, m *FlowMod) {
 func (p *Pipeline) setActions(r *Rule, actions []Action, cookie uint64) {
 	old := r.Actions
 	p.noteLearnt(r, -1)
-	r.Actions, r.Cookie = actions, cookie
+	r.Actions, r.Cookie, r.conjunctive = actions, cookie, isConjunctive(actions)
 	p.noteLearnt(r, 1)
 	p.noteLearners(actions, 1)
 	p.noteLearners(old, -1)
@@ -395,7 +397,7 @@ func (p *Pipeline) takeSlot() uint32 {
 }
 
 func (p *Pipeline) insert(r *Rule, slot uint32) {
-	r.Slot, r.Removed, r.Why = slot, false, NotRemoved
+	r.Slot, r.Removed, r.Why, r.conjunctive = slot, false, NotRemoved, isConjunctive(r.Actions)
 	p.rules[slot] = r
 	p.tables[r.Table].insert(r)
 	p.count++

@@ -183,11 +183,16 @@ func TestTimeouts(t *testing.T) {
 // TestClassifierFindsWhatASearchFinds compares the classifier with a linear search,
 // for random rules.
 func TestClassifierFindsWhatASearchFinds(t *testing.T) {
+	conjunctions := 0
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		p := NewPipeline(Limits{})
 		for range 60 {
-			mod, err := ParseFlowMod(fmt.Sprintf("priority=%d,%s,actions=drop", r.IntN(2000), randomMatchText(r)), Add, nil)
+			text := fmt.Sprintf("priority=%d,%s,actions=drop", r.IntN(2000), randomMatchText(r))
+			if seed%2 == 1 {
+				text = randomPart(r)
+			}
+			mod, err := ParseFlowMod(text, Add, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -204,13 +209,32 @@ func TestClassifierFindsWhatASearchFinds(t *testing.T) {
 			copy(f[:], k[:])
 			x := new(xlate)
 			x.begin(p, &k, newEnv(), nil)
-			got, want := p.tables[0].lookup(&f, x), slowLookup(p, 0, &f)
+			got, conj := p.tables[0].lookup(&f, x)
+			if conj != 0 {
+				conjunctions++
+			}
+			want := slowLookup(p, 0, &f)
 			if got != want && (got == nil || want == nil || got.Priority != want.Priority) {
 				t.Fatalf("seed %d: found %+v, want %+v", seed, got, want)
 			}
 		}
 		checkClassifier(t, &p.tables[0])
 	}
+	if conjunctions < 50 {
+		t.Errorf("only %d look-ups went through a conjunction", conjunctions)
+	}
+}
+
+// randomPart returns the text of a flow for tables with conjunctions.
+func randomPart(r *rand.Rand) string {
+	match := pick(r, "ip", "ip,nw_src=10.0.0.0/14", "arp", "tcp", "dl_dst=00:00:00:00:00:01", "in_port=1", "in_port=2", "ip,nw_tos=0", randomMatchText(r))
+	switch r.IntN(4) {
+	case 0:
+		return fmt.Sprintf("priority=%d,%s,actions=drop", r.IntN(3), match)
+	case 1:
+		return fmt.Sprintf("priority=%d,%s,conj_id=%d,actions=drop", r.IntN(3), pick(r, "", "", "ip"), 1+r.IntN(4))
+	}
+	return fmt.Sprintf("priority=%d,%s,actions=%s", 2+r.IntN(2), match, randomConjunctions(r))
 }
 
 func checkClassifier(t *testing.T, c *classifier) {

@@ -3,6 +3,7 @@
 package openflow
 
 import (
+	"fmt"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -312,9 +313,9 @@ func (x *xlate) inPort() uint32 {
 // declared port then continues in CentralTable. Otherwise the look-up is a resubmit.
 func (x *xlate) pipeline(table uint8, first bool) {
 	for {
-		rule := x.lookup(table)
+		rule, conj := x.lookup(table)
 		if x.hook != nil {
-			x.hook(TraceStep{Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow})
+			x.hook(TraceStep{Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: noteOf(conj)})
 		}
 		if rule == nil {
 			if first && table == 0 && x.continues() {
@@ -337,9 +338,17 @@ func (x *xlate) pipeline(table uint8, first bool) {
 	}
 }
 
-func (x *xlate) lookup(table uint8) *Rule {
+func (x *xlate) lookup(table uint8) (r *Rule, conj uint32) {
 	x.tables.Add(table)
 	return x.p.tables[table].lookup(&x.flow, x)
+}
+
+// noteOf returns the remark on a look-up through a conjunction.
+func noteOf(conj uint32) string {
+	if conj == 0 {
+		return ""
+	}
+	return fmt.Sprintf("all parts of conjunction %d match", conj)
 }
 
 // execute runs the actions of a rule. If they end with goto_table, jump is true and
@@ -404,7 +413,7 @@ func (x *xlate) resubmit(a *Action) {
 	value, keep := x.flow[word], x.keep[word]
 	x.flow[word] = value&0xffffffff | uint64(a.Port)<<32
 	x.keep[word] &= 0xffffffff
-	rule := x.lookup(table)
+	rule, _ := x.lookup(table)
 	x.flow[word], x.keep[word] = value, keep
 	if x.hook != nil {
 		x.hook(TraceStep{Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: "looked up with another in_port"})

@@ -49,6 +49,7 @@ const (
 	nxWriteMetadata  = 22
 	nxOutputReg2     = 32
 	nxRegLoad2       = 33
+	nxConjunction    = 34
 	nxCT             = 35
 	nxNAT            = 36
 	nxController2    = 37

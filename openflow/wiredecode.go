@@ -44,14 +44,17 @@ func DecodeActions(b []byte, c ActionContext) ([]Action, error) {
 	d := newDecoder(&c)
 	list, err := d.list(b)
 	if err == nil {
-		err = d.consistent()
+		err = d.consistent(list)
 	}
 	return list, err
 }
 
 // consistent returns an error if the list sets a field that the match does not
-// guarantee. Only OpenFlow 1.0 allows this.
-func (d *actionDecoder) consistent() error {
+// guarantee, which only OpenFlow 1.0 allows, or has other actions beside conjunction.
+func (d *actionDecoder) consistent(list []Action) error {
+	if other := checkConjunctions(list); other != "" {
+		return coded(ErrActionBadConjunction, other+": expected no action but note beside conjunction")
+	}
 	if d.check.loose != "" && d.v != Version10 {
 		return d.inconsistent(d.check.loose)
 	}

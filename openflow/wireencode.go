@@ -172,6 +172,9 @@ func (e *actionEncoder) extension(b []byte, a *Action) []byte {
 		return e.ct(b, a.CT)
 	case ActCTClear:
 		return appendZeros(appendNX(b, nxCTClear), 6)
+	case ActConjunction:
+		c := a.conjunction()
+		return be.AppendUint32(append(appendNX(b, nxConjunction), c.Part-1, c.Parts), c.ID)
 	case ActFinTimeout:
 		b = be.AppendUint16(appendNX(b, nxFinTimeout), uint16(a.Value[0]))
 		return be.AppendUint16(b, uint16(a.Value[1]))

@@ -42,6 +42,7 @@ const (
 	ErrActionBadSetArgument
 	ErrActionBadSetMask
 	ErrActionMustBeZero
+	ErrActionBadConjunction
 	ErrUnknownInstruction
 	ErrUnsupInstruction
 	ErrInstructionBadTableID

@@ -49,7 +49,7 @@ func DecodeInstructions(b []byte, c ActionContext) ([]Action, error) {
 			list = append(list, more...)
 		}
 	}
-	return list, d.consistent()
+	return list, d.consistent(list)
 }
 
 func (d *actionDecoder) instruction(kind uint16, one []byte) ([]Action, error) {

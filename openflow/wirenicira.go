@@ -8,7 +8,7 @@ import "fmt"
 var nxSizes = map[uint16]int{
 	nxResubmit: 6, nxSetTunnel: 6, nxRegMove: 14, nxRegLoad: 14, nxNote: 6, nxSetTunnel64: 14, nxResubmitTable: 6, nxOutputReg: 14,
 	nxLearn: 22, nxDecTTL: 6, nxFinTimeout: 6, nxController: 6, nxDecTTLIDs: 6, nxWriteMetadata: 22, nxOutputReg2: 14, nxRegLoad2: 6,
-	nxCT: 14, nxController2: 6, nxClone: 6, nxCTClear: 6, nxLearn2: 30,
+	nxCT: 14, nxController2: 6, nxClone: 6, nxCTClear: 6, nxLearn2: 30, nxConjunction: 6,
 }
 
 // extension decodes an action of Nicira's. The argument b begins behind the subtype.
@@ -65,6 +65,12 @@ func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 		return d.decodeCT(b)
 	case nxClone:
 		return d.clone(b[6:])
+	case nxConjunction:
+		c := Conjunction{ID: be.Uint32(b[2:]), Part: b[0] + 1, Parts: b[1]}
+		if err := c.check(); err != nil {
+			return Action{}, codedf(ErrActionBadConjunction, "conjunction: %v", err)
+		}
+		return c.action(), nil
 	}
 	return d.decodeLearn(subtype, b)
 }

@@ -57,6 +57,7 @@ var errorNumbers = [of.ErrorCodes][]errorNumber{
 	of.ErrActionBadOutGroup: later(2, 9), of.ErrActionMatchInconsistent: nxLater(1, 522, 2, 10), of.ErrActionUnsupportedOrder: later(2, 11),
 	of.ErrActionBadSetType: nxLater(1, 523, 2, 13), of.ErrActionBadSetLen: nxLater(1, 524, 2, 14), of.ErrActionBadSetArgument: nxLater(1, 525, 2, 15),
 	of.ErrActionBadSetMask: {{v13, v14, onf, 4250, 0}, {v15, v15, 0, 2, 16}}, of.ErrActionMustBeZero: {{v10, v10, nicira, 2, 256}, {v13, v15, nicira, 11, 0}},
+	of.ErrActionBadConjunction: {{v10, v10, nicira, 2, 526}, {v13, v15, nicira, 15, 0}},
 
 	of.ErrUnknownInstruction: later(3, 0), of.ErrUnsupInstruction: nxLater(2, 257, 3, 1), of.ErrInstructionBadTableID: later(3, 2),
 	of.ErrInstructionBadLen: later(3, 7), of.ErrDupInstruction: onf13(2600, 3, 9),

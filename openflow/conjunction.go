@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openflow
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Conjunctive matches (ovs-fields(7), "Conjunctive Match Fields"). A rule with actions
+// conjunction(ID, K/N) is part K of conjunction ID. If the frame matches a rule for each
+// of the N parts, all of one priority, the look-up is repeated with conj_id=ID. The
+// rules themselves never match alone.
+
+// Limits of the number of parts of a conjunction, as in Open vSwitch.
+const (
+	minParts = 2
+	maxParts = 64
+)
+
+// Conjunction is the argument of an action conjunction.
+type Conjunction struct {
+	ID    uint32
+	Part  uint8 // from 1 to Parts
+	Parts uint8 // from minParts to maxParts
+}
+
+func (c *Conjunction) check() error {
+	switch {
+	case c.Parts < minParts || c.Parts > maxParts:
+		return fmt.Errorf("expected %d to %d parts", minParts, maxParts)
+	case c.Part < 1 || c.Part > c.Parts:
+		return fmt.Errorf("expected a part from 1 to %d", c.Parts)
+	}
+	return nil
+}
+
+func (a *Action) conjunction() Conjunction {
+	return Conjunction{ID: uint32(a.Value[1]), Part: uint8(a.Value[0] >> 8), Parts: uint8(a.Value[0])}
+}
+
+func (c Conjunction) action() Action {
+	return Action{Kind: ActConjunction, Value: Value128{uint64(c.Part)<<8 | uint64(c.Parts), uint64(c.ID)}}
+}
+
+func (p *actionParser) conjunction(t token) (Action, error) {
+	id, parts, ok := strings.Cut(t.value, ",")
+	part, of, ok2 := strings.Cut(parts, "/")
+	n, ok3 := parseUint(strings.TrimSpace(id), 1<<32-1)
+	k, ok4 := parseUint(strings.TrimSpace(part), 0xff)
+	m, ok5 := parseUint(strings.TrimSpace(of), 0xff)
+	if !ok || !ok2 || !ok3 || !ok4 || !ok5 {
+		return Action{}, wrong(t.text, "conjunction(ID,K/N), such as conjunction(1,1/2)")
+	}
+	c := Conjunction{ID: uint32(n), Part: uint8(k), Parts: uint8(m)}
+	if err := c.check(); err != nil {
+		return Action{}, wrong(t.text, "%s", strings.TrimPrefix(err.Error(), "expected "))
+	}
+	return c.action(), nil
+}
+
+// isConjunctive reports whether a list has an action conjunction.
+func isConjunctive(actions []Action) bool {
+	return slices.ContainsFunc(actions, func(a Action) bool { return a.Kind == ActConjunction })
+}
+
+// checkConjunctions returns the text of an action that may not stand beside
+// conjunction; "": none.
+func checkConjunctions(actions []Action) string {
+	if !isConjunctive(actions) {
+		return ""
+	}
+	for i := range actions {
+		if k := actions[i].Kind; k != ActConjunction && k != ActNote {
+			return formatAction(&actions[i], nil)
+		}
+	}
+	return ""
+}
+
+// conjunctive finds the rule of a conjunction whose parts all match the flow. hard is
+// the best rule that matches alone, and soft has the matching rules with conjunctions.
+// id is the conjunction that matched, if the result is not hard.
+func (c *classifier) conjunctive(f *Flow, v visitor, hard *Rule, soft []*Rule) (found *Rule, id uint32) {
+	slices.SortStableFunc(soft, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
+	for len(soft) > 0 && (hard == nil || soft[0].Priority > hard.Priority) {
+		n := 1
+		for n < len(soft) && soft[n].Priority == soft[0].Priority {
+			n++
+		}
+		for _, id := range complete(soft[:n]) {
+			g := *f
+			FConjID.put(&g, uint64(id))
+			if r := c.search(&g, v, nil); r != nil {
+				return r, id
+			}
+		}
+		soft = soft[n:]
+	}
+	return hard, 0
+}
+
+// put writes a whole field of at most 64 bits.
+func (id FieldID) put(f *Flow, v uint64) { whole(id).put(f, value64(v), whole(id).ones()) }
+
+// complete returns the numbers of the conjunctions of which the rules have all parts,
+// in ascending order.
+func complete(rules []*Rule) (ids []uint32) {
+	type key struct {
+		id    uint32
+		parts uint8
+	}
+	parts := map[key]uint64{}
+	for _, r := range rules {
+		for i := range r.Actions {
+			if r.Actions[i].Kind != ActConjunction {
+				continue
+			}
+			c := r.Actions[i].conjunction()
+			k := key{c.ID, c.Parts}
+			parts[k] |= 1 << (c.Part - 1)
+			if parts[k] == ones64(uint(c.Parts)) {
+				ids = append(ids, c.ID)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
