@@ -126,6 +126,9 @@ func (b *binder) take(now time.Time) (batch []job, wait time.Duration) {
 		batch = append(batch, j)
 		delete(b.jobs, port)
 	}
+	if len(b.jobs) == 0 {
+		b.jobs = map[string]job{} // a map keeps the memory of its largest size
+	}
 	return batch, wait
 }
 

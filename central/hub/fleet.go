@@ -26,6 +26,7 @@ type fleet struct {
 // host is a declared host.
 type host struct {
 	declared *wire.Host
+	endpoint string             // of declared
 	bound    map[*port]struct{} // ports that it has bound
 }
 
@@ -35,11 +36,12 @@ type port struct {
 	declared   *wire.Port // nil: not declared, or no more
 	bind       *wire.Bind // nil: unbound
 	generation int64
-	net        *network              // nil: not declared
-	place      *wire.Place           // nil unless declared and bound
-	digest     uint64                // of place
-	interested map[*session]struct{} // sessions that asked for the port's address
-	owners     map[*session]struct{} // sessions whose host has the port
+	net        *network   // nil: not declared
+	placed     bool       // declared and bound: the port has a place
+	endpoint   string     // of the place; ports of a host share its bytes
+	digest     uint64     // of the place
+	interested sessionSet // sessions that asked for the port's address
+	owners     sessionSet // sessions whose host has the port
 }
 
 // network is a declared network, or one that only ports name.
@@ -191,7 +193,7 @@ func (f *fleet) setHost(id string, declared *wire.Host) {
 	if h.declared != nil && f.hostNames[h.declared.GetName()] == h {
 		delete(f.hostNames, h.declared.GetName())
 	}
-	h.declared = declared
+	h.declared, h.endpoint = declared, string(declared.GetEndpoint())
 	if declared == nil {
 		f.removedHosts = append(f.removedHosts, id)
 		for p := range h.bound {
@@ -211,7 +213,7 @@ func (f *fleet) setHost(id string, declared *wire.Host) {
 func (f *fleet) port(id string) *port {
 	p := f.ports[id]
 	if p == nil {
-		p = &port{id: id, interested: map[*session]struct{}{}, owners: map[*session]struct{}{}}
+		p = &port{id: id}
 		f.ports[id] = p
 	}
 	return p
@@ -282,7 +284,7 @@ func (f *fleet) replace(p *port) {
 }
 
 func (f *fleet) unplace(p *port) {
-	if p.place == nil {
+	if !p.placed {
 		return
 	}
 	n, c := p.net, f.touch(p.net)
@@ -291,21 +293,20 @@ func (f *fleet) unplace(p *port) {
 	}
 	n.bound--
 	n.placesDigest ^= p.digest
-	if mac := wire.MACNumber(p.place.GetMac()); n.byMAC[mac] == p {
+	if mac := wire.MACNumber(p.declared.GetMac()); n.byMAC[mac] == p {
 		delete(n.byMAC, mac)
 	}
-	for _, b := range p.place.GetAddresses() {
+	for _, b := range p.declared.GetAddresses() {
 		if ip, _ := netip.AddrFromSlice(b); n.byIP[ip] == p {
 			delete(n.byIP, ip)
 		}
 	}
-	endpoint := string(p.place.GetEndpoint())
-	f.member(n, endpoint)
-	if n.members[endpoint]--; n.members[endpoint] == 0 {
-		delete(n.members, endpoint)
-		n.membersDigest ^= wire.MemberDigest([]byte(endpoint))
+	f.member(n, p.endpoint)
+	if n.members[p.endpoint]--; n.members[p.endpoint] == 0 {
+		delete(n.members, p.endpoint)
+		n.membersDigest ^= wire.MemberDigest([]byte(p.endpoint))
 	}
-	p.place = nil
+	p.placed, p.endpoint = false, ""
 }
 
 // setPlace adds the place of a declared and bound port to its network's indexes.
@@ -317,24 +318,25 @@ func (f *fleet) setPlace(p *port) {
 	if _, noted := c.ports[p]; !noted {
 		c.ports[p] = false
 	}
-	endpoint := p.bind.GetEndpoint()
+	p.placed = true
 	if h := f.hosts[p.bind.GetHost()]; h != nil && h.declared != nil {
-		endpoint = h.declared.GetEndpoint()
+		p.endpoint = h.endpoint
+	} else {
+		p.endpoint = string(p.bind.GetEndpoint())
 	}
-	p.place = &wire.Place{Port: p.id, Net: n.id, Mac: p.declared.GetMac(), Addresses: p.declared.GetAddresses(),
-		Host: p.bind.GetHost(), Endpoint: endpoint, Generation: p.generation}
-	p.digest = p.place.Digest()
+	p.digest = wire.PlaceDigest([]byte(p.id), p.declared.GetMac(), []byte(p.bind.GetHost()), []byte(p.endpoint),
+		p.declared.GetAddresses(), p.generation)
 	n.bound++
 	n.placesDigest ^= p.digest
-	n.byMAC[wire.MACNumber(p.place.GetMac())] = p
-	for _, b := range p.place.GetAddresses() {
+	n.byMAC[wire.MACNumber(p.declared.GetMac())] = p
+	for _, b := range p.declared.GetAddresses() {
 		if ip, ok := netip.AddrFromSlice(b); ok {
 			n.byIP[ip] = p
 		}
 	}
-	f.member(n, string(endpoint))
-	if n.members[string(endpoint)]++; n.members[string(endpoint)] == 1 {
-		n.membersDigest ^= wire.MemberDigest(endpoint)
+	f.member(n, p.endpoint)
+	if n.members[p.endpoint]++; n.members[p.endpoint] == 1 {
+		n.membersDigest ^= wire.MemberDigest([]byte(p.endpoint))
 	}
 }
 

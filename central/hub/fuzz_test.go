@@ -61,7 +61,7 @@ func FuzzFromHost(f *testing.F) {
 			h.mu.Unlock()
 		}
 		h.end(s)
-		if len(h.sessions)+len(h.attached) != 0 || h.stats.Interests != 0 && len(h.fleet.ports["p1"].interested) != 0 {
+		if len(h.sessions)+len(h.attached) != 0 || h.stats.Interests != 0 && !h.fleet.ports["p1"].interested.empty() {
 			t.Errorf("the session leaves %d sessions, %d ports, %d interests", len(h.sessions), len(h.attached), h.stats.Interests)
 		}
 	})

@@ -20,8 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"weft/central/store"
 	"weft/central/wire"
 )
@@ -46,10 +44,10 @@ type Hub struct {
 
 	mu       sync.Mutex
 	fleet    *fleet
-	revision int64                            // newest that fleet has
-	sessions map[string]*session              // by host id
-	attached map[string]map[*session]struct{} // sessions by the name or id with which their hosts report a port
-	ready    chan struct{}                    // closed once fleet is complete
+	revision int64                 // newest that fleet has
+	sessions map[string]*session   // by host id
+	attached map[string]sessionSet // sessions by the name or id with which their hosts report a port
+	ready    chan struct{}         // closed once fleet is complete
 	waiting  map[*syncWait]struct{}
 	stats    Stats
 	ended    endOfRevision
@@ -93,7 +91,7 @@ type Stats struct {
 // request with context ctx.
 func New(s Store, identify func(ctx context.Context) (name string, err error), log *slog.Logger) *Hub {
 	h := &Hub{store: s, identify: identify, log: log, fleet: newFleet(), sessions: map[string]*session{},
-		attached: map[string]map[*session]struct{}{}, ready: make(chan struct{}), waiting: map[*syncWait]struct{}{},
+		attached: map[string]sessionSet{}, ready: make(chan struct{}), waiting: map[*syncWait]struct{}{},
 		changed: make(chan struct{}, 1), MoveGrace: DefaultMoveGrace,
 		fenceWake: make(chan struct{}, 1), advanced: make(chan struct{}, 1)}
 	h.binder = newBinder(s, h.refuse, log)
@@ -241,13 +239,4 @@ func (h *Hub) deliver(ctx context.Context) {
 			turn.Reset(paceTick)
 		}
 	}
-}
-
-// encode returns a message in the form in which the sessions queue it.
-func (h *Hub) encode(m *wire.ToHost) rawMessage {
-	b, err := proto.Marshal(m)
-	if err != nil {
-		panic("hub: " + err.Error()) // cannot happen: protobuf refuses only strings that are not valid UTF-8, and so does the store
-	}
-	return rawOf(b)
 }

@@ -156,7 +156,7 @@ func (h *Hub) endWanting(n *network, p *port) {
 	if len(n.waiting) == 0 {
 		return
 	}
-	for _, a := range addressesOf(p.place) {
+	for _, a := range p.addresses() {
 		for s := range n.waiting[a] {
 			s.urgent = true
 			h.unwant(s, want{n, a})

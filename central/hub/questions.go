@@ -34,7 +34,7 @@ func (h *Hub) answerQuestion(s *session, q *wire.Question, final bool) {
 	switch {
 	case p != nil:
 		h.addInterest(s, p)
-		h.answer(s, q.GetNumber(), p.place)
+		h.answer(s, q.GetNumber(), p.place())
 	case final:
 		h.want(s, want{n, a})
 		h.answer(s, q.GetNumber(), nil)
@@ -68,7 +68,7 @@ func (h *Hub) answer(s *session, number uint64, place *wire.Place) {
 func (h *Hub) addInterest(s *session, p *port) {
 	if _, has := s.interests[p]; !has {
 		s.interests[p] = struct{}{}
-		p.interested[s] = struct{}{}
+		p.interested.add(s)
 		h.stats.Interests++
 	}
 }
@@ -76,7 +76,7 @@ func (h *Hub) addInterest(s *session, p *port) {
 func (h *Hub) dropInterest(s *session, p *port) {
 	if _, has := s.interests[p]; has {
 		delete(s.interests, p)
-		delete(p.interested, s)
+		p.interested.remove(s)
 		h.stats.Interests--
 	}
 }

@@ -3,6 +3,7 @@
 package hub
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -23,8 +24,10 @@ func (h *Hub) round() {
 	for n := range f.dirty {
 		h.updateNetwork(n)
 	}
+	var sessions []*session
 	for p := range f.dirtyPorts {
-		for s := range h.having(p) {
+		sessions = h.having(sessions[:0], p)
+		for _, s := range sessions {
 			h.updateOwn(s, p)
 		}
 		h.releaseAbsent(p)
@@ -85,7 +88,7 @@ func (h *Hub) remake(n *network) {
 		h.forgetQuestions(s, n)
 		s.queue(h.resetOf(n))
 		for p, net := range s.own {
-			if n.onDemand && net == n && p.place != nil && p.bind.GetHost() == s.host {
+			if n.onDemand && net == n && p.placed && p.bind.GetHost() == s.host {
 				h.sendOwnPlace(s, p)
 			}
 		}
@@ -96,8 +99,7 @@ func (h *Hub) remake(n *network) {
 // knows its own ports without asking.
 func (h *Hub) sendOwnPlace(s *session, p *port) {
 	h.addInterest(s, p)
-	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: &wire.NetUpdate{Net: p.net.id,
-		Places: []*wire.Place{p.place}}}}))
+	s.queue(encodeUpdate(&wire.NetUpdate{Net: p.net.id}, []*port{p}))
 }
 
 func (h *Hub) sendGone(n *network) {
@@ -117,21 +119,22 @@ func (h *Hub) updatePushed(n *network, c *netChanges) {
 		return
 	}
 	u := n.commonUpdate(c)
+	var places []*port
 	moved := false
 	for p, known := range c.ports {
 		switch {
-		case p.place != nil && p.net == n:
-			u.Places = append(u.Places, p.place)
+		case p.placed && p.net == n:
+			places = append(places, p)
 			moved = moved || known
 			h.endWanting(n, p)
 		case known:
 			u.Removed = append(u.Removed, p.id)
 		}
 	}
-	if empty(u) {
+	if empty(u) && len(places) == 0 {
 		return
 	}
-	raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: u}})
+	raw := encodeUpdate(u, places)
 	for s := range n.subscribers {
 		s.queue(raw)
 		s.urgent = s.urgent || moved // frames go to the wrong host meanwhile
@@ -147,28 +150,28 @@ func (h *Hub) updateAsked(n *network, c *netChanges) {
 		}
 	}
 	for p := range c.ports {
-		if p.place != nil && p.net == n {
-			for _, a := range addressesOf(p.place) {
+		here := p.placed && p.net == n
+		if here {
+			for _, a := range p.addresses() {
 				for s := range n.waiting[a] {
 					h.addInterest(s, p)
+					h.unwant(s, want{n, a})
 				}
-				delete(n.waiting, a)
 			}
 		}
-		if len(p.interested) == 0 {
+		if p.interested.empty() {
 			continue
 		}
-		u := &wire.NetUpdate{Net: n.id}
-		if p.place != nil && p.net == n {
-			u.Places = []*wire.Place{p.place}
+		var raw rawMessage
+		if here {
+			raw = encodeUpdate(&wire.NetUpdate{Net: n.id}, []*port{p})
 		} else {
-			u.Removed = []string{p.id}
+			raw = encodeUpdate(&wire.NetUpdate{Net: n.id, Removed: []string{p.id}}, nil)
 		}
-		raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: u}})
-		for s := range p.interested {
+		for s := range p.interested.all() {
 			s.queue(raw)
 			s.urgent = true
-			if u.Removed != nil {
+			if !here {
 				h.dropInterest(s, p)
 			}
 		}
@@ -196,7 +199,7 @@ func (n *network) commonUpdate(c *netChanges) *wire.NetUpdate {
 }
 
 func empty(u *wire.NetUpdate) bool {
-	return u.View == nil && len(u.Places)+len(u.Removed)+len(u.Joined)+len(u.Left) == 0
+	return u.View == nil && len(u.Removed)+len(u.Joined)+len(u.Left) == 0
 }
 
 // resetOf returns a whole network, encoded.
@@ -205,10 +208,11 @@ func (h *Hub) resetOf(n *network) rawMessage {
 		return n.reset
 	}
 	r := &wire.NetReset{View: n.view()}
+	var places []*port
 	if !n.onDemand {
 		for p := range n.ports {
-			if p.place != nil {
-				r.Places = append(r.Places, p.place)
+			if p.placed {
+				places = append(places, p)
 			}
 		}
 	}
@@ -217,13 +221,14 @@ func (h *Hub) resetOf(n *network) rawMessage {
 			r.Members = append(r.Members, []byte(endpoint))
 		}
 	}
-	n.reset = h.encode(&wire.ToHost{Message: &wire.ToHost_Reset_{Reset_: r}})
+	n.reset = encodeReset(r, places)
 	return n.reset
 }
 
-func addressesOf(p *wire.Place) []address {
-	list := []address{{mac: wire.MACNumber(p.GetMac())}}
-	for _, b := range p.GetAddresses() {
+// addresses returns the addresses of a declared port.
+func (p *port) addresses() []address {
+	list := []address{{mac: wire.MACNumber(p.declared.GetMac())}}
+	for _, b := range p.declared.GetAddresses() {
 		if ip, ok := netip.AddrFromSlice(b); ok {
 			list = append(list, address{ip: ip})
 		}
@@ -231,21 +236,18 @@ func addressesOf(p *wire.Place) []address {
 	return list
 }
 
-func (h *Hub) having(p *port) map[*session]struct{} {
-	set := map[*session]struct{}{}
-	keys := []string{p.id}
-	if p.declared != nil {
-		keys = append(keys, p.declared.GetName())
+// having appends the sessions whose host has the port or had it.
+func (h *Hub) having(list []*session, p *port) []*session {
+	for _, key := range [...]string{p.id, p.declared.GetName()} {
+		attached := h.attached[key]
+		list = slices.AppendSeq(list, attached.all())
 	}
-	for _, key := range keys {
-		for s := range h.attached[key] {
-			set[s] = struct{}{}
-		}
+	list = slices.AppendSeq(list, p.owners.all())
+	if len(list) < 2 {
+		return list
 	}
-	for s := range p.owners {
-		set[s] = struct{}{}
-	}
-	return set
+	slices.SortFunc(list, func(a, b *session) int { return cmp.Compare(a.number, b.number) })
+	return slices.Compact(list)
 }
 
 // releaseAbsent releases the binding of a port to a connected host that no longer has
@@ -274,8 +276,8 @@ func (h *Hub) releaseAbsent(p *port) {
 // which follows in some milliseconds, or for the session's turn.
 func (h *Hub) updateOwn(s *session, p *port) {
 	if !s.attached(p) || p.net == nil || p.net.declared == nil || !p.bindable(s.host) && !h.movedAway(s, p) {
-		if _, had := p.owners[s]; had {
-			delete(p.owners, s)
+		if p.owners.has(s) {
+			p.owners.remove(s)
 			s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Port{Port: &wire.PortUpdate{Removed: []string{p.id}}}}))
 			h.leave(s, s.own[p])
 			delete(s.own, p)
@@ -292,12 +294,12 @@ func (h *Hub) updateOwn(s *session, p *port) {
 			h.leave(s, old)
 		}
 		s.own[p] = p.net
-		p.owners[s] = struct{}{}
+		p.owners.add(s)
 	}
 	here := p.bind != nil && p.bind.GetHost() == s.host
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Port{Port: &wire.PortUpdate{Ports: []*wire.LocalPort{
 		{Port: p.declared, Bound: here, Generation: p.generation}}}}}))
-	if here && p.net.onDemand && p.place != nil {
+	if here && p.net.onDemand && p.placed {
 		h.sendOwnPlace(s, p)
 	}
 	if here {

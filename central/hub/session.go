@@ -59,6 +59,7 @@ type session struct {
 	behind    bool  // true if messages were queued after the last Revision
 	urgent    bool  // true if these messages do not wait in the pacer's line
 	inLine    bool  // true if the session is in the pacer's line
+	number    int   // of sessions opened before
 	slot      int   // number of the session's group for beats
 	fed       bool  // true if messages were sent since the last look at the group
 	listed    bool  // true if the session is in Hub.queued
@@ -131,7 +132,7 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	s := &session{host: known.declared.GetId(), name: name, version: hello.GetVersion(), keys: map[string]bool{},
 		own: map[*port]*network{}, nets: map[*network]int{}, known: map[string]uint64{}, interests: map[*port]struct{}{},
 		interest: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1), hub: h,
-		slot: h.opened % beatSlots}
+		number: h.opened, slot: h.opened % beatSlots}
 	h.opened++
 	if old := h.sessions[s.host]; old != nil {
 		old.close(errReplaced)
@@ -182,13 +183,13 @@ func (h *Hub) detachAll(s *session) {
 		h.unindex(s, key)
 	}
 	for p := range s.own {
-		delete(p.owners, s)
+		p.owners.remove(s)
 	}
 	for n := range s.nets {
 		delete(n.subscribers, s)
 	}
 	for p := range s.interests {
-		delete(p.interested, s)
+		p.interested.remove(s)
 	}
 	for w := range s.interest {
 		h.unwant(s, w)
@@ -197,9 +198,11 @@ func (h *Hub) detachAll(s *session) {
 }
 
 func (h *Hub) unindex(s *session, key string) {
-	delete(h.attached[key], s)
-	if len(h.attached[key]) == 0 {
+	set := h.attached[key]
+	if set.remove(s); set.empty() {
 		delete(h.attached, key)
+	} else {
+		h.attached[key] = set
 	}
 }
 
@@ -241,11 +244,8 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 func (h *Hub) attach(s *session, key string, heard bool) {
 	s.keys[key] = s.keys[key] || heard
 	set := h.attached[key]
-	if set == nil {
-		set = map[*session]struct{}{}
-		h.attached[key] = set
-	}
-	set[s] = struct{}{}
+	set.add(s)
+	h.attached[key] = set
 	if p := h.portBy(key); p != nil {
 		h.updateOwn(s, p)
 	}

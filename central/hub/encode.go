@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"weft/central/wire"
+)
+
+// A hub encodes places itself, from its own records: it has a million ports at most, and
+// a host that gets its first port in a network needs the places of all others. Package
+// proto encodes all other messages. Field numbers are from central/wire/central.proto.
+const (
+	fieldReset        = 1 // wire.ToHost.reset
+	fieldUpdate       = 2 // wire.ToHost.update
+	fieldResetPlaces  = 2 // wire.NetReset.places
+	fieldUpdatePlaces = 4 // wire.NetUpdate.places
+)
+
+// encode returns a message in the form in which the sessions queue it.
+func (h *Hub) encode(m *wire.ToHost) rawMessage { return rawOf(marshal(m)) }
+
+func marshal(m proto.Message) []byte {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		panic("hub: " + err.Error()) // cannot happen: protobuf refuses only strings that are not valid UTF-8, and so does the store
+	}
+	return b
+}
+
+// encodeUpdate returns a wire.NetUpdate with the places of ports, which u lacks.
+func encodeUpdate(u *wire.NetUpdate, ports []*port) rawMessage {
+	return withPlaces(fieldUpdate, marshal(u), fieldUpdatePlaces, ports)
+}
+
+// encodeReset returns a wire.NetReset with the places of ports, which r lacks.
+func encodeReset(r *wire.NetReset, ports []*port) rawMessage {
+	return withPlaces(fieldReset, marshal(r), fieldResetPlaces, ports)
+}
+
+// withPlaces returns a wire.ToHost whose field has the encoded message, followed by the
+// places of ports as elements of the message's field places.
+func withPlaces(field protowire.Number, message []byte, places protowire.Number, ports []*port) rawMessage {
+	size := len(message)
+	for _, p := range ports {
+		size += protowire.SizeTag(places) + protowire.SizeBytes(p.placeSize())
+	}
+	whole := protowire.SizeTag(field) + protowire.SizeBytes(size)
+	b := make(rawMessage, 0, protowire.SizeTag(fieldMessages)+protowire.SizeBytes(whole))
+	b = protowire.AppendVarint(protowire.AppendTag(b, fieldMessages, protowire.BytesType), uint64(whole))
+	b = protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(size))
+	b = append(b, message...)
+	for _, p := range ports {
+		b = protowire.AppendVarint(protowire.AppendTag(b, places, protowire.BytesType), uint64(p.placeSize()))
+		b = p.appendPlace(b)
+	}
+	return b
+}
+
+// place returns the place of a port that has one.
+func (p *port) place() *wire.Place {
+	return &wire.Place{Port: p.id, Net: p.net.id, Mac: p.declared.GetMac(), Addresses: p.declared.GetAddresses(),
+		Host: p.bind.GetHost(), Endpoint: []byte(p.endpoint), Generation: p.generation}
+}
+
+// placeSize returns the length of the encoded place.
+func (p *port) placeSize() int {
+	size := sizeWord(len(p.id)) + sizeWord(len(p.net.id)) + sizeWord(len(p.declared.GetMac())) +
+		sizeWord(len(p.bind.GetHost())) + sizeWord(len(p.endpoint))
+	for _, a := range p.declared.GetAddresses() {
+		size += 1 + protowire.SizeBytes(len(a)) // an element may be empty
+	}
+	if p.generation != 0 {
+		size += 1 + protowire.SizeVarint(uint64(p.generation))
+	}
+	return size
+}
+
+// sizeWord returns the length of a field with n bytes. Tags of a wire.Place have one
+// byte.
+func sizeWord(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return 1 + protowire.SizeBytes(n)
+}
+
+// appendPlace appends the encoded place.
+func (p *port) appendPlace(b []byte) []byte {
+	b = appendWord(b, 1, p.id)
+	b = appendWord(b, 2, p.net.id)
+	b = appendWord(b, 3, p.declared.GetMac())
+	for _, a := range p.declared.GetAddresses() {
+		b = protowire.AppendBytes(protowire.AppendTag(b, 4, protowire.BytesType), a)
+	}
+	b = appendWord(b, 5, p.bind.GetHost())
+	b = appendWord(b, 6, p.endpoint)
+	if p.generation != 0 {
+		b = protowire.AppendVarint(protowire.AppendTag(b, 7, protowire.VarintType), uint64(p.generation))
+	}
+	return b
+}
+
+func appendWord[T string | []byte](b []byte, field protowire.Number, word T) []byte {
+	if len(word) == 0 {
+		return b
+	}
+	b = protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(len(word)))
+	return append(b, word...)
+}
