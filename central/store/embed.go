@@ -33,6 +33,10 @@ const (
 	// takes one or two election timeouts
 	heartbeatMS = 60
 	electionMS  = 600
+	// backendInterval is the time between two writes of the database file, during
+	// which changes wait (etcd's default: 100 ms). The log has each change before it
+	// is acknowledged.
+	backendInterval = 500 * time.Millisecond
 	// age at which old revisions are deleted
 	compactAfter = "10m"
 	// DefaultReady is the default wait for a quorum.
@@ -191,6 +195,7 @@ func (c *EmbedConfig) etcd() (*embed.Config, error) {
 	}
 	e.MaxTxnOps, e.MaxRequestBytes = EmbeddedOps, EmbeddedBytes+EmbeddedBytes/2
 	e.WatchProgressNotifyInterval = 5 * time.Second
+	e.BackendBatchInterval = backendInterval
 	e.LogLevel = "error"
 	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(&slogCore{log: c.Log}))
 	return e, e.Validate()
