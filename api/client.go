@@ -170,16 +170,47 @@ func (c *Client) Ports(name string) ([]Port, error) {
 
 // AddPort adds a port. options are KEY=VALUE words.
 func (c *Client) AddPort(name string, options []string) (Port, error) {
+	return c.EnsurePort(AddPort{Name: name, Options: options})
+}
+
+// EnsurePort adds a port, or returns the existing one if the request allows that.
+func (c *Client) EnsurePort(add AddPort) (Port, error) {
 	var p Port
-	return p, c.Do(http.MethodPost, "/v1/ports", nil, AddPort{Name: name, Options: options}, &p)
+	return p, c.Do(http.MethodPost, "/v1/ports", nil, add, &p)
+}
+
+// ModPort changes options of a port.
+func (c *Client) ModPort(name string, options []string) (Port, error) {
+	var p Port
+	path, err := portPath(name)
+	if err != nil {
+		return p, err
+	}
+	return p, c.Do(http.MethodPatch, path, nil, ModPort{Options: options}, &p)
+}
+
+// portPath returns the path of a port's requests.
+func portPath(name string) (string, error) {
+	if strings.Trim(name, ".") == "" || strings.Contains(name, "/") { // such a name would make another path
+		return "", &Refused{Message: fmt.Sprintf("%q: no such port", name), Input: true}
+	}
+	return "/v1/ports/" + name, nil
 }
 
 // DelPort deletes a port.
-func (c *Client) DelPort(name string) error {
-	if strings.Trim(name, ".") == "" || strings.Contains(name, "/") { // such a name would make another path
-		return &Refused{Message: fmt.Sprintf("%q: no such port", name), Input: true}
+func (c *Client) DelPort(name string) error { return c.delPort(name, nil) }
+
+// DelPortIfExists deletes a port unless there is none.
+func (c *Client) DelPortIfExists(name string) error {
+	return c.delPort(name, url.Values{"if_exists": {"true"}})
+}
+
+func (c *Client) delPort(name string, query url.Values) error {
+	path, err := portPath(name)
+	if err != nil {
+		return err
 	}
-	return c.Do(http.MethodDelete, "/v1/ports/"+name, nil, nil, nil)
+	return c.Do(http.MethodDelete, path, query, nil, nil)
 }
 
 // ChangeFlows adds or modifies flows.

@@ -6,7 +6,8 @@
 //	GET    /v1/show                          Show
 //	GET    /v1/ports[?name=NAME]             []Port, with statistics
 //	POST   /v1/ports                         AddPort -> Port
-//	DELETE /v1/ports/NAME
+//	PATCH  /v1/ports/NAME                    ModPort -> Port
+//	DELETE /v1/ports/NAME[?if_exists=true]
 //	POST   /v1/flows                         ChangeFlows -> FlowsChanged
 //	POST   /v1/flows?op=OP                   a file of flows, as text/plain -> FlowsChanged
 //	GET    /v1/flows[?match=MATCH]           []Flow
@@ -137,6 +138,14 @@ type PortStats struct {
 // AddPort is a request to add a port. Options are words KEY=VALUE, including type=.
 type AddPort struct {
 	Name    string   `json:"name"`
+	Options []string `json:"options"`
+	// MayExist accepts a port of the name that has the same options.
+	MayExist bool `json:"may_exist,omitempty"`
+}
+
+// ModPort is a request to change options of a port. Options are words KEY=VALUE; KEY= removes
+// an option.
+type ModPort struct {
 	Options []string `json:"options"`
 }
 

@@ -136,10 +136,27 @@ func (d *Daemon) handler() *access.Mux {
 		if err := body(r, &add); err != nil {
 			return nil, err
 		}
+		if add.MayExist {
+			return d.ports.Ensure(add.Name, add.Options)
+		}
 		return d.ports.Add(add.Name, add.Options)
 	})
+	route("PATCH /v1/ports/{name}", func(r *http.Request) (any, error) {
+		var mod api.ModPort
+		if err := body(r, &mod); err != nil {
+			return nil, err
+		}
+		return d.ports.Modify(r.PathValue("name"), mod.Options)
+	})
 	route("DELETE /v1/ports/{name}", func(r *http.Request) (any, error) {
-		return struct{}{}, d.ports.Delete(r.PathValue("name"))
+		ifExists, err := truthWord("if_exists", r.URL.Query().Get("if_exists"))
+		if err != nil {
+			return nil, err
+		}
+		if name := r.PathValue("name"); !ifExists || d.ports.Exists(name) {
+			return struct{}{}, d.ports.Delete(name)
+		}
+		return struct{}{}, nil
 	})
 	route("GET /v1/flows", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
 		return d.tables.DumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
@@ -153,7 +170,7 @@ func (d *Daemon) handler() *access.Mux {
 	})
 	route("DELETE /v1/flows", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
-		strict, err := strictWord(q.Get("strict"))
+		strict, err := truthWord("strict", q.Get("strict"))
 		if err != nil {
 			return nil, err
 		}
@@ -199,14 +216,14 @@ type notFound struct{ message string }
 
 func (e *notFound) Error() string { return e.message }
 
-func strictWord(word string) (bool, error) {
+func truthWord(name, word string) (bool, error) {
 	switch word {
 	case "", "false":
 		return false, nil
 	case "true":
 		return true, nil
 	}
-	return false, usererr.Errorf("strict=%s: expected true or false", word)
+	return false, usererr.Errorf("%s=%s: expected true or false", name, word)
 }
 
 func body(r *http.Request, into any) error {

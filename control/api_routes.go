@@ -22,6 +22,7 @@ var apiRoutes = map[string]access.Route{
 	"GET /v1/limits":                 {Role: access.Read},
 	"GET /v1/ports":                  {Role: access.Read},
 	"POST /v1/ports":                 {Role: access.Write},
+	"PATCH /v1/ports/{name}":         {Role: access.Write},
 	"DELETE /v1/ports/{name}":        {Role: access.Write},
 	"GET /v1/flows":                  {Role: access.Read, Expensive: true},
 	"POST /v1/flows":                 {Role: access.Write, Body: access.LargeBody},

@@ -274,6 +274,26 @@ func (t *Tap) FDs() []int { return t.fds }
 // MTU returns the device's MTU at creation, in bytes without the Ethernet header.
 func (t *Tap) MTU() int { return t.spec.MTU }
 
+// SetMTU changes the device's MTU. The engine must open the device again, with the new Spec.
+func (t *Tap) SetMTU(mtu int) error {
+	if mtu < minMTU || mtu > MaxMTU {
+		return fmt.Errorf("tap %s: MTU %d is not in %d to %d", t.spec.Dev, mtu, minMTU, MaxMTU)
+	}
+	err := t.withLink(func(h *netlink.Handle, link netlink.Link) error {
+		if err := h.LinkSetMTU(link, mtu); err != nil {
+			return fmt.Errorf("tap %s: set MTU %d: %w", link.Attrs().Name, mtu, err)
+		}
+		if t.spec.Vnet && t.created {
+			limitLarge(h, link.Attrs().Name, mtu)
+		}
+		return nil
+	})
+	if err == nil {
+		t.spec.MTU = mtu
+	}
+	return err
+}
+
 // Close closes control's descriptors. A tap that is not persistent disappears when
 // every process has closed its descriptors.
 func (t *Tap) Close() {

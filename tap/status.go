@@ -40,34 +40,39 @@ func (t *Tap) Status() Status {
 	return s
 }
 
-// link finds the device by its descriptor, also after renaming or a move to another
-// namespace.
-func (t *Tap) link() (netlink.Link, error) {
+func (t *Tap) link() (link netlink.Link, err error) {
+	err = t.withLink(func(_ *netlink.Handle, l netlink.Link) error { link = l; return nil })
+	return link, err
+}
+
+// withLink finds the device by its descriptor, also after renaming or a move to another
+// namespace, and calls use with a handle of its namespace.
+func (t *Tap) withLink(use func(*netlink.Handle, netlink.Link) error) error {
 	if len(t.fds) == 0 {
-		return nil, fmt.Errorf("closed")
+		return fmt.Errorf("closed")
 	}
 	req, err := unix.NewIfreq("")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := unix.IoctlIfreq(t.fds[0], unix.TUNGETIFF, req); err != nil {
-		return nil, fmt.Errorf("the tap device was removed")
+		return fmt.Errorf("the tap device was removed")
 	}
 	ns, err := unix.IoctlRetInt(t.fds[0], unix.TUNGETDEVNETNS)
 	if err != nil {
-		return nil, fmt.Errorf("network namespace of the device: %w", err)
+		return fmt.Errorf("network namespace of the device: %w", err)
 	}
 	defer unix.Close(ns)
 	h, err := netlink.NewHandleAt(netns.NsHandle(ns), unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("netlink: %w", err)
+		return fmt.Errorf("netlink: %w", err)
 	}
 	defer h.Close()
 	link, err := h.LinkByName(req.Name())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", req.Name(), err)
+		return fmt.Errorf("%s: %w", req.Name(), err)
 	}
-	return link, nil
+	return use(h, link)
 }
 
 // snapshot is the state of a tap in JSON for the next control process.

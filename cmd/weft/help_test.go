@@ -14,8 +14,8 @@ import (
 func TestNoSuchVerb(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"dump-flow", "dump-flow: no such verb; expected dump-flows, perhaps"},
-		{"ad-port type=tap", "ad-port: no such verb; expected add-port, perhaps"},
-		{"add", "add: no such verb; expected add-flow or add-flows or add-group or add-groups or add-meter or add-port, perhaps"},
+		{"ad-port type=tap", "ad-port: no such verb; expected add-port or mod-port, perhaps"},
+		{"add", "add: no such verb; expected add-flow or add-flows or add-group or add-groups or add-meter or add-meters or add-port, perhaps"},
 		{"frobnicate", "frobnicate: no such verb; weft help lists them"},
 		{"help frobnicate", "frobnicate: no such verb; weft help lists them"},
 		{"help dump-flow", "dump-flow: no such verb; expected dump-flows, perhaps"},

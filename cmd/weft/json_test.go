@@ -24,7 +24,7 @@ var jsonLines = map[string]string{
 	"add-flow": "actions=drop", "add-flows": "-", "replace-flows": "-", "mod-flows": "actions=drop", "del-flows": "",
 	"diff-flows": "-", "dump-flows": "", "dump-aggregate": "", "dump-megaflows": "", "packet-out": "packet=00,actions=drop",
 	"add-group": "group_id=1", "add-groups": "-", "mod-group": "group_id=1", "del-groups": "", "dump-groups": "", "dump-group-stats": "",
-	"add-meter": "meter=1", "mod-meter": "meter=1", "del-meters": "", "dump-meters": "", "meter-stats": "",
+	"add-meter": "meter=1", "add-meters": "-", "mod-port": "p vni=1", "mod-meter": "meter=1", "del-meters": "", "dump-meters": "", "meter-stats": "",
 	"mod-table": "all evict", "dump-tables": "", "fdb-show": "", "fdb-flush": "",
 	"dump-conntrack": "", "dump-conntrack-exp": "zone=1", "flush-conntrack": "", "ct-stats-show": "", "ct-timeout": "", "ct-get-nconns": "", "ct-get-maxconns": "",
 	"ct-set-maxconns": "5", "ct-get-tcp-seq-chk": "", "ct-enable-tcp-seq-chk": "", "ct-disable-tcp-seq-chk": "",

@@ -51,6 +51,9 @@ func TestWrongWords(t *testing.T) {
 		{[]string{"add-port"}, "NAME"},
 		{[]string{"add-port", "p", "tap"}, "tap"},
 		{[]string{"del-port"}, "NAME"},
+		{[]string{"mod-port", "p"}, "KEY=VALUE"},
+		{[]string{"mod-port", "p", "up"}, "up: expected KEY=VALUE"},
+		{[]string{"mod-port", "a/b", "mtu=1"}, `"a/b": no such port`},
 		{[]string{"del-port", ""}, `"": no such port`},
 		{[]string{"del-port", ".."}, `"..": no such port`},
 		{[]string{"del-port", "a/b"}, `"a/b": no such port`},
@@ -124,7 +127,10 @@ func TestRequests(t *testing.T) {
 		{[]string{"del-flows"}, `DELETE /v1/flows  `},
 		{[]string{"del-flows", "ip", "--strict"}, `DELETE /v1/flows match=ip&strict=true `},
 		{[]string{"add-port", "p", "type=tap", "mtu=9000"}, `POST /v1/ports  {"name":"p","options":["type=tap","mtu=9000"]}`},
+		{[]string{"add-port", "p", "type=tap", "--may-exist"}, `POST /v1/ports  {"name":"p","options":["type=tap"],"may_exist":true}`},
+		{[]string{"mod-port", "p", "mtu=9000", "vni="}, `PATCH /v1/ports/p  {"options":["mtu=9000","vni="]}`},
 		{[]string{"del-port", "p"}, `DELETE /v1/ports/p  `},
+		{[]string{"del-port", "--if-exists", "p"}, `DELETE /v1/ports/p if_exists=true `},
 	} {
 		_, errs, code := weft("ip,actions=drop", c.args...)
 		if got := strings.Join([]string{method, path, query, body}, " "); code != 0 || got != c.want {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"weft/api"
 	"weft/cmd/exit"
 )
 
@@ -39,53 +40,82 @@ const addPortHelp = portSyntax + `
 
 weft-ports(7), and weft help ports, explain each option.`
 
+const modPortHelp = `Changes options of a port while it forwards; the port keeps its number, statistics and guest.
+KEY= without a value gives an option its default.
+
+  type=vxlan                 every option
+  type=vhost-user, type=tap  vni=, addresses=, id= and the VLANs; mac= of a vhost-user port,
+                             mtu= of a tap
+
+Other options need del-port and add-port.`
+
 func (c *command) portVerbs() []*cobra.Command {
+	var mayExist, ifExists bool
+	add := &cobra.Command{
+		Use: "add-port NAME type=TYPE [KEY=VALUE ...]", Short: "add a port", Long: addPortHelp, Args: words(1, -1),
+		RunE: func(_ *cobra.Command, args []string) error { return c.addPort(args, mayExist) },
+	}
+	add.Flags().BoolVar(&mayExist, "may-exist", false, "accept a port of the name that has the same options")
+	del := &cobra.Command{
+		Use: "del-port NAME", Short: "delete a port", Args: words(1, 1),
+		RunE: func(_ *cobra.Command, args []string) error { return c.delPort(args[0], ifExists) },
+	}
+	del.Flags().BoolVar(&ifExists, "if-exists", false, "accept that there is no such port")
 	return []*cobra.Command{
-		{
-			Use:   "add-port NAME type=TYPE [KEY=VALUE ...]",
-			Short: "add a port",
-			Long:  addPortHelp,
-			Args:  words(1, -1),
-			RunE:  c.addPort,
-		},
-		{
-			Use:   "del-port NAME",
-			Short: "delete a port",
-			Args:  words(1, 1),
-			RunE:  c.delPort,
-		},
-		{
-			Use:   "dump-ports [NAME]",
-			Short: "print the statistics of all ports, or of one",
-			Args:  words(0, 1),
-			RunE:  c.dumpPorts,
-		},
+		add, del,
+		{Use: "mod-port NAME KEY=VALUE...", Short: "change options of a port", Long: modPortHelp, Args: words(2, -1), RunE: c.modPort},
+		{Use: "dump-ports [NAME]", Short: "print the statistics of all ports, or of one", Args: words(0, 1), RunE: c.dumpPorts},
 	}
 }
 
-func (c *command) addPort(_ *cobra.Command, args []string) error {
-	for _, word := range args[1:] {
+func checkOptions(options []string) error {
+	for _, word := range options {
 		if !strings.Contains(word, "=") {
 			return exit.Usagef("%s: expected KEY=VALUE, as in type=tap", word)
 		}
+	}
+	return nil
+}
+
+func (c *command) addPort(args []string, mayExist bool) error {
+	if err := checkOptions(args[1:]); err != nil {
+		return err
 	}
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	p, err := client.AddPort(args[0], args[1:])
+	p, err := client.EnsurePort(api.AddPort{Name: args[0], Options: args[1:], MayExist: mayExist})
 	if err != nil || !c.json {
 		return err
 	}
 	return c.printJSON(p)
 }
 
-func (c *command) delPort(_ *cobra.Command, args []string) error {
+func (c *command) modPort(_ *cobra.Command, args []string) error {
+	if err := checkOptions(args[1:]); err != nil {
+		return err
+	}
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	return client.DelPort(args[0])
+	p, err := client.ModPort(args[0], args[1:])
+	if err != nil || !c.json {
+		return err
+	}
+	return c.printJSON(p)
+}
+
+func (c *command) delPort(name string, ifExists bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	if ifExists {
+		return client.DelPortIfExists(name)
+	}
+	return client.DelPort(name)
 }
 
 func (c *command) dumpPorts(_ *cobra.Command, args []string) error {

@@ -352,7 +352,23 @@ func TestRestartAndDelete(t *testing.T) {
 	a.ns.Exec("ip", "addr", "add", "10.0.0.1/24", "dev", "a")
 	b.ns.Exec("ip", "addr", "add", "10.0.0.2/24", "dev", "b")
 	r.eventually("a ping passes", func() bool { cmd, _ := ping(a, 1); return cmd.Run() == nil })
+	changed, err := r.client.ModPort("a", []string{"mtu=9000", "vni=7"})
+	r.check(err)
+	if out := a.ns.Exec("ip", "link", "show", "a"); changed.Options["vni"] != "7" || !strings.Contains(out, "mtu 9000") {
+		t.Errorf("%+v: %s", changed, out)
+	}
+	if _, err := r.client.ModPort("a", []string{"queues=2"}); err == nil || !strings.Contains(err.Error(), "queues=: cannot change while the port exists") {
+		t.Errorf("mod-port queues=2: %v", err)
+	}
+	_, err = r.client.ModPort("a", []string{"vni="})
+	r.check(err)
+	_, err = r.client.ModPort("b", []string{"mtu=9000"})
+	r.check(err)
+	r.eventually("a ping of 8000 bytes passes", func() bool {
+		return a.ns.Command("ping", "-n", "-c", "1", "-W", "1", "-s", "8000", "10.0.0.2").Run() == nil
+	})
 	r.check(r.client.DelPort("a"))
+	r.check(r.client.DelPortIfExists("a"))
 	if out, err := a.ns.Command("ip", "link", "show", "a").CombinedOutput(); err == nil {
 		t.Errorf("the tap of a deleted port is still there: %s", out)
 	}

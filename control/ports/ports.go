@@ -195,6 +195,20 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 func (ps *Ports) Add(name string, options []string) (api.Port, error) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
+	return ps.add(name, options)
+}
+
+// Ensure is Add, except that a port of the name with the same options is no error.
+func (ps *Ports) Ensure(name string, options []string) (api.Port, error) {
+	ps.change.Lock()
+	defer ps.change.Unlock()
+	if p := ps.portByName(name); p != nil {
+		return ps.existing(p, options)
+	}
+	return ps.add(name, options)
+}
+
+func (ps *Ports) add(name string, options []string) (api.Port, error) {
 	number, err := ps.freeNumber(name)
 	if err != nil {
 		return api.Port{}, err
@@ -227,8 +241,25 @@ func (ps *Ports) Add(name string, options []string) (api.Port, error) {
 	return ps.describe(p), nil
 }
 
+// existing describes a port whose options are the given ones.
+func (ps *Ports) existing(p *switchPort, options []string) (api.Port, error) {
+	_, _, given, err := parseOptions(options)
+	if err != nil {
+		return api.Port{}, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(mergedKeys(p.explicit, given))) {
+		if has, wants := p.explicit[key], given[key]; has != wants {
+			return api.Port{}, usererr.Errorf("port %s: exists with %s=%s, not %s=%s; expected the same options, or mod-port", p.saved.Name, key, has, key, wants)
+		}
+	}
+	return ps.describe(p), nil
+}
+
 func (ps *Ports) conflict(p *switchPort) error {
-	for _, o := range ps.byNumber {
+	for number, o := range ps.byNumber {
+		if number == p.saved.Number { // p replaces it
+			continue
+		}
 		if o.saved.Name == p.saved.Name {
 			return usererr.Errorf("port name %s: there is a port of that name; expected another, or del-port first", p.saved.Name)
 		}
@@ -343,6 +374,13 @@ func (ps *Ports) Delete(name string) error {
 	ps.suspects.Forget(p.saved.Number)
 	ps.log.Info("port deleted", "port", name, "number", p.saved.Number)
 	return nil
+}
+
+// Exists reports whether there is a port of the name.
+func (ps *Ports) Exists(name string) bool {
+	ps.change.Lock()
+	defer ps.change.Unlock()
+	return ps.portByName(name) != nil
 }
 
 func (ps *Ports) portByName(name string) *switchPort {

@@ -3,6 +3,7 @@
 package ports
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"strconv"
@@ -87,6 +88,21 @@ func (p *tapPort) attach(bool) error {
 		return err
 	}
 	return p.portContext.attach(spec, p.tap.FDs(), false)
+}
+
+// setMTU also passes the device to the engine again, which takes frames up to the MTU.
+func (p *tapPort) setMTU(mtu int) error {
+	p.mu.Lock()
+	if p.tap == nil {
+		p.mu.Unlock()
+		return errors.New("the tap is not open; try again")
+	}
+	err := p.tap.SetMTU(mtu)
+	p.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return p.attach(true)
 }
 
 func (p *tapPort) fault(string) bool { return false }

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"weft/api"
+	"weft/control/store"
+	"weft/control/usererr"
+)
+
+// changeable has, by kind of port, the options that can change while the port forwards, in
+// addition to those of VLANs. A vxlan port has no device, so that all its options can.
+var changeable = map[string][]string{
+	kindVhost: {"vni", "id", "mac", "addresses"},
+	kindTap:   {"vni", "id", "addresses", "mtu"},
+}
+
+// mtuSetter is a driver whose device gets another MTU without an interruption.
+type mtuSetter interface {
+	setMTU(mtu int) error
+}
+
+// Modify changes options of a port that keeps its number, its statistics and its guest. A
+// word KEY= without a value removes an option. On an error nothing has changed.
+func (ps *Ports) Modify(name string, words []string) (api.Port, error) {
+	ps.change.Lock()
+	defer ps.change.Unlock()
+	p := ps.portByName(name)
+	switch {
+	case p == nil:
+		return api.Port{}, ps.pipeline.View().NoPort(name)
+	case p == ps.central.tunnel:
+		return api.Port{}, usererr.Errorf("%s: weft-central's tunnel; expected another port", name)
+	}
+	options, err := mergedOptions(p.explicit, words)
+	if err != nil {
+		return api.Port{}, err
+	}
+	next, err := ps.newPort(store.Port{Number: p.saved.Number, Name: name, Options: options})
+	if err != nil {
+		return api.Port{}, err
+	}
+	if err := checkChangeable(p, next); err != nil {
+		return api.Port{}, err
+	}
+	if err := ps.conflict(next); err != nil {
+		return api.Port{}, err
+	}
+	if maps.Equal(p.explicit, next.explicit) {
+		return ps.describe(p), nil
+	}
+	if err := ps.replacePort(p, next); err != nil {
+		return api.Port{}, err
+	}
+	ps.log.Info("port changed", "port", name, "options", strings.Join(words, " "))
+	return ps.describe(ps.byNumber[p.saved.Number]), nil
+}
+
+// mergedOptions returns the words of the given options after changes.
+func mergedOptions(given map[string]string, words []string) ([]string, error) {
+	merged, seen := maps.Clone(given), map[string]bool{}
+	for _, word := range words {
+		key, value, ok := strings.Cut(word, "=")
+		switch {
+		case !ok || key == "":
+			return nil, usererr.Errorf("%s: expected KEY=VALUE, or KEY= for the default", word)
+		case seen[key]:
+			return nil, usererr.Errorf("%s: option %s is given twice", word, key)
+		case key == "type":
+			return nil, usererr.Errorf("%s: a port keeps its type; expected del-port and add-port", word)
+		}
+		if _, had := given[key]; value == "" && !had && len(words) == 1 {
+			return nil, usererr.Errorf("%s=: the port has no option %s", key, key)
+		}
+		seen[key] = true
+		if merged[key] = value; value == "" {
+			delete(merged, key)
+		}
+	}
+	var options []string
+	for _, key := range slices.Sorted(maps.Keys(merged)) {
+		options = append(options, key+"="+merged[key])
+	}
+	return options, nil
+}
+
+func checkChangeable(p, next *switchPort) error {
+	if p.kind == kindVXLAN {
+		return nil
+	}
+	can := slices.Concat(changeable[p.kind], vlanOptionNames(p.kind))
+	sort.Strings(can)
+	for _, key := range slices.Sorted(maps.Keys(mergedKeys(p.values, next.values))) {
+		if p.values[key] != next.values[key] && !slices.Contains(can, key) {
+			if len(can) == 0 {
+				return usererr.Errorf("%s=: no option of a port of type=%s can change; expected del-port and add-port", key, p.kind)
+			}
+			return usererr.Errorf("%s=: cannot change while the port exists; expected one of %s, or del-port and add-port", key, strings.Join(can, ", "))
+		}
+	}
+	return nil
+}
+
+func vlanOptionNames(kind string) []string {
+	k := portKinds[kind]
+	all := k.allOptions()
+	var names []string
+	for name := range vlanOptions {
+		if _, has := all[name]; has {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func mergedKeys(a, b map[string]string) map[string]string {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+// replacePort puts next in the place of p. A port with a device keeps its driver, which
+// reads none of the changed options but mtu=.
+func (ps *Ports) replacePort(p, next *switchPort) error {
+	if p.kind == kindVXLAN {
+		if err := next.driver.open(nil); err != nil {
+			return err
+		}
+	} else {
+		next.driver = p.driver
+		if err := changeMTU(p, next.values["mtu"]); err != nil {
+			return err
+		}
+	}
+	if err := ps.store.SavePort(next.saved); err != nil {
+		if p.kind == kindVXLAN {
+			next.driver.close()
+			return err
+		}
+		return errors.Join(err, changeMTU(next, p.values["mtu"]))
+	}
+	if p.kind == kindVXLAN {
+		p.driver.close()
+	}
+	next.opened, next.lost, next.added = p.opened || p.kind == kindVXLAN, p.lost, p.added
+	if p.kind != kindVXLAN {
+		next.problem.Store(p.problem.Load())
+	}
+	ps.byNumber[p.saved.Number] = next
+	ps.updateView() // nothing is learned by the old options any more
+	ps.pipeline.ForgetPort(p.saved.Number)
+	ps.templates.DropPort(p.saved.Number)
+	ps.portsChanged()
+	return nil
+}
+
+// changeMTU passes a changed mtu= to the port's device.
+func changeMTU(p *switchPort, mtu string) error {
+	n, _ := strconv.Atoi(mtu) // valid if present: the option table has checked it
+	device, can := p.driver.(mtuSetter)
+	switch {
+	case mtu == p.values["mtu"] || !p.opened:
+		return nil
+	case n == 0:
+		return usererr.Errorf("mtu=: expected a number; the device keeps no default")
+	case !can:
+		return usererr.Errorf("mtu=%d: cannot change while the port exists; expected del-port and add-port", n)
+	}
+	return device.setMTU(n)
+}
