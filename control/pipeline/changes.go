@@ -42,9 +42,9 @@ func unsavedError(err error) error {
 }
 
 const (
-	// Changes by ApplyEach are on the disk after saveDelay. A client that sends a
-	// barrier after each flow_mod would otherwise wait for the disk every time. A crash
-	// of control within saveDelay loses these changes.
+	// A write to the disk begins at most saveDelay after a change by ApplyEach. A client
+	// that sends a barrier after each flow_mod would otherwise wait for the disk every
+	// time. A crash of control before the end of the write loses these changes.
 	saveDelay = 100 * time.Millisecond
 	// ApplyEach saves at once at maxUnsaved unsaved changes, because rows of removed
 	// rules are free only after the save.
@@ -96,32 +96,73 @@ func (pl *Pipeline) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 		pl.Save()
 	case !u.armed && len(u.rules)+len(u.rows) > 0:
 		u.armed = true
-		time.AfterFunc(saveDelay, func() {
-			pl.change.Lock()
-			defer pl.change.Unlock()
-			pl.Save()
-		})
+		time.AfterFunc(saveDelay, pl.saveLater)
 	}
 	return errs
 }
 
-// Save saves the changes of ApplyEach now.
-func (pl *Pipeline) Save() {
-	u := pl.unsaved
-	pl.unsaved = unsaved{}
-	if len(u.rules)+len(u.rows) == 0 {
+// saveLater saves the changes of ApplyEach. It holds the lock of changes only before and
+// after the write, so that no change waits for the disk.
+func (pl *Pipeline) saveLater() {
+	pl.change.Lock()
+	if !pl.saving.TryLock() { // an earlier write is not over
+		time.AfterFunc(saveDelay, pl.saveLater)
+		pl.change.Unlock()
 		return
 	}
-	rules := make([]*openflow.Rule, 0, len(u.rules))
+	rules, rows := pl.takeUnsaved()
+	flows := pl.rules.savedCopies(rules)
+	pl.change.Unlock()
+	err := unsavedError(pl.store.ChangeFlows(flows, rows))
+	pl.saving.Unlock()
+	if err != nil {
+		pl.log.Error("flows", "error", err)
+	}
+	pl.change.Lock()
+	pl.releaseRows(rows)
+	pl.change.Unlock()
+}
+
+// takeUnsaved returns the unsaved rules, and the rows of removed rules.
+func (pl *Pipeline) takeUnsaved() (rules []*openflow.Rule, rows []uint32) {
+	u := pl.unsaved
+	pl.unsaved = unsaved{}
 	for r := range u.rules {
 		if !r.Removed {
 			rules = append(rules, r)
 		}
 	}
-	if err := unsavedError(pl.store.ChangeFlows(pl.rules.saved(rules), u.rows)); err != nil {
+	return rules, u.rows
+}
+
+// Save saves the changes of ApplyEach now, and waits for earlier writes.
+func (pl *Pipeline) Save() {
+	rules, rows := pl.takeUnsaved()
+	pl.saving.Lock()
+	defer pl.saving.Unlock()
+	if len(rules)+len(rows) == 0 {
+		return
+	}
+	if err := unsavedError(pl.store.ChangeFlows(pl.rules.saved(rules), rows)); err != nil {
 		pl.log.Error("flows", "error", err)
 	}
-	pl.releaseRows(u.rows)
+	pl.releaseRows(rows)
+}
+
+// writeFlows saves rules and deletes the rows of removed rules, after earlier writes.
+func (pl *Pipeline) writeFlows(rules []*openflow.Rule, removed []uint32) error {
+	pl.saving.Lock()
+	defer pl.saving.Unlock()
+	return pl.store.ChangeFlows(pl.rules.saved(rules), removed)
+}
+
+// writeTables saves all groups and meters and deletes the rows of removed rules, after
+// earlier writes.
+func (pl *Pipeline) writeTables(removed []uint32) error {
+	groups, meters := pl.tableTexts()
+	pl.saving.Lock()
+	defer pl.saving.Unlock()
+	return pl.store.ChangeTables(groups, meters, removed)
 }
 
 // ApplyBundle applies all changes or none. failed is the index of the refused change.
@@ -136,8 +177,7 @@ func (pl *Pipeline) ApplyBundle(items []openflow.BundleItem) (failed int, err er
 		return failed, err
 	}
 	if slices.ContainsFunc(items, func(i openflow.BundleItem) bool { return i.Group != nil }) {
-		groups, meters := pl.tableTexts()
-		err = unsavedError(pl.store.ChangeTables(groups, meters, nil))
+		err = unsavedError(pl.writeTables(nil))
 		pl.ports.UpdateLiveness()
 		pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 	}
@@ -170,8 +210,7 @@ func (pl *Pipeline) applyTable(apply func(now uint64) (openflow.Changes, error))
 	if err != nil {
 		return changes, err
 	}
-	groups, meters := pl.tableTexts()
-	err = pl.store.ChangeTables(groups, meters, removed)
+	err = pl.writeTables(removed)
 	pl.ports.UpdateLiveness()
 	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 	pl.tell(&changes)
@@ -229,7 +268,7 @@ func (pl *Pipeline) alter(apply func(now uint64) (openflow.Changes, error)) (cha
 // finishFlows saves changed flows and calls refresh. n is the number of requested
 // changes.
 func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n int) error {
-	err := pl.store.ChangeFlows(pl.rules.saved(slices.Concat(changes.Added, changes.Modified)), removed)
+	err := pl.writeFlows(slices.Concat(changes.Added, changes.Modified), removed)
 	pl.refresh(changes)
 	pl.releaseRows(removed)
 	if n >= largeChange {

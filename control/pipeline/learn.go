@@ -170,7 +170,7 @@ func (pl *Pipeline) teach(batch []lesson) (repeats []lesson) {
 	}
 	pl.mu.Unlock()
 	if len(removed) > 0 {
-		if err := pl.store.ChangeFlows(nil, removed); err != nil {
+		if err := pl.writeFlows(nil, removed); err != nil {
 			pl.log.Error("cannot remove flows that learnt flows replaced from the state file", "error", err)
 		}
 	}

@@ -96,6 +96,7 @@ type Pipeline struct {
 	notes     *openflow.NoteTable
 	templates *underlay.Templates
 
+	saving    sync.Mutex       // a write of flows, groups or meters; taken after the lock of changes
 	unsaved   unsaved          // changes of OpenFlow connections that are not on the disk yet
 	upcalls   *upcalls.Upcalls // guarded by the lock of changes
 	macsStale chan struct{}    // wakes up maintain after addresses were learned

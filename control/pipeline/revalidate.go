@@ -140,7 +140,7 @@ func (pl *Pipeline) sweep() {
 
 	pl.evict(idle)
 	if len(expired) > 0 {
-		if err := pl.store.ChangeFlows(nil, rows); err != nil {
+		if err := pl.writeFlows(nil, rows); err != nil {
 			pl.log.Error("cannot remove expired flows from the state file", "error", err)
 		}
 		var tables openflow.TableSet

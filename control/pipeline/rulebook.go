@@ -123,13 +123,48 @@ func (b *ruleBook) read(r *openflow.Rule) {
 	was.ReduceTimeouts()
 }
 
-// saved returns the rules in saved form, sorted by row.
-func (b *ruleBook) saved(rules []*openflow.Rule) iter.Seq[store.Flow] {
+// savedFlow is a copy of a rule for the state file.
+type savedFlow struct {
+	row uint32
+	age uint64
+	mod openflow.FlowMod
+}
+
+func (f *savedFlow) saved() store.Flow {
+	return store.Flow{Slot: f.row, Age: f.age, Text: openflow.FormatFlowMod(&f.mod, nil)}
+}
+
+func (b *ruleBook) copyOf(r *openflow.Rule) savedFlow {
+	return savedFlow{b.row(r), b.ages[b.row(r)], r.FlowMod()}
+}
+
+func (b *ruleBook) sortByRow(rules []*openflow.Rule) {
 	slices.SortFunc(rules, func(x, y *openflow.Rule) int { return cmp.Compare(b.row(x), b.row(y)) })
+}
+
+// saved returns the rules in saved form, sorted by row. The caller holds the lock of
+// changes until the end of the iteration.
+func (b *ruleBook) saved(rules []*openflow.Rule) iter.Seq[store.Flow] {
+	b.sortByRow(rules)
 	return func(yield func(store.Flow) bool) {
 		for _, r := range rules {
-			mod := r.FlowMod()
-			if !yield(store.Flow{Slot: b.row(r), Age: b.ages[b.row(r)], Text: openflow.FormatFlowMod(&mod, nil)}) {
+			if f := b.copyOf(r); !yield(f.saved()) {
+				return
+			}
+		}
+	}
+}
+
+// savedCopies is saved for an iteration without the lock of changes.
+func (b *ruleBook) savedCopies(rules []*openflow.Rule) iter.Seq[store.Flow] {
+	b.sortByRow(rules)
+	list := make([]savedFlow, len(rules))
+	for i, r := range rules {
+		list[i] = b.copyOf(r)
+	}
+	return func(yield func(store.Flow) bool) {
+		for i := range list {
+			if !yield(list[i].saved()) {
 				return
 			}
 		}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline_test
+
+import (
+	"iter"
+	"slices"
+	"testing"
+
+	"weft/control/pipeline"
+	"weft/control/store"
+	"weft/internal/waitfor"
+	"weft/openflow"
+)
+
+// slowStore is a store whose writes of flows wait.
+type slowStore struct {
+	pipeline.Store
+	began, write chan struct{}
+}
+
+func (s slowStore) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
+	s.began <- struct{}{}
+	<-s.write
+	return s.Store.ChangeFlows(save, remove)
+}
+
+// Changes of flow_mods do not wait for the disk. A later write waits for an earlier one,
+// so that the state file has the last state.
+func TestChangesDoNotWaitForTheDisk(t *testing.T) {
+	f := newRig(t)
+	f.VXLANPorts(2)
+	slow := slowStore{f.Store, make(chan struct{}), make(chan struct{})}
+	f.Store = slow
+	each := func(command openflow.Command, text string) {
+		t.Helper()
+		mod, err := openflow.ParseFlowMod(text, command, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Change.Lock()
+		defer f.Change.Unlock()
+		if errs := f.P.ApplyEach([]openflow.FlowMod{mod}); len(errs) != 1 || errs[0] != nil {
+			t.Fatal(errs)
+		}
+	}
+	each(openflow.Add, "in_port=1,actions=2")
+	<-slow.began // the first write waits
+	each(openflow.Add, "in_port=2,actions=1")
+	each(openflow.Delete, "in_port=1")
+	each(openflow.Add, "in_port=3,actions=1")
+	close(slow.write)
+	<-slow.began
+	waitfor.True(t, "the state file has the last state", func() bool {
+		saved, err := f.Disk.Load()
+		var texts []string
+		for _, flow := range saved.Flows {
+			texts = append(texts, flow.Text)
+		}
+		slices.Sort(texts)
+		return err == nil && slices.Equal(texts, []string{"in_port=2 actions=output:1", "in_port=3 actions=output:1"})
+	})
+	f.Store = slow.Store
+}
