@@ -212,6 +212,9 @@ func (c *Conn) refuse(m []byte, err error) error {
 }
 
 func (c *Conn) write(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	_ = c.net.SetWriteDeadline(time.Now().Add(writeTimeout))

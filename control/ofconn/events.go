@@ -45,8 +45,13 @@ func (c *Conn) queued() int {
 	return c.bytes
 }
 
+// maxEventWrite is the number of bytes up to which events share a write: a write for
+// each packet_in would limit their rate. A reply waits for at most one such write.
+const maxEventWrite = 64 << 10
+
 // sendEvents writes queued events until the connection ends.
 func (c *Conn) sendEvents() {
+	var joined []byte
 	for range c.wake {
 		for {
 			c.mu.Lock()
@@ -59,10 +64,11 @@ func (c *Conn) sendEvents() {
 			if len(batch) == 0 {
 				break
 			}
-			for _, m := range batch {
-				err := c.write(m)
+			for len(batch) > 0 {
+				joined, batch = joinEvents(joined[:0], batch)
+				err := c.write(joined)
 				c.mu.Lock()
-				c.bytes -= len(m)
+				c.bytes -= len(joined)
 				c.mu.Unlock()
 				if err != nil {
 					c.net.Close()
@@ -71,6 +77,17 @@ func (c *Conn) sendEvents() {
 			}
 		}
 	}
+}
+
+// joinEvents appends the first events to b, at least one. It returns the others, too.
+func joinEvents(b []byte, events [][]byte) (joined []byte, others [][]byte) {
+	for n, m := range events {
+		if n > 0 && len(b)+len(m) > maxEventWrite {
+			return b, events[n:]
+		}
+		b = append(b, m...)
+	}
+	return b, nil
 }
 
 // The caller holds c.mu.

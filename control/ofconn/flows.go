@@ -10,33 +10,40 @@ import (
 	"weft/openflow/ofp"
 )
 
-// maxBatch limits the flow_mods that are applied together.
+// maxBatch limits the flow_mods and barriers that are handled together.
 const maxBatch = 4096
 
-// flowMod applies a flow_mod together with those behind it in the read buffer,
-// because each change is a write to the disk.
+// flowBatch has the flow_mods and barriers at the front of the read buffer, in order.
+// Their changes are applied together, and each message gets its own answer.
+type flowBatch struct {
+	conn     *Conn
+	mods     []openflow.FlowMod
+	messages []batchedMessage
+}
+
+// batchedMessage is the start of a flow_mod that changes mods[mod], or a barrier.
+type batchedMessage struct {
+	start   []byte
+	mod     int
+	barrier bool
+	xid     uint32
+}
+
+// flowMod applies a flow_mod together with those behind it in the read buffer. An
+// answer to a barrier comes after all changes of the batch, which may be more than the
+// barrier asks for.
 func (c *Conn) flowMod(r *ofp.Request) error {
-	var mods []openflow.FlowMod
-	var messages [][]byte
-	add := func(r *ofp.Request) error {
-		mod, err := ofp.DecodeFlowMod(r, c.tableInCommand)
-		if err != nil {
-			return err
-		}
-		mods = append(mods, mod)
-		messages = append(messages, append([]byte(nil), r.Message[:min(len(r.Message), 64)]...))
-		return nil
-	}
-	err := add(r)
+	batch := flowBatch{conn: c}
+	err := batch.add(r)
 	failed := append([]byte(nil), r.Message...)
-	for err == nil && len(mods) < maxBatch {
+	for err == nil && len(batch.messages) < maxBatch {
 		m, more := c.nextFlowMod()
 		if !more {
 			break
 		}
 		next, bad := ofp.Identify(m)
 		if bad == nil {
-			bad = add(&next)
+			bad = batch.add(&next)
 		}
 		if err, failed = bad, m; bad != nil {
 			failed = append([]byte(nil), m...)
@@ -46,14 +53,8 @@ func (c *Conn) flowMod(r *ofp.Request) error {
 		}
 		c.service.counts.Messages.Add(1)
 	}
-	if len(mods) > 0 {
-		for i, bad := range c.service.setup.Switch.ApplyEach(mods) {
-			if bad != nil {
-				if stop := c.fail(messages[i], bad); stop != nil {
-					return stop
-				}
-			}
-		}
+	if stop := batch.apply(); stop != nil {
+		return stop
 	}
 	if err != nil {
 		return c.fail(failed, err)
@@ -61,8 +62,48 @@ func (c *Conn) flowMod(r *ofp.Request) error {
 	return nil
 }
 
-// nextFlowMod returns the next message if it is a whole flow_mod. The message stays
-// in the read buffer.
+func (f *flowBatch) add(r *ofp.Request) error {
+	if r.Kind == ofp.BarrierRequest {
+		f.messages = append(f.messages, batchedMessage{barrier: true, xid: r.XID})
+		return nil
+	}
+	mod, err := ofp.DecodeFlowMod(r, f.conn.tableInCommand)
+	if err != nil {
+		return err
+	}
+	f.messages = append(f.messages, batchedMessage{start: append([]byte(nil), r.Message[:min(len(r.Message), 64)]...), mod: len(f.mods)})
+	f.mods = append(f.mods, mod)
+	return nil
+}
+
+// apply applies the changes and answers the messages in order.
+func (f *flowBatch) apply() error {
+	c := f.conn
+	var errs []error
+	if len(f.mods) > 0 {
+		errs = c.service.setup.Switch.ApplyEach(f.mods)
+	}
+	var replies []byte
+	for i := range f.messages {
+		m := &f.messages[i]
+		switch {
+		case m.barrier:
+			replies = ofp.AppendBarrierReply(replies, c.version, m.xid)
+		case errs[m.mod] != nil:
+			if err := c.write(replies); err != nil {
+				return err
+			}
+			replies = replies[:0]
+			if err := c.fail(m.start, errs[m.mod]); err != nil {
+				return err
+			}
+		}
+	}
+	return c.write(replies)
+}
+
+// nextFlowMod returns the next message if it is a whole flow_mod or barrier. The
+// message stays in the read buffer.
 func (c *Conn) nextFlowMod() (m []byte, ok bool) {
 	const flowModType = 14
 	if c.reader.Buffered() < ofp.HeaderLen {
@@ -78,7 +119,14 @@ func (c *Conn) nextFlowMod() (m []byte, ok bool) {
 	}
 	m, err = c.reader.Peek(n)
 	nx := head[1] == ofp.TypeExperimenter && n >= 16 && binary.BigEndian.Uint64(m[8:]) == openflow.NiciraVendor<<32|13
-	return m, err == nil && (head[1] == flowModType || nx)
+	return m, err == nil && (head[1] == flowModType || nx || head[1] == barrierType(c.version))
+}
+
+func barrierType(v ofp.Version) uint8 {
+	if v == openflow.Version10 {
+		return 18
+	}
+	return 20
 }
 
 // flowStats answers in parts, so that no lock is held while the peer reads.
