@@ -135,7 +135,7 @@ func TestTunnelOfFlows(t *testing.T) {
 //	ga ──tap── weftd a ── AF_XDP u0 ══veth══ u0 AF_XDP ── weftd b ──tap── gb
 func TestWeftToWeft(t *testing.T) {
 	t.Parallel()
-	for _, uplinks := range [][2]string{{"af_xdp", "af_xdp"}, {"af_packet", "af_packet"}, {"af_packet", "af_xdp"}} {
+	for _, uplinks := range [][2]string{{"af_xdp", "af_xdp"}, {"uplink", "af_packet"}, {"af_packet", "af_xdp"}} {
 		t.Run(uplinks[0]+" to "+uplinks[1], func(t *testing.T) { weftToWeft(t, uplinks) })
 	}
 }

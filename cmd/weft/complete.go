@@ -13,7 +13,7 @@ import (
 var portWordVerbs = []string{"del-port", "dump-ports", "fdb-flush", "limits", "capture"}
 
 // portTypes are the words with which add-port begins the options.
-var portTypes = []string{"type=vhost-user", "type=tap", "type=af_xdp", "type=af_packet", "type=vxlan"}
+var portTypes = []string{"type=vhost-user", "type=tap", "type=uplink", "type=af_xdp", "type=af_packet", "type=vxlan"}
 
 // completePorts makes the shell's completion know the ports of the running daemon. It
 // prints nothing if no daemon answers.

@@ -16,6 +16,7 @@ const portSyntax = `Options of add-port by type:
   type=vhost-user path=SOCKET [mode=server|client] [queues=N] [mtu=N] [offloads=on|off]
                   [socket-owner=USER] [socket-group=GROUP] [socket-mode=OCTAL]
   type=tap        [dev=NAME] [netns=NAME] [mac=MAC] [mtu=N] [queues=N] [offloads=on|off]
+  type=uplink     dev=NETDEV [queues=N]
   type=af_xdp     dev=NETDEV [queues=N] [mode=auto|zerocopy|copy|generic]
                   [channels=N] [rss=served] [busy_poll=US] [replace=on]
   type=af_packet  dev=NETDEV [queues=N]
@@ -31,7 +32,7 @@ no other port learns these addresses. A MAC address without IP addresses may use
 
 id=TEXT names a vhost-user or tap port for weft-central.
 
-All types except af_xdp and af_packet may have VLANs, for actions=normal:
+All types except uplink, af_xdp and af_packet may have VLANs, for actions=normal:
 
   [tag=N] [trunks=N[-N][,...]] [cvlans=N[-N][,...]] [qinq-ethtype=802.1ad|802.1q]
   [vlan_mode=trunk|access|native-tagged|native-untagged|dot1q-tunnel]`

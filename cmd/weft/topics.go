@@ -70,6 +70,11 @@ tap: a device of the kernel, for example for a container.
   queues=N          queues of the device
   offloads=off      no segmentation and checksum offloads
 
+uplink: a device that carries tunnels. The switch uses AF_XDP if the driver supports zero-copy,
+packet sockets otherwise. weft show tells which, and why.
+
+  dev=NETDEV, queues=N
+
 af_xdp: an uplink through AF_XDP. The kernel keeps the device; only datagrams of the switch's
 own tunnels are redirected.
 
@@ -122,7 +127,7 @@ Examples:
   weft add-port vm1 type=vhost-user path=/run/vm1.sock vni=100
   weft add-port rack type=tap tag=5
   weft add-port ct1 type=tap netns=ct1 dev=eth0 mac=02:00:00:00:00:02
-  weft add-port uplink type=af_xdp dev=eth0
+  weft add-port uplink type=uplink dev=eth0
   weft add-port overlay type=vxlan vni=100 remote=172.16.0.2,172.16.0.3`
 
 const weftText = `weft is the client of weftd(8) and of weft-central(8). It manages ports and flows, shows their

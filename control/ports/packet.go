@@ -148,7 +148,7 @@ func (p *packetPort) status() portStatus {
 	case p.down != "":
 		return portStatus{state: stateDown, detail: p.down}
 	}
-	reason := "asked for"
+	reason := asked
 	if ring, why := p.uplink.Ring(); !ring {
 		if why == "" {
 			why = "set up by an earlier version"

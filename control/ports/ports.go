@@ -98,6 +98,9 @@ type portContext struct {
 	held   func(number uint32) error // why a port is held back from the engines; nil: it is not
 	guests *vhost.MemoryPool         // memory that guests have mapped
 	open   *sessions
+	// pack makes the state that keep stores from the device's state; nil: they are the
+	// same.
+	pack func(device []byte) ([]byte, error)
 }
 
 // keepKey is the engine's key for a port's kept device.
@@ -109,6 +112,12 @@ func (c *portContext) keep(blob []byte, fds []int) error {
 	client := c.engine.Client()
 	if client == nil {
 		return engine.ErrGone
+	}
+	if c.pack != nil {
+		var err error
+		if blob, err = c.pack(blob); err != nil {
+			return err
+		}
 	}
 	return client.Keep(keepKey(c.number), blob, fds)
 }
@@ -284,7 +293,7 @@ func (ps *Ports) conflict(p *switchPort) error {
 }
 
 // exclusive options have a different value in each port of a kind.
-var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindXDP: {"dev"}, kindPacket: {"dev"}}
+var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindXDP: {"dev"}, kindPacket: {"dev"}, kindUplink: {"dev"}}
 
 // freeNumber prefers the last number of a port with this name, so that flows keep
 // their meaning. Otherwise it prefers a number that was never used.

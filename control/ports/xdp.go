@@ -134,7 +134,7 @@ func (p *xdpPort) status() portStatus {
 	case p.values["mode"] == xsk.ModeAuto:
 		st.reason = "the best mode works"
 	default:
-		st.reason = "asked for"
+		st.reason = asked
 	}
 	st.detail = strings.Join(s.Notes, "; ")
 	return st

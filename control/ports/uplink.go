@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"sync"
+
+	"weft/afpacket"
+	"weft/control/underlay"
+	"weft/engine"
+	"weft/openflow"
+	"weft/xsk"
+)
+
+const kindUplink = "uplink"
+
+func init() {
+	portKinds[kindUplink] = portKind{
+		kind: openflow.PortUplink,
+		options: optionTable{
+			"dev":    {required: true, check: deviceName},
+			"queues": {check: numberIn(1, min(xsk.MaxQueues, afpacket.MaxQueues))},
+		},
+		make: func(c portContext) portDriver { return &uplinkPort{portContext: c} },
+	}
+}
+
+// uplinkDriver is a driver of an uplink, which uplinkPort may choose.
+type uplinkDriver interface {
+	portDriver
+	deviceFollower
+}
+
+// uplinkPort is an uplink that chooses how it uses its device: AF_XDP if the driver
+// supports zero-copy, packet sockets otherwise. It chooses again whenever the port is
+// set up again.
+type uplinkPort struct {
+	portContext
+	mu     sync.Mutex // taken before the lock of the chosen driver
+	chosen uplinkDriver
+	why    string // why the driver was chosen
+	noRing string // see packetPort; a new choice keeps it
+}
+
+// keptChoice is what an uplinkPort keeps for the next control process.
+type keptChoice struct {
+	Kind   string          `json:"kind"` // kind of port of the chosen driver
+	Why    string          `json:"why"`
+	Device json.RawMessage `json:"device"` // state that the chosen driver keeps
+}
+
+// driver returns the driver of a kind of uplink for this port's device.
+func (p *uplinkPort) driver(kind, why string) uplinkDriver {
+	c := p.portContext
+	c.kind, c.values = kind, maps.Clone(p.values)
+	c.pack = func(device []byte) ([]byte, error) {
+		return json.Marshal(keptChoice{Kind: kind, Why: why, Device: device})
+	}
+	if kind == kindXDP {
+		c.values["mode"] = xsk.ModeZeroCopy
+		return &xdpPort{portContext: c}
+	}
+	return &packetPort{portContext: c, noRing: p.noRing}
+}
+
+func (p *uplinkPort) open(kept *engine.Kept) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if kept != nil {
+		if err := p.inherit(kept); err == nil {
+			return nil
+		}
+		kept.CloseFDs()
+	}
+	why, err := p.tryZeroCopy()
+	if err == nil {
+		return nil
+	}
+	p.chosen, p.why = p.driver(kindPacket, why), why
+	if err := p.chosen.open(nil); err != nil {
+		p.chosen = nil
+		return fmt.Errorf("%w (%s)", err, why)
+	}
+	return nil
+}
+
+// tryZeroCopy opens the device with AF_XDP in zero-copy mode. Drivers that do not offer
+// it are not asked, because attaching an XDP program may take the link down. On an
+// error, why is the reason for packet sockets.
+func (p *uplinkPort) tryZeroCopy() (why string, err error) {
+	offers, err := xsk.OffersZeroCopy(p.values["dev"])
+	if err == nil && !offers {
+		return "the driver has no AF_XDP zero-copy", errors.ErrUnsupported
+	}
+	p.why = "the driver has AF_XDP zero-copy"
+	p.chosen = p.driver(kindXDP, p.why)
+	if err = p.chosen.open(nil); err != nil {
+		p.chosen = nil
+		return "AF_XDP zero-copy is refused: " + err.Error(), err
+	}
+	return "", nil
+}
+
+// inherit takes over the device of an earlier control process. On an error the caller
+// closes the descriptors of kept.
+func (p *uplinkPort) inherit(kept *engine.Kept) error {
+	var c keptChoice
+	if err := json.Unmarshal(kept.Request.Blob, &c); err != nil {
+		return err
+	}
+	if c.Kind != kindXDP && c.Kind != kindPacket {
+		return fmt.Errorf("an uplink of kind %q is unknown", c.Kind)
+	}
+	inner := *kept
+	inner.Request.Blob = c.Device
+	kept.FDs = nil // the driver owns them, even if it fails
+	driver := p.driver(c.Kind, c.Why)
+	if err := driver.open(&inner); err != nil {
+		return err
+	}
+	p.chosen, p.why = driver, c.Why
+	return nil
+}
+
+// current returns the chosen driver, or nil if the port is not open.
+func (p *uplinkPort) current() (uplinkDriver, string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.chosen, p.why
+}
+
+func (p *uplinkPort) attach(resume bool) error {
+	driver, _ := p.current()
+	if driver == nil {
+		return errors.New("the uplink is not open")
+	}
+	return driver.attach(resume)
+}
+
+func (p *uplinkPort) fault(why string) bool {
+	driver, _ := p.current()
+	return driver != nil && driver.fault(why)
+}
+
+func (p *uplinkPort) network(endpoints []netip.AddrPort) {
+	if driver, _ := p.current(); driver != nil {
+		driver.network(endpoints)
+	}
+}
+
+// follow implements deviceFollower.
+func (p *uplinkPort) follow(u *underlay.Kernel) error {
+	driver, _ := p.current()
+	if driver == nil {
+		return nil
+	}
+	return driver.follow(u)
+}
+
+// check implements deviceChecker.
+func (p *uplinkPort) check() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	packets, ok := p.chosen.(*packetPort)
+	if !ok {
+		return nil
+	}
+	err := packets.check()
+	if err != nil {
+		p.noRing = err.Error()
+	}
+	return err
+}
+
+func (p *uplinkPort) status() portStatus {
+	driver, why := p.current()
+	if driver == nil {
+		return portStatus{state: stateFailed}
+	}
+	s := driver.status()
+	if s.mode != "" {
+		s.reason = why + afterAsked(s.reason)
+	}
+	return s
+}
+
+// afterAsked returns the part of a driver's reason after the statement that its mode was
+// asked for.
+func afterAsked(reason string) string { return reason[min(len(asked), len(reason)):] }
+
+// asked is the reason of a mode that the port's options name.
+const asked = "asked for"
+
+func (p *uplinkPort) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.chosen != nil {
+		p.chosen.close()
+		p.chosen = nil
+	}
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ports
+
+import (
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weft/afpacket"
+	"weft/engine"
+	"weft/internal/testnet"
+)
+
+// keepingEngine stores what a port keeps.
+type keepingEngine struct {
+	noEngine
+	kept engine.Kept
+}
+
+func (e *keepingEngine) Client() Client { return e }
+
+func (e *keepingEngine) Keep(_ string, blob json.RawMessage, fds []int) error {
+	e.kept.CloseFDs()
+	e.kept.Request.Blob = blob
+	for _, fd := range fds {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		e.kept.FDs = append(e.kept.FDs, dup)
+	}
+	return nil
+}
+
+// On a veth, which has no zero-copy, an uplink chooses packet sockets without attaching
+// an XDP program. The next control process takes over the choice and the sockets.
+func TestUplinkChooses(t *testing.T) {
+	n, other := testnet.New(t), testnet.New(t)
+	testnet.Join(n, "u0", other, "u0")
+	n.Do(func() {
+		e := new(keepingEngine)
+		newPort := func() *uplinkPort {
+			return &uplinkPort{portContext: portContext{kind: kindUplink, values: map[string]string{"dev": "u0"},
+				log: slog.New(slog.DiscardHandler), engine: e, held: func(uint32) error { return nil }}}
+		}
+		first := newPort()
+		if err := first.open(nil); err != nil {
+			t.Fatal(err)
+		}
+		defer first.close()
+		const why = "the driver has no AF_XDP zero-copy"
+		if s := first.status(); s.state != StateUp || s.mode != "packet" || !strings.HasPrefix(s.reason, why) {
+			t.Fatalf("status %+v: want packet sockets, because %s", s, why)
+		}
+		if err := first.attach(false); err != nil {
+			t.Fatal(err)
+		}
+		next := newPort()
+		if err := next.open(&e.kept); err != nil {
+			t.Fatal(err)
+		}
+		defer next.close()
+		if s := next.status(); s != first.status() {
+			t.Errorf("status after a take-over %+v, before %+v", s, first.status())
+		}
+		broken := newPort()
+		if err := broken.open(&engine.Kept{Request: engine.Request{Blob: []byte(`{"kind":"pigeon"}`)}}); err != nil {
+			t.Errorf("a kept choice that cannot be read is not made again: %v", err)
+		}
+		broken.close()
+		// A port whose ring has stopped gets no ring when it chooses again.
+		first.noRing = afpacket.ErrStopped.Error()
+		first.close()
+		if err := first.open(nil); err != nil {
+			t.Fatal(err)
+		}
+		if s := first.status(); !strings.Contains(s.reason, first.noRing) {
+			t.Errorf("status %+v: want no ring, because %s", s, first.noRing)
+		}
+	})
+}
