@@ -113,7 +113,7 @@ func (c *Client) measure(ctx context.Context, s *session) (*Result, error) {
 		if own, err = openLink(c.Link, s.spec); err != nil {
 			return nil, err
 		}
-		s.lanes = []lane{own}
+		s.transports = []transport{own}
 		hello.MAC = own.address().String()
 	}
 	o, err := s.agree(ctx, hello)
@@ -206,7 +206,7 @@ func (s *session) open(ctx context.Context, own link, local, remote netip.Addr, 
 			if err != nil {
 				return err
 			}
-			s.lanes = append(s.lanes, l)
+			s.transports = append(s.transports, l)
 		}
 	case Raw:
 		peer, err := net.ParseMAC(o.MAC)
@@ -218,8 +218,8 @@ func (s *session) open(ctx context.Context, own link, local, remote netip.Addr, 
 	greet, stop := context.WithCancel(ctx)
 	said := make(chan error, 1)
 	go func() {
-		said <- together(greet, len(s.lanes), func(ctx context.Context, i int) error {
-			return hello(ctx, s.lanes[i], s.test, s.streamsOf(i))
+		said <- together(greet, len(s.transports), func(ctx context.Context, i int) error {
+			return hello(ctx, s.transports[i], s.test, s.streamsOf(i))
 		})
 	}()
 	_, err := s.ctl.expect(ctx, openLimit, func(m *message) bool { return m.Ready })
@@ -234,8 +234,8 @@ func (s *session) open(ctx context.Context, own link, local, remote netip.Addr, 
 }
 
 func (s *session) hear(ctx context.Context, otherwise string) error {
-	err := together(ctx, len(s.lanes), func(ctx context.Context, i int) error {
-		return greeted(ctx, s.lanes[i], s.test, s.streamsOf(i))
+	err := together(ctx, len(s.transports), func(ctx context.Context, i int) error {
+		return greeted(ctx, s.transports[i], s.test, s.streamsOf(i))
 	})
 	if errors.Is(err, errNoHello) {
 		return fmt.Errorf("%s: nothing came within %s", otherwise, openLimit)

@@ -194,7 +194,7 @@ func TestRawFrames(t *testing.T) {
 	}
 }
 
-// nowhere is a lane that discards frames. It always receives the same frames.
+// nowhere is a transport that discards frames. It always receives the same frames.
 type nowhere struct {
 	framer
 	frames [][]byte
@@ -213,8 +213,8 @@ func TestNoAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := &nowhere{framer: *newFramer(make([]byte, 6), make([]byte, 6), false, 10)}
-	sender := newLaneSender(s, l, 7, []int{0, 1, 2}, &live{})
-	receiver := newLaneReceiver(l, 7, []int{0, 1, 2}, 0, &live{})
+	sender := newTransportSender(s, l, 7, []int{0, 1, 2}, &live{})
+	receiver := newTransportReceiver(l, 7, []int{0, 1, 2}, 0, &live{})
 	frames := make([][]byte, 0, batch)
 	if n := testing.AllocsPerRun(100, func() {
 		frames, _ = sender.collect(frames[:0], kindData, time.Hour)
@@ -229,14 +229,15 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// blockedLane is a lane that accepts no frame before the end of the measurement.
-type blockedLane struct {
+// blockedTransport is a transport that accepts no frame before the end of the
+// measurement.
+type blockedTransport struct {
 	nowhere
 	delay time.Duration
 	sizes []int
 }
 
-func (l *blockedLane) send(frames [][]byte) (int, error) {
+func (l *blockedTransport) send(frames [][]byte) (int, error) {
 	time.Sleep(l.delay)
 	l.delay = 0
 	for _, f := range frames {
@@ -256,8 +257,8 @@ func TestLateSendersCatchUp(t *testing.T) {
 		if err := s.Check(); err != nil {
 			t.Fatal(err)
 		}
-		l := &blockedLane{nowhere: nowhere{framer: *newFramer(make([]byte, 6), make([]byte, 6), false, 1)}, delay: length}
-		sender := newLaneSender(s, l, 7, []int{0}, &live{})
+		l := &blockedTransport{nowhere: nowhere{framer: *newFramer(make([]byte, 6), make([]byte, 6), false, 1)}, delay: length}
+		sender := newTransportSender(s, l, 7, []int{0}, &live{})
 		if err := sender.phase(t.Context(), true, length); err != nil {
 			t.Fatal(err)
 		}

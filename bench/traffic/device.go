@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is a lane over a packet socket on a network device.
+// device is a transport over a packet socket on a network device.
 type device struct {
 	*socket
 	*framer

@@ -60,9 +60,9 @@ func (f *framer) dress(frame []byte, n uint64) {
 	binary.BigEndian.PutUint16(frame[38:], uint16(length-20))
 }
 
-// link is a lane for raw frames: a network device or a vhost-user socket.
+// link is a transport for raw frames: a network device or a vhost-user socket.
 type link interface {
-	lane
+	transport
 	address() net.HardwareAddr
 	// towards sets the destination MAC address, before the first frame.
 	towards(peer net.HardwareAddr, server bool, flows int)

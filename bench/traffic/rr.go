@@ -9,18 +9,18 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// laneAsker sends requests on a lane, one at a time in each stream. A request's time
-// starts when it was due, so delays count for all delayed requests.
-type laneAsker struct {
-	lane  lane
-	test  uint32
-	plans map[int]*requester
-	order []int // numbers of the streams, in order
-	live  *live
-	times *hdrhistogram.Histogram
-	buf   []byte
-	built uint64
-	rated bool
+// transportAsker sends requests on a transport, one at a time in each stream. A
+// request's time starts when it was due, so delays count for all delayed requests.
+type transportAsker struct {
+	transport transport
+	test      uint32
+	plans     map[int]*requester
+	order     []int // numbers of the streams, in order
+	live      *live
+	times     *hdrhistogram.Histogram
+	buf       []byte
+	built     uint64
+	rated     bool
 }
 
 type requester struct {
@@ -34,8 +34,8 @@ type requester struct {
 	until   time.Time // time at which the request counts as lost
 }
 
-func newLaneAsker(s *Spec, l lane, test uint32, streams []int, counters *live) *laneAsker {
-	la := &laneAsker{lane: l, test: test, order: streams, live: counters, times: newHistogram(), plans: map[int]*requester{},
+func newTransportAsker(s *Spec, l transport, test uint32, streams []int, counters *live) *transportAsker {
+	la := &transportAsker{transport: l, test: test, order: streams, live: counters, times: newHistogram(), plans: map[int]*requester{},
 		buf: make([]byte, s.Sizes.largest()), rated: s.PerSecond > 0}
 	for _, i := range streams {
 		la.plans[i] = &requester{schedule: newSchedule(s)}
@@ -44,7 +44,7 @@ func newLaneAsker(s *Spec, l lane, test uint32, streams []int, counters *live) *
 }
 
 // phase sends requests for the time limit and waits for the last responses.
-func (la *laneAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
+func (la *transportAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	kind := byte(kindCold)
 	if measured {
 		kind = kindRequest
@@ -62,7 +62,7 @@ func (la *laneAsker) phase(ctx context.Context, measured bool, limit time.Durati
 		if !open {
 			return nil
 		}
-		frames, err := la.lane.recv(max(next-elapsed, 0))
+		frames, err := la.transport.recv(max(next-elapsed, 0))
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (la *laneAsker) phase(ctx context.Context, measured bool, limit time.Durati
 
 // ask sends the due requests and counts the lost ones. next is the time of the next
 // call. open is false if all requests are done.
-func (la *laneAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (next time.Duration, open bool, err error) {
+func (la *transportAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (next time.Duration, open bool, err error) {
 	next = elapsed + idleWait
 	for _, i := range la.order {
 		p := la.plans[i]
@@ -104,18 +104,18 @@ func (la *laneAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (
 	return next, open, nil
 }
 
-func (la *laneAsker) send(stream int, p *requester, kind byte) error {
+func (la *transportAsker) send(stream int, p *requester, kind byte) error {
 	f := la.buf[:p.next()]
-	la.lane.dress(f, la.built)
+	la.transport.dress(f, la.built)
 	la.built++
-	stamp(f[la.lane.headers():]).set(la.test, stream, kind, p.frames, p.sentNS)
+	stamp(f[la.transport.headers():]).set(la.test, stream, kind, p.frames, p.sentNS)
 	p.seq, p.waiting, p.until = p.frames, true, time.Now().Add(lostAfter)
 	p.sent()
 	la.live.frames.Add(1)
 	la.live.bytes.Add(uint64(len(f)))
 	since := time.Now()
 	for {
-		n, err := la.lane.send([][]byte{f})
+		n, err := la.transport.send([][]byte{f})
 		if n == 1 || err != nil {
 			return err
 		}
@@ -125,10 +125,10 @@ func (la *laneAsker) send(stream int, p *requester, kind byte) error {
 	}
 }
 
-func (la *laneAsker) take(frames [][]byte, kind byte) {
+func (la *transportAsker) take(frames [][]byte, kind byte) {
 	at := nowNS()
 	for _, f := range frames {
-		s, ok := stampOf(f, la.lane.headers(), la.test)
+		s, ok := stampOf(f, la.transport.headers(), la.test)
 		if !ok || s.kind() != kindResponse {
 			continue
 		}
@@ -149,7 +149,7 @@ func (la *laneAsker) take(frames [][]byte, kind byte) {
 	}
 }
 
-func (la *laneAsker) totals() map[int]Totals {
+func (la *transportAsker) totals() map[int]Totals {
 	m := map[int]Totals{}
 	for i, p := range la.plans {
 		m[i] = Totals{Frames: p.frames, Bytes: p.bytes}
@@ -157,9 +157,9 @@ func (la *laneAsker) totals() map[int]Totals {
 	return m
 }
 
-// answerLane answers requests until ctx ends. response is the size of a
+// answerTransport answers requests until ctx ends. response is the size of a
 // response in bytes; 0 means the request's size.
-func answerLane(ctx context.Context, l lane, test uint32, response int, counters *live) error {
+func answerTransport(ctx context.Context, l transport, test uint32, response int, counters *live) error {
 	out := make([][]byte, 0, batch)
 	bufs := make([][]byte, batch)
 	for i := range bufs {

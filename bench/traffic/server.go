@@ -121,7 +121,7 @@ func (v *Server) measure(ctx context.Context, ctl *control, g *greeting) error {
 		if err != nil {
 			return err
 		}
-		s.lanes = []lane{own}
+		s.transports = []transport{own}
 		peer, err := net.ParseMAC(g.MAC)
 		if err != nil {
 			return fmt.Errorf("the client's hardware address: %w", err)
@@ -140,7 +140,7 @@ func (v *Server) measure(ctx context.Context, ctl *control, g *greeting) error {
 			}
 			o.Ports = append(o.Ports, port)
 		}
-		open = func(ctx context.Context) error { return s.acceptLanes(ctx, fds) }
+		open = func(ctx context.Context) error { return s.acceptTransports(ctx, fds) }
 	default:
 		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: local.AsSlice(), Zone: local.Zone()})
 		if err != nil {
@@ -172,29 +172,29 @@ func newTest() uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// acceptLanes connects each UDP socket to the sender of its first datagram.
-func (s *session) acceptLanes(ctx context.Context, fds []int) error {
-	s.lanes = make([]lane, len(fds))
+// acceptTransports connects each UDP socket to the sender of its first datagram.
+func (s *session) acceptTransports(ctx context.Context, fds []int) error {
+	s.transports = make([]transport, len(fds))
 	deadline := time.Now().Add(openLimit)
 	err := together(ctx, len(fds), func(ctx context.Context, i int) (err error) {
 		expired := func() bool { return ctx.Err() != nil || time.Now().After(deadline) }
-		s.lanes[i], err = acceptUDP(fds[i], s.test, expired, s.spec)
+		s.transports[i], err = acceptUDP(fds[i], s.test, expired, s.spec)
 		return err
 	})
 	if err != nil {
-		var opened []lane
-		for _, l := range s.lanes {
+		var opened []transport
+		for _, l := range s.transports {
 			if l != nil {
 				opened = append(opened, l)
 			}
 		}
-		s.lanes = opened
+		s.transports = opened
 	}
 	return err
 }
 
 // ready prepares the measurement until the client's start message. It sends hello
-// frames on all lanes meanwhile.
+// frames on all transports meanwhile.
 func (s *session) ready(ctx context.Context, o *offer, open func(context.Context) error) error {
 	if err := s.ctl.send(message{Offer: o}); err != nil {
 		return err
@@ -211,8 +211,8 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 		}
 		var greeting sync.WaitGroup
 		greeting.Go(func() {
-			_ = together(ctx, len(s.lanes), func(ctx context.Context, i int) error { // the end that misses hello frames reports it
-				return hello(ctx, s.lanes[i], s.test, s.streamsOf(i))
+			_ = together(ctx, len(s.transports), func(ctx context.Context, i int) error { // the end that misses hello frames reports it
+				return hello(ctx, s.transports[i], s.test, s.streamsOf(i))
 			})
 		})
 		if !s.spec.Reverse || s.spec.Mode != Stream {
@@ -295,11 +295,11 @@ func (s *session) answerRequests(ctx context.Context, l *net.TCPListener) error 
 	})()
 	done := make(chan error, 1)
 	go func() {
-		err := together(serving, len(s.conns)+len(s.lanes), func(ctx context.Context, i int) error {
+		err := together(serving, len(s.conns)+len(s.transports), func(ctx context.Context, i int) error {
 			if i < len(s.conns) {
 				return serveTCP(s.conns[i], s.spec.Response, false, &s.live)
 			}
-			return answerLane(ctx, s.lanes[i-len(s.conns)], s.test, s.spec.Response, &s.live)
+			return answerTransport(ctx, s.transports[i-len(s.conns)], s.test, s.spec.Response, &s.live)
 		})
 		if err != nil && serving.Err() == nil {
 			stop(err)
@@ -316,7 +316,7 @@ func (s *session) answerRequests(ctx context.Context, l *net.TCPListener) error 
 		_, err = s.ctl.expect(serving, limit, func(m *message) bool { return m.Report != nil })
 	}
 	own := &report{CPU: watch.read()}
-	for _, l := range s.lanes {
+	for _, l := range s.transports {
 		own.SocketDrops += l.dropped()
 	}
 	stop(nil)

@@ -20,10 +20,10 @@ type session struct {
 	server bool
 	clock  offset // lead of the other end's clock over this one
 
-	conns  []*net.TCPConn // TCP connections, by stream number
-	lanes  []lane         // UDP: one lane for each stream; raw frames: one lane for all streams
-	remote []int          // ports of the server for the data
-	live   live
+	conns      []*net.TCPConn // TCP connections, by stream number
+	transports []transport    // UDP: one transport for each stream; raw frames: one transport for all streams
+	remote     []int          // ports of the server for the data
+	live       live
 	progress
 }
 
@@ -33,9 +33,9 @@ type phaser interface {
 	phase(ctx context.Context, measured bool, limit time.Duration) error
 }
 
-// streamsOf returns the numbers of the streams that use lane i.
+// streamsOf returns the numbers of the streams that use transport i.
 func (s *session) streamsOf(i int) []int {
-	if len(s.lanes) > 1 || s.spec.Streams == 1 {
+	if len(s.transports) > 1 || s.spec.Streams == 1 {
 		return []int{i}
 	}
 	all := make([]int, s.spec.Streams)
@@ -51,7 +51,7 @@ func (s *session) closeData() {
 			c.Close()
 		}
 	}
-	for _, l := range s.lanes {
+	for _, l := range s.transports {
 		l.close()
 	}
 }
@@ -150,11 +150,11 @@ func (s *session) runSender(ctx context.Context) (*report, error) {
 }
 
 func (s *session) senders() (list []phaser) {
-	for i := range s.lanes {
+	for i := range s.transports {
 		if s.spec.Mode == Stream {
-			list = append(list, newLaneSender(s.spec, s.lanes[i], s.test, s.streamsOf(i), &s.live))
+			list = append(list, newTransportSender(s.spec, s.transports[i], s.test, s.streamsOf(i), &s.live))
 		} else {
-			list = append(list, newLaneAsker(s.spec, s.lanes[i], s.test, s.streamsOf(i), &s.live))
+			list = append(list, newTransportAsker(s.spec, s.transports[i], s.test, s.streamsOf(i), &s.live))
 		}
 	}
 	for i, c := range s.conns {
@@ -183,11 +183,11 @@ func (s *session) addSent(r *report, senders []phaser) (err error) {
 	kind := "round trip"
 	for i, p := range senders {
 		switch p := p.(type) {
-		case *laneSender:
+		case *transportSender:
 			for stream, t := range p.totals() {
 				r.Streams[stream].Sent = t
 			}
-		case *laneAsker:
+		case *transportAsker:
 			for stream, t := range p.totals() {
 				plan := p.plans[stream]
 				r.Streams[stream] = StreamResult{Sent: t, Received: plan.answers, Lost: plan.lost, Late: plan.strays}
@@ -212,13 +212,13 @@ func (s *session) runReceiver(ctx context.Context) (own, sender *report, err err
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var tcp []*tcpReceiver
-	var lanes []*laneReceiver
+	var transports []*transportReceiver
 	for _, c := range s.conns {
 		tcp = append(tcp, &tcpReceiver{conn: c, live: &s.live})
 	}
-	for i, l := range s.lanes {
+	for i, l := range s.transports {
 		// the receiver needs the lead of its own clock, so the sign is reversed
-		lanes = append(lanes, newLaneReceiver(l, s.test, s.streamsOf(i), -s.clock.ahead, &s.live))
+		transports = append(transports, newTransportReceiver(l, s.test, s.streamsOf(i), -s.clock.ahead, &s.live))
 	}
 	defer context.AfterFunc(ctx, func() { // ends a blocked read
 		for _, c := range s.conns {
@@ -227,11 +227,11 @@ func (s *session) runReceiver(ctx context.Context) (own, sender *report, err err
 	})()
 	done := make(chan error, 1)
 	go func() {
-		err := together(ctx, len(tcp)+len(lanes), func(ctx context.Context, i int) error {
+		err := together(ctx, len(tcp)+len(transports), func(ctx context.Context, i int) error {
 			if i < len(tcp) {
 				return tcp[i].run()
 			}
-			return lanes[i-len(tcp)].run(ctx)
+			return transports[i-len(tcp)].run(ctx)
 		})
 		done <- err
 		if err != nil {
@@ -245,16 +245,16 @@ func (s *session) runReceiver(ctx context.Context) (own, sender *report, err err
 		<-done
 		return nil, nil, err
 	}
-	s.drain(ctx, lanes, sender)
+	s.drain(ctx, transports, sender)
 	own = &report{CPU: watch.read()}
 	s.end()
-	if len(lanes) > 0 {
+	if len(transports) > 0 {
 		cancel(nil)
 	}
-	if err := <-done; err != nil && len(lanes) == 0 {
+	if err := <-done; err != nil && len(transports) == 0 {
 		return nil, nil, err
 	}
-	if err := s.addReceived(own, tcp, lanes, warm, start); err != nil {
+	if err := s.addReceived(own, tcp, transports, warm, start); err != nil {
 		return nil, nil, err
 	}
 	return own, sender, nil
@@ -275,15 +275,15 @@ func (s *session) followSender(ctx context.Context) (warm []uint64, start time.T
 }
 
 // drain waits for the sent frames until none has arrived for the time quiet.
-func (s *session) drain(ctx context.Context, lanes []*laneReceiver, sender *report) {
+func (s *session) drain(ctx context.Context, transports []*transportReceiver, sender *report) {
 	sent := uint64(0)
 	for _, st := range sender.Streams {
 		sent += st.Sent.Frames
 	}
 	last, since := uint64(0), time.Now()
-	for len(lanes) > 0 && time.Since(since) < quiet && ctx.Err() == nil {
+	for len(transports) > 0 && time.Since(since) < quiet && ctx.Err() == nil {
 		counted, seen := uint64(0), uint64(0)
-		for _, l := range lanes {
+		for _, l := range transports {
 			counted += l.done.Load()
 			seen += l.seen.Load()
 		}
@@ -298,7 +298,7 @@ func (s *session) drain(ctx context.Context, lanes []*laneReceiver, sender *repo
 }
 
 // addReceived adds the receivers' counters to the report.
-func (s *session) addReceived(r *report, tcp []*tcpReceiver, lanes []*laneReceiver, warm []uint64, start time.Time) (err error) {
+func (s *session) addReceived(r *report, tcp []*tcpReceiver, transports []*transportReceiver, warm []uint64, start time.Time) (err error) {
 	r.Streams = make([]StreamResult, s.spec.Streams)
 	var last time.Time
 	later := func(t time.Time) {
@@ -315,7 +315,7 @@ func (s *session) addReceived(r *report, tcp []*tcpReceiver, lanes []*laneReceiv
 		later(t.last)
 	}
 	var delay *hdrhistogram.Histogram
-	for _, l := range lanes {
+	for _, l := range transports {
 		for stream, t := range l.tally {
 			r.Streams[stream] = StreamResult{Received: Totals{t.received, t.bytes}, Duplicates: t.duplicates, Reordered: t.reordered,
 				Distance: t.distance, Late: t.overtaken, JitterUS: l.jitter[stream].value / 1e3}
@@ -325,7 +325,7 @@ func (s *session) addReceived(r *report, tcp []*tcpReceiver, lanes []*laneReceiv
 		} else {
 			delay.Merge(l.delay)
 		}
-		r.SocketDrops += l.lane.dropped()
+		r.SocketDrops += l.transport.dropped()
 		later(l.last)
 	}
 	if !last.IsZero() {

@@ -6,8 +6,8 @@
 // request each.
 //
 // spec.go describes a measurement. In control.go, client.go and server.go both ends
-// agree on it; session.go runs it. tcp.go, lane.go and rr.go move the data; udp.go,
-// raw.go, device.go and guest.go are the lanes. tally.go and histogram.go count.
+// agree on it; session.go runs it. tcp.go, transport.go and rr.go move the data; udp.go,
+// raw.go, device.go and guest.go are the transports. tally.go and histogram.go count.
 // result.go has the result.
 package traffic
 

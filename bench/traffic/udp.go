@@ -13,11 +13,11 @@ import (
 // sending.
 const udpBuffer = 4 << 20
 
-// udpLane is a lane over the connected UDP socket of one stream.
-type udpLane struct{ *socket }
+// udpTransport is a transport over the connected UDP socket of one stream.
+type udpTransport struct{ *socket }
 
-func (udpLane) dress([]byte, uint64) {}
-func (udpLane) headers() int         { return 0 }
+func (udpTransport) dress([]byte, uint64) {}
+func (udpTransport) headers() int         { return 0 }
 
 // listenUDP opens a UDP socket at a local address. The kernel chooses the returned
 // port.
@@ -52,8 +52,8 @@ func listenUDP(local netip.Addr, buffer int) (fd, port int, err error) {
 	return fd, port, nil
 }
 
-// dialUDP opens a lane to a UDP port of the server.
-func dialUDP(local netip.Addr, remote netip.AddrPort, s *Spec) (lane, error) {
+// dialUDP opens a transport to a UDP port of the server.
+func dialUDP(local netip.Addr, remote netip.AddrPort, s *Spec) (transport, error) {
 	fd, _, err := listenUDP(local, s.SocketBuffer)
 	if err != nil {
 		return nil, err
@@ -62,12 +62,12 @@ func dialUDP(local netip.Addr, remote netip.AddrPort, s *Spec) (lane, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("UDP to %s: %w", remote, err)
 	}
-	return udpLane{newSocket(fd, s.largestFrame())}, nil
+	return udpTransport{newSocket(fd, s.largestFrame())}, nil
 }
 
 // acceptUDP connects the socket to the sender of its first datagram. The returned
-// lane owns the socket; an error closes it.
-func acceptUDP(fd int, test uint32, expired func() bool, s *Spec) (lane, error) {
+// transport owns the socket; an error closes it.
+func acceptUDP(fd int, test uint32, expired func() bool, s *Spec) (transport, error) {
 	buf := make([]byte, s.largestFrame())
 	for !expired() {
 		n, from, err := unix.Recvfrom(fd, buf, 0)
@@ -78,7 +78,7 @@ func acceptUDP(fd int, test uint32, expired func() bool, s *Spec) (lane, error) 
 					unix.Close(fd)
 					return nil, fmt.Errorf("UDP: %w", err)
 				}
-				return udpLane{newSocket(fd, s.largestFrame())}, nil
+				return udpTransport{newSocket(fd, s.largestFrame())}, nil
 			}
 		case unix.EAGAIN:
 			if err := poll(fd, unix.POLLIN, idleWait); err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// lane carries the frames of a measurement: a UDP socket of one stream, or a device
+// transport carries the frames of a measurement: a UDP socket of one stream, or a device
 // or vhost-user port of all streams. One goroutine may send while another receives.
-type lane interface {
+type transport interface {
 	// dress writes the protocol headers of frame n.
 	dress(frame []byte, n uint64)
 	// send sends frames in order and returns how many had room. It waits briefly if
@@ -35,7 +35,7 @@ const (
 	batch = 64 // largest number of frames in one send or receive
 	// idleWait is the longest wait for frames between two checks for the end.
 	idleWait = 20 * time.Millisecond
-	// The measurement fails if a lane accepts no frame for stuckAfter.
+	// The measurement fails if a transport accepts no frame for stuckAfter.
 	stuckAfter = 5 * time.Second
 	// A sender polls instead of sleeping for less than napMin.
 	napMin = 100 * time.Microsecond
@@ -54,20 +54,20 @@ type Totals struct {
 	Bytes  uint64 `json:"bytes"`
 }
 
-// laneSender sends the frames of all streams of a lane.
-type laneSender struct {
-	lane    lane
-	test    uint32
-	streams []int // numbers of the streams
-	plans   []*schedule
-	live    *live
-	bufs    [][]byte
-	turn    int    // index of the stream that sends next
-	built   uint64 // number of frames of all streams so far
+// transportSender sends the frames of all streams of a transport.
+type transportSender struct {
+	transport transport
+	test      uint32
+	streams   []int // numbers of the streams
+	plans     []*schedule
+	live      *live
+	bufs      [][]byte
+	turn      int    // index of the stream that sends next
+	built     uint64 // number of frames of all streams so far
 }
 
-func newLaneSender(s *Spec, l lane, test uint32, streams []int, counters *live) *laneSender {
-	ls := &laneSender{lane: l, test: test, streams: streams, live: counters}
+func newTransportSender(s *Spec, l transport, test uint32, streams []int, counters *live) *transportSender {
+	ls := &transportSender{transport: l, test: test, streams: streams, live: counters}
 	for range batch {
 		ls.bufs = append(ls.bufs, make([]byte, s.Sizes.largest()))
 	}
@@ -79,7 +79,7 @@ func newLaneSender(s *Spec, l lane, test uint32, streams []int, counters *live) 
 
 // phase sends frames for the time limit. Limits on the number of frames apply only if
 // measured is set.
-func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
+func (ls *transportSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	kind := byte(kindWarmup)
 	if measured {
 		kind = kindData
@@ -117,13 +117,13 @@ func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Durat
 	return ctx.Err()
 }
 
-func (ls *laneSender) limited() bool {
+func (ls *transportSender) limited() bool {
 	return !slices.ContainsFunc(ls.plans, func(p *schedule) bool { return p.bits == 0 && p.count == 0 })
 }
 
 // collect adds the due frames of all streams, in turn, to frames. next is the time of
 // the next frame; a negative time means that all streams are done.
-func (ls *laneSender) collect(frames [][]byte, kind byte, elapsed time.Duration) (_ [][]byte, next time.Duration) {
+func (ls *transportSender) collect(frames [][]byte, kind byte, elapsed time.Duration) (_ [][]byte, next time.Duration) {
 	at := nowNS()
 	next = -1
 	for idle := 0; len(frames) < batch && idle < len(ls.plans); {
@@ -142,8 +142,8 @@ func (ls *laneSender) collect(frames [][]byte, kind byte, elapsed time.Duration)
 		default:
 			idle, next = 0, -1
 			f := ls.bufs[len(frames)][:p.next()]
-			ls.lane.dress(f, ls.built)
-			stamp(f[ls.lane.headers():]).set(ls.test, ls.streams[i], kind, p.frames, at)
+			ls.transport.dress(f, ls.built)
+			stamp(f[ls.transport.headers():]).set(ls.test, ls.streams[i], kind, p.frames, at)
 			ls.built++
 			p.sent()
 			frames = append(frames, f)
@@ -166,10 +166,10 @@ func wait(d time.Duration, ctx context.Context) {
 
 var errStuck = fmt.Errorf("nothing can be sent for %s: is the other side of the link up?", stuckAfter)
 
-func (ls *laneSender) push(ctx context.Context, frames [][]byte) error {
+func (ls *transportSender) push(ctx context.Context, frames [][]byte) error {
 	var since time.Time
 	for len(frames) > 0 {
-		n, err := ls.lane.send(frames)
+		n, err := ls.transport.send(frames)
 		if err != nil {
 			return err
 		}
@@ -194,7 +194,7 @@ func (ls *laneSender) push(ctx context.Context, frames [][]byte) error {
 	return nil
 }
 
-func (ls *laneSender) totals() map[int]Totals {
+func (ls *transportSender) totals() map[int]Totals {
 	m := map[int]Totals{}
 	for i, p := range ls.plans {
 		m[ls.streams[i]] = Totals{Frames: p.frames, Bytes: p.bytes}
@@ -202,24 +202,24 @@ func (ls *laneSender) totals() map[int]Totals {
 	return m
 }
 
-// laneReceiver receives and counts the frames of a lane.
-type laneReceiver struct {
-	lane   lane
-	test   uint32
-	ahead  int64 // lead of the receiver's clock over the sender's, in nanoseconds
-	tally  map[int]*tally
-	jitter map[int]*jitter
-	delay  *hdrhistogram.Histogram
-	live   *live
-	strays uint64 // frames of other measurements
-	first  time.Time
-	last   time.Time
-	seen   atomic.Uint64 // number of frames of any kind; drain waits while it grows
-	done   atomic.Uint64 // number of distinct data frames
+// transportReceiver receives and counts the frames of a transport.
+type transportReceiver struct {
+	transport transport
+	test      uint32
+	ahead     int64 // lead of the receiver's clock over the sender's, in nanoseconds
+	tally     map[int]*tally
+	jitter    map[int]*jitter
+	delay     *hdrhistogram.Histogram
+	live      *live
+	strays    uint64 // frames of other measurements
+	first     time.Time
+	last      time.Time
+	seen      atomic.Uint64 // number of frames of any kind; drain waits while it grows
+	done      atomic.Uint64 // number of distinct data frames
 }
 
-func newLaneReceiver(l lane, test uint32, streams []int, ahead time.Duration, counters *live) *laneReceiver {
-	lr := &laneReceiver{lane: l, test: test, ahead: ahead.Nanoseconds(), live: counters,
+func newTransportReceiver(l transport, test uint32, streams []int, ahead time.Duration, counters *live) *transportReceiver {
+	lr := &transportReceiver{transport: l, test: test, ahead: ahead.Nanoseconds(), live: counters,
 		tally: map[int]*tally{}, jitter: map[int]*jitter{}, delay: newHistogram()}
 	for _, s := range streams {
 		lr.tally[s], lr.jitter[s] = newTally(), &jitter{}
@@ -227,9 +227,9 @@ func newLaneReceiver(l lane, test uint32, streams []int, ahead time.Duration, co
 	return lr
 }
 
-func (lr *laneReceiver) run(ctx context.Context) error {
+func (lr *transportReceiver) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		frames, err := lr.lane.recv(idleWait)
+		frames, err := lr.transport.recv(idleWait)
 		if err != nil {
 			return err
 		}
@@ -240,11 +240,11 @@ func (lr *laneReceiver) run(ctx context.Context) error {
 	return nil
 }
 
-func (lr *laneReceiver) count(frames [][]byte) {
+func (lr *transportReceiver) count(frames [][]byte) {
 	at := nowNS()
 	counted, bytes := uint64(0), 0
 	for _, f := range frames {
-		s, ok := stampOf(f, lr.lane.headers(), lr.test)
+		s, ok := stampOf(f, lr.transport.headers(), lr.test)
 		if !ok {
 			lr.strays++
 			continue
@@ -289,7 +289,7 @@ func stampOf(frame []byte, headers int, test uint32) (stamp, bool) {
 
 // hello sends hello frames until ctx ends. They make hosts resolve neighbours and
 // switches learn addresses.
-func hello(ctx context.Context, l lane, test uint32, streams []int) error {
+func hello(ctx context.Context, l transport, test uint32, streams []int) error {
 	f := make([]byte, l.headers()+stampLen)
 	for n := uint64(0); ctx.Err() == nil; n++ {
 		for _, s := range streams {
@@ -304,7 +304,7 @@ func hello(ctx context.Context, l lane, test uint32, streams []int) error {
 	return nil
 }
 
-func greeted(ctx context.Context, l lane, test uint32, streams []int) error {
+func greeted(ctx context.Context, l transport, test uint32, streams []int) error {
 	missing := map[int]bool{}
 	for _, s := range streams {
 		missing[s] = true
