@@ -107,7 +107,7 @@ func openRing(fd, slots int) (ring, error) {
 func (r *ring) resume(fd int) {
 	r.next = r.record.Load()
 	for range r.slots {
-		if r.at(r.next).Status != slotTaken {
+		if r.slotAt(r.next).Status != slotTaken {
 			break
 		}
 		r.next++
@@ -117,7 +117,7 @@ func (r *ring) resume(fd int) {
 	}
 	r.taken = r.next
 	for range r.slots {
-		if r.at(r.taken-1).Status != slotTaken {
+		if r.slotAt(r.taken-1).Status != slotTaken {
 			break
 		}
 		r.taken--
@@ -130,7 +130,7 @@ func (r *ring) resume(fd int) {
 // frame and the mark of its slot. The first frame in the queue of the socket fd is then
 // not that of the next slot.
 func (r *ring) readAlready(fd int) bool {
-	s := r.at(r.next)
+	s := r.slotAt(r.next)
 	if s.Status&unix.TP_STATUS_USER == 0 || s.Status&unix.TP_STATUS_COPY == 0 {
 		return false
 	}
@@ -147,19 +147,19 @@ func (r *ring) readAlready(fd int) bool {
 	return true
 }
 
-// at returns the slot at a position.
-func (r *ring) at(position uint32) *slot { return &r.slots[position&r.mask] }
+// slotAt returns the slot at a position.
+func (r *ring) slotAt(position uint32) *slot { return &r.slots[position&r.mask] }
 
 // waits reports whether the next slot has a frame.
 func (r *ring) waits() bool {
 	// Pairs with the kernel's barrier between the frame and the status (tpacket_rcv).
-	return atomic.LoadUint32(&r.at(r.next).Status)&unix.TP_STATUS_USER != 0
+	return atomic.LoadUint32(&r.slotAt(r.next).Status)&unix.TP_STATUS_USER != 0
 }
 
 // take marks the next slot as taken. A plain store is enough: a killed process leaves
 // its stores in the order of the program.
 func (r *ring) take() {
-	r.at(r.next).Status = slotTaken
+	r.slotAt(r.next).Status = slotTaken
 	r.next++
 }
 
@@ -171,7 +171,7 @@ func (r *ring) release(end uint32) {
 	for ; r.taken != end; r.taken++ {
 		// The reads of the frame precede this store. It pairs with the kernel's
 		// barrier before it reads the status (__packet_get_status).
-		atomic.StoreUint32(&r.at(r.taken).Status, unix.TP_STATUS_KERNEL)
+		atomic.StoreUint32(&r.slotAt(r.taken).Status, unix.TP_STATUS_KERNEL)
 	}
 }
 

@@ -117,9 +117,9 @@ func TestRingKeepsOrder(t *testing.T) {
 // the kernel gets all slots back.
 func TestRingResumes(t *testing.T) {
 	for _, c := range []struct {
-		at   string
-		kill func(q *ringQueue)
-		lost uint32 // frames that the killed engine had received
+		place string
+		kill  func(q *ringQueue)
+		lost  uint32 // frames that the killed engine had received
 	}{
 		{"before Recv", func(*ringQueue) {}, 0},
 		{"within Recv, a slot taken", func(q *ringQueue) { q.ring.take() }, 1},
@@ -128,11 +128,11 @@ func TestRingResumes(t *testing.T) {
 		{"after Release", func(q *ringQueue) { next(t, q); q.Release() }, 12},
 		{"between two reads from the socket", func(q *ringQueue) {
 			b := new(packet.Batch)
-			q.receive(b, q.ring.at(q.ring.next))
-			q.receive(b, q.ring.at(q.ring.next))
+			q.receive(b, q.ring.slotAt(q.ring.next))
+			q.receive(b, q.ring.slotAt(q.ring.next))
 		}, 2},
 	} {
-		t.Run(c.at, func(t *testing.T) {
+		t.Run(c.place, func(t *testing.T) {
 			r := newRigOf(t, smallRing)
 			r.longMTU()
 			s := newSender(r)
@@ -166,7 +166,7 @@ func TestRingSkipsReadFrame(t *testing.T) {
 	if numbers := next(t, q); len(numbers) != 2 { // frame 1 is in the socket's queue no more
 		t.Fatalf("received %d frames", len(numbers))
 	}
-	q.ring.at(1).Status = unix.TP_STATUS_USER | unix.TP_STATUS_COPY
+	q.ring.slotAt(1).Status = unix.TP_STATUS_USER | unix.TP_STATUS_COPY
 	q.ring.next--
 	q.ring.publish()
 	r.dev[1] = r.open(1)

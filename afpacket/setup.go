@@ -148,7 +148,7 @@ func (u *Uplink) Whole() (yes bool, reason string) { return u.spec.Feeder, u.noF
 
 // Ring reports whether all sockets have rings. If not, frames are read from some
 // sockets with a system call each, and the second result is the reason.
-func (u *Uplink) Ring() (yes bool, why string) { return u.spec.Queues == 0, u.noRing }
+func (u *Uplink) Ring() (yes bool, reason string) { return u.spec.Queues == 0, u.noRing }
 
 // FDs returns the descriptors for Open. The uplink owns them: pass duplicates to
 // Open.

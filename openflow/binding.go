@@ -186,7 +186,7 @@ func (x *xlate) admit() bool {
 	if what == "" {
 		return true
 	}
-	x.because(packet.DropSpoofed)
+	x.noteDrop(packet.DropSpoofed)
 	x.note("spoofed: " + what + ", which " + port.Name + " may not send")
 	return false
 }

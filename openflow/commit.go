@@ -145,7 +145,7 @@ func (x *xlate) send(number uint32) {
 	port, ok := x.env.Port(number)
 	if !ok || port.Kind == PortUplink {
 		x.usedPorts = true
-		x.because(packet.DropNoPort)
+		x.noteDrop(packet.DropNoPort)
 		x.note("the output port does not exist")
 		return
 	}
@@ -164,7 +164,7 @@ func (x *xlate) sendTo(port *PortInfo) {
 	if port.Kind == PortTunnel {
 		var reason packet.DropReason
 		if out, reason = x.tunnel(port); reason != packet.DropNone {
-			x.because(reason)
+			x.noteDrop(reason)
 			x.note("the tunnel cannot be used: " + reason.String())
 			return
 		}

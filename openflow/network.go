@@ -63,12 +63,12 @@ func (x *xlate) sendToPlace(inPort uint32, s Segment, f *vlanFrame, place *Place
 	}
 	switch {
 	case !ok:
-		x.because(packet.DropNoPort)
+		x.noteDrop(packet.DropNoPort)
 		x.note("declared by central, but its port is not on this host now")
 	case port.No == inPort:
 		x.note("the destination is behind the input port")
 	case !x.carries(&port, f):
-		x.because(packet.DropWrongVLAN)
+		x.noteDrop(packet.DropWrongVLAN)
 		x.note("declared by central, but its port does not carry the VLAN")
 	case place.Remote.IsValid():
 		x.inVLAN(&port, f, func() { x.sendWithin(port.towards(place.Remote), s) })

@@ -57,18 +57,18 @@ func (x *xlate) normal() {
 	from, ok := x.env.Port(in)
 	if !ok || from.Kind == PortUplink {
 		x.usedPorts = true
-		x.because(packet.DropNoPort)
+		x.noteDrop(packet.DropNoPort)
 		return
 	}
 	dst := x.read(whole(FEthDst))[1]
 	if dst&reservedGroupMask == reservedGroup {
-		x.because(packet.DropReserved)
+		x.noteDrop(packet.DropReserved)
 		x.note("a reserved multicast address is not forwarded")
 		return
 	}
 	src := x.read(whole(FEthSrc))[1]
 	if src&multicastBit != 0 {
-		x.because(packet.DropBadSource)
+		x.noteDrop(packet.DropBadSource)
 		x.note("a frame from a group address is not forwarded")
 		return
 	}
@@ -79,7 +79,7 @@ func (x *xlate) normal() {
 	segment := x.segment(&from)
 	network := x.network(segment)
 	if from.Central && network == nil {
-		x.because(packet.DropNoPort)
+		x.noteDrop(packet.DropNoPort)
 		x.note("the VNI is no network that weft-central has declared on this host")
 		return
 	}

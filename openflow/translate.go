@@ -109,7 +109,7 @@ func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Tran
 	x.begin(p, key, env, hook)
 	switch table, ok := x.resume(); {
 	case !ok:
-		x.because(packet.DropTableMiss)
+		x.noteDrop(packet.DropTableMiss)
 	case x.admit():
 		x.pipeline(table, true)
 		x.runSet()
@@ -233,8 +233,8 @@ func sends(op flowtable.Op) bool {
 	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpAnswer || op == flowtable.OpRecirc
 }
 
-// The method because records the drop reason of the translation, if it is the first.
-func (x *xlate) because(reason packet.DropReason) {
+// noteDrop records the drop reason of the translation, if it is the first.
+func (x *xlate) noteDrop(reason packet.DropReason) {
 	if x.drop == packet.DropNone {
 		x.drop = reason
 	}
@@ -326,7 +326,7 @@ func (x *xlate) pipeline(table uint8, first bool) {
 			case first && x.p.missToController:
 				x.missed(table)
 			case first:
-				x.because(packet.DropTableMiss)
+				x.noteDrop(packet.DropTableMiss)
 			}
 			return
 		}
@@ -585,7 +585,7 @@ func (x *xlate) decTTL() bool {
 		}
 	}
 	if ttl <= 1 {
-		x.because(packet.DropTTLExpired)
+		x.noteDrop(packet.DropTTLExpired)
 		x.note("the TTL has expired")
 		return false
 	}

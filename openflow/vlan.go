@@ -90,7 +90,7 @@ func (x *xlate) enterVLAN(port *PortInfo) (f vlanFrame, ok bool) {
 
 // wrongVLAN drops the frame. It returns false.
 func (x *xlate) wrongVLAN(vid uint16) bool {
-	x.because(packet.DropWrongVLAN)
+	x.noteDrop(packet.DropWrongVLAN)
 	if x.hook != nil {
 		x.note(fmt.Sprintf("the input port does not carry VLAN %d", vid))
 	}

@@ -60,12 +60,12 @@ func (g *Gate) Stats() GateStats {
 	return GateStats{len(g.revoked), g.refused, g.ended}
 }
 
-// Revocations takes changed revocations from the store, or all of them if all is true.
-// It ends the calls that they revoke. It is a hub's OnRevocations.
-func (g *Gate) Revocations(all bool, changed []store.Object) {
+// Revocations takes changed revocations from the store, or all of them if complete is
+// true. It ends the calls that they revoke. It is a hub's OnRevocations.
+func (g *Gate) Revocations(complete bool, changed []store.Object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if all {
+	if complete {
 		clear(g.revoked)
 	}
 	for _, o := range changed {

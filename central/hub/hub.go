@@ -66,8 +66,8 @@ type Hub struct {
 	// Run.
 	MoveGrace time.Duration
 	// OnRevocations, if set, is called with changed revocations, or with all of them if
-	// all is true. The caller sets it before Run.
-	OnRevocations func(all bool, changed []store.Object)
+	// complete is true. The caller sets it before Run.
+	OnRevocations func(complete bool, changed []store.Object)
 }
 
 // DefaultMoveGrace is the default of Hub.MoveGrace.
@@ -161,7 +161,7 @@ func (s *sink) Reset(revision int64, objects []store.Object) {
 	}
 }
 
-func (h *Hub) noteRevocations(all bool, objects []store.Object) {
+func (h *Hub) noteRevocations(complete bool, objects []store.Object) {
 	if h.OnRevocations == nil {
 		return
 	}
@@ -171,8 +171,8 @@ func (h *Hub) noteRevocations(all bool, objects []store.Object) {
 			list = append(list, o)
 		}
 	}
-	if all || len(list) > 0 {
-		h.OnRevocations(all, list)
+	if complete || len(list) > 0 {
+		h.OnRevocations(complete, list)
 	}
 }
 

@@ -82,7 +82,7 @@ func (c *command) revokeVerb() *cobra.Command {
 				if r.Undo {
 					verb = "no longer revoked"
 				}
-				_, err = fmt.Fprintf(c.out, "%s: %s\n", verb, revocationOf(revoked).what())
+				_, err = fmt.Fprintf(c.out, "%s: %s\n", verb, revocationOf(revoked).subject())
 				return err
 			})
 		},
@@ -107,7 +107,7 @@ func revocationOf(r *wire.Revocation) revocation {
 	return revocation{r.GetSerial(), r.GetRole(), r.GetName(), time.Unix(r.GetRevokedS(), 0).UTC(), r.GetBy()}
 }
 
-func (r revocation) what() string {
+func (r revocation) subject() string {
 	if r.Serial != "" {
 		return "serial number " + r.Serial
 	}

@@ -321,7 +321,7 @@ func TestReplacedFile(t *testing.T) {
 	kept := r.binary + ".kept"
 	r.check(os.Link(r.binary, kept))
 	r.check(os.Rename(next, r.binary))
-	for n := uint64(1); n <= 3; n++ { // the first spare is older than the upgrade
+	for n := uint64(1); n <= 3; n++ { // the first spare engine is older than the upgrade
 		engine := r.show().EnginePID
 		r.check(unix.Kill(engine, unix.SIGKILL))
 		r.eventually("another engine", func() bool {
