@@ -48,8 +48,8 @@ const (
 	// bufferLen is their length in bytes, more than packet.MaxFrameLen.
 	buffers   = packet.BatchSize
 	bufferLen = 65 << 10
-	// rxHeader is the number of bytes of a received frame copied into its private
-	// header, as in package xsk.
+	// rxHeader is the number of bytes of a received frame copied into its header
+	// buffer, as in package xsk.
 	rxHeader = 192
 	// socketBytes is the size in bytes of a socket's buffer in the kernel, for each
 	// direction.

@@ -45,7 +45,7 @@ func (q *ringQueue) Recv(b *packet.Batch) int {
 		if !q.ring.waits() || q.lent == buffers || read >= iovec.BatchBytes {
 			break
 		}
-		n, ok := q.receive(b, q.ring.at(q.ring.next))
+		n, ok := q.receive(b, q.ring.slotAt(q.ring.next))
 		if !ok {
 			break
 		}

@@ -18,7 +18,7 @@ import (
 //
 // An announcement is rewritten only if it begins its segment and ends within the
 // segment and within maxCommand bytes. The segment must be unfragmented and fit into
-// the frame's private header. Any other announcement passes unchanged, without an
+// the frame's header buffer. Any other announcement passes unchanged, without an
 // expectation.
 
 // shift holds the changes to one side's sequence numbers. Numbers "as sent" are the

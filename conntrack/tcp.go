@@ -304,8 +304,8 @@ func stateOf(a, b phase) (TCPState, Class) {
 	return StateEstablished, TCPEstablished
 }
 
-// parseTCP reads the TCP segment in frame f, whose fixed header is in the private
-// header.
+// parseTCP reads the TCP segment in frame f, whose fixed header is in the header
+// buffer.
 func parseTCP(b *packet.Batch, f *packet.Frame, g *segment) {
 	l4 := f.Header()[f.L4:]
 	h := (*[packet.TCPLen]byte)(l4)

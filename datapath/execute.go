@@ -202,7 +202,7 @@ func dropReason(n uint32) packet.DropReason {
 	return packet.DropReason(n)
 }
 
-// rewrite executes an action that changes the frame's private header. For an action
+// rewrite executes an action that changes the frame's header buffer. For an action
 // that sets an IPv6 address, lower is the lower half of the address.
 func rewrite(f *packet.Frame, a *flowtable.Action, lower uint64) packet.DropReason {
 	switch a.Op {

@@ -67,7 +67,7 @@ func TestFaultOfReceiver(t *testing.T) {
 	r.install(0, 1, 0xa, output(2))
 	r.install(1, 2, 0xa, output(3))
 	for i := range uint32(5) {
-		r.inject(1, ethernet(0xa, 1000, i)) // frames longer than the private header, so that they have spans
+		r.inject(1, ethernet(0xa, 1000, i)) // frames longer than the header buffer, so that they have spans
 		r.inject(2, ethernet(0xa, 1000, i))
 	}
 	r.rx(1).Truncate()

@@ -35,7 +35,7 @@ func popsAndForks(t *testing.T) *rig {
 }
 
 // Actions after a second look-up get the frame as it was before. The popped tag may
-// uncover an IP header, which shortens the frame or extends the private header.
+// uncover an IP header, which shortens the frame or extends the header buffer.
 func TestForkLeavesTheFrameAlone(t *testing.T) {
 	padded := append(bigUDP(0x0a000001, 0x0a000002, 1, 2, 300), bytes.Repeat([]byte{0xee}, 400)...)
 	solicitation := make([]byte, 14+40+130)

@@ -26,7 +26,7 @@ const (
 	answerEveryNS = 1_000_000
 	answerBurst   = 50
 	// maxQuote is the largest number of bytes quoted from the IP header on. The quote
-	// must fit into a frame's private header, together with the answer's own headers.
+	// must fit into a frame's header buffer, together with the answer's own headers.
 	// RFC 792 demands the IP header and 8 bytes.
 	maxQuote = packet.MaxHeader - packet.EthernetLen - 2*packet.VLANLen - packet.IPv6Len - icmpLen
 

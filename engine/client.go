@@ -107,8 +107,8 @@ type Spare struct {
 	failure error
 }
 
-// Prepare starts a spare for the engine of stateDir, like Spawn. workers is the
-// number of workers that the spare will need.
+// Prepare starts a spare engine beside the engine of stateDir, like Spawn. The argument
+// workers is the number of workers that it will need.
 func Prepare(exe, stateDir string, workers int) (*Spare, error) {
 	return launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag, "--spare="+strconv.Itoa(workers)))
 }
@@ -164,18 +164,18 @@ func connection() (ours *net.UnixConn, theirs *os.File, err error) {
 	return ours, theirs, err
 }
 
-// Abandon kills a spare without waiting for its end.
+// Abandon kills a spare engine without waiting for its end.
 func (s *Spare) Abandon() { go s.Close() }
 
-// Close kills a spare and waits until its process has ended.
+// Close kills a spare engine and waits until its process has ended.
 func (s *Spare) Close() {
 	_ = s.cmd.Process.Kill()
 	<-s.exited
 	s.client.Close()
 }
 
-// Engage waits until the spare serves. After spawnTimeout or an error it kills the
-// spare.
+// Engage waits until the spare engine serves. After spawnTimeout or an error it kills
+// the spare engine.
 func (s *Spare) Engage() (*Client, error) {
 	timeout := time.NewTimer(spawnTimeout)
 	defer timeout.Stop()
@@ -197,7 +197,7 @@ func (s *Spare) Engage() (*Client, error) {
 func Connect(stateDir string) (*Client, error) {
 	conn, err := dialServing(stateDir)
 	for end := time.Now().Add(spawnTimeout); err != nil && locked(stateDir) && time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // a spare may hold the lock before it has written its process id
+		time.Sleep(time.Millisecond) // a spare engine may hold the lock before it has written its process id
 		conn, err = dialServing(stateDir)
 	}
 	if err != nil {
@@ -311,8 +311,8 @@ func (c *Client) Condemn() {
 }
 
 // Disown removes the lock file of a state directory, so that the next engine does not
-// wait for a stuck one. The caller must have got ErrStuck from Kill, and must close
-// the spare, which waits for the old lock file.
+// wait for a stuck one. The caller must have got ErrStuck from Kill, and must close the
+// spare engine, which waits for the old lock file.
 func Disown(stateDir string) error { return os.Remove(filepath.Join(stateDir, LockName)) }
 
 // Wait waits until the engine's process has ended. It blocks the calling thread, so

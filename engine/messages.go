@@ -30,7 +30,7 @@ const (
 )
 
 // SocketName returns the name of an engine's socket in the state directory; its mode is
-// 0600. Each engine has a name of its own, because a spare makes its socket while
+// 0600. Each engine has a name of its own, because a spare engine makes its socket while
 // another engine serves.
 func SocketName(pid int) string { return fmt.Sprintf("engine-%d.sock", pid) }
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Every thread of an engine, and of a spare that waits, has no capability, cannot gain
-// one, and makes only the system calls of the sandbox.
+// Every thread of an engine, and of a spare engine on standby, has no capability,
+// cannot gain one, and makes only the system calls of the sandbox.
 func TestSandbox(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)

@@ -65,8 +65,8 @@ type attached struct {
 type Options struct {
 	// Control is an inherited connection to control; 0: none.
 	Control int
-	// Spare is the number of workers for which a spare prepares memory; 0: no spare.
-	// A spare waits until no other engine serves the directory.
+	// Spare is the number of workers for which a spare engine prepares memory; 0: this is
+	// no spare engine. A spare engine waits until no other engine serves the directory.
 	Spare int
 }
 
@@ -84,7 +84,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	}
 	s := &server{openers: openers, kept: map[string]*Kept{}, garbage: newCollector()}
 	if o.Spare > 0 {
-		_ = cpu.Urgent() // guests wait while a spare takes over; the call fails without the privilege
+		_ = cpu.Urgent() // guests wait while a spare engine takes over; the call fails without the privilege
 	}
 	lock, l, err := openFiles(stateDir)
 	if err != nil {
@@ -132,8 +132,8 @@ func reserve(workers int) {
 	flowtable.Reserve(datapath.DefaultSizes.Cache, workers)
 }
 
-// leaveWithControl ends a spare whose control process dies before the spare serves.
-// The kernel then closes the other end of the connection.
+// leaveWithControl ends a spare engine whose control process dies before the spare
+// engine serves. The kernel then closes the other end of the connection.
 func leaveWithControl(control int, serving *atomic.Bool) {
 	fds := []unix.PollFd{{Fd: int32(control), Events: unix.POLLRDHUP}}
 	for !serving.Load() {
@@ -143,9 +143,9 @@ func leaveWithControl(control int, serving *atomic.Bool) {
 	}
 }
 
-// openFiles opens the lock file, without locking it, and the engine's socket. A spare's
-// socket gets no connection before the spare has written its process id to the lock
-// file.
+// openFiles opens the lock file, without locking it, and the engine's socket. The
+// socket of a spare engine gets no connection before it has written its process id to
+// the lock file.
 func openFiles(stateDir string) (lock *os.File, l *net.UnixListener, err error) {
 	lock, err = os.OpenFile(filepath.Join(stateDir, LockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

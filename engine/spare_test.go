@@ -25,7 +25,7 @@ func prepareSpare(t *testing.T, dir string) *Spare {
 	return s
 }
 
-// A spare serves only after the serving engine has died.
+// A spare engine serves only after the serving engine has died.
 func TestSpare(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -50,7 +50,7 @@ func TestSpare(t *testing.T) {
 	defer next.Close()
 	startEngine(t, next, 2)
 	attachSocket(t, next, 3, `null`)
-	// A spare with workers outlives control.
+	// A spare engine with workers outlives control.
 	next.conn.Close()
 	time.Sleep(50 * time.Millisecond)
 	again, err := Connect(dir)
@@ -63,7 +63,7 @@ func TestSpare(t *testing.T) {
 	}
 }
 
-// A spare ends with its control process. Engage fails at once for a dead spare.
+// A spare engine ends with its control process. Engage fails at once for a dead one.
 func TestSpareEnds(t *testing.T) {
 	dir := t.TempDir()
 	spawnEngine(t, dir)

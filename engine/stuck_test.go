@@ -44,7 +44,7 @@ func TestDisown(t *testing.T) {
 	}
 }
 
-// A condemned engine held by a debugger counts as dead, and the spare takes its
+// A condemned engine held by a debugger counts as dead, and the spare engine takes its
 // place.
 func TestKillUnderDebugger(t *testing.T) {
 	dir := t.TempDir()

@@ -6,7 +6,7 @@ package flowtable
 type Op uint8
 
 // Operations of actions. The datapath executes a list of actions in order on the
-// frame's private header. U16, U32 and U64 below are fields of Action. The order of
+// frame's header buffer. U16, U32 and U64 below are fields of Action. The order of
 // these constants is part of the layout in shared memory.
 const (
 	OpNone Op = iota

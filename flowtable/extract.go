@@ -16,7 +16,7 @@ import (
 
 // Extract sets every word of k from the frame's headers; recirc_id and the tunnel
 // words become 0. It sets f.L3, f.L4 and f.Proto and trims the padding after an IP
-// datagram. It extends the private header with bytes of the spans as needed. It
+// datagram. It extends the header buffer with bytes of the spans as needed. It
 // returns the drop reason of a malformed frame, or DropDeepHeader if the headers are
 // too long; k is then undefined.
 func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
@@ -151,7 +151,7 @@ func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 // frames.
 const minEtherType = 0x600
 
-// reach extends the private header to at least n bytes and returns it. If the frame
+// reach extends the header buffer to at least n bytes and returns it. If the frame
 // is too short, it returns the drop reason in the argument short.
 func reach(b *packet.Batch, f *packet.Frame, n int, short packet.DropReason) ([]byte, packet.DropReason) {
 	if n > f.Len() {

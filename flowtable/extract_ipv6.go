@@ -110,7 +110,7 @@ const (
 )
 
 // extractND parses a neighbour solicitation or advertisement with its options. A
-// message that does not fit into the private header is dropped as DropDeepHeader. If
+// message that does not fit into the header buffer is dropped as DropDeepHeader. If
 // options are malformed or duplicated, all its fields are 0, as in Open vSwitch.
 func extractND(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.DropReason {
 	if offset+ndHeaderLen > f.Len() {

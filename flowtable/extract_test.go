@@ -16,7 +16,7 @@ import (
 )
 
 // extractAll runs Extract on a frame. The argument header is the length of its
-// private header.
+// header buffer.
 func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
 	var b packet.Batch
 	a.Reset()
@@ -29,7 +29,7 @@ func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
 		x.proto = f.Proto
 	}
 	if f.L3 != 0 && x.reason == packet.DropNone && max(x.l3+20, x.l4+4) > len(f.Header()) {
-		panic("L3 or L4 beyond the private header")
+		panic("L3 or L4 beyond the header buffer")
 	}
 	return x
 }
@@ -43,7 +43,7 @@ func checkExtract(t *testing.T, a *packettest.Arena, data []byte, header int) {
 		got, want = extracted{reason: got.reason}, extracted{reason: want.reason}
 	}
 	if got != want {
-		t.Fatalf("private header of %d bytes:\n%s\n%x", header,
+		t.Fatalf("header buffer of %d bytes:\n%s\n%x", header,
 			cmp.Diff(want, got, cmp.AllowUnexported(extracted{})), data)
 	}
 }
@@ -172,7 +172,7 @@ func TestExtractWellFormed(t *testing.T) {
 		for _, header := range []int{0, 14, 20, 60, packet.InnerHeader} {
 			got := extractAll(a, c.data, header)
 			if got.reason != packet.DropNone || c.name != "rarp" && got.key != c.want {
-				t.Errorf("%s, private header %d: %v\n%s", c.name, header, got.reason, cmp.Diff(c.want, got.key))
+				t.Errorf("%s, header buffer %d: %v\n%s", c.name, header, got.reason, cmp.Diff(c.want, got.key))
 			}
 			checkExtract(t, a, c.data, header)
 		}
@@ -189,7 +189,7 @@ func TestExtractTrims(t *testing.T) {
 	}
 	for header := range 61 {
 		if got := extractAll(a, data, header).length; got != 43 {
-			t.Fatalf("private header %d: %d bytes left, want 43", header, got)
+			t.Fatalf("header buffer %d: %d bytes left, want 43", header, got)
 		}
 	}
 }

@@ -37,7 +37,7 @@ type slowParser struct {
 	tpSrc, tpDst, label   uint64
 }
 
-// need reports whether n more bytes exist and fit into the private header, or records
+// need reports whether n more bytes exist and fit into the header buffer, or records
 // the drop reason.
 func (p *slowParser) need(n int, short packet.DropReason) bool {
 	if p.offset+n > len(p.data) {

@@ -12,7 +12,7 @@ func Foreign(addr uintptr, n uint32) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
 }
 
-// The build fails unless every Frame and its private header start on a cache line.
+// The build fails unless every Frame and its header buffer start on a cache line.
 const _ = -(unsafe.Offsetof(Frame{}.buf)%64 + unsafe.Sizeof(Frame{})%64)
 
 // pointer converts the address of foreign memory to an unsafe.Pointer.
@@ -30,7 +30,7 @@ func copy64(dst, src unsafe.Pointer) {
 func isWide(n uint32) bool { return n-64 <= InnerHeader-64 }
 
 // Append appends one frame for each span until the batch is full, and returns their
-// number. It copies the first bytes of a span into the private header; the rest stays
+// number. It copies the first bytes of a span into the header buffer; the rest stays
 // a span. Spans must not be empty.
 func (b *Batch) Append(spans []Span) int {
 	for n, s := range spans {
@@ -78,7 +78,7 @@ func (b *Batch) GatherAll(order []uint8, addresses []uintptr) {
 	}
 }
 
-// Gather copies the frame, private header first, into dst. It returns the number of
+// Gather copies the frame, header buffer first, into dst. It returns the number of
 // bytes copied: the smaller of the frame's length and len(dst).
 func (b *Batch) Gather(f *Frame, dst []byte) int {
 	n := copy(dst, f.buf[f.start:f.end])

@@ -16,7 +16,7 @@ type Offload struct {
 	Flags uint8
 	Size  uint16
 	// CsumStart and CsumOffset are valid with OffloadPartial. The checksum covers the
-	// private header from offset CsumStart, and the spans. Its field is at
+	// header buffer from offset CsumStart, and the spans. Its field is at
 	// CsumStart+CsumOffset, and holds the sum over the pseudo header until the
 	// checksum is finished.
 	CsumStart, CsumOffset uint16
@@ -114,7 +114,7 @@ const (
 func (f *Frame) Undone() bool { return f.Offload.GSO != GSONone || f.Offload.Flags&OffloadPartial != 0 }
 
 // CheckOffload checks the frame's offload against its headers, after extraction. It
-// pulls the headers that later steps need into the private header. It returns
+// pulls the headers that later steps need into the header buffer. It returns
 // DropBadOffload if they contradict each other, or if a large frame has more than
 // MaxSegments segments. A large frame of one segment becomes an ordinary frame.
 func (b *Batch) CheckOffload(f *Frame) DropReason {
@@ -234,7 +234,7 @@ func (b *Batch) FinishChecksum(f *Frame) {
 }
 
 // sumFrom returns the sum over the frame without its first bytes, which are in the
-// private header. Their number is the argument length.
+// header buffer. Their number is the argument length.
 func (b *Batch) sumFrom(f *Frame, length int) uint16 {
 	h := f.Header()[length:]
 	sum, odd := Sum(h), len(h)&1 != 0

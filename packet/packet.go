@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package packet has the types that the whole data path passes around: a Batch of
-// Frames. A Frame is a private header and a list of Spans. The private header is a
-// copy of the first bytes of a received frame, out of reach of the guest that sent
-// it. All parsing, matching, tracking and rewriting uses this copy. The spans refer
-// to the rest of the frame: in guest memory, UMEM or a tap's buffer. An output copies
-// the rest once, into its own buffer.
+// Frames. A Frame is a header buffer and a list of Spans. The header buffer begins as a
+// copy of the first bytes of a received frame, out of reach of the guest that sent it.
+// All parsing, matching, tracking and rewriting uses this copy. The spans refer to the
+// rest of the frame: in guest memory, UMEM or a tap's buffer. An output copies the rest
+// once, into its own buffer.
 //
 // Invariants:
 //   - A Batch belongs to one worker. Its memory is allocated at start and has
 //     no Go pointers.
 //   - Spans are borrowed: they are valid until the receive queue that made them
 //     releases the batch, at the end of the pass.
-//   - The private header followed by the spans is the whole frame.
+//   - The header buffer followed by the spans is the whole frame.
 package packet
 
 // Limits of a batch and a frame.
@@ -24,10 +24,10 @@ const (
 	// Ethernet 14, VLAN 4, IPv6 40, UDP 8 and VXLAN 8, and two inner VLAN tags,
 	// rounded up to cache lines.
 	Headroom = 128
-	// MaxHeader is the largest private header in bytes: outer headers of 74 bytes and
+	// MaxHeader is the largest header buffer in bytes: outer headers of 74 bytes and
 	// 128 bytes of the inner frame.
 	MaxHeader = 224
-	// InnerHeader is the length in bytes of the private header that a receive queue
+	// InnerHeader is the length in bytes of the header buffer that a receive queue
 	// copies for a frame without a tunnel.
 	InnerHeader = 128
 	// MaxSpans is the number of spans of all frames of a batch. A batch ends before a
@@ -48,15 +48,15 @@ type Span struct {
 }
 
 // Frame is one frame in a worker's pass. Offsets are relative to the start of the
-// private header unless stated otherwise.
+// header buffer unless stated otherwise.
 type Frame struct {
-	start, end uint16 // the private header is buf[start:end]
+	start, end uint16 // the header buffer is buf[start:end]
 	spanCount  uint16
 	// OuterL3 and OuterL4 are the offsets of pushed outer IP and UDP headers, else 0.
 	OuterL3, OuterL4 uint16
 	// L3 is the offset of the IPv4 or IPv6 header, and L4 the offset of the TCP, UDP,
 	// SCTP, ICMP or ICMPv6 header; 0: none. Later fragments have no L4. Extraction
-	// sets both; the fixed parts of the headers are in the private header.
+	// sets both; the fixed parts of the headers are in the header buffer.
 	L3, L4 uint16
 	// Drop is the reason why the frame is dropped, or DropNone.
 	Drop DropReason
@@ -157,14 +157,14 @@ func (b *Batch) AddSpan(f *Frame, addr uintptr, n uint32) bool {
 	return true
 }
 
-// Commit adds the frame that Next has begun, with a private header of headerLen
+// Commit adds the frame that Next has begun, with a header buffer of headerLen
 // bytes.
 func (b *Batch) Commit(f *Frame, headerLen int) {
 	f.end = f.start + uint16(headerLen)
 	b.N++
 }
 
-// SetOrigin records the address from which the private header was copied, for
+// SetOrigin records the address from which the header buffer was copied, for
 // coalescing. The bytes stay readable there for as long as the spans are valid.
 func (f *Frame) SetOrigin(addr uintptr) { f.origin = addr - uintptr(f.start) }
 
@@ -203,7 +203,7 @@ func (b *Batch) Join(f, saved *Frame) {
 // SpanCount returns the number of the frame's spans.
 func (f *Frame) SpanCount() int { return int(f.spanCount) }
 
-// Header returns the frame's private header. The caller may read and rewrite it in
+// Header returns the frame's header buffer. The caller may read and rewrite it in
 // place. It is valid until the frame is reused.
 func (f *Frame) Header() []byte { return f.buf[f.start:f.end] }
 
@@ -213,7 +213,7 @@ func (f *Frame) Len() int { return int(f.end-f.start) + int(f.tailLen) }
 // TailLen returns the total length of the spans in bytes.
 func (f *Frame) TailLen() int { return int(f.tailLen) }
 
-// Push adds n bytes in front of the private header and returns the new header, or nil
+// Push adds n bytes in front of the header buffer and returns the new header, or nil
 // if the headroom is too small. It adjusts the frame's offsets.
 func (f *Frame) Push(n int) []byte {
 	if int(f.start) < n {
@@ -232,7 +232,7 @@ func (f *Frame) Push(n int) []byte {
 	return f.buf[f.start:f.end]
 }
 
-// Pull removes the first n bytes of the private header and adjusts the frame's
+// Pull removes the first n bytes of the header buffer and adjusts the frame's
 // offsets. It reports false if the header is shorter than n.
 func (f *Frame) Pull(n int) bool {
 	if int(f.end-f.start) < n {
@@ -256,8 +256,8 @@ func pulled(offset uint16, n int) uint16 {
 	return offset - uint16(n)
 }
 
-// Pullup extends the private header to at least n bytes by moving bytes from the
-// spans. It reports false if the frame is shorter or the private header has no room.
+// Pullup extends the header buffer to at least n bytes by moving bytes from the
+// spans. It reports false if the frame is shorter or the header buffer has no room.
 func (b *Batch) Pullup(f *Frame, n int) bool {
 	header := int(f.end - f.start)
 	if n <= header {

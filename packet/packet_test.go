@@ -75,7 +75,7 @@ func FuzzFrameShape(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkShape(t, a, seed) })
 }
 
-// Pullup can fill all of the private header's space, but no more.
+// Pullup can fill all of the header buffer's space, but no more.
 func TestPullupLimit(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	var b packet.Batch

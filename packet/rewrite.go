@@ -165,7 +165,7 @@ func (f *Frame) partial() bool {
 	return f.Offload.Flags&OffloadPartial != 0 && f.Offload.CsumStart == f.L4
 }
 
-// ipv4 returns the private header from the IPv4 header on; nil: not IPv4.
+// ipv4 returns the header buffer from the IPv4 header on; nil: not IPv4.
 func (f *Frame) ipv4() IPv4 {
 	if f.L3 == 0 {
 		return nil
@@ -176,7 +176,7 @@ func (f *Frame) ipv4() IPv4 {
 	return nil
 }
 
-// ipv6 returns the private header from the IPv6 header on; nil: not IPv6.
+// ipv6 returns the header buffer from the IPv6 header on; nil: not IPv6.
 func (f *Frame) ipv6() IPv6 {
 	if f.L3 == 0 {
 		return nil

@@ -100,7 +100,7 @@ const (
 	ndOptions      = 24 // offset of the options in the ICMPv6 message
 )
 
-// nd returns the private header from the ICMPv6 header on; nil: no neighbour
+// nd returns the header buffer from the ICMPv6 header on; nil: no neighbour
 // solicitation or advertisement.
 func (f *Frame) nd() []byte {
 	if f.L4 == 0 || f.Proto != ProtoICMPv6 {

@@ -4,7 +4,7 @@ package packet
 
 import "encoding/binary"
 
-// Segmenter cuts a large frame into segments. Each segment gets a private header with
+// Segmenter cuts a large frame into segments. Each segment gets a header buffer with
 // its own lengths, sequence number, identification, flags and checksums, also in
 // outer headers. Its spans refer to the large frame's memory, so no payload is
 // copied.
@@ -133,7 +133,7 @@ func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 }
 
 // addPayload adds the next n bytes of payload to seg: copies from the large frame's
-// private header, then spans. It reports false and does not advance if dst has too
+// header buffer, then spans. It reports false and does not advance if dst has too
 // few spans.
 func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	f := s.f

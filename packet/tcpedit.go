@@ -19,7 +19,7 @@ func (f *Frame) EditTCP(end int, edit func(TCP)) {
 // ReplaceTCP replaces n bytes of the frame, from the offset at on, by the argument
 // text, and updates lengths and checksums. The argument payload is the offset of the
 // TCP payload. It reports false and changes nothing if the frame has an unfinished
-// offload, or if the old or new frame does not fit into the private header.
+// offload, or if the old or new frame does not fit into the header buffer.
 func (f *Frame) ReplaceTCP(payload, offset, n int, text []byte) bool {
 	h := f.Header()
 	delta := len(text) - n
@@ -46,7 +46,7 @@ func (f *Frame) ReplaceTCP(payload, offset, n int, text []byte) bool {
 	return true
 }
 
-// HeaderRoom returns the maximum length in bytes of the frame's private header.
+// HeaderRoom returns the maximum length in bytes of the frame's header buffer.
 func (f *Frame) HeaderRoom() int { return len(f.buf) - int(f.start) }
 
 // SACKs replaces both sequence numbers of each selective acknowledgement block (RFC

@@ -139,7 +139,7 @@ func (t *trainShape) valid(seg []byte) bool {
 // and payload in bytes.
 func (t *trainShape) pseudo(n int) uint16 { return AddSums(t.partial, uint16(n)) }
 
-// finish turns h, the headers of the first datagram in f's private header, into the
+// finish turns h, the headers of the first datagram in f's header buffer, into the
 // headers of the large frame.
 func (t *trainShape) finish(f *Frame, h []byte, outer int, flow *coalesceFlow) {
 	length := t.end - t.l4 + flow.payload

@@ -9,7 +9,7 @@
 // existing persistent tap of the same name, which outlives the switch.
 //
 // Each frame costs one system call in each direction, readv or writev. Reading puts
-// the first bytes into the frame's private header and the rest into a buffer of the
+// the first bytes into the frame's header buffer and the rest into a buffer of the
 // queue, which becomes a span. Writing passes header and spans to the kernel without
 // copying. With offloads a virtio-net header precedes each frame, and a frame may
 // have up to 64 KiB.
@@ -29,12 +29,12 @@ const (
 	// buffers is the number of buffers of a receive queue, one for each frame of a
 	// batch. Further frames wait in the kernel.
 	buffers = packet.BatchSize
-	// bufferLen is the length of a receive buffer in bytes, without the private
-	// header. largeBufferLen is the length with offloads, more than
+	// bufferLen is the length of a receive buffer in bytes, without the header
+	// buffer. largeBufferLen is the length with offloads, more than
 	// packet.MaxFrameLen.
 	bufferLen      = 10 << 10
 	largeBufferLen = 64 << 10
-	// headerLen is the number of bytes of a frame read into its private header.
+	// headerLen is the number of bytes of a frame read into its header buffer.
 	headerLen = packet.InnerHeader
 	// MaxMTU is the largest MTU in bytes. With an Ethernet header and two VLAN tags,
 	// a frame is still shorter than a buffer, so a full buffer means a truncated

@@ -93,7 +93,7 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 	if off+packet.UDPLen > end {
 		return packet.DropBadOuter
 	}
-	if h = f.Header(); len(h) < off+packet.UDPLen+VXLANLen { // the frame is truncated, or long IP options leave no room in the private header
+	if h = f.Header(); len(h) < off+packet.UDPLen+VXLANLen { // the frame is truncated, or long IP options leave no room in the header buffer
 		b.Pullup(f, min(f.Len(), off+packet.UDPLen+VXLANLen))
 		if h = f.Header(); len(h) < off+packet.UDPLen {
 			return packet.DropBadOuter

@@ -355,7 +355,7 @@ func FuzzReceive(f *testing.F) {
 				t.Fatalf("frame %d: %d bytes, expected %d", i, m, len(w))
 			}
 			if h := b.Frames[i].Header(); len(h) != min(len(w), packet.InnerHeader) {
-				t.Fatalf("frame %d: private header of %d bytes of %d", i, len(h), len(w))
+				t.Fatalf("frame %d: header buffer of %d bytes of %d", i, len(h), len(w))
 			}
 		}
 		d.Rx()[0].Release()

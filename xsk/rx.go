@@ -10,7 +10,7 @@ import (
 	"weft/packet"
 )
 
-// rxHeader is the number of bytes of a received frame copied into its private header:
+// rxHeader is the number of bytes of a received frame copied into its header buffer:
 // outer headers and 128 bytes of the inner frame, rounded up to cache lines.
 const rxHeader = 192
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package engines runs the engine process: it starts or takes over an engine, keeps a
-// spare, and replaces an engine that dies or hangs. A new engine gets all of
+// spare engine, and replaces an engine that dies or hangs. A new engine gets all of
 // control's state.
 //
 // Engines.mu guards the client of the present engine; no other lock is taken under
@@ -162,7 +162,7 @@ func (es *Engines) Replaced() Replaced {
 // Stop ends the engines and saves the tracked connections. The caller holds the lock
 // of changes and has ended Supervise.
 func (es *Engines) Stop() {
-	if es.spare != nil { // otherwise the spare would replace the engine
+	if es.spare != nil { // otherwise the spare engine would take over
 		es.spare.Close()
 		es.spare = nil
 	}

@@ -131,7 +131,7 @@ func (es *Engines) endOld(old Client) error {
 		return err
 	}
 	es.log.Error("the old engine's process does not end, starting another engine anyway", "error", err)
-	if es.spare != nil { // the spare waits for the stuck engine's lock
+	if es.spare != nil { // the spare engine waits for the stuck engine's lock
 		es.spare.Abandon()
 		es.spare = nil
 	}

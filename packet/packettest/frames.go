@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packettest makes frames for tests: bytes split into a private header
+// Package packettest makes frames for tests: bytes split into a header buffer
 // and spans of memory outside the Go heap, as a receive queue leaves them.
 package packettest
 
@@ -34,7 +34,7 @@ func NewArena(t testing.TB, size int) *Arena {
 func (a *Arena) Reset() { a.used = 0 }
 
 // Add appends data to b as one frame. The argument header is the length of the
-// private header in bytes; the rest of data becomes spans of at most span bytes each
+// header buffer in bytes; the rest of data becomes spans of at most span bytes each
 // (0: a single span). The caller sets b.Port.
 func (a *Arena) Add(b *packet.Batch, data []byte, header, span int) *packet.Frame {
 	f, buf := b.Next()

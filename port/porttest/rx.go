@@ -13,7 +13,7 @@ import (
 type Options struct {
 	Slots     int // maximum number of frames in a queue; default 256
 	SlotBytes int // longest frame in bytes; default 2048
-	// Header is the number of bytes that Recv copies into the private header (default
+	// Header is the number of bytes that Recv copies into the header buffer (default
 	// packet.InnerHeader). Span is the longest span in bytes (default: no limit).
 	Header, Span int
 	// Polled is the result of the receive queue's method Polled.
