@@ -56,15 +56,15 @@ func (s *shift) passed(seq uint32) uint32 {
 }
 
 // origin converts a sequence number as forwarded to one as sent. Numbers within the
-// rewritten announcement have no counterpart and become the argument within.
-func (s *shift) origin(v, within uint32) uint32 {
+// rewritten announcement have no counterpart and become the argument fallback.
+func (s *shift) origin(v, fallback uint32) uint32 {
 	switch sent := v - s.shiftBefore; {
 	case s.newLength == 0 || !earlierThan(s.pos, sent):
 		return sent
 	case !earlierThan(sent, s.pos+uint32(s.newLength)):
 		return v - s.shiftAfter()
 	}
-	return within
+	return fallback
 }
 
 // acknowledged converts an acknowledgement to numbers as sent. If it covers only a part

@@ -21,13 +21,13 @@ func (d *Daemon) modTableRoutes(route func(pattern string, answer func(r *http.R
 }
 
 func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	change := func(pattern string, do func(api.ChangeTable) (api.TableChanged, error)) {
+	change := func(pattern string, fn func(api.ChangeTable) (api.TableChanged, error)) {
 		route(pattern, func(r *http.Request) (any, error) {
 			var c api.ChangeTable
 			if err := body(r, &c); err != nil {
 				return nil, err
 			}
-			return do(c)
+			return fn(c)
 		})
 	}
 	change("POST /v1/groups", d.tables.ChangeGroups)

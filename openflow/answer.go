@@ -29,23 +29,23 @@ const (
 func (x *xlate) announcement(src uint64) netip.Addr {
 	switch {
 	case x.hasField(FARPSpa):
-		op := x.read(whole(FARPOp))[1]
-		if op != arpRequest && op != arpReply || x.read(whole(FARPSha))[1] != src {
+		op := x.read(wholeField(FARPOp))[1]
+		if op != arpRequest && op != arpReply || x.read(wholeField(FARPSha))[1] != src {
 			return netip.Addr{}
 		}
-		return asAddress(x.read(whole(FARPSpa)), 32)
+		return asAddress(x.read(wholeField(FARPSpa)), 32)
 	case !x.hasField(FNDTarget):
 		return netip.Addr{}
-	case x.read(whole(FICMPv6Type))[1] == ndAdvert:
-		if x.read(whole(FNDTll))[1] != src {
+	case x.read(wholeField(FICMPv6Type))[1] == ndAdvert:
+		if x.read(wholeField(FNDTll))[1] != src {
 			return netip.Addr{}
 		}
-		return asAddress(x.read(whole(FNDTarget)), 128)
+		return asAddress(x.read(wholeField(FNDTarget)), 128)
 	}
-	if x.read(whole(FNDSll))[1] != src {
+	if x.read(wholeField(FNDSll))[1] != src {
 		return netip.Addr{}
 	}
-	return asAddress(x.read(whole(FIPv6Src)), 128)
+	return asAddress(x.read(wholeField(FIPv6Src)), 128)
 }
 
 // question returns the IP address for which a broadcast or multicast frame asks. It
@@ -53,16 +53,16 @@ func (x *xlate) announcement(src uint64) netip.Addr {
 // router flag.
 func (x *xlate) question() netip.Addr {
 	if x.hasField(FARPSpa) {
-		asker, asked := x.read(whole(FARPSpa)), x.read(whole(FARPTpa))
-		if x.read(whole(FARPOp))[1] != arpRequest || asker.isZero() || asker == asked {
+		asker, asked := x.read(wholeField(FARPSpa)), x.read(wholeField(FARPTpa))
+		if x.read(wholeField(FARPOp))[1] != arpRequest || asker.isZero() || asker == asked {
 			return netip.Addr{}
 		}
 		return asAddress(asked, 32)
 	}
-	if !x.hasField(FNDTarget) || x.read(whole(FICMPv6Type))[1] != ndSolicit || x.read(whole(FIPv6Src)).isZero() {
+	if !x.hasField(FNDTarget) || x.read(wholeField(FICMPv6Type))[1] != ndSolicit || x.read(wholeField(FIPv6Src)).isZero() {
 		return netip.Addr{}
 	}
-	if asked := asAddress(x.read(whole(FNDTarget)), 128); !asked.IsLinkLocalUnicast() {
+	if asked := asAddress(x.read(wholeField(FNDTarget)), 128); !asked.IsLinkLocalUnicast() {
 		return asked
 	}
 	return netip.Addr{}

@@ -204,7 +204,7 @@ func (c *bindingCheck) spoofed() string {
 	if host == nil {
 		return c.show(FEthSrc)
 	}
-	switch ethType := c.x.read(whole(FEthType))[1]; {
+	switch ethType := c.x.read(wholeField(FEthType))[1]; {
 	case ethType == ethARP || ethType == ethRARP:
 		return c.arp(ethType == ethRARP)
 	case ethType == ethIPv4:
@@ -242,14 +242,14 @@ func (c *bindingCheck) arp(reverse bool) string {
 func (c *bindingCheck) asksDHCP() bool {
 	x := c.x
 	return x.among(FIPSrc, ipv4Any) && x.hasField(FUDPSrc) &&
-		x.read(whole(FUDPSrc))[1] == dhcpClient && x.read(whole(FUDPDst))[1] == dhcpServer
+		x.read(wholeField(FUDPSrc))[1] == dhcpClient && x.read(wholeField(FUDPDst))[1] == dhcpServer
 }
 
 func (c *bindingCheck) ipv6(host *BoundHost) string {
 	x := c.x
 	unspecified := false
 	if !c.mayUse(host, FIPv6Src) {
-		if !x.read(whole(FIPv6Src)).isZero() {
+		if !x.read(wholeField(FIPv6Src)).isZero() {
 			return c.show(FIPv6Src)
 		}
 		unspecified = true
@@ -260,7 +260,7 @@ func (c *bindingCheck) ipv6(host *BoundHost) string {
 		}
 		return ""
 	}
-	switch x.read(whole(FICMPv6Type))[1] {
+	switch x.read(wholeField(FICMPv6Type))[1] {
 	case ndSolicit, ndAdvert:
 		return c.neighbour()
 	case mldReport, mldDone, mldReportV2:
@@ -277,14 +277,14 @@ func (c *bindingCheck) ipv6(host *BoundHost) string {
 // refuses target 0, which the parser sets for invalid options.
 func (c *bindingCheck) neighbour() string {
 	x := c.x
-	if x.read(whole(FIPFrag))[1] != 0 {
+	if x.read(wholeField(FIPFrag))[1] != 0 {
 		return "neighbour discovery in fragments"
 	}
-	if x.read(whole(FNDTarget)).isZero() {
+	if x.read(wholeField(FNDTarget)).isZero() {
 		return "neighbour discovery without a target"
 	}
-	link, own := FNDSll, x.read(whole(FIPv6Src)).isZero() // in duplicate address detection, the source address is ::
-	if x.read(whole(FICMPv6Type))[1] == ndAdvert {
+	link, own := FNDSll, x.read(wholeField(FIPv6Src)).isZero() // in duplicate address detection, the source address is ::
+	if x.read(wholeField(FICMPv6Type))[1] == ndAdvert {
 		link, own = FNDTll, true
 	}
 	host := c.hostOf(link)
@@ -301,7 +301,7 @@ func (c *bindingCheck) neighbour() string {
 // option, with the frame's source address. It returns nil if the binding has no such
 // host.
 func (c *bindingCheck) hostOf(link FieldID) *BoundHost {
-	if c.x.read(whole(link)).isZero() {
+	if c.x.read(wholeField(link)).isZero() {
 		return c.mac(FEthSrc)
 	}
 	return c.mac(link)
@@ -310,7 +310,7 @@ func (c *bindingCheck) hostOf(link FieldID) *BoundHost {
 // mac returns the binding's host with the MAC address in a field, or nil.
 func (c *bindingCheck) mac(id FieldID) *BoundHost {
 	const width = 48
-	v, most := whole(id).get(&c.x.flow)[1], 0
+	v, most := wholeField(id).get(&c.x.flow)[1], 0
 	for i := range c.b.Hosts {
 		h := &c.b.Hosts[i]
 		if h.MAC == v {
@@ -338,7 +338,7 @@ func (c *bindingCheck) mayUse(host *BoundHost, id FieldID) bool {
 // prefixes.
 func (x *xlate) among(id FieldID, prefixes []netip.Prefix) bool {
 	width := int(fields[id].bits)
-	v := whole(id).get(&x.flow)
+	v := wholeField(id).get(&x.flow)
 	addr := valueAddr(v, uint(width))
 	most, match := 0, width+1
 	for _, p := range prefixes {
@@ -380,7 +380,7 @@ func (x *xlate) readPrefix(id FieldID, width, n int) {
 
 // show returns a field of the frame as match text: name=value.
 func (c *bindingCheck) show(id FieldID) string {
-	f, v := &fields[id], whole(id).get(&c.x.flow)
+	f, v := &fields[id], wholeField(id).get(&c.x.flow)
 	name, text := f.name, valueAddr(v, uint(f.bits)).String()
 	if f.alias != "" {
 		name = f.alias

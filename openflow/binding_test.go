@@ -25,7 +25,7 @@ func bindingOf(t *testing.T, macs, addresses string) *Binding {
 
 // slowSpoofed is a reference implementation of bindingCheck.spoofed.
 func slowSpoofed(b *Binding, f *Flow) bool {
-	get := func(id FieldID) Value128 { return whole(id).get(f) }
+	get := func(id FieldID) Value128 { return wholeField(id).get(f) }
 	hostOf := func(id FieldID) *BoundHost { return b.host(get(id)[1]) }
 	owns := func(h *BoundHost, a netip.Addr) bool {
 		return len(h.Prefixes) == 0 || a.Is6() && h.linkLocal.Contains(a) ||

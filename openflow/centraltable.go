@@ -25,7 +25,7 @@ func (p *Pipeline) ApplyCentral(mods []FlowMod, nowNS uint64) (Changes, error) {
 // CentralFlow returns the change that adds or deletes the flow of a declared port.
 func CentralFlow(command Command, port uint32) FlowMod {
 	var m Match
-	whole(FInPort).put(&m.Value, value64(uint64(port)), whole(FInPort).ones())
+	wholeField(FInPort).put(&m.Value, value64(uint64(port)), wholeField(FInPort).ones())
 	m.Mask[flowtable.WPort] = 0xffffffff << 32
 	return FlowMod{Command: command, Table: CentralTable, Priority: DefaultPriority, Match: m.Pack(),
 		Actions: []Action{{Kind: ActOutput, Port: PortNORMAL}}}

@@ -206,8 +206,8 @@ func (s *subtable) matches(r *Rule, f *Flow) bool {
 // visitor records the bits of a flow that a look-up has used.
 type visitor interface {
 	visit(words []uint8, mask *Flow)
-	// look records bits of one word.
-	look(word int, mask uint64)
+	// visitWord records bits of one word.
+	visitWord(word int, mask uint64)
 }
 
 // prefixLookup caches the results of the tries for one look-up.
@@ -236,9 +236,9 @@ func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
 	}
 	p := &prefixFields[best]
 	hi, lo := p.mask(bits)
-	v.look(int(p.word), hi)
+	v.visitWord(int(p.word), hi)
 	if lo != 0 {
-		v.look(int(p.word)+1, lo)
+		v.visitWord(int(p.word)+1, lo)
 	}
 	return true
 }
@@ -327,12 +327,12 @@ func overlap(a, b *Match) bool {
 	return true
 }
 
-// eachPrefix calls the function do for each field in which the mask is a prefix, with
+// eachPrefix calls the function fn for each field in which the mask is a prefix, with
 // its length.
-func (s *subtable) eachPrefix(do func(field int, length uint8)) {
+func (s *subtable) eachPrefix(fn func(field int, length uint8)) {
 	for i := range s.stages {
 		for _, p := range s.stages[i].prefixes {
-			do(int(p.field), p.length)
+			fn(int(p.field), p.length)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (x *xlate) commit() {
 }
 
 func (x *xlate) commitField(id FieldID, op flowtable.Op, prerequisite prereq) {
-	s := whole(id)
+	s := wholeField(id)
 	word, hi, lo := s.mask()
 	differs := x.differs(word, hi)
 	if lo != 0 {
@@ -91,7 +91,7 @@ func (x *xlate) differs(word int, mask uint64) bool {
 	}
 	// x.flow may depend on the arriving frame here, because the end of a clone
 	// restores it.
-	x.look(word, mask)
+	x.visitWord(word, mask)
 	return (x.flow[word]^x.base[word])&mask != 0
 }
 
@@ -110,7 +110,7 @@ func (x *xlate) commitTTL() {
 		}
 	case !kept && !baseKept && (x.flow[wIP]^x.base[wIP])&ttlBits == 0:
 	default:
-		ttl := x.read(whole(FIPTTL))
+		ttl := x.read(wholeField(FIPTTL))
 		x.emit(flowtable.Action{Op: flowtable.OpSetTTL, U32: uint32(ttl[1])})
 	}
 	x.follow(wIP, ttlBits)
@@ -179,7 +179,7 @@ func (x *xlate) sendTo(port *PortInfo) {
 func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	vni, local, remote := port.VNI, port.Local, port.Remote
 	if port.FlowVNI {
-		x.look(flowtable.WTunID, 0xffffff)
+		x.visitWord(flowtable.WTunID, 0xffffff)
 		vni = uint32(x.flow[flowtable.WTunID] & 0xffffff)
 	}
 	if port.FlowRemote {
@@ -199,12 +199,12 @@ func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 // want6 is set. It tries IPv4 first. 0 counts as no address.
 func (x *xlate) tunnelAddr(v4, v6 FieldID, want4, want6 bool) netip.Addr {
 	if want4 {
-		if v := x.read(whole(v4)); !v.isZero() {
+		if v := x.read(wholeField(v4)); !v.isZero() {
 			return valueAddr(v, 32)
 		}
 	}
 	if want6 {
-		if v := x.read(whole(v6)); !v.isZero() {
+		if v := x.read(wholeField(v6)); !v.isZero() {
 			return valueAddr(v, 128)
 		}
 	}

@@ -167,7 +167,7 @@ func (x *xlate) noted(c *Controller) uint32 {
 	}
 	for _, id := range []FieldID{FTunID, FTunSrc, FTunDst, FTunIPv6Src, FTunIPv6Dst, FCTState, FCTZone, FCTMark, FCTLabel} {
 		if word := int(fields[id].word); x.flow[word] != 0 || fields[id].bits > 64 && x.flow[word+1] != 0 {
-			x.read(whole(id)) // a field of 0 is left out of the message
+			x.read(wholeField(id)) // a field of 0 is left out of the message
 		}
 	}
 	copy(n.State[:], x.flow[WMetadata:])

@@ -237,8 +237,8 @@ func (f *field) storedBits() uint8 {
 	return f.bits
 }
 
-// whole returns the sub-field with all bits of a field.
-func whole(id FieldID) Subfield { return Subfield{Field: id, Bits: fields[id].bits} }
+// wholeField returns the sub-field with all bits of a field.
+func wholeField(id FieldID) Subfield { return Subfield{Field: id, Bits: fields[id].bits} }
 
 // words returns the value v of the sub-field in the layout of Flow: hi for
 // Flow[word], lo for Flow[word+1].

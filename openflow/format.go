@@ -211,7 +211,7 @@ func (w *matchWriter) fieldAs(id FieldID, name string) {
 	if f := &fields[id]; w.remaining[f.word] == 0 && (f.bits <= 64 || w.remaining[f.word+1] == 0) {
 		return
 	}
-	s := whole(id)
+	s := wholeField(id)
 	mask := s.get(&w.remaining)
 	if mask.isZero() {
 		return
@@ -302,7 +302,7 @@ func (w *matchWriter) network() {
 }
 
 func (w *matchWriter) frag() {
-	s := whole(FIPFrag)
+	s := wholeField(FIPFrag)
 	v, mask := s.get(&w.m.Value)[1], s.get(&w.remaining)[1]
 	for _, word := range fragWords {
 		if mask != 0 && word.v == v && word.mask == mask {

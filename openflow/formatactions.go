@@ -41,7 +41,7 @@ func formatAction(a *Action, names Names) string {
 	case ActSetField:
 		return "set_field:" + formatSet(a, names) + "->" + fields[a.Dst.Field].name
 	case ActModField:
-		return modWords[a.Dst.Field] + ":" + formatField(a.Dst.Field, a.Value, whole(a.Dst.Field).ones(), names)
+		return modWords[a.Dst.Field] + ":" + formatField(a.Dst.Field, a.Value, wholeField(a.Dst.Field).ones(), names)
 	case ActLoad:
 		var words []string
 		for _, l := range loadsOf(*a) {

@@ -294,7 +294,7 @@ func (x *xlate) hashed(g *Group) (h uint64) {
 	}
 	for _, id := range g.hashed {
 		if x.hasField(id) {
-			v := x.read(whole(id))
+			v := x.read(wholeField(id))
 			h = mix64(h + mix64(v[0]+uint64(id)) + v[1])
 		}
 	}
@@ -305,9 +305,9 @@ func (x *xlate) hashed(g *Group) (h uint64) {
 // Ethernet addresses, VLAN and EtherType. It is the same for both directions. The
 // megaflow matches all hashed fields.
 func (x *xlate) connection() uint64 {
-	eth := x.read(whole(FEthType))[1]
+	eth := x.read(wholeField(FEthType))[1]
 	endpoints := func(src, dst FieldID) uint64 {
-		s, d := x.read(whole(src)), x.read(whole(dst))
+		s, d := x.read(wholeField(src)), x.read(wholeField(dst))
 		return mix64(s[0]+mix64(s[1])) ^ mix64(d[0]+mix64(d[1]))
 	}
 	var h uint64
@@ -317,12 +317,12 @@ func (x *xlate) connection() uint64 {
 	case ethIPv6:
 		h = endpoints(FIPv6Src, FIPv6Dst)
 	default:
-		x.look(flowtable.WEthSrc, vlanVID)
+		x.visitWord(flowtable.WEthSrc, vlanVID)
 		return mix64(endpoints(FEthSrc, FEthDst) + eth<<16 + x.flow[flowtable.WEthSrc]&vlanVID)
 	}
-	h += x.read(whole(FIPProto))[1]
+	h += x.read(wholeField(FIPProto))[1]
 	if needPorts.met(x) {
-		x.look(wIP, (flowtable.FragAny|flowtable.FragLater)<<fragAt)
+		x.visitWord(wIP, (flowtable.FragAny|flowtable.FragLater)<<fragAt)
 		if x.flow[wIP]>>fragAt&flowtable.FragAny == 0 { // all fragments must take the same path
 			h += endpoints(FTCPSrc, FTCPDst) * 3
 		}

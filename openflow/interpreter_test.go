@@ -92,11 +92,11 @@ type slowFrame struct {
 func frameOf(k *flowtable.Key) slowFrame {
 	var f Flow
 	copy(f[:], k[:])
-	get := func(id FieldID) uint64 { return whole(id).get(&f)[1] }
+	get := func(id FieldID) uint64 { return wholeField(id).get(&f)[1] }
 	s := slowFrame{dst: get(FEthDst), src: get(FEthSrc), ipSrc: get(FIPSrc), ipDst: get(FIPDst),
-		v6Src: whole(FIPv6Src).get(&f), v6Dst: whole(FIPv6Dst).get(&f), tos: get(FNwTOS), ttl: get(FIPTTL),
+		v6Src: wholeField(FIPv6Src).get(&f), v6Dst: wholeField(FIPv6Dst).get(&f), tos: get(FNwTOS), ttl: get(FIPTTL),
 		tpSrc: get(FTCPSrc), tpDst: get(FTCPDst), label: get(FIPv6Label), proto: get(FIPProto), sha: get(FARPSha), tha: get(FARPTha),
-		target: whole(FNDTarget).get(&f)}
+		target: wholeField(FNDTarget).get(&f)}
 	if tci := uint16(get(FVLANTCI)); tci&vlanCFI != 0 {
 		s.tags = append(s.tags, slowTag{tci: tci})
 		if tci := uint16(f[wIP] >> innerTCI); tci&vlanCFI != 0 {
@@ -261,11 +261,11 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 			if !needIP.met(in) {
 				continue
 			}
-			ttl := whole(FIPTTL).get(&in.f)[1]
+			ttl := wholeField(FIPTTL).get(&in.f)[1]
 			if ttl <= 1 {
 				return 0, false
 			}
-			whole(FIPTTL).put(&in.f, value64(ttl-1), ones(8))
+			wholeField(FIPTTL).put(&in.f, value64(ttl-1), ones(8))
 		case ActOutput:
 			in.output(a.Port)
 		case ActOutputReg:
@@ -278,7 +278,7 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 		case ActGroup:
 			in.group(uint32(a.Value[1]))
 		case ActFinTimeout:
-			if needTCP.met(in) && whole(FTCPFlags).get(&in.f)[1]&5 != 0 && in.rule != nil {
+			if needTCP.met(in) && wholeField(FTCPFlags).get(&in.f)[1]&5 != 0 && in.rule != nil {
 				in.finished = append(in.finished, Finished{in.rule, uint16(a.Value[0]), uint16(a.Value[1])})
 			}
 		case ActLearn:
@@ -309,7 +309,7 @@ func (in *interpreter) learn(spec *LearnSpec) {
 		case LearnMatch:
 			item.Dst.put(&match.Value, v, item.Dst.ones())
 			item.Dst.put(&match.Mask, item.Dst.ones(), item.Dst.ones())
-			if item.Dst == whole(FInPort) {
+			if item.Dst == wholeField(FInPort) {
 				match.Mask[flowtable.WPort] = 0xffffffff << 32
 			}
 		case LearnLoad:
@@ -438,15 +438,15 @@ func (in *interpreter) change(a *Action) {
 			dst = FVLANPCP
 		}
 		in.sync()
-		in.set(whole(dst), a.Value, whole(dst).ones())
+		in.set(wholeField(dst), a.Value, wholeField(dst).ones())
 	case ActSetField, ActModField:
 		in.set(a.Dst, a.Value, a.Mask)
 	case ActLoad:
 		in.set(a.Dst, a.Value, a.Dst.ones())
 	case ActWriteMetadata:
-		in.set(whole(FMetadata), a.Value, a.Mask)
+		in.set(wholeField(FMetadata), a.Value, a.Mask)
 	case ActSetTunnel:
-		in.set(whole(FTunID), a.Value, ones(64))
+		in.set(wholeField(FTunID), a.Value, ones(64))
 	case ActMove:
 		if fields[a.Src.Field].prerequisite.met(in) {
 			in.set(a.Dst, a.Src.get(&in.f), a.Dst.ones())
@@ -480,7 +480,7 @@ func (in *interpreter) set(dst Subfield, v, mask Value128) {
 
 func (in *interpreter) output(number uint32) {
 	from := uint32(in.f[flowtable.WPort] >> 32)
-	dst := whole(FEthDst).get(&in.f)[1]
+	dst := wholeField(FEthDst).get(&in.f)[1]
 	switch number {
 	case PortInPort:
 		in.send(from)
@@ -614,7 +614,7 @@ func (in *interpreter) sendIn(number uint32, s Segment) {
 	vni, remote, local := p.VNI, p.Remote, p.Local
 	if p.FlowVNI {
 		vni = uint32(in.f[flowtable.WTunID] & 0xffffff)
-		dst, src := whole(FTunDst).get(&in.f), whole(FTunSrc).get(&in.f)
+		dst, src := wholeField(FTunDst).get(&in.f), wholeField(FTunSrc).get(&in.f)
 		if dst.isZero() {
 			return
 		}

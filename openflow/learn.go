@@ -107,7 +107,7 @@ func learnsOutput(number uint64) bool {
 
 // setSubfield makes match m require value v in a sub-field.
 func setSubfield(m *Match, s Subfield, v Value128) {
-	if s == whole(FInPort) || s == whole(FInPortOXM) {
+	if s == wholeField(FInPort) || s == wholeField(FInPortOXM) {
 		setField(m, s.Field, v, ones(32))
 		return
 	}
@@ -398,7 +398,7 @@ func (l *learnParser) field(t token) error {
 // immediate parses the value of a sub-field: in the field's format if it is whole,
 // otherwise a number.
 func (l *learnParser) immediate(t token, dst Subfield) (Value128, error) {
-	if dst != whole(dst.Field) {
+	if dst != wholeField(dst.Field) {
 		v, ok := parseNumber(t.value)
 		if !ok || v.bitLen() > int(dst.Bits) {
 			return v, wrong(t.text, "a field or a number of at most %d bits", dst.Bits)
@@ -469,9 +469,9 @@ func (i *LearnItem) format(names Names) string {
 		return i.Dst.String()
 	case i.Src.Bits != 0:
 		return i.Dst.String() + "=" + i.Src.String()
-	case i.Dst == whole(i.Dst.Field) && (fields[i.Dst.Field].format == asHex4 || fields[i.Dst.Field].format == asHex5):
+	case i.Dst == wholeField(i.Dst.Field) && (fields[i.Dst.Field].format == asHex4 || fields[i.Dst.Field].format == asHex5):
 		return fields[i.Dst.Field].name + "=" + i.Value.hex() // ovs-ofctl writes no leading zeros here
-	case i.Dst == whole(i.Dst.Field):
+	case i.Dst == wholeField(i.Dst.Field):
 		return fields[i.Dst.Field].name + "=" + formatField(i.Dst.Field, i.Value, i.Dst.ones(), names)
 	}
 	return i.Dst.String() + "=" + i.Value.hex()

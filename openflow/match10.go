@@ -95,8 +95,8 @@ func AppendMatch10(b []byte, m *Match) []byte {
 	start := len(b)
 	b = appendZeros(b, Match10Len)
 	o, wild := b[start:], uint32(wild10All)&^(0x3f<<wild10NWSrc)&^(0x3f<<wild10NWDst)
-	get := func(id FieldID) uint64 { return whole(id).get(&m.Value)[1] }
-	all := func(id FieldID) bool { return whole(id).get(&m.Mask) == ones(uint(fields[id].storedBits())) }
+	get := func(id FieldID) uint64 { return wholeField(id).get(&m.Value)[1] }
+	all := func(id FieldID) bool { return wholeField(id).get(&m.Mask) == ones(uint(fields[id].storedBits())) }
 	if m.Mask[flowtable.WPort]>>32 != 0 {
 		wild &^= wild10InPort
 		be.PutUint16(o[4:], uint16(get(FInPort)))
@@ -127,7 +127,7 @@ func AppendMatch10(b []byte, m *Match) []byte {
 		shift  uint
 		id     FieldID
 	}{{28, wild10NWSrc, FIPSrc}, {32, wild10NWDst, FIPDst}} {
-		n := max(whole(a.id).get(&m.Mask).prefixLen(32), 0)
+		n := max(wholeField(a.id).get(&m.Mask).prefixLen(32), 0)
 		wild |= uint32(32-n) << a.shift
 		be.PutUint32(o[a.offset:], uint32(get(a.id)))
 	}

@@ -60,13 +60,13 @@ func (x *xlate) normal() {
 		x.noteDrop(packet.DropNoPort)
 		return
 	}
-	dst := x.read(whole(FEthDst))[1]
+	dst := x.read(wholeField(FEthDst))[1]
 	if dst&reservedGroupMask == reservedGroup {
 		x.noteDrop(packet.DropReserved)
 		x.note("a reserved multicast address is not forwarded")
 		return
 	}
-	src := x.read(whole(FEthSrc))[1]
+	src := x.read(wholeField(FEthSrc))[1]
 	if src&multicastBit != 0 {
 		x.noteDrop(packet.DropBadSource)
 		x.note("a frame from a group address is not forwarded")
@@ -136,7 +136,7 @@ func ofNoPort(inPort uint32) bool { return inPort == PortNone || inPort == PortC
 // normalOfNoPort is normal for a frame from a controller, without learning and with
 // any source and destination. Open vSwitch does the same (xlate_normal).
 func (x *xlate) normalOfNoPort() {
-	dst := x.read(whole(FEthDst))[1]
+	dst := x.read(wholeField(FEthDst))[1]
 	f := vlanFrame{vid: x.tagVID(0)}
 	if dst&multicastBit != 0 {
 		x.flood(true, &f)

@@ -50,7 +50,7 @@ func appendInPort(b []byte, number uint32, v Version) []byte {
 // appendField appends a field if unwritten has bits of it, and clears these bits in
 // unwritten.
 func appendField(b []byte, m *Match, unwritten *Flow, id FieldID, v Version) []byte {
-	f, s := &fields[id], whole(id)
+	f, s := &fields[id], wholeField(id)
 	if unwritten[f.word] == 0 && (f.bits <= 64 || unwritten[f.word+1] == 0) {
 		return b
 	}

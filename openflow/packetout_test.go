@@ -32,7 +32,7 @@ func TestParsePacketOut(t *testing.T) {
 		if got := uint32(po.Flow[flowtable.WPort] >> 32); got != c.inPort {
 			t.Errorf("%s: unexpected in_port %d", c.text, got)
 		}
-		if got := whole(FReg).get(&po.Flow)[1]; got != c.reg0 {
+		if got := wholeField(FReg).get(&po.Flow)[1]; got != c.reg0 {
 			t.Errorf("%s: unexpected reg0 %d", c.text, got)
 		}
 		if got := FormatActions(po.Actions, nil); got != c.actions || len(po.Frame) != 14 {

@@ -234,7 +234,7 @@ func parseSubfield(text string) (Subfield, bool) {
 	if !ok {
 		return Subfield{}, false
 	}
-	s := whole(id)
+	s := wholeField(id)
 	if bits == "" {
 		return s, true
 	}
@@ -320,7 +320,7 @@ func (p *actionParser) setField(t token) (Action, error) {
 	if !ok {
 		return Action{}, wrong(name, "the name of a field, such as eth_dst or tun_id")
 	}
-	dst := whole(id)
+	dst := wholeField(id)
 	if err := p.settable(t, dst); err != nil {
 		return Action{}, err
 	}
@@ -436,11 +436,13 @@ func (p *actionParser) pushVLAN(t token) (Action, error) {
 	return Action{Kind: ActPushVLAN, Value: value64(v)}, nil
 }
 
-func (p *actionParser) assumeTag() { p.assume(whole(FVLANTCI), value64(vlanCFI), value64(vlanCFI)) }
+func (p *actionParser) assumeTag() {
+	p.assume(wholeField(FVLANTCI), value64(vlanCFI), value64(vlanCFI))
+}
 
 func (p *actionParser) popVLAN(t token) (Action, error) {
 	p.lenient(t, needVLAN)
-	p.assume(whole(FVLANTCI), Value128{}, value64(allVLAN))
+	p.assume(wholeField(FVLANTCI), Value128{}, value64(allVLAN))
 	return Action{Kind: ActPopVLAN}, nil
 }
 
@@ -494,7 +496,7 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 		}
 		switch id {
 		case FIPECN, FIPTTL: // OpenFlow 1.0 does not have these
-			if err := p.readable(t, whole(id)); err != nil && !p.inSet {
+			if err := p.readable(t, wholeField(id)); err != nil && !p.inSet {
 				return Action{}, err
 			}
 		case FTCPSrc, FTCPDst:
@@ -509,7 +511,7 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 		if !v.andNot(mask).isZero() {
 			return Action{}, wrong(t.text, "a value for %s with no bits beyond 0x%x", t.key, mask[1])
 		}
-		return Action{Kind: ActModField, Dst: whole(id), Value: v, Mask: mask}, nil
+		return Action{Kind: ActModField, Dst: wholeField(id), Value: v, Mask: mask}, nil
 	}
 }
 

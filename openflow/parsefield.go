@@ -36,7 +36,7 @@ func setField(m *Match, id FieldID, v, mask Value128) {
 		setBits(m, flowtable.WPort, v[1]<<32, 0xffffffff<<32)
 	default:
 		unsetField(m, id)
-		s := whole(id)
+		s := wholeField(id)
 		word, hi, lo := s.words(v)
 		_, mhi, mlo := s.words(mask)
 		setBits(m, word, hi, mhi)
@@ -64,7 +64,7 @@ func unsetField(m *Match, id FieldID) {
 	case FInPort, FInPortOXM:
 		clearBits(m, flowtable.WPort, 0xffffffff<<32)
 	default:
-		word, hi, lo := whole(id).mask()
+		word, hi, lo := wholeField(id).mask()
 		clearBits(m, word, hi)
 		if lo != 0 {
 			clearBits(m, word+1, lo)
@@ -146,25 +146,25 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 	return v, mask, err
 }
 
-// parseScalar parses a field's value or mask. Errors quote the argument whole.
-func parseScalar(f *field, text, whole string) (Value128, error) {
+// parseScalar parses a field's value or mask. Errors contain the argument quoted.
+func parseScalar(f *field, text, quoted string) (Value128, error) {
 	switch f.format {
 	case asEthernet:
 		v, ok := parseEthernet(text)
 		if !ok {
-			return v, wrong(whole, "an Ethernet address as xx:xx:xx:xx:xx:xx%s for %s", maskHint(f), f.name)
+			return v, wrong(quoted, "an Ethernet address as xx:xx:xx:xx:xx:xx%s for %s", maskHint(f), f.name)
 		}
 		return v, nil
 	case asIPv4:
 		v, ok := parseIPv4(text)
 		if !ok {
-			return v, wrong(whole, "an IPv4 address as a.b.c.d%s for %s", maskHint(f), f.name)
+			return v, wrong(quoted, "an IPv4 address as a.b.c.d%s for %s", maskHint(f), f.name)
 		}
 		return v, nil
 	case asIPv6:
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" || !a.Is6() {
-			return Value128{}, wrong(whole, "an IPv6 address%s for %s", maskHint(f), f.name)
+			return Value128{}, wrong(quoted, "an IPv6 address%s for %s", maskHint(f), f.name)
 		}
 		return addrValue(a), nil
 	}
@@ -175,7 +175,7 @@ func parseScalar(f *field, text, whole string) (Value128, error) {
 		v[1], ok = parseSigned(text)
 	}
 	if !ok || v.bitLen() > 8*int(f.bytes) {
-		return v, wrong(whole, "a number of at most %d bits%s for %s", 8*f.bytes, maskHint(f), f.name)
+		return v, wrong(quoted, "a number of at most %d bits%s for %s", 8*f.bytes, maskHint(f), f.name)
 	}
 	return v, nil
 }

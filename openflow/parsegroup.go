@@ -60,9 +60,9 @@ func ParseGroupMods(r io.Reader, command GroupCommand, names Names) ([]GroupMod,
 	return mods, err
 }
 
-// eachLine calls the function do for each line that is neither empty nor a comment,
+// eachLine calls the function fn for each line that is neither empty nor a comment,
 // and adds the line number to its errors.
-func eachLine(r io.Reader, do func(line int, text string) error) error {
+func eachLine(r io.Reader, fn func(line int, text string) error) error {
 	scan := bufio.NewScanner(r)
 	scan.Buffer(make([]byte, 0, 64<<10), maxLine)
 	line := 1
@@ -71,7 +71,7 @@ func eachLine(r io.Reader, do func(line int, text string) error) error {
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
-		if err := do(line, text); err != nil {
+		if err := fn(line, text); err != nil {
 			if pe, ok := err.(*ParseError); ok {
 				pe.Line = line
 			}

@@ -135,7 +135,7 @@ func TestMasksOfPrefixesAreFew(t *testing.T) {
 	for n := range 32 * 32 * 17 {
 		var f Flow
 		copy(f[:], func() []uint64 { k := keyOfText(t, "in_port=1,udp"); return k[:] }())
-		put := func(id FieldID, v uint64) { whole(id).put(&f, value64(v), whole(id).ones()) }
+		put := func(id FieldID, v uint64) { wholeField(id).put(&f, value64(v), wholeField(id).ones()) }
 		put(FIPSrc, 0x0a141e29^1<<(n%32))
 		put(FIPDst, 0x0a141e29^1<<(n/32%32))
 		put(FTCPSrc, 0x1235^1<<(n/1024%17)&0xffff)

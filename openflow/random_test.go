@@ -102,7 +102,7 @@ func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 // match often.
 func randomKey(r *rand.Rand) flowtable.Key {
 	var f Flow
-	put := func(id FieldID, v uint64) { whole(id).put(&f, value64(v), whole(id).ones()) }
+	put := func(id FieldID, v uint64) { wholeField(id).put(&f, value64(v), wholeField(id).ones()) }
 	put(FInPort, uint64(1+r.IntN(6)))
 	put(FEthSrc, pick[uint64](r, 1, 2, 3, 0x0a0000000001))
 	put(FEthDst, pick[uint64](r, 1, 2, 3, 0xffffffffffff, 0x0180c2000001, 0x010000000001))
@@ -133,7 +133,7 @@ func randomKey(r *rand.Rand) flowtable.Key {
 		put(FIPDst, v4())
 	case ethIPv6:
 		for _, id := range []FieldID{FIPv6Src, FIPv6Dst} {
-			whole(id).put(&f, Value128{0xfe80 << 48, uint64(r.IntN(3))}, ones(128))
+			wholeField(id).put(&f, Value128{0xfe80 << 48, uint64(r.IntN(3))}, ones(128))
 		}
 	default:
 		return key(&f)
@@ -156,7 +156,7 @@ func randomKey(r *rand.Rand) flowtable.Key {
 		put(FIPv6Label, uint64(r.IntN(4)))
 	}
 	if eth == ethIPv6 && proto == protoICMPv6 && f[flowtable.WL4]>>tpSrc >= ndSolicit {
-		whole(FNDTarget).put(&f, Value128{0xfe80 << 48, uint64(r.IntN(3))}, ones(128))
+		wholeField(FNDTarget).put(&f, Value128{0xfe80 << 48, uint64(r.IntN(3))}, ones(128))
 		put(FNDSll, uint64(r.IntN(3)))
 		put(FNDTll, uint64(r.IntN(3)))
 	}

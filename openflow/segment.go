@@ -19,7 +19,7 @@ func (s Segment) VNI() (vni uint32, ok bool) { return uint32(s) - 1, s != 0 }
 func (x *xlate) segment(port *PortInfo) Segment {
 	switch {
 	case port.Kind == PortTunnel && port.FlowVNI:
-		return segmentOf(uint32(x.read(whole(FTunID))[1]))
+		return segmentOf(uint32(x.read(wholeField(FTunID))[1]))
 	case port.Kind == PortTunnel || port.InVNI:
 		return segmentOf(port.VNI)
 	}

@@ -64,7 +64,7 @@ func missing(present bool) int {
 // value returns the value of the key's field in the match of r, or false without it.
 func (k SortKey) value(r *Rule) (Value128, bool) {
 	m := r.Match.Unpack()
-	s := whole(k.field)
+	s := wholeField(k.field)
 	mask := s.get(&m.Mask)
 	return s.get(&m.Value).and(mask), !mask.isZero() && fields[k.field].prerequisite.met(&m)
 }

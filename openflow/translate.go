@@ -259,9 +259,9 @@ func (x *xlate) note(text string) {
 // ttlBits is the mask of the TTL in Flow[wIP].
 const ttlBits = 0xff << ttlAt
 
-// look adds the bits of mask in flow[word] to the megaflow's mask, unless actions
+// visitWord adds the bits of mask in flow[word] to the megaflow's mask, unless actions
 // have set them.
-func (x *xlate) look(word int, mask uint64) {
+func (x *xlate) visitWord(word int, mask uint64) {
 	switch word {
 	case flowtable.WEthSrc:
 		if tci := mask & allVLAN; tci != 0 {
@@ -281,28 +281,28 @@ func (x *xlate) look(word int, mask uint64) {
 // visit implements visitor.
 func (x *xlate) visit(words []uint8, mask *Flow) {
 	for _, w := range words {
-		x.look(int(w), mask[w])
+		x.visitWord(int(w), mask[w])
 	}
 }
 
 // probe implements prober.
 func (x *xlate) probe(word int, mask uint64) (uint64, bool) {
-	x.look(word, mask)
+	x.visitWord(word, mask)
 	return x.flow[word] & mask, true
 }
 
 // read returns a sub-field's value and adds its bits to the megaflow's mask.
 func (x *xlate) read(s Subfield) Value128 {
 	word, hi, lo := s.mask()
-	x.look(word, hi)
+	x.visitWord(word, hi)
 	if lo != 0 {
-		x.look(word+1, lo)
+		x.visitWord(word+1, lo)
 	}
 	return s.get(&x.flow)
 }
 
 func (x *xlate) inPort() uint32 {
-	x.look(flowtable.WPort, 0xffffffff<<32)
+	x.visitWord(flowtable.WPort, 0xffffffff<<32)
 	return uint32(x.flow[flowtable.WPort] >> 32)
 }
 
@@ -502,9 +502,9 @@ func (x *xlate) change(a *Action) {
 			x.set(a.Dst, x.read(a.Src), a.Dst.ones())
 		}
 	case ActWriteMetadata:
-		x.set(whole(FMetadata), a.Value, a.Mask)
+		x.set(wholeField(FMetadata), a.Value, a.Mask)
 	case ActSetTunnel:
-		x.set(whole(FTunID), a.Value, ones(64))
+		x.set(wholeField(FTunID), a.Value, ones(64))
 	case ActPushVLAN:
 		x.pushTag(uint16(a.Value[1]), vlanCFI)
 	case ActPopVLAN:
@@ -551,7 +551,7 @@ func (x *xlate) set(dst Subfield, v, mask Value128) {
 	}
 	if dst.Field == FIPTTL {
 		if dst.Bits < 8 {
-			x.look(wIP, ttlBits)
+			x.visitWord(wIP, ttlBits)
 		}
 		x.keep[wIP] &^= ttlBits
 	}

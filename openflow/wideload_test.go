@@ -53,7 +53,7 @@ func TestWideLoads(t *testing.T) {
 
 // A learnt load of 128 bits reaches the wire whole.
 func TestWideLearntLoadOnTheWire(t *testing.T) {
-	whole := Action{Kind: ActLoad, Dst: whole(FXXReg), Value: Value128{1, 2}}
+	whole := Action{Kind: ActLoad, Dst: wholeField(FXXReg), Value: Value128{1, 2}}
 	m := &Match{}
 	for _, v := range []Version{Version10, Version13} {
 		back, err := DecodeActions(AppendActions(nil, []Action{whole}, m, v), ActionContext{Version: v, Match: m, Table: TableAll})

@@ -187,7 +187,7 @@ func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
 		if id == FNwTOS {
 			mask, v = value64(tosDSCP), v&tosDSCP
 		}
-		return Action{Kind: ActModField, Dst: whole(id), Value: value64(v), Mask: mask}, nil
+		return Action{Kind: ActModField, Dst: wholeField(id), Value: value64(v), Mask: mask}, nil
 	}
 	switch kind {
 	case wire10SetVLANVID:
@@ -243,7 +243,7 @@ func (d *actionDecoder) standard(kind uint16, a []byte) (Action, error) {
 		return Action{Kind: ActGroup, Value: value64(uint64(be.Uint32(a[4:])))}, nil
 	case wireSetNWTTL:
 		p.lenient(word("set_nw_ttl"), needIP)
-		return Action{Kind: ActModField, Dst: whole(FIPTTL), Value: value64(uint64(a[4])), Mask: ones(8)}, nil
+		return Action{Kind: ActModField, Dst: wholeField(FIPTTL), Value: value64(uint64(a[4])), Mask: ones(8)}, nil
 	case wireDecNWTTL:
 		p.lenient(word("dec_ttl"), needIP)
 		return Action{Kind: ActDecTTL}, nil
@@ -299,7 +299,7 @@ func (d *actionDecoder) setField(e *oxmEntry) (Action, error) {
 	case e.id == FNone:
 		return Action{}, coded(ErrActionBadSetType, fmt.Sprintf("set_field: field %#04x:%d: expected a field that weft supports", e.header.class, e.header.number))
 	}
-	f, dst := &fields[e.id], whole(e.id)
+	f, dst := &fields[e.id], wholeField(e.id)
 	if err := d.settable(dst); err != nil {
 		return Action{}, err
 	}

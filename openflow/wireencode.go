@@ -245,7 +245,7 @@ func appendLoad(b []byte, dst Subfield, v uint64) []byte {
 // load appends load: as set_field with a mask in OpenFlow 1.5, which has no reg_load.
 func (e *actionEncoder) load(b []byte, a *Action) []byte {
 	shift := uint(a.Dst.Offset)
-	set := Action{Kind: ActSetField, Dst: whole(a.Dst.Field), Value: a.Value.shl(shift), Mask: a.Dst.ones().shl(shift)}
+	set := Action{Kind: ActSetField, Dst: wholeField(a.Dst.Field), Value: a.Value.shl(shift), Mask: a.Dst.ones().shl(shift)}
 	if e.v < Version15 {
 		return appendLoads(b, &set)
 	}
@@ -352,7 +352,7 @@ func (e *actionEncoder) modField(b []byte, a *Action) []byte {
 	case e.v != Version10:
 		b = e.setWhole(b, id, a.Value)
 	case kind == 0:
-		b = appendLoad(b, whole(id), a.Value[1])
+		b = appendLoad(b, wholeField(id), a.Value[1])
 	case id == FEthSrc || id == FEthDst:
 		b = appendZeros(appendValue(appendHeader(b, kind), a.Value, 6), 6)
 	case id == FIPSrc || id == FIPDst:

@@ -68,7 +68,7 @@ func (i *LearnItem) append(b []byte) []byte {
 	b = be.AppendUint16(b, header)
 	if i.Src.Bits == 0 {
 		v := i.Value
-		if i.Kind == LearnMatch && i.Dst == whole(FVLANVID) {
+		if i.Kind == LearnMatch && i.Dst == wholeField(FVLANVID) {
 			v = v.andNot(value64(vlanCFI))
 		}
 		b = appendValue(b, v, uint8(2*((int(bits)+15)/16)))
@@ -168,7 +168,7 @@ func (d *actionDecoder) learnItem(l *learnParser, b []byte) ([]byte, error) {
 	if item.Dst, b, err = readLearnField(b, bits); err != nil {
 		return nil, err
 	}
-	if item.Src.Bits == 0 && item.Dst == whole(FVLANVID) {
+	if item.Src.Bits == 0 && item.Dst == wholeField(FVLANVID) {
 		item.Value = item.Value.andNot(value64(vlanCFI))
 	}
 	if item.Src.Bits == 0 && item.Value.bitLen() > int(bits) {

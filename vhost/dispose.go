@@ -95,8 +95,8 @@ func hangUpListener(l *net.UnixListener) {
 	l.Close()
 }
 
-func control(c syscall.Conn, do func(fd int)) {
+func control(c syscall.Conn, fn func(fd int)) {
 	if raw, err := c.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { do(int(fd)) })
+		_ = raw.Control(func(fd uintptr) { fn(int(fd)) })
 	}
 }

@@ -21,14 +21,14 @@ func callExperiments() []*experiment {
 	var list []*experiment
 	for _, e := range []struct {
 		variant string
-		do      func(*run) (float64, error)
+		measure func(*run) (float64, error)
 	}{
 		{"between guests", callsBetweenGuests},
 		{"guest to tunnel", callsToTunnel},
 		{"guest to guest of another host", callsAcross},
 	} {
 		list = append(list, &experiment{name: "replica/system calls, " + e.variant, unit: "calls/frame", smallerIsBetter: true, peers: []string{weftPeer},
-			do: func(r *run, _ string) (float64, error) { return e.do(r) }})
+			measure: func(r *run, _ string) (float64, error) { return e.measure(r) }})
 	}
 	return list
 }

@@ -120,7 +120,7 @@ func centralFamily() []*experiment {
 				peers = append(peers, ovnPeer)
 			}
 			e := &experiment{name: "central/" + f.name + ": " + row.name, unit: row.unit, smallerIsBetter: true, peers: peers, note: row.note,
-				limit: f.limit, session: s, scenario: row.scenario, do: s.play}
+				limit: f.limit, session: s, scenario: row.scenario, measure: s.play}
 			e.pick = func(t *turn) (float64, map[string]extra, error) { return t.pick(row) }
 			list = append(list, e)
 		}

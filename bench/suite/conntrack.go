@@ -15,8 +15,8 @@ import (
 func conntrackFamily() []*experiment {
 	peers := []string{weftPeer, ovsPeer}
 	var list []*experiment
-	add := func(name, unit string, do func(r *run, peer string) (float64, error)) *experiment {
-		e := &experiment{name: "conntrack-" + name, unit: unit, peers: peers, do: do}
+	add := func(name, unit string, measure func(r *run, peer string) (float64, error)) *experiment {
+		e := &experiment{name: "conntrack-" + name, unit: unit, peers: peers, measure: measure}
 		list = append(list, e)
 		return e
 	}

@@ -11,13 +11,13 @@ type experiment struct {
 	smallerIsBetter bool     // a smaller result is better
 	peers           []string // the first peer is Weft
 
-	// do measures one peer once. It ends what it starts, at the latest through
+	// measure measures one peer once. It ends what it starts, at the latest through
 	// run.atEnd.
-	do func(r *run, peer string) (float64, error)
+	measure func(r *run, peer string) (float64, error)
 
 	note  string        // what the row measures and what it simulates; may be empty
 	limit time.Duration // time limit of a turn; 0: that of the suite
-	// Rows of one session share their turns. The function do then plays a turn, and
+	// Rows of one session share their turns. The function measure then plays a turn, and
 	// pick returns the row's result from it.
 	session  *session
 	scenario string // scenario of the session's fleet

@@ -14,8 +14,8 @@ import (
 func flowsFamily() []*experiment {
 	peers := []string{weftPeer, ovsPeer}
 	var list []*experiment
-	add := func(name, unit string, do func(r *run, peer string) (float64, error)) *experiment {
-		e := &experiment{name: "flows-" + name, unit: unit, peers: peers, do: do}
+	add := func(name, unit string, measure func(r *run, peer string) (float64, error)) *experiment {
+		e := &experiment{name: "flows-" + name, unit: unit, peers: peers, measure: measure}
 		list = append(list, e)
 		return e
 	}

@@ -34,7 +34,7 @@ func hopsFamily() []*experiment {
 		{hopsVhost, []string{weftPeer}},
 	} {
 		list = append(list, &experiment{name: "hops/" + e.variant, unit: "s", smallerIsBetter: true, peers: e.peers,
-			do: func(r *run, peer string) (float64, error) {
+			measure: func(r *run, peer string) (float64, error) {
 				switch {
 				case peer == linuxPeer:
 					return linuxHops(r, e.variant)

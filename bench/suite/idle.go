@@ -14,7 +14,7 @@ import (
 // The CPU time of a switch without traffic.
 
 func idleFamily() []*experiment {
-	return []*experiment{{name: "idle/two guests connected", unit: "% of a core", smallerIsBetter: true, peers: []string{weftPeer, ovsPeer, testpmdPeer}, do: measureIdle}}
+	return []*experiment{{name: "idle/two guests connected", unit: "% of a core", smallerIsBetter: true, peers: []string{weftPeer, ovsPeer, testpmdPeer}, measure: measureIdle}}
 }
 
 // measureIdle returns the CPU time of an idle switch, in percent of a core.

@@ -183,7 +183,7 @@ func measureOnce(ctx context.Context, r *run, e *experiment, peer string, keep b
 	} else {
 		defer os.RemoveAll(r.dir)
 	}
-	return r.limited(ctx, cmp.Or(e.limit, turnLimit+turnLengths*r.length), func() (float64, error) { return e.do(r, peer) })
+	return r.limited(ctx, cmp.Or(e.limit, turnLimit+turnLengths*r.length), func() (float64, error) { return e.measure(r, peer) })
 }
 
 func outcome(e *experiment, figure float64, err error) string {

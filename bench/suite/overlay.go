@@ -41,7 +41,7 @@ func overlayFamily() []*experiment {
 	var list []*experiment
 	for _, row := range rows {
 		list = append(list, &experiment{name: "overlay/" + row.name, unit: "bit/s", peers: row.peers,
-			do: func(r *run, peer string) (float64, error) {
+			measure: func(r *run, peer string) (float64, error) {
 				o, err := newOverlay(r, peer, row.shape)
 				if err != nil {
 					return 0, err
@@ -59,7 +59,7 @@ func latencyFamily() []*experiment {
 		for _, size := range []int{64, 1024} {
 			shape := overlayShape{spin: idle == "spin"}
 			list = append(list, &experiment{name: fmt.Sprintf("latency/%s-%d", idle, size), unit: "s", smallerIsBetter: true, peers: []string{weftPeer, linuxPeer, ovsXDPPeer},
-				do: func(r *run, peer string) (float64, error) {
+				measure: func(r *run, peer string) (float64, error) {
 					o, err := newOverlay(r, peer, shape)
 					if err != nil {
 						return 0, err

@@ -17,7 +17,7 @@ import (
 const ovsTSOPeer = "ovs-dpdk-tso"
 
 func machineFamily() []*experiment {
-	return []*experiment{{name: "machines/tcp1", unit: "bit/s", peers: []string{weftPeer, linuxPeer, ovsTSOPeer}, do: measureMachines}}
+	return []*experiment{{name: "machines/tcp1", unit: "bit/s", peers: []string{weftPeer, linuxPeer, ovsTSOPeer}, measure: measureMachines}}
 }
 
 // measureMachines returns the bits per second between two virtual machines.

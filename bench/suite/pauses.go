@@ -21,7 +21,7 @@ func pausesFamily() []*experiment {
 			name += ", flows changing"
 		}
 		list = append(list, &experiment{name: name, unit: "s", smallerIsBetter: true, peers: []string{weftPeer, machinePeer},
-			do: func(r *run, peer string) (float64, error) {
+			measure: func(r *run, peer string) (float64, error) {
 				if peer == machinePeer {
 					return measureMachine(r, changing)
 				}

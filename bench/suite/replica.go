@@ -38,7 +38,7 @@ func replicaFamily() []*experiment {
 	} {
 		observed := map[string]bool{}
 		list = append(list, &experiment{name: "replica/" + w.variant, unit: "requests/s", peers: w.peers,
-			do: func(r *run, peer string) (float64, error) {
+			measure: func(r *run, peer string) (float64, error) {
 				rate, err := measureReplicas(r, peer, w.options, !observed[peer])
 				observed[peer] = observed[peer] || err == nil
 				return rate, err

@@ -35,16 +35,16 @@ const (
 	endLimit    = 30 * time.Second
 )
 
-// limited returns the result of the function do. At the time limit or the end of ctx,
-// it ends all programs of the turn.
-func (r *run) limited(ctx context.Context, limit time.Duration, do func() (float64, error)) (float64, error) {
+// limited returns the result of the function measure. At the time limit or the end of
+// ctx, it ends all programs of the turn.
+func (r *run) limited(ctx context.Context, limit time.Duration, measure func() (float64, error)) (float64, error) {
 	type result struct {
 		figure float64
 		err    error
 	}
 	done := make(chan result, 1)
 	go func() {
-		figure, err := do()
+		figure, err := measure()
 		done <- result{figure, err}
 	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %s", limit))

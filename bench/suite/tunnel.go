@@ -13,7 +13,7 @@ func tunnelFamily() []*experiment {
 	var list []*experiment
 	for _, size := range []int{64, 1400} {
 		list = append(list, &experiment{name: fmt.Sprintf("vhost-vxlan-afxdp/%d", size), unit: "frames/s", peers: []string{weftPeer, ovsPeer},
-			do: func(r *run, peer string) (float64, error) { return measureTunnel(r, peer, size) }})
+			measure: func(r *run, peer string) (float64, error) { return measureTunnel(r, peer, size) }})
 	}
 	return list
 }

@@ -17,12 +17,12 @@ func uplinkFamily() []*experiment {
 	for _, size := range []int{64, 1500} {
 		for _, way := range []string{"send", "receive"} {
 			list = append(list, &experiment{name: fmt.Sprintf("uplink-%s/%d", way, size), unit: "frames/s", peers: []string{weftPeer, testpmdPeer},
-				do: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, way, size, 0) }})
+				measure: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, way, size, 0) }})
 		}
 	}
 	// busy polling runs the device's receive path in the worker's system calls
 	list = append(list, &experiment{name: "uplink-receive-busypoll/64", unit: "frames/s", peers: []string{weftPeer, testpmdPeer},
-		do: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, "receive", 64, 50) }})
+		measure: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, "receive", 64, 50) }})
 	return list
 }
 

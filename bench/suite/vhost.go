@@ -18,8 +18,8 @@ import (
 
 func vhostFamily() []*experiment {
 	var list []*experiment
-	add := func(name, unit string, peers []string, do func(r *run, peer string) (float64, error)) *experiment {
-		e := &experiment{name: "vhost-" + name, unit: unit, peers: peers, do: do}
+	add := func(name, unit string, peers []string, measure func(r *run, peer string) (float64, error)) *experiment {
+		e := &experiment{name: "vhost-" + name, unit: unit, peers: peers, measure: measure}
 		list = append(list, e)
 		return e
 	}
@@ -86,8 +86,8 @@ func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error
 	return rate, err
 }
 
-// withPairs calls do after a new switch has attached all guests.
-func withPairs(r *run, peer string, spec pairSpec, pairs int, do func(sw vswitch, guests *process) error) error {
+// withPairs calls the function measure after a new switch has attached all guests.
+func withPairs(r *run, peer string, spec pairSpec, pairs int, measure func(sw vswitch, guests *process) error) error {
 	sw := newSwitch(peer)
 	flows := func(guest func(int) string, _ string) []string { return tupleFlows(guest, pairs, spec.Flows) }
 	if err := sw.up(r, setup{guests: 2 * pairs, flows: flows}); err != nil {
@@ -100,7 +100,7 @@ func withPairs(r *run, peer string, spec pairSpec, pairs int, do func(sw vswitch
 	if err := p.waitForWord(attachedWord, 20*time.Second); err != nil {
 		return err
 	}
-	return do(sw, p)
+	return measure(sw, p)
 }
 
 // tupleFlows returns flows between guests 2i and 2i+1, one per 5-tuple and direction.

@@ -159,9 +159,10 @@ func (ca *CA) Renew(csr []byte, old *x509.Certificate, life time.Duration) ([]by
 
 // RevokedBefore returns the time such that a certificate whose validity begins earlier
 // was issued until now. The validity of a certificate that Sign has issued begins
-// earlier than the certificate itself; own says that Sign issues the fleet's.
-func RevokedBefore(now time.Time, own bool) time.Time {
-	if own {
+// earlier than the certificate itself. The argument signs is true if Sign issues the
+// fleet's certificates.
+func RevokedBefore(now time.Time, signs bool) time.Time {
+	if signs {
 		now = now.Add(-backdate)
 	}
 	return now.Truncate(time.Second).Add(time.Second) // certificates have whole seconds

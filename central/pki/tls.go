@@ -121,14 +121,14 @@ func renewal(c *x509.Certificate) time.Time {
 	return c.NotAfter.Add(-min(c.NotAfter.Sub(c.NotBefore), DefaultLife) / 3)
 }
 
-// Renew makes a new key, gets a certificate for it from the function ask, and saves
+// Renew makes a new key, gets a certificate for it from the function sign, and saves
 // both in the files. The addresses are the IP addresses or DNS names for NewKey.
-func (k *Keys) Renew(addresses []string, ask func(csr []byte) (cert, ca []byte, err error)) error {
+func (k *Keys) Renew(addresses []string, sign func(csr []byte) (cert, ca []byte, err error)) error {
 	key, csr, err := NewKey(addresses...)
 	if err != nil {
 		return err
 	}
-	cert, ca, err := ask(csr)
+	cert, ca, err := sign(csr)
 	if err != nil {
 		return err
 	}

@@ -198,10 +198,10 @@ func (a *applying) lock(ctx context.Context) (*writer, error) {
 	return w, a.store.step(ctx, w, w, ifs, nil)
 }
 
-// showingLife calls the function do while the store holds the key "writer", and
-// meanwhile writes the key regularly. It returns the error of do, or errConflict if
-// the store has lost the key.
-func (s *Store) showingLife(ctx context.Context, w *writer, do func() error) error {
+// showingLife calls the function fn while the store holds the key "writer", and
+// meanwhile writes the key regularly. It returns the error of fn, or errConflict if the
+// store has lost the key.
+func (s *Store) showingLife(ctx context.Context, w *writer, fn func() error) error {
 	done, lost := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for {
@@ -224,7 +224,7 @@ func (s *Store) showingLife(ctx context.Context, w *writer, do func() error) err
 			}
 		}
 	}()
-	err := do()
+	err := fn()
 	close(done)
 	if lost := <-lost; err == nil {
 		err = lost

@@ -330,11 +330,11 @@ func (c *historyCentral) block(address string) (end func()) {
 	return func() { c.ns.Exec("ip", "route", "del", "blackhole", address+"/32") }
 }
 
-// fault is one disturbance. The function do begins it and returns the function that
+// fault is one disturbance. The function begin starts it and returns the function that
 // ends it.
 type fault struct {
-	name string
-	do   func(s *historySite, r *rand.Rand, c *historyCentral) (end func())
+	name  string
+	begin func(s *historySite, r *rand.Rand, c *historyCentral) (end func())
 }
 
 var processFaults = []fault{
@@ -420,7 +420,7 @@ func (s *historySite) faults(stop chan struct{}, r *rand.Rand, faults []fault) {
 		}
 		s.t.Logf("%s %s: %s for %s", time.Since(s.began).Round(time.Millisecond), c.name, f.name, length)
 		s.victim.Store(c)
-		end := f.do(s, r, c)
+		end := f.begin(s, r, c)
 		sleepUntil(stop, length)
 		end()
 		s.victim.CompareAndSwap(c, nil)

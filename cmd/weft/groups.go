@@ -21,18 +21,18 @@ func (c *command) tableVerbs() []*cobra.Command {
 		return client.ChangeMeters(change)
 	}
 	type changer = func(*api.Client, api.ChangeTable) (api.TableChanged, error)
-	verb := func(usage, op, short string, minArgs int, do changer) *cobra.Command {
+	verb := func(usage, op, short string, minArgs int, fn changer) *cobra.Command {
 		return &cobra.Command{Use: usage, Short: short, Args: words(minArgs, 1), RunE: func(_ *cobra.Command, args []string) error {
-			return c.changeTable(do, api.ChangeTable{Op: op, Text: optional(args)})
+			return c.changeTable(fn, api.ChangeTable{Op: op, Text: optional(args)})
 		}}
 	}
-	file := func(usage, short string, do changer) *cobra.Command {
+	file := func(usage, short string, fn changer) *cobra.Command {
 		return &cobra.Command{Use: usage, Short: short, Args: words(1, 1), RunE: func(_ *cobra.Command, args []string) error {
 			text, err := c.readFile(args[0])
 			if err != nil {
 				return err
 			}
-			return ofFile(args[0], c.changeTable(do, api.ChangeTable{Op: "add", Text: text, File: true}))
+			return ofFile(args[0], c.changeTable(fn, api.ChangeTable{Op: "add", Text: text, File: true}))
 		}}
 	}
 	mod := verb("mod-group GROUP", "modify", "replace a group", 1, groups)
@@ -59,12 +59,12 @@ func (c *command) tableVerbs() []*cobra.Command {
 	}
 }
 
-func (c *command) changeTable(do func(*api.Client, api.ChangeTable) (api.TableChanged, error), change api.ChangeTable) error {
+func (c *command) changeTable(fn func(*api.Client, api.ChangeTable) (api.TableChanged, error), change api.ChangeTable) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	n, err := do(client, change)
+	n, err := fn(client, change)
 	if err != nil || !c.json {
 		return err
 	}

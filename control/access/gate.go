@@ -116,13 +116,13 @@ func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 
 func (g *Gate) served() int { return len(g.conns) - g.refusals }
 
-// victim returns the oldest idle connection, or nil. If own is true, the connection
-// belongs to the peer share, otherwise to the peer with the most connections. The
-// caller holds g.mu.
-func (g *Gate) victim(share string, own bool) *Conn {
+// victim returns the oldest idle connection, or nil. If sameShare is true, the
+// connection belongs to the peer share, otherwise to the peer with the most
+// connections. The caller holds g.mu.
+func (g *Gate) victim(share string, sameShare bool) *Conn {
 	var found *Conn
 	for c := range g.conns {
-		if c.busy.Load() || c.Refusal != "" || own && c.Peer.Share != share {
+		if c.busy.Load() || c.Refusal != "" || sameShare && c.Peer.Share != share {
 			continue
 		}
 		if found == nil || g.peers[c.Peer.Share] > g.peers[found.Peer.Share] ||

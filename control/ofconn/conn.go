@@ -170,7 +170,7 @@ func (c *Conn) handle(m []byte) error {
 	}
 	h := handlers[r.Kind]
 	switch {
-	case h.do == nil:
+	case h.handle == nil:
 		return c.refuse(m, &openflow.CodedError{Code: openflow.ErrBadType, Text: fmt.Sprintf("message of type %d: expected a request", r.Type)})
 	case h.changes && c.role < Write:
 		return c.refuse(m, &openflow.CodedError{Code: openflow.ErrRequestEPERM, Text: c.peer + " may only read"})
@@ -179,7 +179,7 @@ func (c *Conn) handle(m []byte) error {
 	case r.More && !h.parts:
 		return c.refuse(m, &openflow.CodedError{Code: openflow.ErrMultipartOverflow, Text: "expected a request in one message"})
 	}
-	if err := h.do(c, &r); err != nil {
+	if err := h.handle(c, &r); err != nil {
 		return c.fail(m, err)
 	}
 	return nil

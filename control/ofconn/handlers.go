@@ -10,7 +10,7 @@ import (
 
 // handler answers one kind of request.
 type handler struct {
-	do func(c *Conn, r *ofp.Request) error
+	handle func(c *Conn, r *ofp.Request) error
 	// changes: the request changes the switch. Slaves and peers without role Write
 	// may not send it.
 	changes bool
@@ -22,9 +22,11 @@ var handlers [ofp.Kinds]handler
 
 func init() {
 	ignore := func(*Conn, *ofp.Request) error { return nil }
-	reads := func(kind ofp.Kind, do func(c *Conn, r *ofp.Request) error) { handlers[kind] = handler{do: do} }
-	changes := func(kind ofp.Kind, do func(c *Conn, r *ofp.Request) error) {
-		handlers[kind] = handler{do: do, changes: true}
+	reads := func(kind ofp.Kind, handle func(c *Conn, r *ofp.Request) error) {
+		handlers[kind] = handler{handle: handle}
+	}
+	changes := func(kind ofp.Kind, handle func(c *Conn, r *ofp.Request) error) {
+		handlers[kind] = handler{handle: handle, changes: true}
 	}
 
 	reads(ofp.Hello, ignore)
@@ -68,7 +70,7 @@ func init() {
 	statistics(reads)
 }
 
-func statistics(reads func(kind ofp.Kind, do func(c *Conn, r *ofp.Request) error)) {
+func statistics(reads func(kind ofp.Kind, handle func(c *Conn, r *ofp.Request) error)) {
 	reads(ofp.DescStats, (*Conn).describe)
 	for _, kind := range []ofp.Kind{ofp.FlowStats, ofp.NXFlowStats} {
 		reads(kind, (*Conn).flowStats)

@@ -25,8 +25,8 @@ const (
 	// MaxAbandoned limits the abandoned requests that still run. At the limit all
 	// requests are refused.
 	MaxAbandoned = 256
-	// look is the interval of checks for a cause of the delay.
-	look = 50 * time.Millisecond
+	// checkInterval is the interval of checks for a cause of the delay.
+	checkInterval = 50 * time.Millisecond
 )
 
 // TooLong is the error of an abandoned request, with HTTP status 503.
@@ -94,7 +94,7 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 		}
 		reason, over := r.expired(long, time.Since(began))
 		if !over {
-			timer.Reset(look)
+			timer.Reset(checkInterval)
 			continue
 		}
 		r.abandoned.Add(1)

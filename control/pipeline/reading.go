@@ -11,12 +11,12 @@ import (
 	"weft/openflow"
 )
 
-// Read calls do with the tables for reading. They do not change during the call, but
+// Read calls fn with the tables for reading. They do not change during the call, but
 // statistics may be older than PullCounts.
-func (pl *Pipeline) Read(do func(tables *openflow.Pipeline)) {
+func (pl *Pipeline) Read(fn func(tables *openflow.Pipeline)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
-	do(pl.tables)
+	fn(pl.tables)
 }
 
 // Select returns the rules that filter selects. The caller holds the lock of changes, so

@@ -129,12 +129,12 @@ func (t *Tracer) Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openf
 	return t.tables.Trace(key, t.env, visit)
 }
 
-// Tracing calls do with a Tracer, the present view, and the port names that words
+// Tracing calls fn with a Tracer, the present view, and the port names that words
 // selects. The tables do not change during the call.
-func (pl *Pipeline) Tracing(words PortWords, do func(t *Tracer, view *View, names openflow.Names)) {
+func (pl *Pipeline) Tracing(words PortWords, fn func(t *Tracer, view *View, names openflow.Names)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
-	do(&Tracer{pl.tables, pl.env()}, pl.view, pl.view.Names(words))
+	fn(&Tracer{pl.tables, pl.env()}, pl.view, pl.view.Names(words))
 }
 
 // SetView makes v the present view. PortsChanged then revalidates. The caller holds

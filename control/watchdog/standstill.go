@@ -27,14 +27,14 @@ func (s *standstill) sleeps(p progress, atNS, limitNS uint64) bool {
 	return atNS-s.seenNS < limitNS
 }
 
-// observe returns for how long p has not changed, in nanoseconds. It calls ask, which
-// reads the thread's accounting, only if p is unchanged.
-func (s *standstill) observe(p progress, atNS uint64, ask func() (thread, error)) (ns uint64, t thread) {
+// observe returns for how long p has not changed, in nanoseconds. It calls readThread,
+// which reads the thread's accounting, only if p is unchanged.
+func (s *standstill) observe(p progress, atNS uint64, readThread func() (thread, error)) (ns uint64, t thread) {
 	if !s.valid || p != s.progress {
 		*s = standstill{progress: p, valid: true, seenNS: atNS}
 		return 0, t
 	}
-	t, err := ask()
+	t, err := readThread()
 	if err != nil { // the thread has ended; Engine.Gone reports it
 		*s = standstill{}
 		return 0, t

@@ -89,11 +89,11 @@ func (s *site) guest(net string, i, instance int) *lab.FleetGuest {
 
 func (s *site) host(i int) *lab.Daemon { return s.Hosts[i-1] }
 
-func (s *site) eventually(name string, do func() error) {
+func (s *site) eventually(name string, fn func() error) {
 	s.t.Helper()
 	var err error
 	for end := time.Now().Add(settle); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if err = do(); err == nil {
+		if err = fn(); err == nil {
 			return
 		}
 	}

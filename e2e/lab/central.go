@@ -203,11 +203,11 @@ func (f *Fleet) Members() (leader *Central, sessions map[string]int, err error) 
 	return leader, sessions, nil
 }
 
-func (f *Fleet) eventually(do func() error) {
+func (f *Fleet) eventually(fn func() error) {
 	f.lab.T.Helper()
 	var err error
 	for end := time.Now().Add(startLimit); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if err = do(); err == nil {
+		if err = fn(); err == nil {
 			return
 		}
 	}

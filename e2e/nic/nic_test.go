@@ -224,8 +224,8 @@ func bothKilled(t *testing.T, left, right *host) {
 	reach(t, left.guest, right.guestIP)
 }
 
-// A TCP connection of the host's kernel must survive the call of do.
-func whileTCP(t *testing.T, left, right *host, do func()) {
+// A TCP connection of the host's kernel must survive the call of fn.
+func whileTCP(t *testing.T, left, right *host, fn func()) {
 	t.Helper()
 	right.Spawn("iperf3", "-s", "-1", "-p", "5190")
 	eventually(t, func() error {
@@ -233,7 +233,7 @@ func whileTCP(t *testing.T, left, right *host, do func()) {
 		return err
 	})
 	left.Spawn("iperf3", "-c", right.ip, "-p", "5190", "-t", "8", "-b", "5M", "--logfile", "/tmp/tcp.log")
-	do()
+	fn()
 	eventually(t, func() error {
 		if _, err := left.Try("grep", "-q", "iperf Done", "/tmp/tcp.log"); err != nil {
 			log, _ := left.Try("cat", "/tmp/tcp.log")

@@ -361,14 +361,14 @@ func (e *end) stranger(buffer, n int) bool {
 	return true
 }
 
-// Rest pauses transmission until nothing is in flight, and then resumes it. After
-// each round it calls the function enough with the number of frames and buffers of
-// the round; true ends the pause. Rest returns the totals and the number of bad
-// frames. The number of lost frames is exact only here: under load, a switch may
-// release a buffer before the receiver sees its frame.
-func (l *Load) Rest(enough func(received int) bool) (totals LoadTotals, bad int) {
+// Rest pauses transmission until nothing is in flight, and then resumes it. After each
+// round it calls the function finished with the number of frames and buffers of the
+// round. The pause ends if finished returns true. Rest returns the totals and the
+// number of bad frames. The number of lost frames is exact only here: under load, a
+// switch may release a buffer before the receiver sees its frame.
+func (l *Load) Rest(finished func(received int) bool) (totals LoadTotals, bad int) {
 	held := make([][]int, len(l.ends))
-	for came := -1; came < 0 || !enough(came); {
+	for came := -1; came < 0 || !finished(came); {
 		came = 0
 		for i, e := range l.ends {
 			frames, wrong := l.receive(e, func(buffer int) { held[i] = append(held[i], buffer) })

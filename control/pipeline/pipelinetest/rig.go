@@ -248,12 +248,12 @@ func (f *Rig) Settle() {
 	waitfor.True(f.T, "no frame waits", func() bool { return f.Worker().Waiting() == 0 })
 }
 
-// WithoutEngine calls do after the death of the engine, and then starts another engine.
-func (f *Rig) WithoutEngine(do func()) {
+// WithoutEngine calls fn after the death of the engine, and then starts another engine.
+func (f *Rig) WithoutEngine(fn func()) {
 	f.Change.Lock() // waits for an engine that is starting
 	close(f.ended)
 	f.Change.Unlock()
-	do()
+	fn()
 	f.replace()
 }
 
