@@ -16,7 +16,7 @@ import (
 // without megaflows, and an interpreter of datapath actions.
 
 func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
-	alone := func(f *Flow) (best *Rule) {
+	bestRule := func(f *Flow) (best *Rule) {
 		for _, r := range p.rules {
 			if r != nil && r.Table == table && !isConjunctive(r.Actions) && r.Match.Covers(f) && (best == nil || r.Priority > best.Priority) {
 				best = r
@@ -24,7 +24,7 @@ func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
 		}
 		return best
 	}
-	best := alone(f)
+	best := bestRule(f)
 	var priorities []uint16
 	for _, r := range p.rules {
 		if r != nil && isConjunctive(r.Actions) && (best == nil || r.Priority > best.Priority) {
@@ -33,7 +33,7 @@ func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
 	}
 	slices.Sort(priorities)
 	for _, priority := range slices.Backward(priorities) {
-		if r := slowConjunction(p, table, f, priority, alone); r != nil {
+		if r := slowConjunction(p, table, f, priority, bestRule); r != nil {
 			return r
 		}
 	}
@@ -42,7 +42,7 @@ func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
 
 // slowConjunction returns the rule of the first conjunction whose parts, rules of this
 // priority, all match.
-func slowConjunction(p *Pipeline, table uint8, f *Flow, priority uint16, alone func(*Flow) *Rule) *Rule {
+func slowConjunction(p *Pipeline, table uint8, f *Flow, priority uint16, bestRule func(*Flow) *Rule) *Rule {
 	parts := map[Conjunction]bool{}
 	for _, r := range p.rules {
 		if r == nil || r.Table != table || r.Priority != priority || !r.Match.Covers(f) {
@@ -67,8 +67,8 @@ func slowConjunction(p *Pipeline, table uint8, f *Flow, priority uint16, alone f
 	slices.Sort(ids)
 	for _, id := range ids {
 		g := *f
-		whole(FConjID).put(&g, value64(uint64(id)), ones(32))
-		if r := alone(&g); r != nil {
+		wholeField(FConjID).put(&g, value64(uint64(id)), ones(32))
+		if r := bestRule(&g); r != nil {
 			return r
 		}
 	}

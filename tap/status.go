@@ -46,8 +46,8 @@ func (t *Tap) link() (link netlink.Link, err error) {
 }
 
 // withLink finds the device by its descriptor, also after renaming or a move to another
-// namespace, and calls use with a handle of its namespace.
-func (t *Tap) withLink(use func(*netlink.Handle, netlink.Link) error) error {
+// namespace, and calls fn with a handle of its namespace.
+func (t *Tap) withLink(fn func(*netlink.Handle, netlink.Link) error) error {
 	if len(t.fds) == 0 {
 		return fmt.Errorf("closed")
 	}
@@ -72,7 +72,7 @@ func (t *Tap) withLink(use func(*netlink.Handle, netlink.Link) error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", req.Name(), err)
 	}
-	return use(h, link)
+	return fn(h, link)
 }
 
 // snapshot is the state of a tap in JSON for the next control process.

@@ -168,7 +168,7 @@ func (h *Hub) updateAsked(n *network, c *netChanges) {
 		} else {
 			raw = encodeUpdate(&wire.NetUpdate{Net: n.id, Removed: []string{p.id}}, nil)
 		}
-		for s := range p.interested.all() {
+		for s := range p.interested.members() {
 			s.queue(raw)
 			s.urgent = true
 			if !here {
@@ -240,9 +240,9 @@ func (p *port) addresses() []address {
 func (h *Hub) having(list []*session, p *port) []*session {
 	for _, key := range [...]string{p.id, p.declared.GetName()} {
 		attached := h.attached[key]
-		list = slices.AppendSeq(list, attached.all())
+		list = slices.AppendSeq(list, attached.members())
 	}
-	list = slices.AppendSeq(list, p.owners.all())
+	list = slices.AppendSeq(list, p.owners.members())
 	if len(list) < 2 {
 		return list
 	}
@@ -276,7 +276,7 @@ func (h *Hub) releaseAbsent(p *port) {
 // which follows in some milliseconds, or for the session's turn.
 func (h *Hub) updateOwn(s *session, p *port) {
 	if !s.attached(p) || p.net == nil || p.net.declared == nil || !p.bindable(s.host) && !h.movedAway(s, p) {
-		if p.owners.has(s) {
+		if p.owners.contains(s) {
 			p.owners.remove(s)
 			s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Port{Port: &wire.PortUpdate{Removed: []string{p.id}}}}))
 			h.leave(s, s.own[p])

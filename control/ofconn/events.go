@@ -79,8 +79,9 @@ func (c *Conn) sendEvents() {
 	}
 }
 
-// joinEvents appends the first events to b, at least one. It returns the others, too.
-func joinEvents(b []byte, events [][]byte) (joined []byte, others [][]byte) {
+// joinEvents appends the first events to b, at least one. It also returns the remaining
+// events.
+func joinEvents(b []byte, events [][]byte) (joined []byte, rest [][]byte) {
 	for n, m := range events {
 		if n > 0 && len(b)+len(m) > maxEventWrite {
 			return b, events[n:]

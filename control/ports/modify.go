@@ -64,8 +64,8 @@ func (ps *Ports) Modify(name string, words []string) (api.Port, error) {
 }
 
 // mergedOptions returns the words of the given options after changes.
-func mergedOptions(given map[string]string, words []string) ([]string, error) {
-	merged, seen := maps.Clone(given), map[string]bool{}
+func mergedOptions(explicit map[string]string, words []string) ([]string, error) {
+	merged, seen := maps.Clone(explicit), map[string]bool{}
 	for _, word := range words {
 		key, value, ok := strings.Cut(word, "=")
 		switch {
@@ -76,7 +76,7 @@ func mergedOptions(given map[string]string, words []string) ([]string, error) {
 		case key == "type":
 			return nil, usererr.Errorf("%s: a port keeps its type; expected del-port and add-port", word)
 		}
-		if _, had := given[key]; value == "" && !had && len(words) == 1 {
+		if _, had := explicit[key]; value == "" && !had && len(words) == 1 {
 			return nil, usererr.Errorf("%s=: the port has no option %s", key, key)
 		}
 		seen[key] = true

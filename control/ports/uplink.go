@@ -43,7 +43,7 @@ type uplinkPort struct {
 	portContext
 	mu     sync.Mutex // taken before the lock of the chosen driver
 	chosen uplinkDriver
-	why    string // why the driver was chosen
+	reason string // reason for the choice of the driver
 	noRing string // see packetPort; a new choice keeps it
 }
 
@@ -55,11 +55,11 @@ type keptChoice struct {
 }
 
 // driver returns the driver of a kind of uplink for this port's device.
-func (p *uplinkPort) driver(kind, why string) uplinkDriver {
+func (p *uplinkPort) driver(kind, reason string) uplinkDriver {
 	c := p.portContext
 	c.kind, c.values = kind, maps.Clone(p.values)
 	c.pack = func(device []byte) ([]byte, error) {
-		return json.Marshal(keptChoice{Kind: kind, Why: why, Device: device})
+		return json.Marshal(keptChoice{Kind: kind, Why: reason, Device: device})
 	}
 	if kind == kindXDP {
 		c.values["mode"] = xsk.ModeZeroCopy
@@ -77,28 +77,28 @@ func (p *uplinkPort) open(kept *engine.Kept) error {
 		}
 		kept.CloseFDs()
 	}
-	why, err := p.tryZeroCopy()
+	reason, err := p.tryZeroCopy()
 	if err == nil {
 		return nil
 	}
-	p.chosen, p.why = p.driver(kindPacket, why), why
+	p.chosen, p.reason = p.driver(kindPacket, reason), reason
 	if err := p.chosen.open(nil); err != nil {
 		p.chosen = nil
-		return fmt.Errorf("%w (%s)", err, why)
+		return fmt.Errorf("%w (%s)", err, reason)
 	}
 	return nil
 }
 
 // tryZeroCopy opens the device with AF_XDP in zero-copy mode. Drivers that do not offer
 // it are not asked, because attaching an XDP program may take the link down. On an
-// error, why is the reason for packet sockets.
-func (p *uplinkPort) tryZeroCopy() (why string, err error) {
+// error, the first result is the reason for packet sockets.
+func (p *uplinkPort) tryZeroCopy() (reason string, err error) {
 	offers, err := xsk.OffersZeroCopy(p.values["dev"])
 	if err == nil && !offers {
 		return "the driver has no AF_XDP zero-copy", errors.ErrUnsupported
 	}
-	p.why = "the driver has AF_XDP zero-copy"
-	p.chosen = p.driver(kindXDP, p.why)
+	p.reason = "the driver has AF_XDP zero-copy"
+	p.chosen = p.driver(kindXDP, p.reason)
 	if err = p.chosen.open(nil); err != nil {
 		p.chosen = nil
 		return "AF_XDP zero-copy is refused: " + err.Error(), err
@@ -123,7 +123,7 @@ func (p *uplinkPort) inherit(kept *engine.Kept) error {
 	if err := driver.open(&inner); err != nil {
 		return err
 	}
-	p.chosen, p.why = driver, c.Why
+	p.chosen, p.reason = driver, c.Why
 	return nil
 }
 
@@ -131,7 +131,7 @@ func (p *uplinkPort) inherit(kept *engine.Kept) error {
 func (p *uplinkPort) current() (uplinkDriver, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.chosen, p.why
+	return p.chosen, p.reason
 }
 
 func (p *uplinkPort) attach(resume bool) error {
@@ -142,9 +142,9 @@ func (p *uplinkPort) attach(resume bool) error {
 	return driver.attach(resume)
 }
 
-func (p *uplinkPort) fault(why string) bool {
+func (p *uplinkPort) fault(reason string) bool {
 	driver, _ := p.current()
-	return driver != nil && driver.fault(why)
+	return driver != nil && driver.fault(reason)
 }
 
 func (p *uplinkPort) network(endpoints []netip.AddrPort) {
@@ -178,13 +178,13 @@ func (p *uplinkPort) check() error {
 }
 
 func (p *uplinkPort) status() portStatus {
-	driver, why := p.current()
+	driver, reason := p.current()
 	if driver == nil {
 		return portStatus{state: stateFailed}
 	}
 	s := driver.status()
 	if s.mode != "" {
-		s.reason = why + afterAsked(s.reason)
+		s.reason = reason + afterAsked(s.reason)
 	}
 	return s
 }
