@@ -89,6 +89,10 @@ func (a *applying) readState(ctx context.Context, locked bool) (v *view, applied
 	if a.expected != 0 {
 		keys = append(keys, intentKey)
 	}
+	// one read for everything that the method plan needs
+	for _, w := range a.objects {
+		keys = append(append(append(keys, w.key()), guards(w.message)...), references(w.message)...)
+	}
 	if err := v.load(ctx, keys); err != nil {
 		return nil, 0, err
 	}
