@@ -157,7 +157,7 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 			absent[i].MAC = u.MAC
 		}
 	}
-	f.pipeline.AnswerQuestions(absent)
+	f.pipeline.Questions().Answer(absent)
 	return b.err()
 }
 

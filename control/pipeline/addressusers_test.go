@@ -96,7 +96,7 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 		f.Worker().Frame(key, 100)
 		mac := <-agent.requests
 		f.Change.Lock()
-		f.P.AnswerQuestions([]openflow.Question{{Segment: openflow.SegmentOf(1), MAC: mac}})
+		f.P.Questions().Answer([]openflow.Question{{Segment: openflow.SegmentOf(1), MAC: mac}})
 		f.Change.Unlock()
 		f.Settle()
 	}

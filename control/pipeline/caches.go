@@ -80,8 +80,8 @@ func (pl *Pipeline) pull(m *megaflows.Megaflow) {
 	if m.Teaches == nil {
 		return
 	}
-	pl.learnOn(m.Teaches.Learned, usedNS)
-	pl.finish(m.Teaches.Finished)
+	pl.learner.refresh(m.Teaches.Learned, usedNS)
+	pl.rules.finish(m.Teaches.Finished)
 	learn := m.Teaches.Learn
 	if _, exists := pl.view.byNo[learn.Port]; learn.Valid && exists {
 		pl.learn(learn, usedNS)

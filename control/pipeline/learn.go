@@ -4,6 +4,7 @@ package pipeline
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"weft/control/loop"
@@ -28,6 +29,18 @@ const (
 	learnBatch = 256
 )
 
+// learner adds the flows of learn actions. The goroutine of run takes lessons from the
+// queue; Send teaches without it.
+type learner struct {
+	d       *Pipeline
+	lessons chan lesson
+	refused atomic.Uint64 // number of learned flows refused at a limit
+}
+
+func newLearner(pl *Pipeline) *learner {
+	return &learner{d: pl, lessons: make(chan lesson, learnQueue)}
+}
+
 // lesson has a frame that waits in a worker, or the flows of the learn actions of a
 // frame that was forwarded.
 type lesson struct {
@@ -37,15 +50,15 @@ type lesson struct {
 	miss    *datapath.Upcall
 }
 
-// learnFirst queues a held frame that adds flows. It returns false if there are none
+// hold queues a held frame that adds flows. It returns false if there are none
 // or the queue is full.
-func (pl *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
-	if !pl.teaches(t) {
+func (l *learner) hold(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
+	if !l.teaches(t) {
 		return false
 	}
 	miss := *up
 	select {
-	case pl.lessons <- lesson{workers: w, held: held, miss: &miss}:
+	case l.lessons <- lesson{workers: w, held: held, miss: &miss}:
 		return true
 	default:
 		return false
@@ -54,78 +67,66 @@ func (pl *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *
 
 // teaches reports whether a frame's learn actions would add new flows. The caller
 // holds Pipeline.mu.
-func (pl *Pipeline) teaches(t *openflow.Translation) bool {
+func (l *learner) teaches(t *openflow.Translation) bool {
 	for i := range t.Learned {
-		if !pl.tables.Learnt(&t.Learned[i]) {
+		if !l.d.tables.Learnt(&t.Learned[i]) {
 			return true
 		}
 	}
 	return false
 }
 
-// learnOn refreshes learned flows at the time usedNS. Missing flows are queued again.
+// refresh refreshes learned flows at the time usedNS. Missing flows are queued again.
 // The caller holds Pipeline.mu for writing.
-func (pl *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
+func (l *learner) refresh(learned []openflow.FlowMod, usedNS uint64) {
 	missing := false
 	for i := range learned {
-		missing = !pl.tables.RefreshLearnt(&learned[i], usedNS) || missing
+		missing = !l.d.tables.RefreshLearnt(&learned[i], usedNS) || missing
 	}
 	if !missing {
 		return
 	}
 	select {
-	case pl.lessons <- lesson{flows: learned}:
+	case l.lessons <- lesson{flows: learned}:
 	default: // the queue is full; a later frame tries again
 	}
 }
 
-// finish applies fin_timeout to flows that saw a FIN or RST. The caller holds
-// Pipeline.mu for writing.
-func (pl *Pipeline) finish(list []openflow.Finished) {
-	for i := range list {
-		f := &list[i]
-		if f.Rule.Removed || !f.ReduceTimeouts() {
-			continue
-		}
-		pl.rules.writeTimeouts(f.Rule)
-	}
-}
-
-// learnFlows adds learned flows in batches until ctx ends. It pauses half of the
+// run adds learned flows in batches until ctx ends. It pauses half of the
 // time, because each batch revalidates megaflows.
-func (pl *Pipeline) learnFlows(ctx context.Context) {
+func (l *learner) run(ctx context.Context) {
 	for {
 		var batch []lesson
 		select {
 		case <-ctx.Done():
 			return
-		case l := <-pl.lessons:
-			batch = append(batch, l)
+		case one := <-l.lessons:
+			batch = append(batch, one)
 		}
 		for more := true; more && len(batch) < learnBatch; {
 			select {
-			case l := <-pl.lessons:
-				batch = append(batch, l)
+			case one := <-l.lessons:
+				batch = append(batch, one)
 			default:
 				more = false
 			}
 		}
 		began := time.Now()
-		pl.learnBatch(batch)
+		l.batch(batch)
 		if !loop.Sleep(ctx, time.Since(began)) {
 			return
 		}
 	}
 }
 
-// learnBatch adds the flows of a batch and forwards its frames.
-func (pl *Pipeline) learnBatch(batch []lesson) {
-	pl.change.Lock()
-	again := pl.teach(batch)
-	pl.change.Unlock()
+// batch adds the flows of lessons and forwards its frames.
+func (l *learner) batch(lessons []lesson) {
+	l.d.change.Lock()
+	again := l.teach(lessons)
+	l.d.change.Unlock()
 	for i := range again {
-		l := &again[i]
-		pl.answer(l.workers, l.held.Worker, []datapath.Upcall{*l.miss}, true)
+		a := &again[i]
+		l.d.answer(a.workers, a.held.Worker, []datapath.Upcall{*a.miss}, true)
 	}
 }
 
@@ -136,12 +137,13 @@ type taughtFrame struct {
 	executed executedFrame
 }
 
-// teach adds the flows of lessons in order. Like in Open vSwitch, a frame goes on by
-// the rules that it matched before it added flows, and counts for them. Before it goes
-// on, no megaflow uses the old flows. The frames in repeats must be translated again:
-// earlier lessons have added their flows, or their translations ask for addresses. The
-// caller holds the lock of changes.
-func (pl *Pipeline) teach(batch []lesson) (repeats []lesson) {
+// teach adds the flows of lessons in order. Like in Open vSwitch, a frame goes on by the
+// rules that it matched before it added flows, and counts for them. Before it goes on, no
+// megaflow uses the old flows. The frames in again must be translated again: earlier
+// lessons have added their flows, or their translations ask for addresses. The caller
+// holds the lock of changes.
+func (l *learner) teach(batch []lesson) (again []lesson) {
+	pl := l.d
 	var frames []taughtFrame
 	var changes []openflow.Changes
 	var tables openflow.TableSet
@@ -150,20 +152,20 @@ func (pl *Pipeline) teach(batch []lesson) (repeats []lesson) {
 	pl.pullAll()
 	now, env := clock.Monotonic(), pl.env()
 	for i := range batch {
-		l := &batch[i]
-		flows := l.flows
-		if l.workers != nil {
-			t := pl.tables.Translate(&l.miss.Key, env)
+		one := &batch[i]
+		flows := one.flows
+		if one.workers != nil {
+			t := pl.tables.Translate(&one.miss.Key, env)
 			flows = t.Learned
-			if pl.teaches(&t) && !t.Question.Valid() {
-				frames = append(frames, taughtFrame{l, t, executedFrame{rules: t.Rules, groups: t.Groups, finished: t.Finished,
+			if l.teaches(&t) && !t.Question.Valid() {
+				frames = append(frames, taughtFrame{one, t, executedFrame{rules: t.Rules, groups: t.Groups, finished: t.Finished,
 					learned: t.Learned, ruleRows: pl.rules.rowsOf(t.Rules)}})
 			} else {
-				repeats = append(repeats, *l)
+				again = append(again, *one)
 			}
 		}
 		c, refused := pl.tables.ApplyLearned(flows, now)
-		pl.unlearnt.Add(uint64(refused)) // the frames of refused flows are forwarded
+		l.refused.Add(uint64(refused)) // the frames of refused flows are forwarded
 		removed = append(removed, pl.rules.enter(&c)...)
 		changedTables(&c, &tables)
 		changes = append(changes, c)
@@ -177,21 +179,22 @@ func (pl *Pipeline) teach(batch []lesson) (repeats []lesson) {
 	if tables != (openflow.TableSet{}) {
 		pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Tables.Meets(&tables) })
 	}
-	pl.forward(frames, now)
+	l.forward(frames, now)
 	for i := range changes {
 		pl.tell(&changes[i])
 	}
 	pl.releaseRows(removed)
-	return repeats
+	return again
 }
 
 // forward makes the workers execute the translations of held frames, unless the engine
 // has been replaced. It installs megaflows for the next frames. The caller holds the lock
 // of changes, so that ports and tunnels are those of the translation.
-func (pl *Pipeline) forward(frames []taughtFrame, now uint64) {
+func (l *learner) forward(frames []taughtFrame, now uint64) {
 	if len(frames) == 0 {
 		return
 	}
+	pl := l.d
 	executed := make([]executedFrame, 0, len(frames))
 	pl.mu.RLock()
 	env := pl.env()

@@ -35,8 +35,8 @@ func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 
 // learnedLimitRows emits the rows of state that frames create.
 func (pl *Pipeline) learnedLimitRows(emit func(limits.Row)) {
-	emit(limits.Row{Name: "lessons", Unit: "entries", Holder: limits.All(), Used: uint64(len(pl.lessons)),
-		Limit: learnQueue, Refused: pl.unlearnt.Load()})
+	emit(limits.Row{Name: "lessons", Unit: "entries", Holder: limits.All(), Used: uint64(len(pl.learner.lessons)),
+		Limit: learnQueue, Refused: pl.learner.refused.Load()})
 }
 
 // heldLimitRows emits the held frames by port. The count is approximate, because

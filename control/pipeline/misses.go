@@ -4,12 +4,14 @@ package pipeline
 
 import (
 	"weft/control/megaflows"
+	"weft/control/questions"
 	"weft/control/underlay"
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/packet"
 )
 
 // answer installs megaflows for misses of one worker, and resumes the frames. Without
@@ -20,10 +22,10 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 		return
 	}
 	a := answers{d: pl, w: w, worker: worker, learnt: learnt}
-	a.answerAll(misses)
+	a.all(misses)
 }
 
-func (a *answers) answerAll(misses []datapath.Upcall) {
+func (a *answers) all(misses []datapath.Upcall) {
 	pl, w, worker := a.d, a.w, a.worker
 	pl.mu.RLock()
 	if pl.workers != w { // the engine has been replaced meanwhile
@@ -53,7 +55,7 @@ type answers struct {
 	w          *workers.Workers
 	worker     int
 	learnt     bool
-	question   bool // nobody can answer the frames' questions
+	asked      bool // nobody can answer the frames' questions
 	generation uint64
 	now        uint64
 	env        *env
@@ -77,13 +79,13 @@ func (a *answers) miss(up *datapath.Upcall) {
 	d, held := a.d, underlay.HeldFrame{Worker: a.worker, Ref: up.Arg}
 	bytes := a.w.HeldBytes(held.Worker, held.Ref)
 	if a.env.view.anyCentral {
-		d.noteSeen(uint32(up.Key[flowtable.WPort] >> 32))
+		d.declared.noteSeen(a.env.view, uint32(up.Key[flowtable.WPort]>>32))
 	}
 	t := d.tables.Translate(&up.Key, a.env)
-	if !a.learnt && d.learnFirst(a.w, held, up, &t) {
+	if !a.learnt && d.learner.hold(a.w, held, up, &t) {
 		return
 	}
-	if !a.question && t.Question.Valid() && d.askFirst(a.w, held, up, &t) {
+	if !a.asked && t.Question.Valid() && d.declared.events != nil && a.ask(held, up, &t) {
 		return
 	}
 	if a.spare == nil {
@@ -108,6 +110,36 @@ func (a *answers) miss(up *datapath.Upcall) {
 	a.addresses = append(a.addresses, t.Addresses...)
 }
 
+// ask makes a frame wait for the answer to the translation's question, or drops it. It
+// returns false if the frame is forwarded without an answer.
+func (a *answers) ask(held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
+	f := questions.Frame{Workers: a.w, Held: held, Miss: *up, Port: megaflows.OwnerOf(&up.Key), Must: t.MustAsk}
+	if !a.d.questions.Hold(t.Question, &f) {
+		if !t.MustAsk {
+			return false
+		}
+		a.w.Queue(held.Worker, datapath.AppendDropHeld(nil, held.Ref, packet.DropNoAddress))
+	}
+	return true
+}
+
+// questioned is a questions.Answerer.
+type questioned struct{ d *Pipeline }
+
+func (q questioned) Knows(of openflow.Question) bool { return q.d.macs.Knows(of) }
+
+func (q questioned) PortName(number uint32) (string, bool) { return q.d.View().PortName(number) }
+
+func (q questioned) Ask(port string, of openflow.Question) bool {
+	vni, _ := of.Segment.VNI()
+	return q.d.declared.events.Ask(port, vni, of.MAC, of.IP)
+}
+
+func (q questioned) Resume(f *questions.Frame, absent bool) {
+	a := answers{d: q.d, w: f.Workers, worker: f.Held.Worker, asked: absent}
+	a.all([]datapath.Upcall{f.Miss})
+}
+
 // creditExecuted counts frames without a megaflow for their rules, and learns from
 // them.
 func (pl *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
@@ -122,7 +154,7 @@ func (pl *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
 			r.Credit(1, f.bytes, now)
 		}
 		pl.tables.CreditGroups(f.groups, 1, f.bytes)
-		pl.learnOn(f.learned, now)
-		pl.finish(f.finished)
+		pl.learner.refresh(f.learned, now)
+		pl.rules.finish(f.finished)
 	}
 }

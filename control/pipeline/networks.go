@@ -5,12 +5,15 @@ package pipeline
 import (
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"weft/control/addresses"
 	"weft/control/counters"
+	"weft/control/questions"
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/port"
 )
 
 // Networks of weft-central: settings, addresses, and flows of ports. The agent saves
@@ -32,49 +35,69 @@ func (pl *Pipeline) RevalidateNetworks() { pl.revalidateAddresses() }
 // HasNetwork reports whether the network of a segment is declared.
 func (pl *Pipeline) HasNetwork(s openflow.Segment) bool { return pl.macs.Network(s) != nil }
 
-// setCentralFlows makes the flows of openflow.CentralTable match the declared ports.
-// The caller holds the lock of changes, and mu for writing.
-func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
+// declaredPorts has the ports of the present View that weft-central has declared.
+type declaredPorts struct {
+	numbers []uint32                   // ports with a flow in openflow.CentralTable, sorted
+	seen    [port.MaxPorts]atomic.Bool // declared ports that have sent a frame
+	events  Declared                   // nil: nobody receives events
+}
+
+// update makes the ports those of v. It returns the changes of CentralTable and the
+// removed ports. The caller holds Pipeline.mu for writing.
+func (p *declaredPorts) update(v *View) (mods []openflow.FlowMod, removed []uint32) {
 	var now []uint32 // sorted, like View.infos
 	for i := range v.infos {
 		if v.infos[i].Central {
 			now = append(now, v.infos[i].No)
 		}
 	}
-	before := pl.centralPorts
-	if slices.Equal(now, before) {
-		return openflow.Changes{}
-	}
-	pl.centralPorts = now
-	var mods []openflow.FlowMod
+	before := p.numbers
+	p.numbers = now
 	for _, port := range before {
 		if _, still := slices.BinarySearch(now, port); !still {
-			mods = append(mods, openflow.CentralFlow(openflow.DeleteStrict, port))
-			pl.counters.Rules[counters.CentralRow(port)] = counters.Rule{}
+			mods, removed = append(mods, openflow.CentralFlow(openflow.DeleteStrict, port)), append(removed, port)
 		}
 	}
 	for _, port := range now {
 		if _, was := slices.BinarySearch(before, port); !was {
 			mods = append(mods, openflow.CentralFlow(openflow.Add, port))
-			pl.seen[port].Store(false)
+			p.seen[port].Store(false)
 		}
+	}
+	return mods, removed
+}
+
+// noteSeen reports a frame of a port if it is the first one.
+func (p *declaredPorts) noteSeen(v *View, port uint32) {
+	info, ok := v.byNo[port]
+	if !ok || !info.Central || info.Kind != openflow.PortNormal || p.events == nil {
+		return
+	}
+	if seen := &p.seen[port]; !seen.Load() && !seen.Swap(true) {
+		p.events.Seen(info.Name)
+	}
+}
+
+// setCentralFlows makes the flows of openflow.CentralTable match the declared ports.
+// The caller holds the lock of changes, and mu for writing.
+func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
+	mods, removed := pl.declared.update(v)
+	if len(mods) == 0 {
+		return openflow.Changes{}
+	}
+	for _, port := range removed {
+		pl.counters.Rules[counters.CentralRow(port)] = counters.Rule{}
 	}
 	changes, err := pl.tables.ApplyCentral(mods, clock.Monotonic())
 	if err != nil {
 		pl.log.Error("flows of declared ports are missing", "error", err)
 	}
-	for _, r := range changes.Added {
+	for _, r := range changes.Added { // with the counts of an earlier control process
 		match := r.Match.Unpack()
-		pl.enterCentralFlow(r, uint32(match.Value[flowtable.WPort]>>32))
+		pl.rules.setRow(r, counters.CentralRow(uint32(match.Value[flowtable.WPort]>>32)))
+		pl.rules.read(r)
 	}
 	return changes
-}
-
-// enterCentralFlow gives a flow of CentralTable its row, with the counts of an
-// earlier control process.
-func (pl *Pipeline) enterCentralFlow(r *openflow.Rule, port uint32) {
-	pl.rules.setRow(r, counters.CentralRow(port))
-	pl.rules.read(r)
 }
 
 // Declared receives the events of declared ports. Its methods return without waiting.
@@ -87,21 +110,13 @@ type Declared interface {
 }
 
 // AttachDeclared sets the receiver of events, before any other method is called.
-func (pl *Pipeline) AttachDeclared(d Declared) { pl.declared = d }
+func (pl *Pipeline) AttachDeclared(d Declared) { pl.declared.events = d }
+
+// Questions returns the frames that wait for addresses.
+func (pl *Pipeline) Questions() *questions.Questions { return pl.questions }
 
 // ForgetSeen makes the port's next frame a first frame again.
-func (pl *Pipeline) ForgetSeen(port uint32) { pl.seen[port].Store(false) }
-
-// The caller holds mu.
-func (pl *Pipeline) noteSeen(port uint32) {
-	info, ok := pl.view.byNo[port]
-	if !ok || !info.Central || info.Kind != openflow.PortNormal || pl.declared == nil {
-		return
-	}
-	if seen := &pl.seen[port]; !seen.Load() && !seen.Swap(true) {
-		pl.declared.Seen(info.Name)
-	}
-}
+func (pl *Pipeline) ForgetSeen(port uint32) { pl.declared.seen[port].Store(false) }
 
 // env implements openflow.Networks.
 

@@ -16,38 +16,38 @@ import (
 // Send executes the actions of a packet-out on its frame, after the flows of their learn
 // actions are in force. It returns after a worker has executed them, with the
 // translation of the actions. An error has no effect. Send takes the lock of changes.
-func (pl *Pipeline) Send(request *openflow.PacketOut) (openflow.Translation, error) {
-	if err := fillFlow(request); err != nil {
+func (pl *Pipeline) Send(out *openflow.PacketOut) (openflow.Translation, error) {
+	if err := fillFlow(out); err != nil {
 		return openflow.Translation{}, &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
 	}
-	return pl.inject(request)
+	return pl.inject(out)
 }
 
-func fillFlow(request *openflow.PacketOut) error {
+func fillFlow(out *openflow.PacketOut) error {
 	var b packet.Batch
 	frame, header := b.Next()
-	n := copy(header[:], request.Frame)
-	if n < len(request.Frame) {
-		b.AddSpan(frame, packet.Address(request.Frame[n:]), uint32(len(request.Frame)-n))
+	n := copy(header[:], out.Frame)
+	if n < len(out.Frame) {
+		b.AddSpan(frame, packet.Address(out.Frame[n:]), uint32(len(out.Frame)-n))
 	}
 	b.Commit(frame, n)
 	var key flowtable.Key
-	if reason := flowtable.Extract(&b, frame, &key); reason != packet.DropNone {
-		return usererr.Errorf("packet: expected a whole frame; a port would drop this one as %s", reason)
+	if why := flowtable.Extract(&b, frame, &key); why != packet.DropNone {
+		return usererr.Errorf("packet: expected a whole frame; a port would drop this one as %s", why)
 	}
 	for i, word := range key {
-		request.Flow[i] |= word
+		out.Flow[i] |= word
 	}
 	return nil
 }
 
-func (pl *Pipeline) inject(request *openflow.PacketOut) (t openflow.Translation, err error) {
+func (pl *Pipeline) inject(out *openflow.PacketOut) (t openflow.Translation, err error) {
 	pl.change.Lock() // keeps the workers from being replaced
 	defer pl.change.Unlock()
 	pl.mu.RLock()
 	w, now := pl.workers, clock.Monotonic()
-	t, err = pl.tables.Execute(request.Actions, &request.Flow, pl.env())
-	rows, teaches := pl.rules.rowsOf(t.Rules), pl.teaches(&t)
+	t, err = pl.tables.Execute(out.Actions, &out.Flow, pl.env())
+	rows, teaches := pl.rules.rowsOf(t.Rules), pl.learner.teaches(&t)
 	pl.mu.RUnlock()
 	switch {
 	case err != nil: // has a code
@@ -60,13 +60,13 @@ func (pl *Pipeline) inject(request *openflow.PacketOut) (t openflow.Translation,
 		return t, err
 	}
 	if teaches {
-		pl.teach([]lesson{{flows: t.Learned}})
+		pl.learner.teach([]lesson{{flows: t.Learned}})
 	}
-	inPort := uint32(request.Flow[flowtable.WPort] >> 32)
+	inPort := uint32(out.Flow[flowtable.WPort] >> 32)
 	if inPort >= port.MaxPorts {
 		inPort = 0
 	}
-	if !w.Push(0, datapath.AppendInject(nil, inPort, t.Actions, request.Frame)) {
+	if !w.Push(0, datapath.AppendInject(nil, inPort, t.Actions, out.Frame)) {
 		return t, workers.ErrGone
 	}
 	if err := w.WaitApplied(); err != nil {
@@ -75,6 +75,6 @@ func (pl *Pipeline) inject(request *openflow.PacketOut) (t openflow.Translation,
 	if t.Learn.Valid {
 		pl.learn(t.Learn, now)
 	}
-	pl.creditExecuted([]executedFrame{{t.Rules, t.Groups, t.Finished, t.Learned, rows, uint64(len(request.Frame))}}, now)
+	pl.creditExecuted([]executedFrame{{t.Rules, t.Groups, t.Finished, t.Learned, rows, uint64(len(out.Frame))}}, now)
 	return t, nil
 }

@@ -25,13 +25,13 @@ import (
 	"weft/control/counters"
 	"weft/control/limits"
 	"weft/control/megaflows"
+	"weft/control/questions"
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/control/upcalls"
 	"weft/control/workers"
 	"weft/flowtable"
 	"weft/openflow"
-	"weft/port"
 )
 
 // Store saves the tables. Its methods may wait for the disk.
@@ -85,29 +85,25 @@ type Pipeline struct {
 	counters *counters.Region
 	rules    ruleBook
 
-	centralPorts []uint32                   // ports with a flow in openflow.CentralTable, sorted
-	seen         [port.MaxPorts]atomic.Bool // declared ports that have sent a frame
-	questions    *questions
-	declared     Declared // receiver of the events of declared ports; nil: none
-
 	megaflows *megaflows.Index
 	macs      *addresses.Table
 	recircs   *openflow.RecircTable
 	notes     *openflow.NoteTable
 	templates *underlay.Templates
 
+	declared  declaredPorts
+	questions *questions.Questions
+	learner   *learner
 	saving    sync.Mutex       // a write of flows, groups or meters; taken after the lock of changes
 	unsaved   unsaved          // changes of OpenFlow connections that are not on the disk yet
 	upcalls   *upcalls.Upcalls // guarded by the lock of changes
 	macsStale chan struct{}    // wakes up maintain after addresses were learned
-	lessons   chan lesson      // flows waiting to be learned
-	unlearnt  atomic.Uint64    // number of learned flows refused at a limit
 	refusals  atomic.Uint64    // number of misses executed without a megaflow
 }
 
 // New returns an empty Pipeline. Attach must come before any other method.
 func New(s Setup) *Pipeline {
-	return &Pipeline{
+	pl := &Pipeline{
 		change: s.Change, log: s.Log, store: s.Store, monitors: s.Monitors, sizes: s.Sizes, cores: s.Cores,
 		tables:    openflow.NewPipeline(openflow.Limits{Rules: counters.MaxRules}),
 		view:      &View{},
@@ -115,10 +111,10 @@ func New(s Setup) *Pipeline {
 		macs:      addresses.New(),
 		recircs:   openflow.NewRecircTable(),
 		notes:     openflow.NewNoteTable(),
-		questions: newQuestions(),
 		macsStale: make(chan struct{}, 1),
-		lessons:   make(chan lesson, learnQueue),
 	}
+	pl.questions, pl.learner = questions.New(questioned{pl}), newLearner(pl)
+	return pl
 }
 
 // Attach sets the ports and the tunnel templates that the pipeline uses.
@@ -130,9 +126,8 @@ func (pl *Pipeline) Attach(ports Ports, templates *underlay.Templates) {
 func (pl *Pipeline) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	done.Go(func() { pl.maintain(ctx) })
-	done.Go(func() { pl.learnFlows(ctx) })
-	done.Go(func() { pl.askQuestions(ctx) })
-	done.Go(func() { pl.dropUnanswered(ctx) })
+	done.Go(func() { pl.learner.run(ctx) })
+	done.Go(func() { pl.questions.Run(ctx) })
 	done.Go(func() { pl.keepMACs(ctx) })
 	done.Wait()
 }
@@ -150,7 +145,7 @@ func (pl *Pipeline) Counts() Counts {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	c := Counts{Flows: pl.tables.Len(), Megaflows: pl.megaflows.Len(), MACs: pl.macs.Len(), TableFlows: map[uint8]int{},
-		Refused: pl.refusals.Load(), NotLearnt: pl.unlearnt.Load()}
+		Refused: pl.refusals.Load(), NotLearnt: pl.learner.refused.Load()}
 	for table := range uint8(openflow.Tables) {
 		if _, flows := pl.tables.Config(table); flows > 0 {
 			c.TableFlows[table] = flows
@@ -170,7 +165,7 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.heldLimitRows(emit)
 	pl.learnedLimitRows(emit)
 	pl.macs.LimitRows(emit)
-	pl.questions.limitRows(emit)
+	pl.questions.LimitRows(emit)
 	notes, evicted := pl.notes.NoteUse()
 	emit(limits.Row{Name: "controller_notes", Unit: "entries", Holder: limits.All(), Used: uint64(notes), Limit: openflow.MaxNotes, Evicted: evicted})
 }

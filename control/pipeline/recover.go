@@ -13,33 +13,40 @@ import (
 	"weft/openflow"
 )
 
+// recovery takes over the workers' caches after a restart of control. Its methods run
+// while no other goroutine uses the pipeline.
+type recovery struct {
+	*Pipeline
+	byRow map[uint32]*openflow.Rule
+}
+
 // recoverMegaflows takes over the workers' caches after a restart of control. It
 // keeps the megaflows that are still correct, and adds the counts since the last
 // credit to the statistics. The caller holds the lock of changes; no other goroutine
 // uses the pipeline.
 func (pl *Pipeline) recoverMegaflows() {
+	r := recovery{pl, pl.rules.byRow(pl.tables)}
 	used := min(pl.counters.UsedSlots(), uint32(pl.sizes.Megaflows))
 	pl.megaflows.Reserve(used)
 	var stale []uint32
-	rules := pl.rules.byRow(pl.tables)
 	for slot := range used {
-		pl.creditRecovered(slot, rules)
+		r.credit(slot)
 	}
 	known := pl.macs.Generation()
-	for slot := range pl.recoverable(used) {
-		if !pl.recoverSlot(slot) {
+	for slot := range r.slots(used) {
+		if !r.adopt(slot) {
 			stale = append(stale, slot)
 		}
 	}
 	if pl.macs.Generation() != known { // newly learned addresses can make earlier megaflows correct
-		stale = slices.DeleteFunc(stale, pl.recoverSlot)
+		stale = slices.DeleteFunc(stale, r.adopt)
 	}
 	for _, slot := range stale {
 		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, slot, nil))
 	}
 	_ = pl.workers.WaitApplied() // error ignored: a dead engine's slots are all forgotten
 	for _, slot := range slices.Backward(stale) {
-		pl.creditRecovered(slot, rules)
+		r.credit(slot)
 		pl.counters.End(slot)
 		// Workers disagree about a slot if control died while sending. Such a slot is
 		// not used again.
@@ -49,9 +56,9 @@ func (pl *Pipeline) recoverMegaflows() {
 	}
 }
 
-// recoverable iterates over the used slots. A megaflow that matches a recirc_id comes
+// slots iterates over the used slots. A megaflow that matches a recirc_id comes
 // after the megaflow that sets it.
-func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
+func (pl recovery) slots(used uint32) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		var later []uint32
 		for slot := range used {
@@ -80,9 +87,9 @@ func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 	}
 }
 
-// creditRecovered adds the slot's counts since the last credit to its stored rules,
+// credit adds the slot's counts since the last credit to its stored rules,
 // by row.
-func (pl *Pipeline) creditRecovered(slot uint32, rules map[uint32]*openflow.Rule) {
+func (pl recovery) credit(slot uint32) {
 	s := &pl.counters.Slots[slot]
 	if s.RuleCount == 0 || s.RuleCount > counters.SlotRules {
 		return
@@ -96,15 +103,15 @@ func (pl *Pipeline) creditRecovered(slot uint32, rules map[uint32]*openflow.Rule
 	rows := slices.DeleteFunc(slices.Clone(s.Rules[:s.RuleCount]), func(row uint32) bool { return row >= counters.MaxRows })
 	pl.counters.Credit(slot, rows, packets, bytes, usedNS)
 	for _, row := range rows {
-		if r := rules[row]; r != nil {
+		if r := pl.byRow[row]; r != nil {
 			r.Credit(packets, bytes, usedNS)
 		}
 	}
 }
 
-// recoverSlot translates the megaflow of a slot again and learns from it. It adopts
+// adopt translates the megaflow of a slot again and learns from it. It adopts
 // the megaflow if the actions are the same, and otherwise returns false.
-func (pl *Pipeline) recoverSlot(slot uint32) bool {
+func (pl recovery) adopt(slot uint32) bool {
 	s := &pl.counters.Slots[slot]
 	generation, same := pl.workers.Generation(slot)
 	if !same || generation != s.Generation {

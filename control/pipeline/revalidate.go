@@ -22,6 +22,8 @@ const (
 	// macPause is the shortest interval of revalidations after learned addresses. It
 	// limits the work that an attacker's addresses cause.
 	macPause = 20 * time.Millisecond
+	// askAgain is the lifetime of a megaflow for an address that nobody has.
+	askAgain = 5 * time.Second
 	// translateChunk is the number of translations before Pipeline.mu is released for
 	// a moment.
 	translateChunk = 256
@@ -135,7 +137,7 @@ func (pl *Pipeline) sweep() {
 	rows := pl.rules.rowsOf(expired)
 	aged := pl.macs.Expire(now)
 	pl.templates.MarkUsed(templatesOf(list))
-	pl.collectRecircs(list)
+	pl.recircs.Collect(recircsOf(list))
 	pl.mu.Unlock()
 
 	pl.evict(idle)
@@ -165,4 +167,18 @@ func templatesOf(list []*megaflows.Megaflow) iter.Seq[uint32] {
 			}
 		}
 	}
+}
+
+// recircsOf returns a function that reports whether megaflows use a recirc_id.
+func recircsOf(list []*megaflows.Megaflow) (used func(id uint32) bool) {
+	ids := map[uint32]bool{}
+	for _, m := range list {
+		ids[m.Key.Recirc()] = true
+		for i := range m.Actions {
+			if m.Actions[i].Op == flowtable.OpRecirc {
+				ids[m.Actions[i].U32] = true
+			}
+		}
+	}
+	return func(id uint32) bool { return ids[id] }
 }

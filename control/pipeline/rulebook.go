@@ -111,6 +111,18 @@ func (b *ruleBook) writeTimeouts(r *openflow.Rule) {
 	c.IdleTimeout, c.HardTimeout = r.IdleTimeout, r.HardTimeout
 }
 
+// finish applies fin_timeout to flows that saw a FIN or RST. The caller holds
+// Pipeline.mu for writing.
+func (b *ruleBook) finish(list []openflow.Finished) {
+	for i := range list {
+		f := &list[i]
+		if f.Rule.Removed || !f.ReduceTimeouts() {
+			continue
+		}
+		b.writeTimeouts(f.Rule)
+	}
+}
+
 func (b *ruleBook) read(r *openflow.Rule) {
 	c := &b.region.Rules[b.row(r)]
 	if c.CreatedNS == 0 || c.CreatedNS > clock.Monotonic() {

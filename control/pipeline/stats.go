@@ -73,7 +73,7 @@ func (pl *Pipeline) WorkerStats() []api.Worker {
 func (pl *Pipeline) ResetPort(number uint32) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	pl.seen[number].Store(false)
+	pl.declared.seen[number].Store(false)
 	live := pl.livePort(number)
 	base := &pl.counters.Ports[number]
 	*base = datapath.PortCounters{}

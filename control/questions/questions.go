@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package questions holds the frames to unknown addresses of declared networks while
+// weft-central is asked for the addresses. If nobody has the address, a frame is treated
+// as one to an unknown address. If no answer comes, the frame is dropped if the network
+// has Asked, and is treated as one to an unknown address otherwise.
+//
+// Questions.mu guards the waiting frames. It is taken after Pipeline.mu. Under it, only
+// Answerer.Knows is called, which takes the lock of control/addresses. The goroutines of
+// Run hold no lock while they ask and resume.
+package questions
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"weft/control/limits"
+	"weft/control/loop"
+	"weft/control/underlay"
+	"weft/control/workers"
+	"weft/datapath"
+	"weft/internal/clock"
+	"weft/openflow"
+	"weft/packet"
+)
+
+const (
+	// maxPortQuestions limits the held frames of one port that wait for answers.
+	// Further frames get no answer.
+	maxPortQuestions = 64
+	// A frame waits for questionTimeout, which is below datapath.HeldTimeoutNS. A
+	// dropped frame counts as packet.DropNoAddress.
+	questionTimeout = time.Second
+	// questionTick is the interval of checks for questionTimeout.
+	questionTick = 100 * time.Millisecond
+)
+
+// Questions has the frames that wait for answers.
+type Questions struct {
+	answerer Answerer
+
+	mu      sync.Mutex
+	waiting map[openflow.Question][]Frame
+	ports   map[uint32]*portQuestions
+	unasked []openflow.Question // in order of arrival; misses come from ports in turn
+	wake    chan struct{}       // a question is in unasked
+	began   chan struct{}       // a frame waits
+}
+
+// Frame is a frame that a worker holds until its question is answered.
+type Frame struct {
+	Workers *workers.Workers
+	Held    underlay.HeldFrame
+	Miss    datapath.Upcall
+	Port    uint32 // sender
+	Must    bool   // without an answer the frame is dropped
+	sinceNS uint64
+}
+
+// Answerer is the pipeline. Knows and PortName may take any lock but Questions.mu; the
+// others are called without a lock, or under the lock of changes.
+type Answerer interface {
+	// Knows reports whether the address in a question is known.
+	Knows(q openflow.Question) bool
+	PortName(number uint32) (string, bool)
+	// Ask asks weft-central for an address. It returns false if no answer will come.
+	Ask(port string, q openflow.Question) bool
+	// Resume treats a frame whose address is known. If absent is true, nobody has the
+	// address, and the frame is treated like one to an unknown address.
+	Resume(f *Frame, absent bool)
+}
+
+// portQuestions counts a port's waiting and dropped frames.
+type portQuestions struct {
+	waiting int
+	dropped uint64
+}
+
+// New returns Questions without frames.
+func New(a Answerer) *Questions {
+	return &Questions{answerer: a, waiting: map[openflow.Question][]Frame{}, ports: map[uint32]*portQuestions{}, wake: make(chan struct{}, 1), began: make(chan struct{}, 1)}
+}
+
+// Hold makes a frame wait for the answer to q. It returns false at the limit of the
+// frame's port. Then a frame with Must is dropped.
+func (qs *Questions) Hold(q openflow.Question, f *Frame) bool {
+	f.sinceNS = clock.Monotonic()
+	if qs.hold(q, f) {
+		return true
+	}
+	if f.Must {
+		qs.refuse(f.Port)
+	}
+	return false
+}
+
+func (qs *Questions) hold(q openflow.Question, f *Frame) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	p := qs.ports[f.Port]
+	if p == nil {
+		p = new(portQuestions)
+		qs.ports[f.Port] = p
+	}
+	if p.waiting >= maxPortQuestions {
+		return false
+	}
+	p.waiting++
+	if len(qs.waiting[q]) == 0 {
+		qs.unasked = append(qs.unasked, q)
+		loop.Notify(qs.wake)
+	}
+	qs.waiting[q] = append(qs.waiting[q], *f)
+	loop.Notify(qs.began)
+	return true
+}
+
+func (qs *Questions) none() bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return len(qs.waiting) == 0
+}
+
+// refuse counts a frame of a port that is dropped at the port's limit.
+func (qs *Questions) refuse(port uint32) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.ports[port].dropped++
+}
+
+// take removes the frames that wait for one of the questions that pick selects. dropped
+// counts them as dropped.
+func (qs *Questions) take(dropped bool, pick func(q openflow.Question, oldest *Frame) bool) (frames []Frame) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for q, list := range qs.waiting {
+		if !pick(q, &list[0]) {
+			continue
+		}
+		delete(qs.waiting, q)
+		frames = append(frames, list...)
+		for i := range list {
+			p := qs.ports[list[i].Port]
+			p.waiting--
+			if dropped {
+				p.dropped++
+			}
+		}
+	}
+	return frames
+}
+
+func (qs *Questions) next() (list []openflow.Question, ports []uint32) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for _, q := range qs.unasked {
+		if frames := qs.waiting[q]; len(frames) > 0 {
+			list, ports = append(list, q), append(ports, frames[0].Port)
+		}
+	}
+	qs.unasked = qs.unasked[:0]
+	return list, ports
+}
+
+// LimitRows is a limits.Source for the waiting frames.
+func (qs *Questions) LimitRows(emit func(limits.Row)) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	var all portQuestions
+	for no, p := range qs.ports {
+		all.waiting += p.waiting
+		all.dropped += p.dropped
+		if p.waiting > 0 || p.dropped > 0 {
+			emit(limits.Row{Name: "questions", Unit: "frames", Holder: limits.Port(no), Used: uint64(p.waiting), Limit: maxPortQuestions, Refused: p.dropped})
+		}
+	}
+	emit(limits.Row{Name: "questions", Unit: "frames", Holder: limits.All(), Used: uint64(all.waiting), Refused: all.dropped})
+}
+
+// Run asks questions, and ends waits that take too long, until ctx ends.
+func (qs *Questions) Run(ctx context.Context) {
+	var done sync.WaitGroup
+	done.Go(func() { qs.ask(ctx) })
+	done.Go(func() { qs.dropUnanswered(ctx) })
+	done.Wait()
+}
+
+// ask asks for addresses until ctx ends. It holds no lock, because the agent may wait
+// for the pipeline.
+func (qs *Questions) ask(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-qs.wake:
+			qs.askNext()
+		}
+	}
+}
+
+// dropUnanswered ends the wait of frames after questionTimeout, until ctx ends. It
+// sleeps without a timer while no frame waits. It does not share a goroutine with ask,
+// because ask may wait for weft-central.
+func (qs *Questions) dropUnanswered(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-qs.began:
+		}
+		for !qs.none() {
+			if !loop.Sleep(ctx, questionTick) {
+				return
+			}
+			now := clock.Monotonic()
+			qs.giveUp(func(_ openflow.Question, oldest *Frame) bool {
+				return now-min(now, oldest.sinceNS) >= uint64(questionTimeout)
+			})
+		}
+	}
+}
+
+func (qs *Questions) askNext() {
+	qs.resumeKnown() // the answer may have come during the translation
+	list, ports := qs.next()
+	for i, q := range list {
+		if name, ok := qs.answerer.PortName(ports[i]); !ok || !qs.answerer.Ask(name, q) {
+			qs.giveUp(func(o openflow.Question, _ *Frame) bool { return o == q })
+		}
+	}
+}
+
+// giveUp ends the wait of the frames that pick selects, whose questions get no answer.
+func (qs *Questions) giveUp(pick func(q openflow.Question, oldest *Frame) bool) {
+	drop(qs.take(true, func(q openflow.Question, oldest *Frame) bool {
+		return oldest.Must && pick(q, oldest)
+	}))
+	qs.resume(qs.take(false, pick), true)
+}
+
+func drop(frames []Frame) {
+	for i := range frames {
+		f := &frames[i]
+		f.Workers.Push(f.Held.Worker, datapath.AppendDropHeld(nil, f.Held.Ref, packet.DropNoAddress))
+	}
+}
+
+// Answer resumes the frames whose address is now known, or is in absent because nobody
+// has it. The caller has revalidated, and holds only the lock of changes.
+func (qs *Questions) Answer(absent []openflow.Question) {
+	qs.resumeKnown()
+	qs.resume(qs.take(false, func(q openflow.Question, _ *Frame) bool { return slices.Contains(absent, q) }), true)
+}
+
+func (qs *Questions) resumeKnown() {
+	qs.resume(qs.take(false, func(q openflow.Question, _ *Frame) bool { return qs.answerer.Knows(q) }), false)
+}
+
+func (qs *Questions) resume(frames []Frame, absent bool) {
+	for i := range frames {
+		qs.answerer.Resume(&frames[i], absent)
+	}
+}

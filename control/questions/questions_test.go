@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package questions
+
+import (
+	"testing"
+
+	"weft/control/limits"
+	"weft/openflow"
+)
+
+// agent is an Answerer. It knows no port, so that no question is asked.
+type agent struct {
+	known            map[openflow.Question]bool
+	present, missing int // number of resumed frames
+}
+
+func (a *agent) Knows(q openflow.Question) bool     { return a.known[q] }
+func (a *agent) PortName(uint32) (string, bool)     { return "", false }
+func (a *agent) Ask(string, openflow.Question) bool { return true }
+func (a *agent) Resume(_ *Frame, absent bool) {
+	if absent {
+		a.missing++
+	} else {
+		a.present++
+	}
+}
+
+func question(mac uint64) openflow.Question {
+	return openflow.Question{Segment: openflow.SegmentOf(1), MAC: mac}
+}
+
+func rows(qs *Questions) map[limits.Holder]limits.Row {
+	all := map[limits.Holder]limits.Row{}
+	qs.LimitRows(func(r limits.Row) { all[r.Holder] = r })
+	return all
+}
+
+// A port at its limit holds no further frame, and another port does. Only refused frames
+// that need an answer count as dropped.
+func TestLimitOfAPort(t *testing.T) {
+	qs := New(&agent{})
+	for i := range maxPortQuestions {
+		if !qs.Hold(question(uint64(i)), &Frame{Port: 1}) {
+			t.Fatalf("frame %d is refused", i)
+		}
+	}
+	if qs.Hold(question(1), &Frame{Port: 1}) || qs.Hold(question(1), &Frame{Port: 1, Must: true}) {
+		t.Error("a port holds frames beyond its limit")
+	}
+	if !qs.Hold(question(1), &Frame{Port: 2}) {
+		t.Error("another port's frame is refused")
+	}
+	if r := rows(qs)[limits.Port(1)]; r.Used != maxPortQuestions || r.Refused != 1 {
+		t.Errorf("%+v", r)
+	}
+	if r := rows(qs)[limits.All()]; r.Used != maxPortQuestions+1 || r.Refused != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// An answer resumes exactly the frames of its questions. Each question is asked once.
+func TestAnswersResumeTheirFrames(t *testing.T) {
+	a := &agent{known: map[openflow.Question]bool{}}
+	qs := New(a)
+	for _, mac := range []uint64{1, 1, 2, 3} {
+		qs.Hold(question(mac), &Frame{Port: 1})
+	}
+	a.known[question(1)] = true
+	qs.Answer([]openflow.Question{question(2)})
+	if a.present != 2 || a.missing != 1 {
+		t.Errorf("%d frames to known addresses resumed, %d to absent ones; want 2 and 1", a.present, a.missing)
+	}
+	if list, ports := qs.next(); len(list) != 1 || list[0] != question(3) || ports[0] != 1 {
+		t.Errorf("left to ask: %v for ports %v", list, ports)
+	}
+	if list, _ := qs.next(); len(list) != 0 {
+		t.Errorf("asked again: %v", list)
+	}
+}
+
+// A question that cannot be asked treats its frames like frames to unknown addresses.
+func TestUnaskedQuestions(t *testing.T) {
+	a := &agent{}
+	qs := New(a)
+	qs.Hold(question(1), &Frame{Port: 1})
+	qs.askNext()
+	if a.missing != 1 || !qs.none() {
+		t.Errorf("%d frames resumed, none waits: %v", a.missing, qs.none())
+	}
+}
