@@ -335,7 +335,7 @@ func (d *Daemon) show() api.Show {
 		PID: os.Getpid(), StateDir: d.config.StateDir,
 		UptimeS: time.Since(d.started).Seconds(), Restarts: d.engines.Replaced().All, EnginePID: d.engines.PID(),
 		Flows: counts.Flows, Megaflows: counts.Megaflows, MACs: counts.MACs,
-		Workers: d.pipeline.WorkerStats(), Ports: ports,
+		Workers: d.statistics.Workers(), Ports: ports,
 	}
 	if d.central != nil {
 		s.Central = d.central.Status()

@@ -49,6 +49,6 @@ func (d *Daemon) packetOutRoutes(route func(pattern string, answer func(r *http.
 }
 
 func (d *Daemon) macRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	route("GET /v1/macs", func(*http.Request) (any, error) { return d.pipeline.ListMACs(), nil })
-	route("DELETE /v1/macs", func(r *http.Request) (any, error) { return d.pipeline.FlushMACs(r.URL.Query().Get("port")) })
+	route("GET /v1/macs", func(*http.Request) (any, error) { return d.macs.List(), nil })
+	route("DELETE /v1/macs", func(r *http.Request) (any, error) { return d.macs.Flush(r.URL.Query().Get("port")) })
 }

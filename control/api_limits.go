@@ -15,6 +15,7 @@ import (
 // with the same name and Holder break the metrics (TestLimitRowsAreUnique).
 func (d *Daemon) registerLimits() {
 	d.limits.Add(d.pipeline.LimitRows)
+	d.limits.Add(d.statistics.LimitRows)
 	d.limits.Add(d.tracking.LimitRows)
 	d.limits.Add(d.captures.LimitRows)
 	d.limits.Add(d.ports.LimitRows)

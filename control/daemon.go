@@ -29,9 +29,13 @@
 //     before the pipeline's lock. Monitors.mu is taken after the pipeline's lock, and no
 //     other lock is taken while Monitors.mu is held.
 //     control/tracking takes its lock of settings before the pipeline's lock.
+//     control/statistics takes its lock right after the pipeline's lock, and no other lock
+//     after it.
+//     control/tables, control/macs and control/ofswitch have no lock. They answer requests
+//     under the lock of changes.
 //  5. control/pipeline: Pipeline.mu guards the tables that translations read, and the
-//     statistics. The locks of control/megaflows and of control/addresses are taken after
-//     it.
+//     statistics. It also guards the rows of control/rulebook. The locks of
+//     control/megaflows, control/questions and control/addresses are taken after it.
 //  6. control/underlay: Templates.mu, then Kernel.mu.
 //  7. control/workers: Workers.mu guards the command rings.
 //
@@ -58,12 +62,14 @@ import (
 	"weft/control/engines"
 	"weft/control/fleet"
 	"weft/control/limits"
+	"weft/control/macs"
 	"weft/control/observe"
 	"weft/control/ofconn"
 	"weft/control/ofswitch"
 	"weft/control/patience"
 	"weft/control/pipeline"
 	"weft/control/ports"
+	"weft/control/statistics"
 	"weft/control/store"
 	"weft/control/tables"
 	"weft/control/tracking"
@@ -79,16 +85,18 @@ type Daemon struct {
 	started time.Time
 	change  sync.Mutex // the lock of changes
 
-	engines   *engines.Engines
-	fleet     *fleet.Fleet
-	central   *central.Central // nil: the switch does not follow weft-central
-	ports     *ports.Ports
-	pipeline  *pipeline.Pipeline
-	tables    *tables.Tables
-	tracking  *tracking.Connections
-	templates *underlay.Templates
-	kernel    *underlay.Kernel
-	store     *store.Store
+	engines    *engines.Engines
+	fleet      *fleet.Fleet
+	central    *central.Central // nil: the switch does not follow weft-central
+	ports      *ports.Ports
+	pipeline   *pipeline.Pipeline
+	tables     *tables.Tables
+	macs       *macs.MACs
+	statistics *statistics.Statistics
+	tracking   *tracking.Connections
+	templates  *underlay.Templates
+	kernel     *underlay.Kernel
+	store      *store.Store
 
 	captures *observe.Captures
 	monitors observe.Monitors
@@ -186,7 +194,9 @@ func newDaemon(config Config) (*Daemon, error) {
 		return nil, err
 	}
 	d.pipeline = pipeline.New(pipeline.Setup{Change: &d.change, Store: d.store, Monitors: &d.flowMonitors,
-		Sizes: config.sizes.Cache, Cores: config.Cores, Log: d.log})
+		Sizes: config.sizes.Cache, Log: d.log})
+	d.macs = macs.New(&d.change, d.pipeline, d.store, d.log)
+	d.statistics = statistics.New(d.pipeline, config.Cores)
 	d.tables = tables.New(&d.change, d.pipeline)
 	d.tracking = tracking.New(&d.change, d.pipeline)
 	if d.kernel, err = underlay.Open(d.log); err != nil {
@@ -196,9 +206,9 @@ func newDaemon(config Config) (*Daemon, error) {
 	d.templates = underlay.NewTemplates(d.kernel, d.log)
 	d.engines = engines.New(engines.Setup{Change: &d.change, Launcher: config.launcher, Exe: config.Exe, Dir: config.StateDir,
 		Start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS},
-		Store: d.store, Pipeline: d.pipeline, Templates: d.templates, Log: d.log})
+		Store: d.store, Pipeline: d.pipeline, MACs: d.macs, Templates: d.templates, Log: d.log})
 	d.requests = patience.NewRequests(d.engines.Troubled, func() string { return d.engines.Unanswered(patience.Explain) })
-	d.ports = ports.New(ports.Setup{Change: &d.change, Store: d.store, Engine: d.engines, Pipeline: d.pipeline,
+	d.ports = ports.New(ports.Setup{Change: &d.change, Store: d.store, Engine: d.engines, Pipeline: d.pipeline, Statistics: d.statistics,
 		Templates: d.templates, Kernel: d.kernel, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
 	d.pipeline.Attach(d.ports, d.templates)
 	d.engines.Attach(d.ports)
@@ -238,6 +248,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 		return err
 	}
 	d.done.Go(func() { d.pipeline.Run(ctx) })
+	d.done.Go(func() { d.macs.Run(ctx) })
 	d.done.Go(func() { d.templates.Follow(ctx) })
 	d.done.Go(func() { d.ports.Run(ctx) })
 	d.done.Go(func() { d.fleet.Run(ctx) })
@@ -255,7 +266,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 func (d *Daemon) saveMACs() {
 	select {
 	case <-d.ready:
-		if err := d.pipeline.SaveMACs(); err != nil {
+		if err := d.macs.Save(); err != nil {
 			d.log.Error("learned addresses cannot be saved", "error", err)
 		}
 	default:

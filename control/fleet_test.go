@@ -355,7 +355,7 @@ func TestFleetErrors(t *testing.T) {
 	if err := h.d.fleet.Apply(&bad); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	if rows := h.d.pipeline.ListMACs(); len(rows) != 2 {
+	if rows := h.d.macs.List(); len(rows) != 2 {
 		t.Errorf("%+v", rows)
 	}
 }

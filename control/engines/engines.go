@@ -17,6 +17,7 @@ import (
 
 	"weft/conntrack"
 	"weft/control/counters"
+	"weft/control/macs"
 	"weft/control/pipeline"
 	"weft/control/ports"
 	"weft/control/underlay"
@@ -71,6 +72,7 @@ type Setup struct {
 	Start     engine.Start
 	Store     ConnectionStore
 	Pipeline  *pipeline.Pipeline
+	MACs      *macs.MACs // of Pipeline
 	Templates *underlay.Templates
 	Log       *slog.Logger
 }
@@ -85,6 +87,7 @@ type Engines struct {
 	start     engine.Start
 	store     ConnectionStore
 	pipeline  *pipeline.Pipeline
+	macs      *macs.MACs
 	ports     *ports.Ports
 	templates *underlay.Templates
 	log       *slog.Logger
@@ -104,7 +107,7 @@ type Engines struct {
 // New returns Engines without an engine. Attach must come before the first use.
 func New(s Setup) *Engines {
 	return &Engines{change: s.Change, launcher: s.Launcher, image: newImage(s.Exe), dir: s.Dir, start: s.Start, store: s.Store,
-		pipeline: s.Pipeline, templates: s.Templates, log: s.Log}
+		pipeline: s.Pipeline, macs: s.MACs, templates: s.Templates, log: s.Log}
 }
 
 // Attach sets the ports of all further engines.

@@ -11,9 +11,11 @@ import (
 
 	"weft/api"
 	"weft/control/engines/enginetest"
+	"weft/control/macs"
 	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
 	"weft/control/ports"
+	"weft/control/statistics"
 	"weft/control/store"
 	"weft/control/tables"
 	"weft/control/underlay"
@@ -116,10 +118,11 @@ func (r *rig) begin() {
 	check(err)
 	templates := underlay.NewTemplates(r.kernel, log)
 	r.pipeline = pipeline.New(pipeline.Setup{Change: &r.change, Store: r.disk, Monitors: pipelinetest.NoMonitors{},
-		Sizes: sizes.Cache, Cores: []int{0}, Log: log})
+		Sizes: sizes.Cache, Log: log})
+	addresses := macs.New(&r.change, r.pipeline, r.disk, log)
 	r.engines = New(Setup{Change: &r.change, Launcher: &r.launcher, Exe: "none", Dir: r.dir,
-		Start: engine.Start{Cores: []int{0}, Sizes: sizes}, Store: r.disk, Pipeline: r.pipeline, Templates: templates, Log: log})
-	r.ports = ports.New(ports.Setup{Change: &r.change, Store: r.disk, Engine: r.engines, Pipeline: r.pipeline,
+		Start: engine.Start{Cores: []int{0}, Sizes: sizes}, Store: r.disk, Pipeline: r.pipeline, MACs: addresses, Templates: templates, Log: log})
+	r.ports = ports.New(ports.Setup{Change: &r.change, Store: r.disk, Engine: r.engines, Pipeline: r.pipeline, Statistics: statistics.New(r.pipeline, []int{0}),
 		Templates: templates, Kernel: r.kernel, Log: log})
 	r.pipeline.Attach(r.ports, templates)
 	r.engines.Attach(r.ports)

@@ -37,7 +37,7 @@ func (es *Engines) Start(saved store.State) error {
 		es.pipeline.Inherit(w)
 	}
 	es.ports.Load(saved.Ports, saved.Names, in.ports)
-	es.pipeline.LoadMACs()
+	es.macs.Load()
 	for number, k := range in.ports { // devices that Load has not used belong to deleted ports
 		k.CloseFDs()
 		if in.client != nil {

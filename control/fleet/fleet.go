@@ -137,7 +137,7 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 	declared := b.ports(c.Ports)
 	b.removed(c.Removed)
 	b.addresses(c.Addresses)
-	if left := f.pipeline.ChangeNetworks(&b.change); left > 0 {
+	if left := f.pipeline.Addresses().Change(&b.change); left > 0 {
 		b.fail("addresses: %d more than the %d for which there is room; they are left out", left, openflow.MaxNetAddresses)
 	}
 	viewed, err := f.ports.Declare(c.Endpoint, declared)
@@ -148,7 +148,7 @@ func (f *Fleet) Apply(c *agent.Changes) error {
 	case viewed || b.newNets:
 		f.pipeline.PortsChanged()
 	case len(c.Nets)+len(c.Addresses)+len(c.Removed) > 0:
-		f.pipeline.RevalidateNetworks()
+		f.pipeline.RevalidateAddresses()
 	}
 	absent := make([]openflow.Question, len(c.Unknown))
 	for i, u := range c.Unknown {
@@ -173,7 +173,7 @@ func (f *Fleet) renumber() {
 		}
 	}
 	if len(change.Addresses) > 0 {
-		f.pipeline.ChangeNetworks(&change)
+		f.pipeline.Addresses().Change(&change)
 	}
 }
 
@@ -222,7 +222,7 @@ func (b *batch) nets(list []agent.Net) {
 			continue
 		}
 		s := openflow.SegmentOf(n.VNI)
-		b.newNets = b.newNets || n.Gone == b.f.pipeline.HasNetwork(s)
+		b.newNets = b.newNets || n.Gone == b.f.hasNetwork(s)
 		if n.Gone {
 			b.change.Networks[s] = nil
 			for key := range b.f.local {
@@ -274,7 +274,7 @@ func (b *batch) addresses(list []agent.Address) {
 		if !b.validVNI("address", a.VNI) || !b.validMAC("address", a.MAC) {
 			continue
 		}
-		if s := openflow.SegmentOf(a.VNI); b.change.Networks[s] == nil && !b.f.pipeline.HasNetwork(s) {
+		if s := openflow.SegmentOf(a.VNI); b.change.Networks[s] == nil && !b.f.hasNetwork(s) {
 			b.fail("address %012x: vni %d is no network of this host", a.MAC, a.VNI)
 			continue
 		}
@@ -305,3 +305,6 @@ func (b *batch) removed(list []agent.RemovedAddress) {
 		b.change.Removed = append(b.change.Removed, openflow.RemovedNetAddress{Segment: key.segment, MAC: key.mac, Generation: r.Generation})
 	}
 }
+
+// hasNetwork reports whether the network of a segment is declared.
+func (f *Fleet) hasNetwork(s openflow.Segment) bool { return f.pipeline.Addresses().Network(s) != nil }

@@ -11,6 +11,7 @@ import (
 
 	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
+	"weft/control/rulebook"
 	"weft/openflow"
 )
 
@@ -46,7 +47,7 @@ func TestRefusedBundle(t *testing.T) {
 }
 
 // brokenStore saves no groups.
-type brokenStore struct{ pipeline.Store }
+type brokenStore struct{ rulebook.Store }
 
 func (brokenStore) ChangeTables(_, _ map[uint32]string, _ []uint32) error {
 	return errors.New("no space")

@@ -32,7 +32,7 @@ func (f *rig) centralNetwork(local, remote int) {
 	for i := range remote {
 		c.Addresses = append(c.Addresses, netAddress(uint32(local+i), openflow.Place{Remote: endpointOf(i)}))
 	}
-	f.P.ChangeNetworks(&c)
+	f.P.Addresses().Change(&c)
 	f.SetView()
 	f.P.PortsChanged()
 }
@@ -62,9 +62,9 @@ func TestOneAddressChanges(t *testing.T) {
 		t.Fatal("no megaflows")
 	}
 	f.Change.Lock()
-	f.P.ChangeNetworks(&addresses.Change{Addresses: []openflow.NetAddress{netAddress(2, openflow.Place{Remote: endpointOf(99)})}})
-	before := f.P.MACs().Generation()
-	f.P.RevalidateNetworks()
+	f.P.Addresses().Change(&addresses.Change{Addresses: []openflow.NetAddress{netAddress(2, openflow.Place{Remote: endpointOf(99)})}})
+	before := f.P.Addresses().Generation()
+	f.P.RevalidateAddresses()
 	f.Change.Unlock()
 	if installed(&moves) || !installed(&stays) || before == 0 {
 		t.Errorf("the address that moved: %v, the other: %v", installed(&moves), installed(&stays))
@@ -106,8 +106,8 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 		t.Fatal("in a network that is told: no megaflow for an address that nobody has")
 	}
 	f.Change.Lock()
-	f.P.ChangeNetworks(&addresses.Change{Networks: map[openflow.Segment]*openflow.Network{openflow.SegmentOf(1): {Asked: true}}})
-	f.P.RevalidateNetworks()
+	f.P.Addresses().Change(&addresses.Change{Networks: map[openflow.Segment]*openflow.Network{openflow.SegmentOf(1): {Asked: true}}})
+	f.P.RevalidateAddresses()
 	f.Change.Unlock()
 	if installed() {
 		t.Fatal("in a network that is asked the megaflow stays")
@@ -139,7 +139,7 @@ func BenchmarkOneAddressChanges(b *testing.B) {
 	f.centralNetwork(local, remote)
 	f.fill(local, remote)
 	move := func(i int) {
-		f.P.ChangeNetworks(&addresses.Change{Addresses: []openflow.NetAddress{netAddress(local, openflow.Place{Remote: endpointOf(i % 2)})}})
+		f.P.Addresses().Change(&addresses.Change{Addresses: []openflow.NetAddress{netAddress(local, openflow.Place{Remote: endpointOf(i % 2)})}})
 	}
 	for _, all := range []bool{false, true} {
 		b.Run(fmt.Sprintf("all=%v", all), func(b *testing.B) {
@@ -150,10 +150,10 @@ func BenchmarkOneAddressChanges(b *testing.B) {
 				move(i + 1)
 				b.StartTimer()
 				if all {
-					_ = f.P.MACs().TakeChanges()
+					_ = f.P.Addresses().TakeChanges()
 					f.P.Revalidate(func(m *megaflows.Megaflow) bool { return m.Addresses() })
 				} else {
-					f.P.RevalidateNetworks()
+					f.P.RevalidateAddresses()
 				}
 				f.Change.Unlock()
 			}

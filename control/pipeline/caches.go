@@ -5,6 +5,7 @@ package pipeline
 import (
 	"sync/atomic"
 
+	"weft/control/loop"
 	"weft/control/megaflows"
 	"weft/control/workers"
 	"weft/datapath"
@@ -23,7 +24,7 @@ func (pl *Pipeline) setMegaflow(m *megaflows.Megaflow, key *flowtable.Key, t *op
 func (pl *Pipeline) setRules(m *megaflows.Megaflow, t *openflow.Translation) {
 	m.Rules, m.Groups = t.Rules, t.Groups
 	m.SetEffects(t)
-	m.RuleRows = pl.rules.rowsOf(t.Rules)
+	m.RuleRows = pl.rules.Rows(t.Rules)
 }
 
 // install queues m for every worker, if it is admitted. The caller holds Pipeline.mu, for
@@ -81,7 +82,7 @@ func (pl *Pipeline) pull(m *megaflows.Megaflow) {
 		return
 	}
 	pl.learner.refresh(m.Teaches.Learned, usedNS)
-	pl.rules.finish(m.Teaches.Finished)
+	pl.rules.Finish(m.Teaches.Finished)
 	learn := m.Teaches.Learn
 	if _, exists := pl.view.byNo[learn.Port]; learn.Valid && exists {
 		pl.learn(learn, usedNS)
@@ -93,3 +94,13 @@ func (pl *Pipeline) pullAll() {
 		pl.pull(m)
 	}
 }
+
+// learn stores an address. The caller may hold any lock except macs.mu.
+func (pl *Pipeline) learn(l openflow.Learn, nowNS uint64) {
+	if pl.macs.Learn(l, nowNS) {
+		pl.macsChanged()
+	}
+}
+
+// macsChanged makes maintain revalidate the megaflows of changed addresses.
+func (pl *Pipeline) macsChanged() { loop.Notify(pl.macsStale) }

@@ -56,13 +56,6 @@ const (
 	largeChangePause = time.Second
 )
 
-// unsaved has the changes that wait for saveDelay. The lock of changes guards it.
-type unsaved struct {
-	rules map[*openflow.Rule]struct{} // added and modified rules
-	rows  []uint32                    // rows of removed rules
-	armed bool
-}
-
 // Apply applies changes of flows, all of them or none.
 func (pl *Pipeline) Apply(mods []openflow.FlowMod) (openflow.Changes, error) {
 	pl.Save()
@@ -81,21 +74,11 @@ func (pl *Pipeline) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 		return changes, nil
 	})
 	pl.refresh(&changes)
-	u := &pl.unsaved
-	if u.rules == nil {
-		u.rules = map[*openflow.Rule]struct{}{}
-	}
-	for _, list := range [][]*openflow.Rule{changes.Added, changes.Modified} {
-		for _, r := range list {
-			u.rules[r] = struct{}{}
-		}
-	}
-	u.rows = append(u.rows, removed...)
-	switch {
-	case len(u.rules)+len(u.rows) > maxUnsaved:
+	switch waiting := pl.rules.Defer(&changes, removed); {
+	case waiting > maxUnsaved:
 		pl.Save()
-	case !u.armed && len(u.rules)+len(u.rows) > 0:
-		u.armed = true
+	case waiting > 0 && !pl.saving:
+		pl.saving = true
 		time.AfterFunc(saveDelay, pl.saveLater)
 	}
 	return errs
@@ -105,64 +88,30 @@ func (pl *Pipeline) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 // after the write, so that no change waits for the disk.
 func (pl *Pipeline) saveLater() {
 	pl.change.Lock()
-	if !pl.saving.TryLock() { // an earlier write is not over
+	write, removed := pl.rules.TakeDeferred()
+	if write == nil { // an earlier write is not over
 		time.AfterFunc(saveDelay, pl.saveLater)
 		pl.change.Unlock()
 		return
 	}
-	rules, rows := pl.takeUnsaved()
-	flows := pl.rules.savedCopies(rules)
+	pl.saving = false
 	pl.change.Unlock()
-	err := unsavedError(pl.store.ChangeFlows(flows, rows))
-	pl.saving.Unlock()
-	if err != nil {
+	if err := unsavedError(write()); err != nil {
 		pl.log.Error("flows", "error", err)
 	}
 	pl.change.Lock()
-	pl.releaseRows(rows)
+	pl.releaseRows(removed)
 	pl.change.Unlock()
-}
-
-// takeUnsaved returns the unsaved rules, and the rows of removed rules.
-func (pl *Pipeline) takeUnsaved() (rules []*openflow.Rule, rows []uint32) {
-	u := pl.unsaved
-	pl.unsaved = unsaved{}
-	for r := range u.rules {
-		if !r.Removed {
-			rules = append(rules, r)
-		}
-	}
-	return rules, u.rows
 }
 
 // Save saves the changes of ApplyEach now, and waits for earlier writes.
 func (pl *Pipeline) Save() {
-	rules, rows := pl.takeUnsaved()
-	pl.saving.Lock()
-	defer pl.saving.Unlock()
-	if len(rules)+len(rows) == 0 {
-		return
+	pl.saving = false
+	removed, err := pl.rules.SaveDeferred()
+	if err != nil {
+		pl.log.Error("flows", "error", unsavedError(err))
 	}
-	if err := unsavedError(pl.store.ChangeFlows(pl.rules.saved(rules), rows)); err != nil {
-		pl.log.Error("flows", "error", err)
-	}
-	pl.releaseRows(rows)
-}
-
-// writeFlows saves rules and deletes the rows of removed rules, after earlier writes.
-func (pl *Pipeline) writeFlows(rules []*openflow.Rule, removed []uint32) error {
-	pl.saving.Lock()
-	defer pl.saving.Unlock()
-	return pl.store.ChangeFlows(pl.rules.saved(rules), removed)
-}
-
-// writeTables saves all groups and meters and deletes the rows of removed rules, after
-// earlier writes.
-func (pl *Pipeline) writeTables(removed []uint32) error {
-	groups, meters := pl.tableTexts()
-	pl.saving.Lock()
-	defer pl.saving.Unlock()
-	return pl.store.ChangeTables(groups, meters, removed)
+	pl.releaseRows(removed)
 }
 
 // ApplyBundle applies all changes or none. failed is the index of the refused change.
@@ -177,7 +126,7 @@ func (pl *Pipeline) ApplyBundle(items []openflow.BundleItem) (failed int, err er
 		return failed, err
 	}
 	if slices.ContainsFunc(items, func(i openflow.BundleItem) bool { return i.Group != nil }) {
-		err = unsavedError(pl.writeTables(nil))
+		err = unsavedError(pl.rules.SaveTables(nil))
 		pl.ports.UpdateLiveness()
 		pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 	}
@@ -210,7 +159,7 @@ func (pl *Pipeline) applyTable(apply func(now uint64) (openflow.Changes, error))
 	if err != nil {
 		return changes, err
 	}
-	err = pl.writeTables(removed)
+	err = pl.rules.SaveTables(removed)
 	pl.ports.UpdateLiveness()
 	pl.revalidate(func(*megaflows.Megaflow) bool { return true })
 	pl.tell(&changes)
@@ -242,7 +191,7 @@ func (pl *Pipeline) Configure(table int, set func(*openflow.TableConfig) error) 
 		pl.tables.Configure(uint8(t), configs[t])
 	}
 	pl.mu.Unlock()
-	return unsavedError(pl.store.SaveTableConfigs(tableConfigTexts(&configs)))
+	return unsavedError(pl.rules.SaveConfigs(&configs))
 }
 
 // SendMisses makes frames that match no flow go to the controller, or drops them.
@@ -262,13 +211,13 @@ func (pl *Pipeline) alter(apply func(now uint64) (openflow.Changes, error)) (cha
 	if changes, err = apply(clock.Monotonic()); err != nil {
 		return changes, nil, err
 	}
-	return changes, pl.rules.enter(&changes), nil
+	return changes, pl.rules.Enter(&changes), nil
 }
 
 // finishFlows saves changed flows and calls refresh. n is the number of requested
 // changes.
 func (pl *Pipeline) finishFlows(changes *openflow.Changes, removed []uint32, n int) error {
-	err := pl.writeFlows(slices.Concat(changes.Added, changes.Modified), removed)
+	err := pl.rules.SaveFlows(changes, removed)
 	pl.refresh(changes)
 	pl.releaseRows(removed)
 	if n >= largeChange {
@@ -287,9 +236,12 @@ func (pl *Pipeline) refresh(changes *openflow.Changes) {
 
 // releaseRows frees the rows of removed rules after revalidation.
 func (pl *Pipeline) releaseRows(rows []uint32) {
+	if len(rows) == 0 {
+		return
+	}
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	pl.rules.release(rows)
+	pl.rules.Release(rows)
 }
 
 // changedTables adds the tables of changed rules to set. Megaflows without these

@@ -161,11 +161,11 @@ func TestNormalLearns(t *testing.T) {
 		w.On(func() { _, ok = w.Lookup(&a) })
 		return !ok
 	})
-	if n := f.P.MACs().Len(); n != 2 {
+	if n := f.P.Addresses().Len(); n != 2 {
 		t.Errorf("%d addresses learnt", n)
 	}
 	f.DeletePort(2)
-	if n := f.P.MACs().Len(); n != 1 {
+	if n := f.P.Addresses().Len(); n != 1 {
 		t.Errorf("%d addresses left without port p2", n)
 	}
 }

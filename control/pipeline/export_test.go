@@ -5,8 +5,6 @@ package pipeline
 import (
 	"sync"
 
-	"weft/control/addresses"
-	"weft/control/counters"
 	"weft/control/megaflows"
 	"weft/control/workers"
 	"weft/datapath"
@@ -19,9 +17,7 @@ const ReadChunk, AskAgain = readChunk, askAgain
 
 func (pl *Pipeline) Mu() *sync.RWMutex          { return &pl.mu }
 func (pl *Pipeline) Tables() *openflow.Pipeline { return pl.tables }
-func (pl *Pipeline) MACs() *addresses.Table     { return pl.macs }
 func (pl *Pipeline) Index() *megaflows.Index    { return pl.megaflows }
-func (pl *Pipeline) Region() *counters.Region   { return pl.counters }
 func (pl *Pipeline) Sweep()                     { pl.sweep() }
 func (pl *Pipeline) Pull(m *megaflows.Megaflow) { pl.pull(m) }
 
@@ -33,5 +29,5 @@ func (pl *Pipeline) Answer(w *workers.Workers, misses []datapath.Upcall) {
 	pl.answer(w, 0, misses, false)
 }
 
-func (pl *Pipeline) Row(r *openflow.Rule) uint32 { return pl.rules.row(r) }
-func (pl *Pipeline) TakeRow() uint32             { return pl.rules.take() }
+func (pl *Pipeline) Row(r *openflow.Rule) uint32 { return pl.rules.Row(r) }
+func (pl *Pipeline) TakeRow() uint32             { return pl.rules.Take() }

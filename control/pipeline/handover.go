@@ -10,6 +10,7 @@ import (
 	"weft/control/upcalls"
 	"weft/control/workers"
 	"weft/datapath"
+	"weft/openflow"
 )
 
 // Steps of control's start and of an engine's replacement. The caller holds the lock
@@ -18,10 +19,8 @@ import (
 // Load fills the tables from the state file and a kept counter region. No other
 // goroutine uses the pipeline yet.
 func (pl *Pipeline) Load(saved *store.State, region *counters.Region, resumed bool) {
-	pl.counters, pl.rules.region = region, region
-	pl.loadTables(saved.Groups, saved.Meters)
-	pl.loadFlows(saved.Flows, resumed)
-	pl.loadTableConfigs(saved.Tables) // last, because saved tables may exceed their limits
+	pl.counters = region
+	pl.rules.Load(saved, region, resumed)
 }
 
 // Inherit takes over the workers of an earlier control process.
@@ -86,6 +85,9 @@ func (pl *Pipeline) Workers() *workers.Workers {
 	return pl.workers
 }
 
+// Region returns the counter region, or nil before Load.
+func (pl *Pipeline) Region() *counters.Region { return pl.counters }
+
 // AnswerUpcalls starts to answer the upcalls of the present workers.
 func (pl *Pipeline) AnswerUpcalls() (err error) {
 	w := pl.workers
@@ -118,4 +120,18 @@ func (pl *Pipeline) EndUpcalls() {
 func (pl *Pipeline) Hold() (w *workers.Workers, release func()) {
 	pl.mu.RLock()
 	return pl.workers, pl.mu.RUnlock
+}
+
+func (pl *Pipeline) sendMeters(w *workers.Workers) {
+	for _, m := range pl.tables.Meters(openflow.MeterAll) {
+		sendMeter(w, m)
+	}
+}
+
+func sendMeter(w *workers.Workers, m *openflow.Meter) {
+	for i := range m.Bands {
+		b := &m.Bands[i]
+		meter := datapath.NewMeter(m.Packets, b.Rate, b.Depth())
+		w.Broadcast(datapath.AppendMeter(nil, b.Slot, &meter))
+	}
 }

@@ -139,10 +139,10 @@ type taughtFrame struct {
 
 // teach adds the flows of lessons in order. Like in Open vSwitch, a frame goes on by the
 // rules that it matched before it added flows, and counts for them. Before it goes on, no
-// megaflow uses the old flows. The frames in again must be translated again: earlier
+// megaflow uses the old flows. The frames in repeats must be translated again: earlier
 // lessons have added their flows, or their translations ask for addresses. The caller
 // holds the lock of changes.
-func (l *learner) teach(batch []lesson) (again []lesson) {
+func (l *learner) teach(batch []lesson) (repeats []lesson) {
 	pl := l.d
 	var frames []taughtFrame
 	var changes []openflow.Changes
@@ -159,20 +159,20 @@ func (l *learner) teach(batch []lesson) (again []lesson) {
 			flows = t.Learned
 			if l.teaches(&t) && !t.Question.Valid() {
 				frames = append(frames, taughtFrame{one, t, executedFrame{rules: t.Rules, groups: t.Groups, finished: t.Finished,
-					learned: t.Learned, ruleRows: pl.rules.rowsOf(t.Rules)}})
+					learned: t.Learned, ruleRows: pl.rules.Rows(t.Rules)}})
 			} else {
-				again = append(again, *one)
+				repeats = append(repeats, *one)
 			}
 		}
 		c, refused := pl.tables.ApplyLearned(flows, now)
 		l.refused.Add(uint64(refused)) // the frames of refused flows are forwarded
-		removed = append(removed, pl.rules.enter(&c)...)
+		removed = append(removed, pl.rules.Enter(&c)...)
 		changedTables(&c, &tables)
 		changes = append(changes, c)
 	}
 	pl.mu.Unlock()
 	if len(removed) > 0 {
-		if err := pl.writeFlows(nil, removed); err != nil {
+		if err := pl.rules.RemoveFlows(removed); err != nil {
 			pl.log.Error("cannot remove flows that learnt flows replaced from the state file", "error", err)
 		}
 	}
@@ -184,7 +184,7 @@ func (l *learner) teach(batch []lesson) (again []lesson) {
 		pl.tell(&changes[i])
 	}
 	pl.releaseRows(removed)
-	return again
+	return repeats
 }
 
 // forward makes the workers execute the translations of held frames, unless the engine

@@ -22,10 +22,10 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 		return
 	}
 	a := answers{d: pl, w: w, worker: worker, learnt: learnt}
-	a.all(misses)
+	a.answerAll(misses)
 }
 
-func (a *answers) all(misses []datapath.Upcall) {
+func (a *answers) answerAll(misses []datapath.Upcall) {
 	pl, w, worker := a.d, a.w, a.worker
 	pl.mu.RLock()
 	if pl.workers != w { // the engine has been replaced meanwhile
@@ -78,8 +78,8 @@ type executedFrame struct {
 func (a *answers) miss(up *datapath.Upcall) {
 	d, held := a.d, underlay.HeldFrame{Worker: a.worker, Ref: up.Arg}
 	bytes := a.w.HeldBytes(held.Worker, held.Ref)
-	if a.env.view.anyCentral {
-		d.declared.noteSeen(a.env.view, uint32(up.Key[flowtable.WPort]>>32))
+	if a.env.anyCentral {
+		d.declared.noteSeen(a.env.View, uint32(up.Key[flowtable.WPort]>>32))
 	}
 	t := d.tables.Translate(&up.Key, a.env)
 	if !a.learnt && d.learner.hold(a.w, held, up, &t) {
@@ -137,7 +137,7 @@ func (q questioned) Ask(port string, of openflow.Question) bool {
 
 func (q questioned) Resume(f *questions.Frame, absent bool) {
 	a := answers{d: q.d, w: f.Workers, worker: f.Held.Worker, asked: absent}
-	a.all([]datapath.Upcall{f.Miss})
+	a.answerAll([]datapath.Upcall{f.Miss})
 }
 
 // creditExecuted counts frames without a megaflow for their rules, and learns from
@@ -155,6 +155,6 @@ func (pl *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
 		}
 		pl.tables.CreditGroups(f.groups, 1, f.bytes)
 		pl.learner.refresh(f.learned, now)
-		pl.rules.finish(f.finished)
+		pl.rules.Finish(f.finished)
 	}
 }

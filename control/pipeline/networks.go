@@ -19,21 +19,9 @@ import (
 // Networks of weft-central: settings, addresses, and flows of ports. The agent saves
 // them, not the pipeline.
 
-// ChangeNetworks changes the declared networks. Megaflows follow with
-// RevalidateNetworks or PortsChanged. It returns the number of addresses beyond
-// openflow.MaxNetAddresses, which it leaves out. The caller holds the lock of
-// changes.
-func (pl *Pipeline) ChangeNetworks(c *addresses.Change) (refused int) {
-	return pl.macs.Change(c)
-}
-
-// RevalidateNetworks removes the megaflows that changed networks have made wrong.
-// After it, no frame uses them. An added or removed network needs PortsChanged
-// instead. The caller holds the lock of changes.
-func (pl *Pipeline) RevalidateNetworks() { pl.revalidateAddresses() }
-
-// HasNetwork reports whether the network of a segment is declared.
-func (pl *Pipeline) HasNetwork(s openflow.Segment) bool { return pl.macs.Network(s) != nil }
+// Addresses returns the learned and declared addresses. Megaflows follow a change of them
+// with RevalidateAddresses or PortsChanged.
+func (pl *Pipeline) Addresses() *addresses.Table { return pl.macs }
 
 // declaredPorts has the ports of the present View that weft-central has declared.
 type declaredPorts struct {
@@ -94,8 +82,7 @@ func (pl *Pipeline) setCentralFlows(v *View) openflow.Changes {
 	}
 	for _, r := range changes.Added { // with the counts of an earlier control process
 		match := r.Match.Unpack()
-		pl.rules.setRow(r, counters.CentralRow(uint32(match.Value[flowtable.WPort]>>32)))
-		pl.rules.read(r)
+		pl.rules.EnterAt(r, counters.CentralRow(uint32(match.Value[flowtable.WPort]>>32)))
 	}
 	return changes
 }
@@ -117,14 +104,3 @@ func (pl *Pipeline) Questions() *questions.Questions { return pl.questions }
 
 // ForgetSeen makes the port's next frame a first frame again.
 func (pl *Pipeline) ForgetSeen(port uint32) { pl.declared.seen[port].Store(false) }
-
-// env implements openflow.Networks.
-
-func (e *env) Central() bool { return e.view.anyCentral }
-
-func (e *env) CentralTunnel() (openflow.PortInfo, bool) {
-	if e.view.centralTunnel == nil {
-		return openflow.PortInfo{}, false
-	}
-	return *e.view.centralTunnel, true
-}

@@ -47,7 +47,7 @@ func (pl *Pipeline) inject(out *openflow.PacketOut) (t openflow.Translation, err
 	pl.mu.RLock()
 	w, now := pl.workers, clock.Monotonic()
 	t, err = pl.tables.Execute(out.Actions, &out.Flow, pl.env())
-	rows, teaches := pl.rules.rowsOf(t.Rules), pl.learner.teaches(&t)
+	rows, teaches := pl.rules.Rows(t.Rules), pl.learner.teaches(&t)
 	pl.mu.RUnlock()
 	switch {
 	case err != nil: // has a code

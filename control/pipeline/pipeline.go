@@ -16,34 +16,21 @@ package pipeline
 
 import (
 	"context"
-	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 
 	"weft/control/addresses"
 	"weft/control/counters"
-	"weft/control/limits"
 	"weft/control/megaflows"
 	"weft/control/questions"
-	"weft/control/store"
+	"weft/control/rulebook"
 	"weft/control/underlay"
 	"weft/control/upcalls"
 	"weft/control/workers"
 	"weft/flowtable"
 	"weft/openflow"
 )
-
-// Store saves the tables. Its methods may wait for the disk.
-type Store interface {
-	ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error
-	ChangeTables(groups, meters map[uint32]string, remove []uint32) error
-	SaveTableConfigs(texts map[uint32]string) error
-	// LoadAddresses returns the data of the last SaveAddresses since the machine's
-	// boot, or nil.
-	SaveAddresses(data []byte) error
-	LoadAddresses() ([]byte, error)
-}
 
 // Ports has the methods of package ports that the pipeline calls. The ports
 // themselves are in the View.
@@ -60,10 +47,9 @@ type Ports interface {
 type Setup struct {
 	// Change is the lock of changes.
 	Change   sync.Locker
-	Store    Store
+	Store    rulebook.Store
 	Monitors Monitors
 	Sizes    flowtable.Sizes // sizes of the workers' caches
-	Cores    []int           // index: worker
 	Log      *slog.Logger
 }
 
@@ -72,18 +58,16 @@ type Setup struct {
 type Pipeline struct {
 	change   sync.Locker
 	log      *slog.Logger
-	store    Store
 	monitors Monitors
 	ports    Ports
 	sizes    flowtable.Sizes
-	cores    []int
 
 	mu       sync.RWMutex
 	tables   *openflow.Pipeline
 	view     *View
 	workers  *workers.Workers // nil before the first engine
 	counters *counters.Region
-	rules    ruleBook
+	rules    *rulebook.Book
 
 	megaflows *megaflows.Index
 	macs      *addresses.Table
@@ -94,8 +78,7 @@ type Pipeline struct {
 	declared  declaredPorts
 	questions *questions.Questions
 	learner   *learner
-	saving    sync.Mutex       // a write of flows, groups or meters; taken after the lock of changes
-	unsaved   unsaved          // changes of OpenFlow connections that are not on the disk yet
+	saving    bool             // a timer will call Save; guarded by the lock of changes
 	upcalls   *upcalls.Upcalls // guarded by the lock of changes
 	macsStale chan struct{}    // wakes up maintain after addresses were learned
 	refusals  atomic.Uint64    // number of misses executed without a megaflow
@@ -104,7 +87,7 @@ type Pipeline struct {
 // New returns an empty Pipeline. Attach must come before any other method.
 func New(s Setup) *Pipeline {
 	pl := &Pipeline{
-		change: s.Change, log: s.Log, store: s.Store, monitors: s.Monitors, sizes: s.Sizes, cores: s.Cores,
+		change: s.Change, log: s.Log, monitors: s.Monitors, sizes: s.Sizes,
 		tables:    openflow.NewPipeline(openflow.Limits{Rules: counters.MaxRules}),
 		view:      &View{},
 		megaflows: megaflows.New(s.Sizes),
@@ -113,6 +96,7 @@ func New(s Setup) *Pipeline {
 		notes:     openflow.NewNoteTable(),
 		macsStale: make(chan struct{}, 1),
 	}
+	pl.rules = rulebook.New(pl.tables, s.Store, s.Log)
 	pl.questions, pl.learner = questions.New(questioned{pl}), newLearner(pl)
 	return pl
 }
@@ -128,7 +112,6 @@ func (pl *Pipeline) Run(ctx context.Context) {
 	done.Go(func() { pl.maintain(ctx) })
 	done.Go(func() { pl.learner.run(ctx) })
 	done.Go(func() { pl.questions.Run(ctx) })
-	done.Go(func() { pl.keepMACs(ctx) })
 	done.Wait()
 }
 
@@ -157,15 +140,3 @@ func (pl *Pipeline) Counts() Counts {
 // WatchesPorts reports whether a group watches ports. The caller holds the lock of
 // changes.
 func (pl *Pipeline) WatchesPorts() bool { return pl.tables.WatchesPorts() }
-
-// LimitRows is a limits.Source for everything in the pipeline.
-func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
-	pl.megaflows.LimitRows(emit)
-	pl.tableLimitRows(emit)
-	pl.heldLimitRows(emit)
-	pl.learnedLimitRows(emit)
-	pl.macs.LimitRows(emit)
-	pl.questions.LimitRows(emit)
-	notes, evicted := pl.notes.NoteUse()
-	emit(limits.Row{Name: "controller_notes", Unit: "entries", Holder: limits.All(), Used: uint64(notes), Limit: openflow.MaxNotes, Evicted: evicted})
-}

@@ -25,7 +25,7 @@ type recovery struct {
 // credit to the statistics. The caller holds the lock of changes; no other goroutine
 // uses the pipeline.
 func (pl *Pipeline) recoverMegaflows() {
-	r := recovery{pl, pl.rules.byRow(pl.tables)}
+	r := recovery{pl, pl.rules.ByRow()}
 	used := min(pl.counters.UsedSlots(), uint32(pl.sizes.Megaflows))
 	pl.megaflows.Reserve(used)
 	var stale []uint32

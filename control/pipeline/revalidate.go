@@ -41,7 +41,7 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 		case <-pl.macsStale:
 			began := time.Now()
 			pl.change.Lock()
-			pl.revalidateAddresses()
+			pl.RevalidateAddresses()
 			pl.change.Unlock()
 			// revalidations use at most a third of a core
 			if !loop.Sleep(ctx, max(macPause, 2*time.Since(began))) {
@@ -63,9 +63,10 @@ func (pl *Pipeline) revalidate(pick func(*megaflows.Megaflow) bool) {
 	pl.evict(stale)
 }
 
-// revalidateAddresses revalidates the megaflows of addresses that changed since its
-// last call.
-func (pl *Pipeline) revalidateAddresses() {
+// RevalidateAddresses removes the megaflows that changed addresses have made wrong, since
+// its last call. After it, no frame uses them. An added or removed network needs
+// PortsChanged instead. The caller holds the lock of changes.
+func (pl *Pipeline) RevalidateAddresses() {
 	changes := pl.macs.TakeChanges()
 	if changes.All() {
 		pl.revalidate(func(m *megaflows.Megaflow) bool { return m.Addresses() })
@@ -134,7 +135,7 @@ func (pl *Pipeline) sweep() {
 		}
 	}
 	expired := pl.tables.Expire(now)
-	rows := pl.rules.rowsOf(expired)
+	rows := pl.rules.Rows(expired)
 	aged := pl.macs.Expire(now)
 	pl.templates.MarkUsed(templatesOf(list))
 	pl.recircs.Collect(recircsOf(list))
@@ -142,7 +143,7 @@ func (pl *Pipeline) sweep() {
 
 	pl.evict(idle)
 	if len(expired) > 0 {
-		if err := pl.writeFlows(nil, rows); err != nil {
+		if err := pl.rules.RemoveFlows(rows); err != nil {
 			pl.log.Error("cannot remove expired flows from the state file", "error", err)
 		}
 		var tables openflow.TableSet
@@ -152,7 +153,7 @@ func (pl *Pipeline) sweep() {
 		pl.releaseRows(rows)
 	}
 	if aged {
-		pl.revalidateAddresses()
+		pl.RevalidateAddresses()
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"weft/control/pipeline"
+	"weft/control/rulebook"
 	"weft/control/store"
 	"weft/internal/waitfor"
 	"weft/openflow"
@@ -15,7 +15,7 @@ import (
 
 // slowStore is a store whose writes of flows wait.
 type slowStore struct {
-	pipeline.Store
+	rulebook.Store
 	began, write chan struct{}
 }
 

@@ -69,9 +69,29 @@ func (v *View) Names(words PortWords) openflow.Names {
 	return v
 }
 
+// Port and Ports, Bound, Central and CentralTunnel implement openflow.Env and
+// openflow.Networks.
+func (v *View) Port(no uint32) (openflow.PortInfo, bool) {
+	info, ok := v.byNo[no]
+	return info, ok
+}
+
+func (v *View) Ports() []openflow.PortInfo { return v.infos }
+
+func (v *View) Bound() bool { return v.bound }
+
+func (v *View) Central() bool { return v.anyCentral }
+
+func (v *View) CentralTunnel() (openflow.PortInfo, bool) {
+	if v.centralTunnel == nil {
+		return openflow.PortInfo{}, false
+	}
+	return *v.centralTunnel, true
+}
+
 // env is an openflow.Env: the switch's state for one translation.
 type env struct {
-	view    *View
+	*View
 	tunnels *underlay.Templates
 	*addresses.Table
 	*openflow.RecircTable
@@ -80,20 +100,11 @@ type env struct {
 
 // The caller holds Pipeline.mu.
 func (pl *Pipeline) env() *env {
-	return &env{view: pl.view, tunnels: pl.templates, Table: pl.macs, RecircTable: pl.recircs, NoteTable: pl.notes}
+	return &env{View: pl.view, tunnels: pl.templates, Table: pl.macs, RecircTable: pl.recircs, NoteTable: pl.notes}
 }
-
-func (e *env) Port(number uint32) (openflow.PortInfo, bool) {
-	info, ok := e.view.byNo[number]
-	return info, ok
-}
-
-func (e *env) Ports() []openflow.PortInfo { return e.view.infos }
-
-func (e *env) Bound() bool { return e.view.bound }
 
 func (e *env) Tunnel(number, _ uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
-	return e.tunnels.Template(underlay.Tunnel{Port: number, Local: local, Remote: remote}, e.view.udpPort[number])
+	return e.tunnels.Template(underlay.Tunnel{Port: number, Local: local, Remote: remote}, e.udpPort[number])
 }
 
 // NoPort is the error for a name without a port.
@@ -169,7 +180,3 @@ func (pl *Pipeline) PortsChanged() {
 func (pl *Pipeline) LivenessChanged() {
 	pl.revalidate(func(m *megaflows.Megaflow) bool { return m.UsedPorts })
 }
-
-// ForgetPort removes the addresses of a deleted port. The caller holds the lock of
-// changes.
-func (pl *Pipeline) ForgetPort(number uint32) { pl.macs.Forget(number) }

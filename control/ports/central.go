@@ -79,7 +79,8 @@ func (ps *Ports) Declare(endpoint netip.Addr, declared map[string]*Declaration) 
 	moved, err := ps.setTunnel()
 	if moved {
 		if c.tunnel != nil {
-			ps.pipeline.ResetPort(c.tunnel.saved.Number)
+			ps.pipeline.ForgetSeen(c.tunnel.saved.Number)
+			ps.statistics.ResetPort(c.tunnel.saved.Number)
 		}
 		ps.portsChanged()
 	} else if changed {

@@ -12,6 +12,7 @@ import (
 	"weft/control/counters"
 	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
+	"weft/control/statistics"
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/control/workers"
@@ -57,9 +58,9 @@ func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
 	gone := make(chan struct{})
 	worker := workertest.New(memory.Shared[0], memory.UpcallEvent, gone)
 	t.Cleanup(func() { close(gone); worker.Wait() })
-	p := pipeline.New(pipeline.Setup{Change: change, Store: disk, Monitors: pipelinetest.NoMonitors{}, Sizes: sizes.Cache, Cores: []int{0}, Log: log})
+	p := pipeline.New(pipeline.Setup{Change: change, Store: disk, Monitors: pipelinetest.NoMonitors{}, Sizes: sizes.Cache, Log: log})
 	templates := underlay.NewTemplates(kernel, log)
-	ports := New(Setup{Change: change, Store: disk, Engine: noEngine{}, Pipeline: p, Templates: templates, Kernel: kernel, Log: log})
+	ports := New(Setup{Change: change, Store: disk, Engine: noEngine{}, Pipeline: p, Statistics: statistics.New(p, []int{0}), Templates: templates, Kernel: kernel, Log: log})
 	p.Attach(ports, templates)
 	region, err := counters.New(sizes.Cache.Megaflows)
 	check(err)

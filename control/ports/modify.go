@@ -155,7 +155,7 @@ func (ps *Ports) replacePort(p, next *switchPort) error {
 	}
 	ps.byNumber[p.saved.Number] = next
 	ps.updateView() // nothing is learned by the old options any more
-	ps.pipeline.ForgetPort(p.saved.Number)
+	ps.pipeline.Addresses().Forget(p.saved.Number)
 	ps.templates.DropPort(p.saved.Number)
 	ps.portsChanged()
 	return nil

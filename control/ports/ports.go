@@ -325,7 +325,8 @@ func (ps *Ports) enterPort(p *switchPort) {
 	ps.additions++
 	p.added = ps.additions
 	ps.byNumber[p.saved.Number] = p
-	ps.pipeline.ResetPort(p.saved.Number)
+	ps.pipeline.ForgetSeen(p.saved.Number)
+	ps.statistics.ResetPort(p.saved.Number)
 	ps.portsChanged()
 }
 
@@ -333,7 +334,7 @@ func (ps *Ports) enterPort(p *switchPort) {
 func (ps *Ports) leavePort(p *switchPort) {
 	delete(ps.byNumber, p.saved.Number)
 	ps.updateView() // no address is learned on the port any more
-	ps.pipeline.ForgetPort(p.saved.Number)
+	ps.pipeline.Addresses().Forget(p.saved.Number)
 	ps.portsChanged()
 	ps.templates.DropPort(p.saved.Number)
 }
@@ -427,7 +428,7 @@ func (ps *Ports) describe(p *switchPort) api.Port {
 	}
 	return api.Port{
 		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Options: p.explicit,
-		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: ps.pipeline.PortStats(p.saved.Number),
+		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: ps.statistics.Port(p.saved.Number),
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"weft/control/loop"
 	"weft/control/pipeline"
+	"weft/control/statistics"
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/control/watchdog"
@@ -50,12 +51,13 @@ type Store interface {
 
 // Setup has the dependencies and settings of a set of ports.
 type Setup struct {
-	Change    sync.Locker // the lock of changes
-	Store     Store
-	Engine    Engine
-	Pipeline  *pipeline.Pipeline
-	Templates *underlay.Templates
-	Kernel    *underlay.Kernel
+	Change     sync.Locker // the lock of changes
+	Store      Store
+	Engine     Engine
+	Pipeline   *pipeline.Pipeline
+	Statistics *statistics.Statistics // of Pipeline
+	Templates  *underlay.Templates
+	Kernel     *underlay.Kernel
 	// GuestMemoryGiB limits the memory that one guest may map; 0: the default.
 	GuestMemoryGiB int
 	Log            *slog.Logger
@@ -63,16 +65,17 @@ type Setup struct {
 
 // Ports is the set of the switch's ports. The package comment describes its locks.
 type Ports struct {
-	change    sync.Locker
-	log       *slog.Logger
-	store     Store
-	engine    Engine
-	pipeline  *pipeline.Pipeline
-	templates *underlay.Templates
-	kernel    *underlay.Kernel
-	guests    *vhost.MemoryPool
-	sessions  *sessions
-	suspects  *watchdog.Suspects
+	change     sync.Locker
+	log        *slog.Logger
+	store      Store
+	engine     Engine
+	pipeline   *pipeline.Pipeline
+	statistics *statistics.Statistics
+	templates  *underlay.Templates
+	kernel     *underlay.Kernel
+	guests     *vhost.MemoryPool
+	sessions   *sessions
+	suspects   *watchdog.Suspects
 
 	byNumber  map[uint32]*switchPort // ports by number; guarded by the lock of changes
 	additions uint64                 // number of ports added so far; guarded by the lock of changes
@@ -90,7 +93,7 @@ type Ports struct {
 // New returns a set without ports. Run starts its goroutines.
 func New(s Setup) *Ports {
 	return &Ports{
-		change: s.Change, log: s.Log, store: s.Store, engine: s.Engine, pipeline: s.Pipeline,
+		change: s.Change, log: s.Log, store: s.Store, engine: s.Engine, pipeline: s.Pipeline, statistics: s.Statistics,
 		templates: s.Templates, kernel: s.Kernel, guests: vhost.NewMemoryPool(guestMemoryLimits(s.GuestMemoryGiB)), suspects: watchdog.NewSuspects(),
 		sessions: newSessions(),
 		byNumber: map[uint32]*switchPort{}, terminated: map[uint32]tunnel.Termination{},

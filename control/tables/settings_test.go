@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"weft/api"
-	"weft/control/pipeline"
+	"weft/control/rulebook"
 	"weft/control/usererr"
 	"weft/internal/waitfor"
 	"weft/openflow"
@@ -66,7 +66,7 @@ func TestLimitBelowWhatTheTableHas(t *testing.T) {
 
 // slowStore writes table settings only after disk is closed.
 type slowStore struct {
-	pipeline.Store
+	rulebook.Store
 	disk chan struct{}
 }
 

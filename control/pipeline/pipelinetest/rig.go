@@ -19,7 +19,9 @@ import (
 
 	"weft/control/counters"
 	"weft/control/limits"
+	"weft/control/macs"
 	"weft/control/pipeline"
+	"weft/control/rulebook"
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/control/workers"
@@ -36,10 +38,11 @@ type Rig struct {
 	T         testing.TB
 	dir       string
 	Change    sync.Mutex // the lock of changes
-	Store     pipeline.Store
+	Store     rulebook.Store
 	Disk      *store.Store // of the present control process
 	kernel    *underlay.Kernel
 	P         *pipeline.Pipeline // nil: no control process
+	MACs      *macs.MACs         // of P
 	templates *underlay.Templates
 	region    *counters.Region
 	memory    *engine.Memory // nil: no engine
@@ -93,7 +96,8 @@ func (f *Rig) Begin() {
 	f.kernel, err = underlay.Open(slog.New(slog.DiscardHandler))
 	check(err)
 	f.P = pipeline.New(pipeline.Setup{Change: &f.Change, Store: storeOf{f}, Monitors: NoMonitors{}, Sizes: Sizes.Cache,
-		Cores: []int{0}, Log: slog.New(slog.DiscardHandler)})
+		Log: slog.New(slog.DiscardHandler)})
+	f.MACs = macs.New(&f.Change, f.P, f.Disk, slog.New(slog.DiscardHandler))
 	f.templates = underlay.NewTemplates(f.kernel, slog.New(slog.DiscardHandler))
 	f.P.Attach(noPorts{}, f.templates)
 	f.Change.Lock()
@@ -114,7 +118,7 @@ func (f *Rig) Begin() {
 		f.P.Load(&saved, f.region, true)
 		f.P.Inherit(workers.New(f.memory, f.ended))
 		f.SetView()
-		f.P.LoadMACs()
+		f.MACs.Load()
 		f.P.Resume()
 	}
 	check(f.P.AnswerUpcalls())
@@ -186,7 +190,7 @@ func (f *Rig) End() {
 	f.memory = nil
 }
 
-// storeOf is a Store through which tests replace Rig.Store.
+// storeOf is a rulebook.Store through which tests replace Rig.Store.
 type storeOf struct{ f *Rig }
 
 func (s storeOf) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
@@ -200,10 +204,6 @@ func (s storeOf) ChangeTables(groups, meters map[uint32]string, remove []uint32)
 func (s storeOf) SaveTableConfigs(texts map[uint32]string) error {
 	return s.f.Store.SaveTableConfigs(texts)
 }
-
-func (s storeOf) SaveAddresses(data []byte) error { return s.f.Store.SaveAddresses(data) }
-
-func (s storeOf) LoadAddresses() ([]byte, error) { return s.f.Store.LoadAddresses() }
 
 // VXLANPorts adds ports p1 to pn.
 func (f *Rig) VXLANPorts(n int) {
@@ -223,7 +223,7 @@ func (f *Rig) DeletePort(number uint32) {
 	defer f.Change.Unlock()
 	f.Infos[number-1].No = 0
 	f.SetView()
-	f.P.ForgetPort(number)
+	f.P.Addresses().Forget(number)
 	f.P.PortsChanged()
 }
 

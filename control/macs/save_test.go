@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline_test
+package macs_test
 
 import (
 	"testing"
@@ -10,6 +10,20 @@ import (
 	"weft/internal/waitfor"
 	"weft/openflow"
 )
+
+type rig struct{ *pipelinetest.Rig }
+
+func newRig(t *testing.T) *rig { return &rig{pipelinetest.New(t)} }
+
+// flushMegaflows removes all megaflows, like guests that were silent for a while.
+func (f *rig) flushMegaflows() {
+	f.T.Helper()
+	f.Apply(openflow.Delete, "table=255")
+	f.Add("actions=normal")
+	if n := f.P.Counts().Megaflows; n != 0 {
+		f.T.Fatalf("%d megaflows left", n)
+	}
+}
 
 func (f *rig) guests(n int) {
 	f.VXLANPorts(n)
@@ -55,12 +69,10 @@ func (f *rig) learned() {
 func TestLearnedAddressesSurviveAKill(t *testing.T) {
 	f := newRig(t)
 	f.learned()
-	if err := f.P.SaveMACs(); err != nil {
+	if err := f.MACs.Save(); err != nil {
 		t.Fatal(err)
 	}
-	f.Change.Lock()
-	f.P.Evict(f.P.Index().List()) // like guests that were silent for a while
-	f.Change.Unlock()
+	f.flushMegaflows()
 	f.Die()
 	f.Begin()
 	if ports := f.outputs(pipelinetest.UDPKey(1, 1, 2, 10)); len(ports) != 1 || ports[0] != 2 {
@@ -99,28 +111,26 @@ func TestForeignAddressesAreNotRestored(t *testing.T) {
 		"other VNI":  func(f *rig) { f.Infos[1].VNI = 2 },
 		"no VNI":     func(f *rig) { f.Infos[1].InVNI = false },
 		"flushed": func(f *rig) {
-			if _, err := f.P.FlushMACs("p2"); err != nil {
+			if _, err := f.MACs.Flush("p2"); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"garbage": func(f *rig) {
-			if err := f.Store.SaveAddresses([]byte("\x05garbage")); err != nil {
+			if err := f.Disk.SaveAddresses([]byte("\x05garbage")); err != nil {
 				t.Fatal(err)
 			}
 		},
 	} {
 		f := newRig(t)
 		f.learned()
-		f.Change.Lock()
-		f.P.Evict(f.P.Index().List())
-		f.Change.Unlock()
-		if err := f.P.SaveMACs(); err != nil {
+		f.flushMegaflows()
+		if err := f.MACs.Save(); err != nil {
 			t.Fatal(err)
 		}
 		change(f)
 		f.Die()
 		f.Begin()
-		for _, m := range f.P.ListMACs() {
+		for _, m := range f.MACs.List() {
 			if m.PortNumber == 2 {
 				t.Errorf("%s: restored %+v", name, m)
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pipeline_test
+package macs_test
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 
 // No megaflow uses addresses after a flush.
 func TestMACs(t *testing.T) {
-	f := newRig(t)
+	f := pipelinetest.New(t)
 	f.VXLANPorts(2)
 	f.Add("actions=normal")
 	w := f.Worker()
@@ -23,7 +23,7 @@ func TestMACs(t *testing.T) {
 	w.Frame(a, 100)
 	f.Settle()
 	text := func() (s string) {
-		for _, m := range f.P.ListMACs() {
+		for _, m := range f.MACs.List() {
 			s += fmt.Sprintf("%s/%d vlan %d vni %d %s; ", m.Port, m.PortNumber, m.VLAN, *m.VNI, m.MAC)
 			if m.AgeS < 0 || m.AgeS > 100 {
 				t.Errorf("%s was seen %v s ago", m.MAC, m.AgeS)
@@ -42,16 +42,16 @@ func TestMACs(t *testing.T) {
 		t.Fatal("no megaflow for a known address")
 	}
 	var input *usererr.Error
-	if _, err := f.P.FlushMACs("p9"); !errors.As(err, &input) {
+	if _, err := f.MACs.Flush("p9"); !errors.As(err, &input) {
 		t.Errorf("flush of a port that does not exist: %v", err)
 	}
-	if n, err := f.P.FlushMACs("p2"); err != nil || n.Flushed != 1 || known() {
+	if n, err := f.MACs.Flush("p2"); err != nil || n.Flushed != 1 || known() {
 		t.Errorf("%d addresses flushed, %v; a megaflow still uses one: %v", n.Flushed, err, known())
 	}
 	if got, want := text(), "p1/1 vlan 0 vni 1 02:00:00:00:00:01; "; got != want {
 		t.Errorf("left %q, want %q", got, want)
 	}
-	if n, err := f.P.FlushMACs(""); err != nil || n.Flushed != 1 || text() != "" {
+	if n, err := f.MACs.Flush(""); err != nil || n.Flushed != 1 || text() != "" {
 		t.Errorf("%d flushed, %v, left %q", n.Flushed, err, text())
 	}
 }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package macs lists and flushes MAC addresses for the API, and keeps the learned ones on
+// the disk. Without this file, a restart would flood the frames of silent machines to
+// every port.
+//
+// control/addresses has the addresses and their lock. This package has no lock. Flush
+// takes the lock of changes. Save and Load may wait for the disk; Run calls Save without
+// any lock.
+package macs
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"weft/api"
+	"weft/control/addresses"
+	"weft/control/pipeline"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+// Store saves the learned addresses. Its methods may wait for the disk.
+type Store interface {
+	SaveAddresses(data []byte) error
+	// LoadAddresses returns the data of the last SaveAddresses since the machine's
+	// boot, or nil.
+	LoadAddresses() ([]byte, error)
+}
+
+// MACs answers requests about a pipeline's addresses, and saves the learned ones.
+type MACs struct {
+	change   sync.Locker
+	pipeline *pipeline.Pipeline
+	table    *addresses.Table
+	store    Store
+	log      *slog.Logger
+}
+
+// New returns the addresses of pl. change is the lock of changes.
+func New(change sync.Locker, pl *pipeline.Pipeline, store Store, log *slog.Logger) *MACs {
+	return &MACs{change: change, pipeline: pl, table: pl.Addresses(), store: store, log: log}
+}
+
+// List returns the learned addresses, sorted by VLAN, address and VNI.
+func (ms *MACs) List() []api.MAC {
+	entries, now := ms.table.Entries(), clock.Monotonic()
+	slices.SortFunc(entries, func(a, b openflow.MACEntry) int {
+		return cmp.Or(cmp.Compare(a.VLAN, b.VLAN), cmp.Compare(a.MAC, b.MAC), cmp.Compare(a.Segment, b.Segment))
+	})
+	view := ms.pipeline.View()
+	list := make([]api.MAC, 0, len(entries))
+	for _, e := range entries {
+		if tunnel, ok := view.CentralTunnel(); ok && e.Declared && e.Remote.IsValid() {
+			e.Port = tunnel.No
+		}
+		name, _ := view.PortName(e.Port)
+		m := api.MAC{
+			PortNumber: e.Port, Port: name, VLAN: e.VLAN, MAC: openflow.FormatEthernet(e.MAC),
+			AgeS: time.Duration(now - min(now, e.SeenNS)).Seconds(), Declared: e.Declared,
+		}
+		if e.Declared {
+			m.AgeS = 0
+		}
+		if vni, ok := e.Segment.VNI(); ok {
+			m.VNI = &vni
+		}
+		if e.Remote.IsValid() {
+			m.Remote = e.Remote.String()
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+// Flush forgets the addresses of the named port, or all if name is empty. After
+// it, no frame uses them.
+func (ms *MACs) Flush(port string) (api.MACsFlushed, error) {
+	ms.change.Lock()
+	defer ms.change.Unlock()
+	flush := ms.table.FlushAll
+	if port != "" {
+		view := ms.pipeline.View() // changes only under the lock of changes
+		no, ok := view.PortByName(port)
+		if !ok {
+			return api.MACsFlushed{}, view.NoPort(port)
+		}
+		flush = func() int { return ms.table.Flush(no) }
+	}
+	// Earlier frames count before, so that the flushed addresses are not learned again
+	// from them.
+	ms.pipeline.PullCounts()
+	n := flush()
+	if n > 0 {
+		ms.pipeline.RevalidateAddresses()
+		if err := ms.Save(); err != nil { // a restart would restore the flushed addresses from the old file
+			ms.log.Error("learned addresses cannot be saved", "error", err)
+		}
+	}
+	return api.MACsFlushed{Flushed: n}, nil
+}

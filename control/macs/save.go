@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package macs
+
+import (
+	"context"
+	"time"
+
+	"weft/control/loop"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+const (
+	// interval of saves while addresses change; a killed process loses these changes
+	saveAfter = 10 * time.Second
+	// interval of saves while no address changes, so that saved ages stay fresh
+	saveAgesAfter = time.Minute
+)
+
+// Run saves the addresses from time to time until ctx ends. After a restart, the
+// pipeline learns later addresses from the megaflows (recovery).
+func (ms *MACs) Run(ctx context.Context) {
+	var generation uint64
+	var at time.Time
+	failed := false
+	for loop.Sleep(ctx, saveAfter) {
+		now := ms.table.Generation()
+		if now == generation && (ms.table.Len() == 0 || time.Since(at) < saveAgesAfter) {
+			continue
+		}
+		generation, at = now, time.Now()
+		err := ms.Save()
+		if err != nil && !failed {
+			ms.log.Error("learned addresses cannot be saved: after a restart, frames to them are flooded", "error", err)
+		}
+		failed = err != nil
+	}
+}
+
+// Save saves the learned addresses for the next control process.
+func (ms *MACs) Save() error {
+	ports := map[uint32]string{}
+	for _, info := range ms.pipeline.View().Ports() {
+		ports[info.No] = info.Name
+	}
+	data, err := ms.table.Save(ports)
+	if err != nil {
+		return err
+	}
+	return ms.store.SaveAddresses(data)
+}
+
+// Load restores the saved addresses at startup, after the ports. Addresses that
+// cannot be read are learned again.
+func (ms *MACs) Load() {
+	view, n := ms.pipeline.View(), 0
+	data, err := ms.store.LoadAddresses()
+	if err == nil {
+		n, err = ms.table.Restore(data, clock.Monotonic(), func(port string, l *openflow.Learn) bool {
+			info, ok := view.Port(l.Port)
+			return ok && info.Name == port && info.MayTeach(l)
+		})
+	}
+	if err != nil {
+		ms.log.Warn("learned addresses cannot be restored, they are learned again", "error", err)
+	}
+	if n > 0 {
+		ms.log.Info("learned addresses go on", "addresses", n)
+	}
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rulebook
+
+import (
+	"weft/control/counters"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+// Row returns the row of r.
+func (b *Book) Row(r *openflow.Rule) uint32 { return b.rows[r.Slot] }
+
+// Rows returns the rows of rules.
+func (b *Book) Rows(rules []*openflow.Rule) []uint32 {
+	rows := make([]uint32, len(rules))
+	for i, r := range rules {
+		rows[i] = b.Row(r)
+	}
+	return rows
+}
+
+// setRow assigns a row to r.
+func (b *Book) setRow(r *openflow.Rule, row uint32) {
+	for uint32(len(b.rows)) <= r.Slot {
+		b.rows = append(b.rows, 0)
+	}
+	b.rows[r.Slot] = row
+}
+
+// Take takes a free row.
+func (b *Book) Take() uint32 {
+	b.nextAge++
+	if n := len(b.free); n > 0 {
+		row := b.free[n-1]
+		b.free = b.free[:n-1]
+		b.ages[row] = b.nextAge
+		return row
+	}
+	b.ages = append(b.ages, b.nextAge)
+	return uint32(len(b.ages) - 1)
+}
+
+// EnterAt gives an added rule a constant row, with the statistics of an earlier control
+// process.
+func (b *Book) EnterAt(r *openflow.Rule, row uint32) {
+	b.setRow(r, row)
+	b.read(r)
+}
+
+// restore gives r its saved row and age. The caller finally calls restored.
+func (b *Book) restore(r *openflow.Rule, row uint32, age uint64) {
+	for uint32(len(b.ages)) <= row {
+		b.ages = append(b.ages, 0)
+	}
+	b.ages[row] = age
+	b.nextAge = max(b.nextAge, age)
+	b.setRow(r, row)
+}
+
+func (b *Book) restored() {
+	b.free = b.free[:0]
+	for row := len(b.ages) - 1; row >= 0; row-- {
+		if b.ages[row] == 0 {
+			b.free = append(b.free, uint32(row))
+		}
+	}
+}
+
+// Release frees the rows of removed rules. No megaflow counts for them any more.
+func (b *Book) Release(rows []uint32) {
+	for _, row := range rows {
+		b.ages[row] = 0
+		b.free = append(b.free, row)
+	}
+}
+
+// Enter gives rows to added rules, and writes statistics of added and modified rules
+// to the region. It returns the rows of removed rules, which the caller releases
+// after revalidation.
+func (b *Book) Enter(changes *openflow.Changes) (removed []uint32) {
+	removed = b.Rows(changes.Removed)
+	for _, r := range changes.Added {
+		b.setRow(r, b.Take())
+		b.write(r)
+	}
+	for _, r := range changes.Modified {
+		b.write(r)
+	}
+	return removed
+}
+
+func (b *Book) write(r *openflow.Rule) {
+	b.region.Rules[b.Row(r)] = counters.Rule{
+		Packets: r.Packets, Bytes: r.Bytes, CreatedNS: r.CreatedNS, ModifiedNS: r.ModifiedNS, UsedNS: r.UsedNS,
+		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
+	}
+}
+
+// writeTimeouts writes no statistics, because Region.Credit has changed the row's.
+func (b *Book) writeTimeouts(r *openflow.Rule) {
+	c := &b.region.Rules[b.Row(r)]
+	c.IdleTimeout, c.HardTimeout = r.IdleTimeout, r.HardTimeout
+}
+
+// Finish applies fin_timeout to flows that saw a FIN or RST. The caller holds
+// Pipeline.mu for writing.
+func (b *Book) Finish(list []openflow.Finished) {
+	for i := range list {
+		f := &list[i]
+		if f.Rule.Removed || !f.ReduceTimeouts() {
+			continue
+		}
+		b.writeTimeouts(f.Rule)
+	}
+}
+
+func (b *Book) read(r *openflow.Rule) {
+	c := &b.region.Rules[b.Row(r)]
+	if c.CreatedNS == 0 || c.CreatedNS > clock.Monotonic() {
+		b.write(r)
+		return
+	}
+	r.CreatedNS, r.ModifiedNS, r.UsedNS = c.CreatedNS, c.ModifiedNS, c.UsedNS
+	r.Packets, r.Bytes = c.Packets, c.Bytes
+	was := openflow.Finished{Rule: r, Idle: c.IdleTimeout, Hard: c.HardTimeout}
+	was.ReduceTimeouts()
+}
+
+// ByRow returns all rules by row.
+func (b *Book) ByRow() map[uint32]*openflow.Rule {
+	rules := map[uint32]*openflow.Rule{}
+	for slot, row := range b.rows {
+		if r := b.tables.Rule(uint32(slot)); r != nil {
+			rules[row] = r
+		}
+	}
+	return rules
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rulebook keeps the OpenFlow tables across restarts of control: flows, groups,
+// meters and settings on the disk, statistics of flows in the counter region. It gives
+// each rule a row, its index in counters.Region.Rules and in the state file. A rule keeps
+// its row across restarts of control.
+//
+// The package has no lock. The lock of changes and Pipeline.mu guard a Book: methods that
+// change rows need both, methods that read them need one of the two. Methods that save need
+// the lock of changes alone, because they may wait for the disk. Book.writing lets one write
+// happen at a time. It is taken after the lock of changes, and TakeDeferred keeps it until
+// the end of the write, which needs no other lock.
+package rulebook
+
+import (
+	"cmp"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"weft/control/counters"
+	"weft/control/store"
+	"weft/openflow"
+)
+
+// Store saves the tables. Its methods may wait for the disk.
+type Store interface {
+	ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error
+	ChangeTables(groups, meters map[uint32]string, remove []uint32) error
+	SaveTableConfigs(texts map[uint32]string) error
+}
+
+// Book has the rows of the rules in tables.
+type Book struct {
+	tables *openflow.Pipeline
+	store  Store
+	log    *slog.Logger
+
+	region  *counters.Region
+	rows    []uint32 // index: Rule.Slot
+	ages    []uint64 // index: row; 0: the row is free
+	free    []uint32
+	nextAge uint64
+
+	deferred deferred
+	writing  sync.Mutex
+}
+
+// deferred has the changes of flows that are not on the disk yet.
+type deferred struct {
+	rules map[*openflow.Rule]struct{} // added and modified rules
+	rows  []uint32                    // rows of removed rules
+}
+
+// New returns an empty book for tables. Load must come before any other method.
+func New(tables *openflow.Pipeline, s Store, log *slog.Logger) *Book {
+	return &Book{tables: tables, store: s, log: log}
+}
+
+// SaveFlows saves a change of flows. removed has the rows of removed rules, which stay
+// taken until Release.
+func (b *Book) SaveFlows(changes *openflow.Changes, removed []uint32) error {
+	return b.writeFlows(b.saved(slices.Concat(changes.Added, changes.Modified)), removed)
+}
+
+// RemoveFlows removes the flows of rows from the disk.
+func (b *Book) RemoveFlows(rows []uint32) error { return b.writeFlows(nil, rows) }
+
+func (b *Book) writeFlows(flows iter.Seq[store.Flow], removed []uint32) error {
+	b.writing.Lock()
+	defer b.writing.Unlock()
+	return b.store.ChangeFlows(flows, removed)
+}
+
+// Defer notes a change of flows for SaveDeferred. It returns the number of flows that wait
+// for SaveDeferred.
+func (b *Book) Defer(changes *openflow.Changes, removed []uint32) (waiting int) {
+	d := &b.deferred
+	if d.rules == nil {
+		d.rules = map[*openflow.Rule]struct{}{}
+	}
+	for _, list := range [][]*openflow.Rule{changes.Added, changes.Modified} {
+		for _, r := range list {
+			d.rules[r] = struct{}{}
+		}
+	}
+	d.rows = append(d.rows, removed...)
+	return len(d.rules) + len(d.rows)
+}
+
+// SaveDeferred saves the changes of Defer. It returns the rows of removed rules for
+// Release.
+func (b *Book) SaveDeferred() (removed []uint32, err error) {
+	rules, rows := b.takeDeferred()
+	b.writing.Lock() // waits for earlier writes
+	defer b.writing.Unlock()
+	if len(rules)+len(rows) == 0 {
+		return nil, nil
+	}
+	return rows, b.store.ChangeFlows(b.saved(rules), rows)
+}
+
+// TakeDeferred returns a function that saves the changes of Defer without the lock of
+// changes, so that no change waits for the disk. The caller calls write once, and then
+// releases the rows of removed rules. write is nil while an earlier write is not over.
+func (b *Book) TakeDeferred() (write func() error, removed []uint32) {
+	if !b.writing.TryLock() {
+		return nil, nil
+	}
+	rules, rows := b.takeDeferred()
+	flows := b.savedCopies(rules)
+	return func() error {
+		defer b.writing.Unlock()
+		return b.store.ChangeFlows(flows, rows)
+	}, rows
+}
+
+// takeDeferred returns the rules of Defer that still exist, and the rows of removed ones.
+func (b *Book) takeDeferred() (rules []*openflow.Rule, rows []uint32) {
+	d := b.deferred
+	b.deferred = deferred{}
+	for r := range d.rules {
+		if !r.Removed {
+			rules = append(rules, r)
+		}
+	}
+	return rules, d.rows
+}
+
+// SaveTables saves all groups and meters, and removes flows by row.
+func (b *Book) SaveTables(removed []uint32) error {
+	groups, meters := map[uint32]string{}, map[uint32]string{}
+	for _, g := range b.tables.Groups(openflow.GroupAny) {
+		groups[g.ID] = openflow.FormatGroup(g, nil)
+	}
+	for _, m := range b.tables.Meters(openflow.MeterAll) {
+		meters[m.ID] = openflow.FormatMeter(m)
+	}
+	b.writing.Lock()
+	defer b.writing.Unlock()
+	return b.store.ChangeTables(groups, meters, removed)
+}
+
+// SaveConfigs saves the settings of all tables. Default settings are left out.
+func (b *Book) SaveConfigs(configs *[openflow.Tables]openflow.TableConfig) error {
+	texts := map[uint32]string{}
+	for t, c := range configs {
+		if c != (openflow.TableConfig{}) {
+			texts[uint32(t)] = strings.Join(c.Words(), " ")
+		}
+	}
+	return b.store.SaveTableConfigs(texts)
+}
+
+// savedFlow is a copy of a rule for the state file.
+type savedFlow struct {
+	row uint32
+	age uint64
+	mod openflow.FlowMod
+}
+
+func (f *savedFlow) saved() store.Flow {
+	return store.Flow{Slot: f.row, Age: f.age, Text: openflow.FormatFlowMod(&f.mod, nil)}
+}
+
+func (b *Book) copyOf(r *openflow.Rule) savedFlow {
+	return savedFlow{b.Row(r), b.ages[b.Row(r)], r.FlowMod()}
+}
+
+func (b *Book) sortByRow(rules []*openflow.Rule) {
+	slices.SortFunc(rules, func(x, y *openflow.Rule) int { return cmp.Compare(b.Row(x), b.Row(y)) })
+}
+
+// saved returns the rules in saved form, sorted by row. The caller holds the lock of
+// changes until the end of the iteration.
+func (b *Book) saved(rules []*openflow.Rule) iter.Seq[store.Flow] {
+	b.sortByRow(rules)
+	return func(yield func(store.Flow) bool) {
+		for _, r := range rules {
+			if f := b.copyOf(r); !yield(f.saved()) {
+				return
+			}
+		}
+	}
+}
+
+// savedCopies is saved for an iteration without the lock of changes.
+func (b *Book) savedCopies(rules []*openflow.Rule) iter.Seq[store.Flow] {
+	b.sortByRow(rules)
+	list := make([]savedFlow, len(rules))
+	for i, r := range rules {
+		list[i] = b.copyOf(r)
+	}
+	return func(yield func(store.Flow) bool) {
+		for i := range list {
+			if !yield(list[i].saved()) {
+				return
+			}
+		}
+	}
+}

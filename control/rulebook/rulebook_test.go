@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rulebook
+
+import (
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"testing"
+
+	"weft/control/counters"
+	"weft/control/store"
+	"weft/openflow"
+)
+
+// disk is a Store in memory.
+type disk map[uint32]store.Flow
+
+func (d disk) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
+	for _, row := range remove {
+		delete(d, row)
+	}
+	if save != nil {
+		for f := range save {
+			d[f.Slot] = f
+		}
+	}
+	return nil
+}
+
+func (disk) ChangeTables(_, _ map[uint32]string, _ []uint32) error { return nil }
+func (disk) SaveTableConfigs(map[uint32]string) error              { return nil }
+
+func (d disk) flows() []store.Flow {
+	return slices.SortedFunc(maps.Values(d), func(a, b store.Flow) int { return int(a.Slot) - int(b.Slot) })
+}
+
+func newBook(t *testing.T, d disk, region *counters.Region, kept bool) *Book {
+	t.Helper()
+	b := New(openflow.NewPipeline(openflow.Limits{Rules: 100}), d, slog.New(slog.DiscardHandler))
+	b.Load(&store.State{Flows: d.flows()}, region, kept)
+	return b
+}
+
+func newRegion(t *testing.T) *counters.Region {
+	t.Helper()
+	region, err := counters.New(16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return region
+}
+
+func (b *Book) apply(t *testing.T, command openflow.Command, text string) (openflow.Changes, []uint32) {
+	t.Helper()
+	mod, err := openflow.ParseFlowMod(text, command, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes, err := b.tables.Apply([]openflow.FlowMod{mod}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changes, b.Enter(&changes)
+}
+
+// A rule keeps its row and its statistics across restarts. Free rows between rules are
+// used again.
+func TestRowsSurviveARestart(t *testing.T) {
+	d, region := disk{}, newRegion(t)
+	b := newBook(t, d, region, false)
+	for _, text := range []string{"priority=1,actions=drop", "priority=2,actions=drop", "priority=3,actions=drop"} {
+		changes, removed := b.apply(t, openflow.Add, text)
+		if err := b.SaveFlows(&changes, removed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	region.Rules[2].Packets = 7
+	changes, removed := b.apply(t, openflow.DeleteStrict, "priority=2")
+	if err := b.SaveFlows(&changes, removed); err != nil || !slices.Equal(removed, []uint32{1}) {
+		t.Fatalf("removed rows %v, %v; want row 1", removed, err)
+	}
+	b = newBook(t, d, region, true)
+	rules := b.ByRow()
+	if len(rules) != 2 || rules[0].Priority != 1 || rules[2].Priority != 3 || rules[2].Packets != 7 {
+		t.Errorf("rules by row: %+v", rules)
+	}
+	if changes, _ := b.apply(t, openflow.Add, "priority=4,actions=drop"); b.Row(changes.Added[0]) != 1 {
+		t.Errorf("the next rule has row %d, want the free row 1", b.Row(changes.Added[0]))
+	}
+}
+
+// The row of a removed rule stays taken until Release.
+func TestRowsAreReleased(t *testing.T) {
+	b := newBook(t, disk{}, newRegion(t), false)
+	b.apply(t, openflow.Add, "priority=1,actions=drop")
+	_, removed := b.apply(t, openflow.DeleteStrict, "priority=1")
+	for want := range uint32(2) {
+		changes, _ := b.apply(t, openflow.Add, "priority=2,actions=drop")
+		if row := b.Row(changes.Added[0]); row != 1-want {
+			t.Errorf("row %d, want %d", row, 1-want)
+		}
+		b.apply(t, openflow.DeleteStrict, "priority=2")
+		b.Release(removed)
+	}
+}
+
+// SaveDeferred saves rules that still exist, once, and removes the others.
+func TestDeferredChanges(t *testing.T) {
+	d := disk{}
+	b := newBook(t, d, newRegion(t), false)
+	for _, text := range []string{"priority=1,actions=drop", "priority=2,actions=drop"} {
+		changes, removed := b.apply(t, openflow.Add, text)
+		b.Defer(&changes, removed)
+	}
+	changes, removed := b.apply(t, openflow.DeleteStrict, "priority=1")
+	if n := b.Defer(&changes, removed); n != 3 || len(d) != 0 {
+		t.Errorf("%d changes wait, %d flows saved; want 3 and 0", n, len(d))
+	}
+	rows, err := b.SaveDeferred()
+	if err != nil || !slices.Equal(rows, []uint32{0}) || len(d) != 1 || d[1].Slot != 1 {
+		t.Errorf("rows %v, saved %v, %v", rows, d, err)
+	}
+	if rows, err := b.SaveDeferred(); err != nil || len(rows) != 0 || len(d) != 1 {
+		t.Errorf("again: rows %v, saved %v, %v", rows, d, err)
+	}
+}

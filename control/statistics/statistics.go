@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package statistics has the counters of ports and workers. A counter is a sum: of dead
+// engines, which the counter region has, and of the present engine's shared memory.
+//
+// Statistics.mu guards the counters of dead engines against ResetPort. It is taken after
+// Pipeline.mu, which Pipeline.Hold holds for reading so that no engine is replaced, and no
+// other lock is taken under it. Anybody may call Statistics.
+package statistics
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"weft/api"
+	"weft/control/counters"
+	"weft/control/limits"
+	"weft/control/pipeline"
+	"weft/control/workers"
+	"weft/datapath"
+	"weft/internal/shm"
+	"weft/packet"
+)
+
+// Statistics reads the counters of a pipeline's engines.
+type Statistics struct {
+	pipeline *pipeline.Pipeline
+	cores    []int // index: worker
+	mu       sync.Mutex
+}
+
+// New returns the statistics of the engines of pl. Its workers run on cores.
+func New(pl *pipeline.Pipeline, cores []int) *Statistics {
+	return &Statistics{pipeline: pl, cores: cores}
+}
+
+// hold returns the present workers, or nil before the first engine. Until release, they
+// stay in place, and nobody else changes the counters of dead engines.
+func (s *Statistics) hold() (w *workers.Workers, release func()) {
+	w, free := s.pipeline.Hold()
+	s.mu.Lock()
+	return w, func() {
+		s.mu.Unlock()
+		free()
+	}
+}
+
+// livePort sums a port's counters over workers, which may be nil.
+func livePort(w *workers.Workers, number uint32) datapath.PortCounters {
+	var sum datapath.PortCounters
+	if w == nil {
+		return sum
+	}
+	for _, sh := range w.Shared() {
+		counters.AddPort(&sum, &sh.Ports[number], 1)
+	}
+	return sum
+}
+
+// Port returns the statistics of a port.
+func (s *Statistics) Port(number uint32) api.PortStats {
+	w, release := s.hold()
+	defer release()
+	sum := livePort(w, number)
+	counters.AddPort(&sum, &s.pipeline.Region().Ports[number], 1)
+	return api.PortStats{
+		RxPackets: sum.RxPackets, RxBytes: sum.RxBytes, TxPackets: sum.TxPackets, TxBytes: sum.TxBytes,
+		RxDrops: dropsByName(&sum.RxDrops), TxDrops: sum.TxDrops,
+	}
+}
+
+func dropsByName(counts *[packet.DropReasons]uint64) map[string]uint64 {
+	drops := map[string]uint64{}
+	for reason, n := range counts {
+		if n != 0 {
+			drops[packet.DropReason(reason).String()] = n
+		}
+	}
+	return drops
+}
+
+// Workers returns the statistics of all workers.
+func (s *Statistics) Workers() []api.Worker {
+	w, release := s.hold()
+	defer release()
+	var list []api.Worker
+	for i, sh := range w.Shared() {
+		var c datapath.Counters
+		counters.Add(shm.Words(&c), shm.Words(sh.Counters), 1)
+		heartbeat := c.HeartbeatNS
+		counters.Add(shm.Words(&c), shm.Words(&s.pipeline.Region().Workers[i]), 1)
+		list = append(list, api.Worker{
+			Core: s.cores[i], Passes: c.Passes, IdlePasses: c.IdlePasses, PassGaps: slices.Clone(c.Gaps[:]), Sleeps: c.Sleeps, BusyNS: c.BusyNS,
+			Frames: c.Frames, ExactHits: c.ExactHits, MegaflowHits: c.MegaflowHits, MasksSearched: c.MasksSearched,
+			Misses: c.Misses, Commands: c.Commands, Syscalls: c.Syscalls, HeartbeatNS: heartbeat,
+			CommandsRefused: c.CommandsRefused, InstallsRefused: c.InstallsRefused, Batches: c.Batches,
+			Drops: dropsByName(&c.Drops),
+		})
+	}
+	return list
+}
+
+// ResetPort clears the statistics of a port number for a new port.
+func (s *Statistics) ResetPort(number uint32) {
+	w, release := s.hold()
+	defer release()
+	live := livePort(w, number)
+	base := &s.pipeline.Region().Ports[number]
+	*base = datapath.PortCounters{}
+	counters.AddPort(base, &live, -1)
+}
+
+// LimitRows is a limits.Source for the frames that workers hold, by port. The count is
+// approximate, because workers continue.
+func (s *Statistics) LimitRows(emit func(limits.Row)) {
+	ports := s.pipeline.View().Ports()
+	w, release := s.hold()
+	defer release()
+	if w == nil {
+		return
+	}
+	held, slots, all := map[uint32]uint64{}, uint64(0), uint64(0)
+	parts := newFragmentRows(len(w.Shared()))
+	for worker, sh := range w.Shared() {
+		slots += uint64(len(sh.Held))
+		for i := range sh.Held {
+			h := &sh.Held[i]
+			if atomic.LoadUint32(&h.State) == datapath.HeldWaiting {
+				held[atomic.LoadUint32(&h.InPort)]++
+				all++
+				parts.add(worker, h)
+			}
+		}
+	}
+	var refused uint64
+	for i := range ports {
+		no := ports[i].No
+		live, old := livePort(w, no), &s.pipeline.Region().Ports[no]
+		n := live.RxDrops[packet.DropHeldShare] + live.RxDrops[packet.DropHeldFull] +
+			old.RxDrops[packet.DropHeldShare] + old.RxDrops[packet.DropHeldFull]
+		refused += n
+		parts.emit(emit, no, live.RxDrops[packet.DropBadFragment]+old.RxDrops[packet.DropBadFragment])
+		if held[no] == 0 && n == 0 {
+			continue
+		}
+		// A port may hold as many slots as are free: at most half of all slots but
+		// those of other ports.
+		free := slots - min(all, slots)
+		emit(limits.Row{Name: "held_frames", Unit: "frames", Holder: limits.Port(no),
+			Used: held[no], Limit: held[no] + (free-min(held[no], free)+1)/2, Refused: n})
+	}
+	emit(limits.Row{Name: "held_frames", Unit: "frames", Holder: limits.All(), Used: all, Limit: slots, Refused: refused})
+	parts.emitAll(emit)
+}

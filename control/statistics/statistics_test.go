@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statistics
+
+import (
+	"testing"
+
+	"weft/control/pipeline/pipelinetest"
+	"weft/packet"
+)
+
+// A port's statistics are a sum over engines. ResetPort makes them 0, and the present
+// engine's later counts are added.
+func TestPortStatistics(t *testing.T) {
+	f := pipelinetest.New(t)
+	s := New(f.P, []int{0})
+	present := &f.P.Workers().Shared()[0].Ports[1]
+	present.RxPackets, present.RxDrops[packet.DropFlow] = 5, 2
+	f.P.Region().Ports[1].RxPackets = 10
+	if p := s.Port(1); p.RxPackets != 15 || p.RxDrops["flow-drop"] != 2 {
+		t.Errorf("%+v", p)
+	}
+	s.ResetPort(1)
+	if p := s.Port(1); p.RxPackets != 0 || len(p.RxDrops) != 0 {
+		t.Errorf("after the reset: %+v", p)
+	}
+	present.RxPackets += 3
+	if p := s.Port(1); p.RxPackets != 3 {
+		t.Errorf("later: %+v", p)
+	}
+	if list := s.Workers(); len(list) != 1 || list[0].Core != 0 {
+		t.Errorf("workers %+v", list)
+	}
+}
