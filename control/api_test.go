@@ -15,6 +15,7 @@ import (
 
 	"weft/api"
 	"weft/control/access"
+	"weft/control/workers/workertest"
 	"weft/internal/buildinfo"
 )
 
@@ -82,7 +83,7 @@ func TestMetrics(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
 	f.add("udp,actions=drop")
-	f.worker().Frame(udpKey(1, 1, 2, 3), 100)
+	f.worker().Frame(workertest.UDPKey(1, 1, 2, 3), 100)
 	f.settle()
 	resp, err := overSocket(f.config.Socket).Get("http://weft/metrics")
 	if err != nil {

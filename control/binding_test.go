@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/control/workers/workertest"
 	"weft/flowtable"
 	"weft/packet"
 )
@@ -41,7 +42,7 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 	f.add("priority=5,udp,actions=in_port", "priority=1,actions=drop")
 	no := f.port("g").Number
 	verdict := func(src uint32) (drop packet.DropReason) {
-		key := udpKey(no, src, 9, 9)
+		key := workertest.UDPKey(no, src, 9, 9)
 		f.worker().Frame(key, 100)
 		f.settle()
 		if a := f.actionsOf(&key); len(a) != 1 {
@@ -81,17 +82,17 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	f.vxlanPorts(2)
 	f.add("actions=normal")
 	w := f.worker()
-	w.Frame(udpKey(1, 5, 9, 9), 100)
+	w.Frame(workertest.UDPKey(1, 5, 9, 9), 100)
 	f.settle()
 	f.bound(map[string]string{"g": "vni=1;mac=02:00:00:00:00:05"})
 	list := f.d.macs.List()
 	if len(list) != 1 || !list[0].Declared || list[0].Port != "g" || *list[0].VNI != 1 {
 		t.Errorf("%+v", list)
 	}
-	w.Frame(udpKey(1, 5, 9, 10), 100)
-	w.Frame(udpKey(2, 7, 5, 9), 100)
+	w.Frame(workertest.UDPKey(1, 5, 9, 10), 100)
+	w.Frame(workertest.UDPKey(2, 7, 5, 9), 100)
 	f.settle()
-	key := udpKey(2, 7, 5, 9)
+	key := workertest.UDPKey(2, 7, 5, 9)
 	if a := f.actionsOf(&key); len(a) != 1 || a[0].U32 != f.port("g").Number {
 		t.Errorf("a frame for the declared address: %+v", a)
 	}
@@ -108,7 +109,7 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	if err := f.d.ports.Delete("g"); err != nil {
 		t.Fatal(err)
 	}
-	w.Frame(udpKey(1, 5, 9, 11), 100)
+	w.Frame(workertest.UDPKey(1, 5, 9, 11), 100)
 	f.settle()
 	for _, m := range f.d.macs.List() {
 		if m.Declared || m.MAC == "02:00:00:00:00:05" && m.Port != "p1" {
@@ -122,7 +123,7 @@ func TestBindingRevalidates(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
 	f.add("actions=drop")
-	key := udpKey(1, 1, 2, 9)
+	key := workertest.UDPKey(1, 1, 2, 9)
 	f.worker().Frame(key, 100)
 	f.settle()
 	f.bound(map[string]string{"g": "mac=02:00:00:00:00:05"})

@@ -4,7 +4,6 @@ package control
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -58,26 +57,15 @@ func (f *fakes) tapsSet() int {
 	return n
 }
 
-func udpFrame(n int) []byte {
-	f := make([]byte, n)
-	packet.Ethernet(f).SetDst(0x020000000002)
-	packet.Ethernet(f).SetSrc(0x020000000001)
-	packet.Ethernet(f).SetType(packet.EtherTypeIPv4)
-	copy(f[14:], []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 7, 0, 9})
-	binary.BigEndian.PutUint16(f[16:], uint16(n-14))
-	binary.BigEndian.PutUint16(f[38:], uint16(n-34))
-	return f
-}
-
 func TestCapture(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	c := f.capture(api.CaptureRequest{Port: "p1", Limit: 2})
 	const in, out = byte(datapath.CaptureIn), byte(datapath.CaptureOut)
-	f.worker().Show([5]byte{datapath.VoidTap, in}, 1, 2, udpFrame(60))
-	f.worker().Show([5]byte{5, in}, 1, 2, udpFrame(60)) // a record of a tap that no capture owns
-	f.worker().Show([5]byte{0, in, 0, byte(datapath.VerdictSent)}, 1, 2, udpFrame(60))
-	f.worker().Show([5]byte{0, out, 0, byte(datapath.VerdictDropped), byte(packet.DropTxFull)}, 1, 9, udpFrame(1400))
+	f.worker().Show([5]byte{datapath.VoidTap, in}, 1, 2, workertest.UDPFrame(60))
+	f.worker().Show([5]byte{5, in}, 1, 2, workertest.UDPFrame(60)) // a record of a tap that no capture owns
+	f.worker().Show([5]byte{0, in, 0, byte(datapath.VerdictSent)}, 1, 2, workertest.UDPFrame(60))
+	f.worker().Show([5]byte{0, out, 0, byte(datapath.VerdictDropped), byte(packet.DropTxFull)}, 1, 9, workertest.UDPFrame(1400))
 	a, b := <-c.frames, <-c.frames
 	if a.Kind != "in" || a.Port != "p1" || a.Verdict != "sent" || a.Reason != "" || !reflect.DeepEqual(a.Outputs, []string{"p2"}) || a.Len != 60 || len(a.Data) != 60 {
 		t.Errorf("%+v", a)
@@ -192,7 +180,7 @@ func TestTraceTap(t *testing.T) {
 	if err != nil || tap.Kind != datapath.TapTrace || tap.Limit != 3 {
 		t.Fatalf("%+v, %v", tap, err)
 	}
-	yes, no := udpKey(1, 1, 2, 9), udpKey(2, 1, 2, 9)
+	yes, no := workertest.UDPKey(1, 1, 2, 9), workertest.UDPKey(2, 1, 2, 9)
 	for k, want := range map[*flowtable.Key]bool{&yes: true, &no: false} {
 		got := true
 		for i := range k {

@@ -23,6 +23,7 @@ import (
 	"weft/central/store"
 	"weft/central/wire"
 	"weft/control/usererr"
+	"weft/control/workers/workertest"
 	"weft/internal/waitfor"
 )
 
@@ -122,7 +123,7 @@ func TestFollowsCentral(t *testing.T) {
 	h.end()
 	h.config.Central, h.config.CentralCerts = []string{central.address}, central.certs
 	h.begin()
-	key := udpKey(h.port("vm").Number, 1, 2, 9)
+	key := workertest.UDPKey(h.port("vm").Number, 1, 2, 9)
 	waitfor.True(t, "the other guest has a place", func() bool { return strings.HasPrefix(h.sentTo(2), "behind 192.0.2.2") })
 	was := h.run(key)
 	if s := h.d.show().Central; s == nil || !s.Connected || s.Revision == 0 || s.Nets != 1 || s.Address != central.address || s.Trouble != "" {

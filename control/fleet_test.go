@@ -14,6 +14,7 @@ import (
 
 	"weft/api"
 	"weft/control/agent"
+	"weft/control/workers/workertest"
 	"weft/flowtable"
 	"weft/internal/waitfor"
 	"weft/openflow"
@@ -129,18 +130,18 @@ func TestFleetPings(t *testing.T) {
 				continue
 			}
 			vm := from.port("vm").Number
-			sent := from.run(udpKey(vm, from.n, to.n, 9))
+			sent := from.run(workertest.UDPKey(vm, from.n, to.n, 9))
 			if len(sent) != 1 || sent[0].Op != flowtable.OpTunnel || sent[0].U16 != port.MaxPorts-1 || sent[0].U64 != 7 {
 				t.Errorf("from %d to %d: %+v", from.n, to.n, sent)
 			}
 			if got, want := from.sentTo(to.n), "behind "+to.endpoint().String(); got != want {
 				t.Errorf("from %d to %d: %q, want %q", from.n, to.n, got, want)
 			}
-			received := to.run(fromTunnel(udpKey(0, from.n, to.n, 9), 7, from.endpoint()))
+			received := to.run(fromTunnel(workertest.UDPKey(0, from.n, to.n, 9), 7, from.endpoint()))
 			if len(received) != 1 || received[0].Op != flowtable.OpOutput || received[0].U32 != to.port("vm").Number {
 				t.Errorf("at %d from %d: %+v", to.n, from.n, received)
 			}
-			if a := to.run(fromTunnel(udpKey(0, from.n, to.n, 9), 8, from.endpoint())); len(a) != 1 || a[0].Op != flowtable.OpDrop {
+			if a := to.run(fromTunnel(workertest.UDPKey(0, from.n, to.n, 9), 8, from.endpoint())); len(a) != 1 || a[0].Op != flowtable.OpDrop {
 				t.Errorf("a frame of another VNI at %d: %+v", to.n, a)
 			}
 		}
@@ -162,7 +163,7 @@ func TestFleetBroadcasts(t *testing.T) {
 		hosts := newFleet(t, 3, flood)
 		h := hosts[0]
 		h.addGuest("vm2", "vni=7")
-		key := udpKey(h.port("vm").Number, 1, 0, 9)
+		key := workertest.UDPKey(h.port("vm").Number, 1, 0, 9)
 		key[flowtable.WEthDst] |= 0xffffffffffff << 16
 		tunnels, outputs := 0, 0
 		for _, a := range h.run(key) {
@@ -189,7 +190,7 @@ func TestFleetBroadcasts(t *testing.T) {
 func TestFleetAddressMoves(t *testing.T) {
 	hosts := newFleet(t, 3, false)
 	a, b, c := hosts[0], hosts[1], hosts[2]
-	key := udpKey(a.port("vm").Number, 1, 2, 9)
+	key := workertest.UDPKey(a.port("vm").Number, 1, 2, 9)
 	was := a.run(key)
 	a.apply(agent.Changes{Addresses: []agent.Address{a.address(2, c, 5)}})
 	if left := a.actionsOf(&key); left != nil {
@@ -224,7 +225,7 @@ func TestFleetPortsComeAndGo(t *testing.T) {
 	if err := a.d.ports.Delete("vm"); err != nil {
 		t.Fatal(err)
 	}
-	toGuest := fromTunnel(udpKey(0, 2, 1, 9), 7, b.endpoint())
+	toGuest := fromTunnel(workertest.UDPKey(0, 2, 1, 9), 7, b.endpoint())
 	if got := a.run(toGuest); len(got) != 1 || packet.DropReason(got[0].U32) != packet.DropNoPort {
 		t.Errorf("to a guest that is gone: %+v", got)
 	}
@@ -244,7 +245,7 @@ func TestFleetPortsComeAndGo(t *testing.T) {
 	p := declaredVM(1)
 	for _, p.Unchecked = range []bool{false, true} {
 		a.apply(agent.Changes{Ports: []agent.Port{p}})
-		got := a.run(udpKey(a.port("vm").Number, 9, 2, 9))
+		got := a.run(workertest.UDPKey(a.port("vm").Number, 9, 2, 9))
 		if spoofed := len(got) == 1 && got[0].Op == flowtable.OpDrop; spoofed == p.Unchecked {
 			t.Errorf("unchecked %v: %+v", p.Unchecked, got)
 		}
@@ -257,7 +258,7 @@ func TestFleetAfterControlsDeath(t *testing.T) {
 	hosts := newFleet(t, 2, false)
 	a := hosts[0]
 	vm := a.port("vm").Number
-	key := udpKey(vm, 1, 2, 9)
+	key := workertest.UDPKey(vm, 1, 2, 9)
 	was := a.run(key)
 	a.worker().Frame(key, 100)
 	flow := func() string {
@@ -374,9 +375,9 @@ func TestFleetSeesFirstFrames(t *testing.T) {
 	h.d.fleet.SetEvents(r)
 	h.addGuest("vm5")
 	<-r.changed
-	h.run(udpKey(h.port("vm5").Number, 1, 9, 9))
+	h.run(workertest.UDPKey(h.port("vm5").Number, 1, 9, 9))
 	for i := range uint16(3) {
-		h.run(udpKey(h.port("vm").Number, 1, 8, i))
+		h.run(workertest.UDPKey(h.port("vm").Number, 1, 8, i))
 	}
 	if got := <-r.seen; got != "vm" || len(r.seen) != 0 {
 		t.Errorf("%q, and %d more", got, len(r.seen))
@@ -385,7 +386,7 @@ func TestFleetSeesFirstFrames(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.addGuest("vm")
-	h.run(udpKey(h.port("vm").Number, 1, 8, 9))
+	h.run(workertest.UDPKey(h.port("vm").Number, 1, 8, 9))
 	if got := <-r.seen; got != "vm" {
 		t.Error(got)
 	}
@@ -423,9 +424,9 @@ func newAsked(t *testing.T, onDemand bool) (*fleetHost, *asker) {
 func TestFleetAsks(t *testing.T) {
 	h, a := newAsked(t, true)
 	vm, other := h.port("vm").Number, h.port("vm2").Number
-	key := udpKey(vm, 1, 2, 9)
+	key := workertest.UDPKey(vm, 1, 2, 9)
 	h.worker().Frame(key, 100)
-	h.worker().Frame(udpKey(vm, 1, 2, 10), 100)
+	h.worker().Frame(workertest.UDPKey(vm, 1, 2, 10), 100)
 	if got := <-a.requests; got != "vm 7 2 invalid IP" {
 		t.Error(got)
 	}
@@ -437,7 +438,7 @@ func TestFleetAsks(t *testing.T) {
 	if got := h.actionsOf(&key); len(got) != 1 || got[0].Op != flowtable.OpTunnel {
 		t.Errorf("once the address is known: %+v", got)
 	}
-	key = udpKey(vm, 1, 3, 9)
+	key = workertest.UDPKey(vm, 1, 3, 9)
 	h.worker().Frame(key, 100)
 	if got := <-a.requests; got != "vm 7 3 invalid IP" {
 		t.Error(got)
@@ -452,7 +453,7 @@ func TestFleetAsks(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 	// Frames from other hosts cause no questions.
-	if got := h.run(fromTunnel(udpKey(0, 9, 4, 9), 7, netip.MustParseAddr("192.0.2.9"))); len(got) == 0 || len(a.requests) != 0 {
+	if got := h.run(fromTunnel(workertest.UDPKey(0, 9, 4, 9), 7, netip.MustParseAddr("192.0.2.9"))); len(got) == 0 || len(a.requests) != 0 {
 		t.Errorf("from the tunnel: %+v, %d questions", got, len(a.requests))
 	}
 }
@@ -464,9 +465,9 @@ func TestFleetQuestionsAreBounded(t *testing.T) {
 	h, a := newAsked(t, true)
 	vm, other := h.port("vm").Number, h.port("vm2").Number
 	for i := range uint32(limit + 10) {
-		h.worker().Frame(udpKey(vm, 1, 1000+i, 9), 100)
+		h.worker().Frame(workertest.UDPKey(vm, 1, 1000+i, 9), 100)
 	}
-	h.worker().Frame(udpKey(other, 5, 7, 9), 100)
+	h.worker().Frame(workertest.UDPKey(other, 5, 7, 9), 100)
 	row := func(holder string) (used, refused uint64) {
 		rows, err := h.d.listLimits("")
 		if err != nil {
@@ -494,7 +495,7 @@ func TestFleetQuestionsAreBounded(t *testing.T) {
 		t.Errorf("of the other port %d frames wait, %d are dropped", used, refused)
 	}
 	a.refuses.Store(true)
-	h.worker().Frame(udpKey(other, 5, 8, 9), 100)
+	h.worker().Frame(workertest.UDPKey(other, 5, 8, 9), 100)
 	h.settle()
 	if _, refused := row("vm2"); refused != 2 {
 		t.Errorf("%d frames are dropped after a refusal", refused)
@@ -514,27 +515,27 @@ func TestFleetForwardsWithoutAnswer(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	h.worker().Frame(udpKey(vm, 1, 2, 9), 100)
+	h.worker().Frame(workertest.UDPKey(vm, 1, 2, 9), 100)
 	<-a.requests
 	if n := h.worker().Waiting(); n != 1 {
 		t.Errorf("%d frames wait for an answer", n)
 	}
 	h.apply(agent.Changes{Addresses: []agent.Address{h.address(2, &fleetHost{n: 2}, 1)}})
 	h.settle()
-	key := udpKey(vm, 1, 2, 9)
+	key := workertest.UDPKey(vm, 1, 2, 9)
 	if got := h.actionsOf(&key); len(got) != 1 || got[0].Op != flowtable.OpTunnel {
 		t.Errorf("once the address is known: %+v", got)
 	}
 	for i := range uint32(limit + 1) {
-		h.worker().Frame(udpKey(vm, 1, 1000+i, 9), 100)
+		h.worker().Frame(workertest.UDPKey(vm, 1, 1000+i, 9), 100)
 	}
 	h.settle()
-	flooded("without an answer", udpKey(vm, 1, 1000, 9))
-	flooded("above the limit", udpKey(vm, 1, 1000+limit, 9))
+	flooded("without an answer", workertest.UDPKey(vm, 1, 1000, 9))
+	flooded("above the limit", workertest.UDPKey(vm, 1, 1000+limit, 9))
 	a.refuses.Store(true)
-	h.worker().Frame(udpKey(vm, 1, 3, 9), 100)
+	h.worker().Frame(workertest.UDPKey(vm, 1, 3, 9), 100)
 	h.settle()
-	flooded("after a refusal", udpKey(vm, 1, 3, 9))
+	flooded("after a refusal", workertest.UDPKey(vm, 1, 3, 9))
 	rows, err := h.d.listLimits("")
 	if err != nil {
 		t.Fatal(err)
@@ -686,7 +687,7 @@ func (h *fleetHost) compare(slow *slowFleet, name string, number uint32, step in
 	if got != want {
 		h.t.Errorf("step %d, from %s to %d: %q, want %q", step, name, number, got, want)
 	}
-	key := udpKey(h.port(name).Number, 9, number, 9)
+	key := workertest.UDPKey(h.port(name).Number, 9, number, 9)
 	if left := h.actionsOf(&key); left != nil {
 		if now := openflow.FormatDatapathActions(left, h.d.pipeline.View()); now != tr.Actions {
 			h.t.Errorf("step %d, from %s to %d: a megaflow does %s, a frame now %s", step, name, number, now, tr.Actions)

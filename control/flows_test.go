@@ -10,20 +10,9 @@ import (
 	"weft/api"
 	"weft/control/engines"
 	"weft/control/pipeline"
-	"weft/flowtable"
+	"weft/control/workers/workertest"
 	"weft/internal/waitfor"
 )
-
-func udpKey(port, src, dst uint32, tpDst uint16) flowtable.Key {
-	var k flowtable.Key
-	k[flowtable.WPort] = uint64(port) << 32
-	k[flowtable.WEthDst] = (0x020000000000|uint64(dst))<<16 | 0x0800
-	k[flowtable.WEthSrc] = (0x020000000000 | uint64(src)) << 16
-	k[flowtable.WIP] = 17<<56 | 64<<40
-	k[flowtable.WL4] = 1000<<48 | uint64(tpDst)<<32
-	k[flowtable.WIPv4] = uint64(0x0a000000|src)<<32 | uint64(0x0a000000|dst)
-	return k
-}
 
 func (f *fakes) add(flows ...string) {
 	f.t.Helper()
@@ -66,7 +55,7 @@ func TestEngineDies(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop")
 	w := f.worker()
-	key := udpKey(1, 1, 2, 1)
+	key := workertest.UDPKey(1, 1, 2, 1)
 	for range 50 {
 		w.Frame(key, 100)
 	}
@@ -92,7 +81,7 @@ func TestControlDies(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop")
 	w := f.worker()
-	one, two := udpKey(1, 1, 2, 1), udpKey(1, 1, 2, 2)
+	one, two := workertest.UDPKey(1, 1, 2, 1), workertest.UDPKey(1, 1, 2, 2)
 	for range 50 {
 		w.Frame(one, 100)
 		w.Frame(two, 100)

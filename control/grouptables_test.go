@@ -10,6 +10,7 @@ import (
 	"weft/api"
 	"weft/control/pipeline"
 	"weft/control/usererr"
+	"weft/control/workers/workertest"
 	"weft/internal/waitfor"
 )
 
@@ -37,7 +38,7 @@ func TestFailover(t *testing.T) {
 	f.group("add", "group_id=1,type=ff,bucket=watch_port:p2,output:p2,bucket=watch_port:p3,output:p3")
 	f.add("in_port=p1,actions=group:1")
 	w := f.worker()
-	key := udpKey(1, 1, 2, 9)
+	key := workertest.UDPKey(1, 1, 2, 9)
 	w.Frame(key, 100)
 	f.settle()
 	first := f.megaflowActions()
@@ -49,13 +50,13 @@ func TestFailover(t *testing.T) {
 		w.On(func() { _, known = w.Lookup(&key) })
 		return !known
 	})
-	w.Frame(udpKey(1, 1, 2, 9), 100)
+	w.Frame(workertest.UDPKey(1, 1, 2, 9), 100)
 	f.settle()
 	if second := f.megaflowActions(); first == "" || second == "" || first == second {
 		t.Errorf("actions %q, and %q once the port has failed", first, second)
 	}
 	f.group("modify", "group_id=1,type=all")
-	w.Frame(udpKey(1, 1, 2, 9), 100)
+	w.Frame(workertest.UDPKey(1, 1, 2, 9), 100)
 	f.settle()
 	if got := f.megaflowActions(); got != "drop(flow-drop)" {
 		t.Errorf("an empty group: %q", got)
@@ -74,7 +75,7 @@ func TestFailoverOutlivesControl(t *testing.T) {
 	}
 	f.group("add", "group_id=1,type=ff,bucket=watch_port:p2,output:p2,bucket=watch_port:p3,output:p3")
 	f.add("in_port=p1,actions=group:1")
-	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
+	f.worker().Frame(workertest.UDPKey(1, 1, 2, 9), 100)
 	f.settle()
 	was := f.megaflowActions()
 	f.die()
@@ -94,7 +95,7 @@ func TestGroupsCount(t *testing.T) {
 	f.add("in_port=p1,actions=group:2")
 	w := f.worker()
 	for i := range uint32(50) {
-		w.Frame(udpKey(1, 1, 2, 9), 100)
+		w.Frame(workertest.UDPKey(1, 1, 2, 9), 100)
 		if i == 20 {
 			f.settle()
 			f.add("in_port=p1,udp,actions=group:2")

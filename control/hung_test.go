@@ -15,6 +15,7 @@ import (
 	"weft/api"
 	"weft/control/engines"
 	"weft/control/engines/enginetest"
+	"weft/control/workers/workertest"
 	"weft/engine"
 	"weft/internal/waitfor"
 )
@@ -79,7 +80,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	if n := f.d.engines.Replaced().WorkerHung; n != 1 {
 		t.Errorf("%d engines replaced for a hung worker, want 1", n)
 	}
-	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
+	f.worker().Frame(workertest.UDPKey(1, 1, 2, 9), 100)
 	f.settle()
 }
 

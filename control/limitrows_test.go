@@ -12,6 +12,7 @@ import (
 
 	"weft/api"
 	"weft/control/limits"
+	"weft/control/workers/workertest"
 )
 
 // The API and the metrics show the same limit rows.
@@ -19,7 +20,7 @@ func TestLimitRows(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	f.add("priority=1,in_port=p1,udp,tp_dst=9,actions=drop", "in_port=p2,actions=drop")
-	f.worker().Frame(udpKey(1, 0, 2, 9), 100)
+	f.worker().Frame(workertest.UDPKey(1, 0, 2, 9), 100)
 	f.settle()
 	get := func(path string) (rows []api.Limit) {
 		t.Helper()

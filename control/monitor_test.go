@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/control/workers/workertest"
 )
 
 func (f *fakes) monitor(r api.MonitorRequest) <-chan *api.Event {
@@ -67,14 +68,14 @@ func TestMonitorFlows(t *testing.T) {
 	all := f.monitor(api.MonitorRequest{Flows: true})
 	some := f.monitor(api.MonitorRequest{Flows: true, Match: "udp", Initial: true})
 	f.mustTell(some, "flow initial udp,tp_dst=1 drop 0")
-	f.worker().Frame(udpKey(1, 1, 2, 1), 100)
+	f.worker().Frame(workertest.UDPKey(1, 1, 2, 1), 100)
 	f.settle()
 	f.add("modify udp,actions=resubmit(,1)", "arp,idle_timeout=1,actions=drop", "tcp,actions=normal")
 	f.mustTell(all, "flow deleted delete tcp drop 0", "flow modified udp,tp_dst=1 resubmit(,1) 1", "flow added arp drop 0", "flow added tcp NORMAL 0")
 	f.mustTell(some, "flow modified udp,tp_dst=1 resubmit(,1) 1")
 	f.mustTell(all, "flow expired idle arp drop 0")
 	for range 3 {
-		f.worker().Frame(udpKey(1, 1, 2, 1), 100)
+		f.worker().Frame(workertest.UDPKey(1, 1, 2, 1), 100)
 	}
 	f.settle()
 	if _, err := f.d.tables.DeleteFlows("", false); err != nil {

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"weft/control/workers/workertest"
 )
 
 // With names=false, every response shows ports by number.
@@ -14,7 +16,7 @@ func TestPortsByNumber(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	f.add("in_port=p1,actions=output:p2")
-	f.worker().Frame(udpKey(1, 1, 2, 80), 100)
+	f.worker().Frame(workertest.UDPKey(1, 1, 2, 80), 100)
 	for _, c := range []struct{ method, path, body, name, number string }{
 		{"GET", "/v1/flows", "", "in_port=p1", "in_port=1"},
 		{"GET", "/v1/trace?flow=in_port=1,udp", "", "in_port=p1", "in_port=1"},

@@ -9,6 +9,7 @@ import (
 
 	"weft/control/engines"
 	"weft/control/engines/enginetest"
+	"weft/control/workers/workertest"
 	"weft/engine"
 	"weft/internal/waitfor"
 )
@@ -30,7 +31,7 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	f.add("in_port=1,actions=2")
-	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
+	f.worker().Frame(workertest.UDPKey(1, 1, 2, 9), 100)
 	f.settle()
 	left := 2
 	f.launcher.spawn = func() (engines.Client, error) {
@@ -47,7 +48,7 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 			return false
 		}
 		defer f.d.change.Unlock()
-		known, key := false, udpKey(1, 1, 2, 9)
+		known, key := false, workertest.UDPKey(1, 1, 2, 9)
 		f.worker().On(func() { _, known = f.worker().Lookup(&key) })
 		return known && f.last() != first
 	})
@@ -98,7 +99,7 @@ func TestEngineHangsInStart(t *testing.T) {
 	if !hung.HasEnded() {
 		t.Error("the hung engine is not killed")
 	}
-	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
+	f.worker().Frame(workertest.UDPKey(1, 1, 2, 9), 100)
 	f.settle()
 	f.want("in_port=p1", "1/100")
 }
@@ -116,7 +117,7 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	f.add("in_port=1,actions=2")
-	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
+	f.worker().Frame(workertest.UDPKey(1, 1, 2, 9), 100)
 	f.settle()
 	old := f.last()
 	f.die()
@@ -137,7 +138,7 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 		defer f.d.change.Unlock()
 		return f.last() != old
 	})
-	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
+	f.worker().Frame(workertest.UDPKey(1, 1, 2, 9), 100)
 	f.settle()
 	f.want("in_port=p1", "2/200")
 }

@@ -73,6 +73,25 @@ func attached(o vhosttest.Options, f func(g *guest) error) func(p *play) error {
 	}
 }
 
+// negotiated calls do with a plain guest and its front end, before the switch has the
+// guest's memory.
+func (p *play) negotiated(do func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error) error {
+	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	f, err := vhosttest.Dial(p.socketOf())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Negotiate(g); err != nil {
+		return ignoreClosed(err)
+	}
+	return do(g, f)
+}
+
 func (g *guest) message(request uint32, payload []byte, fds ...int) error {
 	return g.front.Send(request, vhosttest.Version, payload, fds...)
 }
@@ -107,9 +126,9 @@ func frontEndAttacks() []*attack {
 		{name: "lingering-descriptors", attacker: "front end", summary: "hands over TCP sockets that linger on close, as SET_BACKEND_REQ_FD", message: true,
 			setup: echoPort(), play: lingering},
 		{name: "owner-flood", attacker: "front end", summary: "SET_OWNER without end",
-			setup: echoPort(), play: ownerFlood},
+			setup: echoPort(), play: repeatRequest(vhosttest.SetOwner)},
 		{name: "feature-flood", attacker: "front end", summary: "asks for features without reading the answers",
-			setup: echoPort(), play: featureFlood},
+			setup: echoPort(), play: repeatRequest(vhosttest.GetFeatures)},
 		{name: "slow-messages", attacker: "front end", summary: "30 front ends stop in the middle of a message",
 			setup: slowSetup, play: slowMessages},
 		{name: "attach-detach", attacker: "front end", summary: "attaches and goes away", message: true,
@@ -333,13 +352,8 @@ func dirtyChains(p *play) error {
 	if _, err := logBase(f, logSize, bitmap); err != nil {
 		return ignoreClosed(err)
 	}
-	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
-		if err := f.SetVring(q, q.Start()); err != nil {
-			return ignoreClosed(err)
-		}
-		if err := f.Enable(q, true); err != nil {
-			return ignoreClosed(err)
-		}
+	if err := f.StartQueues(g, (*vhosttest.Queue).Start); err != nil {
+		return ignoreClosed(err)
 	}
 	g.Rx[0].Offer(0)
 	g.Rx[0].Publish()
@@ -363,48 +377,32 @@ func logBase(f *vhosttest.FrontEnd, size uint64, fd int) ([]byte, error) {
 // giantMemory offers eight memory regions that together almost fill the address space
 // of a process.
 func giantMemory(p *play) error {
-	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
-	if err != nil {
-		return err
-	}
-	defer g.Close()
-	const giant, whole, first = 16 << 40, 131_070 << 30, 6 // slightly less than the address space of a process, in bytes
-	fd, err := unix.MemfdCreate("giant", unix.MFD_CLOEXEC)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	_ = unix.Ftruncate(fd, 4*giant)
-	f, err := vhosttest.Dial(p.socketOf())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Negotiate(g); err != nil {
-		return ignoreClosed(err)
-	}
-	regions, fds := []vhost.RegionSpec{g.Regions()[0]}, []int{g.FD()}
-	for i := range uint64(first + 1) {
-		size := uint64(giant)
-		if i == first { // the mapping of this region may or may not succeed
-			size = whole - first*giant - uint64(p.rng.IntN(200))<<30
+	return p.negotiated(func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
+		const giant, whole, first = 16 << 40, 131_070 << 30, 6 // slightly less than the address space of a process, in bytes
+		fd, err := unix.MemfdCreate("giant", unix.MFD_CLOEXEC)
+		if err != nil {
+			return err
 		}
-		regions = append(regions, vhost.RegionSpec{GuestAddr: (i + 1) << 46, UserAddr: (i + 1) << 46, Size: size})
-		fds = append(fds, fd)
-	}
-	if err := f.Send(vhosttest.SetMemTable, vhosttest.Version, table(regions...), fds...); err != nil {
-		return ignoreClosed(err)
-	}
-	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
-		if err := f.SetVring(q, q.Start()); err != nil {
+		defer unix.Close(fd)
+		_ = unix.Ftruncate(fd, 4*giant)
+		regions, fds := []vhost.RegionSpec{g.Regions()[0]}, []int{g.FD()}
+		for i := range uint64(first + 1) {
+			size := uint64(giant)
+			if i == first { // the mapping of this region may or may not succeed
+				size = whole - first*giant - uint64(p.rng.IntN(200))<<30
+			}
+			regions = append(regions, vhost.RegionSpec{GuestAddr: (i + 1) << 46, UserAddr: (i + 1) << 46, Size: size})
+			fds = append(fds, fd)
+		}
+		if err := f.Send(vhosttest.SetMemTable, vhosttest.Version, table(regions...), fds...); err != nil {
+			return ignoreClosed(err)
+		}
+		if f.StartQueues(g, (*vhosttest.Queue).Start) != nil {
 			return nil // the switch closed the connection
 		}
-		if err := f.Enable(q, true); err != nil {
-			return nil
-		}
-	}
-	time.Sleep(5 * time.Millisecond) // time for the switch to start the device
-	return nil
+		time.Sleep(5 * time.Millisecond) // time for the switch to start the device
+		return nil
+	})
 }
 
 // truncateWhileSending fills the transmit ring and truncates the guest's memory file
@@ -542,31 +540,20 @@ func hangsEnd(p *play) error {
 // lingering passes TCP sockets to the switch. The switch's close of such a socket
 // would block, because the socket has unsent bytes and its peer does not read.
 func lingering(p *play) error {
-	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
-	if err != nil {
-		return err
-	}
-	defer g.Close()
-	f, err := vhosttest.Dial(p.socketOf())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Negotiate(g); err != nil {
-		return ignoreClosed(err)
-	}
-	for range 2 {
-		fd, err := lingerer(p)
-		if err != nil {
-			return err
+	return p.negotiated(func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
+		for range 2 {
+			fd, err := lingerer(p)
+			if err != nil {
+				return err
+			}
+			err = f.Send(vhosttest.SetBackendReqFD, vhosttest.Version, nil, fd)
+			go unix.Close(fd) // close blocks if the switch has already closed its copy of the descriptor
+			if err != nil {
+				return ignoreClosed(err)
+			}
 		}
-		err = f.Send(vhosttest.SetBackendReqFD, vhosttest.Version, nil, fd)
-		go unix.Close(fd) // close blocks if the switch has already closed its copy of the descriptor
-		if err != nil {
-			return ignoreClosed(err)
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // lingerer returns a TCP socket whose close blocks because of SO_LINGER and unsent
@@ -618,36 +605,23 @@ func lingerer(p *play) (int, error) {
 	return fd, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 10})
 }
 
-func ownerFlood(p *play) error {
-	f, err := vhosttest.Dial(p.socketOf())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_ = f.Conn.SetWriteDeadline(p.until)
-	for !p.expired() {
-		if err := f.Send(vhosttest.SetOwner, vhosttest.Version, nil); err != nil {
-			return nil
+// repeatRequest sends a request again and again and never reads. The switch's replies
+// fill the socket.
+func repeatRequest(request uint32) func(p *play) error {
+	return func(p *play) error {
+		f, err := vhosttest.Dial(p.socketOf())
+		if err != nil {
+			return err
 		}
-	}
-	return nil
-}
-
-// featureFlood asks for the features again and again and never reads, so that the
-// switch's replies fill the socket.
-func featureFlood(p *play) error {
-	f, err := vhosttest.Dial(p.socketOf())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_ = f.Conn.SetWriteDeadline(p.until)
-	for !p.expired() {
-		if err := f.Send(vhosttest.GetFeatures, vhosttest.Version, nil); err != nil {
-			return nil
+		defer f.Close()
+		_ = f.Conn.SetWriteDeadline(p.until)
+		for !p.expired() {
+			if err := f.Send(request, vhosttest.Version, nil); err != nil {
+				return nil
+			}
 		}
+		return nil
 	}
-	return nil
 }
 
 const slowPorts = 30
@@ -712,13 +686,8 @@ func resets(p *play) error {
 			if err := g.message(vhosttest.ResetDevice, nil); err != nil {
 				return err
 			}
-			for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
-				if err := g.front.SetVring(q, q.Position()); err != nil {
-					return err
-				}
-				if err := g.front.Enable(q, true); err != nil {
-					return err
-				}
+			if err := g.front.StartQueues(g.Guest, (*vhosttest.Queue).Position); err != nil {
+				return err
 			}
 		}
 		return nil

@@ -50,58 +50,42 @@ func hugeSetup(p *play) error {
 
 // punchHuge sends frames from huge pages while it removes these pages.
 func punchHuge(p *play) error {
-	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
-	if err != nil {
-		return err
-	}
-	defer g.Close()
-	fd, err := unix.MemfdCreate("huge", unix.MFD_CLOEXEC|unix.MFD_HUGETLB)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if err := unix.Ftruncate(fd, hugePages*hugeSize); err != nil {
-		return err
-	}
-	const base = 1 << 40
-	f, err := vhosttest.Dial(p.socketOf())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Negotiate(g); err != nil {
-		return ignoreClosed(err)
-	}
-	huge := vhost.RegionSpec{GuestAddr: base, UserAddr: base, Size: hugePages * hugeSize}
-	if err := ask(f, vhosttest.SetMemTable, table(g.Regions()[0], huge), g.FD(), fd); err != nil {
-		return ignoreClosed(err)
-	}
-	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
-		if err := f.SetVring(q, q.Start()); err != nil {
-			return ignoreClosed(err)
-		}
-		if err := f.Enable(q, true); err != nil {
-			return ignoreClosed(err)
-		}
-	}
-	tx := g.Tx[0]
-	held := &guest{Guest: g, front: f, play: p}
-	for n := 0; !p.expired(); n++ {
-		for i := range 8 {
-			slot := (8*n + i) % 64
-			tx.Descs[slot] = vhosttest.Desc{Addr: base + uint64((8*n+i)%hugePages)*hugeSize + 64, Len: 1400}
-			tx.Offer(uint16(slot))
-		}
-		tx.Publish()
-		held.drain()
-		tx.Reclaim()
-		at := int64(n%hugePages) * hugeSize
-		if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, hugeSize); err != nil {
+	return p.negotiated(func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
+		fd, err := unix.MemfdCreate("huge", unix.MFD_CLOEXEC|unix.MFD_HUGETLB)
+		if err != nil {
 			return err
 		}
-		if n%512 == 511 && p.rng.IntN(4) == 0 { // truncates the file, so that no huge page is left
-			return ignoreClosed(unix.Ftruncate(fd, 0))
+		defer unix.Close(fd)
+		if err := unix.Ftruncate(fd, hugePages*hugeSize); err != nil {
+			return err
 		}
-	}
-	return nil
+		const base = 1 << 40
+		huge := vhost.RegionSpec{GuestAddr: base, UserAddr: base, Size: hugePages * hugeSize}
+		if err := ask(f, vhosttest.SetMemTable, table(g.Regions()[0], huge), g.FD(), fd); err != nil {
+			return ignoreClosed(err)
+		}
+		if err := f.StartQueues(g, (*vhosttest.Queue).Start); err != nil {
+			return ignoreClosed(err)
+		}
+		tx := g.Tx[0]
+		held := &guest{Guest: g, front: f, play: p}
+		for n := 0; !p.expired(); n++ {
+			for i := range 8 {
+				slot := (8*n + i) % 64
+				tx.Descs[slot] = vhosttest.Desc{Addr: base + uint64((8*n+i)%hugePages)*hugeSize + 64, Len: 1400}
+				tx.Offer(uint16(slot))
+			}
+			tx.Publish()
+			held.drain()
+			tx.Reclaim()
+			at := int64(n%hugePages) * hugeSize
+			if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, hugeSize); err != nil {
+				return err
+			}
+			if n%512 == 511 && p.rng.IntN(4) == 0 { // truncates the file, so that no huge page is left
+				return ignoreClosed(unix.Ftruncate(fd, 0))
+			}
+		}
+		return nil
+	})
 }

@@ -194,42 +194,26 @@ func unservedSetup(p *play) error {
 // unservedMemory passes the file as guest memory, as migration log or as in-flight
 // buffer.
 func unservedMemory(p *play) error {
-	fd := int(p.vars["file"].(*os.File).Fd())
-	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
-	if err != nil {
-		return err
-	}
-	defer g.Close()
-	f, err := vhosttest.Dial(p.socketOf())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Negotiate(g); err != nil {
-		return ignoreClosed(err)
-	}
-	switch p.repeats % 3 {
-	case 1:
-		_, _ = logBase(f, 1<<20, fd)
-		return nil
-	case 2:
-		about := append(vhosttest.Number(1<<16), vhosttest.Number(0)...)
-		_ = f.Send(32, vhosttest.Version, append(about, 2, 0, 64, 0, 0, 0, 0, 0), fd)
-		return nil
-	}
-	if err := f.Send(vhosttest.SetMemTable, vhosttest.Version, table(g.Regions()[0]), fd); err != nil {
-		return ignoreClosed(err)
-	}
-	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
-		if err := f.SetVring(q, q.Start()); err != nil {
-			return nil // no fault: the switch closed the connection
-		}
-		if err := f.Enable(q, true); err != nil {
+	return p.negotiated(func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
+		fd := int(p.vars["file"].(*os.File).Fd())
+		switch p.repeats % 3 {
+		case 1:
+			_, _ = logBase(f, 1<<20, fd)
+			return nil
+		case 2:
+			about := append(vhosttest.Number(1<<16), vhosttest.Number(0)...)
+			_ = f.Send(32, vhosttest.Version, append(about, 2, 0, 64, 0, 0, 0, 0, 0), fd)
 			return nil
 		}
-	}
-	held := &guest{Guest: g, front: f, play: p}
-	for !p.expired() && !held.disconnected(50*1e6) {
-	}
-	return nil
+		if err := f.Send(vhosttest.SetMemTable, vhosttest.Version, table(g.Regions()[0]), fd); err != nil {
+			return ignoreClosed(err)
+		}
+		if f.StartQueues(g, (*vhosttest.Queue).Start) != nil {
+			return nil // no fault: the switch closed the connection
+		}
+		held := &guest{Guest: g, front: f, play: p}
+		for !p.expired() && !held.disconnected(50*1e6) {
+		}
+		return nil
+	})
 }

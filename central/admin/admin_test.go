@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"weft/central/centraltest"
 	"weft/central/hub"
 	"weft/central/pki"
 	"weft/central/store"
@@ -71,15 +72,7 @@ func startFleet(t *testing.T) *fleet {
 
 func (f *fleet) keys(name string, role pki.Role) *pki.Keys {
 	f.t.Helper()
-	key, csr, err := pki.NewKey()
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	cert, err := f.ca.Sign(csr, name, role, time.Hour)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return f.saved(key, cert)
+	return centraltest.Keys(f.t, f.ca, f.t.TempDir(), name, role, time.Hour)
 }
 
 func (f *fleet) saved(key crypto.Signer, cert []byte) *pki.Keys {

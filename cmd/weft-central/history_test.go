@@ -176,7 +176,7 @@ func (s *historySite) prepare() {
 		cluster += fmt.Sprintf(",%s=https://%s:7701", c.name, c.ip)
 	}
 	for _, c := range s.centrals {
-		s.certificate(c.data(), c.name, pki.Central, c.ip)
+		s.keys(c.data(), c.name, pki.Central, c.ip)
 		if err := ca.Save(c.data()); err != nil {
 			s.t.Fatal(err)
 		}
@@ -187,25 +187,10 @@ func (s *historySite) prepare() {
 	}
 }
 
-// certificate makes a certificate in a directory.
-func (s *historySite) certificate(dir, name string, role pki.Role, addresses ...string) *pki.Keys {
+// keys makes a certificate in a directory.
+func (s *historySite) keys(dir, name string, role pki.Role, addresses ...string) *pki.Keys {
 	s.t.Helper()
-	key, csr, err := pki.NewKey(addresses...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	cert, err := s.ca.Sign(csr, name, role, pki.DefaultLife)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := pki.FilesIn(dir).Save(cert, key, s.ca.DER()); err != nil {
-		s.t.Fatal(err)
-	}
-	keys, err := pki.Load(pki.FilesIn(dir))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return keys
+	return centraltest.Keys(s.t, s.ca, dir, name, role, pki.DefaultLife, addresses...)
 }
 
 // addresses returns the addresses of all centrals, beginning with the one of number n.
@@ -232,7 +217,7 @@ func (s *historySite) start() {
 		name := fmt.Sprint("h", i)
 		h := &historyHost{s: s, number: i, name: name, random: rand.New(rand.NewPCG(s.seed, uint64(100+i))),
 			endpoint:    netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}),
-			credentials: credentials.NewTLS(s.certificate(filepath.Join(s.dir, name), name, pki.Host).Client())}
+			credentials: credentials.NewTLS(s.keys(filepath.Join(s.dir, name), name, pki.Host).Client())}
 		h.recorder = centraltest.NewRecorder()
 		h.start()
 		s.t.Cleanup(h.halt)

@@ -94,7 +94,7 @@ func newHistoryWriter(s *historySite, number int) *historyWriter {
 // dial returns a client of each central.
 func (s *historySite) dial(name string, role pki.Role) (list []wire.AdminClient) {
 	s.t.Helper()
-	keys := s.certificate(filepath.Join(s.dir, name), name, role)
+	keys := s.keys(filepath.Join(s.dir, name), name, role)
 	for _, c := range s.centrals {
 		conn, err := grpc.NewClient(c.address(), grpc.WithTransportCredentials(credentials.NewTLS(keys.Client())))
 		if err != nil {

@@ -114,24 +114,6 @@ func (l *lone) dial(files pki.Files) wire.AdminClient {
 	return wire.NewAdminClient(conn)
 }
 
-// certificate makes a certificate in a new directory.
-func (l *lone) certificate(name string, role pki.Role) pki.Files {
-	l.t.Helper()
-	key, csr, err := pki.NewKey()
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	cert, err := l.ca.Sign(csr, name, role, pki.DefaultLife)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	files := pki.FilesIn(l.t.TempDir())
-	if err := files.Save(cert, key, l.ca.DER()); err != nil {
-		l.t.Fatal(err)
-	}
-	return files
-}
-
 // retry calls f until the central answers.
 func (l *lone) retry(f func(context.Context) error) {
 	l.t.Helper()
@@ -158,12 +140,9 @@ func (l *lone) apply(changes ...*wire.Change) {
 }
 
 // host starts a host's agent.
-func (l *lone) host(name string, files pki.Files) *loneHost {
+func (l *lone) host(name string) *loneHost {
 	l.t.Helper()
-	keys, err := pki.Load(files)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	keys := centraltest.Keys(l.t, l.ca, l.t.TempDir(), name, pki.Host, pki.DefaultLife)
 	h := &loneHost{name: name, recorder: centraltest.NewRecorder()}
 	h.agent = agent.New(agent.Config{Centrals: []string{l.address}, Credentials: credentials.NewTLS(keys.Client()), Version: "test", Log: discard}, h.recorder)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -249,7 +228,7 @@ func TestRestoreBehindHosts(t *testing.T) {
 	}
 	l.apply(setNet("blue", 100), setHost("h1", 1), setHost("h2", 2), setPort(blue("stays", 1)), setPort(blue("goes", 2)),
 		setPort(blue("changes", 3)), setPort(blue("deleted", 4)), setPort(pinned("h1")))
-	h1, h2 := l.host("h1", l.certificate("h1", pki.Host)), l.host("h2", l.certificate("h2", pki.Host))
+	h1, h2 := l.host("h1"), l.host("h2")
 	h1.plug("stays", "goes", "changes", "deleted", "pinned")
 	l.settle(map[string]string{"stays": "h1", "goes": "h1", "changes": "h1", "deleted": "h1", "pinned": "h1"})
 	h2.plug("pinned", "new")

@@ -9,6 +9,7 @@ import (
 
 	"weft/control/pipeline/pipelinetest"
 	"weft/control/usererr"
+	"weft/control/workers/workertest"
 )
 
 // No megaflow uses addresses after a flush.
@@ -17,7 +18,7 @@ func TestMACs(t *testing.T) {
 	f.VXLANPorts(2)
 	f.Add("actions=normal")
 	w := f.Worker()
-	a, b := pipelinetest.UDPKey(1, 1, 2, 9), pipelinetest.UDPKey(2, 2, 1, 9)
+	a, b := workertest.UDPKey(1, 1, 2, 9), workertest.UDPKey(2, 2, 1, 9)
 	w.Frame(b, 100)
 	f.Settle()
 	w.Frame(a, 100)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weft/control/pipeline/pipelinetest"
+	"weft/control/workers/workertest"
 	"weft/flowtable"
 	"weft/internal/waitfor"
 	"weft/openflow"
@@ -59,8 +60,8 @@ func (f *rig) learned() {
 	f.T.Helper()
 	f.guests(3)
 	f.Add("actions=normal")
-	f.outputs(pipelinetest.UDPKey(2, 2, 1, 9))
-	if ports := f.outputs(pipelinetest.UDPKey(1, 1, 2, 9)); len(ports) != 1 || ports[0] != 2 {
+	f.outputs(workertest.UDPKey(2, 2, 1, 9))
+	if ports := f.outputs(workertest.UDPKey(1, 1, 2, 9)); len(ports) != 1 || ports[0] != 2 {
 		f.T.Fatalf("before the restart: sent to ports %v, want 2", ports)
 	}
 }
@@ -75,7 +76,7 @@ func TestLearnedAddressesSurviveAKill(t *testing.T) {
 	f.flushMegaflows()
 	f.Die()
 	f.Begin()
-	if ports := f.outputs(pipelinetest.UDPKey(1, 1, 2, 10)); len(ports) != 1 || ports[0] != 2 {
+	if ports := f.outputs(workertest.UDPKey(1, 1, 2, 10)); len(ports) != 1 || ports[0] != 2 {
 		t.Errorf("sent to ports %v, want 2 only", ports)
 	}
 }
@@ -84,10 +85,10 @@ func TestLearnedAddressesSurviveAKill(t *testing.T) {
 func TestUnsavedAddressesComeFromMegaflows(t *testing.T) {
 	f := newRig(t)
 	f.learned()
-	key := pipelinetest.UDPKey(1, 1, 2, 9)
-	f.outputs(pipelinetest.UDPKey(2, 2, 1, 9))
+	key := workertest.UDPKey(1, 1, 2, 9)
+	f.outputs(workertest.UDPKey(2, 2, 1, 9))
 	waitfor.True(t, "both directions have a megaflow", func() bool {
-		return len(f.outputs(pipelinetest.UDPKey(2, 2, 1, 9))) == 1 && f.P.Counts().Megaflows == 2
+		return len(f.outputs(workertest.UDPKey(2, 2, 1, 9))) == 1 && f.P.Counts().Megaflows == 2
 	})
 	f.Die()
 	f.Begin()
@@ -96,7 +97,7 @@ func TestUnsavedAddressesComeFromMegaflows(t *testing.T) {
 			t.Error("the megaflow between learned addresses was removed")
 		}
 	})
-	for _, key := range []flowtable.Key{pipelinetest.UDPKey(1, 1, 2, 10), pipelinetest.UDPKey(2, 2, 1, 10)} {
+	for _, key := range []flowtable.Key{workertest.UDPKey(1, 1, 2, 10), workertest.UDPKey(2, 2, 1, 10)} {
 		if ports := f.outputs(key); len(ports) != 1 || ports[0] == 3 {
 			t.Errorf("sent to ports %v, want the other guest's only", ports)
 		}

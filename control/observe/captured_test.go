@@ -3,14 +3,13 @@
 package observe
 
 import (
-	"encoding/binary"
 	"strings"
 	"testing"
 
+	"weft/control/workers/workertest"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/openflow"
-	"weft/packet"
 )
 
 // noNames is a switch without ports.
@@ -19,20 +18,9 @@ type noNames struct{}
 func (noNames) PortByName(string) (uint32, bool) { return 0, false }
 func (noNames) PortName(uint32) (string, bool)   { return "", false }
 
-func udpKey() flowtable.Key {
-	var k flowtable.Key
-	k[flowtable.WPort] = 1 << 32
-	k[flowtable.WEthDst] = 0x020000000002<<16 | 0x0800
-	k[flowtable.WEthSrc] = 0x020000000001 << 16
-	k[flowtable.WIP] = 17<<56 | 64<<40
-	k[flowtable.WL4] = 1000<<48 | 9<<32
-	k[flowtable.WIPv4] = 0x0a000001<<32 | 0x0a000002
-	return k
-}
-
 // A frame's match has exactly the frame's fields.
 func TestFrameMatch(t *testing.T) {
-	udp := udpKey()
+	udp := workertest.UDPKey(1, 1, 2, 9)
 	icmp, tagged := udp, udp
 	icmp[flowtable.WIP] = 1<<56 | 64<<40
 	icmp[flowtable.WL4] = 8 << 48
@@ -51,20 +39,9 @@ func TestFrameMatch(t *testing.T) {
 	}
 }
 
-func udpFrame(n int) []byte {
-	f := make([]byte, n)
-	packet.Ethernet(f).SetDst(0x020000000002)
-	packet.Ethernet(f).SetSrc(0x020000000001)
-	packet.Ethernet(f).SetType(packet.EtherTypeIPv4)
-	copy(f[14:], []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 7, 0, 9})
-	binary.BigEndian.PutUint16(f[16:], uint16(n-14))
-	binary.BigEndian.PutUint16(f[38:], uint16(n-34))
-	return f
-}
-
 // Summary handles malformed and truncated frames.
 func TestSummary(t *testing.T) {
-	whole := udpFrame(9000)
+	whole := workertest.UDPFrame(9000)
 	for n := range 300 {
 		got := Summary(&datapath.Capture{Len: len(whole), Data: whole[:n]}, noNames{})
 		if n >= 42 && !strings.Contains(got, "tp_dst=9") {

@@ -11,6 +11,7 @@ import (
 	"weft/control/megaflows"
 	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
+	"weft/control/workers/workertest"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/openflow"
@@ -39,7 +40,7 @@ func (f *rig) centralNetwork(local, remote int) {
 
 func endpointOf(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i % 100)}) }
 
-// netAddress returns the declared address of a host in network 1. pipelinetest.UDPKey uses the
+// netAddress returns the declared address of a host in network 1. workertest.UDPKey uses the
 // same MAC address.
 func netAddress(host uint32, place openflow.Place) openflow.NetAddress {
 	return openflow.NetAddress{Segment: openflow.SegmentOf(1), MAC: 0x020000000000 | uint64(host), Place: place}
@@ -50,7 +51,7 @@ func netAddress(host uint32, place openflow.Place) openflow.NetAddress {
 func TestOneAddressChanges(t *testing.T) {
 	f := newRig(t)
 	f.centralNetwork(2, 3)
-	moves, stays := pipelinetest.UDPKey(1, 0, 2, 9), pipelinetest.UDPKey(1, 1, 3, 9)
+	moves, stays := workertest.UDPKey(1, 0, 2, 9), workertest.UDPKey(1, 1, 3, 9)
 	f.Worker().Frame(moves, 100)
 	f.Worker().Frame(stays, 100)
 	f.Settle()
@@ -87,7 +88,7 @@ func TestUnknownAddressesAreAskedForAgain(t *testing.T) {
 	agent := noAgent{make(chan uint64, 10)}
 	f.P.AttachDeclared(agent)
 	f.centralNetwork(2, 0)
-	key := pipelinetest.UDPKey(1, 0, 9, 9)
+	key := workertest.UDPKey(1, 0, 9, 9)
 	installed := func() (ok bool) {
 		f.Worker().On(func() { _, ok = f.Worker().Lookup(&key) })
 		return ok
@@ -167,7 +168,7 @@ func (f *rig) fill(local, remote int) {
 		var ups []datapath.Upcall
 		for j := range local {
 			up := datapath.Upcall{Op: datapath.UpMiss, Arg: uint32(j % 64)}
-			up.Key = pipelinetest.UDPKey(1, uint32(j), uint32(local+i), 9)
+			up.Key = workertest.UDPKey(1, uint32(j), uint32(local+i), 9)
 			ups = append(ups, up)
 		}
 		f.P.Answer(f.P.Workers(), ups)

@@ -10,6 +10,7 @@ import (
 	"weft/control/limits"
 	"weft/control/pipeline"
 	"weft/control/pipeline/pipelinetest"
+	"weft/control/workers/workertest"
 	"weft/flowtable"
 	"weft/internal/waitfor"
 	"weft/openflow"
@@ -21,8 +22,8 @@ func TestCountsAreExact(t *testing.T) {
 	f.Add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop")
 	w := f.Worker()
 	for i := range uint32(100) {
-		w.Frame(pipelinetest.UDPKey(1, i%7, 2, 1), 100)
-		w.Frame(pipelinetest.UDPKey(1, i%5, 2, 2), 60)
+		w.Frame(workertest.UDPKey(1, i%7, 2, 1), 100)
+		w.Frame(workertest.UDPKey(1, i%5, 2, 2), 60)
 	}
 	f.Settle()
 	f.Want("udp,tp_dst=1", "100/10000")
@@ -38,14 +39,14 @@ func TestCountsAreExact(t *testing.T) {
 
 	f.Add("priority=40000,udp,tp_dst=1,nw_src=10.0.0.3,actions=drop")
 	for i := range uint32(70) {
-		w.Frame(pipelinetest.UDPKey(1, i%7, 2, 1), 100)
+		w.Frame(workertest.UDPKey(1, i%7, 2, 1), 100)
 	}
 	f.Settle()
 	f.Want("udp,tp_dst=1", "160/16000")
 	f.Want("udp,nw_src=10.0.0.3,tp_dst=1", "10/1000")
 	f.Apply(openflow.Delete, "udp,nw_src=10.0.0.3")
 	for range 10 {
-		w.Frame(pipelinetest.UDPKey(1, 3, 2, 1), 100)
+		w.Frame(workertest.UDPKey(1, 3, 2, 1), 100)
 	}
 	f.Settle()
 	f.Want("udp,tp_dst=1", "170/17000")
@@ -57,7 +58,7 @@ func TestChangeRevalidatesTheAffectedOnly(t *testing.T) {
 	f.VXLANPorts(3)
 	f.Add("in_port=p1,actions=p2", "in_port=p2,actions=p3")
 	w := f.Worker()
-	one, two := pipelinetest.UDPKey(1, 1, 2, 9), pipelinetest.UDPKey(2, 1, 2, 9)
+	one, two := workertest.UDPKey(1, 1, 2, 9), workertest.UDPKey(2, 1, 2, 9)
 	w.Frame(one, 100)
 	w.Frame(two, 100)
 	f.Settle()
@@ -85,7 +86,7 @@ func TestChangeWaitsForWorkers(t *testing.T) {
 	f := newRig(t)
 	f.Add("udp,actions=drop")
 	w := f.Worker()
-	key := pipelinetest.UDPKey(1, 1, 2, 9)
+	key := workertest.UDPKey(1, 1, 2, 9)
 	w.Frame(key, 100)
 	f.Settle()
 	w.Stalled.Store(true)
@@ -121,7 +122,7 @@ func TestMaskLimit(t *testing.T) {
 	w := f.Worker()
 	sent := uint64(0)
 	for i := range 33 {
-		k := pipelinetest.UDPKey(1, 0, 2, 9)
+		k := workertest.UDPKey(1, 0, 2, 9)
 		k[flowtable.WIPv4] = uint64(0x0a000000) ^ uint64(1)<<(31-i%32)<<32 | 1
 		w.Frame(k, 100)
 		sent++
@@ -151,7 +152,7 @@ func TestNormalLearns(t *testing.T) {
 	f.VXLANPorts(2)
 	f.Add("actions=normal")
 	w := f.Worker()
-	a, b := pipelinetest.UDPKey(1, 1, 2, 9), pipelinetest.UDPKey(2, 2, 1, 9)
+	a, b := workertest.UDPKey(1, 1, 2, 9), workertest.UDPKey(2, 2, 1, 9)
 	w.Frame(a, 100)
 	f.Settle()
 	w.Frame(b, 100)

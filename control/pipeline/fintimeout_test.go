@@ -5,7 +5,7 @@ package pipeline_test
 import (
 	"testing"
 
-	"weft/control/pipeline/pipelinetest"
+	"weft/control/workers/workertest"
 	"weft/flowtable"
 	"weft/openflow"
 )
@@ -16,7 +16,7 @@ func TestFinTimeout(t *testing.T) {
 	f.VXLANPorts(2)
 	f.Add("idle_timeout=600,tcp,actions=fin_timeout(idle_timeout=300),p2")
 	tcp := func(flags uint64) flowtable.Key {
-		k := pipelinetest.UDPKey(1, 1, 2, 80)
+		k := workertest.UDPKey(1, 1, 2, 80)
 		k[flowtable.WIP] = 6<<56 | 64<<40 | flags
 		return k
 	}

@@ -9,6 +9,7 @@ import (
 	"weft/control/limits"
 	"weft/control/megaflows"
 	"weft/control/pipeline/pipelinetest"
+	"weft/control/workers/workertest"
 	"weft/flowtable"
 )
 
@@ -18,7 +19,7 @@ func TestIdleMegaflowsExpire(t *testing.T) {
 	f.Add("udp,actions=drop")
 	w := f.Worker()
 	frame := func(port uint32, n uint64) {
-		k := pipelinetest.UDPKey(port, 0, 2, 9)
+		k := workertest.UDPKey(port, 0, 2, 9)
 		k[flowtable.WEthDst] = n<<16 | k[flowtable.WEthDst]&0xffff
 		w.Frame(k, 100)
 		f.Settle()
@@ -58,10 +59,10 @@ func TestIdleMegaflowsOfAFullPortGoSooner(t *testing.T) {
 	w := f.Worker()
 	f.Change.Lock() // no sweep before all megaflows exist
 	for i := range uint32(pipelinetest.Sizes.Cache.Megaflows/2 + 20) {
-		w.Frame(pipelinetest.UDPKey(1, 0, i, 9), 100)
+		w.Frame(workertest.UDPKey(1, 0, i, 9), 100)
 		f.Settle()
 	}
-	w.Frame(pipelinetest.UDPKey(2, 0, 5000, 9), 100)
+	w.Frame(workertest.UDPKey(2, 0, 5000, 9), 100)
 	f.Settle()
 	f.P.Mu().Lock()
 	for _, m := range f.P.Index().List() {

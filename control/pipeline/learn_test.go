@@ -5,7 +5,7 @@ package pipeline_test
 import (
 	"testing"
 
-	"weft/control/pipeline/pipelinetest"
+	"weft/control/workers/workertest"
 	"weft/flowtable"
 	"weft/internal/waitfor"
 	"weft/openflow"
@@ -18,7 +18,7 @@ func TestLearning(t *testing.T) {
 	f.VXLANPorts(3)
 	f.Add("actions=learn(table=10,idle_timeout=60,eth_dst=eth_src,output:in_port),resubmit(,10)")
 	w := f.Worker()
-	there, back := pipelinetest.UDPKey(1, 1, 2, 9), pipelinetest.UDPKey(2, 2, 1, 9)
+	there, back := workertest.UDPKey(1, 1, 2, 9), workertest.UDPKey(2, 2, 1, 9)
 	w.Frame(there, 100)
 	f.Settle()
 	f.Want("dl_dst=02:00:00:00:00:01", "0/0")
@@ -47,7 +47,7 @@ func TestLearntFlowsAreNotSaved(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
 	f.Add("in_port=p1,actions=learn(table=10,eth_dst=eth_src,load:1->reg0),p2")
-	f.Worker().Frame(pipelinetest.UDPKey(1, 1, 2, 9), 100)
+	f.Worker().Frame(workertest.UDPKey(1, 1, 2, 9), 100)
 	f.Settle()
 	f.Want("dl_dst=02:00:00:00:00:01", "0/0")
 	saved, err := f.Disk.Load()
@@ -68,7 +68,7 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	const frames = 5
 	f.Change.Lock() // nothing is learnt while this is held
 	for i := range uint32(frames) {
-		f.Worker().Frame(pipelinetest.UDPKey(1, 100+i, 2, 9), 100)
+		f.Worker().Frame(workertest.UDPKey(1, 100+i, 2, 9), 100)
 	}
 	waitfor.True(t, "all frames wait in the learn queue", func() (complete bool) {
 		w := f.Worker()
@@ -88,7 +88,7 @@ func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 	f.VXLANPorts(2)
 	f.Add("in_port=p1,actions=learn(table=10,limit=1,cookie=7,eth_dst=eth_src,load:1->reg0),p2")
 	w := f.Worker()
-	first, second := pipelinetest.UDPKey(1, 1, 2, 9), pipelinetest.UDPKey(1, 3, 2, 9)
+	first, second := workertest.UDPKey(1, 1, 2, 9), workertest.UDPKey(1, 3, 2, 9)
 	for _, key := range []flowtable.Key{first, second} {
 		w.Frame(key, 100)
 		f.Settle()
@@ -108,7 +108,7 @@ func TestTeachingFrameGoesOnByWhatItMatched(t *testing.T) {
 	f.VXLANPorts(3)
 	f.Add("priority=1,actions=learn(table=0,priority=9,eth_src,output:in_port),p2")
 	w := f.Worker()
-	key := pipelinetest.UDPKey(1, 1, 2, 9)
+	key := workertest.UDPKey(1, 1, 2, 9)
 	w.Frame(key, 100)
 	f.Settle()
 	f.Want("", "1/100")
@@ -124,7 +124,7 @@ func TestSecondWaitingFrameMatchesTheLearntFlow(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(3)
 	f.Add("priority=1,actions=learn(table=0,priority=9,eth_src,output:in_port),p2")
-	w, key := f.Worker(), pipelinetest.UDPKey(1, 1, 2, 9)
+	w, key := f.Worker(), workertest.UDPKey(1, 1, 2, 9)
 	f.Change.Lock() // nothing is learnt while this is held
 	w.Frame(key, 100)
 	w.Frame(key, 100)

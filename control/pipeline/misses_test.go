@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"weft/control/pipeline/pipelinetest"
 	"weft/control/upcalls"
+	"weft/control/workers/workertest"
 	"weft/flowtable"
 )
 
@@ -17,7 +17,7 @@ func TestPortsTakeTurns(t *testing.T) {
 	f.Add("udp,tp_src=0/0xffff,actions=drop")
 	w := f.Worker()
 	flood := func(i int) flowtable.Key {
-		k := pipelinetest.UDPKey(1, 0, 2, 9)
+		k := workertest.UDPKey(1, 0, 2, 9)
 		k[flowtable.WL4] = uint64(i+1) << 48
 		return k
 	}
@@ -25,7 +25,7 @@ func TestPortsTakeTurns(t *testing.T) {
 	for i := range 200 {
 		w.Frame(flood(i), 100)
 	}
-	w.Frame(pipelinetest.UDPKey(2, 1, 2, 9), 100)
+	w.Frame(workertest.UDPKey(2, 1, 2, 9), 100)
 	var slot uint32
 	w.On(func() { slot = w.Held })
 	f.P.Mu().Unlock()

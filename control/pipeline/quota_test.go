@@ -9,6 +9,7 @@ import (
 	"weft/control/limits"
 	"weft/control/megaflows"
 	"weft/control/pipeline/pipelinetest"
+	"weft/control/workers/workertest"
 	"weft/flowtable"
 )
 
@@ -23,7 +24,7 @@ func TestOnePortLeavesRoom(t *testing.T) {
 	f.Add("priority=100,in_port=2,udp,nw_ttl=64,actions=drop")
 	w := f.Worker()
 	for i := range 700 {
-		k := pipelinetest.UDPKey(1, 0, 2, 9)
+		k := workertest.UDPKey(1, 0, 2, 9)
 		k[flowtable.WIPv4] ^= uint64(1) << (32 + i%30)
 		k[flowtable.WL4] = uint64(i*2654435761) << 48
 		k[flowtable.WIPv6Src] = uint64(i) // a field that no rule matches
@@ -37,7 +38,7 @@ func TestOnePortLeavesRoom(t *testing.T) {
 		t.Errorf("one port has %d megaflows of %d", own, pipelinetest.Sizes.Cache.Megaflows)
 	}
 	before := f.Used("masks", limits.All())
-	k := pipelinetest.UDPKey(2, 0, 2, 9)
+	k := workertest.UDPKey(2, 0, 2, 9)
 	w.Frame(k, 100)
 	f.Settle()
 	w.On(func() {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"weft/control/pipeline/pipelinetest"
+	"weft/control/workers/workertest"
 )
 
 // Only frames in the interval make a megaflow hot.
@@ -15,7 +15,7 @@ func TestHottest(t *testing.T) {
 	f.Add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop", "udp,tp_dst=3,actions=drop")
 	frames := func(port uint16, n int) {
 		for range n {
-			f.Worker().Frame(pipelinetest.UDPKey(1, 1, 2, port), 100)
+			f.Worker().Frame(workertest.UDPKey(1, 1, 2, port), 100)
 		}
 		f.Settle()
 	}

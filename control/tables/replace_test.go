@@ -11,7 +11,7 @@ import (
 
 	"weft/api"
 	"weft/control/pipeline"
-	"weft/control/pipeline/pipelinetest"
+	"weft/control/workers/workertest"
 )
 
 func (f *rig) replace(flows ...string) int {
@@ -37,7 +37,7 @@ func TestReplaceFlows(t *testing.T) {
 	f := newRig(t)
 	f.Add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop", "udp,tp_dst=3,actions=drop", "udp,tp_dst=4,actions=drop")
 	for port := range uint16(5) {
-		f.Worker().Frame(pipelinetest.UDPKey(1, 1, 2, port), 100)
+		f.Worker().Frame(workertest.UDPKey(1, 1, 2, port), 100)
 	}
 	f.Settle()
 	text := []string{

@@ -59,7 +59,7 @@ var mayImport = map[string][]string{
 	"central/pki":          {"internal/atomicfile"},
 	"internal/atomicfile":  {},
 	"central/store":        {"central/wire"},
-	"central/centraltest":  {"central/store", "central/wire", "control/agent"},
+	"central/centraltest":  {"central/pki", "central/store", "central/wire", "control/agent"},
 	"central/hub":          {"central/store", "central/wire"},
 }
 

@@ -273,6 +273,11 @@ func (f *FrontEnd) attach(g *Guest, position func(*Queue) uint16) error {
 			return fmt.Errorf("inflight buffer: %w", err)
 		}
 	}
+	return f.StartQueues(g, position)
+}
+
+// StartQueues makes the back end process all queues, each from its position on.
+func (f *FrontEnd) StartQueues(g *Guest, position func(*Queue) uint16) error {
 	for i := range g.Rx {
 		for _, q := range []*Queue{g.Rx[i], g.Tx[i]} {
 			if err := f.SetVring(q, position(q)); err != nil {

@@ -270,18 +270,6 @@ func (f *Rig) Changing() {
 	})
 }
 
-// UDPKey returns the key of a datagram between the hosts src and dst.
-func UDPKey(port, src, dst uint32, tpDst uint16) flowtable.Key {
-	var k flowtable.Key
-	k[flowtable.WPort] = uint64(port) << 32
-	k[flowtable.WEthDst] = (0x020000000000|uint64(dst))<<16 | 0x0800
-	k[flowtable.WEthSrc] = (0x020000000000 | uint64(src)) << 16
-	k[flowtable.WIP] = 17<<56 | 64<<40
-	k[flowtable.WL4] = 1000<<48 | uint64(tpDst)<<32
-	k[flowtable.WIPv4] = uint64(0x0a000000|src)<<32 | uint64(0x0a000000|dst)
-	return k
-}
-
 // Add adds flows.
 func (f *Rig) Add(flows ...string) {
 	f.T.Helper()
