@@ -55,7 +55,7 @@ type answers struct {
 	w          *workers.Workers
 	worker     int
 	learnt     bool
-	asked      bool // nobody can answer the frames' questions
+	unanswered bool // nobody can answer the frames' questions
 	generation uint64
 	now        uint64
 	env        *env
@@ -85,7 +85,7 @@ func (a *answers) miss(up *datapath.Upcall) {
 	if !a.learnt && d.learner.hold(a.w, held, up, &t) {
 		return
 	}
-	if !a.asked && t.Question.Valid() && d.declared.events != nil && a.ask(held, up, &t) {
+	if !a.unanswered && t.Question.Valid() && d.declared.events != nil && a.ask(held, up, &t) {
 		return
 	}
 	if a.spare == nil {
@@ -126,17 +126,17 @@ func (a *answers) ask(held underlay.HeldFrame, up *datapath.Upcall, t *openflow.
 // questioned is a questions.Answerer.
 type questioned struct{ d *Pipeline }
 
-func (q questioned) Knows(of openflow.Question) bool { return q.d.macs.Knows(of) }
+func (q questioned) Knows(question openflow.Question) bool { return q.d.macs.Knows(question) }
 
 func (q questioned) PortName(number uint32) (string, bool) { return q.d.View().PortName(number) }
 
-func (q questioned) Ask(port string, of openflow.Question) bool {
-	vni, _ := of.Segment.VNI()
-	return q.d.declared.events.Ask(port, vni, of.MAC, of.IP)
+func (q questioned) Ask(port string, question openflow.Question) bool {
+	vni, _ := question.Segment.VNI()
+	return q.d.declared.events.Ask(port, vni, question.MAC, question.IP)
 }
 
 func (q questioned) Resume(f *questions.Frame, absent bool) {
-	a := answers{d: q.d, w: f.Workers, worker: f.Held.Worker, asked: absent}
+	a := answers{d: q.d, w: f.Workers, worker: f.Held.Worker, unanswered: absent}
 	a.answerAll([]datapath.Upcall{f.Miss})
 }
 

@@ -71,8 +71,8 @@ func (v *View) Names(words PortWords) openflow.Names {
 
 // Port and Ports, Bound, Central and CentralTunnel implement openflow.Env and
 // openflow.Networks.
-func (v *View) Port(no uint32) (openflow.PortInfo, bool) {
-	info, ok := v.byNo[no]
+func (v *View) Port(number uint32) (openflow.PortInfo, bool) {
+	info, ok := v.byNo[number]
 	return info, ok
 }
 
