@@ -18,6 +18,7 @@ const (
 	FTunIPv6Dst
 	FMetadata
 	FConjID
+	FPktMark
 	FInPort
 	FInPortOXM
 	FEthSrc
@@ -139,6 +140,7 @@ var fields = [fieldCount]field{
 	FTunIPv6Dst: {name: "tun_ipv6_dst", oxm: []string{"NXM_NX_TUN_IPV6_DST"}, word: flowtable.WTunIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true},
 	FMetadata:   {name: "metadata", oxm: []string{"OXM_OF_METADATA"}, word: WMetadata, bits: 64, bytes: 8, format: asHex, maskable: true},
 	FConjID:     {name: "conj_id", oxm: []string{"NXM_NX_CONJ_ID"}, word: WConj, shift: 32, bits: 32, bytes: 4, format: asDecimal, readOnly: true},
+	FPktMark:    {name: "pkt_mark", oxm: []string{"NXM_NX_PKT_MARK"}, word: WConj, bits: 32, bytes: 4, format: asHex, maskable: true},
 	FInPort:     {name: "in_port", oxm: []string{"NXM_OF_IN_PORT"}, word: flowtable.WPort, shift: 32, bits: 16, bytes: 2, format: asPort},
 	FInPortOXM:  {name: "in_port_oxm", oxm: []string{"OXM_OF_IN_PORT"}, word: flowtable.WPort, shift: 32, bits: 32, bytes: 4, format: asPort},
 	FEthSrc:     {name: "eth_src", alias: "dl_src", oxm: []string{"NXM_OF_ETH_SRC", "OXM_OF_ETH_SRC"}, word: flowtable.WEthSrc, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true},

@@ -14,7 +14,8 @@ const FlowWords = wFlowEnd
 //	0..27      flowtable.Key
 //	WMetadata  metadata 64
 //	WReg       reg0 32 | reg1 32, and so on to reg15 (8 words: xreg0 to xreg7)
-//	WConj      conj_id 32 | 0 32; not 0 only in a look-up through a conjunction
+//	WConj      conj_id 32 | pkt_mark 32; conj_id is not 0 only in a look-up through a
+//	           conjunction
 type Flow [FlowWords]uint64
 
 // Indexes of the words after the flowtable.Key.

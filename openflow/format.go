@@ -142,6 +142,7 @@ type matchWriter struct {
 func FormatMatch(m *Match, names Names) string {
 	w := &matchWriter{names: names, remaining: m.Mask, m: m}
 	w.Grow(128)
+	w.field(FPktMark)
 	w.field(FConjID)
 	w.ct()
 	w.shorthand()

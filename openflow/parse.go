@@ -49,7 +49,7 @@ var notYet = map[string]bool{}
 
 func init() {
 	for _, n := range strings.Fields("mpls mplsm mpls_label mpls_tc mpls_bos mpls_ttl " +
-		"pkt_mark skb_priority packet_type " +
+		"skb_priority packet_type " +
 		"actset_output dp_hash recirc_id tun_flags tun_gbp_id tun_gbp_flags tun_erspan_ver tun_erspan_idx tun_erspan_dir " +
 		"tun_erspan_hwid tun_gtpu_flags tun_gtpu_msgtype nsh_flags nsh_ttl nsh_mdtype nsh_np nsh_spi nsh_si nsh_c1 nsh_c2 " +
 		"nsh_c3 nsh_c4 nd_reserved nd_options_type") {

@@ -195,6 +195,7 @@ func randomMatchText(r *rand.Rand) string {
 		}
 	}
 	add(12, "conj_id=%d", 1+r.IntN(4))
+	add(9, "pkt_mark=%d%s", r.IntN(3), pick(r, "", "/3"))
 	add(3, "%s=%d", pick(r, "in_port", "in_port", "in_port_oxm"), 1+r.IntN(6))
 	add(40, "in_port=%s", "LOCAL")
 	add(6, "dl_src=00:00:00:00:00:0%d", r.IntN(4))
@@ -277,7 +278,7 @@ var randomActions = []string{
 	"push_vlan:0x8100", "push_vlan:0x88a8", "strip_vlan", "strip_vlan", "mod_vlan_vid:2", "mod_vlan_pcp:1",
 	"set_field:0x1001->vlan_tci", "set_field:0->vlan_tci", "load:1->vlan_tci[0..2]",
 	"dec_ttl", "dec_ttl", "set_field:1->tun_id", "set_field:192.0.2.1->tun_dst", "set_tunnel:2",
-	"set_field:1->reg0", "load:2->reg1[0..1]", "move:eth_src[0..7]->reg0[0..7]", "move:in_port->reg2[0..15]",
+	"set_field:1->pkt_mark", "load:2->pkt_mark[0..1]", "move:pkt_mark[0..3]->reg0[0..3]", "set_field:1->reg0", "load:2->reg1[0..1]", "move:eth_src[0..7]->reg0[0..7]", "move:in_port->reg2[0..15]",
 	"move:vlan_tci[0..11]->reg1[0..11]", "move:reg0->reg1", "output:reg0[0..2]", "load:0->in_port", "load:3->in_port",
 	"set_field:1->metadata", "move:eth_dst->eth_src", "move:tun_id[0..7]->reg0[0..7]", "note:00",
 	"move:reg0[0..15]->vlan_tci", "move:nw_ttl[0..2]->reg0[0..2]", "move:reg0[0..3]->nw_ttl[0..3]", "load:1->nw_ttl[1..2]",

@@ -220,7 +220,7 @@ func TestClassifierFindsWhatASearchFinds(t *testing.T) {
 		}
 		checkClassifier(t, &p.tables[0])
 	}
-	if conjunctions < 50 {
+	if conjunctions < 30 {
 		t.Errorf("only %d look-ups went through a conjunction", conjunctions)
 	}
 }
