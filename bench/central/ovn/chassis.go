@@ -111,7 +111,7 @@ func (h *chassis) session(ctx context.Context, address string) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-probe.C:
-			if _, err := c.do(h.limit, true, "echo"); err != nil {
+			if err := c.probe(h.limit); err != nil {
 				return err
 			}
 		case <-h.wake:

@@ -87,6 +87,9 @@ func (c *client) do(limit time.Duration, skip bool, method string, params ...any
 	id := c.next
 	answer := make(chan reply, 1)
 	c.waiting[id] = call{answer, skip}
+	if params == nil {
+		params = []any{} // a server ends the connection at null
+	}
 	err := c.send(map[string]any{"method": method, "params": params, "id": id})
 	c.mu.Unlock()
 	if err != nil {
@@ -110,6 +113,12 @@ func (c *client) send(message any) error {
 	}
 	_ = c.conn.SetWriteDeadline(time.Now().Add(time.Minute))
 	_, err = c.conn.Write(data)
+	return err
+}
+
+// probe asks the server for an answer.
+func (c *client) probe(limit time.Duration) error {
+	_, err := c.do(limit, true, "echo")
 	return err
 }
 

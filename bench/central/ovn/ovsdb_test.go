@@ -25,7 +25,8 @@ func TestReadObject(t *testing.T) {
 }
 
 // testServer accepts one connection and answers each request with the texts that the
-// function serve returns.
+// function serve returns. It ends the connection if a request has no params, as
+// ovsdb-server does.
 func testServer(t *testing.T, serve func(method string, id int) []string) (address string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -46,9 +47,13 @@ func testServer(t *testing.T, serve func(method string, id int) []string) (addre
 			}
 			var m struct {
 				Method string
+				Params []any
 				ID     int
 			}
 			_ = json.Unmarshal(text, &m)
+			if m.Method != "" && m.Params == nil {
+				return
+			}
 			for _, answer := range serve(m.Method, m.ID) {
 				_, _ = conn.Write([]byte(strings.ReplaceAll(answer, "ID", string(rune('0'+m.ID)))))
 			}
@@ -106,5 +111,20 @@ func TestClient(t *testing.T) {
 	}
 	if _, err := c.transact(10*time.Second, southbound); !isThere(err) || !strings.Contains(err.Error(), "two rows") {
 		t.Errorf("%v; expected a constraint violation", err)
+	}
+}
+
+// A probe without parameters is answered, and the connection stays.
+func TestProbe(t *testing.T) {
+	address := testServer(t, func(string, int) []string { return []string{`{"id":ID,"result":[],"error":null}`} })
+	c, err := dial(address, func(string, tables) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	for range 2 {
+		if err := c.probe(10 * time.Second); err != nil {
+			t.Error(err)
+		}
 	}
 }

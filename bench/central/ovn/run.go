@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -245,7 +246,7 @@ func (r *run) load() error {
 		return err
 	}
 	r.seconds("all hosts connected", time.Since(began))
-	cpu := r.cpu()
+	cpu, driver := r.cpu(), central.CPUOf(os.Getpid())
 	began = time.Now()
 	for batch := range slices.Chunk(ports, r.Batch) {
 		if err := r.declare(r.Limit, r.switchOf[batch[0]], batch); err != nil {
@@ -253,11 +254,19 @@ func (r *run) load() error {
 		}
 	}
 	r.seconds("ports written", time.Since(began))
-	if err := r.allUp(r.Limit - time.Since(began)); err != nil {
+	err := r.allUp(r.Limit - time.Since(began))
+	if err == nil {
+		r.seconds("every host as expected", time.Since(began))
+	}
+	r.seconds("CPU time of the centrals", r.cpu()-cpu)
+	r.seconds("CPU time of the northbound servers", cpuOf(r.nb.processes()...))
+	r.seconds("CPU time of the southbound servers", cpuOf(r.sb.processes()...))
+	r.seconds("CPU time of northd", cpuOf(r.northd))
+	r.seconds("CPU time of the simulated hosts", central.CPUOf(os.Getpid())-driver)
+	r.ended()
+	if err != nil {
 		return err
 	}
-	r.seconds("every host as expected", time.Since(began))
-	r.seconds("CPU time of the centrals", r.cpu()-cpu)
 	r.memory()
 	return r.consistent()
 }
@@ -303,11 +312,33 @@ func (r *run) allUp(limit time.Duration) error {
 	return fmt.Errorf("%d of %d ports are up after %s", n, len(r.home), r.Limit)
 }
 
-func (r *run) cpu() (sum time.Duration) {
-	for _, p := range append(append(r.nb.processes(), r.sb.processes()...), r.northd) {
+func (r *run) cpu() time.Duration {
+	return cpuOf(r.nb.processes()...) + cpuOf(r.sb.processes()...) + cpuOf(r.northd)
+}
+
+func cpuOf(list ...*exec.Cmd) (sum time.Duration) {
+	for _, p := range list {
 		sum += central.CPUOf(p.Process.Pid)
 	}
 	return sum
+}
+
+// ended reports how many connections of chassis have ended so far, and the last reason.
+// None should during load: a chassis that connects again reads everything again.
+func (r *run) ended() {
+	n := 0
+	var last error
+	for _, h := range r.chassis {
+		h.mu.Lock()
+		if n += h.failures; h.last != nil {
+			last = h.last
+		}
+		h.mu.Unlock()
+	}
+	r.add("ended connections of hosts", float64(n), "connections")
+	if last != nil {
+		r.Log("  the last one: %v", last)
+	}
 }
 
 func (r *run) memory() {
