@@ -8,3 +8,13 @@ func (h *Hub) Stall() {
 	defer h.mu.Unlock()
 	h.stalled, h.pacer.rate, h.pacer.tokens = true, 0, 0
 }
+
+// Held returns how many interests and unanswered questions the sessions have.
+func (h *Hub) Held() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.sessions {
+		n += len(s.interests) + len(s.interest)
+	}
+	return n
+}

@@ -390,6 +390,47 @@ func TestLargeNetworkIsAsked(t *testing.T) {
 	r.settled()
 }
 
+// Answered questions, deleted ports and deleted networks do not count against the
+// addresses that a host may ask for.
+func TestQuestionsAreReleased(t *testing.T) {
+	r := newRig(t)
+	objects := []store.Object{netObject("n1", 100, false)}
+	for n := range 1200 {
+		objects = append(objects, portObject(n, "n1", ""))
+	}
+	r.memory.Put(objects...)
+	one, two := r.host(1, locals("port1")...), r.host(2, locals("port2")...)
+	r.settled()
+	for _, mac := range []uint64{0x020000000002, 0x020000009999} {
+		waitfor.True(t, "the hub takes the question", func() bool {
+			before := r.hub.Held()
+			one.agent.Ask("port1", 100, mac, netip.Addr{})
+			time.Sleep(5 * time.Millisecond)
+			return r.hub.Held() > before
+		})
+	}
+	before := r.hub.Held()
+	late := portObject(0x9999, "n1", "")
+	r.memory.Put(late)
+	two.local = append(two.local, locals("port39321")...)
+	two.recorder.SetPorts(two.local...)
+	two.agent.PortsChanged()
+	waitfor.True(t, "the host gets the address for which it asked", func() bool { return one.recorder.Has(100, 0x020000009999) })
+	r.settled()
+	if n := r.hub.Held(); n != before+1 { // the interest of host 2 in its own port
+		t.Errorf("%d questions and interests, %d before the answer", n, before)
+	}
+	objects = append(objects, late)
+	for i := range objects {
+		objects[i].Message = nil
+	}
+	r.memory.Put(objects...)
+	waitfor.True(t, "the host forgets the network", func() bool { return one.recorder.Addresses() == 0 })
+	if n := r.hub.Held(); n != 0 || r.hub.Stats().Interests != 0 {
+		t.Errorf("%d questions and interests stay, %d interests are counted", n, r.hub.Stats().Interests)
+	}
+}
+
 // A host of a network that is no longer pushed keeps the addresses of its own ports, and
 // is sent changes of the addresses that it asks for.
 func TestNetworkGrowsLarge(t *testing.T) {

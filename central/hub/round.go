@@ -31,6 +31,11 @@ func (h *Hub) round() {
 			h.updateOwn(s, p)
 		}
 		h.releaseAbsent(p)
+		if p.declared == nil { // the hosts have been told
+			for s := range p.interested.members() {
+				h.dropInterest(s, p)
+			}
+		}
 	}
 	f.forget()
 	if len(h.waiting) > 0 { // nobody waits for his turn
@@ -109,6 +114,7 @@ func (h *Hub) sendGone(n *network) {
 	raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: &wire.NetUpdate{Net: n.id, Gone: true}}})
 	for s := range n.subscribers {
 		delete(s.nets, n)
+		h.forgetQuestions(s, n)
 		s.queue(raw)
 	}
 	clear(n.subscribers)
