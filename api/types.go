@@ -76,11 +76,14 @@ type Show struct {
 type Central struct {
 	Address       string `json:"address"` // of the present or last session
 	Connected     bool   `json:"connected"`
-	Revision      int64  `json:"revision"`          // newest applied revision
-	Nets          int    `json:"nets"`              // networks with a port of this switch
-	Addresses     int    `json:"addresses"`         // number of remote ports whose address this switch knows
-	Asked         uint64 `json:"asked"`             // questions for addresses
-	Refused       uint64 `json:"refused"`           // number of queries refused because their port exceeded its limit
+	Revision      int64  `json:"revision"`  // newest applied revision
+	Nets          int    `json:"nets"`      // networks with a port of this switch
+	Addresses     int    `json:"addresses"` // number of remote ports whose address this switch knows
+	Asked         uint64 `json:"asked"`     // questions for addresses
+	Refused       uint64 `json:"refused"`   // number of queries refused because their port exceeded its limit
+	Pulls         uint64 `json:"pulls"`     // requests to send waiting addresses at once
+	PullsAnswered uint64 `json:"pulls_answered"`
+	PullsRefused  uint64 `json:"pulls_refused"`     // queries refused because the switch pulled too often; part of Refused
 	ReceivedBytes uint64 `json:"received_bytes"`    // of messages
 	Trouble       string `json:"trouble,omitempty"` // one line
 }

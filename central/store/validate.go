@@ -22,7 +22,8 @@ const (
 	// MaxVNI is the largest VNI, which has 24 bits (RFC 7348 section 5).
 	MaxVNI = 1<<24 - 1
 	// MTU of a network in bytes of an IP packet; RFC 791 requires 68
-	minMTU, maxMTU = 68, 65535
+	minMTU = 68
+	maxMTU = 65535
 )
 
 // checkWord checks an id or a name.

@@ -40,7 +40,8 @@ const (
 	maxStreams = 64
 	// A connection that is idle for the time pingEvery is probed. It is closed if the
 	// answer takes longer than pingTimeout.
-	pingEvery, pingTimeout = 10 * time.Second, 5 * time.Second
+	pingEvery   = 10 * time.Second
+	pingTimeout = 5 * time.Second
 	// stopTimeout is the time for which a central that stops waits for running calls.
 	stopTimeout = 2 * time.Second
 	// choresEvery is the interval at which a central gives new members of etcd a vote

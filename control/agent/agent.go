@@ -59,10 +59,14 @@ type Stats struct {
 	Nets      int
 	Places    int
 	Asked     uint64 // number of questions sent to the hub
-	Pulls     uint64 // number of pulls sent to the hub
 	Refused   uint64 // number of questions refused because a port had too many unanswered ones, or the host pulled too often
-	Received  uint64 // size of the hub's messages in bytes
-	Trouble   string // last error in one line; "": no error
+	Pulls     uint64 // number of pulls sent to the hub
+	// PullsRefused is the number of questions that found no room in a pull, or for
+	// which the host pulled too often. It is a part of Refused.
+	PullsRefused  uint64
+	PullsAnswered uint64
+	Received      uint64 // size of the hub's messages in bytes
+	Trouble       string // last error in one line; "": no error
 }
 
 const (

@@ -78,18 +78,23 @@ func (a *Agent) pull(q question, now time.Time) bool {
 	case ps.next == nil:
 		ps.next = newPull()
 	case len(ps.next.questions) >= maxPulled:
-		a.stats.Refused++
+		a.refusePull()
 		return false
 	}
 	ps.next.questions[q] = struct{}{}
 	return true
 }
 
+func (a *Agent) refusePull() {
+	a.stats.Refused++
+	a.stats.PullsRefused++
+}
+
 // sendPull sends a Pull. It returns false if that is not possible now.
 func (a *Agent) sendPull(p *pull, now time.Time) bool {
 	qs := &a.questions
 	if !a.pulls.spend(now) {
-		a.stats.Refused++
+		a.refusePull()
 		return false
 	}
 	qs.next++
@@ -115,6 +120,7 @@ func (a *Agent) pulled(number uint64, b *batch) bool {
 		return false
 	}
 	ps.sent = nil
+	a.stats.PullsAnswered++
 	a.absent(p, now, b)
 	if next := ps.next; next != nil {
 		ps.next = nil

@@ -80,4 +80,7 @@ func TestPullsAreLimited(t *testing.T) {
 	if sent != pullBurst || a.stats.Refused != 2*pullBurst {
 		t.Errorf("%d pulls and %d refused, expected %d and %d", sent, a.stats.Refused, pullBurst, 2*pullBurst)
 	}
+	if s := a.stats; s.Pulls != pullBurst || s.PullsAnswered != pullBurst || s.PullsRefused != 2*pullBurst {
+		t.Errorf("counted %+v", s)
+	}
 }

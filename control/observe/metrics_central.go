@@ -15,6 +15,7 @@ var (
 	metricCentralNets      = describe("central_networks", "Declared networks with a port of this switch.")
 	metricCentralAddresses = describe("central_addresses", "Declared ports whose place the switch knows.")
 	metricCentralQuestions = describe("central_questions_total", "Questions for addresses, by result: asked, refused because the port asked too much.", "result")
+	metricCentralPulls     = describe("central_pulls_total", "Requests to send waiting addresses at once, by result: asked, answered, and questions refused because the switch asks too often.", "result")
 	metricCentralReceived  = describe("central_received_bytes_total", "Bytes of messages from weft-central.")
 )
 
@@ -33,5 +34,8 @@ func collectCentral(c *api.Central, metrics chan<- prometheus.Metric) {
 	gauge(metricCentralAddresses, float64(c.Addresses))
 	counter(metrics, metricCentralQuestions, float64(c.Asked), "asked")
 	counter(metrics, metricCentralQuestions, float64(c.Refused), "refused")
+	counter(metrics, metricCentralPulls, float64(c.Pulls), "asked")
+	counter(metrics, metricCentralPulls, float64(c.PullsAnswered), "answered")
+	counter(metrics, metricCentralPulls, float64(c.PullsRefused), "refused")
 	counter(metrics, metricCentralReceived, float64(c.ReceivedBytes))
 }

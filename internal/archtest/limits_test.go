@@ -21,6 +21,7 @@ type evaluator map[string]ast.Expr
 
 var durations = map[string]time.Duration{
 	"Microsecond": time.Microsecond, "Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute,
+	"Hour": time.Hour,
 }
 
 // load returns the constants' expressions of the package in dir, without repeated
@@ -32,6 +33,9 @@ func load(dir string) (evaluator, error) {
 		return nil, err
 	}
 	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
 			return nil, err
@@ -87,11 +91,11 @@ func (e evaluator) value(x ast.Expr) (constant.Value, error) {
 	return nil, fmt.Errorf("%T is not understood", x)
 }
 
-var limitText = regexp.MustCompile(`^([0-9,]+)(?: (KiB|MiB|GiB|µs|ms|s|min))?$`)
+var limitText = regexp.MustCompile(`^([0-9,]+)(?: (KiB|MiB|GiB|µs|ms|s|min|h))?$`)
 
 var units = map[string]int64{
 	"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
-	"µs": int64(time.Microsecond), "ms": int64(time.Millisecond), "s": int64(time.Second), "min": int64(time.Minute),
+	"µs": int64(time.Microsecond), "ms": int64(time.Millisecond), "s": int64(time.Second), "min": int64(time.Minute), "h": int64(time.Hour),
 }
 
 // documented returns a limit of docs/limits.md, such as "64 KiB", as a number. Times
@@ -108,6 +112,43 @@ func documented(text string) (int64, error) {
 	return n * units[m[2]], nil
 }
 
+// limitRows finds the rows of docs/limits.md: limit, file and constant.
+var limitRows = regexp.MustCompile("(?m)^\\| [^|]+ \\| ([^|]+) \\| [^|]+ \\| `([^`]+)` `([^`]+)` \\|$")
+
+// limitName matches the names of constants that are limits.
+var limitName = regexp.MustCompile(`^[mM]ax[A-Z]|(Rate|Burst|Timeout|Patience)$`)
+
+// Each limit of weft-central and of a host's agent has a row in docs/limits.md.
+func TestCentralLimitsHaveRows(t *testing.T) {
+	const root = "../.."
+	doc, err := os.ReadFile(filepath.Join(root, "docs/limits.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]bool{}
+	for _, row := range limitRows.FindAllStringSubmatch(string(doc), -1) {
+		rows[filepath.Dir(row[2])+" "+row[3]] = true
+	}
+	found := 0
+	for _, dir := range []string{"central/admin", "central/hub", "central/pki", "central/store", "cmd/weft-central", "control/agent", "control/fleet"} {
+		constants, err := load(filepath.Join(root, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range constants {
+			if !limitName.MatchString(name) {
+				continue
+			}
+			if found++; !rows[dir+" "+name] {
+				t.Errorf("docs/limits.md has no row for %s of %s", name, dir)
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("only %d limits are found", found)
+	}
+}
+
 // Each limit in docs/limits.md equals its constant.
 func TestLimitsAreDocumented(t *testing.T) {
 	const root = "../.."
@@ -115,7 +156,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := regexp.MustCompile("(?m)^\\| [^|]+ \\| ([^|]+) \\| [^|]+ \\| `([^`]+)` `([^`]+)` \\|$").FindAllStringSubmatch(string(doc), -1)
+	rows := limitRows.FindAllStringSubmatch(string(doc), -1)
 	if want := strings.Count(string(doc), "\n| ") - strings.Count(string(doc), "| What |"); len(rows) != want {
 		t.Errorf("%d of %d rows are understood", len(rows), want)
 	}
