@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pipeline decides how frames are treated: it has rules, groups and meters,
-// learned addresses and flows, the translation of misses into megaflows, revalidation
-// and statistics.
+// Package pipeline decides how frames are treated. It has the OpenFlow tables, translates
+// misses into megaflows, revalidates megaflows after changes and credits their counts to
+// the rules.
 //
-// Pipeline.mu guards this state. A miss holds it for reading from its translation to
-// the installation of its megaflow, so a change never comes between. Whoever holds it
-// waits only for room in a command ring and, to set a tap, for the workers. The locks
-// of megaflows, control/addresses, the underlay and the command rings are taken after it.
+//   - misses.go: a miss becomes a megaflow, or its frame is executed once
+//   - caches.go: megaflows in the workers, and what was counted for them
+//   - changes.go, reading.go: the interface of control/tables and control/ofswitch
+//   - revalidate.go: megaflows after a change, and timeouts
+//   - learn.go: flows of learn actions
+//   - view.go, networks.go: the ports, and those that weft-central has declared
+//   - handover.go, recover.go: start of control and replacement of an engine
+//
+// Pipeline.mu guards the tables, the View and the statistics. A miss holds it for reading
+// from its translation to the installation of its megaflow, so a change never comes
+// between. Whoever holds it waits only for room in a command ring and, to set a tap, for
+// the workers. The locks of control/megaflows, control/questions, control/addresses, the
+// underlay and the command rings are taken after it.
 //
 // A change of the tables also holds the lock of changes, which all of control shares
 // and which is taken first. It may wait for the disk and for the workers. Ports and
