@@ -22,6 +22,7 @@ type sender struct {
 	r     *rig
 	arena *packettest.Arena
 	sent  uint32
+	hash  uint32 // hash of the inner flow, which chooses the source port
 }
 
 func newSender(r *rig) *sender { return &sender{r: r, arena: packettest.NewArena(r.t, 1<<18)} }
@@ -40,7 +41,7 @@ func (s *sender) send(lengths ...int) {
 		binary.BigEndian.PutUint32(data[14:], s.sent)
 		s.sent++
 		f := s.arena.Add(b, data, 128, 0)
-		if why := tmpl.Push(f, 5, 0, 0); why != packet.DropNone {
+		if why := tmpl.Push(f, 5, s.hash, 0); why != packet.DropNone {
 			s.r.t.Fatal(why)
 		}
 		if got := s.r.dev[0].Tx()[0].Send(b, inOrder[:1]); got != 1 || f.Drop != packet.DropNone {
@@ -109,6 +110,26 @@ func TestRingKeepsOrder(t *testing.T) {
 	}
 	if rx.Arm() || rx.Polled() {
 		t.Error("an empty ring has frames, or a look at it costs a system call")
+	}
+}
+
+// Each socket of an uplink with several queues has a ring of its own.
+func TestRingOfEachQueue(t *testing.T) {
+	r := newRigOf(t, Config{Dev: "u0", Slots: 64, Queues: 2})
+	s := newSender(r)
+	queues := r.dev[1].Rx()
+	var got [2]int
+	for end := time.Now().Add(30 * time.Second); (got[0] == 0 || got[1] == 0) && time.Now().Before(end); {
+		s.hash += 0x9e3779b9 // another source port, for another queue
+		s.send(60)
+		for i, rx := range queues {
+			b := new(packet.Batch)
+			got[i] += rx.Recv(b)
+			rx.Release()
+		}
+	}
+	if yes, why := r.up[1].Ring(); got[0] == 0 || got[1] == 0 || len(queues) != 2 || !yes {
+		t.Errorf("%d queues received %v frames, rings %v %s", len(queues), got, yes, why)
 	}
 }
 
