@@ -136,8 +136,14 @@ func (c *cluster) signal(i int, s syscall.Signal) {
 	if err := c.members[i].Process.Signal(s); err != nil {
 		c.t.Fatal(err)
 	}
-	if s == syscall.SIGKILL {
+	switch s {
+	case syscall.SIGKILL:
 		_ = c.members[i].Wait()
+	case syscall.SIGSTOP: // on a busy machine the process runs on for a while
+		var stopped syscall.WaitStatus
+		if _, err := syscall.Wait4(c.members[i].Process.Pid, &stopped, syscall.WUNTRACED, nil); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 }
 
