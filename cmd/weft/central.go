@@ -133,7 +133,38 @@ func isCentralInput(err error) bool {
 	return errors.As(err, &words) || errors.As(err, &refused)
 }
 
-const applyHelp = `Makes weft-central's declaration agree with a file (TOML):
+const applyHelp = `Makes one switch, or weft-central's declaration, agree with a file (TOML). The keys of the
+file say which; a file has those of one.
+
+Prints the differences first: + new, ~ changed, - deleted. The whole file is applied, or
+nothing of it. What the file lacks stays, or is deleted with --prune. weft export writes such
+a file: of the switch, or of weft-central if --central or WEFT_CENTRAL is given. Comments are
+not kept.
+
+For one switch:
+
+  meters = ["meter=1 kbps bands=type=drop rate=1000"]
+  groups = ["group_id=1,type=all,bucket=actions=vm1"]
+  flows = ["priority=10,ip actions=normal"]
+
+  [[local-port]]
+  name = "vm1"
+  options = {type = "vhost-user", path = "/run/vm1.sock"}
+
+  [[table]]
+  table = 3
+  limit = 1000         # also: evict = true
+
+  [conntrack]          # the settings of the verbs ct-
+  max-connections = 100000
+
+A changed port keeps its guest where mod-port can change it; otherwise nothing is applied. If
+a step is refused, the switch gets back the state before. Between the steps flows may see
+ports, groups and meters of the new state; the flows change at once. weft-central's tunnel
+and flow table are in neither file: a host's ports are declared in the file of the switch,
+and get their networks and addresses from weft-central by name or id=.
+
+For weft-central:
 
   [[net]]
   name = "blue"
@@ -149,14 +180,12 @@ const applyHelp = `Makes weft-central's declaration agree with a file (TOML):
   mac = "02:00:00:00:00:01"
   addresses = ["10.0.0.1", "fd00::1"]   # also: host, move-to, spoof-check = false
 
-Prints the differences first: + new, ~ changed, - deleted. The whole file is applied, or
-nothing of it. What the file lacks stays, or is deleted with --prune. Objects are found by
-id, or without one by name. weft export writes such a file.`
+Objects are found by id, or without one by name.`
 
 func (c *command) applyVerb() *cobra.Command {
 	var dry, prune bool
 	verb := &cobra.Command{
-		Use: "apply FILE|-", Short: "make weft-central's declaration agree with a file", Long: applyHelp, Args: words(1, 1),
+		Use: "apply FILE|-", Short: "make one switch, or weft-central's declaration, agree with a file", Long: applyHelp, Args: words(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error { return c.apply(args[0], dry, prune) },
 	}
 	verb.Flags().BoolVar(&dry, "dry-run", false, "print the differences and change nothing")
@@ -172,9 +201,19 @@ type applied struct {
 }
 
 func (c *command) apply(name string, dry, prune bool) error {
-	file, err := c.readDeclaration(name)
+	text, err := c.readDeclaration(name)
 	if err != nil {
 		return err
+	}
+	switch local, err := isHostFile(text); {
+	case err != nil:
+		return ofHostFile(name, err)
+	case local:
+		return c.applyHost(name, text, dry, prune)
+	}
+	file, err := declare.ParseFile(text)
+	if err != nil {
+		return fromFile(name, err)
 	}
 	return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
 		fleet, err := readAll(ctx, centrals)
@@ -246,7 +285,7 @@ func (c *command) printApplied(result *applied, dry bool) error {
 	return err
 }
 
-func (c *command) readDeclaration(name string) (*declare.File, error) {
+func (c *command) readDeclaration(name string) ([]byte, error) {
 	from := c.stdin
 	if name != "-" {
 		f, err := os.Open(name)
@@ -260,8 +299,7 @@ func (c *command) readDeclaration(name string) (*declare.File, error) {
 	if err != nil {
 		return nil, exit.Usagef("%s: %v", name, err)
 	}
-	file, err := declare.ParseFile(text)
-	return file, fromFile(name, err)
+	return text, nil
 }
 
 // fromFile adds the name of the declaration file to an error.
@@ -278,8 +316,11 @@ func fromFile(name string, err error) error {
 
 func (c *command) exportVerb() *cobra.Command {
 	return &cobra.Command{
-		Use: "export", Short: "print weft-central's declaration as a file for apply", Args: words(0, 0),
+		Use: "export", Short: "print the switch, or with --central weft-central's declaration, as a file for apply", Args: words(0, 0),
 		RunE: func(*cobra.Command, []string) error {
+			if c.fleet.addresses == "" {
+				return c.exportHost()
+			}
 			return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
 				fleet, err := readAll(ctx, centrals)
 				if err != nil {

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"weft/api"
+	"weft/cmd/exit"
+	"weft/openflow"
+)
+
+// hostPlan is the way from one state of a switch to another. Deletions come last, after the
+// flows that name what they delete.
+type hostPlan struct {
+	Lines []string // the differences, for people: + new, ~ changed, - deleted
+	steps []func(*api.Client) error
+}
+
+func (p *hostPlan) step(do func(*api.Client) error, format string, args ...any) {
+	p.Lines = append(p.Lines, fmt.Sprintf(format, args...))
+	p.steps = append(p.steps, do)
+}
+
+// planHost compares two normalized states. Without prune, objects that only old has stay.
+func planHost(old, next *hostFile, names openflow.Names, prune bool) (*hostPlan, error) {
+	p := &hostPlan{}
+	p.ports(old, next)
+	p.numbered("meter", old.Meters, next.Meters, (*api.Client).ChangeMeters, "modify")
+	p.numbered("group", old.Groups, next.Groups, (*api.Client).ChangeGroups, "put")
+	p.tables(old, next, prune)
+	p.tracking(old.Conntrack, next.Conntrack, prune)
+	if err := p.flows(old, next, names, prune); err != nil {
+		return nil, err
+	}
+	if prune {
+		p.deletions("group", "group_id=", old.Groups, next.Groups, (*api.Client).ChangeGroups)
+		p.deletions("meter", "meter=", old.Meters, next.Meters, (*api.Client).ChangeMeters)
+		for _, port := range old.LocalPorts {
+			if !slices.ContainsFunc(next.LocalPorts, func(n localPort) bool { return n.Name == port.Name }) {
+				p.step(func(c *api.Client) error { return c.DelPort(port.Name) }, "- local-port %s", port.Name)
+			}
+		}
+	}
+	return p, nil
+}
+
+func (p *hostPlan) ports(old, next *hostFile) {
+	for _, port := range next.LocalPorts {
+		i := slices.IndexFunc(old.LocalPorts, func(o localPort) bool { return o.Name == port.Name })
+		if i < 0 {
+			words := optionWords(port.Options)
+			p.step(func(c *api.Client) error { _, err := c.AddPort(port.Name, words); return err }, "+ local-port %s %s", port.Name, strings.Join(words, " "))
+			continue
+		}
+		was := old.LocalPorts[i].Options
+		var words []string
+		for _, key := range slices.Sorted(maps.Keys(was)) {
+			if _, stays := port.Options[key]; !stays {
+				words = append(words, key+"=")
+			}
+		}
+		for _, word := range optionWords(port.Options) {
+			key, value, _ := strings.Cut(word, "=")
+			if had, ok := was[key]; !ok || had != value {
+				words = append(words, word)
+			}
+		}
+		if len(words) > 0 {
+			p.step(func(c *api.Client) error { _, err := c.ModPort(port.Name, words); return err }, "~ local-port %s %s", port.Name, strings.Join(words, " "))
+		}
+	}
+}
+
+// optionWords returns KEY=VALUE words, type= first.
+func optionWords(options map[string]string) []string {
+	words := []string{"type=" + options["type"]}
+	for _, key := range slices.Sorted(maps.Keys(options)) {
+		if key != "type" {
+			words = append(words, key+"="+options[key])
+		}
+	}
+	return words
+}
+
+// number returns the text of a group or meter up to its number: its key.
+func number(text string) string { return text[:strings.IndexAny(text+" ", ", ")] }
+
+type tableChanger = func(*api.Client, api.ChangeTable) (api.TableChanged, error)
+
+// numbered adds new groups or meters in one request, and changes others in another.
+func (p *hostPlan) numbered(kind string, old, next []string, change tableChanger, modify string) {
+	was := map[string]string{}
+	for _, text := range old {
+		was[number(text)] = text
+	}
+	var added, changed []string
+	for _, text := range next {
+		switch before, there := was[number(text)]; {
+		case !there:
+			added = append(added, text)
+			p.Lines = append(p.Lines, "+ "+kind+" "+text)
+		case before != text:
+			changed = append(changed, text)
+			p.Lines = append(p.Lines, "~ "+kind+" "+text)
+		}
+	}
+	send := func(op string, texts []string) {
+		if len(texts) > 0 {
+			p.steps = append(p.steps, func(c *api.Client) error {
+				_, err := change(c, api.ChangeTable{Op: op, Text: lines(texts), File: true})
+				return err
+			})
+		}
+	}
+	send("add", added)
+	send(modify, changed)
+}
+
+func (p *hostPlan) deletions(kind, prefix string, old, next []string, change tableChanger) {
+	for _, text := range old {
+		key := number(text)
+		if slices.ContainsFunc(next, func(n string) bool { return number(n) == key }) {
+			continue
+		}
+		p.step(func(c *api.Client) error {
+			_, err := change(c, api.ChangeTable{Op: "delete", Text: prefix + strings.TrimPrefix(key, prefix)})
+			return err
+		}, "- %s %s", kind, key)
+	}
+}
+
+func (p *hostPlan) tables(old, next *hostFile, prune bool) {
+	set := func(t tableSetting) func(*api.Client) error {
+		words := []string{"noevict", fmt.Sprint("limit:", t.Limit)}
+		if t.Evict {
+			words[0] = "evict"
+		}
+		return func(c *api.Client) error { return c.ModTable(api.ModTable{Table: t.Table, Settings: words}) }
+	}
+	for _, t := range next.Tables {
+		if !slices.Contains(old.Tables, t) {
+			p.step(set(t), "~ table %d limit=%d evict=%t", t.Table, t.Limit, t.Evict)
+		}
+	}
+	for _, t := range old.Tables {
+		if prune && !slices.ContainsFunc(next.Tables, func(n tableSetting) bool { return n.Table == t.Table }) {
+			p.step(set(tableSetting{Table: t.Table}), "- table %d limit=%d evict=%t", t.Table, t.Limit, t.Evict)
+		}
+	}
+}
+
+func (p *hostPlan) tracking(old, next *trackSettings, prune bool) {
+	if next == nil {
+		return
+	}
+	send := func(change api.ChangeConntrack, format string, args ...any) {
+		p.step(func(c *api.Client) error { return c.ChangeConntrack(change) }, format, args...)
+	}
+	if old.MaxConnections != next.MaxConnections {
+		send(api.ChangeConntrack{MaxConnections: &next.MaxConnections}, "~ conntrack max-connections %d", next.MaxConnections)
+	}
+	if old.SequenceChecks != next.SequenceChecks {
+		send(api.ChangeConntrack{SequenceChecks: &next.SequenceChecks}, "~ conntrack sequence-checks %t", next.SequenceChecks)
+	}
+	if old.DefaultLimit != next.DefaultLimit {
+		send(api.ChangeConntrack{DefaultLimit: &next.DefaultLimit}, "~ conntrack default-limit %d", next.DefaultLimit)
+	}
+	if differ(old.Timeouts, next.Timeouts) {
+		send(api.ChangeConntrack{Timeouts: next.Timeouts}, "~ conntrack timeouts %v", next.Timeouts)
+	}
+	for _, z := range next.Zones {
+		i := slices.IndexFunc(old.Zones, func(o trackZone) bool { return o.Zone == z.Zone })
+		was := trackZone{Zone: z.Zone}
+		if i >= 0 {
+			was = old.Zones[i]
+		}
+		if z.Limit != nil && !reflect.DeepEqual(was.Limit, z.Limit) {
+			send(api.ChangeConntrack{Limits: []api.ZoneLimit{{Zone: z.Zone, Limit: *z.Limit}}}, "~ conntrack zone %d limit %d", z.Zone, *z.Limit)
+		}
+		if differ(was.Timeouts, z.Timeouts) {
+			send(api.ChangeConntrack{Timeouts: z.Timeouts, TimeoutZone: &z.Zone}, "~ conntrack zone %d timeouts %v", z.Zone, z.Timeouts)
+		}
+	}
+	for _, z := range old.Zones {
+		if !prune || slices.ContainsFunc(next.Zones, func(n trackZone) bool { return n.Zone == z.Zone }) {
+			continue
+		}
+		if z.Limit != nil {
+			send(api.ChangeConntrack{ClearLimits: []uint16{z.Zone}}, "- conntrack zone %d limit %d", z.Zone, *z.Limit)
+		}
+		if len(z.Timeouts) > 0 {
+			send(api.ChangeConntrack{ClearTimeouts: true, TimeoutZone: &z.Zone}, "- conntrack zone %d timeouts", z.Zone)
+		}
+	}
+}
+
+// differ reports whether a file sets a timeout to another value. A switch has all timeouts, a
+// file may name some.
+func differ(old, next map[string]uint32) bool {
+	for name, seconds := range next {
+		if was, ok := old[name]; !ok || was != seconds {
+			return true
+		}
+	}
+	return false
+}
+
+// flows changes all flows in one request, which is applied completely or not at all.
+func (p *hostPlan) flows(old, next *hostFile, names openflow.Names, prune bool) error {
+	was, err := flowsByKey(old.Flows, names)
+	if err != nil {
+		return err
+	}
+	is, err := flowsByKey(next.Flows, names)
+	if err != nil {
+		return err
+	}
+	if len(is) < len(next.Flows) {
+		return exit.Usagef("flows: expected each table, priority and match once")
+	}
+	var changes []string
+	for _, key := range slices.Sorted(maps.Keys(is)) {
+		before, there := was[key]
+		switch {
+		case !there:
+			p.Lines = append(p.Lines, "+ flow "+is[key])
+		case before != is[key]:
+			p.Lines = append(p.Lines, "~ flow "+is[key])
+		default:
+			continue
+		}
+		changes = append(changes, is[key])
+	}
+	for _, key := range slices.Sorted(maps.Keys(was)) {
+		if _, stays := is[key]; prune && !stays {
+			p.Lines = append(p.Lines, "- flow "+was[key])
+			changes = append(changes, "delete_strict "+strings.TrimSuffix(key, ","))
+		}
+	}
+	if len(changes) > 0 {
+		p.steps = append(p.steps, func(c *api.Client) error {
+			_, err := c.ChangeFlows(api.ChangeFlows{Op: "add", Text: lines(changes), File: true})
+			return err
+		})
+	}
+	return nil
+}
+
+func flowsByKey(flows []string, names openflow.Names) (map[string]string, error) {
+	mods, err := openflow.ParseFlowMods(lines(flows), openflow.Add, names)
+	if err != nil {
+		return nil, err
+	}
+	m := make(map[string]string, len(mods))
+	for i := range mods {
+		m[flowKey(&mods[i], names)] = flows[i]
+	}
+	return m, nil
+}
+
+// hostApplied is the output of apply for one switch with --json.
+type hostApplied struct {
+	Changes []string `json:"changes"`
+	Applied bool     `json:"applied"`
+}
+
+// applyHost makes the switch agree with a file. If a step fails, it goes back to the state
+// before.
+func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
+	next, err := parseHostFile(text)
+	if err != nil {
+		return ofHostFile(name, err)
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	old, _, err := readHost(client)
+	if err != nil {
+		return err
+	}
+	ports, err := client.Ports("")
+	if err != nil {
+		return err
+	}
+	names := filePortsOf(ports, next.LocalPorts)
+	if err := next.normalize(names); err != nil {
+		return ofHostFile(name, exit.Usagef("%v", err))
+	}
+	plan, err := planHost(old, next, names, prune)
+	if err != nil {
+		return ofHostFile(name, err)
+	}
+	if !c.json {
+		for _, line := range plan.Lines {
+			fmt.Fprintln(c.out, line)
+		}
+	}
+	if !dry {
+		for i, step := range plan.steps {
+			if err := step(client); err != nil {
+				return c.goBack(client, old, i, err)
+			}
+		}
+	}
+	return c.printHostApplied(&hostApplied{Changes: orEmpty(plan.Lines), Applied: !dry && len(plan.Lines) > 0}, dry)
+}
+
+// goBack undoes the steps before the failed one.
+func (c *command) goBack(client *api.Client, old *hostFile, done int, cause error) error {
+	if done == 0 {
+		return cause
+	}
+	now, names, err := readHost(client)
+	if err == nil {
+		var plan *hostPlan
+		if plan, err = planHost(now, old, names, true); err == nil {
+			for _, step := range plan.steps {
+				if err = step(client); err != nil {
+					break
+				}
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w; a part of the file is in force, because going back failed: %v", cause, err)
+	}
+	return fmt.Errorf("%w; nothing of the file is in force", cause)
+}
+
+func (c *command) printHostApplied(result *hostApplied, dry bool) error {
+	if c.json {
+		return c.printJSON(result)
+	}
+	var err error
+	switch {
+	case len(result.Changes) == 0:
+		_, err = fmt.Fprintln(c.out, "no differences")
+	case dry:
+		_, err = fmt.Fprintf(c.out, "%d differences, nothing applied\n", len(result.Changes))
+	default:
+		_, err = fmt.Fprintf(c.out, "%d changes applied\n", len(result.Changes))
+	}
+	return err
+}
+
+// ofHostFile adds the file's name to an error.
+func ofHostFile(name string, err error) error {
+	if name == "-" {
+		name = "standard input"
+	}
+	return exit.Usagef("%s: %v", name, err)
+}
+
+// exportHost prints the state of the switch as a file for apply.
+func (c *command) exportHost() error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	f, _, err := readHost(client)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(f)
+	}
+	text, err := f.format()
+	if err == nil {
+		_, err = c.out.Write(text)
+	}
+	return err
+}

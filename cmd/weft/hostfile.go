@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"weft/api"
+	"weft/cmd/exit"
+	"weft/openflow"
+)
+
+// hostFile is the state of one switch as a file. It shares the file format (TOML) and the
+// verbs with weft-central's declaration, whose tables net, host and port it does not use.
+type hostFile struct {
+	Meters []string `toml:"meters,multiline" json:"meters"`
+	Groups []string `toml:"groups,multiline" json:"groups"`
+	// Flows are in the syntax of add-flows, without weft-central's.
+	Flows      []string       `toml:"flows,multiline" json:"flows"`
+	LocalPorts []localPort    `toml:"local-port" json:"local_ports"`
+	Tables     []tableSetting `toml:"table" json:"tables"`
+	Conntrack  *trackSettings `toml:"conntrack" json:"conntrack,omitempty"`
+}
+
+// localPort is a port of add-port.
+type localPort struct {
+	Name    string            `toml:"name" json:"name"`
+	Options map[string]string `toml:"options,inline" json:"options"`
+}
+
+// tableSetting has the settings of mod-table.
+type tableSetting struct {
+	Table int  `toml:"table" json:"table"`
+	Limit int  `toml:"limit,omitempty" json:"limit,omitempty"` // 0: none
+	Evict bool `toml:"evict,omitempty" json:"evict,omitempty"`
+}
+
+// trackSettings has the settings of the verbs ct-.
+type trackSettings struct {
+	MaxConnections uint32            `toml:"max-connections" json:"max_connections"`
+	DefaultLimit   uint32            `toml:"default-limit" json:"default_limit"`
+	SequenceChecks bool              `toml:"sequence-checks" json:"sequence_checks"`
+	Timeouts       map[string]uint32 `toml:"timeouts" json:"timeouts_s"`
+	Zones          []trackZone       `toml:"zone" json:"zones,omitempty"`
+}
+
+type trackZone struct {
+	Zone     uint16            `toml:"zone" json:"zone"`
+	Limit    *uint32           `toml:"limit,omitempty" json:"limit,omitempty"`
+	Timeouts map[string]uint32 `toml:"timeouts,omitempty" json:"timeouts_s,omitempty"`
+}
+
+// centralTunnel is the name of the port that weft-central makes.
+const centralTunnel = "central"
+
+// filePorts has the numbers of the switch's ports and numbers for the ports that a file adds.
+type filePorts struct {
+	byName   map[string]uint32
+	byNumber map[uint32]string
+}
+
+func (p *filePorts) add(name string, port uint32) { p.byName[name], p.byNumber[port] = port, name }
+
+func (p *filePorts) PortByName(name string) (port uint32, ok bool) {
+	port, ok = p.byName[name]
+	return port, ok
+}
+
+func (p *filePorts) PortName(port uint32) (string, bool) {
+	name, ok := p.byNumber[port]
+	return name, ok
+}
+
+// addedPorts is the first number of ports that a file adds: above the numbers of ports.
+const addedPorts = 0x8000
+
+func filePortsOf(ports []api.Port, added []localPort) *filePorts {
+	p := &filePorts{map[string]uint32{}, map[uint32]string{}}
+	for i := range ports {
+		p.add(ports[i].Name, ports[i].Number)
+	}
+	for i := range added {
+		if _, there := p.byName[added[i].Name]; !there {
+			p.add(added[i].Name, uint32(addedPorts+i))
+		}
+	}
+	return p
+}
+
+// readHost asks the daemon for its state.
+func readHost(client *api.Client) (*hostFile, *filePorts, error) {
+	ports, err1 := client.Ports("")
+	flows, err2 := client.Flows("")
+	groups, err3 := client.Groups("")
+	meters, err4 := client.Meters("")
+	tables, err5 := client.Tables()
+	track, err6 := client.Conntrack()
+	if err := cmp.Or(err1, err2, err3, err4, err5, err6); err != nil {
+		return nil, nil, err
+	}
+	f := &hostFile{Conntrack: trackOf(&track)}
+	for i := range ports {
+		if ports[i].Name != centralTunnel {
+			f.LocalPorts = append(f.LocalPorts, localPort{ports[i].Name, ports[i].Options})
+		}
+	}
+	for i := range flows {
+		if flows[i].Table != openflow.CentralTable {
+			f.Flows = append(f.Flows, statistics.ReplaceAllString(flows[i].Line, ""))
+		}
+	}
+	for i := range groups {
+		f.Groups = append(f.Groups, groups[i].Line)
+	}
+	for i := range meters {
+		f.Meters = append(f.Meters, meters[i].Line)
+	}
+	for _, t := range tables {
+		if (t.Limit > 0 || t.Evict) && t.Table != openflow.CentralTable {
+			f.Tables = append(f.Tables, tableSetting{t.Table, t.Limit, t.Evict})
+		}
+	}
+	names := filePortsOf(ports, nil)
+	return f, names, f.normalize(names)
+}
+
+func trackOf(c *api.Conntrack) *trackSettings {
+	t := &trackSettings{MaxConnections: uint32(c.MaxConnections), DefaultLimit: c.DefaultLimit, SequenceChecks: c.SequenceChecks, Timeouts: c.Timeouts}
+	for _, z := range c.Zones {
+		if z.Limit != nil || len(z.Timeouts) > 0 {
+			t.Zones = append(t.Zones, trackZone{z.Zone, z.Limit, z.Timeouts})
+		}
+	}
+	return t
+}
+
+// normalize replaces flows, groups and meters by equal texts in one form and order.
+func (f *hostFile) normalize(names openflow.Names) error {
+	mods, err := openflow.ParseFlowMods(lines(f.Flows), openflow.Add, names)
+	if err != nil {
+		return fmt.Errorf("flows: %w", err)
+	}
+	slices.SortStableFunc(mods, func(a, b openflow.FlowMod) int {
+		return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(b.Priority, a.Priority), cmp.Compare(flowKey(&a, names), flowKey(&b, names)))
+	})
+	f.Flows = nil
+	for i := range mods {
+		f.Flows = append(f.Flows, openflow.FormatFlowMod(&mods[i], names))
+	}
+	groups, err := openflow.ParseGroupMods(strings.NewReader(lines(f.Groups)), openflow.GroupAdd, names)
+	if err != nil {
+		return fmt.Errorf("groups: %w", err)
+	}
+	slices.SortFunc(groups, func(a, b openflow.GroupMod) int { return cmp.Compare(a.Group.ID, b.Group.ID) })
+	f.Groups = nil
+	for i := range groups {
+		f.Groups = append(f.Groups, openflow.FormatGroup(&groups[i].Group, names))
+	}
+	meters, err := openflow.ParseMeterMods(strings.NewReader(lines(f.Meters)), openflow.MeterAdd)
+	if err != nil {
+		return fmt.Errorf("meters: %w", err)
+	}
+	slices.SortFunc(meters, func(a, b openflow.MeterMod) int { return cmp.Compare(a.Meter.ID, b.Meter.ID) })
+	f.Meters = nil
+	for i := range meters {
+		f.Meters = append(f.Meters, openflow.FormatMeter(&meters[i].Meter))
+	}
+	slices.SortFunc(f.Tables, func(a, b tableSetting) int { return cmp.Compare(a.Table, b.Table) })
+	return nil
+}
+
+// flowKey is what tells a flow from others: table, priority and match.
+func flowKey(m *openflow.FlowMod, names openflow.Names) string {
+	return fmt.Sprintf("table=%d,priority=%d,%s", m.Table, m.Priority, m.Match.Format(names))
+}
+
+func lines(list []string) string { return strings.Join(list, "\n") }
+
+// format returns the file's text.
+func (f *hostFile) format() ([]byte, error) {
+	var text bytes.Buffer
+	text.WriteString("# The state of one switch. weft apply FILE restores it.\n\n")
+	enc := toml.NewEncoder(&text)
+	enc.SetArraysMultiline(true)
+	err := enc.Encode(f)
+	return text.Bytes(), err
+}
+
+// isHostFile reports whether a file declares one switch. A file for weft-central has net,
+// host or port.
+func isHostFile(text []byte) (bool, error) {
+	var keys map[string]any
+	if err := toml.Unmarshal(text, &keys); err != nil {
+		return false, nil // ParseFile names the line
+	}
+	var local, central []string
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		switch key {
+		case "meters", "groups", "flows", "local-port", "table", "conntrack":
+			local = append(local, key)
+		case "net", "host", "port":
+			central = append(central, key)
+		}
+	}
+	if len(local) > 0 && len(central) > 0 {
+		return false, exit.Usagef("%s is of one switch and %s of weft-central; expected a file for each", local[0], central[0])
+	}
+	return len(local) > 0, nil
+}
+
+// parseHostFile parses a file for one switch.
+func parseHostFile(text []byte) (*hostFile, error) {
+	f := &hostFile{}
+	dec := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
+	err := dec.Decode(f)
+	var unknown *toml.StrictMissingError
+	var wrong *toml.DecodeError
+	switch {
+	case errors.As(err, &unknown):
+		row, _ := unknown.Errors[0].Position()
+		return nil, exit.Usagef("line %d: %s: unknown key; weft apply --help lists them", row, strings.Join(unknown.Errors[0].Key(), "."))
+	case errors.As(err, &wrong):
+		row, _ := wrong.Position()
+		return nil, exit.Usagef("line %d: %s: the value has a wrong type or syntax", row, strings.Join(wrong.Key(), "."))
+	case err != nil:
+		return nil, exit.Usagef("%v", err)
+	}
+	seen := map[string]bool{}
+	for _, p := range f.LocalPorts {
+		if p.Name == "" || p.Name == centralTunnel || seen[p.Name] || p.Options["type"] == "" {
+			return nil, exit.Usagef("local-port %q: expected a name of its own, and options with a type", p.Name)
+		}
+		seen[p.Name] = true
+	}
+	return f, nil
+}
