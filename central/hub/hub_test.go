@@ -455,6 +455,8 @@ func TestNetworkGrowsLarge(t *testing.T) {
 	})
 	two.stop()
 	two.local, two.file = nil, filepath.Join(t.TempDir(), "new")
+	// While host 2 has a session, the hub binds the port to host 2 again.
+	waitfor.True(t, "the session of host 2 ends", func() bool { return r.hub.Stats().Sessions == 1 })
 	r.memory.Put(store.Object{Kind: store.KindBind, ID: "p2"})
 	waitfor.True(t, "host 1 gets the change of the address", func() bool { return !one.recorder.Has(100, 0x020000000002) })
 	r.startAgent(two)
