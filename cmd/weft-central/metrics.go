@@ -80,6 +80,7 @@ func (c *central) collectors() []prometheus.Collector {
 		{"interests", "addresses that hosts have asked for and whose changes they are sent", false, func(s hub.Stats) float64 { return float64(s.Interests) }},
 		{"lag_revisions", "revisions by which the slowest connected host is behind", false, func(s hub.Stats) float64 { return float64(s.Lag) }},
 		{"slow_sessions_total", "sessions ended because the host read too slowly", true, func(s hub.Stats) float64 { return float64(s.SlowSessions) }},
+		{"unknown_messages_total", "messages of hosts of a later version, of a kind that this version does not know", true, func(s hub.Stats) float64 { return float64(s.Unknown) }},
 		{"refused_total", "requests of hosts without effect", true, func(s hub.Stats) float64 { return float64(s.Refused) }},
 	} {
 		value := func() float64 { return r.value(c.hub.Stats()) }
