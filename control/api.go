@@ -3,6 +3,7 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -287,6 +288,8 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 		case errors.As(err, &late):
 			status = http.StatusServiceUnavailable
 			d.log.Error("request is abandoned", "error", err)
+		case errors.Is(err, context.Canceled): // the client has closed the connection
+			status = http.StatusInternalServerError
 		default:
 			status = http.StatusInternalServerError
 			d.log.Error("request failed", "error", err)
