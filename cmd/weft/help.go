@@ -31,7 +31,27 @@ func helpVerb(root *cobra.Command) *cobra.Command {
 	}
 }
 
+// otherTools has verbs of Open vSwitch's other tools, and weft's words for the job.
+var otherTools = map[string]string{
+	"ofproto/trace":         "weft trace FLOW",
+	"dpctl/dump-conntrack":  "weft dump-conntrack",
+	"dpctl/flush-conntrack": "weft flush-conntrack",
+	"dpctl/dump-flows":      "weft dump-megaflows",
+	"dpif/dump-flows":       "weft dump-megaflows",
+	"fdb/show":              "weft fdb-show",
+	"fdb/flush":             "weft fdb-flush",
+	"snoop":                 "weft monitor, or weft capture controller for frames that flows send to the controller",
+	"dump-ports-desc":       "weft show",
+	"list-ports":            "weft show",
+	"list-br":               "weft show: a weftd is one switch",
+	"add-br":                "weft add-port: a weftd is one switch",
+	"vlog/set":              "log-level in /etc/weft/weft.toml and systemctl reload weftd",
+}
+
 func noSuchVerb(cmd *cobra.Command, word string) error {
+	if ours, known := otherTools[word]; known && !cmd.HasParent() {
+		return exit.Usagef("%s: no such verb; expected %s", word, ours)
+	}
 	near := cmd.SuggestionsFor(word)
 	if len(near) > 0 && len(near) < 10 {
 		slices.Sort(near)
