@@ -3,6 +3,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,6 +18,8 @@ import (
 	"weft/control/access"
 	"weft/control/workers/workertest"
 	"weft/internal/buildinfo"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
 func overSocket(path string) *http.Client {
@@ -95,7 +98,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"weft_engine_up 1", "weft_flows 1", "weft_megaflows 1",
+		"weft_engine_up 1", "go_goroutines ", "process_resident_memory_bytes ", "weft_flows 1", "weft_megaflows 1",
 		`weft_port_packets_total{direction="rx",port="p1",type="vxlan"} 0`,
 		`weft_table_flows{table="0"} 1`, "weft_flows_not_learnt_total 0", "weft_captures 0", "weft_capture_lost_frames_total 0", "weft_monitors 0", "weft_connection_events_lost_total 0", `weft_build_info{commit="` + buildinfo.Own().Commit + `",engine_commit="abc",engine_version="fake",version="` + buildinfo.Own().Version + `"} 1`, "weft_connections 0", `weft_connections_ended_total{by="eviction"} 0`,
 		`weft_port_info{mode="",number="1",port="p1",state="`, "weft_uptime_seconds ", `weft_worker_commands_total{core="`,
@@ -105,6 +108,13 @@ func TestMetrics(t *testing.T) {
 		if !strings.Contains(string(text), "\n"+line) {
 			t.Errorf("no line %q in\n%s", line, text)
 		}
+	}
+	problems, err := promlint.New(bytes.NewReader(text)).Lint() // as promtool check metrics
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
 }
 

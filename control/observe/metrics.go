@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weft/api"
@@ -43,10 +44,11 @@ type ConnectionNumbers struct {
 	conntrack.Counters
 }
 
-// MetricsHandler serves the metrics in Prometheus's text format.
+// MetricsHandler serves the metrics in Prometheus's text format. Those of the Go runtime and
+// of the process are the control process's.
 func MetricsHandler(numbers func() *Numbers) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(&collector{numbers})
+	registry.MustRegister(&collector{numbers}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
