@@ -88,6 +88,10 @@ func (pl *Pipeline) ApplyEach(mods []openflow.FlowMod) (errs []error) {
 // after the write, so that no change waits for the disk.
 func (pl *Pipeline) saveLater() {
 	pl.change.Lock()
+	if !pl.saving { // Save has come before
+		pl.change.Unlock()
+		return
+	}
 	write, removed := pl.rules.TakeDeferred()
 	if write == nil { // an earlier write is not over
 		time.AfterFunc(saveDelay, pl.saveLater)

@@ -13,7 +13,7 @@ import (
 
 // Parts of a pipeline for the tests of this package.
 
-const ReadChunk, AskAgain = readChunk, askAgain
+const ReadChunk, AskAgain, SaveDelay = readChunk, askAgain, saveDelay
 
 func (pl *Pipeline) Mu() *sync.RWMutex          { return &pl.mu }
 func (pl *Pipeline) Tables() *openflow.Pipeline { return pl.tables }

@@ -6,7 +6,9 @@ import (
 	"iter"
 	"slices"
 	"testing"
+	"time"
 
+	"weft/control/pipeline"
 	"weft/control/rulebook"
 	"weft/control/store"
 	"weft/internal/waitfor"
@@ -61,4 +63,24 @@ func TestChangesDoNotWaitForTheDisk(t *testing.T) {
 		return err == nil && slices.Equal(texts, []string{"in_port=2 actions=output:1", "in_port=3 actions=output:1"})
 	})
 	f.Store = slow.Store
+}
+
+// No write follows a Save that has saved all changes, because the store may be closed.
+func TestNothingIsWrittenAfterSave(t *testing.T) {
+	f := newRig(t)
+	slow := slowStore{f.Store, make(chan struct{}, 9), make(chan struct{})}
+	close(slow.write)
+	f.Store = slow
+	mod, err := openflow.ParseFlowMod("in_port=1,actions=drop", openflow.Add, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Change.Lock()
+	f.P.ApplyEach([]openflow.FlowMod{mod})
+	f.P.Save()
+	f.Change.Unlock()
+	time.Sleep(3 * pipeline.SaveDelay)
+	if n := len(slow.began); n != 1 {
+		t.Errorf("%d writes, want 1", n)
+	}
 }
