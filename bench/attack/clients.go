@@ -40,7 +40,7 @@ func clientAttacks() []*attack {
 			play: func(p *play) error {
 				name := p.name + "-p"
 				_, err := p.site.client.AddPort(name, []string{"type=vhost-user", "path=" + p.site.socket(name)})
-				p.site.delPort(name)
+				p.site.delPort(name, err)
 				return err
 			}},
 	}

@@ -813,8 +813,8 @@ func symlinks(p *play) error {
 			return err
 		}
 		name := fmt.Sprint(p.name, "-l", i)
-		_, _ = p.site.client.AddPort(name, []string{"type=vhost-user", "path=" + link})
-		p.site.delPort(name)
+		_, err := p.site.client.AddPort(name, []string{"type=vhost-user", "path=" + link})
+		p.site.delPort(name, err)
 		os.Remove(link)
 	}
 	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {

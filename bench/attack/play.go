@@ -113,7 +113,7 @@ func (p *play) port(suffix, flow string, options ...string) (socket string, err 
 func (p *play) addPort(name string, options ...string) error {
 	_, err := p.site.client.AddPort(name, options)
 	if !refusedInput(err) { // a storm may have killed the control process before its answer
-		p.later(func() { p.site.delPort(name) })
+		p.later(func() { p.site.delPort(name, err) })
 	}
 	return err
 }
@@ -124,11 +124,15 @@ func refusedInput(err error) bool {
 	return errors.As(err, &refused) && refused.Input
 }
 
-// delPort deletes a port. It repeats the request until the switch answers, because a
-// storm may be killing the control process.
-func (s *site) delPort(name string) {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if err := s.client.DelPort(name); err == nil || refusedInput(err) {
+// delPort deletes a port whose add-port had the result added. It repeats the request
+// until the switch answers, because a storm may be killing the control process. An
+// abandoned add-port may still take effect, so delPort waits for the port.
+func (s *site) delPort(name string, added error) {
+	var late *api.Refused
+	begin, abandoned := time.Now(), errors.As(added, &late) && !late.Input
+	for ; time.Since(begin) < patience; time.Sleep(50 * time.Millisecond) {
+		err := s.client.DelPort(name)
+		if err == nil || refusedInput(err) && (!abandoned || time.Since(begin) > abandonedLimit) {
 			return
 		}
 	}

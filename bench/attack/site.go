@@ -26,7 +26,12 @@ const (
 	memberVNI  = 7 // VNI of bystander b; bystander a has none
 )
 
-const patience = 30 * time.Second
+const (
+	patience = 30 * time.Second
+	// abandonedLimit is the time limit for an effect of an abandoned request, as in
+	// control/patience.
+	abandonedLimit = 5 * time.Second
+)
 
 // site is a switch with an uplink to an underlay peer, and two bystanders that
 // exchange checked frames through the switch.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,11 +63,12 @@ type stormResult struct {
 
 type storming struct {
 	*site
-	rng  *rand.Rand
-	list []*attack
-	seen map[string]uint64 // drop counters of the bystanders' ports at the last refresh, by port and reason
-	last uint64            // number of replaced engines at the last refresh
-	stop chan struct{}
+	rng   *rand.Rand
+	list  []*attack
+	seen  map[string]uint64 // drop counters of the bystanders' ports at the last refresh, by port and reason
+	last  uint64            // number of replaced engines at the last refresh
+	stop  chan struct{}
+	audit audit // with -v
 	// ports is the number of ports without the attackers' ports.
 	ports int
 
@@ -154,10 +156,14 @@ func (w *storming) step() {
 	w.r.PauseMS = max(w.r.PauseMS, ms(calm))
 	w.stream.Watch()
 	var err error
+	event, restarts := "", w.last
 	switch {
 	case w.rng.IntN(oneInKill) == 0:
-		err = w.kill([]string{"engine", "control", "both"}[w.rng.IntN(3)])
+		who := []string{"engine", "control", "both"}[w.rng.IntN(3)]
+		event = "kill of " + who
+		err = w.kill(who)
 	case w.rng.IntN(oneInMove) == 0:
+		event = "move"
 		err = w.move(w.rng.IntN(2))
 	}
 	if err == nil {
@@ -166,7 +172,11 @@ func (w *storming) step() {
 	if err != nil {
 		w.fault("%v", err)
 	}
-	if t := w.stream.Totals(); t.Misused > 0 {
+	t := w.stream.Totals()
+	if *verbose {
+		w.audit.step(fmt.Sprintf("%s; engines replaced %d, then %d; %v", event, restarts, w.last, w.r.Drops), t.Lost+int64(t.Repeated)-w.counted())
+	}
+	if t.Misused > 0 {
 		w.fault("%d buffers of the bystanders are lost or used twice", t.Misused)
 	}
 }
@@ -318,6 +328,14 @@ func (w *storming) countDrops(key, reason string, n uint64) {
 	w.seen[key] = n
 }
 
+// counted returns the number of frames in drop counters since the start.
+func (w *storming) counted() (total int64) {
+	for _, n := range w.r.Drops {
+		total += int64(n)
+	}
+	return total
+}
+
 func (w *storming) player(rng *rand.Rand) {
 	for {
 		select {
@@ -383,12 +401,8 @@ func (w *storming) end() {
 	}
 	r := &w.r
 	r.Received, r.Lost, r.Again, r.Bad = t.Received, t.Lost, t.Repeated, t.Bad+t.Misused
-	counted := uint64(0)
-	for _, n := range r.Drops {
-		counted += n
-	}
-	if r.Lost > int64(counted) {
-		w.fault("%d frames are lost without being counted", r.Lost-int64(counted))
+	if missing := r.Lost - w.counted(); missing > 0 {
+		w.fault("%d frames are lost without being counted", missing)
 	}
 	if r.Bad > 0 {
 		w.fault("%d frames of the bystanders are not what was sent", r.Bad)
@@ -408,7 +422,11 @@ func (w *storming) end() {
 		}
 	}
 	if show, err := w.client.Show(); err == nil && len(show.Ports) != w.ports {
-		w.fault("%d ports are left, %d were there", len(show.Ports), w.ports)
+		var names []string
+		for _, p := range show.Ports {
+			names = append(names, p.Name)
+		}
+		w.fault("%d ports are left, %d were there: %s", len(show.Ports), w.ports, strings.Join(names, " "))
 	}
 	if r.Control, r.Engine = left.Control, left.Engine; left.leaks(0) {
 		w.fault("a process holds more than before")
