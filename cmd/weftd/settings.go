@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -105,12 +106,21 @@ func readSettings(path string) (*settings, error) {
 		if name != "" {
 			name += ": "
 		}
-		return nil, exit.Usagef("%s: line %d: %s%s", path, row, name, strings.TrimPrefix(wrong.Error(), "toml: "))
+		text := strings.TrimPrefix(wrong.Error(), "toml: ")
+		if m := wrongType.FindStringSubmatch(text); m != nil {
+			text = "expected " + typeWords[m[2]] + ", not " + m[1]
+		}
+		return nil, exit.Usagef("%s: line %d: %s%s", path, row, name, text)
 	case err != nil:
 		return nil, exit.Usagef("%s: %v", path, err)
 	}
 	return s, nil
 }
+
+// wrongType matches the decoder's error, which names a field of the program.
+var wrongType = regexp.MustCompile(`^cannot decode TOML (\S+) into .* of type (string|int|uint32)$`)
+
+var typeWords = map[string]string{"string": "a string in quotes", "int": "a number", "uint32": "a number"}
 
 func settingNames() []string {
 	var names []string

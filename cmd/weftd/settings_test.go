@@ -56,7 +56,9 @@ func TestSettingsRefused(t *testing.T) {
 		{"socket = \"/s\"\nsokcet = \"/s\"\n", "line 2: sokcet"},
 		{"sokcet = 1", "socket-group"},
 		{"[worker]\nn = 1\n", "worker"},
-		{"workers = \"two\"\n", "workers"},
+		{"socket = \"/s\"\nworkers = \"two\"\n", "line 2: workers: expected a number, not string"},
+		{"cores = 5\n", "line 1: cores: expected a string in quotes, not integer"},
+		{"vsock = \"x\"\n", "line 1: vsock: expected a number, not string"},
 		{"workers = \n", "line 1"},
 	} {
 		_, err := readSettings(writeSettings(t, c.text))
