@@ -79,6 +79,7 @@ func corpusOf(t testing.TB) []string {
 // deviations matches texts that Weft reads differently on purpose.
 var deviations = map[string]string{
 	"arp,arp_op=256,actions=drop":                "the oracle matches arp_op=0",
+	"dl_vlan=4096,actions=drop":                  "the oracle matches VLAN 0",
 	"ip,ipv6_label=1,actions=drop":               "the oracle forgets to normalize the label",
 	"actions=goto_table:255":                     "there is no table 255",
 	"ip,ct_state=+snat,ct_tp_src=6,actions=drop": "the oracle does not show ct_tp_src here",

@@ -23,6 +23,8 @@ func TestErrorsNameTheWord(t *testing.T) {
 		{"dl_dst=01:02,actions=drop", "01:02", "xx:xx:xx:xx:xx:xx"},
 		{"dl_type=0x800/0xff,actions=drop", "0x800/0xff", "without a mask"},
 		{"dl_vlan=70000,actions=drop", "70000", "16 bits"},
+		{"dl_vlan=5000,actions=drop", "5000", "VLAN number from 0 to 4095"},
+		{"vlan_vid=9000,actions=drop", "9000", "VLAN number from 0 to 4095"},
 		{"ip,nw_src=10.0.0,actions=drop", "10.0.0", "IPv4 address"},
 		{"ip,nw_src=10.0.0.0/40,actions=drop", "10.0.0.0/40", "from 0 to 32"},
 		{"ipv6,ipv6_dst=10.0.0.1,actions=drop", "10.0.0.1", "IPv6 address"},

@@ -131,8 +131,14 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 		return parseCTState(text)
 	}
 	value, maskText, masked := strings.Cut(text, "/")
-	if v, err = parseScalar(f, value, text); err != nil || !masked {
+	if v, err = parseScalar(f, value, text); err != nil {
 		return v, mask, err
+	}
+	if tooLargeVLAN(id, v[1]) {
+		return v, mask, wrong(text, "a VLAN number from 0 to 4095 for %s", f.name)
+	}
+	if !masked {
+		return v, mask, nil
 	}
 	if f.format == asIPv4 || f.format == asIPv6 {
 		if n, err := strconv.Atoi(maskText); err == nil {
@@ -144,6 +150,12 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 	}
 	mask, err = parseScalar(f, maskText, text)
 	return v, mask, err
+}
+
+// tooLargeVLAN reports whether a number has more bits than the VLAN number of a tag. dl_vlan
+// accepts OpenFlow 1.0's word for untagged frames, and vlan_vid OFPVID_PRESENT.
+func tooLargeVLAN(id FieldID, v uint64) bool {
+	return id == FDLVLAN && v > vlanVID && v != dlVLANNone || id == FVLANVID && v > vlanCFI|vlanVID
 }
 
 // parseScalar parses a field's value or mask. Errors contain the argument quoted.
