@@ -5,12 +5,15 @@
 package central
 
 import (
+	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -159,6 +162,8 @@ func TestFleet(t *testing.T) {
 		{"declared guests reach each other", (*site).declared},
 		{"networks are apart", (*site).apart},
 		{"spoofed sources are dropped", (*site).spoofed},
+		{"a network floods", (*site).floods},
+		{"the leader stops while a port is set", (*site).leaderStops},
 		{"the leader dies while a port is added", (*site).leaderDies},
 		{"a port moves", (*site).moves},
 		{"hosts ask in a large network", (*site).large},
@@ -236,6 +241,84 @@ func (s *site) spoofed() {
 	}
 	b1.Run("ip", "link", "set", "eth0", "address", b1.MAC)
 	s.reach(b1, s.guests["b2"])
+}
+
+// floods sends frames to all, and to an address that nobody has. With flood=on, each
+// member of the network gets one copy, and without it no other host gets one.
+func (s *site) floods() {
+	from := s.guests["b1"].Raw("eth0")
+	to := map[string]*lab.Raw{}
+	for _, name := range []string{"b2", "b3", "b4", "r1", "r2"} {
+		to[name] = s.guests[name].Raw("eth0")
+	}
+	number := byte(0)
+	copies := func(destination string, count int) {
+		s.t.Helper()
+		number++
+		text := fmt.Sprintf("%s020000000001 88b5 %02x", destination, number) + strings.Repeat("00", 45)
+		frame, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if err := from.Send(frame); err != nil {
+			s.t.Fatal(err)
+		}
+		for name, r := range to {
+			want, got, limit := count, 0, settle
+			if name[0] != 'b' {
+				want = 0
+			}
+			if want == 0 {
+				limit = quiet
+			}
+			for {
+				if _, err := r.Match(limit, func(f []byte) bool { return bytes.Equal(f, frame) }); err != nil {
+					break
+				}
+				got++
+				limit = quiet
+			}
+			if got != want {
+				s.t.Errorf("%s gets %d copies of a frame to %s, expected %d", name, got, destination, want)
+			}
+		}
+	}
+	s.Weft("net", "set", "blue", "flood=on", "--wait=hosts")
+	copies("ffffffffffff", 1)
+	copies("020000000099", 1)
+	s.Weft("net", "set", "blue", "flood=off", "--wait=hosts")
+	copies("ffffffffffff", 0)
+	copies("020000000099", 0)
+}
+
+// quiet is how long no frame comes that will not come later either.
+const quiet = 200 * time.Millisecond
+
+// leaderStops stops the etcd leader for a while. A change takes effect meanwhile, and
+// no ping is lost.
+func (s *site) leaderStops() {
+	var leader *lab.Central
+	s.eventually("a leader", func() (err error) { leader, _, err = s.Members(); return err })
+	steady := s.steady("b1", "b4", 40)
+	leader.Process().Signal(syscall.SIGSTOP)
+	var others []string // weft would first wait for an answer of the stopped one
+	for _, c := range s.Centrals {
+		if c != leader {
+			others = append(others, c.Address)
+		}
+	}
+	try := func(words ...string) {
+		if out, err := s.TryAt(strings.Join(others, ","), words...); err != nil {
+			s.t.Errorf("while the leader stands: %v\n%s", err, out)
+		}
+	}
+	try("port", "set", "b4", "spoof-check=off")
+	try("port", "why", "b4")
+	steady()
+	leader.Process().Signal(syscall.SIGCONT)
+	s.Weft("port", "set", "b4", "spoof-check=on")
+	s.expects("sync --wait=hosts", "4 hosts have applied it")
+	s.reach(s.guests["b1"], s.guests["b4"])
 }
 
 // leaderDies kills the etcd leader while a port is added. No ping is lost.
