@@ -94,9 +94,6 @@ func (h *Hub) unfence(f fenced) {
 		h.answerQuestion(f.session, f.question, true)
 	default:
 		h.flushNow(f.session)
-		for _, w := range h.unknown(f.session, f.pull.GetQuestions()) {
-			h.remember(f.session, w)
-		}
 		h.answer(f.session, f.pull.GetNumber(), nil)
 	}
 }

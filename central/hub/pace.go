@@ -115,9 +115,13 @@ func (h *Hub) beats(ctx context.Context) {
 func (h *Hub) pull(s *session, m *wire.Pull) {
 	h.stats.Pulls++
 	h.flushNow(s)
-	if questions := m.GetQuestions(); len(questions) > 0 && len(h.unknown(s, questions)) == 0 {
+	unknown := h.unknown(s, m.GetQuestions())
+	if len(m.GetQuestions()) > 0 && len(unknown) == 0 {
 		h.answer(s, m.GetNumber(), nil)
 		return
+	}
+	for _, w := range unknown { // before the answer: the store may be slow
+		h.remember(s, w)
 	}
 	h.fence(fenced{session: s, pull: m})
 }
