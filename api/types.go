@@ -113,10 +113,11 @@ type Worker struct {
 
 // Port is a port with its state.
 type Port struct {
-	Number  uint32            `json:"number"` // number in flows; stable
+	Number  uint32            `json:"number"` // number in the data path and, unless Local, in flows; stable
 	Name    string            `json:"name"`
 	Type    string            `json:"type"`
-	Options map[string]string `json:"options"` // options as given to add-port
+	Local   bool              `json:"local,omitempty"` // flows name the port LOCAL, number 65534
+	Options map[string]string `json:"options"`         // options as given to add-port
 	// State is up, down, waiting or failed. Detail is the reason for the state.
 	State  string `json:"state"`
 	Detail string `json:"detail,omitempty"`
@@ -215,4 +216,15 @@ type Megaflow struct {
 	Packets uint64   `json:"packets"`
 	Bytes   uint64   `json:"bytes"`
 	UsedS   *float64 `json:"used_s"` // time in seconds since the last hit; null: never hit
+}
+
+// LocalPort is the number of LOCAL in flows.
+const LocalPort = 0xfffe
+
+// InFlows returns the port's number in flows.
+func (p *Port) InFlows() uint32 {
+	if p.Local {
+		return LocalPort
+	}
+	return p.Number
 }

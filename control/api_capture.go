@@ -34,7 +34,7 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 		return tap, usererr.Errorf("port: expected a port's name, or drops=true")
 	}
 	if name != "" {
-		no, ok := d.pipeline.View().PortByName(name)
+		no, ok := d.pipeline.View().DatapathByName(name)
 		if !ok && name == "controller" {
 			no, ok = datapath.ControllerPort, true
 		}

@@ -31,7 +31,7 @@ func (d *Daemon) listLimits(port string) ([]api.Limit, error) {
 	if port == "" {
 		return d.limitList(rows), nil
 	}
-	no, ok := d.pipeline.View().PortByName(port)
+	no, ok := d.pipeline.View().DatapathByName(port)
 	if !ok {
 		d.change.Lock()
 		defer d.change.Unlock()

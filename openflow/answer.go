@@ -106,7 +106,7 @@ func (x *xlate) answer(inPort *PortInfo, s Segment, vlan uint16, src uint64) boo
 		x.ask(network, Question{Segment: s, IP: asked})
 	}
 	x.depends(refOfMAC(src))
-	if !x.env.Announced(s, vlan, src, inPort.No) {
+	if !x.env.Announced(s, vlan, src, inPort.At()) {
 		return false
 	}
 	mac, known := x.env.Neighbour(s, vlan, asked)
@@ -119,7 +119,7 @@ func (x *xlate) answer(inPort *PortInfo, s Segment, vlan uint16, src uint64) boo
 		return false
 	}
 	x.usedPorts = true
-	behind, ok := x.env.Port(no)
+	behind, ok := x.env.PortAt(no)
 	if !ok || behind.Kind != PortTunnel || behind.NoAnswers || behind.Central || !behind.accepts(s) {
 		return false
 	}

@@ -160,7 +160,7 @@ func (x *xlate) sendTo(port *PortInfo) {
 		x.replicate(port)
 		return
 	}
-	out := flowtable.Action{Op: flowtable.OpOutput, U32: port.No}
+	out := flowtable.Action{Op: flowtable.OpOutput, U32: port.At()}
 	if port.Kind == PortTunnel {
 		var reason packet.DropReason
 		if out, reason = x.tunnel(port); reason != packet.DropNone {

@@ -30,7 +30,7 @@ func Declares(ports []PortInfo) (list []Declared) {
 			s = segmentOf(p.VNI)
 		}
 		for _, h := range p.Binding.Hosts {
-			d := Declared{Segment: s, Port: p.No, MAC: h.MAC}
+			d := Declared{Segment: s, Port: p.At(), MAC: h.MAC}
 			for _, prefix := range h.Prefixes {
 				if prefix.IsSingleIP() {
 					d.IPs = append(d.IPs, prefix.Addr())

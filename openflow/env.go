@@ -24,9 +24,11 @@ const (
 
 // PortInfo is a port's configuration for translation.
 type PortInfo struct {
-	No   uint32 // OpenFlow and datapath port number
-	Name string
-	Kind PortKind
+	No uint32 // OpenFlow port number
+	// Datapath is the port's number in the data path; 0: No, as for all but PortLocal.
+	Datapath uint32
+	Name     string
+	Kind     PortKind
 	// Down: the port does not forward, and group buckets that watch it have failed.
 	Down bool
 	// NoFlood excludes the port from flooding.
@@ -62,6 +64,14 @@ type PortInfo struct {
 	Remotes []netip.Addr
 }
 
+// At returns the port's number in the data path.
+func (p *PortInfo) At() uint32 {
+	if p.Datapath != 0 {
+		return p.Datapath
+	}
+	return p.No
+}
+
 // Names resolves port names in flow text; nil: no names.
 type Names interface {
 	// PortByName returns the number of the port with a name.
@@ -74,6 +84,8 @@ type Names interface {
 // Control implements it.
 type Env interface {
 	Port(number uint32) (PortInfo, bool)
+	// PortAt returns the port with a number of the data path.
+	PortAt(datapath uint32) (PortInfo, bool)
 	// Ports returns all ports in a stable order. The caller must not change the list.
 	Ports() []PortInfo
 	// Bound reports whether at least one port has a Binding.
@@ -82,11 +94,11 @@ type Env interface {
 	// addresses, or the drop reason. If local is invalid, Tunnel chooses the source
 	// address.
 	Tunnel(number uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
-	// MAC returns the port behind which normal has learnt a MAC address. vlan is 0 to
-	// 4095, mac has 48 bits.
+	// MAC returns the port behind which normal has learnt a MAC address, by its number
+	// in the data path. vlan is 0 to 4095, mac has 48 bits.
 	MAC(s Segment, vlan uint16, mac uint64) (port uint32, ok bool)
 	// Announced reports whether the MAC address has sent a broadcast or multicast
-	// frame from behind the port.
+	// frame from behind the port, which has this number in the data path.
 	Announced(s Segment, vlan uint16, mac uint64, port uint32) bool
 	// VTEP returns the remote behind which normal has learnt the MAC address, for a
 	// port with Remotes. It is invalid if unknown.

@@ -201,7 +201,11 @@ type interpreter struct {
 func interpret(p *Pipeline, env *fakeEnv, k *flowtable.Key) *interpreter {
 	in := &interpreter{p: p, env: env, budget: 3000, tags: frameOf(k).tags}
 	copy(in.f[:], k[:])
-	if port, ok := env.Port(uint32(k[flowtable.WPort] >> 32)); ok && port.Binding != nil && slowSpoofed(port.Binding, &in.f) {
+	port, ok := env.PortAt(uint32(k[flowtable.WPort] >> 32))
+	if ok {
+		in.f[flowtable.WPort] = k[flowtable.WPort]&0xffffffff | uint64(port.No)<<32
+	}
+	if ok && port.Binding != nil && slowSpoofed(port.Binding, &in.f) {
 		return in
 	}
 	in.run(0)
@@ -495,8 +499,8 @@ func (in *interpreter) output(number uint32) {
 			return
 		}
 		to, known := in.env.MAC(in.segment(from), vid, dst)
-		if p, ok := in.env.Port(to); known && dst>>40&1 == 0 && ok && in.accepts(from, &p) && (to == from || carriesVLAN(p.VLANs, vid, tags)) {
-			if to != from {
+		if p, ok := in.env.PortAt(to); known && dst>>40&1 == 0 && ok && in.accepts(from, &p) && (p.No == from || carriesVLAN(p.VLANs, vid, tags)) {
+			if p.No != from {
 				in.sendTagged(&p, in.segment(from), vid, tags)
 			}
 			return
@@ -608,7 +612,7 @@ func (in *interpreter) sendIn(number uint32, s Segment) {
 		return
 	}
 	if p.Kind == PortNormal {
-		in.sent = append(in.sent, fmt.Sprintf("port %d %s", number, f.shown()))
+		in.sent = append(in.sent, fmt.Sprintf("port %d %s", p.At(), f.shown()))
 		return
 	}
 	vni, remote, local := p.VNI, p.Remote, p.Local

@@ -85,7 +85,7 @@ func (x *xlate) normal() {
 	}
 	if !from.NoLearning && !(network != nil && x.declaredSource(&from, segment, src)) {
 		x.depends(refOfMAC(src)) // control learns a move from the next frame at once
-		x.learn = Learn{Valid: true, Segment: segment, VLAN: f.vid, Port: in, MAC: src,
+		x.learn = Learn{Valid: true, Segment: segment, VLAN: f.vid, Port: from.At(), MAC: src,
 			Tunnel: from.Kind == PortTunnel, Remote: x.origin(&from), IP: x.announcement(src)}
 	}
 	if dst&multicastBit != 0 {
@@ -116,12 +116,12 @@ func (x *xlate) normalTo(inPort uint32, segment Segment, f *vlanFrame, dst uint6
 		x.flood(true, f)
 		return
 	}
-	if no == inPort {
+	port, ok := x.env.PortAt(no)
+	if ok && port.No == inPort {
 		x.note("the destination is behind the input port")
 		return
 	}
 	x.usedPorts = true
-	port, ok := x.env.Port(no)
 	reaches := ok && port.Kind != PortUplink && (port.reaches(segment, network) || network != nil && port.isCentralTunnel())
 	if reaches && x.carries(&port, f) {
 		x.inVLAN(&port, f, func() { x.sendLearnt(&port, segment, f.vid, dst) })

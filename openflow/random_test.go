@@ -40,6 +40,14 @@ func (e *fakeEnv) Port(number uint32) (PortInfo, bool) {
 	}
 	return PortInfo{}, false
 }
+func (e *fakeEnv) PortAt(number uint32) (PortInfo, bool) {
+	for _, p := range e.ports {
+		if p.At() == number {
+			return p, true
+		}
+	}
+	return PortInfo{}, false
+}
 func (e *fakeEnv) Ports() []PortInfo { return e.ports }
 func (e *fakeEnv) Bound() bool {
 	return slices.ContainsFunc(e.ports, func(p PortInfo) bool { return p.Binding != nil })

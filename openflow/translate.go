@@ -181,6 +181,9 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 	*x = xlate{p: p, env: env, hook: hook, actions: actions, rules: rules, addresses: addresses}
 	copy(x.flow[:], key[:])
 	x.cameIn = uint32(key[flowtable.WPort] >> 32)
+	if port, ok := env.PortAt(x.cameIn); ok && port.No != x.cameIn {
+		x.flow[flowtable.WPort] = key[flowtable.WPort]&0xffffffff | uint64(port.No)<<32
+	}
 	for i := range key {
 		x.keep[i] = ^uint64(0)
 	}
@@ -263,6 +266,10 @@ const ttlBits = 0xff << ttlAt
 // have set them.
 func (x *xlate) visitWord(word int, mask uint64) {
 	switch word {
+	case flowtable.WPort:
+		if mask>>32 != 0 { // each bit of in_port depends on the whole number in the data path
+			mask |= 0xffffffff << 32
+		}
 	case flowtable.WEthSrc:
 		if tci := mask & allVLAN; tci != 0 {
 			x.lookTag(x.tags.tag(0), uint16(tci))

@@ -47,7 +47,7 @@ func randomVLANs(r *rand.Rand) *PortVLANs {
 func TestNormalWithinVLANs(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 1))
 	pipelines := []*Pipeline{
-		pipelineOf(t, "actions=normal"),
+		pipelineOf(t, "in_port=LOCAL,actions=normal,LOCAL,IN_PORT", "in_port=2,actions=drop", "priority=1,actions=normal,output:2,LOCAL"),
 		pipelineOf(t, "actions=mod_vlan_vid:1,normal,strip_vlan,normal,output:4"),
 		pipelineOf(t, "ip,actions=push_vlan:0x88a8,normal,mod_dl_src:00:00:00:00:00:07,normal"),
 	}
@@ -59,6 +59,9 @@ func TestNormalWithinVLANs(t *testing.T) {
 		env := newEnv()
 		for i := range env.ports {
 			env.ports[i].VLANs = randomVLANs(r)
+		}
+		if round%2 == 0 { // port 2 of the data path is LOCAL
+			env.ports[1].No, env.ports[1].Datapath = PortLocal, 2
 		}
 		for range 4 {
 			env.macs.Learn(Learn{Valid: true, VLAN: uint16(r.IntN(3)), Port: uint32(1 + r.IntN(6)), MAC: uint64(1 + r.IntN(3))}, 0)

@@ -17,6 +17,7 @@ const portSyntax = `Options of add-port by type:
                   [socket-owner=USER] [socket-group=GROUP] [socket-mode=OCTAL]
   type=tap        [dev=NAME] [netns=NAME] [mac=MAC] [mtu=N] [queues=N] [offloads=on|off]
   type=uplink     dev=NETDEV [queues=N]
+  type=local      [mac=MAC] [mtu=N] [queues=N] [offloads=on|off]
   type=af_xdp     dev=NETDEV [queues=N] [mode=auto|zerocopy|copy|generic]
                   [channels=N] [rss=served] [busy_poll=US] [replace=on]
   type=af_packet  dev=NETDEV [queues=N]
@@ -25,7 +26,7 @@ const portSyntax = `Options of add-port by type:
                   [tos=N|inherit] [df=on|off] [learning=off] [answers=off]
                   [reserved=ignore|refuse|gbp|gpe]
 
-A vhost-user or tap port may belong to a VNI: vni=N. It may be bound to addresses:
+A vhost-user, tap or local port may belong to a VNI: vni=N. It may be bound to addresses:
 addresses="MAC [IP|PREFIX]..."[,...], and for vhost-user also mac=MAC[,MAC...]. Frames
 from any other sender are dropped as spoofed, also in ARP and neighbour discovery, and
 no other port learns these addresses. A MAC address without IP addresses may use any.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -75,7 +76,7 @@ func (c *command) printShow(s api.Show) error {
 	fmt.Fprintln(c.out)
 	w = c.table("PORT\tNAME\tTYPE\tSTATE\tOPTIONS\tDETAIL")
 	for _, p := range s.Ports {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", p.Number, p.Name, p.Type, p.State, optionText(p.Options), detail(p))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", portNumber(&p), p.Name, p.Type, p.State, optionText(p.Options), detail(p))
 	}
 	return w.Flush()
 }
@@ -140,10 +141,18 @@ func (c *command) printPortStats(ports []api.Port) error {
 	w := c.table("PORT\tNAME\tTYPE\tSTATE\tRX-PACKETS\tRX-BYTES\tRX-DROPS\tTX-PACKETS\tTX-BYTES\tTX-DROPS\tDROP-REASONS")
 	for _, p := range ports {
 		s := p.Stats
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", p.Number, p.Name, p.Type, p.State,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", portNumber(&p), p.Name, p.Type, p.State,
 			s.RxPackets, s.RxBytes, total(s.RxDrops), s.TxPackets, s.TxBytes, s.TxDrops, reasons(s.RxDrops))
 	}
 	return w.Flush()
+}
+
+// portNumber returns the port's number as in flows.
+func portNumber(p *api.Port) string {
+	if p.Local {
+		return "LOCAL"
+	}
+	return strconv.FormatUint(uint64(p.Number), 10)
 }
 
 func reasons(drops map[string]uint64) string {

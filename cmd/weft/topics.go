@@ -75,6 +75,9 @@ packet sockets otherwise. weft show tells which, and why.
 
   dev=NETDEV, queues=N
 
+local: the port LOCAL of flows, a device of the host itself. There is at most one. The device
+has the port's name; options are those of a tap.
+
 af_xdp: an uplink through AF_XDP. The kernel keeps the device; only datagrams of the switch's
 own tunnels are redirected.
 
@@ -126,6 +129,7 @@ Examples:
 
   weft add-port vm1 type=vhost-user path=/run/vm1.sock vni=100
   weft add-port rack type=tap tag=5
+  weft add-port sw0 type=local
   weft add-port ct1 type=tap netns=ct1 dev=eth0 mac=02:00:00:00:00:02
   weft add-port uplink type=uplink dev=eth0
   weft add-port overlay type=vxlan vni=100 remote=172.16.0.2,172.16.0.3`

@@ -59,7 +59,7 @@ func (ms *MACs) List() []api.MAC {
 		}
 		name, _ := view.PortName(e.Port)
 		m := api.MAC{
-			PortNumber: e.Port, Port: name, VLAN: e.VLAN, MAC: openflow.FormatEthernet(e.MAC),
+			PortNumber: view.InFlows(e.Port), Port: name, VLAN: e.VLAN, MAC: openflow.FormatEthernet(e.MAC),
 			AgeS: time.Duration(now - min(now, e.SeenNS)).Seconds(), Declared: e.Declared,
 		}
 		if e.Declared {
@@ -84,7 +84,7 @@ func (ms *MACs) Flush(port string) (api.MACsFlushed, error) {
 	flush := ms.table.FlushAll
 	if port != "" {
 		view := ms.pipeline.View() // changes only under the lock of changes
-		no, ok := view.PortByName(port)
+		no, ok := view.DatapathByName(port)
 		if !ok {
 			return api.MACsFlushed{}, view.NoPort(port)
 		}

@@ -42,7 +42,7 @@ func (ms *MACs) Run(ctx context.Context) {
 func (ms *MACs) Save() error {
 	ports := map[uint32]string{}
 	for _, info := range ms.pipeline.View().Ports() {
-		ports[info.No] = info.Name
+		ports[info.At()] = info.Name
 	}
 	data, err := ms.table.Save(ports)
 	if err != nil {
@@ -58,7 +58,7 @@ func (ms *MACs) Load() {
 	data, err := ms.store.LoadAddresses()
 	if err == nil {
 		n, err = ms.table.Restore(data, clock.Monotonic(), func(port string, l *openflow.Learn) bool {
-			info, ok := view.Port(l.Port)
+			info, ok := view.PortAt(l.Port)
 			return ok && info.Name == port && info.MayTeach(l)
 		})
 	}

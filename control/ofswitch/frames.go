@@ -80,7 +80,8 @@ func (f *Frames) Set(enabled, misses bool) {
 
 // packetIn sends a captured frame to the controllers.
 func (f *Frames) packetIn(c *datapath.Capture) {
-	p := ofp.PacketIn{Frame: c.Data, Total: c.Len, Reason: ofp.ReasonAction, Cookie: ^uint64(0), InPort: c.InPort}
+	inPort := f.pipeline.View().InFlows(c.InPort)
+	p := ofp.PacketIn{Frame: c.Data, Total: c.Len, Reason: ofp.ReasonAction, Cookie: ^uint64(0), InPort: inPort}
 	note, known := f.pipeline.ControllerNote(c.Note)
 	if known {
 		p.Reason, p.Table, p.Cookie, p.Userdata = note.ReasonCode(), note.Table, note.Cookie, note.Userdata
@@ -88,6 +89,6 @@ func (f *Frames) packetIn(c *datapath.Capture) {
 			p.Reason = ofp.ReasonMiss
 		}
 	}
-	p.Metadata = note.Metadata(c.InPort)
+	p.Metadata = note.Metadata(inPort)
 	f.service.SendPacketIn(&p, note.ID)
 }

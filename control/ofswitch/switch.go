@@ -167,8 +167,8 @@ func (s *Switch) Ports() []ofconn.Port {
 		for _, n := range p.Stats.RxDrops {
 			dropped += n
 		}
-		port := ofconn.Port{Port: ofp.Port{No: p.Number, Name: p.Name, MAC: portMAC(p.Name)},
-			Counters: ofp.PortCounters{No: p.Number, RxPackets: p.Stats.RxPackets, TxPackets: p.Stats.TxPackets, RxBytes: p.Stats.RxBytes,
+		port := ofconn.Port{Port: ofp.Port{No: p.InFlows(), Name: p.Name, MAC: portMAC(p.Name)},
+			Counters: ofp.PortCounters{No: p.InFlows(), RxPackets: p.Stats.RxPackets, TxPackets: p.Stats.TxPackets, RxBytes: p.Stats.RxBytes,
 				TxBytes: p.Stats.TxBytes, RxDropped: dropped, TxDropped: p.Stats.TxDrops, DurationNS: unknownNS}}
 		if port.State = ofp.StateDown; p.State == ports.StateUp {
 			port.State = ofp.StateLive

@@ -84,7 +84,7 @@ func (pl *Pipeline) pull(m *megaflows.Megaflow) {
 	pl.learner.refresh(m.Teaches.Learned, usedNS)
 	pl.rules.Finish(m.Teaches.Finished)
 	learn := m.Teaches.Learn
-	if _, exists := pl.view.byNo[learn.Port]; learn.Valid && exists {
+	if _, exists := pl.view.byDatapath[learn.Port]; learn.Valid && exists {
 		pl.learn(learn, usedNS)
 	}
 }

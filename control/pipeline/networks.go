@@ -57,7 +57,7 @@ func (p *declaredPorts) update(v *View) (mods []openflow.FlowMod, removed []uint
 
 // noteSeen reports a frame of a port if it is the first one.
 func (p *declaredPorts) noteSeen(v *View, port uint32) {
-	info, ok := v.byNo[port]
+	info, ok := v.byDatapath[port]
 	if !ok || !info.Central || info.Kind != openflow.PortNormal || p.events == nil {
 		return
 	}

@@ -10,7 +10,6 @@ import (
 	"weft/internal/clock"
 	"weft/openflow"
 	"weft/packet"
-	"weft/port"
 )
 
 // Send executes the actions of a packet-out on its frame, after the flows of their learn
@@ -45,7 +44,7 @@ func (pl *Pipeline) inject(out *openflow.PacketOut) (t openflow.Translation, err
 	pl.change.Lock() // keeps the workers from being replaced
 	defer pl.change.Unlock()
 	pl.mu.RLock()
-	w, now := pl.workers, clock.Monotonic()
+	w, view, now := pl.workers, pl.view, clock.Monotonic()
 	t, err = pl.tables.Execute(out.Actions, &out.Flow, pl.env())
 	rows, teaches := pl.rules.Rows(t.Rules), pl.learner.teaches(&t)
 	pl.mu.RUnlock()
@@ -62,10 +61,7 @@ func (pl *Pipeline) inject(out *openflow.PacketOut) (t openflow.Translation, err
 	if teaches {
 		pl.learner.teach([]lesson{{flows: t.Learned}})
 	}
-	inPort := uint32(out.Flow[flowtable.WPort] >> 32)
-	if inPort >= port.MaxPorts {
-		inPort = 0
-	}
+	inPort := view.Datapath(uint32(out.Flow[flowtable.WPort] >> 32))
 	if !w.Push(0, datapath.AppendInject(nil, inPort, t.Actions, out.Frame)) {
 		return t, workers.ErrGone
 	}

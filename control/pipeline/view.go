@@ -17,11 +17,12 @@ import (
 
 // View is the set of ports that translations use. A View never changes after NewView.
 type View struct {
-	infos   []openflow.PortInfo // key: number
-	byNo    map[uint32]openflow.PortInfo
-	byName  map[string]uint32
-	udpPort map[uint32]uint16
-	bound   bool // at least one port has a Binding
+	infos      []openflow.PortInfo          // key: number
+	byNo       map[uint32]openflow.PortInfo // key: number in flows
+	byDatapath map[uint32]openflow.PortInfo // key: number in the data path
+	byName     map[string]uint32
+	udpPort    map[uint32]uint16
+	bound      bool // at least one port has a Binding
 	// anyCentral is true if weft-central has declared a port. centralTunnel leads to
 	// the other hosts; nil: none.
 	anyCentral    bool
@@ -31,9 +32,9 @@ type View struct {
 // NewView makes a view of ports sorted by number. udpPort has each tunnel's outer
 // destination port, by port number.
 func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
-	v := &View{infos: infos, byNo: map[uint32]openflow.PortInfo{}, byName: map[string]uint32{}, udpPort: udpPort}
+	v := &View{infos: infos, byNo: map[uint32]openflow.PortInfo{}, byDatapath: map[uint32]openflow.PortInfo{}, byName: map[string]uint32{}, udpPort: udpPort}
 	for i, info := range infos {
-		v.byNo[info.No], v.byName[info.Name] = info, info.No
+		v.byNo[info.No], v.byDatapath[info.At()], v.byName[info.Name] = info, info, info.No
 		v.bound = v.bound || info.Binding != nil
 		if v.anyCentral = v.anyCentral || info.Central; info.Central && info.Kind == openflow.PortTunnel {
 			v.centralTunnel = &infos[i]
@@ -42,7 +43,8 @@ func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	return v
 }
 
-// PortByName and PortName implement openflow.Names.
+// PortByName and PortName implement openflow.Names. PortName takes numbers of the data
+// path, too.
 func (v *View) PortByName(name string) (uint32, bool) {
 	no, ok := v.byName[name]
 	return no, ok
@@ -50,7 +52,31 @@ func (v *View) PortByName(name string) (uint32, bool) {
 
 func (v *View) PortName(number uint32) (string, bool) {
 	info, ok := v.byNo[number]
+	if !ok {
+		info, ok = v.byDatapath[number]
+	}
 	return info.Name, ok
+}
+
+// Datapath returns the number in the data path of a port with this number in flows; 0:
+// no port.
+func (v *View) Datapath(number uint32) uint32 {
+	info := v.byNo[number]
+	return info.At()
+}
+
+// DatapathByName returns the number in the data path of the named port.
+func (v *View) DatapathByName(name string) (uint32, bool) {
+	no, ok := v.byName[name]
+	return v.Datapath(no), ok
+}
+
+// InFlows returns the number in flows of a port with this number in the data path.
+func (v *View) InFlows(datapath uint32) uint32 {
+	if info, ok := v.byDatapath[datapath]; ok {
+		return info.No
+	}
+	return datapath
 }
 
 // PortWords selects how ports are shown in matches and actions.
@@ -73,6 +99,12 @@ func (v *View) Names(words PortWords) openflow.Names {
 // openflow.Networks.
 func (v *View) Port(number uint32) (openflow.PortInfo, bool) {
 	info, ok := v.byNo[number]
+	return info, ok
+}
+
+// PortAt implements openflow.Env.
+func (v *View) PortAt(datapath uint32) (openflow.PortInfo, bool) {
+	info, ok := v.byDatapath[datapath]
 	return info, ok
 }
 

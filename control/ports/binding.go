@@ -36,7 +36,7 @@ func macAddress(value string) string {
 // address is always allowed.
 func fillBinding(info *openflow.PortInfo, kind string, values map[string]string) error {
 	macs, addresses := values["mac"], values["addresses"]
-	if kind == kindTap && (addresses == "" || openflow.NamesMAC(addresses, macs)) {
+	if (kind == kindTap || kind == kindLocal) && (addresses == "" || openflow.NamesMAC(addresses, macs)) {
 		macs = ""
 	}
 	b, wrong, expected := openflow.ParseBinding(macs, addresses)

@@ -14,8 +14,8 @@ import (
 // The error names the wrong word and describes valid values.
 func TestOptionsRefused(t *testing.T) {
 	for _, c := range []struct{ words, offending, expected string }{
-		{"dev=x", "type=", "type=af_packet|af_xdp|tap|uplink|vhost-user|vxlan"},
-		{"type=tun", "type=tun", "af_xdp, tap, uplink, vhost-user, vxlan"},
+		{"dev=x", "type=", "type=af_packet|af_xdp|local|tap|uplink|vhost-user|vxlan"},
+		{"type=tun", "type=tun", "af_xdp, local, tap, uplink, vhost-user, vxlan"},
 		{"type=tap dev", "dev", "KEY=VALUE"},
 		{"type=tap =x", "=x", "KEY=VALUE"},
 		{"type=tap type=tap", "type=tap", "twice"},

@@ -182,6 +182,9 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	}
 	p := &switchPort{saved: saved, kind: kind, explicit: given, values: values}
 	p.info = openflow.PortInfo{No: saved.Number, Name: saved.Name, Kind: portKinds[kind].kind}
+	if kind == kindLocal {
+		p.info.No, p.info.Datapath = openflow.PortLocal, saved.Number
+	}
 	if kind == kindVXLAN {
 		p.udpPort = fillVXLAN(&p.info, values)
 	} else {
@@ -193,8 +196,12 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	if err := fillVLANs(&p.info, values); err != nil {
 		return nil, err
 	}
+	device := kind
+	if kind == kindLocal {
+		device = kindTap // the engine's name of the device
+	}
 	p.driver = portKinds[kind].make(portContext{
-		number: saved.Number, name: saved.Name, kind: kind, values: values,
+		number: saved.Number, name: saved.Name, kind: device, values: values,
 		log: ps.log.With("port", saved.Name), engine: ps.engine, held: ps.Held, guests: ps.guests, open: ps.sessions,
 	})
 	return p, nil
@@ -219,6 +226,9 @@ func (ps *Ports) Ensure(name string, options []string) (api.Port, error) {
 
 func (ps *Ports) add(name string, options []string) (api.Port, error) {
 	number, err := ps.freeNumber(name)
+	if slices.Contains(options, "type="+kindLocal) {
+		number, err = ps.lastNumber()
+	}
 	if err != nil {
 		return api.Port{}, err
 	}
@@ -278,6 +288,9 @@ func (ps *Ports) conflict(p *switchPort) error {
 		if o.kind != p.kind {
 			continue
 		}
+		if p.kind == kindLocal {
+			return usererr.Errorf("type=local: port %s is LOCAL already; expected one such port", o.saved.Name)
+		}
 		for _, key := range exclusive[p.kind] {
 			if p.values[key] == o.values[key] && p.values[key] != "" && p.values["netns"] == o.values["netns"] {
 				return usererr.Errorf("%s=%s: port %s has it already; expected another", key, p.values[key], o.saved.Name)
@@ -318,6 +331,17 @@ func (ps *Ports) freeNumber(name string) (uint32, error) {
 		return 0, fmt.Errorf("%d ports exist already, which is the limit; delete one first", port.MaxPorts-1)
 	}
 	return fresh, nil
+}
+
+// lastNumber returns the highest free number for LOCAL, which flows do not see, so that
+// the other ports count from 1.
+func (ps *Ports) lastNumber() (uint32, error) {
+	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
+		if ps.byNumber[n] == nil && n != centralNumber {
+			return n, nil
+		}
+	}
+	return ps.freeNumber("")
 }
 
 // enterPort shows a new port to flows, with empty statistics.
@@ -427,7 +451,7 @@ func (ps *Ports) describe(p *switchPort) api.Port {
 		s = p.driver.status()
 	}
 	return api.Port{
-		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Options: p.explicit,
+		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Local: p.info.No == openflow.PortLocal, Options: p.explicit,
 		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: ps.statistics.Port(p.saved.Number),
 	}
 }

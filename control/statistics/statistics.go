@@ -135,7 +135,7 @@ func (s *Statistics) LimitRows(emit func(limits.Row)) {
 	}
 	var refused uint64
 	for i := range ports {
-		no := ports[i].No
+		no := ports[i].At()
 		live, old := livePort(w, no), &s.pipeline.Region().Ports[no]
 		n := live.RxDrops[packet.DropHeldShare] + live.RxDrops[packet.DropHeldFull] +
 			old.RxDrops[packet.DropHeldShare] + old.RxDrops[packet.DropHeldFull]
