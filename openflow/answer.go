@@ -16,7 +16,8 @@ import (
 // Outside declared networks Weft never answers a guest's first broadcast, because
 // other hosts learn the guest's location from it. Weft forwards duplicate address
 // detection (RFC 5227 section 1.1, RFC 4862 section 5.4.2), because several hosts
-// might have the address. Weft also forwards unicast questions.
+// might have the address. Weft also forwards unicast questions, and frames with a second
+// tag behind the VLAN's: each of a customer's VLANs has IP addresses of its own.
 
 // Operations of ARP (RFC 826).
 const (
@@ -26,16 +27,16 @@ const (
 
 // announcement returns the IP address that the frame announces for MAC address src,
 // or an invalid address.
-func (x *xlate) announcement(src uint64) netip.Addr {
+func (x *xlate) announcement(f *vlanFrame, src uint64) netip.Addr {
 	switch {
+	case !x.hasField(FARPSpa) && !x.hasField(FNDTarget), x.innerTagged(f):
+		return netip.Addr{}
 	case x.hasField(FARPSpa):
 		op := x.read(wholeField(FARPOp))[1]
 		if op != arpRequest && op != arpReply || x.read(wholeField(FARPSha))[1] != src {
 			return netip.Addr{}
 		}
 		return asAddress(x.read(wholeField(FARPSpa)), 32)
-	case !x.hasField(FNDTarget):
-		return netip.Addr{}
 	case x.read(wholeField(FICMPv6Type))[1] == ndAdvert:
 		if x.read(wholeField(FNDTll))[1] != src {
 			return netip.Addr{}
@@ -90,14 +91,15 @@ func (x *xlate) dependsOnIP(s Segment, ip netip.Addr) {
 // answer answers a guest's question for an address behind a tunnel. It reports false
 // if the frame must be forwarded. It only answers frames that no action has changed
 // or sent.
-func (x *xlate) answer(inPort *PortInfo, s Segment, vlan uint16, src uint64) bool {
+func (x *xlate) answer(inPort *PortInfo, s Segment, f *vlanFrame, src uint64) bool {
 	if inPort.Kind != PortNormal || x.dirty || len(x.actions) > 0 {
 		return false
 	}
 	asked := x.question()
-	if !asked.IsValid() {
+	if !asked.IsValid() || x.innerTagged(f) {
 		return false
 	}
+	vlan := f.vid
 	x.dependsOnIP(s, asked)
 	if network := x.network(s); network != nil {
 		if mac, known := x.env.HostOf(s, asked); known {
@@ -120,7 +122,7 @@ func (x *xlate) answer(inPort *PortInfo, s Segment, vlan uint16, src uint64) boo
 	}
 	x.usedPorts = true
 	behind, ok := x.env.PortAt(no)
-	if !ok || behind.Kind != PortTunnel || behind.NoAnswers || behind.Central || !behind.accepts(s) {
+	if !ok || behind.Kind != PortTunnel || behind.NoAnswers || behind.Central || !behind.accepts(s) || !x.carries(&behind, f) {
 		return false
 	}
 	x.emitAnswer(mac, "answered locally: the address is known")

@@ -86,10 +86,10 @@ func (x *xlate) normal() {
 	if !from.NoLearning && !(network != nil && x.declaredSource(&from, segment, src)) {
 		x.depends(refOfMAC(src)) // control learns a move from the next frame at once
 		x.learn = Learn{Valid: true, Segment: segment, VLAN: f.vid, Port: from.At(), MAC: src,
-			Tunnel: from.Kind == PortTunnel, Remote: x.origin(&from), IP: x.announcement(src)}
+			Tunnel: from.Kind == PortTunnel, Remote: x.origin(&from), IP: x.announcement(&f, src)}
 	}
 	if dst&multicastBit != 0 {
-		if !x.answer(&from, segment, f.vid, src) {
+		if !x.answer(&from, segment, &f, src) {
 			x.learn.Announced = x.learn.Valid
 			x.flood(true, &f)
 		}

@@ -104,6 +104,16 @@ func (x *xlate) tagVID(i int) uint16 {
 	return t.tci & vlanVID
 }
 
+// innerTagged reports whether the frame has a tag behind that of its VLAN.
+func (x *xlate) innerTagged(f *vlanFrame) bool {
+	if f.tunnel != nil {
+		return x.tagged()
+	}
+	t := x.tags.tag(1)
+	x.lookTag(t, vlanCFI)
+	return t.tci&vlanCFI != 0
+}
+
 // inner returns the VID of the tag behind that of the frame's VLAN; 0: no tag.
 func (x *xlate) inner(f *vlanFrame) uint16 {
 	if f.tunnel != nil {

@@ -177,3 +177,32 @@ func taggedOutputs(k *flowtable.Key, tr *Translation) string {
 	}
 	return strings.Join(words, " ")
 }
+
+// A question in a customer's VLAN is not answered with an address of another VLAN.
+func TestCustomersQuestionsAreForwarded(t *testing.T) {
+	env := segmentEnv()
+	env.ports[0].VLANs = &PortVLANs{Mode: VLANTunnel, VID: 5, TPID: 0x88a8} // port 11
+	p := pipelineOf(t, "actions=normal")
+	run := func(frame string, inner uint16) (Translation, []uint32) {
+		k := keyOfText(t, frame+",dl_dst=ff:ff:ff:ff:ff:ff,arp,arp_op=1")
+		if inner != 0 {
+			k[wIP] |= uint64(inner|vlanCFI) << innerTCI
+		}
+		tr := p.Translate(&k, env)
+		env.macs.Learn(tr.Learn, 1)
+		return tr, reached(&tr)
+	}
+	const host = "in_port=41,tun_id=1,tun_src=192.0.2.1,dl_vlan=5,dl_src=00:00:00:00:00:0b,arp_sha=00:00:00:00:00:0b,arp_tpa=10.0.0.9,arp_spa="
+	const guest = "in_port=11,dl_src=00:00:00:00:00:0a,arp_sha=00:00:00:00:00:0a,arp_spa=10.0.0.1,arp_tpa="
+	if tr, _ := run(host+"10.0.0.3", 7); !tr.Learn.Valid || tr.Learn.IP.IsValid() {
+		t.Errorf("from a customer's VLAN, normal learns %+v; want the MAC address alone", tr.Learn)
+	}
+	run(host+"10.0.0.2", 0)
+	run(guest+"10.0.0.9", 0) // the first broadcast is never answered
+	if _, got := run(guest+"10.0.0.2", 0); !slices.Equal(got, []uint32{0}) {
+		t.Errorf("a question without a customer's tag reaches %v, want an answer", got)
+	}
+	if _, got := run(guest+"10.0.0.2,dl_vlan=7", 0); !slices.Equal(got, []uint32{12, 31, 41}) {
+		t.Errorf("a question with a customer's tag reaches %v", got)
+	}
+}

@@ -102,7 +102,7 @@ func (d *Declaration) equal(o *Declaration) bool {
 // mac= and addresses=.
 func (ps *Ports) declaredInfo(p *switchPort) openflow.PortInfo {
 	info := p.info
-	if d, ok := ps.central.ports[p.saved.Name]; ok && info.Kind == openflow.PortNormal {
+	if d, ok := ps.central.ports[p.saved.Name]; ok && info.Kind == openflow.PortNormal && p.kind != kindLocal {
 		info.Central, info.InVNI, info.VNI, info.Binding = true, true, d.VNI, d.Binding
 	}
 	return info
@@ -167,7 +167,7 @@ func (ps *Ports) Guests() []Guest {
 	defer ps.change.Unlock()
 	byName := map[string]Guest{}
 	for _, p := range ps.byNumber {
-		if p.info.Kind != openflow.PortNormal {
+		if p.info.Kind != openflow.PortNormal || p.kind == kindLocal {
 			continue
 		}
 		up := p.problem.Load() == nil && p.driver.status().state == StateUp
