@@ -151,6 +151,12 @@ func (c *Client) Show() (Show, error) {
 	return s, c.Do(http.MethodGet, "/v1/show", nil, nil, &s)
 }
 
+// Bridges returns the switch if it has a name.
+func (c *Client) Bridges() ([]Bridge, error) {
+	var list []Bridge
+	return list, c.Do(http.MethodGet, "/v1/bridges", nil, nil, &list)
+}
+
 // ShutDown ends the daemon, the engine and the ports. The processes of the result still
 // run for a moment after the answer.
 func (c *Client) ShutDown() (ShuttingDown, error) {

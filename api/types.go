@@ -53,8 +53,9 @@ type ShuttingDown struct {
 
 // Show is the state of the daemon.
 type Show struct {
-	Version   string `json:"version"` // of control
-	Commit    string `json:"commit"`  // of control; "unknown" if the build has not recorded it
+	Version   string `json:"version"`        // of control
+	Commit    string `json:"commit"`         // of control; "unknown" if the build has not recorded it
+	Name      string `json:"name,omitempty"` // weftd --name
 	PID       int    `json:"pid"`
 	EnginePID int    `json:"engine_pid"` // 0 if no engine runs
 	// EngineVersion and EngineCommit name the engine's build. Both are "" if no engine runs, or
@@ -70,6 +71,12 @@ type Show struct {
 	Workers       []Worker `json:"workers"`
 	Ports         []Port   `json:"ports"`
 	Central       *Central `json:"central,omitempty"` // absent: the switch does not follow weft-central
+}
+
+// Bridge is a switch with a name. A weftd has one at most.
+type Bridge struct {
+	Name           string `json:"name"`
+	OpenFlowSocket string `json:"openflow_socket,omitempty"` // path of the unix socket; "": none
 }
 
 // Central is the state of a switch that follows weft-central.

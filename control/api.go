@@ -131,6 +131,7 @@ func (d *Daemon) handler() *access.Mux {
 		})
 	}
 	route("GET /v1/show", func(*http.Request) (any, error) { return d.show(), nil })
+	route("GET /v1/bridges", func(*http.Request) (any, error) { return d.bridges(), nil })
 	route("GET /v1/ports", func(r *http.Request) (any, error) { return d.ports.List(r.URL.Query().Get("name")) })
 	route("POST /v1/ports", func(r *http.Request) (any, error) {
 		var add api.AddPort
@@ -335,7 +336,7 @@ func (d *Daemon) show() api.Show {
 	own, engine := buildinfo.Own(), d.engines.Build()
 	s := api.Show{
 		Version: own.Version, Commit: own.Commit, EngineVersion: engine.Version, EngineCommit: engine.Commit,
-		PID: os.Getpid(), StateDir: d.config.StateDir,
+		Name: d.config.Name, PID: os.Getpid(), StateDir: d.config.StateDir,
 		UptimeS: time.Since(d.started).Seconds(), Restarts: d.engines.Replaced().All, EnginePID: d.engines.PID(),
 		Flows: counts.Flows, Megaflows: counts.Megaflows, MACs: counts.MACs,
 		Workers: d.statistics.Workers(), Ports: ports,
@@ -344,4 +345,12 @@ func (d *Daemon) show() api.Show {
 		s.Central = d.central.Status()
 	}
 	return s
+}
+
+// bridges returns the switch if it has a name.
+func (d *Daemon) bridges() []api.Bridge {
+	if d.config.Name == "" {
+		return []api.Bridge{}
+	}
+	return []api.Bridge{{Name: d.config.Name, OpenFlowSocket: d.config.OpenFlow.Socket}}
 }

@@ -20,6 +20,7 @@ var apiRoutes = map[string]access.Route{
 	"GET /v1/show":                   {Role: access.Read},
 	"POST /v1/shutdown":              {Role: access.Write},
 	"GET /v1/limits":                 {Role: access.Read},
+	"GET /v1/bridges":                {Role: access.Read},
 	"GET /v1/ports":                  {Role: access.Read},
 	"POST /v1/ports":                 {Role: access.Write},
 	"PATCH /v1/ports/{name}":         {Role: access.Write},

@@ -18,6 +18,7 @@ import (
 
 // Config is the configuration of the daemon.
 type Config struct {
+	Name        string // the switch's name; "": none
 	Socket      string // path of the API's unix socket
 	SocketGroup string // name of the group whose members have role Write; "": no group
 	// SocketReadGroup is the name of the group whose members have role Read; "": no

@@ -37,7 +37,7 @@ type OpenFlow struct {
 
 func (d *Daemon) openFlow(policy *access.Policy) error {
 	c := &d.config.OpenFlow
-	setup := ofconn.Setup{Switch: ofswitch.New(&d.change, d.pipeline, d.ports, d.tracking, d.log), DatapathID: c.DatapathID, Name: "weft", Version: buildinfo.Own().String(),
+	setup := ofconn.Setup{Switch: ofswitch.New(&d.change, d.pipeline, d.ports, d.tracking, d.log), DatapathID: c.DatapathID, Name: d.switchName(), Version: buildinfo.Own().String(),
 		Controllers: c.Controllers, Standalone: c.Standalone, Frames: d.controllerFrames.Set, Log: d.log,
 		Role: func(nc net.Conn) (ofconn.Role, string) { return wireRole(policy, nc) }}
 	if setup.DatapathID == 0 {
@@ -63,6 +63,14 @@ func (d *Daemon) openFlow(policy *access.Policy) error {
 	d.flowMonitors.wire = d.wire
 	d.controllerFrames.Attach(d.wire)
 	return nil
+}
+
+// switchName returns the name in OpenFlow's description of the switch.
+func (d *Daemon) switchName() string {
+	if d.config.Name == "" {
+		return "weft"
+	}
+	return d.config.Name
 }
 
 func openFlowListeners(c *OpenFlow, policy *access.Policy, config *tls.Config) (list []net.Listener, err error) {

@@ -10,10 +10,10 @@ import (
 )
 
 // portWordVerbs are the verbs whose first word is a port's name.
-var portWordVerbs = []string{"del-port", "dump-ports", "fdb-flush", "limits", "capture"}
+var portWordVerbs = []string{"del-port", "dump-ports", "fdb-flush", "limits", "capture", "port-to-br"}
 
 // portTypes are the words with which add-port begins the options.
-var portTypes = []string{"type=vhost-user", "type=tap", "type=uplink", "type=af_xdp", "type=af_packet", "type=vxlan"}
+var portTypes = []string{"type=vhost-user", "type=tap", "type=local", "type=uplink", "type=af_xdp", "type=af_packet", "type=vxlan"}
 
 // completePorts makes the shell's completion know the ports of the running daemon. It
 // prints nothing if no daemon answers.

@@ -30,7 +30,7 @@ var jsonLines = map[string]string{
 	"ct-set-maxconns": "5", "ct-get-tcp-seq-chk": "", "ct-enable-tcp-seq-chk": "", "ct-disable-tcp-seq-chk": "",
 	"ct-set-limits": "default=5", "ct-del-limits": "zone=1", "ct-get-limits": "",
 	"trace": "in_port=1", "trace --live": "-c 1", "capture": "p -c 1", "monitor": "", "top": "--once --interval 10ms",
-	"bench hops": "",
+	"bench hops": "", "list-br": "", "br-exists": "sw0", "port-to-br": "p",
 }
 
 // notPrinting lists the help topics, and the verbs that need a peer or print only a log. The tests of e2e
@@ -42,7 +42,7 @@ var notPrinting = []string{"bench server", "bench client", "help", "man", "ports
 var answers = map[string]string{
 	"/v1/ports": `[{"name":"p","number":1}]`, "/v1/flows": `[{"line":" table=0 actions=drop"}]`,
 	"/v1/megaflows": `[{"actions":"drop"}]`, "/v1/groups": `[{"group_id":1}]`, "/v1/meters": `[{"meter":1}]`,
-	"/v1/tables": `[{"table":1}]`, "/v1/macs": `[{"port":"p"}]`, "/v1/conntrack": `{"protocol":"tcp","line":"tcp,x"}`, "/v1/hottest": `[]`,
+	"/v1/bridges": `[{"name":"sw0"}]`, "/v1/tables": `[{"table":1}]`, "/v1/macs": `[{"port":"p"}]`, "/v1/conntrack": `{"protocol":"tcp","line":"tcp,x"}`, "/v1/hottest": `[]`,
 	"/v1/limits":                 `[{"name":"masks","holder_kind":"port","holder":"p","used":3,"limit":9}]`,
 	"/v1/conntrack/expectations": `[{"protocol":"tcp","line":"tcp,x"}]`,
 	"/v1/conntrack/settings":     `{"timeouts_s":{"tcp_established":5}}`,
@@ -208,6 +208,41 @@ func TestProtocols(t *testing.T) {
 	for line, word := range map[string]string{"-O OpenFlow99 dump-flows": "OpenFlow99", "dump-flows -O 13": "13", "-O OpenFlow13 version": "O"} {
 		if _, errs, code := weft("", strings.Fields(line)...); code != exit.Input || !strings.Contains(errs, word) || strings.Count(errs, "\n") != 1 {
 			t.Errorf("weft %s: %d %s", line, code, errs)
+		}
+	}
+}
+
+// A word that is the switch's own name is left out, where ovs-ofctl expects a bridge.
+func TestOwnNameIsLeftOut(t *testing.T) {
+	var asked []string
+	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/bridges" {
+			_, _ = io.WriteString(w, `[{"name":"br0"}]`)
+			return
+		}
+		text, _ := io.ReadAll(r.Body)
+		asked = append(asked, r.Method+" "+r.URL.Path+" "+r.URL.RawQuery+string(text))
+		_, _ = io.WriteString(w, map[bool]string{true: "[]", false: "{}"}[r.Method == "GET"])
+	}))
+	for with, without := range map[string]string{
+		"dump-flows br0": "dump-flows", "dump-flows br0 ip": "dump-flows ip", "add-flow br0 ip,actions=drop": "add-flow ip,actions=drop",
+		"--strict del-flows br0 ip": "--strict del-flows ip", "dump-ports br0 p1": "dump-ports p1", "-O OpenFlow13 dump-groups br0": "dump-groups",
+	} {
+		var requests [2][]string
+		for i, line := range []string{with, without} {
+			asked = nil
+			if _, errs, code := weft("", strings.Fields(line)...); code != 0 {
+				t.Errorf("weft %s: %d %s", line, code, errs)
+			}
+			requests[i] = asked
+		}
+		if !slices.Equal(requests[0], requests[1]) {
+			t.Errorf("weft %s asks %q, weft %s %q", with, requests[0], without, requests[1])
+		}
+	}
+	for line, want := range map[string]int{"br-exists br0": 0, "br-exists br1": exit.Input, "list-br": 0, "port-to-br p1": 0} {
+		if out, errs, code := weft("", strings.Fields(line)...); code != want || strings.HasPrefix(line, "br-exists") == (out == "br0\n") {
+			t.Errorf("weft %s: %d %s%s", line, code, out, errs)
 		}
 	}
 }

@@ -68,6 +68,8 @@ type command struct {
 	// numbers is the option --no-names: the daemon shows ports by number.
 	numbers bool
 	fleet   centralFlags
+	// names has the names that the daemon answers to, after the first use.
+	names []string
 }
 
 func (c *command) client() (*api.Client, error) {
@@ -132,11 +134,12 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.conntrackVerbs()...)
 	root.AddCommand(c.toolVerbs()...)
 	root.AddCommand(c.centralVerbs()...)
+	root.AddCommand(c.bridgeVerbs()...)
 	root.AddCommand(c.showVerb(), c.shutdownVerb(), c.versionVerb())
 	root.AddCommand(topics()...)
 	root.AddCommand(manpage.Command(func() []manpage.Page { return manPages(root) }))
 	root.SetHelpCommand(helpVerb(root))
-	ofctlHabits(root)
+	c.ofctlHabits(root)
 	c.completePorts(root)
 	return root
 }

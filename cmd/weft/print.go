@@ -58,6 +58,9 @@ func (c *command) printShow(s api.Show) error {
 	if s.EnginePID != 0 {
 		engine = fmt.Sprintf("%s: pid %d", buildText(s.EngineVersion, s.EngineCommit), s.EnginePID)
 	}
+	if s.Name != "" {
+		fmt.Fprintf(c.out, "switch %s\n", s.Name)
+	}
 	fmt.Fprintf(c.out, "weftd %s: pid %d, up %.0fs, state %s\n", buildText(s.Version, s.Commit), s.PID, s.UptimeS, s.StateDir)
 	fmt.Fprintf(c.out, "engine %s, restarts %d\n", engine, s.Restarts)
 	fmt.Fprintf(c.out, "flows %d, megaflows %d, learnt addresses %d\n", s.Flows, s.Megaflows, s.MACs)

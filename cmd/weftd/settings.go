@@ -37,8 +37,13 @@ const (
 	standalone   = "standalone"
 )
 
+// switchName matches names of a switch: those of network devices, because LOCAL may have
+// the same name.
+var switchName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,14}$`)
+
 // settings has the values from the flags and the configuration file.
 type settings struct {
+	Name        string `toml:"name"`
 	Socket      string `toml:"socket"`
 	SocketGroup string `toml:"socket-group"`
 	SocketRead  string `toml:"socket-read-group"`
@@ -63,6 +68,7 @@ type settings struct {
 }
 
 func (s *settings) register(f *pflag.FlagSet) {
+	f.StringVar(&s.Name, "name", "", "the switch's name, as of a bridge: ovs-ofctl NAME finds its socket, and weft takes it as the first word (default: none)")
 	f.StringVar(&s.Socket, "socket", api.DefaultSocket, "where the API listens")
 	f.StringVar(&s.SocketGroup, "socket-group", "", "group whose members may use the whole API, like root")
 	f.StringVar(&s.SocketRead, "socket-read-group", "", "group whose members may read but not change; no captures, which show payloads")
@@ -75,7 +81,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.GuestMemory, "guest-memory-gib", 0, "largest memory of one guest, GiB (default: twice the machine's, at least 2048)")
 	f.StringVar(&s.Central, "central", "", "addresses of weft-central, HOST:PORT[,HOST:PORT...], whose declaration the switch follows")
 	f.StringVar(&s.Certs, "central-certs", defaultCerts, "directory of the host's certificate for weft-central: ca.pem, cert.pem, key.pem")
-	f.StringVar(&s.OpenFlowSocket, "openflow-socket", besideSocket, "where OpenFlow listens for ovs-ofctl: a path, none, or beside: --socket with .mgmt in place of its suffix")
+	f.StringVar(&s.OpenFlowSocket, "openflow-socket", besideSocket, "where OpenFlow listens for ovs-ofctl: a path, none, or beside: --socket with .mgmt in place of its suffix, or NAME.mgmt beside it with --name")
 	f.StringVar(&s.OpenFlowListen, "openflow-listen", "", "further OpenFlow listeners, ptcp:PORT[:HOST] or pssl:PORT[:HOST], separated by commas; HOST is 127.0.0.1 if missing; ptcp asks for no password")
 	f.StringVar(&s.Controller, "controller", "", "OpenFlow controllers to connect to, tcp:HOST:PORT or ssl:HOST:PORT, separated by commas")
 	f.StringVar(&s.OpenFlowCerts, "openflow-certs", defaultOpenFlowCerts, "directory of the certificate for pssl and ssl: ca.pem, cert.pem, key.pem")
@@ -170,7 +176,7 @@ func (s *settings) level() (slog.Level, error) {
 
 func (s *settings) config() (control.Config, error) {
 	c := control.Config{
-		Socket: s.Socket, SocketGroup: s.SocketGroup, StateDir: s.State, Workers: s.Workers,
+		Name: s.Name, Socket: s.Socket, SocketGroup: s.SocketGroup, StateDir: s.State, Workers: s.Workers,
 		VsockPort: s.Vsock, Metrics: s.Metrics, SpinUS: s.SpinUS, SocketReadGroup: s.SocketRead,
 		GuestMemoryGiB: s.GuestMemory, CentralCerts: s.Certs,
 	}
@@ -193,6 +199,8 @@ func (s *settings) config() (control.Config, error) {
 	switch {
 	case s.VsockAllow != "" && s.Vsock == 0:
 		return c, exit.Usagef("vsock-allow %s: expected --vsock PORT too", s.VsockAllow)
+	case s.Name != "" && !switchName.MatchString(s.Name):
+		return c, exit.Usagef("name %s: expected a letter, then up to 14 letters, digits, or any of _ . -", s.Name)
 	case s.Socket == "":
 		return c, exit.Usagef("socket: expected a path")
 	case len(s.Socket) > 107:
@@ -213,6 +221,9 @@ func (s *settings) openFlow() (control.OpenFlow, error) {
 	switch c.Socket {
 	case besideSocket:
 		c.Socket = strings.TrimSuffix(s.Socket, filepath.Ext(s.Socket)) + mgmtSuffix
+		if s.Name != "" {
+			c.Socket = filepath.Join(filepath.Dir(s.Socket), s.Name+mgmtSuffix)
+		}
 	case "none":
 		c.Socket = ""
 	}
