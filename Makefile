@@ -2,7 +2,8 @@
 # the packages that are missing, and the rest needs root for namespaces, XDP and
 # taps.
 
-export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
+# .cache/programs has programs that scripts/setup fetches without their packages.
+export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin:$(CURDIR)/.cache/programs/usr/bin
 # One static binary, without cgo. Only the race detector needs it.
 export CGO_ENABLED := 0
 

@@ -146,10 +146,27 @@ func (s *site) dial(name string) (f *vhosttest.FrontEnd, err error) {
 func (s *site) circulates() error {
 	for from, end := s.stream.Totals().Received, time.Now().Add(patience); s.stream.Totals().Received < from+500; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
+			s.report()
 			return fmt.Errorf("the bystanders' frames do not circulate any more, for %v", patience)
 		}
 	}
 	return nil
+}
+
+// report prints the state of the switch and of the bystanders for a hang.
+func (s *site) report() {
+	if !*verbose {
+		return
+	}
+	for _, words := range [][]string{{"show"}, {"dump-ports"}, {"dump-flows"}, {"show", "limits"}} {
+		stdout, stderr, _ := s.daemon.TryWeft(words...)
+		fmt.Fprintf(os.Stderr, "weft %s:\n%s%s", strings.Join(words, " "), stdout, stderr)
+	}
+	for i, g := range s.load.Guests {
+		fmt.Fprintf(os.Stderr, "guest %d: receive ring used %d, transmit ring used %d, %d transmit buffers free\n",
+			i, g.Rx[0].UsedIndex(), g.Tx[0].UsedIndex(), g.Tx[0].Free())
+	}
+	fmt.Fprintf(os.Stderr, "totals: %+v\n%s\n", s.stream.Totals(), s.daemon.Control().Output())
 }
 
 func (s *site) log() string {
