@@ -33,11 +33,9 @@ func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
 // turns off gRPC's estimate of the bandwidth, which costs two pings for each message.
 const window = 1 << 20
 
-// ServerOptions returns the options of a Hub's gRPC server: Codec, constant windows, and
-// buffers for writing that idle connections do not keep (32 KiB each).
+// ServerOptions returns the options of a Hub's gRPC server: Codec and constant windows.
 func ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.ForceServerCodecV2(Codec()), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
-		grpc.SharedWriteBuffer(true)}
+	return []grpc.ServerOption{grpc.ForceServerCodecV2(Codec()), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window)}
 }
 
 type codec struct{ encoding.CodecV2 }
