@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -119,7 +120,11 @@ func (s *historySite) check() {
 	}
 	s.t.Logf("%d revisions, %d requests of which %d were refused, %d bindings, %d lists, %d places; %d clusters of ports changed at once",
 		r.revision, writes, refused, r.bindings, len(s.seen.lists), len(s.seen.places), r.large)
-	if r.bindings < 20 || writes < 20 || r.large == 0 {
+	least := 20
+	if testing.Short() { // 12 s, of which a starved machine uses little
+		least = 8
+	}
+	if r.bindings < least || writes < least || r.large == 0 {
 		s.t.Error("the test tests nothing")
 	}
 }
