@@ -44,12 +44,14 @@ type stormResult struct {
 	Moves   int            `json:"moves"`  // number of stops and restarts of bystanders
 	Flows   int            `json:"flows"`  // number of changes of flows
 
-	Received uint64            `json:"received"`
-	Lost     int64             `json:"lost"`
-	Drops    map[string]uint64 `json:"drops"` // increase of the drop counters of the bystanders' ports, by reason
-	Again    uint64            `json:"again"`
-	Bad      int               `json:"bad"`
-	Wrong    int64             `json:"wrong"`
+	Received uint64 `json:"received"`
+	Lost     int64  `json:"lost"`
+	// Drops has the increase of the drop counters of the bystanders' ports, by reason.
+	// The reason tx-full also has attackers' frames that a bystander's ring had no room for.
+	Drops map[string]uint64 `json:"drops"`
+	Again uint64            `json:"again"`
+	Bad   int               `json:"bad"`
+	Wrong int64             `json:"wrong"`
 
 	Restarts  uint64   `json:"engines_replaced"` // number of replaced engines, the killed ones included
 	PauseMS   float64  `json:"pause_ms"`         // longest pause without a kill or a move
@@ -305,6 +307,8 @@ func (w *storming) refresh() error {
 				for reason, n := range p.Stats.RxDrops {
 					w.countDrops(p.Name+" "+reason, reason, n)
 				}
+				// A burst of frames that waited for control may exceed the receiver's ring.
+				w.countDrops(p.Name+" tx-full", "tx-full", p.Stats.TxDrops)
 			}
 			if show.Restarts > w.last {
 				w.r.Restarts += show.Restarts - w.last
