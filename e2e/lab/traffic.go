@@ -23,10 +23,10 @@ var (
 	pingTimes  = regexp.MustCompile(`(?:rtt|round-trip) min/avg/max/\w+ = [\d.]+/([\d.]+)/`)
 )
 
-// Ping sends count echo requests, one every 0.1 s. args are further arguments of
-// ping.
+// Ping sends count echo requests, one every 0.2 s. args are further arguments of
+// ping. After the last request, ping waits for its reply as long as the interval.
 func Ping(from Guest, dst string, count int, args ...string) (Pings, error) {
-	out, err := from.Try(append([]string{"ping", "-n", "-q", "-i", "0.1", "-W", "1", "-c", fmt.Sprint(count)}, append(args, dst)...)...)
+	out, err := from.Try(append([]string{"ping", "-n", "-q", "-i", "0.2", "-W", "1", "-c", fmt.Sprint(count)}, append(args, dst)...)...)
 	p, ok := parsePing(out)
 	if !ok {
 		return p, fmt.Errorf("%s: ping %s: %w", from, dst, err)
