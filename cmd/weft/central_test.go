@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"weft/central/centraltest"
 	"weft/central/declare"
 	"weft/central/pki"
 	"weft/central/wire"
@@ -188,22 +189,7 @@ func listen(t *testing.T) net.Listener {
 
 func certificate(t *testing.T, ca *pki.CA, dir string, role pki.Role) *pki.Keys {
 	t.Helper()
-	key, csr, err := pki.NewKey("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := ca.Sign(csr, "test", role, pki.DefaultLife)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := pki.FilesIn(dir).Save(cert, key, ca.DER()); err != nil {
-		t.Fatal(err)
-	}
-	keys, err := pki.Load(pki.FilesIn(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return keys
+	return centraltest.Keys(t, ca, dir, "test", role, pki.DefaultLife, "127.0.0.1")
 }
 
 type fleetShell struct {
