@@ -105,8 +105,8 @@ func (c *classifier) conjunctive(f *Flow, v visitor, hard *Rule, soft []*Rule) (
 // put writes a whole field of at most 64 bits.
 func (id FieldID) put(f *Flow, v uint64) { wholeField(id).put(f, value64(v), wholeField(id).ones()) }
 
-// complete returns the numbers of the conjunctions of which the rules have all parts,
-// in ascending order.
+// complete returns the conjunctions whose parts are all among the rules: their IDs, in
+// ascending order.
 func complete(rules []*Rule) (ids []uint32) {
 	type key struct {
 		id    uint32

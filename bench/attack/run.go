@@ -213,8 +213,8 @@ func (r *row) fault(format string, args ...any) {
 // program's own API connections.
 const spareDescriptors = 4
 
-// leaks reports whether a process exceeds its allowance. extra is additional memory in
-// bytes.
+// leaks reports whether a process has more memory, descriptors or mappings than it may.
+// extra is the memory in bytes that a process may have in addition.
 func (r *row) leaks(extra int64) bool {
 	for _, u := range [][2]usage{r.Control, r.Engine} {
 		if u[1].Descriptors > u[0].Descriptors+spareDescriptors || u[1].Mappings > u[0].Mappings || u[1].Bytes > 2*u[0].Bytes+leastMemory+extra {

@@ -106,8 +106,9 @@ func (g *Gate) check(cert *x509.Certificate) error {
 		role, name, cert.SerialNumber, time.Unix(r.GetRevokedS(), 0).UTC().Format(time.RFC3339))
 }
 
-// enter lets a call through or refuses it. The call has the returned context. leave is
-// called with the call's error, and returns the error for the caller.
+// enter lets a call through or refuses it. The call runs with the context inside. At its
+// end, the caller of enter passes the call's error to leave, which returns the error that
+// the client gets.
 func (g *Gate) enter(ctx context.Context, method string) (inside context.Context, leave func(error) error, err error) {
 	if err := authorize(ctx, method); err != nil {
 		return nil, nil, err
