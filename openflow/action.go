@@ -9,7 +9,7 @@ type ActionKind uint8
 // frame.
 const (
 	ActNone          ActionKind = iota
-	ActOutput                   // to Port, an ordinary or reserved one
+	ActOutput                   // to Port, an ordinary or reserved one; Value: max_len of the message, without effect
 	ActOutputReg                // to the port whose number is in Src
 	ActSetField                 // Value/Mask -> Dst, a whole field
 	ActLoad                     // Value -> Dst

@@ -98,6 +98,21 @@ func checkActions(t *testing.T, line string, mod *FlowMod, v Version) {
 	}
 }
 
+// An output keeps the max_len of the message that added its flow. Ryu compares it.
+func TestOutputKeepsMaxLen(t *testing.T) {
+	for _, v := range versions {
+		wire := (&actionEncoder{v: v}).output(nil, 2, 65509)
+		wire = endAction(wire, 0)
+		list, err := DecodeActions(wire, ActionContext{Version: v, Table: TableAll})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back := AppendActions(nil, list, nil, v); !bytes.Equal(back, wire) {
+			t.Errorf("version %d: % x becomes % x", v, wire, back)
+		}
+	}
+}
+
 func FuzzWireActions(f *testing.F) {
 	for _, line := range corpusOf(f) {
 		mod, err := ParseFlowMod(line, Add, nil)

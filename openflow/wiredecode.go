@@ -169,6 +169,7 @@ func (d *actionDecoder) output(a []byte) (Action, error) {
 	if err != nil {
 		return out, coded(ErrActionBadOutPort, err.Error())
 	}
+	out.Value = value64(uint64(maxLen))
 	return out, nil
 }
 

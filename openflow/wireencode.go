@@ -83,7 +83,7 @@ func (e *actionEncoder) action(b []byte, a *Action) []byte {
 	start := len(b)
 	switch a.Kind {
 	case ActOutput:
-		b = e.output(b, a.Port, 0)
+		b = e.output(b, a.Port, uint16(a.Value[1]))
 	case ActController:
 		b = e.controller(b, a.Controller)
 	case ActOutputReg:
