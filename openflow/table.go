@@ -155,10 +155,32 @@ type Pipeline struct {
 	learnt     map[learnKey]*learnGroup // counts for learn actions with a limit or delete_learned
 	orphans    []learnKey               // keys whose last learn action with delete_learned is gone
 	generation uint64
+	lookups    [Tables]TableLookups
 	// missToController sends frames that match no flow to the controller, see
 	// SendMisses.
 	missToController bool
 }
+
+// TableLookups counts the look-ups of a table since the start of the control process.
+type TableLookups struct {
+	All     uint64
+	Matched uint64 // found a flow
+}
+
+// CreditLookups counts the look-ups of packets: one for each of rules and one for each
+// table in missed. It needs exclusive access to the pipeline.
+func (p *Pipeline) CreditLookups(rules []*Rule, missed []uint8, packets uint64) {
+	for _, r := range rules {
+		p.lookups[r.Table].All += packets
+		p.lookups[r.Table].Matched += packets
+	}
+	for _, table := range missed {
+		p.lookups[table].All += packets
+	}
+}
+
+// Lookups returns the look-ups of a table.
+func (p *Pipeline) Lookups(table uint8) TableLookups { return p.lookups[table] }
 
 // NewPipeline returns a pipeline without rules.
 func NewPipeline(l Limits) *Pipeline {

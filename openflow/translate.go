@@ -21,6 +21,9 @@ const (
 	MaxResubmits = 4096
 	// MaxDepth is the deepest nesting of resubmits to the same or an earlier table.
 	MaxDepth = 64
+	// maxMissed is the largest number of look-ups without a flow that a translation
+	// counts. The table statistics leave out the others.
+	maxMissed = 64
 )
 
 // Learn is an address that normal learns from a frame, for the MAC table.
@@ -51,6 +54,9 @@ type Translation struct {
 	Actions []flowtable.Action
 	// Rules lists the matching rules in order, possibly several times.
 	Rules []*Rule
+	// Missed lists the tables in which a look-up found no flow, in order; at most
+	// maxMissed.
+	Missed []uint8
 	// Groups lists the executed groups and buckets, in order.
 	Groups []GroupHit
 	// Drop is the reason why the frame is not sent, or DropNone. With DropLoop some
@@ -156,6 +162,7 @@ type xlate struct {
 
 	actions   []flowtable.Action
 	rules     []*Rule
+	unmatched []uint8
 	groups    []GroupHit
 	actionSet []Action
 	resubmits int
@@ -177,8 +184,8 @@ type xlate struct {
 }
 
 func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) {
-	actions, rules, addresses := x.actions[:0], x.rules[:0], x.addresses[:0]
-	*x = xlate{p: p, env: env, hook: hook, actions: actions, rules: rules, addresses: addresses}
+	actions, rules, missed, addresses := x.actions[:0], x.rules[:0], x.unmatched[:0], x.addresses[:0]
+	*x = xlate{p: p, env: env, hook: hook, actions: actions, rules: rules, unmatched: missed, addresses: addresses}
 	copy(x.flow[:], key[:])
 	x.cameIn = uint32(key[flowtable.WPort] >> 32)
 	if port, ok := env.PortAt(x.cameIn); ok && port.No != x.cameIn {
@@ -219,6 +226,9 @@ func (x *xlate) result() Translation {
 	}
 	if len(x.rules) > 0 {
 		t.Rules = slices.Clone(x.rules)
+	}
+	if len(x.unmatched) > 0 {
+		t.Missed = slices.Clone(x.unmatched)
 	}
 	return t
 }
@@ -347,7 +357,11 @@ func (x *xlate) pipeline(table uint8, first bool) {
 
 func (x *xlate) lookup(table uint8) (r *Rule, conj uint32) {
 	x.tables.Add(table)
-	return x.p.tables[table].lookup(&x.flow, x)
+	r, conj = x.p.tables[table].lookup(&x.flow, x)
+	if r == nil && len(x.unmatched) < maxMissed {
+		x.unmatched = append(x.unmatched, table)
+	}
+	return r, conj
 }
 
 // noteOf returns the remark on a look-up through a conjunction.

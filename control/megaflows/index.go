@@ -36,6 +36,7 @@ type Megaflow struct {
 
 	Rules     []*openflow.Rule // rules for which its frames count
 	RuleRows  []uint32         // rows of Rules in the counter region
+	Missed    []uint8          // tables in which its look-ups find no flow
 	Teaches   *Teaching        // nil: its frames teach nothing
 	Groups    []openflow.GroupHit
 	Tables    openflow.TableSet // tables looked up

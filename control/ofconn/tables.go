@@ -143,6 +143,7 @@ func (c *Conn) tables(r *ofp.Request, entry func(b []byte, t *ofp.TableState) []
 }
 
 func (c *Conn) tableStats(r *ofp.Request) error {
+	c.service.setup.Switch.PullCounts()
 	return c.tables(r, func(b []byte, t *ofp.TableState) []byte { return ofp.AppendTableStats(b, c.version, t) })
 }
 

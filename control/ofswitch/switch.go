@@ -135,7 +135,8 @@ func (s *Switch) Tables() []ofp.TableState {
 			if limit == 0 {
 				limit = pipeline.MaxFlows
 			}
-			list = append(list, ofp.TableState{ID: uint8(t), Flows: uint32(flows), MaxEntries: limit, Evict: config.Evict})
+			list = append(list, ofp.TableState{ID: uint8(t), Flows: uint32(flows), MaxEntries: limit, Evict: config.Evict,
+				Lookups: tables.Lookups(uint8(t))})
 		}
 	})
 	return list

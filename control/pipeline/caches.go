@@ -22,7 +22,7 @@ func (pl *Pipeline) setMegaflow(m *megaflows.Megaflow, key *flowtable.Key, t *op
 
 // setRules makes m's frames count for the rules of t.
 func (pl *Pipeline) setRules(m *megaflows.Megaflow, t *openflow.Translation) {
-	m.Rules, m.Groups = t.Rules, t.Groups
+	m.Rules, m.Missed, m.Groups = t.Rules, t.Missed, t.Groups
 	m.SetEffects(t)
 	m.RuleRows = pl.rules.Rows(t.Rules)
 }
@@ -76,6 +76,7 @@ func (pl *Pipeline) pull(m *megaflows.Megaflow) {
 	for _, r := range m.Rules {
 		r.Credit(packets, bytes, usedNS)
 	}
+	pl.tables.CreditLookups(m.Rules, m.Missed, packets)
 	pl.tables.CreditGroups(m.Groups, packets, bytes)
 	m.UsedNS = max(m.UsedNS, usedNS)
 	if m.Teaches == nil {

@@ -52,6 +52,40 @@ func TestCountsAreExact(t *testing.T) {
 	f.Want("udp,tp_dst=1", "170/17000")
 }
 
+// The look-ups of a table count with and without a flow found, and stay when a flow goes.
+func TestLookupsOfTablesCount(t *testing.T) {
+	f := newRig(t)
+	f.Add("udp,tp_dst=1,actions=goto_table:3", "udp,tp_dst=2,actions=drop", "table=3,udp,nw_src=10.0.0.3,actions=drop")
+	w := f.Worker()
+	send := func(dst uint16, frames int) {
+		for range frames {
+			w.Frame(workertest.UDPKey(1, 3, 2, dst), 100)
+		}
+		for range frames {
+			w.Frame(workertest.UDPKey(1, 4, 2, dst), 100)
+		}
+		f.Settle()
+	}
+	want := func(table uint8, count openflow.TableLookups) {
+		t.Helper()
+		f.Rules("") // pulls the counts
+		f.P.Read(func(tables *openflow.Pipeline) {
+			if got := tables.Lookups(table); got != count {
+				t.Errorf("table %d has %+v, want %+v", table, got, count)
+			}
+		})
+	}
+	send(1, 5)
+	send(2, 2)
+	send(9, 3)
+	want(0, openflow.TableLookups{All: 20, Matched: 14})
+	want(3, openflow.TableLookups{All: 10, Matched: 5})
+	f.Apply(openflow.Delete, "table=3")
+	send(1, 5)
+	want(0, openflow.TableLookups{All: 30, Matched: 24})
+	want(3, openflow.TableLookups{All: 20, Matched: 5})
+}
+
 // A change of flows removes exactly the megaflows that depend on them.
 func TestChangeRevalidatesTheAffectedOnly(t *testing.T) {
 	f := newRig(t)

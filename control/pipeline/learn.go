@@ -158,7 +158,7 @@ func (l *learner) teach(batch []lesson) (repeats []lesson) {
 			t := pl.tables.Translate(&one.miss.Key, env)
 			flows = t.Learned
 			if l.teaches(&t) && !t.Question.Valid() {
-				frames = append(frames, taughtFrame{one, t, executedFrame{rules: t.Rules, groups: t.Groups, finished: t.Finished,
+				frames = append(frames, taughtFrame{one, t, executedFrame{rules: t.Rules, missed: t.Missed, groups: t.Groups, finished: t.Finished,
 					learned: t.Learned, ruleRows: pl.rules.Rows(t.Rules)}})
 			} else {
 				repeats = append(repeats, *one)

@@ -68,6 +68,7 @@ type answers struct {
 // executedFrame is a frame that was executed without a megaflow.
 type executedFrame struct {
 	rules    []*openflow.Rule
+	missed   []uint8
 	groups   []openflow.GroupHit
 	finished []openflow.Finished
 	learned  []openflow.FlowMod
@@ -97,7 +98,7 @@ func (a *answers) miss(up *datapath.Upcall) {
 	switch d.install(m, &up.Key, &t.Mask) {
 	case megaflows.Refused:
 		a.w.Queue(a.worker, datapath.AppendExecute(room[:0], held.Ref, t.Actions))
-		a.executed = append(a.executed, executedFrame{m.Rules, m.Groups, t.Finished, t.Learned, m.RuleRows, bytes})
+		a.executed = append(a.executed, executedFrame{m.Rules, m.Missed, m.Groups, t.Finished, t.Learned, m.RuleRows, bytes})
 	case megaflows.Admitted:
 		a.spare, a.installed = nil, true
 		fallthrough
@@ -153,6 +154,7 @@ func (pl *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
 		for _, r := range f.rules {
 			r.Credit(1, f.bytes, now)
 		}
+		pl.tables.CreditLookups(f.rules, f.missed, 1)
 		pl.tables.CreditGroups(f.groups, 1, f.bytes)
 		pl.learner.refresh(f.learned, now)
 		pl.rules.Finish(f.finished)

@@ -71,6 +71,6 @@ func (pl *Pipeline) inject(out *openflow.PacketOut) (t openflow.Translation, err
 	if t.Learn.Valid {
 		pl.learn(t.Learn, now)
 	}
-	pl.creditExecuted([]executedFrame{{t.Rules, t.Groups, t.Finished, t.Learned, rows, uint64(len(out.Frame))}}, now)
+	pl.creditExecuted([]executedFrame{{t.Rules, t.Missed, t.Groups, t.Finished, t.Learned, rows, uint64(len(out.Frame))}}, now)
 	return t, nil
 }

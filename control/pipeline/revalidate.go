@@ -98,7 +98,7 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflows.Megaflow, pick func(*mega
 			stale = append(stale, m)
 			continue
 		}
-		if !slices.Equal(t.Rules, m.Rules) || !slices.Equal(t.Groups, m.Groups) {
+		if !slices.Equal(t.Rules, m.Rules) || !slices.Equal(t.Missed, m.Missed) || !slices.Equal(t.Groups, m.Groups) {
 			pl.pull(m)
 			pl.setRules(m, &t)
 			pl.counters.Assign(m.Slot, m.RuleRows)

@@ -14,19 +14,19 @@ type TableState struct {
 	Flows      uint32
 	MaxEntries uint32
 	Evict      bool
+	Lookups    of.TableLookups
 }
 
 const wild10All = 1<<22 - 1
 
-// AppendTableStats appends the statistics of a table. Weft does not count the look-ups
-// of a table: they are 0.
+// AppendTableStats appends the statistics of a table.
 func AppendTableStats(b []byte, v Version, t *TableState) []byte {
 	b = append(b, t.ID, 0, 0, 0)
 	if v == v10 {
 		b = text(b, fmt.Sprintf("table%d", t.ID), 32)
 		b = be.AppendUint32(be.AppendUint32(b, wild10All), t.MaxEntries)
 	}
-	return zeros(be.AppendUint32(b, t.Flows), 16)
+	return be.AppendUint64(be.AppendUint64(be.AppendUint32(b, t.Flows), t.Lookups.All), t.Lookups.Matched)
 }
 
 // Bits of a table's configuration.
