@@ -24,7 +24,7 @@ type replacements struct {
 
 func (r *replacements) count(h *watchdog.Hang) {
 	switch {
-	case h == nil:
+	case h == nil || h.Exiting:
 		r.died.Add(1)
 	case h.Worker == watchdog.NoWorker:
 		r.server.Add(1)

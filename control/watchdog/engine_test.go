@@ -91,7 +91,8 @@ type hanging struct {
 	core   int
 }
 
-func newHanging(t *testing.T, spinUS int) *hanging {
+// newHanging starts an engine. The descriptors in open stay open in it, as duplicates.
+func newHanging(t *testing.T, spinUS int, open ...int) *hanging {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -126,7 +127,7 @@ func newHanging(t *testing.T, spinUS int) *hanging {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(p[0]); unix.Close(p[1]) })
-	if err := c.Attach(engine.Attach{Port: 5, Name: "five", Kind: "hanging", Spec: json.RawMessage("null")}, p[:1]); err != nil {
+	if err := c.Attach(engine.Attach{Port: 5, Name: "five", Kind: "hanging", Spec: json.RawMessage("null")}, append(p[:1:1], open...)); err != nil {
 		t.Fatal(err)
 	}
 	return &hanging{t, c, Engine{PID: c.PID(), Workers: m.Shared, Pending: c.Pending, Gone: c.Gone()}, p[1], core}
@@ -333,6 +334,51 @@ func TestSoundWorkers(t *testing.T) {
 	h.tell("b") // a later hang is still found
 	found, _ := h.watch()
 	h.want(found, "SD")
+}
+
+// A killed engine does not hang, though its last thread is a worker that exits slowly: the
+// kernel closes each packet socket after an RCU grace period.
+func TestKilledEngineDoesNotHang(t *testing.T) {
+	testnet.NeedsRoot(t, "opens packet sockets, and takes a core away with SCHED_FIFO")
+	var sockets []int
+	for range 20 {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sockets = append(sockets, fd)
+	}
+	h := newHanging(t, 600_000, sockets...)
+	for _, fd := range sockets {
+		unix.Close(fd)
+	}
+	release := hog(t, h.core)
+	if err := unix.Kill(h.engine.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for h.otherThreads() > 0 { // the worker, which has no core, is the last thread
+		time.Sleep(time.Millisecond)
+	}
+	time.AfterFunc(50*time.Millisecond, release)
+	if found, hung := h.watch(); hung {
+		t.Errorf("found %+v, want the end of the engine", found)
+	}
+}
+
+// otherThreads returns the number of the engine's threads that have not exited, without the
+// worker.
+func (h *hanging) otherThreads() (n int) {
+	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", h.engine.PID))
+	for _, e := range entries {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stat", h.engine.PID, e.Name()))
+		if err != nil || e.Name() == fmt.Sprint(h.engine.Workers[0].InHand.Thread) {
+			continue
+		}
+		if t, err := parseStat(text); err == nil && t.state != 'Z' && t.state != 'X' {
+			n++
+		}
+	}
+	return n
 }
 
 func hog(t *testing.T, core int) (release func()) {

@@ -3,15 +3,17 @@
 package watchdog
 
 // standstill measures how long a thread, or a server of several threads, makes no
-// progress. Waiting for a core does not count: a preempted or throttled thread does
-// not hang.
+// progress. Three kinds of time do not count, because they prove nothing about the
+// thread: the time in which it waits for a core, the sleep of a worker, and the time
+// in which the watchdog itself did not run.
 type standstill struct {
 	progress progress
 	valid    bool   // progress has a value
-	seenNS   uint64 // time of the first look that saw progress, on the caller's clock
-	began    bool   // the fields sinceNS, first and ns belong to the present standstill
-	sinceNS  uint64 // begin, on the caller's clock
-	first    thread
+	asleep   bool   // the worker slept at the last look
+	seenNS   uint64 // time of the first look that saw progress and asleep, on the caller's clock
+	began    bool   // the fields lookedNS, last and ns belong to the present standstill
+	lookedNS uint64 // time of the last look, on the caller's clock
+	last     thread // accounting at the last look
 	ns       uint64
 }
 
@@ -21,15 +23,19 @@ type progress [2]uint64
 // sleeps reports whether a sleeping thread's progress has stood still for less than
 // limitNS. After that, the caller calls observe.
 func (s *standstill) sleeps(p progress, atNS, limitNS uint64) bool {
-	if !s.valid || p != s.progress {
-		*s = standstill{progress: p, valid: true, seenNS: atNS}
+	// The progress of a worker does not change when it falls asleep. It may have waited
+	// for a core right before, which is no part of its sleep.
+	if !s.valid || p != s.progress || !s.asleep {
+		*s = standstill{progress: p, valid: true, asleep: true, seenNS: atNS}
 	}
 	return atNS-s.seenNS < limitNS
 }
 
 // observe returns for how long p has not changed, in nanoseconds. It calls readThread,
-// which reads the thread's accounting, only if p is unchanged.
-func (s *standstill) observe(p progress, atNS uint64, readThread func() (thread, error)) (ns uint64, t thread) {
+// which reads the thread's accounting, only if p is unchanged. The time between two
+// looks counts for at most mostNS: if they are further apart, the machine or this
+// process stood still too.
+func (s *standstill) observe(p progress, atNS, mostNS uint64, readThread func() (thread, error)) (ns uint64, t thread) {
 	if !s.valid || p != s.progress {
 		*s = standstill{progress: p, valid: true, seenNS: atNS}
 		return 0, t
@@ -40,14 +46,23 @@ func (s *standstill) observe(p progress, atNS uint64, readThread func() (thread,
 		return 0, t
 	}
 	if !s.began {
-		s.began, s.sinceNS, s.first = true, atNS, t
+		s.began, s.lookedNS, s.last = true, atNS, t
 		return 0, t
 	}
-	s.ns = max(s.ns, difference(t.runNS, s.first.runNS))
+	stood := difference(t.runNS, s.last.runNS)
 	if !t.runnable() { // not waiting for a core, so waitNS is complete
-		s.ns = max(s.ns, difference(atNS-s.sinceNS, difference(t.waitNS, s.first.waitNS)))
+		stood = difference(atNS-s.lookedNS, difference(t.waitNS, s.last.waitNS))
 	}
+	s.ns += min(stood, mostNS)
+	s.lookedNS, s.last = atNS, t
 	return s.ns, t
+}
+
+// wakes ends a sleep without progress.
+func (s *standstill) wakes() {
+	if s.asleep {
+		s.asleep, s.began, s.ns = false, false, 0
+	}
 }
 
 func difference(a, b uint64) uint64 {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Each step is one observation of a thread with the expected standstill.
+// Each step is one observation of a thread with the expected standstill. The time between
+// two of them counts for at most 40 ms.
 func TestStandstill(t *testing.T) {
 	const ms = uint64(time.Millisecond)
 	type look struct {
@@ -19,17 +20,20 @@ func TestStandstill(t *testing.T) {
 	}
 	for name, looks := range map[string][]look{
 		"works":            {{0, 1, 'R', 0, 0, 0}, {200, 2, 'R', 200, 0, 0}, {400, 3, 'R', 400, 0, 0}},
-		"blocked":          {{0, 1, 'S', 7, 9, 0}, {20, 1, 'S', 7, 9, 0}, {120, 1, 'D', 7, 9, 100}},
-		"loops":            {{0, 1, 'R', 7, 9, 0}, {20, 1, 'R', 27, 9, 0}, {120, 1, 'R', 127, 9, 100}},
-		"waits for a core": {{0, 1, 'R', 7, 9, 0}, {20, 1, 'R', 7, 9, 0}, {500, 1, 'R', 7, 9, 0}, {600, 1, 'R', 8, 590, 1}},
-		"waited, then blocked": {{0, 1, 'R', 7, 0, 0}, {20, 1, 'R', 7, 0, 0}, {500, 1, 'R', 7, 0, 0},
-			{600, 1, 'D', 8, 500, 80}},
-		"progress between":    {{0, 1, 'S', 0, 0, 0}, {20, 1, 'S', 0, 0, 0}, {90, 2, 'S', 0, 0, 0}, {110, 2, 'S', 0, 0, 0}, {170, 2, 'S', 0, 0, 60}},
-		"blocked, then woken": {{0, 1, 'D', 0, 0, 0}, {20, 1, 'D', 0, 0, 0}, {80, 1, 'D', 0, 0, 60}, {200, 1, 'R', 1, 0, 60}},
+		"blocked":          {{0, 1, 'S', 7, 9, 0}, {20, 1, 'S', 7, 9, 0}, {40, 1, 'D', 7, 9, 20}, {60, 1, 'D', 7, 9, 40}},
+		"loops":            {{0, 1, 'R', 7, 9, 0}, {20, 1, 'R', 27, 9, 0}, {40, 1, 'R', 47, 9, 20}, {60, 1, 'R', 67, 9, 40}},
+		"waits for a core": {{0, 1, 'R', 7, 9, 0}, {20, 1, 'R', 7, 9, 0}, {500, 1, 'R', 7, 9, 0}, {520, 1, 'R', 8, 500, 1}},
+		"waited, then blocked": {{0, 1, 'R', 7, 0, 0}, {20, 1, 'R', 7, 0, 0}, {40, 1, 'R', 7, 0, 0},
+			{60, 1, 'D', 8, 35, 0}, {80, 1, 'D', 8, 35, 20}},
+		"progress between":         {{0, 1, 'S', 0, 0, 0}, {20, 1, 'S', 0, 0, 0}, {40, 1, 'S', 0, 0, 20}, {50, 2, 'S', 0, 0, 0}, {70, 2, 'S', 0, 0, 0}, {90, 2, 'S', 0, 0, 20}},
+		"blocked, then woken":      {{0, 1, 'D', 0, 0, 0}, {20, 1, 'D', 0, 0, 0}, {40, 1, 'D', 0, 0, 20}, {60, 1, 'R', 1, 0, 21}},
+		"control stood still":      {{0, 1, 'S', 0, 0, 0}, {20, 1, 'S', 0, 0, 0}, {5020, 1, 'S', 0, 0, 40}, {5040, 2, 'S', 0, 0, 0}},
+		"the machine stood still":  {{0, 1, 'R', 0, 0, 0}, {20, 1, 'R', 1, 0, 0}, {5020, 1, 'R', 5001, 0, 40}, {5040, 2, 'R', 5021, 0, 0}},
+		"control stood still once": {{0, 1, 'S', 0, 0, 0}, {5000, 1, 'S', 0, 0, 0}, {5020, 1, 'S', 0, 0, 20}},
 	} {
 		var s standstill
 		for i, l := range looks {
-			got, _ := s.observe(progress{l.progress}, l.atNS*ms, func() (thread, error) {
+			got, _ := s.observe(progress{l.progress}, l.atNS*ms, 40*ms, func() (thread, error) {
 				return thread{state: l.state, runNS: l.run * ms, waitNS: l.wait * ms}, nil
 			})
 			if got != l.want*ms {
@@ -43,7 +47,7 @@ func TestStandstill(t *testing.T) {
 func TestStandstillOfEndedThread(t *testing.T) {
 	var s standstill
 	for at := range uint64(3) {
-		if ns, _ := s.observe(progress{1}, at*uint64(time.Second), func() (thread, error) { return thread{}, errors.New("ended") }); ns != 0 {
+		if ns, _ := s.observe(progress{1}, at*uint64(time.Second), uint64(time.Second), func() (thread, error) { return thread{}, errors.New("ended") }); ns != 0 {
 			t.Errorf("look %d: %d ns", at, ns)
 		}
 	}

@@ -17,10 +17,18 @@ type thread struct {
 	// state is the state in proc_pid_stat(5): R runs or waits for a core, D and S are
 	// blocked in the kernel, t and T are stopped.
 	state byte
+	// ending is true once the thread exits, because it was killed or its process exits.
+	ending bool
 	// runNS is the time on a core. waitNS is the time runnable without a core, added
 	// when a wait ends.
 	runNS, waitNS uint64
 }
+
+// Flags of a thread in proc_pid_stat(5), from include/linux/sched.h.
+const (
+	flagExiting  = 0x4   // PF_EXITING
+	flagSignaled = 0x400 // PF_SIGNALED: killed by a signal
+)
 
 // runnable reports whether the thread runs or waits for a core.
 func (t thread) runnable() bool { return t.state == 'R' }
@@ -31,12 +39,10 @@ func readThread(pid int, tid uint64) (thread, error) {
 	if err != nil {
 		return thread{}, err
 	}
-	// the name in parentheses may contain any bytes
-	end := bytes.LastIndexByte(stat, ')')
-	if end < 0 || end+2 >= len(stat) {
-		return thread{}, fmt.Errorf("%sstat: %q", dir, stat)
+	t, err := parseStat(stat)
+	if err != nil {
+		return thread{}, fmt.Errorf("%sstat: %w", dir, err)
 	}
-	t := thread{state: stat[end+2]}
 	times, err := readProc(dir + "schedstat")
 	if err != nil {
 		return thread{}, err
@@ -45,6 +51,20 @@ func readThread(pid int, tid uint64) (thread, error) {
 		return thread{}, fmt.Errorf("%sschedstat: %w", dir, err)
 	}
 	return t, nil
+}
+
+// parseStat returns the state and the end of a thread from proc_pid_stat(5).
+func parseStat(text []byte) (thread, error) {
+	// the name in parentheses may contain any bytes
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	if len(fields) < 7 {
+		return thread{}, fmt.Errorf("%q: expected at least 9 fields", text)
+	}
+	flags, err := strconv.ParseUint(string(fields[6]), 10, 64)
+	if err != nil {
+		return thread{}, err
+	}
+	return thread{state: fields[0][0], ending: flags&(flagExiting|flagSignaled) != 0}, nil
 }
 
 // parseSchedstat returns the first two fields of /proc/PID/task/TID/schedstat: the time
@@ -79,14 +99,14 @@ func readProc(path string) ([]byte, error) {
 }
 
 // readOthers sums the accounting of a process's threads, except those that skip
-// selects. The state is R if any is runnable, else S. Goroutines of the engine's
-// server have no threads of their own.
+// selects. The state is R if any is runnable, else S. The sum is ending if all threads
+// are. Goroutines of the engine's server have no threads of their own.
 func readOthers(pid int, skip func(tid uint64) bool) (thread, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
 		return thread{}, err
 	}
-	sum := thread{state: 'S'}
+	sum, alive := thread{state: 'S'}, false
 	for _, e := range entries {
 		tid, err := strconv.ParseUint(e.Name(), 10, 64)
 		if err != nil || skip(tid) {
@@ -96,11 +116,13 @@ func readOthers(pid int, skip func(tid uint64) bool) (thread, error) {
 		if err != nil {
 			continue // the thread has ended
 		}
+		alive = alive || !t.ending
 		sum.runNS += t.runNS
 		sum.waitNS += t.waitNS
 		if t.runnable() {
 			sum.state = 'R'
 		}
 	}
+	sum.ending = !alive
 	return sum, nil
 }

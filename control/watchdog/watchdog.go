@@ -31,9 +31,18 @@ const (
 	// ServerLimit is the longest standstill of a request to the engine. It exceeds
 	// WorkerLimit, because a large guest's memory takes time.
 	ServerLimit = 2 * time.Second
+	// ExitLimit is the longest standstill of a thread that exits. The kernel closes
+	// sockets and frees memory then, and waits for RCU grace periods: 30 to 150 ms on a
+	// machine with little load. No port is to blame.
+	ExitLimit = 2 * time.Second
 	// intervals of checks: normally, and while all workers sleep without a request
 	interval     = 20 * time.Millisecond
 	idleInterval = 100 * time.Millisecond
+	// The time between two looks counts for at most mostBetween, for a request at most
+	// mostBetweenServer: if more has passed, the machine or control stood still. So it
+	// takes three looks to find a hung worker, and ten to find a hung server.
+	mostBetween       = 2 * interval
+	mostBetweenServer = ServerLimit / 10
 )
 
 // Engine is an engine to watch.
@@ -82,45 +91,66 @@ func newWatch(e Engine) *watch {
 
 func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 	idle = true
-	longest := uint64(0)
+	moved, longest := true, uint64(0)
 	for i, sh := range w.Workers {
-		at := read(sh.InHand)
+		at, s := read(sh.InHand), &w.workers[i]
 		if at.Thread == 0 {
 			continue // the worker is being started
 		}
 		p := progress{atomic.LoadUint64(&sh.Counters.HeartbeatNS), at.Visit}
-		if at.Asleep != 0 && w.workers[i].sleeps(p, atNS, datapath.MaxSleepNS) {
+		if at.Asleep == 0 {
+			s.wakes()
+		} else if s.sleeps(p, atNS, datapath.MaxSleepNS) {
 			continue // a sleeping worker costs two loads of shared memory and no system call
 		}
 		idle = false
-		ns, t := w.workers[i].observe(p, atNS, func() (thread, error) { return w.thread(w.PID, at.Thread) })
+		moved = moved && (!s.valid || s.progress != p)
+		ns, t := s.observe(p, atNS, uint64(mostBetween), func() (thread, error) { return w.thread(w.PID, at.Thread) })
 		// If a worker hangs while it owns a queue, workers that wait for the queue
 		// also make no progress. The worker with the longest standstill is to blame.
-		if ns >= uint64(WorkerLimit) && ns > longest && !datapath.Sending(at.Sending).Awaiting() {
+		if ns > longest && hangs(ns, WorkerLimit, t) && !datapath.Sending(at.Sending).Awaiting() {
 			longest = ns
 			h, hung = Hang{Worker: i, Standing: time.Duration(ns), State: t.state, Suspects: inHand(at)}, true
+			if h.Exiting = t.ending; h.Exiting {
+				h.Suspects = nil
+			}
 		}
 	}
 	if hung {
 		return h, true, false
 	}
-	h, hung = w.lookAtServer(atNS, &idle)
+	h, hung = w.lookAtServer(atNS, moved, &idle)
 	return h, hung, idle
 }
 
-func (w *watch) lookAtServer(atNS uint64, idle *bool) (h Hang, hung bool) {
+// hangs reports whether a standstill exceeds the limit, or ExitLimit if the thread exits.
+func hangs(ns uint64, limit time.Duration, t thread) bool {
+	if t.ending {
+		limit = ExitLimit
+	}
+	return ns >= uint64(limit)
+}
+
+// lookAtServer looks at a request in progress. The server may wait for each worker, so
+// the time in which a worker stands still or waits for a core does not count: moved is
+// false then.
+func (w *watch) lookAtServer(atNS uint64, moved bool, idle *bool) (h Hang, hung bool) {
 	r := w.Pending()
 	if r.Number == 0 {
 		w.server = standstill{}
 		return h, false
 	}
 	*idle = false
-	ns, t := w.server.observe(progress{r.Number}, atNS, func() (thread, error) { return w.otherThread(w.PID, w.isWorker) })
-	if ns < uint64(ServerLimit) {
+	most := uint64(mostBetweenServer)
+	if !moved {
+		most = 0
+	}
+	ns, t := w.server.observe(progress{r.Number}, atNS, most, func() (thread, error) { return w.otherThread(w.PID, w.isWorker) })
+	if !hangs(ns, ServerLimit, t) {
 		return h, false
 	}
-	h = Hang{Worker: NoWorker, Request: r.Op, Standing: time.Duration(ns), State: t.state}
-	if r.Port != 0 {
+	h = Hang{Worker: NoWorker, Request: r.Op, Standing: time.Duration(ns), State: t.state, Exiting: t.ending}
+	if r.Port != 0 && !t.ending {
 		h.Suspects = []Suspect{{Port: r.Port, Queue: NoQueue}}
 	}
 	return h, true
@@ -170,6 +200,7 @@ type Hang struct {
 	Request  string // request without an answer
 	Standing time.Duration
 	State    byte      // state of the hung thread, see proc_pid_stat(5)
+	Exiting  bool      // the engine was killed and does not end; no port is suspected
 	Suspects []Suspect // at most two
 }
 
@@ -185,6 +216,9 @@ func (h Hang) Text(name func(port uint32) string) string {
 	text := fmt.Sprintf("worker %d has stood still for %d ms (%s)", h.Worker, h.Standing.Milliseconds(), stateText(h.State))
 	if h.Worker == NoWorker {
 		text = fmt.Sprintf("the engine has not answered the request %q for %.1f s", h.Request, h.Standing.Seconds())
+	}
+	if h.Exiting {
+		text += ", it was killed and does not end"
 	}
 	for i, s := range h.Suspects {
 		text += [2]string{", with ", " and "}[i] + s.text(name)

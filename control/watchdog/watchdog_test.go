@@ -99,6 +99,85 @@ func TestWorkerHangsAfterSleep(t *testing.T) {
 	}
 }
 
+// A worker that waited for a core before it fell asleep does not hang: the wait is no part
+// of its sleep.
+func TestWorkerWaitsForCoreBeforeSleep(t *testing.T) {
+	f := newFakeWatch()
+	f.thread.state = 'R'
+	if after := f.hangs(60 * time.Millisecond); after != 0 {
+		t.Fatalf("a worker that waits for a core hangs after %v", after)
+	}
+	f.sh.InHand.Asleep = 1
+	f.thread = thread{state: 'S', waitNS: uint64(60 * time.Millisecond)}
+	if after := f.hangs(datapath.MaxSleepNS + WorkerLimit/2); after != 0 {
+		t.Fatalf("it hangs after %v of its sleep", after)
+	}
+	if after := f.hangs(time.Second); after == 0 {
+		t.Error("a worker that does not wake up is not found")
+	}
+}
+
+// An engine that was killed exits for a while. No port is to blame, even if the engine
+// does not end.
+func TestExitingWorkerIsNoHangOfItsPorts(t *testing.T) {
+	f := newFakeWatch()
+	f.sh.InHand.Visit, f.sh.InHand.Sending = 99<<32|3<<16, 4
+	f.thread = thread{state: 'D', ending: true}
+	if after := f.hangs(ExitLimit); after != 0 {
+		t.Fatalf("an exiting worker hangs after %v", after)
+	}
+	h, hung, _ := f.look(f.atNS + uint64(2*interval))
+	if !hung || !h.Exiting || len(h.Suspects) != 0 {
+		t.Errorf("after %v: %+v, hung %v; want a hang without suspects", ExitLimit, h, hung)
+	}
+}
+
+// The server of an engine waits for its workers. It does not hang while a worker waits
+// for a core.
+func TestRequestWaitsForStarvedWorker(t *testing.T) {
+	f := newFakeWatch()
+	f.Pending = func() engine.Pending { return engine.Pending{Number: 1, Op: engine.OpAttach, Port: 5} }
+	f.otherThread = func(int, func(uint64) bool) (thread, error) { return thread{state: 'S'}, nil }
+	f.thread.state = 'R'
+	if after := f.hangs(10 * time.Second); after != 0 {
+		t.Fatalf("the server hangs after %v, though the worker waits for a core", after)
+	}
+	working := func(limit time.Duration) (h Hang, elapsed time.Duration) {
+		for began := f.atNS; f.atNS < began+uint64(limit); f.atNS += uint64(interval) {
+			f.sh.InHand.Visit++
+			if h, hung, _ := f.look(f.atNS); hung {
+				return h, time.Duration(f.atNS - began)
+			}
+		}
+		return h, 0
+	}
+	f.atNS += uint64(10 * time.Second) // the machine stands still
+	if h, elapsed := working(ServerLimit / 2); elapsed != 0 {
+		t.Fatalf("the server hangs after %v: %+v", elapsed, h)
+	}
+	if h, elapsed := working(ServerLimit); elapsed == 0 || len(h.Suspects) != 1 || h.Suspects[0].Port != 5 {
+		t.Errorf("found %+v after %v, want port 5", h, elapsed)
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	for text, want := range map[string]thread{
+		"7 (a) b) S 1 7 7 0 -1 4194368 1 2":      {state: 'S'},
+		"7 (weftd) D 1 7 7 0 -1 4194372 1 2":     {state: 'D', ending: true}, // PF_EXITING
+		"7 (weftd) R 1 7 7 0 -1 4195392 1 2\n":   {state: 'R', ending: true}, // PF_SIGNALED
+		"7 (weftd) t 1 7 7 34816 7 1077936128 1": {state: 't'},
+	} {
+		if got, err := parseStat([]byte(text)); got != want || err != nil {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	for _, bad := range []string{"", "7 (weftd) S 1 2 3 4 5", "7 (weftd) S 1 7 7 0 -1 x 2"} {
+		if _, err := parseStat([]byte(bad)); err == nil {
+			t.Errorf("%q: no error", bad)
+		}
+	}
+}
+
 func TestParseSchedstat(t *testing.T) {
 	if run, wait, err := parseSchedstat([]byte("123 4567 89\n")); run != 123 || wait != 4567 || err != nil {
 		t.Errorf("%d %d %v", run, wait, err)
