@@ -27,11 +27,7 @@ func (c *command) showLimitsVerb() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			port := ""
-			if len(args) == 1 {
-				port = args[0]
-			}
-			rows, err := client.Limits(port)
+			rows, err := client.Limits(optional(args))
 			if err != nil {
 				return err
 			}

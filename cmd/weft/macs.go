@@ -57,11 +57,7 @@ func (c *command) fdbFlush(_ *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	port := ""
-	if len(args) == 1 {
-		port = args[0]
-	}
-	n, err := client.FlushMACs(port)
+	n, err := client.FlushMACs(optional(args))
 	if err != nil {
 		return err
 	}
