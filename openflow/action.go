@@ -21,7 +21,7 @@ const (
 	ActPopVLAN                  // pops the outer tag if there is one
 	ActDecTTL                   // decrements the TTL
 	ActGotoTable                // to Table
-	ActResubmit                 // resubmit: look-up in Table (TableAll: the current one) with in_port Port
+	ActResubmit                 // resubmit: searches Table (TableAll: the current one) with in_port set to Port
 	ActWriteMetadata            // Value/Mask -> metadata
 	ActSetTunnel                // Value -> tun_id
 	ActClone                    // clone: executes Sub, then undoes its changes of the frame
@@ -34,9 +34,11 @@ const (
 	ActController               // see Controller
 	ActCT                       // see CT
 	ActCTClear                  // makes the frame untracked
-	ActFinTimeout               // fin_timeout: Value has the idle and hard timeout after a TCP FIN or RST
-	ActConjunction              // conjunction, see Conjunction
-	actionKinds                 // number of kinds
+	// fin_timeout: Value holds the idle and the hard timeout that apply after a TCP FIN
+	// or RST
+	ActFinTimeout
+	ActConjunction // conjunction, see Conjunction
+	actionKinds    // number of kinds
 )
 
 // Action is one parsed action. Value and Mask are aligned to the lowest bit of Dst.

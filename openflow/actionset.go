@@ -48,8 +48,8 @@ func setRank(kind ActionKind) int {
 	return rankNone
 }
 
-// addToSet adds actions to a set. An action replaces the one of its rank, except in
-// rankSet.
+// addToSet returns an action set with more actions. A new action replaces an earlier
+// action of the same rank. Actions of rank rankSet never replace each other.
 func addToSet(set, actions []Action) []Action {
 	for i := range actions {
 		rank := setRank(actions[i].Kind)
@@ -64,8 +64,9 @@ func addToSet(set, actions []Action) []Action {
 	return set
 }
 
-// orderSet returns a set in order of execution, with only the first action that sends
-// (rankGroup and later). Without such an action it returns nil: the frame is dropped.
+// orderSet returns an action set in order of execution. Of the actions that send the
+// frame (rankGroup and later), it keeps only the first. It returns nil if no action
+// sends the frame: the frame is dropped.
 func orderSet(set []Action) []Action {
 	ordered := slices.Clone(set)
 	slices.SortStableFunc(ordered, func(a, b Action) int { return setRank(a.Kind) - setRank(b.Kind) })

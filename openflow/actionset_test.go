@@ -4,7 +4,8 @@ package openflow
 
 import "testing"
 
-// A bucket or action set executes ct, unless another action in it sends the frame.
+// ct in a bucket or an action set is executed, unless another action of the set sends
+// the frame.
 func TestCTInActionSet(t *testing.T) {
 	for _, c := range []struct{ actions, want string }{
 		{"ct(commit,nat(dst=10.0.0.1:80),table=2)", "ct(commit,table=2,nat(dst=10.0.0.1:80))"},

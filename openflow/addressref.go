@@ -16,19 +16,22 @@ type AddressRef uint64
 const anyAddress = ^AddressRef(0)
 
 const (
-	// maxAddressRefs is the largest number of addresses that a translation notes.
-	// With more, it depends on every address.
+	// AddressRef names a MAC or IP address on which a translation depends. It does not
+	// include the VLAN or the segment. Different IPv6 addresses may have the same
+	// AddressRef; a change of one address then revalidates the megaflows of both.
 	maxAddressRefs = 8
-	// maxAddressChanges is the number of changed addresses that a table notes. With
-	// more, all addresses count as changed.
+	// maxAddressRefs is the largest number of addresses that a translation notes. A
+	// translation that uses more addresses counts as dependent on every address.
 	maxAddressChanges = 4096
 )
 
-// Kinds of AddressRef, in its two highest bits. MAC addresses have 0.
+// maxAddressChanges is the largest number of changed addresses that a MACTable notes.
+// After more changes, all addresses count as changed.
 const (
 	refIPv4 AddressRef = 1 << 62
 	refIPv6 AddressRef = 2 << 62
-	// refNetwork: the settings of a declared network.
+	// Kinds of AddressRef, stored in its two highest bits. These bits are 0 for a MAC
+	// address.
 	refNetwork AddressRef = refIPv4 | 1<<61
 )
 
@@ -56,7 +59,8 @@ func (x *xlate) depends(ref AddressRef) {
 	}
 }
 
-// AddressChanges are the changed addresses of a table; zero: none.
+// AddressChanges is the set of changed addresses of a MACTable. The zero value is the
+// empty set.
 type AddressChanges struct {
 	refs       map[AddressRef]struct{}
 	everything bool
@@ -106,7 +110,8 @@ func (t *MACTable) TakeChanges() AddressChanges {
 	return c
 }
 
-// Touch notes changed addresses for translations that are still running.
+// Touch adds addresses to the changed addresses that the next TakeChanges returns.
+// Control uses it for translations that ran while the addresses changed.
 func (t *MACTable) Touch(refs []AddressRef) {
 	for _, ref := range refs {
 		t.changes.add(ref)

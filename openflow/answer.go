@@ -50,8 +50,8 @@ func (x *xlate) announcement(f *vlanFrame, src uint64) netip.Addr {
 }
 
 // question returns the IP address for which a broadcast or multicast frame asks. It
-// is invalid for link-local IPv6 addresses, because a router's answer needs the
-// router flag.
+// returns an invalid address for questions about link-local IPv6 addresses, because the
+// answer of a router needs the router flag.
 func (x *xlate) question() netip.Addr {
 	if x.hasField(FARPSpa) {
 		asker, asked := x.read(wholeField(FARPSpa)), x.read(wholeField(FARPTpa))
@@ -69,7 +69,8 @@ func (x *xlate) question() netip.Addr {
 	return netip.Addr{}
 }
 
-// asAddress returns the IP address in a field value of this many bits; 0: invalid.
+// asAddress returns the IP address in a field value of bits bits. For value 0 it
+// returns an invalid address.
 func asAddress(v Value128, bits uint) netip.Addr {
 	if v.isZero() {
 		return netip.Addr{}
@@ -77,8 +78,8 @@ func asAddress(v Value128, bits uint) netip.Addr {
 	return valueAddr(v, bits)
 }
 
-// dependsOnIP notes that the translation depends on an IP address in segment s.
-// Segment 0 sees the hosts of all segments, so the translation then depends on every
+// dependsOnIP notes that the translation depends on IP address ip in segment s. A frame
+// in segment 0 sees the hosts of all segments, so its translation depends on every
 // address.
 func (x *xlate) dependsOnIP(s Segment, ip netip.Addr) {
 	if s == 0 {
@@ -88,9 +89,9 @@ func (x *xlate) dependsOnIP(s Segment, ip netip.Addr) {
 	x.depends(refOfIP(ip))
 }
 
-// answer answers a guest's question for an address behind a tunnel. It reports false
-// if the frame must be forwarded. It only answers frames that no action has changed
-// or sent.
+// answer answers a guest's ARP request or neighbour solicitation for an address behind
+// a tunnel. It returns false if the frame must be forwarded instead. It does not answer
+// a frame that an action has already changed or sent.
 func (x *xlate) answer(inPort *PortInfo, s Segment, f *vlanFrame, src uint64) bool {
 	if inPort.Kind != PortNormal || x.dirty || len(x.actions) > 0 {
 		return false
@@ -129,8 +130,9 @@ func (x *xlate) answer(inPort *PortInfo, s Segment, f *vlanFrame, src uint64) bo
 	return true
 }
 
-// answerDeclared answers a guest's question in a declared network, except for the
-// guest's own address: this is duplicate address detection.
+// answerDeclared answers a guest's question for an address of a declared network. It
+// does not answer a question for the guest's own address, because such a question is
+// duplicate address detection.
 func (x *xlate) answerDeclared(mac, asker uint64) bool {
 	if mac == asker {
 		return false

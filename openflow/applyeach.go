@@ -2,7 +2,8 @@
 
 package openflow
 
-// Changes that come as messages: each on its own, or many as one bundle.
+// This file applies changes that arrive as OpenFlow messages. Each message is applied
+// alone, or many messages as one bundle.
 
 // ApplyEach applies the changes in mods, in order. Each change is applied as a whole or
 // refused; errs has the error of each, or nil. In all other respects ApplyEach is like

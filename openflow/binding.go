@@ -28,8 +28,9 @@ type BoundHost struct {
 }
 
 const (
-	// MaxBoundMACs and MaxBoundPrefixes bound a port's binding, because each cache
-	// miss of the port is compared with all of it. ParseBinding refuses longer lists.
+	// MaxBoundMACs and MaxBoundPrefixes limit the lists of a port's binding, because
+	// each cache miss of the port is compared with the whole binding. ParseBinding
+	// refuses longer lists.
 	MaxBoundMACs     = 64
 	MaxBoundPrefixes = 256
 )
@@ -137,7 +138,8 @@ func boundPrefix(word string) (netip.Prefix, bool) {
 	return p, true
 }
 
-// linkLocalOf returns the address in fe80::/64 with the MAC as a modified EUI-64.
+// linkLocalOf returns the IPv6 link-local address (fe80::/64) whose interface
+// identifier is derived from the MAC address as a modified EUI-64.
 func linkLocalOf(mac uint64) netip.Prefix {
 	id := mac>>24<<40 | 0xfffe<<24 | mac&0xffffff
 	return netip.PrefixFrom(valueAddr(Value128{0xfe80 << 48, id ^ 1<<57}, 128), 128)
@@ -170,9 +172,9 @@ const (
 // ipv4Any is 0.0.0.0/32.
 var ipv4Any = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32)}
 
-// admit reports whether the port's binding allows the frame. It checks only the first
-// flow look-up, because NAT may have changed the addresses later. While any port has
-// a binding, every megaflow matches a single port.
+// admit reports whether the binding of the frame's port allows the frame. admit checks
+// only the first flow look-up of a frame, because NAT may change the addresses before
+// the second. If any port has a binding, every megaflow matches a single port.
 func (x *xlate) admit() bool {
 	if x.flow[flowtable.WPort]&0xffffffff != 0 || !x.env.Bound() {
 		return true
@@ -197,8 +199,8 @@ type bindingCheck struct {
 	b *Binding
 }
 
-// spoofed returns the first forbidden field as match text; "": the binding allows the
-// frame.
+// spoofed returns the first field that the binding forbids, as match text. It returns
+// "" if the binding allows the frame.
 func (c *bindingCheck) spoofed() string {
 	host := c.mac(FEthSrc)
 	if host == nil {
@@ -219,9 +221,10 @@ func (c *bindingCheck) spoofed() string {
 	return ""
 }
 
-// arp checks the sender addresses in ARP and reverse ARP. A probe (sender IP address
-// 0, RFC 5227 section 2.1) may only ask for an allowed address. In ARP that the
-// parser does not understand, the sender MAC is 0, which no binding allows.
+// arp checks the sender's MAC and IP address in ARP and reverse ARP. An ARP probe has
+// sender IP address 0 (RFC 5227 section 2.1) and may ask only for an allowed address.
+// If the parser does not understand the ARP frame, the sender MAC is 0, which no
+// binding allows.
 func (c *bindingCheck) arp(reverse bool) string {
 	host := c.mac(FARPSha)
 	if host == nil {
@@ -272,9 +275,9 @@ func (c *bindingCheck) ipv6(host *BoundHost) string {
 	return ""
 }
 
-// neighbour checks the sender's addresses in neighbour discovery. It refuses
-// fragments, as hosts do (RFC 6980), because their options are not visible. It
-// refuses target 0, which the parser sets for invalid options.
+// neighbour checks the sender's addresses in neighbour discovery. It refuses fragments,
+// as hosts do (RFC 6980), because the options of a fragment are not visible. It refuses
+// target address 0, which the parser sets for invalid options.
 func (c *bindingCheck) neighbour() string {
 	x := c.x
 	if x.read(wholeField(FIPFrag))[1] != 0 {
@@ -297,9 +300,9 @@ func (c *bindingCheck) neighbour() string {
 	return ""
 }
 
-// hostOf returns the host with the MAC address in a link-layer option; without the
-// option, with the frame's source address. It returns nil if the binding has no such
-// host.
+// hostOf returns the binding's host with the MAC address of a link-layer address
+// option. Without the option, it uses the frame's source MAC address. It returns nil if
+// the binding has no such host.
 func (c *bindingCheck) hostOf(link FieldID) *BoundHost {
 	if c.x.read(wholeField(link)).isZero() {
 		return c.mac(FEthSrc)
@@ -366,12 +369,13 @@ func commonBits(a, b Value128) int {
 	return 128 - d.bitLen()
 }
 
-// distinguishingBits returns the number of leading bits that exclude all allowed
-// addresses, in whole bytes. common is the longest prefix that the frame's address
-// shares with an allowed one. Whole bytes keep the number of masks small.
+// distinguishingBits returns how many leading bits of an address a megaflow must match,
+// so that it matches no allowed address. common is the length of the longest prefix
+// that the frame's address shares with an allowed address. The result is rounded up to
+// whole bytes, which keeps the number of masks small.
 func distinguishingBits(common, width int) int { return min(common/8*8+8, width) }
 
-// readPrefix adds the first n bits of a field to the mask.
+// readPrefix adds the first n bits of a field to the megaflow's mask.
 func (x *xlate) readPrefix(id FieldID, width, n int) {
 	if n > 0 {
 		x.read(Subfield{Field: id, Offset: uint8(width - n), Bits: uint8(n)})

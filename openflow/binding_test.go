@@ -156,7 +156,8 @@ func TestBindingSeparatesPorts(t *testing.T) {
 	if tr := p.Translate(&k, env); tr.Mask[flowtable.WPort]>>32 != 0xffffffff || tr.Drop != packet.DropFlow {
 		t.Errorf("unexpected mask %x or drop %v", tr.Mask, tr.Drop)
 	}
-	// After a ct action, NAT may have changed the addresses.
+	// The binding does not apply after a ct action, because NAT may have changed the
+	// addresses.
 	k = keyOfText(t, "in_port=1,ip,nw_src=10.0.0.1,dl_src=00:00:00:00:00:09")
 	k.SetRecirc(7)
 	if tr := p.Translate(&k, env); tr.Drop == packet.DropSpoofed {
@@ -164,7 +165,7 @@ func TestBindingSeparatesPorts(t *testing.T) {
 	}
 }
 
-// Few masks drop random addresses on a bound port.
+// Random addresses on a bound port are dropped by megaflows with few masks.
 func TestSpoofedFramesTakeFewMegaflows(t *testing.T) {
 	env, p := newEnv(), pipelineOf(t, "actions=2")
 	env.ports[0].Binding = bindingOf(t, "", "02:00:00:00:00:01 10.0.0.1")
@@ -216,7 +217,7 @@ func TestBindingRefused(t *testing.T) {
 	}
 }
 
-// A bound port's megaflow matches only spoofed frames, or none.
+// A megaflow of a bound port matches either only spoofed frames or only allowed frames.
 func TestBindingAgainstWholeFields(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
 	env, p := newEnv(), pipelineOf(t, "actions=2")

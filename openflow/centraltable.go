@@ -16,8 +16,8 @@ const CentralTable = 250
 // errCentralTable is the error of an operator's change of CentralTable.
 var errCentralTable = codedf(ErrFlowEPERM, "table=%d: belongs to weft-central; expected another table", CentralTable)
 
-// ApplyCentral is Apply for flows of CentralTable, without the limit of rules. There
-// is one flow for each declared port.
+// ApplyCentral is Apply for flows of CentralTable. The limit of rules does not apply,
+// because there is only one flow for each declared port.
 func (p *Pipeline) ApplyCentral(mods []FlowMod, nowNS uint64) (Changes, error) {
 	return p.applyAll(bundle{p: p, nowNS: nowNS, central: true}, mods)
 }
@@ -56,8 +56,8 @@ func refusesLearning(actions []Action) error {
 	return nil
 }
 
-// selected returns the rules that a change selects, weft-central's only for
-// ApplyCentral.
+// selected returns the rules that the change m selects. It selects weft-central's rules
+// only for ApplyCentral.
 func (b *bundle) selected(m *FlowMod) []*Rule {
 	list := b.p.selectRules(m)
 	if b.central {

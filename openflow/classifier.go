@@ -33,8 +33,8 @@ type classifier struct {
 type subtable struct {
 	mask   Flow
 	shared unique.Handle[Flow] // handle of mask, shared with the rules
-	words  []uint8             // indexes of the mask's non-zero words, in the order of the stages
-	packed []uint8             // positions of these words in a PackedMatch
+	words  []uint8             // indexes of the non-zero words of the mask, in the order of the search stages
+	packed []uint8             // positions of the mask's non-zero words in a PackedMatch
 	stages []stage             // stages of the search; a miss in any stage ends the search
 	max    int                 // highest priority, -1 if empty
 	// rules maps the hash of a rule's value to the first such rule. Rule.next links
@@ -46,9 +46,9 @@ type subtable struct {
 // stage is a part of a subtable's words.
 type stage struct {
 	words    []uint8
-	prefixes []prefixLength // prefixes in the mask's words of this stage
-	// seen counts rules by the hash of their value up to this stage. The last stage
-	// has none.
+	prefixes []prefixLength // prefixes that the mask has in the words of this stage
+	// seen has the number of rules for each hash of a rule's value, up to and including
+	// this stage. The last stage has no such map.
 	seen map[uint64]int
 }
 
@@ -114,7 +114,7 @@ func newSubtable(shared unique.Handle[Flow]) *subtable {
 	return s
 }
 
-// findPrefixes assigns each prefix of the mask to its stage.
+// findPrefixes assigns each address prefix of the mask to its search stage.
 func (s *subtable) findPrefixes() {
 	for i := range prefixFields {
 		p := &prefixFields[i]
@@ -166,8 +166,8 @@ func (s *subtable) note(f *Flow, n int) {
 	}
 }
 
-// find returns the first rule with the hash of flow f, or nil. v records the bits
-// used.
+// find returns the first rule in the subtable with the hash of flow f, or nil. v
+// records the bits of f that the search used.
 func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 	h := uint64(1)
 	for i := range s.stages {
@@ -217,9 +217,10 @@ type prefixLookup struct {
 	found [len(prefixFields)]prefixFound
 }
 
-// rulesOut reports whether the tries prove that no rule of a subtable matches the
-// flow: no rule has the flow's prefix in one field. It chooses the field with the
-// fewest bits. v records the bits used.
+// rulesOut reports whether the prefix tries prove that no rule of a subtable matches
+// the flow. The proof is a field in which no rule has the flow's prefix. Of several
+// such fields, rulesOut takes the field of which the fewest bits suffice. v records
+// these bits.
 func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
 	best, bits := -1, uint8(0)
 	for _, p := range prefixes {
@@ -244,7 +245,7 @@ func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
 }
 
 // lookup returns the matching rule of highest priority for the flow f, or nil. conj is
-// the number of the conjunction through which it matches; 0: none.
+// the ID of the conjunction through which the rule matches; 0: the rule matches alone.
 func (c *classifier) lookup(f *Flow, v visitor) (r *Rule, conj uint32) {
 	var soft []*Rule
 	r = c.search(f, v, &soft)
@@ -254,9 +255,10 @@ func (c *classifier) lookup(f *Flow, v visitor) (r *Rule, conj uint32) {
 	return c.conjunctive(f, v, r, soft)
 }
 
-// search returns the rule of highest priority that matches alone. It appends matching
-// rules with conjunctions of a higher priority, and perhaps others, to soft (nil:
-// they are ignored).
+// search returns the rule of highest priority that matches alone, without a
+// conjunction. If soft is not nil, search appends to soft the matching rules with
+// conjunction actions that have a higher priority. It may also append such rules of a
+// lower priority.
 func (c *classifier) search(f *Flow, v visitor, soft *[]*Rule) *Rule {
 	var best *Rule
 	l := prefixLookup{c: c, f: f}

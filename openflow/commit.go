@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// emit appends a datapath action. If flowtable.MaxActions leaves room only for
-// OpDrop, the translation ends as DropLoop.
+// emit appends a datapath action. If the list has room only for OpDrop
+// (flowtable.MaxActions), the translation ends with drop reason DropLoop.
 func (x *xlate) emit(a flowtable.Action) {
 	if len(x.actions) >= flowtable.MaxActions-2 {
 		x.halt(packet.DropLoop)
@@ -19,10 +19,10 @@ func (x *xlate) emit(a flowtable.Action) {
 	x.actions = append(x.actions, a)
 }
 
-// setOps are the header fields that the datapath can set, in the order of emitted
-// actions. If fields share bits of the key, the frame has the field whose
-// prerequisite it meets. Neighbour discovery precedes the ICMP type, which could
-// change the kind of message.
+// setOps lists the header fields that the datapath can set, in the order of the emitted
+// actions. Several fields may use the same bits of the key; the prerequisite decides
+// which of these fields the frame has. Neighbour discovery comes before the ICMP type,
+// because a new type may change the kind of message.
 var setOps = []struct {
 	field        FieldID
 	op           flowtable.Op
@@ -40,8 +40,8 @@ var setOps = []struct {
 	{FARPSha, flowtable.OpSetARPSha, needARP}, {FARPTha, flowtable.OpSetARPTha, needARP},
 }
 
-// commit emits the actions that change the frame from x.base to x.flow. A field that
-// was only set adds no bits to the megaflow's mask.
+// commit emits the datapath actions that change the frame from x.base to x.flow. A
+// field that was set but never read adds no bits to the megaflow's mask.
 func (x *xlate) commit() {
 	if !x.dirty {
 		return
@@ -89,8 +89,8 @@ func (x *xlate) differs(word int, mask uint64) bool {
 	if x.baseKeep[word]&mask != 0 {
 		return true
 	}
-	// x.flow may depend on the arriving frame here, because the end of a clone
-	// restores it.
+	// The end of a clone restores the frame, so x.flow may again depend on the arriving
+	// frame.
 	x.visitWord(word, mask)
 	return (x.flow[word]^x.base[word])&mask != 0
 }
@@ -195,8 +195,8 @@ func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	return flowtable.Action{Op: flowtable.OpTunnel, U16: uint16(port.No), U32: index, U64: uint64(vni)}, reason
 }
 
-// tunnelAddr returns the flow's tunnel address in the field v4 or v6, if want4 or
-// want6 is set. It tries IPv4 first. 0 counts as no address.
+// tunnelAddr returns the flow's tunnel address: the field v4 if want4 is set, or the
+// field v6 if want6 is set. It tries IPv4 first. Address 0 counts as no address.
 func (x *xlate) tunnelAddr(v4, v6 FieldID, want4, want6 bool) netip.Addr {
 	if want4 {
 		if v := x.read(wholeField(v4)); !v.isZero() {

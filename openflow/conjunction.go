@@ -66,8 +66,8 @@ func isConjunctive(actions []Action) bool {
 	return slices.ContainsFunc(actions, func(a Action) bool { return a.Kind == ActConjunction })
 }
 
-// checkConjunctions returns the text of an action that may not stand beside
-// conjunction; "": none.
+// checkConjunctions returns the text of the first action that is not allowed in a list
+// with conjunction actions. It returns "" if all actions are allowed.
 func checkConjunctions(actions []Action) string {
 	if !isConjunctive(actions) {
 		return ""
@@ -81,8 +81,9 @@ func checkConjunctions(actions []Action) string {
 }
 
 // conjunctive finds the rule of a conjunction whose parts all match the flow. hard is
-// the best rule that matches alone, and soft has the matching rules with conjunctions.
-// id is the conjunction that matched, if the result is not hard.
+// the best rule that matches without a conjunction. soft lists the matching rules with
+// conjunction actions. If found is not hard, id is the ID of the conjunction that
+// matched.
 func (c *classifier) conjunctive(f *Flow, v visitor, hard *Rule, soft []*Rule) (found *Rule, id uint32) {
 	slices.SortStableFunc(soft, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
 	for len(soft) > 0 && (hard == nil || soft[0].Priority > hard.Priority) {

@@ -67,8 +67,8 @@ func newEnv9() *fakeEnv {
 	return e
 }
 
-// The megaflow of a frame matches the bits that decided about the parts of a
-// conjunction, and no others.
+// The megaflow of a frame matches exactly the bits that decided which parts of a
+// conjunction match.
 func TestMaskOfConjunction(t *testing.T) {
 	p := pipelineOf(t, "conj_id=7,actions=1", "ip,nw_src=10.1.0.0/16,actions=conjunction(7,1/2)", "tcp,tp_dst=80,actions=conjunction(7,2/2)")
 	k := keyOfText(t, "in_port=2,tcp,nw_src=10.1.2.3,nw_dst=10.9.9.9,tp_src=5,tp_dst=80")

@@ -10,8 +10,9 @@ import (
 	"weft/flowtable"
 )
 
-// ControllerNote is what a message to the controller says besides the frame: which flow
-// sent it, and the fields that the tables know. A frame carries only the note's number.
+// ControllerNote holds what a message to the controller contains besides the frame: the
+// flow that sent it, registers, metadata, tunnel and connection fields. A frame to the
+// controller carries only the number of its note.
 type ControllerNote struct {
 	Table    uint8
 	Cookie   uint64 // of the flow; ^0: no flow
@@ -42,8 +43,9 @@ func (n *ControllerNote) Metadata(inPort uint32) Match {
 	return m
 }
 
-// narrowNote removes parts that are 0 from words with several fields, and the tuple of
-// the connection, which needs a match on the frame's own fields.
+// narrowNote removes from a note's match the 32-bit halves of words that are 0. It also
+// removes the tuple of the connection, because a match on the tuple is valid only
+// together with a match on the frame's own fields.
 func narrowNote(m *Match) {
 	for w := flowtable.WCTPorts; w < flowtable.KeyWords; w++ {
 		if w != flowtable.WCTLabel && w != flowtable.WCTLabel+1 {
@@ -69,9 +71,10 @@ type Noter interface {
 	StoreNote(n *ControllerNote) uint32
 }
 
-// MaxNotes is the largest number of notes in a NoteTable. A sender whose frame fields end
-// up in registers could create a note with every frame. At the limit the oldest note goes:
-// messages of its megaflow then lack its fields.
+// MaxNotes is the largest number of notes in a NoteTable. A sender could create a note
+// with every frame if a flow copies frame fields to registers. At the limit the oldest
+// note is evicted; messages of the megaflow that uses this note then lack the note's
+// fields.
 const MaxNotes = 1 << 14
 
 // NoteTable implements Noter. A note's number is its hash, so a restarted control process
@@ -133,8 +136,8 @@ func (t *NoteTable) NoteUse() (used int, evicted uint64) {
 	return len(t.order), t.evicted
 }
 
-// SendMisses makes frames that match no flow go to the controller, as OpenFlow 1.0 says,
-// or drops them, as later versions do.
+// SendMisses decides what happens to frames that match no flow. If enabled, they go to
+// the controller, as in OpenFlow 1.0. Otherwise they are dropped, as in later versions.
 func (p *Pipeline) SendMisses(enabled bool) {
 	p.missToController = enabled
 	p.generation++
@@ -151,8 +154,8 @@ func (x *xlate) missed(table uint8) {
 	x.sent = x.sent || !x.halted
 }
 
-// noted stores what a message to the controller says of the frame's present state, and
-// returns its number. The megaflow matches the tunnel and the connection of the note.
+// noted stores a ControllerNote of the frame's present state, and returns the note's
+// number. The megaflow then matches the tunnel and connection fields in the note.
 func (x *xlate) noted(c *Controller) uint32 {
 	noter, ok := x.env.(Noter)
 	if !ok {

@@ -59,8 +59,8 @@ func (p *actionParser) ct(t token) (Action, error) {
 	return Action{Kind: ActCT, CT: spec}, nil
 }
 
-// forgetCT removes the ct fields from the known match: the actions after ct cannot know
-// the connection's state in the zone of this ct.
+// forgetCT removes the ct fields from the known part of the match. The parser cannot
+// know what the connection's state in this ct's zone will be.
 func (p *actionParser) forgetCT() {
 	p.match.Mask[flowtable.WCT], p.match.Value[flowtable.WCT] = 0, 0
 }

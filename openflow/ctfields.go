@@ -42,8 +42,8 @@ func addCTFields() {
 	row(FCTTpDst, field{name: "ct_tp_dst", oxm: []string{"NXM_NX_CT_TP_DST"}, word: flowtable.WCTPorts, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, prerequisite: needCT})
 }
 
-// ctMet checks needCT: ct_state must have one of new, est, rel, rpl, snat and dnat,
-// or trk without inv.
+// ctMet reports whether the prerequisite needCT is met: ct_state has one of new, est,
+// rel, rpl, snat and dnat, or trk without inv.
 func ctMet(q prober) bool {
 	if v, _ := q.probe(flowtable.WCT, ctStateValid<<ctStateAt); v != 0 {
 		return true
@@ -53,8 +53,8 @@ func ctMet(q prober) bool {
 	return known && knownInv && trk != 0 && inv == 0
 }
 
-// checkCT refuses a match on ct_nw_src and other fields of the original direction
-// that does not require a valid connection.
+// checkCT refuses a match on fields of the connection's original direction, such as
+// ct_nw_src, unless the match also requires a valid connection.
 func checkCT(m *Match) error {
 	v4 := needCTIPv4.met(m)
 	for _, l := range []struct {
@@ -69,8 +69,8 @@ func checkCT(m *Match) error {
 		{FCTNwSrc, flowtable.WCTSrc + 1, ^uint64(0), needCT}, {FCTNwDst, flowtable.WCTDst + 1, ^uint64(0), needCT},
 	} {
 		bits := m.Mask[l.word] & l.mask
-		// ct_nw_src uses the low 32 bits of ct_ipv6_src. A match on only these bits is
-		// taken for an IPv4 address.
+		// ct_nw_src uses the low 32 bits of ct_ipv6_src. A match on only these bits
+		// counts as a match on an IPv4 address.
 		alias := l.word >= flowtable.WCTSrc && bits != 0 && (bits&^0xffffffff != 0 || m.Mask[l.word-1] != 0) == v4
 		if l.prerequisite == needCTIPv6 {
 			alias = v4 && bits != 0

@@ -25,7 +25,8 @@ const (
 // PortInfo is a port's configuration for translation.
 type PortInfo struct {
 	No uint32 // OpenFlow port number
-	// Datapath is the port's number in the data path; 0: No, as for all but PortLocal.
+	// Datapath is the port's number in the data path; 0: the same number as No. Only
+	// PortLocal has a different one.
 	Datapath uint32
 	Name     string
 	Kind     PortKind
@@ -52,15 +53,15 @@ type PortInfo struct {
 	// tunnel.
 	NoSplitHorizon bool
 
-	// VNI, Remote and Local are the parameters of a PortTunnel. FlowVNI, FlowRemote
-	// and FlowLocal replace them by the flow's tun_id, tun_dst and tun_src. Without a
-	// local address, Env chooses one.
+	// VNI, Remote and Local are the parameters of a PortTunnel. If FlowVNI, FlowRemote
+	// or FlowLocal is set, the flow's tun_id, tun_dst or tun_src replaces the
+	// parameter. Without a local address, Env chooses one.
 	FlowVNI, FlowRemote, FlowLocal bool
 	VNI                            uint32
 	Remote, Local                  netip.Addr
-	// Remotes, if not empty, replaces Remote: each frame goes to all of them
-	// (head-end replication), or to the one behind which normal has learnt the
-	// destination.
+	// Remotes, if not empty, replaces Remote. Each frame goes to all of them (head-end
+	// replication), or only to the remote behind which normal has learnt the
+	// destination address.
 	Remotes []netip.Addr
 }
 
@@ -80,13 +81,15 @@ type Names interface {
 	PortName(number uint32) (name string, ok bool)
 }
 
-// Env is the rest of the switch for translations, which may call it concurrently.
-// Control implements it.
+// Env gives translations access to the rest of the switch: ports, tunnels and
+// addresses. Control implements Env. Concurrent translations call its methods
+// concurrently.
 type Env interface {
 	Port(number uint32) (PortInfo, bool)
 	// PortAt returns the port with a number of the data path.
 	PortAt(datapath uint32) (PortInfo, bool)
-	// Ports returns all ports in a stable order. The caller must not change the list.
+	// Ports returns all ports in a stable order. The caller must not modify the
+	// returned slice.
 	Ports() []PortInfo
 	// Bound reports whether at least one port has a Binding.
 	Bound() bool
@@ -97,11 +100,12 @@ type Env interface {
 	// MAC returns the port behind which normal has learnt a MAC address, by its number
 	// in the data path. vlan is 0 to 4095, mac has 48 bits.
 	MAC(s Segment, vlan uint16, mac uint64) (port uint32, ok bool)
-	// Announced reports whether the MAC address has sent a broadcast or multicast
-	// frame from behind the port, which has this number in the data path.
+	// Announced reports whether the MAC address has sent a broadcast or multicast frame
+	// from behind the port. port is the port's number in the data path.
 	Announced(s Segment, vlan uint16, mac uint64, port uint32) bool
-	// VTEP returns the remote behind which normal has learnt the MAC address, for a
-	// port with Remotes. It is invalid if unknown.
+	// VTEP returns the remote (the underlay address of a VTEP) behind which normal has
+	// learnt the MAC address, for a port with Remotes. It returns an invalid address if
+	// the remote is unknown.
 	VTEP(s Segment, vlan uint16, mac uint64) netip.Addr
 	// Neighbour returns the MAC address that a host has announced for ip.
 	Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool)
@@ -110,7 +114,8 @@ type Env interface {
 
 // Networks are the networks that weft-central has declared.
 type Networks interface {
-	// Central reports whether at least one port has Central set.
+	// Central reports whether weft-central has declared at least one port
+	// (PortInfo.Central).
 	Central() bool
 	// CentralTunnel returns the vxlan port to the other hosts of weft-central's
 	// networks; ok is false if there is none.

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// wrongText is an invalid text. The parser's error must contain word, which is wrong,
-// and expected.
+// wrongText is an invalid text. The parser's error must contain the invalid word (field
+// word) and the description of a valid one (field expected).
 type wrongText struct{ text, word, expected string }
 
 func checkErrors(t *testing.T, tests []wrongText, parse func(text string) error) {

@@ -31,10 +31,11 @@ type TableConfig struct {
 	// Limit is the largest number of rules in the table; 0: only the limit of the
 	// pipeline.
 	Limit int
-	// Evict lets an add at the limit remove another rule instead of failing. A rule
-	// may be evicted if its importance is lower than the new rule's, or equal and it
-	// has a timeout. The order of eviction is: lowest importance, then rules with a
-	// timeout, then the longest unused.
+	// Evict lets an add at the limit remove another rule instead of failing. A rule may
+	// be evicted if its importance is lower than the new rule's. A rule of equal
+	// importance may be evicted if it has a timeout. The order of eviction is: lowest
+	// importance, then rules with a timeout, then the rule that was unused for the
+	// longest time.
 	Evict bool
 }
 
@@ -65,7 +66,8 @@ func (b *bundle) makeRoom(table uint8, m *FlowMod) error {
 	return nil
 }
 
-// evict removes the next rule in the order of eviction, or reports false.
+// evict removes the next rule in the order of eviction. It returns false if no rule may
+// be evicted.
 func (b *bundle) evict(table uint8, m *FlowMod) bool {
 	list, sorted := b.victims[table]
 	if !sorted {

@@ -12,7 +12,7 @@ import (
 func TestEviction(t *testing.T) {
 	tests := []struct {
 		name, flows, add string
-		evicted          string // in_port in the match of the evicted rule; "" if the add must fail
+		evicted          string // match on in_port that identifies the evicted rule; "" if the add must fail
 	}{
 		{"least important first", "importance=3,in_port=1|importance=1,in_port=2|importance=2,in_port=3", "importance=5,in_port=9", "2"},
 		{"timed first", "importance=1,in_port=1|importance=1,idle_timeout=9,in_port=2|importance=1,in_port=3", "importance=5,in_port=9", "2"},
@@ -48,8 +48,8 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// Evictions remove the longest unused rules. A failed change undoes all its
-// evictions.
+// Evictions remove the rules that were unused for the longest time. A failed change
+// undoes all its evictions.
 func TestEvictionInBundles(t *testing.T) {
 	p := NewPipeline(Limits{Rules: 10})
 	for table := range uint8(Tables) {

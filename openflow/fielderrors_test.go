@@ -23,8 +23,8 @@ var whatIsWrong = map[format][]struct{ value, expected string }{
 	asHex5:     {{"nosuch", "a number"}, {"1/x", "a number"}},
 }
 
-// The error of an invalid field value names the value, and the field if the format is
-// shared.
+// The error of an invalid field value names the value. If several fields share the text
+// format, the error also names the field.
 func TestErrorsOfEveryField(t *testing.T) {
 	check := func(text, word, expected, name string) {
 		t.Helper()

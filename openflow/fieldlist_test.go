@@ -15,7 +15,7 @@ var contexts = []string{
 	"ip,ct_state=+trk+est", "ipv6,ct_state=+trk+est", "tcp,nw_frag=no", "tcp,nw_frag=later",
 }
 
-// sample returns texts of a value of the field and of a mask.
+// sample returns the text of a value of the field, and the text of a mask.
 func sample(f *field) (value, mask string) {
 	switch f.format {
 	case asEthernet:
@@ -32,8 +32,8 @@ func sample(f *field) (value, mask string) {
 	return "1", "1"
 }
 
-// fieldTexts returns flow texts for every field, name, mask and action, each after
-// the match context.
+// fieldTexts returns flow texts for every field, name, mask and action. Each text
+// begins with the match in context.
 func fieldTexts(context string) (texts []string) {
 	add := func(format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
@@ -77,8 +77,8 @@ func fieldTexts(context string) (texts []string) {
 // without IPv6, and writes of tracking fields outside of ct.
 var otherFields = regexp.MustCompile(`ipv6_label=|learn\(load:1->.*(?i:ct_mark|ct_label)|ct_tp_|(move|output):ct_`)
 
-// fieldSample: one in fieldSample texts is compared, because each comparison runs a
-// process.
+// fieldSample is the sampling interval: one in fieldSample texts is compared, because
+// each comparison runs a process.
 const fieldSample = 19
 
 // TestFieldListIsOVSs compares fields, prerequisites and actions with those of

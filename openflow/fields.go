@@ -102,8 +102,8 @@ type field struct {
 	// The field has bits shift to shift+bits-1 of Flow[word]. A 128-bit field takes
 	// Flow[word] (upper half) and Flow[word+1].
 	word, shift, bits uint8
-	// stored is the number of low bits that Flow stores, if the text format has more bits;
-	// the other bits must be 0. If stored is 0, Flow stores all bits.
+	// stored is the number of low bits that Flow stores, for a field whose text has
+	// more bits; the other bits must be 0. If stored is 0, Flow stores all bits.
 	stored uint8
 	// bytes is the largest size of a value in flow text, in bytes.
 	bytes        uint8

@@ -20,7 +20,7 @@ func (f *Finished) ReduceTimeouts() bool {
 	return r.IdleTimeout != idle || r.HardTimeout != hard
 }
 
-// reduced returns the shorter of two timeouts; 0 means no timeout.
+// reduced returns the shorter of two timeouts. A value of 0 means no timeout.
 func reduced(timeout, limit uint16) uint16 {
 	if limit == 0 || timeout != 0 && timeout < limit {
 		return timeout
@@ -31,8 +31,8 @@ func reduced(timeout, limit uint16) uint16 {
 // TCP flags that end a connection (RFC 9293 section 3.1).
 var finFlag, rstFlag = Subfield{FTCPFlags, 0, 1}, Subfield{FTCPFlags, 2, 1}
 
-// finTimeout records the current flow in the field finished if the frame is a TCP FIN
-// or RST. The megaflow matches both flags.
+// finTimeout adds the current flow to x.finished if the frame is a TCP FIN or RST. The
+// megaflow matches both flags.
 func (x *xlate) finTimeout(a *Action) {
 	if x.rule == nil || !x.hasField(FTCPFlags) {
 		return

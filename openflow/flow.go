@@ -42,8 +42,8 @@ func (m *Match) Covers(f *Flow) bool {
 	return true
 }
 
-// Within reports whether o matches every flow that m matches, as for a loose delete
-// with o.
+// Within reports whether the match o matches every flow that m matches. A loose delete
+// with match o deletes rules with such a match m.
 func (m *Match) Within(o *Match) bool {
 	for i := range m.Mask {
 		if o.Mask[i]&^m.Mask[i] != 0 || (m.Value[i]^o.Value[i])&o.Mask[i] != 0 {

@@ -20,7 +20,7 @@ func FormatRule(r *Rule, nowNS uint64, names Names) string {
 	fmt.Fprintf(&b, " cookie=0x%x, duration=%s, table=%d, n_packets=%d, n_bytes=%d, ",
 		r.Cookie, formatDuration(age), r.Table, r.Packets, r.Bytes)
 	writeTimes(&b, r.IdleTimeout, r.HardTimeout)
-	// ovs-ofctl writes a comma only after the importance.
+	// As in ovs-ofctl, a blank follows each flag, and a comma only the importance.
 	for _, f := range flagWords {
 		if r.Flags&f.flag != 0 {
 			b.WriteString(f.word + " ")
@@ -108,8 +108,8 @@ func FormatFlowMod(m *FlowMod, names Names) string {
 	return strings.TrimSpace(strings.TrimSuffix(b.String(), ",") + " actions=" + FormatActions(m.Actions, names))
 }
 
-// FormatDiff returns the flow that m adds as in ovs-ofctl diff-flows, without the
-// leading + or -.
+// FormatDiff returns the flow that the change m adds, as a line of ovs-ofctl diff-flows
+// without the leading + or -.
 func FormatDiff(m *FlowMod, names Names) string {
 	var b strings.Builder
 	add := func(set bool, format string, arg any) {
@@ -133,7 +133,7 @@ func FormatDiff(m *FlowMod, names Names) string {
 type matchWriter struct {
 	strings.Builder
 	names     Names
-	remaining Flow // bits of the mask that are not written yet
+	remaining Flow // mask bits for which no text has been written yet
 	m         *Match
 }
 
@@ -166,7 +166,8 @@ func FormatMatch(m *Match, names Names) string {
 	return strings.TrimSuffix(w.String(), ",")
 }
 
-// exact returns the value of the bits in mask, and whether the match has all of them.
+// exact returns the match's value in the bits of mask. It returns false if the match
+// does not compare all these bits.
 func (w *matchWriter) exact(word int, mask uint64) (uint64, bool) {
 	return w.m.Value[word] & mask, w.m.Mask[word]&mask == mask
 }
@@ -205,7 +206,8 @@ func (w *matchWriter) shorthand() {
 	}
 }
 
-// field writes field=value[/mask] for the bits that are not written yet.
+// field writes field=value[/mask] for the bits of a field that have not been written
+// yet.
 func (w *matchWriter) field(id FieldID) { w.fieldAs(id, fields[id].name) }
 
 func (w *matchWriter) fieldAs(id FieldID, name string) {
@@ -450,7 +452,8 @@ func formatPort(number uint32, names Names) string {
 	return strconv.FormatUint(uint64(number), 10)
 }
 
-// quoteName quotes a port's name if flow text could take it for something else.
+// quoteName returns a port's name, in quotes if flow text could mistake the name for
+// something else.
 func quoteName(name string) string {
 	letter := func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 	plain := name != "" && letter(name[0])

@@ -149,9 +149,9 @@ func formatResubmit(a *Action, names Names) string {
 	return fmt.Sprintf("resubmit(%s,%d)", port, a.Table)
 }
 
-// FormatDatapathActions returns the text of a megaflow's actions, if possible in the
-// words of ovs-dpctl dump-flows: push_vlan(vid=5,pcp=0), set(...). Others are
-// tunnel(template,vni) and drop(reason).
+// FormatDatapathActions returns the text of a megaflow's actions, in the words of
+// ovs-dpctl dump-flows where they exist: push_vlan(vid=5,pcp=0), set(...). Weft's own
+// actions are tunnel(template,vni) and drop(reason).
 func FormatDatapathActions(actions []flowtable.Action, names Names) string {
 	var texts []string
 	for i := 0; i < len(actions); i++ {

@@ -11,13 +11,13 @@ import (
 	"weft/flowtable"
 )
 
-// GroupType is the way in which a group selects buckets.
+// GroupType is the way in which a group selects the buckets that it executes.
 type GroupType uint8
 
 // Types, with the words of ovs-ofctl(8).
 const (
 	GroupAll      GroupType = iota // every bucket gets a copy of the frame
-	GroupSelect                    // one live bucket, by a hash of the connection
+	GroupSelect                    // executes one live bucket, selected by a hash of the connection
 	GroupIndirect                  // the only bucket
 	GroupFailover                  // the first live bucket
 )
@@ -40,8 +40,9 @@ const (
 type Bucket struct {
 	ID     uint32
 	Weight uint16 // for GroupSelect
-	// The bucket is live while WatchPort (PortNone: none) or WatchGroup (GroupAny:
-	// none) is. A bucket that watches neither is always live.
+	// The bucket is live while the port WatchPort or the group WatchGroup is live.
+	// PortNone and GroupAny mean that the bucket does not watch a port or a group. A
+	// bucket that watches neither is always live.
 	WatchPort, WatchGroup uint32
 	Actions               []Action
 	set                   []Action // Actions in order of execution
@@ -151,8 +152,8 @@ func applyGroup(groups map[uint32]*Group, removed map[uint32]bool, m *GroupMod) 
 	return nil
 }
 
-// refersTo reports whether a list of actions names a selected group (ActGroup) or meter
-// (ActMeter).
+// refersTo reports whether an action of the list names a group or meter for which
+// selected returns true. kind is ActGroup or ActMeter.
 func refersTo(actions []Action, kind ActionKind, selected func(id uint32) bool) bool {
 	for i := range actions {
 		a := &actions[i]
@@ -189,7 +190,7 @@ func (p *Pipeline) Groups(id uint32) []*Group {
 
 // Translation
 
-// group executes a group. Each bucket gets the unchanged frame.
+// group executes a group. Each bucket gets the frame as it was before the group.
 func (x *xlate) group(id uint32) {
 	g := x.p.groups[id]
 	if g == nil {
@@ -237,8 +238,8 @@ func (x *xlate) bucket(g *Group, i int) {
 // live reports whether a bucket is live.
 func (x *xlate) live(b *Bucket) bool { return x.liveBeyond(b, nil) }
 
-// liveBeyond reports whether a bucket is live. It ignores the groups in visited,
-// because groups may watch each other in a circle.
+// liveBeyond reports whether a bucket is live. It does not look into the groups in
+// visited again, because groups may watch each other in a circle.
 func (x *xlate) liveBeyond(b *Bucket, visited map[uint32]bool) bool {
 	if b.WatchPort == PortNone && b.WatchGroup == GroupAny {
 		return true
@@ -301,9 +302,9 @@ func (x *xlate) hashed(g *Group) (h uint64) {
 	return h
 }
 
-// connection returns a hash of IP addresses, protocol and ports; without IP, of
-// Ethernet addresses, VLAN and EtherType. It is the same for both directions. The
-// megaflow matches all hashed fields.
+// connection returns a hash of IP addresses, protocol and ports. For a frame without
+// IP, it hashes Ethernet addresses, VLAN and EtherType. Both directions of a connection
+// have the same hash. The megaflow matches all hashed fields.
 func (x *xlate) connection() uint64 {
 	eth := x.read(wholeField(FEthType))[1]
 	endpoints := func(src, dst FieldID) uint64 {

@@ -135,8 +135,9 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// A select group uses its buckets by weight, the same for both directions. A failing
-// bucket moves few connections of the others.
+// A select group uses its buckets in proportion to their weights, and uses the same
+// bucket for both directions of a connection. A failing bucket moves few connections of
+// the other buckets.
 func TestSelectIsByWeightAndConnection(t *testing.T) {
 	p := NewPipeline(Limits{})
 	env := newEnv()
@@ -255,8 +256,8 @@ func TestMeters(t *testing.T) {
 	}
 }
 
-// Groups may watch each other in a circle. A bucket is live if one of them watches a
-// live port.
+// Groups may watch each other in a circle. A bucket in the circle is live if one of
+// these groups has a bucket with a live port.
 func TestGroupsThatWatchEachOther(t *testing.T) {
 	watches := func(id int, ports string, watchers ...int) string {
 		text := fmt.Sprintf("group_id=%d,type=ff", id)

@@ -47,10 +47,12 @@ func (p *Pipeline) GroupStats(g *Group) GroupStats {
 	return GroupStats{}
 }
 
-// GroupFlows returns the number of flows that name each group, by group.
+// GroupFlows returns the number of flows that name each group. The key of the map is
+// the group's number.
 func (p *Pipeline) GroupFlows() map[uint32]int { return p.flowsNaming(ActGroup) }
 
-// MeterFlows returns the number of flows that name each meter, by meter.
+// MeterFlows returns the number of flows that name each meter. The key of the map is
+// the meter's number.
 func (p *Pipeline) MeterFlows() map[uint32]int { return p.flowsNaming(ActMeter) }
 
 func (p *Pipeline) flowsNaming(kind ActionKind) map[uint32]int {

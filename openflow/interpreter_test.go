@@ -75,7 +75,8 @@ func slowConjunction(p *Pipeline, table uint8, f *Flow, priority uint16, bestRul
 	return nil
 }
 
-// slowTag is a VLAN tag. tci includes vlanCFI. tpid 0 is the arriving frame's.
+// slowTag is a VLAN tag. tci includes vlanCFI. tpid 0 stands for the TPID of the
+// arriving frame.
 type slowTag struct{ tci, tpid uint16 }
 
 // slowFrame is the frame that both interpreters change.
@@ -519,8 +520,9 @@ func (in *interpreter) output(number uint32) {
 	}
 }
 
-// enterVLAN returns the VLAN of the frame from this port and its tags within the switch,
-// as xlate_normal of Open vSwitch does. ok is false if the port does not carry it.
+// enterVLAN returns the VLAN within the switch of a frame that arrives on this port,
+// and the frame's tags, as xlate_normal of Open vSwitch does. ok is false if the port
+// does not carry the VLAN.
 func (in *interpreter) enterVLAN(inPort uint32) (vid uint16, tags []slowTag, ok bool) {
 	port, _ := in.env.Port(inPort)
 	tags = slices.Clone(in.tags)
@@ -573,7 +575,8 @@ func (in *interpreter) sendTagged(p *PortInfo, s Segment, vid uint16, tags []slo
 	in.tags = own
 }
 
-// segment returns 1 + the VNI of frames from this port; 0: no VNI.
+// segment returns 1 + the VNI of frames from this port. It returns 0 for a port without
+// a VNI.
 func (in *interpreter) segment(inPort uint32) Segment {
 	switch p, _ := in.env.Port(inPort); {
 	case p.Kind == PortTunnel && p.FlowVNI:
@@ -641,7 +644,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 	r := rand.New(rand.NewPCG(seed, 2))
 	p, texts := randomPipeline(r, 1+r.IntN(30))
 	for i, rule := range p.Select(&FlowMod{Command: Delete, Table: TableAll}) {
-		// Different priorities, so that only one rule is the right result.
+		// All priorities differ, so that exactly one rule is the right result.
 		mod := rule.FlowMod()
 		mod.Priority = uint16(1000 + int(rule.Priority)*100 + i)
 		del := rule.FlowMod()
@@ -669,7 +672,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 				break
 			}
 			if in.budget <= 0 || tr.Drop != 0 && tr.Drop.String() == "loop" {
-				break // a loop of resubmits may end at different steps
+				break // a loop of resubmits may end after a different number of steps
 			}
 			want, got := strings.Join(in.sent, "\n"), strings.Join(runDatapath(&k, tr.Actions), "\n")
 			if got != want {

@@ -21,7 +21,7 @@ type LearnSpec struct {
 	Flags            Flags
 	DeleteLearned    bool
 	Limit            uint32   // largest number of flows with this Table and Cookie; 0: no limit
-	Result           Subfield // bit of the frame's fields set by a successful learn; Bits 0: none
+	Result           Subfield // field bit that a successful learn action sets to 1; Bits 0: no such bit
 	Items            []LearnItem
 }
 
@@ -43,8 +43,8 @@ type LearnItem struct {
 	Value    Value128
 }
 
-// maxLearned bounds the flows that one translation learns. Beyond it, the translation
-// ends as DropLoop.
+// maxLearned is the largest number of flows that one translation learns. A translation
+// that would learn more ends with drop reason DropLoop.
 const maxLearned = 64
 
 // learnFlow derives the flow of a learn action. Control adds it to the tables later.
@@ -96,7 +96,8 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 }
 
 // learnsOutput reports whether a learnt flow gets an output to the port with this
-// number. Like Open vSwitch, output:FIELD skips normal and invalid ports.
+// number. Like Open vSwitch, output:FIELD ignores the number of the port normal and
+// invalid port numbers.
 func learnsOutput(number uint64) bool {
 	switch number {
 	case uint64(PortInPort), uint64(PortFlood), uint64(PortAll), uint64(PortLocal):
@@ -125,7 +126,7 @@ type learnKey struct {
 	cookie uint64
 }
 
-// learnGroup counts the flows and learn actions with one learnKey.
+// learnGroup counts the flows, and the learn actions, that have the same learnKey.
 type learnGroup struct {
 	learners int // number of learn actions with a limit or delete_learned
 	deleters int // number of learn actions with delete_learned
@@ -227,8 +228,9 @@ func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refuse
 	return b.changes, refused
 }
 
-// RefreshLearnt restarts the timeouts of a learnt flow, whose last frame arrived at
-// usedNS (CLOCK_MONOTONIC). It reports false if the flow is gone.
+// RefreshLearnt restarts the timeouts of the learnt flow m. usedNS (CLOCK_MONOTONIC) is
+// the arrival time of the last frame that would have learnt the flow. RefreshLearnt
+// returns false if the flow is gone.
 func (p *Pipeline) RefreshLearnt(m *FlowMod, usedNS uint64) bool {
 	if !p.Learnt(m) {
 		return false
@@ -395,8 +397,8 @@ func (l *learnParser) field(t token) error {
 	return nil
 }
 
-// immediate parses the value of a sub-field: in the field's format if it is whole,
-// otherwise a number.
+// immediate parses the value of a sub-field. The value has the text format of the field
+// if the sub-field is the whole field; otherwise it is a number.
 func (l *learnParser) immediate(t token, dst Subfield) (Value128, error) {
 	if dst != wholeField(dst.Field) {
 		v, ok := parseNumber(t.value)

@@ -119,7 +119,8 @@ func TestDeleteLearned(t *testing.T) {
 	}
 }
 
-// A refused flow changes nothing and does not stop the others. Existing flows stay.
+// A refused learnt flow changes nothing, and the other flows are still added. Flows
+// that exist already stay.
 func TestApplyLearned(t *testing.T) {
 	p := NewPipeline(Limits{})
 	p.Configure(1, TableConfig{Limit: 2})

@@ -8,7 +8,7 @@ import (
 )
 
 // Flows name the port LOCAL by its reserved number. The data path and the table of
-// addresses use its number there.
+// addresses use the port's number in the data path instead.
 func TestLocalPort(t *testing.T) {
 	env := &fakeEnv{macs: NewMACTable(0, 0), ports: []PortInfo{{No: 1}, {No: 2}, {No: PortLocal, Datapath: 9, Name: "sw"}}}
 	for _, c := range []struct {

@@ -14,9 +14,11 @@ import (
 // Place, HostOf, Moved, Announced, Generation, NetAddresses and Len may run
 // concurrently with each other.
 type MACTable struct {
-	limit      int
-	ageNS      uint64
-	entries    map[macKey]*macEntry // newest entry of each address; macEntry.next links those of other segments
+	limit int
+	ageNS uint64
+	// newest entry of each address; macEntry.next links entries of the same address in
+	// other segments
+	entries    map[macKey]*macEntry
 	count      int
 	ports      map[uint32]*macPort
 	segments   map[Segment]int // number of addresses by segment
@@ -130,8 +132,8 @@ func (l *Learn) place() macPlace { return macPlace{l.Port, l.Remote} }
 // hasPlace reports whether entry e has the segment, port and remote of l.
 func (e *macEntry) hasPlace(l *Learn) bool { return e.segment == l.Segment && e.macPlace == l.place() }
 
-// Moved reports whether the table has l.MAC behind another port or remote, so that
-// control must learn from the next frame at once.
+// Moved reports whether the table has the MAC address l.MAC behind another port or
+// remote. Control must then learn from the very next frame.
 func (t *MACTable) Moved(l *Learn) bool {
 	if !l.Valid || t.declaredElsewhere(l) {
 		return false
@@ -219,9 +221,9 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	return changed
 }
 
-// refuses returns the refusal counter for the address in l, or nil if the table may
-// learn it. e is its entry, or the entry of another segment that it displaces; nil: a
-// new address.
+// refuses returns the counter of the refusal if the table may not learn the address in
+// l, otherwise nil. e is the existing entry of the address, or the entry in another
+// segment that the new entry would displace. For a new address e is nil.
 func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	switch {
 	case t.declaredElsewhere(l):
@@ -259,8 +261,8 @@ func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	return t.neighbours.learn(key, l.Port, l.MAC, nowNS, t.ageNS)
 }
 
-// displaced returns the entry of the address in another segment that excludes segment
-// s, or nil. A port without a VNI is in all segments.
+// displaced returns an entry of the address in another segment that cannot exist beside
+// an entry in segment s, or nil. A port without a VNI belongs to all segments.
 func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
 	for e := t.entries[key]; e != nil; e = e.next {
 		if e.segment != s && t.overlap(e.segment, s) {
@@ -270,8 +272,8 @@ func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
 	return nil
 }
 
-// enterSegment moves entry e (nil: none) to l.Segment, and removes the entries that
-// exclude it.
+// enterSegment moves the address entry e (nil: none) to segment l.Segment. It removes
+// the entries of the same address that cannot exist beside it.
 func (t *MACTable) enterSegment(e *macEntry, l *Learn) (changed bool) {
 	key := keyOf(l.VLAN, l.MAC)
 	for o := t.entries[key]; o != nil; {
@@ -297,8 +299,9 @@ func (t *MACTable) leaveSegment(s Segment) {
 	}
 }
 
-// Expire removes the MAC addresses that were unused for the table's age, and the IP
-// addresses not announced for as long. It returns their number.
+// Expire removes the MAC addresses that were unused for the table's maximum age, and
+// the IP addresses that were not announced for that time. It returns the number of
+// removed addresses.
 func (t *MACTable) Expire(nowNS uint64) int {
 	n := 0
 	for _, p := range t.ports {
@@ -345,9 +348,9 @@ func (t *MACTable) Forget(port uint32) {
 	delete(t.ports, port)
 }
 
-// Neighbour implements Env.Neighbour. It considers announcements in the frame's
-// segment and without a VNI, or in all segments for a port without a VNI. If they
-// differ, ok is false.
+// Neighbour implements Env.Neighbour. It considers announcements in the frame's segment
+// and without a VNI, or in all segments for a port without a VNI. If they name
+// different MAC addresses, ok is false.
 func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
 	key := neighbourKey{s, vlan, ip}
 	if mac, ok = t.neighbours.find(key); t.neighbours.entries[key] != nil && !ok {

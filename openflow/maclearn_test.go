@@ -59,7 +59,8 @@ func TestMACTableMakesRoom(t *testing.T) {
 }
 
 // TestMACTableAgainstAMap compares the table with a map, with evictions at the limit.
-// Addresses are silent before they move.
+// Each address sends nothing for a while before it moves, so that no rule refuses the
+// move.
 func TestMACTableAgainstAMap(t *testing.T) {
 	type seen struct {
 		port uint32

@@ -16,7 +16,9 @@ import "time"
 //     a VNI and a port without one. This does not apply to frames from a tunnel, because
 //     a machine without a VNI may migrate to another host.
 const (
-	moveQuiet  = 3 * time.Second // more than two intervals of control's sweep, which records the hits of flows
+	// longer than two intervals of control's sweep (the periodic reading of flow
+	// counters)
+	moveQuiet  = 3 * time.Second
 	moveWindow = 10 * time.Second
 	maxMoves   = 2
 	// movesBurst is the number of addresses in use that may move to a port at once,

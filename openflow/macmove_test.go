@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// moveRig has a table, a clock and the victim's MAC address.
+// moveRig has a MAC table, a clock, and the MAC address of the attacker's victim.
 type moveRig struct {
 	t   *testing.T
 	tab *MACTable
@@ -39,7 +39,8 @@ func (m *moveRig) refused(port uint32) (r MACRefusals) {
 	return r
 }
 
-// The first frame after a guest's migration moves its address, in both directions.
+// The first frame after a guest's migration moves the guest's MAC address to the new
+// host. The same holds for the way back.
 func TestAMigrationIsFollowedAtOnce(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(1, 5, 7)

@@ -180,10 +180,11 @@ func (t *MACTable) unlink(e *macEntry) {
 	h.port.count--
 }
 
-// bucket is a token bucket with a rate of perSecond and a size of burst.
+// bucket is a token bucket. It gains perSecond tokens a second and holds at most burst
+// tokens.
 type bucket struct {
 	perSecond, burst uint64
-	usedNS           uint64 // time at which the bucket will be full again
+	usedNS           uint64 // time at which the token bucket will be full again
 }
 
 // take takes one token at time nowNS. It reports false if the bucket is empty.

@@ -51,8 +51,8 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 		if s.Used > tab.PortLimit() {
 			t.Errorf("port %d has %d addresses, want at most %d", s.Port, s.Used, tab.PortLimit())
 		}
-		// In 4 s a port learns at most 4 s of learnRate and one learnBurst; one
-		// second is tolerance.
+		// In 4 s a port learns at most 4*learnRate + learnBurst addresses; the fifth
+		// learnRate is tolerance.
 		if want := 400_000 - 5*learnRate - learnBurst; s.Port != 1 && s.Refused.Rate < uint64(want) {
 			t.Errorf("port %d was refused %d addresses, want %d", s.Port, s.Refused.Rate, want)
 		}

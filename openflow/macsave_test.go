@@ -43,7 +43,8 @@ func TestSaveMACTwin(t *testing.T) {
 		if other.Restore(saved, now) != 0 {
 			t.Fatalf("seed %d: restored twice", seed)
 		}
-		// Restored addresses are in the lists, so Expire removes them.
+		// Expire finds addresses through the lists by age, so restored addresses must
+		// be in these lists.
 		other.Expire(now + uint64(time.Hour))
 		if other.Len() != 0 || len(other.segments) != 0 || len(other.neighbours.entries) != 0 {
 			t.Fatalf("seed %d: %d addresses stay after they have expired", seed, other.Len())

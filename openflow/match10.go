@@ -78,11 +78,12 @@ func DecodeMatch10(b []byte) Match {
 		setBits(m, flowtable.WL4, uint64(be.Uint16(b[38:]))<<tpDst, 0xffff<<tpDst)
 	}
 	p.narrowICMP()
-	_ = p.normalize() // no error: the match has neither fragments nor connections
+	_ = p.normalize() // normalize cannot fail: the match has neither fragments nor connections
 	return p.match
 }
 
-// narrowICMP reduces type and code of ICMP to the 8 bits that a Flow has of them.
+// narrowICMP reduces ICMP type and code from 16 bits each to the 8 bits that a Flow
+// stores.
 func (p *flowParser) narrowICMP() {
 	if m := &p.match; needICMP.met(m) {
 		clearBits(m, flowtable.WL4, 0xff00<<tpSrc|0xff00<<tpDst)
@@ -144,7 +145,8 @@ func AppendMatch10(b []byte, m *Match) []byte {
 	return b
 }
 
-// putVLAN10 writes the VLAN tag of a match, and returns the remaining wildcards.
+// putVLAN10 writes the VLAN tag of a match in the form of OpenFlow 1.0. It returns the
+// wildcards without the bits of the written fields.
 func putVLAN10(o []byte, m *Match, wild uint32) uint32 {
 	value, mask := m.Value[flowtable.WEthSrc]&allVLAN, m.Mask[flowtable.WEthSrc]&allVLAN
 	switch {

@@ -184,8 +184,8 @@ func (p *Pipeline) Meters(id uint32) []*Meter {
 	return list
 }
 
-// meter emits an OpMeter for each band of a meter, after the pending changes of the
-// frame.
+// meter emits the pending changes of the frame, and then an OpMeter for each band of a
+// meter.
 func (x *xlate) meter(id uint32) {
 	m := x.p.meters[id]
 	if m == nil {
@@ -297,8 +297,8 @@ func (m *Meter) parseBands(text string) error {
 	return nil
 }
 
-// ParseMeterMods parses a file of meters, one per line; # begins a comment. The first
-// error ends it and names its line.
+// ParseMeterMods parses a file of meters, one per line; # begins a comment. It stops at
+// the first error, which names the line.
 func ParseMeterMods(r io.Reader, command MeterCommand) ([]MeterMod, error) {
 	var mods []MeterMod
 	err := eachLine(r, func(line int, text string) error {

@@ -7,18 +7,21 @@ import (
 	"net/netip"
 )
 
-// neighbours holds the IP addresses announced in ARP and neighbour discovery. An
-// address that several hosts announce is contested: one of them may lie, so Weft does
-// not answer for it. It keeps its first MAC address, and expires if this host has not
-// announced it for the table's age. It stops being contested if no other host has
-// announced it for as long. Nobody can announce an address that another port has
-// declared.
+// neighbours holds the IP addresses that hosts announced in ARP and neighbour
+// discovery. An IP address that several hosts announce is contested: one of them may
+// lie, so Weft does not answer for the address. A contested address keeps the MAC
+// address that announced it first. The entry expires if this first host has not
+// announced the address for the table's maximum age. The address stops being contested
+// if no other host has announced it for that time. Nobody can announce an address that
+// another port has declared.
 type neighbours struct {
 	limit   int
 	changes *AddressChanges                // of the MACTable
 	entries map[neighbourKey]*list.Element // values are *neighbour
-	ages    map[uint32]*list.List          // non-empty lists by port, least recently seen first
-	tagged  int                            // number of entries in a VLAN
+	// the non-empty lists of IP addresses, by port; each list begins with the least
+	// recently seen address
+	ages   map[uint32]*list.List
+	tagged int // number of entries in a VLAN
 }
 
 type neighbourKey struct {
@@ -54,7 +57,7 @@ func (n *neighbours) find(key neighbourKey) (mac uint64, ok bool) {
 	return 0, false
 }
 
-// knows reports whether mac is the first that announced an IP address.
+// knows reports whether mac is the MAC address that announced the IP address first.
 func (n *neighbours) knows(key neighbourKey, mac uint64) bool {
 	e := n.entries[key]
 	return e != nil && e.Value.(*neighbour).mac == mac

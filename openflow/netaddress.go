@@ -23,9 +23,9 @@ const (
 type Network struct {
 	// Flood: broadcasts and frames to unknown addresses also go to Members.
 	Flood bool
-	// Asked: weft-central sends an address only when the switch asks for it. A frame
-	// without an answer is then dropped. In other networks it is forwarded as a frame
-	// to an unknown address.
+	// Asked: weft-central sends an address of this network only when the switch asks
+	// for it. If nobody has the address, the frame is dropped. In other networks, such
+	// a frame is forwarded as a frame to an unknown address.
 	Asked bool
 	// Members are the underlay addresses of the network's other hosts.
 	Members []netip.Addr
@@ -64,16 +64,17 @@ type netTable struct {
 	ips     map[netip.Addr]ipClaim
 }
 
-// ipClaim links the MAC addresses that declare one IP address. There are several only
-// while the IP address moves.
+// ipClaim is a list of the MAC addresses that declare one IP address. The list has
+// several only while the IP address moves from one MAC address to another.
 type ipClaim struct {
 	address *NetAddress
 	next    *ipClaim
 }
 
-// SetNetwork declares the network of a segment, changes its settings, or removes it
-// if n is nil. TakeChanges covers the translations affected by changed settings. A
-// new or removed network may change every translation.
+// SetNetwork declares the network of a segment, or changes its settings. If n is nil,
+// SetNetwork removes the network. After changed settings, TakeChanges names the
+// network, so that the affected translations are found. A new or removed network may
+// change every translation.
 func (t *MACTable) SetNetwork(s Segment, n *Network) {
 	t.generation++
 	t.changes.add(refOfNetwork(s))
@@ -174,7 +175,7 @@ func (t *MACTable) setNetAddress(n *NetAddress) bool {
 		return true
 	case a != nil && slices.Equal(a.IPs, n.IPs):
 		if a.Place != n.Place || a.Generation != n.Generation {
-			t.changed(a) // an IP address of several entries goes to the highest generation
+			t.changed(a) // the entry with the highest generation has an IP address that several entries declare
 		}
 		a.Place, a.Generation = n.Place, n.Generation
 		return true
@@ -221,7 +222,7 @@ func (t *MACTable) removeNetAddress(a *NetAddress) {
 	}
 }
 
-// unclaim removes MAC address a from those that declare ip.
+// unclaim removes MAC address a from the MAC addresses that declare the IP address ip.
 func (net *netTable) unclaim(ip netip.Addr, a *NetAddress) {
 	claim, ok := net.ips[ip]
 	switch {
@@ -268,8 +269,8 @@ func (t *MACTable) forgetDeclared(list []NetAddress) {
 	})
 }
 
-// declaredInNet reports whether l.MAC is in a declared network, and whether it is
-// declared at another port or host.
+// declaredInNet reports whether l.MAC is in a declared network (result declared), and
+// whether it is declared at another port or host than that of l (result elsewhere).
 func (t *MACTable) declaredInNet(l *Learn) (declared, elsewhere bool) {
 	a := t.netAddress(l.Segment, l.MAC)
 	if a == nil {

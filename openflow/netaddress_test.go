@@ -169,7 +169,7 @@ func TestDeclaredAddressesDoNotMove(t *testing.T) {
 		if s := tab.Shares(); len(s) != 1 || s[0].Refused.Declared != 1 {
 			t.Errorf("VLAN %d: the refusal is not counted: %+v", vlan, s)
 		}
-		learn.MAC = 0xb // a frame of another host announces the declared IP address
+		learn.MAC = 0xb // a frame from another host announces the declared IP address
 		tab.Learn(learn, 3)
 		if mac, ok := tab.Neighbour(5, vlan, testIP(1)); ok {
 			t.Errorf("VLAN %d: host %x took a declared IP address", vlan, mac)

@@ -27,9 +27,10 @@ func (p *PortInfo) reaches(s Segment, network *Network) bool {
 
 func (p *PortInfo) isCentralTunnel() bool { return p.Central && p.Kind == PortTunnel }
 
-// declaredSource reports whether src is declared behind the frame's input port, so
-// that normal does not learn it. Hosts behind the tunnel are not told apart, so that
-// they share megaflows.
+// declaredSource reports whether the source address src is declared behind the frame's
+// input port. The action normal then does not learn src. For frames from the tunnel,
+// declaredSource does not check which host src is behind, so that frames of different
+// hosts share megaflows.
 func (x *xlate) declaredSource(inPort *PortInfo, s Segment, src uint64) bool {
 	x.depends(refOfMAC(src))
 	place, ok := x.env.Place(s, src)

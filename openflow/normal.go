@@ -13,9 +13,9 @@ const (
 	reservedGroupMask = ^uint64(0xf)
 )
 
-// flood sends to all ports of the frame's segment except its input port and uplinks.
-// The argument withFlags applies NoFlood and split horizon. With f it sends within the
-// frame's VLAN.
+// flood sends the frame to all ports of its segment except the input port and uplinks.
+// If withFlags is set, NoFlood and split horizon apply. If f is not nil, flood sends
+// only within the frame's VLAN.
 func (x *xlate) flood(withFlags bool, f *vlanFrame) {
 	x.usedPorts = true
 	in := x.inPort()
@@ -84,7 +84,9 @@ func (x *xlate) normal() {
 		return
 	}
 	if !from.NoLearning && !(network != nil && x.declaredSource(&from, segment, src)) {
-		x.depends(refOfMAC(src)) // control learns a move from the next frame at once
+		// if src moves, this megaflow is translated again, and control learns the move
+		// from the next frame
+		x.depends(refOfMAC(src))
 		x.learn = Learn{Valid: true, Segment: segment, VLAN: f.vid, Port: from.At(), MAC: src,
 			Tunnel: from.Kind == PortTunnel, Remote: x.origin(&from), IP: x.announcement(&f, src)}
 	}

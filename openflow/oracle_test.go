@@ -15,12 +15,13 @@ import (
 	"testing"
 )
 
-// strictAbout matches decoder errors that OpenFlow 1.5 has and OpenFlow 1.0 has not,
-// which do not count.
+// strictAbout matches decoder errors of OpenFlow 1.5 that OpenFlow 1.0 does not have.
+// The tests ignore them.
 var strictAbout = regexp.MustCompile(`decode error: (OFPBAC_MATCH_INCONSISTENT|OFPBAC_BAD_SET_ARGUMENT|OFPBMC_BAD_PREREQ)`)
 
-// oracle runs ovs-ofctl parse-flows on the lines, and returns its output and whether
-// it accepts all. A message that ovs-ofctl cannot decode itself counts as refused.
+// oracle runs ovs-ofctl parse-flows on the lines. It returns the output, and whether
+// ovs-ofctl accepts all lines. A line also counts as refused if ovs-ofctl cannot decode
+// its own message.
 func oracle(t *testing.T, lines ...string) (ok bool, answer string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "flows")
@@ -44,7 +45,7 @@ func oracle(t *testing.T, lines ...string) (ok bool, answer string) {
 			return true, answer
 		case err != nil && !strings.Contains(stderr.String(), "no usable protocol"):
 			return false, answer
-		case i == 1 && !sets: // OpenFlow 1.1 alone has VLAN IDs without OFPVID_PRESENT in action sets
+		case i == 1 && !sets: // only OpenFlow 1.1 has VLAN IDs without OFPVID_PRESENT in action sets
 			return false, answer
 		}
 		// No single OpenFlow version can carry every valid flow.
@@ -59,8 +60,8 @@ func needOracle(t *testing.T) {
 	}
 }
 
-// beyond reports whether the error names an unsupported word of ovs-fields(7) or
-// ovs-actions(7). Such texts are not compared.
+// beyond reports whether the error names a word of ovs-fields(7) or ovs-actions(7) that
+// Weft does not support. The tests do not compare such texts.
 func beyond(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "weft") || strings.Contains(err.Error(), "without max_len"))
 }
@@ -86,8 +87,8 @@ var deviations = map[string]string{
 	"actions=set_field:*->reg0":                  "an action without effect",
 }
 
-// lowByte matches invalid bytes of addresses, whose low byte ovs-ofctl takes and Weft
-// refuses.
+// lowByte matches addresses with an invalid byte. ovs-ofctl uses the low 8 bits of such
+// a byte; Weft refuses it.
 var lowByte = regexp.MustCompile(`[:=/.](-|\+|0x|0*[1-9a-f][0-9a-f]{2})`)
 
 // sloppyFlags matches tcp_flags with text after the number, which ovs-ofctl ignores

@@ -31,7 +31,8 @@ func (x *xlate) origin(port *PortInfo) netip.Addr {
 	return x.tunnelAddr(FTunSrc, FTunIPv6Src, true, true)
 }
 
-// sendLearnt sends to the learnt port of an address, and only to its remote if known.
+// sendLearnt sends the frame to the port behind which an address was learnt. If the
+// table knows the address's remote, only this remote gets the frame.
 func (x *xlate) sendLearnt(port *PortInfo, s Segment, vlan uint16, mac uint64) {
 	if len(port.Remotes) > 0 || port.Central {
 		if remote := x.env.VTEP(s, vlan, mac); remote.IsValid() {

@@ -68,7 +68,7 @@ func TestReplication(t *testing.T) {
 	if got := tunnelsOf(&moved, 8); len(got) != 1 || got[0] != sent[2] {
 		t.Errorf("after the move a frame to the address uses templates %v, want %d", got, sent[2])
 	}
-	// A frame from a tunnel goes to no tunnel.
+	// A frame from a tunnel is not flooded to tunnels.
 	flood := run("in_port=8,tun_id=88,tun_src=192.0.2.2,tun_dst=192.0.2.9,dl_src=00:00:00:00:00:02,dl_dst=ff:ff:ff:ff:ff:ff")
 	for _, a := range flood.Actions {
 		if a.Op == flowtable.OpTunnel {

@@ -60,9 +60,10 @@ const (
 	numberXXReg = 111 // NXM_NX_XXREG0
 )
 
-// oxmHeader is a header without its mask bit: class 16, field 7, and the length of a
-// body without mask. vendor is the experimenter of the class classExperimenter; 4 bytes
-// behind the header carry it, which length does not count.
+// oxmHeader is a header without its mask bit: the class (16 bits), the field number (7
+// bits) and the length of a body without mask. vendor is the experimenter, for headers
+// of the class classExperimenter. On the wire the vendor takes 4 bytes after the
+// header, which length does not count.
 type oxmHeader struct {
 	class  uint16
 	number uint8
@@ -151,7 +152,8 @@ func (h oxmHeader) append(b []byte, masked bool) []byte {
 	return b
 }
 
-// appendValue appends the length bytes of a value that a header announces.
+// appendValue appends the low length bytes of a field value. length is the length in
+// the field's header.
 func appendValue(b []byte, v Value128, length uint8) []byte {
 	for i := int(length) - 1; i >= 0; i-- {
 		b = append(b, byte(v.shr(uint(8 * i))[1]))
@@ -159,8 +161,8 @@ func appendValue(b []byte, v Value128, length uint8) []byte {
 	return b
 }
 
-// oxmEntry is one decoded field with its value. Without a mask, mask has all bits of
-// the field's bytes.
+// oxmEntry is one decoded field with its value. If the field has no mask on the wire,
+// mask has all bits of the field's bytes.
 type oxmEntry struct {
 	id      FieldID // FNone: a field that Weft does not support
 	masked  bool
@@ -170,8 +172,9 @@ type oxmEntry struct {
 	zero    bool // all bits of the value are 0
 }
 
-// readHeader reads a header at the start of b. rest begins behind the header and the
-// experimenter. ok is false if b is too short. length is the length of the body.
+// readHeader reads a field header at the start of b. length is the length of the
+// field's body. rest is the remainder of b after the header and the experimenter. ok is
+// false if b is too short.
 func readHeader(b []byte) (h oxmHeader, masked bool, length int, rest []byte, ok bool) {
 	if len(b) < 4 {
 		return h, false, 0, nil, false

@@ -74,8 +74,8 @@ func appendField(b []byte, m *Match, unwritten *Flow, id FieldID, v Version) []b
 	return b
 }
 
-// appendVLAN appends the outer VLAN tag: as vlan_tci in NXM, as vlan_vid with
-// OFPVID_PRESENT and vlan_pcp in OXM.
+// appendVLAN appends the outer VLAN tag. NXM has the field vlan_tci for it; OXM has
+// vlan_vid with OFPVID_PRESENT, and vlan_pcp.
 func appendVLAN(b []byte, m *Match, v Version) []byte {
 	value, mask := m.Value[flowtable.WEthSrc]&allVLAN, m.Mask[flowtable.WEthSrc]&allVLAN
 	if mask == 0 {
@@ -117,9 +117,9 @@ func appendTOS(b []byte, m *Match, v Version) []byte {
 // Errors are *CodedError.
 func DecodeMatch(b []byte) (m Match, err error) { return decodeMatch(b, false) }
 
-// DecodeMetadata decodes the fields of a packet-out, which are those that are not in the
-// frame's bytes. It leaves out fields of value 0, also those that Weft does not support:
-// Open vSwitch's controllers name them all.
+// DecodeMetadata decodes the match of a packet-out, which has the fields that are not
+// in the frame's bytes. It ignores fields of value 0, even fields that Weft does not
+// support, because Open vSwitch's controllers send all of them.
 func DecodeMetadata(b []byte) (m Match, err error) { return decodeMatch(b, true) }
 
 func decodeMatch(b []byte, metadata bool) (m Match, err error) {
@@ -156,7 +156,7 @@ func (e *oxmEntry) check(m *Match, present *[fieldCount]bool) error {
 		return fail(ErrMatchBadLen, "a wrong length")
 	case e.id == FNone:
 		return fail(ErrMatchBadField, "expected a field that weft supports")
-	case !f.prerequisite.met(m) && e.id != FVLANVID: // in a match, vlan_vid says whether there is a tag
+	case !f.prerequisite.met(m) && e.id != FVLANVID: // a match on vlan_vid itself says whether there is a tag
 		return fail(ErrMatchBadPrereq, "expected "+prereqTexts[f.prerequisite]+" before it")
 	case present[e.id]:
 		return fail(ErrMatchDupField, "expected it once")

@@ -9,12 +9,12 @@ import (
 	"unique"
 )
 
-// PackedMatch is a compact Match with only the words in which the mask is not 0.
-// Matches with equal masks share the mask. Equal matches have equal PackedMatches.
-// The zero PackedMatch matches everything.
+// PackedMatch is a compact Match that stores only the words in which the mask is not 0.
+// Matches with equal masks share the memory of the mask. Equal matches have equal
+// PackedMatches. The zero PackedMatch matches everything.
 type PackedMatch struct {
 	mask   unique.Handle[Flow] // zero: matches everything
-	values string              // value words under non-zero mask words, little endian
+	values string              // the value's words for the non-zero mask words, little endian
 }
 
 // Pack returns m in packed form.
@@ -48,7 +48,7 @@ func (p PackedMatch) Unpack() (m Match) {
 	return m
 }
 
-// word returns the n-th word of the packed value.
+// word returns word n of the packed value.
 func (p PackedMatch) word(n int) uint64 {
 	b := p.values[8*n : 8*n+8]
 	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |

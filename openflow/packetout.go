@@ -109,8 +109,8 @@ func wrongHex(t token) error {
 	return wrong(t.key, want+"%d", len(t.value))
 }
 
-// Execute runs actions on one frame with the fields in flow. The translation's Mask
-// has no meaning.
+// Execute runs actions on one frame with the fields in flow. The Mask of the returned
+// translation has no meaning.
 func (p *Pipeline) Execute(actions []Action, flow *Flow, env Env) (Translation, error) {
 	if err := p.checkReferences(actions); err != nil {
 		return Translation{}, err

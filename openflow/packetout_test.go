@@ -137,8 +137,9 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// output:FIELD runs the tables for the 16-bit number of TABLE, not for OpenFlow 1.1's
-// 32-bit number. A repetition ends as a loop.
+// output:FIELD runs the tables if the field has the 16-bit number of the port TABLE.
+// OpenFlow 1.1's 32-bit number does not run them. An endless repetition ends with drop
+// reason DropLoop.
 func TestOutputOfAFieldToTheTables(t *testing.T) {
 	p := pipelineOf(t, "in_port=1,actions=output:2", "in_port=3,actions=load:0xfff9->reg0[0..15],output:reg0[0..15]",
 		"table=5,actions=load:0xfff9->reg0,output:reg0", "table=6,actions=load:0xfffffff9->reg0,output:reg0",

@@ -44,7 +44,7 @@ var shorthands = []struct {
 	{"arp", ethARP, 0}, {"rarp", ethRARP, 0},
 }
 
-// notYet are the fields of ovs-fields(7) that Weft does not support.
+// notYet is the set of fields in ovs-fields(7) that Weft does not support.
 var notYet = map[string]bool{}
 
 func init() {
@@ -117,8 +117,8 @@ func keyEnd(s string) int {
 	return len(s)
 }
 
-// valueEnd returns the position of the first byte of delims outside of quotes and
-// parentheses. The search in s begins at position pos.
+// valueEnd returns the position of the first byte of s that is in delims and outside of
+// quotes and parentheses. The search begins at position pos.
 func valueEnd(s string, pos int, delims string) int {
 	depth := 0
 	for pos < len(s) {
@@ -181,8 +181,8 @@ var commandWords = map[string]Command{
 
 // ParseFlowMods parses a file of flows, one per line; # begins a comment. A line may
 // begin with add, modify, modify_strict, delete or delete_strict, as in ovs-ofctl
-// --bundle; other lines use the argument command. The first error ends it and names
-// its line. The result does not refer to the memory of text.
+// --bundle. Other lines use the argument command. Parsing stops at the first error,
+// which names the line. The result does not refer to the memory of text.
 func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error) {
 	mods := make([]FlowMod, 0, countFlows(text))
 	lists := actionLists{}
@@ -258,17 +258,17 @@ type flowParser struct {
 	lists actionLists
 }
 
-// actionLists maps texts to parsed action lists, which the flows of a file share. It
-// has only lists whose meaning does not depend on the match. A nil map shares
-// nothing.
+// actionLists maps the text of an action list to the parsed list. Flows of one file
+// share these lists. The map has only lists whose meaning does not depend on the match.
+// A nil map shares nothing.
 type actionLists map[string][]Action
 
 // maxActionLists bounds the shared action lists of a file. Further lists are not
 // shared.
 const maxActionLists = 1024
 
-// keep shares a list of actions if it has only outputs, whose meaning does not depend
-// on the match.
+// keep adds a parsed list of actions to the shared lists if it has only outputs. The
+// meaning of other actions may depend on the match.
 func (l actionLists) keep(text string, list []Action) {
 	if l == nil || len(l) >= maxActionLists {
 		return
@@ -336,7 +336,8 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 		return FlowMod{}, wrong("", "actions=ACTION[,ACTION...] at the end of the flow")
 	}
 	if mod.CookieMask == 0 {
-		// If no cookie selects the flows, the change sets their cookie, by default to 0.
+		// If no cookie selects the flows, the modify sets the flows' cookie, by default
+		// to 0.
 		mod.ModifyCookie = true
 	}
 	if mod.Command == Add && mod.CookieMask != 0 {
@@ -387,7 +388,7 @@ func (p *flowParser) word(t token) error {
 func (p *flowParser) keyValue(t token) error {
 	id, isField := fieldNames[t.key]
 	if isField {
-		// Only tcp_flags accepts a missing value; the field's parser decides.
+		// Only tcp_flags accepts a missing value. The field's own parser checks this.
 		return parseMatchField(&p.match, id, t, p.names)
 	}
 	if notYet[t.key] {
@@ -533,8 +534,9 @@ var locations = []location{
 	{FNDTarget, flowtable.WNDTarget + 1, ^uint64(0), []prereq{needND}},
 }
 
-// normalize removes parts of the match without their prerequisites, in the order of
-// locations, because a removed part may itself be a prerequisite.
+// normalize removes the parts of the match whose prerequisites are missing. It follows
+// the order of locations, because a removed part may be the prerequisite of a later
+// one.
 func (p *flowParser) normalize() error {
 	m := &p.match
 	for i := range locations {

@@ -32,11 +32,11 @@ func (p *actionParser) whole(text string) ([]Action, error) {
 	return list, err
 }
 
-// lenient: the list has an action of OpenFlow 1.0, such as mod_nw_src, whose field
-// some frames may lack. They stay unchanged.
+// lenient notes that the list has an action of OpenFlow 1.0, such as mod_nw_src, on a
+// field that some frames may lack. Such frames stay unchanged.
 func (p *actionParser) lenient(t token, prerequisite prereq) {
 	if p.inSet {
-		return // an action set is executed later, for any match
+		return // the action set is executed later, so the match of its frames is unknown
 	}
 	if p.checked && p.loose == "" && !prerequisite.met(&p.match) {
 		p.loose, p.looseNeeds = t.text, prerequisite
@@ -56,9 +56,9 @@ type actionParser struct {
 	toTables bool   // allow an output to TABLE, as in packet-out
 	last     string // last instruction so far
 	rank     int    // rank of last
-	// loose is the first action of OpenFlow 1.0 whose field frames may lack, and
-	// looseNeeds its prerequisite. strict is set by actions of later versions, which
-	// refuse a list with such an action.
+	// loose is the text of the first OpenFlow 1.0 action on a field that frames may
+	// lack; looseNeeds is the prerequisite of the field. Actions of later OpenFlow
+	// versions set strict. A list with both is refused.
 	loose      string
 	looseNeeds prereq
 	strict     bool
@@ -128,8 +128,8 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 // maxListed is the largest number of actions in one flow. More are refused.
 const maxListed = 4096
 
-// Ranks of OpenFlow 1.1's instructions, in their required order. Only orderActions
-// may repeat.
+// Ranks of OpenFlow 1.1's instructions, in their required order. Only instructions of
+// rank orderActions may occur several times.
 const (
 	orderMeter = iota
 	orderActions
@@ -139,7 +139,7 @@ const (
 	orderGoto
 )
 
-// order checks that an action keeps OpenFlow 1.1's order of instructions.
+// order checks that the action does not violate OpenFlow 1.1's order of instructions.
 func (p *actionParser) order(t token, kind ActionKind) error {
 	rank := orderActions
 	switch kind {
@@ -351,7 +351,8 @@ func (p *actionParser) setField(t token) (Action, error) {
 	return Action{Kind: ActSetField, Dst: dst, Value: v.and(mask), Mask: mask}, nil
 }
 
-// assume records that field dst has value v on the bits of mask after the action.
+// assume records what the parser knows after an action: field dst has value v in the
+// bits of mask.
 func (p *actionParser) assume(dst Subfield, v, mask Value128) {
 	dst.put(&p.match.Value, v, mask)
 	dst.put(&p.match.Mask, mask, mask)
@@ -464,12 +465,12 @@ func (p *actionParser) modVLANPCP(t token) (Action, error) {
 	return Action{Kind: ActModVLANPCP, Value: value64(v)}, nil
 }
 
-// ethernetThere matches an Ethernet address and the text after it, which ovs-ofctl
-// ignores.
+// ethernetThere matches an Ethernet address followed by other text. ovs-ofctl ignores
+// the other text.
 var ethernetThere = regexp.MustCompile(`^((?:0*[0-9a-fA-F]{1,2}:){5}0*[0-9a-fA-F]{1,2})[^0-9a-fA-F]`)
 
-// leadingEthernet returns the Ethernet address at the start of text, or all of text
-// without one.
+// leadingEthernet returns the Ethernet address at the start of text. It returns all of
+// text if text does not start with an address.
 func leadingEthernet(text string) string {
 	found := ethernetThere.FindStringSubmatch(text)
 	if found != nil && !(strings.HasSuffix(found[1], ":0") && text[len(found[1])]|0x20 == 'x') { // 0x begins a number
@@ -478,8 +479,8 @@ func leadingEthernet(text string) string {
 	return text
 }
 
-// modField returns the parser of a mod_ action on a whole field. OpenFlow 1.0
-// requires no prerequisite: frames without the field stay unchanged.
+// modField returns the parser of a mod_ action that sets a whole field. OpenFlow 1.0
+// has no prerequisite for these actions: frames without the field stay unchanged.
 func modField(id FieldID) func(*actionParser, token) (Action, error) {
 	return func(p *actionParser, t token) (Action, error) {
 		f := &fields[id]
@@ -532,8 +533,9 @@ func (p *actionParser) gotoTable(t token) (Action, error) {
 	case !ok:
 		return Action{}, wrong(t.text, "a table number from 0 to 254")
 	case p.table != TableAll && v <= uint64(p.table):
-		// goto_table must name a later table. Without a table in the text, any is
-		// accepted, as in ovs-ofctl; MaxResubmits ends a loop.
+		// goto_table must name a later table. If the text of the flow has no table
+		// number, any table is accepted, as in ovs-ofctl; MaxResubmits then ends a
+		// loop.
 		return Action{}, wrong(t.text, "a table behind the flow's own, %d", p.table)
 	}
 	return Action{Kind: ActGotoTable, Table: uint8(v)}, nil
@@ -606,7 +608,7 @@ func (p *actionParser) clone(t token) (Action, error) {
 	inner := *p
 	inner.depth++
 	inner.nested, inner.rank = true, 0
-	inner.strict = false // ovs-ofctl checks clone without the actions before it
+	inner.strict = false // like ovs-ofctl, the checks within clone do not consider the actions before it
 	sub, err := inner.parse(t.value)
 	p.loose, p.looseNeeds, p.strict = inner.loose, inner.looseNeeds, inner.strict
 	return Action{Kind: ActClone, Sub: sub}, err

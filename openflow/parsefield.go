@@ -10,7 +10,7 @@ import (
 	"weft/flowtable"
 )
 
-// setField makes match m require value v on the bits of mask, in place of earlier
+// setField makes match m require value v in the bits of mask, and drops earlier
 // requirements on the field. VLAN fields also set the bits that they imply
 // (ovs-fields(7)).
 func setField(m *Match, id FieldID, v, mask Value128) {
@@ -114,8 +114,9 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	return nil
 }
 
-// parseFieldValue parses value[/mask] in the text format of the field. Without a
-// mask, it returns all ones, as wide as the field in bytes.
+// parseFieldValue parses value[/mask] in the text format of the field. If the text has
+// no mask, all bits of the returned mask are set, up to the field's size in whole
+// bytes.
 func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, err error) {
 	f := &fields[id]
 	mask = ones(8 * uint(f.bytes))
@@ -152,13 +153,15 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 	return v, mask, err
 }
 
-// tooLargeVLAN reports whether a number has more bits than the VLAN number of a tag. dl_vlan
-// accepts OpenFlow 1.0's word for untagged frames, and vlan_vid OFPVID_PRESENT.
+// tooLargeVLAN reports whether a number has more bits than a VLAN ID. The field dl_vlan
+// also accepts OpenFlow 1.0's number for untagged frames, and vlan_vid the bit
+// OFPVID_PRESENT.
 func tooLargeVLAN(id FieldID, v uint64) bool {
 	return id == FDLVLAN && v > vlanVID && v != dlVLANNone || id == FVLANVID && v > vlanCFI|vlanVID
 }
 
-// parseScalar parses a field's value or mask. Errors contain the argument quoted.
+// parseScalar parses a field's value or mask. An error shows the text quoted (the whole
+// argument).
 func parseScalar(f *field, text, quoted string) (Value128, error) {
 	switch f.format {
 	case asEthernet:
@@ -343,7 +346,8 @@ var reservedPorts = map[string]uint32{
 	"controller": PortController, "local": PortLocal, "none": PortNone, "any": PortNone,
 }
 
-// parsePort parses a port number, or the name of a port, possibly quoted or reserved.
+// parsePort parses a port number, a port name (possibly quoted), or the name of a
+// reserved port.
 func parsePort(text string, names Names) (uint32, error) {
 	const of11 = 0xffff0000 // offset of OpenFlow 1.1's 32-bit reserved ports
 	if v, ok := parseDecimal(text, 1<<32-1); ok {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A file of comments takes little memory. A former parser allocated 30 times the
-// file's size.
+// A file of comments takes little memory: an earlier version of the parser allocated 30
+// times the file's size.
 func TestCommentsTakeNoRoom(t *testing.T) {
 	text := strings.Repeat("# nothing\n", 1<<20)
 	var before, after runtime.MemStats

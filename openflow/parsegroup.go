@@ -41,9 +41,9 @@ func ParseGroupMod(text string, command GroupCommand, names Names) (GroupMod, er
 	return p.mod, p.check()
 }
 
-// ParseGroupMods parses a file of groups, one per line; # begins a comment. A line
-// may begin with add, modify, add_or_mod or delete. The first error ends it and names
-// its line.
+// ParseGroupMods parses a file of groups, one per line; # begins a comment. A line may
+// begin with add, modify, add_or_mod or delete. Parsing stops at the first error, which
+// names the line.
 func ParseGroupMods(r io.Reader, command GroupCommand, names Names) ([]GroupMod, error) {
 	words := map[string]GroupCommand{"add": GroupAdd, "modify": GroupModify, "add_or_mod": GroupPut, "delete": GroupDelete}
 	var mods []GroupMod
@@ -60,8 +60,8 @@ func ParseGroupMods(r io.Reader, command GroupCommand, names Names) ([]GroupMod,
 	return mods, err
 }
 
-// eachLine calls the function fn for each line that is neither empty nor a comment,
-// and adds the line number to its errors.
+// eachLine calls fn for each line that is neither empty nor a comment. It adds the line
+// number to errors of fn.
 func eachLine(r io.Reader, fn func(line int, text string) error) error {
 	scan := bufio.NewScanner(r)
 	scan.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -166,8 +166,8 @@ func (p *groupParser) groupType(word string) bool {
 	return false
 }
 
-// bucket parses one bucket, up to the next word bucket=. Words that are not settings
-// are actions.
+// bucket parses one bucket. Its text ends before the next word bucket=. Words that are
+// not settings of a bucket are actions.
 func (p *groupParser) bucket(text string) error {
 	g := &p.mod.Group
 	b := Bucket{ID: uint32(len(g.Buckets)), WatchPort: PortNone, WatchGroup: GroupAny}

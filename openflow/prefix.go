@@ -8,14 +8,16 @@ import (
 	"weft/flowtable"
 )
 
-// prefixField is a field whose prefixes a trie stores, for all rules of a table. A
-// trie can prove by the first bits of an address that no rule of a subtable matches.
+// prefixField is an address field for which a table has a trie with the prefixes of all
+// rules. The trie can prove, from the first bits of a frame's address, that no rule of
+// a subtable matches.
 type prefixField struct {
 	word  uint8
-	shift uint8 // lowest bit of a field of at most 64 bits in its word
+	shift uint8 // position of the field's lowest bit in its word, for a field of at most 64 bits
 	bits  uint8 // size in bits; 128 bits take two words
-	// steps are the allowed prefix lengths, ascending. Every different length is
-	// another mask, so the steps bound the masks that a sender can create.
+	// steps are the prefix lengths to which a megaflow's prefix is rounded up, in
+	// ascending order. Every different length makes a new mask, so the steps limit how
+	// many masks a sender can create.
 	steps []uint8
 }
 
@@ -83,14 +85,15 @@ func (p *prefixField) round(n uint8) uint8 {
 	return p.bits
 }
 
-// prefixTrie is a binary trie of the rules' prefixes in one field, with the number of
-// rules for each. No node without rules has only one child.
+// prefixTrie is a binary trie of the prefixes that rules have in one field. Each node
+// counts the rules with its prefix. A node without rules always has two children.
 type prefixTrie struct {
 	nodes []prefixNode // nodes[0] is unused: index 0 means no node. nodes[1] is the root.
 	free  []uint32
 }
 
-// prefixNode is one prefix: the first length bits of value. The others are 0.
+// prefixNode is one prefix: the first length bits of value. The other bits of value are
+// 0.
 type prefixNode struct {
 	value    Value128
 	children [2]uint32 // indexes of the children, selected by the bit after the prefix
@@ -100,9 +103,9 @@ type prefixNode struct {
 
 // prefixFound is the result of a look-up in a prefixTrie.
 type prefixFound struct {
-	// lengths is the set of lengths of the stored prefixes that match.
+	// lengths is the set of lengths of the stored prefixes that match the value.
 	lengths [3]uint64
-	// looked is the number of leading bits that determine lengths.
+	// looked is the number of leading bits of the value that determine lengths.
 	looked uint8
 	done   bool
 }
@@ -129,7 +132,7 @@ func (t *prefixTrie) lookup(v Value128) (found prefixFound) {
 		if n.children == [2]uint32{} {
 			return found
 		}
-		found.looked++ // the next bit matters, even with only one child
+		found.looked++ // the next bit decides about the look-up, even if the node has only one child
 		if at = n.children[bitAt(v, n.length)]; at == 0 {
 			return found
 		}

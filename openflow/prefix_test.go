@@ -93,7 +93,7 @@ func FuzzTrie(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { checkTrie(t, seed) })
 }
 
-// A frame without a matching prefix has a megaflow with few bits of addresses and
+// If no prefix matches a frame, the frame's megaflow matches few bits of addresses and
 // ports.
 func TestPrefixesAreNotExact(t *testing.T) {
 	tests := []struct{ name, flows, frame, mask string }{
@@ -118,7 +118,8 @@ func TestPrefixesAreNotExact(t *testing.T) {
 	}
 }
 
-// Frames that try all prefixes of a list of rules create a bounded number of masks.
+// A sender that tries all prefixes of a list of rules creates a limited number of
+// masks.
 func TestMasksOfPrefixesAreFew(t *testing.T) {
 	var flows []string
 	for n := 1; n <= 32; n++ {

@@ -4,8 +4,8 @@ package openflow
 
 import "weft/flowtable"
 
-// prereq is a field's prerequisite (ovs-fields(7)). A match that uses the field and a
-// frame whose field an action touches must meet it.
+// prereq is a field's prerequisite (ovs-fields(7)). A match on the field must meet the
+// prerequisite. A frame must meet it before an action touches the field.
 type prereq uint8
 
 const (
@@ -57,9 +57,9 @@ const (
 	ndAdvert  = 136
 )
 
-// prober reads the bits for prerequisites, from a match or from a frame in
-// translation. A match knows only the bits in its mask. A frame records the bits
-// read.
+// prober reads the bits that decide whether a prerequisite is met. The bits come from a
+// match, which knows only the bits in its mask, or from a frame in translation, which
+// records the bits read.
 type prober interface {
 	// probe returns the bits of mask in Flow[word], and whether all of them are
 	// known.
@@ -137,7 +137,8 @@ func hasProto(q prober, proto uint64) bool {
 	return known && v>>protoAt == proto
 }
 
-// notLater reports whether there may be a transport header: no later fragment.
+// notLater reports whether the frame is not a later fragment. Only then can it have a
+// transport header.
 func notLater(q prober) bool {
 	v, _ := q.probe(wIP, flowtable.FragLater<<fragAt)
 	return v == 0

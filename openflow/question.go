@@ -5,9 +5,9 @@ package openflow
 import "net/netip"
 
 // Question names an address of a declared network whose location the switch does not
-// know. The switch asks weft-central for it when a frame needs it: the network has
-// addresses that the switch does not get otherwise (Network.Asked), or the address is
-// still on its way.
+// know. The switch asks weft-central for the location when a frame needs it. The switch
+// lacks an address because the network sends addresses only on demand (Network.Asked),
+// or because a new address has not arrived yet.
 type Question struct {
 	Segment Segment // 0: no question
 	MAC     uint64  // if IP is invalid
@@ -17,8 +17,9 @@ type Question struct {
 // Valid reports whether q asks for an address.
 func (q Question) Valid() bool { return q.Segment != 0 }
 
-// ask notes the first unknown address that the frame needs. Frames from other hosts
-// ask for nothing, because the switch knows all addresses behind its own ports.
+// ask notes the first address with an unknown location that the frame needs. Frames
+// that arrive from other hosts do not ask, because the switch knows all addresses
+// behind its own ports.
 func (x *xlate) ask(network *Network, q Question) {
 	x.depends(refOfNetwork(q.Segment))
 	if from, ok := x.env.Port(x.inPort()); !ok || from.isCentralTunnel() {

@@ -12,13 +12,14 @@ import (
 )
 
 // Frozen is the state of a translation that ends at a ct action. The translation
-// continues from it when the datapath has tracked the frame and looks it up again.
-// Equal states continue identically.
+// continues from this state after the datapath has tracked the frame and looked it up
+// again. Equal states continue identically.
 type Frozen struct {
 	Table uint8
 	// State has metadata and registers.
 	State [FlowWords - flowtable.KeyWords]uint64
-	// Tunnel has the tunnel fields set by actions, under the mask TunnelSet.
+	// Tunnel has the tunnel fields that actions have set. TunnelSet is the mask of
+	// these fields.
 	Tunnel, TunnelSet [flowtable.TunnelWords]uint64
 	// ActionSet is the text of the action set; "": empty.
 	ActionSet string
@@ -34,8 +35,8 @@ type Freezer interface {
 }
 
 // MaxFrozen is the largest number of states in a RecircTable. A sender could create a
-// state with every frame, so each port has a quota (see share.Ports). Beyond it, a ct
-// with a table drops the port's frames.
+// state with every frame, so each port has a quota (see share.Ports). When a port's
+// quota is used up, a ct action that names a table drops the port's frames.
 const MaxFrozen = 1 << 16
 
 // RecircTable implements Freezer. A state's id is its hash, so a restarted control
@@ -93,8 +94,8 @@ func (r *RecircTable) Frozen(id uint32) (Frozen, bool) {
 	return e.frozen, true
 }
 
-// Collect removes the ids that were not used since the last Collect and are not
-// needed.
+// Collect removes the ids that were not used since the previous Collect, unless needed
+// returns true for the id.
 func (r *RecircTable) Collect(needed func(id uint32) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,8 +110,8 @@ func (r *RecircTable) Collect(needed func(id uint32) bool) {
 	}
 }
 
-// Shares calls visit for each port that has ids or was refused one. It returns the
-// totals of ids and refusals.
+// Shares calls visit for each port that has ids or was refused an id. It returns the
+// totals of ids and of refusals.
 func (r *RecircTable) Shares(visit func(port uint32, u share.Use)) (used int, refused uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -27,7 +27,7 @@ func (x *xlate) segment(port *PortInfo) Segment {
 }
 
 // accepts reports whether the actions normal, flood and all may send frames of a
-// segment to the port. The segment is no declared network.
+// segment to the port. The caller has checked that the segment is no declared network.
 func (p *PortInfo) accepts(s Segment) bool {
 	if s == 0 || p.Kind == PortTunnel && p.FlowVNI || p.Kind != PortTunnel && !p.InVNI {
 		return true
@@ -45,8 +45,8 @@ func (p *PortInfo) MayTeach(l *Learn) bool {
 	return tunnel && p.FlowVNI || l.Segment == 0 && !tunnel && !p.InVNI || (tunnel || p.InVNI) && l.Segment == segmentOf(p.VNI)
 }
 
-// sendWithin sends to a port of segment s, with the segment's VNI if the flow decides
-// the port's VNI.
+// sendWithin sends to a port of segment s. If the port takes its VNI from the flow,
+// sendWithin sets the segment's VNI.
 func (x *xlate) sendWithin(port *PortInfo, s Segment) {
 	if s != 0 && port.FlowVNI {
 		within := *port

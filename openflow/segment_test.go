@@ -54,7 +54,7 @@ func TestSegmentsDoNotMeet(t *testing.T) {
 			}
 		}
 	}
-	// An output to a named port crosses segments.
+	// Only an output to a named port crosses from one segment to another.
 	k := keyOfText(t, "in_port=11")
 	tr := pipelineOf(t, "actions=output:22").Translate(&k, segmentEnv())
 	if got := reached(&tr); !slices.Equal(got, []uint32{22}) {
@@ -62,8 +62,8 @@ func TestSegmentsDoNotMeet(t *testing.T) {
 	}
 }
 
-// Two VNIs learn the same address separately. A port without a VNI reaches the first
-// one.
+// Two VNIs learn the same address separately. A frame from a port without a VNI goes to
+// the VNI that learnt the address first.
 func TestAddressesAreLearntBySegment(t *testing.T) {
 	env, p := segmentEnv(), pipelineOf(t, "actions=normal")
 	send := func(inPort, src, dst string) []uint32 {
@@ -82,8 +82,8 @@ func TestAddressesAreLearntBySegment(t *testing.T) {
 			t.Errorf("from %s to an address of both VNIs: %v, want %v", c.from, got, c.want)
 		}
 	}
-	// Frames from a port without a VNI still reach VNI 1, whose address VNI 2 uses.
-	// VNI 2 cannot take an address of such a port either.
+	// VNI 2 uses an address of VNI 1, but frames from a port without a VNI still reach
+	// VNI 1. VNI 2 cannot take an address of a port without a VNI either.
 	send("31", "5", "1")
 	if got := send("22", "5", "1"); !slices.Equal(got, []uint32{21, 31, 42}) {
 		t.Errorf("a frame with an address of another segment reaches %v", got)
@@ -111,7 +111,7 @@ func TestSegmentTable(t *testing.T) {
 	}
 	var rows []row
 	for step := range uint64(5000) {
-		now := step * uint64(vniQuiet) // at intervals of vniQuiet, so that addresses may move
+		now := step * uint64(vniQuiet) // steps of vniQuiet, the time after which an address may move to another VNI
 		r := row{Segment(rng.IntN(3)), uint16(rng.IntN(2)), uint64(rng.IntN(6)), uint32(rng.IntN(9))}
 		if rng.IntN(20) == 0 {
 			tab.Flush(r.port)
@@ -152,7 +152,8 @@ func TestSegmentTable(t *testing.T) {
 	}
 }
 
-// After a move, the table does not learn from an older frame.
+// After an address has moved, the table does not learn from a frame that arrived before
+// the move.
 func TestMovesAreLearntInOrder(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	at := func(port uint32, s Segment) Learn { return Learn{Valid: true, Segment: s, MAC: 1, Port: port} }
@@ -256,8 +257,8 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	}
 }
 
-// If a host no longer announces its IP address, the announcement expires, and flows
-// with a local answer are translated again.
+// When a host no longer announces its IP address, the announcement expires, and
+// megaflows with a local answer are translated again.
 func TestWhatHostsSaidExpires(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	host, ip := Learn{Valid: true, Segment: 1, MAC: 0xb, Port: 41}, netip.MustParseAddr("10.0.0.2")

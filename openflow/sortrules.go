@@ -61,7 +61,8 @@ func missing(present bool) int {
 	return 1
 }
 
-// value returns the value of the key's field in the match of r, or false without it.
+// value returns the value that the match of rule r has in the key's field. It returns
+// false if r does not match the field.
 func (k SortKey) value(r *Rule) (Value128, bool) {
 	m := r.Match.Unpack()
 	s := wholeField(k.field)

@@ -45,14 +45,15 @@ const (
 	NoByteCounts
 )
 
-// FlowMod is one change of the tables, or a selection of rules.
+// FlowMod is one change of the flow tables. It also serves as a filter that selects
+// rules.
 type FlowMod struct {
 	Command  Command
 	Table    uint8 // table number; TableAll: table 0 in an add, otherwise every table
 	Priority uint16
 	Match    PackedMatch
 	// Cookie and CookieMask select rules by their cookie. NewCookie is the cookie of
-	// added rules, and with ModifyCookie of modified ones.
+	// added rules. If ModifyCookie is set, modified rules also get NewCookie.
 	Cookie, CookieMask, NewCookie uint64
 	ModifyCookie                  bool
 	// ByOutPort selects only rules that output to OutPort.
@@ -70,8 +71,8 @@ type FlowMod struct {
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
 	Flags                    Flags
-	// LearnLimit is the largest number of flows with this Table and NewCookie, for
-	// ApplyLearned; 0: no limit.
+	// LearnLimit is the largest number of flows with this Table and NewCookie that
+	// ApplyLearned allows; 0: no limit.
 	LearnLimit uint32
 	Actions    []Action
 	// Notes are remarks for the operator about the text, one line each.
@@ -80,9 +81,9 @@ type FlowMod struct {
 	Line int
 }
 
-// Rule is a flow in a table. Modify replaces its Actions, Cookie and ModifiedNS,
-// Credit changes its statistics, and Finished its timeouts. All other fields are
-// constant.
+// Rule is a flow in a table. A modify replaces Actions, Cookie and ModifiedNS. Credit
+// changes the counters and UsedNS. Finished.ReduceTimeouts shortens the timeouts. All
+// other fields are constant.
 type Rule struct {
 	// Slot is the rule's index in the pipeline. The slot of a removed rule is free
 	// after the next Apply or Expire.
@@ -104,7 +105,7 @@ type Rule struct {
 	// CLOCK_MONOTONIC.
 	CreatedNS, ModifiedNS uint64
 	// Packets and Bytes count the frames that matched the rule. UsedNS is the time of
-	// the last one (CLOCK_MONOTONIC; 0: never).
+	// the last such frame (CLOCK_MONOTONIC; 0: never).
 	Packets, Bytes, UsedNS uint64
 
 	next *Rule // next rule in the classifier with the same hash
@@ -118,7 +119,8 @@ func (r *Rule) Credit(packets, bytes, usedNS uint64) {
 	r.UsedNS = max(r.UsedNS, usedNS)
 }
 
-// FlowMod returns the Add that would create an equal rule. It shares Actions with r.
+// FlowMod returns the Add command that would create an equal rule. The command shares
+// the slice Actions with r.
 func (r *Rule) FlowMod() FlowMod {
 	return FlowMod{Command: Add, Table: r.Table, Priority: r.Priority, Match: r.Match, NewCookie: r.Cookie,
 		ModifyCookie: true, IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout, Importance: r.Importance,
@@ -142,7 +144,7 @@ type Pipeline struct {
 	tables     [Tables]classifier
 	rules      []*Rule  // index: slot
 	free       []uint32 // slots that can be used again
-	leaving    []uint32 // slots of removed rules, free after the next change
+	leaving    []uint32 // slots of removed rules, which are free from the next change on
 	count      int
 	limit      int
 	config     [Tables]TableConfig
@@ -151,9 +153,12 @@ type Pipeline struct {
 	groupStats map[uint32]*GroupStats // by group number
 	watching   bool                   // at least one group watches a port
 	meters     map[uint32]*Meter
-	meterSlots meterTable               // allocates the token bucket slots of meters; its map stays empty
-	learnt     map[learnKey]*learnGroup // counts for learn actions with a limit or delete_learned
-	orphans    []learnKey               // keys whose last learn action with delete_learned is gone
+	// allocates slots (datapath token buckets) to meters; the map in it stays empty
+	meterSlots meterTable
+	// counts for each table and cookie of learn actions that have a limit or
+	// delete_learned
+	learnt     map[learnKey]*learnGroup
+	orphans    []learnKey // tables and cookies whose last learn action with delete_learned is gone
 	generation uint64
 	lookups    [Tables]TableLookups
 	// missToController sends frames that match no flow to the controller, see
@@ -205,7 +210,7 @@ func (p *Pipeline) Rule(slot uint32) *Rule {
 	return p.rules[slot]
 }
 
-// ApplyError is the error of the change at which an Apply failed.
+// ApplyError is the error of an Apply, with the index of the change that failed.
 type ApplyError struct {
 	Index int // index of the change
 	Line  int // line number, see FlowMod.Line
@@ -230,9 +235,10 @@ type bundle struct {
 	victims map[uint8][]*Rule // candidates for eviction, by table
 }
 
-// Apply applies all changes in mods, in order, or none and returns an *ApplyError.
-// nowNS is CLOCK_MONOTONIC. The pipeline keeps the Actions of mods; the caller must
-// not change them any more. Apply refuses changes of CentralTable.
+// Apply applies all changes in mods, in order. If a change fails, Apply makes no change
+// and returns an *ApplyError. nowNS is CLOCK_MONOTONIC. The pipeline keeps the Actions
+// of mods; the caller must not modify them any more. Apply refuses changes of
+// CentralTable.
 func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
 	return p.applyAll(bundle{p: p, nowNS: nowNS}, mods)
 }
@@ -265,7 +271,8 @@ func (b *bundle) undoSince(m bundleMark) {
 	}
 	c := &b.changes
 	b.undo, c.Added, c.Modified, c.Removed = b.undo[:m.undo], c.Added[:m.added], c.Modified[:m.modified], c.Removed[:m.removed]
-	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil // the list of eviction candidates lacks rules whose removal was undone
+	// the undo restored rules that the list of eviction candidates lacks
+	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil
 }
 
 // releaseSlots frees the slots of the previous change's removed rules.
@@ -439,8 +446,8 @@ func (p *Pipeline) detach(r *Rule, reason Why) {
 }
 
 // Expire removes the rules whose timeout has passed. The hard timeout counts from the
-// last change, the idle timeout from the last hit. Rule.Why is the reason; if both
-// have passed, the hard timeout.
+// last change of the rule, the idle timeout from its last hit. Rule.Why names the
+// timeout that passed; if both have passed, the hard timeout.
 func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 	const second = 1_000_000_000
 	var gone []*Rule

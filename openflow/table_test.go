@@ -258,8 +258,8 @@ func checkClassifier(t *testing.T, c *classifier) {
 	}
 }
 
-// Of overlapping rules with equal priority the same one wins, whatever their order of
-// adding.
+// Among overlapping rules of equal priority the same rule always wins, whatever the
+// order in which they were added.
 func TestOrderOfAddsDoesNotMatter(t *testing.T) {
 	flows := []string{"in_port=1,actions=1", "ip,actions=2", "dl_src=00:00:00:00:00:01,actions=3", "tcp,actions=4", "actions=5"}
 	k := keyOfText(t, "in_port=1,tcp,dl_src=00:00:00:00:00:01")

@@ -15,12 +15,13 @@ const MaxTags = 6
 type tag struct {
 	tpid uint16 // TPID; 0: that of the arriving frame
 	tci  uint16 // TCI with the bit vlanCFI; 0: no tag
-	own  uint8  // 1: outer tag of the arriving frame; 2: inner tag; 0: pushed
+	own  uint8  // origin of the tag: 1: outer tag of the arriving frame, 2: its inner tag, 0: pushed by an action
 	keep uint16 // bits of tci that no action has changed
 }
 
-// tagStack has a frame's VLAN tags, outermost first: pushed tags, then the two tags
-// of the arriving frame, even if missing.
+// tagStack has the VLAN tags of a frame, outermost first. Pushed tags come first, then
+// the two tags of the arriving frame. A tag that the frame did not have is marked as
+// missing.
 type tagStack struct {
 	n int
 	t [MaxTags]tag
@@ -104,7 +105,8 @@ func (x *xlate) pushTag(tpid, tci uint16) {
 	x.syncTags()
 }
 
-// modTag changes the bits of mask in the outer tag, which it pushes if necessary.
+// modTag changes the bits of mask in the outer VLAN tag. It first pushes a tag if the
+// frame has none.
 func (x *xlate) modTag(v, mask uint16) {
 	if !x.tagged() {
 		x.pushTag(tpid8021Q, v&mask)
@@ -116,8 +118,8 @@ func (x *xlate) modTag(v, mask uint16) {
 	x.syncTags()
 }
 
-// setTCI writes the bits of mask of vlan_tci. With vlanCFI in mask, v pushes or pops
-// the tag.
+// setTCI writes the bits of mask in vlan_tci. If mask contains vlanCFI, that bit of v
+// decides whether a tag is pushed or popped.
 func (x *xlate) setTCI(v, mask uint16) {
 	there := x.tagged()
 	stays := there
@@ -135,8 +137,8 @@ func (x *xlate) setTCI(v, mask uint16) {
 	}
 }
 
-// commitTags emits the actions that turn x.baseTags into x.tags: few pops, at most
-// one change of a tag, then pushes.
+// commitTags emits the actions that turn the tags x.baseTags into x.tags: as few pops
+// as possible, then at most one change of a tag, then pushes.
 func (x *xlate) commitTags() {
 	if x.tags == x.baseTags {
 		return
@@ -161,8 +163,8 @@ func (x *xlate) commitTags() {
 		if change {
 			a.Op, a.U16, change = flowtable.OpSetVLAN, 0, false
 		} else if t.tpid == 0 {
-			// A clone has restored an arriving tag, whose TPID the key does not
-			// contain.
+			// The end of a clone has restored a tag of the arriving frame. The key does
+			// not contain the TPID of this tag.
 			a.U16 = tpid8021Q
 		}
 		x.emit(a)

@@ -7,9 +7,10 @@ import (
 	"weft/packet"
 )
 
-// Translation of ct. Only the datapath knows the result of tracking, so the
-// translation ends with a second look-up in the datapath. If that misses, a second
-// translation starts with the table that ct names (recirc.go).
+// This file translates ct actions. Only the datapath knows the connection of a frame,
+// so the translation ends with a second look-up in the datapath. If the second look-up
+// misses, a second translation starts in the table that the ct action names
+// (recirc.go).
 
 // ct emits a ct action, and a second look-up if the action names a table. Later
 // actions of the list see the frame as untracked.
@@ -25,7 +26,7 @@ func (x *xlate) ct(c *CTSpec) {
 		x.emit(a)
 	}
 	x.tracks = true
-	x.sent = x.sent || !x.halted // a tracked frame does not count as dropped
+	x.sent = x.sent || !x.halted // a frame that ct has tracked does not count as dropped
 	if c.NAT != nil {
 		x.forgetEndpoints()
 	}
@@ -103,8 +104,9 @@ func (x *xlate) ctExec(list []Action, r *flowtable.CTRequest) {
 	}
 }
 
-// forgetEndpoints makes addresses and ports unknown, because NAT may change them.
-// Earlier changes of them must not be repeated.
+// forgetEndpoints makes addresses and ports unknown to the translation, because NAT may
+// change them. Earlier changes of these fields are already emitted and must not be
+// emitted again.
 func (x *xlate) forgetEndpoints() {
 	forget := func(word int, mask uint64) {
 		x.keep[word] |= mask
@@ -117,8 +119,8 @@ func (x *xlate) forgetEndpoints() {
 	}
 }
 
-// resumeAt emits a second look-up. If it misses, a new translation starts in this
-// table.
+// resumeAt emits a second look-up in the datapath. If this look-up misses, a new
+// translation starts in the given table.
 func (x *xlate) resumeAt(table uint8) {
 	freezer, ok := x.env.(Freezer)
 	if !ok {
@@ -136,7 +138,9 @@ func (x *xlate) resumeAt(table uint8) {
 	}
 	id, ok := freezer.Freeze(x.cameIn, &f)
 	if !ok {
-		x.wc[flowtable.WPort] |= 0xffffffff << 32 // this drop matches the port, because other ports' quotas may have room
+		// The megaflow of this drop matches the input port, because the quotas of other
+		// ports may not be used up.
+		x.wc[flowtable.WPort] |= 0xffffffff << 32
 		x.halt(packet.DropLoop)
 		return
 	}
@@ -160,8 +164,8 @@ func (x *xlate) ctClear() {
 	x.untrack()
 }
 
-// resume restores the state that the key's recirc_id identifies. Every megaflow
-// matches one recirc_id; first look-ups have 0.
+// resume restores the translation state that the key's recirc_id identifies. Every
+// megaflow matches the whole recirc_id, which is 0 in a frame's first look-up.
 func (x *xlate) resume() (table uint8, ok bool) {
 	const word = flowtable.WPort
 	x.wc[word] |= 0xffffffff

@@ -73,7 +73,8 @@ func TestTranslationGoesOnBehindCT(t *testing.T) {
 	if got := p.Translate(&k, env); FormatDatapathActions(got.Actions, nil) != "drop(table-miss)" {
 		t.Error("translation continues for an unknown recirc_id")
 	}
-	// A restarted control process gets the same ids for the same states.
+	// A restarted control process (a new RecircTable) gives the same states the same
+	// ids.
 	k.SetRecirc(0)
 	if other := p.Translate(&k, newRecircEnv()); !reflect.DeepEqual(other, first) {
 		t.Error("a new table gives another recirc_id")

@@ -13,9 +13,9 @@ import (
 	"weft/packet"
 )
 
-// Limits of one translation, as in ovs-actions(7), "Error Handling". Beyond them, or
-// flowtable.MaxActions, it ends: earlier outputs remain, and the frame counts as
-// packet.DropLoop.
+// Limits of one translation, as in ovs-actions(7), "Error Handling". A translation that
+// exceeds a limit, or flowtable.MaxActions, ends. Earlier outputs remain, and the frame
+// is counted as packet.DropLoop.
 const (
 	// MaxResubmits is the largest number of resubmit and goto_table actions.
 	MaxResubmits = 4096
@@ -33,22 +33,22 @@ type Learn struct {
 	VLAN    uint16
 	Port    uint32
 	MAC     uint64 // 48 bits
-	// Tunnel: Port is a tunnel, and MAC is behind another hypervisor.
+	// Tunnel is true if Port is a tunnel, so that MAC is behind another hypervisor.
 	Tunnel bool
-	// Announced: the frame is a broadcast or multicast, from which all hosts learn
-	// the location of MAC.
+	// Announced is true if the frame is a broadcast or multicast. All hosts learn the
+	// location of MAC from such a frame.
 	Announced bool
 	// IP is the address that ARP or neighbour discovery announces for MAC.
 	IP netip.Addr
-	// Remote is the frame's source in the underlay, for a port with Remotes.
+	// Remote is the frame's source address in the underlay, for a port with Remotes.
 	Remote netip.Addr
 }
 
 // Translation is a megaflow with its side effects. It points to rules and groups of
 // the pipeline.
 type Translation struct {
-	// Mask has the bits of the key on which the result depends. All keys that agree
-	// on Mask have an equal Translation, except perhaps for Mask.
+	// Mask has the bits of the key on which the result depends. All keys that agree on
+	// these bits have an equal Translation, except that Mask itself may differ.
 	Mask flowtable.Key
 	// Actions has 1 to flowtable.MaxActions datapath actions.
 	Actions []flowtable.Action
@@ -59,26 +59,27 @@ type Translation struct {
 	Missed []uint8
 	// Groups lists the executed groups and buckets, in order.
 	Groups []GroupHit
-	// Drop is the reason why the frame is not sent, or DropNone. With DropLoop some
-	// outputs may have been sent.
+	// Drop is the reason why the frame is not sent, or DropNone. If Drop is DropLoop,
+	// some outputs may have been executed.
 	Drop  packet.DropReason
 	Learn Learn
-	// Question is the unknown address that the frame needs. The result is right if
-	// nobody knows it.
+	// Question is the address with an unknown location that the frame needs. If nobody
+	// has the address, the translation is right as it is.
 	Question Question
-	MustAsk  bool // Network.Asked of the question's network
-	// Learned lists the flows of learn actions, in order. Control adds those that
-	// Pipeline.Learnt does not find, and refreshes their timeouts.
+	MustAsk  bool // weft-central's network sends addresses only on demand (Network.Asked)
+	// Learned lists the flows of learn actions, in order. Control adds the flows that
+	// the tables lack (Pipeline.Learnt), and refreshes the timeouts of the others.
 	Learned []FlowMod
 	// Finished lists the flows whose timeouts each frame changes, because of
 	// fin_timeout.
 	Finished []Finished
-	// Tables has the searched tables, and those whose flows a learn action's limit
-	// counts.
+	// Tables has the tables that the translation searched. It also has tables in which
+	// a learn action with a limit counts flows.
 	Tables TableSet
 	// Addresses are the addresses on which the result depends, in order of use.
 	Addresses []AddressRef
-	// UsedPorts: the result depends on which ports exist, besides those in Actions.
+	// UsedPorts is true if the result depends on the set of existing ports. A
+	// dependence on the ports in Actions does not count.
 	UsedPorts bool
 }
 
@@ -93,7 +94,7 @@ func (s *TableSet) Meets(o *TableSet) bool {
 	return s[0]&o[0]|s[1]&o[1]|s[2]&o[2]|s[3]&o[3] != 0
 }
 
-// TraceStep is a step of a translation, for Trace.
+// TraceStep is one step of a translation, as Trace reports it to its hook.
 type TraceStep struct {
 	Depth  int     // nesting of resubmits
 	Table  uint8   // table of the look-up or of the actions
@@ -109,7 +110,7 @@ func (p *Pipeline) Translate(key *flowtable.Key, env Env) Translation {
 	return p.Trace(key, env, nil)
 }
 
-// Trace is Translate with calls of hook (nil: none) for each step.
+// Trace is Translate with a call of hook for each step. hook may be nil.
 func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Translation {
 	x := xlates.Get().(*xlate)
 	x.begin(p, key, env, hook)
@@ -123,7 +124,7 @@ func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Tran
 	return x.finish()
 }
 
-// finish returns the result and releases x for reuse.
+// finish returns the translation, and releases its state x for reuse.
 func (x *xlate) finish() Translation {
 	t := x.result()
 	x.p, x.env, x.hook, x.rule = nil, nil, nil, nil
@@ -134,29 +135,30 @@ func (x *xlate) finish() Translation {
 
 var xlates = sync.Pool{New: func() any { return new(xlate) }}
 
-// xlate is the state of one translation. flow is the frame after the executed
+// xlate is the state of one translation. flow is the frame after the executed OpenFlow
 // actions. base is the frame after the emitted datapath actions. Before an output,
 // commit emits the actions that turn base into flow (commit.go).
 //
 // Soundness: keep has the bits of flow that still come from the arriving frame. All
-// code reads flow through look, which adds the read bits in keep to wc, the
-// megaflow's mask. Bits outside of keep were set by actions, or follow from bits
-// already read.
+// code reads flow through look. look adds the bits that were read, as far as they are
+// in keep, to the megaflow's mask wc. Bits outside of keep were set by actions, or
+// follow from bits that were already read.
 type xlate struct {
 	p    *Pipeline
 	env  Env
 	hook func(TraceStep)
-	// cameIn is the input port of the frame, whose quota counts a stored state. A
-	// result may depend on it only if the quota refuses the state; the megaflow then
-	// matches the port. Otherwise the megaflow matches the port only after inPort.
+	// cameIn is the port on which the frame arrived. A stored state (Frozen) counts
+	// against the quota of this port. The result depends on cameIn only if the quota
+	// refuses the state; the megaflow then matches the port. In all other cases the
+	// megaflow matches the port only if the translation reads inPort.
 	cameIn uint32
 
 	flow, keep     Flow
 	base, baseKeep Flow
 	wc             Flow
 	tags, baseTags tagStack
-	// decs counts dec_ttl actions since the TTL was last set. baseDecs is the same
-	// for base.
+	// decs counts the dec_ttl actions since the TTL was last set. baseDecs is that
+	// count for base.
 	decs, baseDecs int
 	dirty          bool // flow may differ from base
 
@@ -233,7 +235,7 @@ func (x *xlate) result() Translation {
 	return t
 }
 
-// trim removes the actions after the last one that sends.
+// trim removes the datapath actions after the last action that sends the frame.
 func (x *xlate) trim() {
 	n := len(x.actions)
 	for n > 0 && !sends(x.actions[n-1].Op) {
@@ -246,7 +248,7 @@ func sends(op flowtable.Op) bool {
 	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpAnswer || op == flowtable.OpRecirc
 }
 
-// noteDrop records the drop reason of the translation, if it is the first.
+// noteDrop records the drop reason of the translation. Only the first reason counts.
 func (x *xlate) noteDrop(reason packet.DropReason) {
 	if x.drop == packet.DropNone {
 		x.drop = reason
@@ -277,7 +279,9 @@ const ttlBits = 0xff << ttlAt
 func (x *xlate) visitWord(word int, mask uint64) {
 	switch word {
 	case flowtable.WPort:
-		if mask>>32 != 0 { // each bit of in_port depends on the whole number in the data path
+		// the datapath's number decides about in_port as a whole, so a read bit needs
+		// all its bits
+		if mask>>32 != 0 {
 			mask |= 0xffffffff << 32
 		}
 	case flowtable.WEthSrc:
@@ -289,7 +293,7 @@ func (x *xlate) visitWord(word int, mask uint64) {
 			x.lookTag(x.tags.tag(1), uint16(tci))
 		}
 		if mask&ttlBits != 0 && x.decs > 0 {
-			mask |= ttlBits // after dec_ttl each bit depends on all lower bits
+			mask |= ttlBits // after dec_ttl, each bit of the TTL depends on all lower bits
 		}
 	}
 	x.wc[word] |= mask & x.keep[word]
@@ -325,9 +329,10 @@ func (x *xlate) inPort() uint32 {
 
 // Tables
 
-// pipeline searches table, executes the matching rule, and follows goto_table. If
-// first is set, a frame without a matching rule is a table miss; a frame of a
-// declared port then continues in CentralTable. Otherwise the look-up is a resubmit.
+// pipeline searches a table, executes the matching rule, and follows goto_table. If
+// first is set, a frame without a matching rule is a table miss, or continues in
+// CentralTable if weft-central has declared its port. If first is not set, the look-up
+// is a resubmit.
 func (x *xlate) pipeline(table uint8, first bool) {
 	for {
 		rule, conj := x.lookup(table)
@@ -372,8 +377,8 @@ func noteOf(conj uint32) string {
 	return fmt.Sprintf("all parts of conjunction %d match", conj)
 }
 
-// execute runs the actions of a rule. If they end with goto_table, jump is true and
-// next is its table.
+// execute runs the actions of a rule. If the actions end with goto_table, jump is true
+// and next is the number of the named table.
 func (x *xlate) execute(rule *Rule, table uint8) (next uint8, jump bool) {
 	x.rules = append(x.rules, rule)
 	outer, outerTable := x.rule, x.table
@@ -395,8 +400,8 @@ func (x *xlate) countResubmit() bool {
 	return true
 }
 
-// descend enters one more level of nesting, which the caller leaves with x.depth--.
-// It reports false if a limit ends the translation.
+// descend enters one more level of nesting. The caller leaves this level with
+// x.depth--. descend returns false if a limit ends the translation.
 func (x *xlate) descend() bool {
 	if x.depth == MaxDepth {
 		x.halt(packet.DropLoop)
@@ -409,8 +414,8 @@ func (x *xlate) descend() bool {
 	return true
 }
 
-// resubmit searches a table with the action's port as in_port. The matching rule sees
-// the real in_port.
+// resubmit searches a table with the action's port as in_port. The actions of the
+// matching rule see the frame's real in_port.
 func (x *xlate) resubmit(a *Action) {
 	table := a.Table
 	if table == TableAll {
@@ -585,9 +590,9 @@ func (x *xlate) set(dst Subfield, v, mask Value128) {
 	x.dirty = true
 }
 
-// decTTL decrements the TTL. It reports false if the TTL has expired, which ends the
-// list. If the topmost set bit of the TTL proves that it is high enough, the megaflow
-// matches only this bit.
+// decTTL decrements the TTL. It returns false if the TTL has expired, which ends the
+// action list. If the highest set bit of the TTL proves that the TTL is high enough,
+// the megaflow matches only this bit.
 func (x *xlate) decTTL() bool {
 	if !needIP.met(x) {
 		return true

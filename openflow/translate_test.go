@@ -14,8 +14,8 @@ import (
 	"weft/packet"
 )
 
-// agreeing returns a key that agrees with key k on the bits of mask. Other bits are
-// random, differ in one bit, or come from another frame.
+// agreeing returns a key that agrees with k in the bits of mask. The other bits are
+// random, differ from k in one bit, or come from another frame.
 func agreeing(r *rand.Rand, k, mask *flowtable.Key) flowtable.Key {
 	var o flowtable.Key
 	switch r.IntN(3) {
@@ -101,7 +101,8 @@ func keyOfText(t *testing.T, text string) flowtable.Key {
 	return k
 }
 
-// TestTranslation compares the megaflows of given flows with the expected ones.
+// TestTranslation compares the megaflows of a list of flows with the expected
+// megaflows.
 func TestTranslation(t *testing.T) {
 	tests := []struct {
 		name, flows, frame, mask, actions string

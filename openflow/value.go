@@ -130,8 +130,8 @@ func leadingDecimal(s string) int64 {
 	return v
 }
 
-// leadingNumber returns the number at the start of s, like strtoull. In load,
-// ovs-ofctl ignores text before the arrow.
+// leadingNumber returns the text of the number at the start of s, like strtoull. In a
+// load action, ovs-ofctl ignores text between the number and the arrow.
 func leadingNumber(s string) string {
 	at := 0
 	if strings.HasPrefix(s, "+") {

@@ -12,23 +12,24 @@ import (
 // outputs leave a frame's tags unchanged. Package openflow sees two tags of a frame, as
 // Open vSwitch does with vlan-limit=2.
 
-// VLANMode decides which VLANs a port carries, and with which tags.
+// VLANMode decides which VLANs a port carries, and which tags its frames have.
 type VLANMode uint8
 
-// Modes of a port. A VLAN is a VID; frames without a tag, and with a tag of VID 0, are in
-// VLAN 0.
+// Modes of a port. A VLAN is identified by its VID. Frames without a tag, and frames
+// with a tag of VID 0, are in VLAN 0.
 const (
-	// VLANTrunk: frames of the VLANs in Trunks, with their tags.
+	// VLANTrunk: the port carries the VLANs in Trunks, with tags.
 	VLANTrunk VLANMode = iota
-	// VLANAccess: frames of VLAN VID, without a tag.
+	// VLANAccess: the port carries the VLAN with number VID, without a tag.
 	VLANAccess
-	// VLANNativeTagged: as VLANTrunk, but frames without a VLAN belong to VLAN VID. The
-	// port sends frames of VLAN VID with a tag.
+	// VLANNativeTagged: like VLANTrunk, but frames that arrive without a VLAN belong to
+	// the VLAN with number VID. The port sends frames of this VLAN with a tag.
 	VLANNativeTagged
-	// VLANNativeUntagged: as VLANNativeTagged, but the port sends frames of VLAN VID
-	// without a tag.
+	// VLANNativeUntagged: like VLANNativeTagged, but the port sends frames of the VLAN
+	// with number VID without a tag.
 	VLANNativeUntagged
-	// VLANTunnel: frames of any kind get a second tag of VLAN VID (IEEE 802.1Q, "QinQ").
+	// VLANTunnel: every frame that arrives gets an additional outer tag with number VID
+	// (IEEE 802.1Q, "QinQ").
 	VLANTunnel
 )
 
@@ -57,10 +58,10 @@ func (s *VLANSet) Remove(vid uint16) { s[vid>>6&63] &^= 1 << (vid & 63) }
 // Has reports whether the set contains the VLAN. A nil set contains all.
 func (s *VLANSet) Has(vid uint16) bool { return s == nil || s[vid>>6&63]>>(vid&63)&1 != 0 }
 
-// vlanFrame is a frame with its VLAN, while normal forwards it.
+// vlanFrame is a frame that the action normal is forwarding, together with its VLAN.
 type vlanFrame struct {
 	vid uint16
-	// native: the frame arrived without a VLAN, and its port decided vid.
+	// native: the frame arrived without a VLAN, and vid is the native VLAN of its port.
 	native bool
 	// tunnel has the port of mode VLANTunnel on which the frame arrived; nil: none.
 	tunnel *PortVLANs
@@ -88,7 +89,7 @@ func (x *xlate) enterVLAN(port *PortInfo) (f vlanFrame, ok bool) {
 	return f, true
 }
 
-// wrongVLAN drops the frame. It returns false.
+// wrongVLAN drops a frame whose VLAN the port does not carry. It always returns false.
 func (x *xlate) wrongVLAN(vid uint16) bool {
 	x.noteDrop(packet.DropWrongVLAN)
 	if x.hook != nil {
@@ -104,7 +105,7 @@ func (x *xlate) tagVID(i int) uint16 {
 	return t.tci & vlanVID
 }
 
-// innerTagged reports whether the frame has a tag behind that of its VLAN.
+// innerTagged reports whether the frame has another tag after the tag of its VLAN.
 func (x *xlate) innerTagged(f *vlanFrame) bool {
 	if f.tunnel != nil {
 		return x.tagged()
@@ -114,7 +115,7 @@ func (x *xlate) innerTagged(f *vlanFrame) bool {
 	return t.tci&vlanCFI != 0
 }
 
-// inner returns the VID of the tag behind that of the frame's VLAN; 0: no tag.
+// inner returns the VID of the tag that follows the tag of the frame's VLAN; 0: no tag.
 func (x *xlate) inner(f *vlanFrame) uint16 {
 	if f.tunnel != nil {
 		return x.tagVID(0)
@@ -162,8 +163,8 @@ func (x *xlate) outTags(port *PortInfo, f *vlanFrame) (tags tagStack, ok bool) {
 	return tags, true
 }
 
-// inVLAN calls send with the tags that the port puts on the frame. f may be nil: the
-// tags stay unchanged.
+// inVLAN gives the frame the tags that the port sends in the VLAN of f, and then calls
+// send. If f is nil, the tags stay unchanged.
 func (x *xlate) inVLAN(port *PortInfo, f *vlanFrame, send func()) {
 	if f == nil {
 		send()

@@ -12,7 +12,7 @@ import (
 	"weft/flowtable"
 )
 
-// randomVLANs returns the VLANs of a port among 0 to 2; often nil.
+// randomVLANs returns random VLAN settings of a port, with VIDs 0 to 2; often nil.
 func randomVLANs(r *rand.Rand) *PortVLANs {
 	if r.IntN(6) == 0 {
 		return nil
@@ -42,8 +42,9 @@ func randomVLANs(r *rand.Rand) *PortVLANs {
 	return p
 }
 
-// TestNormalWithinVLANs compares normal on ports of all modes with the interpreter, on
-// the translated frame and on others that its megaflow matches.
+// TestNormalWithinVLANs compares the action normal with the interpreter, on ports of
+// all modes. It compares the translated frame and other frames that the megaflow
+// matches.
 func TestNormalWithinVLANs(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 1))
 	pipelines := []*Pipeline{
@@ -178,7 +179,7 @@ func taggedOutputs(k *flowtable.Key, tr *Translation) string {
 	return strings.Join(words, " ")
 }
 
-// A question in a customer's VLAN is not answered with an address of another VLAN.
+// An ARP request in a customer's VLAN is not answered with an address of another VLAN.
 func TestCustomersQuestionsAreForwarded(t *testing.T) {
 	env := segmentEnv()
 	env.ports[0].VLANs = &PortVLANs{Mode: VLANTunnel, VID: 5, TPID: 0x88a8} // port 11

@@ -42,7 +42,7 @@ func TestWireRoundTrip(t *testing.T) {
 		}
 		count++
 		if strings.Contains(line, "->NXM_OF_ARP_OP") {
-			continue // set_field, which carries load in OpenFlow 1.5, refuses operations above 255
+			continue // OpenFlow 1.5 carries load as set_field, which refuses an arp_op above 255
 		}
 		m := mod.Match.Unpack()
 		for _, v := range versions {
@@ -63,8 +63,8 @@ func TestWireRoundTrip(t *testing.T) {
 	}
 }
 
-// onlyVLANFields returns the match without the bits of the VLAN tag that OXM cannot
-// express: the priority of a tag that may be absent.
+// onlyVLANFields returns the match without the VLAN bits that OXM cannot express: the
+// priority of a tag that may be absent.
 func onlyVLANFields(m Match) Match {
 	const word = flowtable.WEthSrc
 	if m.Value[word]&vlanCFI == 0 {

@@ -83,7 +83,8 @@ func appendZeros(b []byte, n int) []byte {
 	return b
 }
 
-// padFrom appends zeros until the length of b from start on is a multiple of 8.
+// padFrom appends zeros to b until the part that begins at start has a length that is a
+// multiple of 8.
 func padFrom(b []byte, start int) []byte { return appendZeros(b, (8-(len(b)-start)%8)%8) }
 
 // endAction pads the action or instruction that begins at start, and writes its length.

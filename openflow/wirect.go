@@ -86,7 +86,7 @@ func (n *NATSpec) append(b []byte) []byte {
 	return append(be.AppendUint16(b, has), body...)
 }
 
-// decodeCT decodes ct. The argument body begins behind the subtype.
+// decodeCT decodes ct. The argument body has the bytes of the action after the subtype.
 func (d *actionDecoder) decodeCT(body []byte) (Action, error) {
 	if len(body) < 14 {
 		return Action{}, errActionLen
@@ -133,7 +133,7 @@ func (d *actionDecoder) decodeCT(body []byte) (Action, error) {
 	return Action{Kind: ActCT, CT: c}, nil
 }
 
-// ctActions decodes the actions within ct: nat, and those of exec.
+// ctActions decodes the actions within ct: nat, and the actions of exec.
 func (d *actionDecoder) ctActions(c *CTSpec, b []byte) error {
 	inner := *d
 	inner.check.nested, inner.check.inExec, inner.check.rank = true, true, 0

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// ActionContext says where a list of actions stands.
+// ActionContext describes the place of a list of actions: its flow, table and message.
 type ActionContext struct {
 	Version Version
 	Match   *Match // the flow's match; nil: unknown, so that no prerequisite is checked
@@ -16,8 +16,8 @@ type ActionContext struct {
 	PacketOut bool
 }
 
-// actionDecoder is the state of decoding one list of actions. check has the state of
-// the checks that the text parser makes, too.
+// actionDecoder is the state of decoding one list of actions. The field check is the
+// text parser's state, because the decoder makes the same checks.
 type actionDecoder struct {
 	v     Version
 	check actionParser
@@ -38,8 +38,8 @@ func newDecoder(c *ActionContext) *actionDecoder {
 	return d
 }
 
-// DecodeActions decodes a list of actions: that of a flow in OpenFlow 1.0, and that of a
-// bucket or a packet-out in any version. Errors are *CodedError.
+// DecodeActions decodes a list of actions. It takes the list of a flow of OpenFlow 1.0,
+// and of a bucket or a packet-out of any version. Errors are *CodedError.
 func DecodeActions(b []byte, c ActionContext) ([]Action, error) {
 	d := newDecoder(&c)
 	list, err := d.list(b)
@@ -50,7 +50,8 @@ func DecodeActions(b []byte, c ActionContext) ([]Action, error) {
 }
 
 // consistent returns an error if the list sets a field that the match does not
-// guarantee, which only OpenFlow 1.0 allows, or has other actions beside conjunction.
+// guarantee; only OpenFlow 1.0 allows this. It also returns an error if the list has
+// conjunction together with actions that are not allowed beside it.
 func (d *actionDecoder) consistent(list []Action) error {
 	if other := checkConjunctions(list); other != "" {
 		return coded(ErrActionBadConjunction, other+": expected no action but note beside conjunction")
@@ -95,7 +96,8 @@ func (d *actionDecoder) list(b []byte) ([]Action, error) {
 	return list, nil
 }
 
-// actionName returns a word for errors and for the order of instructions.
+// actionName returns the word for an action that errors and the check of the order of
+// instructions use.
 func actionName(k ActionKind) string {
 	switch k {
 	case ActGotoTable:
@@ -120,7 +122,8 @@ func cutAction(b []byte) (one, rest []byte, err error) {
 	return b[:n], b[n:], nil
 }
 
-// nxBody returns the body of an action of Nicira's, behind its subtype.
+// nxBody returns the body of one of Nicira's actions, which begins after the subtype,
+// and the subtype.
 func nxBody(a []byte) (body []byte, subtype uint16, ok bool) {
 	if be.Uint16(a) != wireExperimenter || len(a) < 16 || be.Uint32(a[4:]) != NiciraVendor {
 		return nil, 0, false
@@ -281,7 +284,8 @@ func (d *actionDecoder) settable(dst Subfield) error {
 	return d.codeOf(dst, d.check.settable(word("set_field"), dst))
 }
 
-// codeOf returns the error with the code for a field that an action may not use.
+// codeOf returns err with the OpenFlow error code for a field that an action may not
+// use.
 func (d *actionDecoder) codeOf(s Subfield, err error) error {
 	f := &fields[s.Field]
 	switch {
@@ -330,9 +334,9 @@ func (d *actionDecoder) setField(e *oxmEntry) (Action, error) {
 	return Action{Kind: ActSetField, Dst: dst, Value: v, Mask: mask}, nil
 }
 
-// readSubfield reads the header of a field in Nicira's actions, with the offset and
-// number of bits of its part as reg_load has them. The header takes all of b, except
-// for an experimenter's.
+// readSubfield reads the header of a field in Nicira's actions. bits has the offset and
+// the number of bits of the sub-field, as in reg_load. The header takes all of b,
+// unless the field is an experimenter's.
 func readSubfield(b []byte, bits uint16) (Subfield, []byte, error) {
 	id, rest, err := readSubfieldHeader(b)
 	if err != nil {
@@ -342,7 +346,8 @@ func readSubfield(b []byte, bits uint16) (Subfield, []byte, error) {
 	return s, rest, err
 }
 
-// subfieldOf returns a part of a field, or an error if the field ends before it.
+// subfieldOf returns a part of a field. It returns an error if the part extends beyond
+// the end of the field.
 func subfieldOf(id FieldID, offset, n uint16) (Subfield, error) {
 	if n == 0 || int(offset)+int(n) > int(fields[id].bits) {
 		return Subfield{}, coded(ErrActionBadSetLen, fmt.Sprintf("bits %d to %d of %s: expected bits within it", offset, int(offset)+int(n)-1, fields[id].name))
@@ -350,8 +355,8 @@ func subfieldOf(id FieldID, offset, n uint16) (Subfield, error) {
 	return Subfield{Field: id, Offset: uint8(offset), Bits: uint8(n)}, nil
 }
 
-// move decodes reg_move and copy_field: numbers has the number of bits and the two
-// offsets, b the two headers.
+// move decodes reg_move and copy_field. numbers has the number of bits and the two
+// offsets. b has the headers of the two fields.
 func (d *actionDecoder) move(numbers, b []byte) (Action, error) {
 	srcID, b, err := readSubfieldHeader(b)
 	if err != nil {

@@ -14,8 +14,8 @@ type actionEncoder struct {
 	tagged bool // the frames have a VLAN tag here
 }
 
-// AppendInstructions appends the instructions of a flow's actions, for OpenFlow 1.3 and
-// later. The match says whether mod_vlan_vid must push a tag.
+// AppendInstructions appends a flow's actions as instructions of OpenFlow 1.3 and
+// later. The match decides whether mod_vlan_vid must push a tag first.
 func AppendInstructions(b []byte, actions []Action, m *Match, v Version) []byte {
 	e := actionEncoder{v: v, tagged: needVLAN.met(m)}
 	for i := 0; i < len(actions); i++ {
@@ -65,8 +65,8 @@ func (e *actionEncoder) instruction(b []byte, a *Action) []byte {
 }
 
 // AppendActions appends a list of actions: the whole list of a flow in OpenFlow 1.0,
-// and the list of a bucket or a packet-out in any version. OpenFlow 1.0 has no action
-// sets and no meters; they are left out.
+// and the list of a bucket or a packet-out in any version. Action sets and meters,
+// which OpenFlow 1.0 does not have, are left out for it.
 func AppendActions(b []byte, actions []Action, m *Match, v Version) []byte {
 	e := actionEncoder{v: v, tagged: m != nil && needVLAN.met(m)}
 	return e.list(b, actions)
@@ -242,7 +242,8 @@ func appendLoad(b []byte, dst Subfield, v uint64) []byte {
 	return be.AppendUint64(headersOf[dst.Field].nxm.append(b, false), v)
 }
 
-// load appends load: as set_field with a mask in OpenFlow 1.5, which has no reg_load.
+// load appends a load action. OpenFlow 1.5 has no reg_load; there the action is a
+// set_field with a mask.
 func (e *actionEncoder) load(b []byte, a *Action) []byte {
 	shift := uint(a.Dst.Offset)
 	set := Action{Kind: ActSetField, Dst: wholeField(a.Dst.Field), Value: a.Value.shl(shift), Mask: a.Dst.ones().shl(shift)}
@@ -265,8 +266,8 @@ func (e *actionEncoder) move(b []byte, a *Action) []byte {
 	return headersOf[a.Dst.Field].nxm.append(headersOf[a.Src.Field].nxm.append(b, false), false)
 }
 
-// setField appends set_field: as itself in OpenFlow 1.5, as reg_load if the version has
-// no action that can set the bits.
+// setField appends a set_field action. OpenFlow 1.5 has this action. In other versions
+// it becomes reg_load if no other action can set the bits.
 func (e *actionEncoder) setField(b []byte, a *Action) []byte {
 	f := &fields[a.Dst.Field]
 	width := ones(uint(f.storedBits()))
@@ -288,13 +289,14 @@ func (e *actionEncoder) setField(b []byte, a *Action) []byte {
 	h := id.header(e.v)
 	b = h.append(appendHeader(b, wireSetField), true)
 	v, mask := a.Value, a.Mask
-	if id == FVLANVID { // an action keeps the tag: it names OFPVID_PRESENT
+	if id == FVLANVID { // a set_field of vlan_vid keeps the tag, so its value includes OFPVID_PRESENT
 		v, mask = v.or(value64(vlanCFI)), mask.or(value64(vlanCFI))
 	}
 	return endAction(appendValue(appendValue(b, v, h.length), mask, h.length), start)
 }
 
-// wireField returns the field that stands for an alias without a header.
+// wireField returns the field with a header on the wire, for a field that is only an
+// alias without one.
 func wireField(id FieldID) FieldID {
 	if id == FDLVLAN {
 		return FVLANVID
@@ -302,7 +304,8 @@ func wireField(id FieldID) FieldID {
 	return id
 }
 
-// setWhole appends an unfinished set_field of a whole field.
+// setWhole appends a set_field of a whole field. The caller must finish the action with
+// endAction.
 func (e *actionEncoder) setWhole(b []byte, id FieldID, v Value128) []byte {
 	id = wireField(id)
 	switch id {
@@ -317,7 +320,7 @@ func (e *actionEncoder) setWhole(b []byte, id FieldID, v Value128) []byte {
 	return appendValue(h.append(appendHeader(b, wireSetField), false), v, h.length)
 }
 
-// appendLoads appends one reg_load for each run of bits that the mask has.
+// appendLoads appends one reg_load for each run of consecutive set bits of the mask.
 func appendLoads(b []byte, a *Action) []byte {
 	id := wireField(a.Dst.Field)
 	for at := uint(0); at < uint(fields[id].bits); {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// NewGroup returns a group that was decoded from a message, complete with what the
-// parser of group texts would add. fields are the hashed fields. Errors are *CodedError.
+// NewGroup completes a group that was decoded from a message, as the parser of group
+// texts does. fieldIDs lists the fields that the group hashes. Errors are *CodedError.
 func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
 	p := groupParser{mod: GroupMod{Group: g}}
 	var names []string
@@ -43,8 +43,8 @@ func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
 // HashedFields returns the fields that the group hashes.
 func (g *Group) HashedFields() []FieldID { return g.hashed }
 
-// AppendFieldArray appends fields with all bits of their masks, as the property of a
-// group with its hashed fields has them.
+// AppendFieldArray appends a list of fields with full masks. This is the format of a
+// group's property with its hashed fields.
 func AppendFieldArray(b []byte, ids []FieldID, v Version) []byte {
 	for _, id := range ids {
 		h := wireField(id).header(v)
@@ -56,7 +56,7 @@ func AppendFieldArray(b []byte, ids []FieldID, v Version) []byte {
 	return b
 }
 
-// DecodeFieldArray reverses AppendFieldArray. Errors are *CodedError.
+// DecodeFieldArray decodes the format of AppendFieldArray. Errors are *CodedError.
 func DecodeFieldArray(b []byte) ([]FieldID, error) {
 	var ids []FieldID
 	for len(b) > 0 {

@@ -4,10 +4,11 @@ package openflow
 
 import "fmt"
 
-// instructionOrder lists the instructions in the order of a flow's actions.
+// instructionOrder lists the types of instructions in the order in which a flow's list
+// of actions has them.
 var instructionOrder = []uint16{instructionMeter, instructionApply, instructionClear, instructionWrite, instructionMetadata, instructionGoto}
 
-// instructionSizes has the sizes of instructions; 0: at least 8.
+// instructionSizes has the sizes of instructions in bytes; 0: variable, at least 8.
 var instructionSizes = map[uint16]int{instructionGoto: 8, instructionMetadata: 24, instructionWrite: 0, instructionApply: 0,
 	instructionClear: 8, instructionMeter: 8}
 

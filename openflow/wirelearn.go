@@ -6,7 +6,8 @@ import "fmt"
 
 // learn on the wire (Nicira's actions 16 and 45).
 
-// Bits of the header of a specification in learn.
+// Bits in the header of one specification (match or action of the learnt flow) in a
+// learn action.
 const (
 	learnBits      = 0x3ff // number of bits
 	learnDst       = 3 << 11
@@ -81,7 +82,8 @@ func (i *LearnItem) append(b []byte) []byte {
 	return be.AppendUint16(headersOf[i.Dst.Field].nxm.append(b, false), uint16(i.Dst.Offset))
 }
 
-// decodeLearn decodes learn and learn2. The argument b begins behind the subtype.
+// decodeLearn decodes learn and learn2. The argument b has the bytes of the action
+// after the subtype.
 func (d *actionDecoder) decodeLearn(subtype uint16, b []byte) (Action, error) {
 	flags := be.Uint16(b[14:])
 	s := &LearnSpec{IdleTimeout: be.Uint16(b), HardTimeout: be.Uint16(b[2:]), Priority: be.Uint16(b[4:]), Cookie: be.Uint64(b[6:]),
@@ -181,8 +183,9 @@ func (d *actionDecoder) learnItem(l *learnParser, b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// checkDst checks the destination of a match or a load against the part of the learnt
-// flow's match that is known, and notes a match with a fixed value.
+// checkDst checks the destination of a match or a load of the learnt flow against the
+// known part of the learnt flow's match. It adds a match with a constant value to the
+// known part.
 func (l *learnParser) checkDst(d *actionDecoder, item *LearnItem) error {
 	p := l.inner()
 	p.checked = l.outer.checked

@@ -4,14 +4,16 @@ package openflow
 
 import "fmt"
 
-// nxSizes has the least size of the body of Nicira's actions behind their subtype.
+// nxSizes has the minimum size in bytes of the body of Nicira's actions. The body
+// begins after the subtype.
 var nxSizes = map[uint16]int{
 	nxResubmit: 6, nxSetTunnel: 6, nxRegMove: 14, nxRegLoad: 14, nxNote: 6, nxSetTunnel64: 14, nxResubmitTable: 6, nxOutputReg: 14,
 	nxLearn: 22, nxDecTTL: 6, nxFinTimeout: 6, nxController: 6, nxDecTTLIDs: 6, nxWriteMetadata: 22, nxOutputReg2: 14, nxRegLoad2: 6,
 	nxCT: 14, nxController2: 6, nxClone: 6, nxCTClear: 6, nxLearn2: 30, nxConjunction: 6,
 }
 
-// extension decodes an action of Nicira's. The argument b begins behind the subtype.
+// extension decodes one of Nicira's actions. The argument b has the bytes of the action
+// after the subtype.
 func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 	size, known := nxSizes[subtype]
 	switch {
@@ -156,8 +158,8 @@ func decodeController2(b []byte) (Action, error) {
 	return c.withReason(reason)
 }
 
-// CutProperty cuts a property off b: type 16, length 16, and a body with padding to 8
-// bytes, which the length does not count.
+// CutProperty cuts a property off b. A property has a type (16 bits), a length (16
+// bits), and a body. Padding to 8 bytes follows, which the length does not count.
 func CutProperty(b []byte) (kind uint16, body, rest []byte, err error) {
 	if len(b) < 4 {
 		return 0, nil, nil, coded(ErrPropBadLen, "a property ends within its header")

@@ -13,8 +13,8 @@ const (
 	Version15 Version = 6
 )
 
-// portOffset is the difference between the numbers of reserved ports in OpenFlow 1.1
-// and later, which have 32 bits, and in OpenFlow 1.0.
+// portOffset is the number to add to a reserved port number of OpenFlow 1.0 (16 bits)
+// to get the number in OpenFlow 1.1 and later (32 bits).
 const portOffset = 0xffff0000
 
 // WirePort returns a port number as OpenFlow 1.1 and later write it.
